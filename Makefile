@@ -1,0 +1,67 @@
+# The front door; the build itself is CMake (see CMakePresets.json).
+#
+#   TARGET=operator   build and check without LibTorch
+#   PACKAGES=skip     do not look for Debian packages
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.ONESHELL:
+.DEFAULT_GOAL := help
+.PHONY: help demo test check build clean packages format
+
+# Objects in the compiler cache serve any checkout.
+export CCACHE_BASEDIR := $(CURDIR)
+export CCACHE_NOHASHDIR := 1
+# Scripts leave no compiled copies in the source tree.
+export PYTHONDONTWRITEBYTECODE := 1
+
+programs := trainyard trainyard-agent trainyard-runtime
+dev := build/dev
+configure := cmake --log-level=WARNING
+ifeq ($(TARGET),operator)
+programs := trainyard trainyard-agent
+dev := build/operator
+flags := -DTRAINYARD_WITH_TORCH=OFF
+else ifneq ($(TARGET),)
+$(error TARGET=$(TARGET): expected operator)
+endif
+
+help:
+	@echo "make demo     train on Fashion-MNIST on this machine: 2 parameter servers, 2 workers"
+	@echo "make test     build everything and run every test that needs no GPU"
+	@echo "make check    format, tidy and fast tests, before a commit (TARGET=operator: without LibTorch)"
+	@echo "make build    the programs, in build/release/bin"
+	@echo "make format   lay out the sources with clang-format"
+	@echo "make clean    remove build/"
+
+packages:
+	@[ "$(PACKAGES)" = skip ] || deploy/install_packages.sh
+
+build: packages
+	@$(configure) --preset release $(flags)
+	cmake --build build/release --target $(programs)
+
+# An interrupted demo goes on where it stopped, a finished one starts anew.
+demo: packages
+	@$(configure) --preset release
+	cmake --build build/release --target $(programs)
+	again=; if grep -qs '"succeeded"' runs/fashion/result.json; then again=--new; fi
+	exec build/release/bin/trainyard run -f examples/fashion-mnist/ps-sync.yaml \
+	  --volume data=/usr/share/datasets/fashion-mnist --dir runs/fashion $$again
+
+test: packages
+	@$(configure) --preset dev -B $(dev) $(flags)
+	cmake --build $(dev)
+	exec python3 tests/run_tests.py $(dev)
+
+check: packages
+	@python3 tests/format.py
+	python3 tests/tidy/tidy.py
+	$(configure) --preset dev -B $(dev) $(flags)
+	cmake --build $(dev)
+	exec python3 tests/run_tests.py $(dev) --label unit
+
+format:
+	@python3 tests/format.py --fix
+
+clean:
+	rm -rf build

@@ -1,0 +1,262 @@
+// trainyard-agent: process 1 of a task. Starts, restarts and stops the task's program, tells it the
+// membership, and shows the task's state, metrics and health to others.
+#include <unistd.h>
+
+#include <csignal>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "CLI/CLI.hpp"
+#include "agent/membership/identity.h"
+#include "agent/membership/membership_file.h"
+#include "agent/membership/membership_store.h"
+#include "agent/service/agent_server.h"
+#include "agent/service/task_hub.h"
+#include "agent/supervisor/agent_file.h"
+#include "agent/supervisor/child_command.h"
+#include "agent/supervisor/port_holder.h"
+#include "agent/supervisor/task_loop.h"
+#include "agent/traffic/task_metrics.h"
+#include "base/core/exit_code.h"
+#include "base/core/log.h"
+#include "base/core/rng.h"
+#include "base/core/strings.h"
+#include "base/http/http_server.h"
+#include "base/http/metrics.h"
+#include "base/process/child_process.h"
+#include "base/process/files.h"
+#include "base/process/scope_undo.h"
+#include "base/process/signals.h"
+#include "base/rpc/token.h"
+
+namespace trainyard::agent {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct Flags {
+  std::string role;
+  std::uint32_t index = 0;
+  std::uint32_t created = 0;
+  std::string job_dir;
+  std::string task_dir;
+  std::string job_file;
+  std::string membership_file;
+  std::string token_file;
+  std::string runtime;
+  int launcher_fd = -1;
+  std::string bind = "127.0.0.1";
+  int agent_port = 0;
+  int metrics_port = 0;
+  int task_port = 0;
+  int threads = 1;
+  std::vector<std::string> volumes;
+  std::string log_format = "text";
+};
+
+void addFlags(CLI::App& app, Flags& flags) {
+  const auto port = CLI::Range(0, 65535);
+  app.add_option("--role", flags.role, "Role of the task")
+      ->required()
+      ->check(CLI::IsMember({"ps", "worker"}));
+  app.add_option("--index", flags.index, "Index within the role")->required();
+  app.add_option("--created", flags.created, "The operator's part of the incarnation")->required();
+  app.add_option("--job-dir", flags.job_dir, "Job directory")->required();
+  app.add_option("--task-dir", flags.task_dir, "Directory of this task")->required();
+  app.add_option("--job", flags.job_file, "Resolved job (JSON)")->required();
+  app.add_option("--membership", flags.membership_file, "Membership file")->required();
+  app.add_option("--token", flags.token_file, "File with the job's token")->required();
+  app.add_option("--runtime", flags.runtime, "Program to run")->required();
+  app.add_option("--launcher-fd", flags.launcher_fd, "Pipe whose end of file stops this agent");
+  app.add_option("--bind", flags.bind, "Address to listen at")->capture_default_str();
+  app.add_option("--agent-port", flags.agent_port, "Port of the Agent service; 0: any")
+      ->check(port);
+  app.add_option("--metrics-port", flags.metrics_port, "Port of /metrics; 0: any")->check(port);
+  app.add_option("--task-port", flags.task_port, "Port of the program; 0: a free one")->check(port);
+  app.add_option("--threads", flags.threads, "Passed to the program")->capture_default_str();
+  app.add_option("--volume", flags.volumes, "MOUNT=DIR, passed to the program");
+  app.add_option("--log-format", flags.log_format, "text or json")
+      ->check(CLI::IsMember({"text", "json"}))
+      ->capture_default_str();
+}
+
+std::vector<std::string> environment() {
+  std::vector<std::string> entries;
+  for (char** entry = environ; *entry != nullptr; ++entry) entries.emplace_back(*entry);
+  return entries;
+}
+
+// The parts of the agent, from the bottom up; destroyed in reverse.
+class Agent {
+ public:
+  static StatusOr<int> run(const Flags& flags, const TaskIdentity& self, SignalWaiter& signals);
+
+ private:
+  Agent(const Flags& flags, const TaskIdentity& self, WakeUp pushed)
+      : flags_(flags),
+        self_(self),
+        pushed_(std::move(pushed)),
+        store_(self.job.uid),
+        metrics_(std::make_shared<TaskMetrics>(self)),
+        hub_(self, store_, *metrics_, [this] { pushed_.wake(); }) {}
+
+  Status startServers();
+  TaskLoopParts loopParts(SignalWaiter& signals, MembershipSource& file, PortHolder& port);
+  StatusOr<SpawnOptions> prepareChild(std::uint32_t start, int port) const;
+  void publish(const ChildView& view, int port);
+
+  const Flags& flags_;
+  const TaskIdentity& self_;
+  const WakeUp pushed_;
+  MembershipStore store_;
+  std::shared_ptr<TaskMetrics> metrics_;
+  TaskHub hub_;
+  MetricsPage page_;
+  std::string socket_;
+  std::unique_ptr<AgentServer> server_;
+  std::unique_ptr<HttpServer> http_;
+};
+
+Status Agent::startServers() {
+  TY_ASSIGN_OR_RETURN(const std::string token, readToken(flags_.token_file));
+  socket_ = reportSocket(fs::absolute(flags_.task_dir).native(), self_);
+  TY_ASSIGN_OR_RETURN(
+      server_,
+      AgentServer::start(
+          {.bind = flags_.bind, .port = flags_.agent_port, .socket = socket_, .token = token},
+          hub_));
+  addBuildInfo(page_.registry(), TRAINYARD_VERSION, TRAINYARD_COMMIT);
+  page_.add(makeProcessMetrics());
+  page_.add(metrics_);
+  StatusOr<std::unique_ptr<HttpServer>> http = HttpServer::start(
+      flags_.bind, flags_.metrics_port,
+      {{"/metrics", [this] { return page_.render(); }},
+       {"/healthz", [] { return HttpReply{.body = "ok\n"}; }},
+       {"/readyz", [this] {
+          return hub_.ready() ? HttpReply{.body = "ok\n"}
+                              : HttpReply{.code = 503, .body = "the task is not ready\n"};
+        }}});
+  if (!http.ok()) return annotate(http.status(), "metrics");
+  http_ = std::move(*http);
+  return absl::OkStatus();
+}
+
+StatusOr<SpawnOptions> Agent::prepareChild(std::uint32_t start, int port) const {
+  // The program reads what this agent goes by, which a push may have made newer than the job's
+  // file.
+  const fs::path membership = fs::path(flags_.task_dir) / "membership.json";
+  TY_RETURN_IF_ERROR(writeFileAtomically(membership, formatMembership(*store_.newest())));
+  const ChildCommand command{.runtime = flags_.runtime,
+                             .id = self_.id,
+                             .created = self_.created,
+                             .job_file = flags_.job_file,
+                             .job_dir = flags_.job_dir,
+                             .task_dir = flags_.task_dir,
+                             .token_file = flags_.token_file,
+                             .membership_file = membership.native(),
+                             .agent_socket = socket_,
+                             .bind = flags_.bind,
+                             .port = port,
+                             .threads = flags_.threads,
+                             .volumes = flags_.volumes};
+  SpawnOptions options;
+  options.argv = childArguments(command, start);
+  options.env = childEnvironment(environment());
+  options.new_process_group = true;
+  options.die_with_spawning_thread = true;
+  return options;
+}
+
+void Agent::publish(const ChildView& view, int port) {
+  hub_.setChild(view);
+  const fs::path folder = flags_.task_dir;
+  const AgentAddress address{.ip = flags_.bind,
+                             .agent_port = server_->port(),
+                             .metrics_port = http_->port(),
+                             .task_port = port,
+                             .created = self_.created};
+  const v1::TaskState state = hub_.state();
+  if (view.child == "Exited" && state.has_report()) {
+    const Status kept = writeReportFile(folder / "report.json", state.report());
+    if (!kept.ok()) TY_ERROR("agent: {}", fromAbsl(kept.message()));
+  }
+  const Status written = writeAgentFile(folder / "agent.json", address, view);
+  if (!written.ok()) TY_ERROR("agent: {}", fromAbsl(written.message()));
+}
+
+TaskLoopParts Agent::loopParts(SignalWaiter& signals, MembershipSource& file, PortHolder& port) {
+  return {
+      .clock = &systemClock(),
+      .signals = &signals,
+      .launcher_fd = flags_.launcher_fd,
+      .pushed = &pushed_,
+      .store = &store_,
+      .file = &file,
+      .port = &port,
+      .self = self_,
+      .prepare = [this, &port](std::uint32_t start) { return prepareChild(start, port.port()); },
+      .publish = [this, &port](const ChildView& view) { publish(view, port.port()); }};
+}
+
+StatusOr<int> Agent::run(const Flags& flags, const TaskIdentity& self, SignalWaiter& signals) {
+  TY_RETURN_IF_ERROR(makeDirectories(flags.task_dir, 0700));
+  TY_RETURN_IF_ERROR(becomeSubreaper());
+  ScopeUndo undo;
+  undo.push([] {
+    if (!killDescendants(systemClock().now() + std::chrono::seconds(5))) {
+      TY_ERROR("agent: some processes of the task did not end");
+    }
+  });
+  TY_ASSIGN_OR_RETURN(WakeUp pushed, WakeUp::create());
+  Agent agent(flags, self, std::move(pushed));
+  TY_RETURN_IF_ERROR(agent.startServers());
+  Rng rng(mixKey(static_cast<std::uint64_t>(systemClock().unixMillis()), ::getpid()));
+  TY_ASSIGN_OR_RETURN(PortHolder port, PortHolder::hold(flags.bind, flags.task_port, rng));
+  MembershipFile file(flags.membership_file);
+  TaskLoop loop(agent.loopParts(signals, file, port), SupervisorOptions());
+  return loop.run();
+}
+
+int fail(const Status& status, int code) {
+  TY_ERROR("agent: {}", fromAbsl(status.message()));
+  return code;
+}
+
+int runMain(int argc, char** argv) {
+  CLI::App app("Process 1 of a training task: runs and watches the task's program.",
+               "trainyard-agent");
+  Flags flags;
+  addFlags(app, flags);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? kExitOk : kExitUsage;
+  }
+  TaskIdentity self;
+  self.id.set_role(flags.role == "ps" ? v1::ROLE_PS : v1::ROLE_WORKER);
+  self.id.set_index(flags.index);
+  self.created = flags.created;
+  configureLog({.format = flags.log_format == "json" ? LogFormat::kJson : LogFormat::kText,
+                .level = LogLevel::kInfo,
+                .task = taskName(self.id)});
+  // Before any thread exists.
+  StatusOr<SignalWaiter> signals = SignalWaiter::create({SIGTERM, SIGINT, SIGCHLD});
+  if (!signals.ok()) return fail(signals.status(), kExitFailure);
+  ::signal(SIGPIPE, SIG_IGN);
+  StatusOr<JobIdentity> job = readJobIdentity(flags.job_file);
+  if (!job.ok()) return fail(job.status(), kExitUsage);
+  self.job = std::move(*job);
+  const StatusOr<int> code = Agent::run(flags, self, *signals);
+  if (code.ok()) return *code;
+  const bool permanent = failureClass(code.status()) == FailureClass::kPermanent;
+  return fail(code.status(), permanent ? kExitUsage : kExitFailure);
+}
+
+}  // namespace
+}  // namespace trainyard::agent
+
+int main(int argc, char** argv) {
+  return trainyard::agent::runMain(argc, argv);
+}

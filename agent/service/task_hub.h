@@ -1,0 +1,56 @@
+// What the agent knows of its task, shared between the main loop and the RPC and HTTP threads.
+#pragma once
+
+#include <functional>
+#include <mutex>
+#include <string>
+
+#include "agent/membership/membership_store.h"
+#include "agent/supervisor/supervisor.h"
+#include "agent/traffic/task_metrics.h"
+#include "base/core/status.h"
+#include "trainyard/v1/agent.pb.h"
+
+namespace trainyard::agent {
+
+// Thread-safe.
+class TaskHub {
+ public:
+  // `store` and `metrics` outlive the hub. `on_membership` is called (from any thread) when a push
+  // was taken over.
+  TaskHub(TaskIdentity self, MembershipStore& store, TaskMetrics& metrics,
+          std::function<void()> on_membership);
+
+  // See MembershipStore::adopt; `sha256`, where given, must be membershipHash() of `membership`
+  // (INVALID_ARGUMENT). Returns the revision held afterwards.
+  StatusOr<std::int64_t> push(const v1::Membership& membership, const std::string& sha256);
+
+  // Takes a report and says what the agent wants. FAILED_PRECONDITION when it is not of the
+  // program's present life.
+  StatusOr<v1::RuntimeDirective> report(const v1::RuntimeReport& report);
+
+  // The program was started or has ended. A new life has no report yet; the last report of an ended
+  // one stays to be read.
+  void setChild(const ChildView& view);
+
+  // From now on every directive asks to checkpoint and stop the job.
+  void stopJob(const std::string& reason);
+
+  v1::TaskState state() const;
+  // The program runs and says that it is ready.
+  bool ready() const;
+
+ private:
+  const TaskIdentity self_;
+  MembershipStore& store_;
+  TaskMetrics& metrics_;
+  const std::function<void()> on_membership_;
+
+  mutable std::mutex mutex_;
+  ChildView view_;
+  bool has_report_ = false;
+  v1::RuntimeReport newest_;
+  bool stop_job_ = false;
+};
+
+}  // namespace trainyard::agent

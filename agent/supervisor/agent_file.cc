@@ -1,0 +1,43 @@
+#include "agent/supervisor/agent_file.h"
+
+#include <unistd.h>
+
+#include "base/process/files.h"
+#include "google/protobuf/util/json_util.h"
+#include "nlohmann/json.hpp"
+
+namespace trainyard::agent {
+
+std::string formatAgentFile(const AgentAddress& address, const ChildView& view) {
+  const nlohmann::ordered_json file = {
+      {"pid", ::getpid()},
+      {"agentPort", address.agent_port},
+      {"metricsPort", address.metrics_port},
+      {"taskPort", address.task_port},
+      {"ip", address.ip},
+      {"created", address.created},
+      {"start", view.start},
+      {"childPid", view.pid},
+      {"child", view.child},
+      {"lastExitCode", view.last_exit_code},
+      {"lastSignal", view.last_signal},
+  };
+  return file.dump() + "\n";
+}
+
+Status writeAgentFile(const std::filesystem::path& path, const AgentAddress& address,
+                      const ChildView& view) {
+  return writeFileAtomically(path, formatAgentFile(address, view));
+}
+
+Status writeReportFile(const std::filesystem::path& path, const v1::RuntimeReport& report) {
+  google::protobuf::util::JsonPrintOptions options;
+  options.add_whitespace = true;
+  options.always_print_primitive_fields = true;
+  std::string text;
+  // Cannot fail: the message holds no Any.
+  (void)google::protobuf::util::MessageToJsonString(report, &text, options);
+  return writeFileAtomically(path, text);
+}
+
+}  // namespace trainyard::agent

@@ -1,0 +1,42 @@
+#include "agent/supervisor/child_command.h"
+
+#include <string_view>
+
+#include "fmt/format.h"
+
+namespace trainyard::agent {
+
+std::vector<std::string> childArguments(const ChildCommand& command, std::uint32_t start) {
+  std::vector<std::string> argv = {
+      command.runtime,  command.id.role() == v1::ROLE_PS ? "ps" : "worker",
+      "--job",          command.job_file,
+      "--job-dir",      command.job_dir,
+      "--task-dir",     command.task_dir,
+      "--index",        fmt::to_string(command.id.index()),
+      "--created",      fmt::to_string(command.created),
+      "--start",        fmt::to_string(start),
+      "--port",         fmt::to_string(command.port),
+      "--agent-socket", command.agent_socket,
+      "--token",        command.token_file,
+      "--membership",   command.membership_file,
+      "--bind",         command.bind,
+      "--threads",      fmt::to_string(command.threads),
+  };
+  for (const std::string& volume : command.volumes) {
+    argv.push_back("--volume");
+    argv.push_back(volume);
+  }
+  return argv;
+}
+
+std::vector<std::string> childEnvironment(const std::vector<std::string>& environment) {
+  std::vector<std::string> kept;
+  for (const std::string& entry : environment) {
+    const std::string_view name = std::string_view(entry).substr(0, entry.find('='));
+    const bool internal = name.starts_with("TRAINYARD_") && name != "TRAINYARD_FAILPOINTS";
+    if (!internal && !name.starts_with("LD_")) kept.push_back(entry);
+  }
+  return kept;
+}
+
+}  // namespace trainyard::agent

@@ -1,0 +1,36 @@
+// The command and the environment of the task's program.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "trainyard/v1/membership.pb.h"
+
+namespace trainyard::agent {
+
+// What the flags of trainyard-runtime say; paths as given to the agent.
+struct ChildCommand {
+  std::string runtime;
+  v1::TaskId id;
+  std::uint32_t created = 0;
+  std::string job_file;
+  std::string job_dir;
+  std::string task_dir;
+  std::string token_file;
+  std::string membership_file;
+  std::string agent_socket;  // path, or "@name" for an abstract one
+  std::string bind;
+  int port = 0;
+  int threads = 1;
+  std::vector<std::string> volumes;  // MOUNT=DIR
+};
+
+// argv of the start-th life.
+std::vector<std::string> childArguments(const ChildCommand& command, std::uint32_t start);
+
+// `environment` ("NAME=value") without what is meant for the agent alone: LD_* and TRAINYARD_*, but
+// TRAINYARD_FAILPOINTS stays.
+std::vector<std::string> childEnvironment(const std::vector<std::string>& environment);
+
+}  // namespace trainyard::agent

@@ -1,0 +1,112 @@
+// When the task's program is started, restarted, stopped and given up: a state machine without
+// processes, files or clock. The caller carries out the actions in order and feeds what comes of
+// them back.
+//
+//   1 Waiting ----membership----> 2 Running        a first start
+//   2 Running --mendable exit---> 3 BackingOff     killed by a signal, or a code that a restart may
+//   mend 3 BackingOff ----time-------> 2 Running        the next start 2 Running ---final
+//   exit-----> 5 Done           0 or a permanent code: that code 2 Running ---stop request---> 4
+//   Stopping       signal forwarded; SIGKILL after the grace time 4 Stopping -----exit--------> 5
+//   Done           128 + the signal of the request 1, 3 --------stop request---> 5 Done
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "base/core/clock.h"
+#include "base/core/status.h"
+#include "base/process/child_process.h"
+
+namespace trainyard::agent {
+
+struct SupervisorOptions {
+  Duration first_backoff = std::chrono::milliseconds(200);
+  Duration max_backoff = std::chrono::seconds(5);  // it doubles up to here
+  Duration reset_after =
+      std::chrono::seconds(60);               // of running: the next back-off is the first again
+  Duration grace = std::chrono::seconds(10);  // between the forwarded signal and SIGKILL
+  Duration orphan_grace = std::chrono::seconds(2);  // the same when the launcher is gone
+};
+
+// Exit code of the agent when its launcher is gone: as if hung up on (128 + SIGHUP).
+inline constexpr int kExitLauncherGone = 129;
+
+struct MembershipReady {};  // the membership holds all that the program needs
+struct ChildStarted {
+  pid_t pid = 0;
+};  // answers StartChild
+struct StartFailed {
+  Status error;
+};  // answers StartChild
+struct ChildExited {
+  ExitState exit;
+};
+struct StopRequested {
+  int signal = 0;
+};
+struct LauncherGone {};
+struct TimePassed {};  // now >= wakeAt()
+using SupervisorEvent = std::variant<MembershipReady, ChildStarted, StartFailed, ChildExited,
+                                     StopRequested, LauncherGone, TimePassed>;
+
+struct StartChild {
+  std::uint32_t start = 0;
+};  // as its start-th life, from 1
+struct SignalChild {
+  int signal = 0;
+};
+struct PublishView {};  // the view has changed
+struct ExitAgent {
+  int code = 0;
+};  // always the last action
+using SupervisorAction = std::variant<StartChild, SignalChild, PublishView, ExitAgent>;
+
+// The child as others see it.
+struct ChildView {
+  std::string child = "Waiting";  // Waiting | Running | Exited
+  std::uint32_t start = 0;        // starts so far
+  pid_t pid = 0;                  // 0: none runs
+  int last_exit_code = 0;         // of the last child that ended
+  int last_signal = 0;
+};
+
+class Supervisor {
+ public:
+  explicit Supervisor(const SupervisorOptions& options) : options_(options) {}
+
+  std::vector<SupervisorAction> handle(const SupervisorEvent& event, TimePoint now);
+  // When TimePassed is due; TimePoint::max(): never.
+  TimePoint wakeAt() const { return wake_at_; }
+  const ChildView& view() const { return view_; }
+  bool waiting() const { return state_ == State::kWaiting; }
+
+ private:
+  enum class State { kWaiting, kRunning, kBackingOff, kStopping, kDone };
+  using Actions = std::vector<SupervisorAction>;
+
+  Actions on(const MembershipReady& event, TimePoint now);
+  Actions on(const ChildStarted& event, TimePoint now);
+  Actions on(const StartFailed& event, TimePoint now);
+  Actions on(const ChildExited& event, TimePoint now);
+  Actions on(const StopRequested& event, TimePoint now);
+  Actions on(const LauncherGone& event, TimePoint now);
+  Actions on(const TimePassed& event, TimePoint now);
+  Actions start(TimePoint now);
+  Actions backOff(TimePoint now);
+  Actions stop(int signal, int exit_code, Duration grace, TimePoint now);
+  Actions finish(int exit_code);
+
+  const SupervisorOptions options_;
+  State state_ = State::kWaiting;
+  ChildView view_;
+  TimePoint started_at_{};
+  Duration backoff_ = Duration(0);  // the last one; 0: none yet
+  TimePoint wake_at_ = TimePoint::max();
+  int stop_code_ = 0;  // exit code once the stopping child has ended
+};
+
+}  // namespace trainyard::agent

@@ -1,0 +1,67 @@
+// Carries out what the Supervisor decides: the agent's main loop.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "agent/membership/membership_file.h"
+#include "agent/membership/membership_store.h"
+#include "agent/supervisor/port_holder.h"
+#include "agent/supervisor/supervisor.h"
+#include "base/core/clock.h"
+#include "base/process/child_process.h"
+#include "base/process/pipe.h"
+#include "base/process/signals.h"
+
+namespace trainyard::agent {
+
+// What the loop works with; all outlives it.
+struct TaskLoopParts {
+  const Clock* clock = nullptr;
+  SignalWaiter* signals = nullptr;  // SIGTERM, SIGINT, SIGCHLD
+  int launcher_fd = -1;             // end of file: the launcher is gone; -1: there is none
+  const WakeUp* pushed = nullptr;   // woken when `store` took a membership over
+  MembershipStore* store = nullptr;
+  MembershipSource* file = nullptr;
+  PortHolder* port = nullptr;
+  TaskIdentity self;
+  // The program's argv, env and output; called before each start, when the membership is complete.
+  std::function<StatusOr<SpawnOptions>(std::uint32_t start)> prepare;
+  // The view has changed. Called before the program's next start and before run() returns.
+  std::function<void(const ChildView&)> publish;
+};
+
+// One thread, main's: the program gets SIGKILL from the kernel when this thread ends, whatever ends
+// it.
+class TaskLoop {
+ public:
+  TaskLoop(TaskLoopParts parts, const SupervisorOptions& options);
+
+  // Until the program has ended for good or the agent was told to stop. Returns the agent's exit
+  // code.
+  int run();
+
+ private:
+  // Waits for the next event source, at most until something is due.
+  void waitForEvents();
+  void readSignals();
+  void readLauncher();
+  void readMembership();
+  void readChild();
+  void feed(const SupervisorEvent& event);
+  void perform(const SupervisorAction& action);
+  void startChild(std::uint32_t start);
+  void noteMissing();
+
+  TaskLoopParts parts_;
+  Supervisor supervisor_;
+  std::optional<ChildProcess> child_;
+  std::optional<int> exit_code_;
+  TimePoint next_file_poll_{};
+  std::string missing_;  // logged last
+  bool launcher_gone_ = false;
+};
+
+}  // namespace trainyard::agent

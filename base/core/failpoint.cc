@@ -1,0 +1,130 @@
+#include "base/core/failpoint.h"
+
+#include <csignal>
+#include <unistd.h>
+
+#include <chrono>
+#include <limits>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "base/core/log.h"
+#include "base/core/strings.h"
+
+namespace trainyard {
+namespace internal {
+std::atomic<bool> failpoints_on{false};
+}  // namespace internal
+namespace {
+
+struct Failpoint {
+  std::string name;
+  std::string action;
+  std::int64_t millis = 0;
+  std::int64_t from = std::numeric_limits<std::int64_t>::min();
+  std::int64_t to = std::numeric_limits<std::int64_t>::max();
+  std::int64_t times = std::numeric_limits<std::int64_t>::max();
+};
+
+std::mutex mutex;
+std::vector<Failpoint>& table() {
+  static std::vector<Failpoint> instance;
+  return instance;
+}
+
+Status badPart(std::string_view part) {
+  return invalidInput(
+      "failpoints", fmt::format("'{}' is not NAME=ACTION[@FROM[-TO]][,task=T][,times=N]", part));
+}
+
+template <typename T>
+bool readNumber(std::string_view text, T& out) {
+  const auto number = parseNumber<T>(text);
+  if (number) out = *number;
+  return number.has_value();
+}
+
+Status parseAction(std::string_view text, Failpoint& out) {
+  const std::size_t open = text.find('(');
+  out.action = std::string(text.substr(0, open));
+  const bool timed = out.action == "pause" || out.action == "delay";
+  if (!timed && out.action != "nan" && out.action != "crash" && out.action != "error") {
+    return badPart(text);
+  }
+  if (timed) {
+    if (open == std::string_view::npos || text.back() != ')') return badPart(text);
+    if (!readNumber(text.substr(open + 1, text.size() - open - 2), out.millis)) return badPart(text);
+  }
+  return absl::OkStatus();
+}
+
+Status parseRange(std::string_view text, Failpoint& out) {
+  const auto [from, to] = splitFirst(text, '-');
+  if (!readNumber(from, out.from)) return badPart(text);
+  out.to = out.from;
+  if (from.size() < text.size() && !readNumber(to, out.to)) return badPart(text);
+  return absl::OkStatus();
+}
+
+// Sets `mine` to false when the entry is for another task.
+Status parseEntry(std::string_view entry, std::string_view task, Failpoint& out, bool& mine) {
+  const std::vector<std::string_view> parts = split(entry, ',');
+  const auto [name, rest] = splitFirst(parts[0], '=');
+  if (name.empty() || rest.empty()) return badPart(entry);
+  out.name = std::string(name);
+  const auto [action, range] = splitFirst(rest, '@');
+  TY_RETURN_IF_ERROR(parseAction(action, out));
+  if (!range.empty()) TY_RETURN_IF_ERROR(parseRange(range, out));
+  for (std::size_t i = 1; i < parts.size(); ++i) {
+    const auto [key, value] = splitFirst(parts[i], '=');
+    if (key == "task") {
+      mine = mine && value == task;
+    } else if (key != "times" || !readNumber(value, out.times)) {
+      return badPart(entry);
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+Status configureFailpoints(std::string_view config, std::string_view task) {
+  std::vector<Failpoint> parsed;
+  for (std::string_view entry : split(config, ';')) {
+    entry = trim(entry);
+    if (entry.empty()) continue;
+    Failpoint point;
+    bool mine = true;
+    TY_RETURN_IF_ERROR(parseEntry(entry, task, point, mine));
+    if (mine) parsed.push_back(std::move(point));
+  }
+  std::lock_guard lock(mutex);
+  table() = std::move(parsed);
+  internal::failpoints_on.store(!table().empty());
+  return absl::OkStatus();
+}
+
+FailAction internal::hitFailpointSlow(std::string_view name, std::int64_t number) {
+  Failpoint hit;
+  {
+    std::lock_guard lock(mutex);
+    for (Failpoint& point : table()) {
+      if (point.name != name || number < point.from || number > point.to || point.times <= 0) continue;
+      --point.times;
+      hit = point;
+      break;
+    }
+  }
+  if (hit.name.empty()) return FailAction::kNone;
+  if (hit.action == "crash") {
+    TY_WARN("failpoint {} at {}: crash", name, number);
+    ::kill(::getpid(), SIGKILL);
+  }
+  if (hit.millis > 0) std::this_thread::sleep_for(std::chrono::milliseconds(hit.millis));
+  if (hit.action == "nan") return FailAction::kNan;
+  return hit.action == "error" ? FailAction::kError : FailAction::kNone;
+}
+
+}  // namespace trainyard

@@ -1,0 +1,46 @@
+// Small files that other processes read while we write them: whole or not at all.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstddef>
+#include <filesystem>
+#include <string>
+#include <string_view>
+
+#include "base/core/status.h"
+
+namespace trainyard {
+
+// Replaces `path` by a file of exactly `bytes`: temporary file in the same folder, fsync, rename,
+// fsync of the folder. A reader sees the old content or the new, also after a crash. The folder
+// must exist. Blocks for the disk. Errors name the path; the former file is then still in place.
+Status writeFileAtomically(const std::filesystem::path& path, std::string_view bytes,
+                           mode_t mode = 0644);
+
+// The whole file. NOT_FOUND when there is none, RESOURCE_EXHAUSTED when it holds more than
+// `max_bytes`; other errors name the path too.
+StatusOr<std::string> readFile(const std::filesystem::path& path, std::size_t max_bytes);
+
+// The folder and those above it; `mode` applies to the last one where it is created. OK when it
+// exists already as a folder.
+Status makeDirectories(const std::filesystem::path& path, mode_t mode = 0755);
+
+// An exclusive lock (flock) on a file that holds the owner's pid. Released by the destructor or
+// when the process ends, however it ends; the file stays. Not inherited by child processes.
+// Movable.
+class FileLock {
+ public:
+  // Never waits. FAILED_PRECONDITION naming the pid when another process, or this one, holds it.
+  static StatusOr<FileLock> acquire(const std::filesystem::path& path);
+
+  FileLock(FileLock&& other) noexcept;
+  FileLock& operator=(FileLock&& other) noexcept;
+  ~FileLock();
+
+ private:
+  explicit FileLock(int fd) : fd_(fd) {}
+  int fd_ = -1;
+};
+
+}  // namespace trainyard

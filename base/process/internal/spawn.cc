@@ -1,0 +1,146 @@
+#include "base/process/internal/spawn.h"
+
+#include <fcntl.h>
+#include <linux/close_range.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <csignal>
+#include <vector>
+
+#include "fmt/format.h"
+
+namespace trainyard::internal {
+namespace {
+
+// All that the child needs between vfork and exec, ready-made: it shares our memory there and may
+// call only async-signal-safe functions.
+struct ChildPlan {
+  char* const* argv;
+  char* const* envp;
+  const char* cwd;  // null: stay
+  int input;
+  int output;  // -1: inherited
+  bool group;
+  bool session;
+  bool die_with_parent;
+  pid_t parent;
+  const int* keep;
+  std::size_t keep_count;
+};
+
+// Written by the child into our memory when it could not become the program.
+struct Failure {
+  const char* stage = nullptr;
+  int error = 0;
+};
+
+void closeOnExecAbove2() {
+  if (::syscall(SYS_close_range, 3U, ~0U, CLOSE_RANGE_CLOEXEC) == 0) return;
+  rlimit limit{};  // kernels before 5.11
+  const bool known = ::getrlimit(RLIMIT_NOFILE, &limit) == 0;
+  const int end = known ? static_cast<int>(std::min<rlim_t>(limit.rlim_cur, 1 << 16)) : 1024;
+  for (int fd = 3; fd < end; ++fd) ::fcntl(fd, F_SETFD, FD_CLOEXEC);
+}
+
+// Handlers of ours must not run in the child, which still shares our memory when it unblocks
+// signals.
+void resetSignals() {
+  struct sigaction fallback {};
+  fallback.sa_handler = SIG_DFL;
+  for (int number = 1; number < NSIG; ++number) ::sigaction(number, &fallback, nullptr);
+  sigset_t none;
+  sigemptyset(&none);
+  ::sigprocmask(SIG_SETMASK, &none, nullptr);
+}
+
+[[noreturn]] void fail(volatile Failure* failure, const char* stage) {
+  failure->error = errno;
+  failure->stage = stage;
+  ::_exit(127);
+}
+
+[[noreturn]] __attribute__((noinline)) void becomeProgram(const ChildPlan& plan,
+                                                          volatile Failure* failure) {
+  if (plan.session && ::setsid() < 0) fail(failure, "new session for");
+  if (plan.group && !plan.session && ::setpgid(0, 0) != 0) fail(failure, "new process group for");
+  if (plan.die_with_parent) {
+    if (::prctl(PR_SET_PDEATHSIG, SIGKILL) != 0) fail(failure, "set the parent-death signal for");
+    // The parent may have died before the line above.
+    if (::getppid() != plan.parent) ::_exit(127);
+  }
+  if (plan.cwd != nullptr && ::chdir(plan.cwd) != 0) fail(failure, "change folder for");
+  if (::dup2(plan.input, 0) < 0) fail(failure, "standard input of");
+  if (plan.output >= 0 && (::dup2(plan.output, 1) < 0 || ::dup2(plan.output, 2) < 0)) {
+    fail(failure, "standard output of");
+  }
+  closeOnExecAbove2();
+  for (std::size_t i = 0; i < plan.keep_count; ++i) {
+    if (::fcntl(plan.keep[i], F_SETFD, 0) != 0) fail(failure, "pass a descriptor to");
+  }
+  resetSignals();
+  ::execvpe(plan.argv[0], plan.argv, plan.envp);
+  fail(failure, "start");
+}
+
+// In a function of its own: after vfork the child runs on this very stack frame until it execs.
+__attribute__((noinline)) pid_t vforkProgram(const ChildPlan& plan, volatile Failure* failure) {
+  const pid_t pid = ::vfork();
+  if (pid == 0) becomeProgram(plan, failure);
+  return pid;
+}
+
+// Valid as long as `texts` is.
+std::vector<char*> pointersTo(const std::vector<std::string>& texts) {
+  std::vector<char*> pointers;
+  pointers.reserve(texts.size() + 1);
+  for (const std::string& text : texts) pointers.push_back(const_cast<char*>(text.c_str()));
+  pointers.push_back(nullptr);
+  return pointers;
+}
+
+}  // namespace
+
+StatusOr<pid_t> spawnProgram(const SpawnOptions& options, int output) {
+  // Above 2, or dup2 in the child could overwrite it or leave it close-on-exec.
+  UniqueFd null(::open("/dev/null", O_RDONLY | O_CLOEXEC));
+  const UniqueFd input(null.valid() ? ::fcntl(null.get(), F_DUPFD_CLOEXEC, 3) : -1);
+  if (!input.valid()) return errnoStatus(errno, "open /dev/null");
+
+  const std::vector<char*> argv = pointersTo(options.argv);
+  const std::vector<std::string> no_environment;
+  const std::vector<char*> envp =
+      pointersTo(options.env.has_value() ? *options.env : no_environment);
+  const ChildPlan plan{.argv = argv.data(),
+                       .envp = options.env.has_value() ? envp.data() : environ,
+                       .cwd = options.cwd.empty() ? nullptr : options.cwd.c_str(),
+                       .input = input.get(),
+                       .output = output,
+                       .group = options.new_process_group,
+                       .session = options.new_session,
+                       .die_with_parent = options.die_with_spawning_thread,
+                       .parent = ::getpid(),
+                       .keep = options.keep_fds.data(),
+                       .keep_count = options.keep_fds.size()};
+  volatile Failure failure;
+  sigset_t all;
+  sigset_t before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  const pid_t pid = vforkProgram(plan, &failure);
+  const int fork_error = errno;
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  if (pid < 0) return errnoStatus(fork_error, fmt::format("start {}", options.argv[0]));
+  if (failure.stage == nullptr) return pid;
+  while (::waitpid(pid, nullptr, 0) < 0 && errno == EINTR) {
+  }
+  const char* stage = failure.stage;
+  return errnoStatus(failure.error, fmt::format("{} {}", stage, options.argv[0]));
+}
+
+}  // namespace trainyard::internal

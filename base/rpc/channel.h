@@ -1,0 +1,47 @@
+// How our gRPC channels and servers are set up; written once for all of them.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "base/core/clock.h"
+#include "base/core/status.h"
+#include "grpcpp/grpcpp.h"
+
+namespace trainyard {
+
+struct ChannelOptions {
+  int max_message_bytes = 64 << 20;  // in both directions
+  // A TCP connection of its own even where another channel goes to the same address.
+  bool own_connection = false;
+};
+
+// Keepalive that our servers tolerate, and reconnects after at most 2 s: peers are restarted in
+// place.
+grpc::ChannelArguments channelArguments(const ChannelOptions& options = {});
+
+// `target` is "ip:port", "unix:/path" or "unix-abstract:name". Connects lazily; never fails here.
+// Unencrypted: for 127.0.0.1, Unix sockets, and data whose token is checked.
+std::shared_ptr<grpc::Channel> openChannel(const std::string& target,
+                                           const ChannelOptions& options = {});
+
+// The gRPC target of a Unix socket: "unix:<path>", or "unix-abstract:<name>" for "@<name>", the way
+// our programs write a socket without a file.
+std::string unixTarget(const std::string& socket);
+
+// Message limits, keepalive, and no SO_REUSEPORT: with it two servers on one port both start, and
+// each gets some of the calls.
+void applyServerDefaults(grpc::ServerBuilder& builder, int max_message_bytes = 64 << 20);
+
+// The end of a call, `timeout` from now.
+void setDeadline(grpc::ClientContext& context, Duration timeout);
+gpr_timespec deadlineAfter(Duration timeout);
+
+// Starts the server of `builder`, which listens at `address` ("ip:port"; port 0: any). `port` must
+// be the int given to AddListeningPort. UNAVAILABLE "<what>: cannot listen at <address>" when the
+// address is taken or not ours.
+StatusOr<std::unique_ptr<grpc::Server>> startServer(grpc::ServerBuilder& builder,
+                                                    const std::string& what,
+                                                    const std::string& address, const int& port);
+
+}  // namespace trainyard

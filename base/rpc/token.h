@@ -1,0 +1,28 @@
+// The per-job token: every call between processes of a job carries it as metadata, every server of
+// ours checks it first.
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <string_view>
+
+#include "base/core/status.h"
+#include "grpcpp/grpcpp.h"
+
+namespace trainyard {
+
+inline constexpr char kTokenKey[] = "trainyard-token";
+
+// The token in a file: 64 lowercase hexadecimal characters, blanks around them ignored.
+// INVALID_ARGUMENT naming the file when it holds anything else (never its content).
+StatusOr<std::string> readToken(const std::filesystem::path& path);
+
+void addToken(grpc::ClientContext& context, const std::string& token);
+
+// Compares in a time that does not depend on where the two differ.
+bool equalInConstantTime(std::string_view a, std::string_view b);
+
+// OK, or UNAUTHENTICATED when the call carries no token or another one.
+grpc::Status checkToken(const grpc::ServerContextBase& context, std::string_view token);
+
+}  // namespace trainyard

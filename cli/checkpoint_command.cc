@@ -1,0 +1,167 @@
+// `trainyard checkpoint inspect|digest|evaluate|export DIR`.
+#include <chrono>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <ostream>
+
+#include "base/core/exit_code.h"
+#include "base/core/strings.h"
+#include "base/process/child_process.h"
+#include "cli/checkpoint_inspect.h"
+#include "cli/command.h"
+#include "fmt/format.h"
+#include "fmt/ranges.h"
+#include "runtime/checkpoint/checkpoint.h"
+
+namespace trainyard::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+// An evaluation that takes longer has hung.
+constexpr std::chrono::hours kEvaluationLimit{24};
+
+struct Options {
+  std::string dir;
+  std::optional<std::int64_t> step;
+  std::string output;
+  bool slots = false;
+};
+
+struct Place {
+  fs::path run_dir;       // the job directory
+  std::string manifests;  // its checkpoints/
+};
+
+// DIR is a run directory or its checkpoints/ folder.
+StatusOr<Place> locate(const std::string& dir) {
+  std::error_code error;
+  const fs::path path = fs::weakly_canonical(dir, error);
+  if (error || !fs::is_directory(path, error)) return invalidInput(dir, "no such directory");
+  if (fs::is_directory(path / "checkpoints", error)) {
+    return Place{path, (fs::path(dir) / "checkpoints").string()};
+  }
+  if (path.filename() == "checkpoints" || !runtime::listManifests(dir, nullptr).empty()) {
+    return Place{path.parent_path(), dir};
+  }
+  return invalidInput(dir,
+                      "holds no checkpoint: expected a run directory or its checkpoints folder");
+}
+
+struct Found {
+  Place place;
+  std::vector<runtime::Manifest> manifests;  // newest first, at least one
+  std::vector<std::string> problems;
+};
+
+StatusOr<Found> find(const Options& options) {
+  Found found;
+  TY_ASSIGN_OR_RETURN(found.place, locate(options.dir));
+  found.manifests = runtime::listManifests(found.place.manifests, &found.problems);
+  std::vector<std::int64_t> steps;
+  for (const auto& manifest : found.manifests) steps.push_back(manifest.step);
+  if (options.step) {
+    std::erase_if(found.manifests, [&](const auto& m) { return m.step != *options.step; });
+  }
+  if (!found.manifests.empty()) return found;
+  if (!steps.empty()) {
+    return invalidInput(found.place.manifests, fmt::format("no checkpoint of step {}; there are {}",
+                                                           *options.step, fmt::join(steps, ", ")));
+  }
+  return invalidInput(found.place.manifests,
+                      found.problems.empty()
+                          ? "holds no checkpoint"
+                          : fmt::format("holds no readable checkpoint: {}", found.problems[0]));
+}
+
+// One line on standard error; 2 for what the user gave us, 1 for what went wrong on the way.
+int fail(const Console& console, const Status& status) {
+  console.err << "trainyard: " << fromAbsl(status.message()) << "\n";
+  return absl::IsInvalidArgument(status) || absl::IsDataLoss(status) ? kExitUsage : kExitFailure;
+}
+
+int inspect(const Console& console, const Options& options) {
+  auto found = find(options);
+  if (!found.ok()) return fail(console, found.status());
+  return inspectCheckpoints(console, found->place.manifests, found->manifests, found->problems,
+                            systemClock().unixMillis());
+}
+
+StatusOr<runtime::CheckpointReader> openNewest(const Options& options) {
+  TY_ASSIGN_OR_RETURN(const Found found, find(options));
+  return runtime::CheckpointReader::open(found.place.manifests, found.manifests[0]);
+}
+
+int digest(const Console& console, const Options& options) {
+  auto reader = openNewest(options);
+  if (!reader.ok()) return fail(console, reader.status());
+  auto hex = runtime::checkpointDigest(*reader);
+  if (!hex.ok()) return fail(console, hex.status());
+  console.out << *hex << "\n";
+  return kExitOk;
+}
+
+int exportModel(const Console& console, const Options& options) {
+  auto reader = openNewest(options);
+  if (!reader.ok()) return fail(console, reader.status());
+  const std::string path = options.output.empty()
+                               ? fmt::format("step-{}.safetensors", reader->manifest().step)
+                               : options.output;
+  const Status status = runtime::exportSafetensors(*reader, path, options.slots);
+  if (!status.ok()) return fail(console, status);
+  console.out << path << "\n";
+  return kExitOk;
+}
+
+// The child writes to our standard output and error itself.
+int evaluate(const Console& console, const Options& options) {
+  auto found = find(options);
+  if (!found.ok()) return fail(console, found.status());
+  console.out.flush();
+  SpawnOptions spawn;
+  spawn.argv = {console.program_dir + "/trainyard-runtime",
+                "evaluate",
+                "--job-dir",
+                found->place.run_dir.string(),
+                "--manifest",
+                found->manifests[0].fileName()};
+  spawn.die_with_spawning_thread = true;
+  auto child = ChildProcess::spawn(spawn);
+  if (!child.ok()) return fail(console, child.status());
+  auto exit = child->wait(systemClock().now() + kEvaluationLimit);
+  if (!exit.ok()) return fail(console, exit.status());
+  if (exit->signal == 0) return exit->code;
+  return fail(console, absl::AbortedError("trainyard-runtime evaluate: " + toString(*exit)));
+}
+
+using Verb = int (*)(const Console&, const Options&);
+
+CLI::App* addVerb(CLI::App& parent, ChosenCommand& chosen, const std::shared_ptr<Options>& options,
+                  const char* name, const char* help, Verb verb) {
+  CLI::App* app = parent.add_subcommand(name, help);
+  app->add_option("DIR", options->dir, "run directory, or its checkpoints folder")->required();
+  app->add_option("--step", options->step, "the checkpoint of this step instead of the newest")
+      ->check(CLI::NonNegativeNumber);
+  app->callback([&chosen, options, verb] {
+    chosen = [options, verb](const Console& console) { return verb(console, *options); };
+  });
+  return app;
+}
+
+}  // namespace
+
+void registerCheckpoint(CLI::App& app, ChosenCommand& chosen) {
+  CLI::App* group = app.add_subcommand("checkpoint", "Look into the checkpoints of a run");
+  group->require_subcommand(1);
+  const auto options = std::make_shared<Options>();
+  addVerb(*group, chosen, options, "inspect", "List checkpoints and verify their files", inspect);
+  addVerb(*group, chosen, options, "digest", "SHA-256 of weights, slots and step", digest);
+  addVerb(*group, chosen, options, "evaluate", "Accuracy on the job's evaluation data", evaluate);
+  CLI::App* verb = addVerb(*group, chosen, options, "export",
+                           "Write whole tensors into one safetensors file", exportModel);
+  verb->add_option("-o,--output", options->output, "file to write (default: step-N.safetensors)");
+  verb->add_flag("--slots", options->slots, "the optimizer's slots too");
+}
+
+}  // namespace trainyard::cli

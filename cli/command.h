@@ -1,0 +1,33 @@
+// How a verb of `trainyard` joins the program: it adds its CLI11 subcommand and sets `chosen` when the
+// user picked it; main runs it and exits with what it returns (base/core/exit_code.h).
+#pragma once
+
+#include <functional>
+#include <iosfwd>
+#include <string>
+
+#include "CLI/CLI.hpp"
+#include "base/core/clock.h"
+
+namespace trainyard::cli {
+
+// What main reads from the environment and the terminal, handed to the verbs.
+struct Console {
+  std::ostream& out;
+  std::ostream& err;
+  bool out_is_terminal = false;
+  bool colour = false;       // a terminal, and NO_COLOR is not set
+  int columns = 80;
+  std::string program_dir{}; // folder of this executable: the other programs are beside it
+  const Clock* clock = &systemClock();
+};
+
+using ChosenCommand = std::function<int(const Console&)>;
+
+void registerRun(CLI::App& app, ChosenCommand& chosen);
+void registerPlan(CLI::App& app, ChosenCommand& chosen);
+void registerValidate(CLI::App& app, ChosenCommand& chosen);
+void registerCheckpoint(CLI::App& app, ChosenCommand& chosen);
+void registerVersion(CLI::App& app, ChosenCommand& chosen);
+
+}  // namespace trainyard::cli

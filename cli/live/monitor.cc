@@ -1,0 +1,208 @@
+#include "cli/live/monitor.h"
+
+#include <algorithm>
+#include <cctype>
+#include <utility>
+
+#include "cli/live/text.h"
+#include "fmt/format.h"
+
+namespace trainyard::cli {
+namespace {
+
+using control::TaskKey;
+using control::TaskObservation;
+using control::TaskPhase;
+
+constexpr double kShortestSeconds = 0.5;
+
+std::string lower(std::string text) {
+  std::transform(text.begin(), text.end(), text.begin(),
+                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  return text;
+}
+
+std::string stateOf(const TaskObservation* observed, const v1::TaskState* state, bool is_ps) {
+  if (!observed) return "starting";
+  if (observed->phase == TaskPhase::kSucceeded) return "succeeded";
+  if (observed->phase == TaskPhase::kFailed) return "failed";
+  if (observed->terminating) return "stopping";
+  if (!state || !state->has_report() || state->report().phase().empty()) return "starting";
+  if (state->child() != "Running") return state->start() > 0 ? "restarting" : "starting";
+  const std::string phase = lower(state->report().phase());
+  return is_ps && phase == "training" ? "serving" : phase;
+}
+
+// " (killed by signal 9)", as far as it is known.
+std::string reasonOfLoss(const RunView& view, const TaskKey& key) {
+  for (const TaskObservation& task : view.observed.tasks) {
+    if (task.key == key && task.exit) return " (" + task.exit->cause + ")";
+  }
+  const auto state = view.tasks.find(key);
+  if (state == view.tasks.end()) return "";
+  if (state->second.last_signal() != 0) {
+    return fmt::format(" (killed by signal {})", state->second.last_signal());
+  }
+  const int code = state->second.last_exit_code();
+  return code == 0 ? "" : fmt::format(" (exit code {})", code);
+}
+
+double trainedSeconds(const v1::PhaseSeconds& seconds) {
+  return seconds.data() + seconds.compute() + seconds.push_pull();
+}
+
+}  // namespace
+
+void RateWindow::add(TimePoint at, double value) {
+  if (!samples_.empty() && value < samples_.back().value) samples_.clear();
+  samples_.push_back({at, value});
+  while (samples_.size() > 2 && samples_[1].at <= at - span_) samples_.pop_front();
+}
+
+std::optional<double> RateWindow::perSecond() const {
+  if (samples_.size() < 2) return std::nullopt;
+  const double seconds = toSeconds(samples_.back().at - samples_.front().at);
+  if (seconds < kShortestSeconds) return std::nullopt;
+  return (samples_.back().value - samples_.front().value) / seconds;
+}
+
+TaskRow RunMonitor::updateTask(const TaskObservation* observed, const v1::TaskState* state,
+                               const TaskKey& key, TimePoint now) {
+  TaskMemory& memory = memory_[key];
+  TaskRow row;
+  row.name = control::toString(key);
+  row.is_ps = key.role == v1::ROLE_PS;
+  row.state = stateOf(observed, state, row.is_ps);
+  row.restarts = static_cast<std::uint32_t>(memory.restarts);
+  if (state && state->has_report()) {
+    const v1::RuntimeReport& report = state->report();
+    double received = 0, transmitted = 0;
+    for (const v1::PeerTraffic& peer : report.traffic()) {
+      received += static_cast<double>(peer.received_bytes());
+      transmitted += static_cast<double>(peer.transmitted_bytes());
+    }
+    memory.received.add(received);
+    memory.transmitted.add(transmitted);
+    memory.examples.add(static_cast<double>(report.examples()));
+    memory.seconds.add(trainedSeconds(report.seconds()));
+    memory.received_rate.add(now, received);
+    memory.transmitted_rate.add(now, transmitted);
+    memory.examples_rate.add(now, static_cast<double>(report.examples()));
+    row.step = report.step();
+    row.message = report.message();
+    if (row.is_ps) {
+      row.received_per_second = memory.received_rate.perSecond();
+      row.transmitted_per_second = memory.transmitted_rate.perSecond();
+    } else {
+      row.examples_per_second = memory.examples_rate.perSecond();
+    }
+  }
+  row.received_bytes = static_cast<std::uint64_t>(memory.received.total());
+  row.transmitted_bytes = static_cast<std::uint64_t>(memory.transmitted.total());
+  return row;
+}
+
+void RunMonitor::update(const RunView& view, TimePoint now, UnixMillis unix_ms) {
+  const v1::TrainingJob& job = view.observed.job;
+  snapshot_.job = job_;
+  snapshot_.state = job.status().state();
+  snapshot_.elapsed_seconds = toSeconds(now - started_);
+  snapshot_.stopping = job.spec().run_policy().suspend();
+  snapshot_.restarts = job.status().restarts();
+  snapshot_.tasks.clear();
+  std::map<TaskKey, const TaskObservation*> observed;
+  for (int i = 0; i < job.spec().ps().replicas(); ++i) {
+    observed[{v1::ROLE_PS, static_cast<std::uint32_t>(i)}] = nullptr;
+  }
+  for (int i = 0; i < job.spec().worker().replicas(); ++i) {
+    observed[{v1::ROLE_WORKER, static_cast<std::uint32_t>(i)}] = nullptr;
+  }
+  for (const TaskObservation& task : view.observed.tasks) observed[task.key] = &task;
+  tellRestarts(view, unix_ms);
+  for (const auto& [key, task] : observed) {
+    const auto state = view.tasks.find(key);
+    // The word of another creation says nothing of this one.
+    const bool fits = state != view.tasks.end() && task && state->second.created() == task->created;
+    snapshot_.tasks.push_back(updateTask(task, fits ? &state->second : nullptr, key, now));
+  }
+  if (view.progress) updateProgress(*view.progress, now, unix_ms);
+  if (snapshot_.state != told_state_ && !snapshot_.state.empty()) {
+    told_state_ = snapshot_.state;
+    tell(unix_ms, "state", "job " + lower(snapshot_.state));
+  }
+}
+
+void RunMonitor::updateProgress(const v1::JobProgress& progress, TimePoint now,
+                                UnixMillis unix_ms) {
+  snapshot_.step = progress.step();
+  snapshot_.steps = progress.steps();
+  snapshot_.waiting_for = progress.waiting_for();
+  snapshot_.lost_steps = progress.lost_steps();
+  if (progress.examples_per_second() > 0) {
+    snapshot_.examples_per_second = progress.examples_per_second();
+  }
+  if (progress.has_loss()) snapshot_.loss = progress.loss();
+  step_rate_.add(now, static_cast<double>(progress.step()));
+  snapshot_.eta_seconds.reset();
+  if (const auto rate = step_rate_.perSecond(); rate && *rate > 0) {
+    snapshot_.eta_seconds = static_cast<double>(progress.steps() - progress.step()) / *rate;
+  }
+  if (!told_resumed_ && progress.resumed_from_step() > 0) {
+    tell(unix_ms, "resumed", fmt::format("resumed from step {}", progress.resumed_from_step()));
+    told_resumed_ = true;
+  }
+  if (progress.evaluated() && progress.accuracy_step() != told_accuracy_step_) {
+    told_accuracy_step_ = progress.accuracy_step();
+    snapshot_.accuracy = progress.accuracy();
+    snapshot_.accuracy_step = progress.accuracy_step();
+    tell(unix_ms, "evaluation",
+         fmt::format("accuracy {} at step {}", formatMeasure(progress.accuracy()),
+                     progress.accuracy_step()));
+  }
+  if (progress.has_checkpoint() && snapshot_.checkpoint_step != progress.checkpoint_step()) {
+    snapshot_.checkpoint_step = progress.checkpoint_step();
+    tell(unix_ms, "checkpoint", fmt::format("checkpoint at step {}", progress.checkpoint_step()));
+  }
+  if (progress.lost_steps() > told_lost_) {
+    told_lost_ = progress.lost_steps();
+    tell(unix_ms, "warning", fmt::format("steps repeated so far: {}", told_lost_));
+  }
+  if (progress.waiting_for() != told_waiting_) {
+    told_waiting_ = progress.waiting_for();
+    if (!told_waiting_.empty()) tell(unix_ms, "waiting", "waiting for " + told_waiting_);
+  }
+}
+
+void RunMonitor::tellRestarts(const RunView& view, UnixMillis unix_ms) {
+  // The record counts every loss, also of a life that was shorter than the time between two looks.
+  for (const v1::TaskRecord& record : view.observed.job.status().tasks()) {
+    const auto key = control::parseTaskKey(record.task());
+    if (!key) continue;
+    TaskMemory& memory = memory_[*key];
+    if (record.restarts() > memory.restarts) {
+      tell(unix_ms, "restart", record.task() + " is restarted" + reasonOfLoss(view, *key));
+    }
+    memory.restarts = record.restarts();
+  }
+}
+
+void RunMonitor::tell(UnixMillis unix_ms, std::string kind, std::string message) {
+  events_.push_back({unix_ms, std::move(kind), std::move(message)});
+}
+
+std::vector<RunEvent> RunMonitor::takeEvents() {
+  return std::exchange(events_, {});
+}
+
+std::optional<double> RunMonitor::examplesPerSecond() const {
+  double examples = 0, seconds = 0;
+  for (const auto& [key, memory] : memory_) {
+    if (key.role != v1::ROLE_WORKER) continue;
+    examples += memory.examples.total();
+    seconds = std::max(seconds, memory.seconds.total());
+  }
+  if (examples <= 0 || seconds <= 0) return std::nullopt;
+  return examples / seconds;
+}
+
+}  // namespace trainyard::cli

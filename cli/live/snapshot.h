@@ -1,0 +1,59 @@
+// What a run looks like at one moment: all that table, lines and JSON are made from.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/core/clock.h"
+
+namespace trainyard::cli {
+
+struct TaskRow {
+  std::string name;  // "ps-0"
+  bool is_ps = false;
+  std::string state;  // starting | waiting | joining | restoring | training | serving | evaluating
+                      // | stopping | done | succeeded | failed | restarting
+  std::optional<std::int64_t> step;
+  std::optional<double> examples_per_second;     // workers
+  std::optional<double> received_per_second;     // bytes; ps
+  std::optional<double> transmitted_per_second;  // bytes; ps
+  std::uint64_t received_bytes = 0;              // ps: in this run, over restarts
+  std::uint64_t transmitted_bytes = 0;
+  std::uint32_t restarts = 0;
+  std::string message;  // why it waits, in its own words
+};
+
+struct RunSnapshot {
+  std::string job;
+  std::string state;  // Created | Running | Restarting | Suspended | Succeeded | Failed
+  std::int64_t step = 0;
+  std::int64_t steps = 0;  // 0: not known yet
+  std::optional<double> examples_per_second;
+  std::optional<double> loss;
+  std::optional<double> accuracy;
+  std::int64_t accuracy_step = 0;
+  std::optional<double> eta_seconds;
+  double elapsed_seconds = 0;
+  std::optional<std::int64_t> checkpoint_step;
+  int restarts = 0;
+  std::int64_t lost_steps = 0;
+  std::string waiting_for;  // "worker 1, ps 0"
+  bool stopping = false;    // asked to stop by Ctrl-C
+  std::vector<TaskRow> tasks;
+
+  // [0, 1]; 0 while the target is not known.
+  double done() const {
+    return steps > 0 ? static_cast<double>(step) / static_cast<double>(steps) : 0;
+  }
+};
+
+// Something that happened, as the user is told it.
+struct RunEvent {
+  UnixMillis unix_ms = 0;
+  std::string kind;     // restart | checkpoint | evaluation | resumed | waiting | warning | state
+  std::string message;  // one line
+};
+
+}  // namespace trainyard::cli

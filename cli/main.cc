@@ -1,0 +1,44 @@
+// The command line: what the environment and the terminal say is read here and nowhere else.
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <iostream>
+#include <string>
+#include <string_view>
+#include <system_error>
+#include <vector>
+
+#include "cli/app.h"
+
+namespace {
+
+int terminalColumns() {
+  winsize size{};
+  return ::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : 80;
+}
+
+bool isSet(const char* variable) {
+  const char* value = std::getenv(variable);
+  return value != nullptr && *value != '\0';
+}
+
+std::string programFolder() {
+  std::error_code error;
+  const auto path = std::filesystem::read_symlink("/proc/self/exe", error);
+  return error ? "." : path.parent_path().string();
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  trainyard::cli::Console console{std::cout, std::cerr};
+  const char* term = std::getenv("TERM");
+  const bool dumb = term == nullptr || std::string_view(term) == "dumb";
+  console.out_is_terminal = ::isatty(STDOUT_FILENO) == 1 && !dumb;
+  console.colour = console.out_is_terminal && !isSet("NO_COLOR");
+  console.columns = terminalColumns();
+  console.program_dir = programFolder();
+  return trainyard::cli::runApp(std::vector<std::string>(argv + 1, argv + argc), console);
+}

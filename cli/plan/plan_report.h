@@ -1,0 +1,65 @@
+// What `trainyard plan` says about a job, and how it is printed. Pure: no files, no clock, no
+// terminal.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/core/status.h"
+#include "nlohmann/json.hpp"
+#include "runtime/placement/placement.h"
+#include "trainyard/v1/job.pb.h"
+
+namespace trainyard::cli {
+
+// One parameter server. Bytes throughout.
+struct PsPlan {
+  std::int64_t held = 0;  // parts of variables, global_step's 4 bytes included
+  double share = 0;       // of all bytes held
+  // Payload of one sync step: every worker pushes a gradient and pulls the next weights of every
+  // chunk here. Not counted: frames and headers (below 0.1 %); global_step, which travels in the
+  // headers.
+  std::int64_t in_per_step = 0;
+  std::int64_t out_per_step = 0;
+  // Memory: two versions of the weights, the optimizer's slots, and the copy of weights and slots
+  // that is held while a checkpoint is written.
+  std::int64_t weights = 0;
+  std::int64_t slots = 0;
+  std::int64_t snapshot = 0;
+  std::int64_t memory() const { return weights + slots + snapshot; }
+};
+
+struct PlanReport {
+  std::string job;
+  std::string model;
+  std::string strategy;  // "FixedSize(2, axis 0), 1 rule"
+  int workers = 0;       // processes: replicas x processesPerPod
+  int slots = 0;         // arrays of the optimizer per variable
+  runtime::Placement placement;
+  std::int64_t parameters = 0;  // trainable elements
+  std::int64_t trainable_bytes = 0;
+  std::vector<PsPlan> ps;
+  double hot_share = 0;
+  // Largest over smallest number of bytes held; nothing where a ps holds none.
+  std::optional<double> max_to_min;
+  // Time of a step bound by the hottest ps over that of an even placement: hot share x number of
+  // ps.
+  double slowdown = 0;
+  // A worker: two versions of the weights and the gradients; activations and libraries not counted.
+  std::int64_t worker_weights = 0;
+  std::int64_t worker_gradients = 0;
+};
+
+// `job` as loadJob() gives it. INVALID_ARGUMENT names the field: no parameter servers or no
+// built-in model to place, or what catalogVariables(), place() and makeOptimizer() refuse.
+StatusOr<PlanReport> makePlanReport(const v1::TrainingJob& job);
+
+// For people, at most 80 columns wide, ends with a newline. "ps0 4,524" is ps 0's bytes held.
+std::string renderPlanText(const PlanReport& report);
+
+// For scripts: keys only ever get added.
+nlohmann::ordered_json renderPlanJson(const PlanReport& report);
+
+}  // namespace trainyard::cli

@@ -1,0 +1,241 @@
+#include "cli/run/directory.h"
+
+#include <algorithm>
+#include <set>
+#include <string_view>
+#include <system_error>
+
+#include "base/core/strings.h"
+#include "base/security/random.h"
+#include "fmt/format.h"
+#include "operator/job/job.h"
+#include "operator/local/volumes.h"
+#include "runtime/checkpoint/checkpoint.h"
+
+namespace trainyard::cli {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::ordered_json;
+
+constexpr std::size_t kMaxFileBytes = 16 << 20;
+constexpr std::size_t kTokenBytes = 32;
+constexpr std::size_t kUidBytes = 16;
+
+const std::set<std::string>& ownFiles() {
+  static const std::set<std::string> names = {
+      "job.json",      "job.yaml",      "status.json", "membership.json",
+      "events.jsonl",  "token",         "lock",        "environment.json",
+      "metrics.jsonl", "traffic.jsonl", "report.html", "result.json"};
+  return names;
+}
+
+// What may change between two launches of a run.
+constexpr std::string_view kMayChange[] = {"training.evaluateEverySteps", "training.checkpoint",
+                                           "runPolicy", "network", "image"};
+
+bool mayChange(const FieldChange& change) {
+  if (change.path == "training.steps") {
+    const auto before = parseNumber<std::int64_t>(change.before);
+    const auto after = parseNumber<std::int64_t>(change.after);
+    return before && after && *after >= *before;
+  }
+  return std::any_of(std::begin(kMayChange), std::end(kMayChange), [&](std::string_view prefix) {
+    return change.path.starts_with(prefix) &&
+           (change.path.size() == prefix.size() || change.path[prefix.size()] == '.');
+  });
+}
+
+std::string valueText(const Json& json) {
+  if (json.is_null()) return "nothing";
+  return json.is_string() ? json.get<std::string>() : json.dump();
+}
+
+void compare(const std::string& path, const Json& before, const Json& after,
+             std::vector<FieldChange>* changes) {
+  if (before == after) return;
+  if (!before.is_object() || !after.is_object()) {
+    changes->push_back({path, valueText(before), valueText(after)});
+    return;
+  }
+  const std::string prefix = path.empty() ? "" : path + ".";
+  for (const auto& [name, value] : before.items()) {
+    compare(prefix + name, value, after.contains(name) ? after[name] : Json(), changes);
+  }
+  for (const auto& [name, value] : after.items()) {
+    if (!before.contains(name)) compare(prefix + name, Json(), value, changes);
+  }
+}
+
+bool endsWithAny(const std::string& name, std::initializer_list<std::string_view> ends) {
+  const bool temporary = name.find(".tmp") != std::string::npos;
+  return temporary || std::any_of(ends.begin(), ends.end(),
+                                  [&](std::string_view end) { return name.ends_with(end); });
+}
+
+// Whether an entry of one of our folders is of our making.
+bool isOwnInside(const std::string& folder, const std::string& name) {
+  if (folder == "checkpoints") return endsWithAny(name, {".json", ".safetensors"});
+  if (folder == "events") return name.find("tfevents") != std::string::npos;
+  return name.starts_with("ps-") || name.starts_with("worker-");
+}
+
+Status refuseForeign(const DirectoryOptions& options) {
+  const std::string foreign = foreignEntry(options.dir);
+  if (foreign.empty()) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      fmt::format("{}: holds '{}', which no run has made: give another directory with --dir",
+                  options.dir, foreign));
+}
+
+// Removes what runs leave; the lock stays, for we hold it.
+Status removeOwn(const fs::path& dir) {
+  for (const auto& entry : fs::directory_iterator(dir)) {
+    if (entry.path().filename() == "lock") continue;
+    std::error_code error;
+    fs::remove_all(entry.path(), error);
+    if (error) return errnoStatus(error.value(), entry.path().string());
+  }
+  return absl::OkStatus();
+}
+
+StatusOr<v1::TrainingJob> readYaml(const fs::path& path) {
+  TY_ASSIGN_OR_RETURN(const std::string text, readFile(path, kMaxFileBytes));
+  std::vector<control::JobProblem> problems;
+  return control::parseJob(text, path.string(), {}, &problems);
+}
+
+Status checkSameJob(const control::RunPaths& paths, const v1::TrainingJob& job) {
+  TY_ASSIGN_OR_RETURN(const v1::TrainingJob before, readYaml(paths.jobYaml()));
+  if (before.metadata().name() != job.metadata().name()) {
+    return absl::InvalidArgumentError(
+        fmt::format("metadata.name: {} holds job '{}', not '{}': give another directory with --dir",
+                    paths.dir.string(), before.metadata().name(), job.metadata().name()));
+  }
+  const std::vector<FieldChange> changes =
+      forbiddenChanges(toJson(before.spec()), toJson(job.spec()));
+  if (changes.empty()) return absl::OkStatus();
+  const FieldChange& first = changes.front();
+  const bool steps = first.path == "training.steps";
+  return absl::InvalidArgumentError(fmt::format(
+      "{}: {} in {}, now {}: it {}; start over with --new, or give another directory with --dir",
+      first.path, first.before, paths.jobYaml().string(), first.after,
+      steps ? "may only grow" : "cannot change in a run that was begun"));
+}
+
+std::optional<RunResult> finishedResult(const control::RunPaths& paths,
+                                        const v1::TrainingJob& job) {
+  const auto text = readFile(paths.result(), kMaxFileBytes);
+  if (!text.ok()) return std::nullopt;
+  auto result = resultFromJson(*text);
+  if (!result.ok() || result->outcome != "succeeded") return std::nullopt;
+  const v1::Training& training = job.spec().training();
+  if (training.has_steps() && training.steps() > result->steps) return std::nullopt;
+  return *std::move(result);
+}
+
+std::string resumeHeadline(const control::RunPaths& paths, const v1::TrainingJob& job) {
+  std::vector<std::string> problems;
+  const auto manifests = runtime::listManifests(paths.checkpoints().string(), &problems);
+  const std::string& name = job.metadata().name();
+  if (manifests.empty() || manifests[0].step == 0) {
+    return fmt::format("starting '{}' again from step 0: {} holds no later checkpoint", name,
+                       paths.dir.string());
+  }
+  const v1::Training& training = job.spec().training();
+  return fmt::format("resuming '{}' from step {}{}", name, manifests[0].step,
+                     training.has_steps() ? fmt::format(" of {}", training.steps()) : "");
+}
+
+// Whether --new may be followed, or nothing of a run is there yet.
+StatusOr<bool> startsFresh(const DirectoryOptions& options, const control::RunPaths& paths) {
+  std::error_code ignored;
+  const bool recorded = fs::exists(paths.job(), ignored);
+  if (!recorded || options.start_anew) {
+    TY_RETURN_IF_ERROR(refuseForeign(options));
+    TY_RETURN_IF_ERROR(removeOwn(paths.dir));
+  }
+  return !recorded || options.start_anew;
+}
+
+// Writes job.yaml as given and job.json as the tasks need it; job.json comes last and makes the
+// record whole.
+Status record(const DirectoryOptions& options, const control::RunPaths& paths, bool fresh,
+              const v1::TrainingJob& given, const Clock& clock, v1::TrainingJob* job) {
+  TY_RETURN_IF_ERROR(control::resolveVolumes(options.volumes, options.cwd, job));
+  v1::ObjectMeta& meta = *job->mutable_metadata();
+  control::RunRecord record(paths);
+  if (fresh) {
+    meta.set_uid(randomHex(kUidBytes));
+    meta.set_generation(1);
+    meta.set_creation_timestamp(formatRfc3339(clock.unixMillis()));
+    TY_RETURN_IF_ERROR(writeFileAtomically(paths.token(), randomHex(kTokenBytes) + "\n", 0600));
+  } else {
+    TY_ASSIGN_OR_RETURN(const v1::TrainingJob before, record.read());
+    meta.set_uid(before.metadata().uid());
+    meta.set_generation(before.metadata().generation() + 1);
+    meta.set_creation_timestamp(before.metadata().creation_timestamp());
+  }
+  TY_RETURN_IF_ERROR(writeFileAtomically(paths.jobYaml(), control::toYaml(toJson(given))));
+  TY_RETURN_IF_ERROR(record.writeSpec(*job));
+  std::error_code ignored;
+  fs::remove(paths.result(), ignored);
+  fs::remove(paths.report(), ignored);
+  return record.restStatus();
+}
+
+}  // namespace
+
+std::vector<FieldChange> forbiddenChanges(const Json& before, const Json& after) {
+  std::vector<FieldChange> changes;
+  compare("", before, after, &changes);
+  std::erase_if(changes, mayChange);
+  return changes;
+}
+
+std::string foreignEntry(const fs::path& dir) {
+  std::error_code ignored;
+  for (const auto& entry : fs::directory_iterator(dir, ignored)) {
+    const std::string name = entry.path().filename().string();
+    if (name == "checkpoints" || name == "events" || name == "tasks") {
+      for (const auto& inside : fs::directory_iterator(entry.path(), ignored)) {
+        const std::string inner = inside.path().filename().string();
+        if (!isOwnInside(name, inner)) return name + "/" + inner;
+      }
+    } else if (!ownFiles().contains(name) && name.find(".tmp") == std::string::npos) {
+      return name;
+    }
+  }
+  return "";
+}
+
+StatusOr<OpenedRun> openRunDirectory(const DirectoryOptions& options, const v1::TrainingJob& given,
+                                     const Clock& clock) {
+  const control::RunPaths paths{options.dir};
+  std::error_code ignored;
+  // Before a lock file is put into a folder that is none of ours.
+  if (!fs::exists(paths.job(), ignored)) TY_RETURN_IF_ERROR(refuseForeign(options));
+  TY_RETURN_IF_ERROR(makeDirectories(paths.dir, 0700));
+  auto lock = FileLock::acquire(paths.lock());
+  TY_RETURN_IF_ERROR(annotate(lock.status(), "another run uses the directory"));
+  // What would fail later anyway fails before anything is removed.
+  v1::TrainingJob job = given;
+  TY_RETURN_IF_ERROR(control::resolveVolumes(options.volumes, options.cwd, &job));
+  TY_ASSIGN_OR_RETURN(const bool fresh, startsFresh(options, paths));
+  if (!fresh) TY_RETURN_IF_ERROR(checkSameJob(paths, given));
+  OpenedRun run{paths, *std::move(lock), given, "", std::nullopt};
+  if (!fresh) {
+    run.finished = finishedResult(paths, given);
+    if (run.finished) {
+      run.headline = fmt::format("'{}' has finished already: {} (start over with --new)",
+                                 given.metadata().name(), options.dir);
+      return run;
+    }
+  }
+  run.headline = fresh ? fmt::format("starting '{}' in {}", given.metadata().name(), options.dir)
+                       : resumeHeadline(paths, given);
+  TY_RETURN_IF_ERROR(record(options, paths, fresh, given, clock, &run.job));
+  return run;
+}
+
+}  // namespace trainyard::cli

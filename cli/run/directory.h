@@ -1,0 +1,54 @@
+// What `trainyard run` makes of the directory it is given: a new run, one to be resumed, a finished
+// one, or somebody else's files.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/core/clock.h"
+#include "base/core/status.h"
+#include "base/process/files.h"
+#include "cli/run/result.h"
+#include "nlohmann/json.hpp"
+#include "operator/local/run_directory.h"
+#include "trainyard/v1/job.pb.h"
+
+namespace trainyard::cli {
+
+struct DirectoryOptions {
+  std::string dir;                             // as the user gave it
+  std::string cwd;                             // for relative paths of the job
+  std::map<std::string, std::string> volumes;  // name -> folder
+  bool start_anew = false;                     // --new
+};
+
+struct OpenedRun {
+  control::RunPaths paths;
+  FileLock lock;
+  v1::TrainingJob job;                // as recorded
+  std::string headline;               // "resuming 'fashion' from step 450 of 700"
+  std::optional<RunResult> finished;  // there is nothing to do
+};
+
+// Locks the directory (created with mode 0700) and records `job` (as loadJob() gives it) in it. An
+// unfinished run is resumed: its steps, evaluation, checkpoint and run policy may differ from the
+// recorded ones, steps only upwards. INVALID_ARGUMENT names the first other field that differs, the
+// foreign file in the directory, or the missing volume; FAILED_PRECONDITION the process that holds
+// the lock.
+StatusOr<OpenedRun> openRunDirectory(const DirectoryOptions& options, const v1::TrainingJob& job,
+                                     const Clock& clock);
+
+struct FieldChange {
+  std::string path;  // below spec: "training.batchSize"
+  std::string before, after;
+};
+// Fields that differ and may not while a run goes on. Pure.
+std::vector<FieldChange> forbiddenChanges(const nlohmann::ordered_json& before,
+                                          const nlohmann::ordered_json& after);
+
+// The first entry of a directory that no run of ours has made; "" where there is none.
+std::string foreignEntry(const std::filesystem::path& dir);
+
+}  // namespace trainyard::cli

@@ -1,0 +1,110 @@
+#include "cli/run/environment.h"
+
+#include <sys/utsname.h>
+#include <unistd.h>
+
+#include <thread>
+
+#include "base/core/strings.h"
+#include "base/core/units.h"
+#include "base/process/files.h"
+#include "cli/version.h"
+#include "fmt/format.h"
+
+namespace trainyard::cli {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr std::size_t kMaxProcBytes = 4 << 20;
+
+std::string cpuModel() {
+  const auto info = readFile("/proc/cpuinfo", kMaxProcBytes);
+  if (!info.ok()) return "";
+  for (const std::string_view line : split(*info, '\n')) {
+    const auto [name, value] = splitFirst(line, ':');
+    if (trim(name) == "model name") return std::string(trim(value));
+  }
+  return "";
+}
+
+using Facts = std::vector<std::pair<std::string, std::string>>;
+
+void addTraining(const v1::TrainingJob& job, Facts* facts) {
+  const v1::Training& training = job.spec().training();
+  facts->emplace_back("model", training.model().name());
+  const v1::DataSpec& data = training.data();
+  facts->emplace_back("data", data.format() == "idx" ? data.images() : data.format());
+  const v1::OptimizerSpec& optimizer = training.optimizer();
+  std::string text =
+      fmt::format("{}, learning rate {:g}", optimizer.name(), optimizer.learning_rate());
+  if (optimizer.has_decay()) {
+    text +=
+        fmt::format(", x {:g} every {} steps{}", optimizer.decay().rate(),
+                    optimizer.decay().every(), optimizer.decay().staircase() ? " (staircase)" : "");
+  }
+  facts->emplace_back("optimizer", text);
+  facts->emplace_back("batch", training.has_global_batch_size()
+                                   ? fmt::format("{} in all", training.global_batch_size())
+                                   : fmt::format("{} per worker", training.batch_size()));
+  facts->emplace_back("update", training.update().mode());
+  facts->emplace_back("seed", std::to_string(training.seed()));
+}
+
+std::string scalarText(const Json& json) {
+  return json.is_string() ? json.get<std::string>() : json.dump();
+}
+
+}  // namespace
+
+Json describeMachine() {
+  Json json;
+  json["trainyard"] = versionText();
+  json["cpu"] = cpuModel();
+  json["cores"] = std::thread::hardware_concurrency();
+  json["memoryBytes"] =
+      static_cast<std::int64_t>(::sysconf(_SC_PHYS_PAGES)) * ::sysconf(_SC_PAGE_SIZE);
+  utsname name{};
+  if (::uname(&name) == 0) json["kernel"] = fmt::format("{} {}", name.sysname, name.release);
+  return json;
+}
+
+RuntimeVersion::RuntimeVersion(const std::string& runtime_path)
+    : text_(std::make_shared<std::string>()) {
+  SpawnOptions spawn;
+  spawn.argv = {runtime_path, "version"};
+  spawn.on_line = [text = text_](std::string_view line) { text->append(line).append("\n"); };
+  spawn.new_process_group = true;
+  auto child = ChildProcess::spawn(spawn);
+  if (child.ok()) child_ = *std::move(child);
+}
+
+Json RuntimeVersion::take(TimePoint deadline) {
+  if (!child_) return nullptr;
+  const auto exit = child_->wait(deadline);
+  child_.reset();  // joins the thread that fills text_
+  if (!exit.ok() || *exit != ExitState{}) return nullptr;
+  return std::string(trim(*text_));
+}
+
+Facts reportFacts(const v1::TrainingJob& job, const Json& environment) {
+  Facts facts;
+  if (job.spec().has_training()) addTraining(job, &facts);
+  facts.emplace_back("tasks",
+                     fmt::format("{} parameter servers, {} workers", job.spec().ps().replicas(),
+                                 job.spec().worker().replicas()));
+  for (const auto& [name, value] : environment.items()) {
+    if (name == "memoryBytes") {
+      facts.emplace_back("memory", formatBytes(value.get<double>()));
+    } else if (value.is_object()) {
+      for (const auto& [inner, part] : value.items()) {
+        facts.emplace_back(name + " " + inner, scalarText(part));
+      }
+    } else if (!value.is_null()) {
+      facts.emplace_back(name, scalarText(value));
+    }
+  }
+  return facts;
+}
+
+}  // namespace trainyard::cli

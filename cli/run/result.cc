@@ -1,0 +1,76 @@
+#include "cli/run/result.h"
+
+#include "fmt/format.h"
+
+namespace trainyard::cli {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+std::string quoted(const std::string& value) {
+  if (!value.empty() && value.find_first_of(" \t\n\"\\") == std::string::npos) return value;
+  std::string out = "\"";
+  for (const char c : value) {
+    if (c == '"' || c == '\\') out += '\\';
+    out += c == '\n' ? ' ' : c;
+  }
+  return out + "\"";
+}
+
+std::optional<double> number(const Json& json, const char* name) {
+  const auto found = json.find(name);
+  if (found == json.end() || !found->is_number()) return std::nullopt;
+  return found->get<double>();
+}
+
+std::string text(const Json& json, const char* name) {
+  const auto found = json.find(name);
+  return found != json.end() && found->is_string() ? found->get<std::string>() : std::string();
+}
+
+}  // namespace
+
+std::string resultLine(const RunResult& result) {
+  std::string line = "result: " + result.outcome;
+  if (result.outcome == "failed") line += " reason=" + quoted(result.reason);
+  line += fmt::format(" {}={}", result.outcome == "succeeded" ? "steps" : "step", result.steps);
+  if (result.accuracy) line += fmt::format(" accuracy={:.4f}", *result.accuracy);
+  if (result.loss) line += fmt::format(" loss={:.4f}", *result.loss);
+  if (result.examples_per_second) {
+    line += fmt::format(" examples_per_second={:.0f}", *result.examples_per_second);
+  }
+  return line + fmt::format(" seconds={:.1f} dir={}", result.seconds, quoted(result.dir));
+}
+
+Json resultJson(const RunResult& result) {
+  Json json;
+  json["result"] = result.outcome;
+  if (!result.reason.empty()) json["reason"] = result.reason;
+  json["steps"] = result.steps;
+  if (result.accuracy) json["accuracy"] = *result.accuracy;
+  if (result.loss) json["loss"] = *result.loss;
+  if (result.examples_per_second) json["examplesPerSecond"] = *result.examples_per_second;
+  json["seconds"] = result.seconds;
+  json["dir"] = result.dir;
+  return json;
+}
+
+StatusOr<RunResult> resultFromJson(const std::string& content) {
+  const Json json = Json::parse(content, nullptr, false);
+  const auto steps = json.is_object() ? number(json, "steps") : std::nullopt;
+  if (!steps || text(json, "result").empty()) {
+    return absl::InvalidArgumentError("is not the result of a run");
+  }
+  RunResult result;
+  result.outcome = text(json, "result");
+  result.reason = text(json, "reason");
+  result.steps = static_cast<std::int64_t>(*steps);
+  result.accuracy = number(json, "accuracy");
+  result.loss = number(json, "loss");
+  result.examples_per_second = number(json, "examplesPerSecond");
+  result.seconds = number(json, "seconds").value_or(0);
+  result.dir = text(json, "dir");
+  return result;
+}
+
+}  // namespace trainyard::cli

@@ -1,0 +1,33 @@
+// How a run ended, in one line for scripts and in result.json.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "base/core/status.h"
+#include "nlohmann/json.hpp"
+
+namespace trainyard::cli {
+
+struct RunResult {
+  std::string outcome;     // succeeded | failed | interrupted | suspended
+  std::string reason;      // failed: why
+  std::int64_t steps = 0;  // newest complete step
+  std::optional<double> accuracy;
+  std::optional<double> loss;
+  std::optional<double> examples_per_second;
+  double seconds = 0;
+  std::string dir;  // as the user gave it
+};
+
+// "result: succeeded steps=700 accuracy=0.8931 loss=0.2914 examples_per_second=2510 seconds=76.4
+// dir=runs/fashion", "result: interrupted step=450 ...", "result: failed reason=... ...". A value
+// with blanks or quotes stands in double quotes, backslash before quote and backslash.
+std::string resultLine(const RunResult& result);
+
+nlohmann::ordered_json resultJson(const RunResult& result);
+// INVALID_ARGUMENT when it is not what resultJson() gives.
+StatusOr<RunResult> resultFromJson(const std::string& text);
+
+}  // namespace trainyard::cli

@@ -1,0 +1,247 @@
+#include "cli/run/session.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "base/process/files.h"
+#include "base/process/unique_fd.h"
+#include "cli/live/plain.h"
+#include "cli/report/report.h"
+#include "fmt/format.h"
+#include "google/protobuf/util/json_util.h"
+
+namespace trainyard::cli {
+namespace {
+
+using control::TaskKey;
+
+// All is over 5 s after the first Ctrl-C; the rest of that time is for killing and for the report.
+constexpr Duration kInterruptBound = std::chrono::milliseconds(3500);
+// Tasks of a job that has ended leave by themselves; the controller deletes those that do not.
+constexpr Duration kEndBound = std::chrono::seconds(30);
+constexpr Duration kSampleEvery = std::chrono::seconds(1);
+constexpr Duration kVersionBound = std::chrono::milliseconds(500);
+constexpr std::size_t kMaxReportBytes = 16 << 20;
+
+control::GrpcProgressOptions progressOptions() {
+  return {.interval = std::chrono::milliseconds(500), .timeout = std::chrono::milliseconds(500)};
+}
+
+bool isTerminal(const std::string& state) {
+  return state == "Succeeded" || state == "Failed" || state == "Suspended";
+}
+
+std::string failureOf(const v1::JobStatus& status) {
+  for (const v1::Condition& condition : status.conditions()) {
+    if (condition.type() == "Failed" && condition.status() == "True") {
+      return condition.reason() + ": " + condition.message();
+    }
+  }
+  return "the job did not end";
+}
+
+void appendLine(const std::filesystem::path& path, const std::string& line) {
+  const UniqueFd fd(::open(path.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0644));
+  const std::string text = line + "\n";
+  if (!fd.valid() || ::write(fd.get(), text.data(), text.size()) < 0) {
+    TY_DEBUG("{}: a sample is lost", path.string());
+  }
+}
+
+}  // namespace
+
+Session::Session(SessionOptions options, OpenedRun run, const Clock& clock, SignalWaiter& signals,
+                 Display& display)
+    : options_(std::move(options)),
+      run_(std::move(run)),
+      clock_(clock),
+      signals_(signals),
+      display_(display),
+      key_{run_.job.metadata().namespace_(), run_.job.metadata().name()},
+      started_(clock.now()),
+      started_unix_ms_(clock.unixMillis()),
+      monitor_(key_.name, started_),
+      next_sample_(started_) {}
+
+Session::~Session() {
+  stopAll();
+}
+
+Status Session::start() {
+  control::LocalClusterOptions options;
+  options.dir = run_.paths.dir.string();
+  options.agent_path = options_.agent_path;
+  options.runtime_path = options_.runtime_path;
+  options.log_format = options_.log_format;
+  TY_ASSIGN_OR_RETURN(cluster_, control::LocalCluster::open(options, clock_));
+  progress_ = std::make_unique<control::GrpcProgress>(*cluster_, progressOptions());
+  controller_ = std::make_unique<control::Controller>(*cluster_, *progress_, clock_,
+                                                      control::ControllerOptions());
+  TY_RETURN_IF_ERROR(controller_->start());
+  progress_->start();
+  runtime_version_.emplace(options_.runtime_path);
+  return absl::OkStatus();
+}
+
+void Session::waitForEnd() {
+  while (!step()) {
+    if (const auto signal = signals_.wait(clock_.now() + display_.interval())) takeSignal();
+  }
+}
+
+bool Session::step() {
+  look();
+  const TimePoint now = clock_.now();
+  for (const RunEvent& event : monitor_.takeEvents()) display_.event(event);
+  display_.show(monitor_.snapshot(), now, clock_.unixMillis());
+  sampleTraffic(now);
+  return isOver();
+}
+
+void Session::look() {
+  auto observed = cluster_->observe(key_);
+  // What cannot be read now can be read at the next look.
+  if (observed.ok()) view_.observed = *std::move(observed);
+  control::JobReport report = progress_->newest(key_);
+  view_.tasks = std::move(report.tasks);
+  if (report.progress) view_.progress = std::move(report.progress);
+  monitor_.update(view_, clock_.now(), clock_.unixMillis());
+}
+
+bool Session::isOver() {
+  const TimePoint now = clock_.now();
+  if (killed_) return true;
+  if (interrupt_deadline_ && now >= *interrupt_deadline_) return true;
+  // Before the controller's first look the record still says how the last launch ended.
+  const v1::JobStatus& status = view_.observed.job.status();
+  const bool ended = isTerminal(status.state()) && status.has_observed_generation();
+  if (!ended) return false;
+  if (!end_deadline_) end_deadline_ = now + kEndBound;
+  return cluster_->idle() || now >= *end_deadline_;
+}
+
+void Session::takeSignal() {
+  const TimePoint now = clock_.now();
+  if (interrupt_deadline_) {
+    display_.event({clock_.unixMillis(), "state", "killed"});
+    killed_ = true;
+    controller_->stop();  // it would create the tasks again
+    cluster_->killAll();
+    return;
+  }
+  interrupt_deadline_ = now + kInterruptBound;
+  display_.event({clock_.unixMillis(), "state",
+                  "stopping with a checkpoint; Ctrl-C again kills everything at once"});
+  if (const Status status = cluster_->setSuspend(true); !status.ok()) {
+    TY_WARN("cannot record the wish to stop: {}", std::string(status.message()));
+    interrupt_deadline_ = now;
+  }
+}
+
+void Session::sampleTraffic(TimePoint now) {
+  if (now < next_sample_ || !view_.progress) return;
+  next_sample_ = now + kSampleEvery;
+  appendLine(run_.paths.traffic(), renderTraffic(monitor_.snapshot(), clock_.unixMillis()));
+}
+
+// The poller may have missed what the tasks reported in their last moments; the agents wrote it
+// down.
+void Session::takeLastWords() {
+  for (const control::TaskObservation& task : view_.observed.tasks) {
+    const auto text = readFile(run_.paths.task(task.key) / "report.json", kMaxReportBytes);
+    v1::RuntimeReport report;
+    if (!text.ok() || !google::protobuf::util::JsonStringToMessage(*text, &report).ok()) continue;
+    v1::TaskState& state = view_.tasks[task.key];
+    const auto life = [](const v1::Incarnation& i) { return std::pair(i.created(), i.start()); };
+    if (life(report.incarnation()) < life(state.report().incarnation())) continue;
+    if (report.incarnation().created() != task.created) continue;
+    state.set_created(task.created);
+    if (report.has_job()) view_.progress = report.job();
+    *state.mutable_report() = std::move(report);
+  }
+  monitor_.update(view_, clock_.now(), clock_.unixMillis());
+  for (const RunEvent& event : monitor_.takeEvents()) display_.event(event);
+}
+
+void Session::stopAll() {
+  if (controller_) controller_->stop();
+  if (cluster_) {
+    if (interrupted()) cluster_->killAll();
+    (void)cluster_->watch({});  // cannot fail: it only forgets the callback
+  }
+  if (progress_) progress_->stop();
+  controller_.reset();
+  progress_.reset();
+  cluster_.reset();
+}
+
+RunResult Session::makeResult() const {
+  const RunSnapshot& snapshot = monitor_.snapshot();
+  const v1::JobStatus& status = view_.observed.job.status();
+  const RunRecords records = readRecords(run_.paths.dir);
+  RunResult result;
+  result.dir = options_.shown_dir;
+  result.steps = snapshot.step;
+  result.seconds = toSeconds(clock_.now() - started_);
+  result.examples_per_second = trainingRate(records, static_cast<double>(started_unix_ms_) / 1000);
+  if (!result.examples_per_second) result.examples_per_second = monitor_.examplesPerSecond();
+  result.loss = snapshot.loss;
+  result.accuracy = snapshot.accuracy;
+  if (!records.steps.empty() && records.steps.back().step >= result.steps) {
+    const StepRecord& last = records.steps.back();
+    result.steps = last.step;
+    if (last.loss) result.loss = last.loss;
+  }
+  if (!records.evaluations.empty()) result.accuracy = records.evaluations.back().accuracy;
+  if (status.state() == "Succeeded") {
+    result.outcome = "succeeded";
+    const v1::Training& training = view_.observed.job.spec().training();
+    result.steps = std::max({result.steps, snapshot.steps, training.steps()});
+  } else if (interrupted()) {
+    result.outcome = "interrupted";
+  } else if (status.state() == "Suspended") {
+    result.outcome = "suspended";
+  } else {
+    result.outcome = "failed";
+    result.reason = failureOf(status);
+  }
+  return result;
+}
+
+void Session::writeFiles(const RunResult& result) {
+  nlohmann::ordered_json environment = describeMachine();
+  if (runtime_version_) {
+    environment["runtime"] = runtime_version_->take(clock_.now() + kVersionBound);
+  }
+  ReportInput report;
+  report.job = key_.name;
+  report.result = result;
+  report.records = readRecords(run_.paths.dir);
+  if (auto plan = makePlanReport(run_.job); plan.ok()) report.plan = *std::move(plan);
+  report.facts = reportFacts(run_.job, environment);
+  report.finished = formatRfc3339(clock_.unixMillis());
+  const std::pair<std::filesystem::path, std::string> files[] = {
+      {run_.paths.environment(), environment.dump(2) + "\n"},
+      {run_.paths.report(), renderReport(report)},
+      {run_.paths.result(), resultJson(result).dump(2) + "\n"}};
+  for (const auto& [path, text] : files) {
+    if (const Status status = writeFileAtomically(path, text); !status.ok()) {
+      TY_WARN("{}", std::string(status.message()));
+    }
+  }
+}
+
+RunResult Session::finish() {
+  takeLastWords();
+  stopAll();
+  display_.finish(monitor_.snapshot(), clock_.unixMillis());
+  const RunResult result = makeResult();
+  writeFiles(result);
+  return result;
+}
+
+}  // namespace trainyard::cli

@@ -1,0 +1,83 @@
+// One run from its start to its result: the operator's controller over a cluster of local
+// processes, and what the user sees of it.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "base/core/clock.h"
+#include "base/core/log.h"
+#include "base/core/status.h"
+#include "base/process/signals.h"
+#include "cli/live/monitor.h"
+#include "cli/run/directory.h"
+#include "cli/run/display.h"
+#include "cli/run/environment.h"
+#include "cli/run/result.h"
+#include "operator/controller.h"
+#include "operator/local/local_cluster.h"
+#include "operator/progress/grpc_progress.h"
+
+namespace trainyard::cli {
+
+struct SessionOptions {
+  std::string agent_path;
+  std::string runtime_path;
+  std::string shown_dir;  // the directory as the user gave it
+  LogFormat log_format = LogFormat::kText;
+};
+
+// Lifecycle: start(), then waitForEnd(), then finish(); the destructor leaves no process behind in
+// any case. Used from one thread, the one that created `signals`.
+class Session {
+ public:
+  Session(SessionOptions options, OpenedRun run, const Clock& clock, SignalWaiter& signals,
+          Display& display);
+  ~Session();
+
+  // Starts cluster and controller. Fails as these do; nothing runs then.
+  Status start();
+  // Returns when the job has ended or was stopped. The first SIGINT or SIGTERM makes the job
+  // checkpoint and stop, for at most 3.5 s; a second one, or the end of that time, kills its
+  // processes.
+  void waitForEnd();
+  // Ends all processes and writes result.json, environment.json and report.html; what cannot be
+  // written is logged.
+  RunResult finish();
+
+  bool interrupted() const { return interrupt_deadline_.has_value(); }
+
+ private:
+  bool step();  // true when the run is over
+  void look();
+  bool isOver();
+  void takeSignal();
+  void sampleTraffic(TimePoint now);
+  void takeLastWords();
+  void stopAll();
+  RunResult makeResult() const;
+  void writeFiles(const RunResult& result);
+
+  const SessionOptions options_;
+  OpenedRun run_;
+  const Clock& clock_;
+  SignalWaiter& signals_;
+  Display& display_;
+  const control::JobKey key_;
+  const TimePoint started_;
+  const UnixMillis started_unix_ms_;
+
+  std::optional<RuntimeVersion> runtime_version_;
+  std::unique_ptr<control::LocalCluster> cluster_;
+  std::unique_ptr<control::GrpcProgress> progress_;
+  std::unique_ptr<control::Controller> controller_;
+
+  RunView view_;
+  RunMonitor monitor_;
+  std::optional<TimePoint> interrupt_deadline_;
+  std::optional<TimePoint> end_deadline_;  // the job has ended; its tasks end until then
+  bool killed_ = false;
+  TimePoint next_sample_;
+};
+
+}  // namespace trainyard::cli

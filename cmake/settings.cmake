@@ -1,0 +1,35 @@
+# Language level, warnings, determinism and output folders, the same for every target.
+set(CMAKE_CXX_STANDARD 20)
+set(CMAKE_CXX_STANDARD_REQUIRED ON)
+set(CMAKE_CXX_EXTENSIONS OFF)
+set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
+set(CMAKE_POSITION_INDEPENDENT_CODE ON)
+set(CMAKE_RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/bin)
+
+if(NOT CMAKE_BUILD_TYPE)
+  set(CMAKE_BUILD_TYPE Release CACHE STRING "" FORCE)
+endif()
+
+# -ffp-contract=off: the same bits on every ISA (fused multiply-add rounds once instead of twice).
+# -Wno-restrict: GCC 12 reports impossible overlaps inside std::string.
+# -fno-math-errno: lets sqrt vectorise; nothing reads errno after a math call.
+add_compile_options(-Wall -Wextra -Wno-unused-parameter -Wno-restrict -ffp-contract=off -fno-math-errno)
+if(TRAINYARD_WERROR)
+  add_compile_options(-Werror)
+endif()
+# Release keeps optimisation at -O2: the kernels that gain from -O3 ask for it themselves.
+set(CMAKE_CXX_FLAGS_RELEASE "-O2 -DNDEBUG")
+
+if(TRAINYARD_SANITIZE)
+  add_compile_options(-fsanitize=${TRAINYARD_SANITIZE} -fno-omit-frame-pointer -g1)
+  add_link_options(-fsanitize=${TRAINYARD_SANITIZE})
+endif()
+
+find_program(TRAINYARD_CCACHE ccache)
+if(TRAINYARD_CCACHE)
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${TRAINYARD_CCACHE})
+endif()
+find_program(TRAINYARD_MOLD mold)
+if(TRAINYARD_MOLD)
+  add_link_options(-fuse-ld=mold)
+endif()

@@ -1,0 +1,39 @@
+// Carries out a plan through the Cluster interface.
+#pragma once
+
+#include "base/core/status.h"
+#include "operator/cluster/cluster.h"
+#include "operator/plan/planner.h"
+#include "operator/record/event_recorder.h"
+
+namespace trainyard::control {
+
+// Thread-safe as far as `cluster` and `recorder` are; both outlive it.
+class Applier {
+ public:
+  Applier(Cluster& cluster, EventRecorder& recorder) : cluster_(cluster), recorder_(recorder) {}
+
+  // In this order, so that it may stop or die after any write and the next plan goes on from there:
+  //   1. the status: numbers and counts are recorded before anything follows from them
+  //   2. events, which tell what the status now holds
+  //   3. the membership, recorded before anyone is told
+  //   4. deletes, each of exactly one life of a task
+  //   5. creates
+  // A create that finds the task there and a delete that finds it gone are proofs, not failures.
+  // Blocks as long as the writes take. Returns the first failure, with its class:
+  //   ABORTED              the record changed since it was observed: observe and plan again
+  //   the cluster's code   otherwise; "maybe happened" is told by the next observation
+  // After a failed status or membership nothing else is written. A failed delete does not hold back
+  // the others; the first failed create ends the creates, so that a lack of quota costs one call.
+  Status apply(const JobObservation& observed, const Plan& plan);
+
+ private:
+  Status writeRecords(const v1::TrainingJob& job, const Plan& plan);
+  Status deleteTasks(const v1::TrainingJob& job, const Plan& plan);
+  Status createTasks(const v1::TrainingJob& job, const Plan& plan);
+
+  Cluster& cluster_;
+  EventRecorder& recorder_;
+};
+
+}  // namespace trainyard::control

@@ -1,0 +1,96 @@
+// What the controller needs from the place where tasks run. Implementations: operator/local (agent
+// processes), operator/kube (pods, later), tests/fakes. One conformance suite runs on all of them.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/core/clock.h"
+#include "base/core/status.h"
+#include "trainyard/v1/job.pb.h"
+#include "trainyard/v1/membership.pb.h"
+
+namespace trainyard::control {
+
+struct JobKey {
+  std::string ns;
+  std::string name;
+  auto operator<=>(const JobKey&) const = default;
+};
+
+struct TaskKey {
+  v1::Role role = v1::ROLE_PS;
+  std::uint32_t index = 0;
+  auto operator<=>(const TaskKey&) const = default;
+};
+std::string toString(const TaskKey& key);  // "ps-0"
+// Nothing unless `text` is "ps-N" or "worker-N".
+std::optional<TaskKey> parseTaskKey(std::string_view text);
+JobKey keyOf(const v1::TrainingJob& job);
+std::string toString(const JobKey& key);    // "namespace/name"
+JobKey parseJobKey(std::string_view text);  // the inverse
+
+enum class TaskPhase { kPending, kRunning, kSucceeded, kFailed };
+
+struct TaskExit {
+  int code = 0;
+  int signal = 0;
+  std::string cause;  // one line for people: "killed by signal 9", "exit code 3: data.images: ..."
+};
+
+// One task as it is now. At most one live task exists per (job, role, index).
+struct TaskObservation {
+  TaskKey key;
+  std::uint32_t created = 0;  // the operator's part of the incarnation
+  TaskPhase phase = TaskPhase::kPending;
+  bool ready = false;
+  bool terminating = false;
+  // It was ended from outside (eviction, its launcher's end), not by a fault of its own. A task
+  // that is no longer there at all counts as disrupted too.
+  bool disrupted = false;
+  std::string host;
+  std::string ip;
+  std::uint32_t port = 0;        // 0: not yet known
+  std::uint32_t restarts = 0;    // times the agent started its child again in place
+  std::optional<TaskExit> exit;  // of the agent, in kSucceeded and kFailed
+};
+
+struct JobObservation {
+  v1::TrainingJob job;                       // spec and status as recorded
+  std::vector<TaskObservation> tasks;        // sorted by key
+  std::optional<v1::Membership> membership;  // as recorded
+};
+
+// Calls may block for milliseconds; thread-safe. Errors carry a failure class. A write that may or
+// may not have happened is an error; the next observation tells.
+class Cluster {
+ public:
+  virtual ~Cluster() = default;
+  // Calls `changed` (from any thread) whenever something of a job may have changed; level-based.
+  virtual Status watch(std::function<void(const JobKey&)> changed) = 0;
+  virtual StatusOr<std::vector<JobKey>> listJobs() = 0;
+  // NOT_FOUND when the job is gone.
+  virtual StatusOr<JobObservation> observe(const JobKey& key) = 0;
+  // ALREADY_EXISTS when a task of that key lives or is terminating (a proof, not a failure). A task
+  // that has ended is deleted before its key is created again. The next observation shows the new
+  // task.
+  virtual Status createTask(const v1::TrainingJob& job, const TaskKey& task,
+                            std::uint32_t created) = 0;
+  // Ends exactly the task that was created as `created`, or forgets it when it has ended; NOT_FOUND
+  // when another or none is there. It is `terminating` until it is gone.
+  virtual Status deleteTask(const v1::TrainingJob& job, const TaskKey& task,
+                            std::uint32_t created) = 0;
+  // Records the membership; FAILED_PRECONDITION unless its revision is the recorded one + 1 (or
+  // equal with equal content).
+  virtual Status publish(const v1::TrainingJob& job, const v1::Membership& membership) = 0;
+  // Replaces the status; FAILED_PRECONDITION when the record changed since `job` was read.
+  virtual Status writeStatus(const v1::TrainingJob& job, const v1::JobStatus& status) = 0;
+  virtual Status recordEvent(const v1::TrainingJob& job, std::string_view type,
+                             std::string_view reason, std::string_view message) = 0;
+};
+
+}  // namespace trainyard::control

@@ -1,0 +1,150 @@
+#include "operator/controller.h"
+
+#include <algorithm>
+
+#include "base/core/log.h"
+#include "fmt/format.h"
+#include "operator/plan/planner.h"
+#include "operator/record/status_diff.h"
+
+namespace trainyard::control {
+
+namespace {
+
+bool isTerminal(const v1::JobStatus& status) {
+  return status.state() == "Succeeded" || status.state() == "Failed";
+}
+
+void logPlan(const std::string& name, const v1::JobStatus& before, const Plan& plan) {
+  if (plan.status) {
+    for (const std::string& line : diffStatus(before, *plan.status)) TY_DEBUG("{}: {}", name, line);
+  }
+  for (const DeleteTask& task : plan.deletes) {
+    TY_INFO("{}: delete {} (created {}): {}", name, toString(task.key), task.created, task.reason);
+  }
+  for (const CreateTask& task : plan.creates) {
+    TY_INFO("{}: create {} (created {})", name, toString(task.key), task.created);
+  }
+}
+
+}  // namespace
+
+Controller::Controller(Cluster& cluster, ProgressSource& progress, const Clock& clock,
+                       ControllerOptions options)
+    : cluster_(cluster),
+      progress_(progress),
+      clock_(clock),
+      options_(options),
+      queue_(clock, options.queue),
+      recorder_(cluster, clock),
+      applier_(cluster, recorder_) {}
+
+Controller::~Controller() {
+  stop();
+}
+
+Status Controller::takeUp() {
+  progress_.watch([this](const JobKey& key) { queue_.add(toString(key)); });
+  TY_RETURN_IF_ERROR(annotate(
+      cluster_.watch([this](const JobKey& key) { queue_.add(toString(key)); }), "watch the jobs"));
+  StatusOr<std::vector<JobKey>> keys = cluster_.listJobs();
+  if (!keys.ok()) return annotate(keys.status(), "list the jobs");
+  for (const JobKey& key : *keys) queue_.add(toString(key));
+  return absl::OkStatus();
+}
+
+Status Controller::start() {
+  TY_RETURN_IF_ERROR(takeUp());
+  thread_ = std::thread([this] { loop(); });
+  return absl::OkStatus();
+}
+
+void Controller::stop() {
+  queue_.shutDown();
+  if (thread_.joinable()) thread_.join();
+}
+
+void Controller::loop() {
+  while (const auto name = queue_.take()) work(*name);
+}
+
+int Controller::runDue(int max) {
+  int reconciles = 0;
+  while (reconciles < max) {
+    const auto name = queue_.tryTake();
+    if (!name) break;
+    work(*name);
+    ++reconciles;
+  }
+  return reconciles;
+}
+
+void Controller::work(const std::string& name) {
+  const Status status = reconcileOnce(parseJobKey(name));
+  if (status.ok()) {
+    queue_.forget(name);
+  } else if (failureClass(status) == FailureClass::kRetry) {
+    TY_WARN("{}: {}; trying again", name, status.ToString());
+    queue_.addRateLimited(name);
+  } else {
+    TY_ERROR("{}: {}", name, status.ToString());
+    queue_.addAfter(name, options_.permanent_retry);
+  }
+  queue_.done(name);
+}
+
+Status Controller::reconcileOnce(const JobKey& key) {
+  const auto finish = [this](const Status& status) {
+    if (status.ok()) {
+      ++success_;
+    } else if (absl::IsAborted(status)) {
+      ++conflict_;
+    } else {
+      ++(failureClass(status) == FailureClass::kRetry ? retry_ : permanent_);
+    }
+    return status;
+  };
+  StatusOr<JobObservation> observed = cluster_.observe(key);
+  if (absl::IsNotFound(observed.status())) {
+    progress_.forget(key);
+    return finish(absl::OkStatus());
+  }
+  if (!observed.ok()) return finish(annotate(observed.status(), "observe"));
+
+  PlannerInput input;
+  input.observed = *std::move(observed);
+  JobReport report = progress_.newest(key);
+  input.progress = std::move(report.progress);
+  input.progress_created = report.progress_created;
+  input.now = clock_.now();
+  input.unix_ms = clock_.unixMillis();
+  const Plan plan = planJob(input);
+  logPlan(toString(key), input.observed.job.status(), plan);
+  const Status applied = applier_.apply(input.observed, plan);
+  if (applied.ok()) followUp(key, input.observed, plan);
+  return finish(applied);
+}
+
+// Tells the tasks what is now recorded, and arranges the next look.
+void Controller::followUp(const JobKey& key, const JobObservation& observed, const Plan& plan) {
+  JobWish wish;
+  wish.membership = plan.publish ? plan.publish : observed.membership;
+  wish.stop = plan.stop_job;
+  progress_.follow(key, observed.job.metadata().uid(), wish);
+
+  const std::string name = toString(key);
+  if (!isEmpty(plan)) {
+    queue_.add(name);  // what was written is observed without waiting for anyone to tell
+    return;
+  }
+  const bool rests = isTerminal(observed.job.status()) && observed.tasks.empty();
+  Duration next = rests ? options_.resync * 10 : options_.resync;
+  if (plan.wake_at) next = std::min(next, *plan.wake_at - clock_.now());
+  queue_.addAfter(name, std::max(next, Duration(1)));
+}
+
+ReconcileCounts Controller::counts() const {
+  return {success_, conflict_, retry_, permanent_};
+}
+
+}  // namespace trainyard::control

@@ -1,0 +1,78 @@
+// Runs the jobs of a cluster: observe, plan, apply, again and again.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <thread>
+
+#include "base/core/clock.h"
+#include "operator/apply/applier.h"
+#include "operator/cluster/cluster.h"
+#include "operator/progress/progress_source.h"
+#include "operator/queue/work_queue.h"
+#include "operator/record/event_recorder.h"
+
+namespace trainyard::control {
+
+struct ControllerOptions {
+  QueueOptions queue;
+  // A job is looked at so often even if nothing is heard of it.
+  Duration resync = std::chrono::minutes(1);
+  // After a failure that trying again cannot mend; a change of the job comes through at once.
+  Duration permanent_retry = std::chrono::seconds(30);
+};
+
+// Counted by how a reconcile ended; each from zero at the start.
+struct ReconcileCounts {
+  std::uint64_t success = 0;
+  std::uint64_t conflict = 0;   // the record changed meanwhile
+  std::uint64_t retry = 0;      // a passing failure
+  std::uint64_t permanent = 0;  // a failure that needs somebody
+};
+
+// Lifecycle: construct; start() takes up all jobs of the cluster and works on a thread of its own;
+// stop() (or the destructor) ends it after the reconcile in hand. Without start(), reconcileOnce()
+// and runDue() do the same work on the caller's thread; never use both.
+//
+// The cluster and the progress source call back into the queue from their threads, so they are
+// stopped before this object is destroyed, or outlive it silently. All three references outlive it.
+class Controller {
+ public:
+  Controller(Cluster& cluster, ProgressSource& progress, const Clock& clock,
+             ControllerOptions options);
+  ~Controller();
+
+  // Watches, lists, then starts the thread. Fails as Cluster::watch and listJobs do.
+  Status start();
+  void stop();
+
+  // One look at one job; whatever it should be looked at for again is in the queue afterwards. The
+  // failure is the applier's or the observation's, with its class; a job that is gone is no
+  // failure.
+  Status reconcileOnce(const JobKey& key);
+
+  // Reconciles what is due until nothing is; returns how many reconciles that took. At most `max`.
+  int runDue(int max = 1000);
+  // Watches and lists, without a thread: what start() does first.
+  Status takeUp();
+
+  ReconcileCounts counts() const;
+  WorkQueue& queue() { return queue_; }
+
+ private:
+  void loop();
+  void work(const std::string& name);
+  void followUp(const JobKey& key, const JobObservation& observed, const Plan& plan);
+
+  Cluster& cluster_;
+  ProgressSource& progress_;
+  const Clock& clock_;
+  const ControllerOptions options_;
+  WorkQueue queue_;
+  EventRecorder recorder_;
+  Applier applier_;
+  std::atomic<std::uint64_t> success_{0}, conflict_{0}, retry_{0}, permanent_{0};
+  std::thread thread_;
+};
+
+}  // namespace trainyard::control

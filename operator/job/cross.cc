@@ -1,0 +1,269 @@
+// The rules of deploy/crds.yaml (x-kubernetes-validations) once more: CEL runs in the apiserver
+// only.
+#include <algorithm>
+#include <cstdint>
+#include <optional>
+#include <set>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "fmt/format.h"
+#include "operator/job/internal/path.h"
+#include "operator/job/internal/validate.h"
+
+namespace trainyard::control::internal {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+// A value that may be absent, with its path. Never fails: what is absent or of another type is
+// empty.
+class View {
+ public:
+  View(const Json* value, std::string path) : value_(value), path_(std::move(path)) {}
+
+  View operator[](std::string_view key) const {
+    const Json* member = nullptr;
+    if (value_ != nullptr && value_->is_object()) {
+      const auto found = value_->find(std::string(key));
+      if (found != value_->end()) member = &*found;
+    }
+    return {member, childPath(path_, key)};
+  }
+  std::vector<View> items() const {
+    std::vector<View> result;
+    if (value_ == nullptr || !value_->is_array()) return result;
+    for (std::size_t i = 0; i < value_->size(); ++i) {
+      result.emplace_back(&(*value_)[i], childPath(path_, i));
+    }
+    return result;
+  }
+  bool present() const { return value_ != nullptr; }
+  bool isObject() const { return value_ != nullptr && value_->is_object(); }
+  std::optional<std::int64_t> integer() const {
+    if (value_ == nullptr || !value_->is_number_integer()) return std::nullopt;
+    return value_->get<std::int64_t>();
+  }
+  std::optional<std::string> text() const {
+    if (value_ == nullptr || !value_->is_string()) return std::nullopt;
+    return value_->get<std::string>();
+  }
+  const std::string& path() const { return path_; }
+
+ private:
+  const Json* value_;
+  std::string path_;
+};
+
+using Names = std::vector<std::string_view>;
+
+// "a", "a or b", "a, b or c".
+std::string either(const Names& names, std::string_view word) {
+  std::string result;
+  for (std::size_t i = 0; i < names.size(); ++i) {
+    if (i > 0) result += i + 1 == names.size() ? fmt::format(" {} ", word) : ", ";
+    result += names[i];
+  }
+  return result;
+}
+
+// A member that has a meaning only where the choice made in `by` is one of `choices`.
+struct Belongs {
+  std::string_view member;
+  Names choices;
+  bool needed = false;  // and must then be there
+};
+
+void checkBelongs(const View& object, std::string_view by, const std::vector<Belongs>& table,
+                  ProblemList& problems) {
+  const auto choice = object[by].text();
+  if (!choice || problems.has(object[by].path())) return;
+  for (const Belongs& row : table) {
+    const View member = object[row.member];
+    const bool fits =
+        std::find(row.choices.begin(), row.choices.end(), *choice) != row.choices.end();
+    if (member.present() && !fits) {
+      problems.add(member.path(),
+                   fmt::format("only with {} {}, not {}", by, either(row.choices, "or"), *choice));
+    }
+    if (row.needed && fits && !member.present()) {
+      problems.add(member.path(), fmt::format("missing: {} {} needs it", by, *choice));
+    }
+  }
+}
+
+// Exactly one of two members; the problem is put where one is missing or one is too many.
+void checkEither(const View& object, std::string_view first, std::string_view second,
+                 ProblemList& problems) {
+  const View one = object[first];
+  const View other = object[second];
+  if (one.present() != other.present()) return;
+  problems.add((one.present() ? other : one).path(),
+               fmt::format("exactly one of {} and {} is needed, got {}", first, second,
+                           one.present() ? "both" : "neither"));
+}
+
+void checkAction(const View& rule, ProblemList& problems) {
+  const Names actions = {"fixedSize", "minMax", "maxBytes", "ps"};
+  Names given;
+  for (const std::string_view action : actions) {
+    if (rule[action].present()) given.push_back(action);
+  }
+  if (!rule.isObject() || given.size() == 1) return;
+  problems.add(rule.path(),
+               fmt::format("exactly one of {} is needed, got {}", either(actions, "and"),
+                           given.empty() ? "none" : either(given, "and")));
+}
+
+void checkReplicas(const View& role, ProblemList& problems) {
+  const auto replicas = role["replicas"].integer();
+  const auto least = role["minReplicas"].integer();
+  const auto most = role["maxReplicas"].integer();
+  if (replicas && most && *replicas > *most) {
+    problems.add(role["replicas"].path(),
+                 fmt::format("{} is above maxReplicas {}", *replicas, *most));
+  }
+  if (replicas && least && *replicas < *least) {
+    problems.add(role["replicas"].path(),
+                 fmt::format("{} is below minReplicas {}", *replicas, *least));
+  }
+}
+
+void checkStrategy(const View& spec, ProblemList& problems) {
+  checkBelongs(spec, "strategy", {{"ps", {"ParameterServer"}, true}}, problems);
+  const View mode = spec["training"]["update"]["mode"];
+  const auto chosen = mode.text();
+  if (spec["strategy"].text() == "AllReduce" && chosen && *chosen != "Sync") {
+    problems.add(mode.path(),
+                 fmt::format("strategy AllReduce trains with mode Sync only, not {}", *chosen));
+  }
+}
+
+void checkVolumes(const View& spec, ProblemList& problems) {
+  const auto storage = spec["storage"]["mountPath"].text();
+  std::set<std::string> seen;
+  for (const View& volume : spec["volumes"].items()) {
+    const View path = volume["mountPath"];
+    const auto text = path.text();
+    if (!text) continue;
+    if (text == storage) {
+      problems.add(path.path(), fmt::format("{} is the mountPath of spec.storage", *text));
+    }
+    if (!seen.insert(*text).second) {
+      problems.add(path.path(), fmt::format("two volumes have the same mountPath {}", *text));
+    }
+  }
+}
+
+void checkPorts(const View& network, ProblemList& problems) {
+  std::set<std::int64_t> seen;
+  for (const std::string_view name : {"taskPort", "agentPort", "metricsPort"}) {
+    const auto port = network[name].integer();
+    if (port && !seen.insert(*port).second) {
+      problems.add(network[name].path(),
+                   fmt::format("taskPort, agentPort and metricsPort are not three different ports: "
+                               "{} is used twice",
+                               *port));
+    }
+  }
+}
+
+void checkData(const View& data, ProblemList& problems) {
+  checkBelongs(data, "format",
+               {{"images", {"idx"}, true},
+                {"labels", {"idx"}, true},
+                {"evalImages", {"idx"}},
+                {"evalLabels", {"idx"}},
+                {"shape", {"synthetic"}, true},
+                {"classes", {"synthetic"}, true},
+                {"samples", {"synthetic"}, true},
+                {"evalSamples", {"synthetic"}}},
+               problems);
+  const View images = data["evalImages"];
+  const View labels = data["evalLabels"];
+  if (images.present() != labels.present()) {
+    const View& missing = images.present() ? labels : images;
+    problems.add(missing.path(), "missing: evalImages and evalLabels go together");
+  }
+}
+
+void checkOptimizer(const View& optimizer, ProblemList& problems) {
+  checkBelongs(optimizer, "name",
+               {{"momentum", {"Momentum", "RMSProp"}},
+                {"nesterov", {"Momentum"}},
+                {"rho", {"Adadelta", "RMSProp"}},
+                {"epsilon", {"Adadelta", "Adam", "RMSProp"}},
+                {"beta1", {"Adam"}},
+                {"beta2", {"Adam"}},
+                {"initialAccumulator", {"Adagrad"}},
+                {"centered", {"RMSProp"}}},
+               problems);
+}
+
+void checkPlacement(const View& placement, const View& ps, ProblemList& problems) {
+  checkBelongs(
+      placement, "strategy",
+      {{"fixedSize", {"FixedSize"}}, {"minMax", {"MinMax"}}, {"maxBytes", {"MaxBytes"}, true}},
+      problems);
+  const auto count = ps["replicas"].integer();
+  for (const View& rule : placement["rules"].items()) {
+    checkAction(rule, problems);
+    const auto index = rule["ps"].integer();
+    if (!index) continue;
+    if (!ps.present()) {
+      problems.add(rule["ps"].path(), "there are no parameter servers (spec.ps)");
+    } else if (count && *index >= *count) {
+      problems.add(rule["ps"].path(),
+                   fmt::format("{} is not below ps.replicas {}", *index, *count));
+    }
+  }
+}
+
+void checkUpdate(const View& update, const View& worker, ProblemList& problems) {
+  checkBelongs(update, "mode",
+               {{"backupWorkers", {"Sync"}},
+                {"aggregate", {"Async"}},
+                {"maxDelay", {"BoundedDelay"}, true},
+                {"stop", {"BoundedDelay"}}},
+               problems);
+  const auto backup = update["backupWorkers"].integer();
+  const auto workers = worker["replicas"].integer();
+  if (backup && workers && *backup >= *workers) {
+    problems.add(update["backupWorkers"].path(),
+                 fmt::format("{} is not below worker.replicas {}", *backup, *workers));
+  }
+}
+
+void checkTraining(const View& spec, ProblemList& problems) {
+  const View training = spec["training"];
+  if (!training.isObject()) return;
+  checkEither(training, "batchSize", "globalBatchSize", problems);
+  checkEither(training, "steps", "passes", problems);
+  const auto batch = training["globalBatchSize"].integer();
+  const auto workers = spec["worker"]["replicas"].integer();
+  if (batch && workers && *batch < *workers) {
+    problems.add(training["globalBatchSize"].path(),
+                 fmt::format("{} is below worker.replicas {}", *batch, *workers));
+  }
+  checkBelongs(training["model"], "name", {{"hidden", {"mlp"}}}, problems);
+  checkData(training["data"], problems);
+  checkOptimizer(training["optimizer"], problems);
+  checkUpdate(training["update"], spec["worker"], problems);
+  checkPlacement(training["placement"], spec["ps"], problems);
+}
+
+}  // namespace
+
+void validateAcross(const Json& job, ProblemList& problems) {
+  const View spec = View(&job, "")["spec"];
+  if (!spec.isObject()) return;
+  checkStrategy(spec, problems);
+  checkVolumes(spec, problems);
+  checkPorts(spec["network"], problems);
+  checkReplicas(spec["ps"], problems);
+  checkReplicas(spec["worker"], problems);
+  checkTraining(spec, problems);
+}
+
+}  // namespace trainyard::control::internal

@@ -1,0 +1,124 @@
+// The Cluster interface over processes of this machine: one job, one run directory, one agent
+// process per task.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "base/core/clock.h"
+#include "base/core/log.h"
+#include "base/core/status.h"
+#include "base/process/child_process.h"
+#include "base/process/pipe.h"
+#include "operator/cluster/agent_directory.h"
+#include "operator/cluster/cluster.h"
+#include "operator/local/run_directory.h"
+
+namespace trainyard::control {
+
+struct LocalClusterOptions {
+  std::string dir;           // the run directory, locked by the caller; holds job.json and token
+  std::string agent_path;    // trainyard-agent
+  std::string runtime_path;  // trainyard-runtime, started by the agents
+  LogFormat log_format = LogFormat::kText;
+  // How long a deleted task may take to end by itself.
+  Duration stop_grace = std::chrono::seconds(10);
+};
+
+// Owns the agents: they hold the reading end of a pipe and end when the launcher is gone, however
+// it went. The destructor ends every task: SIGTERM, 3 s, SIGKILL; it returns within 5 s.
+//
+// Thread-safe. A thread of its own reaps agents, ends those that outlive their grace, and looks at
+// the files ten times a second; `changed` is called from it and from the threads that change
+// something, one call at a time, and must not call back into the cluster. After watch({}) no call
+// is under way. State of a task: pending (spawned) -> running (agent.json there) -> succeeded |
+// failed (agent ended); deleting a task that runs makes it terminating, and its end then removes
+// it.
+class LocalCluster : public Cluster, public AgentDirectory {
+  struct Private {
+    explicit Private() = default;
+  };
+
+ public:
+  // Ends what an earlier launcher of this directory may have left behind (it was killed a moment
+  // ago), then starts. `clock` must tell the real time.
+  static StatusOr<std::unique_ptr<LocalCluster>> open(LocalClusterOptions options,
+                                                      const Clock& clock);
+  // For open() only.
+  LocalCluster(Private, LocalClusterOptions options, const Clock& clock, JobKey key,
+               Pipe launcher_pipe, WakeUp wake);
+  ~LocalCluster() override;
+
+  Status watch(std::function<void(const JobKey&)> changed) override;
+  StatusOr<std::vector<JobKey>> listJobs() override;
+  StatusOr<JobObservation> observe(const JobKey& key) override;
+  Status createTask(const v1::TrainingJob& job, const TaskKey& task,
+                    std::uint32_t created) override;
+  Status deleteTask(const v1::TrainingJob& job, const TaskKey& task,
+                    std::uint32_t created) override;
+  Status publish(const v1::TrainingJob& job, const v1::Membership& membership) override;
+  Status writeStatus(const v1::TrainingJob& job, const v1::JobStatus& status) override;
+  Status recordEvent(const v1::TrainingJob& job, std::string_view type, std::string_view reason,
+                     std::string_view message) override;
+
+  StatusOr<std::vector<AgentEndpoint>> agents(const JobKey& key) override;
+  StatusOr<std::string> token(const JobKey& key) override;
+
+  // Changes spec.runPolicy.suspend in the record, as an edit by a user would.
+  Status setSuspend(bool suspend);
+  // SIGKILL for every task and what it started. Does not wait.
+  void killAll();
+  bool idle();  // no task's process lives
+
+ private:
+  struct Task {
+    Task(ChildProcess spawned, std::uint32_t creation)
+        : process(std::move(spawned)), created(creation) {}
+    ChildProcess process;
+    std::uint32_t created;
+    bool terminating = false;
+    std::optional<TimePoint> kill_at;
+    std::optional<ExitState> exit;
+    std::string cause;
+    std::optional<AgentFile> agent;
+    std::string agent_text;  // as last read
+  };
+  using Lock = std::unique_lock<std::mutex>;
+
+  void monitor();
+  bool lookAtTasks();
+  bool lookAtTask(const TaskKey& key, Task& task);
+  bool readAgent(const TaskKey& key, Task& task);
+  bool lookAtRecord();
+  void killTask(const TaskKey& key, Task& task);
+  void notify();
+  SpawnOptions agentCommand(const TaskKey& task, std::uint32_t created) const;
+  TaskObservation observeTask(const TaskKey& key, const Task& task) const;
+
+  const LocalClusterOptions options_;
+  const Clock& clock_;
+  const JobKey key_;
+  const RunPaths paths_;
+  Pipe launcher_pipe_;  // its writing end closes with this process
+  WakeUp wake_;
+
+  std::mutex callback_mutex_;  // held while `changed_` runs; never taken with mutex_ held
+  std::function<void(const JobKey&)> changed_;
+
+  std::mutex mutex_;  // guards all below
+  RunRecord record_;
+  std::map<TaskKey, Task> tasks_;
+  std::string seen_record_;  // resource version at the last look
+  bool stopping_ = false;
+
+  std::thread thread_;  // last: it uses all above
+};
+
+}  // namespace trainyard::control

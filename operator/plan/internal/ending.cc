@@ -1,0 +1,136 @@
+// How a job ends or rests: Succeeded, Failed, Suspended.
+#include "fmt/format.h"
+#include "operator/plan/internal/planner_state.h"
+#include "operator/plan/internal/text.h"
+
+namespace trainyard::control {
+
+namespace {
+
+// What every ended or suspended job has in common: nothing runs or comes back.
+void settle(PlannerState& state, std::string_view reason, const std::string& message) {
+  if (findCondition(state.status, kRunning) != nullptr) {
+    state.condition(kRunning, kFalse, reason, message);
+  }
+  if (state.is(kRestarting, kTrue)) state.condition(kRestarting, kFalse, reason, message);
+  if (state.is(kSuspended, kUnknown)) state.condition(kSuspended, kFalse, reason, message);
+  state.condition(kReconciling, kFalse, reason, message);
+}
+
+void deleteAll(PlannerState& state, std::string_view reason) {
+  for (const TaskView& task : state.tasks) {
+    if (task.seen != nullptr) state.deleteTask(task, reason);
+  }
+}
+
+// Someone is there who can be asked to checkpoint and stop.
+bool computes(const PlannerState& state) {
+  return state.spec.has_training() && state.input.observed.membership.has_value() &&
+         std::any_of(state.tasks.begin(), state.tasks.end(),
+                     [](const TaskView& task) { return task.lives(); });
+}
+
+void setSuspended(PlannerState& state, const std::string& message) {
+  state.condition(kSuspended, kTrue, "JobSuspended", message);
+  settle(state, "JobSuspended", message);
+  state.event("Normal", "JobSuspended", message);
+  state.status.clear_start_time();
+  deleteAll(state, "JobSuspended");
+}
+
+}  // namespace
+
+void setFailed(PlannerState& state, std::string_view reason, const std::string& message) {
+  state.condition(kFailed, kTrue, reason, message);
+  state.condition(kStalled, kTrue, reason, message);
+  settle(state, "JobFailed", message);
+  state.status.set_completion_time(formatRfc3339(state.input.unix_ms));
+  state.event("Warning", "JobFailed", fmt::format("{}: {}", reason, message));
+}
+
+void findSuccess(PlannerState& state) {
+  const bool all = state.spec.run_policy().success_policy() == "AllWorkers";
+  bool any = false;
+  for (const TaskView& task : state.tasks) {
+    if (task.key.role != v1::ROLE_WORKER || !task.desired) continue;
+    if (!all && task.key.index != 0) continue;
+    if (!task.finished) return;
+    any = true;
+  }
+  if (!any) return;
+  const std::string message =
+      all ? "every worker ended with success" : "worker-0 ended with success";
+  state.condition(kSucceeded, kTrue, all ? "AllWorkersSucceeded" : "ChiefSucceeded", message);
+  settle(state, "JobSucceeded", message);
+  state.status.set_completion_time(formatRfc3339(state.input.unix_ms));
+  state.event("Normal", "JobSucceeded", message);
+}
+
+void cleanUp(PlannerState& state) {
+  const std::string& policy = state.spec.run_policy().clean_pod_policy();
+  if (policy == "None") return;
+  // Tasks of our runtime end by themselves when all steps are taken, with their last words written.
+  const bool waits = state.is(kSucceeded, kTrue) && state.spec.has_training();
+  const UnixMillis until =
+      parseRfc3339(state.status.completion_time()) + (waits ? toMillis(kEndGrace) : 0);
+  for (const TaskView& task : state.tasks) {
+    if (task.seen == nullptr || task.seen->terminating) continue;
+    if (!isLive(*task.seen)) {
+      if (policy == "All") state.deleteTask(task, "JobFinished");
+    } else if (state.input.unix_ms >= until) {
+      state.deleteTask(task, "JobFinished");
+    } else {
+      state.wakeAt(until);
+    }
+  }
+}
+
+bool suspend(PlannerState& state) {
+  const bool wanted = state.spec.run_policy().suspend();
+  const bool stopping = state.is(kSuspended, kUnknown);
+  if (state.is(kSuspended, kTrue)) {
+    if (wanted) deleteAll(state, "JobSuspended");
+    return wanted;
+  }
+  // A stop that was begun is carried through, also when the wish is gone: tasks that stopped with
+  // success would otherwise be taken for finished ones.
+  if (!wanted && !stopping) return false;
+  if (state.outcome() == "succeeded") {
+    recordFinished(state);
+    findSuccess(state);
+  }
+  if (!state.isTerminal()) findFailures(state);
+  if (state.isTerminal()) return true;
+
+  const UnixMillis now = state.input.unix_ms;
+  const UnixMillis since = stopping ? transitionTime(state.status, kSuspended) : now;
+  const UnixMillis until = since + toMillis(kStopGrace);
+  if (state.outcome() == "stopped") {
+    setSuspended(state, fmt::format("stopped at step {}", state.progress()->step()));
+  } else if (!computes(state)) {
+    setSuspended(state, "no task is running");
+  } else if (now >= until) {
+    setSuspended(state, fmt::format("did not stop within {} s", kStopGrace.count()));
+  } else {
+    const std::string message = "the job checkpoints and stops";
+    state.condition(kSuspended, kUnknown, "Stopping", message);
+    if (!stopping) state.event("Normal", "JobStopping", message);
+    state.plan.stop_job = true;
+    state.wakeAt(until);
+  }
+  return true;
+}
+
+void resume(PlannerState& state) {
+  const std::string message = "the job goes on from its newest checkpoint";
+  state.condition(kSuspended, kFalse, "JobResumed", message);
+  state.event("Normal", "JobResumed", message);
+  for (TaskView& task : state.tasks) {
+    if (!task.desired || task.finished || !task.numberIsUsed()) continue;
+    task.renumber();
+    task.history.recent = 0;
+    task.history.create_ms = 0;
+  }
+}
+
+}  // namespace trainyard::control

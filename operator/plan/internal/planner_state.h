@@ -1,0 +1,84 @@
+// The working state of one call of planJob; planner.cc leads through the steps, the other files of
+// this folder carry them out.
+#pragma once
+
+#include <algorithm>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "operator/plan/internal/conditions.h"
+#include "operator/plan/internal/job_view.h"
+#include "operator/plan/planner.h"
+
+namespace trainyard::control {
+
+// How long a job may take to checkpoint and stop before its tasks are deleted.
+inline constexpr std::chrono::seconds kStopGrace{60};
+// How long tasks of our runtime may take to end by themselves after success.
+inline constexpr std::chrono::seconds kEndGrace{15};
+// Before a lost task is created again: base, doubled with each loss of that index, up to the
+// maximum; from the start again after a life of kHealthyLife.
+inline constexpr std::chrono::seconds kRestartBase{1};
+inline constexpr std::chrono::seconds kRestartMax{60};
+inline constexpr std::chrono::minutes kHealthyLife{10};
+
+inline std::int64_t toMillis(Duration d) {
+  return std::chrono::duration_cast<std::chrono::milliseconds>(d).count();
+}
+
+struct PlannerState {
+  explicit PlannerState(const PlannerInput& in)
+      : input(in),
+        spec(in.observed.job.spec()),
+        recorded(in.observed.job.status()),
+        status(recorded),
+        tasks(viewTasks(in)) {}
+
+  const PlannerInput& input;
+  const v1::JobSpec& spec;
+  const v1::JobStatus& recorded;
+  v1::JobStatus status;  // becomes plan.status when it differs from `recorded`
+  std::vector<TaskView> tasks;
+  Plan plan;
+
+  // What the present life of the coordinator said about the end: "", succeeded, stopped or failed.
+  std::string_view outcome() const;
+  // Its word as a whole; null when there is none.
+  const v1::JobProgress* progress() const;
+
+  void condition(std::string_view type, std::string_view value, std::string_view reason,
+                 const std::string& message);
+  void event(std::string_view type, std::string_view reason, const std::string& message);
+  // Look again at `at`.
+  void wakeAt(UnixMillis at);
+  void deleteTask(const TaskView& task, std::string_view reason);
+
+  bool is(std::string_view type, std::string_view value) const {
+    return hasStatus(status, type, value);
+  }
+  bool isTerminal() const { return is(kSucceeded, kTrue) || is(kFailed, kTrue); }
+};
+
+// recovery.cc: what became of each desired task since the last look.
+// Records the workers that ended with success.
+void recordFinished(PlannerState& state);
+// Sets Failed when a task cannot succeed any more, the coordinator gave up, or time is over.
+void findFailures(PlannerState& state);
+// Counts losses and restarts in place, decides the next life of lost tasks; sets Failed when there
+// were too many.
+void countLosses(PlannerState& state);
+// Creates what is due, deletes what a life before the present one left behind or nobody wants.
+void createAndSweep(PlannerState& state);
+
+// ending.cc: Succeeded, Failed and Suspended.
+void findSuccess(PlannerState& state);
+void setFailed(PlannerState& state, std::string_view reason, const std::string& message);
+// Deletes what a finished job leaves, by cleanPodPolicy.
+void cleanUp(PlannerState& state);
+// True when the job is or becomes suspended, or stops for it: nothing else is to be done then.
+bool suspend(PlannerState& state);
+// Starts a suspended job anew: higher numbers for all tasks.
+void resume(PlannerState& state);
+
+}  // namespace trainyard::control

@@ -1,0 +1,187 @@
+// What became of the tasks, and what follows from it.
+#include <optional>
+
+#include "base/core/exit_code.h"
+#include "fmt/format.h"
+#include "operator/plan/internal/planner_state.h"
+#include "operator/plan/internal/text.h"
+
+namespace trainyard::control {
+
+namespace {
+
+// Ended in failure for good: why, as a condition's reason.
+std::optional<std::string_view> permanentReason(const PlannerState& state, const TaskView& task) {
+  const std::string& policy = task.key.role == v1::ROLE_PS ? state.spec.ps().restart_policy()
+                                                           : state.spec.worker().restart_policy();
+  if (task.seen->disrupted) return std::nullopt;
+  if (policy == "Never") return "TaskFailed";
+  if (policy == "OnFailure" || !task.seen->exit || task.seen->exit->signal != 0)
+    return std::nullopt;
+  const int code = task.seen->exit->code;
+  if (!isPermanentExit(code)) return std::nullopt;
+  return code == kExitDiverged ? "Diverged" : "BadInput";
+}
+
+std::string causeOf(const PlannerState& state, const TaskView& task) {
+  if (task.seen == nullptr) return "is gone";
+  if (state.outcome() == "stopped") return "stopped with the job";
+  if (task.seen->terminating) return "was deleted";
+  if (task.seen->phase == TaskPhase::kSucceeded) return "ended while a worker still needs it";
+  return task.seen->exit && !task.seen->exit->cause.empty() ? task.seen->exit->cause : "failed";
+}
+
+// True when the job was restarted too often, which ends it.
+bool exceedsLimit(PlannerState& state, const std::string& cause) {
+  const v1::RunPolicy& policy = state.spec.run_policy();
+  if (!policy.has_backoff_limit() || state.status.restarts() <= policy.backoff_limit())
+    return false;
+  setFailed(state, "BackoffLimitExceeded",
+            fmt::format("{}; restart {} of at most {}", cause, state.status.restarts(),
+                        policy.backoff_limit()));
+  return true;
+}
+
+void countInPlace(PlannerState& state, TaskView& task) {
+  if (!task.current() || task.seen->restarts <= task.history.in_place) return;
+  const auto more = static_cast<std::int32_t>(task.seen->restarts - task.history.in_place);
+  task.history.in_place = task.seen->restarts;
+  task.history.restarts += more;
+  state.status.set_restarts(state.status.restarts() + more);
+  const std::string message =
+      fmt::format("{} (created {}) was restarted in place: start {}", toString(task.key),
+                  task.history.created, task.seen->restarts + 1);
+  if (exceedsLimit(state, message)) return;
+  state.condition(kRestarting, kTrue, "TaskRestarted", message);
+  state.event("Warning", "TaskRestarted", message);
+}
+
+// When the next life may begin. Grows with every life that was not a healthy one.
+std::chrono::seconds backOff(TaskHistory& history, UnixMillis now) {
+  const bool was_healthy =
+      history.create_ms != 0 && now - history.create_ms >= toMillis(kHealthyLife);
+  history.recent = was_healthy ? 1 : history.recent + 1;
+  const int doublings = std::min(history.recent - 1, 16);
+  const auto delay = std::min(kRestartBase * (std::int64_t{1} << doublings), kRestartMax);
+  history.create_ms = now + toMillis(delay);
+  return delay;
+}
+
+// A life is over that should not be. The next one gets a new number and waits for its back-off.
+void lose(PlannerState& state, TaskView& task, bool disrupted) {
+  TaskHistory& history = task.history;
+  const std::string cause =
+      fmt::format("{} (created {}): {}", toString(task.key), history.created, causeOf(state, task));
+  if (disrupted) {
+    state.status.set_disruptions(state.status.disruptions() + 1);
+  } else {
+    history.restarts += 1;
+    state.status.set_restarts(state.status.restarts() + 1);
+    if (exceedsLimit(state, cause)) return;
+  }
+  const auto delay = backOff(history, state.input.unix_ms);
+  task.renumber();
+  const std::string_view reason = disrupted ? "TaskDisrupted" : "TaskLost";
+  const std::string message = fmt::format("{}; created again in {} s", cause, delay.count());
+  state.condition(kRestarting, kTrue, reason, message);
+  state.event("Warning", reason, message);
+}
+
+// What the task's end counts as; nothing while it is well, or waits to be created.
+enum class Loss { kNone, kFault, kDisruption };
+Loss lossOf(const TaskView& task) {
+  if (!task.numberIsUsed()) return Loss::kNone;
+  if (!task.current()) return task.seen == nullptr ? Loss::kDisruption : Loss::kNone;
+  if (task.seen->terminating) return Loss::kDisruption;
+  if (task.seen->phase != TaskPhase::kFailed) return Loss::kNone;
+  return task.seen->disrupted ? Loss::kDisruption : Loss::kFault;
+}
+
+// A ps ends when the job does; a worker that has to run again after that finds nobody to finish
+// with.
+void recallPs(PlannerState& state) {
+  const bool worker_waits =
+      std::any_of(state.tasks.begin(), state.tasks.end(), [](const TaskView& task) {
+        return task.key.role == v1::ROLE_WORKER && task.desired && !task.finished && !task.lives();
+      });
+  if (!worker_waits) return;
+  for (TaskView& task : state.tasks) {
+    if (task.key.role == v1::ROLE_PS && task.desired && task.hasEnded(TaskPhase::kSucceeded)) {
+      lose(state, task, true);
+    }
+  }
+}
+
+}  // namespace
+
+void recordFinished(PlannerState& state) {
+  // A job that stops ends with success too, without having finished.
+  if (state.outcome() == "stopped") return;
+  for (TaskView& task : state.tasks) {
+    if (task.key.role == v1::ROLE_WORKER && task.desired && task.hasEnded(TaskPhase::kSucceeded)) {
+      task.finished = true;
+    }
+  }
+}
+
+void findFailures(PlannerState& state) {
+  for (const TaskView& task : state.tasks) {
+    if (!task.desired || task.finished || !task.hasEnded(TaskPhase::kFailed)) continue;
+    if (const auto reason = permanentReason(state, task)) {
+      return setFailed(state, *reason,
+                       fmt::format("{}: {}", toString(task.key), causeOf(state, task)));
+    }
+  }
+  if (state.outcome() == "failed") {
+    const std::string& why = state.progress()->failure();
+    return setFailed(state, "RuntimeFailed", why.empty() ? "the coordinator gave the job up" : why);
+  }
+  const v1::RunPolicy& policy = state.spec.run_policy();
+  if (!policy.has_active_deadline_seconds() || !state.status.has_start_time()) return;
+  const UnixMillis due =
+      parseRfc3339(state.status.start_time()) + policy.active_deadline_seconds() * 1000;
+  if (state.input.unix_ms >= due) {
+    setFailed(state, "DeadlineExceeded",
+              fmt::format("not finished {} s after its start", policy.active_deadline_seconds()));
+  } else {
+    state.wakeAt(due);
+  }
+}
+
+void countLosses(PlannerState& state) {
+  // Somebody stopped the job, but it is not to be suspended: it goes on as a whole, because each of
+  // its tasks ends now.
+  const bool stopped = state.outcome() == "stopped";
+  for (TaskView& task : state.tasks) {
+    if (!task.desired || task.finished) continue;
+    countInPlace(state, task);
+    if (state.isTerminal()) return;
+    const Loss loss = stopped ? Loss::kDisruption : lossOf(task);
+    if (loss != Loss::kNone) lose(state, task, loss == Loss::kDisruption);
+    if (state.isTerminal()) return;
+  }
+  recallPs(state);
+}
+
+void createAndSweep(PlannerState& state) {
+  for (TaskView& task : state.tasks) {
+    // An index that nobody wants leaves the membership; should it ever come back, it is another
+    // life.
+    if (!task.desired && task.numberIsUsed()) task.renumber();
+    const bool wanted = task.desired && !task.finished;
+    if (task.seen != nullptr) {
+      const bool former = task.seen->created < task.history.created;
+      if (!task.desired) {
+        state.deleteTask(task, "ScaledDown");
+      } else if (former) {
+        state.deleteTask(task, "Superseded");
+      }
+    } else if (wanted && state.input.unix_ms >= task.history.create_ms) {
+      state.plan.creates.push_back({task.key, task.history.created});
+    } else if (wanted) {
+      state.wakeAt(task.history.create_ms);
+    }
+  }
+}
+
+}  // namespace trainyard::control

@@ -1,0 +1,59 @@
+// What should happen to a job, from what is. Pure: the same observation and time give the same
+// plan. Level-based: events never reach it. Carrying out plans in turn reaches an empty one after a
+// few rounds (create, then count what was created), and from then on every plan is empty until
+// something is observed to change or `wake_at` has come.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/core/clock.h"
+#include "operator/cluster/cluster.h"
+#include "trainyard/v1/agent.pb.h"
+
+namespace trainyard::control {
+
+struct CreateTask {
+  TaskKey key;
+  std::uint32_t created = 0;
+};
+struct DeleteTask {
+  TaskKey key;
+  std::uint32_t created = 0;
+  std::string reason;
+};
+struct RecordedEvent {
+  std::string type, reason, message;
+};  // type: Normal | Warning
+
+// In the order in which an applier carries it out: what must not be forgotten is recorded first.
+struct Plan {
+  std::optional<v1::JobStatus> status;  // set only when it differs from the recorded one
+  std::vector<RecordedEvent> events;    // only beside a status: told once, when that is recorded
+  std::optional<v1::Membership> publish;
+  std::vector<DeleteTask> deletes;  // sorted by key
+  std::vector<CreateTask> creates;  // sorted by key
+  // Ask the coordinator's task to checkpoint and stop (suspend). A level: true in every plan while
+  // the job should stop.
+  bool stop_job = false;
+  std::optional<TimePoint> wake_at;  // look again then, even if nothing happens
+};
+
+struct PlannerInput {
+  JobObservation observed;
+  std::optional<v1::JobProgress> progress;  // newest word of the job's coordinator
+  // `created` of the task that said so; the word of an earlier life of the coordinator is ignored.
+  std::uint32_t progress_created = 0;
+  TimePoint now;
+  UnixMillis unix_ms = 0;
+};
+
+// Job life: Created -> Running (all tasks ready) -> [Restarting <-> Running] -> Succeeded | Failed;
+// Suspended from anywhere but a terminal state. Rules in docs/conditions.md.
+Plan planJob(const PlannerInput& input);
+
+// True when carrying the plan out would write nothing.
+bool isEmpty(const Plan& plan);
+
+}  // namespace trainyard::control

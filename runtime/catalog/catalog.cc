@@ -1,0 +1,162 @@
+#include "runtime/catalog/catalog.h"
+
+#include <cmath>
+#include <string>
+#include <utility>
+
+#include "base/core/units.h"
+#include "fmt/format.h"
+
+namespace trainyard::runtime {
+namespace {
+
+constexpr std::int64_t kMaxElements = std::int64_t{1} << 36;
+
+constexpr Initializer kTenth{Initializer::Kind::kConstant, 0.1f};
+constexpr Initializer kZero{Initializer::Kind::kZeros, 0};
+
+Initializer truncatedNormal(double deviation) {
+  return {Initializer::Kind::kTruncatedNormal, static_cast<float>(deviation)};
+}
+
+// Collects variables; keeps the first one that is too large as the error.
+class List {
+ public:
+  List() {
+    Variable step;
+    step.name = kGlobalStep;
+    step.dtype = DType::kInt32;
+    step.trainable = false;
+    variables_.push_back(std::move(step));
+  }
+
+  void layer(const std::string& name, std::vector<std::int64_t> kernel, Initializer weights,
+             Initializer biases) {
+    const std::int64_t outputs = kernel.back();
+    add(name + "_wei", std::move(kernel), weights);
+    add(name + "_bia", {outputs}, biases);
+  }
+
+  StatusOr<std::vector<Variable>> take() {
+    if (!status_.ok()) return status_;
+    return std::move(variables_);
+  }
+
+ private:
+  void add(std::string name, std::vector<std::int64_t> shape, Initializer initializer) {
+    std::int64_t left = kMaxElements;
+    for (const std::int64_t dimension : shape) left /= dimension;
+    if (left == 0 && status_.ok()) {
+      status_ = invalidInput("model", fmt::format("{} would have more than {} elements", name,
+                                                  formatCount(kMaxElements)));
+    }
+    variables_.push_back({std::move(name), std::move(shape), DType::kFloat32, initializer, true});
+  }
+
+  std::vector<Variable> variables_;
+  Status status_;
+};
+
+std::int64_t halfUp(std::int64_t n) {
+  return (n + 1) / 2;
+}
+
+StatusOr<std::vector<Variable>> mnistCnn(const std::array<int, 3>& shape, int classes) {
+  const std::int64_t rows = halfUp(halfUp(shape[0]));
+  const std::int64_t columns = halfUp(halfUp(shape[1]));
+  List list;
+  const Initializer weights = truncatedNormal(0.1);
+  list.layer("conv1", {5, 5, shape[2], 32}, weights, kTenth);
+  list.layer("conv2", {5, 5, 32, 64}, weights, kTenth);
+  list.layer("fc1", {rows * columns * 64, 1024}, weights, kTenth);
+  list.layer("fc2", {1024, classes}, weights, kTenth);
+  return list.take();
+}
+
+StatusOr<std::vector<Variable>> mlp(const v1::ModelSpec& model, const std::array<int, 3>& shape,
+                                    int classes) {
+  std::int64_t inputs = std::int64_t{shape[0]} * shape[1] * shape[2];
+  List list;
+  const auto dense = [&](const std::string& name, std::int64_t outputs) {
+    list.layer(name, {inputs, outputs}, truncatedNormal(1 / std::sqrt(double(inputs))), kZero);
+    inputs = outputs;
+  };
+  for (int i = 0; i < model.hidden_size(); ++i) {
+    if (model.hidden(i) < 1) {
+      return invalidInput(fmt::format("model.hidden[{}]", i),
+                          fmt::format("{} is below 1", model.hidden(i)));
+    }
+    dense(fmt::format("hidden{}", i + 1), model.hidden(i));
+  }
+  dense("output", classes);
+  return list.take();
+}
+
+StatusOr<std::vector<Variable>> vgg19(const std::array<int, 3>& shape, int classes) {
+  if (shape[0] < 32 || shape[1] < 32) {
+    return invalidInput("data.shape", fmt::format("vgg19 needs at least 32x32 pixels, not {}x{}",
+                                                  shape[0], shape[1]));
+  }
+  struct Block {
+    int layers;
+    std::int64_t channels;
+  };
+  constexpr Block kBlocks[] = {{2, 64}, {2, 128}, {4, 256}, {4, 512}, {4, 512}};
+  List list;
+  std::int64_t inputs = shape[2];
+  int number = 0;
+  for (const Block& block : kBlocks) {
+    ++number;
+    for (int layer = 1; layer <= block.layers; ++layer) {
+      list.layer(fmt::format("conv{}_{}", number, layer), {3, 3, inputs, block.channels},
+                 truncatedNormal(std::sqrt(2.0 / (9.0 * double(inputs)))), kZero);
+      inputs = block.channels;
+    }
+  }
+  inputs *= std::int64_t{shape[0] / 32} * (shape[1] / 32);
+  const std::pair<const char*, std::int64_t> dense[] = {
+      {"fc6", 4096}, {"fc7", 4096}, {"fc8", classes}};
+  for (const auto& [name, outputs] : dense) {
+    list.layer(name, {inputs, outputs}, truncatedNormal(std::sqrt(2.0 / double(inputs))), kZero);
+    inputs = outputs;
+  }
+  return list.take();
+}
+
+}  // namespace
+
+StatusOr<std::vector<Variable>> catalogVariables(const v1::ModelSpec& model,
+                                                 const std::array<int, 3>& input_shape,
+                                                 int classes) {
+  std::int64_t left = kMaxElements;
+  for (const int dimension : input_shape) {
+    if (dimension < 1) {
+      return invalidInput("data.shape", fmt::format("{} is below 1 in [{}]", dimension,
+                                                    fmt::join(input_shape, ", ")));
+    }
+    left /= dimension;
+  }
+  if (left == 0) {
+    return invalidInput("data.shape",
+                        fmt::format("[{}] is more than {} values per sample",
+                                    fmt::join(input_shape, ", "), formatCount(kMaxElements)));
+  }
+  if (classes < 1) return invalidInput("data.classes", fmt::format("{} is below 1", classes));
+  if (model.name() == "mnist_cnn") return mnistCnn(input_shape, classes);
+  if (model.name() == "mlp") return mlp(model, input_shape, classes);
+  if (model.name() == "vgg19") return vgg19(input_shape, classes);
+  return invalidInput("model.name",
+                      fmt::format("\"{}\" is none of mnist_cnn, mlp, vgg19", model.name()));
+}
+
+InputShape impliedInput(const v1::Training& training) {
+  InputShape input{{28, 28, 1}, 10};
+  if (training.model().name() == "vgg19") input = {{224, 224, 3}, 1000};
+  const v1::DataSpec& data = training.data();
+  if (data.format() != "synthetic") return input;
+  if (data.shape_size() == 3) input.shape = {data.shape(0), data.shape(1), data.shape(2)};
+  if (data.has_classes()) input.classes = data.classes();
+  return input;
+}
+
+}  // namespace trainyard::runtime

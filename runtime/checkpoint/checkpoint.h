@@ -1,0 +1,155 @@
+// A checkpoint: one safetensors file per parameter server and one manifest that makes them a whole.
+// A manifest appears only after all its files are durable; there is no mutable "latest".
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "base/core/status.h"
+#include "base/process/unique_fd.h"
+
+namespace trainyard::runtime {
+
+inline constexpr int kCheckpointFormat = 1;
+
+// One array in a shard file, named "fc1_wei[0:6422528]" or "fc1_wei[0:6422528]/rms" for a slot:
+// elements [begin, end) of the flattened variable.
+struct ShardTensor {
+  std::string variable;
+  std::string slot;  // "" for the weights
+  std::int64_t begin = 0;
+  std::int64_t end = 0;
+  bool is_int32 = false;
+  std::span<const std::byte> bytes;  // little-endian; not owned
+};
+
+struct ShardFileInfo {
+  std::string name;  // file name inside the checkpoint directory
+  std::uint64_t size = 0;
+  std::string sha256;  // hex
+};
+
+// "fc1_wei[0:6422528]" or "fc1_wei[0:6422528]/rms".
+std::string shardTensorName(std::string_view variable, std::string_view slot, std::int64_t begin,
+                            std::int64_t end);
+
+// Writes DIR/NAME durably: temporary file (NAME.tmp), fsync, rename, fsync of the directory; an
+// older file of that name is replaced. Blocks for the disk; needs no memory beside the header.
+// Errors name the file (disk full: RESOURCE_EXHAUSTED); the temporary file is gone then.
+StatusOr<ShardFileInfo> writeShard(const std::string& dir, const std::string& name,
+                                   const std::vector<ShardTensor>& tensors);
+
+struct ManifestVariable {
+  std::string name;
+  std::vector<std::int64_t> shape;
+  std::string dtype;  // F32 | I32
+};
+
+struct EpochRecord {
+  std::int64_t epoch = 0;
+  std::int64_t first_step = 0;
+  std::int64_t first_position = 0;
+  int ranks = 0;
+  int batch = 0;
+};
+
+// What a checkpoint is; JSON on disk, file name "step-1200.e5.json".
+struct Manifest {
+  int format = kCheckpointFormat;
+  std::string job_uid;
+  std::string model_digest;  // over names, shapes, dtypes and slots: a checkpoint of another model
+                             // is refused
+  std::string data_sha256;
+  std::int64_t step = 0;
+  std::int64_t epoch = 0;
+  std::int64_t position = 0;  // samples [0, position) of the stream are consumed
+  std::int64_t data_samples = 0;
+  std::vector<EpochRecord> epochs;
+  std::string optimizer;
+  std::vector<std::string> slots;
+  std::vector<ManifestVariable> variables;
+  std::vector<ShardFileInfo> files;
+  std::int64_t unix_ms = 0;
+  int max_ps = 0;
+
+  std::string fileName() const;
+};
+
+// Number of elements of a manifest's variable; 1 for a scalar.
+std::int64_t elements(const ManifestVariable& variable);
+
+// Creates the manifest exclusively (ALREADY_EXISTS when one of that name stands) and durably.
+// INVALID_ARGUMENT for a manifest that readManifest() would refuse.
+Status commitManifest(const std::string& dir, const Manifest& manifest);
+// NOT_FOUND when there is none. INVALID_ARGUMENT names file, field and what is wrong: not a
+// manifest, another format, a name that does not go with the content, a file name that leaves the
+// directory.
+StatusOr<Manifest> readManifest(const std::string& path);
+// All readable manifests of a directory, newest (step, epoch) first; unreadable ones are listed in
+// `problems` (may be null), one line each. An absent directory holds none.
+std::vector<Manifest> listManifests(const std::string& dir, std::vector<std::string>* problems);
+// Size and SHA-256 of every file against the manifest. DATA_LOSS names the first that is missing or
+// differs.
+Status verifyFiles(const std::string& dir, const Manifest& manifest);
+// Removes all but the `keep` (>= 1) newest manifests, then shard and temporary files that none of
+// the kept ones names. What may be in the making stays: files that are younger than the newest
+// manifest, or that carry a later step or epoch in their names. So do the newest manifest of the
+// highest epoch, the files of unreadable manifests, and files whose names are not a checkpoint's.
+Status prune(const std::string& dir, int keep);
+
+// Reads any ranges of any variables from a checkpoint, whatever the number of shards that wrote it.
+// Immutable; thread-safe; holds the files open, so prune() does not disturb it. Movable and
+// copyable.
+class CheckpointReader {
+ public:
+  // Opens and verifies (size, SHA-256) all files and that every element of every variable stands in
+  // exactly one of them. DATA_LOSS names the file or the variable.
+  static StatusOr<CheckpointReader> open(const std::string& dir, const Manifest& manifest);
+  const Manifest& manifest() const { return manifest_; }
+  // Copies elements [begin, begin + out.size()) of `variable`'s weights (slot "") or slot.
+  // NOT_FOUND names variable and range; INVALID_ARGUMENT when the variable is not float32.
+  Status read(const std::string& variable, const std::string& slot, std::int64_t begin,
+              std::span<float> out) const;
+  // The same for any dtype; `out` holds whole 4-byte elements, little-endian.
+  Status readBytes(const std::string& variable, const std::string& slot, std::int64_t begin,
+                   std::span<std::byte> out) const;
+  // Whether a slot is stored for the variable (an int32 variable has none).
+  bool hasSlot(const std::string& variable, const std::string& slot) const;
+
+ private:
+  struct Piece {
+    std::int64_t begin, end;  // elements
+    std::size_t file;
+    std::uint64_t offset;  // of `begin`, from the start of the file
+  };
+  struct OpenFile {
+    std::string path;
+    std::uint64_t size = 0;
+    UniqueFd fd;
+  };
+  CheckpointReader() = default;
+  Status addFile(const std::string& dir, const ShardFileInfo& info);
+  Status checkCoverage();
+
+  Manifest manifest_;
+  std::vector<std::shared_ptr<const OpenFile>> files_;
+  std::map<std::pair<std::string, std::string>, std::vector<Piece>> pieces_;  // by variable, slot
+};
+
+// SHA-256 (hex) over sorted variable names, dtype, shape, whole tensors, slots, and the step: the
+// same for the same state, whatever the number of shards.
+StatusOr<std::string> checkpointDigest(const CheckpointReader& reader);
+
+// Writes one safetensors file with whole tensors under their variables' names and, with `slots`,
+// the optimizer's as "variable/slot"; durably, as writeShard() does. NaN and infinity pass
+// unchanged.
+Status exportSafetensors(const CheckpointReader& reader, const std::string& path, bool slots);
+
+}  // namespace trainyard::runtime

@@ -1,0 +1,71 @@
+#include <algorithm>
+#include <filesystem>
+#include <system_error>
+#include <tuple>
+
+#include "base/core/failpoint.h"
+#include "base/core/strings.h"
+#include "base/process/files.h"
+#include "fmt/format.h"
+#include "runtime/checkpoint/checkpoint.h"
+#include "runtime/checkpoint/durable_file.h"
+#include "runtime/checkpoint/manifest_json.h"
+#include "runtime/checkpoint/names.h"
+
+namespace trainyard::runtime {
+
+Status commitManifest(const std::string& dir, const Manifest& manifest) {
+  const std::string path = fmt::format("{}/{}", dir, manifest.fileName());
+  TY_RETURN_IF_ERROR(annotate(validateManifest(manifest), path));
+  TY_ASSIGN_OR_RETURN(DurableFile file, DurableFile::create(path));
+  TY_RETURN_IF_ERROR(file.write(manifestToJson(manifest)));
+  TY_RETURN_IF_ERROR(file.sync());
+  if (hitFailpoint("checkpoint.manifest.commit", manifest.step) == FailAction::kError) {
+    return absl::UnavailableError(fmt::format("{}: failpoint checkpoint.manifest.commit", path));
+  }
+  return file.commitExclusively();
+}
+
+StatusOr<Manifest> readManifest(const std::string& path) {
+  const std::string name = std::filesystem::path(path).filename().string();
+  const auto named = parseManifestName(name);
+  if (!named) return invalidInput(path, "not the name of a checkpoint, expected step-N.eM.json");
+  auto text = readFile(path, kMaxManifestBytes);
+  if (!text.ok()) return text.status();
+  auto manifest = manifestFromJson(*text);
+  if (!manifest.ok()) return annotate(manifest.status(), path);
+  if (manifest->fileName() != name) {
+    return invalidInput(path,
+                        fmt::format("holds step {} of epoch {}", manifest->step, manifest->epoch));
+  }
+  return manifest;
+}
+
+std::vector<Manifest> listManifests(const std::string& dir, std::vector<std::string>* problems) {
+  std::vector<Manifest> result;
+  const auto report = [&](std::string line) {
+    if (problems != nullptr) problems->push_back(std::move(line));
+  };
+  std::error_code error;
+  std::filesystem::directory_iterator it(dir, error);
+  for (; !error && it != std::filesystem::directory_iterator(); it.increment(error)) {
+    const std::string name = it->path().filename().string();
+    if (!parseManifestName(name)) continue;
+    auto manifest = readManifest(it->path().string());
+    if (manifest.ok()) {
+      result.push_back(*std::move(manifest));
+    } else if (!absl::IsNotFound(manifest.status())) {  // removed meanwhile
+      report(std::string(fromAbsl(manifest.status().message())));
+    }
+  }
+  if (error && error != std::errc::no_such_file_or_directory) {
+    report(fmt::format("{}: {}", dir, error.message()));
+  }
+  if (problems != nullptr) std::sort(problems->begin(), problems->end());
+  std::sort(result.begin(), result.end(), [](const Manifest& a, const Manifest& b) {
+    return std::tie(a.step, a.epoch) > std::tie(b.step, b.epoch);
+  });
+  return result;
+}
+
+}  // namespace trainyard::runtime

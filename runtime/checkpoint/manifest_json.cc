@@ -1,0 +1,283 @@
+#include "runtime/checkpoint/manifest_json.h"
+
+#include <algorithm>
+#include <limits>
+#include <set>
+#include <utility>
+
+#include "fmt/format.h"
+#include "nlohmann/json.hpp"
+#include "runtime/checkpoint/names.h"
+
+namespace trainyard::runtime {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr std::size_t kMaxList = 100'000;
+constexpr std::size_t kMaxText = 4096;
+constexpr std::int64_t kMaxInt = std::numeric_limits<std::int64_t>::max();
+constexpr int kMaxTasks = 4096;
+constexpr int kMaxBatch = 1 << 24;
+
+Status bad(std::string_view field, std::string_view message) {
+  return invalidInput(field, message);
+}
+
+// The fields of one JSON object: each is taken once, what is left over is unknown. The first error
+// stays and silences all that follow.
+class Fields {
+ public:
+  Fields(const Json& json, std::string place, Status& status)
+      : json_(json), place_(std::move(place)), status_(status) {
+    if (!json.is_object()) fail("", "expected an object");
+  }
+
+  std::string text(const char* name) {
+    const Json* value = take(name);
+    if (value == nullptr) return {};
+    if (!value->is_string()) return fail(name, "expected a string"), "";
+    std::string result = value->get<std::string>();
+    if (result.size() > kMaxText)
+      return fail(name, fmt::format("longer than {} bytes", kMaxText)), "";
+    return result;
+  }
+
+  std::int64_t number(const char* name, std::int64_t min, std::int64_t max) {
+    const Json* value = take(name);
+    if (value == nullptr) return min;
+    const bool fits = value->is_number_unsigned()
+                          ? value->get<std::uint64_t>() <= static_cast<std::uint64_t>(max)
+                          : value->is_number_integer() && value->get<std::int64_t>() <= max;
+    if (!fits || value->get<std::int64_t>() < min) {
+      return fail(name, fmt::format("{}, expected a whole number from {} to {}", value->dump(), min,
+                                    max)),
+             min;
+    }
+    return value->get<std::int64_t>();
+  }
+
+  // Calls `each(item, place)` for every item of a list.
+  template <typename Each>
+  void list(const char* name, std::size_t max, Each each) {
+    const Json* value = take(name);
+    if (value == nullptr) return;
+    if (!value->is_array()) return fail(name, "expected a list");
+    if (value->size() > max)
+      return fail(name, fmt::format("{} items, at most {}", value->size(), max));
+    for (std::size_t i = 0; i < value->size() && status_.ok(); ++i) {
+      each((*value)[i], fmt::format("{}[{}]", path(name), i));
+    }
+  }
+
+  // No field is left over.
+  void end() {
+    if (!status_.ok() || json_.size() == taken_.size()) return;
+    for (const auto& item : json_.items()) {
+      if (!taken_.contains(item.key())) return fail(item.key().substr(0, 64), "unknown field");
+    }
+  }
+
+ private:
+  const Json* take(const char* name) {
+    if (!status_.ok()) return nullptr;
+    const auto found = json_.find(name);
+    if (found == json_.end()) return fail(name, "is missing"), nullptr;
+    taken_.insert(name);
+    return &*found;
+  }
+  std::string path(std::string_view name) const {
+    if (place_.empty()) return std::string(name);
+    return name.empty() ? place_ : fmt::format("{}.{}", place_, name);
+  }
+  void fail(std::string_view name, std::string_view message) {
+    if (status_.ok()) status_ = bad(path(name), message);
+  }
+
+  const Json& json_;
+  std::string place_;
+  Status& status_;
+  std::set<std::string> taken_;
+};
+
+ManifestVariable readVariable(const Json& json, const std::string& place, Status& status) {
+  Fields fields(json, place, status);
+  ManifestVariable result{.name = fields.text("name"), .shape = {}, .dtype = fields.text("dtype")};
+  fields.list("shape", 32, [&](const Json& d, const std::string& at) {
+    if (d.is_number_unsigned() && d <= kMaxInt) {
+      result.shape.push_back(d.get<std::int64_t>());
+    } else {
+      status = bad(at, "expected a whole number");
+    }
+  });
+  fields.end();
+  return result;
+}
+
+EpochRecord readEpoch(const Json& json, const std::string& place, Status& status) {
+  Fields fields(json, place, status);
+  EpochRecord result;
+  result.epoch = fields.number("epoch", 0, kMaxInt);
+  result.first_step = fields.number("firstStep", 0, kMaxInt);
+  result.first_position = fields.number("firstPosition", 0, kMaxInt);
+  result.ranks = static_cast<int>(fields.number("ranks", 0, kMaxTasks));
+  result.batch = static_cast<int>(fields.number("batch", 0, kMaxBatch));
+  fields.end();
+  return result;
+}
+
+ShardFileInfo readFileInfo(const Json& json, const std::string& place, Status& status) {
+  Fields fields(json, place, status);
+  ShardFileInfo result;
+  result.name = fields.text("name");
+  result.size = static_cast<std::uint64_t>(fields.number("size", 0, kMaxInt));
+  result.sha256 = fields.text("sha256");
+  fields.end();
+  return result;
+}
+
+bool isSha256(std::string_view text) {
+  return text.size() == 64 && std::all_of(text.begin(), text.end(), [](char c) {
+           return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f');
+         });
+}
+
+Status validateVariable(const ManifestVariable& variable, const std::string& place) {
+  const std::string_view name = variable.name;
+  const bool clean = std::all_of(name.begin(), name.end(), [](unsigned char c) {
+    return c > ' ' && c != '[' && c != ']' && c != ':' && c != '\'' && c != 0x7f;
+  });
+  if (name.empty() || !clean) {
+    return bad(place + ".name",
+               fmt::format("'{}', expected a name without blanks and [ ] : '", name));
+  }
+  if (variable.dtype != "F32" && variable.dtype != "I32") {
+    return bad(place + ".dtype", fmt::format("'{}', expected F32 or I32", variable.dtype));
+  }
+  std::int64_t bytes = 4;
+  for (const std::int64_t d : variable.shape) {
+    if (d <= 0 || __builtin_mul_overflow(bytes, d, &bytes)) {
+      return bad(place + ".shape", "expected positive dimensions whose product fits 63 bits");
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+Status validateManifest(const Manifest& manifest) {
+  if (manifest.format != kCheckpointFormat) {
+    return bad("format",
+               fmt::format("{}, this release reads format {}", manifest.format, kCheckpointFormat));
+  }
+  if (manifest.step < 0) return bad("step", "is negative");
+  if (manifest.epoch < 0) return bad("epoch", "is negative");
+  if (manifest.variables.empty()) return bad("variables", "is empty");
+  if (manifest.files.empty()) return bad("files", "is empty");
+  std::set<std::string_view> seen;
+  for (std::size_t i = 0; i < manifest.variables.size(); ++i) {
+    const std::string place = fmt::format("variables[{}]", i);
+    TY_RETURN_IF_ERROR(validateVariable(manifest.variables[i], place));
+    if (!seen.insert(manifest.variables[i].name).second) {
+      return bad(place + ".name", fmt::format("'{}' occurs twice", manifest.variables[i].name));
+    }
+  }
+  seen.clear();
+  for (std::size_t i = 0; i < manifest.slots.size(); ++i) {
+    const std::string& slot = manifest.slots[i];
+    if (!isPlainFileName(slot) || !seen.insert(slot).second) {
+      return bad(fmt::format("slots[{}]", i),
+                 fmt::format("'{}', expected a name of its own", slot));
+    }
+  }
+  seen.clear();
+  for (std::size_t i = 0; i < manifest.files.size(); ++i) {
+    const ShardFileInfo& file = manifest.files[i];
+    const std::string place = fmt::format("files[{}]", i);
+    if (!isPlainFileName(file.name)) {
+      return bad(place + ".name",
+                 fmt::format("'{}', expected a file name without a path", file.name));
+    }
+    if (!seen.insert(file.name).second) {
+      return bad(place + ".name", fmt::format("'{}' occurs twice", file.name));
+    }
+    if (!isSha256(file.sha256)) return bad(place + ".sha256", "expected 64 hex digits");
+  }
+  return absl::OkStatus();
+}
+
+std::string manifestToJson(const Manifest& manifest) {
+  Json epochs = Json::array(), variables = Json::array(), files = Json::array();
+  for (const EpochRecord& e : manifest.epochs) {
+    epochs.push_back({{"epoch", e.epoch},
+                      {"firstStep", e.first_step},
+                      {"firstPosition", e.first_position},
+                      {"ranks", e.ranks},
+                      {"batch", e.batch}});
+  }
+  for (const ManifestVariable& v : manifest.variables) {
+    variables.push_back({{"name", v.name}, {"dtype", v.dtype}, {"shape", v.shape}});
+  }
+  for (const ShardFileInfo& f : manifest.files) {
+    files.push_back({{"name", f.name}, {"size", f.size}, {"sha256", f.sha256}});
+  }
+  const Json json = {{"format", manifest.format},
+                     {"step", manifest.step},
+                     {"epoch", manifest.epoch},
+                     {"jobUid", manifest.job_uid},
+                     {"unixMs", manifest.unix_ms},
+                     {"modelDigest", manifest.model_digest},
+                     {"dataSha256", manifest.data_sha256},
+                     {"dataSamples", manifest.data_samples},
+                     {"position", manifest.position},
+                     {"epochs", std::move(epochs)},
+                     {"maxPs", manifest.max_ps},
+                     {"optimizer", manifest.optimizer},
+                     {"slots", manifest.slots},
+                     {"variables", std::move(variables)},
+                     {"files", std::move(files)}};
+  return json.dump(1, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+StatusOr<Manifest> manifestFromJson(std::string_view text) {
+  const Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+  if (!json.is_object()) return absl::InvalidArgumentError("not a JSON object");
+  Status status;
+  Fields fields(json, "", status);
+  Manifest m;
+  // First, and before unknown fields are refused: another format may look different altogether.
+  m.format = static_cast<int>(fields.number("format", 0, std::numeric_limits<int>::max()));
+  if (status.ok() && m.format != kCheckpointFormat) return validateManifest(m);
+  m.step = fields.number("step", 0, kMaxInt);
+  m.epoch = fields.number("epoch", 0, kMaxInt);
+  m.job_uid = fields.text("jobUid");
+  m.unix_ms = fields.number("unixMs", 0, kMaxInt);
+  m.model_digest = fields.text("modelDigest");
+  m.data_sha256 = fields.text("dataSha256");
+  m.data_samples = fields.number("dataSamples", 0, kMaxInt);
+  m.position = fields.number("position", 0, kMaxInt);
+  m.max_ps = static_cast<int>(fields.number("maxPs", 0, kMaxTasks));
+  m.optimizer = fields.text("optimizer");
+  fields.list("epochs", kMaxList, [&](const Json& item, const std::string& place) {
+    m.epochs.push_back(readEpoch(item, place, status));
+  });
+  fields.list("slots", 64, [&](const Json& item, const std::string& place) {
+    if (!item.is_string()) {
+      status = bad(place, "expected a string");
+    } else {
+      m.slots.push_back(item.get<std::string>());
+    }
+  });
+  fields.list("variables", kMaxList, [&](const Json& item, const std::string& place) {
+    m.variables.push_back(readVariable(item, place, status));
+  });
+  fields.list("files", kMaxList, [&](const Json& item, const std::string& place) {
+    m.files.push_back(readFileInfo(item, place, status));
+  });
+  fields.end();
+  TY_RETURN_IF_ERROR(status);
+  TY_RETURN_IF_ERROR(validateManifest(m));
+  return m;
+}
+
+}  // namespace trainyard::runtime

@@ -1,0 +1,214 @@
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <utility>
+
+#include "base/core/strings.h"
+#include "base/security/sha256.h"
+#include "fmt/format.h"
+#include "runtime/checkpoint/checkpoint.h"
+#include "runtime/checkpoint/names.h"
+#include "runtime/checkpoint/safetensors.h"
+
+namespace trainyard::runtime {
+namespace {
+
+constexpr std::size_t kReadBytes = 1u << 20;
+
+Status damaged(std::string_view path, std::string_view what) {
+  return absl::DataLossError(fmt::format("{}: {}", path, what));
+}
+
+Status readFully(int fd, const std::string& path, std::uint64_t offset, std::span<std::byte> out) {
+  while (!out.empty()) {
+    const ssize_t n = ::pread(fd, out.data(), out.size(), static_cast<off_t>(offset));
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) return errnoStatus(errno, fmt::format("{}: cannot read at byte {}", path, offset));
+    if (n == 0) return damaged(path, fmt::format("ends at byte {}", offset));
+    offset += static_cast<std::uint64_t>(n);
+    out = out.subspan(static_cast<std::size_t>(n));
+  }
+  return absl::OkStatus();
+}
+
+// Opens DIR/NAME if it is a regular file of the manifest's size and content.
+StatusOr<UniqueFd> openVerified(const std::string& path, const ShardFileInfo& info) {
+  UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  if (!fd.valid()) {
+    if (errno == ENOENT) return damaged(path, "is missing");
+    return errnoStatus(errno, fmt::format("{}: cannot open", path));
+  }
+  struct stat stat {};
+  if (::fstat(fd.get(), &stat) != 0)
+    return errnoStatus(errno, fmt::format("{}: cannot stat", path));
+  if (!S_ISREG(stat.st_mode)) return damaged(path, "is not a regular file");
+  if (static_cast<std::uint64_t>(stat.st_size) != info.size) {
+    return damaged(path, fmt::format("{} bytes long, expected {}", stat.st_size, info.size));
+  }
+  Sha256 hash;
+  std::vector<std::byte> buffer(kReadBytes);
+  for (std::uint64_t at = 0; at < info.size;) {
+    const auto part =
+        std::span(buffer).first(std::min<std::uint64_t>(buffer.size(), info.size - at));
+    TY_RETURN_IF_ERROR(readFully(fd.get(), path, at, part));
+    hash.update(part);
+    at += part.size();
+  }
+  if (hash.hexDigest() != info.sha256) {
+    return damaged(path, fmt::format("SHA-256 {}, expected {}", hash.hexDigest(), info.sha256));
+  }
+  return fd;
+}
+
+std::string label(std::string_view variable, std::string_view slot) {
+  return fmt::format("{}{}{}", variable, slot.empty() ? "" : "/", slot);
+}
+
+const ManifestVariable* findVariable(const Manifest& manifest, std::string_view name) {
+  const auto found = std::find_if(manifest.variables.begin(), manifest.variables.end(),
+                                  [&](const ManifestVariable& v) { return v.name == name; });
+  return found == manifest.variables.end() ? nullptr : &*found;
+}
+
+StatusOr<SafetensorsHeader> readHeader(int fd, const std::string& path, std::uint64_t size) {
+  std::uint64_t length = 0;
+  if (size < sizeof length) return damaged(path, "is too short for a safetensors file");
+  TY_RETURN_IF_ERROR(readFully(fd, path, 0, std::as_writable_bytes(std::span(&length, 1))));
+  if (length > kMaxSafetensorsHeader || length > size - sizeof length) {
+    return damaged(path, fmt::format("header of {} bytes in a file of {}", length, size));
+  }
+  std::string text(length, '\0');
+  TY_RETURN_IF_ERROR(readFully(fd, path, sizeof length,
+                               std::as_writable_bytes(std::span(text.data(), text.size()))));
+  auto header = decodeSafetensorsHeader(text, size);
+  if (!header.ok()) {
+    return damaged(path, fromAbsl(header.status().message()));
+  }
+  return header;
+}
+
+}  // namespace
+
+Status verifyFiles(const std::string& dir, const Manifest& manifest) {
+  for (const ShardFileInfo& file : manifest.files) {
+    TY_RETURN_IF_ERROR(openVerified(fmt::format("{}/{}", dir, file.name), file).status());
+  }
+  return absl::OkStatus();
+}
+
+StatusOr<CheckpointReader> CheckpointReader::open(const std::string& dir,
+                                                  const Manifest& manifest) {
+  CheckpointReader reader;
+  reader.manifest_ = manifest;
+  for (const ShardFileInfo& file : manifest.files) TY_RETURN_IF_ERROR(reader.addFile(dir, file));
+  TY_RETURN_IF_ERROR(reader.checkCoverage());
+  return reader;
+}
+
+Status CheckpointReader::addFile(const std::string& dir, const ShardFileInfo& info) {
+  auto file = std::make_shared<OpenFile>();
+  file->path = fmt::format("{}/{}", dir, info.name);
+  file->size = info.size;
+  TY_ASSIGN_OR_RETURN(file->fd, openVerified(file->path, info));
+  TY_ASSIGN_OR_RETURN(const SafetensorsHeader header,
+                      readHeader(file->fd.get(), file->path, file->size));
+  for (const SafetensorsEntry& entry : header.entries) {
+    const auto name = parseTensorName(entry.name);
+    if (!name)
+      return damaged(file->path, fmt::format("tensor '{}': not variable[begin:end]", entry.name));
+    const ManifestVariable* variable = findVariable(manifest_, name->variable);
+    if (variable == nullptr || name->end > elements(*variable)) {
+      return damaged(file->path, fmt::format("tensor '{}': not in the manifest", entry.name));
+    }
+    if (entry.dtype != variable->dtype ||
+        entry.shape != std::vector<std::int64_t>{name->end - name->begin}) {
+      return damaged(file->path,
+                     fmt::format("tensor '{}': dtype or shape differs from its name", entry.name));
+    }
+    if (!name->slot.empty() && std::find(manifest_.slots.begin(), manifest_.slots.end(),
+                                         name->slot) == manifest_.slots.end()) {
+      return damaged(file->path,
+                     fmt::format("tensor '{}': the manifest has no such slot", entry.name));
+    }
+    pieces_[{name->variable, name->slot}].push_back({.begin = name->begin,
+                                                     .end = name->end,
+                                                     .file = files_.size(),
+                                                     .offset = header.data_start + entry.begin});
+  }
+  files_.push_back(std::move(file));
+  return absl::OkStatus();
+}
+
+Status CheckpointReader::checkCoverage() {
+  for (const ManifestVariable& variable : manifest_.variables) {
+    pieces_.try_emplace({variable.name, ""});  // weights must be there, slots may be
+  }
+  for (auto& [key, pieces] : pieces_) {
+    std::sort(pieces.begin(), pieces.end(),
+              [](const Piece& a, const Piece& b) { return a.begin < b.begin; });
+    const std::int64_t total = elements(*findVariable(manifest_, key.first));
+    std::int64_t at = 0;
+    for (const Piece& piece : pieces) {
+      if (piece.begin != at) break;
+      at = piece.end;
+    }
+    const bool overlaps =
+        std::adjacent_find(pieces.begin(), pieces.end(), [](const Piece& a, const Piece& b) {
+          return a.end > b.begin;
+        }) != pieces.end();
+    if (overlaps) {
+      return damaged(manifest_.fileName(), fmt::format("{}: stands in its files more than once",
+                                                       label(key.first, key.second)));
+    }
+    if (at != total) {
+      return damaged(manifest_.fileName(),
+                     fmt::format("{}: element {} of {} is in none of its files",
+                                 label(key.first, key.second), at, total));
+    }
+  }
+  return absl::OkStatus();
+}
+
+bool CheckpointReader::hasSlot(const std::string& variable, const std::string& slot) const {
+  return !slot.empty() && pieces_.contains({variable, slot});
+}
+
+Status CheckpointReader::readBytes(const std::string& variable, const std::string& slot,
+                                   std::int64_t begin, std::span<std::byte> out) const {
+  const std::int64_t end = begin + static_cast<std::int64_t>(out.size() / 4);
+  const auto found = pieces_.find({variable, slot});
+  if (out.size() % 4 != 0 || begin < 0 || found == pieces_.end() ||
+      end > found->second.back().end) {
+    return absl::NotFoundError(
+        fmt::format("{}: no {}[{}:{}]", manifest_.fileName(), label(variable, slot), begin, end));
+  }
+  const std::vector<Piece>& pieces = found->second;
+  auto piece = std::upper_bound(pieces.begin(), pieces.end(), begin,
+                                [](std::int64_t at, const Piece& p) { return at < p.end; });
+  while (begin < end) {
+    const std::int64_t n = std::min(end, piece->end) - begin;
+    const OpenFile& file = *files_[piece->file];
+    const auto bytes = static_cast<std::size_t>(n) * 4;
+    TY_RETURN_IF_ERROR(readFully(
+        file.fd.get(), file.path,
+        piece->offset + static_cast<std::uint64_t>(begin - piece->begin) * 4, out.first(bytes)));
+    out = out.subspan(bytes);
+    begin += n;
+    ++piece;
+  }
+  return absl::OkStatus();
+}
+
+Status CheckpointReader::read(const std::string& variable, const std::string& slot,
+                              std::int64_t begin, std::span<float> out) const {
+  const ManifestVariable* info = findVariable(manifest_, variable);
+  if (info != nullptr && info->dtype != "F32") {
+    return invalidInput(variable, fmt::format("has dtype {}, expected F32", info->dtype));
+  }
+  return readBytes(variable, slot, begin, std::as_writable_bytes(out));
+}
+
+}  // namespace trainyard::runtime

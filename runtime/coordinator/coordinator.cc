@@ -1,0 +1,393 @@
+#include "runtime/coordinator/coordinator.h"
+
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+#include "base/core/strings.h"
+#include "fmt/format.h"
+#include "runtime/coordinator/names.h"
+#include "runtime/data/dataset.h"
+
+namespace trainyard::runtime {
+namespace {
+
+auto order(const v1::Incarnation& i) { return std::pair(i.created(), i.start()); }
+
+}  // namespace
+
+Coordinator::Coordinator(CoordinatorConfig config, v1::Membership membership,
+                         std::optional<Manifest> newest, TimePoint now)
+    : config_(std::move(config)), newest_(std::move(newest)) {
+  phase_since_ = now;
+  next_checkpoint_ = now + config_.checkpoint_every;
+  if (newest_) {
+    highest_epoch_ = newest_->epoch;
+    progress_ = newest_->step;
+    checkpoint_unix_ms_ = newest_->unix_ms;
+  }
+  setMembership(membership, now);
+  epoch_.set_epoch(highest_epoch_ + 1);
+  if (config_.finished) {
+    evaluation_ = *config_.finished;
+    progress_ = config_.steps;
+    phase_ = v1::PHASE_DONE;
+  }
+}
+
+void Coordinator::setMembership(const v1::Membership& membership, TimePoint now) {
+  if (membership.revision() <= membership_.revision() && !members_.empty()) return;
+  membership_ = membership;
+  std::map<MemberKey, Member> kept;
+  for (const v1::MemberTask& task : membership.tasks()) {
+    const MemberKey key{task.id().role(), task.id().index()};
+    auto it = members_.find(key);
+    if (it != members_.end()) {
+      kept.emplace(key, std::move(it->second));
+    } else {
+      kept[key].last_seen = now;
+    }
+  }
+  members_ = std::move(kept);
+  changed();
+}
+
+int Coordinator::workers() const {
+  return static_cast<int>(std::count_if(members_.begin(), members_.end(), [](const auto& m) {
+    return m.first.role == v1::ROLE_WORKER;
+  }));
+}
+
+v1::DataFingerprint Coordinator::data() const {
+  for (const auto& [key, member] : members_) {
+    if (key.role == v1::ROLE_WORKER && member.joined) return member.report.data();
+  }
+  return {};
+}
+
+bool Coordinator::over() const {
+  return phase_ == v1::PHASE_DONE || phase_ == v1::PHASE_STOPPED || phase_ == v1::PHASE_FAILED;
+}
+
+bool Coordinator::present(const Member& member, TimePoint now) const {
+  return member.joined && now - member.last_seen <= config_.dead_after;
+}
+
+void Coordinator::changed() { ++sequence_; }
+
+void Coordinator::enter(v1::Phase phase, TimePoint now) {
+  phase_ = phase;
+  phase_since_ = now;
+  changed();
+}
+
+v1::View Coordinator::viewFor() const {
+  v1::View view;
+  view.set_sequence(sequence_);
+  *view.mutable_coordinator() = config_.self;
+  view.set_phase(phase_);
+  *view.mutable_epoch() = epoch_;
+  view.set_stop_at(stop_at_);
+  view.set_checkpoint_at(checkpoint_ && !checkpoint_->committing ? checkpoint_->version : -1);
+  view.set_failure(failure_);
+  *view.mutable_evaluation() = evaluation_;
+  view.set_last_checkpoint(newest_ ? newest_->step : -1);
+  view.set_waiting_for(waiting_);
+  view.set_lost_steps(lost_steps_);
+  view.set_progress(progress_);
+  return view;
+}
+
+std::string Coordinator::refusalOf(const v1::MemberReport& report, const MemberKey& key) const {
+  const std::string name = taskName(key.role, key.index);
+  if (report.job_uid() != config_.job_uid) return fmt::format("{} belongs to another job", name);
+  if (report.protocol_min() > kProtocol || report.protocol_max() < kProtocol) {
+    return fmt::format("{} speaks protocol {} to {}, this job speaks {}", name, report.protocol_min(),
+                       report.protocol_max(), kProtocol);
+  }
+  const auto known = members_.find(key);
+  if (known == members_.end()) {
+    return fmt::format("{} is not in membership revision {}", name, membership_.revision());
+  }
+  const Member& member = known->second;
+  if (member.joined && order(report.incarnation()) < order(member.report.incarnation())) {
+    return fmt::format("{} was replaced by a newer process", name);
+  }
+  if (report.job_digest() != config_.job_digest) {
+    return fmt::format("{} was started with other training settings than ps-0", name);
+  }
+  if (key.role != v1::ROLE_WORKER) return "";
+  for (const auto& [other_key, other] : members_) {
+    if (other_key.role != v1::ROLE_WORKER || other_key == key || !other.joined) continue;
+    const v1::DataFingerprint& a = report.data();
+    const v1::DataFingerprint& b = other.report.data();
+    if (a.samples() != b.samples() || a.eval_samples() != b.eval_samples() || a.sha256() != b.sha256()) {
+      return fmt::format(
+          "{} has other data than {}: {} training and {} evaluation samples, sha256 {} against {} and {}, {}",
+          name, taskName(other_key.role, other_key.index), a.samples(), a.eval_samples(),
+          a.sha256().substr(0, 12), b.samples(), b.eval_samples(), b.sha256().substr(0, 12));
+    }
+    break;
+  }
+  return "";
+}
+
+void Coordinator::onReport(const v1::MemberReport& report, std::uint64_t ticket, TimePoint now) {
+  const MemberKey key{report.id().role(), report.id().index()};
+  const std::string refusal = refusalOf(report, key);
+  if (!refusal.empty()) {
+    // A task of a membership that this process has not read yet is asked to come again, not sent away.
+    v1::View view = viewFor();
+    if (report.revision() <= membership_.revision() || members_.contains(key)) view.set_refusal(refusal);
+    actions_.push_back(ReplyAction{ticket, view});
+    return;
+  }
+  Member& member = members_[key];
+  if (member.ticket) answer(member, now);
+  accept(key, report, now);
+  member.ticket = ticket;
+  member.parked_since = now;
+  evaluate(now);
+}
+
+void Coordinator::accept(const MemberKey& key, const v1::MemberReport& report, TimePoint now) {
+  Member& member = members_[key];
+  const bool fresh = !member.joined || order(report.incarnation()) > order(member.report.incarnation());
+  member.report = report;
+  member.joined = true;
+  member.last_seen = now;
+  highest_epoch_ = std::max(highest_epoch_, report.highest_epoch());
+  if (report.has_abort() && !over()) {
+    fail(fmt::format("{}: step {}, variable {}: {}", taskName(key.role, key.index), report.abort().step(),
+                     report.abort().variable().empty() ? "-" : report.abort().variable(),
+                     report.abort().reason()),
+         now);
+  }
+  if (!fresh || over()) return;
+  actions_.push_back(LogAction{fmt::format("{} joined (incarnation {}.{})", taskName(key.role, key.index),
+                                           report.incarnation().created(), report.incarnation().start())});
+  if (phase_ != v1::PHASE_SEALING) {
+    beginEpoch(fmt::format("{} started again", taskName(key.role, key.index)), now);
+  }
+}
+
+void Coordinator::answer(Member& member, TimePoint) {
+  actions_.push_back(ReplyAction{*member.ticket, viewFor()});
+  member.ticket.reset();
+}
+
+void Coordinator::requestStop(TimePoint now) {
+  if (stop_requested_ || over()) return;
+  stop_requested_ = true;
+  stop_since_ = now;
+  evaluate(now);
+}
+
+void Coordinator::onTick(TimePoint now) {
+  evaluate(now);
+}
+
+// Everything that follows from what is known now; idempotent.
+void Coordinator::evaluate(TimePoint now) {
+  if (!over()) checkLiveness(now);
+  if (phase_ == v1::PHASE_SEALING) trySealed(now);
+  if (phase_ == v1::PHASE_PREPARING) tryPrepared(now);
+  if (phase_ == v1::PHASE_ACTIVE || phase_ == v1::PHASE_STOPPING) {
+    followProgress(now);
+    followEvaluation();
+    followCheckpoint(now);
+    tryDone(now);
+  }
+  if (stop_requested_ && !over()) followStop(now);
+  const std::string waiting = over() ? "" : waitingFor(now);
+  if (waiting != waiting_) {
+    waiting_ = waiting;
+    changed();
+  }
+  for (auto& [key, member] : members_) {
+    if (!member.ticket) continue;
+    const v1::MemberReport& report = member.report;
+    const bool stale = report.seen_view() < sequence_ ||
+                       order(report.seen_coordinator()) != order(config_.self);
+    // Who leaves waits only for this.
+    if (stale || report.leaving() || now - member.parked_since >= config_.heartbeat) answer(member, now);
+  }
+}
+
+void Coordinator::checkLiveness(TimePoint now) {
+  if (phase_ == v1::PHASE_SEALING) return;
+  for (const auto& [key, member] : members_) {
+    if (present(member, now)) continue;
+    beginEpoch(member.joined ? fmt::format("{} has not been heard of for {:.0f} s",
+                                           taskName(key.role, key.index), toSeconds(config_.dead_after))
+                             : fmt::format("{} is to join", taskName(key.role, key.index)),
+               now);
+    return;
+  }
+  int in_epoch = 0;
+  for (const v1::EpochMember& m : epoch_.members()) in_epoch += members_.contains({m.id().role(), m.id().index()});
+  if (in_epoch != epoch_.members_size()) beginEpoch("a task has left", now);
+}
+
+// Nobody of the former epoch gets an answer any more once it is sealed.
+void Coordinator::beginEpoch(const std::string& why, TimePoint now) {
+  highest_epoch_ = std::max(highest_epoch_, epoch_.epoch()) + 1;
+  actions_.push_back(LogAction{fmt::format("epoch {} ends: {}", epoch_.epoch(), why), true});
+  epoch_.Clear();
+  epoch_.set_epoch(highest_epoch_);
+  checkpoint_.reset();
+  stop_at_ = -1;
+  rate_.reset();
+  enter(v1::PHASE_SEALING, now);
+}
+
+std::string Coordinator::waitingFor(TimePoint now) const {
+  std::vector<std::string> names;
+  for (const auto& [key, member] : members_) {
+    bool waits = !present(member, now);
+    if (phase_ == v1::PHASE_SEALING) waits = waits || member.report.sealed_epoch() < epoch_.epoch();
+    if (phase_ == v1::PHASE_PREPARING && key.role == v1::ROLE_PS) {
+      waits = waits || member.report.prepared_epoch() < epoch_.epoch();
+    }
+    if (waits) names.push_back(taskName(key.role, key.index));
+  }
+  return join(names, ", ");
+}
+
+void Coordinator::trySealed(TimePoint now) {
+  // A member may know this number from an earlier coordinator: what it sealed was another epoch.
+  for (const auto& [key, member] : members_) {
+    if (!member.joined || order(member.report.seen_coordinator()) == order(config_.self)) continue;
+    if (member.report.highest_epoch() < epoch_.epoch()) continue;
+    epoch_.set_epoch(highest_epoch_ + 1);
+    changed();
+    return;
+  }
+  if (committing_ >= 0) return;  // the checkpoint to return to is being decided
+  for (const auto& [key, member] : members_) {
+    if (!present(member, now) || member.report.sealed_epoch() != epoch_.epoch()) return;
+    if (order(member.report.seen_coordinator()) != order(config_.self)) return;
+  }
+  startFrom(now);
+}
+
+// The newest version that was complete: a worker that holds it proves it.
+std::int64_t Coordinator::heldVersion() const {
+  std::int64_t held = progress_;
+  for (const auto& [key, member] : members_) {
+    if (key.role == v1::ROLE_WORKER) held = std::max(held, member.report.worker().version());
+  }
+  return held;
+}
+
+void Coordinator::startFrom(TimePoint now) {
+  bool lost = false;
+  std::int64_t lowest = std::numeric_limits<std::int64_t>::max();
+  std::int64_t highest = -1;
+  for (const auto& [key, member] : members_) {
+    v1::EpochMember* m = epoch_.add_members();
+    m->mutable_id()->set_role(key.role);
+    m->mutable_id()->set_index(key.index);
+    *m->mutable_incarnation() = member.report.incarnation();
+    if (key.role != v1::ROLE_PS) continue;
+    const v1::ShardState& shard = member.report.shard();
+    lost = lost || shard.empty();
+    if (shard.max_version() < 0) continue;  // a server without chunks
+    lowest = std::min(lowest, shard.min_version());
+    highest = std::max(highest, shard.max_version());
+  }
+  std::uint32_t rank = 0;
+  for (v1::EpochMember& m : *epoch_.mutable_members()) {
+    if (m.id().role() == v1::ROLE_WORKER) m.set_rank(rank++);
+  }
+  epoch_.set_revision(membership_.revision());
+  const std::int64_t held = heldVersion();
+  const bool kept = !lost && highest >= 0 && highest <= lowest + 1 && !epochs_.empty();
+  if (!kept || epochs_.back().ranks != workers()) {
+    lineage_ = epoch_.epoch();
+    parts_.clear();
+  }
+  if (kept) {
+    epoch_.set_first_step(lowest);
+    epoch_.set_first_position(positionOf(lowest));
+  } else if (newest_) {
+    epoch_.set_first_step(newest_->step);
+    epoch_.set_first_position(newest_->position);
+    epoch_.set_restore_manifest(newest_->fileName());
+    epochs_ = newest_->epochs;
+  } else {
+    epoch_.set_fresh(true);
+    epochs_.clear();
+  }
+  const std::int64_t first = epoch_.first_step();
+  if (held > first) lost_steps_ += held - first;
+  if (!epoch_.restore_manifest().empty() && resumed_from_ < 0) resumed_from_ = first;
+  std::erase_if(epochs_, [&](const EpochRecord& r) { return r.first_step >= first; });
+  epochs_.push_back({epoch_.epoch(), first, epoch_.first_position(), workers(), config_.batch_size});
+  progress_ = first;
+  actions_.push_back(LogAction{fmt::format(
+      "epoch {} starts at step {} with {} workers, {}{}", epoch_.epoch(), first, workers(),
+      epoch_.fresh() ? "from the seed"
+      : epoch_.restore_manifest().empty() ? "from what the servers hold"
+                                          : "from checkpoint " + epoch_.restore_manifest(),
+      held > first ? fmt::format(", {} steps lost", held - first) : "")});
+  enter(v1::PHASE_PREPARING, now);
+}
+
+std::int64_t Coordinator::positionOf(std::int64_t step) const {
+  for (auto it = epochs_.rbegin(); it != epochs_.rend(); ++it) {
+    if (it->first_step > step) continue;
+    return syncPosition(it->first_position, it->first_step, step, it->ranks, 0, it->batch);
+  }
+  return 0;
+}
+
+void Coordinator::tryPrepared(TimePoint now) {
+  for (const auto& [key, member] : members_) {
+    if (key.role != v1::ROLE_PS) continue;
+    const std::string& problem = member.report.shard().problem();
+    if (!problem.empty()) return fail(fmt::format("{}: {}", taskName(key.role, key.index), problem), now);
+    if (member.report.prepared_epoch() != epoch_.epoch()) return;
+  }
+  next_checkpoint_ = now + config_.checkpoint_every;
+  rate_.observe(epoch_.first_step(), now);
+  enter(v1::PHASE_ACTIVE, now);
+}
+
+bool Coordinator::finished(TimePoint now) const {
+  if (!over()) return false;
+  if (now - phase_since_ >= config_.leave_limit) return true;
+  return std::all_of(members_.begin(), members_.end(), [&](const auto& m) {
+    return m.second.report.leaving() || (!present(m.second, now) && phase_ != v1::PHASE_DONE);
+  });
+}
+
+std::vector<CoordinatorAction> Coordinator::takeActions() { return std::exchange(actions_, {}); }
+
+v1::JobProgress Coordinator::progress(TimePoint now) const {
+  v1::JobProgress progress;
+  progress.set_step(progress_);
+  progress.set_steps(config_.steps);
+  progress.set_examples_per_second(rate_.stepsPerSecond() * workers() * config_.batch_size);
+  progress.set_has_loss(loss_step_ >= 0);
+  progress.set_loss(loss_);
+  if (evaluation_.samples() > 0) {
+    progress.set_evaluated(true);
+    progress.set_accuracy(static_cast<double>(evaluation_.hits()) / static_cast<double>(evaluation_.samples()));
+    progress.set_accuracy_step(evaluation_.version());
+  }
+  progress.set_epoch(epoch_.epoch());
+  progress.set_lost_steps(lost_steps_);
+  progress.set_has_checkpoint(newest_.has_value());
+  progress.set_checkpoint_step(newest_ ? newest_->step : 0);
+  progress.set_checkpoint_unix_ms(checkpoint_unix_ms_);
+  progress.set_resumed_from_step(resumed_from_);
+  if (phase_ == v1::PHASE_DONE) progress.set_outcome("succeeded");
+  if (phase_ == v1::PHASE_STOPPED) progress.set_outcome("stopped");
+  if (phase_ == v1::PHASE_FAILED) progress.set_outcome("failed");
+  progress.set_failure(failure_);
+  progress.set_waiting_for(over() ? "" : waitingFor(now));
+  return progress;
+}
+
+}  // namespace trainyard::runtime

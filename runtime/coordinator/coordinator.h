@@ -1,0 +1,182 @@
+// The coordinator of a job: who computes together (epochs), from which state, when to take a
+// checkpoint, when to stop. A pure state machine: reports and time in, actions out.
+//
+//   SEALING --all present, sealed--> PREPARING --all ps prepared--> ACTIVE --steps taken, evaluated,
+//      ^                                |                              |     final checkpoint--> DONE
+//      |________ member lost or new ____|______________________________|
+//   ACTIVE --requestStop--> STOPPING --workers idle, checkpoint--> STOPPED;  any --abort--> FAILED
+//
+// A new epoch starts from what the servers hold when none of them is empty: the smallest version over
+// all chunks (readable everywhere, see ps/shard.h). When one is empty: from the newest checkpoint, or,
+// with none, from the seed.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "base/core/clock.h"
+#include "base/core/status.h"
+#include "runtime/checkpoint/checkpoint.h"
+#include "runtime/coordinator/progress_rate.h"
+#include "trainyard/v1/agent.pb.h"
+#include "trainyard/v1/coordinator.pb.h"
+
+namespace trainyard::runtime {
+
+inline constexpr std::uint32_t kProtocol = 1;
+
+struct CoordinatorConfig {
+  std::string job_uid;
+  std::string job_digest;
+  v1::Incarnation self;
+  std::int64_t steps = 0;
+  int batch_size = 0;
+  std::int64_t evaluate_every = 0;
+  Duration checkpoint_every = std::chrono::seconds(50);
+  Duration heartbeat = std::chrono::seconds(1);   // a reply is held back at most this long
+  Duration dead_after = std::chrono::seconds(5);  // without a report
+  Duration stop_limit = std::chrono::seconds(4);  // then stop without a new checkpoint
+  Duration leave_limit = std::chrono::seconds(30);
+  // The job was over before this process started (see FinishAction): members that come late are told so.
+  std::optional<v1::Evaluation> finished;
+};
+
+// Answer a parked report.
+struct ReplyAction {
+  std::uint64_t ticket;
+  v1::View view;
+};
+// Write this manifest (and prune older ones), then call onCommitted.
+struct CommitAction {
+  Manifest manifest;  // what the coordinator knows; the rim adds model, data and time
+};
+// All is done: make that durable, then call onFinishRecorded. Without it a worker that dies after the last
+// step could not learn that the others have left.
+struct FinishAction {
+  v1::Evaluation evaluation;
+};
+struct EvaluationAction {
+  v1::Evaluation evaluation;
+};
+// Something worth a line in the log.
+struct LogAction {
+  std::string text;
+  bool warning = false;
+};
+using CoordinatorAction = 
+    std::variant<ReplyAction, CommitAction, FinishAction, EvaluationAction, LogAction>;
+
+// Not thread-safe.
+class Coordinator {
+ public:
+  // `newest` is the newest restorable checkpoint in the job directory.
+  Coordinator(CoordinatorConfig config, v1::Membership membership, std::optional<Manifest> newest,
+              TimePoint now);
+
+  // A higher revision of the membership; an equal or lower one changes nothing.
+  void setMembership(const v1::Membership& membership, TimePoint now);
+  // A member's word; `ticket` names the call that waits for the answer.
+  void onReport(const v1::MemberReport& report, std::uint64_t ticket, TimePoint now);
+  // Result of a CommitAction.
+  void onCommitted(const Manifest& manifest, const Status& status, TimePoint now);
+  // Result of a FinishAction; a failure is said and otherwise ignored.
+  void onFinishRecorded(const Status& status, TimePoint now);
+  void requestStop(TimePoint now);
+  void onTick(TimePoint now);
+  std::vector<CoordinatorAction> takeActions();
+
+  v1::JobProgress progress(TimePoint now) const;
+  v1::Phase phase() const { return phase_; }
+  // Over, and every member has taken note (or the time for that has passed).
+  bool finished(TimePoint now) const;
+  std::string waitingFor(TimePoint now) const;
+  const std::string& failure() const { return failure_; }
+  // What the workers train on; all agree. Empty before the first has joined.
+  v1::DataFingerprint data() const;
+
+ private:
+  struct MemberKey {
+    v1::Role role;
+    std::uint32_t index;
+    auto operator<=>(const MemberKey&) const = default;
+  };
+  struct Member {
+    v1::MemberReport report;  // newest of its newest incarnation
+    bool joined = false;
+    TimePoint last_seen{};
+    std::optional<std::uint64_t> ticket;
+    TimePoint parked_since{};
+  };
+  struct PendingCheckpoint {
+    std::int64_t version = 0;
+    TimePoint since{};
+    bool committing = false;
+  };
+
+  std::string refusalOf(const v1::MemberReport& report, const MemberKey& key) const;
+  void accept(const MemberKey& key, const v1::MemberReport& report, TimePoint now);
+  void answer(Member& member, TimePoint now);
+  v1::View viewFor() const;
+  void changed();
+
+  bool present(const Member& member, TimePoint now) const;
+  void evaluate(TimePoint now);
+  void checkLiveness(TimePoint now);
+  void beginEpoch(const std::string& why, TimePoint now);
+  void trySealed(TimePoint now);
+  void startFrom(TimePoint now);
+  void tryPrepared(TimePoint now);
+  void followProgress(TimePoint now);
+  void followEvaluation();
+  void followCheckpoint(TimePoint now);
+  void tryCommit(std::int64_t version, TimePoint now);
+  void followStop(TimePoint now);
+  bool evaluates() const;
+  void tryDone(TimePoint now);
+  void fail(const std::string& why, TimePoint now);
+  void enter(v1::Phase phase, TimePoint now);
+  std::int64_t positionOf(std::int64_t step) const;
+  std::int64_t heldVersion() const;
+  bool over() const;
+  int workers() const;
+
+  const CoordinatorConfig config_;
+  v1::Membership membership_;
+  std::map<MemberKey, Member> members_;  // exactly those of the membership
+  std::uint64_t sequence_ = 1;
+  v1::Phase phase_ = v1::PHASE_SEALING;
+  TimePoint phase_since_{};
+  v1::EpochInfo epoch_;
+  std::vector<EpochRecord> epochs_;
+  std::optional<Manifest> newest_;
+  std::int64_t highest_epoch_ = 0;
+  std::int64_t resumed_from_ = -1;
+  std::int64_t lost_steps_ = 0;
+  std::int64_t progress_ = 0;
+  ProgressRate rate_;
+  double loss_ = 0;
+  std::int64_t loss_step_ = -1;
+  v1::Evaluation evaluation_;
+  // First epoch of those that share their weights' history and their slices of the evaluation set.
+  std::int64_t lineage_ = 0;
+  std::map<std::int64_t, std::map<std::uint32_t, v1::EvaluationPart>> parts_;  // by version
+  std::optional<PendingCheckpoint> checkpoint_;
+  std::int64_t committing_ = -1;
+  TimePoint next_checkpoint_{};
+  Duration checkpoint_lead_ = std::chrono::milliseconds(300);
+  UnixMillis checkpoint_unix_ms_ = 0;
+  bool checkpoint_failed_ = false;  // said once
+  bool finishing_ = false;
+  bool stop_requested_ = false;
+  TimePoint stop_since_{};
+  std::int64_t stop_at_ = -1;
+  std::string failure_;
+  std::string waiting_;
+  std::vector<CoordinatorAction> actions_;
+};
+
+}  // namespace trainyard::runtime

@@ -1,0 +1,225 @@
+// What the coordinator does while the job computes: progress, evaluation, checkpoints, the way to the end.
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+#include "base/core/strings.h"
+#include "fmt/format.h"
+#include "runtime/coordinator/coordinator.h"
+#include "runtime/coordinator/names.h"
+
+namespace trainyard::runtime {
+
+void Coordinator::followProgress(TimePoint now) {
+  std::int64_t lowest = std::numeric_limits<std::int64_t>::max();
+  std::int64_t newest_known = epoch_.first_step();
+  for (const auto& [key, member] : members_) {
+    const v1::MemberReport& report = member.report;
+    if (key.role == v1::ROLE_PS) {
+      if (report.prepared_epoch() != epoch_.epoch()) return;
+      if (report.shard().max_version() >= 0) lowest = std::min(lowest, report.shard().min_version());
+      continue;
+    }
+    // What a worker held before a roll-back is no progress.
+    if (report.worker().epoch() != epoch_.epoch()) continue;
+    newest_known = std::max(newest_known, report.worker().version());
+    if (report.worker().has_loss() && report.worker().loss_step() > loss_step_) {
+      loss_step_ = report.worker().loss_step();
+      loss_ = report.worker().loss();
+    }
+  }
+  // A worker that holds version v proves that every chunk has reached it.
+  if (lowest != std::numeric_limits<std::int64_t>::max()) newest_known = std::max(newest_known, lowest);
+  if (newest_known > progress_) progress_ = newest_known;
+  rate_.observe(progress_, now);
+}
+
+void Coordinator::followEvaluation() {
+  for (const auto& [key, member] : members_) {
+    for (const v1::EvaluationPart& part : member.report.worker().evaluations()) {
+      if (part.epoch() < lineage_) continue;
+      if (evaluation_.samples() > 0 && part.version() <= evaluation_.version()) continue;
+      parts_[part.version()][part.rank()] = part;
+    }
+  }
+  for (auto it = parts_.begin(); it != parts_.end();) {
+    if (static_cast<int>(it->second.size()) < workers()) {
+      ++it;
+      continue;
+    }
+    v1::Evaluation sum;
+    sum.set_version(it->first);
+    for (const auto& [rank, part] : it->second) {
+      sum.set_hits(sum.hits() + part.hits());
+      sum.set_samples(sum.samples() + part.samples());
+      sum.set_loss_sum(sum.loss_sum() + part.loss_sum());
+    }
+    // An older version that is still incomplete stays so: nobody looks at it any more.
+    it = parts_.erase(parts_.begin(), std::next(it));
+    evaluation_ = sum;
+    actions_.push_back(EvaluationAction{sum});
+    changed();
+  }
+}
+
+void Coordinator::followCheckpoint(TimePoint now) {
+  if (committing_ >= 0) return;
+  if (!newest_ || newest_->step < epoch_.first_step()) tryCommit(epoch_.first_step(), now);
+  if (!newest_ || newest_->step < config_.steps) tryCommit(config_.steps, now);
+  if (phase_ == v1::PHASE_STOPPING) return;  // followStop names the version
+  if (checkpoint_) {
+    for (const auto& [key, member] : members_) {
+      if (key.role != v1::ROLE_PS || member.report.shard().missed_checkpoint() < checkpoint_->version) continue;
+      // Asked too late: the servers were already beyond it.
+      checkpoint_lead_ = std::min<Duration>(checkpoint_lead_ * 2, std::chrono::seconds(10));
+      checkpoint_.reset();
+      next_checkpoint_ = now;
+      break;
+    }
+  }
+  if (checkpoint_) {
+    tryCommit(checkpoint_->version, now);
+    return;
+  }
+  if (now < next_checkpoint_) return;
+  const std::int64_t lead =
+      std::max<std::int64_t>(2, static_cast<std::int64_t>(rate_.stepsPerSecond() * toSeconds(checkpoint_lead_)));
+  const std::int64_t version = std::max(progress_, rate_.expectedAt(now)) + lead;
+  next_checkpoint_ = now + config_.checkpoint_every;
+  if (version >= config_.steps) return;  // the last one is taken unasked
+  checkpoint_ = PendingCheckpoint{version, now, false};
+  changed();
+}
+
+// Commits `version` when every server has written its part under this epoch.
+void Coordinator::tryCommit(std::int64_t version, TimePoint now) {
+  if (committing_ >= 0) return;
+  Manifest manifest;
+  for (const auto& [key, member] : members_) {
+    if (key.role != v1::ROLE_PS) continue;
+    const v1::ShardFile* found = nullptr;
+    for (const v1::ShardFile& file : member.report.written()) {
+      if (file.epoch() == epoch_.epoch() && file.version() == version) found = &file;
+    }
+    if (found == nullptr) return;
+    if (!found->error().empty()) {
+      if (!checkpoint_failed_) {
+        actions_.push_back(LogAction{fmt::format("checkpoint at step {} failed, training goes on: {}: {}",
+                                                 version, taskName(key.role, key.index), found->error()),
+                                     true});
+      }
+      checkpoint_failed_ = true;
+      if (checkpoint_ && checkpoint_->version == version) checkpoint_.reset();
+      if (version == config_.steps || phase_ == v1::PHASE_STOPPING) {
+        fail(fmt::format("the last checkpoint (step {}) could not be written: {}", version, found->error()), now);
+      }
+      return;
+    }
+    manifest.files.push_back({found->name(), found->size(), found->sha256()});
+  }
+  manifest.job_uid = config_.job_uid;
+  manifest.step = version;
+  manifest.epoch = epoch_.epoch();
+  manifest.position = positionOf(version);
+  manifest.epochs = epochs_;
+  committing_ = version;
+  actions_.push_back(CommitAction{std::move(manifest)});
+}
+
+void Coordinator::onCommitted(const Manifest& manifest, const Status& status, TimePoint now) {
+  const std::int64_t version = committing_;
+  committing_ = -1;
+  if (checkpoint_ && checkpoint_->version == version) checkpoint_.reset();
+  if (status.ok()) {
+    newest_ = manifest;
+    checkpoint_unix_ms_ = manifest.unix_ms;
+    checkpoint_failed_ = false;
+    actions_.push_back(LogAction{fmt::format("checkpoint {} committed", manifest.fileName())});
+    changed();
+  } else if (version == config_.steps || phase_ == v1::PHASE_STOPPING) {
+    fail(fmt::format("the last checkpoint (step {}) could not be committed: {}", version,
+                     fromAbsl(status.message())),
+         now);
+  } else {
+    actions_.push_back(LogAction{fmt::format("checkpoint at step {} failed, training goes on: {}", version,
+                                             fromAbsl(status.message())),
+                                 true});
+    checkpoint_failed_ = true;
+  }
+  evaluate(now);
+}
+
+void Coordinator::followStop(TimePoint now) {
+  if (phase_ == v1::PHASE_ACTIVE) {
+    checkpoint_.reset();
+    enter(v1::PHASE_STOPPING, now);
+  }
+  if (phase_ == v1::PHASE_STOPPING) {
+    std::int64_t idle_at = -1;
+    bool level = true;
+    std::int64_t version = -1;
+    for (const auto& [key, member] : members_) {
+      if (key.role != v1::ROLE_WORKER) continue;
+      const v1::WorkerState& worker = member.report.worker();
+      if (worker.epoch() != epoch_.epoch()) level = false;
+      if (worker.idle()) idle_at = std::max(idle_at, worker.version());
+      if (version >= 0 && worker.version() != version) level = false;
+      version = worker.version();
+    }
+    // One worker rests at v and all hold v: no step can pass v any more, nothing before it is missing.
+    if (stop_at_ < 0 && level && idle_at >= 0 && idle_at == version) {
+      stop_at_ = version;
+      progress_ = version;
+      changed();
+    }
+    if (stop_at_ >= 0) {
+      if (newest_ && newest_->step == stop_at_) return enter(v1::PHASE_STOPPED, now);
+      tryCommit(stop_at_, now);
+    }
+  }
+  const bool nothing_new = progress_ == (newest_ ? newest_->step : 0);
+  if (nothing_new && (phase_ == v1::PHASE_SEALING || phase_ == v1::PHASE_PREPARING)) {
+    return enter(v1::PHASE_STOPPED, now);
+  }
+  const bool late = now - stop_since_ >= config_.stop_limit;
+  if (!late || over()) return;
+  if (progress_ > (newest_ ? newest_->step : 0)) lost_steps_ += progress_ - (newest_ ? newest_->step : 0);
+  actions_.push_back(LogAction{fmt::format("stopped without a new checkpoint: {} did not get ready in {:.0f} s",
+                                           waiting_.empty() ? "the servers" : waiting_,
+                                           toSeconds(config_.stop_limit)),
+                               true});
+  enter(v1::PHASE_STOPPED, now);
+}
+
+// A job without evaluation data ends without a score.
+bool Coordinator::evaluates() const {
+  return std::any_of(members_.begin(), members_.end(), [](const auto& m) {
+    return m.first.role == v1::ROLE_WORKER && m.second.report.data().eval_samples() > 0;
+  });
+}
+
+void Coordinator::tryDone(TimePoint now) {
+  if (over() || progress_ < config_.steps) return;
+  if (!newest_ || newest_->step != config_.steps) return;
+  if (evaluates() && (evaluation_.samples() == 0 || evaluation_.version() != config_.steps)) return;
+  if (std::exchange(finishing_, true)) return;
+  actions_.push_back(FinishAction{evaluation_});
+}
+
+void Coordinator::onFinishRecorded(const Status& status, TimePoint now) {
+  if (!status.ok()) {
+    actions_.push_back(LogAction{fmt::format("the end is not recorded: {}", fromAbsl(status.message())), true});
+  }
+  if (!over()) enter(v1::PHASE_DONE, now);
+  evaluate(now);
+}
+
+void Coordinator::fail(const std::string& why, TimePoint now) {
+  if (over()) return;
+  failure_ = why;
+  checkpoint_.reset();
+  actions_.push_back(LogAction{fmt::format("the job fails: {}", why), true});
+  enter(v1::PHASE_FAILED, now);
+}
+
+}  // namespace trainyard::runtime

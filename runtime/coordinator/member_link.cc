@@ -1,0 +1,119 @@
+#include "runtime/coordinator/member_link.h"
+
+#include <algorithm>
+
+#include "base/rpc/channel.h"
+#include "base/rpc/token.h"
+#include "fmt/format.h"
+
+namespace trainyard::runtime {
+namespace {
+
+constexpr int kUnderWay = 2;
+
+}  // namespace
+
+struct MemberLink::Call {
+  std::uint64_t number = 0;
+  std::shared_ptr<v1::Coordinator::Stub> stub;
+  grpc::ClientContext context;
+  v1::MemberReport report;
+  v1::View view;
+};
+
+MemberLink::MemberLink(Options options, const Clock& clock, std::function<v1::MemberReport()> report,
+                       std::function<void(const v1::View&)> view)
+    : options_(std::move(options)), clock_(clock), report_(std::move(report)), view_(std::move(view)) {}
+
+MemberLink::~MemberLink() {
+  stop();
+  if (thread_.joinable()) thread_.join();
+  std::unique_lock lock(mutex_);
+  wake_.wait(lock, [&] { return under_way_ == 0; });
+}
+
+void MemberLink::setAddress(const std::string& address) {
+  std::lock_guard lock(mutex_);
+  if (address == address_) return;
+  address_ = address;
+  ChannelOptions options;
+  options.own_connection = true;  // control never queues behind a chunk
+  stub_ = v1::Coordinator::NewStub(openChannel(address, options));
+  poked_ = true;
+  wake_.notify_all();
+}
+
+void MemberLink::start() { thread_ = std::thread([this] { run(); }); }
+
+void MemberLink::poke() {
+  std::lock_guard lock(mutex_);
+  poked_ = true;
+  wake_.notify_all();
+}
+
+void MemberLink::stop() {
+  std::lock_guard lock(mutex_);
+  stopping_ = true;
+  wake_.notify_all();
+}
+
+std::string MemberLink::problem() const {
+  std::lock_guard lock(mutex_);
+  return problem_;
+}
+
+bool MemberLink::flush(Duration limit) {
+  std::unique_lock lock(mutex_);
+  const std::uint64_t wanted = sent_ + 1;
+  poked_ = true;
+  wake_.notify_all();
+  return wake_.wait_for(lock, limit, [&] { return answered_ >= wanted; });
+}
+
+void MemberLink::run() {
+  std::unique_lock lock(mutex_);
+  while (!stopping_) {
+    const TimePoint now = clock_.now();
+    const bool wanted = poked_ ? under_way_ < kUnderWay : under_way_ == 0;
+    if (stub_ != nullptr && wanted && now >= not_before_) {
+      send(lock);
+      continue;
+    }
+    wake_.wait_for(lock, now < not_before_ ? not_before_ - now : options_.heartbeat);
+  }
+}
+
+void MemberLink::send(std::unique_lock<std::mutex>& lock) {
+  poked_ = false;
+  ++under_way_;
+  auto* call = new Call;
+  call->number = ++sent_;
+  call->stub = stub_;
+  // Two reports closer than this would only tell the same twice.
+  not_before_ = clock_.now() + std::chrono::milliseconds(1);
+  lock.unlock();
+  call->report = report_();
+  addToken(call->context, options_.token);
+  setDeadline(call->context, options_.heartbeat * 4);
+  call->stub->async()->Sync(&call->context, &call->report, &call->view,
+                            [this, call](const grpc::Status& status) { done(call, status); });
+  lock.lock();
+}
+
+void MemberLink::done(Call* call, const grpc::Status& status) {
+  if (status.ok()) view_(call->view);
+  const std::uint64_t number = call->number;
+  delete call;
+  std::lock_guard lock(mutex_);
+  --under_way_;
+  if (status.ok()) {
+    answered_ = std::max(answered_, number);
+    problem_.clear();
+  } else {
+    problem_ = fmt::format("coordinator at {}: {}", address_, status.error_message());
+    not_before_ = clock_.now() + options_.retry_delay;
+  }
+  wake_.notify_all();
+}
+
+}  // namespace trainyard::runtime

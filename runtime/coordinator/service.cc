@@ -1,0 +1,202 @@
+#include "runtime/coordinator/service.h"
+
+#include <utility>
+
+#include "base/core/failpoint.h"
+#include "base/core/log.h"
+#include "base/rpc/token.h"
+
+namespace trainyard::runtime {
+namespace {
+
+constexpr Duration kTick = std::chrono::milliseconds(50);
+
+}  // namespace
+
+class CoordinatorService::Call final : public grpc::ServerUnaryReactor {
+ public:
+  Call(CoordinatorService& service, std::uint64_t ticket, v1::View* view)
+      : service_(service), ticket_(ticket), view_(view) {}
+  std::uint64_t ticket() const { return ticket_; }
+  void answer(const v1::View& view) {
+    *view_ = view;
+    Finish(grpc::Status::OK);
+  }
+  void OnCancel() override {
+    if (service_.take(ticket_) != nullptr) Finish(grpc::Status::CANCELLED);
+  }
+  void OnDone() override { delete this; }
+
+ private:
+  CoordinatorService& service_;
+  const std::uint64_t ticket_;
+  v1::View* const view_;
+};
+
+CoordinatorService::CoordinatorService(Options options, Coordinator coordinator, const Clock& clock)
+    : options_(std::move(options)), clock_(clock), coordinator_(std::move(coordinator)) {
+  thread_ = std::thread([this] { run(); });
+}
+
+CoordinatorService::~CoordinatorService() { stop(); }
+
+void CoordinatorService::stop() {
+  {
+    std::lock_guard lock(mutex_);
+    if (stopping_) return;
+    stopping_ = true;
+    wake_.notify_all();
+  }
+  thread_.join();
+  std::map<std::uint64_t, Call*> left;
+  {
+    std::lock_guard lock(mutex_);
+    left.swap(calls_);
+  }
+  for (auto& [ticket, call] : left) {
+    call->Finish(grpc::Status(grpc::StatusCode::UNAVAILABLE, "the coordinator is ending"));
+  }
+}
+
+CoordinatorService::Call* CoordinatorService::take(std::uint64_t ticket) {
+  std::lock_guard lock(mutex_);
+  const auto it = calls_.find(ticket);
+  return it == calls_.end() ? nullptr : calls_.extract(it).mapped();
+}
+
+// Hands an event to the state machine and carries out what it asks for, outside the lock.
+template <typename Event>
+void CoordinatorService::handle(Event event) {
+  std::vector<CoordinatorAction> actions;
+  {
+    std::lock_guard lock(mutex_);
+    event(coordinator_, clock_.now());
+    actions = coordinator_.takeActions();
+  }
+  execute(std::move(actions));
+}
+
+void CoordinatorService::execute(std::vector<CoordinatorAction> actions) {
+  for (CoordinatorAction& action : actions) {
+    if (auto* reply = std::get_if<ReplyAction>(&action)) {
+      if (Call* call = take(reply->ticket)) call->answer(reply->view);
+    } else if (auto* log = std::get_if<LogAction>(&action)) {
+      logLine(log->warning ? LogLevel::kWarning : LogLevel::kInfo, log->text);
+    } else if (auto* evaluation = std::get_if<EvaluationAction>(&action)) {
+      if (options_.evaluated) options_.evaluated(evaluation->evaluation);
+    } else if (auto* commit = std::get_if<CommitAction>(&action)) {
+      later([this, manifest = std::move(commit->manifest)] { this->commit(manifest); });
+    } else if (auto* done = std::get_if<FinishAction>(&action)) {
+      later([this, evaluation = done->evaluation] { finish(evaluation); });
+    }
+  }
+}
+
+void CoordinatorService::later(std::function<void()> work) {
+  std::lock_guard lock(mutex_);
+  to_do_.push_back(std::move(work));
+  wake_.notify_all();
+}
+
+void CoordinatorService::finish(const v1::Evaluation& evaluation) {
+  const Status status = options_.finish(evaluation);
+  handle([&](Coordinator& c, TimePoint now) { c.onFinishRecorded(status, now); });
+}
+
+grpc::ServerUnaryReactor* CoordinatorService::Sync(grpc::CallbackServerContext* context,
+                                                   const v1::MemberReport* report, v1::View* view) {
+  Call* call = nullptr;
+  {
+    std::lock_guard lock(mutex_);
+    const std::uint64_t ticket = next_ticket_++;
+    call = new Call(*this, ticket, view);
+    calls_.emplace(ticket, call);
+  }
+  grpc::Status refused = checkToken(*context, options_.token);
+  if (refused.ok() && stopped()) {
+    refused = grpc::Status(grpc::StatusCode::UNAVAILABLE, "the coordinator is ending");
+  }
+  if (!refused.ok()) {
+    if (take(call->ticket()) != nullptr) call->Finish(refused);
+    return call;
+  }
+  handle([&](Coordinator& c, TimePoint now) { c.onReport(*report, call->ticket(), now); });
+  return call;
+}
+
+bool CoordinatorService::stopped() const {
+  std::lock_guard lock(mutex_);
+  return stopping_;
+}
+
+void CoordinatorService::setMembership(const v1::Membership& membership) {
+  handle([&](Coordinator& c, TimePoint now) {
+    c.setMembership(membership, now);
+    c.onTick(now);
+  });
+}
+
+void CoordinatorService::requestStop() {
+  handle([](Coordinator& c, TimePoint now) { c.requestStop(now); });
+}
+
+v1::JobProgress CoordinatorService::progress() const {
+  std::lock_guard lock(mutex_);
+  return coordinator_.progress(clock_.now());
+}
+
+bool CoordinatorService::finished() const {
+  std::lock_guard lock(mutex_);
+  return coordinator_.finished(clock_.now());
+}
+
+v1::Phase CoordinatorService::phase() const {
+  std::lock_guard lock(mutex_);
+  return coordinator_.phase();
+}
+
+std::string CoordinatorService::failure() const {
+  std::lock_guard lock(mutex_);
+  return coordinator_.failure();
+}
+
+void CoordinatorService::commit(Manifest manifest) {
+  v1::DataFingerprint data;
+  {
+    std::lock_guard lock(mutex_);
+    data = coordinator_.data();
+  }
+  options_.complete(manifest, data);
+  manifest.unix_ms = clock_.unixMillis();
+  hitFailpoint("coordinator.commit", manifest.step);
+  Status status = commitManifest(options_.checkpoint_dir, manifest);
+  if (status.ok()) {
+    if (Status pruned = prune(options_.checkpoint_dir, options_.keep); !pruned.ok()) {
+      TY_WARN("old checkpoints stay: {}", pruned.ToString());
+    }
+  }
+  handle([&](Coordinator& c, TimePoint now) { c.onCommitted(manifest, status, now); });
+}
+
+void CoordinatorService::run() {
+  for (;;) {
+    std::function<void()> work;
+    {
+      std::unique_lock lock(mutex_);
+      wake_.wait_for(lock, kTick, [&] { return stopping_ || !to_do_.empty(); });
+      if (!to_do_.empty()) {
+        work = std::move(to_do_.front());
+        to_do_.pop_front();
+      } else if (stopping_) {
+        return;
+      }
+    }
+    if (work) {
+      work();
+    } else {
+      handle([](Coordinator& c, TimePoint now) { c.onTick(now); });
+    }
+  }
+}
+
+}  // namespace trainyard::runtime

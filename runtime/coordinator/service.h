@@ -1,0 +1,69 @@
+// The coordinator with a socket, a clock and a checkpoint directory around it.
+#pragma once
+
+#include <condition_variable>
+#include <deque>
+#include <functional>
+#include <map>
+#include <mutex>
+#include <string>
+#include <thread>
+
+#include "base/core/clock.h"
+#include "runtime/coordinator/coordinator.h"
+#include "trainyard/v1/coordinator.grpc.pb.h"
+
+namespace trainyard::runtime {
+
+// Thread-safe. Must outlive its server; stop() before the server is destroyed.
+class CoordinatorService final : public v1::Coordinator::CallbackService {
+ public:
+  struct Options {
+    std::string token;
+    std::string checkpoint_dir;
+    int keep = 5;
+    // What the manifest says beside what the coordinator knows (variables, optimizer, data, ...).
+    std::function<void(Manifest&, const v1::DataFingerprint&)> complete;
+    std::function<void(const v1::Evaluation&)> evaluated;
+    // Makes durable that the job is over.
+    std::function<Status(const v1::Evaluation&)> finish;
+  };
+  CoordinatorService(Options options, Coordinator coordinator, const Clock& clock);
+  ~CoordinatorService() override;
+
+  grpc::ServerUnaryReactor* Sync(grpc::CallbackServerContext* context, const v1::MemberReport* report,
+                                 v1::View* view) override;
+  void setMembership(const v1::Membership& membership);
+  void requestStop();
+  v1::JobProgress progress() const;
+  bool finished() const;
+  v1::Phase phase() const;
+  std::string failure() const;
+  // Ends the ticking thread and answers what is parked.
+  void stop();
+
+ private:
+  class Call;
+  template <typename Event>
+  void handle(Event event);
+  void execute(std::vector<CoordinatorAction> actions);
+  void commit(Manifest manifest);
+  void later(std::function<void()> work);
+  void finish(const v1::Evaluation& evaluation);
+  void run();
+  Call* take(std::uint64_t ticket);
+  bool stopped() const;
+
+  const Options options_;
+  const Clock& clock_;
+  mutable std::mutex mutex_;
+  std::condition_variable wake_;
+  Coordinator coordinator_;
+  std::uint64_t next_ticket_ = 1;
+  std::map<std::uint64_t, Call*> calls_;
+  std::deque<std::function<void()>> to_do_;  // file work, on the service's thread
+  bool stopping_ = false;
+  std::thread thread_;
+};
+
+}  // namespace trainyard::runtime

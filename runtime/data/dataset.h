@@ -1,0 +1,99 @@
+// Samples in memory and the order in which they are read.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/core/status.h"
+#include "trainyard/v1/job.pb.h"
+
+namespace trainyard::runtime {
+
+// A batch in host memory. Images are NHWC float32 in [0, 1] (pixels / 255); labels are class
+// numbers. `keys` are the positions in the sample stream (training) or sample numbers (evaluation):
+// dropout is keyed by them.
+struct Batch {
+  std::array<int, 3> shape{};  // height, width, channels
+  std::vector<float> images;
+  std::vector<std::int64_t> labels;
+  std::vector<std::int64_t> keys;
+  int size() const { return static_cast<int>(labels.size()); }
+};
+
+// Immutable once loaded; thread-safe.
+class Dataset {
+ public:
+  virtual ~Dataset() = default;
+  virtual std::int64_t size() const = 0;
+  virtual std::array<int, 3> shape() const = 0;
+  virtual int classes() const = 0;
+  // Hex SHA-256 over shape, classes, images and labels.
+  virtual const std::string& fingerprint() const = 0;
+  // Fills `out` (memory reused) with samples `samples`, keyed by `keys` (equally long).
+  virtual void read(std::span<const std::int64_t> samples, std::span<const std::int64_t> keys,
+                    Batch& out) const = 0;
+};
+
+struct DataSplits {
+  std::unique_ptr<Dataset> train;
+  std::unique_ptr<Dataset> eval;  // null when the job names none
+};
+
+// Opens what the job names.
+//   idx        the files of MNIST's format, plain or gzip (told by content): images of unsigned
+//   bytes
+//              in 3 dimensions, labels in 1. One channel. Classes: data.classes, else the largest
+//              training label + 1, at least 10; evaluation has the training data's shape and
+//              classes.
+//   synthetic  pictures that are a function of the sample number (evaluation samples follow the
+//              training samples), made while reading: label sample % classes, the class's blocky
+//              pattern under noise.
+// Errors name field, file, what is wrong and what was expected, e.g.
+// "data.images: /x/train.idx: magic 0x00000801, expected 0x00000803 (unsigned bytes, 3
+// dimensions)": INVALID_ARGUMENT for fields and content, errno's code (e.g. NOT_FOUND) for files
+// that cannot be read.
+StatusOr<DataSplits> openData(const v1::DataSpec& spec);
+
+// More samples than this are refused: permutations are held in memory.
+inline constexpr std::int64_t kMaxSamples = 100'000'000;
+
+// The endless stream permutation(seed, pass 0), permutation(seed, pass 1), ... over `samples`
+// samples. Position p is sample permutation(seed, p / samples)[p % samples]; a function of p alone.
+//
+// permutation(seed, pass) is Fisher-Yates from the last element down to the second, i = samples - 1
+// .. 1: element i changes places with element j in [0, i]. j comes from the high halves of
+// Rng(mixKey(mixKey(seed, "sample stream"), pass)), multiplied by i + 1 and shifted right by 32,
+// with Lemire's rejection ("Fast Random Integer Generation in an Interval", 2019), so that every
+// order is equally likely. Part of what a checkpoint means: it must never change.
+class SampleStream {
+ public:
+  // Precondition: 1 <= samples <= kMaxSamples.
+  SampleStream(std::uint64_t seed, std::int64_t samples);
+  // Sample numbers of positions [first, first + out.size()), first >= 0, across pass ends. Keeps
+  // the permutations of the last two passes met; not thread-safe.
+  void lookUp(std::int64_t first, std::span<std::int64_t> out);
+
+ private:
+  const std::vector<std::uint32_t>& permutation(std::int64_t pass);
+  std::uint64_t seed_;
+  std::int64_t samples_;
+  struct Pass {
+    std::int64_t number = -1;
+    std::vector<std::uint32_t> order;
+  };
+  std::array<Pass, 2> passes_;  // pass p in element p % 2
+};
+
+// First position of rank r's batch in sync step s: first_position + ((s - first_step) W + r) b.
+std::int64_t syncPosition(std::int64_t first_position, std::int64_t first_step, std::int64_t step,
+                          int ranks, int rank, int batch);
+
+// Rank r's slice [begin, end) of n evaluation samples, sizes differing by at most one.
+std::pair<std::int64_t, std::int64_t> evaluationSlice(std::int64_t n, int ranks, int rank);
+
+}  // namespace trainyard::runtime

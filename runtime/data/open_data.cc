@@ -1,0 +1,138 @@
+#include <algorithm>
+
+#include "fmt/format.h"
+#include "runtime/data/dataset.h"
+#include "runtime/data/internal/idx.h"
+#include "runtime/data/internal/synthetic.h"
+
+namespace trainyard::runtime {
+namespace {
+
+using internal::IdxImages;
+
+constexpr int kMinIdxClasses = 10;
+constexpr int kMaxClasses = 65536;
+constexpr std::int64_t kMaxImagePixels = std::int64_t{1} << 24;
+constexpr std::int64_t kMaxPatternBytes = std::int64_t{1} << 30;
+
+Status checkRange(const char* field, std::int64_t value, std::int64_t low, std::int64_t high) {
+  if (value >= low && value <= high) return absl::OkStatus();
+  return invalidInput(field, fmt::format("{}, expected {} to {}", value, low, high));
+}
+
+struct LabelledImages {
+  IdxImages images;
+  std::vector<std::uint8_t> labels;
+};
+
+StatusOr<LabelledImages> readPair(const std::string& images_field, const std::string& images_path,
+                                  const std::string& labels_field, const std::string& labels_path) {
+  LabelledImages pair;
+  TY_ASSIGN_OR_RETURN(pair.labels, internal::readIdxLabels(labels_field, labels_path));
+  TY_ASSIGN_OR_RETURN(pair.images, internal::readIdxImages(images_field, images_path));
+  const auto labels = static_cast<std::int64_t>(pair.labels.size());
+  if (labels != pair.images.count) {
+    return invalidInput(fmt::format("{}: {}", labels_field, labels_path),
+                        fmt::format("{} labels, expected {} as in {}: {}", labels,
+                                    pair.images.count, images_field, images_path));
+  }
+  return pair;
+}
+
+Status checkLabels(const std::string& field, const std::string& path,
+                   const std::vector<std::uint8_t>& labels, int classes) {
+  const auto bad = std::find_if(labels.begin(), labels.end(),
+                                [classes](std::uint8_t label) { return label >= classes; });
+  if (bad == labels.end()) return absl::OkStatus();
+  return invalidInput(fmt::format("{}: {}", field, path),
+                      fmt::format("label {} of sample {}, expected 0 to {}", *bad,
+                                  bad - labels.begin(), classes - 1));
+}
+
+StatusOr<DataSplits> openIdx(const v1::DataSpec& spec) {
+  if (spec.images().empty()) return invalidInput("data.images", "missing, expected a file's path");
+  if (spec.labels().empty()) return invalidInput("data.labels", "missing, expected a file's path");
+  if (spec.eval_images().empty() != spec.eval_labels().empty()) {
+    const char* absent = spec.eval_images().empty() ? "data.evalImages" : "data.evalLabels";
+    return invalidInput(absent, "missing, expected evalImages and evalLabels together");
+  }
+  TY_ASSIGN_OR_RETURN(LabelledImages train,
+                      readPair("data.images", spec.images(), "data.labels", spec.labels()));
+  int classes =
+      std::max(kMinIdxClasses, 1 + *std::max_element(train.labels.begin(), train.labels.end()));
+  if (spec.has_classes()) {
+    TY_RETURN_IF_ERROR(checkRange("data.classes", spec.classes(), 2, kMaxClasses));
+    classes = spec.classes();
+  }
+  TY_RETURN_IF_ERROR(checkLabels("data.labels", spec.labels(), train.labels, classes));
+  DataSplits splits;
+  if (!spec.eval_images().empty()) {
+    TY_ASSIGN_OR_RETURN(LabelledImages eval, readPair("data.evalImages", spec.eval_images(),
+                                                      "data.evalLabels", spec.eval_labels()));
+    if (eval.images.height != train.images.height || eval.images.width != train.images.width) {
+      return invalidInput(
+          fmt::format("data.evalImages: {}", spec.eval_images()),
+          fmt::format("images of {}x{}, expected {}x{} as in data.images", eval.images.height,
+                      eval.images.width, train.images.height, train.images.width));
+    }
+    TY_RETURN_IF_ERROR(checkLabels("data.evalLabels", spec.eval_labels(), eval.labels, classes));
+    splits.eval = internal::makeIdxDataset(std::move(eval.images), std::move(eval.labels), classes);
+  }
+  splits.train =
+      internal::makeIdxDataset(std::move(train.images), std::move(train.labels), classes);
+  return splits;
+}
+
+StatusOr<internal::SyntheticSpec> readSyntheticSpec(const v1::DataSpec& spec) {
+  if (spec.shape_size() != 3) {
+    return invalidInput("data.shape", fmt::format("{} numbers, expected 3: height, width, channels",
+                                                  spec.shape_size()));
+  }
+  internal::SyntheticSpec out;
+  std::int64_t pixels = 1;
+  std::int64_t pattern = 1;
+  for (int d = 0; d < 3; ++d) {
+    out.shape[d] = spec.shape(d);
+    TY_RETURN_IF_ERROR(checkRange("data.shape", spec.shape(d), 1, 65536));
+    pixels *= spec.shape(d);
+    pattern *= d == 0 ? (spec.shape(d) + 3) / 4 : spec.shape(d);  // internal/synthetic.h: blocks
+  }
+  if (pixels > kMaxImagePixels) {
+    return invalidInput("data.shape", fmt::format("{} numbers per image, expected at most {}",
+                                                  pixels, kMaxImagePixels));
+  }
+  TY_RETURN_IF_ERROR(checkRange("data.classes", spec.classes(), 2, kMaxClasses));
+  if (pattern * spec.classes() > kMaxPatternBytes) {
+    return invalidInput("data.classes",
+                        fmt::format("{}, expected at most {} for images of this shape",
+                                    spec.classes(), kMaxPatternBytes / pattern));
+  }
+  TY_RETURN_IF_ERROR(checkRange("data.samples", spec.samples(), 1, kMaxSamples));
+  TY_RETURN_IF_ERROR(checkRange("data.evalSamples", spec.eval_samples(), 0, kMaxSamples));
+  out.classes = spec.classes();
+  out.samples = spec.samples();
+  return out;
+}
+
+StatusOr<DataSplits> openSynthetic(const v1::DataSpec& spec) {
+  TY_ASSIGN_OR_RETURN(internal::SyntheticSpec part, readSyntheticSpec(spec));
+  DataSplits splits;
+  splits.train = internal::makeSyntheticDataset(part);
+  if (spec.eval_samples() > 0) {
+    part.first = part.samples;
+    part.samples = spec.eval_samples();
+    splits.eval = internal::makeSyntheticDataset(part);
+  }
+  return splits;
+}
+
+}  // namespace
+
+StatusOr<DataSplits> openData(const v1::DataSpec& spec) {
+  if (spec.format() == "idx") return openIdx(spec);
+  if (spec.format() == "synthetic") return openSynthetic(spec);
+  return invalidInput("data.format",
+                      fmt::format("\"{}\", expected idx or synthetic", spec.format()));
+}
+
+}  // namespace trainyard::runtime

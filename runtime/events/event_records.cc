@@ -1,0 +1,97 @@
+#include "runtime/events/event_records.h"
+
+#include <array>
+#include <bit>
+
+namespace trainyard::runtime {
+namespace {
+
+constexpr std::array<std::uint32_t, 256> crcTable() {
+  std::array<std::uint32_t, 256> table{};
+  for (std::uint32_t i = 0; i < table.size(); ++i) {
+    std::uint32_t crc = i;
+    for (int bit = 0; bit < 8; ++bit) crc = (crc >> 1) ^ ((crc & 1) != 0 ? 0x82F63B78u : 0u);
+    table[i] = crc;
+  }
+  return table;
+}
+constexpr auto kCrcTable = crcTable();
+
+template <typename T>
+void appendLittleEndian(std::string& out, T value) {
+  for (std::size_t i = 0; i < sizeof(T); ++i) out.push_back(static_cast<char>(value >> (8 * i)));
+}
+
+// Protobuf's wire format: a key is (field number << 3 | wire type).
+enum WireType : std::uint32_t { kVarint = 0, kFixed64 = 1, kBytes = 2, kFixed32 = 5 };
+
+void appendVarint(std::string& out, std::uint64_t value) {
+  for (; value >= 0x80; value >>= 7) out.push_back(static_cast<char>(value | 0x80));
+  out.push_back(static_cast<char>(value));
+}
+
+void appendKey(std::string& out, std::uint32_t field, WireType type) {
+  appendVarint(out, field << 3 | type);
+}
+
+void appendBytes(std::string& out, std::uint32_t field, std::string_view bytes) {
+  appendKey(out, field, kBytes);
+  appendVarint(out, bytes.size());
+  out.append(bytes);
+}
+
+// Event: double wall_time = 1, int64 step = 2, then one of string file_version = 3, Summary summary
+// = 5, SessionLog session_log = 7.
+std::string encodeEvent(UnixMillis at, std::int64_t step, std::uint32_t field,
+                        std::string_view what) {
+  std::string event;
+  appendKey(event, 1, kFixed64);
+  appendLittleEndian(event, std::bit_cast<std::uint64_t>(static_cast<double>(at) / 1000));
+  appendKey(event, 2, kVarint);
+  appendVarint(event, static_cast<std::uint64_t>(step));
+  appendBytes(event, field, what);
+  return event;
+}
+
+}  // namespace
+
+std::uint32_t maskedCrc32c(std::string_view bytes) {
+  std::uint32_t crc = ~0u;
+  for (const unsigned char c : bytes) crc = (crc >> 8) ^ kCrcTable[(crc ^ c) & 0xFF];
+  return std::rotr(~crc, 15) + 0xA282EAD8u;
+}
+
+std::string frameRecord(std::string_view data) {
+  std::string record;
+  record.reserve(data.size() + 16);
+  appendLittleEndian(record, static_cast<std::uint64_t>(data.size()));
+  appendLittleEndian(record, maskedCrc32c(record));
+  record.append(data);
+  appendLittleEndian(record, maskedCrc32c(data));
+  return record;
+}
+
+std::string encodeFileVersion(UnixMillis at) {
+  return encodeEvent(at, 0, 3, "brain.Event:2");
+}
+
+std::string encodeSessionStart(UnixMillis at, std::int64_t first_step) {
+  std::string session;  // SessionLog: SessionStatus status = 1, START = 1
+  appendKey(session, 1, kVarint);
+  appendVarint(session, 1);
+  return encodeEvent(at, first_step, 7, session);
+}
+
+std::string encodeScalars(UnixMillis at, std::int64_t step, std::span<const Scalar> scalars) {
+  std::string summary;  // Summary: repeated Value value = 1
+  for (const Scalar& scalar : scalars) {
+    std::string value;  // Value: string tag = 1, float simple_value = 2
+    appendBytes(value, 1, scalar.name);
+    appendKey(value, 2, kFixed32);
+    appendLittleEndian(value, std::bit_cast<std::uint32_t>(static_cast<float>(scalar.value)));
+    appendBytes(summary, 1, value);
+  }
+  return encodeEvent(at, step, 5, summary);
+}
+
+}  // namespace trainyard::runtime

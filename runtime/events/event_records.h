@@ -1,0 +1,37 @@
+// The bytes of a TensorBoard event file: records of TensorFlow's TFRecord framing
+// (tensorflow/core/lib/io/record_writer.h), each holding an Event message
+// (tensorflow/core/util/event.proto, tensorflow/core/framework/summary.proto). The few fields in
+// use are encoded here by hand. Pure functions.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "base/core/clock.h"
+
+namespace trainyard::runtime {
+
+// One named number of a step, e.g. {"loss", 0.31}; `name` is TensorBoard's tag.
+struct Scalar {
+  std::string_view name;
+  double value = 0;
+};
+
+// CRC-32C (Castagnoli polynomial, RFC 3720 appendix B.4), rotated right by 15 bits plus a constant,
+// as TFRecord stores it.
+std::uint32_t maskedCrc32c(std::string_view bytes);
+
+// length (uint64), masked CRC of the length, `data`, masked CRC of `data`; numbers little-endian.
+std::string frameRecord(std::string_view data);
+
+// The Event that begins every file.
+std::string encodeFileVersion(UnixMillis at);
+// SessionLog START: a reader that has seen an earlier one forgets the records of `first_step` and
+// later steps, because training has gone back and writes them again.
+std::string encodeSessionStart(UnixMillis at, std::int64_t first_step);
+// A Summary with one simple_value (float32) per scalar.
+std::string encodeScalars(UnixMillis at, std::int64_t step, std::span<const Scalar> scalars);
+
+}  // namespace trainyard::runtime

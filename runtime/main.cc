@@ -1,0 +1,171 @@
+// trainyard-runtime ps|worker|evaluate: the training process of one task, a child of its agent.
+#include <malloc.h>
+#include <sys/prctl.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <cstdlib>
+#include <iostream>
+#include <limits>
+
+#include "CLI/CLI.hpp"
+#include "base/core/exit_code.h"
+#include "base/core/failpoint.h"
+#include "base/core/log.h"
+#include "base/core/strings.h"
+#include "base/json/proto_json.h"
+#include "base/process/files.h"
+#include "base/rpc/token.h"
+#include "google/protobuf/util/json_util.h"
+#include "runtime/coordinator/names.h"
+#include "runtime/model/model.h"
+#include "runtime/task/evaluate_task.h"
+#include "runtime/task/ps_task.h"
+#include "runtime/task/worker_task.h"
+
+namespace trainyard::runtime {
+namespace {
+
+struct Flags {
+  std::string job, job_dir, task_dir, agent_socket, token, membership, manifest;
+  std::string bind = "127.0.0.1";
+  std::string log_format = "text";
+  std::uint32_t index = 0;
+  std::uint32_t created = 0;
+  std::uint32_t start = 0;
+  std::uint16_t port = 0;
+  int threads = 1;
+};
+
+// gRPC reads every message into fresh memory; without this glibc gives large blocks back to the kernel
+// each time, and the page faults halve the throughput.
+void keepFreedMemory() {
+  mallopt(M_MMAP_THRESHOLD, 1 << 30);
+  mallopt(M_TRIM_THRESHOLD, std::numeric_limits<int>::max());
+  mallopt(M_TOP_PAD, 64 << 20);
+  mallopt(M_ARENA_MAX, 2);
+}
+
+StatusOr<v1::TrainingJob> readJob(const std::string& path) {
+  TY_ASSIGN_OR_RETURN(const std::string text, readFile(path, 4 << 20));
+  const auto json = nlohmann::ordered_json::parse(text, nullptr, /*allow_exceptions=*/false);
+  if (json.is_discarded()) return invalidInput(path, "is not JSON");
+  v1::TrainingJob job;
+  if (Status status = fromJson(json, &job); !status.ok()) return annotate(status, path);
+  return job;
+}
+
+StatusOr<v1::Membership> readMembership(const std::string& path) {
+  TY_ASSIGN_OR_RETURN(const std::string text, readFile(path, 16 << 20));
+  v1::Membership membership;
+  const auto status = google::protobuf::util::JsonStringToMessage(text, &membership);
+  if (!status.ok()) return invalidInput(path, std::string(status.message()));
+  return membership;
+}
+
+StatusOr<TaskOptions> taskOptions(const Flags& flags, v1::Role role) {
+  TaskOptions options;
+  TY_ASSIGN_OR_RETURN(options.job, readJob(flags.job));
+  TY_ASSIGN_OR_RETURN(options.token, readToken(flags.token));
+  TY_ASSIGN_OR_RETURN(options.membership, readMembership(flags.membership));
+  options.id.set_role(role);
+  options.id.set_index(flags.index);
+  options.self.set_created(flags.created);
+  options.self.set_start(flags.start);
+  options.job_dir = flags.job_dir;
+  options.task_dir = flags.task_dir;
+  options.bind = flags.bind;
+  options.port = flags.port;
+  options.threads = flags.threads;
+  options.clock = &systemClock();
+  if (!flags.agent_socket.empty()) {
+    const bool abstract = flags.agent_socket.front() == '@';
+    options.agent_target = abstract ? "unix-abstract:" + flags.agent_socket.substr(1) : "unix:" + flags.agent_socket;
+  }
+  return options;
+}
+
+int exitCode(const Status& status) {
+  if (status.ok()) return kExitOk;
+  TY_ERROR("{}", fromAbsl(status.message()));
+  if (status.code() == absl::StatusCode::kFailedPrecondition) return kExitDiverged;
+  return failureClass(status) == FailureClass::kRetry ? kExitFailure : kExitBadInput;
+}
+
+template <typename Task>
+Status runTask(const TaskOptions& options) {
+  TY_ASSIGN_OR_RETURN(const std::unique_ptr<Task> task, Task::start(options));
+  return task->run();
+}
+
+int runRole(const Flags& flags, v1::Role role) {
+  LogOptions log;
+  log.format = flags.log_format == "json" ? LogFormat::kJson : LogFormat::kText;
+  log.task = taskName(role, flags.index);
+  configureLog(log);
+  if (const char* failpoints = std::getenv("TRAINYARD_FAILPOINTS")) {
+    if (Status status = configureFailpoints(failpoints, log.task); !status.ok()) return exitCode(status);
+  }
+  const StatusOr<TaskOptions> options = taskOptions(flags, role);
+  if (!options.ok()) return exitCode(options.status());
+  return exitCode(role == v1::ROLE_PS ? runTask<PsTask>(*options) : runTask<WorkerTask>(*options));
+}
+
+int runEvaluate(const Flags& flags) {
+  const StatusOr<v1::TrainingJob> job = readJob(flags.job_dir + "/job.json");
+  if (!job.ok()) return exitCode(job.status());
+  const auto result = evaluateCheckpoint(*job, flags.job_dir + "/checkpoints", flags.manifest, flags.threads);
+  if (!result.ok()) return exitCode(result.status());
+  std::cout << fmt::format("step={} accuracy={:.4f} loss={:.4f} samples={}\n", result->step, result->accuracy,
+                           result->loss, result->samples);
+  return kExitOk;
+}
+
+void addTaskFlags(CLI::App& app, Flags& flags) {
+  app.add_option("--job", flags.job, "the job, as JSON")->required();
+  app.add_option("--job-dir", flags.job_dir, "checkpoints, metrics and events")->required();
+  app.add_option("--task-dir", flags.task_dir, "what only this task writes")->required();
+  app.add_option("--index", flags.index, "index of the task in its role");
+  app.add_option("--created", flags.created, "how often the task was created");
+  app.add_option("--start", flags.start, "how often its agent started it");
+  app.add_option("--port", flags.port, "port to listen on");
+  app.add_option("--bind", flags.bind, "address to listen on");
+  app.add_option("--agent-socket", flags.agent_socket, "Unix socket of the agent; @name is abstract");
+  app.add_option("--token", flags.token, "file with the job's token")->required();
+  app.add_option("--membership", flags.membership, "file with the membership")->required();
+  app.add_option("--threads", flags.threads, "threads to compute with");
+  app.add_option("--log-format", flags.log_format, "text or json");
+}
+
+}  // namespace
+}  // namespace trainyard::runtime
+
+int main(int argc, char** argv) {
+  using namespace trainyard;
+  using namespace trainyard::runtime;
+  keepFreedMemory();
+  // The agent's death ends this process; the agent itself watches its launcher.
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  CLI::App app{"The training process of one task. Started by trainyard-agent."};
+  app.require_subcommand(1);
+  Flags flags;
+  CLI::App* ps = app.add_subcommand("ps", "a parameter server");
+  CLI::App* worker = app.add_subcommand("worker", "a worker");
+  CLI::App* evaluate = app.add_subcommand("evaluate", "accuracy of a checkpoint");
+  CLI::App* version = app.add_subcommand("version", "what this program computes with");
+  addTaskFlags(*ps, flags);
+  addTaskFlags(*worker, flags);
+  evaluate->add_option("--job-dir", flags.job_dir, "directory of the run")->required();
+  evaluate->add_option("--manifest", flags.manifest, "file name of the checkpoint; default: the newest");
+  evaluate->add_option("--threads", flags.threads, "threads to compute with");
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? kExitOk : kExitUsage;
+  }
+  if (*ps) return runRole(flags, v1::ROLE_PS);
+  if (*worker) return runRole(flags, v1::ROLE_WORKER);
+  if (*evaluate) return runEvaluate(flags);
+  if (*version) std::cout << mathLibraries().description << "\n";
+  return kExitOk;
+}

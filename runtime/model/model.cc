@@ -1,0 +1,159 @@
+#include "runtime/model/model.h"
+
+#include <algorithm>
+#include <exception>
+#include <utility>
+
+#include "base/core/check.h"
+#include "fmt/format.h"
+#include "runtime/catalog/catalog.h"
+#include "runtime/model/network.h"
+
+namespace trainyard::runtime {
+namespace {
+
+// Bounds the memory of an evaluation (about 40 kB of activations per 28x28 image).
+constexpr int kEvaluationChunk = 1000;
+
+// A network under the catalogue's names: parameter i is variable i.
+class NetworkModel : public Model {
+ public:
+  NetworkModel(std::vector<Variable> variables, std::unique_ptr<Network> network,
+               const std::array<int, 3>& shape, int classes)
+      : variables_(std::move(variables)),
+        network_(std::move(network)),
+        shape_(shape),
+        classes_(classes) {}
+
+  const std::vector<Variable>& variables() const override { return variables_; }
+
+  std::span<float> weights(int variable) override {
+    TY_CHECK(variable >= 0 && variable < static_cast<int>(variables_.size()),
+             "callers number variables as variables() does");
+    return network_->parameter(variable);
+  }
+
+  StatusOr<BatchLoss> forwardBackward(const Batch& batch, const GradientSink& sink) override {
+    TY_RETURN_IF_ERROR(check(batch));
+    try {
+      const LossSum sum = network_->forwardBackward(
+          slice(batch, 0, batch.size()),
+          [&](int parameter, std::span<const float> values, std::shared_ptr<const void> owner) {
+            sink({parameter, values, std::move(owner)});
+          });
+      return BatchLoss{sum.loss, batch.size()};
+    } catch (const std::exception& failure) {
+      return computationFailed("training pass", batch, failure);
+    }
+  }
+
+  StatusOr<BatchScore> evaluate(const Batch& batch) override {
+    TY_RETURN_IF_ERROR(check(batch));
+    BatchScore score;
+    try {
+      for (int first = 0; first < batch.size(); first += kEvaluationChunk) {
+        const int count = std::min(kEvaluationChunk, batch.size() - first);
+        const LossSum sum = network_->evaluate(slice(batch, first, count));
+        score.hits += sum.hits;
+        score.loss_sum += sum.loss;
+        score.samples += count;
+      }
+    } catch (const std::exception& failure) {
+      return computationFailed("evaluation", batch, failure);
+    }
+    return score;
+  }
+
+ private:
+  static Status computationFailed(std::string_view what, const Batch& batch,
+                                  const std::exception& failure) {
+    return absl::InternalError(
+        fmt::format("LibTorch: {} of {} samples: {}", what, batch.size(), failure.what()));
+  }
+
+  std::size_t valuesPerSample() const {
+    return static_cast<std::size_t>(shape_[0]) * shape_[1] * shape_[2];
+  }
+
+  Status check(const Batch& batch) const {
+    if (batch.shape != shape_) {
+      return invalidInput("data", fmt::format("images of {}, the model was made for {}",
+                                              fmt::join(batch.shape, "x"), fmt::join(shape_, "x")));
+    }
+    const std::size_t count = batch.labels.size();
+    if (count == 0) return invalidInput("data", "a batch without samples");
+    if (batch.images.size() != count * valuesPerSample() || batch.keys.size() != count) {
+      return invalidInput(
+          "data",
+          fmt::format("a batch of {} labels has {} keys and {} pixel values, expected {}", count,
+                      batch.keys.size(), batch.images.size(), count * valuesPerSample()));
+    }
+    for (std::size_t i = 0; i < count; ++i) {
+      if (batch.labels[i] < 0 || batch.labels[i] >= classes_) {
+        return invalidInput("data.labels",
+                            fmt::format("sample {} has class {}, expected 0 to {}", batch.keys[i],
+                                        batch.labels[i], classes_ - 1));
+      }
+    }
+    return absl::OkStatus();
+  }
+
+  Samples slice(const Batch& batch, int first, int count) const {
+    Samples samples;
+    samples.shape = shape_;
+    samples.images = batch.images.data() + first * valuesPerSample();
+    samples.labels = std::span(batch.labels).subspan(first, count);
+    samples.keys = std::span(batch.keys).subspan(first, count);
+    return samples;
+  }
+
+  std::vector<Variable> variables_;
+  std::unique_ptr<Network> network_;
+  std::array<int, 3> shape_;
+  int classes_;
+};
+
+LayerSpec layer(LayerSpec::Kind kind, int number, bool relu, double dropout) {
+  return {kind, 2 * number, 2 * number + 1, relu, dropout};
+}
+
+// The catalogue lists kernel and bias of one layer after the other.
+std::vector<LayerSpec> layersOf(const v1::ModelSpec& spec, int layers) {
+  std::vector<LayerSpec> result;
+  const int convolutions = spec.name() == "mnist_cnn" ? 2 : 0;
+  for (int i = 0; i < convolutions; ++i) {
+    result.push_back(layer(LayerSpec::Kind::kConvPool, i, true, 0));
+  }
+  for (int i = convolutions; i < layers; ++i) {
+    const bool last = i + 1 == layers;
+    result.push_back(layer(LayerSpec::Kind::kDense, i, !last, last ? 0 : spec.dropout()));
+  }
+  return result;
+}
+
+}  // namespace
+
+StatusOr<std::unique_ptr<Model>> makeModel(const v1::ModelSpec& spec,
+                                           const std::array<int, 3>& shape, int classes,
+                                           std::uint64_t seed) {
+  if (spec.name() == "vgg19") {
+    return absl::UnimplementedError("model.name: training vgg19 is not in this release");
+  }
+  if (!(spec.dropout() >= 0 && spec.dropout() < 1)) {
+    return invalidInput("model.dropout", fmt::format("{} is not in [0, 1)", spec.dropout()));
+  }
+  TY_ASSIGN_OR_RETURN(std::vector<Variable> variables, catalogVariables(spec, shape, classes));
+  std::erase_if(variables, [](const Variable& v) { return !v.trainable; });
+  std::vector<std::vector<std::int64_t>> shapes;
+  for (const Variable& v : variables) shapes.push_back(v.shape);
+  const std::vector<LayerSpec> layers = layersOf(spec, static_cast<int>(variables.size()) / 2);
+  try {
+    std::unique_ptr<Network> network = makeNetwork(shapes, layers, seed);
+    return std::make_unique<NetworkModel>(std::move(variables), std::move(network), shape, classes);
+  } catch (const std::exception& failure) {
+    return absl::ResourceExhaustedError(
+        fmt::format("model {}: memory for the weights: {}", spec.name(), failure.what()));
+  }
+}
+
+}  // namespace trainyard::runtime

@@ -1,0 +1,68 @@
+// A model as the step loop sees it: variables in TensorFlow's layout, gradients as they become ready.
+// No torch types; runtime/model's .cc files are the only ones that include LibTorch.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/core/status.h"
+#include "runtime/catalog/variable.h"
+#include "runtime/data/dataset.h"
+#include "trainyard/v1/job.pb.h"
+
+namespace trainyard::runtime {
+
+// The gradient of one variable: the SUM over the batch's samples, contiguous, in the variable's
+// layout. `owner` keeps the memory alive and unchanged as long as someone holds it.
+struct Gradient {
+  int variable = 0;  // index into Model::variables()
+  std::span<const float> values;
+  std::shared_ptr<const void> owner;
+};
+// Called from within forwardBackward, on its thread, in the order of the backward pass.
+using GradientSink = std::function<void(Gradient)>;
+
+struct BatchLoss {
+  double loss_sum = 0;  // over the batch's samples
+  int samples = 0;
+};
+struct BatchScore {
+  std::int64_t hits = 0;
+  std::int64_t samples = 0;
+  double loss_sum = 0;
+};
+
+// Owned by one thread.
+class Model {
+ public:
+  virtual ~Model() = default;
+  // The trainable variables, in the catalogue's order (global_step is not among them).
+  virtual const std::vector<Variable>& variables() const = 0;
+  // The weights that the next call computes with; the caller writes them between calls.
+  virtual std::span<float> weights(int variable) = 0;
+  // One pass in training mode (dropout keyed by seed and batch.keys). Every variable's gradient is
+  // delivered exactly once before it returns, and a variable's weights are not read after its
+  // gradient was delivered (the next version may be written over them while the pass goes on).
+  virtual StatusOr<BatchLoss> forwardBackward(const Batch& batch, const GradientSink& sink) = 0;
+  // Forward only, no dropout.
+  virtual StatusOr<BatchScore> evaluate(const Batch& batch) = 0;
+};
+
+// INVALID_ARGUMENT when the data's shape or classes do not fit the model.
+StatusOr<std::unique_ptr<Model>> makeModel(const v1::ModelSpec& spec, const std::array<int, 3>& shape,
+                                           int classes, std::uint64_t seed);
+
+// e.g. "LibTorch 1.13.1, BLAS: OpenBLAS 0.3.21, 1 thread"; `slow_blas` when it is a reference BLAS.
+struct MathLibraries {
+  std::string description;
+  bool slow_blas = false;
+};
+MathLibraries mathLibraries();
+// Threads one process computes with; before the first use of a model.
+void setComputeThreads(int n);
+
+}  // namespace trainyard::runtime

@@ -1,0 +1,71 @@
+// A feed-forward network as a list of layers, computed with LibTorch. The header is free of torch
+// and of protobuf: network.cc is compiled against torch alone, because some LibTorch builds bring
+// protobuf headers of another version.
+//
+// The backward pass is written out layer by layer rather than recorded by autograd: a parameter's
+// gradient leaves as soon as it is computed (a dense layer's before the gradient of its input),
+// always on the calling thread, in the variable's layout, and is accumulated nowhere.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "runtime/model/kernels.h"
+
+namespace trainyard::runtime {
+
+struct LayerSpec {
+  enum class Kind {
+    kConvPool,  // odd square kernel, stride 1, SAME; bias; 2x2 max pool; ReLU
+    kDense,     // flattens its input, NHWC order
+  };
+  Kind kind = Kind::kDense;
+  int weights = 0;  // parameter numbers; conv kernels HWIO, dense kernels [in, out]
+  int biases = 0;
+  bool relu = true;    // kDense
+  double dropout = 0;  // kDense with ReLU: rate of units dropped in training
+};
+
+// Samples in the caller's memory: NHWC images, labels in [0, classes), keys for dropout (may be
+// empty where nothing is trained).
+struct Samples {
+  std::array<int, 3> shape{};  // height, width, channels
+  const float* images = nullptr;
+  std::span<const std::int64_t> labels;
+  std::span<const std::int64_t> keys;
+
+  std::int64_t count() const { return static_cast<std::int64_t>(labels.size()); }
+};
+
+// parameter, gradient (sum over the samples, contiguous, in the parameter's layout), owner of its
+// memory
+using ParameterGradientSink =
+    std::function<void(int, std::span<const float>, std::shared_ptr<const void>)>;
+
+// Owned by one thread. Failures of LibTorch (memory) are exceptions derived from std::exception.
+class Network {
+ public:
+  virtual ~Network() = default;
+  virtual std::span<float> parameter(int number) = 0;
+  // Training pass; every parameter's gradient is delivered once, from the last layer to the first.
+  virtual LossSum forwardBackward(const Samples& samples, const ParameterGradientSink& sink) = 0;
+  // Forward only, without dropout.
+  virtual LossSum evaluate(const Samples& samples) = 0;
+};
+
+// Parameters start as zeros. Precondition: the shapes fit the layers and their input; the last
+// layer is dense and without ReLU.
+std::unique_ptr<Network> makeNetwork(const std::vector<std::vector<std::int64_t>>& parameter_shapes,
+                                     const std::vector<LayerSpec>& layers, std::uint64_t seed);
+
+std::string torchVersion();
+// Threads of LibTorch and its BLAS in every thread that computes a network.
+void setTorchThreads(int n);
+int torchThreads();
+
+}  // namespace trainyard::runtime

@@ -1,0 +1,155 @@
+#include <algorithm>
+#include <map>
+#include <tuple>
+#include <utility>
+
+#include "base/core/units.h"
+#include "runtime/placement/internal/cut.h"
+
+namespace trainyard::runtime::internal {
+namespace {
+
+constexpr std::int64_t kSmallest = 64 * kKiB;
+constexpr std::int64_t kLargest = 4 * kMiB;
+constexpr std::int64_t kAlignment = 16;  // elements: 64 bytes
+
+// Sorts, and joins runs that touch.
+void normalise(Chunk& chunk) {
+  std::sort(chunk.segments.begin(), chunk.segments.end(), [](const Segment& a, const Segment& b) {
+    return std::pair(a.variable, a.begin) < std::pair(b.variable, b.begin);
+  });
+  std::vector<Segment> joined;
+  for (const Segment& segment : chunk.segments) {
+    if (!joined.empty() && joined.back().variable == segment.variable &&
+        joined.back().end == segment.begin) {
+      joined.back().end = segment.end;
+    } else {
+      joined.push_back(segment);
+    }
+  }
+  chunk.segments = std::move(joined);
+}
+
+// Makes the chunks of one ps out of its parts, given one after the other.
+class Packer {
+ public:
+  Packer(int ps, std::int64_t target, std::vector<Chunk>& out)
+      : ps_(ps), target_(target), small_(std::max(target / 2, kSmallest)), out_(out) {
+    pack_.ps = ps;
+  }
+
+  void add(std::int64_t bytes, const std::vector<Segment>& segments) {
+    const bool large = bytes >= small_;
+    const std::int64_t packed = pack_.elements * 4;
+    if (packed >= kSmallest && (large || packed + bytes > target_)) flush();
+    if (large) {
+      cut(bytes, segments);
+    } else {
+      pack_.segments.insert(pack_.segments.end(), segments.begin(), segments.end());
+      pack_.elements += bytes / 4;
+    }
+  }
+
+  void flush() {
+    if (pack_.elements == 0) return;
+    emit(std::move(pack_));
+    pack_ = {};
+    pack_.ps = ps_;
+  }
+
+ private:
+  // Equal pieces; each but the first begins at a multiple of 16 elements, in the variable where the
+  // part is one run of it.
+  void cut(std::int64_t bytes, const std::vector<Segment>& segments) {
+    const std::int64_t elements = bytes / 4;
+    // Alignment may lengthen a piece by less than 64 bytes.
+    const std::int64_t most = kLargest - kAlignment * 4;
+    const std::int64_t pieces = std::max(bytes / target_, (bytes + most - 1) / most);
+    const std::int64_t skew = segments.size() == 1 ? segments[0].begin % kAlignment : 0;
+    auto segment = segments.begin();
+    std::int64_t used = 0;  // of *segment
+    std::int64_t begin = 0;
+    for (std::int64_t k = 1; k <= pieces; ++k) {
+      std::int64_t end = elements;
+      if (k < pieces) end = (elements / pieces * k + skew) / kAlignment * kAlignment - skew;
+      Chunk chunk;
+      chunk.ps = ps_;
+      chunk.elements = end - begin;
+      while (begin < end) {
+        const std::int64_t from = segment->begin + used;
+        const std::int64_t take = std::min(end - begin, segment->end - from);
+        chunk.segments.push_back({segment->variable, from, from + take});
+        begin += take;
+        used += take;
+        if (from + take == segment->end) {
+          ++segment;
+          used = 0;
+        }
+      }
+      emit(std::move(chunk));
+    }
+  }
+
+  void emit(Chunk chunk) {
+    normalise(chunk);
+    out_.push_back(std::move(chunk));
+  }
+
+  const int ps_;
+  const std::int64_t target_;
+  const std::int64_t small_;  // parts below share chunks
+  std::vector<Chunk>& out_;
+  Chunk pack_;
+};
+
+// See Chunk: by the first variable, descending; then in turns over the ps.
+void orderByReadiness(std::vector<Chunk>& chunks) {
+  std::map<std::pair<int, int>, int> turns;  // (ps, first variable) -> chunks so far
+  struct Key {
+    int first_variable;
+    int turn;
+    int ps;
+    std::size_t at;
+  };
+  std::vector<Key> keys;
+  for (std::size_t i = 0; i < chunks.size(); ++i) {
+    const int first = chunks[i].segments.front().variable;
+    keys.push_back({first, turns[{chunks[i].ps, first}]++, chunks[i].ps, i});
+  }
+  std::sort(keys.begin(), keys.end(), [](const Key& a, const Key& b) {
+    return std::tuple(-a.first_variable, a.turn, a.ps) <
+           std::tuple(-b.first_variable, b.turn, b.ps);
+  });
+  std::vector<Chunk> ordered;
+  for (const Key& key : keys) {
+    ordered.push_back(std::move(chunks[key.at]));
+    ordered.back().id = static_cast<std::uint32_t>(ordered.size() - 1);
+  }
+  chunks = std::move(ordered);
+}
+
+}  // namespace
+
+std::vector<Chunk> makeChunks(const Placement& placement, int max_ps) {
+  std::int64_t bytes = 0;
+  std::vector<std::vector<Part>> parts_of(placement.num_ps);
+  for (const Part& part : placement.parts) {
+    if (!placement.variables[part.variable].trainable) continue;
+    bytes += part.bytes;
+    parts_of[part.ps].push_back(part);
+  }
+  const std::int64_t target = std::clamp(bytes / (8 * std::int64_t{max_ps}), kSmallest, kLargest);
+  std::vector<Chunk> chunks;
+  for (int ps = 0; ps < placement.num_ps; ++ps) {
+    std::stable_sort(parts_of[ps].begin(), parts_of[ps].end(), [](const Part& a, const Part& b) {
+      return std::pair(-a.variable, a.begin) < std::pair(-b.variable, b.begin);
+    });
+    Packer packer(ps, target, chunks);
+    for (const Part& part : parts_of[ps]) packer.add(part.bytes, placement.segmentsOf(part));
+    packer.flush();
+  }
+  orderByReadiness(chunks);
+  return chunks;
+}
+
+}  // namespace trainyard::runtime::internal

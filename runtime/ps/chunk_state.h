@@ -1,0 +1,81 @@
+// One chunk on its server: two version buffers, the running sum, the optimizer's slots, parked calls.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/core/clock.h"
+#include "runtime/optimizer/optimizer.h"
+#include "runtime/placement/placement.h"
+#include "trainyard/v1/parameter_server.pb.h"
+
+namespace trainyard::runtime::ps {
+
+using CallId = std::uint64_t;
+
+// A pushed gradient as it arrived. The rim's implementation walks the wire's slices.
+class GradientPayload {
+ public:
+  virtual ~GradientPayload() = default;
+  virtual std::size_t sizeBytes() const = 0;
+  // out[i] = x[i] / acc[i] += x[i] for all elements; the span is exactly as long as the payload.
+  virtual void copyTo(std::span<float> out) const = 0;
+  virtual void addTo(std::span<float> acc) const = 0;
+};
+
+// Weights of one version. Answers on their way to a socket share it, so it is never written while
+// more than its owner holds it.
+using Weights = std::vector<float>;
+
+struct ChunkAnswer {
+  CallId call = 0;
+  v1::ChunkReplyHeader header;
+  std::shared_ptr<const Weights> payload;  // null unless header.code is CHUNK_OK
+};
+
+// Guarded by `mutex`. The sum of a step grows in `sum`, which takes the memory of `previous`.
+struct ChunkState {
+  const Chunk* plan = nullptr;
+
+  std::mutex mutex;
+  std::int64_t version = -1;  // of `current`; -1: nothing loaded
+  std::shared_ptr<Weights> current;
+  std::shared_ptr<Weights> previous;  // version - 1, or null
+  std::vector<std::vector<float>> slots;
+
+  // The step in progress (== version).
+  std::shared_ptr<Weights> sum;                          // null: nothing added yet
+  std::vector<bool> pushed;                              // by rank
+  std::vector<std::unique_ptr<GradientPayload>> waiting; // by rank; deterministic: not yet its turn
+  int added = 0;                                         // payloads in `sum`
+  std::uint64_t samples = 0;
+  std::vector<double> losses;                            // by rank
+  struct Parked {
+    CallId call;
+    std::uint32_t rank;
+    TimePoint since;
+  };
+  std::vector<Parked> parked;
+
+  // Of the step that made `current`.
+  std::uint64_t last_samples = 0;
+  double last_loss_sum = 0;
+
+  // Forgets the step in progress.
+  void resetStep(int ranks);
+  bool complete() const;
+  // Adds a push that is not in yet. With `in_rank_order` it may be kept until its turn.
+  void contribute(std::uint32_t rank, std::unique_ptr<GradientPayload> payload, bool in_rank_order);
+  // Ranks that have not pushed, as "0,3".
+  std::string missingRanks() const;
+
+ private:
+  void add(const GradientPayload& payload);
+};
+
+}  // namespace trainyard::runtime::ps

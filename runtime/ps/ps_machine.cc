@@ -1,0 +1,94 @@
+#include "runtime/ps/ps_machine.h"
+
+#include <tuple>
+#include <utility>
+
+#include "base/core/strings.h"
+
+namespace trainyard::runtime::ps {
+namespace {
+
+constexpr std::size_t kReportedFiles = 4;
+
+auto order(const v1::View& v) {
+  return std::tuple(v.coordinator().created(), v.coordinator().start(), v.sequence());
+}
+
+}  // namespace
+
+void PsMachine::onView(const v1::View& view, std::vector<ChunkAnswer>& answers) {
+  if (has_view_ && order(view) <= order(view_)) return;
+  const v1::Phase before = view_.phase();
+  view_ = view;
+  has_view_ = true;
+  const std::int64_t epoch = view.epoch().epoch();
+  if (epoch > highest_epoch_) {
+    highest_epoch_ = epoch;
+    armed_ = -1;
+    shard_.seal(epoch, answers);
+    urgent_ = true;
+  }
+  if (view.phase() == v1::PHASE_PREPARING && epoch == highest_epoch_ && epoch > preparing_) {
+    preparing_ = epoch;
+    to_prepare_ = view.epoch();
+  }
+  const bool running = view.phase() == v1::PHASE_ACTIVE || view.phase() == v1::PHASE_STOPPING;
+  const std::int64_t wanted = view.phase() == v1::PHASE_STOPPING ? view.stop_at() : view.checkpoint_at();
+  if (running && epoch == prepared_ && wanted >= 0 && wanted != armed_) {
+    armed_ = wanted;
+    shard_.arm(wanted);
+    urgent_ = true;
+  }
+  if (over() && view.phase() != before) urgent_ = true;
+}
+
+std::optional<v1::EpochInfo> PsMachine::takePrepare() { return std::exchange(to_prepare_, std::nullopt); }
+
+void PsMachine::onPrepared(const v1::EpochInfo& epoch, const Status& loaded) {
+  if (epoch.epoch() != highest_epoch_) return;  // a newer one has begun meanwhile
+  int ranks = 0;
+  for (const v1::EpochMember& member : epoch.members()) ranks += member.id().role() == v1::ROLE_WORKER;
+  Status status = loaded;
+  if (status.ok()) {
+    status = shard_.open(epoch.epoch(), epoch.first_step(), ranks, epoch.fresh(),
+                         !epoch.restore_manifest().empty());
+  }
+  if (status.ok()) {
+    prepared_ = epoch.epoch();
+    problem_.clear();
+  } else {
+    problem_ = std::string(fromAbsl(status.message()));
+  }
+  urgent_ = true;
+}
+
+void PsMachine::onWritten(const v1::ShardFile& file) {
+  written_.push_back(file);
+  if (written_.size() > kReportedFiles) written_.pop_front();
+  urgent_ = true;
+}
+
+void PsMachine::fillReport(v1::MemberReport& report) const {
+  if (has_view_) {
+    report.set_seen_view(view_.sequence());
+    *report.mutable_seen_coordinator() = view_.coordinator();
+  }
+  report.set_highest_epoch(highest_epoch_);
+  report.set_sealed_epoch(highest_epoch_);
+  report.set_prepared_epoch(prepared_);
+  *report.mutable_shard() = shard_.state();
+  report.mutable_shard()->set_problem(problem_);
+  for (const v1::ShardFile& file : written_) *report.add_written() = file;
+  if (auto abort = shard_.abort()) *report.mutable_abort() = *abort;
+  report.set_parameter_bytes(shard_.parameterBytes());
+  report.set_leaving(over());
+}
+
+bool PsMachine::takeUrgent() { return std::exchange(urgent_, false); }
+
+bool PsMachine::over() const {
+  return has_view_ && (view_.phase() == v1::PHASE_DONE || view_.phase() == v1::PHASE_STOPPED ||
+                       view_.phase() == v1::PHASE_FAILED);
+}
+
+}  // namespace trainyard::runtime::ps

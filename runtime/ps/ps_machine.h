@@ -1,0 +1,51 @@
+// What a parameter server's process does with the coordinator's views: seal, prepare, snapshot, leave.
+// Decides only; the rim loads, writes files and talks.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/core/status.h"
+#include "runtime/ps/shard.h"
+#include "trainyard/v1/coordinator.pb.h"
+
+namespace trainyard::runtime::ps {
+
+// Not thread-safe: the owner locks. The shard is thread-safe by itself.
+class PsMachine {
+ public:
+  explicit PsMachine(Shard& shard) : shard_(shard) {}
+
+  // Answers to parked calls that a seal ends are added to `answers`.
+  void onView(const v1::View& view, std::vector<ChunkAnswer>& answers);
+
+  // An epoch to prepare, once: load what it starts from (see EpochInfo) into the shard, then onPrepared.
+  std::optional<v1::EpochInfo> takePrepare();
+  // The rim has loaded; opens the shard. A failure is reported and ends the job.
+  void onPrepared(const v1::EpochInfo& epoch, const Status& loaded);
+  // A snapshot's file is on disk (or has failed: file.error).
+  void onWritten(const v1::ShardFile& file);
+
+  void fillReport(v1::MemberReport& report) const;
+  bool takeUrgent();
+  bool over() const;
+  const v1::View& view() const { return view_; }
+
+ private:
+  Shard& shard_;
+  v1::View view_;
+  bool has_view_ = false;
+  std::int64_t highest_epoch_ = 0;
+  std::int64_t preparing_ = 0;  // epoch handed to the rim
+  std::int64_t prepared_ = 0;
+  std::int64_t armed_ = -1;
+  std::optional<v1::EpochInfo> to_prepare_;
+  std::deque<v1::ShardFile> written_;  // the newest few
+  std::string problem_;
+  bool urgent_ = true;
+};
+
+}  // namespace trainyard::runtime::ps

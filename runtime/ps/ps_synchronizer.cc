@@ -1,0 +1,250 @@
+#include "runtime/ps/ps_synchronizer.h"
+
+#include <algorithm>
+
+#include "base/core/check.h"
+#include "base/core/failpoint.h"
+#include "fmt/format.h"
+
+namespace trainyard::runtime::ps {
+
+PsSynchronizer::PsSynchronizer(PsSynchronizerOptions options, const Placement& placement,
+                               std::vector<std::span<float>> weights, const Clock& clock,
+                               std::function<void()> urgent)
+    : options_(std::move(options)),
+      clock_(clock),
+      urgent_(std::move(urgent)),
+      weights_(std::move(weights)),
+      pieces_(placement.chunks.size()),
+      chunks_of_(weights_.size()),
+      traffic_(v1::ROLE_PS),
+      machine_(options_.worker),
+      gradients_(weights_.size()),
+      missing_(placement.chunks.size(), 0) {
+  std::vector<int> model_variable(placement.variables.size(), -1);
+  int next = 0;
+  for (std::size_t v = 0; v < placement.variables.size(); ++v) {
+    if (placement.variables[v].trainable) model_variable[v] = next++;
+  }
+  TY_CHECK(next == static_cast<int>(weights_.size()), "placement and model have the same variables");
+  for (const Chunk& chunk : placement.chunks) {
+    for (const Segment& segment : chunk.segments) {
+      const int variable = model_variable[static_cast<std::size_t>(segment.variable)];
+      pieces_[chunk.id].push_back({variable, segment.begin, segment.end});
+      auto& chunks = chunks_of_[static_cast<std::size_t>(variable)];
+      if (chunks.empty() || chunks.back() != chunk.id) chunks.push_back(chunk.id);
+    }
+  }
+  ChunkClient::Events events;
+  events.received = [this](std::uint32_t chunk, std::uint64_t attempt) {
+    {
+      std::lock_guard lock(mutex_);
+      machine_.onReceived(chunk, attempt);
+    }
+    pump();
+  };
+  events.replied = [this](std::uint32_t chunk, std::uint64_t attempt, const Status& status,
+                          const v1::ChunkReplyHeader& header, std::unique_ptr<WirePayload> payload) {
+    onReply(chunk, attempt, status, header, std::move(payload));
+  };
+  client_ = std::make_unique<ChunkClient>(options_.token, options_.call_limit, std::move(events));
+}
+
+PsSynchronizer::~PsSynchronizer() {
+  {
+    std::lock_guard lock(mutex_);
+    closing_ = true;  // the answers of given-up calls ask for nothing new
+  }
+  client_->close();
+}
+
+void PsSynchronizer::setServers(const v1::Membership& membership) {
+  for (const v1::MemberTask& task : membership.tasks()) {
+    if (task.id().role() != v1::ROLE_PS) continue;
+    client_->setAddress(static_cast<int>(task.id().index()), fmt::format("{}:{}", task.ip(), task.port()));
+  }
+}
+
+std::vector<PayloadPiece> PsSynchronizer::payloadOf(std::uint32_t chunk) const {
+  std::vector<PayloadPiece> payload;
+  payload.reserve(pieces_[chunk].size());
+  for (const Piece& piece : pieces_[chunk]) {
+    const Gradient& gradient = gradients_[static_cast<std::size_t>(piece.variable)];
+    payload.push_back({gradient.values.subspan(static_cast<std::size_t>(piece.begin),
+                                               static_cast<std::size_t>(piece.end - piece.begin)),
+                       gradient.owner});
+  }
+  return payload;
+}
+
+void PsSynchronizer::pump() {
+  std::vector<Send> sends;
+  std::vector<std::vector<PayloadPiece>> payloads;
+  {
+    std::lock_guard lock(mutex_);
+    if (closing_) return;
+    sends = machine_.takeSends(clock_.now());
+    for (const Send& send : sends) {
+      payloads.push_back(send.with_payload ? payloadOf(send.chunk) : std::vector<PayloadPiece>());
+    }
+  }
+  for (std::size_t i = 0; i < sends.size(); ++i) {
+    std::uint64_t bytes = 0;
+    for (const PayloadPiece& piece : payloads[i]) bytes += piece.values.size_bytes();
+    traffic_.transmitted(static_cast<std::uint32_t>(sends[i].ps), bytes);
+    client_->send(sends[i].ps, sends[i].attempt, sends[i].header, payloads[i]);
+  }
+}
+
+void PsSynchronizer::onReply(std::uint32_t chunk, std::uint64_t attempt, const Status& status,
+                             const v1::ChunkReplyHeader& header, std::unique_ptr<WirePayload> payload) {
+  bool store = false;
+  std::vector<std::span<float>> targets;
+  std::size_t bytes = 0;
+  for (const Piece& piece : pieces_[chunk]) {
+    targets.push_back(weights_[static_cast<std::size_t>(piece.variable)].subspan(
+        static_cast<std::size_t>(piece.begin), static_cast<std::size_t>(piece.end - piece.begin)));
+    bytes += targets.back().size_bytes();
+  }
+  Status checked = status;
+  if (status.ok() && header.code() == v1::CHUNK_OK && (payload == nullptr || payload->sizeBytes() != bytes)) {
+    checked = absl::InternalError(fmt::format("chunk {} came with the wrong length", chunk));
+  }
+  {
+    std::lock_guard lock(mutex_);
+    store = machine_.onReply(chunk, attempt, checked, header, clock_.now());
+  }
+  if (store) {
+    traffic_.received(static_cast<std::uint32_t>(options_.worker.ps_of_chunk[chunk]), bytes);
+    payload->copyTo(targets);
+    std::lock_guard lock(mutex_);
+    machine_.onStored(chunk, attempt);
+  }
+  changed();
+  pump();
+}
+
+// Wakes the trainer and, where the machine asks for it, the link.
+void PsSynchronizer::changed() {
+  bool urgent = false;
+  {
+    std::lock_guard lock(mutex_);
+    urgent = machine_.takeUrgent();
+  }
+  changed_.notify_all();
+  if (urgent) urgent_();
+}
+
+void PsSynchronizer::onView(const v1::View& view) {
+  {
+    std::lock_guard lock(mutex_);
+    machine_.onView(view);
+  }
+  changed();
+  pump();
+}
+
+void PsSynchronizer::fillReport(v1::MemberReport& report) const {
+  std::lock_guard lock(mutex_);
+  machine_.fillReport(report);
+}
+
+std::string PsSynchronizer::waitingFor() const {
+  std::lock_guard lock(mutex_);
+  return machine_.lastProblem();
+}
+
+bool PsSynchronizer::over() const {
+  std::lock_guard lock(mutex_);
+  return machine_.over();
+}
+
+bool PsSynchronizer::interrupted() const {
+  std::lock_guard lock(mutex_);
+  return machine_.interrupted();
+}
+
+StatusOr<Turn> PsSynchronizer::next() {
+  const TimePoint limit = clock_.now() + options_.patience;
+  for (;;) {
+    {
+      std::unique_lock lock(mutex_);
+      auto turn = machine_.turn();
+      if (!turn.ok()) return turn.status();
+      if (turn->has_value()) {
+        if ((*turn)->kind == Turn::Kind::kTrain) {
+          for (Gradient& gradient : gradients_) gradient = Gradient{};
+          for (std::size_t c = 0; c < pieces_.size(); ++c) {
+            int last = -1;
+            missing_[c] = 0;
+            for (const Piece& piece : pieces_[c]) missing_[c] += std::exchange(last, piece.variable) != piece.variable;
+          }
+        }
+        return **turn;
+      }
+      if (clock_.now() >= limit) {
+        return absl::DeadlineExceededError(fmt::format("nothing to do for too long: {}", machine_.lastProblem()));
+      }
+      changed_.wait_for(lock, std::chrono::milliseconds(50));
+    }
+    pump();  // delayed repeats
+  }
+}
+
+void PsSynchronizer::push(Gradient gradient) {
+  const auto variable = static_cast<std::size_t>(gradient.variable);
+  {
+    std::lock_guard lock(mutex_);
+    gradients_[variable] = std::move(gradient);
+    for (std::uint32_t chunk : chunks_of_[variable]) {
+      if (--missing_[chunk] == 0) machine_.gradientReady(chunk);
+    }
+  }
+  pump();
+}
+
+StatusOr<StepOutcome> PsSynchronizer::finish(const BatchLoss& loss) {
+  {
+    std::lock_guard lock(mutex_);
+    machine_.lossReady(loss.loss_sum);
+  }
+  pump();
+  const TimePoint limit = clock_.now() + options_.patience;
+  for (;;) {
+    {
+      std::unique_lock lock(mutex_);
+      const auto state = machine_.stepState();
+      if (state != WorkerMachine::StepState::kPending) {
+        StepOutcome outcome;
+        outcome.complete = state == WorkerMachine::StepState::kComplete;
+        outcome.loss = machine_.endStep();
+        lock.unlock();
+        changed();
+        return outcome;
+      }
+      if (clock_.now() >= limit) {
+        return absl::DeadlineExceededError(fmt::format("the step is not complete: {}", machine_.lastProblem()));
+      }
+      changed_.wait_for(lock, std::chrono::milliseconds(20));
+    }
+    pump();  // delayed repeats
+  }
+}
+
+void PsSynchronizer::evaluated(const BatchScore& score) {
+  {
+    std::lock_guard lock(mutex_);
+    machine_.evaluated(score.hits, score.samples, score.loss_sum);
+  }
+  changed();
+}
+
+void PsSynchronizer::abort(std::int64_t step, std::string_view variable, std::string_view reason) {
+  {
+    std::lock_guard lock(mutex_);
+    machine_.abort(step, std::string(variable), std::string(reason));
+  }
+  changed();
+}
+
+}  // namespace trainyard::runtime::ps

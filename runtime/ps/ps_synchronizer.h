@@ -1,0 +1,80 @@
+// Synchronizer over parameter servers: the worker machine with sockets, tensors and time around it.
+#pragma once
+
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "base/core/clock.h"
+#include "runtime/placement/placement.h"
+#include "runtime/ps/chunk_client.h"
+#include "runtime/ps/traffic.h"
+#include "runtime/ps/worker_machine.h"
+#include "runtime/train/synchronizer.h"
+
+namespace trainyard::runtime::ps {
+
+struct PsSynchronizerOptions {
+  WorkerConfig worker;
+  std::string token;
+  Duration call_limit = std::chrono::seconds(90);
+  // How long next() and finish() may wait without any sign of progress before they fail; they name what
+  // they wait for meanwhile.
+  Duration patience = std::chrono::hours(1);
+};
+
+// next/push/finish/evaluated/abort: the trainer's thread. The rest: any thread.
+class PsSynchronizer final : public Synchronizer {
+ public:
+  // `weights` are the model's spans in the order of its variables, placement.variables without
+  // global_step; they must outlive this. `urgent` asks the link to report at once.
+  PsSynchronizer(PsSynchronizerOptions options, const Placement& placement,
+                 std::vector<std::span<float>> weights, const Clock& clock,
+                 std::function<void()> urgent);
+  ~PsSynchronizer() override;
+
+  StatusOr<Turn> next() override;
+  void push(Gradient gradient) override;
+  StatusOr<StepOutcome> finish(const BatchLoss& loss) override;
+  void evaluated(const BatchScore& score) override;
+  void abort(std::int64_t step, std::string_view variable, std::string_view reason) override;
+  bool interrupted() const override;
+
+  void onView(const v1::View& view);
+  void fillReport(v1::MemberReport& report) const;
+  void setServers(const v1::Membership& membership);
+  const Traffic& traffic() const { return traffic_; }
+  std::string waitingFor() const;
+  bool over() const;
+
+ private:
+  struct Piece {
+    int variable;  // of the model
+    std::int64_t begin, end;
+  };
+  void pump();
+  void changed();
+  std::vector<PayloadPiece> payloadOf(std::uint32_t chunk) const;
+  void onReply(std::uint32_t chunk, std::uint64_t attempt, const Status& status,
+               const v1::ChunkReplyHeader& header, std::unique_ptr<WirePayload> payload);
+
+  const PsSynchronizerOptions options_;
+  const Clock& clock_;
+  const std::function<void()> urgent_;
+  std::vector<std::span<float>> weights_;
+  std::vector<std::vector<Piece>> pieces_;                 // by chunk
+  std::vector<std::vector<std::uint32_t>> chunks_of_;      // by model variable
+  Traffic traffic_;
+
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  WorkerMachine machine_;
+  std::vector<Gradient> gradients_;      // by model variable, of the step in progress
+  std::vector<int> missing_;             // by chunk: variables without a gradient
+  bool closing_ = false;
+  std::unique_ptr<ChunkClient> client_;  // last: its destructor waits for callbacks into the rest
+};
+
+}  // namespace trainyard::runtime::ps

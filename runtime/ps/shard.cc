@@ -1,0 +1,391 @@
+#include "runtime/ps/shard.h"
+
+#include <algorithm>
+
+#include "base/core/check.h"
+#include "fmt/format.h"
+#include "runtime/tensor/kernels.h"
+
+namespace trainyard::runtime::ps {
+namespace {
+
+// Elements updated at a time: mean, check and update of a block stay in the L1 cache.
+constexpr std::int64_t kUpdateBlock = 2048;
+
+ChunkAnswer refuse(CallId call, std::uint32_t chunk, v1::ChunkCode code, std::int64_t epoch,
+                   std::string message) {
+  ChunkAnswer answer;
+  answer.call = call;
+  answer.header.set_code(code);
+  answer.header.set_chunk(chunk);
+  answer.header.set_epoch(epoch);
+  answer.header.set_message(std::move(message));
+  return answer;
+}
+
+ChunkAnswer answerWith(CallId call, const ChunkState& chunk, std::int64_t epoch, std::int64_t version,
+                       std::shared_ptr<const Weights> weights) {
+  ChunkAnswer answer;
+  answer.call = call;
+  answer.header.set_code(v1::CHUNK_OK);
+  answer.header.set_chunk(chunk.plan->id);
+  answer.header.set_epoch(epoch);
+  answer.header.set_version(version);
+  if (version == chunk.version) {
+    answer.header.set_samples(chunk.last_samples);
+    answer.header.set_loss_sum(chunk.last_loss_sum);
+  }
+  answer.payload = std::move(weights);
+  return answer;
+}
+
+bool sameIncarnation(const v1::Incarnation& a, const v1::Incarnation& b) {
+  return a.created() == b.created() && a.start() == b.start();
+}
+
+// The variable whose part of the block holds the first bad value.
+std::string variableAt(const Placement& placement, const Chunk& chunk, std::int64_t element) {
+  for (const Segment& segment : chunk.segments) {
+    const std::int64_t length = segment.end - segment.begin;
+    if (element < length) return placement.variables[static_cast<std::size_t>(segment.variable)].name;
+    element -= length;
+  }
+  return "?";
+}
+
+}  // namespace
+
+Shard::Shard(ShardConfig config, const Placement& placement, const Optimizer& optimizer,
+             LearningRate learning_rate)
+    : config_(std::move(config)),
+      placement_(placement),
+      optimizer_(optimizer),
+      learning_rate_(learning_rate),
+      last_chunk_(placement.chunks.empty() ? 0 : placement.chunks.back().id),
+      slot_of_chunk_(placement.chunks.size(), -1) {
+  for (const Chunk& chunk : placement.chunks) {
+    if (chunk.ps != config_.ps) continue;
+    slot_of_chunk_[chunk.id] = static_cast<std::int32_t>(chunks_.size());
+    chunks_.push_back(std::make_unique<ChunkState>());
+    chunks_.back()->plan = &chunk;
+    parameter_bytes_ += static_cast<std::uint64_t>(chunk.elements) * sizeof(float);
+  }
+}
+
+ChunkState* Shard::find(std::uint32_t chunk) {
+  if (chunk >= slot_of_chunk_.size() || slot_of_chunk_[chunk] < 0) return nullptr;
+  return chunks_[static_cast<std::size_t>(slot_of_chunk_[chunk])].get();
+}
+
+void Shard::onRequest(const v1::ChunkRequestHeader& header, std::unique_ptr<GradientPayload> payload,
+                      CallId call, TimePoint now, std::vector<ChunkAnswer>& out) {
+  std::shared_lock epoch_lock(epoch_mutex_);
+  const auto no = [&](v1::ChunkCode code, std::string message) {
+    out.push_back(refuse(call, header.chunk(), code, epoch_, std::move(message)));
+  };
+  if (header.job_uid() != config_.job_uid) return no(v1::CHUNK_WRONG_SERVER, "another job's request");
+  if (!sameIncarnation(header.server(), config_.self)) {
+    return no(v1::CHUNK_WRONG_SERVER, "meant for another incarnation of this server");
+  }
+  if (!open_ || header.epoch() != epoch_) {
+    return no(v1::CHUNK_WRONG_EPOCH, fmt::format("epoch {} is not open, the server is in {}",
+                                                 header.epoch(), epoch_));
+  }
+  ChunkState* chunk = find(header.chunk());
+  if (chunk == nullptr) {
+    return no(v1::CHUNK_WRONG_SERVER, fmt::format("chunk {} is not on ps-{}", header.chunk(), config_.ps));
+  }
+  std::lock_guard chunk_lock(chunk->mutex);
+  if (!header.pull_only()) return answerPush(*chunk, header, std::move(payload), call, now, out);
+  if (header.step() == chunk->version) {
+    out.push_back(answerWith(call, *chunk, epoch_, chunk->version, chunk->current));
+  } else if (header.step() == chunk->version - 1 && chunk->previous != nullptr) {
+    out.push_back(answerWith(call, *chunk, epoch_, chunk->version - 1, chunk->previous));
+  } else {
+    no(v1::CHUNK_GONE, fmt::format("version {} of chunk {} is not held, it is at {}", header.step(),
+                                   header.chunk(), chunk->version));
+  }
+}
+
+void Shard::answerPush(ChunkState& chunk, const v1::ChunkRequestHeader& header,
+                       std::unique_ptr<GradientPayload> payload, CallId call, TimePoint now,
+                       std::vector<ChunkAnswer>& out) {
+  const auto no = [&](v1::ChunkCode code, std::string message) {
+    out.push_back(refuse(call, header.chunk(), code, epoch_, std::move(message)));
+  };
+  if (header.step() == chunk.version - 1) {
+    // Complete already, under an earlier epoch or by the call that this one repeats.
+    out.push_back(answerWith(call, chunk, epoch_, chunk.version, chunk.current));
+    return;
+  }
+  if (header.step() != chunk.version) {
+    return no(v1::CHUNK_GONE, fmt::format("step {} of chunk {} cannot be taken, it is at version {}",
+                                          header.step(), header.chunk(), chunk.version));
+  }
+  if (header.rank() >= chunk.pushed.size()) {
+    return no(v1::CHUNK_WRONG_EPOCH, fmt::format("rank {} of {}", header.rank(), chunk.pushed.size()));
+  }
+  const std::size_t expected = static_cast<std::size_t>(chunk.plan->elements) * sizeof(float);
+  if (payload == nullptr || payload->sizeBytes() != expected) {
+    return no(v1::CHUNK_WRONG_SERVER,
+              fmt::format("chunk {} has {} bytes, the request {}", header.chunk(), expected,
+                          payload == nullptr ? 0 : payload->sizeBytes()));
+  }
+  const std::uint32_t rank = header.rank();
+  if (chunk.pushed[rank]) {
+    // The same push again: the earlier call's caller has given it up.
+    std::erase_if(chunk.parked, [&](const ChunkState::Parked& p) {
+      if (p.rank != rank) return false;
+      out.push_back(refuse(p.call, header.chunk(), v1::CHUNK_NOT_READY, epoch_, "repeated"));
+      return true;
+    });
+    chunk.parked.push_back({call, rank, now});
+    return;
+  }
+  chunk.parked.push_back({call, rank, now});
+  chunk.samples += header.samples();
+  chunk.losses[rank] = header.loss_sum();
+  chunk.contribute(rank, std::move(payload), config_.deterministic);
+  if (chunk.complete()) finishStep(chunk, out);
+}
+
+void Shard::finishStep(ChunkState& chunk, std::vector<ChunkAnswer>& out) {
+  const UpdateContext context{chunk.version, learning_rate_.at(chunk.version)};
+  const float divisor = static_cast<float>(chunk.samples);
+  std::span<float> sum(*chunk.sum);
+  std::vector<std::span<float>> slots(chunk.slots.size());
+  for (std::int64_t at = 0; at < chunk.plan->elements; at += kUpdateBlock) {
+    const auto from = static_cast<std::size_t>(at);
+    const auto length = static_cast<std::size_t>(std::min(kUpdateBlock, chunk.plan->elements - at));
+    const std::span<float> block = sum.subspan(from, length);
+    divideFloats(block, divisor);
+    if (!allFinite(block)) {
+      const std::string variable = variableAt(placement_, *chunk.plan, at);
+      {
+        std::lock_guard lock(snapshot_mutex_);
+        if (!abort_) {
+          abort_.emplace();
+          abort_->set_step(chunk.version);
+          abort_->set_variable(variable);
+          abort_->set_reason("the sum of the gradients is not finite");
+        }
+      }
+      for (const auto& parked : chunk.parked) {
+        out.push_back(refuse(parked.call, chunk.plan->id, v1::CHUNK_NON_FINITE, epoch_, variable));
+      }
+      chunk.parked.clear();
+      return;
+    }
+    for (std::size_t s = 0; s < slots.size(); ++s) {
+      slots[s] = std::span<float>(chunk.slots[s]).subspan(from, length);
+    }
+    optimizer_.apply(context, std::span<const float>(*chunk.current).subspan(from, length), block, block,
+                     slots);
+  }
+  chunk.previous = std::move(chunk.current);
+  chunk.current = std::move(chunk.sum);
+  ++chunk.version;
+  chunk.last_samples = chunk.samples;
+  chunk.last_loss_sum = 0;
+  for (double loss : chunk.losses) chunk.last_loss_sum += loss;  // in rank order: always the same bits
+  capture(chunk);
+  for (const auto& parked : chunk.parked) {
+    out.push_back(answerWith(parked.call, chunk, epoch_, chunk.version, chunk.current));
+  }
+  chunk.resetStep(ranks_);
+}
+
+void Shard::onCancelled(CallId call) {
+  std::shared_lock epoch_lock(epoch_mutex_);
+  for (auto& chunk : chunks_) {
+    std::lock_guard lock(chunk->mutex);
+    std::erase_if(chunk->parked, [&](const ChunkState::Parked& p) { return p.call == call; });
+  }
+}
+
+void Shard::onTick(TimePoint now, std::vector<ChunkAnswer>& out) {
+  std::shared_lock epoch_lock(epoch_mutex_);
+  for (auto& chunk : chunks_) {
+    std::lock_guard lock(chunk->mutex);
+    std::erase_if(chunk->parked, [&](const ChunkState::Parked& p) {
+      if (now - p.since < config_.stall_limit) return false;
+      out.push_back(refuse(p.call, chunk->plan->id, v1::CHUNK_NOT_READY, epoch_,
+                           fmt::format("step {} waits for workers of rank {}", chunk->version,
+                                       chunk->missingRanks())));
+      return true;
+    });
+  }
+}
+
+void Shard::seal(std::int64_t epoch, std::vector<ChunkAnswer>& out) {
+  std::unique_lock epoch_lock(epoch_mutex_);
+  if (epoch <= epoch_) return;
+  epoch_ = epoch;
+  open_ = false;
+  for (auto& chunk : chunks_) {
+    std::lock_guard lock(chunk->mutex);
+    for (const auto& parked : chunk->parked) {
+      out.push_back(refuse(parked.call, chunk->plan->id, v1::CHUNK_WRONG_EPOCH, epoch_,
+                           fmt::format("epoch {} has begun", epoch_)));
+    }
+    chunk->resetStep(0);
+  }
+  std::lock_guard lock(snapshot_mutex_);
+  pending_.clear();
+  missed_ = -1;
+}
+
+void Shard::load(std::uint32_t id, std::int64_t version, std::vector<float> weights,
+                 std::vector<std::vector<float>> slots) {
+  std::unique_lock epoch_lock(epoch_mutex_);
+  TY_CHECK(!open_, "chunks are loaded while nobody computes");
+  ChunkState* chunk = find(id);
+  TY_CHECK(chunk != nullptr, "only chunks of this server are loaded");
+  TY_CHECK(static_cast<std::int64_t>(weights.size()) == chunk->plan->elements, "weights fit the chunk");
+  chunk->version = version;
+  chunk->current = std::make_shared<Weights>(std::move(weights));
+  chunk->previous = nullptr;
+  chunk->slots = std::move(slots);
+  chunk->last_samples = 0;
+  chunk->last_loss_sum = 0;
+  empty_ = false;
+}
+
+Status Shard::open(std::int64_t epoch, std::int64_t first_step, int ranks, bool fresh,
+                   bool restored) {
+  std::unique_lock epoch_lock(epoch_mutex_);
+  if (epoch != epoch_) {
+    return absl::FailedPreconditionError(
+        fmt::format("ps-{} is sealed for epoch {}, not {}", config_.ps, epoch_, epoch));
+  }
+  for (auto& chunk : chunks_) {
+    if (chunk->version != first_step && chunk->version != first_step + 1) {
+      return absl::FailedPreconditionError(
+          fmt::format("ps-{}: chunk {} is at version {}, epoch {} starts at {}", config_.ps,
+                      chunk->plan->id, chunk->version, epoch, first_step));
+    }
+  }
+  for (auto& chunk : chunks_) chunk->resetStep(ranks);
+  ranks_ = ranks;
+  open_ = true;
+  empty_ = false;  // a server without chunks (more servers than chunks) holds its nothing
+  epoch_lock.unlock();
+  if (fresh) arm(first_step);
+  if (!restored || first_step != config_.steps) arm(config_.steps);
+  return absl::OkStatus();
+}
+
+bool Shard::arm(std::int64_t version) {
+  std::shared_lock epoch_lock(epoch_mutex_);
+  if (!open_) return false;
+  {
+    std::lock_guard lock(snapshot_mutex_);
+    for (const Pending& pending : pending_) {
+      if (pending.snapshot.version == version) return true;
+    }
+    Pending pending;
+    pending.snapshot.epoch = epoch_;
+    pending.snapshot.version = version;
+    pending.missing = chunks_.size();
+    pending.have.assign(chunks_.size(), false);
+    pending_.push_back(std::move(pending));
+  }
+  for (auto& chunk : chunks_) {
+    std::lock_guard chunk_lock(chunk->mutex);
+    if (chunk->version > version) {
+      std::lock_guard lock(snapshot_mutex_);
+      std::erase_if(pending_, [&](const Pending& p) { return p.snapshot.version == version; });
+      missed_ = std::max(missed_, version);
+      return false;
+    }
+    capture(*chunk);
+  }
+  return true;
+}
+
+// Called with the chunk's mutex held: its weights and slots are those of exactly `version`.
+void Shard::capture(ChunkState& chunk) {
+  std::lock_guard lock(snapshot_mutex_);
+  const auto index = static_cast<std::size_t>(slot_of_chunk_[chunk.plan->id]);
+  for (Pending& pending : pending_) {
+    if (pending.snapshot.version != chunk.version || pending.have[index]) continue;
+    pending.have[index] = true;
+    --pending.missing;
+    pending.snapshot.chunks.push_back({chunk.plan->id, *chunk.current, chunk.slots});
+  }
+}
+
+std::optional<Snapshot> Shard::takeSnapshot() {
+  std::lock_guard lock(snapshot_mutex_);
+  for (auto it = pending_.begin(); it != pending_.end(); ++it) {
+    if (it->missing > 0) continue;
+    Snapshot snapshot = std::move(it->snapshot);
+    pending_.erase(it);
+    std::sort(snapshot.chunks.begin(), snapshot.chunks.end(),
+              [](const auto& a, const auto& b) { return a.chunk < b.chunk; });
+    return snapshot;
+  }
+  return std::nullopt;
+}
+
+v1::ShardState Shard::state() const {
+  std::shared_lock epoch_lock(epoch_mutex_);
+  v1::ShardState state;
+  state.set_empty(empty_);
+  std::int64_t lowest = -1;
+  std::int64_t highest = -1;
+  for (const auto& chunk : chunks_) {
+    std::lock_guard lock(chunk->mutex);
+    lowest = lowest < 0 ? chunk->version : std::min(lowest, chunk->version);
+    highest = std::max(highest, chunk->version);
+  }
+  state.set_min_version(lowest);
+  state.set_max_version(highest);
+  std::lock_guard lock(snapshot_mutex_);
+  state.set_missed_checkpoint(missed_);
+  std::int64_t armed = -1;
+  for (const Pending& pending : pending_) {
+    if (pending.snapshot.version != config_.steps) armed = pending.snapshot.version;
+  }
+  state.set_armed_checkpoint(armed);
+  return state;
+}
+
+std::int64_t Shard::epoch() const {
+  std::shared_lock epoch_lock(epoch_mutex_);
+  return epoch_;
+}
+
+std::optional<v1::Abort> Shard::abort() const {
+  std::lock_guard lock(snapshot_mutex_);
+  return abort_;
+}
+
+void Shard::fillTable(v1::ShardTable& table) const {
+  for (const auto& chunk : chunks_) {
+    for (const Segment& segment : chunk->plan->segments) {
+      v1::ShardEntry* entry = table.add_entries();
+      entry->set_variable(placement_.variables[static_cast<std::size_t>(segment.variable)].name);
+      entry->set_begin(segment.begin);
+      entry->set_end(segment.end);
+      entry->set_chunk(chunk->plan->id);
+      entry->set_dtype("F32");
+    }
+  }
+  if (placement_.globalStepPs() == config_.ps) {
+    v1::ShardEntry* entry = table.add_entries();
+    entry->set_variable("global_step");
+    entry->set_end(1);
+    entry->set_dtype("I32");
+  }
+  std::sort(table.mutable_entries()->begin(), table.mutable_entries()->end(),
+            [](const v1::ShardEntry& a, const v1::ShardEntry& b) {
+              return std::pair(a.variable(), a.begin()) < std::pair(b.variable(), b.begin());
+            });
+  table.set_epoch(epoch());
+  std::uint64_t bytes = 0;
+  for (const auto& entry : table.entries()) bytes += static_cast<std::uint64_t>(entry.end() - entry.begin()) * 4;
+  table.set_bytes(bytes);
+}
+
+}  // namespace trainyard::runtime::ps

@@ -1,0 +1,126 @@
+// One parameter server's part of the model: versions, sums and optimizer slots of its chunks. No
+// sockets, no clock, no files.
+//
+// Synchronous mode. A chunk is at version v (after v updates). A push of step v adds to the chunk's
+// sum; when every rank of the epoch has pushed, the optimizer turns the mean into version v + 1 and
+// all callers are answered with it. Two buffers per chunk: version v - 1 stays readable until the
+// first gradient of step v arrives, whose sum then takes its memory. A worker that pushes step v has
+// received all chunks of version v, so at any moment all chunks of all servers are at v or v + 1, and
+// the smaller one is readable everywhere: that is what a new epoch starts from.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <shared_mutex>
+#include <string>
+#include <vector>
+
+#include "base/core/clock.h"
+#include "base/core/status.h"
+#include "runtime/optimizer/optimizer.h"
+#include "runtime/placement/placement.h"
+#include "runtime/ps/chunk_state.h"
+#include "trainyard/v1/coordinator.pb.h"
+#include "trainyard/v1/parameter_server.pb.h"
+
+namespace trainyard::runtime::ps {
+
+struct ShardConfig {
+  std::string job_uid;
+  v1::Incarnation self;
+  int ps = 0;
+  std::int64_t steps = 0;       // a snapshot is taken at this version without being asked
+  bool deterministic = false;   // sum in rank order instead of order of arrival
+  Duration stall_limit = std::chrono::seconds(60);  // a parked call is answered NOT_READY after this
+};
+
+// The whole shard at one version, ready to be written.
+struct Snapshot {
+  std::int64_t epoch = 0;
+  std::int64_t version = 0;
+  struct ChunkCopy {
+    std::uint32_t chunk = 0;
+    std::vector<float> weights;
+    std::vector<std::vector<float>> slots;
+  };
+  std::vector<ChunkCopy> chunks;
+};
+
+// Thread-safe. Requests on different chunks run in parallel; seal() and prepare*() exclude all others.
+class Shard {
+ public:
+  // `placement` and `optimizer` must outlive the shard.
+  Shard(ShardConfig config, const Placement& placement, const Optimizer& optimizer,
+        LearningRate learning_rate);
+
+  // One ChunkRequest. Answers appear in `out`: possibly none now (parked), possibly many.
+  void onRequest(const v1::ChunkRequestHeader& header, std::unique_ptr<GradientPayload> payload,
+                 CallId call, TimePoint now, std::vector<ChunkAnswer>& out);
+  // The caller of a parked call is gone.
+  void onCancelled(CallId call);
+  // Answers calls that were parked longer than the stall limit.
+  void onTick(TimePoint now, std::vector<ChunkAnswer>& out);
+
+  // From now on nothing of an epoch before `epoch` is accepted; parked calls fail, incomplete sums and
+  // snapshots are dropped.
+  void seal(std::int64_t epoch, std::vector<ChunkAnswer>& out);
+
+  // Fills a chunk while preparing; weights as long as the chunk, slots in the optimizer's order.
+  // Precondition: sealed.
+  void load(std::uint32_t chunk, std::int64_t version, std::vector<float> weights,
+            std::vector<std::vector<float>> slots);
+  // Opens the shard for `epoch` with `ranks` workers. FAILED_PRECONDITION when chunks are missing or
+  // not at first_step or first_step + 1.
+  // `restored`: first_step is a committed checkpoint; otherwise the last step's snapshot is (still) wanted,
+  // and for a fresh start also the first one.
+  Status open(std::int64_t epoch, std::int64_t first_step, int ranks, bool fresh, bool restored);
+
+  // Takes a snapshot when every chunk is at exactly `version`. False when a chunk is beyond it.
+  bool arm(std::int64_t version);
+  // A complete snapshot, once.
+  std::optional<Snapshot> takeSnapshot();
+
+  v1::ShardState state() const;
+  std::int64_t epoch() const;
+  // Set when a sum was not finite: step and variable.
+  std::optional<v1::Abort> abort() const;
+  void fillTable(v1::ShardTable& table) const;
+  std::uint64_t parameterBytes() const { return parameter_bytes_; }
+
+ private:
+  ChunkState* find(std::uint32_t chunk);
+  void answerPush(ChunkState& chunk, const v1::ChunkRequestHeader& header,
+                  std::unique_ptr<GradientPayload> payload, CallId call, TimePoint now,
+                  std::vector<ChunkAnswer>& out);
+  void capture(ChunkState& chunk);
+  void finishStep(ChunkState& chunk, std::vector<ChunkAnswer>& out);
+
+  const ShardConfig config_;
+  const Placement& placement_;
+  const Optimizer& optimizer_;
+  const LearningRate learning_rate_;
+  const std::uint32_t last_chunk_;  // of the job: carries the loss
+  std::uint64_t parameter_bytes_ = 0;
+
+  mutable std::shared_mutex epoch_mutex_;  // before any chunk's mutex
+  std::int64_t epoch_ = 0;
+  bool open_ = false;
+  bool empty_ = true;
+  int ranks_ = 0;
+  std::vector<std::int32_t> slot_of_chunk_;  // chunk id -> index into chunks_, -1: not ours
+  std::vector<std::unique_ptr<ChunkState>> chunks_;
+
+  mutable std::mutex snapshot_mutex_;  // after a chunk's mutex
+  struct Pending {
+    Snapshot snapshot;
+    std::size_t missing = 0;
+    std::vector<bool> have;
+  };
+  std::vector<Pending> pending_;
+  std::int64_t missed_ = -1;
+  std::optional<v1::Abort> abort_;
+};
+
+}  // namespace trainyard::runtime::ps

@@ -1,0 +1,63 @@
+#include "runtime/task/agent_link.h"
+
+#include "base/rpc/channel.h"
+#include "base/rpc/token.h"
+
+namespace trainyard::runtime {
+namespace {
+
+constexpr Duration kInterval = std::chrono::milliseconds(500);
+constexpr Duration kCallLimit = std::chrono::seconds(2);
+
+}  // namespace
+
+AgentLink::AgentLink(std::string target, std::string token, std::function<v1::RuntimeReport()> report,
+                     std::function<void(const v1::RuntimeDirective&)> directive)
+    : token_(std::move(token)), report_(std::move(report)), directive_(std::move(directive)) {
+  if (!target.empty()) stub_ = v1::TaskReport::NewStub(openChannel(target));
+}
+
+AgentLink::~AgentLink() { stop(); }
+
+void AgentLink::start() {
+  if (stub_ != nullptr) thread_ = std::thread([this] { run(); });
+}
+
+void AgentLink::poke() {
+  std::lock_guard lock(mutex_);
+  poked_ = true;
+  wake_.notify_all();
+}
+
+void AgentLink::stop() {
+  {
+    std::lock_guard lock(mutex_);
+    if (stopping_) return;
+    stopping_ = true;
+    wake_.notify_all();
+  }
+  if (thread_.joinable()) thread_.join();
+}
+
+// A lost report changes nothing: the next one says all of it again.
+void AgentLink::sendOnce() {
+  grpc::ClientContext context;
+  addToken(context, token_);
+  setDeadline(context, kCallLimit);
+  v1::RuntimeDirective directive;
+  const v1::RuntimeReport report = report_();
+  if (stub_->Report(&context, report, &directive).ok()) directive_(directive);
+}
+
+void AgentLink::run() {
+  for (;;) {
+    sendOnce();
+    std::unique_lock lock(mutex_);
+    wake_.wait_for(lock, kInterval, [&] { return poked_ || stopping_; });
+    poked_ = false;
+    if (stopping_) break;
+  }
+  sendOnce();
+}
+
+}  // namespace trainyard::runtime

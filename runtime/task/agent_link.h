@@ -1,0 +1,42 @@
+// Tells the agent how this process is doing and brings what the agent wants: newer memberships, a stop.
+#pragma once
+
+#include <condition_variable>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+
+#include "base/core/clock.h"
+#include "trainyard/v1/agent.grpc.pb.h"
+
+namespace trainyard::runtime {
+
+// One thread of its own. Without a target it only does nothing.
+class AgentLink {
+ public:
+  AgentLink(std::string target, std::string token, std::function<v1::RuntimeReport()> report,
+            std::function<void(const v1::RuntimeDirective&)> directive);
+  ~AgentLink();
+  void start();
+  void poke();
+  // Sends one last report and ends.
+  void stop();
+
+ private:
+  void run();
+  void sendOnce();
+
+  const std::string token_;
+  const std::function<v1::RuntimeReport()> report_;
+  const std::function<void(const v1::RuntimeDirective&)> directive_;
+  std::unique_ptr<v1::TaskReport::Stub> stub_;
+  std::mutex mutex_;
+  std::condition_variable wake_;
+  bool poked_ = false;
+  bool stopping_ = false;
+  std::thread thread_;
+};
+
+}  // namespace trainyard::runtime

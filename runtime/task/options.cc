@@ -1,0 +1,30 @@
+#include "runtime/task/options.h"
+
+#include "base/security/sha256.h"
+#include "fmt/format.h"
+#include "google/protobuf/io/coded_stream.h"
+#include "google/protobuf/io/zero_copy_stream_impl_lite.h"
+
+namespace trainyard::runtime {
+
+std::string jobDigest(const v1::TrainingJob& job) {
+  std::string bytes;
+  {
+    google::protobuf::io::StringOutputStream stream(&bytes);
+    google::protobuf::io::CodedOutputStream coded(&stream);
+    coded.SetSerializationDeterministic(true);
+    job.spec().training().SerializeToCodedStream(&coded);
+  }
+  return sha256Hex(bytes);
+}
+
+std::string coordinatorAddress(const v1::Membership& membership) {
+  for (const v1::MemberTask& task : membership.tasks()) {
+    if (task.id().role() == v1::ROLE_PS && task.id().index() == 0) {
+      return fmt::format("{}:{}", task.ip(), task.port());
+    }
+  }
+  return "";
+}
+
+}  // namespace trainyard::runtime

@@ -1,0 +1,36 @@
+// What a runtime process is told on its command line, parsed once in main.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "base/core/clock.h"
+#include "trainyard/v1/job.pb.h"
+#include "trainyard/v1/membership.pb.h"
+
+namespace trainyard::runtime {
+
+struct TaskOptions {
+  v1::TrainingJob job;
+  v1::TaskId id;
+  v1::Incarnation self;
+  std::string job_dir;      // checkpoints/, metrics.jsonl, events/
+  std::string task_dir;     // positions.jsonl
+  std::string bind = "127.0.0.1";
+  std::uint16_t port = 0;   // ps only
+  std::string token;
+  std::string agent_target; // gRPC target of the agent's report socket; empty: none
+  v1::Membership membership;
+  int threads = 1;
+  const Clock* clock = nullptr;
+
+  std::string checkpointDir() const { return job_dir + "/checkpoints"; }
+};
+
+// SHA-256 (hex) over the resolved training section: tasks of one job agree on it.
+std::string jobDigest(const v1::TrainingJob& job);
+
+// "ip:port" of ps-0, the coordinator's home; empty when not in the membership.
+std::string coordinatorAddress(const v1::Membership& membership);
+
+}  // namespace trainyard::runtime

@@ -1,0 +1,70 @@
+// The process of one parameter server: its shard behind a socket, its link to the coordinator, its
+// checkpoint files; with index 0 also the coordinator.
+#pragma once
+
+#include <condition_variable>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+
+#include "base/core/status.h"
+#include "grpcpp/server.h"
+#include "runtime/coordinator/member_link.h"
+#include "runtime/coordinator/service.h"
+#include "runtime/placement/placement.h"
+#include "runtime/ps/ps_machine.h"
+#include "runtime/ps/service.h"
+#include "runtime/task/agent_link.h"
+#include "runtime/task/options.h"
+
+namespace trainyard::runtime {
+
+class PsTask {
+ public:
+  // Reads checkpoints and starts to listen. Errors: bad input names its field; UNAVAILABLE when the port
+  // is taken.
+  static StatusOr<std::unique_ptr<PsTask>> start(const TaskOptions& options);
+  ~PsTask();
+
+  // Until the job is over or requestEnd(). OK: done or stopped; FAILED_PRECONDITION: the job failed.
+  Status run();
+  // From a signal watcher: leave now, without a checkpoint.
+  void requestEnd();
+
+ private:
+  explicit PsTask(const TaskOptions& options);
+  Status build();
+  Status listen();
+  void startCoordinator(std::optional<Manifest> newest);
+  v1::MemberReport report();
+  v1::RuntimeReport runtimeReport();
+  void onView(const v1::View& view);
+  void onDirective(const v1::RuntimeDirective& directive);
+  void prepare(const v1::EpochInfo& epoch);
+  void work();
+  Status outcome() const;
+  void wake();
+
+  TaskOptions options_;
+  Placement placement_;
+  std::unique_ptr<Optimizer> optimizer_;
+  std::string digest_;
+  std::unique_ptr<ps::Shard> shard_;
+  std::unique_ptr<ps::PsService> service_;
+  std::unique_ptr<CoordinatorService> coordinator_;  // ps-0 only
+  std::unique_ptr<grpc::Server> server_;
+
+  mutable std::mutex mutex_;
+  std::condition_variable wake_;
+  bool wanted_ = false;
+  bool end_ = false;
+  std::unique_ptr<ps::PsMachine> machine_;
+  v1::Membership membership_;
+
+  std::unique_ptr<AgentLink> agent_;
+  std::unique_ptr<MemberLink> link_;
+};
+
+}  // namespace trainyard::runtime

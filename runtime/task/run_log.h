@@ -1,0 +1,55 @@
+// What a worker leaves behind: positions.jsonl of every worker, and from the chief metrics.jsonl and
+// TensorBoard events.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+
+#include "base/core/clock.h"
+#include "base/core/status.h"
+#include "runtime/events/metrics_writer.h"
+#include "runtime/optimizer/optimizer.h"
+#include "runtime/train/trainer.h"
+#include "trainyard/v1/coordinator.pb.h"
+
+namespace trainyard::runtime {
+
+// A full disk must not stop training: the first failure is logged, then writing goes on being tried.
+class RunLog : public TrainObserver {
+ public:
+  // `metrics_dir` is empty for all but the chief.
+  static StatusOr<std::unique_ptr<RunLog>> open(const std::string& task_dir, std::string metrics_dir,
+                                                LearningRate learning_rate, std::int64_t log_every,
+                                                const Clock& clock);
+  ~RunLog() override;
+
+  Status onStep(const StepRecord& record) override;
+  // The newest complete evaluation; each version is written once. Any thread.
+  void onEvaluation(const v1::Evaluation& evaluation);
+
+ private:
+  RunLog(int positions_fd, std::string metrics_dir, LearningRate learning_rate,
+         std::int64_t log_every, const Clock& clock);
+  void note(const Status& status);
+  void writeScalars(std::int64_t step, std::span<const Scalar> scalars);
+
+  const int positions_fd_;
+  const std::string metrics_dir_;
+  const LearningRate learning_rate_;
+  const std::int64_t log_every_;
+  const Clock& clock_;
+  std::mutex mutex_;
+  // Opened with the first record, and anew when training goes back to an earlier step: the records
+  // from there on are void.
+  std::unique_ptr<MetricsWriter> metrics_;
+  std::int64_t recorded_ = -1;
+  std::int64_t evaluated_ = -1;
+  double window_seconds_ = 0;
+  std::int64_t window_examples_ = 0;
+  bool complained_ = false;
+};
+
+}  // namespace trainyard::runtime

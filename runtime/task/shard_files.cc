@@ -1,0 +1,141 @@
+#include "runtime/task/shard_files.h"
+
+#include <cstddef>
+
+#include "base/core/failpoint.h"
+#include "base/core/strings.h"
+#include "base/security/sha256.h"
+#include "fmt/format.h"
+#include "runtime/catalog/catalog.h"
+
+namespace trainyard::runtime {
+namespace {
+
+const char* dtypeName(DType dtype) { return dtype == DType::kInt32 ? "I32" : "F32"; }
+
+std::vector<std::vector<float>> freshSlots(const Optimizer& optimizer, std::int64_t elements) {
+  std::vector<std::vector<float>> slots;
+  for (std::size_t s = 0; s < optimizer.slots().size(); ++s) {
+    slots.emplace_back(static_cast<std::size_t>(elements), optimizer.initialSlot(s));
+  }
+  return slots;
+}
+
+const std::string& nameOf(const Placement& placement, const Segment& segment) {
+  return placement.variables[static_cast<std::size_t>(segment.variable)].name;
+}
+
+// Reads all segments of a chunk of one array ("" for weights) into `out`.
+Status readChunk(const CheckpointReader& reader, const Placement& placement, const Chunk& chunk,
+                 const std::string& slot, std::span<float> out) {
+  std::size_t at = 0;
+  for (const Segment& segment : chunk.segments) {
+    const auto length = static_cast<std::size_t>(segment.end - segment.begin);
+    TY_RETURN_IF_ERROR(reader.read(nameOf(placement, segment), slot, segment.begin, out.subspan(at, length)));
+    at += length;
+  }
+  return absl::OkStatus();
+}
+
+void addTensors(const Placement& placement, const Chunk& chunk, const std::string& slot,
+                std::span<const float> values, std::vector<ShardTensor>& tensors) {
+  std::size_t at = 0;
+  for (const Segment& segment : chunk.segments) {
+    const auto length = static_cast<std::size_t>(segment.end - segment.begin);
+    tensors.push_back({nameOf(placement, segment), slot, segment.begin, segment.end, false,
+                       std::as_bytes(values.subspan(at, length))});
+    at += length;
+  }
+}
+
+}  // namespace
+
+void loadFresh(const Placement& placement, const Optimizer& optimizer, int ps, std::uint64_t seed,
+               ps::Shard& shard) {
+  for (const Chunk& chunk : placement.chunks) {
+    if (chunk.ps != ps) continue;
+    std::vector<float> weights(static_cast<std::size_t>(chunk.elements));
+    std::size_t at = 0;
+    for (const Segment& segment : chunk.segments) {
+      const auto length = static_cast<std::size_t>(segment.end - segment.begin);
+      initialise(placement.variables[static_cast<std::size_t>(segment.variable)], seed, segment.begin,
+                 std::span<float>(weights).subspan(at, length));
+      at += length;
+    }
+    shard.load(chunk.id, 0, std::move(weights), freshSlots(optimizer, chunk.elements));
+  }
+}
+
+Status loadCheckpoint(const std::string& dir, const std::string& manifest_name, const Placement& placement,
+                      const Optimizer& optimizer, int ps, ps::Shard& shard) {
+  TY_ASSIGN_OR_RETURN(const Manifest manifest, readManifest(dir + "/" + manifest_name));
+  if (manifest.model_digest != modelDigest(placement, optimizer)) {
+    return absl::InvalidArgumentError(
+        fmt::format("{}/{}: checkpoint of another model or optimizer ({})", dir, manifest_name, manifest.optimizer));
+  }
+  TY_ASSIGN_OR_RETURN(const CheckpointReader reader, CheckpointReader::open(dir, manifest));
+  for (const Chunk& chunk : placement.chunks) {
+    if (chunk.ps != ps) continue;
+    std::vector<float> weights(static_cast<std::size_t>(chunk.elements));
+    TY_RETURN_IF_ERROR(readChunk(reader, placement, chunk, "", weights));
+    std::vector<std::vector<float>> slots = freshSlots(optimizer, chunk.elements);
+    for (std::size_t s = 0; s < slots.size(); ++s) {
+      TY_RETURN_IF_ERROR(readChunk(reader, placement, chunk, optimizer.slots()[s], slots[s]));
+    }
+    shard.load(chunk.id, manifest.step, std::move(weights), std::move(slots));
+  }
+  return absl::OkStatus();
+}
+
+v1::ShardFile writeSnapshot(const std::string& dir, const Placement& placement, const Optimizer& optimizer,
+                            int ps, const v1::Incarnation& self, const ps::Snapshot& snapshot) {
+  std::vector<ShardTensor> tensors;
+  for (const ps::Snapshot::ChunkCopy& copy : snapshot.chunks) {
+    const Chunk& chunk = placement.chunks[copy.chunk];
+    addTensors(placement, chunk, "", copy.weights, tensors);
+    for (std::size_t s = 0; s < copy.slots.size(); ++s) {
+      addTensors(placement, chunk, optimizer.slots()[s], copy.slots[s], tensors);
+    }
+  }
+  const auto global_step = static_cast<std::int32_t>(snapshot.version);
+  if (placement.globalStepPs() == ps) {
+    tensors.push_back({std::string(kGlobalStep), "", 0, 1, true, std::as_bytes(std::span(&global_step, 1))});
+  }
+  v1::ShardFile file;
+  file.set_epoch(snapshot.epoch);
+  file.set_version(snapshot.version);
+  const std::string name = fmt::format("ps-{}.step-{}.e{}.i{}-{}.safetensors", ps, snapshot.version,
+                                       snapshot.epoch, self.created(), self.start());
+  hitFailpoint("ps.snapshot", snapshot.version);
+  const StatusOr<ShardFileInfo> written = writeShard(dir, name, tensors);
+  if (written.ok()) {
+    file.set_name(written->name);
+    file.set_size(written->size);
+    file.set_sha256(written->sha256);
+  } else {
+    file.set_error(std::string(fromAbsl(written.status().message())));
+  }
+  return file;
+}
+
+std::string modelDigest(const Placement& placement, const Optimizer& optimizer) {
+  std::string text;
+  for (const Variable& variable : placement.variables) {
+    text += fmt::format("{} {} {}\n", variable.name, dtypeName(variable.dtype), fmt::join(variable.shape, ","));
+  }
+  text += fmt::format("slots {}\n", fmt::join(optimizer.slots(), ","));
+  return sha256Hex(text);
+}
+
+void describeModel(const Placement& placement, const Optimizer& optimizer, const std::string& optimizer_name,
+                   Manifest& manifest) {
+  manifest.model_digest = modelDigest(placement, optimizer);
+  manifest.optimizer = optimizer_name;
+  manifest.slots = optimizer.slots();
+  manifest.variables.clear();
+  for (const Variable& variable : placement.variables) {
+    manifest.variables.push_back({variable.name, variable.shape, dtypeName(variable.dtype)});
+  }
+}
+
+}  // namespace trainyard::runtime

@@ -1,0 +1,170 @@
+#include "runtime/task/worker_task.h"
+
+#include "base/core/log.h"
+#include "fmt/format.h"
+#include "runtime/catalog/catalog.h"
+#include "runtime/coordinator/coordinator.h"
+
+namespace trainyard::runtime {
+namespace {
+
+// Chunks to one server that it has not received yet: enough to keep two connections busy.
+constexpr std::size_t kWindow = 16;
+// Steps between two lines of metrics.
+constexpr std::int64_t kLogEvery = 5;
+
+}  // namespace
+
+WorkerTask::WorkerTask(const TaskOptions& options) : options_(options), membership_(options.membership) {}
+
+StatusOr<std::unique_ptr<WorkerTask>> WorkerTask::start(const TaskOptions& options) {
+  std::unique_ptr<WorkerTask> task(new WorkerTask(options));
+  TY_RETURN_IF_ERROR(task->build());
+  return task;
+}
+
+Status WorkerTask::build() {
+  const v1::Training& training = options_.job.spec().training();
+  setComputeThreads(options_.threads);
+  const MathLibraries math = mathLibraries();
+  TY_INFO("{}", math.description);
+  if (math.slow_blas) TY_WARN("this BLAS is several times slower than OpenBLAS: install libopenblas0-openmp");
+  TY_ASSIGN_OR_RETURN(data_, openData(training.data()));
+  TY_INFO("data: {} training samples, {} for evaluation", data_.train->size(),
+          data_.eval == nullptr ? 0 : data_.eval->size());
+  const std::array<int, 3> shape = data_.train->shape();
+  const auto seed = static_cast<std::uint64_t>(training.seed());
+  TY_ASSIGN_OR_RETURN(model_, makeModel(training.model(), shape, data_.train->classes(), seed));
+  TY_ASSIGN_OR_RETURN(const std::vector<Variable> variables,
+                      catalogVariables(training.model(), shape, data_.train->classes()));
+  const InputShape implied = impliedInput(training);
+  if (implied.shape != shape || implied.classes != data_.train->classes()) {
+    return invalidInput("training.data", fmt::format("samples are {}x{}x{} with {} classes, the model is laid out for "
+                                            "{}x{}x{} with {}",
+                                            shape[0], shape[1], shape[2], data_.train->classes(), implied.shape[0],
+                                            implied.shape[1], implied.shape[2], implied.classes));
+  }
+  int servers = 0;
+  for (const v1::MemberTask& task : membership_.tasks()) servers += task.id().role() == v1::ROLE_PS;
+  TY_ASSIGN_OR_RETURN(placement_, place(training.placement(), variables, servers,
+                                        std::max(servers, options_.job.spec().ps().max_replicas())));
+  if (training.batch_size() > data_.train->size()) {
+    return invalidInput("training.batchSize", fmt::format("{} is more than the {} training samples",
+                                                          training.batch_size(), data_.train->size()));
+  }
+  digest_ = jobDigest(options_.job);
+
+  const std::string metrics_dir = options_.id.index() == 0 ? options_.job_dir : "";
+  TY_ASSIGN_OR_RETURN(log_, RunLog::open(options_.task_dir, metrics_dir, LearningRate(training.optimizer()),
+                                         kLogEvery, *options_.clock));
+  ps::PsSynchronizerOptions sync;
+  sync.token = options_.token;
+  sync.worker.job_uid = options_.job.metadata().uid();
+  sync.worker.index = options_.id.index();
+  sync.worker.self = options_.self;
+  sync.worker.steps = training.steps();
+  sync.worker.evaluates = data_.eval != nullptr;
+  sync.worker.evaluate_every = training.evaluate_every_steps();
+  sync.worker.batch_size = training.batch_size();
+  sync.worker.window = kWindow;
+  for (const Chunk& chunk : placement_.chunks) sync.worker.ps_of_chunk.push_back(chunk.ps);
+  std::vector<std::span<float>> weights;
+  for (std::size_t v = 0; v < model_->variables().size(); ++v) weights.push_back(model_->weights(static_cast<int>(v)));
+  synchronizer_ = std::make_unique<ps::PsSynchronizer>(sync, placement_, std::move(weights), *options_.clock,
+                                                       [this] {
+                                                         if (link_ != nullptr) link_->poke();
+                                                       });
+  trainer_ = std::make_unique<Trainer>(data_, *model_, *synchronizer_, *log_, seed, *options_.clock);
+  return absl::OkStatus();
+}
+
+WorkerTask::~WorkerTask() {
+  link_.reset();
+  agent_.reset();
+}
+
+v1::MemberReport WorkerTask::report() {
+  v1::MemberReport report;
+  report.set_job_uid(options_.job.metadata().uid());
+  report.set_protocol_min(kProtocol);
+  report.set_protocol_max(kProtocol);
+  *report.mutable_id() = options_.id;
+  *report.mutable_incarnation() = options_.self;
+  report.set_job_digest(digest_);
+  report.mutable_data()->set_samples(data_.train->size());
+  report.mutable_data()->set_eval_samples(data_.eval == nullptr ? 0 : data_.eval->size());
+  report.mutable_data()->set_sha256(data_.train->fingerprint());
+  {
+    std::lock_guard lock(mutex_);
+    report.set_revision(membership_.revision());
+  }
+  synchronizer_->fillReport(report);
+  return report;
+}
+
+void WorkerTask::onView(const v1::View& view) {
+  if (!view.refusal().empty()) TY_ERROR("refused by the coordinator: {}", view.refusal());
+  {
+    std::lock_guard lock(mutex_);
+    view_ = view;
+  }
+  log_->onEvaluation(view.evaluation());
+  synchronizer_->onView(view);
+}
+
+void WorkerTask::onDirective(const v1::RuntimeDirective& directive) {
+  if (!directive.has_membership()) return;
+  {
+    std::lock_guard lock(mutex_);
+    if (directive.membership().revision() <= membership_.revision()) return;
+    membership_ = directive.membership();
+  }
+  synchronizer_->setServers(directive.membership());
+  link_->setAddress(coordinatorAddress(directive.membership()));
+}
+
+v1::RuntimeReport WorkerTask::runtimeReport() {
+  v1::RuntimeReport report;
+  report.set_job_uid(options_.job.metadata().uid());
+  *report.mutable_id() = options_.id;
+  *report.mutable_incarnation() = options_.self;
+  const TrainTotals totals = trainer_->totals();
+  report.set_phase(totals.phase);
+  {
+    std::lock_guard lock(mutex_);
+    report.set_revision(membership_.revision());
+    report.set_epoch(view_.epoch().epoch());
+    report.set_message(view_.waiting_for());
+  }
+  report.set_ready(totals.steps > 0 || std::string_view(totals.phase) != "Joining");
+  report.set_step(totals.step);
+  report.set_steps(options_.job.spec().training().steps());
+  report.set_examples(totals.examples);
+  report.set_completed_steps(totals.steps);
+  report.set_step_seconds(totals.last_step_seconds);
+  report.mutable_seconds()->set_data(totals.data_seconds);
+  report.mutable_seconds()->set_compute(totals.compute_seconds);
+  report.mutable_seconds()->set_push_pull(totals.wait_seconds);
+  report.mutable_seconds()->set_evaluate(totals.evaluate_seconds);
+  synchronizer_->traffic().fill(report);
+  return report;
+}
+
+Status WorkerTask::run() {
+  agent_ = std::make_unique<AgentLink>(options_.agent_target, options_.token, [this] { return runtimeReport(); },
+                                       [this](const v1::RuntimeDirective& d) { onDirective(d); });
+  link_ = std::make_unique<MemberLink>(MemberLink::Options{.token = options_.token}, *options_.clock,
+                                       [this] { return report(); }, [this](const v1::View& v) { onView(v); });
+  synchronizer_->setServers(membership_);
+  link_->setAddress(coordinatorAddress(membership_));
+  agent_->start();
+  link_->start();
+  const StatusOr<TrainEnd> end = trainer_->run();
+  // "leaving", so that the coordinator need not wait for this worker.
+  link_->flush(std::chrono::seconds(2));
+  link_->stop();
+  agent_->stop();
+  return end.status();
+}
+
+}  // namespace trainyard::runtime

@@ -1,0 +1,42 @@
+// What the step loop asks of parameter servers, a ring, or nobody. A step s turns weights of version s
+// (after s updates) into version s + 1.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string_view>
+
+#include "base/core/status.h"
+#include "runtime/model/model.h"
+#include "runtime/train/turn.h"
+
+namespace trainyard::runtime {
+
+struct StepOutcome {
+  bool complete = false;  // false: a new epoch began; ask next() again
+  double loss = 0;        // mean over all workers' samples, when complete
+};
+
+// Used by one thread, the trainer's.
+class Synchronizer {
+ public:
+  virtual ~Synchronizer() = default;
+  // Waits for the next thing to do and puts the weights it needs into the model's spans (given at
+  // construction). Errors: refused by the coordinator (INVALID_ARGUMENT names both sides), job failed
+  // (FAILED_PRECONDITION with the job's reason).
+  virtual StatusOr<Turn> next() = 0;
+  // Hands over one variable's gradient of the current train turn; returns at once.
+  virtual void push(Gradient gradient) = 0;
+  // After all pushes: waits until the step is complete and the next version has arrived.
+  virtual StatusOr<StepOutcome> finish(const BatchLoss& loss) = 0;
+  // True when the current turn's result will not be used any more (a new epoch, a stop): a long
+  // evaluation may be cut short then.
+  virtual bool interrupted() const = 0;
+  // Result of a kEvaluate turn; ignored when interrupted.
+  virtual void evaluated(const BatchScore& score) = 0;
+  // This worker saw something that must end the job (a loss that is not finite).
+  virtual void abort(std::int64_t step, std::string_view variable, std::string_view reason) = 0;
+};
+
+}  // namespace trainyard::runtime

@@ -1,0 +1,119 @@
+#include "agent/traffic/task_metrics.h"
+
+#include "gmock/gmock.h"
+
+namespace trainyard::agent {
+namespace {
+
+v1::RuntimeReport makeReport(std::uint32_t start, std::uint64_t examples, std::uint64_t received) {
+  v1::RuntimeReport report;
+  report.mutable_incarnation()->set_start(start);
+  report.set_examples(examples);
+  report.set_completed_steps(examples / 10);
+  report.mutable_seconds()->set_compute(static_cast<double>(examples) / 100);
+  v1::PeerTraffic* traffic = report.add_traffic();
+  traffic->mutable_peer()->set_role(v1::ROLE_PS);
+  traffic->mutable_peer()->set_index(1);
+  traffic->set_received_bytes(received);
+  traffic->set_transmitted_bytes(2 * received);
+  return report;
+}
+
+TEST(CounterTotals, AddUpTheLivesOfTheProgram) {
+  CounterTotals totals;
+  totals.update(1, makeReport(1, 100, 10));
+  totals.update(1, makeReport(1, 200, 20));
+  EXPECT_EQ(totals.total().examples, 200);
+  totals.update(2, makeReport(2, 50, 5));
+  EXPECT_EQ(totals.total().examples, 250);
+  EXPECT_EQ(totals.total().steps, 25);
+  EXPECT_EQ(totals.total().traffic.at("ps-1").received_bytes, 25);
+  EXPECT_EQ(totals.total().traffic.at("ps-1").transmitted_bytes, 50);
+  EXPECT_DOUBLE_EQ(totals.total().phase_seconds.at("compute"), 2.5);
+}
+
+TEST(CounterTotals, NeverFall) {
+  CounterTotals totals;
+  totals.update(2, makeReport(2, 200, 20));
+  totals.update(2, makeReport(2, 150, 15));
+  totals.update(1, makeReport(1, 900, 90));
+  EXPECT_EQ(totals.total().examples, 200);
+  EXPECT_EQ(totals.total().traffic.at("ps-1").received_bytes, 20);
+}
+
+TEST(CounterTotals, CountALifeThatNeverReportedAsNothing) {
+  CounterTotals totals;
+  totals.update(1, makeReport(1, 100, 10));
+  totals.update(3, makeReport(3, 0, 0));
+  EXPECT_EQ(totals.total().examples, 100);
+}
+
+TaskIdentity makeSelf(v1::Role role) {
+  TaskIdentity self{.job = {.name = "demo", .ns = "", .uid = "u"}, .id = {}, .created = 1};
+  self.id.set_role(role);
+  self.id.set_index(3);
+  return self;
+}
+
+// The value of a family's metric that has the given extra label; nothing when there is none.
+std::optional<double> valueOf(const TaskMetrics& metrics, const std::string& family,
+                              const std::string& label = "") {
+  for (const prometheus::MetricFamily& entry : metrics.Collect()) {
+    if (entry.name != family) continue;
+    for (const prometheus::ClientMetric& metric : entry.metric) {
+      if (!label.empty() && metric.label.back().value != label) continue;
+      return entry.type == prometheus::MetricType::Counter ? metric.counter.value
+                                                           : metric.gauge.value;
+    }
+  }
+  return std::nullopt;
+}
+
+TEST(TaskMetrics, AreBornAtZeroWithTheTasksLabels) {
+  const TaskMetrics metrics(makeSelf(v1::ROLE_WORKER));
+  EXPECT_EQ(valueOf(metrics, "trainyard_worker_examples_total"), 0);
+  EXPECT_EQ(valueOf(metrics, "trainyard_worker_phase_seconds_total", "push_pull"), 0);
+  EXPECT_EQ(valueOf(metrics, "trainyard_task_restarts_total"), 0);
+  EXPECT_EQ(valueOf(metrics, "trainyard_task_ready"), 0);
+  EXPECT_EQ(valueOf(metrics, "trainyard_training_loss"), std::nullopt);
+  EXPECT_EQ(valueOf(metrics, "trainyard_ps_requests_total"), std::nullopt);
+  for (const prometheus::MetricFamily& family : metrics.Collect()) {
+    for (const prometheus::ClientMetric& metric : family.metric) {
+      ASSERT_GE(metric.label.size(), 3u);
+      EXPECT_EQ(metric.label[0], (prometheus::ClientMetric::Label{"trainyard_job", "demo"}));
+      EXPECT_EQ(metric.label[1], (prometheus::ClientMetric::Label{"role", "worker"}));
+      EXPECT_EQ(metric.label[2], (prometheus::ClientMetric::Label{"index", "3"}));
+    }
+  }
+}
+
+TEST(TaskMetrics, ShowTheNewestReport) {
+  TaskMetrics metrics(makeSelf(v1::ROLE_PS));
+  metrics.onChild(2, true);
+  v1::RuntimeReport report;
+  report.mutable_incarnation()->set_start(2);
+  report.set_ready(true);
+  report.set_step(40);
+  report.set_epoch(3);
+  report.set_requests(17);
+  report.mutable_job()->set_has_loss(true);
+  report.mutable_job()->set_loss(0.5);
+  v1::PeerTraffic* traffic = report.add_traffic();
+  traffic->mutable_peer()->set_role(v1::ROLE_WORKER);
+  traffic->set_received_bytes(1000);
+  metrics.onReport(report);
+  EXPECT_EQ(valueOf(metrics, "trainyard_global_step"), 40);
+  EXPECT_EQ(valueOf(metrics, "trainyard_epoch"), 3);
+  EXPECT_EQ(valueOf(metrics, "trainyard_ps_requests_total"), 17);
+  EXPECT_EQ(valueOf(metrics, "trainyard_ps_receive_bytes_total", "worker-0"), 1000);
+  EXPECT_EQ(valueOf(metrics, "trainyard_training_loss"), 0.5);
+  EXPECT_EQ(valueOf(metrics, "trainyard_task_restarts_total"), 1);
+  EXPECT_EQ(valueOf(metrics, "trainyard_task_ready"), 1);
+  metrics.onChild(2, false);
+  EXPECT_EQ(valueOf(metrics, "trainyard_task_ready"), 0);
+  metrics.onChild(3, true);
+  EXPECT_EQ(valueOf(metrics, "trainyard_task_ready"), 0) << "until the new life says so";
+}
+
+}  // namespace
+}  // namespace trainyard::agent

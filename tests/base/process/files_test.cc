@@ -1,0 +1,124 @@
+#include "base/process/files.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/process/child_process.h"
+#include "base/process/scope_undo.h"
+#include "fmt/format.h"
+#include "gmock/gmock.h"
+#include "tests/base/process/temp_dir.h"
+
+namespace trainyard {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::HasSubstr;
+
+std::string textOf(const Status& status) {
+  return std::string(status.message());
+}
+
+TEST(WriteFileAtomically, ReplacesContentAndSetsMode) {
+  const TempDir dir;
+  const fs::path path = dir.path() / "state.json";
+  ASSERT_TRUE(writeFileAtomically(path, "old and longer", 0644).ok());
+  ASSERT_TRUE(writeFileAtomically(path, "new", 0600).ok());
+  EXPECT_EQ(readFile(path, 100).value(), "new");
+  struct stat info {};
+  ASSERT_EQ(::stat(path.c_str(), &info), 0);
+  EXPECT_EQ(info.st_mode & 0777, 0600u);
+  // No temporary file stays behind.
+  EXPECT_EQ(std::distance(fs::directory_iterator(dir.path()), fs::directory_iterator()), 1);
+}
+
+TEST(WriteFileAtomically, AReaderNeverSeesAPart) {
+  const TempDir dir;
+  const fs::path path = dir.path() / "state";
+  const std::string a(100'000, 'a');
+  const std::string b(50'000, 'b');
+  ASSERT_TRUE(writeFileAtomically(path, a).ok());
+  const int open_before = ::open(path.c_str(), O_RDONLY);
+  ASSERT_TRUE(writeFileAtomically(path, b).ok());
+  std::string seen(a.size() + 1, '\0');
+  const ssize_t n = ::read(open_before, seen.data(), seen.size());
+  ::close(open_before);
+  EXPECT_EQ(n, static_cast<ssize_t>(a.size()));  // the old file, whole
+  EXPECT_EQ(readFile(path, 1'000'000).value(), b);
+}
+
+TEST(WriteFileAtomically, NamesTheFolderThatIsMissing) {
+  const TempDir dir;
+  const Status status = writeFileAtomically(dir.path() / "no" / "file", "x");
+  EXPECT_EQ(status.code(), absl::StatusCode::kNotFound);
+  EXPECT_THAT(textOf(status), HasSubstr((dir.path() / "no").native()));
+}
+
+TEST(ReadFile, TellsMissingFromTooLarge) {
+  const TempDir dir;
+  const fs::path path = dir.path() / "f";
+  EXPECT_EQ(readFile(path, 10).status().code(), absl::StatusCode::kNotFound);
+  ASSERT_TRUE(writeFileAtomically(path, "0123456789").ok());
+  EXPECT_EQ(readFile(path, 10).value(), "0123456789");
+  const Status large = readFile(path, 9).status();
+  EXPECT_EQ(large.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(textOf(large), HasSubstr(path.native()));
+}
+
+TEST(MakeDirectories, AppliesTheModeToTheLast) {
+  const TempDir dir;
+  const fs::path path = dir.path() / "a" / "b";
+  ASSERT_TRUE(makeDirectories(path, 0700).ok());
+  ASSERT_TRUE(makeDirectories(path, 0700).ok());
+  struct stat info {};
+  ASSERT_EQ(::stat(path.c_str(), &info), 0);
+  EXPECT_EQ(info.st_mode & 0777, 0700u);
+  ASSERT_TRUE(writeFileAtomically(dir.path() / "file", "x").ok());
+  EXPECT_FALSE(makeDirectories(dir.path() / "file", 0700).ok());
+}
+
+TEST(FileLock, NamesTheHolderAndIsFreeAgainAfterwards) {
+  const TempDir dir;
+  const fs::path path = dir.path() / "lock";
+  {
+    const StatusOr<FileLock> first = FileLock::acquire(path);
+    ASSERT_TRUE(first.ok());
+    const Status second = FileLock::acquire(path).status();
+    EXPECT_EQ(second.code(), absl::StatusCode::kFailedPrecondition);
+    EXPECT_THAT(textOf(second), HasSubstr(fmt::format("process {}", ::getpid())));
+    EXPECT_THAT(textOf(second), HasSubstr(path.native()));
+  }
+  EXPECT_TRUE(FileLock::acquire(path).ok());
+}
+
+TEST(FileLock, ChildrenDoNotKeepIt) {
+  const TempDir dir;
+  const fs::path path = dir.path() / "lock";
+  std::optional<FileLock> lock = FileLock::acquire(path).value();
+  StatusOr<ChildProcess> child = ChildProcess::spawn({.argv = {"/bin/sleep", "60"}});
+  ASSERT_TRUE(child.ok());
+  lock.reset();
+  EXPECT_TRUE(FileLock::acquire(path).ok());
+}
+
+TEST(ScopeUndo, RunsInReverseOnceUnlessDismissed) {
+  std::string trace;
+  {
+    ScopeUndo undo;
+    undo.push([&] { trace += 'a'; });
+    undo.push([&] { trace += 'b'; });
+    undo.run();
+    undo.push([&] { trace += 'c'; });
+  }
+  EXPECT_EQ(trace, "bac");
+  {
+    ScopeUndo undo;
+    undo.push([&] { trace += 'd'; });
+    undo.dismiss();
+  }
+  EXPECT_EQ(trace, "bac");
+}
+
+}  // namespace
+}  // namespace trainyard

@@ -1,0 +1,80 @@
+#include "base/process/files.h"
+#include "base/rpc/channel.h"
+#include "base/rpc/status_map.h"
+#include "base/rpc/token.h"
+#include "fmt/format.h"
+#include "gmock/gmock.h"
+#include "grpcpp/generic/async_generic_service.h"
+#include "tests/base/process/temp_dir.h"
+
+namespace trainyard {
+namespace {
+
+using testing::HasSubstr;
+using testing::Not;
+
+TEST(StatusMap, KeepsCodeAndMessage) {
+  EXPECT_TRUE(toGrpc(absl::OkStatus()).ok());
+  EXPECT_TRUE(fromGrpc(grpc::Status::OK, "x").ok());
+  for (int code = 1; code <= 16; ++code) {
+    const Status status(static_cast<absl::StatusCode>(code), "why");
+    const Status back = fromGrpc(toGrpc(status), "GetTask 10.0.0.1:5");
+    EXPECT_EQ(back.code(), status.code());
+    EXPECT_EQ(std::string(back.message()), "GetTask 10.0.0.1:5: why");
+  }
+}
+
+TEST(Token, IsReadStrictlyAndNeverShown) {
+  const TempDir dir;
+  const auto path = dir.path() / "token";
+  const std::string token(64, 'a');
+  ASSERT_TRUE(writeFileAtomically(path, token + "\n", 0600).ok());
+  EXPECT_EQ(readToken(path).value(), token);
+  for (const std::string& wrong : {std::string(63, 'a'), std::string(65, 'a'), std::string(64, 'G'),
+                                   std::string(64, 'A'), std::string()}) {
+    ASSERT_TRUE(writeFileAtomically(path, wrong, 0600).ok());
+    const Status status = readToken(path).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_THAT(std::string(status.message()), HasSubstr(path.native()));
+    EXPECT_THAT(std::string(status.message()), Not(HasSubstr("aaaa")));
+  }
+  EXPECT_EQ(readToken(dir.path() / "none").status().code(), absl::StatusCode::kNotFound);
+}
+
+TEST(Token, ComparesWholeTexts) {
+  EXPECT_TRUE(equalInConstantTime("abc", "abc"));
+  EXPECT_TRUE(equalInConstantTime("", ""));
+  EXPECT_FALSE(equalInConstantTime("abc", "abd"));
+  EXPECT_FALSE(equalInConstantTime("xbc", "abc"));
+  EXPECT_FALSE(equalInConstantTime("abc", "abcd"));
+}
+
+TEST(Server, DoesNotShareItsPort) {
+  grpc::CallbackGenericService service;  // a server needs one
+  grpc::CallbackGenericService service2;
+  grpc::ServerBuilder first;
+  applyServerDefaults(first);
+  first.RegisterCallbackGenericService(&service);
+  int port = 0;
+  first.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
+  auto server = startServer(first, "first", "127.0.0.1:0", port);
+  ASSERT_TRUE(server.ok()) << server.status();
+  const std::string address = fmt::format("127.0.0.1:{}", port);
+  grpc::ServerBuilder second;
+  applyServerDefaults(second);
+  second.RegisterCallbackGenericService(&service2);
+  int none = 0;
+  second.AddListeningPort(address, grpc::InsecureServerCredentials(), &none);
+  const Status taken = startServer(second, "second", address, none).status();
+  EXPECT_EQ(taken.code(), absl::StatusCode::kUnavailable);
+  EXPECT_THAT(std::string(taken.message()), HasSubstr("second: cannot listen at " + address));
+  (*server)->Shutdown(deadlineAfter(std::chrono::seconds(1)));
+}
+
+TEST(UnixTarget, KnowsAbstractNames) {
+  EXPECT_EQ(unixTarget("/a/b.sock"), "unix:/a/b.sock");
+  EXPECT_EQ(unixTarget("@name"), "unix-abstract:name");
+}
+
+}  // namespace
+}  // namespace trainyard

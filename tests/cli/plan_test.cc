@@ -1,0 +1,183 @@
+#include <string>
+
+#include "cli/plan/plan_report.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace trainyard::cli {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+v1::TrainingJob makeJob(const std::string& model, const std::string& strategy, int ps,
+                        int workers) {
+  v1::TrainingJob job;
+  job.mutable_metadata()->set_name("comparison");
+  v1::JobSpec& spec = *job.mutable_spec();
+  spec.set_strategy("ParameterServer");
+  spec.mutable_ps()->set_replicas(ps);
+  spec.mutable_worker()->set_replicas(workers);
+  spec.mutable_training()->mutable_model()->set_name(model);
+  spec.mutable_training()->mutable_placement()->set_strategy(strategy);
+  spec.mutable_training()->mutable_optimizer()->set_name("RMSProp");
+  spec.mutable_training()->mutable_optimizer()->set_learning_rate(0.001);
+  return job;
+}
+
+PlanReport reportOf(const v1::TrainingJob& job) {
+  auto report = makePlanReport(job);
+  EXPECT_TRUE(report.ok()) << report.status();
+  return report.value_or(PlanReport());
+}
+
+std::string textOf(const v1::TrainingJob& job) {
+  return renderPlanText(reportOf(job));
+}
+
+TEST(PlanText, MnistRoundRobin) {
+  EXPECT_EQ(textOf(makeJob("mnist_cnn", "RoundRobin", 2, 7)),
+            R"(comparison: mnist_cnn, 8 variables, 3,274,634 parameters, 13,098,536 bytes
+placement RoundRobin on 2 ps, 7 workers
+
+variable     shape             bytes  parts
+global_step  []                    4  ps0 4
+conv1_wei    [5,5,1,32]        3,200  ps1 3,200
+conv1_bia    [32]                128  ps0 128
+conv2_wei    [5,5,32,64]     204,800  ps1 204,800
+conv2_bia    [64]                256  ps0 256
+fc1_wei      [3136,1024]  12,845,056  ps1 12,845,056
+fc1_bia      [1024]            4,096  ps0 4,096
+fc2_wei      [1024,10]        40,960  ps1 40,960
+fc2_bia      [10]                 40  ps0 40
+
+bytes held        share  in per step  out per step      memory
+ps0 4,524        0.03 %       31,640        31,640      31,640
+ps1 13,094,016  99.97 %   91,658,112    91,658,112  91,658,112
+
+hot share              99.97 % (even: 50.00 %)
+max/min                2,894
+slowdown against even  1.999
+chunks                 17, 4,520 to 856,384 bytes each
+memory of a worker     39,295,608
+
+Per step: gradients that all workers push and weights that they pull; headers
+(below 0.1 %) and global_step, which travels in them, are not counted.
+Memory of a ps: two versions of its weights, 2 optimizer slots, and a copy of
+weights and slots while a checkpoint is written. Memory of a worker: two
+versions of the weights and the gradients, besides activations and libraries.
+)");
+}
+
+TEST(PlanText, Vgg19RoundRobinAndFixedSize) {
+  EXPECT_THAT(textOf(makeJob("vgg19", "RoundRobin", 2, 7)),
+              AllOf(HasSubstr("ps0 58,788 "), HasSubstr("ps1 574,610,176 ")));
+  EXPECT_THAT(textOf(makeJob("vgg19", "FixedSize", 2, 7)),
+              AllOf(HasSubstr("ps0 273,988,564 "), HasSubstr("ps1 300,680,400 "),
+                    HasSubstr("placement FixedSize(2, axis 0) on 2 ps")));
+}
+
+TEST(PlanText, FitsEightyColumnsAndHasNoTrailingSpace) {
+  for (const std::string strategy : {"RoundRobin", "FixedSize", "MinMax", "Balanced"}) {
+    for (const int ps : {1, 2, 5, 64}) {
+      const std::string text = textOf(makeJob("vgg19", strategy, ps, 100));
+      std::size_t begin = 0;
+      while (begin < text.size()) {
+        const std::size_t end = text.find('\n', begin);
+        ASSERT_NE(end, std::string::npos) << "ends with a newline";
+        const std::string line = text.substr(begin, end - begin);
+        EXPECT_LE(line.size(), 80u) << line;
+        EXPECT_TRUE(line.empty() || line.back() != ' ') << line;
+        begin = end + 1;
+      }
+    }
+  }
+}
+
+TEST(PlanText, ManyPartsAreCounted) {
+  v1::TrainingJob job = makeJob("mnist_cnn", "FixedSize", 8, 1);
+  job.mutable_spec()->mutable_training()->mutable_placement()->mutable_fixed_size()->set_shards(64);
+  EXPECT_THAT(textOf(job), AllOf(HasSubstr("64 parts on ps0-7"), HasSubstr("8 ps, 1 worker\n")));
+}
+
+TEST(PlanText, APsThatHoldsNothing) {
+  EXPECT_THAT(textOf(makeJob("mnist_cnn", "RoundRobin", 20, 2)),
+              HasSubstr("none (a ps holds nothing)"));
+}
+
+// 7 workers x (pull + push), the comparison's 0.063 and 183.3 MB per step.
+TEST(PlanReport, TrafficPerStep) {
+  const PlanReport report = reportOf(makeJob("mnist_cnn", "RoundRobin", 2, 7));
+  EXPECT_EQ(report.ps[0].in_per_step, 7 * 4'520);
+  EXPECT_EQ(report.ps[1].out_per_step, 7 * 13'094'016);
+  EXPECT_NEAR(double(report.ps[1].in_per_step + report.ps[1].out_per_step) / 1e6, 183.3, 0.05);
+  EXPECT_NEAR(*report.max_to_min, 2894, 0.5);
+  EXPECT_NEAR(report.slowdown, 1.999, 5e-4);
+}
+
+TEST(PlanReport, EveryProcessOfAPodIsAWorker) {
+  v1::TrainingJob job = makeJob("mnist_cnn", "Balanced", 2, 3);
+  job.mutable_spec()->mutable_worker()->set_processes_per_pod(2);
+  EXPECT_EQ(reportOf(job).workers, 6);
+}
+
+TEST(PlanReport, MemoryCountsVersionsSlotsAndSnapshot) {
+  v1::TrainingJob job = makeJob("mlp", "Balanced", 1, 1);
+  PlanReport report = reportOf(job);
+  const std::int64_t weights = report.trainable_bytes;
+  EXPECT_EQ(report.ps[0].weights, 2 * weights);
+  EXPECT_EQ(report.ps[0].slots, 2 * weights);
+  EXPECT_EQ(report.ps[0].snapshot, 3 * weights);
+  EXPECT_EQ(report.worker_weights + report.worker_gradients, 3 * weights);
+  job.mutable_spec()->mutable_training()->mutable_optimizer()->set_name("SGD");
+  EXPECT_EQ(reportOf(job).ps[0].memory(), 3 * weights);
+}
+
+TEST(PlanReport, ErrorsCarryTheFullFieldPath) {
+  const auto failure = [](const v1::TrainingJob& job) {
+    return std::string(makePlanReport(job).status().message());
+  };
+  v1::TrainingJob job = makeJob("mnist_cnn", "Balanced", 2, 2);
+  v1::PlacementRule* rule =
+      job.mutable_spec()->mutable_training()->mutable_placement()->add_rules();
+  rule->set_match("fc1_*");
+  rule->set_ps(3);
+  EXPECT_EQ(failure(job), "spec.training.placement.rules[0].ps: 3 is not below ps.replicas 2");
+  EXPECT_THAT(failure(makeJob("mnist_cnn", "Balanced", 0, 2)), HasSubstr("spec.ps.replicas: 0"));
+  EXPECT_THAT(failure(makeJob("resnet", "Balanced", 2, 2)), HasSubstr("spec.training.model.name:"));
+  v1::TrainingJob unknown = makeJob("mnist_cnn", "Balanced", 2, 2);
+  unknown.mutable_spec()->mutable_training()->mutable_optimizer()->set_name("Newton");
+  EXPECT_THAT(failure(unknown), HasSubstr("spec.training.optimizer.name:"));
+  job.mutable_spec()->set_strategy("AllReduce");
+  EXPECT_THAT(failure(job), HasSubstr("spec.strategy: AllReduce"));
+  job.mutable_spec()->set_strategy("ParameterServer");
+  job.mutable_spec()->clear_training();
+  EXPECT_THAT(failure(job), HasSubstr("spec.training: missing"));
+}
+
+TEST(PlanJson, HoldsPartsChunksAndTotals) {
+  const nlohmann::ordered_json json =
+      renderPlanJson(reportOf(makeJob("mnist_cnn", "RoundRobin", 2, 7)));
+  EXPECT_EQ(json["ps"][0]["bytes"], 4'524);
+  EXPECT_EQ(json["ps"][1]["bytes"], 13'094'016);
+  EXPECT_EQ(json["variables"][0]["name"], "global_step");
+  EXPECT_EQ(json["variables"][0]["dtype"], "I32");
+  EXPECT_EQ(json["variables"][5]["parts"][0]["ps"], 1);
+  EXPECT_EQ(json["parameters"], 3'274'634);
+  std::int64_t chunk_bytes = 0;
+  for (const auto& chunk : json["chunks"]) chunk_bytes += chunk["bytes"].get<std::int64_t>();
+  EXPECT_EQ(chunk_bytes, 13'098'536);
+  EXPECT_THAT(json.dump(), HasSubstr("\"axis\":0"));
+}
+
+TEST(PlanJson, NamesNoAxisForRangesAndNoRatioForAnEmptyPs) {
+  const auto balanced = renderPlanJson(reportOf(makeJob("mnist_cnn", "Balanced", 2, 7)));
+  EXPECT_THAT(balanced.dump(), HasSubstr("\"axis\":null"));
+  EXPECT_THAT(balanced.dump(), Not(HasSubstr("\"maxToMin\":null")));
+  const auto sparse = renderPlanJson(reportOf(makeJob("mnist_cnn", "RoundRobin", 20, 2)));
+  EXPECT_TRUE(sparse["maxToMin"].is_null());
+}
+
+}  // namespace
+}  // namespace trainyard::cli

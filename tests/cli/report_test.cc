@@ -1,0 +1,205 @@
+#include "cli/report/report.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "cli/report/chart.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace trainyard::cli {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::Not;
+
+// Tags close in order and attributes are quoted: "" or what is wrong.
+std::string wellFormed(const std::string& html) {
+  std::vector<std::string> open;
+  for (std::size_t at = html.find('<'); at != std::string::npos; at = html.find('<', at)) {
+    const std::size_t end = html.find('>', at);
+    if (end == std::string::npos) return "a tag does not end";
+    const std::string tag = html.substr(at + 1, end - at - 1);
+    at = end;
+    if (tag.starts_with('!') || tag.ends_with('/')) continue;
+    if (std::count(tag.begin(), tag.end(), '"') % 2 != 0) return "quotes in <" + tag + ">";
+    if (tag.find('<') != std::string::npos) return "a < within <" + tag + ">";
+    const std::string name = tag.substr(0, tag.find_first_of(" \n"));
+    if (!name.starts_with('/')) {
+      open.push_back(name);
+    } else if (open.empty() || open.back() != name.substr(1)) {
+      return "<" + tag + "> closes " + (open.empty() ? "nothing" : open.back());
+    } else {
+      open.pop_back();
+    }
+  }
+  return open.empty() ? "" : open.back() + " stays open";
+}
+
+ReportInput sample() {
+  ReportInput input;
+  input.job = "fashion <&>";
+  input.result.outcome = "succeeded";
+  input.result.steps = 700;
+  input.result.accuracy = 0.8931;
+  input.result.loss = 0.2914;
+  input.result.seconds = 76.4;
+  for (int step = 1; step <= 700; ++step) {
+    input.records.steps.push_back({step, 2.0 / step, 0.001, 2500.0, 0.1 * step, 1.7e9});
+  }
+  input.records.evaluations = {{200, 0.84, 0.4}, {400, 0.87, 0.3}};
+  for (int second = 0; second < 30; ++second) {
+    TrafficSample sample;
+    sample.time = 1.7e9 + second;
+    sample.ps["ps-0"] = {second * 32e6, second * 31e6};
+    sample.ps["ps-1"] = {second * 33e6, second * 30e6};
+    input.records.traffic.push_back(sample);
+  }
+  input.records.events = {
+      {"2026-01-31T13:05:09Z", "Warning", "TaskLost", "worker-1: \"<killed>\""}};
+  input.facts = {{"model", "mnist_cnn"}, {"cpu", "A & B"}};
+  v1::TrainingJob job;
+  v1::Training& training = *job.mutable_spec()->mutable_training();
+  job.mutable_metadata()->set_name("fashion");
+  job.mutable_spec()->mutable_ps()->set_replicas(2);
+  job.mutable_spec()->mutable_worker()->set_replicas(2);
+  training.mutable_model()->set_name("mnist_cnn");
+  training.mutable_placement()->set_strategy("Balanced");
+  training.mutable_optimizer()->set_name("RMSProp");
+  training.set_batch_size(128);
+  auto plan = makePlanReport(job);
+  EXPECT_TRUE(plan.ok()) << plan.status();
+  if (plan.ok()) input.plan = *std::move(plan);
+  return input;
+}
+
+TEST(ReportTest, WellFormedAndEscaped) {
+  const std::string html = renderReport(sample());
+  EXPECT_EQ(wellFormed(html), "");
+  EXPECT_THAT(html, HasSubstr("fashion &lt;&amp;&gt;"));
+  EXPECT_THAT(html, HasSubstr("&quot;&lt;killed&gt;&quot;"));
+  EXPECT_THAT(html, HasSubstr("0.8931"));
+  EXPECT_THAT(html, HasSubstr("ps-1 out"));
+  EXPECT_THAT(html, HasSubstr("<td>ps-1</td>"));
+}
+
+TEST(ReportTest, NothingFromElsewhere) {
+  const std::string html = renderReport(sample());
+  EXPECT_THAT(html, Not(HasSubstr("<script")));
+  EXPECT_THAT(html, Not(HasSubstr("http")));
+  EXPECT_THAT(html, Not(HasSubstr("url(")));
+}
+
+TEST(ReportTest, ARunThatRecordedNothing) {
+  ReportInput input;
+  input.job = "empty";
+  input.result.outcome = "failed";
+  input.result.reason = "worker-0: exit code 3: <no data>";
+  const std::string html = renderReport(input);
+  EXPECT_EQ(wellFormed(html), "");
+  EXPECT_THAT(html, HasSubstr("&lt;no data&gt;"));
+  EXPECT_THAT(html, HasSubstr("nothing was recorded"));
+  EXPECT_THAT(html, Not(HasSubstr("nan")));
+}
+
+TEST(RecordsTest, TheNewestRecordOfAStepCounts) {
+  RunRecords records;
+  parseMetrics(
+      "{\"step\": 1, \"loss\": 3}\n{\"step\": 2, \"loss\": 2}\n{\"step\": 3, \"loss\": 1}\n"
+      "{\"step\": 2, \"accuracy\": 0.5}\n{\"step\": 2, \"loss\": 2.5}\n{\"step\": 2, \"accuracy\": "
+      "0.6}\n"
+      "{\"step\": 3, \"lo",
+      &records);
+  ASSERT_EQ(records.steps.size(), 2u);
+  EXPECT_EQ(records.steps[1].step, 2);
+  EXPECT_DOUBLE_EQ(*records.steps[1].loss, 2.5);
+  ASSERT_EQ(records.evaluations.size(), 1u);
+  EXPECT_DOUBLE_EQ(records.evaluations[0].accuracy, 0.6);
+}
+
+TEST(RecordsTest, TrainingRateSpansProcesses) {
+  RunRecords records;
+  records.steps = {{1, 1.0, 0.1, 50.0, 100, 5},     // of an earlier launch
+                   {2, 1.0, 0.1, 100.0, 1, 10},     // 1 s of 100
+                   {3, 1.0, 0.1, 200.0, 2, 11},     // 1 s of 200
+                   {4, 1.0, 0.1, 400.0, 0.5, 20}};  // a new process: 0.5 s of 400
+  EXPECT_DOUBLE_EQ(*trainingRate(records, 9), 500 / 2.5);
+  EXPECT_FALSE(trainingRate(records, 30).has_value());
+}
+
+TEST(RecordsTest, LinesOfOtherShapesAreLeftOut) {
+  RunRecords records;
+  parseMetrics("[]\n7\n{\"loss\": 1}\n\n", &records);
+  parseTraffic("{\"time\": \"x\"}\n{\"time\": 1, \"ps\": [7, {\"task\": \"ps-0\"}]}\n", &records);
+  EXPECT_TRUE(records.steps.empty());
+  ASSERT_EQ(records.traffic.size(), 1u);
+  EXPECT_EQ(records.traffic[0].ps.size(), 1u);
+}
+
+TEST(ChartTest, Ticks) {
+  EXPECT_THAT(niceTicks(0, 700, 6), ElementsAre(0, 200, 400, 600));
+  EXPECT_THAT(niceTicks(-1, 1, 4), ElementsAre(-1, -0.5, 0, 0.5, 1));
+  EXPECT_THAT(niceTicks(3, 3, 4), ElementsAre(3));
+}
+
+TEST(ChartTest, PeaksDoNotSetTheScale) {
+  Chart chart;
+  chart.y_text = [](double v) { return std::to_string(static_cast<int>(v)); };
+  chart.clip_peaks = true;
+  std::vector<std::pair<double, double>> points = {{0, 5000}};
+  for (int i = 1; i < 100; ++i) points.emplace_back(i, 10);
+  chart.series = {{"", 0, Series::Line::kSolid, {points}}};
+  EXPECT_THAT(renderChart(chart), Not(HasSubstr(">1000<")));
+  chart.clip_peaks = false;
+  EXPECT_THAT(renderChart(chart), HasSubstr(">1000<"));
+}
+
+TEST(ChartTest, ThinOutKeepsTheMean) {
+  std::vector<std::pair<double, double>> points;
+  for (int i = 0; i < 1000; ++i) points.emplace_back(i, i % 2);
+  const auto thin = thinOut(points, 100);
+  ASSERT_EQ(thin.size(), 100u);
+  EXPECT_DOUBLE_EQ(thin[0].second, 0.5);
+  EXPECT_EQ(thinOut(points, 1000).size(), 1000u);
+}
+
+TEST(ResultTest, Line) {
+  RunResult result;
+  result.outcome = "succeeded";
+  result.steps = 700;
+  result.accuracy = 0.89312;
+  result.loss = 0.2914;
+  result.examples_per_second = 2510.2;
+  result.seconds = 76.41;
+  result.dir = "runs/fashion";
+  EXPECT_EQ(resultLine(result),
+            "result: succeeded steps=700 accuracy=0.8931 loss=0.2914 examples_per_second=2510 "
+            "seconds=76.4 dir=runs/fashion");
+}
+
+TEST(ResultTest, FailedQuotesItsReason) {
+  RunResult result;
+  result.outcome = "failed";
+  result.reason = "TaskFailed: worker-0: \"x\"\nmore";
+  result.dir = "a b";
+  EXPECT_EQ(resultLine(result),
+            "result: failed reason=\"TaskFailed: worker-0: \\\"x\\\" more\" step=0 seconds=0.0 "
+            "dir=\"a b\"");
+}
+
+TEST(ResultTest, RoundTrip) {
+  RunResult result;
+  result.outcome = "interrupted";
+  result.steps = 12;
+  result.loss = 0.5;
+  result.dir = "d";
+  const auto read = resultFromJson(resultJson(result).dump());
+  ASSERT_TRUE(read.ok());
+  EXPECT_EQ(resultLine(*read), resultLine(result));
+  EXPECT_FALSE(resultFromJson("{}").ok());
+  EXPECT_FALSE(resultFromJson("{").ok());
+}
+
+}  // namespace
+}  // namespace trainyard::cli

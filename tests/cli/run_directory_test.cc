@@ -1,0 +1,164 @@
+#include <sys/stat.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+
+#include "base/core/strings.h"
+#include "cli/run/directory.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "operator/job/job.h"
+
+namespace trainyard::cli {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::HasSubstr;
+
+constexpr char kJob[] = R"(apiVersion: trainyard.dev/v1alpha1
+kind: TrainingJob
+metadata: {name: small}
+spec:
+  volumes: [{name: data, mountPath: /data}]
+  ps: {replicas: 1}
+  worker: {replicas: 2}
+  training:
+    model: {name: mnist_cnn}
+    data: {format: idx, images: /data/images, labels: /data/labels, evalImages: /data/ei, evalLabels: /data/el}
+    batchSize: 128
+    steps: 700
+    optimizer: {name: SGD, learningRate: 0.1}
+)";
+
+class RunDirectoryTest : public testing::Test {
+ protected:
+  RunDirectoryTest() {
+    std::string name = testing::TempDir() + "run_directory_XXXXXX";
+    root_ = ::mkdtemp(name.data());
+  }
+  ~RunDirectoryTest() override { fs::remove_all(root_); }
+
+  v1::TrainingJob job(std::vector<std::pair<std::string, std::string>> overrides = {}) {
+    std::vector<control::JobProblem> problems;
+    auto parsed = control::parseJob(kJob, "job.yaml", {std::move(overrides)}, &problems);
+    EXPECT_TRUE(parsed.ok()) << parsed.status();
+    return parsed.ok() ? *parsed : v1::TrainingJob();
+  }
+  StatusOr<OpenedRun> open(const v1::TrainingJob& job, bool start_anew = false) {
+    DirectoryOptions options;
+    options.dir = dir();
+    options.cwd = root_;
+    options.volumes = {{"data", "images"}};
+    options.start_anew = start_anew;
+    return openRunDirectory(options, job, systemClock());
+  }
+  std::string dir() const { return root_ + "/run"; }
+  std::string problemOf(const v1::TrainingJob& job, bool start_anew = false) {
+    return std::string(fromAbsl(open(job, start_anew).status().message()));
+  }
+  void finish(std::int64_t steps) {
+    RunResult result;
+    result.outcome = "succeeded";
+    result.steps = steps;
+    result.dir = "run";
+    std::ofstream(dir() + "/result.json") << resultJson(result).dump();
+  }
+
+  std::string root_;
+};
+
+TEST_F(RunDirectoryTest, AFreshRunIsRecorded) {
+  const auto run = open(job());
+  ASSERT_TRUE(run.ok()) << run.status();
+  EXPECT_THAT(run->headline, HasSubstr("starting 'small'"));
+  struct stat status {};
+  ASSERT_EQ(::stat(dir().c_str(), &status), 0);
+  EXPECT_EQ(status.st_mode & 0777, 0700u);
+  ASSERT_EQ(::stat((dir() + "/token").c_str(), &status), 0);
+  EXPECT_EQ(status.st_mode & 0777, 0600u);
+  EXPECT_EQ(status.st_size, 65);
+  const v1::TrainingJob recorded = control::RunRecord(run->paths).read().value();
+  EXPECT_EQ(recorded.metadata().uid().size(), 32u);
+  EXPECT_EQ(recorded.spec().training().data().images(), root_ + "/images/images");
+}
+
+TEST_F(RunDirectoryTest, TheDirectoryIsForOneLauncher) {
+  const auto run = open(job());
+  ASSERT_TRUE(run.ok());
+  EXPECT_EQ(open(job()).status().code(), absl::StatusCode::kFailedPrecondition);
+}
+
+TEST_F(RunDirectoryTest, TheNextLaunchKeepsTheUid) {
+  std::string uid;
+  {
+    const auto run = open(job());
+    ASSERT_TRUE(run.ok());
+    uid = run->job.metadata().uid();
+  }
+  const auto again = open(job({{"training.steps", "900"}, {"training.checkpoint.keep", "7"}}));
+  ASSERT_TRUE(again.ok()) << again.status();
+  EXPECT_EQ(again->job.metadata().uid(), uid);
+  EXPECT_EQ(again->job.metadata().generation(), 2);
+  EXPECT_THAT(again->headline, HasSubstr("again from step 0"));
+}
+
+TEST_F(RunDirectoryTest, ChangedFieldsAreNamed) {
+  ASSERT_TRUE(open(job()).ok());
+  EXPECT_THAT(problemOf(job({{"training.batchSize", "64"}})), HasSubstr("training.batchSize: "));
+  EXPECT_THAT(problemOf(job({{"training.model.dropout", "0.25"}})),
+              HasSubstr("training.model.dropout: "));
+  EXPECT_THAT(problemOf(job({{"worker.replicas", "3"}})), HasSubstr("worker.replicas: 2 "));
+  EXPECT_THAT(
+      problemOf(job({{"training.steps", "600"}})),
+      HasSubstr("training.steps: 700 in " + dir() + "/job.yaml, now 600: it may only grow"));
+  EXPECT_TRUE(open(job({{"training.batchSize", "64"}}), true).ok()) << "--new";
+}
+
+TEST_F(RunDirectoryTest, AFinishedRunIsNotRepeated) {
+  ASSERT_TRUE(open(job()).ok());
+  finish(700);
+  {
+    const auto run = open(job());
+    ASSERT_TRUE(run.ok()) << run.status();
+    ASSERT_TRUE(run->finished.has_value());
+    EXPECT_EQ(run->finished->steps, 700);
+    EXPECT_THAT(run->headline, HasSubstr("has finished already"));
+  }
+  const auto more = open(job({{"training.steps", "800"}}));
+  ASSERT_TRUE(more.ok()) << more.status();
+  EXPECT_FALSE(more->finished.has_value());
+}
+
+TEST_F(RunDirectoryTest, NewRemovesOnlyOurOwn) {
+  ASSERT_TRUE(open(job()).ok());
+  fs::create_directories(dir() + "/tasks/ps-0");
+  std::ofstream(dir() + "/metrics.jsonl") << "{}";
+  std::ofstream(dir() + "/thesis.tex") << "x";
+  EXPECT_THAT(problemOf(job(), true), HasSubstr("'thesis.tex'"));
+  EXPECT_TRUE(fs::exists(dir() + "/metrics.jsonl"));
+  fs::remove(dir() + "/thesis.tex");
+  ASSERT_TRUE(open(job(), true).ok());
+  EXPECT_FALSE(fs::exists(dir() + "/metrics.jsonl"));
+}
+
+TEST_F(RunDirectoryTest, SomebodyElsesFolderIsLeftAlone) {
+  fs::create_directories(dir() + "/checkpoints");
+  std::ofstream(dir() + "/checkpoints/letter.txt") << "x";
+  EXPECT_THAT(problemOf(job()), HasSubstr("'checkpoints/letter.txt'"));
+  EXPECT_FALSE(fs::exists(dir() + "/lock"));
+}
+
+TEST_F(RunDirectoryTest, AMissingVolumeLeavesTheOldRunAlone) {
+  ASSERT_TRUE(open(job()).ok());
+  DirectoryOptions options;
+  options.dir = dir();
+  options.cwd = root_;
+  options.start_anew = true;
+  const auto run = openRunDirectory(options, job(), systemClock());
+  EXPECT_THAT(std::string(fromAbsl(run.status().message())), HasSubstr("give --volume data=DIR"));
+  EXPECT_TRUE(fs::exists(dir() + "/job.json"));
+}
+
+}  // namespace
+}  // namespace trainyard::cli

@@ -1,0 +1,266 @@
+#include "tests/multiproc/run_fixture.h"
+
+#include <signal.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <fstream>
+#include <sstream>
+
+#include "base/core/strings.h"
+#include "base/process/files.h"
+#include "fmt/format.h"
+
+namespace trainyard {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::size_t kMaxText = 64 << 20;
+constexpr char kFailpoints[] = "TRAINYARD_FAILPOINTS=";
+
+std::vector<std::string> environmentWith(const std::string& failpoints) {
+  std::vector<std::string> result;
+  for (char** entry = environ; *entry != nullptr; ++entry) {
+    if (!std::string_view(*entry).starts_with(kFailpoints)) result.emplace_back(*entry);
+  }
+  if (!failpoints.empty()) result.push_back(kFailpoints + failpoints);
+  return result;
+}
+
+// Fields of /proc/PID/stat behind the command's name; empty when there is no such process.
+std::vector<std::string> statOf(pid_t pid) {
+  const auto text = readFile(fmt::format("/proc/{}/stat", pid), 4096);
+  if (!text.ok()) return {};
+  std::istringstream in(text->substr(text->rfind(')') + 1));
+  std::vector<std::string> fields;
+  for (std::string field; in >> field;) fields.push_back(field);
+  return fields;
+}
+
+}  // namespace
+
+std::string programPath(const std::string& name) {
+  const char* bin = std::getenv("TRAINYARD_BIN");
+  return fmt::format("{}/{}", bin == nullptr ? "." : bin, name);
+}
+
+std::string ProgramEnd::lastLine() const {
+  const std::string text = output.substr(0, output.find_last_not_of('\n') + 1);
+  const std::size_t newline = text.rfind('\n');
+  return newline == std::string::npos ? text : text.substr(newline + 1);
+}
+
+std::map<std::string, std::string> fieldsOf(const std::string& line) {
+  std::map<std::string, std::string> fields;
+  std::istringstream in(line);
+  for (std::string word; in >> word;) {
+    const auto [key, value] = splitFirst(word, '=');
+    if (word.find('=') != std::string::npos) fields[std::string(key)] = std::string(value);
+  }
+  return fields;
+}
+
+std::vector<pid_t> processesWith(const std::string& text) {
+  std::vector<pid_t> found;
+  std::error_code ignored;
+  for (const auto& entry : fs::directory_iterator("/proc", ignored)) {
+    const auto pid = parseNumber<pid_t>(entry.path().filename().string());
+    if (pid && *pid != ::getpid() && commandOf(*pid).find(text) != std::string::npos) found.push_back(*pid);
+  }
+  return found;
+}
+
+pid_t parentOf(pid_t pid) {
+  const std::vector<std::string> stat = statOf(pid);
+  return stat.size() < 2 ? 0 : parseNumber<pid_t>(stat[1]).value_or(0);
+}
+
+std::string commandOf(pid_t pid) {
+  std::string text = readFile(fmt::format("/proc/{}/cmdline", pid), 1 << 20).value_or("");
+  std::replace(text.begin(), text.end(), '\0', ' ');
+  return text;
+}
+
+ProgramEnd runProgram(const std::vector<std::string>& argv, const std::string& failpoints, Duration limit) {
+  ProgramEnd end;
+  TempDir dir;
+  SpawnOptions spawn;
+  spawn.argv = argv;
+  spawn.argv[0] = programPath(argv[0]);
+  spawn.env = environmentWith(failpoints);
+  spawn.cwd = dir.path().string();
+  spawn.output_file = (dir.path() / "output").string();
+  spawn.die_with_spawning_thread = true;
+  auto child = ChildProcess::spawn(spawn);
+  if (!child.ok()) {
+    ADD_FAILURE() << child.status();
+    return end;
+  }
+  const auto exit = child->wait(systemClock().now() + limit);
+  end.output = readFile(spawn.output_file, kMaxText).value_or("");
+  if (!exit.ok()) {
+    ADD_FAILURE() << exit.status() << "\n" << end.output;
+  } else if (exit->signal == 0) {
+    end.code = exit->code;
+  }
+  return end;
+}
+
+JobRun::JobRun(const fs::path& dir, const std::string& yaml, std::vector<std::string> flags)
+    : base_(dir), dir_(dir / "run"), flags_(std::move(flags)) {
+  EXPECT_TRUE(writeFileAtomically(base_ / "job.yaml", yaml).ok());
+}
+
+// What a failed test needs to be understood.
+JobRun::~JobRun() {
+  launcher_.reset();
+  if (!testing::Test::HasFailure()) return;
+  fmt::print("--- {}\n{}", dir_.string(), output());
+  std::error_code ignored;
+  for (const auto& task : fs::directory_iterator(dir_ / "tasks", ignored)) {
+    fmt::print("{}", readFile(task.path() / "task.log", kMaxText).value_or(""));
+  }
+}
+
+void JobRun::launch(const std::string& failpoints) {
+  launcher_.reset();
+  std::error_code ignored;
+  fs::remove(base_ / "output", ignored);
+  SpawnOptions spawn;
+  spawn.argv = {programPath("trainyard"), "run", "-f", (base_ / "job.yaml").string(), "--dir", dir_.string()};
+  spawn.argv.insert(spawn.argv.end(), flags_.begin(), flags_.end());
+  spawn.env = environmentWith(failpoints);
+  spawn.cwd = base_.string();
+  spawn.output_file = (base_ / "output").string();
+  spawn.new_process_group = true;
+  spawn.die_with_spawning_thread = true;  // a crashed test leaves nothing behind
+  auto child = ChildProcess::spawn(spawn);
+  ASSERT_TRUE(child.ok()) << child.status();
+  launcher_ = *std::move(child);
+}
+
+ProgramEnd JobRun::wait(Duration limit) {
+  ProgramEnd end;
+  const auto exit = launcher_->wait(systemClock().now() + limit);
+  end.output = output();
+  EXPECT_TRUE(exit.ok()) << exit.status();
+  if (exit.ok() && exit->signal == 0) end.code = exit->code;
+  return end;
+}
+
+ProgramEnd JobRun::launchAndWait(const std::string& failpoints) {
+  launch(failpoints);
+  return launcher_ ? wait() : ProgramEnd();
+}
+
+std::string JobRun::output() const { return readFile(base_ / "output", kMaxText).value_or(""); }
+
+std::string JobRun::taskLog(const std::string& task) const {
+  return readFile(taskDir(task) / "task.log", kMaxText).value_or("");
+}
+
+nlohmann::json JobRun::json(const std::string& name) const {
+  const auto text = readFile(dir_ / name, kMaxText);
+  return text.ok() ? nlohmann::json::parse(*text, nullptr, /*allow_exceptions=*/false) : nlohmann::json();
+}
+
+nlohmann::json JobRun::agent(const std::string& task) const { return json("tasks/" + task + "/agent.json"); }
+
+pid_t JobRun::agentPid(const std::string& task) const {
+  const nlohmann::json file = agent(task);
+  return file.is_object() ? file.value("pid", 0) : 0;
+}
+
+pid_t JobRun::runtimePid(const std::string& task) const {
+  const nlohmann::json file = agent(task);
+  return file.is_object() ? file.value("childPid", 0) : 0;
+}
+
+std::vector<PositionRecord> JobRun::positions(const std::string& task) const {
+  std::vector<PositionRecord> records;
+  std::ifstream in(taskDir(task) / "positions.jsonl");
+  for (std::string line; std::getline(in, line);) {
+    const auto json = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
+    if (!json.is_object()) continue;  // still being written
+    records.push_back({json.at("step"), json.at("epoch"), json.at("rank"), json.at("first"), json.at("count")});
+  }
+  return records;
+}
+
+bool JobRun::reaches(const std::string& task, std::int64_t step) const {
+  return eventually(
+      [&] {
+        const std::vector<PositionRecord> records = positions(task);
+        return !records.empty() && records.back().step >= step;
+      },
+      std::chrono::seconds(60));
+}
+
+std::vector<std::int64_t> JobRun::checkpointSteps() const {
+  std::vector<std::int64_t> steps;
+  std::error_code ignored;
+  for (const auto& entry : fs::directory_iterator(dir_ / "checkpoints", ignored)) {
+    const std::string name = entry.path().filename().string();
+    if (!name.starts_with("step-") || entry.path().extension() != ".json") continue;
+    const std::string number = name.substr(5, name.find('.') - 5);
+    if (const auto step = parseNumber<std::int64_t>(number)) steps.push_back(*step);
+  }
+  std::sort(steps.begin(), steps.end());
+  return steps;
+}
+
+std::string JobRun::digest() const {
+  const ProgramEnd end = runProgram({"trainyard", "checkpoint", "digest", dir_.string()});
+  EXPECT_EQ(end.code, 0) << end.output;
+  EXPECT_EQ(end.lastLine().size(), 64u) << end.output;
+  return end.lastLine();
+}
+
+RunTest::~RunTest() {
+  // Agents of a killed launcher end as soon as they see it.
+  const bool alone = eventually([&] { return processesWith(root().string()).empty(); }, std::chrono::seconds(15));
+  EXPECT_TRUE(alone) << "left running";
+  for (const pid_t pid : processesWith(root().string())) {
+    fmt::print("left: {}\n", commandOf(pid));
+    ::kill(pid, SIGKILL);
+  }
+}
+
+fs::path RunTest::folder(const std::string& name) {
+  const fs::path path = root() / name;
+  EXPECT_TRUE(makeDirectories(path).ok());
+  return path;
+}
+
+fs::path RunTest::writeText(const std::string& name, const std::string& text) {
+  const fs::path path = root() / name;
+  EXPECT_TRUE(writeFileAtomically(path, text).ok());
+  return path;
+}
+
+ProgramEnd RunTest::program(const std::vector<std::string>& argv, const std::string& failpoints) {
+  return runProgram(argv, failpoints);
+}
+
+std::string smallJob(int ps, int workers, int steps) {
+  return fmt::format(R"(apiVersion: trainyard.dev/v1alpha1
+kind: TrainingJob
+metadata: {{name: small}}
+spec:
+  ps: {{replicas: {}}}
+  worker: {{replicas: {}}}
+  training:
+    model: {{name: mlp, hidden: [32], dropout: 0.5}}
+    data: {{format: synthetic, shape: [8, 8, 1], classes: 4, samples: 3000, evalSamples: 500}}
+    batchSize: 16
+    steps: {}
+    seed: 3
+    deterministic: true
+    optimizer: {{name: RMSProp, learningRate: 0.001, momentum: 0.9}}
+)",
+                     ps, workers, steps);
+}
+
+}  // namespace trainyard

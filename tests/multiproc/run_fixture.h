@@ -1,0 +1,115 @@
+// Runs of the built programs in folders of their own, for tests of whole jobs: what they print, what
+// they leave behind, who is running, and that nobody is left.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/process/child_process.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "nlohmann/json.hpp"
+#include "tests/base/process/temp_dir.h"
+
+namespace trainyard {
+
+// How a program ended, and all it wrote.
+struct ProgramEnd {
+  int code = -1;  // -1: ended by a signal
+  std::string output;
+  std::string lastLine() const;
+};
+
+// "key=value key=value" of a result line; the first words, which have no '=', are left out.
+std::map<std::string, std::string> fieldsOf(const std::string& line);
+
+// One line of a worker's positions.jsonl.
+struct PositionRecord {
+  std::int64_t step = 0;
+  std::int64_t epoch = 0;
+  int rank = 0;
+  std::int64_t first = 0;
+  std::int64_t count = 0;
+};
+
+// A job file with its run directory, launched any number of times with the same flags.
+class JobRun {
+ public:
+  // `dir` must exist; the job file and the run directory are made in it.
+  JobRun(const std::filesystem::path& dir, const std::string& yaml, std::vector<std::string> flags = {});
+  ~JobRun();  // kills the launcher, and with it the run
+  JobRun(const JobRun&) = delete;
+  JobRun& operator=(const JobRun&) = delete;
+
+  // Starts `trainyard run`. The output of earlier launches is forgotten.
+  void launch(const std::string& failpoints = "");
+  ChildProcess& launcher() { return *launcher_; }
+  // Waits for the end of the launcher.
+  ProgramEnd wait(Duration limit = std::chrono::seconds(90));
+  ProgramEnd launchAndWait(const std::string& failpoints = "");
+  std::string output() const;
+
+  const std::filesystem::path& dir() const { return dir_; }
+  std::filesystem::path taskDir(const std::string& task) const { return dir_ / "tasks" / task; }
+  std::string taskLog(const std::string& task) const;
+  // agent.json of a task; null when there is none yet.
+  nlohmann::json agent(const std::string& task) const;
+  // Process of the task's agent / runtime; 0 while there is none.
+  pid_t agentPid(const std::string& task) const;
+  pid_t runtimePid(const std::string& task) const;
+  nlohmann::json json(const std::string& name) const;
+  std::vector<PositionRecord> positions(const std::string& task) const;
+  // Waits until the task has completed `step`.
+  [[nodiscard]] bool reaches(const std::string& task, std::int64_t step) const;
+  // Steps of the committed checkpoints, ascending.
+  std::vector<std::int64_t> checkpointSteps() const;
+  // `trainyard checkpoint digest`; "" and a failure of the test when that fails.
+  std::string digest() const;
+
+ private:
+  const std::filesystem::path base_;
+  const std::filesystem::path dir_;
+  const std::vector<std::string> flags_;
+  std::optional<ChildProcess> launcher_;
+};
+
+// A temporary folder for each test; at its end no process may run that has the folder among its
+// arguments.
+class RunTest : public testing::Test {
+ protected:
+  ~RunTest() override;
+
+  // A folder of that name in the test's own.
+  std::filesystem::path folder(const std::string& name);
+  std::filesystem::path writeText(const std::string& name, const std::string& text);
+  // Programs of the build by name, to their end.
+  ProgramEnd program(const std::vector<std::string>& argv, const std::string& failpoints = "");
+
+  const std::filesystem::path& root() const { return root_.path(); }
+
+ private:
+  TempDir root_;
+};
+
+// A small job on synthetic data that trains in well below a second: an MLP with dropout, RMSProp with
+// momentum, 16 samples for each worker and step.
+std::string smallJob(int ps, int workers, int steps);
+
+// Processes that have `text` among their arguments; zombies not counted.
+std::vector<pid_t> processesWith(const std::string& text);
+// 0 when there is no such process (any more).
+pid_t parentOf(pid_t pid);
+std::string commandOf(pid_t pid);  // arguments, separated by blanks
+
+ProgramEnd runProgram(const std::vector<std::string>& argv, const std::string& failpoints = "",
+                      Duration limit = std::chrono::seconds(90));
+// Path of one of the build's programs.
+std::string programPath(const std::string& name);
+
+}  // namespace trainyard

@@ -1,0 +1,132 @@
+#include "operator/apply/applier.h"
+
+#include "gmock/gmock.h"
+#include "tests/fakes/fake_cluster.h"
+
+namespace trainyard::control {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+constexpr TaskKey kPs0{v1::ROLE_PS, 0};
+constexpr TaskKey kWorker0{v1::ROLE_WORKER, 0};
+constexpr TaskKey kWorker1{v1::ROLE_WORKER, 1};
+
+class ApplierTest : public testing::Test {
+ protected:
+  ApplierTest() : key_(cluster_.addJob(fakeJob("job", 1, 2))) {}
+
+  JobObservation observe() { return *cluster_.observe(key_); }
+  Status apply(const Plan& plan) { return applier_.apply(observe(), plan); }
+  // The first words of each trace line.
+  std::vector<std::string> trace() {
+    std::vector<std::string> lines = cluster_.takeTrace();
+    for (std::string& line : lines) line = line.substr(0, line.find_first_of("\n:("));
+    return lines;
+  }
+  static Plan fullPlan() {
+    Plan plan;
+    plan.status.emplace().set_state("Restarting");
+    plan.events = {{"Warning", "TaskLost", "worker-1"}};
+    plan.publish.emplace().set_revision(1);
+    plan.deletes = {{kWorker1, 1, "Superseded"}};
+    plan.creates = {{kPs0, 1}, {kWorker0, 1}};
+    return plan;
+  }
+
+  FakeClock clock_;
+  FakeCluster cluster_;
+  EventRecorder recorder_{cluster_, clock_};
+  Applier applier_{cluster_, recorder_};
+  JobKey key_;
+};
+
+TEST_F(ApplierTest, RecordsBeforeItActs) {
+  ASSERT_TRUE(cluster_.createTask(observe().job, kWorker1, 1).ok());
+  trace();
+  ASSERT_TRUE(apply(fullPlan()).ok());
+  EXPECT_THAT(trace(), ElementsAre("status", "event Warning TaskLost", "publish revision 1",
+                                   "delete worker-1 ", "create ps-0 ", "create worker-0 "));
+}
+
+TEST_F(ApplierTest, EmptyPlanWritesNothing) {
+  EXPECT_TRUE(apply(Plan{}).ok());
+  EXPECT_EQ(cluster_.writes(), 0);
+}
+
+TEST_F(ApplierTest, ConflictOfTheStatusStopsEverything) {
+  const JobObservation old = observe();
+  cluster_.touch(key_);
+  const Status status = applier_.apply(old, fullPlan());
+  EXPECT_EQ(status.code(), absl::StatusCode::kAborted);
+  EXPECT_EQ(failureClass(status), FailureClass::kRetry);
+  EXPECT_EQ(cluster_.writes(), 0);
+}
+
+TEST_F(ApplierTest, ConflictOfTheMembershipStopsTheRest) {
+  Plan plan = fullPlan();
+  plan.publish->set_revision(5);
+  const Status status = apply(plan);
+  EXPECT_EQ(status.code(), absl::StatusCode::kAborted);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("revision 5"));
+  EXPECT_THAT(trace(), ElementsAre("status", "event Warning TaskLost"));
+}
+
+TEST_F(ApplierTest, WhatIsAlreadySoIsAProof) {
+  ASSERT_TRUE(cluster_.createTask(observe().job, kPs0, 1).ok());
+  Plan plan;
+  plan.creates = {{kPs0, 1}};
+  plan.deletes = {{kWorker1, 3, "Superseded"}};
+  EXPECT_TRUE(apply(plan).ok());
+}
+
+TEST_F(ApplierTest, FailedDeleteHoldsBackNothing) {
+  ASSERT_TRUE(cluster_.createTask(observe().job, kWorker0, 1).ok());
+  ASSERT_TRUE(cluster_.createTask(observe().job, kWorker1, 1).ok());
+  trace();
+  cluster_.failNext(FakeCall::kDelete, absl::UnavailableError("no answer"));
+  Plan plan;
+  plan.deletes = {{kWorker0, 1, "x"}, {kWorker1, 1, "x"}};
+  plan.creates = {{kPs0, 1}};
+  const Status status = apply(plan);
+  EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("delete worker-0"));
+  EXPECT_THAT(trace(), ElementsAre("delete worker-1 ", "create ps-0 "));
+}
+
+TEST_F(ApplierTest, FirstFailedCreateEndsTheCreates) {
+  cluster_.failNext(FakeCall::kCreate, absl::ResourceExhaustedError("no quota"));
+  Plan plan;
+  plan.creates = {{kPs0, 1}, {kWorker0, 1}};
+  const Status status = apply(plan);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("create ps-0"));
+  EXPECT_EQ(cluster_.writes(), 0);
+}
+
+TEST_F(ApplierTest, ClassOfTheClustersFailureStays) {
+  cluster_.failNext(FakeCall::kCreate,
+                    withClass(absl::ResourceExhaustedError("no quota"), FailureClass::kRetry));
+  Plan plan;
+  plan.creates = {{kPs0, 1}};
+  EXPECT_EQ(failureClass(apply(plan)), FailureClass::kRetry);
+}
+
+TEST_F(ApplierTest, LostEventIsNoFailure) {
+  cluster_.failNext(FakeCall::kEvent, absl::UnavailableError("no answer"));
+  EXPECT_TRUE(apply(fullPlan()).ok());
+}
+
+TEST_F(ApplierTest, AppliedTwiceIsHarmless) {
+  const Plan plan = fullPlan();
+  ASSERT_TRUE(apply(plan).ok());
+  const int writes = cluster_.writes();
+  Plan again = plan;
+  again.status.reset();
+  again.events.clear();
+  EXPECT_TRUE(apply(again).ok());
+  EXPECT_EQ(cluster_.writes(), writes);
+}
+
+}  // namespace
+}  // namespace trainyard::control

@@ -1,0 +1,56 @@
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "operator/job/job.h"
+#include "tests/operator/job/job_fixture.h"
+
+namespace trainyard::control::testing {
+namespace {
+
+using ::testing::HasSubstr;
+
+Status supported(const std::vector<std::pair<std::string, std::string>>& overrides) {
+  std::vector<JobProblem> problems;
+  const auto job = parseJob(kSmallJob, "job.yaml", {overrides}, &problems);
+  return job.ok() ? checkSupported(*job) : job.status();
+}
+
+TEST(CheckSupported, WhatRunsIsSupported) {
+  EXPECT_TRUE(supported({}).ok());
+  EXPECT_TRUE(supported({{"worker.onMembershipChange", "Live"}}).ok());
+  EXPECT_TRUE(supported({{"training.update.backupWorkers", "0"}}).ok());
+  EXPECT_TRUE(supported({{"training.model", "{name: mlp, hidden: [10]}"}}).ok());
+  EXPECT_TRUE(supported({{"training.placement.strategy", "RoundRobin"}}).ok());
+  EXPECT_TRUE(supported({{"training.initFrom", "''"}}).ok());
+}
+
+TEST(CheckSupported, WhatIsToComeIsRefusedByName) {
+  struct Row {
+    std::vector<std::pair<std::string, std::string>> overrides;
+    const char* field;
+  };
+  const std::vector<Row> rows = {
+      {{{"strategy", "AllReduce"}, {"ps", ""}}, "spec.strategy: AllReduce"},
+      {{{"training", ""}}, "spec.training: "},
+      {{{"training.update.mode", "Async"}}, "spec.training.update.mode: Async"},
+      {{{"training.update", "{mode: BoundedDelay, maxDelay: 4}"}},
+       "spec.training.update.mode: Bounded"},
+      {{{"training.update.backupWorkers", "1"}}, "spec.training.update.backupWorkers: "},
+      {{{"training.model.name", "vgg19"}}, "spec.training.model.name: training vgg19"},
+      {{{"training.batchSize", ""}, {"training.globalBatchSize", "64"}},
+       "spec.training.globalBatchSize: "},
+      {{{"training.steps", ""}, {"training.passes", "2"}}, "spec.training.passes: "},
+      {{{"training.initFrom", "/old"}}, "spec.training.initFrom: "},
+      {{{"worker.processesPerPod", "2"}}, "spec.worker.processesPerPod: 2"},
+      {{{"worker.onMembershipChange", "Restart"}}, "spec.worker.onMembershipChange: Restart"},
+      {{{"storage.access", "Coordinator"}}, "spec.storage.access: Coordinator"},
+  };
+  for (const Row& row : rows) {
+    const Status status = supported(row.overrides);
+    EXPECT_EQ(status.code(), absl::StatusCode::kUnimplemented) << row.field << ": " << status;
+    EXPECT_THAT(std::string(status.message()), HasSubstr(row.field));
+    EXPECT_THAT(std::string(status.message()), HasSubstr("not in this release"));
+  }
+}
+
+}  // namespace
+}  // namespace trainyard::control::testing

@@ -1,0 +1,175 @@
+// What the scenarios do not show: purity, times of waking, conditions' transition times.
+#include "operator/plan/planner.h"
+
+#include "gmock/gmock.h"
+#include "google/protobuf/util/message_differencer.h"
+#include "tests/fakes/fake_cluster.h"
+
+namespace trainyard::control {
+namespace {
+
+constexpr TaskKey kPs0{v1::ROLE_PS, 0};
+constexpr TaskKey kWorker0{v1::ROLE_WORKER, 0};
+constexpr TaskKey kWorker1{v1::ROLE_WORKER, 1};
+
+TaskObservation runningTask(const TaskKey& key, std::uint32_t created) {
+  TaskObservation task;
+  task.key = key;
+  task.created = created;
+  task.phase = TaskPhase::kRunning;
+  task.ready = true;
+  task.ip = "10.0.0.1";
+  task.port = 2000 + key.index;
+  return task;
+}
+
+// A job with 1 ps and 2 workers that runs, with its status as the planner writes it.
+PlannerInput runningJob() {
+  PlannerInput input;
+  input.observed.job = fakeJob("job", 1, 2);
+  input.now = TimePoint(std::chrono::hours(5));
+  input.unix_ms = 1'700'000'000'000;
+  input.observed.tasks = {runningTask(kPs0, 1), runningTask(kWorker0, 1), runningTask(kWorker1, 1)};
+  input.observed.membership = planJob(input).publish;
+  for (int round = 0; round < 3; ++round) {
+    const Plan plan = planJob(input);
+    if (plan.status) *input.observed.job.mutable_status() = *plan.status;
+  }
+  EXPECT_TRUE(isEmpty(planJob(input)));
+  return input;
+}
+
+void recordStatus(PlannerInput* input) {
+  const Plan plan = planJob(*input);
+  ASSERT_TRUE(plan.status.has_value());
+  *input->observed.job.mutable_status() = *plan.status;
+}
+
+const v1::Condition* condition(const PlannerInput& input, std::string_view type) {
+  for (const v1::Condition& c : input.observed.job.status().conditions()) {
+    if (c.type() == type) return &c;
+  }
+  return nullptr;
+}
+
+void failTask(PlannerInput* input, std::size_t at, int code) {
+  TaskObservation& task = input->observed.tasks[at];
+  task.phase = TaskPhase::kFailed;
+  task.ready = false;
+  task.exit = TaskExit{code, 0, "exit code"};
+}
+
+TEST(Planner, SameInputSamePlan) {
+  PlannerInput input = runningJob();
+  failTask(&input, 1, 1);
+  const Plan a = planJob(input), b = planJob(input);
+  ASSERT_TRUE(a.status && b.status);
+  EXPECT_TRUE(google::protobuf::util::MessageDifferencer::Equals(*a.status, *b.status));
+  EXPECT_EQ(a.deletes.size(), b.deletes.size());
+  EXPECT_EQ(a.wake_at, b.wake_at);
+}
+
+TEST(Planner, RestsAtRest) {
+  const PlannerInput input = runningJob();
+  EXPECT_TRUE(isEmpty(planJob(input)));
+  EXPECT_FALSE(planJob(input).wake_at.has_value());
+}
+
+TEST(Planner, LossIsRecordedBeforeTheNextLifeAndWakesForIt) {
+  PlannerInput input = runningJob();
+  failTask(&input, 2, 1);
+  const Plan lost = planJob(input);
+  ASSERT_TRUE(lost.status.has_value());
+  EXPECT_EQ(lost.status->restarts(), 1);
+  EXPECT_TRUE(lost.creates.empty());
+  ASSERT_EQ(lost.deletes.size(), 1u);
+  EXPECT_EQ(lost.deletes[0].created, 1u);
+
+  *input.observed.job.mutable_status() = *lost.status;
+  input.observed.tasks.pop_back();
+  input.unix_ms += 400;
+  input.now += std::chrono::milliseconds(400);
+  const Plan waiting = planJob(input);
+  EXPECT_TRUE(waiting.creates.empty());
+  EXPECT_EQ(waiting.wake_at, input.now + std::chrono::milliseconds(600));
+
+  input.unix_ms += 600;
+  input.now += std::chrono::milliseconds(600);
+  const Plan due = planJob(input);
+  ASSERT_EQ(due.creates.size(), 1u);
+  EXPECT_EQ(due.creates[0].key, kWorker1);
+  EXPECT_EQ(due.creates[0].created, 2u);
+}
+
+TEST(Planner, LostStatusDoesNotReuseANumber) {
+  // The status is gone (a damaged record), the membership and the tasks are not.
+  PlannerInput input = runningJob();
+  input.observed.tasks[2].created = 7;
+  input.observed.membership->mutable_tasks(2)->set_created(7);
+  input.observed.job.clear_status();
+  failTask(&input, 2, 1);
+  recordStatus(&input);
+  input.observed.tasks.pop_back();
+  input.unix_ms += 1000;
+  const Plan due = planJob(input);
+  ASSERT_EQ(due.creates.size(), 1u);
+  EXPECT_EQ(due.creates[0].created, 8u);
+}
+
+TEST(Planner, TransitionTimeMovesOnlyWithTheStatus) {
+  PlannerInput input = runningJob();
+  const std::string since = condition(input, "Running")->last_transition_time();
+  input.unix_ms += 60'000;
+  input.observed.tasks[1].ready = false;
+  recordStatus(&input);
+  EXPECT_EQ(condition(input, "Running")->reason(), "TasksNotReady");
+  EXPECT_EQ(condition(input, "Running")->last_transition_time(), since);
+  EXPECT_NE(condition(input, "Reconciling")->last_transition_time(), since);
+}
+
+TEST(Planner, WakesForTheEarliestOfItsTimes) {
+  PlannerInput input = runningJob();
+  input.observed.job.mutable_spec()->mutable_run_policy()->set_active_deadline_seconds(3600);
+  EXPECT_EQ(planJob(input).wake_at, input.now + std::chrono::hours(1));
+  v1::JobProgress progress;
+  progress.set_step(10);
+  input.progress = progress;
+  input.progress_created = 1;
+  recordStatus(&input);
+  input.progress->set_step(20);
+  EXPECT_EQ(planJob(input).wake_at, input.now + std::chrono::seconds(10));
+}
+
+TEST(Planner, EventsComeOnlyWithAStatus) {
+  PlannerInput input = runningJob();
+  failTask(&input, 0, 1);
+  const Plan plan = planJob(input);
+  EXPECT_FALSE(plan.events.empty());
+  EXPECT_TRUE(plan.status.has_value());
+  EXPECT_TRUE(planJob(runningJob()).events.empty());
+}
+
+TEST(Planner, MessageOfManyMissingTasksIsBounded) {
+  PlannerInput input;
+  input.observed.job = fakeJob("job", 1, 4096);
+  const Plan plan = planJob(input);
+  EXPECT_EQ(plan.creates.size(), 4097u);
+  ASSERT_TRUE(plan.status.has_value());
+  for (const v1::Condition& c : plan.status->conditions()) EXPECT_LT(c.message().size(), 200u);
+  EXPECT_LT(plan.status->ByteSizeLong(), 2000u);
+}
+
+TEST(Planner, StatusOfManyPlainTasksStaysSmall) {
+  PlannerInput input;
+  input.observed.job = fakeJob("job", 4, 4096);
+  for (std::uint32_t i = 0; i < 4096; ++i) {
+    input.observed.tasks.push_back(runningTask({v1::ROLE_WORKER, i}, 1));
+  }
+  const Plan plan = planJob(input);
+  ASSERT_TRUE(plan.status.has_value());
+  EXPECT_EQ(plan.status->worker().indices(), "0-4095");
+  EXPECT_EQ(plan.status->tasks_size(), 0);
+}
+
+}  // namespace
+}  // namespace trainyard::control

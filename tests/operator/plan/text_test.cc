@@ -1,0 +1,42 @@
+#include "operator/plan/internal/text.h"
+
+#include "gtest/gtest.h"
+
+namespace trainyard::control {
+namespace {
+
+TEST(Indices, AreCompressed) {
+  EXPECT_EQ(formatIndices({}), "");
+  EXPECT_EQ(formatIndices({3}), "3");
+  EXPECT_EQ(formatIndices({0, 1, 2, 5, 7, 8}), "0-2,5,7-8");
+}
+
+TEST(Indices, ComeBack) {
+  for (const std::set<std::uint32_t>& set :
+       std::vector<std::set<std::uint32_t>>{{}, {0}, {0, 1}, {1, 3, 5}, {0, 2, 3, 4, 4095}}) {
+    EXPECT_EQ(parseIndices(formatIndices(set)), set);
+  }
+}
+
+TEST(Indices, WhatDoesNotParseIsSkipped) {
+  EXPECT_EQ(parseIndices("x,2,-,4-,5-6"), (std::set<std::uint32_t>{2, 4, 5, 6}));
+  EXPECT_EQ(parseIndices("6-5"), std::set<std::uint32_t>{});
+  EXPECT_LE(parseIndices("0-4294967295").size(), 65536u);
+}
+
+TEST(Times, ComeBack) {
+  const UnixMillis at = 1'700'000'000'123;
+  EXPECT_EQ(formatMillis(at), "2023-11-14T22:13:20.123Z");
+  EXPECT_EQ(parseRfc3339(formatMillis(at)), at);
+  EXPECT_EQ(parseRfc3339(formatRfc3339(at)), at - 123);
+  EXPECT_EQ(parseRfc3339("2024-02-29T00:00:00Z"), 1'709'164'800'000);
+}
+
+TEST(Times, WhatIsNoTimeIsZero) {
+  for (const char* text : {"", "yesterday", "2023-02-30T00:00:00Z", "2023-11-14"}) {
+    EXPECT_EQ(parseRfc3339(text), 0) << text;
+  }
+}
+
+}  // namespace
+}  // namespace trainyard::control

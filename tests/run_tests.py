@@ -1,0 +1,135 @@
+#!/usr/bin/env python3
+"""Runs the tests of a build folder and ends with a line "N passed, N failed, N skipped".
+
+A ctest entry is a whole test program; where the program is GoogleTest's, its cases are counted one by
+one (from the XML that GTEST_OUTPUT asks for), else the entry counts as one case. Fast tests run side
+by side, all others alone, because they start processes of their own and watch the time.
+
+Exits 1 when a case failed, a program died, or no case ran at all.
+"""
+import argparse
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import xml.etree.ElementTree as ET
+
+FAST = "unit"
+
+
+class Totals:
+    def __init__(self):
+        self.passed = 0
+        self.failed = []  # (name, first line of the reason)
+        self.skipped = []  # (name, reason)
+
+    def add(self, other):
+        self.passed += other.passed
+        self.failed += other.failed
+        self.skipped += other.skipped
+
+
+def last_line(text):
+    lines = [line.strip() for line in (text or "").splitlines() if line.strip()]
+    return lines[-1] if lines else ""
+
+
+def read_cases(path):
+    """Totals of one GoogleTest XML file."""
+    totals = Totals()
+    for case in ET.parse(path).getroot().iter("testcase"):
+        name = f"{case.get('classname')}.{case.get('name')}"
+        failure, skipped = case.find("failure"), case.find("skipped")
+        if failure is not None:
+            totals.failed.append((name, " ".join(failure.get("message", "").split())))
+        elif skipped is not None:
+            # "file:line" stands on a line of its own before the reason.
+            totals.skipped.append((name, last_line(skipped.get("message")) or "no reason given"))
+        elif case.get("status") == "notrun":
+            totals.skipped.append((name, "disabled"))
+        else:
+            totals.passed += 1
+    return totals
+
+
+def read_program(entry, xml_folder):
+    """Totals of one ctest entry: its GoogleTest cases where there are any, else itself."""
+    name, status = entry.get("name"), entry.get("status")
+    totals = Totals()
+    unreadable = ""
+    for path in sorted(xml_folder.glob(f"{name}.xml")) + sorted(xml_folder.glob(f"{name}_[0-9]*.xml")):
+        try:
+            totals.add(read_cases(path))
+        except ET.ParseError as error:
+            unreadable = f"{path.name}: {error}"
+    has_cases = totals.passed or totals.failed or totals.skipped
+    failure, skipped = entry.find("failure"), entry.find("skipped")
+    if status == "fail" or unreadable:
+        if not totals.failed:  # died, timed out, or failed after its last case
+            why = failure.get("message", "") if failure is not None else ""
+            totals.failed.append((name, unreadable or why or "failed"))
+    elif status in ("notrun", "disabled"):
+        reason = skipped.get("message", "") if skipped is not None else ""
+        if reason == "SKIP_RETURN_CODE=77":
+            reason = last_line(entry.findtext("system-out")) or reason
+            totals.skipped.append((name, reason))
+        else:  # not built, a missing fixture: it should have run
+            totals.failed.append((name, reason or "did not run"))
+    elif not has_cases:
+        totals.passed += 1
+    return totals
+
+
+def run_tier(build, results, tier, selection, jobs):
+    """Runs one ctest selection; returns its totals."""
+    xml_folder = results / tier
+    xml_folder.mkdir(parents=True)
+    junit = results / f"{tier}.xml"
+    environment = dict(os.environ, GTEST_OUTPUT=f"xml:{xml_folder}/", GTEST_COLOR="no")
+    command = ["ctest", "--test-dir", str(build), "--output-on-failure", "--no-tests=ignore",
+               "--output-junit", str(junit), "-j", str(jobs), *selection]
+    code = subprocess.run(command, env=environment).returncode
+    totals = Totals()
+    if junit.exists():
+        for entry in ET.parse(junit).getroot().iter("testcase"):
+            totals.add(read_program(entry, xml_folder))
+    if code != 0 and not totals.failed:
+        totals.failed.append((f"ctest ({tier})", f"exit code {code}"))
+    return totals
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("build", type=pathlib.Path)
+    parser.add_argument("--label", help="only tests of this label")
+    arguments = parser.parse_args()
+    build = arguments.build.resolve()
+    results = build / "test-results"
+    shutil.rmtree(results, ignore_errors=True)
+
+    tiers = []
+    if arguments.label in (None, FAST):
+        tiers.append((FAST, ["-L", f"^{FAST}$"], max(2, os.cpu_count() or 2)))
+    if arguments.label is None:
+        tiers.append(("rest", ["-LE", f"^{FAST}$"], 1))
+    elif arguments.label != FAST:
+        tiers.append((arguments.label, ["-L", f"^{arguments.label}$"], 1))
+    totals = Totals()
+    for tier, selection, jobs in tiers:
+        totals.add(run_tier(build, results, tier, selection, jobs))
+
+    print()
+    for name, reason in totals.skipped:
+        print(f"skipped: {name}: {reason}")
+    for name, reason in totals.failed:
+        print(f"failed: {name}: {reason[:300]}")
+    ran = totals.passed + len(totals.failed)
+    if ran == 0:
+        print("no test ran")
+    print(f"{totals.passed} passed, {len(totals.failed)} failed, {len(totals.skipped)} skipped", flush=True)
+    sys.exit(1 if totals.failed or ran == 0 else 0)
+
+
+if __name__ == "__main__":
+    main()

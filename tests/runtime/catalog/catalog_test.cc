@@ -1,0 +1,175 @@
+#include "runtime/catalog/catalog.h"
+
+#include <algorithm>
+#include <cmath>
+#include <string>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace trainyard::runtime {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+v1::ModelSpec model(const std::string& name, std::vector<int> hidden = {}) {
+  v1::ModelSpec spec;
+  spec.set_name(name);
+  for (int width : hidden) spec.add_hidden(width);
+  return spec;
+}
+
+std::vector<std::string> names(const std::vector<Variable>& variables) {
+  std::vector<std::string> out;
+  for (const Variable& v : variables) out.push_back(v.name);
+  return out;
+}
+
+std::int64_t trainableElements(const std::vector<Variable>& variables) {
+  std::int64_t sum = 0;
+  for (const Variable& v : variables) sum += v.trainable ? v.elements() : 0;
+  return sum;
+}
+
+const Variable& named(const std::vector<Variable>& variables, const std::string& name) {
+  return *std::find_if(variables.begin(), variables.end(),
+                       [&](const Variable& v) { return v.name == name; });
+}
+
+TEST(Catalog, MnistCnnHasTheVariablesOfTheByteTable) {
+  const auto variables = catalogVariables(model("mnist_cnn"), {28, 28, 1}, 10);
+  ASSERT_TRUE(variables.ok()) << variables.status();
+  EXPECT_THAT(names(*variables),
+              ElementsAre("global_step", "conv1_wei", "conv1_bia", "conv2_wei", "conv2_bia",
+                          "fc1_wei", "fc1_bia", "fc2_wei", "fc2_bia"));
+  EXPECT_EQ(trainableElements(*variables), 3'274'634);
+  EXPECT_THAT((*variables)[1].shape, ElementsAre(5, 5, 1, 32));
+  EXPECT_THAT((*variables)[5].shape, ElementsAre(3136, 1024));
+  EXPECT_EQ((*variables)[1].initializer.kind, Initializer::Kind::kTruncatedNormal);
+  EXPECT_EQ((*variables)[2].initializer.value, 0.1f);
+}
+
+TEST(Catalog, GlobalStepIsAScalarIntegerThatIsNotTrained) {
+  const auto variables = catalogVariables(model("mlp"), {2, 2, 1}, 3);
+  ASSERT_TRUE(variables.ok()) << variables.status();
+  const Variable& step = variables->front();
+  EXPECT_EQ(step.name, kGlobalStep);
+  EXPECT_TRUE(step.shape.empty());
+  EXPECT_EQ(step.bytes(), 4);
+  EXPECT_EQ(step.dtype, DType::kInt32);
+  EXPECT_FALSE(step.trainable);
+}
+
+TEST(Catalog, MnistCnnFollowsTheInputAndRoundsPoolsUp) {
+  const auto variables = catalogVariables(model("mnist_cnn"), {33, 30, 3}, 7);
+  ASSERT_TRUE(variables.ok()) << variables.status();
+  EXPECT_THAT(named(*variables, "conv1_wei").shape, ElementsAre(5, 5, 3, 32));
+  EXPECT_THAT(named(*variables, "fc1_wei").shape, ElementsAre(9 * 8 * 64, 1024));
+  EXPECT_THAT(named(*variables, "fc2_wei").shape, ElementsAre(1024, 7));
+}
+
+TEST(Catalog, MlpHasItsHiddenLayers) {
+  const auto variables = catalogVariables(model("mlp", {4096, 512}), {28, 28, 1}, 10);
+  ASSERT_TRUE(variables.ok()) << variables.status();
+  EXPECT_THAT(names(*variables),
+              ElementsAre("global_step", "hidden1_wei", "hidden1_bia", "hidden2_wei", "hidden2_bia",
+                          "output_wei", "output_bia"));
+  EXPECT_THAT(named(*variables, "hidden2_wei").shape, ElementsAre(4096, 512));
+  EXPECT_THAT(named(*variables, "output_wei").shape, ElementsAre(512, 10));
+  EXPECT_FLOAT_EQ(named(*variables, "hidden1_wei").initializer.value, 1.0f / 28);
+}
+
+TEST(Catalog, Vgg19IsDense) {
+  const auto variables = catalogVariables(model("vgg19"), {224, 224, 3}, 1000);
+  ASSERT_TRUE(variables.ok()) << variables.status();
+  EXPECT_EQ(variables->size(), 39u);
+  EXPECT_EQ(trainableElements(*variables), 143'667'240);
+  EXPECT_THAT(named(*variables, "fc6_wei").shape, ElementsAre(25088, 4096));
+  EXPECT_THAT(named(*variables, "conv5_4_wei").shape, ElementsAre(3, 3, 512, 512));
+}
+
+TEST(Catalog, ErrorsNameTheField) {
+  const auto failure = [](const v1::ModelSpec& spec, std::array<int, 3> shape, int classes) {
+    return std::string(catalogVariables(spec, shape, classes).status().message());
+  };
+  EXPECT_THAT(failure(model("resnet"), {28, 28, 1}, 10), HasSubstr("model.name: \"resnet\""));
+  EXPECT_THAT(failure(model("mlp", {10, 0}), {28, 28, 1}, 10), HasSubstr("model.hidden[1]: 0"));
+  EXPECT_THAT(failure(model("mnist_cnn"), {28, 0, 1}, 10), HasSubstr("data.shape: 0"));
+  EXPECT_THAT(failure(model("mnist_cnn"), {28, 28, 1}, 0), HasSubstr("data.classes: 0"));
+  EXPECT_THAT(failure(model("vgg19"), {31, 224, 3}, 10), HasSubstr("not 31x224"));
+  EXPECT_THAT(failure(model("mlp", {2'000'000'000, 2'000'000'000}), {28, 28, 1}, 10),
+              HasSubstr("hidden1_wei would have more than"));
+  EXPECT_THAT(failure(model("mlp"), {2'000'000'000, 2'000'000'000, 2'000'000'000}, 10),
+              HasSubstr("data.shape"));
+}
+
+TEST(Catalog, ImpliedInputIsTheModelsUntilSyntheticDataSaysOtherwise) {
+  v1::Training training;
+  training.mutable_model()->set_name("vgg19");
+  EXPECT_EQ(impliedInput(training).classes, 1000);
+  training.mutable_data()->set_format("synthetic");
+  for (int d : {64, 48, 3}) training.mutable_data()->add_shape(d);
+  training.mutable_data()->set_classes(5);
+  EXPECT_EQ(impliedInput(training).classes, 5);
+  EXPECT_THAT(impliedInput(training).shape, ElementsAre(64, 48, 3));
+  training.mutable_data()->set_format("idx");
+  training.mutable_model()->set_name("mnist_cnn");
+  EXPECT_THAT(impliedInput(training).shape, ElementsAre(28, 28, 1));
+}
+
+Variable normalVariable(const std::string& name, std::int64_t elements, float deviation) {
+  return {
+      name, {elements}, DType::kFloat32, {Initializer::Kind::kTruncatedNormal, deviation}, true};
+}
+
+TEST(Initialise, AnyShardComputesTheSameElements) {
+  const Variable variable = normalVariable("fc1_wei", 5000, 0.1f);
+  std::vector<float> whole(5000);
+  initialise(variable, 7, 0, whole);
+  for (const auto& [begin, length] : {std::pair{0, 1}, {17, 1000}, {4999, 1}, {2500, 2500}}) {
+    std::vector<float> part(length);
+    initialise(variable, 7, begin, part);
+    EXPECT_TRUE(std::equal(part.begin(), part.end(), whole.begin() + begin)) << begin;
+  }
+}
+
+TEST(Initialise, DependsOnSeedAndName) {
+  std::vector<float> a(100), b(100), c(100);
+  initialise(normalVariable("a", 100, 1), 1, 0, a);
+  initialise(normalVariable("b", 100, 1), 1, 0, b);
+  initialise(normalVariable("a", 100, 1), 2, 0, c);
+  EXPECT_NE(a, b);
+  EXPECT_NE(a, c);
+}
+
+// A standard normal cut off at +-2 has variance 1 - 4 phi(2) / (2 Phi(2) - 1) = 0.7737.
+TEST(Initialise, TruncatedNormalHasItsMomentsAndBounds) {
+  const int n = 200'000;
+  std::vector<float> values(n);
+  initialise(normalVariable("w", n, 0.1f), 3, 0, values);
+  double sum = 0, squares = 0;
+  for (const float v : values) {
+    ASSERT_LE(std::fabs(v), 0.2f + 1e-6f);
+    sum += v;
+    squares += double(v) * v;
+  }
+  EXPECT_NEAR(sum / n, 0, 1e-3);
+  EXPECT_NEAR(squares / n, 0.01 * 0.7737, 1e-4);
+  EXPECT_GT(*std::max_element(values.begin(), values.end()), 0.199f);
+}
+
+TEST(Initialise, ConstantsAndZeros) {
+  Variable variable = normalVariable("b", 4, 0);
+  std::vector<float> values(4, 9);
+  variable.initializer = {Initializer::Kind::kConstant, 0.1f};
+  initialise(variable, 1, 0, values);
+  EXPECT_THAT(values, ElementsAre(0.1f, 0.1f, 0.1f, 0.1f));
+  variable.initializer = {};
+  initialise(variable, 1, 0, values);
+  EXPECT_THAT(values, ElementsAre(0, 0, 0, 0));
+}
+
+}  // namespace
+}  // namespace trainyard::runtime

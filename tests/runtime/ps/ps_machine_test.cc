@@ -1,0 +1,156 @@
+#include "runtime/ps/ps_machine.h"
+
+#include "tests/runtime/ps/helpers.h"
+
+namespace trainyard::runtime::ps {
+namespace {
+
+class PsMachineTest : public testing::Test {
+ protected:
+  PsMachineTest() : machine_(b_.shard) {}
+
+  v1::View view(v1::Phase phase, std::int64_t epoch) {
+    v1::View v;
+    *v.mutable_coordinator() = incarnation(1, coordinator_);
+    v.set_sequence(++sequence_);
+    v.set_phase(phase);
+    v.mutable_epoch()->set_epoch(epoch);
+    v.mutable_epoch()->set_fresh(true);
+    for (std::uint32_t w = 0; w < 2; ++w) {
+      v1::EpochMember* m = v.mutable_epoch()->add_members();
+      m->mutable_id()->set_role(v1::ROLE_WORKER);
+      m->mutable_id()->set_index(w);
+      m->set_rank(w);
+    }
+    v.set_stop_at(-1);
+    v.set_checkpoint_at(-1);
+    return v;
+  }
+  void see(const v1::View& v) { machine_.onView(v, b_.out); }
+  void activate(std::int64_t epoch) {
+    see(view(v1::PHASE_SEALING, epoch));
+    see(view(v1::PHASE_PREPARING, epoch));
+    const auto prepare = machine_.takePrepare();
+    ASSERT_TRUE(prepare.has_value());
+    b_.load();
+    machine_.onPrepared(*prepare, absl::OkStatus());
+    b_.epoch = epoch;
+    see(view(v1::PHASE_ACTIVE, epoch));
+  }
+  v1::MemberReport report() const {
+    v1::MemberReport r;
+    machine_.fillReport(r);
+    return r;
+  }
+
+  ShardBench b_;
+  PsMachine machine_;
+  std::uint32_t coordinator_ = 1;
+  std::uint64_t sequence_ = 0;
+};
+
+TEST_F(PsMachineTest, SealsPreparesOnceAndOpens) {
+  EXPECT_TRUE(report().shard().empty());
+  see(view(v1::PHASE_SEALING, 4));
+  EXPECT_EQ(b_.shard.epoch(), 4);
+  EXPECT_EQ(report().sealed_epoch(), 4);
+  EXPECT_EQ(report().highest_epoch(), 4);
+  EXPECT_EQ(report().prepared_epoch(), 0);
+  EXPECT_FALSE(machine_.takePrepare().has_value());
+  see(view(v1::PHASE_PREPARING, 4));
+  see(view(v1::PHASE_PREPARING, 4));
+  const auto prepare = machine_.takePrepare();
+  ASSERT_TRUE(prepare.has_value());
+  EXPECT_EQ(prepare->epoch(), 4);
+  EXPECT_FALSE(machine_.takePrepare().has_value());
+  b_.load();
+  machine_.takeUrgent();
+  machine_.onPrepared(*prepare, absl::OkStatus());
+  EXPECT_TRUE(machine_.takeUrgent());
+  EXPECT_FALSE(machine_.takeUrgent());
+  EXPECT_EQ(report().prepared_epoch(), 4);
+  EXPECT_FALSE(report().shard().empty());
+  b_.epoch = 4;
+  b_.push(0, 0, 0, 1);
+  b_.push(0, 0, 1, 1);
+  EXPECT_EQ(b_.code(b_.calls), v1::CHUNK_OK);  // two ranks, as the epoch says
+}
+
+TEST_F(PsMachineTest, AFailureToLoadIsReported) {
+  see(view(v1::PHASE_PREPARING, 1));
+  machine_.onPrepared(*machine_.takePrepare(), absl::DataLossError("ps-0.step-3: sha256 differs"));
+  EXPECT_EQ(report().shard().problem(), "ps-0.step-3: sha256 differs");
+  EXPECT_EQ(report().prepared_epoch(), 0);
+}
+
+TEST_F(PsMachineTest, WhatWasLoadedForAnOlderEpochIsNotOpened) {
+  see(view(v1::PHASE_PREPARING, 1));
+  const auto old = machine_.takePrepare();
+  see(view(v1::PHASE_SEALING, 2));
+  b_.load();
+  machine_.onPrepared(*old, absl::OkStatus());
+  EXPECT_EQ(report().prepared_epoch(), 0);
+  EXPECT_EQ(report().shard().problem(), "");
+  see(view(v1::PHASE_PREPARING, 2));
+  EXPECT_TRUE(machine_.takePrepare().has_value());
+}
+
+TEST_F(PsMachineTest, ANewEpochEndsParkedCalls) {
+  activate(1);
+  const CallId parked = b_.push(0, 0, 0, 1);
+  see(view(v1::PHASE_SEALING, 2));
+  EXPECT_EQ(b_.code(parked), v1::CHUNK_WRONG_EPOCH);
+}
+
+TEST_F(PsMachineTest, StaleViewsAreIgnoredAndAYoungerCoordinatorIsHeard) {
+  activate(1);
+  v1::View stale = view(v1::PHASE_SEALING, 9);
+  stale.set_sequence(1);
+  see(stale);
+  EXPECT_EQ(b_.shard.epoch(), 1);
+  coordinator_ = 2;
+  sequence_ = 0;
+  see(view(v1::PHASE_SEALING, 2));
+  EXPECT_EQ(b_.shard.epoch(), 2);
+  EXPECT_EQ(report().seen_coordinator().start(), 2u);
+  EXPECT_EQ(report().seen_view(), 1u);
+}
+
+TEST_F(PsMachineTest, ArmsWhatTheCoordinatorAsksFor) {
+  activate(1);
+  v1::View v = view(v1::PHASE_ACTIVE, 1);
+  v.set_checkpoint_at(7);
+  see(v);
+  EXPECT_EQ(report().shard().armed_checkpoint(), 7);
+  v = view(v1::PHASE_STOPPING, 1);
+  v.set_checkpoint_at(8);
+  v.set_stop_at(0);  // when stopping only this counts
+  b_.shard.takeSnapshot();
+  see(v);
+  const auto snapshot = b_.shard.takeSnapshot();
+  ASSERT_TRUE(snapshot.has_value());
+  EXPECT_EQ(snapshot->version, 0);
+}
+
+TEST_F(PsMachineTest, ReportsTheNewestFilesAndThatItLeaves) {
+  activate(1);
+  for (int i = 0; i < 6; ++i) {
+    v1::ShardFile file;
+    file.set_version(i);
+    machine_.onWritten(file);
+  }
+  ASSERT_EQ(report().written_size(), 4);
+  EXPECT_EQ(report().written(0).version(), 2);
+  EXPECT_EQ(report().written(3).version(), 5);
+  EXPECT_FALSE(report().leaving());
+  for (const v1::Phase phase : {v1::PHASE_DONE, v1::PHASE_STOPPED, v1::PHASE_FAILED}) {
+    machine_.takeUrgent();
+    see(view(phase, 1));
+    EXPECT_TRUE(machine_.over());
+    EXPECT_TRUE(machine_.takeUrgent());
+    EXPECT_TRUE(report().leaving());
+  }
+}
+
+}  // namespace
+}  // namespace trainyard::runtime::ps

@@ -1,0 +1,95 @@
+#include "gmock/gmock.h"
+#include "tests/runtime/ps/helpers.h"
+
+namespace trainyard::runtime::ps {
+namespace {
+
+using testing::Each;
+
+v1::OptimizerSpec momentum() {
+  v1::OptimizerSpec spec;
+  spec.set_name("Momentum");
+  spec.set_learning_rate(1);
+  spec.set_momentum(0.5);
+  return spec;
+}
+
+// One worker: each push completes the step of its chunk.
+class SnapshotTest : public testing::Test {
+ protected:
+  SnapshotTest() : b_({.steps = 4}, momentum()) {}
+  ShardBench b_;
+};
+
+TEST_F(SnapshotTest, HoldsEveryChunkAtExactlyTheArmedVersion) {
+  b_.open(1);
+  EXPECT_TRUE(b_.shard.arm(2));
+  EXPECT_EQ(b_.shard.state().armed_checkpoint(), 2);
+  b_.push(0, 0, 0, 2);
+  b_.push(0, 1, 0, 2);
+  b_.push(0, 2, 0, 2);  // chunk 0 goes beyond before chunk 2 is there
+  b_.push(2, 0, 0, 1);
+  EXPECT_FALSE(b_.shard.takeSnapshot().has_value());
+  b_.push(2, 1, 0, 1);
+  const auto snapshot = b_.shard.takeSnapshot();
+  ASSERT_TRUE(snapshot.has_value());
+  EXPECT_EQ(snapshot->version, 2);
+  EXPECT_EQ(snapshot->epoch, 1);
+  ASSERT_EQ(snapshot->chunks.size(), 2u);
+  EXPECT_EQ(snapshot->chunks[0].chunk, 0u);
+  EXPECT_EQ(snapshot->chunks[1].chunk, 2u);
+  // a1 = 2, a2 = 1 + 2 = 3: w = -5.
+  EXPECT_THAT(snapshot->chunks[0].weights, Each(-5.0f));
+  EXPECT_THAT(snapshot->chunks[0].slots.at(0), Each(3.0f));
+  EXPECT_THAT(snapshot->chunks[1].weights, Each(-2.5f));
+  EXPECT_FALSE(b_.shard.takeSnapshot().has_value());  // once
+  EXPECT_EQ(b_.shard.state().armed_checkpoint(), -1);
+  EXPECT_EQ(b_.shard.state().missed_checkpoint(), -1);
+}
+
+TEST_F(SnapshotTest, AVersionThatIsPastIsMissed) {
+  b_.open(1);
+  b_.push(0, 0, 0, 1);
+  b_.push(0, 1, 0, 1);
+  EXPECT_FALSE(b_.shard.arm(1));
+  EXPECT_EQ(b_.shard.state().missed_checkpoint(), 1);
+  EXPECT_EQ(b_.shard.state().armed_checkpoint(), -1);
+  EXPECT_TRUE(b_.shard.arm(2));  // chunk 0 is there already
+  b_.push(2, 0, 0, 1);
+  b_.push(2, 1, 0, 1);
+  EXPECT_TRUE(b_.shard.takeSnapshot().has_value());
+}
+
+TEST_F(SnapshotTest, TheLastVersionIsTakenUnasked) {
+  b_.open(1);
+  for (std::int64_t step = 0; step < 4; ++step) {
+    b_.push(0, step, 0, 1);
+    b_.push(2, step, 0, 1);
+  }
+  const auto snapshot = b_.shard.takeSnapshot();
+  ASSERT_TRUE(snapshot.has_value());
+  EXPECT_EQ(snapshot->version, 4);
+}
+
+TEST_F(SnapshotTest, AFreshStartIsTakenAtOnce) {
+  b_.open(1, true);
+  const auto snapshot = b_.shard.takeSnapshot();
+  ASSERT_TRUE(snapshot.has_value());
+  EXPECT_EQ(snapshot->version, 0);
+}
+
+TEST_F(SnapshotTest, SealDropsWhatIsIncomplete) {
+  b_.open(1);
+  b_.shard.arm(1);
+  b_.push(0, 0, 0, 1);
+  b_.shard.seal(2, b_.out);
+  EXPECT_EQ(b_.shard.state().armed_checkpoint(), -1);
+  EXPECT_FALSE(b_.shard.arm(1));  // nobody is asked while sealed
+  ASSERT_TRUE(b_.shard.open(2, 0, 1, false, false).ok());
+  b_.epoch = 2;
+  b_.push(2, 0, 0, 1);
+  EXPECT_FALSE(b_.shard.takeSnapshot().has_value());
+}
+
+}  // namespace
+}  // namespace trainyard::runtime::ps

@@ -1,0 +1,128 @@
+// A worker machine with hand-written views and servers that answer at once.
+#pragma once
+
+#include <vector>
+
+#include "runtime/ps/worker_machine.h"
+#include "tests/runtime/ps/helpers.h"
+
+namespace trainyard::runtime::ps {
+
+// Chunks 0 to 2 on ps-0, chunk 3 (the last, with the loss) on ps-1; two workers, this is worker-0.
+class WorkerBench {
+ public:
+  explicit WorkerBench(WorkerConfig changes = {}) : machine(with(std::move(changes))) {}
+  static WorkerConfig with(WorkerConfig c) {
+    c.job_uid = kJob;
+    c.self = incarnation(1, 3);
+    if (c.steps == 0) c.steps = 4;
+    c.batch_size = 2;
+    c.ps_of_chunk = {0, 0, 0, 1};
+    c.window = 1;
+    return c;
+  }
+
+  v1::View view(v1::Phase phase, std::int64_t epoch, std::int64_t first_step = 0) {
+    v1::View v;
+    *v.mutable_coordinator() = incarnation(1, coordinator);
+    v.set_sequence(++sequence);
+    v.set_phase(phase);
+    v.set_stop_at(-1);
+    v.set_checkpoint_at(-1);
+    *v.mutable_evaluation() = evaluation;
+    v1::EpochInfo* e = v.mutable_epoch();
+    e->set_epoch(epoch);
+    if (phase == v1::PHASE_SEALING) return v;
+    e->set_first_step(first_step);
+    e->set_first_position(first_position);
+    for (std::uint32_t i = 0; i < 2; ++i) add(*e, v1::ROLE_PS, i, i);
+    for (std::uint32_t i = 0; i < 2; ++i) add(*e, v1::ROLE_WORKER, i, i);
+    return v;
+  }
+  static void add(v1::EpochInfo& e, v1::Role role, std::uint32_t index, std::uint32_t rank) {
+    v1::EpochMember* m = e.add_members();
+    m->mutable_id()->set_role(role);
+    m->mutable_id()->set_index(index);
+    *m->mutable_incarnation() = incarnation(1, 10 + index);
+    if (role == v1::ROLE_WORKER) m->set_rank(rank);
+  }
+  void see(const v1::View& v) { machine.onView(v); }
+  void see(v1::Phase phase, std::int64_t epoch, std::int64_t first_step = 0) {
+    see(view(phase, epoch, first_step));
+  }
+
+  static v1::ChunkReplyHeader ok(std::int64_t version) {
+    v1::ChunkReplyHeader h;
+    h.set_code(v1::CHUNK_OK);
+    h.set_version(version);
+    h.set_samples(4);
+    h.set_loss_sum(6);
+    return h;
+  }
+  static v1::ChunkReplyHeader refusal(v1::ChunkCode code) {
+    v1::ChunkReplyHeader h;
+    h.set_code(code);
+    h.set_message("no");
+    return h;
+  }
+  // Answers one request as it wishes; true when it was taken.
+  bool answer(const Send& send) {
+    const std::int64_t version = send.header.step() + (send.header.pull_only() ? 0 : 1);
+    if (!machine.onReply(send.chunk, send.attempt, absl::OkStatus(), ok(version), now)) return false;
+    machine.onStored(send.chunk, send.attempt);
+    return true;
+  }
+  // Answers all requests until there are no more; how many.
+  int serve() {
+    int served = 0;
+    for (auto sends = machine.takeSends(now); !sends.empty(); sends = machine.takeSends(now)) {
+      for (const Send& send : sends) served += answer(send);
+    }
+    return served;
+  }
+  std::vector<Send> sends() { return machine.takeSends(now); }
+  // Everything that goes out while servers receive, but do not answer.
+  std::vector<Send> receiveAll() {
+    std::vector<Send> all;
+    for (auto some = sends(); !some.empty(); some = sends()) {
+      for (const Send& send : some) {
+        machine.onReceived(send.chunk, send.attempt);
+        all.push_back(send);
+      }
+    }
+    return all;
+  }
+  std::optional<Turn> turn() {
+    auto t = machine.turn();
+    EXPECT_TRUE(t.ok()) << t.status();
+    return t.ok() ? *t : std::nullopt;
+  }
+  void gradients() {
+    for (std::uint32_t c = 0; c < 4; ++c) machine.gradientReady(c);
+    machine.lossReady(3);
+  }
+  // Takes a whole step that must be at hand.
+  void step() {
+    const auto t = turn();
+    ASSERT_TRUE(t.has_value());
+    ASSERT_EQ(t->kind, Turn::Kind::kTrain);
+    gradients();
+    serve();
+    ASSERT_EQ(machine.stepState(), WorkerMachine::StepState::kComplete);
+    machine.endStep();
+  }
+  v1::MemberReport report() const {
+    v1::MemberReport r;
+    machine.fillReport(r);
+    return r;
+  }
+
+  TimePoint now = kStart;
+  std::uint32_t coordinator = 1;
+  std::uint64_t sequence = 0;
+  std::int64_t first_position = 0;
+  v1::Evaluation evaluation;
+  WorkerMachine machine;
+};
+
+}  // namespace trainyard::runtime::ps

@@ -1,0 +1,40 @@
+// The simulated processes.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "tests/sim/world.h"
+
+namespace trainyard::sim {
+
+struct World::Node {
+  virtual ~Node() = default;
+  v1::Role role = v1::ROLE_PS;
+  std::uint32_t index = 0;
+  v1::Incarnation incarnation;
+  int calls = 0;        // reports under way
+  bool poked = false;
+};
+
+struct World::PsNode : World::Node {
+  std::unique_ptr<runtime::ps::Shard> shard;
+  std::unique_ptr<runtime::ps::PsMachine> machine;
+  std::unique_ptr<runtime::Coordinator> coordinator;
+  std::map<std::uint64_t, std::function<void(const v1::View&)>> tickets;
+  std::uint64_t next_ticket = 1;
+  std::map<runtime::ps::CallId,
+           std::function<void(const v1::ChunkReplyHeader&, std::shared_ptr<const std::vector<float>>)>>
+      calls_in;
+  runtime::ps::CallId next_call = 1;
+};
+
+struct World::WorkerNode : World::Node {
+  std::unique_ptr<runtime::ps::WorkerMachine> machine;
+  std::vector<std::vector<float>> weights;  // by chunk
+  std::optional<runtime::Turn> turn;
+  bool computing = false;
+  bool wake_planned = false;
+};
+
+}  // namespace trainyard::sim

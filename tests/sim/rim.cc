@@ -1,0 +1,397 @@
+// What stands around the state machines: links, calls, files, the trainer. Closures never keep a node
+// alive: a message to a process that is gone is lost, and its sender learns of it.
+#include <algorithm>
+#include <utility>
+
+#include "fmt/format.h"
+#include "tests/sim/nodes.h"
+
+namespace trainyard::sim {
+namespace {
+
+class VectorPayload : public runtime::ps::GradientPayload {
+ public:
+  explicit VectorPayload(std::vector<float> values) : values_(std::move(values)) {}
+  std::size_t sizeBytes() const override { return values_.size() * sizeof(float); }
+  void copyTo(std::span<float> out) const override { std::copy(values_.begin(), values_.end(), out.begin()); }
+  void addTo(std::span<float> acc) const override {
+    for (std::size_t i = 0; i < acc.size(); ++i) acc[i] += values_[i];
+  }
+
+ private:
+  std::vector<float> values_;
+};
+
+bool same(const v1::Incarnation& a, const v1::Incarnation& b) {
+  return a.created() == b.created() && a.start() == b.start();
+}
+
+}  // namespace
+
+v1::MemberReport World::reportOf(Node& node) {
+  v1::MemberReport report;
+  report.set_job_uid("uid-1");
+  report.set_protocol_min(1);
+  report.set_protocol_max(1);
+  report.mutable_id()->set_role(node.role);
+  report.mutable_id()->set_index(node.index);
+  *report.mutable_incarnation() = node.incarnation;
+  report.set_revision(1);
+  report.set_job_digest("digest");
+  if (auto* ps = dynamic_cast<PsNode*>(&node)) {
+    ps->machine->fillReport(report);
+  } else {
+    report.mutable_data()->set_samples(1000);
+    report.mutable_data()->set_eval_samples(100);
+    report.mutable_data()->set_sha256("data");
+    static_cast<WorkerNode&>(node).machine->fillReport(report);
+  }
+  return report;
+}
+
+void World::poke(Node& node, bool urgent) {
+  if (!urgent) return;
+  if (node.calls < 2) {
+    sendReport(node);
+  } else {
+    node.poked = true;
+  }
+}
+
+void World::sendReport(Node& node) {
+  ++node.calls;
+  node.poked = false;
+  const v1::Incarnation self = node.incarnation;
+  const v1::Role role = node.role;
+  const std::size_t index = node.index;
+  const v1::MemberReport report = reportOf(node);
+  const auto find = [this, role, index, self]() -> Node* {
+    Node* found = role == v1::ROLE_PS ? static_cast<Node*>(ps_[index].get()) : workers_[index].get();
+    return found != nullptr && same(found->incarnation, self) ? found : nullptr;
+  };
+  const auto over = std::make_shared<bool>(false);
+  const auto answered = [this, find, report, over](std::optional<v1::View> view) {
+    Node* alive = find();
+    if (alive == nullptr || std::exchange(*over, true)) return;
+    --alive->calls;
+    if (view) onView(*alive, *view);
+    // Having said that it leaves, a process ends, whether it was heard or not; the coordinator's ends when
+    // the others have left.
+    const bool coordinator = alive->role == v1::ROLE_PS && alive->index == 0;
+    if (report.leaving() && !coordinator) {
+      (alive->role == v1::ROLE_PS ? ps_done_ : worker_done_)[alive->index] = true;
+      return;
+    }
+    if (alive->calls == 0 || alive->poked) {
+      at(view ? Duration(0) : Duration(std::chrono::milliseconds(100)), [this, find] {
+        Node* node = find();
+        if (node != nullptr && node->calls < 2) sendReport(*node);
+      });
+    }
+  };
+  if (rng_.unit() < config_.drop) {
+    at(networkDelay(), [answered] { answered(std::nullopt); });
+    return;
+  }
+  at(networkDelay(), [this, report, answered] {
+    PsNode* home = ps_[0].get();
+    if (home == nullptr || ps_done_[0]) return at(networkDelay(), [answered] { answered(std::nullopt); });
+    const std::uint64_t ticket = home->next_ticket++;
+    home->tickets[ticket] = [this, answered](const v1::View& view) {
+      const bool lost = rng_.unit() < config_.drop;
+      at(networkDelay(), [answered, view, lost] {
+        answered(lost ? std::nullopt : std::optional<v1::View>(view));
+      });
+    };
+    home->coordinator->onReport(report, ticket, now_);
+    execute(*home, home->coordinator->takeActions());
+  });
+  // The caller's deadline, also for calls that were parked in a coordinator that has died.
+  at(std::chrono::seconds(4), [answered] { answered(std::nullopt); });
+}
+
+void World::execute(PsNode& node, std::vector<runtime::CoordinatorAction> actions) {
+  for (auto& action : actions) {
+    if (auto* reply = std::get_if<runtime::ReplyAction>(&action)) {
+      const auto it = node.tickets.find(reply->ticket);
+      if (it == node.tickets.end()) continue;
+      auto answer = std::move(it->second);
+      node.tickets.erase(it);
+      answer(reply->view);
+    } else if (auto* commit = std::get_if<runtime::CommitAction>(&action)) {
+      const v1::Incarnation self = node.incarnation;
+      at(std::chrono::milliseconds(1 + rng_.below(20)), [this, self, manifest = commit->manifest] {
+        PsNode* home = ps_[0].get();
+        if (home == nullptr || !same(home->incarnation, self)) return;  // died before the commit
+        for (const auto& file : manifest.files) {
+          const auto found = files_.find(file.name);
+          if (found == files_.end()) return problem("a manifest names a file that is not there: " + file.name);
+          if (found->second.version != manifest.step) problem("a manifest names a file of another step");
+        }
+        manifests_.push_back(manifest);
+        home->coordinator->onCommitted(manifest, absl::OkStatus(), now_);
+        execute(*home, home->coordinator->takeActions());
+      });
+    } else if (auto* finish = std::get_if<runtime::FinishAction>(&action)) {
+      const v1::Incarnation self = node.incarnation;
+      at(std::chrono::milliseconds(rng_.below(10)), [this, self, evaluation = finish->evaluation] {
+        PsNode* home = ps_[0].get();
+        if (home == nullptr || !same(home->incarnation, self)) return;
+        finished_ = evaluation;
+        home->coordinator->onFinishRecorded(absl::OkStatus(), now_);
+        execute(*home, home->coordinator->takeActions());
+      });
+    } else if (auto* evaluation = std::get_if<runtime::EvaluationAction>(&action)) {
+      if (evaluation->evaluation.samples() != 100) problem("an evaluation does not cover the set");
+      if (evaluation->evaluation.version() == config_.steps) {
+        result_.accuracy_hits = evaluation->evaluation.hits();
+      }
+    }
+  }
+  if (node.coordinator->finished(now_)) ps_done_[0] = true;
+  const v1::JobProgress progress = node.coordinator->progress(now_);
+  if (!progress.outcome().empty()) {
+    result_.outcome = progress.outcome();
+    result_.lost_steps = progress.lost_steps();
+    result_.epochs = progress.epoch();
+    if (progress.outcome() == "stopped") result_.stopped_at = progress.checkpoint_step();
+  }
+}
+
+void World::onView(Node& node, const v1::View& view) {
+  if (auto* ps = dynamic_cast<PsNode*>(&node)) {
+    std::vector<runtime::ps::ChunkAnswer> answers;
+    ps->machine->onView(view, answers);
+    deliver(*ps, std::move(answers));
+    workPs(*ps);
+    poke(*ps, ps->machine->takeUrgent());
+  } else {
+    auto& worker = static_cast<WorkerNode&>(node);
+    worker.machine->onView(view);
+    poke(worker, worker.machine->takeUrgent());
+    trainer(worker);
+    pump(worker);
+  }
+}
+
+void World::workPs(PsNode& node) {
+  const v1::Incarnation self = node.incarnation;
+  const std::size_t index = node.index;
+  if (auto epoch = node.machine->takePrepare()) {
+    at(std::chrono::milliseconds(rng_.below(30)), [this, self, index, epoch = *epoch] {
+      PsNode* alive = ps_[index].get();
+      if (alive == nullptr || !same(alive->incarnation, self)) return;
+      if (alive->shard->epoch() != epoch.epoch()) return;
+      for (const auto& chunk : placement_.chunks) {
+        if (chunk.ps != static_cast<int>(index)) continue;
+        if (!epoch.fresh() && epoch.restore_manifest().empty()) continue;
+        const auto version = static_cast<std::size_t>(epoch.first_step());
+        std::vector<std::vector<float>> slots;
+        for (const auto& slot : reference_slots_[version]) slots.push_back(slot[chunk.id]);
+        std::vector<float> weights = reference_[version][chunk.id];
+        if (!epoch.fresh()) {
+          // What the files hold, not what they should hold.
+          for (const auto& manifest : manifests_) {
+            if (manifest.fileName() != epoch.restore_manifest()) continue;
+            for (const auto& file : manifest.files) {
+              for (const auto& copy : files_[file.name].chunks) {
+                if (copy.chunk == chunk.id) weights = copy.weights, slots = copy.slots;
+              }
+            }
+          }
+        }
+        alive->shard->load(chunk.id, epoch.first_step(), weights, slots);
+      }
+      alive->machine->onPrepared(epoch, absl::OkStatus());
+      poke(*alive, alive->machine->takeUrgent());
+      workPs(*alive);
+    });
+  }
+  while (auto snapshot = node.shard->takeSnapshot()) {
+    for (const auto& copy : snapshot->chunks) {
+      const auto version = static_cast<std::size_t>(snapshot->version);
+      bool equal = copy.weights == reference_[version][copy.chunk];
+      for (std::size_t s = 0; s < copy.slots.size(); ++s) {
+        equal = equal && copy.slots[s] == reference_slots_[version][s][copy.chunk];
+      }
+      if (!equal) problem(fmt::format("snapshot of step {} differs from the reference", snapshot->version));
+    }
+    at(std::chrono::milliseconds(1 + rng_.below(60)), [this, self, index, snapshot = std::move(*snapshot)] {
+      PsNode* alive = ps_[index].get();
+      if (alive == nullptr || !same(alive->incarnation, self)) return;  // died before the rename
+      v1::ShardFile file;
+      file.set_epoch(snapshot.epoch);
+      file.set_version(snapshot.version);
+      file.set_name(fmt::format("ps-{}.step-{}.e{}.i{}", index, snapshot.version, snapshot.epoch, self.start()));
+      files_[file.name()] = snapshot;
+      alive->machine->onWritten(file);
+      poke(*alive, alive->machine->takeUrgent());
+    });
+  }
+}
+
+void World::deliver(PsNode& node, std::vector<runtime::ps::ChunkAnswer> answers) {
+  for (auto& answer : answers) {
+    const auto it = node.calls_in.find(answer.call);
+    if (it == node.calls_in.end()) continue;
+    auto reply = std::move(it->second);
+    node.calls_in.erase(it);
+    reply(answer.header, answer.payload);
+  }
+  if (!answers.empty()) workPs(node);
+}
+
+void World::pump(WorkerNode& node) {
+  for (const auto& send : node.machine->takeSends(now_)) sendChunk(node, send);
+  const auto wake = node.machine->wakeAt();
+  if (!wake || *wake <= now_ || node.wake_planned) return;
+  node.wake_planned = true;
+  const v1::Incarnation self = node.incarnation;
+  const std::size_t index = node.index;
+  at(*wake - now_, [this, self, index] {
+    WorkerNode* alive = workers_[index].get();
+    if (alive == nullptr || !same(alive->incarnation, self)) return;
+    alive->wake_planned = false;
+    pump(*alive);
+  });
+}
+
+void World::sendChunk(WorkerNode& node, const runtime::ps::Send& send) {
+  const v1::Incarnation self = node.incarnation;
+  const std::size_t index = node.index;
+  const auto find = [this, self, index]() -> WorkerNode* {
+    WorkerNode* alive = workers_[index].get();
+    return alive != nullptr && same(alive->incarnation, self) ? alive : nullptr;
+  };
+  const auto replied = [this, find, send](const Status& transport, const v1::ChunkReplyHeader& header,
+                                          std::shared_ptr<const std::vector<float>> payload) {
+    if (WorkerNode* alive = find()) onChunkReply(*alive, send, transport, header, std::move(payload));
+  };
+  const auto fail = [this, replied] {
+    at(networkDelay(), [replied] { replied(absl::UnavailableError("lost"), {}, nullptr); });
+  };
+  if (rng_.unit() < config_.drop) return fail();
+  std::vector<float> payload;
+  if (send.with_payload) payload = gradient(send.header.step(), node.turn->first_position, send.chunk);
+  const int copies = rng_.unit() < config_.duplicate ? 2 : 1;
+  for (int copy = 0; copy < copies; ++copy) {
+    at(networkDelay(), [this, send, payload, replied, fail, find] {
+      PsNode* server = ps_[static_cast<std::size_t>(send.ps)].get();
+      if (server == nullptr || ps_done_[static_cast<std::size_t>(send.ps)]) return fail();
+      at(networkDelay(), [find, send, this] {
+        if (WorkerNode* alive = find()) {
+          alive->machine->onReceived(send.chunk, send.attempt);
+          pump(*alive);
+        }
+      });
+      const auto call = server->next_call++;
+      server->calls_in[call] = [this, replied](const v1::ChunkReplyHeader& header,
+                                               std::shared_ptr<const std::vector<float>> weights) {
+        const bool lost = rng_.unit() < config_.drop;
+        // What is on its way is a copy of what the server held when it answered.
+        auto sent = weights == nullptr ? nullptr : std::make_shared<const std::vector<float>>(*weights);
+        at(networkDelay(), [replied, header, sent, lost] {
+          replied(lost ? Status(absl::UnavailableError("lost")) : absl::OkStatus(), header, sent);
+        });
+      };
+      std::vector<runtime::ps::ChunkAnswer> answers;
+      server->shard->onRequest(send.header, send.with_payload ? std::make_unique<VectorPayload>(payload) : nullptr,
+                               call, now_, answers);
+      deliver(*server, std::move(answers));
+    });
+  }
+  // A server that dies breaks the connection; without that the caller's deadline would do.
+  at(std::chrono::seconds(3), [replied] { replied(absl::DeadlineExceededError("no answer"), {}, nullptr); });
+}
+
+void World::onChunkReply(WorkerNode& node, const runtime::ps::Send& send, const Status& transport,
+                         const v1::ChunkReplyHeader& header,
+                         std::shared_ptr<const std::vector<float>> payload) {
+  if (node.machine->onReply(send.chunk, send.attempt, transport, header, now_)) {
+    if (*payload != reference_[static_cast<std::size_t>(header.version())][send.chunk]) {
+      problem(fmt::format("worker {} got a wrong version {} of chunk {}", node.index, header.version(), send.chunk));
+    }
+    node.weights[send.chunk] = *payload;
+    // The copy takes a while; views may come in between.
+    const v1::Incarnation self = node.incarnation;
+    const std::size_t index = node.index;
+    at(std::chrono::microseconds(rng_.below(500)), [this, self, index, send] {
+      WorkerNode* alive = workers_[index].get();
+      if (alive == nullptr || !same(alive->incarnation, self)) return;
+      alive->machine->onStored(send.chunk, send.attempt);
+      trainer(*alive);
+      pump(*alive);
+      poke(*alive, alive->machine->takeUrgent());
+    });
+  }
+  trainer(node);
+  pump(node);
+}
+
+void World::trainer(WorkerNode& node) {
+  using StepState = runtime::ps::WorkerMachine::StepState;
+  if (node.turn && !node.computing && node.turn->kind == runtime::Turn::Kind::kTrain) {
+    const auto state = node.machine->stepState();
+    if (state == StepState::kPending) return;
+    if (state == StepState::kComplete) {
+      used_.push_back({node.turn->epoch, node.turn->step, node.turn->rank, node.turn->first_position});
+    }
+    node.machine->endStep();
+    node.turn.reset();
+    poke(node, node.machine->takeUrgent());
+  }
+  if (node.turn) return;
+  auto turn = node.machine->turn();
+  if (!turn.ok()) {
+    if (result_.outcome != "failed") problem(turn.status().ToString());
+    return;
+  }
+  if (!turn->has_value() || (*turn)->kind == runtime::Turn::Kind::kDone ||
+      (*turn)->kind == runtime::Turn::Kind::kStopped) {
+    return;
+  }
+  node.turn = **turn;
+  node.computing = true;
+  if (node.weights != reference_[static_cast<std::size_t>(node.turn->step)]) {
+    problem(fmt::format("worker {} starts step {} from wrong weights", node.index, node.turn->step));
+  }
+  const v1::Incarnation self = node.incarnation;
+  const std::size_t index = node.index;
+  const auto find = [this, self, index]() -> WorkerNode* {
+    WorkerNode* alive = workers_[index].get();
+    return alive != nullptr && same(alive->incarnation, self) ? alive : nullptr;
+  };
+  const Duration whole = std::chrono::microseconds(500 + rng_.below(6000));
+  if (node.turn->kind == runtime::Turn::Kind::kTrain) {
+    for (std::uint32_t c = 0; c < placement_.chunks.size(); ++c) {
+      at(whole * (c + 1) / (placement_.chunks.size() + 1), [this, find, c, step = node.turn->step] {
+        WorkerNode* alive = find();
+        if (alive == nullptr || !alive->turn || alive->turn->step != step) return;
+        if (config_.nan_at && *config_.nan_at == step && alive->index == 1) {
+          alive->machine->abort(step, "v0", "the gradient is not finite");
+        } else {
+          alive->machine->gradientReady(c);
+        }
+        pump(*alive);
+        poke(*alive, alive->machine->takeUrgent());
+      });
+    }
+  }
+  at(whole, [this, find] {
+    WorkerNode* alive = find();
+    if (alive == nullptr || !alive->turn) return;
+    alive->computing = false;
+    if (alive->turn->kind == runtime::Turn::Kind::kTrain) {
+      alive->machine->lossReady(1.0);
+    } else {
+      const std::int64_t n = 100 / alive->turn->ranks + (alive->turn->rank < 100 % alive->turn->ranks ? 1 : 0);
+      alive->machine->evaluated(n / 2, n, 0.5 * static_cast<double>(n));
+      alive->turn.reset();
+    }
+    trainer(*alive);
+    pump(*alive);
+    poke(*alive, alive->machine->takeUrgent());
+  });
+}
+
+}  // namespace trainyard::sim

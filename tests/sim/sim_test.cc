@@ -1,0 +1,89 @@
+#include <gtest/gtest.h>
+
+#include "fmt/format.h"
+#include "tests/sim/world.h"
+
+namespace trainyard::sim {
+namespace {
+
+// Every failing seed prints its configuration: running that seed again replays it exactly.
+WorldResult runWorld(const WorldConfig& config) {
+  WorldResult result = World(config).run();
+  EXPECT_EQ(result.problem, "") << "seed " << config.seed << " ps " << config.ps << " workers "
+                                << config.workers << " kills " << config.kills;
+  return result;
+}
+
+TEST(Simulation, AQuietJobTakesAllStepsUnderOneEpoch) {
+  const WorldResult result = runWorld({.seed = 7});
+  EXPECT_EQ(result.outcome, "succeeded");
+  EXPECT_EQ(result.epochs, 1);
+  EXPECT_EQ(result.lost_steps, 0);
+  EXPECT_EQ(result.accuracy_hits, 49);  // 17 + 16 + 16: every slice counted once
+}
+
+TEST(Simulation, TheSameSeedGivesTheSameRun) {
+  const WorldConfig config{.seed = 11, .kills = 3, .drop = 0.02};
+  const WorldResult a = runWorld(config);
+  const WorldResult b = runWorld(config);
+  EXPECT_EQ(a.epochs, b.epochs);
+  EXPECT_EQ(a.lost_steps, b.lost_steps);
+  EXPECT_EQ(a.checkpoints, b.checkpoints);
+}
+
+TEST(Simulation, DeathsOfWorkersLoseNoStep) {
+  int kills = 0;
+  for (std::uint64_t seed = 1; seed <= 150; ++seed) {
+    const WorldResult result = runWorld({.seed = seed,
+                                         .ps = 1 + static_cast<int>(seed % 3),
+                                         .workers = 2 + static_cast<int>(seed % 2),
+                                         .deterministic = seed % 2 == 0,
+                                         .kills = 4,
+                                         .kill_ps = false,
+                                         .drop = seed % 4 == 0 ? 0.03 : 0.0,
+                                         .duplicate = 0.05});
+    EXPECT_EQ(result.outcome, "succeeded") << seed;
+    EXPECT_EQ(result.lost_steps, 0) << seed;
+    kills += result.kills;
+  }
+  EXPECT_GT(kills, 120);
+}
+
+TEST(Simulation, DeathsOfServersReturnToACommittedCheckpoint) {
+  int kills = 0;
+  int losses = 0;
+  for (std::uint64_t seed = 1; seed <= 300; ++seed) {
+    const WorldResult result = runWorld({.seed = seed * 1009,
+                                         .ps = 1 + static_cast<int>(seed % 3),
+                                         .workers = 1 + static_cast<int>(seed % 3),
+                                         .deterministic = seed % 2 == 0,
+                                         .kills = 5,
+                                         .drop = seed % 3 == 0 ? 0.03 : 0.0,
+                                         .duplicate = 0.05});
+    EXPECT_EQ(result.outcome, "succeeded") << seed;
+    kills += result.kills;
+    losses += result.lost_steps > 0;
+  }
+  EXPECT_GT(kills, 500);
+  EXPECT_GT(losses, 5) << "the simulation should reach roll-backs";
+}
+
+TEST(Simulation, AStopLeavesACheckpointOfTheStepReached) {
+  for (std::uint64_t seed = 1; seed <= 40; ++seed) {
+    const WorldResult result = runWorld({.seed = seed * 77,
+                                         .steps = 200,
+                                         .drop = seed % 4 == 0 ? 0.02 : 0.0,
+                                         .stop_at = std::chrono::milliseconds(100 + 10 * seed)});
+    EXPECT_EQ(result.outcome, "stopped") << seed;
+    EXPECT_EQ(result.lost_steps, 0) << seed;
+    EXPECT_GE(result.stopped_at, 0) << seed;
+  }
+}
+
+TEST(Simulation, NaNFailsTheJob) {
+  const WorldResult result = runWorld({.seed = 5, .nan_at = 12});
+  EXPECT_EQ(result.outcome, "failed");
+}
+
+}  // namespace
+}  // namespace trainyard::sim

@@ -1,0 +1,285 @@
+#include "tests/sim/world.h"
+
+#include <algorithm>
+#include <cstring>
+#include <set>
+
+#include "fmt/format.h"
+#include "runtime/data/dataset.h"
+#include "tests/sim/nodes.h"
+
+namespace trainyard::sim {
+namespace {
+
+using runtime::ps::Snapshot;
+
+constexpr char kUid[] = "uid-1";
+
+runtime::Variable variable(const std::string& name, std::vector<std::int64_t> shape, bool trainable = true) {
+  runtime::Variable v;
+  v.name = name;
+  v.shape = std::move(shape);
+  v.trainable = trainable;
+  if (!trainable) v.dtype = runtime::DType::kInt32;
+  return v;
+}
+
+float initialWeight(std::uint32_t chunk, std::size_t element) {
+  return static_cast<float>(static_cast<int>(mixKey(chunk + 1, element) % 64) - 32) / 16.0f;
+}
+
+}  // namespace
+
+World::World(WorldConfig config) : config_(std::move(config)), rng_(config_.seed) {
+  // Parts of 128 KiB and up would make few chunks of a small model: one chunk a part is what is needed.
+  std::vector<runtime::Variable> variables{variable("global_step", {}, false)};
+  for (int i = 0; i < 5; ++i) variables.push_back(variable(fmt::format("v{}", i), {7 + i, 3}));
+  v1::PlacementSpec spec;
+  spec.set_strategy(rng_.below(2) == 0 ? "RoundRobin" : "Balanced");
+  auto placed = runtime::place(spec, variables, config_.ps);
+  if (!placed.ok()) {
+    problem(placed.status().ToString());
+    return;
+  }
+  placement_ = *placed;
+  v1::OptimizerSpec optimizer;
+  optimizer.set_name("Momentum");
+  optimizer.set_learning_rate(0.125);
+  optimizer.set_momentum(0.5);
+  optimizer_ = std::move(*runtime::makeOptimizer(optimizer));
+  learning_rate_ = std::make_unique<runtime::LearningRate>(optimizer);
+  buildReference();
+  membership_.set_uid(kUid);
+  membership_.set_revision(1);
+  for (int i = 0; i < config_.ps + config_.workers; ++i) {
+    v1::MemberTask* task = membership_.add_tasks();
+    const bool is_ps = i < config_.ps;
+    task->mutable_id()->set_role(is_ps ? v1::ROLE_PS : v1::ROLE_WORKER);
+    task->mutable_id()->set_index(static_cast<std::uint32_t>(is_ps ? i : i - config_.ps));
+    task->set_created(1);
+  }
+  ps_.resize(static_cast<std::size_t>(config_.ps));
+  workers_.resize(static_cast<std::size_t>(config_.workers));
+  ps_starts_.assign(ps_.size(), 0);
+  worker_starts_.assign(workers_.size(), 0);
+  ps_done_.assign(ps_.size(), false);
+  worker_done_.assign(workers_.size(), false);
+}
+
+World::~World() = default;
+
+void World::problem(const std::string& text) {
+  if (result_.problem.empty()) result_.problem = text;
+}
+
+void World::at(Duration delay, std::function<void()> event) {
+  events_.push({now_ + delay, next_order_++, std::move(event)});
+}
+
+Duration World::networkDelay() {
+  const double share = rng_.unit();
+  // Mostly quick, sometimes as late as it gets: enough to reorder everything.
+  return fromSeconds(toSeconds(config_.max_delay) * (share < 0.9 ? share * 0.2 : share));
+}
+
+// Small whole numbers: every order of summation gives the same bits.
+std::vector<float> World::gradient(std::int64_t, std::int64_t first, std::uint32_t chunk) const {
+  std::vector<float> values(static_cast<std::size_t>(placement_.chunks[chunk].elements));
+  for (int sample = 0; sample < config_.batch; ++sample) {
+    const std::uint64_t key = mixKey(static_cast<std::uint64_t>(first + sample), chunk);
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      values[i] += static_cast<float>(static_cast<int>(mixKey(key, i) % 9) - 4);
+    }
+  }
+  return values;
+}
+
+void World::buildReference() {
+  const std::size_t chunks = placement_.chunks.size();
+  Weights weights(chunks);
+  std::vector<Weights> slots(optimizer_->slots().size(), Weights(chunks));
+  for (std::uint32_t c = 0; c < chunks; ++c) {
+    const auto n = static_cast<std::size_t>(placement_.chunks[c].elements);
+    for (std::size_t i = 0; i < n; ++i) weights[c].push_back(initialWeight(c, i));
+    for (std::size_t s = 0; s < slots.size(); ++s) slots[s][c].assign(n, optimizer_->initialSlot(s));
+  }
+  reference_.push_back(weights);
+  reference_slots_.push_back(slots);
+  for (std::int64_t step = 0; step < config_.steps; ++step) {
+    for (std::uint32_t c = 0; c < chunks; ++c) {
+      std::vector<float> sum(weights[c].size());
+      for (int rank = 0; rank < config_.workers; ++rank) {
+        const auto g = gradient(step, runtime::syncPosition(0, 0, step, config_.workers, rank, config_.batch), c);
+        for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += g[i];
+      }
+      for (float& x : sum) x /= static_cast<float>(config_.workers * config_.batch);
+      std::vector<std::span<float>> spans;
+      for (Weights& slot : slots) spans.emplace_back(slot[c]);
+      const std::vector<float> before = weights[c];
+      optimizer_->apply({step, learning_rate_->at(step)}, before, sum, weights[c], spans);
+    }
+    reference_.push_back(weights);
+    reference_slots_.push_back(slots);
+  }
+}
+
+void World::startPs(int index) {
+  const auto i = static_cast<std::size_t>(index);
+  auto node = std::make_unique<PsNode>();
+  node->role = v1::ROLE_PS;
+  node->index = static_cast<std::uint32_t>(index);
+  node->incarnation.set_created(1);
+  node->incarnation.set_start(++ps_starts_[i]);
+  runtime::ps::ShardConfig config;
+  config.job_uid = kUid;
+  config.self = node->incarnation;
+  config.ps = index;
+  config.steps = config_.steps;
+  config.deterministic = config_.deterministic;
+  node->shard = std::make_unique<runtime::ps::Shard>(config, placement_, *optimizer_, *learning_rate_);
+  node->machine = std::make_unique<runtime::ps::PsMachine>(*node->shard);
+  if (index == 0) {
+    runtime::CoordinatorConfig c;
+    c.job_uid = kUid;
+    c.job_digest = "digest";
+    c.self = node->incarnation;
+    c.steps = config_.steps;
+    c.batch_size = config_.batch;
+    c.evaluate_every = config_.evaluate_every;
+    c.checkpoint_every = std::chrono::milliseconds(200);
+    c.finished = finished_;
+    std::optional<runtime::Manifest> newest;
+    for (const auto& m : manifests_) {
+      if (!newest || std::pair(m.step, m.epoch) > std::pair(newest->step, newest->epoch)) newest = m;
+    }
+    node->coordinator = std::make_unique<runtime::Coordinator>(c, membership_, newest, now_);
+  }
+  ps_[i] = std::move(node);
+  sendReport(*ps_[i]);
+  if (index == 0) tickCoordinator(ps_[0]->incarnation.start());
+}
+
+void World::tickCoordinator(std::uint32_t start) {
+  at(std::chrono::milliseconds(50), [this, start] {
+    PsNode* node = ps_[0].get();
+    if (node == nullptr || node->incarnation.start() != start || ps_done_[0]) return;
+    node->coordinator->onTick(now_);
+    execute(*node, node->coordinator->takeActions());
+    tickCoordinator(start);
+  });
+}
+
+void World::startWorker(int index) {
+  const auto i = static_cast<std::size_t>(index);
+  auto node = std::make_unique<WorkerNode>();
+  node->role = v1::ROLE_WORKER;
+  node->index = static_cast<std::uint32_t>(index);
+  node->incarnation.set_created(1);
+  node->incarnation.set_start(++worker_starts_[i]);
+  runtime::ps::WorkerConfig config;
+  config.job_uid = kUid;
+  config.index = node->index;
+  config.self = node->incarnation;
+  config.steps = config_.steps;
+  config.evaluate_every = config_.evaluate_every;
+  config.batch_size = config_.batch;
+  config.window = 2;
+  for (const auto& chunk : placement_.chunks) config.ps_of_chunk.push_back(chunk.ps);
+  node->machine = std::make_unique<runtime::ps::WorkerMachine>(config);
+  node->weights.resize(placement_.chunks.size());
+  workers_[i] = std::move(node);
+  sendReport(*workers_[i]);
+}
+
+void World::killSomeone() {
+  const int tasks = config_.ps + config_.workers;
+  const int victim = static_cast<int>(rng_.below(static_cast<std::uint64_t>(tasks)));
+  const bool is_ps = victim < config_.ps;
+  if (is_ps && !config_.kill_ps) return;
+  const auto i = static_cast<std::size_t>(is_ps ? victim : victim - config_.ps);
+  // A finished task is not run again.
+  if (is_ps ? (ps_done_[i] || ps_[i] == nullptr) : (worker_done_[i] || workers_[i] == nullptr)) return;
+  ++result_.kills;
+  if (is_ps) {
+    ps_[i].reset();
+  } else {
+    workers_[i].reset();
+  }
+  const Duration away = std::chrono::milliseconds(20 + rng_.below(rng_.below(4) == 0 ? 8000 : 300));
+  at(away, [this, is_ps, i] {
+    if (is_ps) {
+      if (ps_[i] == nullptr && !ps_done_[i]) startPs(static_cast<int>(i));
+    } else if (workers_[i] == nullptr && !worker_done_[i]) {
+      startWorker(static_cast<int>(i));
+      // The planner calls servers back that have ended when a worker still needs them.
+      const bool coordinator_gone = ps_done_[0];
+      for (std::size_t p = 0; coordinator_gone && p < ps_.size(); ++p) {
+        if (!ps_done_[p]) continue;
+        ps_done_[p] = false;
+        startPs(static_cast<int>(p));
+      }
+    }
+  });
+}
+
+// Over for the planner: the coordinator's and all workers' processes have ended; it ends the other servers.
+bool World::allGone() const {
+  return ps_done_[0] && std::all_of(worker_done_.begin(), worker_done_.end(), [](bool b) { return b; });
+}
+
+// Of each step, the newest epoch's record counts: exactly the positions of that step, each once.
+void World::checkPositions() {
+  std::map<std::int64_t, std::map<int, Used>> newest;
+  for (const Used& used : used_) {
+    auto& slot = newest[used.step];
+    const auto it = slot.find(used.rank);
+    if (it == slot.end() || it->second.epoch <= used.epoch) slot[used.rank] = used;
+  }
+  std::set<std::int64_t> seen;
+  for (const auto& [step, ranks] : newest) {
+    for (const auto& [rank, used] : ranks) {
+      for (int s = 0; s < config_.batch; ++s) {
+        if (!seen.insert(used.first + s).second) problem(fmt::format("position {} used twice", used.first + s));
+      }
+    }
+  }
+  const auto expected = static_cast<std::size_t>(config_.steps) * static_cast<std::size_t>(config_.workers * config_.batch);
+  // A worker that died after a step was complete has not written it down; nothing may be used twice.
+  if (result_.outcome == "succeeded" && result_.kills == 0 && seen.size() != expected) {
+    problem(fmt::format("{} positions used, {} expected", seen.size(), expected));
+  }
+}
+
+WorldResult World::run() {
+  if (!result_.problem.empty()) return result_;
+  for (int i = 0; i < config_.ps; ++i) at(networkDelay(), [this, i] { startPs(i); });
+  for (int i = 0; i < config_.workers; ++i) at(networkDelay(), [this, i] { startWorker(i); });
+  for (int k = 0; k < config_.kills; ++k) {
+    at(std::chrono::milliseconds(10 + rng_.below(1500)), [this] { killSomeone(); });
+  }
+  if (config_.stop_at) {
+    at(*config_.stop_at, [this] {
+      if (ps_[0] != nullptr) {
+        ps_[0]->coordinator->requestStop(now_);
+        execute(*ps_[0], ps_[0]->coordinator->takeActions());
+      }
+    });
+  }
+  const TimePoint end = now_ + config_.limit;
+  while (!events_.empty() && result_.problem.empty() && !allGone()) {
+    Event event = events_.top();
+    events_.pop();
+    if (event.at > end) {
+      problem(fmt::format("not over after {:.0f} s: {}", toSeconds(config_.limit),
+                          ps_[0] == nullptr ? "no coordinator" : ps_[0]->coordinator->waitingFor(now_)));
+      break;
+    }
+    now_ = event.at;
+    event.run();
+  }
+  checkPositions();
+  result_.checkpoints = static_cast<int>(manifests_.size());
+  return result_;
+}
+
+}  // namespace trainyard::sim

@@ -1,0 +1,134 @@
+// A whole job in one thread on a seeded clock, network and process table: the shipped coordinator,
+// shards and worker machines, with everything around them simulated. Every answer that a worker stores
+// and every checkpoint is compared with a reference computed without any distribution.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <queue>
+#include <string>
+#include <vector>
+
+#include "base/core/rng.h"
+#include "runtime/coordinator/coordinator.h"
+#include "runtime/ps/ps_machine.h"
+#include "runtime/ps/shard.h"
+#include "runtime/ps/worker_machine.h"
+
+namespace trainyard::sim {
+
+struct WorldConfig {
+  std::uint64_t seed = 1;
+  int ps = 2;
+  int workers = 3;
+  std::int64_t steps = 30;
+  int batch = 4;
+  std::int64_t evaluate_every = 10;
+  bool deterministic = false;
+  int kills = 0;             // of random tasks at random moments
+  bool kill_ps = true;
+  double drop = 0.0;         // share of messages that are lost (the caller learns of it)
+  double duplicate = 0.0;    // share of requests that are delivered twice
+  Duration max_delay = std::chrono::milliseconds(8);
+  std::optional<Duration> stop_at = std::nullopt;    // request a stop then
+  std::optional<std::int64_t> nan_at = std::nullopt; // worker 1 reports a gradient that is not finite
+  Duration limit = std::chrono::minutes(30);  // of simulated time
+};
+
+struct WorldResult {
+  std::string problem;  // empty: all invariants hold
+  std::string outcome;  // succeeded | stopped | failed
+  std::int64_t lost_steps = 0;
+  std::int64_t epochs = 0;
+  std::int64_t stopped_at = -1;
+  std::int64_t accuracy_hits = 0;
+  int kills = 0;
+  int checkpoints = 0;
+};
+
+class World {
+ public:
+  explicit World(WorldConfig config);
+  ~World();
+  WorldResult run();
+
+ private:
+  struct PsNode;
+  struct WorkerNode;
+  struct Node;
+  using Weights = std::vector<std::vector<float>>;  // by chunk
+
+  void at(Duration delay, std::function<void()> event);
+  Duration networkDelay();
+  void problem(const std::string& text);
+
+  void buildReference();
+  std::vector<float> gradient(std::int64_t step, std::int64_t first, std::uint32_t chunk) const;
+
+  void startPs(int index);
+  void startWorker(int index);
+  void tickCoordinator(std::uint32_t start);
+  void killSomeone();
+  // The link: reports and views.
+  void sendReport(Node& node);
+  void poke(Node& node, bool urgent);
+  v1::MemberReport reportOf(Node& node);
+  void onView(Node& node, const v1::View& view);
+  // The coordinator's rim.
+  void execute(PsNode& node, std::vector<runtime::CoordinatorAction> actions);
+  // The servers' rim.
+  void workPs(PsNode& node);
+  void deliver(PsNode& node, std::vector<runtime::ps::ChunkAnswer> answers);
+  // The workers' rim.
+  void pump(WorkerNode& node);
+  void trainer(WorkerNode& node);
+  void sendChunk(WorkerNode& node, const runtime::ps::Send& send);
+  void onChunkReply(WorkerNode& node, const runtime::ps::Send& send, const Status& transport,
+                    const v1::ChunkReplyHeader& header, std::shared_ptr<const std::vector<float>> payload);
+  void checkPositions();
+  bool allGone() const;
+
+  WorldConfig config_;
+  Rng rng_;
+  TimePoint now_{std::chrono::hours(1)};
+  struct Event {
+    TimePoint at;
+    std::uint64_t order;
+    std::function<void()> run;
+    bool operator<(const Event& other) const {
+      return at != other.at ? at > other.at : order > other.order;
+    }
+  };
+  std::priority_queue<Event> events_;
+  std::uint64_t next_order_ = 0;
+
+  runtime::Placement placement_;
+  std::unique_ptr<runtime::Optimizer> optimizer_;
+  std::unique_ptr<runtime::LearningRate> learning_rate_;
+  std::vector<Weights> reference_;                        // by version
+  std::vector<std::vector<Weights>> reference_slots_;     // by version, slot
+
+  v1::Membership membership_;
+  std::vector<std::unique_ptr<PsNode>> ps_;
+  std::vector<std::unique_ptr<WorkerNode>> workers_;
+  std::vector<std::uint32_t> ps_starts_, worker_starts_;
+  std::vector<bool> ps_done_, worker_done_;
+
+  // The disk.
+  std::vector<runtime::Manifest> manifests_;
+  std::map<std::string, runtime::ps::Snapshot> files_;
+  std::optional<v1::Evaluation> finished_;
+  struct Used {
+    std::int64_t epoch;
+    std::int64_t step;
+    int rank;
+    std::int64_t first;
+  };
+  std::vector<Used> used_;
+  WorldResult result_;
+};
+
+}  // namespace trainyard::sim

@@ -1,0 +1,81 @@
+"""Who may include whom: the table of docs/architecture.md as data.
+
+A folder may include itself, what is named here, and generated protocol buffers. A name without a star
+is exactly that folder; "x/*" is all folders below x. The longest matching folder decides for a file.
+"""
+
+# Bottom first: each may include those before it.
+_RUNTIME_BOTTOM = ["tensor", "catalog", "placement", "optimizer", "checkpoint", "data", "events"]
+_RUNTIME_BOTTOM = [f"runtime/{name}" for name in _RUNTIME_BOTTOM]
+_OPERATOR = [f"operator/{name}" for name in (
+    "apply", "cache", "cluster", "job", "lease", "plan", "progress", "queue", "record")]
+
+LAYERS = {
+    "base/core": [],
+    "base/process": ["base/core"],
+    "base/rpc": ["base/core", "base/process", "base/security"],
+    "base/http": ["base/core", "base/process"],
+    "base/security": ["base/core", "base/process"],
+    "base/json": ["base/core"],
+    **{folder: ["base/*", *_RUNTIME_BOTTOM[:at]] for at, folder in enumerate(_RUNTIME_BOTTOM)},
+    "runtime/transport": ["base/*", "runtime/tensor"],
+    "runtime/coordinator": ["base/*", *_RUNTIME_BOTTOM],
+    "runtime/ps": ["base/*", *_RUNTIME_BOTTOM, "runtime/coordinator"],
+    "runtime/collective": ["base/*", *_RUNTIME_BOTTOM, "runtime/coordinator", "runtime/transport"],
+    "runtime/nccl": ["base/*", "runtime/tensor", "runtime/collective"],
+    "runtime/model": ["base/*", *_RUNTIME_BOTTOM],
+    "runtime/train": ["base/*", *_RUNTIME_BOTTOM, "runtime/coordinator", "runtime/model"],
+    # The processes of the runtime, put together: runtime/task and the files in runtime itself.
+    "runtime": ["base/*", "runtime/*"],
+    "agent": ["base/*", "agent/*"],
+    "agent/membership": ["base/*"],
+    "agent/traffic": ["base/*", "agent/membership"],
+    "agent/supervisor": ["base/*", "agent/membership"],
+    "agent/service": ["base/*", "agent/membership", "agent/supervisor", "agent/traffic"],
+    "operator/cluster": ["base/core"],
+    "operator/job": ["base/core", "base/json"],
+    "operator/queue": ["base/core"],
+    "operator/plan": ["base/core", "operator/cluster"],
+    "operator/cache": ["base/core", "operator/cluster"],
+    "operator/record": ["base/core", "operator/cluster", "operator/job"],
+    "operator/progress": ["base/*", "operator/cluster"],
+    "operator/apply": ["base/core", "operator/cluster", "operator/plan", "operator/record"],
+    "operator/lease": ["base/*", "operator/cluster"],
+    "operator/local": ["base/*", "operator/cluster", "operator/job", "operator/record"],
+    "operator/kube": ["base/*", "operator/cluster", "operator/job", "operator/record"],
+    "operator": ["base/*", *_OPERATOR],
+    "cli": ["base/*", "operator", "operator/*", "runtime/catalog", "runtime/placement",
+            "runtime/checkpoint", "runtime/optimizer"],
+}
+
+# A folder seen from outside only through some of its headers.
+FACADES = {
+    "runtime/model": ["runtime/model/model.h"],
+}
+
+# Single headers that a folder may include beside its layer's: an interface that it implements.
+EXTRA_HEADERS = {
+    "runtime/ps": ["runtime/train/synchronizer.h", "runtime/train/turn.h"],
+    "runtime/collective": ["runtime/train/synchronizer.h", "runtime/train/turn.h"],
+}
+
+# Files that choose the concrete classes and may include everything.
+COMPOSITION = [r"(^|/)main\.cc$"]
+
+# Headers of others and the files that may include them (regular expressions over the path).
+EXTERNAL = {
+    r"torch/|ATen/|c10/": [r"^runtime/model/.*\.cc$", r"^tests/runtime/model/"],
+    r"cpprest/|pplx/": [r"^operator/kube/http_"],
+    r"yaml-cpp/|valijson/": [r"^operator/job/", r"^tests/operator/job/"],
+    r"openssl/": [r"^base/security/", r"^operator/kube/http_", r"^tests/base/security/"],
+    r"httplib\.h": [r"^base/http/", r"^tests/"],
+    r"zlib\.h": [r"^runtime/data/", r"^tests/"],
+    r"CLI/": [r"^cli/", r"(^|/)main\.cc$", r"^runtime/[^/]*$", r"^tests/cli/"],
+    r"prometheus/": [r"^base/http/", r"^agent/", r"^operator/", r"^tests/"],
+    r"spdlog/": [r"^base/core/"],
+    r"grpcpp/|grpc/|.*\.grpc\.pb\.h": [
+        r"^base/rpc/", r"^runtime/(ps|coordinator|task)/", r"^runtime/[^/]*$", r"^agent/", r"^tests/",
+        r"^operator/(progress|kube|local)/", r"^operator/[^/]*$", r"^cli/"],
+    # The planner: no clock, no input or output, no JSON.
+    r"nlohmann/|fstream|iostream|filesystem|thread|sys/|unistd\.h|fcntl\.h": [r"^(?!operator/plan/)"],
+}
