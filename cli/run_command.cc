@@ -160,7 +160,7 @@ constexpr char kFooter[] =
     "Examples:\n"
     "  trainyard run -f examples/fashion-mnist/ps-sync.yaml\n"
     "  trainyard run -f job.yaml --set training.steps=2000 --set worker.replicas=3 --new\n"
-    "  trainyard run -f job.yaml --volume data=/srv/images --dir /tmp/try";
+    "  trainyard run -f job.yaml --volume data=/srv/images --dir runs/try";
 
 }  // namespace
 

@@ -1,9 +1,6 @@
 // trainyard-runtime ps|worker|evaluate: the training process of one task, a child of its agent.
 #include <malloc.h>
-#include <sys/prctl.h>
-#include <unistd.h>
 
-#include <csignal>
 #include <cstdlib>
 #include <iostream>
 #include <limits>
@@ -144,8 +141,6 @@ int main(int argc, char** argv) {
   using namespace trainyard;
   using namespace trainyard::runtime;
   keepFreedMemory();
-  // The agent's death ends this process; the agent itself watches its launcher.
-  prctl(PR_SET_PDEATHSIG, SIGKILL);
   CLI::App app{"The training process of one task. Started by trainyard-agent."};
   app.require_subcommand(1);
   Flags flags;

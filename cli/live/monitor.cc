@@ -144,7 +144,8 @@ void RunMonitor::updateProgress(const v1::JobProgress& progress, TimePoint now,
   if (progress.has_loss()) snapshot_.loss = progress.loss();
   step_rate_.add(now, static_cast<double>(progress.step()));
   snapshot_.eta_seconds.reset();
-  if (const auto rate = step_rate_.perSecond(); rate && *rate > 0) {
+  const auto rate = step_rate_.perSecond();
+  if (rate && *rate > 0 && progress.step() < progress.steps()) {
     snapshot_.eta_seconds = static_cast<double>(progress.steps() - progress.step()) / *rate;
   }
   if (!told_resumed_ && progress.resumed_from_step() > 0) {

@@ -35,9 +35,11 @@ class TableDisplay : public Display {
 
   void event(const RunEvent& event) override {
     const bool bad = event.kind == "warning" || event.kind == "restart";
-    write(
-        screen_.print(paint(renderEvent(event), bad ? Tone::kWarn : Tone::kDim, console_.colour)) +
-        screen_.draw(lines_));
+    // The line first: drawing depends on what the screen then shows.
+    std::string text =
+        screen_.print(paint(renderEvent(event), bad ? Tone::kWarn : Tone::kDim, console_.colour));
+    text += screen_.draw(lines_);
+    write(text);
   }
 
   void finish(const RunSnapshot& run, UnixMillis unix_ms) override {

@@ -109,7 +109,7 @@ StatusOr<std::unique_ptr<WirePayload>> decodeChunk(const grpc::ByteBuffer& messa
   payload->size_ = length;
   std::size_t total = 0;
   for (const grpc::Slice& slice : payload->slices_) total += slice.size();
-  if (total - payload->offset_ != length) return malformed("payload length");
+  if (total != payload->offset_ + length) return malformed("payload length");
   return payload;
 }
 

@@ -48,12 +48,13 @@ class KillTest : public RunTest {
     ASSERT_EQ(end.code, 0);
     EXPECT_THAT(end.lastLine(), StartsWith(fmt::format("result: succeeded steps={} ", kSteps)));
     EXPECT_EQ(run.digest(), undisturbed());
+    expectEachPositionOnce(run, 3, kSteps * 3 * 16);
   }
-  // Steps that worker-0 began with in its second and later epochs.
-  static std::vector<std::int64_t> laterStarts(const JobRun& run) {
+  // Steps that a worker began with in its second and later epochs.
+  static std::vector<std::int64_t> laterStarts(const JobRun& run, const char* worker = "worker-0") {
     std::vector<std::int64_t> starts;
     std::int64_t epoch = -1;
-    for (const PositionRecord& record : run.positions("worker-0")) {
+    for (const PositionRecord& record : run.positions(worker)) {
       if (epoch >= 0 && record.epoch > epoch) starts.push_back(record.step);
       epoch = record.epoch;
     }
@@ -78,8 +79,12 @@ TEST_F(KillTest, AWorkerInMidStepLosesNothing) {
   expectSuccess(run);
   EXPECT_EQ(lostSteps(run), 0);
   EXPECT_EQ(run.json("status.json").at("status").value("restarts", 0), 1);
-  // The batch is repeated, and nothing before it.
-  EXPECT_EQ(laterStarts(run), (std::vector<std::int64_t>{60}));
+  // The killed worker's batch is repeated; the others waited with theirs.
+  EXPECT_EQ(laterStarts(run, "worker-1"), (std::vector<std::int64_t>{60}));
+  EXPECT_EQ(laterStarts(run), (std::vector<std::int64_t>{61}));
+  for (const char* worker : {"worker-0", "worker-1", "worker-2"}) {
+    EXPECT_EQ(run.positions(worker).size(), static_cast<std::size_t>(kSteps)) << worker;
+  }
   EXPECT_THAT(run.taskLog("worker-1"), HasSubstr("agent: start 2: process"));
 }
 

@@ -218,6 +218,29 @@ std::string JobRun::digest() const {
   return end.lastLine();
 }
 
+std::map<std::int64_t, int> usesOfPositions(const JobRun& run, int workers) {
+  std::map<std::pair<std::int64_t, int>, PositionRecord> valid;
+  for (int w = 0; w < workers; ++w) {
+    for (const PositionRecord& record : run.positions(fmt::format("worker-{}", w))) {
+      PositionRecord& kept = valid[{record.step, record.rank}];
+      if (record.epoch >= kept.epoch) kept = record;
+    }
+  }
+  std::map<std::int64_t, int> uses;
+  for (const auto& [key, record] : valid) {
+    for (std::int64_t i = 0; i < record.count; ++i) ++uses[record.first + i];
+  }
+  return uses;
+}
+
+void expectEachPositionOnce(const JobRun& run, int workers, std::int64_t end) {
+  const std::map<std::int64_t, int> uses = usesOfPositions(run, workers);
+  ASSERT_EQ(static_cast<std::int64_t>(uses.size()), end);
+  EXPECT_EQ(uses.begin()->first, 0);
+  EXPECT_EQ(uses.rbegin()->first, end - 1);
+  for (const auto& [position, count] : uses) ASSERT_EQ(count, 1) << "position " << position;
+}
+
 RunTest::~RunTest() {
   // Agents of a killed launcher end as soon as they see it.
   const bool alone = eventually([&] { return processesWith(root().string()).empty(); }, std::chrono::seconds(15));

@@ -79,6 +79,12 @@ class JobRun {
   std::optional<ChildProcess> launcher_;
 };
 
+// How often each position of the sample stream was used by the steps that count: where a worker's step
+// is recorded twice (it was taken again after a roll-back), the record of the higher epoch.
+std::map<std::int64_t, int> usesOfPositions(const JobRun& run, int workers);
+// Positions 0 to `end`, each exactly once.
+void expectEachPositionOnce(const JobRun& run, int workers, std::int64_t end);
+
 // A temporary folder for each test; at its end no process may run that has the folder among its
 // arguments.
 class RunTest : public testing::Test {

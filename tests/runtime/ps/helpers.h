@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -78,13 +79,15 @@ inline std::unique_ptr<Optimizer> make(const v1::OptimizerSpec& spec) {
 
 // A shard of ps-0 with all weights zero at version 0 once opened.
 struct ShardBench {
-  explicit ShardBench(ShardConfig changes = {}, v1::OptimizerSpec spec = descent())
-      : placement(smallPlacement()), optimizer(make(spec)), shard(with(changes), placement, *optimizer,
+  explicit ShardBench(const std::function<void(ShardConfig&)>& change = {}, v1::OptimizerSpec spec = descent())
+      : placement(smallPlacement()), optimizer(make(spec)), shard(with(change), placement, *optimizer,
                                                                   LearningRate(spec)) {}
-  static ShardConfig with(ShardConfig config) {
+  static ShardConfig with(const std::function<void(ShardConfig&)>& change) {
+    ShardConfig config;
     config.job_uid = kJob;
     config.self = incarnation(1, 1);
-    config.steps = config.steps == 0 ? 100 : config.steps;
+    config.steps = 100;
+    if (change) change(config);
     return config;
   }
   void load(std::int64_t version = 0) {

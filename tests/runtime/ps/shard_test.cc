@@ -47,7 +47,7 @@ TEST(Shard, TwoVersionsAreReadableUntilTheNextStepBegins) {
 TEST(Shard, InRankOrderTheBitsDoNotDependOnTheOrderOfArrival) {
   const std::vector<float> values{1e8f, 1.0f, -1e8f};
   const auto run = [&](std::vector<std::uint32_t> order) {
-    ShardBench b({.deterministic = true});
+    ShardBench b([](ShardConfig& c) { c.deterministic = true; });
     b.open(3);
     CallId last = 0;
     for (const std::uint32_t rank : order) last = b.push(0, 0, rank, values[rank]);
@@ -177,7 +177,7 @@ TEST(Shard, OpensOnlyTheSealedEpochAtTheRightVersions) {
 }
 
 TEST(Shard, AStallIsAnsweredWithTheRanksThatAreMissingAndThePushStays) {
-  ShardBench b({.stall_limit = std::chrono::seconds(60)});
+  ShardBench b([](ShardConfig& c) { c.stall_limit = std::chrono::seconds(60); });
   b.open(4);
   b.push(0, 0, 1, 1);
   b.now += std::chrono::seconds(30);

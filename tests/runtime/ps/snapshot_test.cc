@@ -17,7 +17,7 @@ v1::OptimizerSpec momentum() {
 // One worker: each push completes the step of its chunk.
 class SnapshotTest : public testing::Test {
  protected:
-  SnapshotTest() : b_({.steps = 4}, momentum()) {}
+  SnapshotTest() : b_([](ShardConfig& c) { c.steps = 4; }, momentum()) {}
   ShardBench b_;
 };
 

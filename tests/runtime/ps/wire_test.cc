@@ -169,7 +169,6 @@ TEST(Wire, RefusesWhatIsNotAChunkMessage) {
       {"a header of 2^64 - 1 bytes", "\x0a" + huge},
       {"a payload of 2^64 - 1 bytes", header + "\x12" + huge + "abcd"},
       {"a length without end", "\x0a" + std::string(20, '\xff')},
-      {"a length that wraps around", header + "\x12" + std::string("\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01", 10)},
   };
   for (const auto& [what, bytes] : bad) {
     EXPECT_EQ(failure(bytes).code(), absl::StatusCode::kInvalidArgument) << what;

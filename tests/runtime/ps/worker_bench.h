@@ -1,6 +1,7 @@
 // A worker machine with hand-written views and servers that answer at once.
 #pragma once
 
+#include <functional>
 #include <vector>
 
 #include "runtime/ps/worker_machine.h"
@@ -11,14 +12,16 @@ namespace trainyard::runtime::ps {
 // Chunks 0 to 2 on ps-0, chunk 3 (the last, with the loss) on ps-1; two workers, this is worker-0.
 class WorkerBench {
  public:
-  explicit WorkerBench(WorkerConfig changes = {}) : machine(with(std::move(changes))) {}
-  static WorkerConfig with(WorkerConfig c) {
+  explicit WorkerBench(const std::function<void(WorkerConfig&)>& change = {}) : machine(with(change)) {}
+  static WorkerConfig with(const std::function<void(WorkerConfig&)>& change) {
+    WorkerConfig c;
+    c.steps = 4;
     c.job_uid = kJob;
     c.self = incarnation(1, 3);
-    if (c.steps == 0) c.steps = 4;
     c.batch_size = 2;
     c.ps_of_chunk = {0, 0, 0, 1};
     c.window = 1;
+    if (change) change(c);
     return c;
   }
 

@@ -22,7 +22,7 @@ TEST(WorkerEvaluation, IsDueAtItsIntervalAndAtTheEnd) {
   };
   for (const Case& c : {Case{2, true, {2, 4}}, Case{0, true, {4}}, Case{1, true, {1, 2, 3, 4}}, Case{3, true, {3, 4}},
                         Case{1, false, {}}}) {
-    WorkerBench b({.evaluates = c.evaluates, .evaluate_every = c.every});
+    WorkerBench b([&](WorkerConfig& w) { w.evaluates = c.evaluates; w.evaluate_every = c.every; });
     start(b);
     std::vector<std::int64_t> due;
     for (auto turn = b.turn(); turn.has_value(); turn = b.turn()) {
@@ -41,7 +41,7 @@ TEST(WorkerEvaluation, IsDueAtItsIntervalAndAtTheEnd) {
 }
 
 TEST(WorkerEvaluation, ItsPartIsReportedUntilTheWholeIsKnown) {
-  WorkerBench b({.evaluate_every = 2});
+  WorkerBench b([](WorkerConfig& c) { c.evaluate_every = 2; });
   start(b);
   b.step();
   b.step();
@@ -63,7 +63,7 @@ TEST(WorkerEvaluation, ItsPartIsReportedUntilTheWholeIsKnown) {
 }
 
 TEST(WorkerEvaluation, IsNotDueWhenTheResultIsKnownAndDueAgainInANewEpoch) {
-  WorkerBench b({.evaluate_every = 2});
+  WorkerBench b([](WorkerConfig& c) { c.evaluate_every = 2; });
   start(b);
   b.step();
   b.step();
@@ -170,7 +170,7 @@ TEST(WorkerStop, AStopThatANewEpochEndsIsForgotten) {
 }
 
 TEST(WorkerEnd, AfterTheLastStepItWaitsForTheRest) {
-  WorkerBench b({.steps = 1, .evaluates = false});
+  WorkerBench b([](WorkerConfig& c) { c.steps = 1; c.evaluates = false; });
   start(b);
   b.step();
   EXPECT_FALSE(b.turn().has_value());

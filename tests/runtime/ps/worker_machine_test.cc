@@ -242,7 +242,7 @@ TEST(WorkerMachine, AnInterruptedPullBeginsAgain) {
 }
 
 TEST(WorkerMachine, AWorkerThatIsNotOfTheEpochWaits) {
-  WorkerBench b({.index = 7});
+  WorkerBench b([](WorkerConfig& c) { c.index = 7; });
   b.see(v1::PHASE_ACTIVE, 1);
   EXPECT_TRUE(b.sends().empty());
   EXPECT_FALSE(b.turn().has_value());
@@ -272,7 +272,7 @@ TEST(WorkerMachine, StaleViewsAreIgnored) {
 }
 
 TEST(WorkerMachine, FailuresAreRepeatedAfterADelayWaitsAtOnce) {
-  WorkerBench b({.retry_delay = std::chrono::milliseconds(50)});
+  WorkerBench b([](WorkerConfig& c) { c.retry_delay = std::chrono::milliseconds(50); });
   b.see(v1::PHASE_ACTIVE, 1);
   auto sends = b.sends();
   EXPECT_FALSE(b.machine.wakeAt().has_value());

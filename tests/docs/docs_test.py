@@ -1,0 +1,201 @@
+#!/usr/bin/env python3
+"""The documents against the tree: links and paths exist, docs/job.md is the schema of deploy/crds.yaml."""
+import glob
+import pathlib
+import re
+import tempfile
+import unittest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+NOT_SOURCE = {"build", "runs"}
+
+
+def documents(root):
+    """Paths of all Markdown files, hidden and built folders left out."""
+    for path in sorted(root.rglob("*.md")):
+        parts = path.relative_to(root).parts
+        if parts[0] not in NOT_SOURCE and not any(part.startswith(".") for part in parts):
+            yield path
+
+
+def lines_outside_fences(text):
+    """(number, line) of what is not in a fenced block."""
+    fenced = False
+    for number, line in enumerate(text.splitlines(), 1):
+        if line.lstrip().startswith("```"):
+            fenced = not fenced
+        elif not fenced:
+            yield number, line
+
+
+def broken_links(root):
+    """Relative links whose file does not exist."""
+    for path in documents(root):
+        for number, line in lines_outside_fences(path.read_text(encoding="utf-8")):
+            for target in re.findall(r"\]\(([^)\s]+)\)", re.sub(r"`[^`]*`", "", line)):
+                if re.match(r"[a-z]+:|#", target):
+                    continue
+                if not (path.parent / target.split("#")[0]).exists():
+                    yield f"{path.relative_to(root)}:{number}: the link {target} leads nowhere"
+
+
+def missing_paths(root):
+    """Paths in backticks, in a folder of the tree, that do not exist. With a star: that fit nothing."""
+    folders = {entry.name for entry in root.iterdir()
+               if entry.is_dir() and entry.name not in NOT_SOURCE and not entry.name.startswith(".")}
+    for path in documents(root):
+        for number, line in lines_outside_fences(path.read_text(encoding="utf-8")):
+            for word in re.findall(r"`([^`\s]+)`", line):
+                if word.split("/")[0] not in folders or "/" not in word or re.search(r"[<>{}]", word):
+                    continue
+                found = glob.glob(str(root / word)) if "*" in word else (root / word).exists()
+                if not found:
+                    yield f"{path.relative_to(root)}:{number}: there is no {word}"
+
+
+def schema_fields(text):
+    """{path below spec: {"default": text or None, "enum": [...]}} of the schema's spec.
+
+    Reads what the file uses of YAML: block mappings, flow mappings on one line, anchors.
+    """
+    lines = re.sub(r":\n +\{", ": {", text).splitlines()  # a flow mapping below its key
+    start = next(n for n, line in enumerate(lines) if re.match(r" +spec:$", line) and n > 40)  # past the definition's own spec
+    base = len(lines[start]) - len(lines[start].lstrip())
+    stack = []  # (indentation, key)
+    fields = {}
+    for line in lines[start + 1:]:
+        match = re.match(r"( *)(?:- )?([A-Za-z][\w-]*):(?: +(.*))?$", line)
+        if line.strip() and len(line) - len(line.lstrip()) <= base:
+            break
+        if not match:
+            continue
+        indent, key, rest = len(match.group(1)), match.group(2), match.group(3) or ""
+        while stack and stack[-1][0] >= indent:
+            stack.pop()
+        keys = [name for _, name in stack] + [key]
+        stack.append((indent, key))
+        path = ".".join(names_of(keys))
+        if len(keys) >= 2 and keys[-2] == "properties":
+            fields[path] = {"default": inline(rest, "default"), "enum": enum_of(inline(rest, "enum"))}
+        elif key in ("default", "enum") and path in fields:
+            fields[path][key] = rest if key == "default" else enum_of(rest)
+    return fields
+
+
+def names_of(keys):
+    """The fields among keys: what stands right below `properties`."""
+    return [key for before, key in zip(keys, keys[1:]) if before == "properties"] if keys else []
+
+
+def inline(flow, key):
+    """Value of a key of a flow mapping on one line; None without."""
+    match = re.search(r"[{,] *" + key + r": *(\[[^\]]*\]|[^,}]+)", flow)
+    return match.group(1).strip() if match else None
+
+
+def enum_of(text):
+    return [value.strip().strip('"') for value in text.strip("[] ").split(",")] if text else []
+
+
+def table_rows(text):
+    """{first cell in backticks, [] left out: (line number, whole row)} of all tables."""
+    rows = {}
+    for number, line in enumerate(text.splitlines(), 1):
+        match = re.match(r"\| `([\w.\[\]]+)` \|", line)
+        if match:
+            rows[match.group(1).replace("[]", "")] = (number, line)
+    return rows
+
+
+def job_differences(schema, page):
+    """Where docs/job.md does not say what the schema says: fields, defaults, values."""
+    fields, rows = schema_fields(schema), table_rows(page)
+    for path, field in fields.items():
+        if path not in rows:
+            yield f"docs/job.md: {path} is missing"
+            continue
+        number, row = rows[path]
+        cells = row.split(" | ")
+        if field["default"] is not None and f"`{field['default']}`" not in cells[2]:
+            yield f"docs/job.md:{number}: the default of {path} is {field['default']}"
+        for value in field["enum"]:
+            if f"`{value}`" not in row:
+                yield f"docs/job.md:{number}: {path} may be {value}"
+    for path, (number, _) in rows.items():
+        if path not in fields:
+            yield f"docs/job.md:{number}: the schema has no {path}"
+
+
+class Documents(unittest.TestCase):
+    def test_links_lead_somewhere(self):
+        self.assertEqual([], list(broken_links(ROOT)))
+
+    def test_paths_exist(self):
+        self.assertEqual([], list(missing_paths(ROOT)))
+
+    def test_the_page_of_the_job_is_the_schema(self):
+        schema = (ROOT / "deploy/crds.yaml").read_text(encoding="utf-8")
+        page = (ROOT / "docs/job.md").read_text(encoding="utf-8")
+        self.assertGreater(len(schema_fields(schema)), 80)
+        self.assertEqual([], list(job_differences(schema, page)))
+
+
+class SelfTest(unittest.TestCase):
+    """What the checks must find."""
+
+    def setUp(self):
+        self.folder = tempfile.TemporaryDirectory()
+        self.addCleanup(self.folder.cleanup)
+        self.root = pathlib.Path(self.folder.name)
+        (self.root / "docs").mkdir()
+
+    def write(self, text):
+        (self.root / "docs/page.md").write_text(text, encoding="utf-8")
+
+    def test_links(self):
+        self.write("[a](page.md) [b](../docs/page.md#x) [c](https://example.org/y) `[d](no.md)`\n[e](gone.md)\n")
+        self.assertEqual(["docs/page.md:2: the link gone.md leads nowhere"], list(broken_links(self.root)))
+
+    def test_paths(self):
+        self.write("`docs/page.md` `docs/*.md` `runs/x` `docs/<name>`\n```\n`docs/no.md`\n```\n"
+                   "`docs/gone.md` `docs/*.txt`\n")
+        self.assertEqual(["docs/page.md:5: there is no docs/gone.md", "docs/page.md:5: there is no docs/*.txt"],
+                         list(missing_paths(self.root)))
+
+    SCHEMA = "\n" * 41 + """  spec:
+    properties:
+      mode:
+        type: string
+        enum: [A, B]
+        default: A
+      rules:
+        items:
+          properties:
+            ps:
+              {type: integer, minimum: 0, default: 4}
+  status:
+    properties:
+      state: {type: string}
+"""
+    PAGE = "| `mode` | `A`, `B` | `A` | x |\n| `rules` | list | none | x |\n| `rules[].ps` | 0.. | `4` | x |\n"
+
+    def test_schema_is_read(self):
+        self.assertEqual({"mode": {"default": "A", "enum": ["A", "B"]},
+                          "rules": {"default": None, "enum": []},
+                          "rules.ps": {"default": "4", "enum": []}}, schema_fields(self.SCHEMA))
+        self.assertEqual([], list(job_differences(self.SCHEMA, self.PAGE)))
+
+    def test_fields_that_differ(self):
+        cases = [(("| `rules` |", "| rules |"), "docs/job.md: rules is missing"),
+                 (("`4`", "`5`"), "docs/job.md:3: the default of rules.ps is 4"),
+                 (("`A`, `B`", "`A`"), "docs/job.md:1: mode may be B"),
+                 (("`mode`", "`made`"), "docs/job.md: mode is missing")]
+        for (old, new), message in cases:
+            with self.subTest(message):
+                self.assertIn(message, list(job_differences(self.SCHEMA, self.PAGE.replace(old, new))))
+        self.assertIn("docs/job.md:4: the schema has no old",
+                      list(job_differences(self.SCHEMA, self.PAGE + "| `old` | x | x | x |\n")))
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,249 @@
+// Members and the coordinator over sockets.
+#include <atomic>
+
+#include "base/process/poll.h"
+#include "base/rpc/channel.h"
+#include "base/rpc/token.h"
+#include "gmock/gmock.h"
+#include "runtime/coordinator/member_link.h"
+#include "runtime/coordinator/service.h"
+#include "tests/base/process/temp_dir.h"
+#include "tests/runtime/coordinator/bench.h"
+
+namespace trainyard::runtime {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+using testing::HasSubstr;
+
+constexpr char kToken[] = "the-token";
+
+// ps-0's process as far as it coordinates: one server, one worker.
+class Home {
+ public:
+  Home(std::uint32_t start, int port, const std::string& checkpoints)
+      : service(options(checkpoints),
+                Coordinator(Bench::with([&](CoordinatorConfig& c) {
+                              c.self = incarnation(1, start);
+                              c.heartbeat = milliseconds(100);
+                              c.dead_after = seconds(60);
+                            }),
+                            members(1, 1), std::nullopt, systemClock().now()),
+                systemClock()) {
+    grpc::ServerBuilder builder;
+    applyServerDefaults(builder);
+    const std::string wanted = "127.0.0.1:" + std::to_string(port);
+    builder.AddListeningPort(wanted, grpc::InsecureServerCredentials(), &this->port);
+    builder.RegisterService(&service);
+    auto started = startServer(builder, "ps-0", wanted, this->port);
+    EXPECT_TRUE(started.ok()) << started.status();
+    if (started.ok()) server_ = std::move(*started);
+  }
+  ~Home() {
+    service.stop();
+    if (server_ != nullptr) server_->Shutdown(deadlineAfter(Duration(0)));
+  }
+  std::string address() const { return "127.0.0.1:" + std::to_string(port); }
+
+  int port = 0;
+  std::atomic<int> finishes{0};
+  std::atomic<int> evaluations{0};
+  CoordinatorService service;
+
+ private:
+  CoordinatorService::Options options(const std::string& checkpoints) {
+    CoordinatorService::Options o;
+    o.token = kToken;
+    o.checkpoint_dir = checkpoints;
+    o.complete = [](Manifest& m, const v1::DataFingerprint& data) {
+      m.model_digest = std::string(64, 'a');
+      m.data_sha256 = data.sha256();
+      m.data_samples = data.samples();
+      m.optimizer = "SGD";
+      m.max_ps = 1;
+    };
+    o.evaluated = [this](const v1::Evaluation&) { ++evaluations; };
+    o.finish = [this](const v1::Evaluation&) {
+      ++finishes;
+      return absl::OkStatus();
+    };
+    return o;
+  }
+  std::unique_ptr<grpc::Server> server_;
+};
+
+// A member whose report a test writes and which heeds views as Bench's members do.
+class Member {
+ public:
+  Member(v1::Role role, const std::string& address, const std::string& token = kToken)
+      : bench_(1, 1), report_(bench_.reports[{role, 0}]),
+        link({.token = token, .heartbeat = seconds(1), .retry_delay = milliseconds(20)}, systemClock(),
+             [this] {
+               std::lock_guard lock(mutex_);
+               ++reports_;
+               return report_;
+             },
+             [this](const v1::View& view) {
+               std::lock_guard lock(mutex_);
+               const bool news = view.sequence() != view_.sequence() ||
+                                 view.coordinator().start() != view_.coordinator().start();
+               view_ = view;
+               bench_.heed(report_, view);
+               if (news) link.poke();
+             }) {
+    link.setAddress(address);
+    link.start();
+  }
+  void change(const std::function<void(v1::MemberReport&)>& how) {
+    {
+      std::lock_guard lock(mutex_);
+      how(report_);
+    }
+    link.poke();
+  }
+  v1::View view() const {
+    std::lock_guard lock(mutex_);
+    return view_;
+  }
+  int reports() const {
+    std::lock_guard lock(mutex_);
+    return reports_;
+  }
+
+ private:
+  mutable std::mutex mutex_;
+  Bench bench_;
+  v1::MemberReport& report_;
+  v1::View view_;
+  int reports_ = 0;
+
+ public:
+  MemberLink link;  // first to go
+};
+
+class CoordinatorRpcTest : public testing::Test {
+ protected:
+  void start(std::uint32_t start, int port = 0) {
+    home_ = std::make_unique<Home>(start, port, dir_.path().native());
+  }
+  bool active(std::int64_t epoch) {
+    return eventually([&] {
+      return home_->service.phase() == v1::PHASE_ACTIVE && home_->service.progress().epoch() == epoch;
+    });
+  }
+  TempDir dir_;
+  std::unique_ptr<Home> home_;
+};
+
+TEST_F(CoordinatorRpcTest, MembersComeTogetherAndHeartbeatsGoOn) {
+  start(1);
+  Member ps(v1::ROLE_PS, home_->address());
+  Member worker(v1::ROLE_WORKER, home_->address());
+  ASSERT_TRUE(active(1));
+  ASSERT_TRUE(eventually([&] { return worker.view().phase() == v1::PHASE_ACTIVE; }));
+  const int before = worker.reports();
+  EXPECT_TRUE(eventually([&] { return worker.reports() >= before + 3; }));  // nothing happens
+  EXPECT_EQ(worker.link.problem(), "");
+}
+
+TEST_F(CoordinatorRpcTest, ACoordinatorThatStartsAgainOnItsPortIsFoundAgain) {
+  start(1);
+  const int port = home_->port;
+  Member ps(v1::ROLE_PS, home_->address());
+  Member worker(v1::ROLE_WORKER, home_->address());
+  ASSERT_TRUE(active(1));
+  ASSERT_TRUE(eventually([&] { return worker.view().phase() == v1::PHASE_ACTIVE; }));
+  home_.reset();
+  EXPECT_TRUE(eventually([&] { return !worker.link.problem().empty(); }));
+  EXPECT_THAT(worker.link.problem(), HasSubstr("coordinator at 127.0.0.1:"));
+  start(2, port);
+  ASSERT_TRUE(active(2));  // above what the members have seen
+  EXPECT_TRUE(eventually([&] { return worker.view().coordinator().start() == 2; }));
+  EXPECT_TRUE(eventually([&] { return worker.link.problem().empty(); }));
+}
+
+TEST_F(CoordinatorRpcTest, AMemberFollowsTheCoordinatorsAddress) {
+  start(1);
+  Member ps(v1::ROLE_PS, "127.0.0.1:1");
+  EXPECT_TRUE(eventually([&] { return !ps.link.problem().empty(); }));
+  ps.link.setAddress(home_->address());
+  EXPECT_TRUE(eventually([&] { return ps.view().coordinator().start() == 1; }));
+}
+
+TEST_F(CoordinatorRpcTest, FlushWaitsForAReportMadeAfterwards) {
+  start(1);
+  Member ps(v1::ROLE_PS, home_->address());
+  const int before = ps.reports();
+  EXPECT_TRUE(ps.link.flush(seconds(20)));
+  EXPECT_GT(ps.reports(), before);
+  Member nobody(v1::ROLE_WORKER, "127.0.0.1:1");
+  EXPECT_FALSE(nobody.link.flush(milliseconds(50)));
+}
+
+TEST_F(CoordinatorRpcTest, AWrongTokenIsNotHeard) {
+  start(1);
+  Member stranger(v1::ROLE_WORKER, home_->address(), "another-token");
+  EXPECT_TRUE(eventually([&] { return !stranger.link.problem().empty(); }));
+  EXPECT_EQ(stranger.view().sequence(), 0u);
+  EXPECT_THAT(home_->service.progress().waiting_for(), HasSubstr("worker-0"));
+}
+
+TEST_F(CoordinatorRpcTest, CommitsWithTheDataOfThoseWhoTakePartAndEnds) {
+  start(1);
+  {
+    // Whoever is refused does not say what the job trains on.
+    Member foreign(v1::ROLE_WORKER, home_->address());
+    foreign.change([](v1::MemberReport& r) {
+      r.set_job_digest("other");
+      r.mutable_data()->set_sha256("another data set");
+    });
+    ASSERT_TRUE(eventually([&] { return !foreign.view().refusal().empty(); }));
+  }
+  Member ps(v1::ROLE_PS, home_->address());
+  Member worker(v1::ROLE_WORKER, home_->address());
+  worker.change([](v1::MemberReport& r) {
+    *r.mutable_incarnation() = incarnation(1, 2);
+    r.mutable_data()->set_sha256(std::string(64, 'd'));
+  });
+  ASSERT_TRUE(eventually([&] { return worker.view().phase() == v1::PHASE_ACTIVE; }));
+  const std::int64_t epoch = worker.view().epoch().epoch();
+  worker.change([&](v1::MemberReport& r) {
+    r.mutable_worker()->set_version(100);
+    v1::EvaluationPart* part = r.mutable_worker()->add_evaluations();
+    part->set_epoch(epoch);
+    part->set_version(100);
+    part->set_samples(100);
+    part->set_hits(90);
+  });
+  ps.change([&](v1::MemberReport& r) {
+    Bench::setShard(r, 100);
+    v1::ShardFile* file = r.add_written();
+    file->set_epoch(epoch);
+    file->set_version(100);
+    file->set_name("ps-0.step-100.e" + std::to_string(epoch) + ".i1-1.safetensors");
+    file->set_size(8);
+    file->set_sha256(std::string(64, 'b'));
+  });
+  ASSERT_TRUE(eventually([&] { return home_->service.phase() == v1::PHASE_DONE; }));
+  EXPECT_EQ(home_->finishes, 1);
+  EXPECT_EQ(home_->evaluations, 1);
+  const auto manifests = listManifests(dir_.path().native(), nullptr);
+  ASSERT_EQ(manifests.size(), 1u);
+  EXPECT_EQ(manifests[0].step, 100);
+  EXPECT_EQ(manifests[0].data_sha256, std::string(64, 'd'));
+  EXPECT_EQ(manifests[0].data_samples, 1000);
+  EXPECT_TRUE(eventually([&] { return home_->service.finished(); }));
+}
+
+TEST_F(CoordinatorRpcTest, AStopRequestReachesEverybody) {
+  start(1);
+  Member ps(v1::ROLE_PS, home_->address());
+  Member worker(v1::ROLE_WORKER, home_->address());
+  ASSERT_TRUE(active(1));
+  home_->service.requestStop();
+  EXPECT_TRUE(eventually([&] { return worker.view().phase() == v1::PHASE_STOPPING; }));
+}
+
+}  // namespace
+}  // namespace trainyard::runtime

@@ -1,0 +1,188 @@
+#include <condition_variable>
+#include <map>
+#include <mutex>
+
+#include "base/rpc/token.h"
+#include "gmock/gmock.h"
+#include "runtime/ps/chunk_client.h"
+#include "tests/runtime/ps/rpc_bench.h"
+#include "trainyard/v1/parameter_server.grpc.pb.h"
+
+namespace trainyard::runtime::ps {
+namespace {
+
+using testing::Each;
+using testing::HasSubstr;
+
+constexpr Duration kLimit = std::chrono::seconds(60);
+
+// A client that collects what it is told, by attempt.
+class Caller {
+ public:
+  struct Reply {
+    Status status;
+    v1::ChunkReplyHeader header;
+    std::vector<float> values;
+  };
+  explicit Caller(const PsServer& server, const std::string& token = kToken, Duration limit = kLimit)
+      : client_(token, limit, events()) {
+    client_.setAddress(0, server.address);
+  }
+  std::uint64_t push(std::uint32_t rank, float value) {
+    v1::ChunkRequestHeader h;
+    h.set_job_uid(kJob);
+    *h.mutable_server() = incarnation(1, 1);
+    h.set_epoch(1);
+    h.set_worker(rank);
+    h.set_rank(rank);
+    h.set_samples(1);
+    auto values = std::make_shared<std::vector<float>>(8, value);
+    client_.send(0, ++attempt_, h, {{std::span<const float>(*values), values}});
+    return attempt_;
+  }
+  bool received(std::uint64_t attempt) {
+    std::unique_lock lock(mutex_);
+    return changed_.wait_for(lock, kLimit, [&] { return received_.count(attempt) > 0; });
+  }
+  Reply reply(std::uint64_t attempt) {
+    std::unique_lock lock(mutex_);
+    EXPECT_TRUE(changed_.wait_for(lock, kLimit, [&] { return replies_.count(attempt) > 0; }));
+    return replies_[attempt];
+  }
+  ChunkClient& client() { return client_; }
+
+ private:
+  ChunkClient::Events events() {
+    ChunkClient::Events e;
+    e.received = [this](std::uint32_t, std::uint64_t attempt) {
+      std::lock_guard lock(mutex_);
+      received_[attempt] = true;
+      changed_.notify_all();
+    };
+    e.replied = [this](std::uint32_t, std::uint64_t attempt, const Status& status,
+                       const v1::ChunkReplyHeader& header, std::unique_ptr<WirePayload> payload) {
+      std::lock_guard lock(mutex_);
+      Reply& reply = replies_[attempt];
+      reply = {status, header, {}};
+      if (payload != nullptr) {
+        reply.values.resize(payload->sizeBytes() / sizeof(float));
+        payload->copyTo(std::span<float>(reply.values));
+      }
+      changed_.notify_all();
+    };
+    return e;
+  }
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::map<std::uint64_t, bool> received_;
+  std::map<std::uint64_t, Reply> replies_;
+  std::uint64_t attempt_ = 0;
+  ChunkClient client_;
+};
+
+TEST(ClientAndServer, ACallIsReceivedWhileItsAnswerWaitsForTheQuorum) {
+  PsServer server(1, 2);
+  Caller caller(server);
+  const auto first = caller.push(0, 2);
+  ASSERT_TRUE(caller.received(first));
+  const auto second = caller.push(1, 4);
+  for (const auto attempt : {first, second}) {
+    const Caller::Reply reply = caller.reply(attempt);
+    ASSERT_TRUE(reply.status.ok()) << reply.status;
+    EXPECT_EQ(reply.header.code(), v1::CHUNK_OK);
+    ASSERT_EQ(reply.values.size(), 8u);
+    EXPECT_THAT(reply.values, Each(-3.0f));
+  }
+  EXPECT_EQ(server.service.requests(), 2u);
+  v1::RuntimeReport report;
+  server.service.traffic().fill(report);
+  ASSERT_EQ(report.traffic_size(), 2);
+  EXPECT_EQ(report.traffic(1).peer().index(), 1u);
+  EXPECT_EQ(report.traffic(1).received_bytes(), 32u);
+  EXPECT_EQ(report.traffic(1).transmitted_bytes(), 32u);
+}
+
+TEST(ClientAndServer, AWrongTokenIsRefused) {
+  PsServer server(1, 1);
+  Caller caller(server, "another-token");
+  const Caller::Reply reply = caller.reply(caller.push(0, 1));
+  EXPECT_EQ(reply.status.code(), absl::StatusCode::kUnauthenticated);
+  EXPECT_THAT(std::string(reply.status.message()), HasSubstr("ps-0"));
+  EXPECT_EQ(server.shard.state().max_version(), 0);
+
+  auto stub = v1::ParameterServer::NewStub(openChannel(server.address));
+  grpc::ClientContext context;
+  setDeadline(context, kLimit);
+  v1::ShardTable table;
+  EXPECT_EQ(stub->GetShard(&context, {}, &table).error_code(), grpc::StatusCode::UNAUTHENTICATED);
+  grpc::ClientContext with_token;
+  addToken(with_token, kToken);
+  setDeadline(with_token, kLimit);
+  ASSERT_TRUE(stub->GetShard(&with_token, {}, &table).ok());
+  EXPECT_EQ(table.entries_size(), 5);
+  EXPECT_EQ(table.id().role(), v1::ROLE_PS);
+}
+
+TEST(ClientAndServer, AMessageThatIsNoChunkIsInvalid) {
+  PsServer server(1, 1);
+  auto channel = openChannel(server.address);
+  grpc::TemplatedGenericStub<v1::TaskId, v1::ChunkReply> stub(channel);
+  grpc::ClientContext context;
+  addToken(context, kToken);
+  setDeadline(context, kLimit);
+  v1::TaskId nonsense;
+  nonsense.set_index(3);
+  v1::ChunkReply reply;
+  std::mutex mutex;
+  std::condition_variable changed;
+  std::optional<grpc::Status> status;
+  stub.UnaryCall(&context, "/trainyard.v1.ParameterServer/PushPull", grpc::StubOptions(), &nonsense, &reply,
+                 [&](grpc::Status s) {
+                   std::lock_guard lock(mutex);
+                   status = std::move(s);
+                   changed.notify_all();
+                 });
+  std::unique_lock lock(mutex);
+  ASSERT_TRUE(changed.wait_for(lock, kLimit, [&] { return status.has_value(); }));
+  EXPECT_EQ(status->error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+}
+
+TEST(ClientAndServer, ACancelledCallDoesNotDisturbTheStep) {
+  PsServer server(1, 2);
+  Caller caller(server);
+  const auto given_up = caller.push(0, 2);
+  ASSERT_TRUE(caller.received(given_up));
+  caller.client().cancelAll();
+  EXPECT_EQ(caller.reply(given_up).status.code(), absl::StatusCode::kCancelled);
+  const auto again = caller.push(0, 2);
+  ASSERT_TRUE(caller.received(again));
+  const auto other = caller.push(1, 4);
+  EXPECT_THAT(caller.reply(other).values, Each(-3.0f));
+  EXPECT_THAT(caller.reply(again).values, Each(-3.0f));
+}
+
+TEST(ClientAndServer, ACallEndsAtItsLimit) {
+  PsServer server(1, 2);
+  Caller caller(server, kToken, std::chrono::milliseconds(300));
+  EXPECT_EQ(caller.reply(caller.push(0, 1)).status.code(), absl::StatusCode::kDeadlineExceeded);
+}
+
+TEST(ClientAndServer, ClosingEndsWhatIsInFlightAndRefusesTheRest) {
+  PsServer server(1, 2);
+  Caller caller(server);
+  const auto parked = caller.push(0, 2);
+  ASSERT_TRUE(caller.received(parked));
+  caller.client().close();
+  EXPECT_EQ(caller.reply(parked).status.code(), absl::StatusCode::kCancelled);
+  EXPECT_EQ(caller.reply(caller.push(0, 2)).status.code(), absl::StatusCode::kCancelled);
+}
+
+TEST(ClientAndServer, AServerWithoutAddressIsUnavailable) {
+  PsServer server(1, 1);
+  Caller caller(server);
+  caller.client().send(5, 77, {}, {});
+  EXPECT_EQ(caller.reply(77).status.code(), absl::StatusCode::kUnavailable);
+}
+
+}  // namespace
+}  // namespace trainyard::runtime::ps

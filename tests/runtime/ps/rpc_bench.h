@@ -1,0 +1,95 @@
+// A parameter server with a real shard on a port of its own.
+#pragma once
+
+#include <memory>
+
+#include "base/rpc/channel.h"
+#include "runtime/ps/service.h"
+#include "tests/runtime/ps/helpers.h"
+
+namespace trainyard::runtime::ps {
+
+inline constexpr char kToken[] = "the-token";
+
+// `variables` of 40 elements in 5 chunks each, all on ps-0; plain descent with rate 1 from zero.
+inline Placement evenPlacement(int variables) {
+  Placement p;
+  p.num_ps = 1;
+  for (int v = variables - 1; v >= 0; --v) {
+    for (std::int64_t at = 0; at < 40; at += 8) {
+      p.chunks.push_back({static_cast<std::uint32_t>(p.chunks.size()), 0, 8, {{v, at, at + 8}}});
+    }
+  }
+  for (int v = 0; v < variables; ++v) p.variables.push_back(floats(fmt::format("v{}", v), 40));
+  return p;
+}
+
+class PsServer {
+ public:
+  PsServer(int variables, int ranks)
+      : placement(evenPlacement(variables)),
+        optimizer(make(descent())),
+        shard(ShardBench::with({}), placement, *optimizer, LearningRate(descent())),
+        service(shard, id(), incarnation(1, 1), kToken, systemClock(), [] {}) {
+    std::vector<ChunkAnswer> none;
+    shard.seal(1, none);
+    for (const Chunk& chunk : placement.chunks) shard.load(chunk.id, 0, std::vector<float>(8), {});
+    EXPECT_TRUE(shard.open(1, 0, ranks, false, true).ok());
+    grpc::ServerBuilder builder;
+    applyServerDefaults(builder);
+    int port = 0;
+    builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
+    builder.RegisterService(&service);
+    auto started = startServer(builder, "ps-0", "127.0.0.1:0", port);
+    EXPECT_TRUE(started.ok()) << started.status();
+    server_ = std::move(*started);
+    address = fmt::format("127.0.0.1:{}", port);
+    port_ = port;
+  }
+  ~PsServer() { server_->Shutdown(deadlineAfter(Duration(0))); }
+
+  static v1::TaskId id() {
+    v1::TaskId task;
+    task.set_role(v1::ROLE_PS);
+    return task;
+  }
+  v1::Membership membership() const {
+    v1::Membership m;
+    v1::MemberTask* task = m.add_tasks();
+    *task->mutable_id() = id();
+    task->set_ip("127.0.0.1");
+    task->set_port(static_cast<std::uint32_t>(port_));
+    return m;
+  }
+  v1::View activeView(int workers) const {
+    v1::View v;
+    *v.mutable_coordinator() = incarnation(1, 1);
+    v.set_sequence(1);
+    v.set_phase(v1::PHASE_ACTIVE);
+    v.set_stop_at(-1);
+    v.set_checkpoint_at(-1);
+    v.mutable_epoch()->set_epoch(1);
+    v1::EpochMember* ps = v.mutable_epoch()->add_members();
+    *ps->mutable_id() = id();
+    *ps->mutable_incarnation() = incarnation(1, 1);
+    for (int w = 0; w < workers; ++w) {
+      v1::EpochMember* m = v.mutable_epoch()->add_members();
+      m->mutable_id()->set_role(v1::ROLE_WORKER);
+      m->mutable_id()->set_index(static_cast<std::uint32_t>(w));
+      m->set_rank(static_cast<std::uint32_t>(w));
+    }
+    return v;
+  }
+
+  Placement placement;
+  std::unique_ptr<Optimizer> optimizer;
+  Shard shard;
+  PsService service;
+  std::string address;
+
+ private:
+  int port_ = 0;
+  std::unique_ptr<grpc::Server> server_;
+};
+
+}  // namespace trainyard::runtime::ps

@@ -1,0 +1,147 @@
+#include <thread>
+
+#include "gmock/gmock.h"
+#include "runtime/ps/ps_synchronizer.h"
+#include "tests/runtime/ps/rpc_bench.h"
+
+namespace trainyard::runtime::ps {
+namespace {
+
+using testing::Each;
+
+// A worker with ten variables, i.e. 50 chunks, all zero.
+class Worker {
+ public:
+  Worker(const PsServer& server, std::uint32_t index, Duration retry_delay = std::chrono::milliseconds(50))
+      : weights_(server.placement.variables.size(), std::vector<float>(40, -77.0f)),
+        synchronizer(options(server, index, retry_delay), server.placement, spans(), systemClock(), [] {}) {
+    synchronizer.setServers(server.membership());
+  }
+  static PsSynchronizerOptions options(const PsServer& server, std::uint32_t index, Duration retry_delay) {
+    PsSynchronizerOptions o;
+    o.worker.job_uid = kJob;
+    o.worker.index = index;
+    o.worker.self = incarnation(1, 1);
+    o.worker.steps = 100;
+    o.worker.evaluates = false;
+    o.worker.batch_size = 1;
+    o.worker.ps_of_chunk.assign(server.placement.chunks.size(), 0);
+    o.worker.window = 1;
+    o.worker.retry_delay = retry_delay;
+    o.token = kToken;
+    o.patience = std::chrono::seconds(60);
+    return o;
+  }
+  std::vector<std::span<float>> spans() {
+    return {weights_.begin(), weights_.end()};
+  }
+  void pushAll(float value) {
+    for (int v = static_cast<int>(weights_.size()) - 1; v >= 0; --v) {
+      auto memory = std::make_shared<std::vector<float>>(40, value + static_cast<float>(v));
+      synchronizer.push({v, std::span<const float>(*memory), memory});
+    }
+  }
+  // One step with gradient (rank + 1) (step + 1) + variable and loss rank + 1.
+  void step(std::int64_t expected) {
+    auto turn = synchronizer.next();
+    ASSERT_TRUE(turn.ok()) << turn.status();
+    ASSERT_EQ(turn->kind, Turn::Kind::kTrain);
+    ASSERT_EQ(turn->step, expected);
+    pushAll(static_cast<float>((turn->rank + 1) * (expected + 1)));
+    auto outcome = synchronizer.finish({turn->rank + 1.0, 1});
+    ASSERT_TRUE(outcome.ok()) << outcome.status();
+    EXPECT_TRUE(outcome->complete);
+    EXPECT_DOUBLE_EQ(outcome->loss, 2.0);
+  }
+  const std::vector<float>& weights(std::size_t variable) const { return weights_[variable]; }
+
+ private:
+  std::vector<std::vector<float>> weights_;
+
+ public:
+  PsSynchronizer synchronizer;  // first to go
+};
+
+TEST(PsSynchronizer, AWindowOfOneCarriesThreeWorkersThroughFiftyChunks) {
+  constexpr int kSteps = 5;
+  PsServer server(10, 3);
+  ASSERT_EQ(server.placement.chunks.size(), 50u);
+  std::vector<std::unique_ptr<Worker>> workers;
+  for (std::uint32_t i = 0; i < 3; ++i) workers.push_back(std::make_unique<Worker>(server, i));
+  std::vector<std::thread> threads;
+  for (auto& worker : workers) {
+    worker->synchronizer.onView(server.activeView(3));
+    threads.emplace_back([&worker] {
+      for (std::int64_t step = 0; step < kSteps; ++step) worker->step(step);
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  // Mean gradient of step s: (1 + 2 + 3) / 3 (s + 1) + variable; 30 in five steps.
+  for (const auto& worker : workers) {
+    for (std::size_t v = 0; v < 10; ++v) {
+      EXPECT_THAT(worker->weights(v), Each(-30.0f - 5.0f * static_cast<float>(v))) << v;
+    }
+    v1::MemberReport report;
+    worker->synchronizer.fillReport(report);
+    EXPECT_EQ(report.worker().version(), kSteps);
+    v1::RuntimeReport traffic;
+    worker->synchronizer.traffic().fill(traffic);
+    ASSERT_EQ(traffic.traffic_size(), 1);
+    EXPECT_EQ(traffic.traffic(0).transmitted_bytes(), 5u * 1600);
+    EXPECT_EQ(traffic.traffic(0).received_bytes(), 6u * 1600);
+  }
+  EXPECT_EQ(server.shard.state().min_version(), kSteps);
+}
+
+TEST(PsSynchronizer, AStepIsResumedUnderTheNextEpoch) {
+  PsServer server(10, 3);
+  std::vector<std::unique_ptr<Worker>> workers;
+  for (std::uint32_t i = 0; i < 3; ++i) workers.push_back(std::make_unique<Worker>(server, i));
+  for (auto& worker : workers) worker->synchronizer.onView(server.activeView(3));
+  std::vector<std::thread> threads;
+  // Two workers push a step that waits for the third.
+  for (int i = 0; i < 2; ++i) threads.emplace_back([&, i] { workers[static_cast<std::size_t>(i)]->step(0); });
+  std::vector<ChunkAnswer> answers;
+  server.shard.seal(2, answers);
+  server.service.deliver(std::move(answers));
+  ASSERT_TRUE(server.shard.open(2, 0, 3, false, true).ok());
+  v1::View next = server.activeView(3);
+  next.set_sequence(2);
+  next.mutable_epoch()->set_epoch(2);
+  for (auto& worker : workers) worker->synchronizer.onView(next);
+  threads.emplace_back([&] { workers[2]->step(0); });
+  for (std::thread& thread : threads) thread.join();
+  for (const auto& worker : workers) EXPECT_THAT(worker->weights(9), Each(-2.0f - 9.0f));
+}
+
+TEST(PsSynchronizer, AnEndInsteadOfAnAnswerWakesTheTrainer) {
+  PsServer server(10, 2);
+  Worker worker(server, 0);
+  worker.synchronizer.onView(server.activeView(2));
+  ASSERT_TRUE(worker.synchronizer.next().ok());
+  worker.pushAll(1);
+  v1::View failed = server.activeView(2);
+  failed.set_sequence(2);
+  failed.set_phase(v1::PHASE_FAILED);
+  failed.set_failure("worker-1 saw NaN");
+  std::thread view([&] { worker.synchronizer.onView(failed); });
+  const auto outcome = worker.synchronizer.finish({1, 1});
+  view.join();
+  ASSERT_TRUE(outcome.ok());
+  EXPECT_FALSE(outcome->complete);
+  EXPECT_EQ(worker.synchronizer.next().status(), absl::FailedPreconditionError("worker-1 saw NaN"));
+  EXPECT_TRUE(worker.synchronizer.over());
+}
+
+TEST(PsSynchronizer, CanGoWhileCallsAreInFlight) {
+  PsServer server(10, 2);
+  auto worker = std::make_unique<Worker>(server, 0, Duration(0));
+  worker->synchronizer.onView(server.activeView(2));
+  ASSERT_TRUE(worker->synchronizer.next().ok());
+  worker->pushAll(1);  // held back for the other rank; repeated at once when given up
+  worker.reset();
+  EXPECT_EQ(server.shard.state().max_version(), 0);
+}
+
+}  // namespace
+}  // namespace trainyard::runtime::ps
