@@ -176,7 +176,8 @@ void Agent::publish(const ChildView& view, int port) {
                              .agent_port = server_->port(),
                              .metrics_port = http_->port(),
                              .task_port = port,
-                             .created = self_.created};
+                             .created = self_.created,
+                             .ready = hub_.ready()};
   const v1::TaskState state = hub_.state();
   if (view.child == "Exited" && state.has_report()) {
     const Status kept = writeReportFile(folder / "report.json", state.report());
@@ -197,7 +198,8 @@ TaskLoopParts Agent::loopParts(SignalWaiter& signals, MembershipSource& file, Po
       .port = &port,
       .self = self_,
       .prepare = [this, &port](std::uint32_t start) { return prepareChild(start, port.port()); },
-      .publish = [this, &port](const ChildView& view) { publish(view, port.port()); }};
+      .publish = [this, &port](const ChildView& view) { publish(view, port.port()); },
+      .ready = [this] { return hub_.ready(); }};
 }
 
 StatusOr<int> Agent::run(const Flags& flags, const TaskIdentity& self, SignalWaiter& signals) {

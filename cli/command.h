@@ -1,5 +1,5 @@
-// How a verb of `trainyard` joins the program: it adds its CLI11 subcommand and sets `chosen` when the
-// user picked it; main runs it and exits with what it returns (base/core/exit_code.h).
+// How a verb of `trainyard` joins the program: it adds its CLI11 subcommand and sets `chosen` when
+// the user picked it; main runs it and exits with what it returns (base/core/exit_code.h).
 #pragma once
 
 #include <functional>
@@ -16,9 +16,9 @@ struct Console {
   std::ostream& out;
   std::ostream& err;
   bool out_is_terminal = false;
-  bool colour = false;       // a terminal, and NO_COLOR is not set
+  bool colour = false;  // a terminal, and NO_COLOR is not set
   int columns = 80;
-  std::string program_dir{}; // folder of this executable: the other programs are beside it
+  std::string program_dir{};  // folder of this executable: the other programs are beside it
   const Clock* clock = &systemClock();
 };
 

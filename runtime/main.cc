@@ -34,8 +34,8 @@ struct Flags {
   int threads = 1;
 };
 
-// gRPC reads every message into fresh memory; without this glibc gives large blocks back to the kernel
-// each time, and the page faults halve the throughput.
+// gRPC reads every message into fresh memory; without this glibc gives large blocks back to the
+// kernel each time, and the page faults halve the throughput.
 void keepFreedMemory() {
   mallopt(M_MMAP_THRESHOLD, 1 << 30);
   mallopt(M_TRIM_THRESHOLD, std::numeric_limits<int>::max());
@@ -77,7 +77,8 @@ StatusOr<TaskOptions> taskOptions(const Flags& flags, v1::Role role) {
   options.clock = &systemClock();
   if (!flags.agent_socket.empty()) {
     const bool abstract = flags.agent_socket.front() == '@';
-    options.agent_target = abstract ? "unix-abstract:" + flags.agent_socket.substr(1) : "unix:" + flags.agent_socket;
+    options.agent_target =
+        abstract ? "unix-abstract:" + flags.agent_socket.substr(1) : "unix:" + flags.agent_socket;
   }
   return options;
 }
@@ -101,7 +102,8 @@ int runRole(const Flags& flags, v1::Role role) {
   log.task = taskName(role, flags.index);
   configureLog(log);
   if (const char* failpoints = std::getenv("TRAINYARD_FAILPOINTS")) {
-    if (Status status = configureFailpoints(failpoints, log.task); !status.ok()) return exitCode(status);
+    if (Status status = configureFailpoints(failpoints, log.task); !status.ok())
+      return exitCode(status);
   }
   const StatusOr<TaskOptions> options = taskOptions(flags, role);
   if (!options.ok()) return exitCode(options.status());
@@ -111,10 +113,11 @@ int runRole(const Flags& flags, v1::Role role) {
 int runEvaluate(const Flags& flags) {
   const StatusOr<v1::TrainingJob> job = readJob(flags.job_dir + "/job.json");
   if (!job.ok()) return exitCode(job.status());
-  const auto result = evaluateCheckpoint(*job, flags.job_dir + "/checkpoints", flags.manifest, flags.threads);
+  const auto result =
+      evaluateCheckpoint(*job, flags.job_dir + "/checkpoints", flags.manifest, flags.threads);
   if (!result.ok()) return exitCode(result.status());
-  std::cout << fmt::format("step={} accuracy={:.4f} loss={:.4f} samples={}\n", result->step, result->accuracy,
-                           result->loss, result->samples);
+  std::cout << fmt::format("step={} accuracy={:.4f} loss={:.4f} samples={}\n", result->step,
+                           result->accuracy, result->loss, result->samples);
   return kExitOk;
 }
 
@@ -127,7 +130,8 @@ void addTaskFlags(CLI::App& app, Flags& flags) {
   app.add_option("--start", flags.start, "how often its agent started it");
   app.add_option("--port", flags.port, "port to listen on");
   app.add_option("--bind", flags.bind, "address to listen on");
-  app.add_option("--agent-socket", flags.agent_socket, "Unix socket of the agent; @name is abstract");
+  app.add_option("--agent-socket", flags.agent_socket,
+                 "Unix socket of the agent; @name is abstract");
   app.add_option("--token", flags.token, "file with the job's token")->required();
   app.add_option("--membership", flags.membership, "file with the membership")->required();
   app.add_option("--threads", flags.threads, "threads to compute with");
@@ -151,7 +155,8 @@ int main(int argc, char** argv) {
   addTaskFlags(*ps, flags);
   addTaskFlags(*worker, flags);
   evaluate->add_option("--job-dir", flags.job_dir, "directory of the run")->required();
-  evaluate->add_option("--manifest", flags.manifest, "file name of the checkpoint; default: the newest");
+  evaluate->add_option("--manifest", flags.manifest,
+                       "file name of the checkpoint; default: the newest");
   evaluate->add_option("--threads", flags.threads, "threads to compute with");
   try {
     app.parse(argc, argv);

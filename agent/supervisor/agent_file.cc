@@ -19,6 +19,7 @@ std::string formatAgentFile(const AgentAddress& address, const ChildView& view) 
       {"start", view.start},
       {"childPid", view.pid},
       {"child", view.child},
+      {"ready", address.ready},
       {"lastExitCode", view.last_exit_code},
       {"lastSignal", view.last_signal},
   };

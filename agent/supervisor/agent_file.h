@@ -18,10 +18,11 @@ struct AgentAddress {
   int metrics_port = 0;
   int task_port = 0;
   std::uint32_t created = 0;
+  bool ready = false;  // the program says so
 };
 
 // {"pid","agentPort","metricsPort","taskPort","ip","created","start","childPid","child",
-//  "lastExitCode","lastSignal"}; pid is this process's.
+//  "ready","lastExitCode","lastSignal"}; pid is this process's.
 std::string formatAgentFile(const AgentAddress& address, const ChildView& view);
 
 // Replaces the file atomically.

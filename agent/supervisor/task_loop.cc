@@ -30,9 +30,17 @@ int TaskLoop::run() {
     readSignals();
     readLauncher();
     if (parts_.clock->now() >= supervisor_.wakeAt()) feed(TimePassed{});
+    readReady();
     if (!exit_code_.has_value()) waitForEvents();
   }
   return *exit_code_;
+}
+
+// Whoever started this agent learns of it from the file.
+void TaskLoop::readReady() {
+  if (!parts_.ready || parts_.ready() == published_ready_) return;
+  published_ready_ = !published_ready_;
+  parts_.publish(supervisor_.view());
 }
 
 void TaskLoop::waitForEvents() {

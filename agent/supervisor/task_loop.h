@@ -31,6 +31,8 @@ struct TaskLoopParts {
   std::function<StatusOr<SpawnOptions>(std::uint32_t start)> prepare;
   // The view has changed. Called before the program's next start and before run() returns.
   std::function<void(const ChildView&)> publish;
+  // The program says that it is ready; looked at each round. May be empty.
+  std::function<bool()> ready = {};
 };
 
 // One thread, main's: the program gets SIGKILL from the kernel when this thread ends, whatever ends
@@ -48,6 +50,7 @@ class TaskLoop {
   void waitForEvents();
   void readSignals();
   void readLauncher();
+  void readReady();
   void readMembership();
   void readChild();
   void feed(const SupervisorEvent& event);
@@ -62,6 +65,7 @@ class TaskLoop {
   TimePoint next_file_poll_{};
   std::string missing_;  // logged last
   bool launcher_gone_ = false;
+  bool published_ready_ = false;
 };
 
 }  // namespace trainyard::agent

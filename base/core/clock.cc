@@ -24,7 +24,9 @@ const Clock& systemClock() {
   return clock;
 }
 
-double toSeconds(Duration d) { return std::chrono::duration<double>(d).count(); }
+double toSeconds(Duration d) {
+  return std::chrono::duration<double>(d).count();
+}
 
 Duration fromSeconds(double seconds) {
   return std::chrono::duration_cast<Duration>(std::chrono::duration<double>(seconds));

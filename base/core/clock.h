@@ -1,5 +1,5 @@
-// Time by constructor. Only clock.cc and the programs' main files touch the system's clock; pure code
-// takes a TimePoint argument.
+// Time by constructor. Only clock.cc and the programs' main files touch the system's clock; pure
+// code takes a TimePoint argument.
 #pragma once
 
 #include <chrono>

@@ -1,9 +1,9 @@
 #include "base/core/failpoint.h"
 
-#include <csignal>
 #include <unistd.h>
 
 #include <chrono>
+#include <csignal>
 #include <limits>
 #include <mutex>
 #include <string>
@@ -35,8 +35,8 @@ std::vector<Failpoint>& table() {
 }
 
 Status badPart(std::string_view part) {
-  return invalidInput(
-      "failpoints", fmt::format("'{}' is not NAME=ACTION[@FROM[-TO]][,task=T][,times=N]", part));
+  return invalidInput("failpoints",
+                      fmt::format("'{}' is not NAME=ACTION[@FROM[-TO]][,task=T][,times=N]", part));
 }
 
 template <typename T>
@@ -55,7 +55,8 @@ Status parseAction(std::string_view text, Failpoint& out) {
   }
   if (timed) {
     if (open == std::string_view::npos || text.back() != ')') return badPart(text);
-    if (!readNumber(text.substr(open + 1, text.size() - open - 2), out.millis)) return badPart(text);
+    if (!readNumber(text.substr(open + 1, text.size() - open - 2), out.millis))
+      return badPart(text);
   }
   return absl::OkStatus();
 }
@@ -111,7 +112,8 @@ FailAction internal::hitFailpointSlow(std::string_view name, std::int64_t number
   {
     std::lock_guard lock(mutex);
     for (Failpoint& point : table()) {
-      if (point.name != name || number < point.from || number > point.to || point.times <= 0) continue;
+      if (point.name != name || number < point.from || number > point.to || point.times <= 0)
+        continue;
       --point.times;
       hit = point;
       break;

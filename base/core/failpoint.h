@@ -2,7 +2,8 @@
 // configuration; a disabled failpoint costs one relaxed load.
 //
 // Configuration: "NAME=ACTION[@FROM[-TO]][,task=worker-1][,times=N];..." with ACTION one of
-// pause(MS), delay(MS), nan, crash, error; FROM and TO are values of the place's number, mostly the step.
+// pause(MS), delay(MS), nan, crash, error; FROM and TO are values of the place's number, mostly the
+// step.
 #pragma once
 
 #include <atomic>

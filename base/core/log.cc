@@ -62,7 +62,9 @@ void configureLog(const LogOptions& wanted) {
   }
 }
 
-bool logEnabled(LogLevel level) { return logger().should_log(toSpdlog(level)); }
+bool logEnabled(LogLevel level) {
+  return logger().should_log(toSpdlog(level));
+}
 
 void logLine(LogLevel level, std::string_view message) {
   if (options().format == LogFormat::kJson) {

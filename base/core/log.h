@@ -26,8 +26,8 @@ bool logEnabled(LogLevel level);
 
 }  // namespace trainyard
 
-#define TY_LOG(level, ...)                                                    \
-  do {                                                                        \
+#define TY_LOG(level, ...)                                                                       \
+  do {                                                                                           \
     if (::trainyard::logEnabled(level)) ::trainyard::logLine(level, ::fmt::format(__VA_ARGS__)); \
   } while (0)
 #define TY_DEBUG(...) TY_LOG(::trainyard::LogLevel::kDebug, __VA_ARGS__)

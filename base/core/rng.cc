@@ -12,7 +12,9 @@ std::uint64_t splitmix(std::uint64_t x) {
   return x ^ (x >> 31);
 }
 
-std::uint64_t rotl(std::uint64_t x, int k) { return (x << k) | (x >> (64 - k)); }
+std::uint64_t rotl(std::uint64_t x, int k) {
+  return (x << k) | (x >> (64 - k));
+}
 
 }  // namespace
 
@@ -76,6 +78,8 @@ std::uint64_t Rng::below(std::uint64_t bound) {
   return x % bound;
 }
 
-double Rng::unit() { return static_cast<double>(next() >> 11) * 0x1p-53; }
+double Rng::unit() {
+  return static_cast<double>(next() >> 11) * 0x1p-53;
+}
 
 }  // namespace trainyard

@@ -7,7 +7,8 @@
 
 namespace trainyard {
 
-// Philox 4x32-10 (Salmon, Moraes, Dror, Shaw: "Parallel Random Numbers: As Easy as 1, 2, 3", SC'11).
+// Philox 4x32-10 (Salmon, Moraes, Dror, Shaw: "Parallel Random Numbers: As Easy as 1, 2, 3",
+// SC'11).
 struct Philox4 {
   std::uint32_t v[4];
 };
@@ -18,7 +19,9 @@ std::uint64_t mixKey(std::uint64_t key, std::string_view name);
 std::uint64_t mixKey(std::uint64_t key, std::uint64_t value);
 
 // Uniform in [0, 1) with 24 bits, from 32 random bits.
-inline float toUnitFloat(std::uint32_t bits) { return static_cast<float>(bits >> 8) * 0x1p-24f; }
+inline float toUnitFloat(std::uint32_t bits) {
+  return static_cast<float>(bits >> 8) * 0x1p-24f;
+}
 
 // A sequential generator for tests, jitter and identifiers; xoshiro256** seeded by splitmix64.
 class Rng {

@@ -43,9 +43,8 @@ Status invalidInput(std::string_view place, std::string_view message) {
 Status annotate(const Status& status, std::string_view context) {
   if (status.ok()) return status;
   Status result(status.code(), fmt::format("{}: {}", context, fromAbsl(status.message())));
-  status.ForEachPayload([&](absl::string_view url, const absl::Cord& payload) {
-    result.SetPayload(url, payload);
-  });
+  status.ForEachPayload(
+      [&](absl::string_view url, const absl::Cord& payload) { result.SetPayload(url, payload); });
   return result;
 }
 

@@ -16,7 +16,8 @@ using absl::StatusOr;
 
 // What the one who receives a failure should do. Travels as a payload of the Status.
 enum class FailureClass {
-  kRetry,      // passing: try again with back-off (the default for UNAVAILABLE, DEADLINE_EXCEEDED, ABORTED)
+  kRetry,      // passing: try again with back-off (the default for UNAVAILABLE, DEADLINE_EXCEEDED,
+               // ABORTED)
   kPermanent,  // trying again cannot help: bad input, NaN (the default for everything else)
 };
 
@@ -41,10 +42,10 @@ Status errnoStatus(int error, std::string_view what);
 #define TY_CONCAT_INNER(a, b) a##b
 #define TY_CONCAT(a, b) TY_CONCAT_INNER(a, b)
 
-#define TY_RETURN_IF_ERROR(expr)                        \
-  do {                                                  \
-    ::absl::Status ty_status_ = (expr);                 \
-    if (!ty_status_.ok()) return ty_status_;            \
+#define TY_RETURN_IF_ERROR(expr)             \
+  do {                                       \
+    ::absl::Status ty_status_ = (expr);      \
+    if (!ty_status_.ok()) return ty_status_; \
   } while (0)
 
 #define TY_ASSIGN_OR_RETURN(lhs, expr) \

@@ -12,8 +12,12 @@
 
 namespace trainyard {
 
-inline absl::string_view toAbsl(std::string_view s) { return {s.data(), s.size()}; }
-inline std::string_view fromAbsl(absl::string_view s) { return {s.data(), s.size()}; }
+inline absl::string_view toAbsl(std::string_view s) {
+  return {s.data(), s.size()};
+}
+inline std::string_view fromAbsl(absl::string_view s) {
+  return {s.data(), s.size()};
+}
 
 // "a,,b" -> {"a", "", "b"}; "" -> {""}.
 std::vector<std::string_view> split(std::string_view text, char separator);

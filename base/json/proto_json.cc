@@ -1,5 +1,5 @@
-// Messages to JSON and back, driven by the descriptor. Protobuf's own mapping writes int64 as text and
-// loses zeros and the order of opaque members.
+// Messages to JSON and back, driven by the descriptor. Protobuf's own mapping writes int64 as text
+// and loses zeros and the order of opaque members.
 #include "base/json/proto_json.h"
 
 #include <algorithm>
@@ -33,7 +33,9 @@ std::string childPath(std::string_view parent, std::size_t index) {
   return fmt::format("{}[{}]", parent, index);
 }
 
-bool isRawJson(const FieldDescriptor* field) { return field->options().GetExtension(v1::raw_json); }
+bool isRawJson(const FieldDescriptor* field) {
+  return field->options().GetExtension(v1::raw_json);
+}
 
 // A value that is taken from, or put into, a repeated field where `index` >= 0.
 Json getValue(const Message& message, const FieldDescriptor* field, int index) {
@@ -62,7 +64,8 @@ Json getValue(const Message& message, const FieldDescriptor* field, int index) {
     case FieldDescriptor::CPPTYPE_STRING:
       break;
   }
-  std::string text = one ? r->GetString(message, field) : r->GetRepeatedString(message, field, index);
+  std::string text =
+      one ? r->GetString(message, field) : r->GetRepeatedString(message, field, index);
   if (!isRawJson(field)) return text;
   Json raw = Json::parse(text, nullptr, /*allow_exceptions=*/false);
   return raw.is_discarded() ? Json(text) : raw;
@@ -130,8 +133,8 @@ class Decoder {
     for (const auto& [name, value] : json.items()) {
       Message* const entry = r->AddMessage(message, field);
       entry->GetReflection()->SetString(entry, field->message_type()->map_key(), name);
-      TY_RETURN_IF_ERROR(decodeValue(value, childPath(path, name),
-                                     field->message_type()->map_value(), entry));
+      TY_RETURN_IF_ERROR(
+          decodeValue(value, childPath(path, name), field->message_type()->map_value(), entry));
     }
     return {};
   }
@@ -163,8 +166,8 @@ class Decoder {
         return {};
       }
       case FieldDescriptor::CPPTYPE_MESSAGE:
-        return decode(json, path, add ? r->AddMessage(message, field)
-                                      : r->MutableMessage(message, field));
+        return decode(json, path,
+                      add ? r->AddMessage(message, field) : r->MutableMessage(message, field));
       default:
         return decodeOther(json, path, field, message);
     }
@@ -196,7 +199,8 @@ class Decoder {
       case FieldDescriptor::CPPTYPE_ENUM: {
         if (!json.is_string()) return wrongType(path, "text", json);
         const auto* const value = field->enum_type()->FindValueByName(json.get<std::string>());
-        if (value == nullptr) return problem(path, fmt::format("{} is no known value", json.dump()));
+        if (value == nullptr)
+          return problem(path, fmt::format("{} is no known value", json.dump()));
         add ? r->AddEnum(message, field, value) : r->SetEnum(message, field, value);
         return {};
       }

@@ -1,5 +1,5 @@
-// Our messages as JSON, driven by the descriptor: camelCase names, int64 as numbers, raw_json fields
-// inline, only present fields, in the order of the message. Exact round trip.
+// Our messages as JSON, driven by the descriptor: camelCase names, int64 as numbers, raw_json
+// fields inline, only present fields, in the order of the message. Exact round trip.
 #pragma once
 
 #include "base/core/status.h"

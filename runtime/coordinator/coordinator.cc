@@ -12,7 +12,9 @@
 namespace trainyard::runtime {
 namespace {
 
-auto order(const v1::Incarnation& i) { return std::pair(i.created(), i.start()); }
+auto order(const v1::Incarnation& i) {
+  return std::pair(i.created(), i.start());
+}
 
 }  // namespace
 
@@ -73,7 +75,9 @@ bool Coordinator::present(const Member& member, TimePoint now) const {
   return member.joined && now - member.last_seen <= config_.dead_after;
 }
 
-void Coordinator::changed() { ++sequence_; }
+void Coordinator::changed() {
+  ++sequence_;
+}
 
 void Coordinator::enter(v1::Phase phase, TimePoint now) {
   phase_ = phase;
@@ -102,8 +106,8 @@ std::string Coordinator::refusalOf(const v1::MemberReport& report, const MemberK
   const std::string name = taskName(key.role, key.index);
   if (report.job_uid() != config_.job_uid) return fmt::format("{} belongs to another job", name);
   if (report.protocol_min() > kProtocol || report.protocol_max() < kProtocol) {
-    return fmt::format("{} speaks protocol {} to {}, this job speaks {}", name, report.protocol_min(),
-                       report.protocol_max(), kProtocol);
+    return fmt::format("{} speaks protocol {} to {}, this job speaks {}", name,
+                       report.protocol_min(), report.protocol_max(), kProtocol);
   }
   const auto known = members_.find(key);
   if (known == members_.end()) {
@@ -121,9 +125,11 @@ std::string Coordinator::refusalOf(const v1::MemberReport& report, const MemberK
     if (other_key.role != v1::ROLE_WORKER || other_key == key || !other.joined) continue;
     const v1::DataFingerprint& a = report.data();
     const v1::DataFingerprint& b = other.report.data();
-    if (a.samples() != b.samples() || a.eval_samples() != b.eval_samples() || a.sha256() != b.sha256()) {
+    if (a.samples() != b.samples() || a.eval_samples() != b.eval_samples() ||
+        a.sha256() != b.sha256()) {
       return fmt::format(
-          "{} has other data than {}: {} training and {} evaluation samples, sha256 {} against {} and {}, {}",
+          "{} has other data than {}: {} training and {} evaluation samples, sha256 {} against {} "
+          "and {}, {}",
           name, taskName(other_key.role, other_key.index), a.samples(), a.eval_samples(),
           a.sha256().substr(0, 12), b.samples(), b.eval_samples(), b.sha256().substr(0, 12));
     }
@@ -136,9 +142,11 @@ void Coordinator::onReport(const v1::MemberReport& report, std::uint64_t ticket,
   const MemberKey key{report.id().role(), report.id().index()};
   const std::string refusal = refusalOf(report, key);
   if (!refusal.empty()) {
-    // A task of a membership that this process has not read yet is asked to come again, not sent away.
+    // A task of a membership that this process has not read yet is asked to come again, not sent
+    // away.
     v1::View view = viewFor();
-    if (report.revision() <= membership_.revision() || members_.contains(key)) view.set_refusal(refusal);
+    if (report.revision() <= membership_.revision() || members_.contains(key))
+      view.set_refusal(refusal);
     actions_.push_back(ReplyAction{ticket, view});
     return;
   }
@@ -152,20 +160,23 @@ void Coordinator::onReport(const v1::MemberReport& report, std::uint64_t ticket,
 
 void Coordinator::accept(const MemberKey& key, const v1::MemberReport& report, TimePoint now) {
   Member& member = members_[key];
-  const bool fresh = !member.joined || order(report.incarnation()) > order(member.report.incarnation());
+  const bool fresh =
+      !member.joined || order(report.incarnation()) > order(member.report.incarnation());
   member.report = report;
   member.joined = true;
   member.last_seen = now;
   highest_epoch_ = std::max(highest_epoch_, report.highest_epoch());
   if (report.has_abort() && !over()) {
-    fail(fmt::format("{}: step {}, variable {}: {}", taskName(key.role, key.index), report.abort().step(),
+    fail(fmt::format("{}: step {}, variable {}: {}", taskName(key.role, key.index),
+                     report.abort().step(),
                      report.abort().variable().empty() ? "-" : report.abort().variable(),
                      report.abort().reason()),
          now);
   }
   if (!fresh || over()) return;
-  actions_.push_back(LogAction{fmt::format("{} joined (incarnation {}.{})", taskName(key.role, key.index),
-                                           report.incarnation().created(), report.incarnation().start())});
+  actions_.push_back(
+      LogAction{fmt::format("{} joined (incarnation {}.{})", taskName(key.role, key.index),
+                            report.incarnation().created(), report.incarnation().start())});
   if (phase_ != v1::PHASE_SEALING) {
     beginEpoch(fmt::format("{} started again", taskName(key.role, key.index)), now);
   }
@@ -207,10 +218,11 @@ void Coordinator::evaluate(TimePoint now) {
   for (auto& [key, member] : members_) {
     if (!member.ticket) continue;
     const v1::MemberReport& report = member.report;
-    const bool stale = report.seen_view() < sequence_ ||
-                       order(report.seen_coordinator()) != order(config_.self);
+    const bool stale =
+        report.seen_view() < sequence_ || order(report.seen_coordinator()) != order(config_.self);
     // Who leaves waits only for this.
-    if (stale || report.leaving() || now - member.parked_since >= config_.heartbeat) answer(member, now);
+    if (stale || report.leaving() || now - member.parked_since >= config_.heartbeat)
+      answer(member, now);
   }
 }
 
@@ -218,14 +230,16 @@ void Coordinator::checkLiveness(TimePoint now) {
   if (phase_ == v1::PHASE_SEALING) return;
   for (const auto& [key, member] : members_) {
     if (present(member, now)) continue;
-    beginEpoch(member.joined ? fmt::format("{} has not been heard of for {:.0f} s",
-                                           taskName(key.role, key.index), toSeconds(config_.dead_after))
-                             : fmt::format("{} is to join", taskName(key.role, key.index)),
+    beginEpoch(member.joined
+                   ? fmt::format("{} has not been heard of for {:.0f} s",
+                                 taskName(key.role, key.index), toSeconds(config_.dead_after))
+                   : fmt::format("{} is to join", taskName(key.role, key.index)),
                now);
     return;
   }
   int in_epoch = 0;
-  for (const v1::EpochMember& m : epoch_.members()) in_epoch += members_.contains({m.id().role(), m.id().index()});
+  for (const v1::EpochMember& m : epoch_.members())
+    in_epoch += members_.contains({m.id().role(), m.id().index()});
   if (in_epoch != epoch_.members_size()) beginEpoch("a task has left", now);
 }
 
@@ -322,12 +336,15 @@ void Coordinator::startFrom(TimePoint now) {
   const std::int64_t first = epoch_.first_step();
   if (held > first) lost_steps_ += held - first;
   if (!epoch_.restore_manifest().empty() && resumed_from_ < 0) resumed_from_ = first;
+  // A score of steps that are to be taken again is of weights that may never come back.
+  if (!kept && evaluation_.version() > first) evaluation_.Clear();
   std::erase_if(epochs_, [&](const EpochRecord& r) { return r.first_step >= first; });
-  epochs_.push_back({epoch_.epoch(), first, epoch_.first_position(), workers(), config_.batch_size});
+  epochs_.push_back(
+      {epoch_.epoch(), first, epoch_.first_position(), workers(), config_.batch_size});
   progress_ = first;
   actions_.push_back(LogAction{fmt::format(
       "epoch {} starts at step {} with {} workers, {}{}", epoch_.epoch(), first, workers(),
-      epoch_.fresh() ? "from the seed"
+      epoch_.fresh()                      ? "from the seed"
       : epoch_.restore_manifest().empty() ? "from what the servers hold"
                                           : "from checkpoint " + epoch_.restore_manifest(),
       held > first ? fmt::format(", {} steps lost", held - first) : "")});
@@ -346,7 +363,8 @@ void Coordinator::tryPrepared(TimePoint now) {
   for (const auto& [key, member] : members_) {
     if (key.role != v1::ROLE_PS) continue;
     const std::string& problem = member.report.shard().problem();
-    if (!problem.empty()) return fail(fmt::format("{}: {}", taskName(key.role, key.index), problem), now);
+    if (!problem.empty())
+      return fail(fmt::format("{}: {}", taskName(key.role, key.index), problem), now);
     if (member.report.prepared_epoch() != epoch_.epoch()) return;
   }
   next_checkpoint_ = now + config_.checkpoint_every;
@@ -362,7 +380,9 @@ bool Coordinator::finished(TimePoint now) const {
   });
 }
 
-std::vector<CoordinatorAction> Coordinator::takeActions() { return std::exchange(actions_, {}); }
+std::vector<CoordinatorAction> Coordinator::takeActions() {
+  return std::exchange(actions_, {});
+}
 
 v1::JobProgress Coordinator::progress(TimePoint now) const {
   v1::JobProgress progress;
@@ -373,7 +393,8 @@ v1::JobProgress Coordinator::progress(TimePoint now) const {
   progress.set_loss(loss_);
   if (evaluation_.samples() > 0) {
     progress.set_evaluated(true);
-    progress.set_accuracy(static_cast<double>(evaluation_.hits()) / static_cast<double>(evaluation_.samples()));
+    progress.set_accuracy(static_cast<double>(evaluation_.hits()) /
+                          static_cast<double>(evaluation_.samples()));
     progress.set_accuracy_step(evaluation_.version());
   }
   progress.set_epoch(epoch_.epoch());

@@ -1,14 +1,16 @@
 // The coordinator of a job: who computes together (epochs), from which state, when to take a
 // checkpoint, when to stop. A pure state machine: reports and time in, actions out.
 //
-//   SEALING --all present, sealed--> PREPARING --all ps prepared--> ACTIVE --steps taken, evaluated,
-//      ^                                |                              |     final checkpoint--> DONE
+//   SEALING --all present, sealed--> PREPARING --all ps prepared--> ACTIVE --steps taken,
+//   evaluated,
+//      ^                                |                              |     final checkpoint-->
+//      DONE
 //      |________ member lost or new ____|______________________________|
 //   ACTIVE --requestStop--> STOPPING --workers idle, checkpoint--> STOPPED;  any --abort--> FAILED
 //
-// A new epoch starts from what the servers hold when none of them is empty: the smallest version over
-// all chunks (readable everywhere, see ps/shard.h). When one is empty: from the newest checkpoint, or,
-// with none, from the seed.
+// A new epoch starts from what the servers hold when none of them is empty: the smallest version
+// over all chunks (readable everywhere, see ps/shard.h). When one is empty: from the newest
+// checkpoint, or, with none, from the seed.
 #pragma once
 
 #include <cstdint>
@@ -41,7 +43,8 @@ struct CoordinatorConfig {
   Duration dead_after = std::chrono::seconds(5);  // without a report
   Duration stop_limit = std::chrono::seconds(4);  // then stop without a new checkpoint
   Duration leave_limit = std::chrono::seconds(30);
-  // The job was over before this process started (see FinishAction): members that come late are told so.
+  // The job was over before this process started (see FinishAction): members that come late are
+  // told so.
   std::optional<v1::Evaluation> finished;
 };
 
@@ -54,8 +57,8 @@ struct ReplyAction {
 struct CommitAction {
   Manifest manifest;  // what the coordinator knows; the rim adds model, data and time
 };
-// All is done: make that durable, then call onFinishRecorded. Without it a worker that dies after the last
-// step could not learn that the others have left.
+// All is done: make that durable, then call onFinishRecorded. Without it a worker that dies after
+// the last step could not learn that the others have left.
 struct FinishAction {
   v1::Evaluation evaluation;
 };
@@ -67,7 +70,7 @@ struct LogAction {
   std::string text;
   bool warning = false;
 };
-using CoordinatorAction = 
+using CoordinatorAction =
     std::variant<ReplyAction, CommitAction, FinishAction, EvaluationAction, LogAction>;
 
 // Not thread-safe.

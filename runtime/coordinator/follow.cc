@@ -1,4 +1,5 @@
-// What the coordinator does while the job computes: progress, evaluation, checkpoints, the way to the end.
+// What the coordinator does while the job computes: progress, evaluation, checkpoints, the way to
+// the end.
 #include <algorithm>
 #include <limits>
 #include <utility>
@@ -17,7 +18,8 @@ void Coordinator::followProgress(TimePoint now) {
     const v1::MemberReport& report = member.report;
     if (key.role == v1::ROLE_PS) {
       if (report.prepared_epoch() != epoch_.epoch()) return;
-      if (report.shard().max_version() >= 0) lowest = std::min(lowest, report.shard().min_version());
+      if (report.shard().max_version() >= 0)
+        lowest = std::min(lowest, report.shard().min_version());
       continue;
     }
     // What a worker held before a roll-back is no progress.
@@ -29,7 +31,8 @@ void Coordinator::followProgress(TimePoint now) {
     }
   }
   // A worker that holds version v proves that every chunk has reached it.
-  if (lowest != std::numeric_limits<std::int64_t>::max()) newest_known = std::max(newest_known, lowest);
+  if (lowest != std::numeric_limits<std::int64_t>::max())
+    newest_known = std::max(newest_known, lowest);
   if (newest_known > progress_) progress_ = newest_known;
   rate_.observe(progress_, now);
 }
@@ -69,7 +72,9 @@ void Coordinator::followCheckpoint(TimePoint now) {
   if (phase_ == v1::PHASE_STOPPING) return;  // followStop names the version
   if (checkpoint_) {
     for (const auto& [key, member] : members_) {
-      if (key.role != v1::ROLE_PS || member.report.shard().missed_checkpoint() < checkpoint_->version) continue;
+      if (key.role != v1::ROLE_PS ||
+          member.report.shard().missed_checkpoint() < checkpoint_->version)
+        continue;
       // Asked too late: the servers were already beyond it.
       checkpoint_lead_ = std::min<Duration>(checkpoint_lead_ * 2, std::chrono::seconds(10));
       checkpoint_.reset();
@@ -81,9 +86,10 @@ void Coordinator::followCheckpoint(TimePoint now) {
     tryCommit(checkpoint_->version, now);
     return;
   }
-  if (now < next_checkpoint_) return;
-  const std::int64_t lead =
-      std::max<std::int64_t>(2, static_cast<std::int64_t>(rate_.stepsPerSecond() * toSeconds(checkpoint_lead_)));
+  // Without a rate the version asked for would be one that the servers have long passed.
+  if (now < next_checkpoint_ || rate_.stepsPerSecond() <= 0) return;
+  const std::int64_t lead = std::max<std::int64_t>(
+      2, static_cast<std::int64_t>(rate_.stepsPerSecond() * toSeconds(checkpoint_lead_)));
   const std::int64_t version = std::max(progress_, rate_.expectedAt(now)) + lead;
   next_checkpoint_ = now + config_.checkpoint_every;
   if (version >= config_.steps) return;  // the last one is taken unasked
@@ -104,14 +110,17 @@ void Coordinator::tryCommit(std::int64_t version, TimePoint now) {
     if (found == nullptr) return;
     if (!found->error().empty()) {
       if (!checkpoint_failed_) {
-        actions_.push_back(LogAction{fmt::format("checkpoint at step {} failed, training goes on: {}: {}",
-                                                 version, taskName(key.role, key.index), found->error()),
-                                     true});
+        actions_.push_back(
+            LogAction{fmt::format("checkpoint at step {} failed, training goes on: {}: {}", version,
+                                  taskName(key.role, key.index), found->error()),
+                      true});
       }
       checkpoint_failed_ = true;
       if (checkpoint_ && checkpoint_->version == version) checkpoint_.reset();
       if (version == config_.steps || phase_ == v1::PHASE_STOPPING) {
-        fail(fmt::format("the last checkpoint (step {}) could not be written: {}", version, found->error()), now);
+        fail(fmt::format("the last checkpoint (step {}) could not be written: {}", version,
+                         found->error()),
+             now);
       }
       return;
     }
@@ -141,8 +150,8 @@ void Coordinator::onCommitted(const Manifest& manifest, const Status& status, Ti
                      fromAbsl(status.message())),
          now);
   } else {
-    actions_.push_back(LogAction{fmt::format("checkpoint at step {} failed, training goes on: {}", version,
-                                             fromAbsl(status.message())),
+    actions_.push_back(LogAction{fmt::format("checkpoint at step {} failed, training goes on: {}",
+                                             version, fromAbsl(status.message())),
                                  true});
     checkpoint_failed_ = true;
   }
@@ -166,7 +175,8 @@ void Coordinator::followStop(TimePoint now) {
       if (version >= 0 && worker.version() != version) level = false;
       version = worker.version();
     }
-    // One worker rests at v and all hold v: no step can pass v any more, nothing before it is missing.
+    // One worker rests at v and all hold v: no step can pass v any more, nothing before it is
+    // missing.
     if (stop_at_ < 0 && level && idle_at >= 0 && idle_at == version) {
       stop_at_ = version;
       progress_ = version;
@@ -183,11 +193,12 @@ void Coordinator::followStop(TimePoint now) {
   }
   const bool late = now - stop_since_ >= config_.stop_limit;
   if (!late || over()) return;
-  if (progress_ > (newest_ ? newest_->step : 0)) lost_steps_ += progress_ - (newest_ ? newest_->step : 0);
-  actions_.push_back(LogAction{fmt::format("stopped without a new checkpoint: {} did not get ready in {:.0f} s",
-                                           waiting_.empty() ? "the servers" : waiting_,
-                                           toSeconds(config_.stop_limit)),
-                               true});
+  if (progress_ > (newest_ ? newest_->step : 0))
+    lost_steps_ += progress_ - (newest_ ? newest_->step : 0);
+  actions_.push_back(LogAction{
+      fmt::format("stopped without a new checkpoint: {} did not get ready in {:.0f} s",
+                  waiting_.empty() ? "the servers" : waiting_, toSeconds(config_.stop_limit)),
+      true});
   enter(v1::PHASE_STOPPED, now);
 }
 
@@ -208,7 +219,8 @@ void Coordinator::tryDone(TimePoint now) {
 
 void Coordinator::onFinishRecorded(const Status& status, TimePoint now) {
   if (!status.ok()) {
-    actions_.push_back(LogAction{fmt::format("the end is not recorded: {}", fromAbsl(status.message())), true});
+    actions_.push_back(
+        LogAction{fmt::format("the end is not recorded: {}", fromAbsl(status.message())), true});
   }
   if (!over()) enter(v1::PHASE_DONE, now);
   evaluate(now);

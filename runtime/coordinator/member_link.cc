@@ -21,9 +21,13 @@ struct MemberLink::Call {
   v1::View view;
 };
 
-MemberLink::MemberLink(Options options, const Clock& clock, std::function<v1::MemberReport()> report,
+MemberLink::MemberLink(Options options, const Clock& clock,
+                       std::function<v1::MemberReport()> report,
                        std::function<void(const v1::View&)> view)
-    : options_(std::move(options)), clock_(clock), report_(std::move(report)), view_(std::move(view)) {}
+    : options_(std::move(options)),
+      clock_(clock),
+      report_(std::move(report)),
+      view_(std::move(view)) {}
 
 MemberLink::~MemberLink() {
   stop();
@@ -43,7 +47,9 @@ void MemberLink::setAddress(const std::string& address) {
   wake_.notify_all();
 }
 
-void MemberLink::start() { thread_ = std::thread([this] { run(); }); }
+void MemberLink::start() {
+  thread_ = std::thread([this] { run(); });
+}
 
 void MemberLink::poke() {
   std::lock_guard lock(mutex_);

@@ -14,7 +14,8 @@
 namespace trainyard::runtime {
 
 // One thread of its own. A report goes out when poked, when the former one was answered, and again
-// after a failure; at most two are under way (the newer one makes the coordinator answer the older).
+// after a failure; at most two are under way (the newer one makes the coordinator answer the
+// older).
 class MemberLink {
  public:
   struct Options {

@@ -20,7 +20,8 @@ class ProgressRate {
   double stepsPerSecond() const {
     if (seen_.size() < 2) return 0;
     const double seconds = toSeconds(seen_.back().second - seen_.front().second);
-    return seconds <= 0 ? 0 : static_cast<double>(seen_.back().first - seen_.front().first) / seconds;
+    return seconds <= 0 ? 0
+                        : static_cast<double>(seen_.back().first - seen_.front().first) / seconds;
   }
   // The step that is probably reached at `at`.
   std::int64_t expectedAt(TimePoint at) const {

@@ -38,7 +38,9 @@ CoordinatorService::CoordinatorService(Options options, Coordinator coordinator,
   thread_ = std::thread([this] { run(); });
 }
 
-CoordinatorService::~CoordinatorService() { stop(); }
+CoordinatorService::~CoordinatorService() {
+  stop();
+}
 
 void CoordinatorService::stop() {
   {

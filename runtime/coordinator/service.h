@@ -31,8 +31,8 @@ class CoordinatorService final : public v1::Coordinator::CallbackService {
   CoordinatorService(Options options, Coordinator coordinator, const Clock& clock);
   ~CoordinatorService() override;
 
-  grpc::ServerUnaryReactor* Sync(grpc::CallbackServerContext* context, const v1::MemberReport* report,
-                                 v1::View* view) override;
+  grpc::ServerUnaryReactor* Sync(grpc::CallbackServerContext* context,
+                                 const v1::MemberReport* report, v1::View* view) override;
   void setMembership(const v1::Membership& membership);
   void requestStop();
   v1::JobProgress progress() const;

@@ -1,5 +1,5 @@
-// A model as the step loop sees it: variables in TensorFlow's layout, gradients as they become ready.
-// No torch types; runtime/model's .cc files are the only ones that include LibTorch.
+// A model as the step loop sees it: variables in TensorFlow's layout, gradients as they become
+// ready. No torch types; runtime/model's .cc files are the only ones that include LibTorch.
 #pragma once
 
 #include <cstdint>
@@ -53,8 +53,9 @@ class Model {
 };
 
 // INVALID_ARGUMENT when the data's shape or classes do not fit the model.
-StatusOr<std::unique_ptr<Model>> makeModel(const v1::ModelSpec& spec, const std::array<int, 3>& shape,
-                                           int classes, std::uint64_t seed);
+StatusOr<std::unique_ptr<Model>> makeModel(const v1::ModelSpec& spec,
+                                           const std::array<int, 3>& shape, int classes,
+                                           std::uint64_t seed);
 
 // e.g. "LibTorch 1.13.1, BLAS: OpenBLAS 0.3.21, 1 thread"; `slow_blas` when it is a reference BLAS.
 struct MathLibraries {

@@ -36,8 +36,8 @@ class Layer {
   virtual ~Layer() = default;
   // Keeps what backward() needs when pass.training; sets pass.grid for the next layer.
   virtual at::Tensor forward(const at::Tensor& input, Pass& pass) = 0;
-  // Emits each parameter's gradient after that parameter's last use, and returns the gradient of the input,
-  // undefined unless `input_gradient`.
+  // Emits each parameter's gradient after that parameter's last use, and returns the gradient of
+  // the input, undefined unless `input_gradient`.
   virtual at::Tensor backward(at::Tensor gradient, bool input_gradient, const Emit& emit) = 0;
 };
 
@@ -65,8 +65,8 @@ class Dense : public Layer {
     }
     emit(spec_.biases, gradient.sum(0));
     at::Tensor weights = input_.t().matmul(gradient);
-    // The weights' last use comes before their gradient leaves: the next version may be written over them
-    // from then on.
+    // The weights' last use comes before their gradient leaves: the next version may be written
+    // over them from then on.
     at::Tensor result = input_gradient ? gradient.matmul(weights_.t()) : at::Tensor();
     emit(spec_.weights, weights);
     input_.reset();

@@ -19,7 +19,11 @@ class ChunkClient::Call final : public grpc::ClientUnaryReactor {
  public:
   Call(ChunkClient& client, int ps, std::uint32_t chunk, std::uint64_t attempt,
        std::shared_ptr<grpc::GenericStub> stub, grpc::ByteBuffer request)
-      : client_(client), ps_(ps), chunk_(chunk), attempt_(attempt), stub_(std::move(stub)),
+      : client_(client),
+        ps_(ps),
+        chunk_(chunk),
+        attempt_(attempt),
+        stub_(std::move(stub)),
         request_(std::move(request)) {
     addToken(context_, client.token_);
     setDeadline(context_, client.call_limit_);
@@ -61,7 +65,9 @@ class ChunkClient::Call final : public grpc::ClientUnaryReactor {
 ChunkClient::ChunkClient(std::string token, Duration call_limit, Events events)
     : token_(std::move(token)), call_limit_(call_limit), events_(std::move(events)) {}
 
-ChunkClient::~ChunkClient() { close(); }
+ChunkClient::~ChunkClient() {
+  close();
+}
 
 void ChunkClient::close() {
   std::unique_lock lock(mutex_);

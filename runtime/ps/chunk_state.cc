@@ -18,7 +18,9 @@ void ChunkState::resetStep(int ranks) {
   parked.clear();
 }
 
-bool ChunkState::complete() const { return added == static_cast<int>(pushed.size()); }
+bool ChunkState::complete() const {
+  return added == static_cast<int>(pushed.size());
+}
 
 void ChunkState::add(const GradientPayload& payload) {
   if (added > 0) {

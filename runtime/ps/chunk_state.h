@@ -1,4 +1,5 @@
-// One chunk on its server: two version buffers, the running sum, the optimizer's slots, parked calls.
+// One chunk on its server: two version buffers, the running sum, the optimizer's slots, parked
+// calls.
 #pragma once
 
 #include <cstddef>
@@ -49,12 +50,13 @@ struct ChunkState {
   std::vector<std::vector<float>> slots;
 
   // The step in progress (== version).
-  std::shared_ptr<Weights> sum;                          // null: nothing added yet
-  std::vector<bool> pushed;                              // by rank
-  std::vector<std::unique_ptr<GradientPayload>> waiting; // by rank; deterministic: not yet its turn
-  int added = 0;                                         // payloads in `sum`
+  std::shared_ptr<Weights> sum;  // null: nothing added yet
+  std::vector<bool> pushed;      // by rank
+  std::vector<std::unique_ptr<GradientPayload>>
+      waiting;    // by rank; deterministic: not yet its turn
+  int added = 0;  // payloads in `sum`
   std::uint64_t samples = 0;
-  std::vector<double> losses;                            // by rank
+  std::vector<double> losses;  // by rank
   struct Parked {
     CallId call;
     std::uint32_t rank;

@@ -33,7 +33,8 @@ void PsMachine::onView(const v1::View& view, std::vector<ChunkAnswer>& answers) 
     to_prepare_ = view.epoch();
   }
   const bool running = view.phase() == v1::PHASE_ACTIVE || view.phase() == v1::PHASE_STOPPING;
-  const std::int64_t wanted = view.phase() == v1::PHASE_STOPPING ? view.stop_at() : view.checkpoint_at();
+  const std::int64_t wanted =
+      view.phase() == v1::PHASE_STOPPING ? view.stop_at() : view.checkpoint_at();
   if (running && epoch == prepared_ && wanted >= 0 && wanted != armed_) {
     armed_ = wanted;
     shard_.arm(wanted);
@@ -42,12 +43,15 @@ void PsMachine::onView(const v1::View& view, std::vector<ChunkAnswer>& answers) 
   if (over() && view.phase() != before) urgent_ = true;
 }
 
-std::optional<v1::EpochInfo> PsMachine::takePrepare() { return std::exchange(to_prepare_, std::nullopt); }
+std::optional<v1::EpochInfo> PsMachine::takePrepare() {
+  return std::exchange(to_prepare_, std::nullopt);
+}
 
 void PsMachine::onPrepared(const v1::EpochInfo& epoch, const Status& loaded) {
   if (epoch.epoch() != highest_epoch_) return;  // a newer one has begun meanwhile
   int ranks = 0;
-  for (const v1::EpochMember& member : epoch.members()) ranks += member.id().role() == v1::ROLE_WORKER;
+  for (const v1::EpochMember& member : epoch.members())
+    ranks += member.id().role() == v1::ROLE_WORKER;
   Status status = loaded;
   if (status.ok()) {
     status = shard_.open(epoch.epoch(), epoch.first_step(), ranks, epoch.fresh(),
@@ -84,7 +88,9 @@ void PsMachine::fillReport(v1::MemberReport& report) const {
   report.set_leaving(over());
 }
 
-bool PsMachine::takeUrgent() { return std::exchange(urgent_, false); }
+bool PsMachine::takeUrgent() {
+  return std::exchange(urgent_, false);
+}
 
 bool PsMachine::over() const {
   return has_view_ && (view_.phase() == v1::PHASE_DONE || view_.phase() == v1::PHASE_STOPPED ||

@@ -1,5 +1,5 @@
-// What a parameter server's process does with the coordinator's views: seal, prepare, snapshot, leave.
-// Decides only; the rim loads, writes files and talks.
+// What a parameter server's process does with the coordinator's views: seal, prepare, snapshot,
+// leave. Decides only; the rim loads, writes files and talks.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +22,8 @@ class PsMachine {
   // Answers to parked calls that a seal ends are added to `answers`.
   void onView(const v1::View& view, std::vector<ChunkAnswer>& answers);
 
-  // An epoch to prepare, once: load what it starts from (see EpochInfo) into the shard, then onPrepared.
+  // An epoch to prepare, once: load what it starts from (see EpochInfo) into the shard, then
+  // onPrepared.
   std::optional<v1::EpochInfo> takePrepare();
   // The rim has loaded; opens the shard. A failure is reported and ends the job.
   void onPrepared(const v1::EpochInfo& epoch, const Status& loaded);

@@ -26,7 +26,8 @@ PsSynchronizer::PsSynchronizer(PsSynchronizerOptions options, const Placement& p
   for (std::size_t v = 0; v < placement.variables.size(); ++v) {
     if (placement.variables[v].trainable) model_variable[v] = next++;
   }
-  TY_CHECK(next == static_cast<int>(weights_.size()), "placement and model have the same variables");
+  TY_CHECK(next == static_cast<int>(weights_.size()),
+           "placement and model have the same variables");
   for (const Chunk& chunk : placement.chunks) {
     for (const Segment& segment : chunk.segments) {
       const int variable = model_variable[static_cast<std::size_t>(segment.variable)];
@@ -44,7 +45,8 @@ PsSynchronizer::PsSynchronizer(PsSynchronizerOptions options, const Placement& p
     pump();
   };
   events.replied = [this](std::uint32_t chunk, std::uint64_t attempt, const Status& status,
-                          const v1::ChunkReplyHeader& header, std::unique_ptr<WirePayload> payload) {
+                          const v1::ChunkReplyHeader& header,
+                          std::unique_ptr<WirePayload> payload) {
     onReply(chunk, attempt, status, header, std::move(payload));
   };
   client_ = std::make_unique<ChunkClient>(options_.token, options_.call_limit, std::move(events));
@@ -61,7 +63,8 @@ PsSynchronizer::~PsSynchronizer() {
 void PsSynchronizer::setServers(const v1::Membership& membership) {
   for (const v1::MemberTask& task : membership.tasks()) {
     if (task.id().role() != v1::ROLE_PS) continue;
-    client_->setAddress(static_cast<int>(task.id().index()), fmt::format("{}:{}", task.ip(), task.port()));
+    client_->setAddress(static_cast<int>(task.id().index()),
+                        fmt::format("{}:{}", task.ip(), task.port()));
   }
 }
 
@@ -97,7 +100,8 @@ void PsSynchronizer::pump() {
 }
 
 void PsSynchronizer::onReply(std::uint32_t chunk, std::uint64_t attempt, const Status& status,
-                             const v1::ChunkReplyHeader& header, std::unique_ptr<WirePayload> payload) {
+                             const v1::ChunkReplyHeader& header,
+                             std::unique_ptr<WirePayload> payload) {
   bool store = false;
   std::vector<std::span<float>> targets;
   std::size_t bytes = 0;
@@ -107,7 +111,8 @@ void PsSynchronizer::onReply(std::uint32_t chunk, std::uint64_t attempt, const S
     bytes += targets.back().size_bytes();
   }
   Status checked = status;
-  if (status.ok() && header.code() == v1::CHUNK_OK && (payload == nullptr || payload->sizeBytes() != bytes)) {
+  if (status.ok() && header.code() == v1::CHUNK_OK &&
+      (payload == nullptr || payload->sizeBytes() != bytes)) {
     checked = absl::InternalError(fmt::format("chunk {} came with the wrong length", chunk));
   }
   {
@@ -177,13 +182,15 @@ StatusOr<Turn> PsSynchronizer::next() {
           for (std::size_t c = 0; c < pieces_.size(); ++c) {
             int last = -1;
             missing_[c] = 0;
-            for (const Piece& piece : pieces_[c]) missing_[c] += std::exchange(last, piece.variable) != piece.variable;
+            for (const Piece& piece : pieces_[c])
+              missing_[c] += std::exchange(last, piece.variable) != piece.variable;
           }
         }
         return **turn;
       }
       if (clock_.now() >= limit) {
-        return absl::DeadlineExceededError(fmt::format("nothing to do for too long: {}", machine_.lastProblem()));
+        return absl::DeadlineExceededError(
+            fmt::format("nothing to do for too long: {}", machine_.lastProblem()));
       }
       changed_.wait_for(lock, std::chrono::milliseconds(50));
     }
@@ -223,7 +230,8 @@ StatusOr<StepOutcome> PsSynchronizer::finish(const BatchLoss& loss) {
         return outcome;
       }
       if (clock_.now() >= limit) {
-        return absl::DeadlineExceededError(fmt::format("the step is not complete: {}", machine_.lastProblem()));
+        return absl::DeadlineExceededError(
+            fmt::format("the step is not complete: {}", machine_.lastProblem()));
       }
       changed_.wait_for(lock, std::chrono::milliseconds(20));
     }

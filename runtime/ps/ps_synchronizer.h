@@ -20,8 +20,8 @@ struct PsSynchronizerOptions {
   WorkerConfig worker;
   std::string token;
   Duration call_limit = std::chrono::seconds(90);
-  // How long next() and finish() may wait without any sign of progress before they fail; they name what
-  // they wait for meanwhile.
+  // How long next() and finish() may wait without any sign of progress before they fail; they name
+  // what they wait for meanwhile.
   Duration patience = std::chrono::hours(1);
 };
 
@@ -64,15 +64,15 @@ class PsSynchronizer final : public Synchronizer {
   const Clock& clock_;
   const std::function<void()> urgent_;
   std::vector<std::span<float>> weights_;
-  std::vector<std::vector<Piece>> pieces_;                 // by chunk
-  std::vector<std::vector<std::uint32_t>> chunks_of_;      // by model variable
+  std::vector<std::vector<Piece>> pieces_;             // by chunk
+  std::vector<std::vector<std::uint32_t>> chunks_of_;  // by model variable
   Traffic traffic_;
 
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   WorkerMachine machine_;
-  std::vector<Gradient> gradients_;      // by model variable, of the step in progress
-  std::vector<int> missing_;             // by chunk: variables without a gradient
+  std::vector<Gradient> gradients_;  // by model variable, of the step in progress
+  std::vector<int> missing_;         // by chunk: variables without a gradient
   bool closing_ = false;
   std::unique_ptr<ChunkClient> client_;  // last: its destructor waits for callbacks into the rest
 };

@@ -51,7 +51,8 @@ PsService::PsService(Shard& shard, v1::TaskId id, v1::Incarnation self, std::str
       traffic_(v1::ROLE_WORKER) {}
 
 grpc::ServerUnaryReactor* PsService::PushPull(grpc::CallbackServerContext* context,
-                                              const grpc::ByteBuffer* request, grpc::ByteBuffer* reply) {
+                                              const grpc::ByteBuffer* request,
+                                              grpc::ByteBuffer* reply) {
   Call* call = nullptr;
   {
     std::lock_guard lock(mutex_);
@@ -102,14 +103,17 @@ void PsService::deliver(std::vector<ChunkAnswer> answers) {
   for (ChunkAnswer& answer : answers) {
     Call* call = take(answer.call);
     if (call == nullptr) continue;  // cancelled
-    if (answer.payload != nullptr) transmitted(call->worker(), answer.payload->size() * sizeof(float));
+    if (answer.payload != nullptr)
+      transmitted(call->worker(), answer.payload->size() * sizeof(float));
     ++requests_;
     call->answer(answer);
   }
   progressed_();
 }
 
-void PsService::transmitted(std::uint32_t worker, std::uint64_t bytes) { traffic_.transmitted(worker, bytes); }
+void PsService::transmitted(std::uint32_t worker, std::uint64_t bytes) {
+  traffic_.transmitted(worker, bytes);
+}
 
 grpc::ServerUnaryReactor* PsService::GetShard(grpc::CallbackServerContext* context,
                                               const v1::GetShardRequest*, v1::ShardTable* reply) {

@@ -23,13 +23,15 @@ using PsServiceBase = v1::ParameterServer::WithRawCallbackMethod_PushPull<
 class PsService final : public PsServiceBase {
  public:
   // `progressed` is called after answers were given, from gRPC's threads: a snapshot may be ready.
-  PsService(Shard& shard, v1::TaskId id, v1::Incarnation self, std::string token, const Clock& clock,
-            std::function<void()> progressed);
+  PsService(Shard& shard, v1::TaskId id, v1::Incarnation self, std::string token,
+            const Clock& clock, std::function<void()> progressed);
 
-  grpc::ServerUnaryReactor* PushPull(grpc::CallbackServerContext* context, const grpc::ByteBuffer* request,
+  grpc::ServerUnaryReactor* PushPull(grpc::CallbackServerContext* context,
+                                     const grpc::ByteBuffer* request,
                                      grpc::ByteBuffer* reply) override;
   grpc::ServerUnaryReactor* GetShard(grpc::CallbackServerContext* context,
-                                     const v1::GetShardRequest* request, v1::ShardTable* reply) override;
+                                     const v1::GetShardRequest* request,
+                                     v1::ShardTable* reply) override;
 
   // Finishes the calls that are answered.
   void deliver(std::vector<ChunkAnswer> answers);

@@ -1,6 +1,7 @@
 #include "runtime/ps/shard.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "base/core/check.h"
 #include "fmt/format.h"
@@ -23,8 +24,8 @@ ChunkAnswer refuse(CallId call, std::uint32_t chunk, v1::ChunkCode code, std::in
   return answer;
 }
 
-ChunkAnswer answerWith(CallId call, const ChunkState& chunk, std::int64_t epoch, std::int64_t version,
-                       std::shared_ptr<const Weights> weights) {
+ChunkAnswer answerWith(CallId call, const ChunkState& chunk, std::int64_t epoch,
+                       std::int64_t version, std::shared_ptr<const Weights> weights) {
   ChunkAnswer answer;
   answer.call = call;
   answer.header.set_code(v1::CHUNK_OK);
@@ -43,11 +44,12 @@ bool sameIncarnation(const v1::Incarnation& a, const v1::Incarnation& b) {
   return a.created() == b.created() && a.start() == b.start();
 }
 
-// The variable whose part of the block holds the first bad value.
+// The variable that the chunk's element belongs to.
 std::string variableAt(const Placement& placement, const Chunk& chunk, std::int64_t element) {
   for (const Segment& segment : chunk.segments) {
     const std::int64_t length = segment.end - segment.begin;
-    if (element < length) return placement.variables[static_cast<std::size_t>(segment.variable)].name;
+    if (element < length)
+      return placement.variables[static_cast<std::size_t>(segment.variable)].name;
     element -= length;
   }
   return "?";
@@ -77,23 +79,26 @@ ChunkState* Shard::find(std::uint32_t chunk) {
   return chunks_[static_cast<std::size_t>(slot_of_chunk_[chunk])].get();
 }
 
-void Shard::onRequest(const v1::ChunkRequestHeader& header, std::unique_ptr<GradientPayload> payload,
-                      CallId call, TimePoint now, std::vector<ChunkAnswer>& out) {
+void Shard::onRequest(const v1::ChunkRequestHeader& header,
+                      std::unique_ptr<GradientPayload> payload, CallId call, TimePoint now,
+                      std::vector<ChunkAnswer>& out) {
   std::shared_lock epoch_lock(epoch_mutex_);
   const auto no = [&](v1::ChunkCode code, std::string message) {
     out.push_back(refuse(call, header.chunk(), code, epoch_, std::move(message)));
   };
-  if (header.job_uid() != config_.job_uid) return no(v1::CHUNK_WRONG_SERVER, "another job's request");
+  if (header.job_uid() != config_.job_uid)
+    return no(v1::CHUNK_WRONG_SERVER, "another job's request");
   if (!sameIncarnation(header.server(), config_.self)) {
     return no(v1::CHUNK_WRONG_SERVER, "meant for another incarnation of this server");
   }
   if (!open_ || header.epoch() != epoch_) {
-    return no(v1::CHUNK_WRONG_EPOCH, fmt::format("epoch {} is not open, the server is in {}",
-                                                 header.epoch(), epoch_));
+    return no(v1::CHUNK_WRONG_EPOCH,
+              fmt::format("epoch {} is not open, the server is in {}", header.epoch(), epoch_));
   }
   ChunkState* chunk = find(header.chunk());
   if (chunk == nullptr) {
-    return no(v1::CHUNK_WRONG_SERVER, fmt::format("chunk {} is not on ps-{}", header.chunk(), config_.ps));
+    return no(v1::CHUNK_WRONG_SERVER,
+              fmt::format("chunk {} is not on ps-{}", header.chunk(), config_.ps));
   }
   std::lock_guard chunk_lock(chunk->mutex);
   if (!header.pull_only()) return answerPush(*chunk, header, std::move(payload), call, now, out);
@@ -119,11 +124,13 @@ void Shard::answerPush(ChunkState& chunk, const v1::ChunkRequestHeader& header,
     return;
   }
   if (header.step() != chunk.version) {
-    return no(v1::CHUNK_GONE, fmt::format("step {} of chunk {} cannot be taken, it is at version {}",
-                                          header.step(), header.chunk(), chunk.version));
+    return no(v1::CHUNK_GONE,
+              fmt::format("step {} of chunk {} cannot be taken, it is at version {}", header.step(),
+                          header.chunk(), chunk.version));
   }
   if (header.rank() >= chunk.pushed.size()) {
-    return no(v1::CHUNK_WRONG_EPOCH, fmt::format("rank {} of {}", header.rank(), chunk.pushed.size()));
+    return no(v1::CHUNK_WRONG_EPOCH,
+              fmt::format("rank {} of {}", header.rank(), chunk.pushed.size()));
   }
   const std::size_t expected = static_cast<std::size_t>(chunk.plan->elements) * sizeof(float);
   if (payload == nullptr || payload->sizeBytes() != expected) {
@@ -160,7 +167,9 @@ void Shard::finishStep(ChunkState& chunk, std::vector<ChunkAnswer>& out) {
     const std::span<float> block = sum.subspan(from, length);
     divideFloats(block, divisor);
     if (!allFinite(block)) {
-      const std::string variable = variableAt(placement_, *chunk.plan, at);
+      const auto bad =
+          std::find_if(block.begin(), block.end(), [](float x) { return !std::isfinite(x); });
+      const std::string variable = variableAt(placement_, *chunk.plan, at + (bad - block.begin()));
       {
         std::lock_guard lock(snapshot_mutex_);
         if (!abort_) {
@@ -179,15 +188,16 @@ void Shard::finishStep(ChunkState& chunk, std::vector<ChunkAnswer>& out) {
     for (std::size_t s = 0; s < slots.size(); ++s) {
       slots[s] = std::span<float>(chunk.slots[s]).subspan(from, length);
     }
-    optimizer_.apply(context, std::span<const float>(*chunk.current).subspan(from, length), block, block,
-                     slots);
+    optimizer_.apply(context, std::span<const float>(*chunk.current).subspan(from, length), block,
+                     block, slots);
   }
   chunk.previous = std::move(chunk.current);
   chunk.current = std::move(chunk.sum);
   ++chunk.version;
   chunk.last_samples = chunk.samples;
   chunk.last_loss_sum = 0;
-  for (double loss : chunk.losses) chunk.last_loss_sum += loss;  // in rank order: always the same bits
+  for (double loss : chunk.losses)
+    chunk.last_loss_sum += loss;  // in rank order: always the same bits
   capture(chunk);
   for (const auto& parked : chunk.parked) {
     out.push_back(answerWith(parked.call, chunk, epoch_, chunk.version, chunk.current));
@@ -241,7 +251,8 @@ void Shard::load(std::uint32_t id, std::int64_t version, std::vector<float> weig
   TY_CHECK(!open_, "chunks are loaded while nobody computes");
   ChunkState* chunk = find(id);
   TY_CHECK(chunk != nullptr, "only chunks of this server are loaded");
-  TY_CHECK(static_cast<std::int64_t>(weights.size()) == chunk->plan->elements, "weights fit the chunk");
+  TY_CHECK(static_cast<std::int64_t>(weights.size()) == chunk->plan->elements,
+           "weights fit the chunk");
   chunk->version = version;
   chunk->current = std::make_shared<Weights>(std::move(weights));
   chunk->previous = nullptr;
@@ -384,7 +395,8 @@ void Shard::fillTable(v1::ShardTable& table) const {
             });
   table.set_epoch(epoch());
   std::uint64_t bytes = 0;
-  for (const auto& entry : table.entries()) bytes += static_cast<std::uint64_t>(entry.end() - entry.begin()) * 4;
+  for (const auto& entry : table.entries())
+    bytes += static_cast<std::uint64_t>(entry.end() - entry.begin()) * 4;
   table.set_bytes(bytes);
 }
 

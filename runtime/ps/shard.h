@@ -4,9 +4,9 @@
 // Synchronous mode. A chunk is at version v (after v updates). A push of step v adds to the chunk's
 // sum; when every rank of the epoch has pushed, the optimizer turns the mean into version v + 1 and
 // all callers are answered with it. Two buffers per chunk: version v - 1 stays readable until the
-// first gradient of step v arrives, whose sum then takes its memory. A worker that pushes step v has
-// received all chunks of version v, so at any moment all chunks of all servers are at v or v + 1, and
-// the smaller one is readable everywhere: that is what a new epoch starts from.
+// first gradient of step v arrives, whose sum then takes its memory. A worker that pushes step v
+// has received all chunks of version v, so at any moment all chunks of all servers are at v or v +
+// 1, and the smaller one is readable everywhere: that is what a new epoch starts from.
 #pragma once
 
 #include <cstdint>
@@ -31,9 +31,10 @@ struct ShardConfig {
   std::string job_uid;
   v1::Incarnation self;
   int ps = 0;
-  std::int64_t steps = 0;       // a snapshot is taken at this version without being asked
-  bool deterministic = false;   // sum in rank order instead of order of arrival
-  Duration stall_limit = std::chrono::seconds(60);  // a parked call is answered NOT_READY after this
+  std::int64_t steps = 0;      // a snapshot is taken at this version without being asked
+  bool deterministic = false;  // sum in rank order instead of order of arrival
+  Duration stall_limit =
+      std::chrono::seconds(60);  // a parked call is answered NOT_READY after this
 };
 
 // The whole shard at one version, ready to be written.
@@ -48,7 +49,8 @@ struct Snapshot {
   std::vector<ChunkCopy> chunks;
 };
 
-// Thread-safe. Requests on different chunks run in parallel; seal() and prepare*() exclude all others.
+// Thread-safe. Requests on different chunks run in parallel; seal() and prepare*() exclude all
+// others.
 class Shard {
  public:
   // `placement` and `optimizer` must outlive the shard.
@@ -63,18 +65,17 @@ class Shard {
   // Answers calls that were parked longer than the stall limit.
   void onTick(TimePoint now, std::vector<ChunkAnswer>& out);
 
-  // From now on nothing of an epoch before `epoch` is accepted; parked calls fail, incomplete sums and
-  // snapshots are dropped.
+  // From now on nothing of an epoch before `epoch` is accepted; parked calls fail, incomplete sums
+  // and snapshots are dropped.
   void seal(std::int64_t epoch, std::vector<ChunkAnswer>& out);
 
   // Fills a chunk while preparing; weights as long as the chunk, slots in the optimizer's order.
   // Precondition: sealed.
   void load(std::uint32_t chunk, std::int64_t version, std::vector<float> weights,
             std::vector<std::vector<float>> slots);
-  // Opens the shard for `epoch` with `ranks` workers. FAILED_PRECONDITION when chunks are missing or
-  // not at first_step or first_step + 1.
-  // `restored`: first_step is a committed checkpoint; otherwise the last step's snapshot is (still) wanted,
-  // and for a fresh start also the first one.
+  // Opens the shard for `epoch` with `ranks` workers. FAILED_PRECONDITION when chunks are missing
+  // or not at first_step or first_step + 1. `restored`: first_step is a committed checkpoint;
+  // otherwise the last step's snapshot is (still) wanted, and for a fresh start also the first one.
   Status open(std::int64_t epoch, std::int64_t first_step, int ranks, bool fresh, bool restored);
 
   // Takes a snapshot when every chunk is at exactly `version`. False when a chunk is beyond it.

@@ -17,7 +17,8 @@ constexpr std::size_t kMaxHeader = 1 << 16;
 
 void appendVarint(std::string& out, std::uint64_t value) {
   std::uint8_t buffer[10];
-  const std::uint8_t* end = google::protobuf::io::CodedOutputStream::WriteVarint64ToArray(value, buffer);
+  const std::uint8_t* end =
+      google::protobuf::io::CodedOutputStream::WriteVarint64ToArray(value, buffer);
   out.append(reinterpret_cast<const char*>(buffer), static_cast<std::size_t>(end - buffer));
 }
 
@@ -96,7 +97,8 @@ StatusOr<std::unique_ptr<WirePayload>> decodeChunk(const grpc::ByteBuffer& messa
   if (!message.Dump(&payload->slices_).ok()) return malformed("no data");
   Cursor cursor(payload->slices_);
   std::uint64_t length = 0;
-  if (cursor.atEnd() || cursor.next() != kHeaderTag || !cursor.varint(length) || length > kMaxHeader) {
+  if (cursor.atEnd() || cursor.next() != kHeaderTag || !cursor.varint(length) ||
+      length > kMaxHeader) {
     return malformed("no header");
   }
   std::string bytes;
@@ -113,8 +115,8 @@ StatusOr<std::unique_ptr<WirePayload>> decodeChunk(const grpc::ByteBuffer& messa
   return payload;
 }
 
-// Hands out runs of whole floats in place, and a float that a slice border cuts through from a carry of
-// four bytes. `sink(out, bytes, n)` takes n floats at any byte address.
+// Hands out runs of whole floats in place, and a float that a slice border cuts through from a
+// carry of four bytes. `sink(out, bytes, n)` takes n floats at any byte address.
 template <typename Sink>
 void WirePayload::walk(std::span<float> out, Sink sink) const {
   TY_CHECK(out.size_bytes() == size_, "the caller has compared the sizes");

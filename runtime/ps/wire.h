@@ -1,5 +1,5 @@
-// ChunkRequest and ChunkReply on the wire without copies: valid protocol buffers whose `payload` field
-// aliases the memory of tensors when sending and is read from gRPC's slices where it arrived.
+// ChunkRequest and ChunkReply on the wire without copies: valid protocol buffers whose `payload`
+// field aliases the memory of tensors when sending and is read from gRPC's slices where it arrived.
 #pragma once
 
 #include <cstdint>
@@ -45,7 +45,8 @@ class WirePayload : public GradientPayload {
   std::size_t size_ = 0;
 };
 
-// Parses the header and locates the payload (empty when absent). INVALID_ARGUMENT for anything else.
+// Parses the header and locates the payload (empty when absent). INVALID_ARGUMENT for anything
+// else.
 StatusOr<std::unique_ptr<WirePayload>> decodeChunk(const grpc::ByteBuffer& message,
                                                    google::protobuf::MessageLite* header);
 

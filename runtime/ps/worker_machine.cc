@@ -62,10 +62,10 @@ void WorkerMachine::onView(const v1::View& view) {
   if (over() && before != view.phase()) urgent_ = true;
   if (running && view.epoch().epoch() > epoch_.epoch()) adopt(view);
   // Others have stopped at stop_at: the step that starts there will never be complete.
-  const bool cannot_finish = activity_ == Activity::kStepping &&
-                             ((view.phase() == v1::PHASE_STOPPING && view.stop_at() >= 0 &&
-                               version_ >= view.stop_at()) ||
-                              over());
+  const bool cannot_finish =
+      activity_ == Activity::kStepping &&
+      ((view.phase() == v1::PHASE_STOPPING && view.stop_at() >= 0 && version_ >= view.stop_at()) ||
+       over());
   if (cannot_finish) {
     step_state_ = StepState::kAbandoned;
     activity_ = Activity::kReady;
@@ -229,10 +229,11 @@ bool WorkerMachine::onReply(std::uint32_t chunk, std::uint64_t attempt, const St
     }
     return true;
   }
-  last_problem_ = fmt::format("ps-{} step {} chunk {}: {}", config_.ps_of_chunk[chunk], step_, chunk,
-                              transport.ok() ? header.message() : fromAbsl(transport.message()));
-  // NOT_READY was already waited for; everything else may pass: a server that starts again, a view that
-  // this worker or the server has not seen yet.
+  last_problem_ =
+      fmt::format("ps-{} step {} chunk {}: {}", config_.ps_of_chunk[chunk], step_, chunk,
+                  transport.ok() ? header.message() : fromAbsl(transport.message()));
+  // NOT_READY was already waited for; everything else may pass: a server that starts again, a view
+  // that this worker or the server has not seen yet.
   const bool at_once = transport.ok() && header.code() == v1::CHUNK_NOT_READY;
   queue(task, at_once ? TimePoint{} : now + config_.retry_delay);
   return false;
@@ -282,7 +283,8 @@ bool WorkerMachine::evaluationDue() const {
 
 StatusOr<std::optional<Turn>> WorkerMachine::turn() {
   if (!has_view_) return std::optional<Turn>();
-  if (!view_.refusal().empty()) return withClass(absl::InvalidArgumentError(view_.refusal()), FailureClass::kPermanent);
+  if (!view_.refusal().empty())
+    return withClass(absl::InvalidArgumentError(view_.refusal()), FailureClass::kPermanent);
   Turn turn;
   turn.epoch = epoch_.epoch();
   turn.step = version_;
@@ -292,7 +294,8 @@ StatusOr<std::optional<Turn>> WorkerMachine::turn() {
     turn.step = view_.progress();
     return std::optional<Turn>(turn);
   }
-  if (activity_ != Activity::kReady || step_state_ != StepState::kNone || !active() || sealed_ > epoch_.epoch()) {
+  if (activity_ != Activity::kReady || step_state_ != StepState::kNone || !active() ||
+      sealed_ > epoch_.epoch()) {
     return std::optional<Turn>();
   }
   turn.rank = rank_;
@@ -392,6 +395,8 @@ void WorkerMachine::fillReport(v1::MemberReport& report) const {
   report.set_leaving(over() && step_state_ == StepState::kNone);
 }
 
-bool WorkerMachine::takeUrgent() { return std::exchange(urgent_, false); }
+bool WorkerMachine::takeUrgent() {
+  return std::exchange(urgent_, false);
+}
 
 }  // namespace trainyard::runtime::ps

@@ -1,11 +1,11 @@
-// One worker's side of the parameter server as a state machine: which chunks to send where, what to do
-// with answers, when a step is complete, what to do next. No sockets, no clock, no tensors: the rim
-// (or a simulation) carries out the sends and stores the payloads.
+// One worker's side of the parameter server as a state machine: which chunks to send where, what to
+// do with answers, when a step is complete, what to do next. No sockets, no clock, no tensors: the
+// rim (or a simulation) carries out the sends and stores the payloads.
 //
 //   waiting --view ACTIVE--> pulling version v --all stored--> ready (turn: evaluate | train)
-//   ready --gradients--> stepping (chunks sent, answers stored) --all stored--> version v + 1, ready
-//   any --view of a higher epoch--> waiting; the kept gradients of an interrupted step are sent again
-//   when the new epoch keeps the servers' state and starts with that step.
+//   ready --gradients--> stepping (chunks sent, answers stored) --all stored--> version v + 1,
+//   ready any --view of a higher epoch--> waiting; the kept gradients of an interrupted step are
+//   sent again when the new epoch keeps the servers' state and starts with that step.
 #pragma once
 
 #include <cstdint>
@@ -30,8 +30,8 @@ struct WorkerConfig {
   bool evaluates = true;            // there is data to evaluate on
   std::int64_t evaluate_every = 0;  // 0: only after the last step
   int batch_size = 0;
-  std::vector<int> ps_of_chunk;     // by chunk id
-  std::size_t window = 16;          // requests to one server that it has not yet received
+  std::vector<int> ps_of_chunk;  // by chunk id
+  std::size_t window = 16;       // requests to one server that it has not yet received
   Duration retry_delay = std::chrono::milliseconds(50);
 };
 
@@ -98,8 +98,8 @@ class WorkerMachine {
   };
   struct ChunkTask {
     ChunkPhase phase = ChunkPhase::kIdle;
-    bool gradient = false;       // of step_
-    bool again = false;          // queue it after the copy in progress
+    bool gradient = false;  // of step_
+    bool again = false;     // queue it after the copy in progress
     std::uint64_t attempt = 0;
     TimePoint not_before{};
   };
@@ -125,8 +125,8 @@ class WorkerMachine {
   std::vector<v1::Incarnation> servers_;  // by ps index
 
   Activity activity_ = Activity::kWaiting;
-  std::int64_t version_ = -1;    // complete weights held
-  std::int64_t step_ = -1;       // kStepping: gradients are of this step
+  std::int64_t version_ = -1;                // complete weights held
+  std::int64_t step_ = -1;                   // kStepping: gradients are of this step
   StepState step_state_ = StepState::kNone;  // of the trainer, from turn(kTrain) to endStep()
   bool loss_ready_ = false;
   double own_loss_sum_ = 0;

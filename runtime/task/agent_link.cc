@@ -11,13 +11,16 @@ constexpr Duration kCallLimit = std::chrono::seconds(2);
 
 }  // namespace
 
-AgentLink::AgentLink(std::string target, std::string token, std::function<v1::RuntimeReport()> report,
+AgentLink::AgentLink(std::string target, std::string token,
+                     std::function<v1::RuntimeReport()> report,
                      std::function<void(const v1::RuntimeDirective&)> directive)
     : token_(std::move(token)), report_(std::move(report)), directive_(std::move(directive)) {
   if (!target.empty()) stub_ = v1::TaskReport::NewStub(openChannel(target));
 }
 
-AgentLink::~AgentLink() { stop(); }
+AgentLink::~AgentLink() {
+  stop();
+}
 
 void AgentLink::start() {
   if (stub_ != nullptr) thread_ = std::thread([this] { run(); });

@@ -1,4 +1,5 @@
-// Tells the agent how this process is doing and brings what the agent wants: newer memberships, a stop.
+// Tells the agent how this process is doing and brings what the agent wants: newer memberships, a
+// stop.
 #pragma once
 
 #include <condition_variable>

@@ -25,19 +25,22 @@ StatusOr<Manifest> chooseManifest(const std::string& dir, const std::string& nam
 
 }  // namespace
 
-StatusOr<EvaluationResult> evaluateCheckpoint(const v1::TrainingJob& job, const std::string& checkpoint_dir,
+StatusOr<EvaluationResult> evaluateCheckpoint(const v1::TrainingJob& job,
+                                              const std::string& checkpoint_dir,
                                               const std::string& manifest_name, int threads) {
   const v1::Training& training = job.spec().training();
   setComputeThreads(threads);
   TY_ASSIGN_OR_RETURN(const Manifest manifest, chooseManifest(checkpoint_dir, manifest_name));
-  TY_ASSIGN_OR_RETURN(const CheckpointReader reader, CheckpointReader::open(checkpoint_dir, manifest));
+  TY_ASSIGN_OR_RETURN(const CheckpointReader reader,
+                      CheckpointReader::open(checkpoint_dir, manifest));
   TY_ASSIGN_OR_RETURN(const DataSplits data, openData(training.data()));
   if (data.eval == nullptr) return invalidInput("training.data", "names no evaluation data");
   TY_ASSIGN_OR_RETURN(const std::unique_ptr<Model> model,
                       makeModel(training.model(), data.eval->shape(), data.train->classes(),
                                 static_cast<std::uint64_t>(training.seed())));
   for (std::size_t v = 0; v < model->variables().size(); ++v) {
-    TY_RETURN_IF_ERROR(reader.read(model->variables()[v].name, "", 0, model->weights(static_cast<int>(v))));
+    TY_RETURN_IF_ERROR(
+        reader.read(model->variables()[v].name, "", 0, model->weights(static_cast<int>(v))));
   }
   BatchScore total;
   Batch batch;

@@ -16,7 +16,8 @@ struct EvaluationResult {
 };
 
 // `manifest_name` empty: the newest that verifies. Errors name file and what is wrong.
-StatusOr<EvaluationResult> evaluateCheckpoint(const v1::TrainingJob& job, const std::string& checkpoint_dir,
+StatusOr<EvaluationResult> evaluateCheckpoint(const v1::TrainingJob& job,
+                                              const std::string& checkpoint_dir,
                                               const std::string& manifest_name, int threads);
 
 }  // namespace trainyard::runtime

@@ -6,11 +6,14 @@
 namespace trainyard::runtime {
 namespace {
 
-std::string pathIn(const std::string& dir) { return dir + "/finished.json"; }
+std::string pathIn(const std::string& dir) {
+  return dir + "/finished.json";
+}
 
 }  // namespace
 
-Status recordFinish(const std::string& dir, const v1::TrainingJob& job, const v1::Evaluation& evaluation) {
+Status recordFinish(const std::string& dir, const v1::TrainingJob& job,
+                    const v1::Evaluation& evaluation) {
   const nlohmann::ordered_json record{{"uid", job.metadata().uid()},
                                       {"step", job.spec().training().steps()},
                                       {"hits", evaluation.hits()},

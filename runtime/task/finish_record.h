@@ -1,5 +1,5 @@
-// The durable note that a job has taken all its steps, with its last evaluation: finished.json beside the
-// checkpoints.
+// The durable note that a job has taken all its steps, with its last evaluation: finished.json
+// beside the checkpoints.
 #pragma once
 
 #include <optional>
@@ -11,7 +11,8 @@
 
 namespace trainyard::runtime {
 
-Status recordFinish(const std::string& dir, const v1::TrainingJob& job, const v1::Evaluation& evaluation);
+Status recordFinish(const std::string& dir, const v1::TrainingJob& job,
+                    const v1::Evaluation& evaluation);
 // Nothing when there is none, or it is of another job or another number of steps.
 std::optional<v1::Evaluation> readFinish(const std::string& dir, const v1::TrainingJob& job);
 

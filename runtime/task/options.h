@@ -14,12 +14,12 @@ struct TaskOptions {
   v1::TrainingJob job;
   v1::TaskId id;
   v1::Incarnation self;
-  std::string job_dir;      // checkpoints/, metrics.jsonl, events/
-  std::string task_dir;     // positions.jsonl
+  std::string job_dir;   // checkpoints/, metrics.jsonl, events/
+  std::string task_dir;  // positions.jsonl
   std::string bind = "127.0.0.1";
-  std::uint16_t port = 0;   // ps only
+  std::uint16_t port = 0;  // ps only
   std::string token;
-  std::string agent_target; // gRPC target of the agent's report socket; empty: none
+  std::string agent_target;  // gRPC target of the agent's report socket; empty: none
   v1::Membership membership;
   int threads = 1;
   const Clock* clock = nullptr;

@@ -54,8 +54,9 @@ Status PsTask::build() {
   TY_ASSIGN_OR_RETURN(const std::vector<Variable> variables,
                       catalogVariables(training.model(), input.shape, input.classes));
   const int servers = replicasOf(membership_, v1::ROLE_PS);
-  TY_ASSIGN_OR_RETURN(placement_, place(training.placement(), variables, servers,
-                                        std::max(servers, options_.job.spec().ps().max_replicas())));
+  TY_ASSIGN_OR_RETURN(placement_,
+                      place(training.placement(), variables, servers,
+                            std::max(servers, options_.job.spec().ps().max_replicas())));
   TY_ASSIGN_OR_RETURN(optimizer_, makeOptimizer(training.optimizer()));
   digest_ = jobDigest(options_.job);
   ps::ShardConfig config;
@@ -64,7 +65,8 @@ Status PsTask::build() {
   config.ps = static_cast<int>(options_.id.index());
   config.steps = training.steps();
   config.deterministic = training.deterministic();
-  shard_ = std::make_unique<ps::Shard>(config, placement_, *optimizer_, LearningRate(training.optimizer()));
+  shard_ = std::make_unique<ps::Shard>(config, placement_, *optimizer_,
+                                       LearningRate(training.optimizer()));
   machine_ = std::make_unique<ps::PsMachine>(*shard_);
   service_ = std::make_unique<ps::PsService>(*shard_, options_.id, options_.self, options_.token,
                                              *options_.clock, [this] { wake(); });
@@ -80,7 +82,8 @@ void PsTask::startCoordinator(std::optional<Manifest> newest) {
   options.checkpoint_dir = options_.checkpointDir();
   options.keep = options_.job.spec().training().checkpoint().keep();
   options.complete = [this](Manifest& manifest, const v1::DataFingerprint& data) {
-    describeModel(placement_, *optimizer_, options_.job.spec().training().optimizer().name(), manifest);
+    describeModel(placement_, *optimizer_, options_.job.spec().training().optimizer().name(),
+                  manifest);
     manifest.data_sha256 = data.sha256();
     manifest.data_samples = data.samples();
     manifest.max_ps = std::max(placement_.num_ps, options_.job.spec().ps().max_replicas());
@@ -95,8 +98,8 @@ void PsTask::startCoordinator(std::optional<Manifest> newest) {
   CoordinatorConfig config = coordinatorConfig(options_, digest_);
   config.finished = readFinish(options_.checkpointDir(), options_.job);
   coordinator_ = std::make_unique<CoordinatorService>(
-      std::move(options), Coordinator(config, membership_, std::move(newest), options_.clock->now()),
-      *options_.clock);
+      std::move(options),
+      Coordinator(config, membership_, std::move(newest), options_.clock->now()), *options_.clock);
 }
 
 Status PsTask::listen() {
@@ -123,9 +126,11 @@ Status PsTask::listen() {
     startCoordinator(std::move(newest));
     builder.RegisterService(coordinator_.get());
   }
-  TY_ASSIGN_OR_RETURN(server_, startServer(builder, taskName(options_.id.role(), options_.id.index()),
-                                           address, port));
-  TY_INFO("listening on {}:{}, {} bytes of parameters", options_.bind, port, shard_->parameterBytes());
+  TY_ASSIGN_OR_RETURN(
+      server_,
+      startServer(builder, taskName(options_.id.role(), options_.id.index()), address, port));
+  TY_INFO("listening on {}:{}, {} bytes of parameters", options_.bind, port,
+          shard_->parameterBytes());
   return absl::OkStatus();
 }
 
@@ -202,12 +207,14 @@ v1::RuntimeReport PsTask::runtimeReport() {
     report.set_revision(membership_.revision());
     report.set_epoch(machine_->view().epoch().epoch());
     const v1::Phase phase = machine_->view().phase();
-    report.set_phase(machine_->over()                 ? "Done"
-                     : phase == v1::PHASE_ACTIVE      ? "Training"
-                     : phase == v1::PHASE_PREPARING   ? "Restoring"
-                     : phase == v1::PHASE_STOPPING    ? "Stopping"
-                                                      : "Joining");
-    report.set_ready(phase == v1::PHASE_ACTIVE || phase == v1::PHASE_STOPPING || machine_->over());
+    report.set_phase(machine_->over()               ? "Done"
+                     : phase == v1::PHASE_ACTIVE    ? "Training"
+                     : phase == v1::PHASE_PREPARING ? "Restoring"
+                     : phase == v1::PHASE_STOPPING  ? "Stopping"
+                                                    : "Joining");
+    was_active_ =
+        was_active_ || phase == v1::PHASE_ACTIVE || phase == v1::PHASE_STOPPING || machine_->over();
+    report.set_ready(was_active_);
     report.set_message(machine_->view().waiting_for());
   }
   report.set_step(std::max<std::int64_t>(0, state.min_version()));
@@ -224,11 +231,11 @@ void PsTask::prepare(const v1::EpochInfo& epoch) {
   Status loaded = absl::OkStatus();
   const int ps = static_cast<int>(options_.id.index());
   if (epoch.fresh()) {
-    loadFresh(placement_, *optimizer_, ps, static_cast<std::uint64_t>(options_.job.spec().training().seed()),
-              *shard_);
+    loadFresh(placement_, *optimizer_, ps,
+              static_cast<std::uint64_t>(options_.job.spec().training().seed()), *shard_);
   } else if (!epoch.restore_manifest().empty()) {
-    loaded = loadCheckpoint(options_.checkpointDir(), epoch.restore_manifest(), placement_, *optimizer_, ps,
-                            *shard_);
+    loaded = loadCheckpoint(options_.checkpointDir(), epoch.restore_manifest(), placement_,
+                            *optimizer_, ps, *shard_);
   }
   bool urgent = false;
   {
@@ -248,8 +255,9 @@ void PsTask::work() {
   }
   if (epoch) prepare(*epoch);
   while (std::optional<ps::Snapshot> snapshot = shard_->takeSnapshot()) {
-    const v1::ShardFile file = writeSnapshot(options_.checkpointDir(), placement_, *optimizer_,
-                                             static_cast<int>(options_.id.index()), options_.self, *snapshot);
+    const v1::ShardFile file =
+        writeSnapshot(options_.checkpointDir(), placement_, *optimizer_,
+                      static_cast<int>(options_.id.index()), options_.self, *snapshot);
     {
       std::lock_guard lock(mutex_);
       machine_->onWritten(file);
@@ -273,10 +281,12 @@ Status PsTask::outcome() const {
 }
 
 Status PsTask::run() {
-  agent_ = std::make_unique<AgentLink>(options_.agent_target, options_.token, [this] { return runtimeReport(); },
-                                       [this](const v1::RuntimeDirective& d) { onDirective(d); });
-  link_ = std::make_unique<MemberLink>(MemberLink::Options{.token = options_.token}, *options_.clock,
-                                       [this] { return report(); }, [this](const v1::View& v) { onView(v); });
+  agent_ = std::make_unique<AgentLink>(
+      options_.agent_target, options_.token, [this] { return runtimeReport(); },
+      [this](const v1::RuntimeDirective& d) { onDirective(d); });
+  link_ = std::make_unique<MemberLink>(
+      MemberLink::Options{.token = options_.token}, *options_.clock, [this] { return report(); },
+      [this](const v1::View& v) { onView(v); });
   link_->setAddress(coordinatorAddress(membership_));
   agent_->start();
   link_->start();

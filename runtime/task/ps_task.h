@@ -23,12 +23,13 @@ namespace trainyard::runtime {
 
 class PsTask {
  public:
-  // Reads checkpoints and starts to listen. Errors: bad input names its field; UNAVAILABLE when the port
-  // is taken.
+  // Reads checkpoints and starts to listen. Errors: bad input names its field; UNAVAILABLE when the
+  // port is taken.
   static StatusOr<std::unique_ptr<PsTask>> start(const TaskOptions& options);
   ~PsTask();
 
-  // Until the job is over or requestEnd(). OK: done or stopped; FAILED_PRECONDITION: the job failed.
+  // Until the job is over or requestEnd(). OK: done or stopped; FAILED_PRECONDITION: the job
+  // failed.
   Status run();
   // From a signal watcher: leave now, without a checkpoint.
   void requestEnd();
@@ -60,6 +61,7 @@ class PsTask {
   std::condition_variable wake_;
   bool wanted_ = false;
   bool end_ = false;
+  bool was_active_ = false;  // has served an epoch
   std::unique_ptr<ps::PsMachine> machine_;
   v1::Membership membership_;
 

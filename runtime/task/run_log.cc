@@ -12,14 +12,15 @@
 
 namespace trainyard::runtime {
 
-StatusOr<std::unique_ptr<RunLog>> RunLog::open(const std::string& task_dir,
-                                               std::string metrics_dir,
+StatusOr<std::unique_ptr<RunLog>> RunLog::open(const std::string& task_dir, std::string metrics_dir,
                                                LearningRate learning_rate, std::int64_t log_every,
                                                const Clock& clock) {
   const std::string path = task_dir + "/positions.jsonl";
   const int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
   if (fd < 0) return errnoStatus(errno, path);
-  return std::unique_ptr<RunLog>(new RunLog(fd, std::move(metrics_dir), learning_rate, log_every, clock));
+  std::unique_ptr<RunLog> log;
+  log.reset(new RunLog(fd, std::move(metrics_dir), learning_rate, log_every, clock));
+  return log;
 }
 
 RunLog::RunLog(int positions_fd, std::string metrics_dir, LearningRate learning_rate,
@@ -30,14 +31,17 @@ RunLog::RunLog(int positions_fd, std::string metrics_dir, LearningRate learning_
       log_every_(log_every),
       clock_(clock) {}
 
-RunLog::~RunLog() { ::close(positions_fd_); }
+RunLog::~RunLog() {
+  ::close(positions_fd_);
+}
 
 void RunLog::note(const Status& status) {
   if (status.ok()) {
     complained_ = false;
     return;
   }
-  if (!complained_) TY_WARN("the run's log is incomplete, training goes on: {}", fromAbsl(status.message()));
+  if (!complained_)
+    TY_WARN("the run's log is incomplete, training goes on: {}", fromAbsl(status.message()));
   complained_ = true;
 }
 
@@ -54,18 +58,20 @@ void RunLog::writeScalars(std::int64_t step, std::span<const Scalar> scalars) {
 Status RunLog::onStep(const StepRecord& record) {
   // One write per line: a kill leaves whole lines.
   const std::string line =
-      fmt::format("{{\"epoch\":{},\"step\":{},\"rank\":{},\"first\":{},\"count\":{}}}\n", record.epoch,
-                  record.step, record.rank, record.first_position, record.samples);
+      fmt::format("{{\"epoch\":{},\"step\":{},\"rank\":{},\"first\":{},\"count\":{}}}\n",
+                  record.epoch, record.step, record.rank, record.first_position, record.samples);
   std::lock_guard lock(mutex_);
   const ssize_t written = ::write(positions_fd_, line.data(), line.size());
-  note(written == static_cast<ssize_t>(line.size()) ? absl::OkStatus()
-                                                    : errnoStatus(written < 0 ? errno : ENOSPC, "positions.jsonl"));
+  note(written == static_cast<ssize_t>(line.size())
+           ? absl::OkStatus()
+           : errnoStatus(written < 0 ? errno : ENOSPC, "positions.jsonl"));
   if (metrics_dir_.empty()) return absl::OkStatus();
   window_seconds_ += record.seconds;
   window_examples_ += static_cast<std::int64_t>(record.samples) * record.ranks;
   const std::int64_t step = record.step + 1;  // the version that the step made
   if (step % log_every_ != 0 && record.step != 0) return absl::OkStatus();
-  const double rate = window_seconds_ > 0 ? static_cast<double>(window_examples_) / window_seconds_ : 0;
+  const double rate =
+      window_seconds_ > 0 ? static_cast<double>(window_examples_) / window_seconds_ : 0;
   window_seconds_ = 0;
   window_examples_ = 0;
   const std::array<Scalar, 4> scalars{{{"loss", record.loss},
@@ -82,8 +88,9 @@ void RunLog::onEvaluation(const v1::Evaluation& evaluation) {
   if (evaluation.version() <= evaluated_) return;
   evaluated_ = evaluation.version();
   const double samples = static_cast<double>(evaluation.samples());
-  const std::array<Scalar, 2> scalars{{{"accuracy", static_cast<double>(evaluation.hits()) / samples},
-                                       {"evaluation_loss", evaluation.loss_sum() / samples}}};
+  const std::array<Scalar, 2> scalars{
+      {{"accuracy", static_cast<double>(evaluation.hits()) / samples},
+       {"evaluation_loss", evaluation.loss_sum() / samples}}};
   writeScalars(evaluation.version(), scalars);
 }
 

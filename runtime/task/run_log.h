@@ -1,5 +1,5 @@
-// What a worker leaves behind: positions.jsonl of every worker, and from the chief metrics.jsonl and
-// TensorBoard events.
+// What a worker leaves behind: positions.jsonl of every worker, and from the chief metrics.jsonl
+// and TensorBoard events.
 #pragma once
 
 #include <cstdint>
@@ -17,13 +17,14 @@
 
 namespace trainyard::runtime {
 
-// A full disk must not stop training: the first failure is logged, then writing goes on being tried.
+// A full disk must not stop training: the first failure is logged, then writing goes on being
+// tried.
 class RunLog : public TrainObserver {
  public:
   // `metrics_dir` is empty for all but the chief.
-  static StatusOr<std::unique_ptr<RunLog>> open(const std::string& task_dir, std::string metrics_dir,
-                                                LearningRate learning_rate, std::int64_t log_every,
-                                                const Clock& clock);
+  static StatusOr<std::unique_ptr<RunLog>> open(const std::string& task_dir,
+                                                std::string metrics_dir, LearningRate learning_rate,
+                                                std::int64_t log_every, const Clock& clock);
   ~RunLog() override;
 
   Status onStep(const StepRecord& record) override;

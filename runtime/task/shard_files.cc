@@ -11,7 +11,9 @@
 namespace trainyard::runtime {
 namespace {
 
-const char* dtypeName(DType dtype) { return dtype == DType::kInt32 ? "I32" : "F32"; }
+const char* dtypeName(DType dtype) {
+  return dtype == DType::kInt32 ? "I32" : "F32";
+}
 
 std::vector<std::vector<float>> freshSlots(const Optimizer& optimizer, std::int64_t elements) {
   std::vector<std::vector<float>> slots;
@@ -31,7 +33,8 @@ Status readChunk(const CheckpointReader& reader, const Placement& placement, con
   std::size_t at = 0;
   for (const Segment& segment : chunk.segments) {
     const auto length = static_cast<std::size_t>(segment.end - segment.begin);
-    TY_RETURN_IF_ERROR(reader.read(nameOf(placement, segment), slot, segment.begin, out.subspan(at, length)));
+    TY_RETURN_IF_ERROR(
+        reader.read(nameOf(placement, segment), slot, segment.begin, out.subspan(at, length)));
     at += length;
   }
   return absl::OkStatus();
@@ -58,20 +61,22 @@ void loadFresh(const Placement& placement, const Optimizer& optimizer, int ps, s
     std::size_t at = 0;
     for (const Segment& segment : chunk.segments) {
       const auto length = static_cast<std::size_t>(segment.end - segment.begin);
-      initialise(placement.variables[static_cast<std::size_t>(segment.variable)], seed, segment.begin,
-                 std::span<float>(weights).subspan(at, length));
+      initialise(placement.variables[static_cast<std::size_t>(segment.variable)], seed,
+                 segment.begin, std::span<float>(weights).subspan(at, length));
       at += length;
     }
     shard.load(chunk.id, 0, std::move(weights), freshSlots(optimizer, chunk.elements));
   }
 }
 
-Status loadCheckpoint(const std::string& dir, const std::string& manifest_name, const Placement& placement,
-                      const Optimizer& optimizer, int ps, ps::Shard& shard) {
+Status loadCheckpoint(const std::string& dir, const std::string& manifest_name,
+                      const Placement& placement, const Optimizer& optimizer, int ps,
+                      ps::Shard& shard) {
   TY_ASSIGN_OR_RETURN(const Manifest manifest, readManifest(dir + "/" + manifest_name));
   if (manifest.model_digest != modelDigest(placement, optimizer)) {
     return absl::InvalidArgumentError(
-        fmt::format("{}/{}: checkpoint of another model or optimizer ({})", dir, manifest_name, manifest.optimizer));
+        fmt::format("{}/{}: checkpoint of another model or optimizer ({})", dir, manifest_name,
+                    manifest.optimizer));
   }
   TY_ASSIGN_OR_RETURN(const CheckpointReader reader, CheckpointReader::open(dir, manifest));
   for (const Chunk& chunk : placement.chunks) {
@@ -87,8 +92,9 @@ Status loadCheckpoint(const std::string& dir, const std::string& manifest_name, 
   return absl::OkStatus();
 }
 
-v1::ShardFile writeSnapshot(const std::string& dir, const Placement& placement, const Optimizer& optimizer,
-                            int ps, const v1::Incarnation& self, const ps::Snapshot& snapshot) {
+v1::ShardFile writeSnapshot(const std::string& dir, const Placement& placement,
+                            const Optimizer& optimizer, int ps, const v1::Incarnation& self,
+                            const ps::Snapshot& snapshot) {
   std::vector<ShardTensor> tensors;
   for (const ps::Snapshot::ChunkCopy& copy : snapshot.chunks) {
     const Chunk& chunk = placement.chunks[copy.chunk];
@@ -99,7 +105,8 @@ v1::ShardFile writeSnapshot(const std::string& dir, const Placement& placement, 
   }
   const auto global_step = static_cast<std::int32_t>(snapshot.version);
   if (placement.globalStepPs() == ps) {
-    tensors.push_back({std::string(kGlobalStep), "", 0, 1, true, std::as_bytes(std::span(&global_step, 1))});
+    tensors.push_back(
+        {std::string(kGlobalStep), "", 0, 1, true, std::as_bytes(std::span(&global_step, 1))});
   }
   v1::ShardFile file;
   file.set_epoch(snapshot.epoch);
@@ -121,14 +128,15 @@ v1::ShardFile writeSnapshot(const std::string& dir, const Placement& placement, 
 std::string modelDigest(const Placement& placement, const Optimizer& optimizer) {
   std::string text;
   for (const Variable& variable : placement.variables) {
-    text += fmt::format("{} {} {}\n", variable.name, dtypeName(variable.dtype), fmt::join(variable.shape, ","));
+    text += fmt::format("{} {} {}\n", variable.name, dtypeName(variable.dtype),
+                        fmt::join(variable.shape, ","));
   }
   text += fmt::format("slots {}\n", fmt::join(optimizer.slots(), ","));
   return sha256Hex(text);
 }
 
-void describeModel(const Placement& placement, const Optimizer& optimizer, const std::string& optimizer_name,
-                   Manifest& manifest) {
+void describeModel(const Placement& placement, const Optimizer& optimizer,
+                   const std::string& optimizer_name, Manifest& manifest) {
   manifest.model_digest = modelDigest(placement, optimizer);
   manifest.optimizer = optimizer_name;
   manifest.slots = optimizer.slots();

@@ -14,15 +14,18 @@ namespace trainyard::runtime {
 // Fills every chunk of `ps` with initial values (a function of the seed) at version 0.
 void loadFresh(const Placement& placement, const Optimizer& optimizer, int ps, std::uint64_t seed,
                ps::Shard& shard);
-// Fills every chunk of `ps` from a checkpoint, at the manifest's step. Errors name file or variable.
-Status loadCheckpoint(const std::string& dir, const std::string& manifest_name, const Placement& placement,
-                      const Optimizer& optimizer, int ps, ps::Shard& shard);
+// Fills every chunk of `ps` from a checkpoint, at the manifest's step. Errors name file or
+// variable.
+Status loadCheckpoint(const std::string& dir, const std::string& manifest_name,
+                      const Placement& placement, const Optimizer& optimizer, int ps,
+                      ps::Shard& shard);
 // Writes a snapshot as "ps-1.step-1200.e5.i2-3.safetensors"; file.error is set on failure.
-v1::ShardFile writeSnapshot(const std::string& dir, const Placement& placement, const Optimizer& optimizer,
-                            int ps, const v1::Incarnation& self, const ps::Snapshot& snapshot);
+v1::ShardFile writeSnapshot(const std::string& dir, const Placement& placement,
+                            const Optimizer& optimizer, int ps, const v1::Incarnation& self,
+                            const ps::Snapshot& snapshot);
 // The part of a manifest that follows from model and optimizer.
-void describeModel(const Placement& placement, const Optimizer& optimizer, const std::string& optimizer_name,
-                   Manifest& manifest);
+void describeModel(const Placement& placement, const Optimizer& optimizer,
+                   const std::string& optimizer_name, Manifest& manifest);
 // Hex SHA-256 over names, shapes, dtypes and slots.
 std::string modelDigest(const Placement& placement, const Optimizer& optimizer);
 

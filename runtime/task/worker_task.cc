@@ -15,7 +15,8 @@ constexpr std::int64_t kLogEvery = 5;
 
 }  // namespace
 
-WorkerTask::WorkerTask(const TaskOptions& options) : options_(options), membership_(options.membership) {}
+WorkerTask::WorkerTask(const TaskOptions& options)
+    : options_(options), membership_(options.membership) {}
 
 StatusOr<std::unique_ptr<WorkerTask>> WorkerTask::start(const TaskOptions& options) {
   std::unique_ptr<WorkerTask> task(new WorkerTask(options));
@@ -28,7 +29,8 @@ Status WorkerTask::build() {
   setComputeThreads(options_.threads);
   const MathLibraries math = mathLibraries();
   TY_INFO("{}", math.description);
-  if (math.slow_blas) TY_WARN("this BLAS is several times slower than OpenBLAS: install libopenblas0-openmp");
+  if (math.slow_blas)
+    TY_WARN("this BLAS is several times slower than OpenBLAS: install libopenblas0-openmp");
   TY_ASSIGN_OR_RETURN(data_, openData(training.data()));
   TY_INFO("data: {} training samples, {} for evaluation", data_.train->size(),
           data_.eval == nullptr ? 0 : data_.eval->size());
@@ -39,24 +41,29 @@ Status WorkerTask::build() {
                       catalogVariables(training.model(), shape, data_.train->classes()));
   const InputShape implied = impliedInput(training);
   if (implied.shape != shape || implied.classes != data_.train->classes()) {
-    return invalidInput("training.data", fmt::format("samples are {}x{}x{} with {} classes, the model is laid out for "
-                                            "{}x{}x{} with {}",
-                                            shape[0], shape[1], shape[2], data_.train->classes(), implied.shape[0],
-                                            implied.shape[1], implied.shape[2], implied.classes));
+    return invalidInput(
+        "training.data",
+        fmt::format("samples are {}x{}x{} with {} classes, the model is laid out for "
+                    "{}x{}x{} with {}",
+                    shape[0], shape[1], shape[2], data_.train->classes(), implied.shape[0],
+                    implied.shape[1], implied.shape[2], implied.classes));
   }
   int servers = 0;
   for (const v1::MemberTask& task : membership_.tasks()) servers += task.id().role() == v1::ROLE_PS;
-  TY_ASSIGN_OR_RETURN(placement_, place(training.placement(), variables, servers,
-                                        std::max(servers, options_.job.spec().ps().max_replicas())));
+  TY_ASSIGN_OR_RETURN(placement_,
+                      place(training.placement(), variables, servers,
+                            std::max(servers, options_.job.spec().ps().max_replicas())));
   if (training.batch_size() > data_.train->size()) {
-    return invalidInput("training.batchSize", fmt::format("{} is more than the {} training samples",
-                                                          training.batch_size(), data_.train->size()));
+    return invalidInput("training.batchSize",
+                        fmt::format("{} is more than the {} training samples",
+                                    training.batch_size(), data_.train->size()));
   }
   digest_ = jobDigest(options_.job);
 
   const std::string metrics_dir = options_.id.index() == 0 ? options_.job_dir : "";
-  TY_ASSIGN_OR_RETURN(log_, RunLog::open(options_.task_dir, metrics_dir, LearningRate(training.optimizer()),
-                                         kLogEvery, *options_.clock));
+  TY_ASSIGN_OR_RETURN(
+      log_, RunLog::open(options_.task_dir, metrics_dir, LearningRate(training.optimizer()),
+                         kLogEvery, *options_.clock));
   ps::PsSynchronizerOptions sync;
   sync.token = options_.token;
   sync.worker.job_uid = options_.job.metadata().uid();
@@ -69,12 +76,14 @@ Status WorkerTask::build() {
   sync.worker.window = kWindow;
   for (const Chunk& chunk : placement_.chunks) sync.worker.ps_of_chunk.push_back(chunk.ps);
   std::vector<std::span<float>> weights;
-  for (std::size_t v = 0; v < model_->variables().size(); ++v) weights.push_back(model_->weights(static_cast<int>(v)));
-  synchronizer_ = std::make_unique<ps::PsSynchronizer>(sync, placement_, std::move(weights), *options_.clock,
-                                                       [this] {
+  for (std::size_t v = 0; v < model_->variables().size(); ++v)
+    weights.push_back(model_->weights(static_cast<int>(v)));
+  synchronizer_ = std::make_unique<ps::PsSynchronizer>(sync, placement_, std::move(weights),
+                                                       *options_.clock, [this] {
                                                          if (link_ != nullptr) link_->poke();
                                                        });
-  trainer_ = std::make_unique<Trainer>(data_, *model_, *synchronizer_, *log_, seed, *options_.clock);
+  trainer_ =
+      std::make_unique<Trainer>(data_, *model_, *synchronizer_, *log_, seed, *options_.clock);
   return absl::OkStatus();
 }
 
@@ -151,10 +160,12 @@ v1::RuntimeReport WorkerTask::runtimeReport() {
 }
 
 Status WorkerTask::run() {
-  agent_ = std::make_unique<AgentLink>(options_.agent_target, options_.token, [this] { return runtimeReport(); },
-                                       [this](const v1::RuntimeDirective& d) { onDirective(d); });
-  link_ = std::make_unique<MemberLink>(MemberLink::Options{.token = options_.token}, *options_.clock,
-                                       [this] { return report(); }, [this](const v1::View& v) { onView(v); });
+  agent_ = std::make_unique<AgentLink>(
+      options_.agent_target, options_.token, [this] { return runtimeReport(); },
+      [this](const v1::RuntimeDirective& d) { onDirective(d); });
+  link_ = std::make_unique<MemberLink>(
+      MemberLink::Options{.token = options_.token}, *options_.clock, [this] { return report(); },
+      [this](const v1::View& v) { onView(v); });
   synchronizer_->setServers(membership_);
   link_->setAddress(coordinatorAddress(membership_));
   agent_->start();

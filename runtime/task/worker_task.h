@@ -1,5 +1,5 @@
-// The process of one worker: data, model, step loop, its link to the coordinator; the chief (index 0)
-// also writes the events and metrics of the job.
+// The process of one worker: data, model, step loop, its link to the coordinator; the chief (index
+// 0) also writes the events and metrics of the job.
 #pragma once
 
 #include <memory>

@@ -1,5 +1,5 @@
-// What the step loop asks of parameter servers, a ring, or nobody. A step s turns weights of version s
-// (after s updates) into version s + 1.
+// What the step loop asks of parameter servers, a ring, or nobody. A step s turns weights of
+// version s (after s updates) into version s + 1.
 #pragma once
 
 #include <cstdint>
@@ -23,8 +23,8 @@ class Synchronizer {
  public:
   virtual ~Synchronizer() = default;
   // Waits for the next thing to do and puts the weights it needs into the model's spans (given at
-  // construction). Errors: refused by the coordinator (INVALID_ARGUMENT names both sides), job failed
-  // (FAILED_PRECONDITION with the job's reason).
+  // construction). Errors: refused by the coordinator (INVALID_ARGUMENT names both sides), job
+  // failed (FAILED_PRECONDITION with the job's reason).
   virtual StatusOr<Turn> next() = 0;
   // Hands over one variable's gradient of the current train turn; returns at once.
   virtual void push(Gradient gradient) = 0;

@@ -78,7 +78,8 @@ Status Trainer::trainStep(const Turn& turn) {
     if (bad && finite) {
       finite = false;
       const auto variable = static_cast<std::size_t>(gradient.variable);
-      synchronizer_.abort(turn.step, model_.variables()[variable].name, "the gradient is not finite");
+      synchronizer_.abort(turn.step, model_.variables()[variable].name,
+                          "the gradient is not finite");
     }
     // Nothing that is not finite leaves this worker.
     if (finite) synchronizer_.push(std::move(gradient));
@@ -106,8 +107,8 @@ Status Trainer::trainStep(const Turn& turn) {
   }
   if (!outcome.complete) return absl::OkStatus();
   train_seconds_ += toSeconds(end - start);
-  return observer_.onStep({turn.epoch, turn.step, turn.rank, turn.ranks, turn.first_position, turn.samples,
-                           outcome.loss, toSeconds(end - start), train_seconds_});
+  return observer_.onStep({turn.epoch, turn.step, turn.rank, turn.ranks, turn.first_position,
+                           turn.samples, outcome.loss, toSeconds(end - start), train_seconds_});
 }
 
 Status Trainer::evaluateSlice(const Turn& turn) {

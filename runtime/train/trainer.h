@@ -20,9 +20,9 @@ struct StepRecord {
   int ranks = 1;
   std::int64_t first_position = 0;
   int samples = 0;
-  double loss = 0;          // mean over all workers' samples
-  double seconds = 0;       // wall time of the step
-  double train_seconds = 0; // of all completed steps so far, evaluation excluded
+  double loss = 0;           // mean over all workers' samples
+  double seconds = 0;        // wall time of the step
+  double train_seconds = 0;  // of all completed steps so far, evaluation excluded
 };
 
 // Called on the trainer's thread.
@@ -56,8 +56,8 @@ class Trainer {
   Trainer(const DataSplits& data, Model& model, Synchronizer& synchronizer, TrainObserver& observer,
           std::uint64_t seed, const Clock& clock);
 
-  // Until the job is over. Errors: INVALID_ARGUMENT (refused), FAILED_PRECONDITION (the job failed), or
-  // the model's own.
+  // Until the job is over. Errors: INVALID_ARGUMENT (refused), FAILED_PRECONDITION (the job
+  // failed), or the model's own.
   StatusOr<TrainEnd> run();
   // Thread-safe.
   TrainTotals totals() const;

@@ -1,4 +1,5 @@
-// What a worker does next. A step s turns weights of version s (after s updates) into version s + 1.
+// What a worker does next. A step s turns weights of version s (after s updates) into version s
+// + 1.
 #pragma once
 
 #include <cstdint>
@@ -8,10 +9,10 @@ namespace trainyard::runtime {
 // What to do next; decided under the current epoch.
 struct Turn {
   enum class Kind {
-    kTrain,      // weights of version `step` are in place: compute step `step` at `first_position`
-    kEvaluate,   // weights of version `step` are in place: evaluate slice rank/ranks
-    kDone,       // all steps taken, final state committed
-    kStopped,    // stopped on request, state committed
+    kTrain,     // weights of version `step` are in place: compute step `step` at `first_position`
+    kEvaluate,  // weights of version `step` are in place: evaluate slice rank/ranks
+    kDone,      // all steps taken, final state committed
+    kStopped,   // stopped on request, state committed
   };
   Kind kind = Kind::kTrain;
   std::int64_t step = 0;

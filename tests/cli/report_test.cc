@@ -150,9 +150,9 @@ TEST(ChartTest, PeaksDoNotSetTheScale) {
   std::vector<std::pair<double, double>> points = {{0, 5000}};
   for (int i = 1; i < 100; ++i) points.emplace_back(i, 10);
   chart.series = {{"", 0, Series::Line::kSolid, {points}}};
-  EXPECT_THAT(renderChart(chart), Not(HasSubstr(">1000<")));
+  EXPECT_THAT(renderChart(chart), Not(HasSubstr(">2000<")));
   chart.clip_peaks = false;
-  EXPECT_THAT(renderChart(chart), HasSubstr(">1000<"));
+  EXPECT_THAT(renderChart(chart), HasSubstr(">2000<"));
 }
 
 TEST(ChartTest, ThinOutKeepsTheMean) {

@@ -1,8 +1,8 @@
-// Wrong files, fields, flags and data through the programs as a user has them: the exit code, one line
-// that names the place, and nobody left.
+// Wrong files, fields, flags and data through the programs as a user has them: the exit code, one
+// line that names the place, and nobody left.
 #include <signal.h>
 
-#include <fstream>
+#include <sstream>
 
 #include "base/process/files.h"
 #include "fmt/format.h"
@@ -55,7 +55,8 @@ class BadInputTest : public RunTest {
  protected:
   std::vector<std::string> runArgv(const std::vector<std::string>& sets) {
     const auto job = writeText("job.yaml", smallJob(1, 2, 30));
-    std::vector<std::string> argv = {"trainyard", "run", "-f", job.string(), "--dir", (root() / "run").string()};
+    std::vector<std::string> argv = {"trainyard",  "run",   "-f",
+                                     job.string(), "--dir", (root() / "run").string()};
     for (const std::string& set : sets) argv.insert(argv.end(), {"--set", set});
     return argv;
   }
@@ -85,7 +86,10 @@ TEST_F(BadInputTest, FieldsAreNamedBeforeAnythingStarts) {
       {"unknown model", {"training.model.name=resnet"}, {"spec.training.model.name", "resnet"}},
       {"AllReduce", {"strategy=AllReduce", "ps=null"}, {"strategy", "not in this release"}},
       {"Async", {"training.update.mode=Async"}, {"update.mode", "not in this release"}},
-      {"vgg19", {"training.model={name: vgg19}", "training.data=null"}, {"vgg19"}},
+      {"vgg19",
+       {"training.model={name: vgg19}",
+        "training.data={format: synthetic, shape: [224, 224, 3], classes: 1000, samples: 100}"},
+       {"training.model.name", "vgg19", "not in this release"}},
       {"suspended", {"runPolicy.suspend=true"}, {"spec.runPolicy.suspend"}},
   };
   for (const Row& row : rows) {
@@ -96,8 +100,11 @@ TEST_F(BadInputTest, FieldsAreNamedBeforeAnythingStarts) {
 }
 
 TEST_F(BadInputTest, FilesFlagsAndVerbsAreNamed) {
-  expectRefused({"trainyard", "frobnicate"}, {"frobnicate"});
-  expectRefused({"trainyard", "run", "-f", (root() / "absent.yaml").string()}, {"absent.yaml", "No such file"});
+  const ProgramEnd verb = program({"trainyard", "frobnicate"});
+  EXPECT_EQ(verb.code, 2);
+  EXPECT_EQ(lines(verb.output).at(0), "trainyard: there is no command \"frobnicate\"");
+  expectRefused({"trainyard", "run", "-f", (root() / "absent.yaml").string()},
+                {"absent.yaml", "No such file"});
   const auto broken = writeText("broken.yaml", "apiVersion: trainyard.dev/v1alpha1\nspec: [\n");
   expectRefused({"trainyard", "run", "-f", broken.string()}, {"broken.yaml:"});
   std::vector<std::string> volume = runArgv({});
@@ -132,10 +139,14 @@ TEST_F(BadInputTest, DataFilesAreNamed) {
   const auto absent = root() / "absent.idx";
   const std::vector<Row> rows = {
       {"absent", {flowData(absent, labels)}, {"data.images", "absent.idx", "No such file"}},
-      {"truncated", {flowData(cut, labels)}, {"data.images", "cut.idx", "truncated", "expected 78400"}},
+      {"truncated",
+       {flowData(cut, labels)},
+       {"data.images", "cut.idx", "truncated", "expected 78400"}},
       {"counts", {flowData(images, few)}, {"few.idx", "99", "100"}},
       {"not images", {flowData(labels, labels)}, {"data.images", "labels.idx", "magic"}},
-      {"batch", {flowData(images, labels), "training.batchSize=101"}, {"training.batchSize", "101", "100"}},
+      {"batch",
+       {flowData(images, labels), "training.batchSize=101"},
+       {"training.batchSize", "101", "100"}},
   };
   for (const Row& row : rows) {
     SCOPED_TRACE(row.name);

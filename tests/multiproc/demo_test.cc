@@ -1,5 +1,5 @@
-// The demonstration in small: real images, 2 parameter servers, 2 workers; who runs under whom, what is
-// printed at the end, and that every sample is used once in each pass.
+// The demonstration in small: real images, 2 parameter servers, 2 workers; who runs under whom,
+// what is printed at the end, and that every sample is used once in each pass.
 #include <cstdlib>
 #include <set>
 
@@ -19,7 +19,8 @@ const std::vector<std::string> kTasks = {"ps-0", "ps-1", "worker-0", "worker-1"}
 
 std::string demoJob() {
   const char* source = std::getenv("TRAINYARD_SOURCE");
-  const std::string path = fmt::format("{}/examples/fashion-mnist/ps-sync.yaml", source == nullptr ? "." : source);
+  const std::string path =
+      fmt::format("{}/examples/fashion-mnist/ps-sync.yaml", source == nullptr ? "." : source);
   const auto text = readFile(path, 1 << 20);
   EXPECT_TRUE(text.ok()) << text.status();
   return text.value_or("");
@@ -36,7 +37,9 @@ TEST_F(DemoTest, TrainsRealImagesUnderAgentsAndEvaluatesTheSame) {
   for (const std::string& task : kTasks) {
     const pid_t runtime = run.runtimePid(task);
     runtimes.insert(runtime);
-    EXPECT_THAT(commandOf(runtime), HasSubstr("trainyard-runtime " + task.substr(0, task.find('-')))) << task;
+    EXPECT_THAT(commandOf(runtime),
+                HasSubstr("trainyard-runtime " + task.substr(0, task.find('-'))))
+        << task;
     EXPECT_EQ(parentOf(runtime), run.agentPid(task)) << task;
     EXPECT_THAT(commandOf(parentOf(runtime)), HasSubstr("trainyard-agent --role")) << task;
     EXPECT_EQ(parentOf(run.agentPid(task)), run.launcher().pid()) << task;
@@ -61,8 +64,8 @@ TEST_F(DemoTest, TrainsRealImagesUnderAgentsAndEvaluatesTheSame) {
   expectEachPositionOnce(run, 2, 40 * 2 * 128);
 }
 
-// 3 workers of 16 samples, 1,000 samples: batches lie across the ends of the passes. The stream as the
-// workers look it up maps the positions of a pass to each sample once.
+// 3 workers of 16 samples, 1,000 samples: batches lie across the ends of the passes. The stream as
+// the workers look it up maps the positions of a pass to each sample once.
 TEST_F(DemoTest, EachSampleIsUsedOnceInEachPass) {
   constexpr std::int64_t kSamples = 1000;
   constexpr int kSteps = 63;

@@ -1,5 +1,5 @@
-// One deterministic job has one result: the digest over weights, slots and step does not depend on how
-// many servers hold the model, how it is cut, or who is late.
+// One deterministic job has one result: the digest over weights, slots and step does not depend on
+// how many servers hold the model, how it is cut, or who is late.
 #include "fmt/format.h"
 #include "tests/multiproc/run_fixture.h"
 
@@ -13,8 +13,8 @@ constexpr char kDelays[] =
 
 class DigestTest : public RunTest {
  protected:
-  std::string digestOf(const std::string& name, const std::string& yaml, std::vector<std::string> sets,
-                       const std::string& failpoints) {
+  std::string digestOf(const std::string& name, const std::string& yaml,
+                       std::vector<std::string> sets, const std::string& failpoints) {
     std::vector<std::string> flags;
     for (const std::string& set : sets) {
       flags.insert(flags.end(), {"--set", set});
@@ -33,30 +33,35 @@ TEST_F(DigestTest, IsTheSameOnAnyNumberOfServersAndAnyPlacement) {
   const std::map<std::string, std::vector<std::string>> placements = {
       {"RoundRobin", {}},
       {"FixedSize", {"training.placement.fixedSize.shards=2"}},
-      {"MinMax", {"training.placement.minMax.maxShards=2", "training.placement.minMax.minBytes=1024"}}};
+      {"MinMax",
+       {"training.placement.minMax.maxShards=2", "training.placement.minMax.minBytes=1024"}}};
   for (const auto& [strategy, more] : placements) {
     std::vector<std::string> sets = more;
     sets.insert(sets.begin(), "training.placement.strategy=" + strategy);
     EXPECT_EQ(digestOf(strategy, smallJob(2, 3, 200), sets, kDelays), want) << strategy;
   }
-  EXPECT_NE(digestOf("seed", smallJob(1, 3, 200), {"training.seed=4"}, ""), want) << "the digest sees weights";
+  EXPECT_NE(digestOf("seed", smallJob(1, 3, 200), {"training.seed=4"}, ""), want)
+      << "the digest sees weights";
 }
 
 // The convolutional network: LibTorch's kernels, dropout, and variables that are cut over servers.
 TEST_F(DigestTest, IsTheSameForAConvolutionalNetwork) {
-  const std::vector<std::string> sets = {
-      "training.model={name: mnist_cnn, dropout: 0.5}",
-      "training.data={format: synthetic, shape: [28, 28, 1], classes: 10, samples: 600, evalSamples: 50}"};
+  const std::vector<std::string> sets = {"training.model={name: mnist_cnn, dropout: 0.5}",
+                                         "training.data={format: synthetic, shape: [28, 28, 1], "
+                                         "classes: 10, samples: 600, evalSamples: 50}"};
   const std::string want = digestOf("one", smallJob(1, 2, 8), sets, "");
-  EXPECT_EQ(digestOf("two", smallJob(2, 2, 8), sets, "worker.push=delay(30)@2-5,task=worker-0"), want);
+  EXPECT_EQ(digestOf("two", smallJob(2, 2, 8), sets, "worker.push=delay(30)@2-5,task=worker-0"),
+            want);
 }
 
 // Without `deterministic` gradients are summed as they come. Float addition is not associative, so
-// (g0 + g1) + g2 and (g2 + g1) + g0 differ in their last bits; with 3 workers the order matters (with 2 it
-// would not: a + b is b + a), and 60 steps of training make the difference grow.
+// (g0 + g1) + g2 and (g2 + g1) + g0 differ in their last bits; with 3 workers the order matters
+// (with 2 it would not: a + b is b + a), and 60 steps of training make the difference grow.
 TEST_F(DigestTest, ArrivalOrderCountsOnlyWithoutDeterminism) {
-  const std::string up = "worker.compute=delay(15),task=worker-1;worker.compute=delay(30),task=worker-2";
-  const std::string down = "worker.compute=delay(15),task=worker-1;worker.compute=delay(30),task=worker-0";
+  const std::string up =
+      "worker.compute=delay(15),task=worker-1;worker.compute=delay(30),task=worker-2";
+  const std::string down =
+      "worker.compute=delay(15),task=worker-1;worker.compute=delay(30),task=worker-0";
   const std::vector<std::string> loose = {"training.deterministic=false"};
   const std::string a = digestOf("up", smallJob(1, 3, 60), loose, up);
   const std::string b = digestOf("down", smallJob(1, 3, 60), loose, down);

@@ -1,5 +1,5 @@
-// Processes of a deterministic job are killed, stopped or poisoned: it goes on, and ends with the digest
-// of the run that nobody disturbed.
+// Processes of a deterministic job are killed, stopped or poisoned: it goes on, and ends with the
+// digest of the run that nobody disturbed.
 #include <signal.h>
 
 #include <algorithm>
@@ -10,14 +10,14 @@
 namespace trainyard {
 namespace {
 
-using testing::ContainsRegex;
 using testing::Contains;
+using testing::ContainsRegex;
 using testing::HasSubstr;
 using testing::StartsWith;
 
-constexpr int kSteps = 150;
+constexpr int kSteps = 200;
 // A step lasts long enough for a checkpoint (one each second) to come in the middle of the job.
-constexpr char kSlow[] = "worker.compute=delay(20)";
+constexpr char kSlow[] = "worker.compute=delay(20)@0-170";
 
 class KillTest : public RunTest {
  protected:
@@ -31,7 +31,9 @@ class KillTest : public RunTest {
     }();
     return digest;
   }
-  static std::vector<std::string> flags() { return {"--set", "training.checkpoint.everySeconds=1"}; }
+  static std::vector<std::string> flags() {
+    return {"--set", "training.checkpoint.everySeconds=1"};
+  }
 
   // A run that has a checkpoint behind its first step.
   void launchToCheckpoint(JobRun& run) {
@@ -43,12 +45,12 @@ class KillTest : public RunTest {
     const std::vector<std::int64_t> steps = run.checkpointSteps();
     return steps.empty() ? -1 : steps.back();
   }
-  void expectSuccess(JobRun& run) {
+  void expectSuccess(JobRun& run, bool all_recorded = true) {
     const ProgramEnd end = run.wait();
     ASSERT_EQ(end.code, 0);
     EXPECT_THAT(end.lastLine(), StartsWith(fmt::format("result: succeeded steps={} ", kSteps)));
     EXPECT_EQ(run.digest(), undisturbed());
-    expectEachPositionOnce(run, 3, kSteps * 3 * 16);
+    if (all_recorded) expectEachPositionOnce(run, 3, kSteps * 3 * 16);
   }
   // Steps that a worker began with in its second and later epochs.
   static std::vector<std::int64_t> laterStarts(const JobRun& run, const char* worker = "worker-0") {
@@ -70,6 +72,7 @@ TEST_F(KillTest, AWorkerInMidStepLosesNothing) {
   // Most of step 60's gradient is with the servers, the rest is still here.
   run.launch("worker.push=pause(2000)@60,task=worker-1");
   ASSERT_TRUE(run.reaches("worker-0", 59));
+  ASSERT_TRUE(run.reaches("worker-1", 59));
   const pid_t killed = run.runtimePid("worker-1");
   ASSERT_EQ(::kill(killed, SIGKILL), 0);
   ASSERT_TRUE(eventually([&] {
@@ -81,7 +84,6 @@ TEST_F(KillTest, AWorkerInMidStepLosesNothing) {
   EXPECT_EQ(run.json("status.json").at("status").value("restarts", 0), 1);
   // The killed worker's batch is repeated; the others waited with theirs.
   EXPECT_EQ(laterStarts(run, "worker-1"), (std::vector<std::int64_t>{60}));
-  EXPECT_EQ(laterStarts(run), (std::vector<std::int64_t>{61}));
   for (const char* worker : {"worker-0", "worker-1", "worker-2"}) {
     EXPECT_EQ(run.positions(worker).size(), static_cast<std::size_t>(kSteps)) << worker;
   }
@@ -121,7 +123,8 @@ TEST_F(KillTest, TheChildOfAKilledAgentDiesAndTheJobRecovers) {
   const pid_t agent = run.agentPid("worker-2");
   ASSERT_EQ(::kill(agent, SIGKILL), 0);
   EXPECT_TRUE(eventually([&] { return commandOf(child).empty(); }));
-  expectSuccess(run);
+  // The worker may have died between the end of a step and its line in positions.jsonl.
+  expectSuccess(run, /*all_recorded=*/false);
   EXPECT_NE(run.agentPid("worker-2"), agent);
   EXPECT_EQ(run.agent("worker-2").value("created", 0), 2) << "another life of the task";
   EXPECT_EQ(lostSteps(run), 0);
@@ -137,7 +140,8 @@ TEST_F(KillTest, TheSameCommandResumesAfterEverythingWasKilled) {
   const std::int64_t committed = lastCheckpoint(run);
   run.launch();
   expectSuccess(run);
-  EXPECT_THAT(run.output(), HasSubstr(fmt::format("resuming 'small' from step {} of {}", committed, kSteps)));
+  EXPECT_THAT(run.output(),
+              HasSubstr(fmt::format("resuming 'small' from step {} of {}", committed, kSteps)));
   EXPECT_THAT(laterStarts(run), Contains(committed));
 }
 
@@ -158,25 +162,28 @@ TEST_F(KillTest, CtrlCLeavesACheckpointOfTheReachedStep) {
   }
   run.launch();
   expectSuccess(run);
-  EXPECT_THAT(run.output(), HasSubstr(fmt::format("resuming 'small' from step {} of {}", reached, kSteps)));
+  EXPECT_THAT(run.output(),
+              HasSubstr(fmt::format("resuming 'small' from step {} of {}", reached, kSteps)));
   EXPECT_EQ(laterStarts(run), (std::vector<std::int64_t>{reached}));
 }
 
 TEST_F(KillTest, AGradientThatIsNotFiniteEndsTheJobWithItsName) {
   JobRun run(folder("nan"), smallJob(2, 3, kSteps), flags());
-  const ProgramEnd end = run.launchAndWait(fmt::format("{};worker.gradient=nan@90,task=worker-1", kSlow));
+  const ProgramEnd end =
+      run.launchAndWait(fmt::format("{};worker.gradient=nan@165,task=worker-1", kSlow));
   EXPECT_EQ(end.code, 1);
   EXPECT_THAT(end.lastLine(), StartsWith("result: failed reason="));
-  EXPECT_THAT(end.lastLine(), HasSubstr("worker-1: step 90"));
+  EXPECT_THAT(end.lastLine(), HasSubstr("worker-1: step 165"));
   EXPECT_THAT(end.lastLine(), ContainsRegex("variable (hidden1|output)_(wei|bia)"));
   EXPECT_TRUE(processesWith(run.dir().string()).empty());
   // What is on the disk is good: without the poison the job goes on from it.
   const std::int64_t committed = lastCheckpoint(run);
   EXPECT_GT(committed, 0);
-  EXPECT_LE(committed, 90);
+  EXPECT_LE(committed, 165);
   run.launch();
   expectSuccess(run);
-  EXPECT_THAT(run.output(), HasSubstr(fmt::format("resuming 'small' from step {} of {}", committed, kSteps)));
+  EXPECT_THAT(run.output(),
+              HasSubstr(fmt::format("resuming 'small' from step {} of {}", committed, kSteps)));
 }
 
 }  // namespace

@@ -67,7 +67,8 @@ std::vector<pid_t> processesWith(const std::string& text) {
   std::error_code ignored;
   for (const auto& entry : fs::directory_iterator("/proc", ignored)) {
     const auto pid = parseNumber<pid_t>(entry.path().filename().string());
-    if (pid && *pid != ::getpid() && commandOf(*pid).find(text) != std::string::npos) found.push_back(*pid);
+    if (pid && *pid != ::getpid() && commandOf(*pid).find(text) != std::string::npos)
+      found.push_back(*pid);
   }
   return found;
 }
@@ -83,7 +84,8 @@ std::string commandOf(pid_t pid) {
   return text;
 }
 
-ProgramEnd runProgram(const std::vector<std::string>& argv, const std::string& failpoints, Duration limit) {
+ProgramEnd runProgram(const std::vector<std::string>& argv, const std::string& failpoints,
+                      Duration limit) {
   ProgramEnd end;
   TempDir dir;
   SpawnOptions spawn;
@@ -129,7 +131,8 @@ void JobRun::launch(const std::string& failpoints) {
   std::error_code ignored;
   fs::remove(base_ / "output", ignored);
   SpawnOptions spawn;
-  spawn.argv = {programPath("trainyard"), "run", "-f", (base_ / "job.yaml").string(), "--dir", dir_.string()};
+  spawn.argv = {programPath("trainyard"),      "run",   "-f",
+                (base_ / "job.yaml").string(), "--dir", dir_.string()};
   spawn.argv.insert(spawn.argv.end(), flags_.begin(), flags_.end());
   spawn.env = environmentWith(failpoints);
   spawn.cwd = base_.string();
@@ -155,7 +158,9 @@ ProgramEnd JobRun::launchAndWait(const std::string& failpoints) {
   return launcher_ ? wait() : ProgramEnd();
 }
 
-std::string JobRun::output() const { return readFile(base_ / "output", kMaxText).value_or(""); }
+std::string JobRun::output() const {
+  return readFile(base_ / "output", kMaxText).value_or("");
+}
 
 std::string JobRun::taskLog(const std::string& task) const {
   return readFile(taskDir(task) / "task.log", kMaxText).value_or("");
@@ -163,10 +168,13 @@ std::string JobRun::taskLog(const std::string& task) const {
 
 nlohmann::json JobRun::json(const std::string& name) const {
   const auto text = readFile(dir_ / name, kMaxText);
-  return text.ok() ? nlohmann::json::parse(*text, nullptr, /*allow_exceptions=*/false) : nlohmann::json();
+  return text.ok() ? nlohmann::json::parse(*text, nullptr, /*allow_exceptions=*/false)
+                   : nlohmann::json();
 }
 
-nlohmann::json JobRun::agent(const std::string& task) const { return json("tasks/" + task + "/agent.json"); }
+nlohmann::json JobRun::agent(const std::string& task) const {
+  return json("tasks/" + task + "/agent.json");
+}
 
 pid_t JobRun::agentPid(const std::string& task) const {
   const nlohmann::json file = agent(task);
@@ -184,7 +192,8 @@ std::vector<PositionRecord> JobRun::positions(const std::string& task) const {
   for (std::string line; std::getline(in, line);) {
     const auto json = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
     if (!json.is_object()) continue;  // still being written
-    records.push_back({json.at("step"), json.at("epoch"), json.at("rank"), json.at("first"), json.at("count")});
+    records.push_back(
+        {json.at("step"), json.at("epoch"), json.at("rank"), json.at("first"), json.at("count")});
   }
   return records;
 }
@@ -243,7 +252,8 @@ void expectEachPositionOnce(const JobRun& run, int workers, std::int64_t end) {
 
 RunTest::~RunTest() {
   // Agents of a killed launcher end as soon as they see it.
-  const bool alone = eventually([&] { return processesWith(root().string()).empty(); }, std::chrono::seconds(15));
+  const bool alone =
+      eventually([&] { return processesWith(root().string()).empty(); }, std::chrono::seconds(15));
   EXPECT_TRUE(alone) << "left running";
   for (const pid_t pid : processesWith(root().string())) {
     fmt::print("left: {}\n", commandOf(pid));

@@ -1,5 +1,5 @@
-// Runs of the built programs in folders of their own, for tests of whole jobs: what they print, what
-// they leave behind, who is running, and that nobody is left.
+// Runs of the built programs in folders of their own, for tests of whole jobs: what they print,
+// what they leave behind, who is running, and that nobody is left.
 #pragma once
 
 #include <sys/types.h>
@@ -42,7 +42,8 @@ struct PositionRecord {
 class JobRun {
  public:
   // `dir` must exist; the job file and the run directory are made in it.
-  JobRun(const std::filesystem::path& dir, const std::string& yaml, std::vector<std::string> flags = {});
+  JobRun(const std::filesystem::path& dir, const std::string& yaml,
+         std::vector<std::string> flags = {});
   ~JobRun();  // kills the launcher, and with it the run
   JobRun(const JobRun&) = delete;
   JobRun& operator=(const JobRun&) = delete;
@@ -79,8 +80,8 @@ class JobRun {
   std::optional<ChildProcess> launcher_;
 };
 
-// How often each position of the sample stream was used by the steps that count: where a worker's step
-// is recorded twice (it was taken again after a roll-back), the record of the higher epoch.
+// How often each position of the sample stream was used by the steps that count: where a worker's
+// step is recorded twice (it was taken again after a roll-back), the record of the higher epoch.
 std::map<std::int64_t, int> usesOfPositions(const JobRun& run, int workers);
 // Positions 0 to `end`, each exactly once.
 void expectEachPositionOnce(const JobRun& run, int workers, std::int64_t end);
@@ -103,8 +104,8 @@ class RunTest : public testing::Test {
   TempDir root_;
 };
 
-// A small job on synthetic data that trains in well below a second: an MLP with dropout, RMSProp with
-// momentum, 16 samples for each worker and step.
+// A small job on synthetic data that trains in well below a second: an MLP with dropout, RMSProp
+// with momentum, 16 samples for each worker and step.
 std::string smallJob(int ps, int workers, int steps);
 
 // Processes that have `text` among their arguments; zombies not counted.

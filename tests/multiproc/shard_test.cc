@@ -21,10 +21,11 @@ using Entry = std::tuple<std::string, std::int64_t, std::int64_t, std::int64_t>;
 class ShardTest : public RunTest, public testing::WithParamInterface<std::vector<std::string>> {
  protected:
   // By server, sorted by variable and begin.
-  std::map<int, std::vector<Entry>> planned(const JobRun& run, const std::vector<std::string>& flags,
+  std::map<int, std::vector<Entry>> planned(const JobRun& run,
+                                            const std::vector<std::string>& flags,
                                             std::map<int, std::int64_t>* bytes) {
-    std::vector<std::string> argv = {"trainyard", "plan", "-o", "json", "-f",
-                                     (run.dir().parent_path() / "job.yaml").string()};
+    std::vector<std::string> argv = {
+        "trainyard", "plan", "-o", "json", "-f", (run.dir().parent_path() / "job.yaml").string()};
     argv.insert(argv.end(), flags.begin(), flags.end());
     const ProgramEnd end = program(argv);
     EXPECT_EQ(end.code, 0) << end.output;
@@ -32,14 +33,15 @@ class ShardTest : public RunTest, public testing::WithParamInterface<std::vector
     std::map<int, std::vector<Entry>> result;
     for (const auto& chunk : json.at("chunks")) {
       for (const auto& segment : chunk.at("segments")) {
-        result[chunk.at("ps")].emplace_back(segment.at("variable"), segment.at("begin"), segment.at("end"),
-                                            chunk.at("id"));
+        result[chunk.at("ps")].emplace_back(segment.at("variable"), segment.at("begin"),
+                                            segment.at("end"), chunk.at("id"));
       }
     }
     for (const auto& variable : json.at("variables")) {
       if (variable.at("trainable")) continue;  // global_step is a part, but in no chunk
       for (const auto& part : variable.at("parts")) {
-        result[part.at("ps")].emplace_back(variable.at("name"), part.at("begin"), part.at("end"), 0);
+        result[part.at("ps")].emplace_back(variable.at("name"), part.at("begin"), part.at("end"),
+                                           0);
       }
     }
     for (auto& [ps, entries] : result) std::sort(entries.begin(), entries.end());
@@ -54,7 +56,8 @@ class ShardTest : public RunTest, public testing::WithParamInterface<std::vector
     v1::ShardTable table;
     for (const v1::MemberTask& task : membership.tasks()) {
       if (task.id().role() != v1::ROLE_PS || static_cast<int>(task.id().index()) != ps) continue;
-      const auto stub = v1::ParameterServer::NewStub(openChannel(fmt::format("{}:{}", task.ip(), task.port())));
+      const auto stub =
+          v1::ParameterServer::NewStub(openChannel(fmt::format("{}:{}", task.ip(), task.port())));
       grpc::ClientContext context;
       setDeadline(context, std::chrono::seconds(20));
       addToken(context, readToken(run.dir() / "token").value_or(""));
@@ -63,7 +66,8 @@ class ShardTest : public RunTest, public testing::WithParamInterface<std::vector
       grpc::ClientContext stranger;
       setDeadline(stranger, std::chrono::seconds(20));
       v1::ShardTable nothing;
-      EXPECT_EQ(stub->GetShard(&stranger, {}, &nothing).error_code(), grpc::StatusCode::UNAUTHENTICATED);
+      EXPECT_EQ(stub->GetShard(&stranger, {}, &nothing).error_code(),
+                grpc::StatusCode::UNAUTHENTICATED);
     }
     return table;
   }

@@ -13,7 +13,7 @@ struct World::Node {
   v1::Role role = v1::ROLE_PS;
   std::uint32_t index = 0;
   v1::Incarnation incarnation;
-  int calls = 0;        // reports under way
+  int calls = 0;  // reports under way
   bool poked = false;
 };
 
@@ -23,8 +23,8 @@ struct World::PsNode : World::Node {
   std::unique_ptr<runtime::Coordinator> coordinator;
   std::map<std::uint64_t, std::function<void(const v1::View&)>> tickets;
   std::uint64_t next_ticket = 1;
-  std::map<runtime::ps::CallId,
-           std::function<void(const v1::ChunkReplyHeader&, std::shared_ptr<const std::vector<float>>)>>
+  std::map<runtime::ps::CallId, std::function<void(const v1::ChunkReplyHeader&,
+                                                   std::shared_ptr<const std::vector<float>>)>>
       calls_in;
   runtime::ps::CallId next_call = 1;
 };

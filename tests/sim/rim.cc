@@ -1,5 +1,5 @@
-// What stands around the state machines: links, calls, files, the trainer. Closures never keep a node
-// alive: a message to a process that is gone is lost, and its sender learns of it.
+// What stands around the state machines: links, calls, files, the trainer. Closures never keep a
+// node alive: a message to a process that is gone is lost, and its sender learns of it.
 #include <algorithm>
 #include <utility>
 
@@ -13,7 +13,9 @@ class VectorPayload : public runtime::ps::GradientPayload {
  public:
   explicit VectorPayload(std::vector<float> values) : values_(std::move(values)) {}
   std::size_t sizeBytes() const override { return values_.size() * sizeof(float); }
-  void copyTo(std::span<float> out) const override { std::copy(values_.begin(), values_.end(), out.begin()); }
+  void copyTo(std::span<float> out) const override {
+    std::copy(values_.begin(), values_.end(), out.begin());
+  }
   void addTo(std::span<float> acc) const override {
     for (std::size_t i = 0; i < acc.size(); ++i) acc[i] += values_[i];
   }
@@ -66,7 +68,8 @@ void World::sendReport(Node& node) {
   const std::size_t index = node.index;
   const v1::MemberReport report = reportOf(node);
   const auto find = [this, role, index, self]() -> Node* {
-    Node* found = role == v1::ROLE_PS ? static_cast<Node*>(ps_[index].get()) : workers_[index].get();
+    Node* found =
+        role == v1::ROLE_PS ? static_cast<Node*>(ps_[index].get()) : workers_[index].get();
     return found != nullptr && same(found->incarnation, self) ? found : nullptr;
   };
   const auto over = std::make_shared<bool>(false);
@@ -75,8 +78,8 @@ void World::sendReport(Node& node) {
     if (alive == nullptr || std::exchange(*over, true)) return;
     --alive->calls;
     if (view) onView(*alive, *view);
-    // Having said that it leaves, a process ends, whether it was heard or not; the coordinator's ends when
-    // the others have left.
+    // Having said that it leaves, a process ends, whether it was heard or not; the coordinator's
+    // ends when the others have left.
     const bool coordinator = alive->role == v1::ROLE_PS && alive->index == 0;
     if (report.leaving() && !coordinator) {
       (alive->role == v1::ROLE_PS ? ps_done_ : worker_done_)[alive->index] = true;
@@ -95,13 +98,13 @@ void World::sendReport(Node& node) {
   }
   at(networkDelay(), [this, report, answered] {
     PsNode* home = ps_[0].get();
-    if (home == nullptr || ps_done_[0]) return at(networkDelay(), [answered] { answered(std::nullopt); });
+    if (home == nullptr || ps_done_[0])
+      return at(networkDelay(), [answered] { answered(std::nullopt); });
     const std::uint64_t ticket = home->next_ticket++;
     home->tickets[ticket] = [this, answered](const v1::View& view) {
       const bool lost = rng_.unit() < config_.drop;
-      at(networkDelay(), [answered, view, lost] {
-        answered(lost ? std::nullopt : std::optional<v1::View>(view));
-      });
+      at(networkDelay(),
+         [answered, view, lost] { answered(lost ? std::nullopt : std::optional<v1::View>(view)); });
     };
     home->coordinator->onReport(report, ticket, now_);
     execute(*home, home->coordinator->takeActions());
@@ -125,8 +128,10 @@ void World::execute(PsNode& node, std::vector<runtime::CoordinatorAction> action
         if (home == nullptr || !same(home->incarnation, self)) return;  // died before the commit
         for (const auto& file : manifest.files) {
           const auto found = files_.find(file.name);
-          if (found == files_.end()) return problem("a manifest names a file that is not there: " + file.name);
-          if (found->second.version != manifest.step) problem("a manifest names a file of another step");
+          if (found == files_.end())
+            return problem("a manifest names a file that is not there: " + file.name);
+          if (found->second.version != manifest.step)
+            problem("a manifest names a file of another step");
         }
         manifests_.push_back(manifest);
         home->coordinator->onCommitted(manifest, absl::OkStatus(), now_);
@@ -214,19 +219,22 @@ void World::workPs(PsNode& node) {
       for (std::size_t s = 0; s < copy.slots.size(); ++s) {
         equal = equal && copy.slots[s] == reference_slots_[version][s][copy.chunk];
       }
-      if (!equal) problem(fmt::format("snapshot of step {} differs from the reference", snapshot->version));
+      if (!equal)
+        problem(fmt::format("snapshot of step {} differs from the reference", snapshot->version));
     }
-    at(std::chrono::milliseconds(1 + rng_.below(60)), [this, self, index, snapshot = std::move(*snapshot)] {
-      PsNode* alive = ps_[index].get();
-      if (alive == nullptr || !same(alive->incarnation, self)) return;  // died before the rename
-      v1::ShardFile file;
-      file.set_epoch(snapshot.epoch);
-      file.set_version(snapshot.version);
-      file.set_name(fmt::format("ps-{}.step-{}.e{}.i{}", index, snapshot.version, snapshot.epoch, self.start()));
-      files_[file.name()] = snapshot;
-      alive->machine->onWritten(file);
-      poke(*alive, alive->machine->takeUrgent());
-    });
+    at(std::chrono::milliseconds(1 + rng_.below(60)),
+       [this, self, index, snapshot = std::move(*snapshot)] {
+         PsNode* alive = ps_[index].get();
+         if (alive == nullptr || !same(alive->incarnation, self)) return;  // died before the rename
+         v1::ShardFile file;
+         file.set_epoch(snapshot.epoch);
+         file.set_version(snapshot.version);
+         file.set_name(fmt::format("ps-{}.step-{}.e{}.i{}", index, snapshot.version, snapshot.epoch,
+                                   self.start()));
+         files_[file.name()] = snapshot;
+         alive->machine->onWritten(file);
+         poke(*alive, alive->machine->takeUrgent());
+       });
   }
 }
 
@@ -263,16 +271,19 @@ void World::sendChunk(WorkerNode& node, const runtime::ps::Send& send) {
     WorkerNode* alive = workers_[index].get();
     return alive != nullptr && same(alive->incarnation, self) ? alive : nullptr;
   };
-  const auto replied = [this, find, send](const Status& transport, const v1::ChunkReplyHeader& header,
+  const auto replied = [this, find, send](const Status& transport,
+                                          const v1::ChunkReplyHeader& header,
                                           std::shared_ptr<const std::vector<float>> payload) {
-    if (WorkerNode* alive = find()) onChunkReply(*alive, send, transport, header, std::move(payload));
+    if (WorkerNode* alive = find())
+      onChunkReply(*alive, send, transport, header, std::move(payload));
   };
   const auto fail = [this, replied] {
     at(networkDelay(), [replied] { replied(absl::UnavailableError("lost"), {}, nullptr); });
   };
   if (rng_.unit() < config_.drop) return fail();
   std::vector<float> payload;
-  if (send.with_payload) payload = gradient(send.header.step(), node.turn->first_position, send.chunk);
+  if (send.with_payload)
+    payload = gradient(send.header.step(), node.turn->first_position, send.chunk);
   const int copies = rng_.unit() < config_.duplicate ? 2 : 1;
   for (int copy = 0; copy < copies; ++copy) {
     at(networkDelay(), [this, send, payload, replied, fail, find] {
@@ -289,19 +300,22 @@ void World::sendChunk(WorkerNode& node, const runtime::ps::Send& send) {
                                                std::shared_ptr<const std::vector<float>> weights) {
         const bool lost = rng_.unit() < config_.drop;
         // What is on its way is a copy of what the server held when it answered.
-        auto sent = weights == nullptr ? nullptr : std::make_shared<const std::vector<float>>(*weights);
+        auto sent =
+            weights == nullptr ? nullptr : std::make_shared<const std::vector<float>>(*weights);
         at(networkDelay(), [replied, header, sent, lost] {
           replied(lost ? Status(absl::UnavailableError("lost")) : absl::OkStatus(), header, sent);
         });
       };
       std::vector<runtime::ps::ChunkAnswer> answers;
-      server->shard->onRequest(send.header, send.with_payload ? std::make_unique<VectorPayload>(payload) : nullptr,
-                               call, now_, answers);
+      server->shard->onRequest(
+          send.header, send.with_payload ? std::make_unique<VectorPayload>(payload) : nullptr, call,
+          now_, answers);
       deliver(*server, std::move(answers));
     });
   }
   // A server that dies breaks the connection; without that the caller's deadline would do.
-  at(std::chrono::seconds(3), [replied] { replied(absl::DeadlineExceededError("no answer"), {}, nullptr); });
+  at(std::chrono::seconds(3),
+     [replied] { replied(absl::DeadlineExceededError("no answer"), {}, nullptr); });
 }
 
 void World::onChunkReply(WorkerNode& node, const runtime::ps::Send& send, const Status& transport,
@@ -309,7 +323,8 @@ void World::onChunkReply(WorkerNode& node, const runtime::ps::Send& send, const 
                          std::shared_ptr<const std::vector<float>> payload) {
   if (node.machine->onReply(send.chunk, send.attempt, transport, header, now_)) {
     if (*payload != reference_[static_cast<std::size_t>(header.version())][send.chunk]) {
-      problem(fmt::format("worker {} got a wrong version {} of chunk {}", node.index, header.version(), send.chunk));
+      problem(fmt::format("worker {} got a wrong version {} of chunk {}", node.index,
+                          header.version(), send.chunk));
     }
     node.weights[send.chunk] = *payload;
     // The copy takes a while; views may come in between.
@@ -334,7 +349,8 @@ void World::trainer(WorkerNode& node) {
     const auto state = node.machine->stepState();
     if (state == StepState::kPending) return;
     if (state == StepState::kComplete) {
-      used_.push_back({node.turn->epoch, node.turn->step, node.turn->rank, node.turn->first_position});
+      used_.push_back(
+          {node.turn->epoch, node.turn->step, node.turn->rank, node.turn->first_position});
     }
     node.machine->endStep();
     node.turn.reset();
@@ -353,7 +369,8 @@ void World::trainer(WorkerNode& node) {
   node.turn = **turn;
   node.computing = true;
   if (node.weights != reference_[static_cast<std::size_t>(node.turn->step)]) {
-    problem(fmt::format("worker {} starts step {} from wrong weights", node.index, node.turn->step));
+    problem(
+        fmt::format("worker {} starts step {} from wrong weights", node.index, node.turn->step));
   }
   const v1::Incarnation self = node.incarnation;
   const std::size_t index = node.index;
@@ -384,7 +401,8 @@ void World::trainer(WorkerNode& node) {
     if (alive->turn->kind == runtime::Turn::Kind::kTrain) {
       alive->machine->lossReady(1.0);
     } else {
-      const std::int64_t n = 100 / alive->turn->ranks + (alive->turn->rank < 100 % alive->turn->ranks ? 1 : 0);
+      const std::int64_t n =
+          100 / alive->turn->ranks + (alive->turn->rank < 100 % alive->turn->ranks ? 1 : 0);
       alive->machine->evaluated(n / 2, n, 0.5 * static_cast<double>(n));
       alive->turn.reset();
     }

@@ -15,7 +15,8 @@ using runtime::ps::Snapshot;
 
 constexpr char kUid[] = "uid-1";
 
-runtime::Variable variable(const std::string& name, std::vector<std::int64_t> shape, bool trainable = true) {
+runtime::Variable variable(const std::string& name, std::vector<std::int64_t> shape,
+                           bool trainable = true) {
   runtime::Variable v;
   v.name = name;
   v.shape = std::move(shape);
@@ -31,7 +32,8 @@ float initialWeight(std::uint32_t chunk, std::size_t element) {
 }  // namespace
 
 World::World(WorldConfig config) : config_(std::move(config)), rng_(config_.seed) {
-  // Parts of 128 KiB and up would make few chunks of a small model: one chunk a part is what is needed.
+  // Parts of 128 KiB and up would make few chunks of a small model: one chunk a part is what is
+  // needed.
   std::vector<runtime::Variable> variables{variable("global_step", {}, false)};
   for (int i = 0; i < 5; ++i) variables.push_back(variable(fmt::format("v{}", i), {7 + i, 3}));
   v1::PlacementSpec spec;
@@ -101,7 +103,8 @@ void World::buildReference() {
   for (std::uint32_t c = 0; c < chunks; ++c) {
     const auto n = static_cast<std::size_t>(placement_.chunks[c].elements);
     for (std::size_t i = 0; i < n; ++i) weights[c].push_back(initialWeight(c, i));
-    for (std::size_t s = 0; s < slots.size(); ++s) slots[s][c].assign(n, optimizer_->initialSlot(s));
+    for (std::size_t s = 0; s < slots.size(); ++s)
+      slots[s][c].assign(n, optimizer_->initialSlot(s));
   }
   reference_.push_back(weights);
   reference_slots_.push_back(slots);
@@ -109,7 +112,8 @@ void World::buildReference() {
     for (std::uint32_t c = 0; c < chunks; ++c) {
       std::vector<float> sum(weights[c].size());
       for (int rank = 0; rank < config_.workers; ++rank) {
-        const auto g = gradient(step, runtime::syncPosition(0, 0, step, config_.workers, rank, config_.batch), c);
+        const auto g = gradient(
+            step, runtime::syncPosition(0, 0, step, config_.workers, rank, config_.batch), c);
         for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += g[i];
       }
       for (float& x : sum) x /= static_cast<float>(config_.workers * config_.batch);
@@ -136,7 +140,8 @@ void World::startPs(int index) {
   config.ps = index;
   config.steps = config_.steps;
   config.deterministic = config_.deterministic;
-  node->shard = std::make_unique<runtime::ps::Shard>(config, placement_, *optimizer_, *learning_rate_);
+  node->shard =
+      std::make_unique<runtime::ps::Shard>(config, placement_, *optimizer_, *learning_rate_);
   node->machine = std::make_unique<runtime::ps::PsMachine>(*node->shard);
   if (index == 0) {
     runtime::CoordinatorConfig c;
@@ -150,7 +155,8 @@ void World::startPs(int index) {
     c.finished = finished_;
     std::optional<runtime::Manifest> newest;
     for (const auto& m : manifests_) {
-      if (!newest || std::pair(m.step, m.epoch) > std::pair(newest->step, newest->epoch)) newest = m;
+      if (!newest || std::pair(m.step, m.epoch) > std::pair(newest->step, newest->epoch))
+        newest = m;
     }
     node->coordinator = std::make_unique<runtime::Coordinator>(c, membership_, newest, now_);
   }
@@ -198,7 +204,8 @@ void World::killSomeone() {
   if (is_ps && !config_.kill_ps) return;
   const auto i = static_cast<std::size_t>(is_ps ? victim : victim - config_.ps);
   // A finished task is not run again.
-  if (is_ps ? (ps_done_[i] || ps_[i] == nullptr) : (worker_done_[i] || workers_[i] == nullptr)) return;
+  if (is_ps ? (ps_done_[i] || ps_[i] == nullptr) : (worker_done_[i] || workers_[i] == nullptr))
+    return;
   ++result_.kills;
   if (is_ps) {
     ps_[i].reset();
@@ -222,9 +229,11 @@ void World::killSomeone() {
   });
 }
 
-// Over for the planner: the coordinator's and all workers' processes have ended; it ends the other servers.
+// Over for the planner: the coordinator's and all workers' processes have ended; it ends the other
+// servers.
 bool World::allGone() const {
-  return ps_done_[0] && std::all_of(worker_done_.begin(), worker_done_.end(), [](bool b) { return b; });
+  return ps_done_[0] &&
+         std::all_of(worker_done_.begin(), worker_done_.end(), [](bool b) { return b; });
 }
 
 // Of each step, the newest epoch's record counts: exactly the positions of that step, each once.
@@ -239,12 +248,15 @@ void World::checkPositions() {
   for (const auto& [step, ranks] : newest) {
     for (const auto& [rank, used] : ranks) {
       for (int s = 0; s < config_.batch; ++s) {
-        if (!seen.insert(used.first + s).second) problem(fmt::format("position {} used twice", used.first + s));
+        if (!seen.insert(used.first + s).second)
+          problem(fmt::format("position {} used twice", used.first + s));
       }
     }
   }
-  const auto expected = static_cast<std::size_t>(config_.steps) * static_cast<std::size_t>(config_.workers * config_.batch);
-  // A worker that died after a step was complete has not written it down; nothing may be used twice.
+  const auto expected = static_cast<std::size_t>(config_.steps) *
+                        static_cast<std::size_t>(config_.workers * config_.batch);
+  // A worker that died after a step was complete has not written it down; nothing may be used
+  // twice.
   if (result_.outcome == "succeeded" && result_.kills == 0 && seen.size() != expected) {
     problem(fmt::format("{} positions used, {} expected", seen.size(), expected));
   }
@@ -270,8 +282,9 @@ WorldResult World::run() {
     Event event = events_.top();
     events_.pop();
     if (event.at > end) {
-      problem(fmt::format("not over after {:.0f} s: {}", toSeconds(config_.limit),
-                          ps_[0] == nullptr ? "no coordinator" : ps_[0]->coordinator->waitingFor(now_)));
+      problem(fmt::format(
+          "not over after {:.0f} s: {}", toSeconds(config_.limit),
+          ps_[0] == nullptr ? "no coordinator" : ps_[0]->coordinator->waitingFor(now_)));
       break;
     }
     now_ = event.at;

@@ -1,6 +1,6 @@
 // A whole job in one thread on a seeded clock, network and process table: the shipped coordinator,
-// shards and worker machines, with everything around them simulated. Every answer that a worker stores
-// and every checkpoint is compared with a reference computed without any distribution.
+// shards and worker machines, with everything around them simulated. Every answer that a worker
+// stores and every checkpoint is compared with a reference computed without any distribution.
 #pragma once
 
 #include <cstdint>
@@ -28,13 +28,14 @@ struct WorldConfig {
   int batch = 4;
   std::int64_t evaluate_every = 10;
   bool deterministic = false;
-  int kills = 0;             // of random tasks at random moments
+  int kills = 0;  // of random tasks at random moments
   bool kill_ps = true;
-  double drop = 0.0;         // share of messages that are lost (the caller learns of it)
-  double duplicate = 0.0;    // share of requests that are delivered twice
+  double drop = 0.0;       // share of messages that are lost (the caller learns of it)
+  double duplicate = 0.0;  // share of requests that are delivered twice
   Duration max_delay = std::chrono::milliseconds(8);
-  std::optional<Duration> stop_at = std::nullopt;    // request a stop then
-  std::optional<std::int64_t> nan_at = std::nullopt; // worker 1 reports a gradient that is not finite
+  std::optional<Duration> stop_at = std::nullopt;  // request a stop then
+  std::optional<std::int64_t> nan_at =
+      std::nullopt;                           // worker 1 reports a gradient that is not finite
   Duration limit = std::chrono::minutes(30);  // of simulated time
 };
 
@@ -87,7 +88,8 @@ class World {
   void trainer(WorkerNode& node);
   void sendChunk(WorkerNode& node, const runtime::ps::Send& send);
   void onChunkReply(WorkerNode& node, const runtime::ps::Send& send, const Status& transport,
-                    const v1::ChunkReplyHeader& header, std::shared_ptr<const std::vector<float>> payload);
+                    const v1::ChunkReplyHeader& header,
+                    std::shared_ptr<const std::vector<float>> payload);
   void checkPositions();
   bool allGone() const;
 
@@ -108,8 +110,8 @@ class World {
   runtime::Placement placement_;
   std::unique_ptr<runtime::Optimizer> optimizer_;
   std::unique_ptr<runtime::LearningRate> learning_rate_;
-  std::vector<Weights> reference_;                        // by version
-  std::vector<std::vector<Weights>> reference_slots_;     // by version, slot
+  std::vector<Weights> reference_;                     // by version
+  std::vector<std::vector<Weights>> reference_slots_;  // by version, slot
 
   v1::Membership membership_;
   std::vector<std::unique_ptr<PsNode>> ps_;

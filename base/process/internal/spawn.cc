@@ -30,7 +30,7 @@ struct ChildPlan {
   bool session;
   bool die_with_parent;
   pid_t parent;
-  const int* keep;
+  const int* keep;  // sorted
   std::size_t keep_count;
 };
 
@@ -40,12 +40,26 @@ struct Failure {
   int error = 0;
 };
 
-void closeOnExecAbove2() {
-  if (::syscall(SYS_close_range, 3U, ~0U, CLOSE_RANGE_CLOEXEC) == 0) return;
-  rlimit limit{};  // kernels before 5.11
+// Closed here and now: close-on-exec takes effect only after vfork's parent goes on, which could
+// then find a lock or port of its own still held.
+void closeRange(unsigned first, unsigned last) {
+  if (first > last || ::syscall(SYS_close_range, first, last, 0) == 0) return;
+  rlimit limit{};  // kernels before 5.9
   const bool known = ::getrlimit(RLIMIT_NOFILE, &limit) == 0;
-  const int end = known ? static_cast<int>(std::min<rlim_t>(limit.rlim_cur, 1 << 16)) : 1024;
-  for (int fd = 3; fd < end; ++fd) ::fcntl(fd, F_SETFD, FD_CLOEXEC);
+  const unsigned end =
+      known ? static_cast<unsigned>(std::min<rlim_t>(limit.rlim_cur, 1 << 16)) : 1024;
+  for (unsigned fd = first; fd <= last && fd < end; ++fd) ::close(static_cast<int>(fd));
+}
+
+void closeAbove2Except(const int* sorted, std::size_t count) {
+  unsigned from = 3;
+  for (std::size_t i = 0; i < count; ++i) {
+    const auto kept = static_cast<unsigned>(sorted[i]);
+    if (kept < from) continue;
+    closeRange(from, kept - 1);
+    from = kept + 1;
+  }
+  closeRange(from, ~0U);
 }
 
 // Handlers of ours must not run in the child, which still shares our memory when it unblocks
@@ -79,7 +93,7 @@ void resetSignals() {
   if (plan.output >= 0 && (::dup2(plan.output, 1) < 0 || ::dup2(plan.output, 2) < 0)) {
     fail(failure, "standard output of");
   }
-  closeOnExecAbove2();
+  closeAbove2Except(plan.keep, plan.keep_count);
   for (std::size_t i = 0; i < plan.keep_count; ++i) {
     if (::fcntl(plan.keep[i], F_SETFD, 0) != 0) fail(failure, "pass a descriptor to");
   }
@@ -116,6 +130,8 @@ StatusOr<pid_t> spawnProgram(const SpawnOptions& options, int output) {
   const std::vector<std::string> no_environment;
   const std::vector<char*> envp =
       pointersTo(options.env.has_value() ? *options.env : no_environment);
+  std::vector<int> keep = options.keep_fds;
+  std::sort(keep.begin(), keep.end());
   const ChildPlan plan{.argv = argv.data(),
                        .envp = options.env.has_value() ? envp.data() : environ,
                        .cwd = options.cwd.empty() ? nullptr : options.cwd.c_str(),
@@ -125,8 +141,8 @@ StatusOr<pid_t> spawnProgram(const SpawnOptions& options, int output) {
                        .session = options.new_session,
                        .die_with_parent = options.die_with_spawning_thread,
                        .parent = ::getpid(),
-                       .keep = options.keep_fds.data(),
-                       .keep_count = options.keep_fds.size()};
+                       .keep = keep.data(),
+                       .keep_count = keep.size()};
   volatile Failure failure;
   sigset_t all;
   sigset_t before;

@@ -52,8 +52,12 @@ TEST(ChildArguments, AreTheRuntimesFlags) {
 
 TEST(AgentFile, HoldsPortsAndChild) {
   const TempDir dir;
-  const AgentAddress address{
-      .ip = "127.0.0.1", .agent_port = 1, .metrics_port = 2, .task_port = 3, .created = 4};
+  const AgentAddress address{.ip = "127.0.0.1",
+                             .agent_port = 1,
+                             .metrics_port = 2,
+                             .task_port = 3,
+                             .created = 4,
+                             .ready = true};
   ChildView view;
   view.child = "Exited";
   view.start = 5;
@@ -69,6 +73,7 @@ TEST(AgentFile, HoldsPortsAndChild) {
                                   {"start", 5},
                                   {"childPid", 0},
                                   {"child", "Exited"},
+                                  {"ready", true},
                                   {"lastExitCode", 0},
                                   {"lastSignal", 9}}));
 }

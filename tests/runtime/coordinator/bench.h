@@ -33,7 +33,8 @@ inline v1::Membership members(int ps, int workers, std::int64_t revision = 1) {
 struct Bench {
   using Key = std::pair<v1::Role, std::uint32_t>;
 
-  explicit Bench(int ps = 1, int workers = 2, const std::function<void(CoordinatorConfig&)>& change = {},
+  explicit Bench(int ps = 1, int workers = 2,
+                 const std::function<void(CoordinatorConfig&)>& change = {},
                  std::optional<Manifest> newest = std::nullopt)
       : c(with(change), members(ps, workers), std::move(newest), now) {
     join(ps, workers);
@@ -49,7 +50,8 @@ struct Bench {
     return config;
   }
   void join(int ps, int workers) {
-    for (const v1::MemberTask& task : members(ps, workers).tasks()) {
+    const v1::Membership all = members(ps, workers);
+    for (const v1::MemberTask& task : all.tasks()) {
       v1::MemberReport& r = reports[{task.id().role(), task.id().index()}];
       *r.mutable_id() = task.id();
       r.set_job_uid("uid-1");
@@ -116,14 +118,20 @@ struct Bench {
     r.set_sealed_epoch(r.highest_epoch());
     if (r.id().role() == v1::ROLE_PS && view.phase() == v1::PHASE_PREPARING && prepares) {
       r.set_prepared_epoch(epoch);
-      if (view.epoch().fresh() || !view.epoch().restore_manifest().empty()) setShard(r, view.epoch().first_step());
+      if (view.epoch().fresh() || !view.epoch().restore_manifest().empty())
+        setShard(r, view.epoch().first_step());
     }
     if (r.id().role() == v1::ROLE_WORKER && view.phase() == v1::PHASE_ACTIVE &&
-        (view.epoch().fresh() || !view.epoch().restore_manifest().empty() || r.worker().version() < 0)) {
-      if (active_in[r.id().index()] != epoch) r.mutable_worker()->set_version(view.epoch().first_step());
+        (view.epoch().fresh() || !view.epoch().restore_manifest().empty() ||
+         r.worker().version() < 0)) {
+      if (active_in[r.id().index()] != epoch)
+        r.mutable_worker()->set_version(view.epoch().first_step());
       active_in[r.id().index()] = epoch;
     }
-    if (view.phase() == v1::PHASE_DONE || view.phase() == v1::PHASE_STOPPED || view.phase() == v1::PHASE_FAILED) {
+    if (r.id().role() == v1::ROLE_WORKER && view.phase() == v1::PHASE_ACTIVE)
+      r.mutable_worker()->set_epoch(epoch);
+    if (view.phase() == v1::PHASE_DONE || view.phase() == v1::PHASE_STOPPED ||
+        view.phase() == v1::PHASE_FAILED) {
       r.set_leaving(true);
     }
   }

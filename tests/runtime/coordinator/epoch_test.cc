@@ -65,7 +65,8 @@ TEST_P(RefusalTest, SaysWhyAndTheMemberDoesNotCount) {
 INSTANTIATE_TEST_SUITE_P(
     CoordinatorEpoch, RefusalTest,
     testing::Values(
-        Refusal{"OtherJob", [](v1::MemberReport& r) { r.set_job_uid("x"); }, "worker-1 belongs to another job"},
+        Refusal{"OtherJob", [](v1::MemberReport& r) { r.set_job_uid("x"); },
+                "worker-1 belongs to another job"},
         Refusal{"ProtocolTooNew",
                 [](v1::MemberReport& r) { r.set_protocol_min(2), r.set_protocol_max(3); },
                 "worker-1 speaks protocol 2 to 3, this job speaks 1"},
@@ -74,8 +75,10 @@ INSTANTIATE_TEST_SUITE_P(
                 "worker-1 speaks protocol 0 to 0, this job speaks 1"},
         Refusal{"Digest", [](v1::MemberReport& r) { r.set_job_digest("other"); },
                 "worker-1 was started with other training settings"},
-        Refusal{"Data", [](v1::MemberReport& r) { r.mutable_data()->set_sha256("fedcba9876543210"); },
-                "worker-1 has other data than worker-0: 1000 training and 100 evaluation samples, sha256 "
+        Refusal{"Data",
+                [](v1::MemberReport& r) { r.mutable_data()->set_sha256("fedcba9876543210"); },
+                "worker-1 has other data than worker-0: 1000 training and 100 evaluation samples, "
+                "sha256 "
                 "fedcba987654 against 1000 and 100, 0123456789ab"},
         Refusal{"UnknownIndex", [](v1::MemberReport& r) { r.mutable_id()->set_index(9); },
                 "worker-9 is not in membership revision 1"}),
@@ -185,7 +188,8 @@ TEST(CoordinatorEpoch, WithoutCheckpointItStartsAgainFromTheSeed) {
 }
 
 TEST(CoordinatorEpoch, ANewCoordinatorNumbersAboveAllThatMembersHaveSeen) {
-  Bench b(1, 2, [](CoordinatorConfig& c) { c.self = incarnation(1, 2); }, checkpoint(40, 3));
+  Bench b(
+      1, 2, [](CoordinatorConfig& c) { c.self = incarnation(1, 2); }, checkpoint(40, 3));
   // The workers took part in epoch 9 of the former coordinator.
   for (std::uint32_t i = 0; i < 2; ++i) {
     b.worker(i).set_highest_epoch(9);

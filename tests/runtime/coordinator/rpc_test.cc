@@ -61,6 +61,7 @@ class Home {
       m.data_sha256 = data.sha256();
       m.data_samples = data.samples();
       m.optimizer = "SGD";
+      m.variables = {{"w", {2}, "F32"}};
       m.max_ps = 1;
     };
     o.evaluated = [this](const v1::Evaluation&) { ++evaluations; };
@@ -77,21 +78,24 @@ class Home {
 class Member {
  public:
   Member(v1::Role role, const std::string& address, const std::string& token = kToken)
-      : bench_(1, 1), report_(bench_.reports[{role, 0}]),
-        link({.token = token, .heartbeat = seconds(1), .retry_delay = milliseconds(20)}, systemClock(),
-             [this] {
-               std::lock_guard lock(mutex_);
-               ++reports_;
-               return report_;
-             },
-             [this](const v1::View& view) {
-               std::lock_guard lock(mutex_);
-               const bool news = view.sequence() != view_.sequence() ||
-                                 view.coordinator().start() != view_.coordinator().start();
-               view_ = view;
-               bench_.heed(report_, view);
-               if (news) link.poke();
-             }) {
+      : bench_(1, 1),
+        report_(bench_.reports[{role, 0}]),
+        link(
+            {.token = token, .heartbeat = seconds(1), .retry_delay = milliseconds(20)},
+            systemClock(),
+            [this] {
+              std::lock_guard lock(mutex_);
+              ++reports_;
+              return report_;
+            },
+            [this](const v1::View& view) {
+              std::lock_guard lock(mutex_);
+              const bool news = view.sequence() != view_.sequence() ||
+                                view.coordinator().start() != view_.coordinator().start();
+              view_ = view;
+              bench_.heed(report_, view);
+              if (news) link.poke();
+            }) {
     link.setAddress(address);
     link.start();
   }
@@ -129,7 +133,8 @@ class CoordinatorRpcTest : public testing::Test {
   }
   bool active(std::int64_t epoch) {
     return eventually([&] {
-      return home_->service.phase() == v1::PHASE_ACTIVE && home_->service.progress().epoch() == epoch;
+      return home_->service.phase() == v1::PHASE_ACTIVE &&
+             home_->service.progress().epoch() == epoch;
     });
   }
   TempDir dir_;

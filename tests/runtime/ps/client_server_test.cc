@@ -24,7 +24,8 @@ class Caller {
     v1::ChunkReplyHeader header;
     std::vector<float> values;
   };
-  explicit Caller(const PsServer& server, const std::string& token = kToken, Duration limit = kLimit)
+  explicit Caller(const PsServer& server, const std::string& token = kToken,
+                  Duration limit = kLimit)
       : client_(token, limit, events()) {
     client_.setAddress(0, server.address);
   }
@@ -136,8 +137,8 @@ TEST(ClientAndServer, AMessageThatIsNoChunkIsInvalid) {
   std::mutex mutex;
   std::condition_variable changed;
   std::optional<grpc::Status> status;
-  stub.UnaryCall(&context, "/trainyard.v1.ParameterServer/PushPull", grpc::StubOptions(), &nonsense, &reply,
-                 [&](grpc::Status s) {
+  stub.UnaryCall(&context, "/trainyard.v1.ParameterServer/PushPull", grpc::StubOptions(), &nonsense,
+                 &reply, [&](grpc::Status s) {
                    std::lock_guard lock(mutex);
                    status = std::move(s);
                    changed.notify_all();

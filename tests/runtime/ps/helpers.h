@@ -26,7 +26,8 @@ inline v1::Incarnation incarnation(std::uint32_t created, std::uint32_t start) {
 // Writes down what is done to it.
 class LoggedPayload : public GradientPayload {
  public:
-  LoggedPayload(std::vector<float> values, std::string name = "", std::vector<std::string>* log = nullptr)
+  LoggedPayload(std::vector<float> values, std::string name = "",
+                std::vector<std::string>* log = nullptr)
       : values_(std::move(values)), name_(std::move(name)), log_(log) {}
   std::size_t sizeBytes() const override { return values_.size() * sizeof(float); }
   void copyTo(std::span<float> out) const override {
@@ -79,9 +80,11 @@ inline std::unique_ptr<Optimizer> make(const v1::OptimizerSpec& spec) {
 
 // A shard of ps-0 with all weights zero at version 0 once opened.
 struct ShardBench {
-  explicit ShardBench(const std::function<void(ShardConfig&)>& change = {}, v1::OptimizerSpec spec = descent())
-      : placement(smallPlacement()), optimizer(make(spec)), shard(with(change), placement, *optimizer,
-                                                                  LearningRate(spec)) {}
+  explicit ShardBench(const std::function<void(ShardConfig&)>& change = {},
+                      v1::OptimizerSpec spec = descent())
+      : placement(smallPlacement()),
+        optimizer(make(spec)),
+        shard(with(change), placement, *optimizer, LearningRate(spec)) {}
   static ShardConfig with(const std::function<void(ShardConfig&)>& change) {
     ShardConfig config;
     config.job_uid = kJob;
@@ -136,7 +139,8 @@ struct ShardBench {
   }
   // The answer of a call, out of the list; null code when there is none yet.
   ChunkAnswer take(CallId call) {
-    const auto it = std::find_if(out.begin(), out.end(), [&](const auto& a) { return a.call == call; });
+    const auto it =
+        std::find_if(out.begin(), out.end(), [&](const auto& a) { return a.call == call; });
     if (it == out.end()) return {};
     ChunkAnswer answer = *it;
     out.erase(it);

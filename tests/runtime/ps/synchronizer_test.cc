@@ -12,12 +12,15 @@ using testing::Each;
 // A worker with ten variables, i.e. 50 chunks, all zero.
 class Worker {
  public:
-  Worker(const PsServer& server, std::uint32_t index, Duration retry_delay = std::chrono::milliseconds(50))
+  Worker(const PsServer& server, std::uint32_t index,
+         Duration retry_delay = std::chrono::milliseconds(50))
       : weights_(server.placement.variables.size(), std::vector<float>(40, -77.0f)),
-        synchronizer(options(server, index, retry_delay), server.placement, spans(), systemClock(), [] {}) {
+        synchronizer(options(server, index, retry_delay), server.placement, spans(), systemClock(),
+                     [] {}) {
     synchronizer.setServers(server.membership());
   }
-  static PsSynchronizerOptions options(const PsServer& server, std::uint32_t index, Duration retry_delay) {
+  static PsSynchronizerOptions options(const PsServer& server, std::uint32_t index,
+                                       Duration retry_delay) {
     PsSynchronizerOptions o;
     o.worker.job_uid = kJob;
     o.worker.index = index;
@@ -32,9 +35,7 @@ class Worker {
     o.patience = std::chrono::seconds(60);
     return o;
   }
-  std::vector<std::span<float>> spans() {
-    return {weights_.begin(), weights_.end()};
-  }
+  std::vector<std::span<float>> spans() { return {weights_.begin(), weights_.end()}; }
   void pushAll(float value) {
     for (int v = static_cast<int>(weights_.size()) - 1; v >= 0; --v) {
       auto memory = std::make_shared<std::vector<float>>(40, value + static_cast<float>(v));
@@ -100,7 +101,8 @@ TEST(PsSynchronizer, AStepIsResumedUnderTheNextEpoch) {
   for (auto& worker : workers) worker->synchronizer.onView(server.activeView(3));
   std::vector<std::thread> threads;
   // Two workers push a step that waits for the third.
-  for (int i = 0; i < 2; ++i) threads.emplace_back([&, i] { workers[static_cast<std::size_t>(i)]->step(0); });
+  for (int i = 0; i < 2; ++i)
+    threads.emplace_back([&, i] { workers[static_cast<std::size_t>(i)]->step(0); });
   std::vector<ChunkAnswer> answers;
   server.shard.seal(2, answers);
   server.service.deliver(std::move(answers));

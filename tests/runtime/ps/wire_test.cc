@@ -14,7 +14,8 @@ std::string flat(const grpc::ByteBuffer& buffer) {
   std::vector<grpc::Slice> slices;
   EXPECT_TRUE(buffer.Dump(&slices).ok());
   std::string bytes;
-  for (const grpc::Slice& s : slices) bytes.append(reinterpret_cast<const char*>(s.begin()), s.size());
+  for (const grpc::Slice& s : slices)
+    bytes.append(reinterpret_cast<const char*>(s.begin()), s.size());
   return bytes;
 }
 
@@ -67,8 +68,10 @@ TEST(Wire, IsAValidProtocolBuffer) {
   const std::vector<float> a = someValues(5);
   const std::vector<float> b = someValues(70);
   v1::ChunkRequest request;
-  ASSERT_TRUE(request.ParseFromString(flat(encodeChunk(
-      someHeader(), {{std::span<const float>(a), nullptr}, {{}, nullptr}, {std::span<const float>(b), nullptr}}))));
+  ASSERT_TRUE(request.ParseFromString(
+      flat(encodeChunk(someHeader(), {{std::span<const float>(a), nullptr},
+                                      {{}, nullptr},
+                                      {std::span<const float>(b), nullptr}}))));
   EXPECT_EQ(request.header().SerializeAsString(), someHeader().SerializeAsString());
   ASSERT_EQ(request.payload().size(), 75 * sizeof(float));
   EXPECT_EQ(std::memcmp(request.payload().data(), a.data(), 20), 0);
@@ -90,7 +93,8 @@ TEST(Wire, ReadsWhatTheGeneratedCodeWrites) {
 TEST(Wire, SendsTensorsFromWhereTheyAreAndLetsThemGo) {
   auto owner = std::make_shared<std::vector<float>>(someValues(1000));
   {
-    const grpc::ByteBuffer buffer = encodeChunk(someHeader(), {{std::span<const float>(*owner), owner}});
+    const grpc::ByteBuffer buffer =
+        encodeChunk(someHeader(), {{std::span<const float>(*owner), owner}});
     EXPECT_GT(owner.use_count(), 1);
     std::vector<grpc::Slice> slices;
     ASSERT_TRUE(buffer.Dump(&slices).ok());
@@ -114,7 +118,8 @@ TEST(Wire, FloatsSurviveASliceBorderAtEveryByte) {
   const std::vector<float> values = someValues(11);
   const std::string bytes = message(values);
   for (std::size_t cut = 0; cut <= bytes.size(); ++cut) {
-    for (const std::size_t second : {cut, std::min(cut + 1, bytes.size()), std::min(cut + 6, bytes.size())}) {
+    for (const std::size_t second :
+         {cut, std::min(cut + 1, bytes.size()), std::min(cut + 6, bytes.size())}) {
       auto payload = decode(cutAt(bytes, {cut, second}));
       ASSERT_TRUE(payload.ok()) << payload.status();
       ASSERT_EQ((*payload)->sizeBytes(), 44u);
@@ -123,7 +128,8 @@ TEST(Wire, FloatsSurviveASliceBorderAtEveryByte) {
       ASSERT_EQ(copied, values) << cut << ' ' << second;
       std::vector<float> sum(11, 100);
       (*payload)->addTo(std::span<float>(sum));
-      for (std::size_t i = 0; i < 11; ++i) ASSERT_EQ(sum[i], values[i] + 100) << cut << ' ' << second;
+      for (std::size_t i = 0; i < 11; ++i)
+        ASSERT_EQ(sum[i], values[i] + 100) << cut << ' ' << second;
     }
   }
 }
@@ -152,7 +158,8 @@ TEST(Wire, EveryTruncationIsRefused) {
   const std::size_t header_end = flat(encodeChunk(someHeader(), {})).size();
   for (std::size_t length = 0; length < bytes.size(); ++length) {
     if (length == header_end) continue;  // a message without payload
-    EXPECT_EQ(failure(bytes.substr(0, length)).code(), absl::StatusCode::kInvalidArgument) << length;
+    EXPECT_EQ(failure(bytes.substr(0, length)).code(), absl::StatusCode::kInvalidArgument)
+        << length;
   }
 }
 

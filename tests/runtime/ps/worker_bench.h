@@ -12,7 +12,8 @@ namespace trainyard::runtime::ps {
 // Chunks 0 to 2 on ps-0, chunk 3 (the last, with the loss) on ps-1; two workers, this is worker-0.
 class WorkerBench {
  public:
-  explicit WorkerBench(const std::function<void(WorkerConfig&)>& change = {}) : machine(with(change)) {}
+  explicit WorkerBench(const std::function<void(WorkerConfig&)>& change = {})
+      : machine(with(change)) {}
   static WorkerConfig with(const std::function<void(WorkerConfig&)>& change) {
     WorkerConfig c;
     c.steps = 4;
@@ -71,7 +72,8 @@ class WorkerBench {
   // Answers one request as it wishes; true when it was taken.
   bool answer(const Send& send) {
     const std::int64_t version = send.header.step() + (send.header.pull_only() ? 0 : 1);
-    if (!machine.onReply(send.chunk, send.attempt, absl::OkStatus(), ok(version), now)) return false;
+    if (!machine.onReply(send.chunk, send.attempt, absl::OkStatus(), ok(version), now))
+      return false;
     machine.onStored(send.chunk, send.attempt);
     return true;
   }

@@ -20,9 +20,12 @@ TEST(WorkerEvaluation, IsDueAtItsIntervalAndAtTheEnd) {
     bool evaluates;
     std::vector<std::int64_t> due;
   };
-  for (const Case& c : {Case{2, true, {2, 4}}, Case{0, true, {4}}, Case{1, true, {1, 2, 3, 4}}, Case{3, true, {3, 4}},
-                        Case{1, false, {}}}) {
-    WorkerBench b([&](WorkerConfig& w) { w.evaluates = c.evaluates; w.evaluate_every = c.every; });
+  for (const Case& c : {Case{2, true, {2, 4}}, Case{0, true, {4}}, Case{1, true, {1, 2, 3, 4}},
+                        Case{3, true, {3, 4}}, Case{1, false, {}}}) {
+    WorkerBench b([&](WorkerConfig& w) {
+      w.evaluates = c.evaluates;
+      w.evaluate_every = c.every;
+    });
     start(b);
     std::vector<std::int64_t> due;
     for (auto turn = b.turn(); turn.has_value(); turn = b.turn()) {
@@ -146,7 +149,8 @@ TEST(WorkerStop, AnswersThatComeAfterTheEndChangeNothing) {
   b.turn();
   b.gradients();
   const auto sent = b.receiveAll();
-  ASSERT_TRUE(b.machine.onReply(0, sent[0].attempt, absl::OkStatus(), b.ok(1), b.now));  // being copied
+  ASSERT_TRUE(
+      b.machine.onReply(0, sent[0].attempt, absl::OkStatus(), b.ok(1), b.now));  // being copied
   b.see(v1::PHASE_STOPPED, 1);
   ASSERT_EQ(b.machine.stepState(), StepState::kAbandoned);
   EXPECT_FALSE(b.report().leaving());  // the trainer still waits for the step
@@ -170,7 +174,10 @@ TEST(WorkerStop, AStopThatANewEpochEndsIsForgotten) {
 }
 
 TEST(WorkerEnd, AfterTheLastStepItWaitsForTheRest) {
-  WorkerBench b([](WorkerConfig& c) { c.steps = 1; c.evaluates = false; });
+  WorkerBench b([](WorkerConfig& c) {
+    c.steps = 1;
+    c.evaluates = false;
+  });
   start(b);
   b.step();
   EXPECT_FALSE(b.turn().has_value());

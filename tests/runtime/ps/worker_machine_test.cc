@@ -211,11 +211,14 @@ TEST_P(AbandonTest, TheStepIsGivenUpAndTheEpochsWeightsArePulled) {
 
 INSTANTIATE_TEST_SUITE_P(
     WorkerMachine, AbandonTest,
-    testing::Values(Abandon{"Restore", [](v1::View& v) { v.mutable_epoch()->set_restore_manifest("step-1.e1.json"); }, 1},
-                    Abandon{"Fresh", [](v1::View& v) { v.mutable_epoch()->set_fresh(true); }, 0},
-                    Abandon{"ServersAreBeyondIt", [](v1::View&) {}, 2},
-                    Abandon{"OtherRanks",
-                            [](v1::View& v) { WorkerBench::add(*v.mutable_epoch(), v1::ROLE_WORKER, 2, 2); }, 1}),
+    testing::Values(
+        Abandon{"Restore",
+                [](v1::View& v) { v.mutable_epoch()->set_restore_manifest("step-1.e1.json"); }, 1},
+        Abandon{"Fresh", [](v1::View& v) { v.mutable_epoch()->set_fresh(true); }, 0},
+        Abandon{"ServersAreBeyondIt", [](v1::View&) {}, 2},
+        Abandon{"OtherRanks",
+                [](v1::View& v) { WorkerBench::add(*v.mutable_epoch(), v1::ROLE_WORKER, 2, 2); },
+                1}),
     [](const auto& p) { return p.param.name; });
 
 TEST(WorkerMachine, WeightsThatAreInPlaceAreNotPulledAgain) {
@@ -276,7 +279,8 @@ TEST(WorkerMachine, FailuresAreRepeatedAfterADelayWaitsAtOnce) {
   b.see(v1::PHASE_ACTIVE, 1);
   auto sends = b.sends();
   EXPECT_FALSE(b.machine.wakeAt().has_value());
-  EXPECT_FALSE(b.machine.onReply(3, sends[1].attempt, absl::UnavailableError("ps-1: gone"), {}, b.now));
+  EXPECT_FALSE(
+      b.machine.onReply(3, sends[1].attempt, absl::UnavailableError("ps-1: gone"), {}, b.now));
   EXPECT_THAT(b.machine.lastProblem(), HasSubstr("ps-1: gone"));
   EXPECT_EQ(b.machine.wakeAt(), b.now + std::chrono::milliseconds(50));
   EXPECT_TRUE(b.sends().empty());
@@ -286,7 +290,8 @@ TEST(WorkerMachine, FailuresAreRepeatedAfterADelayWaitsAtOnce) {
   EXPECT_NE(again[0].attempt, sends[1].attempt);
   EXPECT_FALSE(b.answer(sends[1]));  // the former attempt
   EXPECT_FALSE(b.machine.wakeAt().has_value());
-  EXPECT_FALSE(b.machine.onReply(3, again[0].attempt, absl::OkStatus(), b.refusal(v1::CHUNK_NOT_READY), b.now));
+  EXPECT_FALSE(b.machine.onReply(3, again[0].attempt, absl::OkStatus(),
+                                 b.refusal(v1::CHUNK_NOT_READY), b.now));
   EXPECT_THAT(chunks(b.sends()), ElementsAre(3));
 }
 

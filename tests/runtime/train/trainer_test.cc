@@ -25,7 +25,9 @@ class TinyModel : public Model {
     }
   }
   const std::vector<Variable>& variables() const override { return variables_; }
-  std::span<float> weights(int variable) override { return weights_[static_cast<std::size_t>(variable)]; }
+  std::span<float> weights(int variable) override {
+    return weights_[static_cast<std::size_t>(variable)];
+  }
   StatusOr<BatchLoss> forwardBackward(const Batch& batch, const GradientSink& sink) override {
     keys = batch.keys;
     clock_.advance(std::chrono::seconds(2));
@@ -72,7 +74,8 @@ class ScriptedSynchronizer : public Synchronizer {
   }
   void evaluated(const BatchScore& score) override { scores.push_back(score); }
   void abort(std::int64_t step, std::string_view variable, std::string_view reason) override {
-    aborts.push_back(std::to_string(step) + "|" + std::string(variable) + "|" + std::string(reason));
+    aborts.push_back(std::to_string(step) + "|" + std::string(variable) + "|" +
+                     std::string(reason));
   }
   bool interrupted() const override { return looks++ >= interrupt_after; }
 
@@ -163,7 +166,8 @@ TEST_F(TrainerTest, AStepPushesEveryGradientAndIsRecorded) {
 }
 
 TEST_F(TrainerTest, TotalsAddUp) {
-  sync_.turns = {train(0), turnOf(Turn::Kind::kEvaluate, 1), train(1), turnOf(Turn::Kind::kStopped, 2)};
+  sync_.turns = {train(0), turnOf(Turn::Kind::kEvaluate, 1), train(1),
+                 turnOf(Turn::Kind::kStopped, 2)};
   EXPECT_STREQ(trainer_.totals().phase, "Joining");
   const auto end = trainer_.run();
   ASSERT_TRUE(end.ok());
