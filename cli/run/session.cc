@@ -13,6 +13,7 @@
 #include "cli/report/report.h"
 #include "fmt/format.h"
 #include "google/protobuf/util/json_util.h"
+#include "runtime/checkpoint/checkpoint.h"
 
 namespace trainyard::cli {
 namespace {
@@ -201,10 +202,12 @@ RunResult Session::makeResult() const {
     result.outcome = "succeeded";
     const v1::Training& training = view_.observed.job.spec().training();
     result.steps = std::max({result.steps, snapshot.steps, training.steps()});
-  } else if (interrupted()) {
-    result.outcome = "interrupted";
-  } else if (status.state() == "Suspended") {
-    result.outcome = "suspended";
+  } else if (interrupted() || status.state() == "Suspended") {
+    result.outcome = interrupted() ? "interrupted" : "suspended";
+    // What counts is where it goes on, and that stands on the disk.
+    std::vector<std::string> problems;
+    const auto manifests = runtime::listManifests(run_.paths.checkpoints().string(), &problems);
+    if (!manifests.empty()) result.steps = manifests.front().step;
   } else {
     result.outcome = "failed";
     result.reason = failureOf(status);
