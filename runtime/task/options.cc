@@ -4,6 +4,7 @@
 #include "fmt/format.h"
 #include "google/protobuf/io/coded_stream.h"
 #include "google/protobuf/io/zero_copy_stream_impl_lite.h"
+#include "runtime/coordinator/coordinator.h"
 
 namespace trainyard::runtime {
 
@@ -25,6 +26,25 @@ std::string coordinatorAddress(const v1::Membership& membership) {
     }
   }
   return "";
+}
+
+v1::MemberReport identifiedMemberReport(const TaskOptions& options, const std::string& job_digest) {
+  v1::MemberReport report;
+  report.set_job_uid(options.job.metadata().uid());
+  report.set_protocol_min(kProtocol);
+  report.set_protocol_max(kProtocol);
+  *report.mutable_id() = options.id;
+  *report.mutable_incarnation() = options.self;
+  report.set_job_digest(job_digest);
+  return report;
+}
+
+v1::RuntimeReport identifiedRuntimeReport(const TaskOptions& options) {
+  v1::RuntimeReport report;
+  report.set_job_uid(options.job.metadata().uid());
+  *report.mutable_id() = options.id;
+  *report.mutable_incarnation() = options.self;
+  return report;
 }
 
 }  // namespace trainyard::runtime

@@ -5,6 +5,8 @@
 #include <string>
 
 #include "base/core/clock.h"
+#include "trainyard/v1/agent.pb.h"
+#include "trainyard/v1/coordinator.pb.h"
 #include "trainyard/v1/job.pb.h"
 #include "trainyard/v1/membership.pb.h"
 
@@ -32,5 +34,9 @@ std::string jobDigest(const v1::TrainingJob& job);
 
 // "ip:port" of ps-0, the coordinator's home; empty when not in the membership.
 std::string coordinatorAddress(const v1::Membership& membership);
+
+// Reports with what is the same in every one of this process: who it is, and of which job.
+v1::MemberReport identifiedMemberReport(const TaskOptions& options, const std::string& job_digest);
+v1::RuntimeReport identifiedRuntimeReport(const TaskOptions& options);
 
 }  // namespace trainyard::runtime

@@ -155,13 +155,7 @@ void PsTask::requestEnd() {
 }
 
 v1::MemberReport PsTask::report() {
-  v1::MemberReport report;
-  report.set_job_uid(options_.job.metadata().uid());
-  report.set_protocol_min(kProtocol);
-  report.set_protocol_max(kProtocol);
-  *report.mutable_id() = options_.id;
-  *report.mutable_incarnation() = options_.self;
-  report.set_job_digest(digest_);
+  v1::MemberReport report = identifiedMemberReport(options_, digest_);
   std::lock_guard lock(mutex_);
   report.set_revision(membership_.revision());
   machine_->fillReport(report);
@@ -197,10 +191,7 @@ void PsTask::onDirective(const v1::RuntimeDirective& directive) {
 }
 
 v1::RuntimeReport PsTask::runtimeReport() {
-  v1::RuntimeReport report;
-  report.set_job_uid(options_.job.metadata().uid());
-  *report.mutable_id() = options_.id;
-  *report.mutable_incarnation() = options_.self;
+  v1::RuntimeReport report = identifiedRuntimeReport(options_);
   v1::ShardState state = shard_->state();
   {
     std::lock_guard lock(mutex_);

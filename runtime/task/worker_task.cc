@@ -3,7 +3,6 @@
 #include "base/core/log.h"
 #include "fmt/format.h"
 #include "runtime/catalog/catalog.h"
-#include "runtime/coordinator/coordinator.h"
 
 namespace trainyard::runtime {
 namespace {
@@ -93,13 +92,7 @@ WorkerTask::~WorkerTask() {
 }
 
 v1::MemberReport WorkerTask::report() {
-  v1::MemberReport report;
-  report.set_job_uid(options_.job.metadata().uid());
-  report.set_protocol_min(kProtocol);
-  report.set_protocol_max(kProtocol);
-  *report.mutable_id() = options_.id;
-  *report.mutable_incarnation() = options_.self;
-  report.set_job_digest(digest_);
+  v1::MemberReport report = identifiedMemberReport(options_, digest_);
   report.mutable_data()->set_samples(data_.train->size());
   report.mutable_data()->set_eval_samples(data_.eval == nullptr ? 0 : data_.eval->size());
   report.mutable_data()->set_sha256(data_.train->fingerprint());
@@ -133,10 +126,7 @@ void WorkerTask::onDirective(const v1::RuntimeDirective& directive) {
 }
 
 v1::RuntimeReport WorkerTask::runtimeReport() {
-  v1::RuntimeReport report;
-  report.set_job_uid(options_.job.metadata().uid());
-  *report.mutable_id() = options_.id;
-  *report.mutable_incarnation() = options_.self;
+  v1::RuntimeReport report = identifiedRuntimeReport(options_);
   const TrainTotals totals = trainer_->totals();
   report.set_phase(totals.phase);
   {

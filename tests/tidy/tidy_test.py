@@ -81,7 +81,7 @@ SAMPLES = {
     "tabs": [({"base/core/a.cc": "\tint a;\n", "Makefile": "a:\n\tb\n"}, 1)],
     "todo": [({"docs/a.md": "TODO: write\n", "base/core/a.cc": "// FIXME\n"}, 2)],
     "machine": [({"docs/a.md": "see /home/me/x\n", "a.txt": '"/wo' + 'rk/main"\n'}, 2),
-                ({"docs/a.md": "a job's /data/work/ and tests/home/x\n"}, 0)],
+                ({"docs/a.md": "a job's /data/wo" + "rk/ and tests/home/x\n"}, 0)],
     "numbers": [({"docs/a.md": "as issue 3 says\n", "base/core/a.cc": "// Issue #12\n"}, 2),
                 ({"docs/a.md": "an issue of 2 cores\n"}, 0)],
 }
