@@ -6,7 +6,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .ONESHELL:
 .DEFAULT_GOAL := help
-.PHONY: help demo test check build clean packages format
+.PHONY: help demo test check bench build clean packages format
 
 # Objects in the compiler cache serve any checkout.
 export CCACHE_BASEDIR := $(CURDIR)
@@ -29,6 +29,7 @@ help:
 	@echo "make demo     train on Fashion-MNIST on this machine: 2 parameter servers, 2 workers"
 	@echo "make test     build everything and run every test that needs no GPU"
 	@echo "make check    format, tidy and fast tests, before a commit (TARGET=operator: without LibTorch)"
+	@echo "make bench    speed of push and pull and of training; tables in build/bench (see docs/results.md)"
 	@echo "make build    the programs, in build/release/bin"
 	@echo "make format   lay out the sources with clang-format"
 	@echo "make clean    remove build/"
@@ -59,6 +60,11 @@ check: packages
 	$(configure) --preset dev -B $(dev) $(flags)
 	cmake --build $(dev)
 	exec python3 tests/run_tests.py $(dev) --label unit
+
+bench: packages
+	@$(configure) --preset dev
+	cmake --build build/dev --target $(programs) trainyard-bench-push-pull trainyard-bench-compute
+	exec python3 bench/bench.py --bin build/dev/bin --out build/bench
 
 format:
 	@python3 tests/format.py --fix

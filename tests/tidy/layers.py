@@ -46,6 +46,7 @@ LAYERS = {
     "operator": ["base/*", *_OPERATOR],
     "cli": ["base/*", "operator", "operator/*", "runtime/catalog", "runtime/placement",
             "runtime/checkpoint", "runtime/optimizer"],
+    "bench": ["base/*", "runtime/*"],
 }
 
 # A folder seen from outside only through some of its headers.
@@ -70,7 +71,7 @@ EXTERNAL = {
     r"openssl/": [r"^base/security/", r"^operator/kube/http_", r"^tests/base/security/"],
     r"httplib\.h": [r"^base/http/", r"^tests/"],
     r"zlib\.h": [r"^runtime/data/", r"^tests/"],
-    r"CLI/": [r"^cli/", r"(^|/)main\.cc$", r"^runtime/[^/]*$", r"^tests/cli/"],
+    r"CLI/": [r"^cli/", r"^bench/", r"(^|/)main\.cc$", r"^runtime/[^/]*$", r"^tests/cli/"],
     r"prometheus/": [r"^base/http/", r"^agent/", r"^operator/", r"^tests/"],
     r"spdlog/": [r"^base/core/"],
     r"grpcpp/|grpc/|.*\.grpc\.pb\.h": [

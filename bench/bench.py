@@ -1,0 +1,141 @@
+"""Speed of the local trainer: what `make bench` runs.
+
+All that is compared is measured in turns in one run, so that a machine that is busy for a while slows
+down both sides. Writes results.json (every single measurement) and results.md (the table, as in
+docs/results.md) into --out and prints the table.
+
+    python3 bench/bench.py --bin build/dev/bin --out build/bench [--rounds 5] [--only push-pull]
+"""
+
+import argparse
+import datetime
+import json
+import os
+import pathlib
+import statistics
+import sys
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+
+import programs  # noqa: E402
+
+MIB = 1 << 20
+# Bars that a run is held against; docs/results.md says what they mean.
+BAR_RATE = 2.0  # GB/s, or:
+BAR_STREAM = 0.43  # of one TCP stream of iperf3
+BAR_SHARE = 0.18
+BAR_SMALL = 2.0
+
+
+def push_pull(bin_dir, rounds, steps):
+    """Rounds of: one iperf3 stream, then every shape and size, one after the other."""
+    cases = [("large", 1, 1), ("small", 1, 1), ("large", 2, 2), ("small", 2, 2)]
+    result = {"iperf3": [], "cases": {f"{s} {w}x{n}": [] for s, n, w in cases}}
+    for _ in range(rounds):
+        result["iperf3"].append(programs.iperf3(seconds=2))
+        for shape, servers, workers in cases:
+            result["cases"][f"{shape} {workers}x{servers}"].append(
+                programs.push_pull(bin_dir, shape, servers, workers, steps))
+    return result
+
+
+def training(bin_dir, out, data, rounds, steps):
+    """Rounds of: two workers that only compute, then the job with two workers and two servers."""
+    result = {"compute": [], "job": []}
+    for _ in range(rounds):
+        result["compute"].append(programs.compute(bin_dir, data, workers=2, steps=steps))
+        result["job"].append(programs.job(bin_dir, out, data, steps=2 * steps))
+    return result
+
+
+def median(values):
+    return statistics.median(values)
+
+
+def predicted_ms(stream, workers, size):
+    """Every byte of the model crosses the kernel once in each direction for each worker. What that
+    costs is taken from iperf3 in the same run: CPU seconds per byte, over this machine's cores."""
+    cores = min(os.cpu_count(), 2 * workers)
+    return 2 * workers * size * stream["cpu_seconds_per_byte"] / cores * 1e3
+
+
+def push_pull_rows(result):
+    stream = median([s["bytes_per_second"] for s in result["iperf3"]])
+    rows = [("iperf3, one stream", f"{stream / 1e9:.2f} GB/s", "", "")]
+    best = {}
+    for name, runs in result["cases"].items():
+        workers = int(name.split()[1].split("x")[0])
+        measured = median([r["milliseconds"] for r in runs])
+        predicted = median([predicted_ms(s, workers, r["bytes"])
+                            for s, r in zip(result["iperf3"], runs)])
+        rate = runs[0]["bytes"] / measured / 1e6
+        share = median([r["bytes"] / r["milliseconds"] * 1e3 / s["bytes_per_second"]
+                        for s, r in zip(result["iperf3"], runs)])
+        best[name] = (measured, rate, share)
+        cpu = median([r["cpu_ms"] for r in runs])
+        rows.append((f"push and pull of 64 MiB, {name}",
+                     f"{rate:.2f} GB/s a worker, {measured:.1f} ms",
+                     f"predicted {predicted:.1f} ms; {cpu:.0f} ms of CPU; {share:.2f} of iperf3", ""))
+    _, rate, share = best["large 1x1"]
+    small = median([s["milliseconds"] / l["milliseconds"] for s, l in
+                    zip(result["cases"]["small 1x1"], result["cases"]["large 1x1"])])
+    rows.append(("64 MiB, 1x1, against the bar", f"{rate:.2f} GB/s, {share:.2f} of iperf3",
+                 f">= {BAR_RATE} GB/s or {BAR_STREAM} of iperf3",
+                 verdict(rate >= BAR_RATE or share >= BAR_STREAM)))
+    rows.append(("4096 small tensors against one large, time a byte", f"{small:.2f}x",
+                 f"<= {BAR_SMALL}x", verdict(small <= BAR_SMALL)))
+    return rows
+
+
+def training_rows(result):
+    alone = median([c["milliseconds"] for c in result["compute"]])
+    step = median([j["step_ms"] for j in result["job"]])
+    share = median([1 - c["milliseconds"] / j["step_ms"]
+                    for c, j in zip(result["compute"], result["job"])])
+    images = median([j["images_per_second"] for j in result["job"]])
+    start = median([j["first_step_seconds"] for j in result["job"]])
+    return [
+        ("mnist_cnn, 2 workers x 2 ps, batch 128 each", f"{images:.0f} images/s, {step:.1f} ms a step", "", ""),
+        ("its two workers without a synchronizer", f"{alone:.1f} ms a step", "", ""),
+        ("synchronizer's share", f"{share * 100:.1f} %", f"<= {BAR_SHARE * 100:.0f} %",
+         verdict(share <= BAR_SHARE)),
+        ("`trainyard run` to first step", f"{start:.2f} s", "", ""),
+    ]
+
+
+def verdict(reached):
+    return "reached" if reached else "missed"
+
+
+def table(rows):
+    lines = ["| what | measured | beside it | |", "|--|--|--|--|"]
+    return "\n".join(lines + ["| " + " | ".join(row) + " |" for row in rows]) + "\n"
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--bin", required=True, type=pathlib.Path, help="where the programs are")
+    parser.add_argument("--out", required=True, type=pathlib.Path, help="where the results go")
+    parser.add_argument("--data", default="/usr/share/datasets/fashion-mnist", type=pathlib.Path)
+    parser.add_argument("--rounds", default=5, type=int)
+    parser.add_argument("--steps", default=30, type=int, help="measured steps of a round")
+    parser.add_argument("--only", choices=["push-pull", "training"])
+    args = parser.parse_args()
+    args.out.mkdir(parents=True, exist_ok=True)
+    results = {"machine": programs.machine(), "date": datetime.date.today().isoformat(),
+               "rounds": args.rounds, "steps": args.steps}
+    rows = []
+    if args.only != "training":
+        results["push_pull"] = push_pull(args.bin, args.rounds, args.steps)
+        rows += push_pull_rows(results["push_pull"])
+    if args.only != "push-pull":
+        results["training"] = training(args.bin, args.out, args.data, args.rounds, args.steps)
+        rows += training_rows(results["training"])
+    text = f"{results['machine']}, {results['date']}, median of {args.rounds} rounds\n\n" + table(rows)
+    (args.out / "results.json").write_text(json.dumps(results, indent=1) + "\n")
+    (args.out / "results.md").write_text(text)
+    print(text)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,141 @@
+"""Runs one program, or one group of them, and returns what it measured."""
+
+import json
+import pathlib
+import socket
+import statistics
+import subprocess
+import tempfile
+import time
+
+LIMIT = 300  # seconds; against hangs only
+
+
+def machine():
+    model = "unknown CPU"
+    for line in pathlib.Path("/proc/cpuinfo").read_text().splitlines():
+        if line.startswith("model name"):
+            model = line.split(":")[1].strip()
+            break
+    cores = len([l for l in pathlib.Path("/proc/cpuinfo").read_text().splitlines()
+                 if l.startswith("processor")])
+    return f"{cores} cores ({model})"
+
+
+def iperf3(seconds):
+    """One TCP stream over loopback: its rate, and the CPU time that both sides spend on a byte."""
+    with socket.socket() as free:  # iperf3 cannot choose a port
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    server = subprocess.Popen(["iperf3", "-s", "-1", "-B", "127.0.0.1", "-p", port, "--forceflush"],
+                              stdout=subprocess.PIPE, text=True)
+    try:
+        while "listening on" not in (line := server.stdout.readline()):
+            if not line:
+                raise RuntimeError("iperf3 cannot listen")
+        client = subprocess.run(["iperf3", "-c", "127.0.0.1", "-p", port, "-t", str(seconds), "-J"],
+                                stdout=subprocess.PIPE, text=True, timeout=LIMIT, check=True)
+    finally:
+        server.kill()
+        server.communicate()
+    end = json.loads(client.stdout)["end"]
+    rate = end["sum_received"]["bits_per_second"] / 8
+    cpu = end["cpu_utilization_percent"]
+    return {"bytes_per_second": rate,
+            "cpu_seconds_per_byte": (cpu["host_total"] + cpu["remote_total"]) / 100 / rate}
+
+
+class PushPullServer:
+    def __init__(self, bin_dir, shape, servers, workers, index):
+        self.process = subprocess.Popen(
+            [bin_dir / "trainyard-bench-push-pull", "server", "--shape", shape, "--ps", str(index),
+             "--servers", str(servers), "--workers", str(workers)],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.address = "127.0.0.1:" + self.process.stdout.readline().strip()
+
+    def cpu_ms(self):
+        self.process.stdin.write("\n")
+        self.process.stdin.flush()
+        return float(self.process.stdout.readline())
+
+    def close(self):
+        self.process.stdin.close()
+        self.process.stdout.close()
+        if self.process.wait(LIMIT) != 0:
+            raise RuntimeError("the server failed")
+
+
+def push_pull(bin_dir, shape, servers, workers, steps, warm_up=5):
+    """The slowest worker's median step, and all processes' CPU time a step."""
+    hosts = [PushPullServer(bin_dir, shape, servers, workers, i) for i in range(servers)]
+    command = [bin_dir / "trainyard-bench-push-pull", "worker", "--shape", shape, "--workers",
+               str(workers), "--steps", str(steps), "--warm-up", str(warm_up)]
+    for host in hosts:
+        command += ["--server", host.address]
+    before = sum(host.cpu_ms() for host in hosts)
+    running = [subprocess.Popen(command + ["--index", str(i)], stdout=subprocess.PIPE, text=True)
+               for i in range(workers)]
+    printed = [worker.communicate(timeout=LIMIT)[0] for worker in running]
+    server_cpu = (sum(host.cpu_ms() for host in hosts) - before) / (steps + warm_up)
+    for host in hosts:
+        host.close()
+    if any(worker.returncode != 0 for worker in running):
+        raise RuntimeError("a worker failed")
+    results = [json.loads(text) for text in printed]
+    return {"bytes": results[0]["bytes"], "chunks": results[0]["chunks"],
+            "milliseconds": max(statistics.median(r["milliseconds"]) for r in results),
+            "cpu_ms": server_cpu + sum(r["cpu_ms"] for r in results)}
+
+
+def compute(bin_dir, data, workers, steps):
+    """Workers that train beside each other and synchronize with nobody: their mean median step."""
+    command = [bin_dir / "trainyard-bench-compute", "--images", data / "train-images-idx3-ubyte.gz",
+               "--labels", data / "train-labels-idx1-ubyte.gz", "--steps", str(steps)]
+    running = [subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+               for _ in range(workers)]
+    for worker in running:
+        worker.stdout.readline()
+    for worker in running:
+        worker.stdin.write("\n")
+        worker.stdin.flush()
+    medians = [statistics.median(json.loads(w.communicate(timeout=LIMIT)[0])["milliseconds"][5:])
+               for w in running]
+    return {"milliseconds": statistics.mean(medians)}
+
+
+JOB = """
+apiVersion: trainyard.dev/v1alpha1
+kind: TrainingJob
+metadata: {name: bench}
+spec:
+  volumes: [{name: data, mountPath: /data}]
+  ps: {replicas: 2}
+  worker: {replicas: 2}
+  training:
+    model: {name: mnist_cnn, dropout: 0.5}
+    data: {format: idx, images: /data/train-images-idx3-ubyte.gz, labels: /data/train-labels-idx1-ubyte.gz}
+    batchSize: 128
+    steps: STEPS
+    optimizer: {name: RMSProp, learningRate: 0.001}
+"""
+
+
+def job(bin_dir, out, data, steps):
+    """The whole job as a user runs it: the median step between two lines of its metrics, and the time
+    from the command to the end of the first step."""
+    with tempfile.TemporaryDirectory(dir=out) as scratch:
+        scratch = pathlib.Path(scratch)
+        file = scratch / "job.yaml"
+        file.write_text(JOB.replace("STEPS", str(steps)))
+        started = time.time()
+        subprocess.run([bin_dir / "trainyard", "run", "-f", file, "--dir", scratch / "run",
+                        "--volume", f"data={data}"], check=True, timeout=LIMIT,
+                       stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        metrics = [json.loads(line) for line in
+                   (scratch / "run" / "metrics.jsonl").read_text().splitlines()]
+    lines = [m for m in metrics if "train_seconds" in m]
+    steady = [(b["train_seconds"] - a["train_seconds"]) / (b["step"] - a["step"])
+              for a, b in zip(lines[1:], lines[2:])]
+    seconds = statistics.median(steady)
+    return {"step_ms": seconds * 1e3, "images_per_second": 256 / seconds,
+            "first_step_seconds": lines[0]["time"] - started}
