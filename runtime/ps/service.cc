@@ -65,8 +65,6 @@ grpc::ServerUnaryReactor* PsService::PushPull(grpc::CallbackServerContext* conte
     if (take(call->id()) != nullptr) call->Finish(token);
     return call;
   }
-  // Tells the caller that the request has arrived in full: its place in the window is free.
-  call->StartSendInitialMetadata();
   handle(call, *request);
   return call;
 }
@@ -81,6 +79,8 @@ void PsService::handle(Call* call, const grpc::ByteBuffer& request) {
     }
     return;
   }
+  // The request has arrived in full: its place in the caller's window is free.
+  if (header.receipt()) call->StartSendInitialMetadata();
   call->setWorker(header.worker());
   traffic_.received(header.worker(), (*payload)->sizeBytes());
   hitFailpoint("ps.request", header.step());

@@ -28,6 +28,9 @@ WorkerMachine::WorkerMachine(WorkerConfig config)
           ? 0
           : *std::max_element(config_.ps_of_chunk.begin(), config_.ps_of_chunk.end()) + 1;
   flying_.assign(static_cast<std::size_t>(servers), 0);
+  std::vector<std::size_t> held(static_cast<std::size_t>(servers), 0);
+  for (const int ps : config_.ps_of_chunk) ++held[static_cast<std::size_t>(ps)];
+  for (const std::size_t chunks : held) receipts_.push_back(chunks > config_.window);
 }
 
 bool WorkerMachine::active() const {
@@ -186,6 +189,7 @@ std::vector<Send> WorkerMachine::takeSends(TimePoint now) {
     send.header.set_chunk(id);
     send.header.set_step(step_);
     send.header.set_pull_only(pulling);
+    send.header.set_receipt(receipts_[static_cast<std::size_t>(ps)]);
     if (!pulling) {
       send.header.set_samples(static_cast<std::uint32_t>(config_.batch_size));
       if (id + 1 == chunks_.size()) send.header.set_loss_sum(own_loss_sum_);

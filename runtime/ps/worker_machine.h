@@ -133,6 +133,9 @@ class WorkerMachine {
   std::vector<ChunkTask> chunks_;
   std::size_t done_ = 0;
   std::vector<std::size_t> flying_;  // by ps
+  // By ps: it holds more chunks than fit the window, so a place must be free before the answer. For
+  // the others a receipt would only cost a message.
+  std::vector<bool> receipts_;
   std::uint64_t next_attempt_ = 1;
 
   double step_loss_ = 0;

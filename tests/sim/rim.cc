@@ -290,7 +290,7 @@ void World::sendChunk(WorkerNode& node, const runtime::ps::Send& send) {
       PsNode* server = ps_[static_cast<std::size_t>(send.ps)].get();
       if (server == nullptr || ps_done_[static_cast<std::size_t>(send.ps)]) return fail();
       at(networkDelay(), [find, send, this] {
-        if (WorkerNode* alive = find()) {
+        if (WorkerNode* alive = send.header.receipt() ? find() : nullptr) {
           alive->machine->onReceived(send.chunk, send.attempt);
           pump(*alive);
         }

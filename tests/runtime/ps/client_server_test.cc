@@ -37,6 +37,7 @@ class Caller {
     h.set_worker(rank);
     h.set_rank(rank);
     h.set_samples(1);
+    h.set_receipt(true);
     auto values = std::make_shared<std::vector<float>>(8, value);
     client_.send(0, ++attempt_, h, {{std::span<const float>(*values), values}});
     return attempt_;

@@ -58,6 +58,8 @@ TEST(WorkerMachine, AWindowOfOneSendsTheNextAsSoonAsTheServerHasReceived) {
   b.gradients();
   auto sends = b.sends();
   ASSERT_THAT(chunks(sends), ElementsAre(0, 3));
+  EXPECT_TRUE(sends[0].header.receipt());   // ps-0 holds three chunks
+  EXPECT_FALSE(sends[1].header.receipt());  // ps-1 one: it fits the window
   EXPECT_TRUE(b.sends().empty());
   b.machine.onReceived(0, sends[0].attempt);
   EXPECT_THAT(chunks(b.sends()), ElementsAre(1));
