@@ -5,6 +5,7 @@
 #include <csignal>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -19,6 +20,7 @@
 #include "agent/supervisor/port_holder.h"
 #include "agent/supervisor/task_loop.h"
 #include "agent/traffic/task_metrics.h"
+#include "agent/traffic/wire_meter.h"
 #include "base/core/exit_code.h"
 #include "base/core/log.h"
 #include "base/core/rng.h"
@@ -94,12 +96,14 @@ class Agent {
   static StatusOr<int> run(const Flags& flags, const TaskIdentity& self, SignalWaiter& signals);
 
  private:
-  Agent(const Flags& flags, const TaskIdentity& self, WakeUp pushed)
+  // `wire` outlives this; null: bytes on the wire are not counted.
+  Agent(const Flags& flags, const TaskIdentity& self, WakeUp pushed, WireMeter* wire)
       : flags_(flags),
         self_(self),
         pushed_(std::move(pushed)),
         store_(self.job.uid),
-        metrics_(std::make_shared<TaskMetrics>(self)),
+        metrics_(std::make_shared<TaskMetrics>(
+            self, [wire] { return wire != nullptr ? wire->read() : std::nullopt; })),
         hub_(self, store_, *metrics_, [this] { pushed_.wake(); }) {}
 
   Status startServers();
@@ -212,10 +216,13 @@ StatusOr<int> Agent::run(const Flags& flags, const TaskIdentity& self, SignalWai
     }
   });
   TY_ASSIGN_OR_RETURN(WakeUp pushed, WakeUp::create());
-  Agent agent(flags, self, std::move(pushed));
-  TY_RETURN_IF_ERROR(agent.startServers());
   Rng rng(mixKey(static_cast<std::uint64_t>(systemClock().unixMillis()), ::getpid()));
   TY_ASSIGN_OR_RETURN(PortHolder port, PortHolder::hold(flags.bind, flags.task_port, rng));
+  // A worker serves nobody: its traffic is that of the parameter servers.
+  std::optional<WireMeter> wire;
+  if (self.id.role() == v1::ROLE_PS) wire.emplace(port.port());
+  Agent agent(flags, self, std::move(pushed), wire ? &*wire : nullptr);
+  TY_RETURN_IF_ERROR(agent.startServers());
   MembershipFile file(flags.membership_file);
   TaskLoop loop(agent.loopParts(signals, file, port), SupervisorOptions());
   return loop.run();

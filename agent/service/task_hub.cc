@@ -76,6 +76,7 @@ void TaskHub::stopJob(const std::string& reason) {
 
 v1::TaskState TaskHub::state() const {
   v1::TaskState state;
+  const std::optional<WireBytes> wire = metrics_.wire();
   std::lock_guard lock(mutex_);
   *state.mutable_id() = self_.id;
   state.set_created(self_.created);
@@ -83,7 +84,13 @@ v1::TaskState TaskHub::state() const {
   state.set_child(view_.child);
   state.set_last_exit_code(view_.last_exit_code);
   state.set_last_signal(view_.last_signal);
-  if (has_report_) *state.mutable_report() = newest_;
+  if (has_report_) {
+    *state.mutable_report() = newest_;
+    if (wire) {
+      state.mutable_report()->mutable_wire()->set_received_bytes(wire->received);
+      state.mutable_report()->mutable_wire()->set_transmitted_bytes(wire->transmitted);
+    }
+  }
   state.set_revision(store_.revision());
   return state;
 }

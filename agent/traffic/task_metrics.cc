@@ -69,6 +69,17 @@ void addTraffic(FamilyList& list, const std::string& role, const RuntimeCounters
     list.put("peer", peer, traffic.transmitted_bytes);
 }
 
+void addWire(FamilyList& list, const std::string& role, const WireBytes& wire) {
+  list.counter("trainyard_" + role + "_wire_receive_bytes_total",
+               "TCP stream bytes received at the task's port, framing included, headers of TCP and "
+               "IP not; counted by the kernel.",
+               static_cast<double>(wire.received));
+  list.counter("trainyard_" + role + "_wire_transmit_bytes_total",
+               "TCP stream bytes sent from the task's port and acknowledged, framing included, "
+               "headers of TCP and IP not; counted by the kernel.",
+               static_cast<double>(wire.transmitted));
+}
+
 void addWorker(FamilyList& list, const RuntimeCounters& total, const v1::RuntimeReport& report) {
   list.counter("trainyard_worker_examples_total", "Samples of completed steps.", total.examples);
   list.counter("trainyard_worker_steps_total", "Completed steps.", total.steps);
@@ -151,6 +162,7 @@ void TaskMetrics::onMembership(std::int64_t revision) {
 }
 
 std::vector<MetricFamily> TaskMetrics::Collect() const {
+  const std::optional<WireBytes> wire_now = wire();
   std::lock_guard lock(mutex_);
   const RuntimeCounters total = totals_.total();
   FamilyList list(self_);
@@ -170,6 +182,7 @@ std::vector<MetricFamily> TaskMetrics::Collect() const {
     addPs(list, total, newest_);
   }
   addTraffic(list, roleName(self_.id.role()), total);
+  if (wire_now) addWire(list, roleName(self_.id.role()), *wire_now);
   if (newest_.has_job()) addJob(list, newest_.job());
   return list.take();
 }

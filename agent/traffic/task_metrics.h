@@ -3,12 +3,15 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "agent/membership/identity.h"
+#include "agent/traffic/wire_meter.h"
 #include "prometheus/collectable.h"
 #include "prometheus/metric_family.h"
 #include "trainyard/v1/agent.pb.h"
@@ -46,17 +49,22 @@ class CounterTotals {
 // The families of one task. Thread-safe.
 class TaskMetrics : public prometheus::Collectable {
  public:
-  explicit TaskMetrics(TaskIdentity self) : self_(std::move(self)) {}
+  // `wire` is asked for the bytes on the wire of a ps, from any thread; empty: nobody counts them.
+  explicit TaskMetrics(TaskIdentity self, std::function<std::optional<WireBytes>()> wire = {})
+      : self_(std::move(self)), wire_(std::move(wire)) {}
 
   void onReport(const v1::RuntimeReport& report);
   // `starts`: of the program so far. Not running: nothing is ready.
   void onChild(std::uint32_t starts, bool running);
   void onMembership(std::int64_t revision);
+  // Up to now, over all lives of the program.
+  std::optional<WireBytes> wire() const { return wire_ ? wire_() : std::nullopt; }
 
   std::vector<prometheus::MetricFamily> Collect() const override;
 
  private:
   const TaskIdentity self_;
+  const std::function<std::optional<WireBytes>()> wire_;
   mutable std::mutex mutex_;
   CounterTotals totals_;
   v1::RuntimeReport newest_;

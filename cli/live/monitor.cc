@@ -81,6 +81,11 @@ TaskRow RunMonitor::updateTask(const TaskObservation* observed, const v1::TaskSt
       received += static_cast<double>(peer.received_bytes());
       transmitted += static_cast<double>(peer.transmitted_bytes());
     }
+    if (report.has_wire()) {
+      memory.has_wire = true;
+      memory.wire_received.add(static_cast<double>(report.wire().received_bytes()));
+      memory.wire_transmitted.add(static_cast<double>(report.wire().transmitted_bytes()));
+    }
     memory.received.add(received);
     memory.transmitted.add(transmitted);
     memory.examples.add(static_cast<double>(report.examples()));
@@ -99,6 +104,10 @@ TaskRow RunMonitor::updateTask(const TaskObservation* observed, const v1::TaskSt
   }
   row.received_bytes = static_cast<std::uint64_t>(memory.received.total());
   row.transmitted_bytes = static_cast<std::uint64_t>(memory.transmitted.total());
+  if (memory.has_wire) {
+    row.wire_received_bytes = static_cast<std::uint64_t>(memory.wire_received.total());
+    row.wire_transmitted_bytes = static_cast<std::uint64_t>(memory.wire_transmitted.total());
+  }
   return row;
 }
 

@@ -70,7 +70,8 @@ class RunMonitor {
     RateWindow examples_rate{std::chrono::seconds(5)};
     RateWindow received_rate{std::chrono::seconds(3)};
     RateWindow transmitted_rate{std::chrono::seconds(3)};
-    SummedCounter examples, seconds, received, transmitted;
+    SummedCounter examples, seconds, received, transmitted, wire_received, wire_transmitted;
+    bool has_wire = false;
     std::int32_t restarts = 0;  // as last told
   };
 

@@ -101,6 +101,8 @@ std::string renderTraffic(const RunSnapshot& run, UnixMillis unix_ms) {
     ps["task"] = task.name;
     ps["receivedBytes"] = task.received_bytes;
     ps["transmittedBytes"] = task.transmitted_bytes;
+    put(ps, "wireReceivedBytes", task.wire_received_bytes);
+    put(ps, "wireTransmittedBytes", task.wire_transmitted_bytes);
     json["ps"].push_back(std::move(ps));
   }
   return dump(json);

@@ -17,7 +17,8 @@ std::string renderEvent(const RunEvent& event);
 std::string renderEventJson(const RunEvent& event);
 
 // One line of traffic.jsonl:
-// {"time","step","examplesPerSecond","ps":[{"task","receivedBytes",...}]}.
+// {"time","step","examplesPerSecond","ps":[{"task","receivedBytes","transmittedBytes",
+//  "wireReceivedBytes","wireTransmittedBytes"}]}, the last two where they are known.
 std::string renderTraffic(const RunSnapshot& run, UnixMillis unix_ms);
 
 }  // namespace trainyard::cli

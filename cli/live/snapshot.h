@@ -21,6 +21,8 @@ struct TaskRow {
   std::optional<double> transmitted_per_second;  // bytes; ps
   std::uint64_t received_bytes = 0;              // ps: in this run, over restarts
   std::uint64_t transmitted_bytes = 0;
+  std::optional<std::uint64_t> wire_received_bytes;  // ps: the same as TCP carried it
+  std::optional<std::uint64_t> wire_transmitted_bytes;
   std::uint32_t restarts = 0;
   std::string message;  // why it waits, in its own words
 };

@@ -72,8 +72,9 @@ void parseTraffic(const std::string& content, RunRecords* records) {
     sample.time = *time;
     for (const Json& one : *ps) {
       if (!one.is_object()) continue;
-      sample.ps[text(one, "task")] = {number(one, "receivedBytes").value_or(0),
-                                      number(one, "transmittedBytes").value_or(0)};
+      sample.ps[text(one, "task")] = {
+          number(one, "receivedBytes").value_or(0), number(one, "transmittedBytes").value_or(0),
+          number(one, "wireReceivedBytes"), number(one, "wireTransmittedBytes")};
     }
     records->traffic.push_back(std::move(sample));
   });

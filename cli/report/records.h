@@ -26,8 +26,10 @@ struct EvaluationRecord {
 };
 
 struct PsBytes {
-  double received = 0;
+  double received = 0;  // payload
   double transmitted = 0;
+  std::optional<double> wire_received = std::nullopt;  // as TCP carried it
+  std::optional<double> wire_transmitted = std::nullopt;
 };
 
 // Counters of all ps at one moment; they start at zero with each launcher.

@@ -204,6 +204,28 @@ std::string placementSection(const PlanReport& plan) {
   return out + "</details></section>\n";
 }
 
+// "1.2 GB (+0.3 %)": what TCP carried, and how much more than the payload that is.
+std::string wireText(double payload, const std::optional<double>& wire) {
+  if (!wire) return "not counted";
+  if (payload <= 0) return formatBytes(*wire);
+  return fmt::format("{} ({:+.1f} %)", formatBytes(*wire), 100 * (*wire / payload - 1));
+}
+
+// The last counters of this launch.
+std::string trafficSection(const RunRecords& records) {
+  if (records.traffic.empty()) return "";
+  std::string out =
+      "<section class=\"card wide\"><h2>Bytes of each parameter server since the launch</h2>\n"
+      "<div class=\"scroll\"><table class=\"figures\">" +
+      row({"ps", "payload in", "on the wire", "payload out", "on the wire"}, "th");
+  for (const auto& [name, bytes] : records.traffic.back().ps) {
+    out +=
+        row({name, formatBytes(bytes.received), wireText(bytes.received, bytes.wire_received),
+             formatBytes(bytes.transmitted), wireText(bytes.transmitted, bytes.wire_transmitted)});
+  }
+  return out + "</table></div></section>\n";
+}
+
 // "2026-01-31T13:05:09Z" -> "13:05:09"
 std::string clockTime(const std::string& rfc3339) {
   return rfc3339.size() >= 19 ? rfc3339.substr(11, 8) : rfc3339;
@@ -250,7 +272,8 @@ std::string renderReport(const ReportInput& input) {
   }
   out += tiles(input);
   out += "<section class=\"charts\">\n" + lossChart(input.records) + accuracyChart(input.records) +
-         throughputChart(input.records) + trafficChart(input.records) + "</section>\n";
+         throughputChart(input.records) + trafficChart(input.records) + "</section>\n" +
+         trafficSection(input.records);
   if (input.plan) out += placementSection(*input.plan);
   out += eventSection(input.records) + factSection(input);
   return out + "</main></body></html>\n";

@@ -240,6 +240,8 @@ void Session::writeFiles(const RunResult& result) {
 
 RunResult Session::finish() {
   takeLastWords();
+  next_sample_ = clock_.now();  // the last word on traffic too
+  sampleTraffic(next_sample_);
   stopAll();
   display_.finish(monitor_.snapshot(), clock_.unixMillis());
   const RunResult result = makeResult();

@@ -202,6 +202,22 @@ TEST_F(MonitorTest, RatesAreDifferences) {
   EXPECT_EQ(run.tasks[1].state, "training");
 }
 
+TEST_F(MonitorTest, BytesOnTheWireWhereTheyAreKnown) {
+  report(1000, 1000, 600, 2);
+  update(0);
+  EXPECT_FALSE(monitor_.snapshot().tasks[0].wire_received_bytes.has_value());
+  EXPECT_THAT(renderTraffic(monitor_.snapshot(), 0), Not(HasSubstr("wire")));
+  v1::WireTraffic& wire = *view_.tasks[kPs].mutable_report()->mutable_wire();
+  wire.set_received_bytes(1010);
+  wire.set_transmitted_bytes(1020);
+  update(1);
+  wire.set_received_bytes(5);  // a new agent, from zero
+  wire.set_transmitted_bytes(6);
+  update(2);
+  EXPECT_THAT(renderTraffic(monitor_.snapshot(), 0),
+              HasSubstr("\"wireReceivedBytes\":1015,\"wireTransmittedBytes\":1026"));
+}
+
 TEST_F(MonitorTest, CountersOfARestartedProcessAreAddedUp) {
   report(1000, 1000, 600, 2);
   update(0);

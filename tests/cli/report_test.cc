@@ -52,7 +52,7 @@ ReportInput sample() {
   for (int second = 0; second < 30; ++second) {
     TrafficSample sample;
     sample.time = 1.7e9 + second;
-    sample.ps["ps-0"] = {second * 32e6, second * 31e6};
+    sample.ps["ps-0"] = {second * 32e6, second * 31e6, second * 32.64e6, second * 31e6};
     sample.ps["ps-1"] = {second * 33e6, second * 30e6};
     input.records.traffic.push_back(sample);
   }
@@ -82,6 +82,8 @@ TEST(ReportTest, WellFormedAndEscaped) {
   EXPECT_THAT(html, HasSubstr("0.8931"));
   EXPECT_THAT(html, HasSubstr("ps-1 out"));
   EXPECT_THAT(html, HasSubstr("<td>ps-1</td>"));
+  EXPECT_THAT(html, HasSubstr("(+2.0 %)")) << "ps-0's bytes on the wire";
+  EXPECT_THAT(html, HasSubstr("not counted")) << "ps-1's";
 }
 
 TEST(ReportTest, NothingFromElsewhere) {

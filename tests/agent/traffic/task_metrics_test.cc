@@ -115,5 +115,13 @@ TEST(TaskMetrics, ShowTheNewestReport) {
   EXPECT_EQ(valueOf(metrics, "trainyard_task_ready"), 0) << "until the new life says so";
 }
 
+TEST(TaskMetrics, ShowWhatIsOnTheWire) {
+  const TaskMetrics uncounted(makeSelf(v1::ROLE_PS));
+  EXPECT_EQ(valueOf(uncounted, "trainyard_ps_wire_receive_bytes_total"), std::nullopt);
+  const TaskMetrics metrics(makeSelf(v1::ROLE_PS), [] { return WireBytes{1100, 1200}; });
+  EXPECT_EQ(valueOf(metrics, "trainyard_ps_wire_receive_bytes_total"), 1100);
+  EXPECT_EQ(valueOf(metrics, "trainyard_ps_wire_transmit_bytes_total"), 1200);
+}
+
 }  // namespace
 }  // namespace trainyard::agent

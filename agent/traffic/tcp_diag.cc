@@ -1,0 +1,154 @@
+#include "agent/traffic/tcp_diag.h"
+
+#include <arpa/inet.h>
+#include <linux/inet_diag.h>
+#include <linux/netlink.h>
+#include <linux/rtnetlink.h>
+#include <linux/sock_diag.h>
+#include <linux/tcp.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <optional>
+
+#include "fmt/format.h"
+
+namespace trainyard::agent {
+namespace {
+
+constexpr int kFamilies[] = {AF_INET, AF_INET6};
+constexpr std::uint32_t kListening = 1U << 10;  // bit of TCP_LISTEN
+constexpr std::size_t kBuffer = 64 << 10;       // a netlink dump fills at most 32 KiB at once
+
+struct Request {
+  nlmsghdr header;
+  inet_diag_req_v2 body;
+};
+
+StatusOr<UniqueFd> openSocket() {
+  UniqueFd fd(::socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_SOCK_DIAG));
+  // Bound, or the kernel's broadcasts pass it by: both would have the address 0.
+  sockaddr_nl any = {};
+  any.nl_family = AF_NETLINK;
+  if (!fd.valid() || ::bind(fd.get(), reinterpret_cast<sockaddr*>(&any), sizeof any) != 0) {
+    return absl::UnavailableError(fmt::format("sock_diag: {}", strerror(errno)));
+  }
+  return fd;
+}
+
+bool join(const UniqueFd& fd, int group) {
+  return ::setsockopt(fd.get(), SOL_NETLINK, NETLINK_ADD_MEMBERSHIP, &group, sizeof group) == 0;
+}
+
+// The counters of one message; nothing when it is of another port or has none (TIME_WAIT).
+std::optional<TcpBytes> parse(const nlmsghdr& header, int port) {
+  inet_diag_msg message;
+  if (header.nlmsg_len < NLMSG_LENGTH(sizeof message)) return std::nullopt;
+  const char* at = reinterpret_cast<const char*>(&header) + NLMSG_HDRLEN;
+  std::memcpy(&message, at, sizeof message);
+  if (ntohs(message.id.idiag_sport) != port) return std::nullopt;
+  std::size_t left = header.nlmsg_len - NLMSG_LENGTH(sizeof message);
+  at += NLMSG_ALIGN(sizeof message);
+  rtattr attribute;
+  while (left >= sizeof attribute) {
+    std::memcpy(&attribute, at, sizeof attribute);
+    if (attribute.rta_len < sizeof attribute || attribute.rta_len > left) return std::nullopt;
+    if (attribute.rta_type == INET_DIAG_INFO) {
+      tcp_info info = {};  // a kernel may know fewer or more fields
+      std::memcpy(&info, at + sizeof attribute,
+                  std::min(sizeof info, attribute.rta_len - sizeof attribute));
+      const std::uint64_t cookie =
+          message.id.idiag_cookie[0] | std::uint64_t{message.id.idiag_cookie[1]} << 32;
+      return TcpBytes{cookie, info.tcpi_bytes_received, info.tcpi_bytes_acked};
+    }
+    const std::size_t step = std::min<std::size_t>(RTA_ALIGN(attribute.rta_len), left);
+    at += step;
+    left -= step;
+  }
+  return std::nullopt;
+}
+
+// Whether a dump goes on after these messages; an error is the kernel's answer.
+StatusOr<bool> takeMessages(const char* data, std::size_t size, int port,
+                            std::vector<TcpBytes>& out) {
+  nlmsghdr header;
+  while (size >= sizeof header) {
+    std::memcpy(&header, data, sizeof header);
+    if (header.nlmsg_len < sizeof header || header.nlmsg_len > size) break;
+    if (header.nlmsg_type == NLMSG_DONE) return false;
+    if (header.nlmsg_type == NLMSG_ERROR) {
+      nlmsgerr error = {};
+      std::memcpy(&error, data + NLMSG_HDRLEN,
+                  std::min(sizeof error, header.nlmsg_len - sizeof header));
+      return absl::UnavailableError(fmt::format("sock_diag: {}", strerror(-error.error)));
+    }
+    if (auto bytes = parse(*reinterpret_cast<const nlmsghdr*>(data), port)) out.push_back(*bytes);
+    const std::size_t step = std::min<std::size_t>(NLMSG_ALIGN(header.nlmsg_len), size);
+    data += step;
+    size -= step;
+  }
+  return true;
+}
+
+struct alignas(nlmsghdr) Buffer {
+  std::array<char, kBuffer> bytes;
+};
+
+}  // namespace
+
+StatusOr<TcpDiag> TcpDiag::open() {
+  TY_ASSIGN_OR_RETURN(UniqueFd requests, openSocket());
+  TY_ASSIGN_OR_RETURN(UniqueFd events, openSocket());
+  // Ends of connections are told since Linux 4.2.
+  if (!join(events, SKNLGRP_INET_TCP_DESTROY) || !join(events, SKNLGRP_INET6_TCP_DESTROY)) {
+    events.reset();
+  }
+  TcpDiag diag(std::move(requests), std::move(events));
+  TY_RETURN_IF_ERROR(diag.list(1).status());  // a port that is of no interest: only asks
+  return diag;
+}
+
+StatusOr<std::vector<TcpBytes>> TcpDiag::list(int port) {
+  std::vector<TcpBytes> found;
+  Buffer buffer;
+  for (const int family : kFamilies) {
+    Request request = {};
+    request.header.nlmsg_len = sizeof request;
+    request.header.nlmsg_type = SOCK_DIAG_BY_FAMILY;
+    request.header.nlmsg_flags = NLM_F_REQUEST | NLM_F_DUMP;
+    request.body.sdiag_family = static_cast<std::uint8_t>(family);
+    request.body.sdiag_protocol = IPPROTO_TCP;
+    request.body.idiag_ext = 1U << (INET_DIAG_INFO - 1);
+    request.body.idiag_states = ~kListening;
+    request.body.id.idiag_sport = htons(static_cast<std::uint16_t>(port));
+    if (::send(requests_.get(), &request, sizeof request, 0) < 0) {
+      return absl::UnavailableError(fmt::format("sock_diag: {}", strerror(errno)));
+    }
+    for (bool more = true; more;) {
+      const ssize_t n = ::recv(requests_.get(), buffer.bytes.data(), buffer.bytes.size(), 0);
+      if (n < 0 && errno == EINTR) continue;
+      if (n <= 0) return absl::UnavailableError(fmt::format("sock_diag: {}", strerror(errno)));
+      TY_ASSIGN_OR_RETURN(
+          more, takeMessages(buffer.bytes.data(), static_cast<std::size_t>(n), port, found));
+    }
+  }
+  return found;
+}
+
+std::vector<TcpBytes> TcpDiag::takeEnded(int port) {
+  std::vector<TcpBytes> ended;
+  Buffer buffer;
+  while (events_.valid()) {
+    const ssize_t n = ::recv(events_.get(), buffer.bytes.data(), buffer.bytes.size(), MSG_DONTWAIT);
+    // ENOBUFS: some were lost, others follow.
+    if (n < 0 && (errno == EINTR || errno == ENOBUFS)) continue;
+    if (n <= 0) break;
+    (void)takeMessages(buffer.bytes.data(), static_cast<std::size_t>(n), port, ended);
+  }
+  return ended;
+}
+
+}  // namespace trainyard::agent

@@ -1,0 +1,41 @@
+// The kernel's own counters of TCP connections, by NETLINK_SOCK_DIAG (sock_diag(7)).
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "base/core/status.h"
+#include "base/process/unique_fd.h"
+
+namespace trainyard::agent {
+
+// Bytes of one connection as TCP carried them: the stream itself, with whatever framing it holds,
+// without headers of TCP and IP and without repetitions. RFC 4898's
+// tcpEStatsAppHCThruOctetsReceived and ...Acked.
+struct TcpBytes {
+  std::uint64_t cookie = 0;  // of the socket, unique as long as the machine runs
+  std::uint64_t received = 0;
+  std::uint64_t transmitted = 0;  // and acknowledged by the peer
+};
+
+// One network namespace: the caller's. Not thread-safe. Movable.
+class TcpDiag {
+ public:
+  // UNAVAILABLE where the kernel does not offer it.
+  static StatusOr<TcpDiag> open();
+
+  // The connections whose local port is `port`, listening sockets left out.
+  StatusOr<std::vector<TcpBytes>> list(int port);
+  // Connections of that port that ended since the last call (or open()), with their last counters.
+  // The kernel tells of each once, soon after its end; what it could not deliver is lost.
+  std::vector<TcpBytes> takeEnded(int port);
+
+ private:
+  TcpDiag(UniqueFd requests, UniqueFd events)
+      : requests_(std::move(requests)), events_(std::move(events)) {}
+
+  UniqueFd requests_;
+  UniqueFd events_;  // invalid: the kernel does not tell of ends
+};
+
+}  // namespace trainyard::agent
