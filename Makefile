@@ -6,7 +6,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .ONESHELL:
 .DEFAULT_GOAL := help
-.PHONY: help demo test check bench build clean packages format
+.PHONY: help demo test sanitize check bench build clean packages format
 
 # Objects in the compiler cache serve any checkout.
 export CCACHE_BASEDIR := $(CURDIR)
@@ -28,6 +28,7 @@ endif
 help:
 	@echo "make demo     train on Fashion-MNIST on this machine: 2 parameter servers, 2 workers"
 	@echo "make test     build everything and run every test that needs no GPU"
+	@echo "make sanitize what needs no LibTorch, with address, undefined-behaviour and thread sanitizer"
 	@echo "make check    format, tidy and fast tests, before a commit (TARGET=operator: without LibTorch)"
 	@echo "make bench    speed of push and pull and of training; tables in build/bench (see docs/results.md)"
 	@echo "make build    the programs, in build/release/bin"
@@ -53,6 +54,16 @@ test: packages
 	@$(configure) --preset dev -B $(dev) $(flags)
 	cmake --build $(dev)
 	exec python3 tests/run_tests.py $(dev)
+
+# Both, whatever the first one finds.
+sanitize: packages
+	@code=0
+	for preset in asan tsan; do
+	  $(configure) --preset $$preset
+	  cmake --build build/$$preset --target sanitized_tests || { code=1; continue; }
+	  python3 tests/run_tests.py build/$$preset || code=1
+	done
+	exit $$code
 
 check: packages
 	@python3 tests/format.py

@@ -1,6 +1,9 @@
 #!/usr/bin/env python3
 """Runs the tests of a build folder and ends with a line "N passed, N failed, N skipped".
 
+With --total it runs nothing: the line is the sum over the last runs in several build folders. A folder
+whose tests did not run to the end since then counts as one failure.
+
 A ctest entry is a whole test program; where the program is GoogleTest's, its cases are counted one by
 one (from the XML that GTEST_OUTPUT asks for), else the entry counts as one case. Fast tests run side
 by side, all others alone, because they start processes of their own and watch the time.
@@ -8,6 +11,7 @@ by side, all others alone, because they start processes of their own and watch t
 Exits 1 when a case failed, a program died, or no case ran at all.
 """
 import argparse
+import json
 import os
 import pathlib
 import shutil
@@ -16,6 +20,8 @@ import sys
 import xml.etree.ElementTree as ET
 
 FAST = "unit"
+RESULTS = "test-results"
+TOTALS = "totals.json"
 
 
 class Totals:
@@ -28,6 +34,12 @@ class Totals:
         self.passed += other.passed
         self.failed += other.failed
         self.skipped += other.skipped
+
+    def line(self):
+        return f"{self.passed} passed, {len(self.failed)} failed, {len(self.skipped)} skipped"
+
+    def code(self):
+        return 0 if self.passed and not self.failed else 1
 
 
 def last_line(text):
@@ -99,36 +111,63 @@ def run_tier(build, results, tier, selection, jobs):
     return totals
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("build", type=pathlib.Path)
-    parser.add_argument("--label", help="only tests of this label")
-    arguments = parser.parse_args()
-    build = arguments.build.resolve()
-    results = build / "test-results"
+def run_build(build, label):
+    """Runs what is selected; returns its totals, which are written down too."""
+    results = build / RESULTS
     shutil.rmtree(results, ignore_errors=True)
-
     tiers = []
-    if arguments.label in (None, FAST):
+    if label in (None, FAST):
         tiers.append((FAST, ["-L", f"^{FAST}$"], max(2, os.cpu_count() or 2)))
-    if arguments.label is None:
+    if label is None:
         tiers.append(("rest", ["-LE", f"^{FAST}$"], 1))
-    elif arguments.label != FAST:
-        tiers.append((arguments.label, ["-L", f"^{arguments.label}$"], 1))
+    elif label != FAST:
+        tiers.append((label, ["-L", f"^{label}$"], 1))
     totals = Totals()
     for tier, selection, jobs in tiers:
         totals.add(run_tier(build, results, tier, selection, jobs))
+    (results / TOTALS).write_text(json.dumps(vars(totals)), encoding="utf-8")
+    return totals
+
+
+def read_totals(build):
+    """What run_build() wrote down, each case with the folder's name."""
+    totals = Totals()
+    try:
+        written = json.loads((build / RESULTS / TOTALS).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        totals.failed.append((build.name, "its tests did not run"))
+        return totals
+    totals.passed = written["passed"]
+    totals.failed = [(f"{build.name}: {name}", reason) for name, reason in written["failed"]]
+    totals.skipped = [(f"{build.name}: {name}", reason) for name, reason in written["skipped"]]
+    if totals.passed + len(totals.failed) == 0:
+        totals.failed.append((build.name, "no test ran"))
+    return totals
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("build", type=pathlib.Path, nargs="+")
+    parser.add_argument("--label", help="only tests of this label")
+    parser.add_argument("--total", action="store_true", help="sum of the last runs")
+    arguments = parser.parse_args()
+    if len(arguments.build) > 1 and not arguments.total:
+        parser.error("several folders only with --total")
+
+    totals = Totals()
+    for build in arguments.build:
+        build = build.resolve()
+        totals.add(read_totals(build) if arguments.total else run_build(build, arguments.label))
 
     print()
     for name, reason in totals.skipped:
         print(f"skipped: {name}: {reason}")
     for name, reason in totals.failed:
         print(f"failed: {name}: {reason[:300]}")
-    ran = totals.passed + len(totals.failed)
-    if ran == 0:
+    if totals.passed + len(totals.failed) == 0:
         print("no test ran")
-    print(f"{totals.passed} passed, {len(totals.failed)} failed, {len(totals.skipped)} skipped", flush=True)
-    sys.exit(1 if totals.failed or ran == 0 else 0)
+    print(totals.line(), flush=True)
+    sys.exit(totals.code())
 
 
 if __name__ == "__main__":

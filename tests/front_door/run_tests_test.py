@@ -107,6 +107,35 @@ class RunTests(unittest.TestCase):
         self.assertEqual(self.last_line(self.run_it("--label", "multiproc")[1]),
                          "1 passed, 0 failed, 0 skipped")
 
+    def total(self, *folders):
+        done = subprocess.run([sys.executable, RUN_TESTS, "--total", *folders],
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        return done.returncode, done.stdout
+
+    def test_the_total_is_the_sum_over_builds(self):
+        self.program("a_test", GOOD.format("x") + GOOD.format("y") + SKIPPED)
+        self.run_it()
+        code, output = self.total(self.build, self.build)
+        self.assertEqual(self.last_line(output), "4 passed, 0 failed, 2 skipped")
+        self.assertIn(f"skipped: {self.build.name}: Suite.later: not root", output)
+        self.assertEqual(code, 0)
+
+    def test_a_failure_of_one_build_fails_the_total(self):
+        self.program("a_test", GOOD.format("x") + BAD, code=1)
+        self.run_it()
+        code, output = self.total(self.build)
+        self.assertEqual(self.last_line(output), "1 passed, 1 failed, 0 skipped")
+        self.assertIn(f"failed: {self.build.name}: Suite.bad: a.cc:1 1 is not 2", output)
+        self.assertEqual(code, 1)
+
+    def test_a_build_whose_tests_did_not_run_fails_the_total(self):
+        self.program("a_test", GOOD.format("x"))
+        self.run_it()
+        code, output = self.total(self.build, self.build / "nothing")
+        self.assertEqual(self.last_line(output), "1 passed, 1 failed, 0 skipped")
+        self.assertIn("failed: nothing: its tests did not run", output)
+        self.assertEqual(code, 1)
+
 
 if __name__ == "__main__":
     unittest.main()

@@ -1,0 +1,35 @@
+// What the sanitizers' runtimes ask a program for before main. It stands in the programs
+// themselves, not in the environment: several tests start programs with an environment of their
+// own.
+//
+// A suppression names a library of others, never code of ours, and says why.
+
+extern "C" {
+
+const char* __asan_default_options();
+const char* __lsan_default_suppressions();
+const char* __ubsan_default_options();
+const char* __tsan_default_options();
+const char* __tsan_default_suppressions();
+
+const char* __asan_default_options() {
+  return "detect_leaks=1:halt_on_error=1:detect_stack_use_after_return=1:check_initialization_"
+         "order=1";
+}
+
+const char* __lsan_default_suppressions() {
+  return "";
+}
+
+const char* __ubsan_default_options() {
+  return "halt_on_error=1:print_stacktrace=1";
+}
+
+const char* __tsan_default_options() {
+  return "halt_on_error=1:second_deadlock_stack=1";
+}
+
+const char* __tsan_default_suppressions() {
+  return "";
+}
+}
