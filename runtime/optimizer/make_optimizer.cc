@@ -85,9 +85,12 @@ void refuseForeign(const v1::OptimizerSpec& spec, const RuleFields& rule, Reader
   }
 }
 
-void checkSchedule(const v1::OptimizerSpec& spec, Reader& read) {
+// What every rule has.
+void checkCommon(const v1::OptimizerSpec& spec, Reader& read) {
   read.number("learningRate", spec.has_learning_rate(), spec.learning_rate(), kDefaultLearningRate,
               Range::kNotNegative);
+  read.check("warmupSteps", static_cast<double>(spec.warmup_steps()), Range::kNotNegative);
+  read.check("weightDecay", spec.weight_decay(), Range::kNotNegative);
   if (!spec.has_decay()) return;
   read.check("decay.every", static_cast<double>(spec.decay().every()), Range::kPositive);
   read.check("decay.rate", spec.decay().rate(), Range::kPositive);
@@ -103,34 +106,34 @@ float epsilonOf(const v1::OptimizerSpec& spec, double absent, Reader& read) {
   return read.number("epsilon", spec.has_epsilon(), spec.epsilon(), absent, Range::kNotNegative);
 }
 
-std::unique_ptr<Optimizer> makeAdagrad(const v1::OptimizerSpec& spec, internal::Isa isa,
+std::unique_ptr<Optimizer> makeAdagrad(const v1::OptimizerSpec& spec, internal::RuleCommon common,
                                        Reader& read) {
   const float initial = read.number("initialAccumulator", spec.has_initial_accumulator(),
                                     spec.initial_accumulator(), 0.1, Range::kPositive);
-  return internal::makeAdagrad(isa, initial);
+  return internal::makeAdagrad(common, initial);
 }
 
-std::unique_ptr<Optimizer> makeAdam(const v1::OptimizerSpec& spec, internal::Isa isa,
+std::unique_ptr<Optimizer> makeAdam(const v1::OptimizerSpec& spec, internal::RuleCommon common,
                                     Reader& read) {
   const float beta1 = read.number("beta1", spec.has_beta1(), spec.beta1(), 0.9, Range::kBelowOne);
   const float beta2 = read.number("beta2", spec.has_beta2(), spec.beta2(), 0.999, Range::kBelowOne);
-  return internal::makeAdam(isa, beta1, beta2, epsilonOf(spec, 1e-8, read));
+  return internal::makeAdam(common, beta1, beta2, epsilonOf(spec, 1e-8, read));
 }
 
-std::unique_ptr<Optimizer> makeRule(const v1::OptimizerSpec& spec, internal::Isa isa,
+std::unique_ptr<Optimizer> makeRule(const v1::OptimizerSpec& spec, internal::RuleCommon common,
                                     Reader& read) {
   const std::string& name = spec.name();
-  if (name == "SGD") return internal::makeSgd(isa);
+  if (name == "SGD") return internal::makeSgd(common);
   if (name == "Momentum") {
-    return internal::makeMomentum(isa, momentumOf(spec, 0.9, read), spec.nesterov());
+    return internal::makeMomentum(common, momentumOf(spec, 0.9, read), spec.nesterov());
   }
-  if (name == "Adagrad") return makeAdagrad(spec, isa, read);
+  if (name == "Adagrad") return makeAdagrad(spec, common, read);
   if (name == "Adadelta") {
-    return internal::makeAdadelta(isa, rhoOf(spec, 0.95, read), epsilonOf(spec, 1e-8, read));
+    return internal::makeAdadelta(common, rhoOf(spec, 0.95, read), epsilonOf(spec, 1e-8, read));
   }
-  if (name == "Adam") return makeAdam(spec, isa, read);
+  if (name == "Adam") return makeAdam(spec, common, read);
   TY_CHECK(name == "RMSProp", "the table of rules knows this name");
-  return internal::makeRmsProp(isa, rhoOf(spec, 0.9, read), momentumOf(spec, 0, read),
+  return internal::makeRmsProp(common, rhoOf(spec, 0.9, read), momentumOf(spec, 0, read),
                                epsilonOf(spec, 1e-10, read), spec.centered());
 }
 
@@ -142,8 +145,8 @@ StatusOr<std::unique_ptr<Optimizer>> internal::makeOptimizer(const v1::Optimizer
     if (rule.name != spec.name()) continue;
     Reader read;
     refuseForeign(spec, rule, read);
-    checkSchedule(spec, read);
-    auto optimizer = makeRule(spec, isa, read);
+    checkCommon(spec, read);
+    auto optimizer = makeRule(spec, {isa, static_cast<float>(spec.weight_decay())}, read);
     if (!read.status().ok()) return read.status();
     return optimizer;
   }

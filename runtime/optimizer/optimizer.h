@@ -17,17 +17,23 @@ namespace trainyard::runtime {
 // Where the spec names none: what TensorFlow's Adam and Adadelta start with.
 inline constexpr double kDefaultLearningRate = 0.001;
 
-// tf.compat.v1.train.exponential_decay: rate * decay_rate ^ (step / every), the exponent floored
-// when staircase; in float32 as TensorFlow computes it. `step` is the global step before the
-// update. Immutable. The spec is one that makeOptimizer() accepts.
+// The schedule: tf.compat.v1.train.exponential_decay, rate * decay_rate ^ (step / every), the
+// exponent floored when staircase; in float32 as TensorFlow computes it. With warm-up over W steps
+// the rate of a step s < W is that times (s + 1) / W, one float32 division and one product: linear
+// from learningRate / W to learningRate, the gradual warm-up of Goyal et al., "Accurate, Large
+// Minibatch SGD" (arXiv:1706.02677, 2.2), and the schedule's own bits from step W - 1 on. `step` is
+// the global step before the update. Immutable. The spec is one that makeOptimizer() accepts.
 class LearningRate {
  public:
   explicit LearningRate(const v1::OptimizerSpec& spec);
   float at(std::int64_t step) const;
 
  private:
+  float decayed(std::int64_t step) const;
+
   float base_;
-  std::int64_t every_;  // 0: constant
+  std::int64_t warmup_;  // 0: none
+  std::int64_t every_;   // 0: constant
   float rate_;
   bool staircase_;
 };
@@ -66,7 +72,11 @@ class Optimizer {
 //             w -= m (lr sqrt(1 - beta2^t) / (1 - beta1^t)) / (sqrt(v) + epsilon),  t = step + 1
 //   RMSProp   s += (g^2 - s) (1 - rho);  b = b momentum + g lr / sqrt(s + epsilon);  w -= b
 //             (centered: c += (g - c) (1 - rho), and s - c^2 + epsilon under the root)
-// as the kernels of tensorflow/core/kernels/training_ops.cc compute them. What is absent takes
+// as the kernels of tensorflow/core/kernels/training_ops.cc compute them. With weightDecay d the
+// rule starts from w - w d lr (rounded after each operation) instead of w: decoupled weight decay,
+// Loshchilov & Hutter, "Decoupled Weight Decay Regularization" (ICLR 2019, arXiv:1711.05101), with
+// the step's whole learning rate as factor, as Keras's optimizers and PyTorch's AdamW have it. It
+// reaches no slot, and is the same for every element of every variable. What is absent takes
 // TensorFlow's default: rho 0.95 (Adadelta), 0.9 (RMSProp); epsilon 1e-8 (Adadelta, Adam), 1e-10
 // (RMSProp); beta1 0.9, beta2 0.999; initial accumulator 0.1; momentum 0 (RMSProp) - but 0.9 for
 // Momentum, where TensorFlow has none.

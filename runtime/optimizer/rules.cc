@@ -16,10 +16,12 @@ namespace {
 //   Step: what one update adds to the constants, made by at(context)
 //   Step::update(w, g, slots): the new weight of one element; changes slots[0..kSlots)
 // Every product and sum stands in the order of TensorFlow's kernel.
-template <typename Step, int kSlots>
+//
+// With kDecay the rule starts from w - w decay lr. (Decay 0 would do the same but make 0 of -0.)
+template <typename Step, int kSlots, bool kDecay>
 struct UpdateLoop {
-  static TY_ALWAYS_INLINE void run(Step step, const float* w, const float* g, float* w_new,
-                                   std::array<float*, 3> slots, std::int64_t n) {
+  static TY_ALWAYS_INLINE void run(Step step, float decay, float lr, const float* w, const float* g,
+                                   float* w_new, std::array<float*, 3> slots, std::int64_t n) {
     float* const s0 = slots[0];
     float* const s1 = slots[1];
     float* const s2 = slots[2];
@@ -33,7 +35,9 @@ struct UpdateLoop {
       if constexpr (kSlots > 0) a = s0[i];
       if constexpr (kSlots > 1) b = s1[i];
       if constexpr (kSlots > 2) c = s2[i];
-      const float updated = step.update(w[i], g[i], a, b, c);
+      float weight = w[i];
+      if constexpr (kDecay) weight = weight - weight * decay * lr;
+      const float updated = step.update(weight, g[i], a, b, c);
       if constexpr (kSlots > 0) s0[i] = a;
       if constexpr (kSlots > 1) s1[i] = b;
       if constexpr (kSlots > 2) s2[i] = c;
@@ -46,8 +50,8 @@ template <typename Rule>
 class ElementwiseOptimizer : public Optimizer {
  public:
   template <typename... Args>
-  explicit ElementwiseOptimizer(Isa isa, Args... args)
-      : isa_(isa), rule_{args...}, names_(Rule::names()) {}
+  explicit ElementwiseOptimizer(RuleCommon common, Args... args)
+      : common_(common), rule_{args...}, names_(Rule::names()) {}
 
   const std::vector<std::string>& slots() const override { return names_; }
 
@@ -69,13 +73,20 @@ class ElementwiseOptimizer : public Optimizer {
     }
     const auto step = rule_.at(context);
     const FlushSubnormals flush;
-    runOn<UpdateLoop<std::remove_const_t<decltype(step)>, kSlots>>(
-        isa_, step, w.data(), gradient.data(), w_new.data(), pointers,
-        static_cast<std::int64_t>(w.size()));
+    const auto n = static_cast<std::int64_t>(w.size());
+    using Step = std::remove_const_t<decltype(step)>;
+    if (common_.weight_decay > 0) {
+      runOn<UpdateLoop<Step, kSlots, true>>(common_.isa, step, common_.weight_decay,
+                                            context.learning_rate, w.data(), gradient.data(),
+                                            w_new.data(), pointers, n);
+    } else {
+      runOn<UpdateLoop<Step, kSlots, false>>(common_.isa, step, 0.0f, 0.0f, w.data(),
+                                             gradient.data(), w_new.data(), pointers, n);
+    }
   }
 
  private:
-  const Isa isa_;
+  const RuleCommon common_;
   const Rule rule_;
   const std::vector<std::string> names_;
 };
@@ -238,34 +249,34 @@ struct CenteredRmsProp {
 
 }  // namespace
 
-std::unique_ptr<Optimizer> makeSgd(Isa isa) {
-  return std::make_unique<ElementwiseOptimizer<Sgd>>(isa);
+std::unique_ptr<Optimizer> makeSgd(RuleCommon common) {
+  return std::make_unique<ElementwiseOptimizer<Sgd>>(common);
 }
 
-std::unique_ptr<Optimizer> makeMomentum(Isa isa, float momentum, bool nesterov) {
-  if (nesterov) return std::make_unique<ElementwiseOptimizer<Momentum<true>>>(isa, momentum);
-  return std::make_unique<ElementwiseOptimizer<Momentum<false>>>(isa, momentum);
+std::unique_ptr<Optimizer> makeMomentum(RuleCommon common, float momentum, bool nesterov) {
+  if (nesterov) return std::make_unique<ElementwiseOptimizer<Momentum<true>>>(common, momentum);
+  return std::make_unique<ElementwiseOptimizer<Momentum<false>>>(common, momentum);
 }
 
-std::unique_ptr<Optimizer> makeAdagrad(Isa isa, float initial_accumulator) {
-  return std::make_unique<ElementwiseOptimizer<Adagrad>>(isa, initial_accumulator);
+std::unique_ptr<Optimizer> makeAdagrad(RuleCommon common, float initial_accumulator) {
+  return std::make_unique<ElementwiseOptimizer<Adagrad>>(common, initial_accumulator);
 }
 
-std::unique_ptr<Optimizer> makeAdadelta(Isa isa, float rho, float epsilon) {
-  return std::make_unique<ElementwiseOptimizer<Adadelta>>(isa, rho, epsilon);
+std::unique_ptr<Optimizer> makeAdadelta(RuleCommon common, float rho, float epsilon) {
+  return std::make_unique<ElementwiseOptimizer<Adadelta>>(common, rho, epsilon);
 }
 
-std::unique_ptr<Optimizer> makeAdam(Isa isa, float beta1, float beta2, float epsilon) {
-  return std::make_unique<ElementwiseOptimizer<Adam>>(isa, beta1, beta2, epsilon,
+std::unique_ptr<Optimizer> makeAdam(RuleCommon common, float beta1, float beta2, float epsilon) {
+  return std::make_unique<ElementwiseOptimizer<Adam>>(common, beta1, beta2, epsilon,
                                                       std::make_shared<Adam::Powers>(beta1, beta2));
 }
 
-std::unique_ptr<Optimizer> makeRmsProp(Isa isa, float rho, float momentum, float epsilon,
+std::unique_ptr<Optimizer> makeRmsProp(RuleCommon common, float rho, float momentum, float epsilon,
                                        bool centered) {
   if (centered) {
-    return std::make_unique<ElementwiseOptimizer<CenteredRmsProp>>(isa, rho, momentum, epsilon);
+    return std::make_unique<ElementwiseOptimizer<CenteredRmsProp>>(common, rho, momentum, epsilon);
   }
-  return std::make_unique<ElementwiseOptimizer<RmsProp>>(isa, rho, momentum, epsilon);
+  return std::make_unique<ElementwiseOptimizer<RmsProp>>(common, rho, momentum, epsilon);
 }
 
 }  // namespace trainyard::runtime::internal

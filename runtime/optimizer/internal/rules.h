@@ -8,12 +8,18 @@
 
 namespace trainyard::runtime::internal {
 
-std::unique_ptr<Optimizer> makeSgd(Isa isa);
-std::unique_ptr<Optimizer> makeMomentum(Isa isa, float momentum, bool nesterov);
-std::unique_ptr<Optimizer> makeAdagrad(Isa isa, float initial_accumulator);
-std::unique_ptr<Optimizer> makeAdadelta(Isa isa, float rho, float epsilon);
-std::unique_ptr<Optimizer> makeAdam(Isa isa, float beta1, float beta2, float epsilon);
-std::unique_ptr<Optimizer> makeRmsProp(Isa isa, float rho, float momentum, float epsilon,
+// What all rules have in common.
+struct RuleCommon {
+  Isa isa = Isa::kBaseline;
+  float weight_decay = 0;
+};
+
+std::unique_ptr<Optimizer> makeSgd(RuleCommon common);
+std::unique_ptr<Optimizer> makeMomentum(RuleCommon common, float momentum, bool nesterov);
+std::unique_ptr<Optimizer> makeAdagrad(RuleCommon common, float initial_accumulator);
+std::unique_ptr<Optimizer> makeAdadelta(RuleCommon common, float rho, float epsilon);
+std::unique_ptr<Optimizer> makeAdam(RuleCommon common, float beta1, float beta2, float epsilon);
+std::unique_ptr<Optimizer> makeRmsProp(RuleCommon common, float rho, float momentum, float epsilon,
                                        bool centered);
 
 // makeOptimizer() with the loops of one instruction set, which this machine must support.

@@ -21,7 +21,7 @@ TEST(Codec, RoundTripIsExact) {
       "training": {
         "model": {"name": "mlp", "dropout": 0.0, "hidden": [512, 256]},
         "steps": 3000000000, "seed": 0, "deterministic": false,
-        "optimizer": {"name": "SGD", "learningRate": 0.1}}},
+        "optimizer": {"name": "SGD", "learningRate": 0.1, "weightDecay": 0.5, "warmupSteps": 7}}},
     "status": {"state": "Running", "conditions": [{"type": "Running", "status": "True"}]}})");
   v1::TrainingJob job;
   const Status status = fromJson(json, &job);

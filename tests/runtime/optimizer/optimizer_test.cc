@@ -35,6 +35,11 @@ std::vector<v1::OptimizerSpec> allRules() {
   specs.push_back(named("RMSProp"));
   specs.back().set_centered(true);
   specs.back().set_momentum(0.9);
+  const std::size_t plain = specs.size();
+  for (std::size_t i = 0; i < plain; ++i) {
+    specs.push_back(specs[i]);
+    specs.back().set_weight_decay(0.3);
+  }
   return specs;
 }
 
@@ -163,6 +168,44 @@ TEST(Optimizers, AMomentumThatDecaysEndsAtZero) {
   EXPECT_EQ(w[0], 1);
 }
 
+// The definition, in two passes of plain float32: the weights shrink, then the rule takes its step.
+TEST(Optimizers, WeightDecayComesBeforeTheRuleAndReachesNoSlot) {
+  constexpr std::int64_t kElements = 131;
+  constexpr float kDecay = 0.3f;
+  constexpr float kRate = 0.01f;  // of applyRange()
+  for (v1::OptimizerSpec spec : allRules()) {
+    if (spec.weight_decay() == 0) continue;
+    const auto decaying = makeOptimizer(spec);
+    spec.clear_weight_decay();
+    const auto plain = makeOptimizer(spec);
+    ASSERT_TRUE(decaying.ok() && plain.ok());
+    State want = startState(**plain, kElements);
+    State have = startState(**decaying, kElements);
+    for (std::int64_t step = 0; step < 5; ++step) {
+      const std::vector<float> g = gradientOf(step, kElements);
+      for (float& w : want.w) {
+        volatile float product = w * kDecay;  // volatile: every rounding happens
+        product = product * kRate;
+        w = w - product;
+      }
+      applyRange(**plain, step, want, g, 0, kElements);
+      applyRange(**decaying, step, have, g, 0, kElements);
+      ASSERT_EQ(have, want) << spec.name() << " step " << step;
+    }
+  }
+}
+
+TEST(Optimizers, WithoutAGradientWeightDecayAloneShrinksTheWeights) {
+  v1::OptimizerSpec spec = named("SGD");
+  spec.set_weight_decay(0.5);
+  const auto optimizer = makeOptimizer(spec);
+  ASSERT_TRUE(optimizer.ok()) << optimizer.status();
+  std::vector<float> w = {4, -2, 0, -0.0f};
+  const std::vector<float> g(4);
+  (*optimizer)->apply({0, 0.25f}, w, g, w, {});
+  EXPECT_THAT(w, testing::ElementsAre(3.5f, -1.75f, 0, 0));
+}
+
 TEST(RunningPower, IsAFunctionOfItsArgument) {
   for (const float base : {0.9f, 0.999f, 0.0f, 0.99999f}) {
     constexpr std::int64_t kPowers = 5000;
@@ -230,6 +273,8 @@ TEST(MakeOptimizer, NamesTheFieldThatIsWrong) {
       {"Adagrad", [](Spec& s) { s.set_initial_accumulator(0); },
        "optimizer.initialAccumulator: 0,"},
       {"Momentum", [](Spec& s) { s.set_centered(true); }, "optimizer.centered: Momentum has no"},
+      {"SGD", [](Spec& s) { s.set_weight_decay(-0.1); }, "optimizer.weightDecay: -0.1, expected"},
+      {"SGD", [](Spec& s) { s.set_warmup_steps(-1); }, "optimizer.warmupSteps: -1, expected"},
       {"SGD", [](Spec& s) { s.mutable_decay()->set_rate(0.5); }, "optimizer.decay.every: 0,"},
       {"SGD", [](Spec& s) { s.mutable_decay()->set_every(5); }, "optimizer.decay.rate: 0,"},
   };
@@ -266,6 +311,36 @@ TEST(LearningRate, StaircaseHoldsBetweenSteps) {
   EXPECT_EQ(LearningRate(spec).at(9), 1);
   EXPECT_EQ(LearningRate(spec).at(10), 0.5f);
   EXPECT_EQ(LearningRate(spec).at(29), 0.25f);
+}
+
+TEST(LearningRate, WarmUpClimbsByTheSameAmountEachStep) {
+  v1::OptimizerSpec spec;
+  spec.set_learning_rate(0.5);
+  spec.set_warmup_steps(4);
+  const LearningRate rate(spec);
+  EXPECT_EQ(rate.at(0), 0.125f);
+  EXPECT_EQ(rate.at(1), 0.25f);
+  EXPECT_EQ(rate.at(2), 0.375f);
+  for (const std::int64_t step : {3, 4, 1000}) EXPECT_EQ(rate.at(step), 0.5f) << step;
+  for (const std::int64_t none : {0, 1}) {
+    spec.set_warmup_steps(none);
+    EXPECT_EQ(LearningRate(spec).at(0), 0.5f) << none;
+  }
+}
+
+TEST(LearningRate, WarmUpScalesTheScheduleAndThenLeavesItAlone) {
+  v1::OptimizerSpec spec;
+  spec.set_learning_rate(0.3);
+  spec.mutable_decay()->set_every(7);
+  spec.mutable_decay()->set_rate(0.9);
+  const LearningRate schedule(spec);
+  spec.set_warmup_steps(30);
+  const LearningRate rate(spec);
+  for (std::int64_t step = 0; step < 100; ++step) {
+    volatile float factor = static_cast<float>(step + 1) / 30.0f;  // rounded before the product
+    const float want = step < 29 ? schedule.at(step) * factor : schedule.at(step);
+    EXPECT_EQ(rate.at(step), want) << step;
+  }
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Writes golden.txt: 20 steps of every TensorFlow 1.x optimizer on one small float32 vector.
+"""Writes golden.txt: 20 steps of every TensorFlow 1.x optimizer on one small float32 vector. Weight
+decay, which these have not, is that of Keras's optimizers (TFOptimizer._apply_weight_decay) before them.
 
     python3 -m venv venv && venv/bin/pip install tensorflow-cpu==2.21.0
     venv/bin/python make_golden.py > golden.txt
@@ -38,6 +39,10 @@ RULES = [
     ("RMSProp", {"learning_rate": 0.01, "momentum": 0.9, "rho": 0.95, "epsilon": 1e-6}),
     ("RMSProp", {"learning_rate": 0.001, "centered": 1}),
     ("RMSProp", {"learning_rate": 0.002, "momentum": 0.5, "centered": 1}),
+    ("SGD", {"learning_rate": 0.1, "every": 3, "rate": 0.7, "weight_decay": 0.05}),
+    ("Momentum", {"learning_rate": 0.01, "momentum": 0.9, "weight_decay": 1.5}),
+    ("Adam", {"learning_rate": 0.001, "weight_decay": 0.004}),
+    ("RMSProp", {"learning_rate": 0.002, "momentum": 0.5, "centered": 1, "weight_decay": 0.1}),
 ]
 
 SCHEDULES = [
@@ -110,12 +115,19 @@ def run(name, p, weights, gradients):
         step = v1.train.create_global_step()
         variable = v1.get_variable("w", initializer=weights)
         gradient = v1.placeholder(tf.float32, [ELEMENTS])
-        rule = optimizer(name, p, learning_rate(p, step))
-        train = rule.apply_gradients([(gradient, variable)], global_step=step)
+        rate = learning_rate(p, step)
+        rule = optimizer(name, p, rate)
+        # Fed: of two constants TensorFlow would take the product first, which rounds otherwise.
+        decay = v1.placeholder(tf.float32, [])
+        decayed = []
+        if "weight_decay" in p:
+            decayed = [variable.assign_sub(variable * decay * rate)]
+        with tf.control_dependencies(decayed):
+            train = rule.apply_gradients([(gradient, variable)], global_step=step)
         running.run(v1.global_variables_initializer())
         print("rule", name, *(f"{key}={value}" for key, value in p.items()))
         for values in gradients:
-            running.run(train, {gradient: values})
+            running.run(train, {gradient: values, decay: p.get("weight_decay", 0)})
             print("w", bits(running.run(variable)))
         for slot in rule.get_slot_names():
             print("slot", slot, bits(running.run(rule.get_slot(variable, slot))))
