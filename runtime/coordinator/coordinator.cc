@@ -77,6 +77,7 @@ bool Coordinator::present(const Member& member, TimePoint now) const {
 
 void Coordinator::changed() {
   ++sequence_;
+  worker_sequence_ = sequence_;
 }
 
 void Coordinator::enter(v1::Phase phase, TimePoint now) {
@@ -99,6 +100,7 @@ v1::View Coordinator::viewFor() const {
   view.set_waiting_for(waiting_);
   view.set_lost_steps(lost_steps_);
   view.set_progress(progress_);
+  if (norm_) *view.mutable_gradient_norm() = *norm_;
   return view;
 }
 
@@ -166,6 +168,7 @@ void Coordinator::accept(const MemberKey& key, const v1::MemberReport& report, T
   member.joined = true;
   member.last_seen = now;
   highest_epoch_ = std::max(highest_epoch_, report.highest_epoch());
+  keepNormPart(key, report, now);
   if (report.has_abort() && !over()) {
     fail(fmt::format("{}: step {}, variable {}: {}", taskName(key.role, key.index),
                      report.abort().step(),
@@ -205,6 +208,7 @@ void Coordinator::evaluate(TimePoint now) {
   if (phase_ == v1::PHASE_PREPARING) tryPrepared(now);
   if (phase_ == v1::PHASE_ACTIVE || phase_ == v1::PHASE_STOPPING) {
     followProgress(now);
+    followNorm();
     followEvaluation();
     followCheckpoint(now);
     tryDone(now);
@@ -218,8 +222,9 @@ void Coordinator::evaluate(TimePoint now) {
   for (auto& [key, member] : members_) {
     if (!member.ticket) continue;
     const v1::MemberReport& report = member.report;
+    const std::uint64_t news = key.role == v1::ROLE_WORKER ? worker_sequence_ : sequence_;
     const bool stale =
-        report.seen_view() < sequence_ || order(report.seen_coordinator()) != order(config_.self);
+        report.seen_view() < news || order(report.seen_coordinator()) != order(config_.self);
     // Who leaves waits only for this.
     if (stale || report.leaving() || now - member.parked_since >= config_.heartbeat)
       answer(member, now);
@@ -250,6 +255,8 @@ void Coordinator::beginEpoch(const std::string& why, TimePoint now) {
   epoch_.Clear();
   epoch_.set_epoch(highest_epoch_);
   checkpoint_.reset();
+  norm_parts_.clear();
+  norm_.reset();
   stop_at_ = -1;
   rate_.reset();
   enter(v1::PHASE_SEALING, now);

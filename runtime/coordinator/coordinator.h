@@ -24,6 +24,7 @@
 #include "base/core/status.h"
 #include "runtime/checkpoint/checkpoint.h"
 #include "runtime/coordinator/progress_rate.h"
+#include "runtime/tensor/square_sum.h"
 #include "trainyard/v1/agent.pb.h"
 #include "trainyard/v1/coordinator.pb.h"
 
@@ -134,6 +135,8 @@ class Coordinator {
   void startFrom(TimePoint now);
   void tryPrepared(TimePoint now);
   void followProgress(TimePoint now);
+  void keepNormPart(const MemberKey& key, const v1::MemberReport& report, TimePoint now);
+  void followNorm();
   void followEvaluation();
   void followCheckpoint(TimePoint now);
   void tryCommit(std::int64_t version, TimePoint now);
@@ -164,6 +167,15 @@ class Coordinator {
   double loss_ = 0;
   std::int64_t loss_step_ = -1;
   v1::Evaluation evaluation_;
+  // Clipping: what each server has summed under this epoch, the norm told last, and the newest view
+  // that holds news for workers, who need no norm.
+  struct NormPart {
+    std::int64_t step = -1;
+    SquareSum squares;
+  };
+  std::map<MemberKey, NormPart> norm_parts_;
+  std::optional<v1::GradientNorm> norm_;
+  std::uint64_t worker_sequence_ = 1;
   // First epoch of those that share their weights' history and their slices of the evaluation set.
   std::int64_t lineage_ = 0;
   std::map<std::int64_t, std::map<std::uint32_t, v1::EvaluationPart>> parts_;  // by version

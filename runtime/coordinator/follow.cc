@@ -37,6 +37,48 @@ void Coordinator::followProgress(TimePoint now) {
   rate_.observe(progress_, now);
 }
 
+// Of a server's sums the newest counts: reports may overtake one another.
+void Coordinator::keepNormPart(const MemberKey& key, const v1::MemberReport& report,
+                               TimePoint now) {
+  if (over() || !report.shard().has_squares()) return;
+  // A sum of an earlier epoch is of gradients that may come again, perhaps with other last bits.
+  // While sealing, a member may know this epoch's number from an earlier coordinator.
+  if (phase_ == v1::PHASE_SEALING || report.prepared_epoch() != epoch_.epoch()) return;
+  const v1::SquareSum& told = report.shard().squares();
+  NormPart& part = norm_parts_[key];
+  if (told.step() <= part.step) return;
+  const auto squares =
+      SquareSum::fromLimbs({told.limbs().data(), static_cast<std::size_t>(told.limbs_size())});
+  if (!squares) {
+    return fail(fmt::format("{}: step {}: a sum of squares of {} limbs, expected {}",
+                            taskName(key.role, key.index), told.step(), told.limbs_size(),
+                            SquareSum::kLimbs),
+                now);
+  }
+  part.step = told.step();
+  part.squares = *squares;
+}
+
+// When every server that has variables has summed the same step, its norm is known. The sums are
+// exact: servers are added in any order.
+void Coordinator::followNorm() {
+  if (norm_parts_.empty()) return;
+  std::int64_t step = -1;
+  SquareSum total;
+  for (const auto& [key, member] : members_) {
+    if (key.role != v1::ROLE_PS || member.report.shard().max_version() < 0) continue;
+    const auto part = norm_parts_.find(key);
+    if (part == norm_parts_.end() || (step >= 0 && part->second.step != step)) return;
+    step = part->second.step;
+    total.add(part->second.squares);
+  }
+  if (step < 0 || (norm_ && norm_->step() >= step)) return;
+  norm_.emplace();
+  norm_->set_step(step);
+  norm_->set_norm(total.norm());
+  ++sequence_;  // of no use to workers
+}
+
 void Coordinator::followEvaluation() {
   for (const auto& [key, member] : members_) {
     for (const v1::EvaluationPart& part : member.report.worker().evaluations()) {

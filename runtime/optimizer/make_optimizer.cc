@@ -91,6 +91,7 @@ void checkCommon(const v1::OptimizerSpec& spec, Reader& read) {
               Range::kNotNegative);
   read.check("warmupSteps", static_cast<double>(spec.warmup_steps()), Range::kNotNegative);
   read.check("weightDecay", spec.weight_decay(), Range::kNotNegative);
+  if (spec.has_clip_norm()) read.check("clipNorm", spec.clip_norm(), Range::kPositive);
   if (!spec.has_decay()) return;
   read.check("decay.every", static_cast<double>(spec.decay().every()), Range::kPositive);
   read.check("decay.rate", spec.decay().rate(), Range::kPositive);

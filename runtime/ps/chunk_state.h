@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -67,6 +68,7 @@ struct ChunkState {
   // Of the step that made `current`.
   std::uint64_t last_samples = 0;
   double last_loss_sum = 0;
+  std::optional<double> last_norm;  // the job's last chunk, with clipping
 
   // Forgets the step in progress.
   void resetStep(int ranks);

@@ -33,6 +33,9 @@ void PsMachine::onView(const v1::View& view, std::vector<ChunkAnswer>& answers) 
     to_prepare_ = view.epoch();
   }
   const bool running = view.phase() == v1::PHASE_ACTIVE || view.phase() == v1::PHASE_STOPPING;
+  if (running && view.has_gradient_norm()) {
+    shard_.setNorm(epoch, view.gradient_norm().step(), view.gradient_norm().norm());
+  }
   const std::int64_t wanted =
       view.phase() == v1::PHASE_STOPPING ? view.stop_at() : view.checkpoint_at();
   if (running && epoch == prepared_ && wanted >= 0 && wanted != armed_) {

@@ -225,6 +225,7 @@ StatusOr<StepOutcome> PsSynchronizer::finish(const BatchLoss& loss) {
         StepOutcome outcome;
         outcome.complete = state == WorkerMachine::StepState::kComplete;
         outcome.loss = machine_.endStep();
+        outcome.gradient_norm = machine_.gradientNorm();
         lock.unlock();
         changed();
         return outcome;

@@ -41,13 +41,15 @@ class PsService::Call final : public grpc::ServerUnaryReactor {
 };
 
 PsService::PsService(Shard& shard, v1::TaskId id, v1::Incarnation self, std::string token,
-                     const Clock& clock, std::function<void()> progressed)
+                     const Clock& clock, std::function<void()> progressed,
+                     std::function<void()> urgent)
     : shard_(shard),
       id_(std::move(id)),
       self_(std::move(self)),
       token_(std::move(token)),
       clock_(clock),
       progressed_(std::move(progressed)),
+      urgent_(std::move(urgent)),
       traffic_(v1::ROLE_WORKER) {}
 
 grpc::ServerUnaryReactor* PsService::PushPull(grpc::CallbackServerContext* context,
@@ -86,7 +88,17 @@ void PsService::handle(Call* call, const grpc::ByteBuffer& request) {
   hitFailpoint("ps.request", header.step());
   std::vector<ChunkAnswer> answers;
   shard_.onRequest(header, std::move(*payload), call->id(), clock_.now(), answers);
+  if (shard_.takeUrgent()) urgent_();
   deliver(std::move(answers));
+  update();
+}
+
+void PsService::update() {
+  for (;;) {
+    std::vector<ChunkAnswer> answers;
+    if (!shard_.updateNext(answers)) return;
+    deliver(std::move(answers));
+  }
 }
 
 PsService::Call* PsService::take(CallId id) {

@@ -23,8 +23,10 @@ using PsServiceBase = v1::ParameterServer::WithRawCallbackMethod_PushPull<
 class PsService final : public PsServiceBase {
  public:
   // `progressed` is called after answers were given, from gRPC's threads: a snapshot may be ready.
-  PsService(Shard& shard, v1::TaskId id, v1::Incarnation self, std::string token,
-            const Clock& clock, std::function<void()> progressed);
+  // `urgent` when the coordinator should hear from the shard at once, also from gRPC's threads.
+  PsService(
+      Shard& shard, v1::TaskId id, v1::Incarnation self, std::string token, const Clock& clock,
+      std::function<void()> progressed, std::function<void()> urgent = [] {});
 
   grpc::ServerUnaryReactor* PushPull(grpc::CallbackServerContext* context,
                                      const grpc::ByteBuffer* request,
@@ -35,6 +37,9 @@ class PsService final : public PsServiceBase {
 
   // Finishes the calls that are answered.
   void deliver(std::vector<ChunkAnswer> answers);
+  // Updates and answers all chunks that wait for nothing but that (see Shard::updateNext). Two
+  // threads that call it share the work.
+  void update();
   const Traffic& traffic() const { return traffic_; }
   std::uint64_t requests() const { return requests_.load(); }
 
@@ -51,6 +56,7 @@ class PsService final : public PsServiceBase {
   const std::string token_;
   const Clock& clock_;
   const std::function<void()> progressed_;
+  const std::function<void()> urgent_;
   Traffic traffic_;
   std::atomic<std::uint64_t> requests_{0};
 

@@ -10,9 +10,6 @@
 namespace trainyard::runtime::ps {
 namespace {
 
-// Elements updated at a time: mean, check and update of a block stay in the L1 cache.
-constexpr std::int64_t kUpdateBlock = 2048;
-
 ChunkAnswer refuse(CallId call, std::uint32_t chunk, v1::ChunkCode code, std::int64_t epoch,
                    std::string message) {
   ChunkAnswer answer;
@@ -35,6 +32,7 @@ ChunkAnswer answerWith(CallId call, const ChunkState& chunk, std::int64_t epoch,
   if (version == chunk.version) {
     answer.header.set_samples(chunk.last_samples);
     answer.header.set_loss_sum(chunk.last_loss_sum);
+    if (chunk.last_norm) answer.header.set_gradient_norm(*chunk.last_norm);
   }
   answer.payload = std::move(weights);
   return answer;
@@ -55,6 +53,16 @@ std::string variableAt(const Placement& placement, const Chunk& chunk, std::int6
   return "?";
 }
 
+std::span<float> blockOf(std::vector<float>& values, std::int64_t at) {
+  const std::span<float> rest = std::span<float>(values).subspan(static_cast<std::size_t>(at));
+  return rest.first(std::min(rest.size(), static_cast<std::size_t>(Shard::kUpdateBlock)));
+}
+
+std::size_t chunksOf(const Placement& placement, int ps) {
+  return static_cast<std::size_t>(std::count_if(placement.chunks.begin(), placement.chunks.end(),
+                                                [&](const Chunk& c) { return c.ps == ps; }));
+}
+
 }  // namespace
 
 Shard::Shard(ShardConfig config, const Placement& placement, const Optimizer& optimizer,
@@ -64,7 +72,9 @@ Shard::Shard(ShardConfig config, const Placement& placement, const Optimizer& op
       optimizer_(optimizer),
       learning_rate_(learning_rate),
       last_chunk_(placement.chunks.empty() ? 0 : placement.chunks.back().id),
-      slot_of_chunk_(placement.chunks.size(), -1) {
+      slot_of_chunk_(placement.chunks.size(), -1),
+      norm_(config_.clip_norm, chunksOf(placement, config_.ps),
+            chunksOf(placement, config_.ps) == placement.chunks.size()) {
   for (const Chunk& chunk : placement.chunks) {
     if (chunk.ps != config_.ps) continue;
     slot_of_chunk_[chunk.id] = static_cast<std::int32_t>(chunks_.size());
@@ -153,44 +163,58 @@ void Shard::answerPush(ChunkState& chunk, const v1::ChunkRequestHeader& header,
   chunk.samples += header.samples();
   chunk.losses[rank] = header.loss_sum();
   chunk.contribute(rank, std::move(payload), config_.deterministic);
-  if (chunk.complete()) finishStep(chunk, out);
+  if (!chunk.complete()) return;
+  if (norm_.clips()) {
+    holdStep(chunk, out);
+  } else {
+    finishStep(chunk, out);
+  }
+}
+
+// The mean of the block of elements at `at`, in place of the sum. False: it is not finite; all
+// callers have been told.
+bool Shard::averageBlock(ChunkState& chunk, std::int64_t at, std::vector<ChunkAnswer>& out) {
+  const std::span<float> block = blockOf(*chunk.sum, at);
+  divideFloats(block, static_cast<float>(chunk.samples));
+  if (allFinite(block)) return true;
+  const auto bad =
+      std::find_if(block.begin(), block.end(), [](float x) { return !std::isfinite(x); });
+  const std::string variable = variableAt(placement_, *chunk.plan, at + (bad - block.begin()));
+  {
+    std::lock_guard lock(snapshot_mutex_);
+    if (!abort_) {
+      abort_.emplace();
+      abort_->set_step(chunk.version);
+      abort_->set_variable(variable);
+      abort_->set_reason("the sum of the gradients is not finite");
+    }
+  }
+  for (const auto& parked : chunk.parked) {
+    out.push_back(refuse(parked.call, chunk.plan->id, v1::CHUNK_NON_FINITE, epoch_, variable));
+  }
+  chunk.parked.clear();
+  return false;
+}
+
+// The weights of the block's next version, in place of the mean.
+void Shard::updateBlock(ChunkState& chunk, const UpdateContext& context, std::int64_t at) {
+  const std::span<float> block = blockOf(*chunk.sum, at);
+  std::vector<std::span<float>> slots;
+  for (std::vector<float>& slot : chunk.slots) slots.push_back(blockOf(slot, at));
+  optimizer_.apply(context, blockOf(*chunk.current, at), block, block, slots);
 }
 
 void Shard::finishStep(ChunkState& chunk, std::vector<ChunkAnswer>& out) {
   const UpdateContext context{chunk.version, learning_rate_.at(chunk.version)};
-  const float divisor = static_cast<float>(chunk.samples);
-  std::span<float> sum(*chunk.sum);
-  std::vector<std::span<float>> slots(chunk.slots.size());
   for (std::int64_t at = 0; at < chunk.plan->elements; at += kUpdateBlock) {
-    const auto from = static_cast<std::size_t>(at);
-    const auto length = static_cast<std::size_t>(std::min(kUpdateBlock, chunk.plan->elements - at));
-    const std::span<float> block = sum.subspan(from, length);
-    divideFloats(block, divisor);
-    if (!allFinite(block)) {
-      const auto bad =
-          std::find_if(block.begin(), block.end(), [](float x) { return !std::isfinite(x); });
-      const std::string variable = variableAt(placement_, *chunk.plan, at + (bad - block.begin()));
-      {
-        std::lock_guard lock(snapshot_mutex_);
-        if (!abort_) {
-          abort_.emplace();
-          abort_->set_step(chunk.version);
-          abort_->set_variable(variable);
-          abort_->set_reason("the sum of the gradients is not finite");
-        }
-      }
-      for (const auto& parked : chunk.parked) {
-        out.push_back(refuse(parked.call, chunk.plan->id, v1::CHUNK_NON_FINITE, epoch_, variable));
-      }
-      chunk.parked.clear();
-      return;
-    }
-    for (std::size_t s = 0; s < slots.size(); ++s) {
-      slots[s] = std::span<float>(chunk.slots[s]).subspan(from, length);
-    }
-    optimizer_.apply(context, std::span<const float>(*chunk.current).subspan(from, length), block,
-                     block, slots);
+    if (!averageBlock(chunk, at, out)) return;
+    updateBlock(chunk, context, at);
   }
+  becomeNext(chunk, out);
+}
+
+// `sum` holds the next version's weights: it becomes current, and all callers get it.
+void Shard::becomeNext(ChunkState& chunk, std::vector<ChunkAnswer>& out) {
   chunk.previous = std::move(chunk.current);
   chunk.current = std::move(chunk.sum);
   ++chunk.version;
@@ -219,9 +243,11 @@ void Shard::onTick(TimePoint now, std::vector<ChunkAnswer>& out) {
     std::lock_guard lock(chunk->mutex);
     std::erase_if(chunk->parked, [&](const ChunkState::Parked& p) {
       if (now - p.since < config_.stall_limit) return false;
+      const std::string missing = chunk->missingRanks();
       out.push_back(refuse(p.call, chunk->plan->id, v1::CHUNK_NOT_READY, epoch_,
-                           fmt::format("step {} waits for workers of rank {}", chunk->version,
-                                       chunk->missingRanks())));
+                           fmt::format("step {} waits for {}", chunk->version,
+                                       missing.empty() ? "the norm of all servers' gradients"
+                                                       : "workers of rank " + missing)));
       return true;
     });
   }
@@ -230,6 +256,10 @@ void Shard::onTick(TimePoint now, std::vector<ChunkAnswer>& out) {
 void Shard::seal(std::int64_t epoch, std::vector<ChunkAnswer>& out) {
   std::unique_lock epoch_lock(epoch_mutex_);
   if (epoch <= epoch_) return;
+  // A step whose norm is known is complete: then all of this server's chunks take it, or none.
+  while (updateOne(out)) {
+  }
+  norm_.drop();
   epoch_ = epoch;
   open_ = false;
   for (auto& chunk : chunks_) {
@@ -259,6 +289,8 @@ void Shard::load(std::uint32_t id, std::int64_t version, std::vector<float> weig
   chunk->slots = std::move(slots);
   chunk->last_samples = 0;
   chunk->last_loss_sum = 0;
+  chunk->last_norm.reset();
+  norm_.clear();
   empty_ = false;
 }
 
@@ -352,6 +384,7 @@ v1::ShardState Shard::state() const {
   }
   state.set_min_version(lowest);
   state.set_max_version(highest);
+  if (auto part = norm_.part()) *state.mutable_squares() = std::move(*part);
   std::lock_guard lock(snapshot_mutex_);
   state.set_missed_checkpoint(missed_);
   std::int64_t armed = -1;

@@ -7,6 +7,10 @@
 // first gradient of step v arrives, whose sum then takes its memory. A worker that pushes step v
 // has received all chunks of version v, so at any moment all chunks of all servers are at v or v +
 // 1, and the smaller one is readable everywhere: that is what a new epoch starts from.
+//
+// With clipping, a complete chunk keeps its mean in the sum's memory and its callers wait, until
+// the norm over all chunks of all servers is known; then all of the server's chunks take the step,
+// or none when the epoch ends before. So the above holds as it stands, with the same two buffers.
 #pragma once
 
 #include <cstdint>
@@ -22,6 +26,7 @@
 #include "runtime/optimizer/optimizer.h"
 #include "runtime/placement/placement.h"
 #include "runtime/ps/chunk_state.h"
+#include "runtime/ps/step_norm.h"
 #include "trainyard/v1/coordinator.pb.h"
 #include "trainyard/v1/parameter_server.pb.h"
 
@@ -33,6 +38,7 @@ struct ShardConfig {
   int ps = 0;
   std::int64_t steps = 0;      // a snapshot is taken at this version without being asked
   bool deterministic = false;  // sum in rank order instead of order of arrival
+  double clip_norm = 0;        // of the job's mean gradient; 0: none
   Duration stall_limit =
       std::chrono::seconds(60);  // a parked call is answered NOT_READY after this
 };
@@ -53,6 +59,9 @@ struct Snapshot {
 // others.
 class Shard {
  public:
+  // Elements updated at a time: mean, check and update of a block stay in the L1 cache.
+  static constexpr std::int64_t kUpdateBlock = 2048;
+
   // `placement` and `optimizer` must outlive the shard.
   Shard(ShardConfig config, const Placement& placement, const Optimizer& optimizer,
         LearningRate learning_rate);
@@ -60,6 +69,14 @@ class Shard {
   // One ChunkRequest. Answers appear in `out`: possibly none now (parked), possibly many.
   void onRequest(const v1::ChunkRequestHeader& header, std::unique_ptr<GradientPayload> payload,
                  CallId call, TimePoint now, std::vector<ChunkAnswer>& out);
+  // With clipping: the norm of a step's mean gradient over all servers, as found in `epoch`.
+  // Ignored where it is not (or no longer) wanted.
+  void setNorm(std::int64_t epoch, std::int64_t step, double norm);
+  // With clipping: updates one chunk that has waited for the norm; false when there is none. Any
+  // number of threads may ask at once, after onRequest() and setNorm().
+  bool updateNext(std::vector<ChunkAnswer>& out);
+  // True once when the coordinator should see state() at once: others wait for what it says.
+  bool takeUrgent() { return norm_.clips() && norm_.takeUrgent(); }
   // The caller of a parked call is gone.
   void onCancelled(CallId call);
   // Answers calls that were parked longer than the stall limit.
@@ -96,7 +113,12 @@ class Shard {
                   std::unique_ptr<GradientPayload> payload, CallId call, TimePoint now,
                   std::vector<ChunkAnswer>& out);
   void capture(ChunkState& chunk);
+  bool averageBlock(ChunkState& chunk, std::int64_t at, std::vector<ChunkAnswer>& out);
+  void updateBlock(ChunkState& chunk, const UpdateContext& context, std::int64_t at);
   void finishStep(ChunkState& chunk, std::vector<ChunkAnswer>& out);
+  void holdStep(ChunkState& chunk, std::vector<ChunkAnswer>& out);
+  bool updateOne(std::vector<ChunkAnswer>& out);
+  void becomeNext(ChunkState& chunk, std::vector<ChunkAnswer>& out);
 
   const ShardConfig config_;
   const Placement& placement_;
@@ -112,6 +134,7 @@ class Shard {
   int ranks_ = 0;
   std::vector<std::int32_t> slot_of_chunk_;  // chunk id -> index into chunks_, -1: not ours
   std::vector<std::unique_ptr<ChunkState>> chunks_;
+  StepNorm norm_;
 
   mutable std::mutex snapshot_mutex_;  // after a chunk's mutex
   struct Pending {

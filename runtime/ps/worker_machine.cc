@@ -230,6 +230,8 @@ bool WorkerMachine::onReply(std::uint32_t chunk, std::uint64_t attempt, const St
     task.phase = ChunkPhase::kStoring;
     if (activity_ == Activity::kStepping && chunk + 1 == chunks_.size() && header.samples() > 0) {
       step_loss_ = header.loss_sum() / static_cast<double>(header.samples());
+      gradient_norm_.reset();
+      if (header.has_gradient_norm()) gradient_norm_ = header.gradient_norm();
     }
     return true;
   }

@@ -76,6 +76,8 @@ class WorkerMachine {
   StepState stepState() const { return step_state_; }
   // After kComplete or kAbandoned: the trainer has taken note; the mean loss of the step.
   double endStep();
+  // With clipping: the norm of that step's mean gradient, before it was clipped.
+  std::optional<double> gradientNorm() const { return gradient_norm_; }
   void evaluated(std::int64_t hits, std::int64_t samples, double loss_sum);
   void abort(std::int64_t step, std::string variable, std::string reason);
 
@@ -139,6 +141,7 @@ class WorkerMachine {
   std::uint64_t next_attempt_ = 1;
 
   double step_loss_ = 0;
+  std::optional<double> gradient_norm_;
   std::int64_t loss_step_ = -1;
   std::int64_t turn_epoch_ = 0;          // of the turn handed out last
   std::int64_t evaluated_version_ = -1;  // own slice, in evaluated_epoch_

@@ -44,6 +44,10 @@ PsTask::PsTask(const TaskOptions& options) : options_(options), membership_(opti
 StatusOr<std::unique_ptr<PsTask>> PsTask::start(const TaskOptions& options) {
   std::unique_ptr<PsTask> task(new PsTask(options));
   TY_RETURN_IF_ERROR(task->build());
+  task->link_ = std::make_unique<MemberLink>(
+      MemberLink::Options{.token = options.token}, *options.clock,
+      [ps = task.get()] { return ps->report(); },
+      [ps = task.get()](const v1::View& v) { ps->onView(v); });
   TY_RETURN_IF_ERROR(task->listen());
   return task;
 }
@@ -65,11 +69,13 @@ Status PsTask::build() {
   config.ps = static_cast<int>(options_.id.index());
   config.steps = training.steps();
   config.deterministic = training.deterministic();
+  config.clip_norm = training.optimizer().clip_norm();
   shard_ = std::make_unique<ps::Shard>(config, placement_, *optimizer_,
                                        LearningRate(training.optimizer()));
   machine_ = std::make_unique<ps::PsMachine>(*shard_);
-  service_ = std::make_unique<ps::PsService>(*shard_, options_.id, options_.self, options_.token,
-                                             *options_.clock, [this] { wake(); });
+  service_ = std::make_unique<ps::PsService>(
+      *shard_, options_.id, options_.self, options_.token, *options_.clock, [this] { wake(); },
+      [this] { link_->poke(); });
   std::error_code error;
   std::filesystem::create_directories(options_.checkpointDir(), error);
   if (error) return errnoStatus(error.value(), options_.checkpointDir());
@@ -135,11 +141,12 @@ Status PsTask::listen() {
 }
 
 PsTask::~PsTask() {
-  link_.reset();
+  if (link_ != nullptr) link_->stop();
   agent_.reset();
   if (coordinator_ != nullptr) coordinator_->stop();
   if (server_ != nullptr) server_->Shutdown(std::chrono::system_clock::time_point{});
   server_.reset();
+  link_.reset();  // after the server, whose requests may poke it
 }
 
 void PsTask::wake() {
@@ -175,6 +182,7 @@ void PsTask::onView(const v1::View& view) {
   }
   service_->deliver(std::move(answers));
   if (urgent) link_->poke();
+  service_->update();
 }
 
 void PsTask::onDirective(const v1::RuntimeDirective& directive) {
@@ -245,6 +253,7 @@ void PsTask::work() {
     epoch = machine_->takePrepare();
   }
   if (epoch) prepare(*epoch);
+  service_->update();
   while (std::optional<ps::Snapshot> snapshot = shard_->takeSnapshot()) {
     const v1::ShardFile file =
         writeSnapshot(options_.checkpointDir(), placement_, *optimizer_,
@@ -275,9 +284,6 @@ Status PsTask::run() {
   agent_ = std::make_unique<AgentLink>(
       options_.agent_target, options_.token, [this] { return runtimeReport(); },
       [this](const v1::RuntimeDirective& d) { onDirective(d); });
-  link_ = std::make_unique<MemberLink>(
-      MemberLink::Options{.token = options_.token}, *options_.clock, [this] { return report(); },
-      [this](const v1::View& v) { onView(v); });
   link_->setAddress(coordinatorAddress(membership_));
   agent_->start();
   link_->start();

@@ -66,7 +66,7 @@ class PsTask {
   v1::Membership membership_;
 
   std::unique_ptr<AgentLink> agent_;
-  std::unique_ptr<MemberLink> link_;
+  std::unique_ptr<MemberLink> link_;  // made before the server: requests may poke it
 };
 
 }  // namespace trainyard::runtime

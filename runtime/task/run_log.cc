@@ -5,6 +5,7 @@
 
 #include <array>
 #include <cerrno>
+#include <vector>
 
 #include "base/core/log.h"
 #include "base/core/strings.h"
@@ -74,10 +75,11 @@ Status RunLog::onStep(const StepRecord& record) {
       window_seconds_ > 0 ? static_cast<double>(window_examples_) / window_seconds_ : 0;
   window_seconds_ = 0;
   window_examples_ = 0;
-  const std::array<Scalar, 4> scalars{{{"loss", record.loss},
-                                       {"learning_rate", learning_rate_.at(record.step)},
-                                       {"examples_per_second", rate},
-                                       {"train_seconds", record.train_seconds}}};
+  std::vector<Scalar> scalars{{"loss", record.loss},
+                              {"learning_rate", learning_rate_.at(record.step)},
+                              {"examples_per_second", rate},
+                              {"train_seconds", record.train_seconds}};
+  if (record.gradient_norm) scalars.push_back({"grad_norm", *record.gradient_norm});
   writeScalars(step, scalars);
   return absl::OkStatus();
 }

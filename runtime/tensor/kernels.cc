@@ -32,6 +32,12 @@ struct DivideLoop {
   }
 };
 
+struct ScaleLoop {
+  static TY_ALWAYS_INLINE void run(float* x, std::int64_t n, float factor) {
+    for (std::int64_t i = 0; i < n; ++i) x[i] *= factor;
+  }
+};
+
 // NaN and infinity are the floats whose exponent bits are all set. Integer arithmetic, so that the
 // reduction may be done in any order; blocks, so that a bad array is left early.
 struct FiniteLoop {
@@ -64,6 +70,10 @@ void divideFloats(Isa isa, std::span<float> x, float divisor) {
   runOn<DivideLoop>(isa, x.data(), static_cast<std::int64_t>(x.size()), divisor);
 }
 
+void scaleFloats(Isa isa, std::span<float> x, float factor) {
+  runOn<ScaleLoop>(isa, x.data(), static_cast<std::int64_t>(x.size()), factor);
+}
+
 bool allFinite(Isa isa, std::span<const float> x) {
   return runOn<FiniteLoop>(isa, x.data(), static_cast<std::int64_t>(x.size()));
 }
@@ -76,6 +86,10 @@ void addFloats(float* acc, const std::byte* x, std::int64_t n) {
 
 void divideFloats(std::span<float> x, float divisor) {
   internal::divideFloats(internal::bestIsa(), x, divisor);
+}
+
+void scaleFloats(std::span<float> x, float factor) {
+  internal::scaleFloats(internal::bestIsa(), x, factor);
 }
 
 bool allFinite(std::span<const float> x) {

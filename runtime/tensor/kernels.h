@@ -14,6 +14,8 @@ namespace trainyard::runtime {
 void addFloats(float* acc, const std::byte* x, std::int64_t n);
 // x[i] = x[i] / divisor, an IEEE division for every element (not a product with 1 / divisor).
 void divideFloats(std::span<float> x, float divisor);
+// x[i] = x[i] * factor, one rounding for every element.
+void scaleFloats(std::span<float> x, float factor);
 // False when any element is NaN or infinite.
 bool allFinite(std::span<const float> x);
 

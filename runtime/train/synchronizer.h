@@ -16,6 +16,8 @@ namespace trainyard::runtime {
 struct StepOutcome {
   bool complete = false;  // false: a new epoch began; ask next() again
   double loss = 0;        // mean over all workers' samples, when complete
+  // With clipping: of the mean gradient over all variables, before it was clipped.
+  std::optional<double> gradient_norm;
 };
 
 // Used by one thread, the trainer's.

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <mutex>
+#include <optional>
 
 #include "base/core/clock.h"
 #include "base/core/status.h"
@@ -20,9 +21,10 @@ struct StepRecord {
   int ranks = 1;
   std::int64_t first_position = 0;
   int samples = 0;
-  double loss = 0;           // mean over all workers' samples
-  double seconds = 0;        // wall time of the step
-  double train_seconds = 0;  // of all completed steps so far, evaluation excluded
+  double loss = 0;                      // mean over all workers' samples
+  double seconds = 0;                   // wall time of the step
+  double train_seconds = 0;             // of all completed steps so far, evaluation excluded
+  std::optional<double> gradient_norm;  // with clipping: before it was clipped
 };
 
 // Called on the trainer's thread.

@@ -27,6 +27,7 @@ struct World::PsNode : World::Node {
                                                    std::shared_ptr<const std::vector<float>>)>>
       calls_in;
   runtime::ps::CallId next_call = 1;
+  bool updating = false;  // an update is planned
 };
 
 struct World::WorkerNode : World::Node {

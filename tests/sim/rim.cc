@@ -1,6 +1,7 @@
 // What stands around the state machines: links, calls, files, the trainer. Closures never keep a
 // node alive: a message to a process that is gone is lost, and its sender learns of it.
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include "fmt/format.h"
@@ -168,6 +169,7 @@ void World::onView(Node& node, const v1::View& view) {
     std::vector<runtime::ps::ChunkAnswer> answers;
     ps->machine->onView(view, answers);
     deliver(*ps, std::move(answers));
+    updateNext(*ps);
     workPs(*ps);
     poke(*ps, ps->machine->takeUrgent());
   } else {
@@ -249,6 +251,23 @@ void World::deliver(PsNode& node, std::vector<runtime::ps::ChunkAnswer> answers)
   if (!answers.empty()) workPs(node);
 }
 
+// Chunks that wait for the norm of their step are updated one after the other; views, requests and
+// the end of the epoch may come in between.
+void World::updateNext(PsNode& node) {
+  if (config_.clip_norm <= 0 || std::exchange(node.updating, true)) return;
+  const v1::Incarnation self = node.incarnation;
+  const std::size_t index = node.index;
+  at(std::chrono::microseconds(rng_.below(400)), [this, self, index] {
+    PsNode* alive = ps_[index].get();
+    if (alive == nullptr || !same(alive->incarnation, self)) return;
+    alive->updating = false;
+    std::vector<runtime::ps::ChunkAnswer> answers;
+    if (!alive->shard->updateNext(answers)) return;
+    deliver(*alive, std::move(answers));
+    updateNext(*alive);
+  });
+}
+
 void World::pump(WorkerNode& node) {
   for (const auto& send : node.machine->takeSends(now_)) sendChunk(node, send);
   const auto wake = node.machine->wakeAt();
@@ -311,6 +330,8 @@ void World::sendChunk(WorkerNode& node, const runtime::ps::Send& send) {
           send.header, send.with_payload ? std::make_unique<VectorPayload>(payload) : nullptr, call,
           now_, answers);
       deliver(*server, std::move(answers));
+      poke(*server, server->shard->takeUrgent());
+      updateNext(*server);
     });
   }
   // A server that dies breaks the connection; without that the caller's deadline would do.
@@ -349,6 +370,14 @@ void World::trainer(WorkerNode& node) {
     const auto state = node.machine->stepState();
     if (state == StepState::kPending) return;
     if (state == StepState::kComplete) {
+      if (config_.clip_norm > 0) {
+        const std::optional<double> norm = node.machine->gradientNorm();
+        const double want = reference_norms_[static_cast<std::size_t>(node.turn->step)];
+        if (!norm || std::abs(*norm / want - 1) > 1e-14) {
+          problem(fmt::format("worker {} was told norm {} of step {}, expected {}", node.index,
+                              norm.value_or(-1), node.turn->step, want));
+        }
+      }
       used_.push_back(
           {node.turn->epoch, node.turn->step, node.turn->rank, node.turn->first_position});
     }

@@ -1,6 +1,7 @@
 #include "tests/sim/world.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <set>
 
@@ -109,22 +110,43 @@ void World::buildReference() {
   reference_.push_back(weights);
   reference_slots_.push_back(slots);
   for (std::int64_t step = 0; step < config_.steps; ++step) {
+    Weights mean(chunks);
     for (std::uint32_t c = 0; c < chunks; ++c) {
-      std::vector<float> sum(weights[c].size());
+      mean[c].resize(weights[c].size());
       for (int rank = 0; rank < config_.workers; ++rank) {
         const auto g = gradient(
             step, runtime::syncPosition(0, 0, step, config_.workers, rank, config_.batch), c);
-        for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += g[i];
+        for (std::size_t i = 0; i < g.size(); ++i) mean[c][i] += g[i];
       }
-      for (float& x : sum) x /= static_cast<float>(config_.workers * config_.batch);
+      for (float& x : mean[c]) x /= static_cast<float>(config_.workers * config_.batch);
+    }
+    const float scale = clipScale(mean, step);
+    for (std::uint32_t c = 0; c < chunks; ++c) {
+      if (scale != 1) {
+        for (float& x : mean[c]) x *= scale;
+      }
       std::vector<std::span<float>> spans;
       for (Weights& slot : slots) spans.emplace_back(slot[c]);
       const std::vector<float> before = weights[c];
-      optimizer_->apply({step, learning_rate_->at(step)}, before, sum, weights[c], spans);
+      optimizer_->apply({step, learning_rate_->at(step)}, before, mean[c], weights[c], spans);
     }
     reference_.push_back(weights);
     reference_slots_.push_back(slots);
   }
+}
+
+// The definition, summed plainly and wide enough.
+float World::clipScale(const Weights& mean, std::int64_t step) {
+  if (config_.clip_norm <= 0) return 1;
+  long double squares = 0;
+  for (const auto& chunk : mean) {
+    for (const float g : chunk) squares += static_cast<long double>(g) * g;
+  }
+  const auto norm = static_cast<double>(std::sqrt(squares));
+  if (reference_norms_.size() == static_cast<std::size_t>(step)) reference_norms_.push_back(norm);
+  if (norm <= config_.clip_norm) return 1;
+  ++result_.clipped;
+  return static_cast<float>(config_.clip_norm / norm);
 }
 
 void World::startPs(int index) {
@@ -140,6 +162,7 @@ void World::startPs(int index) {
   config.ps = index;
   config.steps = config_.steps;
   config.deterministic = config_.deterministic;
+  config.clip_norm = config_.clip_norm;
   node->shard =
       std::make_unique<runtime::ps::Shard>(config, placement_, *optimizer_, *learning_rate_);
   node->machine = std::make_unique<runtime::ps::PsMachine>(*node->shard);

@@ -28,7 +28,8 @@ struct WorldConfig {
   int batch = 4;
   std::int64_t evaluate_every = 10;
   bool deterministic = false;
-  int kills = 0;  // of random tasks at random moments
+  double clip_norm = 0;  // of the mean gradient; 0: none
+  int kills = 0;         // of random tasks at random moments
   bool kill_ps = true;
   double drop = 0.0;       // share of messages that are lost (the caller learns of it)
   double duplicate = 0.0;  // share of requests that are delivered twice
@@ -48,6 +49,7 @@ struct WorldResult {
   std::int64_t accuracy_hits = 0;
   int kills = 0;
   int checkpoints = 0;
+  int clipped = 0;  // steps of the reference whose gradient was scaled down
 };
 
 class World {
@@ -67,6 +69,7 @@ class World {
   void problem(const std::string& text);
 
   void buildReference();
+  float clipScale(const Weights& mean, std::int64_t step);
   std::vector<float> gradient(std::int64_t step, std::int64_t first, std::uint32_t chunk) const;
 
   void startPs(int index);
@@ -82,6 +85,7 @@ class World {
   void execute(PsNode& node, std::vector<runtime::CoordinatorAction> actions);
   // The servers' rim.
   void workPs(PsNode& node);
+  void updateNext(PsNode& node);
   void deliver(PsNode& node, std::vector<runtime::ps::ChunkAnswer> answers);
   // The workers' rim.
   void pump(WorkerNode& node);
@@ -112,6 +116,7 @@ class World {
   std::unique_ptr<runtime::LearningRate> learning_rate_;
   std::vector<Weights> reference_;                     // by version
   std::vector<std::vector<Weights>> reference_slots_;  // by version, slot
+  std::vector<double> reference_norms_;                // by step, with clipping
 
   v1::Membership membership_;
   std::vector<std::unique_ptr<PsNode>> ps_;

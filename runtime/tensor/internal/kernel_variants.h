@@ -8,6 +8,7 @@ namespace trainyard::runtime::internal {
 
 void addFloats(Isa isa, float* acc, const std::byte* x, std::int64_t n);
 void divideFloats(Isa isa, std::span<float> x, float divisor);
+void scaleFloats(Isa isa, std::span<float> x, float factor);
 bool allFinite(Isa isa, std::span<const float> x);
 
 }  // namespace trainyard::runtime::internal

@@ -275,6 +275,9 @@ TEST(MakeOptimizer, NamesTheFieldThatIsWrong) {
       {"Momentum", [](Spec& s) { s.set_centered(true); }, "optimizer.centered: Momentum has no"},
       {"SGD", [](Spec& s) { s.set_weight_decay(-0.1); }, "optimizer.weightDecay: -0.1, expected"},
       {"SGD", [](Spec& s) { s.set_warmup_steps(-1); }, "optimizer.warmupSteps: -1, expected"},
+      {"SGD", [](Spec& s) { s.set_clip_norm(0); }, "optimizer.clipNorm: 0, expected a finite"},
+      // 0 in float32, although above 0 in double.
+      {"SGD", [](Spec& s) { s.set_clip_norm(1e-60); }, "optimizer.clipNorm: 1e-60, expected"},
       {"SGD", [](Spec& s) { s.mutable_decay()->set_rate(0.5); }, "optimizer.decay.every: 0,"},
       {"SGD", [](Spec& s) { s.mutable_decay()->set_every(5); }, "optimizer.decay.rate: 0,"},
   };

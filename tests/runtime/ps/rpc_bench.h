@@ -26,10 +26,10 @@ inline Placement evenPlacement(int variables) {
 
 class PsServer {
  public:
-  PsServer(int variables, int ranks)
+  PsServer(int variables, int ranks, const std::function<void(ShardConfig&)>& change = {})
       : placement(evenPlacement(variables)),
         optimizer(make(descent())),
-        shard(ShardBench::with({}), placement, *optimizer, LearningRate(descent())),
+        shard(ShardBench::with(change), placement, *optimizer, LearningRate(descent())),
         service(shard, id(), incarnation(1, 1), kToken, systemClock(), [] {}) {
     std::vector<ChunkAnswer> none;
     shard.seal(1, none);

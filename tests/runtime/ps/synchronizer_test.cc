@@ -1,3 +1,4 @@
+#include <cmath>
 #include <thread>
 
 #include "gmock/gmock.h"
@@ -92,6 +93,41 @@ TEST(PsSynchronizer, AWindowOfOneCarriesThreeWorkersThroughFiftyChunks) {
     EXPECT_EQ(traffic.traffic(0).received_bytes(), 6u * 1600);
   }
   EXPECT_EQ(server.shard.state().min_version(), kSteps);
+}
+
+// All answers of a step wait until its last chunk is in: the window must not wait for them.
+TEST(PsSynchronizer, AWindowOfOneIsEnoughWhenGradientsAreClipped) {
+  constexpr int kSteps = 5;
+  PsServer server(10, 3, [](ShardConfig& c) { c.clip_norm = 1e9; });
+  std::vector<std::unique_ptr<Worker>> workers;
+  for (std::uint32_t i = 0; i < 3; ++i) workers.push_back(std::make_unique<Worker>(server, i));
+  std::vector<std::thread> threads;
+  for (auto& worker : workers) {
+    worker->synchronizer.onView(server.activeView(3));
+    threads.emplace_back([&worker] {
+      for (std::int64_t step = 0; step < kSteps; ++step) worker->step(step);
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  for (const auto& worker : workers) {
+    for (std::size_t v = 0; v < 10; ++v) {
+      EXPECT_THAT(worker->weights(v), Each(-30.0f - 5.0f * static_cast<float>(v))) << v;
+    }
+  }
+}
+
+TEST(PsSynchronizer, TheStepsOutcomeHasTheNormBeforeClipping) {
+  PsServer server(1, 1, [](ShardConfig& c) { c.clip_norm = 0.25; });
+  Worker worker(server, 0);
+  worker.synchronizer.onView(server.activeView(1));
+  ASSERT_TRUE(worker.synchronizer.next().ok());
+  worker.pushAll(3);
+  const auto outcome = worker.synchronizer.finish({1, 1});
+  ASSERT_TRUE(outcome.ok()) << outcome.status();
+  ASSERT_TRUE(outcome->gradient_norm.has_value());
+  EXPECT_DOUBLE_EQ(*outcome->gradient_norm, 3 * std::sqrt(40.0));
+  EXPECT_THAT(worker.weights(0),
+              Each(testing::FloatEq(static_cast<float>(-0.25 / std::sqrt(40.0)))));
 }
 
 TEST(PsSynchronizer, AStepIsResumedUnderTheNextEpoch) {

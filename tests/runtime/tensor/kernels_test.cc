@@ -42,6 +42,11 @@ float scalarAdd(float a, float b) {
   volatile float y = b;
   return x + y;
 }
+float scalarMultiply(float a, float b) {
+  volatile float x = a;
+  volatile float y = b;
+  return x * y;
+}
 float scalarDivide(float a, float b) {
   volatile float x = a;
   volatile float y = b;
@@ -83,6 +88,20 @@ TEST_P(EveryIsa, DivideGivesScalarBits) {
   }
 }
 
+TEST_P(EveryIsa, ScaleGivesScalarBits) {
+  for (const std::int64_t n : kLengths) {
+    const std::vector<float> start = randomFloats(n, 7 * n + 2);
+    for (const float factor : {1.0f, 0.1f, 0.99999994f, 1e-30f}) {
+      std::vector<float> x = start;
+      internal::scaleFloats(GetParam(), x, factor);
+      for (std::int64_t i = 0; i < n; ++i) {
+        ASSERT_EQ(bitsOf(x[i]), bitsOf(scalarMultiply(start[i], factor)))
+            << "n " << n << " at " << i;
+      }
+    }
+  }
+}
+
 TEST_P(EveryIsa, FiniteSeesOneBadElementAnywhere) {
   constexpr float kInf = std::numeric_limits<float>::infinity();
   constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
@@ -114,6 +133,8 @@ TEST(Kernels, PublicFunctionsUseTheBestVariant) {
   EXPECT_EQ(acc, (std::vector<float>{1.5f, 0, 12}));
   divideFloats(acc, 3);
   EXPECT_EQ(acc, (std::vector<float>{0.5f, 0, 4}));
+  scaleFloats(acc, 0.5f);
+  EXPECT_EQ(acc, (std::vector<float>{0.25f, 0, 2}));
   EXPECT_TRUE(allFinite(acc));
   acc[1] = std::numeric_limits<float>::quiet_NaN();
   EXPECT_FALSE(allFinite(acc));

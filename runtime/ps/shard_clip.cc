@@ -1,0 +1,47 @@
+// Clipping by global norm: no chunk of a step is updated before the means of all are known.
+#include "base/core/check.h"
+#include "runtime/ps/shard.h"
+#include "runtime/tensor/kernels.h"
+#include "runtime/tensor/square_sum.h"
+
+namespace trainyard::runtime::ps {
+
+// Called with the chunk's mutex held: its sum is complete. The mean stays in the sum's memory, the
+// weights at their version, until updateOne().
+void Shard::holdStep(ChunkState& chunk, std::vector<ChunkAnswer>& out) {
+  for (std::int64_t at = 0; at < chunk.plan->elements; at += kUpdateBlock) {
+    if (!averageBlock(chunk, at, out)) return;
+  }
+  SquareSum squares;
+  squares.add(*chunk.sum);
+  norm_.add(static_cast<std::size_t>(slot_of_chunk_[chunk.plan->id]), chunk.version, squares);
+}
+
+void Shard::setNorm(std::int64_t epoch, std::int64_t step, double norm) {
+  std::shared_lock epoch_lock(epoch_mutex_);
+  if (open_ && epoch == epoch_) norm_.setNorm(step, norm);
+}
+
+bool Shard::updateNext(std::vector<ChunkAnswer>& out) {
+  if (!norm_.clips()) return false;
+  std::shared_lock epoch_lock(epoch_mutex_);
+  return updateOne(out);
+}
+
+bool Shard::updateOne(std::vector<ChunkAnswer>& out) {
+  const std::optional<StepNorm::Update> update = norm_.next();
+  if (!update) return false;
+  ChunkState& chunk = *chunks_[update->chunk];
+  std::lock_guard chunk_lock(chunk.mutex);
+  TY_CHECK(chunk.sum != nullptr && chunk.complete(), "a chunk that waits for the norm has a mean");
+  if (update->scale != 1) scaleFloats(*chunk.sum, update->scale);
+  const UpdateContext context{chunk.version, learning_rate_.at(chunk.version)};
+  for (std::int64_t at = 0; at < chunk.plan->elements; at += kUpdateBlock) {
+    updateBlock(chunk, context, at);
+  }
+  if (chunk.plan->id == last_chunk_) chunk.last_norm = update->norm;
+  becomeNext(chunk, out);
+  return true;
+}
+
+}  // namespace trainyard::runtime::ps
