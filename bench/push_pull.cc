@@ -21,6 +21,7 @@
 #include "base/rpc/channel.h"
 #include "fmt/format.h"
 #include "fmt/ranges.h"
+#include "runtime/coordinator/epoch_plan.h"
 #include "runtime/ps/ps_synchronizer.h"
 #include "runtime/ps/service.h"
 
@@ -85,6 +86,31 @@ int fail(const Status& status) {
   return kExitFailure;
 }
 
+// The view in which all take part from step 0 on.
+v1::View activeView(const Flags& flags) {
+  v1::View view;
+  *view.mutable_coordinator() = firstLife();
+  view.set_sequence(1);
+  view.set_phase(v1::PHASE_ACTIVE);
+  view.set_stop_at(-1);
+  view.set_checkpoint_at(-1);
+  view.mutable_epoch()->set_epoch(1);
+  view.mutable_epoch()->set_step_samples(flags.workers);
+  view.mutable_epoch()->set_steps(kForEver);
+  const auto add = [&](v1::Role role, int count) {
+    for (int i = 0; i < count; ++i) {
+      v1::EpochMember* member = view.mutable_epoch()->add_members();
+      member->mutable_id()->set_role(role);
+      member->mutable_id()->set_index(static_cast<std::uint32_t>(i));
+      *member->mutable_incarnation() = firstLife();
+      member->set_rank(static_cast<std::uint32_t>(i));
+    }
+  };
+  add(v1::ROLE_PS, static_cast<int>(flags.addresses.size()));
+  add(v1::ROLE_WORKER, flags.workers);
+  return view;
+}
+
 int serve(const Flags& flags) {
   auto placement = place({}, variablesOf(flags.shape), flags.servers);
   if (!placement.ok()) return fail(placement.status());
@@ -94,15 +120,14 @@ int serve(const Flags& flags) {
   config.job_uid = kJob;
   config.self = firstLife();
   config.ps = flags.ps;
-  config.steps = kForEver;
   Shard shard(config, *placement, **optimizer, LearningRate(descent()));
   std::vector<ChunkAnswer> none;
   shard.seal(1, none);
   for (const std::uint32_t id : placement->chunksOf(flags.ps)) {
     shard.load(id, 0, std::vector<float>(placement->chunks[id].elements), {});
   }
-  if (Status opened = shard.open(1, 0, flags.workers, false, true); !opened.ok())
-    return fail(opened);
+  const StepPlan plan = planOf(activeView(flags).epoch());
+  if (Status opened = shard.open(1, plan, false, true); !opened.ok()) return fail(opened);
   v1::TaskId id;
   id.set_role(v1::ROLE_PS);
   id.set_index(static_cast<std::uint32_t>(flags.ps));
@@ -119,29 +144,6 @@ int serve(const Flags& flags) {
   while (std::getline(std::cin, line)) std::cout << fmt::format("{:.3f}", cpuMillis()) << std::endl;
   (*server)->Shutdown(deadlineAfter(Duration(0)));
   return kExitOk;
-}
-
-// The view in which all take part from step 0 on.
-v1::View activeView(const Flags& flags) {
-  v1::View view;
-  *view.mutable_coordinator() = firstLife();
-  view.set_sequence(1);
-  view.set_phase(v1::PHASE_ACTIVE);
-  view.set_stop_at(-1);
-  view.set_checkpoint_at(-1);
-  view.mutable_epoch()->set_epoch(1);
-  const auto add = [&](v1::Role role, int count) {
-    for (int i = 0; i < count; ++i) {
-      v1::EpochMember* member = view.mutable_epoch()->add_members();
-      member->mutable_id()->set_role(role);
-      member->mutable_id()->set_index(static_cast<std::uint32_t>(i));
-      *member->mutable_incarnation() = firstLife();
-      member->set_rank(static_cast<std::uint32_t>(i));
-    }
-  };
-  add(v1::ROLE_PS, static_cast<int>(flags.addresses.size()));
-  add(v1::ROLE_WORKER, flags.workers);
-  return view;
 }
 
 StatusOr<v1::Membership> membershipOf(const std::vector<std::string>& addresses) {
@@ -216,9 +218,7 @@ Status work(const Flags& flags) {
   options.worker.job_uid = kJob;
   options.worker.index = static_cast<std::uint32_t>(flags.index);
   options.worker.self = firstLife();
-  options.worker.steps = kForEver;
   options.worker.evaluates = false;
-  options.worker.batch_size = 1;
   for (const Chunk& chunk : placement.chunks) options.worker.ps_of_chunk.push_back(chunk.ps);
   PsSynchronizer synchronizer(options, placement, spans, systemClock(), [] {});
   synchronizer.setServers(membership);

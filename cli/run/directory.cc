@@ -34,8 +34,13 @@ const std::set<std::string>& ownFiles() {
 constexpr std::string_view kMayChange[] = {"training.evaluateEverySteps", "training.checkpoint",
                                            "runPolicy", "network", "image"};
 
+// The length of a run may only grow.
+bool isLength(std::string_view path) {
+  return path == "training.steps" || path == "training.passes";
+}
+
 bool mayChange(const FieldChange& change) {
-  if (change.path == "training.steps") {
+  if (isLength(change.path)) {
     const auto before = parseNumber<std::int64_t>(change.before);
     const auto after = parseNumber<std::int64_t>(change.after);
     return before && after && *after >= *before;
@@ -116,22 +121,27 @@ Status checkSameJob(const control::RunPaths& paths, const v1::TrainingJob& job) 
       forbiddenChanges(toJson(before.spec()), toJson(job.spec()));
   if (changes.empty()) return absl::OkStatus();
   const FieldChange& first = changes.front();
-  const bool steps = first.path == "training.steps";
+  const bool shrinks =
+      isLength(first.path) && first.before != valueText(Json()) && first.after != valueText(Json());
   return absl::InvalidArgumentError(fmt::format(
       "{}: {} in {}, now {}: it {}; start over with --new, or give another directory with --dir",
       first.path, first.before, paths.jobYaml().string(), first.after,
-      steps ? "may only grow" : "cannot change in a run that was begun"));
+      shrinks ? "may only grow" : "cannot change in a run that was begun"));
 }
 
-std::optional<RunResult> finishedResult(const control::RunPaths& paths,
-                                        const v1::TrainingJob& job) {
+// The result of a run that has come to its end, unless it is to go on now.
+StatusOr<std::optional<RunResult>> finishedResult(const control::RunPaths& paths,
+                                                  const v1::TrainingJob& job) {
+  const std::optional<RunResult> nothing;
   const auto text = readFile(paths.result(), kMaxFileBytes);
-  if (!text.ok()) return std::nullopt;
+  if (!text.ok()) return nothing;
   auto result = resultFromJson(*text);
-  if (!result.ok() || result->outcome != "succeeded") return std::nullopt;
+  if (!result.ok() || result->outcome != "succeeded") return nothing;
   const v1::Training& training = job.spec().training();
-  if (training.has_steps() && training.steps() > result->steps) return std::nullopt;
-  return *std::move(result);
+  if (training.has_steps() && training.steps() > result->steps) return nothing;
+  TY_ASSIGN_OR_RETURN(const v1::TrainingJob before, readYaml(paths.jobYaml()));
+  if (training.passes() > before.spec().training().passes()) return nothing;
+  return std::optional(*std::move(result));
 }
 
 std::string resumeHeadline(const control::RunPaths& paths, const v1::TrainingJob& job) {
@@ -143,8 +153,30 @@ std::string resumeHeadline(const control::RunPaths& paths, const v1::TrainingJob
                        paths.dir.string());
   }
   const v1::Training& training = job.spec().training();
-  return fmt::format("resuming '{}' from step {}{}", name, manifests[0].step,
-                     training.has_steps() ? fmt::format(" of {}", training.steps()) : "");
+  std::string whole;
+  if (training.has_steps()) whole = fmt::format(" of {}", training.steps());
+  if (training.has_passes() && manifests[0].data_samples > 0) {
+    whole = fmt::format(
+        ", after {:.1f} of {} passes",
+        static_cast<double>(manifests[0].position) / static_cast<double>(manifests[0].data_samples),
+        training.passes());
+  }
+  return fmt::format("resuming '{}' from step {}{}", name, manifests[0].step, whole);
+}
+
+// Weights of this run's own directory would be removed before they could be read.
+Status checkInitFrom(const control::RunPaths& paths, const v1::TrainingJob& job) {
+  const std::string& from = job.spec().training().init_from();
+  if (from.empty()) return absl::OkStatus();
+  std::error_code ignored;
+  const fs::path inside =
+      fs::weakly_canonical(from, ignored)
+          .lexically_relative(fs::weakly_canonical(fs::absolute(paths.dir, ignored), ignored));
+  if (inside.empty() || *inside.begin() == "..") return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      fmt::format("training.initFrom: {} lies in the run's own directory {}: give another "
+                  "directory with --dir",
+                  from, paths.dir.string()));
 }
 
 // Whether --new may be followed, or nothing of a run is there yet.
@@ -176,11 +208,12 @@ Status record(const DirectoryOptions& options, const control::RunPaths& paths, b
     meta.set_generation(before.metadata().generation() + 1);
     meta.set_creation_timestamp(before.metadata().creation_timestamp());
   }
-  TY_RETURN_IF_ERROR(writeFileAtomically(paths.jobYaml(), control::toYaml(toJson(given))));
-  TY_RETURN_IF_ERROR(record.writeSpec(*job));
+  // Before job.yaml: a result is that of the job beside it.
   std::error_code ignored;
   fs::remove(paths.result(), ignored);
   fs::remove(paths.report(), ignored);
+  TY_RETURN_IF_ERROR(writeFileAtomically(paths.jobYaml(), control::toYaml(toJson(given))));
+  TY_RETURN_IF_ERROR(record.writeSpec(*job));
   return record.restStatus();
 }
 
@@ -221,11 +254,12 @@ StatusOr<OpenedRun> openRunDirectory(const DirectoryOptions& options, const v1::
   // What would fail later anyway fails before anything is removed.
   v1::TrainingJob job = given;
   TY_RETURN_IF_ERROR(control::resolveVolumes(options.volumes, options.cwd, &job));
+  TY_RETURN_IF_ERROR(checkInitFrom(paths, job));
   TY_ASSIGN_OR_RETURN(const bool fresh, startsFresh(options, paths));
   if (!fresh) TY_RETURN_IF_ERROR(checkSameJob(paths, given));
   OpenedRun run{paths, *std::move(lock), given, "", std::nullopt};
   if (!fresh) {
-    run.finished = finishedResult(paths, given);
+    TY_ASSIGN_OR_RETURN(run.finished, finishedResult(paths, given));
     if (run.finished) {
       run.headline = fmt::format("'{}' has finished already: {} (start over with --new)",
                                  given.metadata().name(), options.dir);

@@ -34,9 +34,9 @@ struct OpenedRun {
 
 // Locks the directory (created with mode 0700) and records `job` (as loadJob() gives it) in it. An
 // unfinished run is resumed: its steps, evaluation, checkpoint and run policy may differ from the
-// recorded ones, steps only upwards. INVALID_ARGUMENT names the first other field that differs, the
-// foreign file in the directory, or the missing volume; FAILED_PRECONDITION the process that holds
-// the lock.
+// recorded ones, steps and passes only upwards. INVALID_ARGUMENT names the first other field that
+// differs, the foreign file in the directory, or the missing volume; FAILED_PRECONDITION the
+// process that holds the lock.
 StatusOr<OpenedRun> openRunDirectory(const DirectoryOptions& options, const v1::TrainingJob& job,
                                      const Clock& clock);
 

@@ -47,6 +47,8 @@ void addTraining(const v1::TrainingJob& job, Facts* facts) {
   facts->emplace_back("batch", training.has_global_batch_size()
                                    ? fmt::format("{} in all", training.global_batch_size())
                                    : fmt::format("{} per worker", training.batch_size()));
+  if (training.has_passes()) facts->emplace_back("passes", std::to_string(training.passes()));
+  if (!training.init_from().empty()) facts->emplace_back("weights from", training.init_from());
   facts->emplace_back("update", training.update().mode());
   facts->emplace_back("seed", std::to_string(training.seed()));
 }

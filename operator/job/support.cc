@@ -14,16 +14,6 @@ Status checkTraining(const v1::Training& training) {
   if (training.model().name() == "vgg19") {
     return unsupported("spec.training.model.name", "training vgg19");
   }
-  if (training.has_global_batch_size()) {
-    return unsupported("spec.training.globalBatchSize",
-                       "a constant global batch (instead of batchSize)");
-  }
-  if (training.has_passes()) {
-    return unsupported("spec.training.passes", "counting in passes (instead of steps)");
-  }
-  if (!training.init_from().empty()) {
-    return unsupported("spec.training.initFrom", "starting from another run's weights");
-  }
   const v1::UpdateSpec& update = training.update();
   if (update.has_mode() && update.mode() != "Sync") {
     return unsupported("spec.training.update.mode", update.mode());

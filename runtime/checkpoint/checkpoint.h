@@ -57,7 +57,7 @@ struct EpochRecord {
   std::int64_t first_step = 0;
   std::int64_t first_position = 0;
   int ranks = 0;
-  int batch = 0;
+  std::int64_t step_samples = 0;  // of all ranks in a full step
 };
 
 // What a checkpoint is; JSON on disk, file name "step-1200.e5.json".
@@ -95,6 +95,11 @@ StatusOr<Manifest> readManifest(const std::string& path);
 // All readable manifests of a directory, newest (step, epoch) first; unreadable ones are listed in
 // `problems` (may be null), one line each. An absent directory holds none.
 std::vector<Manifest> listManifests(const std::string& dir, std::vector<std::string>* problems);
+// The manifest that a user means by `path`: a manifest's file, or a directory of checkpoints or a
+// run directory (which has them in checkpoints/), of which it is the newest. Errors name the path:
+// NOT_FOUND, or INVALID_ARGUMENT for a place without checkpoints and for one with a manifest that
+// cannot be read, which might be the newest.
+StatusOr<std::string> findManifest(const std::string& path);
 // Size and SHA-256 of every file against the manifest. DATA_LOSS names the first that is missing or
 // differs.
 Status verifyFiles(const std::string& dir, const Manifest& manifest);

@@ -41,6 +41,25 @@ StatusOr<Manifest> readManifest(const std::string& path) {
   return manifest;
 }
 
+StatusOr<std::string> findManifest(const std::string& path) {
+  namespace fs = std::filesystem;
+  std::error_code error;
+  const fs::file_status status = fs::status(path, error);
+  if (error) return errnoStatus(error.value(), path);
+  if (!fs::is_directory(status)) return path;
+  const fs::path inside = fs::path(path) / "checkpoints";
+  const fs::path dir = fs::is_directory(inside, error) ? inside : fs::path(path);
+  std::vector<std::string> problems;
+  const std::vector<Manifest> manifests = listManifests(dir.string(), &problems);
+  if (!problems.empty()) return absl::InvalidArgumentError(problems.front());
+  if (manifests.empty()) {
+    return invalidInput(path,
+                        "holds no checkpoint, expected a run directory, its checkpoints folder, or "
+                        "a manifest step-N.eM.json");
+  }
+  return (dir / manifests.front().fileName()).string();
+}
+
 std::vector<Manifest> listManifests(const std::string& dir, std::vector<std::string>* problems) {
   std::vector<Manifest> result;
   const auto report = [&](std::string line) {

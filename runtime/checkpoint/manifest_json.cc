@@ -18,7 +18,6 @@ constexpr std::size_t kMaxList = 100'000;
 constexpr std::size_t kMaxText = 4096;
 constexpr std::int64_t kMaxInt = std::numeric_limits<std::int64_t>::max();
 constexpr int kMaxTasks = 4096;
-constexpr int kMaxBatch = 1 << 24;
 
 Status bad(std::string_view field, std::string_view message) {
   return invalidInput(field, message);
@@ -121,7 +120,7 @@ EpochRecord readEpoch(const Json& json, const std::string& place, Status& status
   result.first_step = fields.number("firstStep", 0, kMaxInt);
   result.first_position = fields.number("firstPosition", 0, kMaxInt);
   result.ranks = static_cast<int>(fields.number("ranks", 0, kMaxTasks));
-  result.batch = static_cast<int>(fields.number("batch", 0, kMaxBatch));
+  result.step_samples = fields.number("stepSamples", 0, kMaxInt);
   fields.end();
   return result;
 }
@@ -213,7 +212,7 @@ std::string manifestToJson(const Manifest& manifest) {
                       {"firstStep", e.first_step},
                       {"firstPosition", e.first_position},
                       {"ranks", e.ranks},
-                      {"batch", e.batch}});
+                      {"stepSamples", e.step_samples}});
   }
   for (const ManifestVariable& v : manifest.variables) {
     variables.push_back({{"name", v.name}, {"dtype", v.dtype}, {"shape", v.shape}});

@@ -6,8 +6,8 @@
 
 #include "base/core/strings.h"
 #include "fmt/format.h"
+#include "runtime/coordinator/epoch_plan.h"
 #include "runtime/coordinator/names.h"
-#include "runtime/data/dataset.h"
 
 namespace trainyard::runtime {
 namespace {
@@ -30,9 +30,12 @@ Coordinator::Coordinator(CoordinatorConfig config, v1::Membership membership,
   }
   setMembership(membership, now);
   epoch_.set_epoch(highest_epoch_ + 1);
+  // Before the workers have told the size of their data only a former checkpoint knows it.
+  steps_ =
+      newest_ ? stepsFrom(newest_->step, newest_->position, newest_->data_samples) : config_.steps;
   if (config_.finished) {
     evaluation_ = *config_.finished;
-    progress_ = config_.steps;
+    steps_ = progress_ = evaluation_.version();
     phase_ = v1::PHASE_DONE;
   }
 }
@@ -58,6 +61,11 @@ int Coordinator::workers() const {
   return static_cast<int>(std::count_if(members_.begin(), members_.end(), [](const auto& m) {
     return m.first.role == v1::ROLE_WORKER;
   }));
+}
+
+std::int64_t Coordinator::stepSamples() const {
+  if (config_.global_batch_size > 0) return config_.global_batch_size;
+  return std::int64_t{workers()} * config_.batch_size;
 }
 
 v1::DataFingerprint Coordinator::data() const {
@@ -101,6 +109,7 @@ v1::View Coordinator::viewFor() const {
   view.set_lost_steps(lost_steps_);
   view.set_progress(progress_);
   if (norm_) *view.mutable_gradient_norm() = *norm_;
+  view.set_steps(steps_);
   return view;
 }
 
@@ -330,7 +339,7 @@ void Coordinator::startFrom(TimePoint now) {
   }
   if (kept) {
     epoch_.set_first_step(lowest);
-    epoch_.set_first_position(positionOf(lowest));
+    epoch_.set_first_position(plan_.positionOf(lowest));
   } else if (newest_) {
     epoch_.set_first_step(newest_->step);
     epoch_.set_first_position(newest_->position);
@@ -338,6 +347,7 @@ void Coordinator::startFrom(TimePoint now) {
     epochs_ = newest_->epochs;
   } else {
     epoch_.set_fresh(true);
+    epoch_.set_init_manifest(config_.init_manifest);
     epochs_.clear();
   }
   const std::int64_t first = epoch_.first_step();
@@ -346,24 +356,35 @@ void Coordinator::startFrom(TimePoint now) {
   // A score of steps that are to be taken again is of weights that may never come back.
   if (!kept && evaluation_.version() > first) evaluation_.Clear();
   std::erase_if(epochs_, [&](const EpochRecord& r) { return r.first_step >= first; });
+  planSteps();
   epochs_.push_back(
-      {epoch_.epoch(), first, epoch_.first_position(), workers(), config_.batch_size});
+      {epoch_.epoch(), first, epoch_.first_position(), workers(), epoch_.step_samples()});
   progress_ = first;
   actions_.push_back(LogAction{fmt::format(
       "epoch {} starts at step {} with {} workers, {}{}", epoch_.epoch(), first, workers(),
-      epoch_.fresh()                      ? "from the seed"
+      !epoch_.init_manifest().empty()     ? "with the weights of " + epoch_.init_manifest()
+      : epoch_.fresh()                    ? "from the seed"
       : epoch_.restore_manifest().empty() ? "from what the servers hold"
                                           : "from checkpoint " + epoch_.restore_manifest(),
       held > first ? fmt::format(", {} steps lost", held - first) : "")});
   enter(v1::PHASE_PREPARING, now);
 }
 
-std::int64_t Coordinator::positionOf(std::int64_t step) const {
-  for (auto it = epochs_.rbegin(); it != epochs_.rend(); ++it) {
-    if (it->first_step > step) continue;
-    return syncPosition(it->first_position, it->first_step, step, it->ranks, 0, it->batch);
-  }
-  return 0;
+// The job's number of steps when `step` begins at `position` of a stream over so many samples.
+std::int64_t Coordinator::stepsFrom(std::int64_t step, std::int64_t position,
+                                    std::int64_t samples) const {
+  if (config_.passes == 0) return config_.steps;
+  return stepsToReach(config_.passes * samples, step, position, stepSamples());
+}
+
+// What the epoch's steps read; announced with it, so that servers and workers compute the same.
+void Coordinator::planSteps() {
+  const std::int64_t samples = data().samples();
+  steps_ = stepsFrom(epoch_.first_step(), epoch_.first_position(), samples);
+  epoch_.set_step_samples(stepSamples());
+  epoch_.set_end_position(config_.passes * samples);
+  epoch_.set_steps(steps_);
+  plan_ = planOf(epoch_);
 }
 
 void Coordinator::tryPrepared(TimePoint now) {
@@ -394,8 +415,8 @@ std::vector<CoordinatorAction> Coordinator::takeActions() {
 v1::JobProgress Coordinator::progress(TimePoint now) const {
   v1::JobProgress progress;
   progress.set_step(progress_);
-  progress.set_steps(config_.steps);
-  progress.set_examples_per_second(rate_.stepsPerSecond() * workers() * config_.batch_size);
+  progress.set_steps(steps_);
+  progress.set_examples_per_second(rate_.stepsPerSecond() * static_cast<double>(stepSamples()));
   progress.set_has_loss(loss_step_ >= 0);
   progress.set_loss(loss_);
   if (evaluation_.samples() > 0) {

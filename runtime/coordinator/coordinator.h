@@ -24,20 +24,24 @@
 #include "base/core/status.h"
 #include "runtime/checkpoint/checkpoint.h"
 #include "runtime/coordinator/progress_rate.h"
+#include "runtime/data/step_plan.h"
 #include "runtime/tensor/square_sum.h"
 #include "trainyard/v1/agent.pb.h"
 #include "trainyard/v1/coordinator.pb.h"
 
 namespace trainyard::runtime {
 
-inline constexpr std::uint32_t kProtocol = 1;
+inline constexpr std::uint32_t kProtocol = 2;
 
 struct CoordinatorConfig {
   std::string job_uid;
   std::string job_digest;
   v1::Incarnation self;
-  std::int64_t steps = 0;
-  int batch_size = 0;
+  std::int64_t steps = 0;     // of the job; or
+  std::int64_t passes = 0;    // over the data, whose size the workers tell
+  int batch_size = 0;         // samples of each worker in a step; or
+  int global_batch_size = 0;  // of all workers
+  std::string init_manifest;  // a fresh start takes this checkpoint's weights; "": the seed's
   std::int64_t evaluate_every = 0;
   Duration checkpoint_every = std::chrono::seconds(50);
   Duration heartbeat = std::chrono::seconds(1);   // a reply is held back at most this long
@@ -61,6 +65,7 @@ struct CommitAction {
 // All is done: make that durable, then call onFinishRecorded. Without it a worker that dies after
 // the last step could not learn that the others have left.
 struct FinishAction {
+  std::int64_t steps = 0;
   v1::Evaluation evaluation;
 };
 struct EvaluationAction {
@@ -145,7 +150,9 @@ class Coordinator {
   void tryDone(TimePoint now);
   void fail(const std::string& why, TimePoint now);
   void enter(v1::Phase phase, TimePoint now);
-  std::int64_t positionOf(std::int64_t step) const;
+  void planSteps();
+  std::int64_t stepsFrom(std::int64_t step, std::int64_t position, std::int64_t samples) const;
+  std::int64_t stepSamples() const;
   std::int64_t heldVersion() const;
   bool over() const;
   int workers() const;
@@ -157,6 +164,8 @@ class Coordinator {
   v1::Phase phase_ = v1::PHASE_SEALING;
   TimePoint phase_since_{};
   v1::EpochInfo epoch_;
+  std::int64_t steps_ = 0;  // of the job; 0: not known yet
+  StepPlan plan_;           // of epoch_, from PREPARING on
   std::vector<EpochRecord> epochs_;
   std::optional<Manifest> newest_;
   std::int64_t highest_epoch_ = 0;

@@ -110,7 +110,7 @@ void Coordinator::followEvaluation() {
 void Coordinator::followCheckpoint(TimePoint now) {
   if (committing_ >= 0) return;
   if (!newest_ || newest_->step < epoch_.first_step()) tryCommit(epoch_.first_step(), now);
-  if (!newest_ || newest_->step < config_.steps) tryCommit(config_.steps, now);
+  if (!newest_ || newest_->step < steps_) tryCommit(steps_, now);
   if (phase_ == v1::PHASE_STOPPING) return;  // followStop names the version
   if (checkpoint_) {
     for (const auto& [key, member] : members_) {
@@ -134,7 +134,7 @@ void Coordinator::followCheckpoint(TimePoint now) {
       2, static_cast<std::int64_t>(rate_.stepsPerSecond() * toSeconds(checkpoint_lead_)));
   const std::int64_t version = std::max(progress_, rate_.expectedAt(now)) + lead;
   next_checkpoint_ = now + config_.checkpoint_every;
-  if (version >= config_.steps) return;  // the last one is taken unasked
+  if (version >= steps_) return;  // the last one is taken unasked
   checkpoint_ = PendingCheckpoint{version, now, false};
   changed();
 }
@@ -159,7 +159,7 @@ void Coordinator::tryCommit(std::int64_t version, TimePoint now) {
       }
       checkpoint_failed_ = true;
       if (checkpoint_ && checkpoint_->version == version) checkpoint_.reset();
-      if (version == config_.steps || phase_ == v1::PHASE_STOPPING) {
+      if (version == steps_ || phase_ == v1::PHASE_STOPPING) {
         fail(fmt::format("the last checkpoint (step {}) could not be written: {}", version,
                          found->error()),
              now);
@@ -171,7 +171,7 @@ void Coordinator::tryCommit(std::int64_t version, TimePoint now) {
   manifest.job_uid = config_.job_uid;
   manifest.step = version;
   manifest.epoch = epoch_.epoch();
-  manifest.position = positionOf(version);
+  manifest.position = plan_.positionOf(version);
   manifest.epochs = epochs_;
   committing_ = version;
   actions_.push_back(CommitAction{std::move(manifest)});
@@ -187,7 +187,7 @@ void Coordinator::onCommitted(const Manifest& manifest, const Status& status, Ti
     checkpoint_failed_ = false;
     actions_.push_back(LogAction{fmt::format("checkpoint {} committed", manifest.fileName())});
     changed();
-  } else if (version == config_.steps || phase_ == v1::PHASE_STOPPING) {
+  } else if (version == steps_ || phase_ == v1::PHASE_STOPPING) {
     fail(fmt::format("the last checkpoint (step {}) could not be committed: {}", version,
                      fromAbsl(status.message())),
          now);
@@ -252,11 +252,11 @@ bool Coordinator::evaluates() const {
 }
 
 void Coordinator::tryDone(TimePoint now) {
-  if (over() || progress_ < config_.steps) return;
-  if (!newest_ || newest_->step != config_.steps) return;
-  if (evaluates() && (evaluation_.samples() == 0 || evaluation_.version() != config_.steps)) return;
+  if (over() || progress_ < steps_) return;
+  if (!newest_ || newest_->step != steps_) return;
+  if (evaluates() && (evaluation_.samples() == 0 || evaluation_.version() != steps_)) return;
   if (std::exchange(finishing_, true)) return;
-  actions_.push_back(FinishAction{evaluation_});
+  actions_.push_back(FinishAction{steps_, evaluation_});
 }
 
 void Coordinator::onFinishRecorded(const Status& status, TimePoint now) {

@@ -89,7 +89,7 @@ void CoordinatorService::execute(std::vector<CoordinatorAction> actions) {
     } else if (auto* commit = std::get_if<CommitAction>(&action)) {
       later([this, manifest = std::move(commit->manifest)] { this->commit(manifest); });
     } else if (auto* done = std::get_if<FinishAction>(&action)) {
-      later([this, evaluation = done->evaluation] { finish(evaluation); });
+      later([this, end = *done] { finish(end); });
     }
   }
 }
@@ -100,8 +100,8 @@ void CoordinatorService::later(std::function<void()> work) {
   wake_.notify_all();
 }
 
-void CoordinatorService::finish(const v1::Evaluation& evaluation) {
-  const Status status = options_.finish(evaluation);
+void CoordinatorService::finish(const FinishAction& end) {
+  const Status status = options_.finish(end);
   handle([&](Coordinator& c, TimePoint now) { c.onFinishRecorded(status, now); });
 }
 

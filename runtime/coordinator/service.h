@@ -26,7 +26,7 @@ class CoordinatorService final : public v1::Coordinator::CallbackService {
     std::function<void(Manifest&, const v1::DataFingerprint&)> complete;
     std::function<void(const v1::Evaluation&)> evaluated;
     // Makes durable that the job is over.
-    std::function<Status(const v1::Evaluation&)> finish;
+    std::function<Status(const FinishAction&)> finish;
   };
   CoordinatorService(Options options, Coordinator coordinator, const Clock& clock);
   ~CoordinatorService() override;
@@ -49,7 +49,7 @@ class CoordinatorService final : public v1::Coordinator::CallbackService {
   void execute(std::vector<CoordinatorAction> actions);
   void commit(Manifest manifest);
   void later(std::function<void()> work);
-  void finish(const v1::Evaluation& evaluation);
+  void finish(const FinishAction& end);
   void run();
   Call* take(std::uint64_t ticket);
   bool stopped() const;

@@ -89,10 +89,6 @@ class SampleStream {
   std::array<Pass, 2> passes_;  // pass p in element p % 2
 };
 
-// First position of rank r's batch in sync step s: first_position + ((s - first_step) W + r) b.
-std::int64_t syncPosition(std::int64_t first_position, std::int64_t first_step, std::int64_t step,
-                          int ranks, int rank, int batch);
-
 // Rank r's slice [begin, end) of n evaluation samples, sizes differing by at most one.
 std::pair<std::int64_t, std::int64_t> evaluationSlice(std::int64_t n, int ranks, int rank);
 

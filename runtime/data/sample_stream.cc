@@ -53,11 +53,6 @@ void SampleStream::lookUp(std::int64_t first, std::span<std::int64_t> out) {
   }
 }
 
-std::int64_t syncPosition(std::int64_t first_position, std::int64_t first_step, std::int64_t step,
-                          int ranks, int rank, int batch) {
-  return first_position + ((step - first_step) * ranks + rank) * batch;
-}
-
 std::pair<std::int64_t, std::int64_t> evaluationSlice(std::int64_t n, int ranks, int rank) {
   return {n * rank / ranks, n * (rank + 1) / ranks};
 }

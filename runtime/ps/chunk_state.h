@@ -69,8 +69,11 @@ struct ChunkState {
   std::uint64_t last_samples = 0;
   double last_loss_sum = 0;
   std::optional<double> last_norm;  // the job's last chunk, with clipping
+  // Of the step that made `previous`.
+  std::uint64_t previous_samples = 0;
+  double previous_loss_sum = 0;
 
-  // Forgets the step in progress.
+  // Forgets the step in progress; the gradients of ranks [0, ranks) make the next one.
   void resetStep(int ranks);
   bool complete() const;
   // Adds a push that is not in yet. With `in_rank_order` it may be kept until its turn.

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/core/strings.h"
+#include "runtime/coordinator/epoch_plan.h"
 
 namespace trainyard::runtime::ps {
 namespace {
@@ -52,13 +53,10 @@ std::optional<v1::EpochInfo> PsMachine::takePrepare() {
 
 void PsMachine::onPrepared(const v1::EpochInfo& epoch, const Status& loaded) {
   if (epoch.epoch() != highest_epoch_) return;  // a newer one has begun meanwhile
-  int ranks = 0;
-  for (const v1::EpochMember& member : epoch.members())
-    ranks += member.id().role() == v1::ROLE_WORKER;
   Status status = loaded;
   if (status.ok()) {
-    status = shard_.open(epoch.epoch(), epoch.first_step(), ranks, epoch.fresh(),
-                         !epoch.restore_manifest().empty());
+    status =
+        shard_.open(epoch.epoch(), planOf(epoch), epoch.fresh(), !epoch.restore_manifest().empty());
   }
   if (status.ok()) {
     prepared_ = epoch.epoch();

@@ -29,11 +29,10 @@ ChunkAnswer answerWith(CallId call, const ChunkState& chunk, std::int64_t epoch,
   answer.header.set_chunk(chunk.plan->id);
   answer.header.set_epoch(epoch);
   answer.header.set_version(version);
-  if (version == chunk.version) {
-    answer.header.set_samples(chunk.last_samples);
-    answer.header.set_loss_sum(chunk.last_loss_sum);
-    if (chunk.last_norm) answer.header.set_gradient_norm(*chunk.last_norm);
-  }
+  const bool newest = version == chunk.version;
+  answer.header.set_samples(newest ? chunk.last_samples : chunk.previous_samples);
+  answer.header.set_loss_sum(newest ? chunk.last_loss_sum : chunk.previous_loss_sum);
+  if (newest && chunk.last_norm) answer.header.set_gradient_norm(*chunk.last_norm);
   answer.payload = std::move(weights);
   return answer;
 }
@@ -133,33 +132,35 @@ void Shard::answerPush(ChunkState& chunk, const v1::ChunkRequestHeader& header,
     out.push_back(answerWith(call, chunk, epoch_, chunk.version, chunk.current));
     return;
   }
-  if (header.step() != chunk.version) {
+  if (header.step() == chunk.version - 2 && chunk.previous != nullptr) {
+    // A rank that had no part in the step after this one, which is complete as well.
+    out.push_back(answerWith(call, chunk, epoch_, chunk.version - 1, chunk.previous));
+    return;
+  }
+  if (header.step() != chunk.version || header.step() >= plan_.steps) {
     return no(v1::CHUNK_GONE,
               fmt::format("step {} of chunk {} cannot be taken, it is at version {}", header.step(),
                           header.chunk(), chunk.version));
   }
-  if (header.rank() >= chunk.pushed.size()) {
-    return no(v1::CHUNK_WRONG_EPOCH,
-              fmt::format("rank {} of {}", header.rank(), chunk.pushed.size()));
+  if (header.rank() >= static_cast<std::uint32_t>(plan_.ranks)) {
+    return no(v1::CHUNK_WRONG_EPOCH, fmt::format("rank {} of {}", header.rank(), plan_.ranks));
   }
+  const std::uint32_t rank = header.rank();
+  const bool takes_part = rank < chunk.pushed.size();
   const std::size_t expected = static_cast<std::size_t>(chunk.plan->elements) * sizeof(float);
-  if (payload == nullptr || payload->sizeBytes() != expected) {
+  if (takes_part && (payload == nullptr || payload->sizeBytes() != expected)) {
     return no(v1::CHUNK_WRONG_SERVER,
               fmt::format("chunk {} has {} bytes, the request {}", header.chunk(), expected,
                           payload == nullptr ? 0 : payload->sizeBytes()));
   }
-  const std::uint32_t rank = header.rank();
-  if (chunk.pushed[rank]) {
-    // The same push again: the earlier call's caller has given it up.
-    std::erase_if(chunk.parked, [&](const ChunkState::Parked& p) {
-      if (p.rank != rank) return false;
-      out.push_back(refuse(p.call, header.chunk(), v1::CHUNK_NOT_READY, epoch_, "repeated"));
-      return true;
-    });
-    chunk.parked.push_back({call, rank, now});
-    return;
-  }
+  // The same push again: the earlier call's caller has given it up.
+  std::erase_if(chunk.parked, [&](const ChunkState::Parked& p) {
+    if (p.rank != rank) return false;
+    out.push_back(refuse(p.call, header.chunk(), v1::CHUNK_NOT_READY, epoch_, "repeated"));
+    return true;
+  });
   chunk.parked.push_back({call, rank, now});
+  if (!takes_part || chunk.pushed[rank]) return;
   chunk.samples += header.samples();
   chunk.losses[rank] = header.loss_sum();
   chunk.contribute(rank, std::move(payload), config_.deterministic);
@@ -218,6 +219,8 @@ void Shard::becomeNext(ChunkState& chunk, std::vector<ChunkAnswer>& out) {
   chunk.previous = std::move(chunk.current);
   chunk.current = std::move(chunk.sum);
   ++chunk.version;
+  chunk.previous_samples = chunk.last_samples;
+  chunk.previous_loss_sum = chunk.last_loss_sum;
   chunk.last_samples = chunk.samples;
   chunk.last_loss_sum = 0;
   for (double loss : chunk.losses)
@@ -226,7 +229,7 @@ void Shard::becomeNext(ChunkState& chunk, std::vector<ChunkAnswer>& out) {
   for (const auto& parked : chunk.parked) {
     out.push_back(answerWith(parked.call, chunk, epoch_, chunk.version, chunk.current));
   }
-  chunk.resetStep(ranks_);
+  chunk.resetStep(plan_.takers(chunk.version));
 }
 
 void Shard::onCancelled(CallId call) {
@@ -291,11 +294,13 @@ void Shard::load(std::uint32_t id, std::int64_t version, std::vector<float> weig
   chunk->last_loss_sum = 0;
   chunk->last_norm.reset();
   norm_.clear();
+  chunk->previous_samples = 0;
+  chunk->previous_loss_sum = 0;
   empty_ = false;
 }
 
-Status Shard::open(std::int64_t epoch, std::int64_t first_step, int ranks, bool fresh,
-                   bool restored) {
+Status Shard::open(std::int64_t epoch, const StepPlan& plan, bool fresh, bool restored) {
+  const std::int64_t first_step = plan.first_step;
   std::unique_lock epoch_lock(epoch_mutex_);
   if (epoch != epoch_) {
     return absl::FailedPreconditionError(
@@ -308,13 +313,13 @@ Status Shard::open(std::int64_t epoch, std::int64_t first_step, int ranks, bool 
                       chunk->plan->id, chunk->version, epoch, first_step));
     }
   }
-  for (auto& chunk : chunks_) chunk->resetStep(ranks);
-  ranks_ = ranks;
+  plan_ = plan;
+  for (auto& chunk : chunks_) chunk->resetStep(plan_.takers(chunk->version));
   open_ = true;
   empty_ = false;  // a server without chunks (more servers than chunks) holds its nothing
   epoch_lock.unlock();
   if (fresh) arm(first_step);
-  if (!restored || first_step != config_.steps) arm(config_.steps);
+  if (!restored || first_step != plan.steps) arm(plan.steps);
   return absl::OkStatus();
 }
 
@@ -389,7 +394,7 @@ v1::ShardState Shard::state() const {
   state.set_missed_checkpoint(missed_);
   std::int64_t armed = -1;
   for (const Pending& pending : pending_) {
-    if (pending.snapshot.version != config_.steps) armed = pending.snapshot.version;
+    if (pending.snapshot.version != plan_.steps) armed = pending.snapshot.version;
   }
   state.set_armed_checkpoint(armed);
   return state;

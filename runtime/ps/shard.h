@@ -11,6 +11,10 @@
 // With clipping, a complete chunk keeps its mean in the sum's memory and its callers wait, until
 // the norm over all chunks of all servers is known; then all of the server's chunks take the step,
 // or none when the epoch ends before. So the above holds as it stands, with the same two buffers.
+//
+// The last step may have fewer samples than ranks. Ranks without samples are not waited for; they
+// send requests without a payload to be told the next version. Such a rank may still lack the
+// version before, which stays readable because no further step begins.
 #pragma once
 
 #include <cstdint>
@@ -23,6 +27,7 @@
 
 #include "base/core/clock.h"
 #include "base/core/status.h"
+#include "runtime/data/step_plan.h"
 #include "runtime/optimizer/optimizer.h"
 #include "runtime/placement/placement.h"
 #include "runtime/ps/chunk_state.h"
@@ -36,7 +41,6 @@ struct ShardConfig {
   std::string job_uid;
   v1::Incarnation self;
   int ps = 0;
-  std::int64_t steps = 0;      // a snapshot is taken at this version without being asked
   bool deterministic = false;  // sum in rank order instead of order of arrival
   double clip_norm = 0;        // of the job's mean gradient; 0: none
   Duration stall_limit =
@@ -90,10 +94,11 @@ class Shard {
   // Precondition: sealed.
   void load(std::uint32_t chunk, std::int64_t version, std::vector<float> weights,
             std::vector<std::vector<float>> slots);
-  // Opens the shard for `epoch` with `ranks` workers. FAILED_PRECONDITION when chunks are missing
-  // or not at first_step or first_step + 1. `restored`: first_step is a committed checkpoint;
-  // otherwise the last step's snapshot is (still) wanted, and for a fresh start also the first one.
-  Status open(std::int64_t epoch, std::int64_t first_step, int ranks, bool fresh, bool restored);
+  // Opens the shard for `epoch` and its steps. FAILED_PRECONDITION when chunks are missing or not
+  // at first_step or first_step + 1. A snapshot of the last version is taken without being asked;
+  // not when `restored`, i.e. first_step is a committed checkpoint, and the last version; for a
+  // fresh start also one of the first.
+  Status open(std::int64_t epoch, const StepPlan& plan, bool fresh, bool restored);
 
   // Takes a snapshot when every chunk is at exactly `version`. False when a chunk is beyond it.
   bool arm(std::int64_t version);
@@ -131,7 +136,7 @@ class Shard {
   std::int64_t epoch_ = 0;
   bool open_ = false;
   bool empty_ = true;
-  int ranks_ = 0;
+  StepPlan plan_;                            // of the epoch that was opened last
   std::vector<std::int32_t> slot_of_chunk_;  // chunk id -> index into chunks_, -1: not ours
   std::vector<std::unique_ptr<ChunkState>> chunks_;
   StepNorm norm_;

@@ -5,7 +5,7 @@
 #include "base/core/check.h"
 #include "base/core/strings.h"
 #include "fmt/format.h"
-#include "runtime/data/dataset.h"
+#include "runtime/coordinator/epoch_plan.h"
 
 namespace trainyard::runtime::ps {
 namespace {
@@ -47,6 +47,16 @@ bool WorkerMachine::over() const {
                        view_.phase() == v1::PHASE_FAILED);
 }
 
+// The version that a step of the other ranks leads to is waited for.
+bool WorkerMachine::standsBy() const {
+  return activity_ == Activity::kStepping && step_state_ == StepState::kNone;
+}
+
+// Whether the step that follows cannot be complete without this rank.
+bool WorkerMachine::takesPart() const {
+  return version_ >= plan_.steps || plan_.shareOf(version_, rank_).count > 0;
+}
+
 void WorkerMachine::onView(const v1::View& view) {
   if (has_view_ && !newer(view, view_)) return;
   const v1::Phase before = has_view_ ? view_.phase() : v1::PHASE_UNSPECIFIED;
@@ -70,7 +80,7 @@ void WorkerMachine::onView(const v1::View& view) {
       ((view.phase() == v1::PHASE_STOPPING && view.stop_at() >= 0 && version_ >= view.stop_at()) ||
        over());
   if (cannot_finish) {
-    step_state_ = StepState::kAbandoned;
+    if (!standsBy()) step_state_ = StepState::kAbandoned;
     activity_ = Activity::kReady;
     urgent_ = true;
   }
@@ -78,15 +88,14 @@ void WorkerMachine::onView(const v1::View& view) {
 
 void WorkerMachine::adopt(const v1::View& view) {
   const int former_rank = rank_;
-  const int former_ranks = ranks_;
+  const bool stands_by = standsBy();
   epoch_ = view.epoch();
+  plan_ = planOf(epoch_);
   rank_ = -1;
-  ranks_ = 0;
   servers_.clear();
   for (const v1::EpochMember& member : epoch_.members()) {
     if (member.id().role() == v1::ROLE_WORKER) {
       if (member.id().index() == config_.index) rank_ = static_cast<int>(member.rank());
-      ++ranks_;
     } else {
       servers_.resize(std::max<std::size_t>(servers_.size(), member.id().index() + 1));
       servers_[member.id().index()] = member.incarnation();
@@ -97,16 +106,17 @@ void WorkerMachine::adopt(const v1::View& view) {
   for (ChunkTask& task : chunks_) task.attempt = next_attempt_++;
   if (rank_ < 0) {
     activity_ = Activity::kWaiting;
+    if (stands_by) version_ = -1;
     return;
   }
   const bool kept = !epoch_.fresh() && epoch_.restore_manifest().empty();
-  const bool in_step = step_state_ == StepState::kPending;
+  const bool in_step = step_state_ == StepState::kPending || stands_by;
   if (kept && in_step && step_ == epoch_.first_step() && rank_ == former_rank &&
-      ranks_ == former_ranks) {
+      plan_.shareOf(step_, rank_) == share_) {
     resumeStep();
     return;
   }
-  if (in_step) step_state_ = StepState::kAbandoned;
+  if (in_step && !stands_by) step_state_ = StepState::kAbandoned;
   // version_ is set only while a complete version is in place and no pull or step has touched it.
   if (kept && !in_step && version_ == epoch_.first_step()) {
     activity_ = Activity::kReady;
@@ -178,7 +188,7 @@ std::vector<Send> WorkerMachine::takeSends(TimePoint now) {
     send.chunk = id;
     send.ps = ps;
     send.attempt = task.attempt;
-    send.with_payload = !pulling;
+    send.with_payload = !pulling && !standsBy();
     send.header.set_protocol(1);
     send.header.set_job_uid(config_.job_uid);
     send.header.set_epoch(epoch_.epoch());
@@ -191,7 +201,7 @@ std::vector<Send> WorkerMachine::takeSends(TimePoint now) {
     send.header.set_pull_only(pulling);
     send.header.set_receipt(receipts_[static_cast<std::size_t>(ps)]);
     if (!pulling) {
-      send.header.set_samples(static_cast<std::uint32_t>(config_.batch_size));
+      send.header.set_samples(static_cast<std::uint32_t>(share_.count));
       if (id + 1 == chunks_.size()) send.header.set_loss_sum(own_loss_sum_);
     }
     sends.push_back(std::move(send));
@@ -271,15 +281,15 @@ void WorkerMachine::chunkDone() {
   } else {
     version_ = step_ + 1;
     loss_step_ = step_;
-    step_state_ = StepState::kComplete;
+    if (step_state_ == StepState::kPending) step_state_ = StepState::kComplete;
   }
   activity_ = Activity::kReady;
   if (view_.phase() == v1::PHASE_STOPPING) urgent_ = true;
 }
 
 bool WorkerMachine::evaluationDue() const {
-  if (!config_.evaluates || (version_ <= 0 && config_.steps > 0)) return false;
-  const bool due = version_ == config_.steps ||
+  if (!config_.evaluates || version_ <= 0) return false;
+  const bool due = version_ == plan_.steps ||
                    (config_.evaluate_every > 0 && version_ % config_.evaluate_every == 0);
   if (!due) return false;
   const bool known = view_.evaluation().samples() > 0 && view_.evaluation().version() >= version_;
@@ -305,29 +315,39 @@ StatusOr<std::optional<Turn>> WorkerMachine::turn() {
     return std::optional<Turn>();
   }
   turn.rank = rank_;
-  turn.ranks = ranks_;
-  if (view_.phase() == v1::PHASE_STOPPING) return std::optional<Turn>();
-  if (evaluationDue()) {
+  turn.ranks = plan_.ranks;
+  const bool stopping = view_.phase() == v1::PHASE_STOPPING;
+  if (stopping && (takesPart() || view_.stop_at() >= 0)) return std::optional<Turn>();
+  if (!stopping && evaluationDue()) {
     turn.kind = Turn::Kind::kEvaluate;
     turn_epoch_ = epoch_.epoch();
     return std::optional<Turn>(turn);
   }
-  if (version_ >= config_.steps) return std::optional<Turn>();  // waits for DONE
+  if (version_ >= plan_.steps) return std::optional<Turn>();  // waits for DONE
+  startStep();
+  if (standsBy()) return std::optional<Turn>();
   turn.kind = Turn::Kind::kTrain;
-  turn.samples = config_.batch_size;
-  turn.first_position = syncPosition(epoch_.first_position(), epoch_.first_step(), version_, ranks_,
-                                     rank_, config_.batch_size);
-  activity_ = Activity::kStepping;
-  step_state_ = StepState::kPending;
+  turn.samples = share_.count;
+  turn.step_samples = plan_.samplesOf(step_);
+  turn.first_position = share_.first;
   turn_epoch_ = epoch_.epoch();
-  loss_ready_ = false;
-  step_ = version_;
-  done_ = 0;
-  for (ChunkTask& task : chunks_) {
-    task.phase = ChunkPhase::kIdle;
-    task.gradient = false;
-  }
   return std::optional<Turn>(turn);
+}
+
+void WorkerMachine::startStep() {
+  step_ = version_;
+  share_ = plan_.shareOf(step_, rank_);
+  const bool stands_by = share_.count == 0;
+  activity_ = Activity::kStepping;
+  step_state_ = stands_by ? StepState::kNone : StepState::kPending;
+  loss_ready_ = stands_by;
+  own_loss_sum_ = 0;
+  done_ = 0;
+  for (std::uint32_t id = 0; id < chunks_.size(); ++id) {
+    chunks_[id].phase = ChunkPhase::kIdle;
+    chunks_[id].gradient = stands_by;
+    if (stands_by) queueIfReady(id);
+  }
 }
 
 void WorkerMachine::gradientReady(std::uint32_t chunk) {
@@ -390,7 +410,7 @@ void WorkerMachine::fillReport(v1::MemberReport& report) const {
   worker->set_epoch(epoch_.epoch());
   worker->set_idle(has_view_ && view_.phase() == v1::PHASE_STOPPING &&
                    activity_ != Activity::kStepping && activity_ != Activity::kPulling &&
-                   step_state_ == StepState::kNone);
+                   step_state_ == StepState::kNone && takesPart());
   for (const v1::EvaluationPart& part : parts_) *worker->add_evaluations() = part;
   if (loss_step_ >= 0) {
     worker->set_has_loss(true);

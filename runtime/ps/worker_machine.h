@@ -6,6 +6,9 @@
 //   ready --gradients--> stepping (chunks sent, answers stored) --all stored--> version v + 1,
 //   ready any --view of a higher epoch--> waiting; the kept gradients of an interrupted step are
 //   sent again when the new epoch keeps the servers' state and starts with that step.
+//
+// In a step that has no samples for this rank there is no turn: the machine asks the servers for
+// the version that the step leads to, and stands by (kStepping without a step of the trainer).
 #pragma once
 
 #include <cstdint>
@@ -16,6 +19,7 @@
 
 #include "base/core/clock.h"
 #include "base/core/status.h"
+#include "runtime/data/step_plan.h"
 #include "runtime/train/turn.h"
 #include "trainyard/v1/coordinator.pb.h"
 #include "trainyard/v1/parameter_server.pb.h"
@@ -26,12 +30,10 @@ struct WorkerConfig {
   std::string job_uid;
   std::uint32_t index = 0;
   v1::Incarnation self;
-  std::int64_t steps = 0;
   bool evaluates = true;            // there is data to evaluate on
   std::int64_t evaluate_every = 0;  // 0: only after the last step
-  int batch_size = 0;
-  std::vector<int> ps_of_chunk;  // by chunk id
-  std::size_t window = 16;       // requests to one server that it has not yet received
+  std::vector<int> ps_of_chunk;     // by chunk id
+  std::size_t window = 16;          // requests to one server that it has not yet received
   Duration retry_delay = std::chrono::milliseconds(50);
 };
 
@@ -116,19 +118,23 @@ class WorkerMachine {
   bool active() const;
   bool transferring() const;
   bool evaluationDue() const;
+  bool standsBy() const;
+  bool takesPart() const;
+  void startStep();
 
   const WorkerConfig config_;
   v1::View view_;
   bool has_view_ = false;
   v1::EpochInfo epoch_;      // the one adopted; number 0: none
+  StepPlan plan_;            // of epoch_
   std::int64_t sealed_ = 0;  // highest epoch seen
   int rank_ = -1;
-  int ranks_ = 0;
   std::vector<v1::Incarnation> servers_;  // by ps index
 
   Activity activity_ = Activity::kWaiting;
   std::int64_t version_ = -1;                // complete weights held
   std::int64_t step_ = -1;                   // kStepping: gradients are of this step
+  StepPlan::Share share_;                    // of step_; without samples: stands by
   StepState step_state_ = StepState::kNone;  // of the trainer, from turn(kTrain) to endStep()
   bool loss_ready_ = false;
   double own_loss_sum_ = 0;

@@ -12,10 +12,11 @@ std::string pathIn(const std::string& dir) {
 
 }  // namespace
 
-Status recordFinish(const std::string& dir, const v1::TrainingJob& job,
+Status recordFinish(const std::string& dir, const v1::TrainingJob& job, std::int64_t steps,
                     const v1::Evaluation& evaluation) {
   const nlohmann::ordered_json record{{"uid", job.metadata().uid()},
-                                      {"step", job.spec().training().steps()},
+                                      {"step", steps},
+                                      {"passes", job.spec().training().passes()},
                                       {"hits", evaluation.hits()},
                                       {"samples", evaluation.samples()},
                                       {"lossSum", evaluation.loss_sum()}};
@@ -26,10 +27,12 @@ std::optional<v1::Evaluation> readFinish(const std::string& dir, const v1::Train
   const StatusOr<std::string> text = readFile(pathIn(dir), 1 << 16);
   if (!text.ok()) return std::nullopt;
   const auto record = nlohmann::json::parse(*text, nullptr, /*allow_exceptions=*/false);
-  if (!record.is_object() || record.value("uid", "") != job.metadata().uid() ||
-      record.value("step", std::int64_t{-1}) != job.spec().training().steps()) {
-    return std::nullopt;
-  }
+  if (!record.is_object() || record.value("uid", "") != job.metadata().uid()) return std::nullopt;
+  const v1::Training& training = job.spec().training();
+  const bool same = training.has_passes()
+                        ? record.value("passes", std::int64_t{-1}) == training.passes()
+                        : record.value("step", std::int64_t{-1}) == training.steps();
+  if (!same) return std::nullopt;
   v1::Evaluation evaluation;
   evaluation.set_version(record.value("step", std::int64_t{0}));
   evaluation.set_hits(record.value("hits", std::int64_t{0}));

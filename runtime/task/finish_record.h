@@ -2,6 +2,7 @@
 // beside the checkpoints.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string>
 
@@ -11,9 +12,12 @@
 
 namespace trainyard::runtime {
 
-Status recordFinish(const std::string& dir, const v1::TrainingJob& job,
+// `steps`: how many that were.
+Status recordFinish(const std::string& dir, const v1::TrainingJob& job, std::int64_t steps,
                     const v1::Evaluation& evaluation);
-// Nothing when there is none, or it is of another job or another number of steps.
+// The last evaluation; without evaluation data only its version, the number of steps. Nothing when
+// there is none, or it is of another job, or the job is now to take another number of steps or
+// passes.
 std::optional<v1::Evaluation> readFinish(const std::string& dir, const v1::TrainingJob& job);
 
 }  // namespace trainyard::runtime

@@ -31,7 +31,9 @@ CoordinatorConfig coordinatorConfig(const TaskOptions& options, const std::strin
   config.job_digest = digest;
   config.self = options.self;
   config.steps = training.steps();
+  config.passes = training.passes();
   config.batch_size = training.batch_size();
+  config.global_batch_size = training.global_batch_size();
   config.evaluate_every = training.evaluate_every_steps();
   config.checkpoint_every = std::chrono::seconds(training.checkpoint().every_seconds());
   return config;
@@ -67,7 +69,6 @@ Status PsTask::build() {
   config.job_uid = options_.job.metadata().uid();
   config.self = options_.self;
   config.ps = static_cast<int>(options_.id.index());
-  config.steps = training.steps();
   config.deterministic = training.deterministic();
   config.clip_norm = training.optimizer().clip_norm();
   shard_ = std::make_unique<ps::Shard>(config, placement_, *optimizer_,
@@ -82,7 +83,7 @@ Status PsTask::build() {
   return absl::OkStatus();
 }
 
-void PsTask::startCoordinator(std::optional<Manifest> newest) {
+Status PsTask::startCoordinator(std::optional<Manifest> newest) {
   CoordinatorService::Options options;
   options.token = options_.token;
   options.checkpoint_dir = options_.checkpointDir();
@@ -98,14 +99,20 @@ void PsTask::startCoordinator(std::optional<Manifest> newest) {
     TY_INFO("step {}: accuracy {:.4f} on {} samples", e.version(),
             static_cast<double>(e.hits()) / static_cast<double>(e.samples()), e.samples());
   };
-  options.finish = [this](const v1::Evaluation& evaluation) {
-    return recordFinish(options_.checkpointDir(), options_.job, evaluation);
+  options.finish = [this](const FinishAction& end) {
+    return recordFinish(options_.checkpointDir(), options_.job, end.steps, end.evaluation);
   };
   CoordinatorConfig config = coordinatorConfig(options_, digest_);
   config.finished = readFinish(options_.checkpointDir(), options_.job);
+  const std::string& init_from = options_.job.spec().training().init_from();
+  if (!newest && !init_from.empty()) {
+    TY_ASSIGN_OR_RETURN(config.init_manifest, chooseInitManifest(init_from, placement_));
+    TY_INFO("the weights start from {}", config.init_manifest);
+  }
   coordinator_ = std::make_unique<CoordinatorService>(
       std::move(options),
       Coordinator(config, membership_, std::move(newest), options_.clock->now()), *options_.clock);
+  return absl::OkStatus();
 }
 
 Status PsTask::listen() {
@@ -129,7 +136,7 @@ Status PsTask::listen() {
               verified.ok() ? "of another job" : std::string(fromAbsl(verified.message())));
     }
     for (const std::string& problem : problems) TY_WARN("{}", problem);
-    startCoordinator(std::move(newest));
+    TY_RETURN_IF_ERROR(startCoordinator(std::move(newest)));
     builder.RegisterService(coordinator_.get());
   }
   TY_ASSIGN_OR_RETURN(
@@ -215,9 +222,9 @@ v1::RuntimeReport PsTask::runtimeReport() {
         was_active_ || phase == v1::PHASE_ACTIVE || phase == v1::PHASE_STOPPING || machine_->over();
     report.set_ready(was_active_);
     report.set_message(machine_->view().waiting_for());
+    report.set_steps(machine_->view().steps());
   }
   report.set_step(std::max<std::int64_t>(0, state.min_version()));
-  report.set_steps(options_.job.spec().training().steps());
   report.set_requests(service_->requests());
   report.set_parameter_bytes(shard_->parameterBytes());
   service_->traffic().fill(report);
@@ -229,7 +236,9 @@ void PsTask::prepare(const v1::EpochInfo& epoch) {
   hitFailpoint("ps.prepare", epoch.first_step());
   Status loaded = absl::OkStatus();
   const int ps = static_cast<int>(options_.id.index());
-  if (epoch.fresh()) {
+  if (!epoch.init_manifest().empty()) {
+    loaded = loadInitial(epoch.init_manifest(), placement_, *optimizer_, ps, *shard_);
+  } else if (epoch.fresh()) {
     loadFresh(placement_, *optimizer_, ps,
               static_cast<std::uint64_t>(options_.job.spec().training().seed()), *shard_);
   } else if (!epoch.restore_manifest().empty()) {

@@ -38,7 +38,7 @@ class PsTask {
   explicit PsTask(const TaskOptions& options);
   Status build();
   Status listen();
-  void startCoordinator(std::optional<Manifest> newest);
+  Status startCoordinator(std::optional<Manifest> newest);
   v1::MemberReport report();
   v1::RuntimeReport runtimeReport();
   void onView(const v1::View& view);

@@ -68,7 +68,7 @@ Status RunLog::onStep(const StepRecord& record) {
            : errnoStatus(written < 0 ? errno : ENOSPC, "positions.jsonl"));
   if (metrics_dir_.empty()) return absl::OkStatus();
   window_seconds_ += record.seconds;
-  window_examples_ += static_cast<std::int64_t>(record.samples) * record.ranks;
+  window_examples_ += record.step_samples;
   const std::int64_t step = record.step + 1;  // the version that the step made
   if (step % log_every_ != 0 && record.step != 0) return absl::OkStatus();
   const double rate =

@@ -1,6 +1,8 @@
 #include "runtime/task/shard_files.h"
 
 #include <cstddef>
+#include <filesystem>
+#include <map>
 
 #include "base/core/failpoint.h"
 #include "base/core/strings.h"
@@ -40,6 +42,47 @@ Status readChunk(const CheckpointReader& reader, const Placement& placement, con
   return absl::OkStatus();
 }
 
+std::string directoryOf(const std::string& file) {
+  const std::string dir = std::filesystem::path(file).parent_path().string();
+  return dir.empty() ? "." : dir;
+}
+
+std::string shapeText(const std::vector<std::int64_t>& shape) {
+  return fmt::format("[{}]", fmt::join(shape, ", "));
+}
+
+// The checkpoint has the model's variables and no others.
+Status checkSameModel(const Manifest& manifest, const Placement& placement) {
+  std::map<std::string, const ManifestVariable*> theirs;
+  for (const ManifestVariable& variable : manifest.variables) {
+    if (variable.name != kGlobalStep) theirs[variable.name] = &variable;
+  }
+  for (const Variable& variable : placement.variables) {
+    if (variable.name == kGlobalStep) continue;
+    const auto found = theirs.find(variable.name);
+    if (found == theirs.end()) {
+      return absl::InvalidArgumentError(fmt::format("has no variable {}, the model's is {}",
+                                                    variable.name, shapeText(variable.shape)));
+    }
+    const ManifestVariable& other = *found->second;
+    if (other.shape != variable.shape || other.dtype != dtypeName(variable.dtype)) {
+      return absl::InvalidArgumentError(fmt::format(
+          "variable {} is {} {}, the model's is {} {}", variable.name, other.dtype,
+          shapeText(other.shape), dtypeName(variable.dtype), shapeText(variable.shape)));
+    }
+    theirs.erase(found);
+  }
+  if (theirs.empty()) return absl::OkStatus();
+  return absl::InvalidArgumentError(fmt::format("variable {} {} is none of the model's",
+                                                theirs.begin()->first,
+                                                shapeText(theirs.begin()->second->shape)));
+}
+
+// Trying again would find the same.
+Status initFromError(const Status& status) {
+  return withClass(annotate(status, "training.initFrom"), FailureClass::kPermanent);
+}
+
 void addTensors(const Placement& placement, const Chunk& chunk, const std::string& slot,
                 std::span<const float> values, std::vector<ShardTensor>& tensors) {
   std::size_t at = 0;
@@ -67,6 +110,38 @@ void loadFresh(const Placement& placement, const Optimizer& optimizer, int ps, s
     }
     shard.load(chunk.id, 0, std::move(weights), freshSlots(optimizer, chunk.elements));
   }
+}
+
+StatusOr<std::string> chooseInitManifest(const std::string& path, const Placement& placement) {
+  const auto choose = [&]() -> StatusOr<std::string> {
+    TY_ASSIGN_OR_RETURN(std::string file, findManifest(path));
+    TY_ASSIGN_OR_RETURN(const Manifest manifest, readManifest(file));
+    TY_RETURN_IF_ERROR(annotate(checkSameModel(manifest, placement), file));
+    TY_RETURN_IF_ERROR(verifyFiles(directoryOf(file), manifest));
+    return file;
+  };
+  StatusOr<std::string> chosen = choose();
+  if (chosen.ok()) return chosen;
+  return initFromError(chosen.status());
+}
+
+Status loadInitial(const std::string& manifest_path, const Placement& placement,
+                   const Optimizer& optimizer, int ps, ps::Shard& shard) {
+  const auto load = [&]() -> Status {
+    TY_ASSIGN_OR_RETURN(const Manifest manifest, readManifest(manifest_path));
+    TY_RETURN_IF_ERROR(annotate(checkSameModel(manifest, placement), manifest_path));
+    TY_ASSIGN_OR_RETURN(const CheckpointReader reader,
+                        CheckpointReader::open(directoryOf(manifest_path), manifest));
+    for (const Chunk& chunk : placement.chunks) {
+      if (chunk.ps != ps) continue;
+      std::vector<float> weights(static_cast<std::size_t>(chunk.elements));
+      TY_RETURN_IF_ERROR(readChunk(reader, placement, chunk, "", weights));
+      shard.load(chunk.id, 0, std::move(weights), freshSlots(optimizer, chunk.elements));
+    }
+    return absl::OkStatus();
+  };
+  const Status status = load();
+  return status.ok() ? status : initFromError(status);
 }
 
 Status loadCheckpoint(const std::string& dir, const std::string& manifest_name,

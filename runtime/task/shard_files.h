@@ -14,6 +14,13 @@ namespace trainyard::runtime {
 // Fills every chunk of `ps` with initial values (a function of the seed) at version 0.
 void loadFresh(const Placement& placement, const Optimizer& optimizer, int ps, std::uint64_t seed,
                ps::Shard& shard);
+// The manifest that `path` (training.initFrom) means, of a checkpoint of the same model, with all
+// its files whole. Errors are permanent and name the field, the file and what is wrong: a variable
+// with both shapes.
+StatusOr<std::string> chooseInitManifest(const std::string& path, const Placement& placement);
+// Fills every chunk of `ps` with another run's weights at version 0; slots begin anew.
+Status loadInitial(const std::string& manifest_path, const Placement& placement,
+                   const Optimizer& optimizer, int ps, ps::Shard& shard);
 // Fills every chunk of `ps` from a checkpoint, at the manifest's step. Errors name file or
 // variable.
 Status loadCheckpoint(const std::string& dir, const std::string& manifest_name,

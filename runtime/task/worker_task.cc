@@ -52,10 +52,12 @@ Status WorkerTask::build() {
   TY_ASSIGN_OR_RETURN(placement_,
                       place(training.placement(), variables, servers,
                             std::max(servers, options_.job.spec().ps().max_replicas())));
-  if (training.batch_size() > data_.train->size()) {
-    return invalidInput("training.batchSize",
-                        fmt::format("{} is more than the {} training samples",
-                                    training.batch_size(), data_.train->size()));
+  const bool global = training.has_global_batch_size();
+  const int batch = global ? training.global_batch_size() : training.batch_size();
+  if (batch > data_.train->size()) {
+    return invalidInput(
+        global ? "training.globalBatchSize" : "training.batchSize",
+        fmt::format("{} is more than the {} training samples", batch, data_.train->size()));
   }
   digest_ = jobDigest(options_.job);
 
@@ -68,10 +70,8 @@ Status WorkerTask::build() {
   sync.worker.job_uid = options_.job.metadata().uid();
   sync.worker.index = options_.id.index();
   sync.worker.self = options_.self;
-  sync.worker.steps = training.steps();
   sync.worker.evaluates = data_.eval != nullptr;
   sync.worker.evaluate_every = training.evaluate_every_steps();
-  sync.worker.batch_size = training.batch_size();
   sync.worker.window = kWindow;
   for (const Chunk& chunk : placement_.chunks) sync.worker.ps_of_chunk.push_back(chunk.ps);
   std::vector<std::span<float>> weights;
@@ -134,10 +134,10 @@ v1::RuntimeReport WorkerTask::runtimeReport() {
     report.set_revision(membership_.revision());
     report.set_epoch(view_.epoch().epoch());
     report.set_message(view_.waiting_for());
+    report.set_steps(view_.steps());
   }
   report.set_ready(totals.steps > 0 || std::string_view(totals.phase) != "Joining");
   report.set_step(totals.step);
-  report.set_steps(options_.job.spec().training().steps());
   report.set_examples(totals.examples);
   report.set_completed_steps(totals.steps);
   report.set_step_seconds(totals.last_step_seconds);

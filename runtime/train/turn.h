@@ -20,7 +20,8 @@ struct Turn {
   int rank = 0;
   int ranks = 1;
   std::int64_t first_position = 0;
-  int samples = 0;  // of this rank's batch
+  int samples = 0;                // of this rank's batch
+  std::int64_t step_samples = 0;  // of all ranks in the step
 };
 
 }  // namespace trainyard::runtime

@@ -130,6 +130,33 @@ TEST_F(RunDirectoryTest, AFinishedRunIsNotRepeated) {
   EXPECT_FALSE(more->finished.has_value());
 }
 
+TEST_F(RunDirectoryTest, PassesMayOnlyGrowToo) {
+  const auto passes = [&](const char* count) {
+    return job({{"training.steps", ""}, {"training.passes", count}});
+  };
+  ASSERT_TRUE(open(passes("3")).ok());
+  finish(70);
+  EXPECT_TRUE(open(passes("3"))->finished.has_value());
+  EXPECT_THAT(problemOf(passes("2")),
+              HasSubstr("training.passes: 3 in " + dir() + "/job.yaml, now 2: it may only grow"));
+  EXPECT_THAT(problemOf(job()), HasSubstr("it cannot change in a run that was begun"));
+  const auto more = open(passes("4"));
+  ASSERT_TRUE(more.ok()) << more.status();
+  EXPECT_FALSE(more->finished.has_value());
+  EXPECT_FALSE(fs::exists(dir() + "/result.json"));
+}
+
+TEST_F(RunDirectoryTest, WeightsOfTheSameDirectoryAreRefused) {
+  ASSERT_TRUE(open(job()).ok());
+  for (const std::string& from : {dir(), dir() + "/checkpoints", dir() + "/../run/checkpoints"}) {
+    EXPECT_THAT(problemOf(job({{"training.initFrom", from}}), true),
+                HasSubstr("lies in the run's own directory"))
+        << from;
+  }
+  EXPECT_TRUE(fs::exists(dir() + "/job.json"));
+  EXPECT_TRUE(open(job({{"training.initFrom", root_ + "/running"}}), true).ok());
+}
+
 TEST_F(RunDirectoryTest, NewRemovesOnlyOurOwn) {
   ASSERT_TRUE(open(job()).ok());
   fs::create_directories(dir() + "/tasks/ps-0");

@@ -34,8 +34,8 @@ bool same(const v1::Incarnation& a, const v1::Incarnation& b) {
 v1::MemberReport World::reportOf(Node& node) {
   v1::MemberReport report;
   report.set_job_uid("uid-1");
-  report.set_protocol_min(1);
-  report.set_protocol_max(1);
+  report.set_protocol_min(runtime::kProtocol);
+  report.set_protocol_max(runtime::kProtocol);
   report.mutable_id()->set_role(node.role);
   report.mutable_id()->set_index(node.index);
   *report.mutable_incarnation() = node.incarnation;
@@ -44,7 +44,7 @@ v1::MemberReport World::reportOf(Node& node) {
   if (auto* ps = dynamic_cast<PsNode*>(&node)) {
     ps->machine->fillReport(report);
   } else {
-    report.mutable_data()->set_samples(1000);
+    report.mutable_data()->set_samples(config_.samples);
     report.mutable_data()->set_eval_samples(100);
     report.mutable_data()->set_sha256("data");
     static_cast<WorkerNode&>(node).machine->fillReport(report);
@@ -135,21 +135,23 @@ void World::execute(PsNode& node, std::vector<runtime::CoordinatorAction> action
             problem("a manifest names a file of another step");
         }
         manifests_.push_back(manifest);
+        manifests_.back().data_samples = config_.samples;
         home->coordinator->onCommitted(manifest, absl::OkStatus(), now_);
         execute(*home, home->coordinator->takeActions());
       });
     } else if (auto* finish = std::get_if<runtime::FinishAction>(&action)) {
       const v1::Incarnation self = node.incarnation;
-      at(std::chrono::milliseconds(rng_.below(10)), [this, self, evaluation = finish->evaluation] {
+      at(std::chrono::milliseconds(rng_.below(10)), [this, self, end = *finish] {
         PsNode* home = ps_[0].get();
         if (home == nullptr || !same(home->incarnation, self)) return;
-        finished_ = evaluation;
+        finished_ = end.evaluation;
+        finished_->set_version(end.steps);
         home->coordinator->onFinishRecorded(absl::OkStatus(), now_);
         execute(*home, home->coordinator->takeActions());
       });
     } else if (auto* evaluation = std::get_if<runtime::EvaluationAction>(&action)) {
       if (evaluation->evaluation.samples() != 100) problem("an evaluation does not cover the set");
-      if (evaluation->evaluation.version() == config_.steps) {
+      if (evaluation->evaluation.version() == plan_.steps) {
         result_.accuracy_hits = evaluation->evaluation.hits();
       }
     }
@@ -160,6 +162,9 @@ void World::execute(PsNode& node, std::vector<runtime::CoordinatorAction> action
     result_.outcome = progress.outcome();
     result_.lost_steps = progress.lost_steps();
     result_.epochs = progress.epoch();
+    result_.steps = progress.step();
+    if (progress.outcome() == "succeeded" && progress.steps() != plan_.steps)
+      problem("the coordinator counts other steps");
     if (progress.outcome() == "stopped") result_.stopped_at = progress.checkpoint_step();
   }
 }
@@ -302,7 +307,7 @@ void World::sendChunk(WorkerNode& node, const runtime::ps::Send& send) {
   if (rng_.unit() < config_.drop) return fail();
   std::vector<float> payload;
   if (send.with_payload)
-    payload = gradient(send.header.step(), node.turn->first_position, send.chunk);
+    payload = gradient({node.turn->first_position, node.turn->samples}, send.chunk);
   const int copies = rng_.unit() < config_.duplicate ? 2 : 1;
   for (int copy = 0; copy < copies; ++copy) {
     at(networkDelay(), [this, send, payload, replied, fail, find] {
@@ -378,8 +383,10 @@ void World::trainer(WorkerNode& node) {
                               norm.value_or(-1), node.turn->step, want));
         }
       }
-      used_.push_back(
-          {node.turn->epoch, node.turn->step, node.turn->rank, node.turn->first_position});
+      used_.push_back({node.turn->epoch,
+                       node.turn->step,
+                       node.turn->rank,
+                       {node.turn->first_position, node.turn->samples}});
     }
     node.machine->endStep();
     node.turn.reset();

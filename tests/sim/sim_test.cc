@@ -147,6 +147,68 @@ TEST(Simulation, AStopOfAClippedJobLeavesACheckpoint) {
   }
 }
 
+// 17 samples over 2, 3 or 4 workers: their pieces differ in size, and the sums weigh by samples.
+TEST(Simulation, AGlobalBatchIsDealtOutUnevenly) {
+  for (std::uint64_t seed = 1; seed <= 60; ++seed) {
+    const WorldResult result = runWorld({.seed = seed * 31,
+                                         .workers = 2 + static_cast<int>(seed % 3),
+                                         .global_batch = 17,
+                                         .deterministic = seed % 2 == 0,
+                                         .kills = seed % 3 == 0 ? 0 : 3,
+                                         .duplicate = 0.05});
+    EXPECT_EQ(result.outcome, "succeeded") << seed;
+  }
+}
+
+// Two passes end with a step that is short, or so short that some workers have no samples in it and
+// are not waited for, whoever dies and whatever is lost.
+TEST(Simulation, TheLastStepOfThePassesMayBeShort) {
+  int kills = 0;
+  for (std::uint64_t seed = 1; seed <= 300; ++seed) {
+    const int workers = 2 + static_cast<int>(seed % 3);
+    WorldConfig config{.seed = seed * 13,
+                       .ps = 1 + static_cast<int>(seed % 2),
+                       .workers = workers,
+                       .passes = 2,
+                       .samples = 30 + static_cast<std::int64_t>(seed % 20),
+                       .batch = 3,
+                       .global_batch = seed % 2 == 0 ? 7 : 0,
+                       .evaluate_every = seed % 5 == 0 ? 1 : 4,
+                       .deterministic = seed % 4 < 2,
+                       .kills = seed % 3 == 0 ? 0 : 6,
+                       .kill_ps = seed % 3 == 1,
+                       .kill_within = std::chrono::milliseconds(400),
+                       .drop = seed % 5 == 0 ? 0.05 : 0.0,
+                       .duplicate = 0.05};
+    const WorldResult result = runWorld(config);
+    EXPECT_EQ(result.outcome, "succeeded") << seed;
+    const std::int64_t step_samples = config.global_batch > 0 ? 7 : 3 * workers;
+    EXPECT_EQ(result.steps, (2 * config.samples + step_samples - 1) / step_samples) << seed;
+    if (!config.kill_ps) {
+      EXPECT_EQ(result.lost_steps, 0) << seed;
+    }
+    kills += result.kills;
+  }
+  EXPECT_GT(kills, 300);
+}
+
+// The last step has one sample, for the worker of rank 0; a stop comes around it.
+TEST(Simulation, AStopDuringAShortLastStepIsCleanToo) {
+  int stopped = 0;
+  for (std::uint64_t seed = 1; seed <= 120; ++seed) {
+    const WorldResult result = runWorld({.seed = seed * 57,
+                                         .passes = 1,
+                                         .samples = 46,
+                                         .global_batch = 9,
+                                         .drop = seed % 3 == 0 ? 0.03 : 0.0,
+                                         .stop_at = std::chrono::milliseconds(112 + seed)});
+    EXPECT_EQ(result.lost_steps, 0) << seed;
+    stopped += result.outcome == "stopped";
+    EXPECT_TRUE(result.outcome == "stopped" || result.outcome == "succeeded") << seed;
+  }
+  EXPECT_GT(stopped, 20);
+}
+
 TEST(Simulation, AStopLeavesACheckpointOfTheStepReached) {
   for (std::uint64_t seed = 1; seed <= 40; ++seed) {
     const WorldResult result = runWorld({.seed = seed * 77,

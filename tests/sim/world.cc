@@ -6,7 +6,6 @@
 #include <set>
 
 #include "fmt/format.h"
-#include "runtime/data/dataset.h"
 #include "tests/sim/nodes.h"
 
 namespace trainyard::sim {
@@ -51,6 +50,13 @@ World::World(WorldConfig config) : config_(std::move(config)), rng_(config_.seed
   optimizer.set_momentum(0.5);
   optimizer_ = std::move(*runtime::makeOptimizer(optimizer));
   learning_rate_ = std::make_unique<runtime::LearningRate>(optimizer);
+  plan_.ranks = config_.workers;
+  plan_.step_samples =
+      config_.global_batch > 0 ? config_.global_batch : config_.workers * config_.batch;
+  plan_.end_position = config_.passes * config_.samples;
+  plan_.steps = config_.passes > 0
+                    ? runtime::stepsToReach(plan_.end_position, 0, 0, plan_.step_samples)
+                    : config_.steps;
   buildReference();
   membership_.set_uid(kUid);
   membership_.set_revision(1);
@@ -86,10 +92,11 @@ Duration World::networkDelay() {
 }
 
 // Small whole numbers: every order of summation gives the same bits.
-std::vector<float> World::gradient(std::int64_t, std::int64_t first, std::uint32_t chunk) const {
+std::vector<float> World::gradient(const runtime::StepPlan::Share& share,
+                                   std::uint32_t chunk) const {
   std::vector<float> values(static_cast<std::size_t>(placement_.chunks[chunk].elements));
-  for (int sample = 0; sample < config_.batch; ++sample) {
-    const std::uint64_t key = mixKey(static_cast<std::uint64_t>(first + sample), chunk);
+  for (int sample = 0; sample < share.count; ++sample) {
+    const std::uint64_t key = mixKey(static_cast<std::uint64_t>(share.first + sample), chunk);
     for (std::size_t i = 0; i < values.size(); ++i) {
       values[i] += static_cast<float>(static_cast<int>(mixKey(key, i) % 9) - 4);
     }
@@ -109,16 +116,15 @@ void World::buildReference() {
   }
   reference_.push_back(weights);
   reference_slots_.push_back(slots);
-  for (std::int64_t step = 0; step < config_.steps; ++step) {
+  for (std::int64_t step = 0; step < plan_.steps; ++step) {
     Weights mean(chunks);
     for (std::uint32_t c = 0; c < chunks; ++c) {
       mean[c].resize(weights[c].size());
       for (int rank = 0; rank < config_.workers; ++rank) {
-        const auto g = gradient(
-            step, runtime::syncPosition(0, 0, step, config_.workers, rank, config_.batch), c);
+        const auto g = gradient(plan_.shareOf(step, rank), c);
         for (std::size_t i = 0; i < g.size(); ++i) mean[c][i] += g[i];
       }
-      for (float& x : mean[c]) x /= static_cast<float>(config_.workers * config_.batch);
+      for (float& x : mean[c]) x /= static_cast<float>(plan_.samplesOf(step));
     }
     const float scale = clipScale(mean, step);
     for (std::uint32_t c = 0; c < chunks; ++c) {
@@ -160,7 +166,6 @@ void World::startPs(int index) {
   config.job_uid = kUid;
   config.self = node->incarnation;
   config.ps = index;
-  config.steps = config_.steps;
   config.deterministic = config_.deterministic;
   config.clip_norm = config_.clip_norm;
   node->shard =
@@ -171,8 +176,10 @@ void World::startPs(int index) {
     c.job_uid = kUid;
     c.job_digest = "digest";
     c.self = node->incarnation;
-    c.steps = config_.steps;
+    c.steps = config_.passes > 0 ? 0 : config_.steps;
+    c.passes = config_.passes;
     c.batch_size = config_.batch;
+    c.global_batch_size = config_.global_batch;
     c.evaluate_every = config_.evaluate_every;
     c.checkpoint_every = std::chrono::milliseconds(200);
     c.finished = finished_;
@@ -209,9 +216,7 @@ void World::startWorker(int index) {
   config.job_uid = kUid;
   config.index = node->index;
   config.self = node->incarnation;
-  config.steps = config_.steps;
   config.evaluate_every = config_.evaluate_every;
-  config.batch_size = config_.batch;
   config.window = 2;
   for (const auto& chunk : placement_.chunks) config.ps_of_chunk.push_back(chunk.ps);
   node->machine = std::make_unique<runtime::ps::WorkerMachine>(config);
@@ -270,14 +275,13 @@ void World::checkPositions() {
   std::set<std::int64_t> seen;
   for (const auto& [step, ranks] : newest) {
     for (const auto& [rank, used] : ranks) {
-      for (int s = 0; s < config_.batch; ++s) {
-        if (!seen.insert(used.first + s).second)
-          problem(fmt::format("position {} used twice", used.first + s));
+      for (int s = 0; s < used.share.count; ++s) {
+        if (!seen.insert(used.share.first + s).second)
+          problem(fmt::format("position {} used twice", used.share.first + s));
       }
     }
   }
-  const auto expected = static_cast<std::size_t>(config_.steps) *
-                        static_cast<std::size_t>(config_.workers * config_.batch);
+  const auto expected = static_cast<std::size_t>(plan_.positionOf(plan_.steps));
   // A worker that died after a step was complete has not written it down; nothing may be used
   // twice.
   if (result_.outcome == "succeeded" && result_.kills == 0 && seen.size() != expected) {
@@ -290,7 +294,8 @@ WorldResult World::run() {
   for (int i = 0; i < config_.ps; ++i) at(networkDelay(), [this, i] { startPs(i); });
   for (int i = 0; i < config_.workers; ++i) at(networkDelay(), [this, i] { startWorker(i); });
   for (int k = 0; k < config_.kills; ++k) {
-    at(std::chrono::milliseconds(10 + rng_.below(1500)), [this] { killSomeone(); });
+    const Duration when = fromSeconds(rng_.unit() * toSeconds(config_.kill_within));
+    at(std::chrono::milliseconds(10) + when, [this] { killSomeone(); });
   }
   if (config_.stop_at) {
     at(*config_.stop_at, [this] {

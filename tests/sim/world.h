@@ -24,13 +24,17 @@ struct WorldConfig {
   std::uint64_t seed = 1;
   int ps = 2;
   int workers = 3;
-  std::int64_t steps = 30;
-  int batch = 4;
+  std::int64_t steps = 30;  // or, with passes:
+  std::int64_t passes = 0;
+  std::int64_t samples = 1000;
+  int batch = 4;         // of each worker; or
+  int global_batch = 0;  // of all
   std::int64_t evaluate_every = 10;
   bool deterministic = false;
   double clip_norm = 0;  // of the mean gradient; 0: none
   int kills = 0;         // of random tasks at random moments
   bool kill_ps = true;
+  Duration kill_within = std::chrono::milliseconds(1500);
   double drop = 0.0;       // share of messages that are lost (the caller learns of it)
   double duplicate = 0.0;  // share of requests that are delivered twice
   Duration max_delay = std::chrono::milliseconds(8);
@@ -43,6 +47,7 @@ struct WorldConfig {
 struct WorldResult {
   std::string problem;  // empty: all invariants hold
   std::string outcome;  // succeeded | stopped | failed
+  std::int64_t steps = 0;
   std::int64_t lost_steps = 0;
   std::int64_t epochs = 0;
   std::int64_t stopped_at = -1;
@@ -70,7 +75,7 @@ class World {
 
   void buildReference();
   float clipScale(const Weights& mean, std::int64_t step);
-  std::vector<float> gradient(std::int64_t step, std::int64_t first, std::uint32_t chunk) const;
+  std::vector<float> gradient(const runtime::StepPlan::Share& share, std::uint32_t chunk) const;
 
   void startPs(int index);
   void startWorker(int index);
@@ -111,6 +116,7 @@ class World {
   std::priority_queue<Event> events_;
   std::uint64_t next_order_ = 0;
 
+  runtime::StepPlan plan_;  // of a job with one epoch; later epochs go on in its stream
   runtime::Placement placement_;
   std::unique_ptr<runtime::Optimizer> optimizer_;
   std::unique_ptr<runtime::LearningRate> learning_rate_;
@@ -132,7 +138,7 @@ class World {
     std::int64_t epoch;
     std::int64_t step;
     int rank;
-    std::int64_t first;
+    runtime::StepPlan::Share share;
   };
   std::vector<Used> used_;
   WorldResult result_;

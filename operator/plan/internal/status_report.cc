@@ -50,7 +50,7 @@ v1::RoleStatus reportRole(const v1::TrainingJob& job, v1::Role role,
 v1::ProgressStatus describe(const v1::JobProgress& progress) {
   v1::ProgressStatus status;
   status.set_step(progress.step());
-  status.set_steps(progress.steps());
+  if (progress.steps() > 0) status.set_steps(progress.steps());
   status.set_examples_per_second(fmt::format("{:.0f}", progress.examples_per_second()));
   if (progress.has_loss()) status.set_loss(fmt::format("{:.4g}", progress.loss()));
   if (progress.evaluated()) status.set_accuracy(fmt::format("{:.4f}", progress.accuracy()));
@@ -61,7 +61,7 @@ v1::ProgressStatus describe(const v1::JobProgress& progress) {
 void estimateEnd(const v1::ProgressStatus& before, UnixMillis now, v1::ProgressStatus* next) {
   const double seconds = static_cast<double>(now - parseRfc3339(before.update_time())) / 1000.0;
   const auto done = static_cast<double>(next->step() - before.step());
-  if (!before.has_update_time() || seconds <= 0 || done <= 0) return;
+  if (!before.has_update_time() || !next->has_steps() || seconds <= 0 || done <= 0) return;
   const auto left = static_cast<double>(std::max<std::int64_t>(0, next->steps() - next->step()));
   next->set_eta_seconds(static_cast<std::int64_t>(left / done * seconds));
 }

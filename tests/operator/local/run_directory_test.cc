@@ -103,11 +103,13 @@ TEST_F(VolumesTest, PathsBelowAMountGoToTheGivenFolder) {
   data().set_labels("/data/deep/labels");
   data().set_eval_images("/usr/share/x");
   data().set_eval_labels("near/y");
+  job_.mutable_spec()->mutable_training()->set_init_from("/data/runs/other");
   ASSERT_TRUE(resolveVolumes({{"data", "/mnt/d"}, {"deep", "rel"}}, "/here", &job_).ok());
   EXPECT_EQ(data().images(), "/mnt/d/a/train-images");
   EXPECT_EQ(data().labels(), "/here/rel/labels");
   EXPECT_EQ(data().eval_images(), "/usr/share/x");
   EXPECT_EQ(data().eval_labels(), "/here/near/y");
+  EXPECT_EQ(job_.spec().training().init_from(), "/mnt/d/runs/other");
 }
 
 TEST_F(VolumesTest, MissingFolderNamesFieldAndVolume) {

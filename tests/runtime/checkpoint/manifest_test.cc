@@ -165,6 +165,30 @@ TEST(List, AnAbsentDirectoryHoldsNone) {
   EXPECT_TRUE(problems.empty());
 }
 
+TEST(Find, AFileADirectoryOfCheckpointsOrARunDirectory) {
+  TempDir dir;
+  std::filesystem::create_directories(dir / "run/checkpoints");
+  const std::string inside = dir / "run/checkpoints";
+  for (const std::int64_t step : {9, 100}) {
+    Manifest m = complete();
+    m.step = step;
+    ASSERT_EQ(commitManifest(inside, m), absl::OkStatus());
+  }
+  const std::string newest = inside + "/" + listManifests(inside, nullptr).front().fileName();
+  EXPECT_THAT(newest, HasSubstr("/step-100.e"));
+  EXPECT_EQ(findManifest(dir / "run").value_or(""), newest);
+  EXPECT_EQ(findManifest(inside).value_or(""), newest);
+  EXPECT_EQ(findManifest(newest).value_or(""), newest);
+  EXPECT_TRUE(absl::IsNotFound(findManifest(dir / "absent").status()));
+  const Status nothing = findManifest(dir.path()).status();
+  EXPECT_TRUE(absl::IsInvalidArgument(nothing));
+  EXPECT_THAT(nothing.ToString(), HasSubstr("holds no checkpoint"));
+  // What cannot be read might be the newest.
+  writeText(dir / "run/checkpoints/step-200.e1.json", "not a manifest");
+  EXPECT_THAT(findManifest(dir / "run").status().ToString(),
+              HasSubstr("step-200.e1.json: not a JSON object"));
+}
+
 TEST(Names, TensorNames) {
   const auto name = parseTensorName(shardTensorName("layer/w.1", "rms", 5, 17));
   ASSERT_TRUE(name);

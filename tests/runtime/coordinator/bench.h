@@ -94,7 +94,7 @@ struct Bench {
     for (CoordinatorAction& action : c.takeActions()) {
       if (auto* r = std::get_if<ReplyAction>(&action)) replies[r->ticket] = r->view;
       if (auto* m = std::get_if<CommitAction>(&action)) commits.push_back(m->manifest);
-      if (auto* f = std::get_if<FinishAction>(&action)) finishes.push_back(f->evaluation);
+      if (auto* f = std::get_if<FinishAction>(&action)) finishes.push_back(*f);
       if (auto* e = std::get_if<EvaluationAction>(&action)) evaluations.push_back(e->evaluation);
       if (auto* l = std::get_if<LogAction>(&action)) logs.push_back(l->text);
     }
@@ -218,7 +218,7 @@ struct Bench {
   v1::View last_view;
   std::map<std::uint64_t, v1::View> replies;
   std::vector<Manifest> commits;
-  std::vector<v1::Evaluation> finishes;
+  std::vector<FinishAction> finishes;
   std::vector<v1::Evaluation> evaluations;
   std::vector<std::string> logs;
 };

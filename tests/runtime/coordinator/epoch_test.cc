@@ -13,7 +13,7 @@ Manifest checkpoint(std::int64_t step, std::int64_t epoch) {
   m.step = step;
   m.epoch = epoch;
   m.position = step * 20;
-  m.epochs = {{epoch, 0, 0, 2, 10}};
+  m.epochs = {{epoch, 0, 0, 2, 20}};
   return m;
 }
 
@@ -68,11 +68,11 @@ INSTANTIATE_TEST_SUITE_P(
         Refusal{"OtherJob", [](v1::MemberReport& r) { r.set_job_uid("x"); },
                 "worker-1 belongs to another job"},
         Refusal{"ProtocolTooNew",
-                [](v1::MemberReport& r) { r.set_protocol_min(2), r.set_protocol_max(3); },
-                "worker-1 speaks protocol 2 to 3, this job speaks 1"},
+                [](v1::MemberReport& r) { r.set_protocol_min(3), r.set_protocol_max(4); },
+                "worker-1 speaks protocol 3 to 4, this job speaks 2"},
         Refusal{"ProtocolTooOld",
                 [](v1::MemberReport& r) { r.set_protocol_min(0), r.set_protocol_max(0); },
-                "worker-1 speaks protocol 0 to 0, this job speaks 1"},
+                "worker-1 speaks protocol 0 to 0, this job speaks 2"},
         Refusal{"Digest", [](v1::MemberReport& r) { r.set_job_digest("other"); },
                 "worker-1 was started with other training settings"},
         Refusal{"Data",
@@ -258,6 +258,104 @@ TEST(CoordinatorEpoch, AnAbortFailsTheJobAndEverybodyLeaves) {
   EXPECT_FALSE(b.c.finished(b.now));
   b.settle();
   EXPECT_TRUE(b.c.finished(b.now));
+}
+
+// 2 passes over 1,000 samples, 30 in a step.
+void twoPasses(CoordinatorConfig& c) {
+  c.steps = 0;
+  c.passes = 2;
+  c.batch_size = 0;
+  c.global_batch_size = 30;
+}
+
+TEST(CoordinatorPasses, TheirStepsFollowFromTheSizeOfTheData) {
+  Bench b(1, 2, twoPasses);
+  EXPECT_EQ(b.c.progress(b.now).steps(), 0) << "nobody has told the size yet";
+  b.activate();
+  EXPECT_EQ(b.last_view.steps(), 67);
+  EXPECT_EQ(b.last_view.epoch().steps(), 67);
+  EXPECT_EQ(b.last_view.epoch().end_position(), 2000);
+  EXPECT_EQ(b.last_view.epoch().step_samples(), 30);
+  EXPECT_EQ(b.c.progress(b.now).steps(), 67);
+  b.reach(67);
+  b.write(67);
+  b.evaluated(0, 67, 30, 1);
+  b.evaluated(1, 67, 40, 1);
+  b.settle();
+  ASSERT_FALSE(b.commits.empty());
+  EXPECT_EQ(b.commits.back().step, 67);
+  EXPECT_EQ(b.commits.back().position, 2000) << "the last step was short";
+  b.commit();
+  ASSERT_EQ(b.finishes.size(), 1u);
+  EXPECT_EQ(b.finishes[0].steps, 67);
+}
+
+TEST(CoordinatorPasses, AnEpochMayBeginWithTheShortStepOrBehindIt) {
+  Bench b(1, 2, twoPasses);
+  b.activate();
+  b.reach(66);
+  b.restart(b.worker(1));
+  b.activate();
+  EXPECT_EQ(b.last_view.epoch().first_step(), 66);
+  EXPECT_EQ(b.last_view.epoch().first_position(), 1980);
+  EXPECT_EQ(b.last_view.steps(), 67);
+  b.reach(67);
+  b.restart(b.worker(1));
+  b.activate();
+  EXPECT_EQ(b.last_view.epoch().first_step(), 67);
+  EXPECT_EQ(b.last_view.epoch().first_position(), 2000);
+  EXPECT_EQ(b.last_view.steps(), 67);
+}
+
+TEST(CoordinatorPasses, AResumedJobKnowsItsStepsFromTheCheckpoint) {
+  Manifest m = checkpoint(10, 3);
+  m.position = 300;
+  m.data_samples = 1000;
+  Bench b(1, 2, twoPasses, m);
+  EXPECT_EQ(b.c.progress(b.now).steps(), 67);
+  b.activate();
+  EXPECT_EQ(b.last_view.epoch().first_step(), 10);
+  EXPECT_EQ(b.last_view.epoch().first_position(), 300);
+  EXPECT_EQ(b.last_view.steps(), 67);
+}
+
+TEST(CoordinatorPasses, MorePassesBeginWhereTheFormerEnded) {
+  Manifest m = checkpoint(34, 3);  // of one pass: 33 full steps, and one of ten samples
+  m.position = 1000;
+  m.data_samples = 1000;
+  Bench b(1, 2, twoPasses, m);
+  b.activate();
+  EXPECT_EQ(b.last_view.epoch().first_position(), 1000);
+  EXPECT_EQ(b.last_view.steps(), 34 + 34);
+}
+
+// Batches of each worker: after the loss of one the rest of the data makes more steps.
+TEST(CoordinatorPasses, AnotherNumberOfWorkersMakesAnotherNumberOfSteps) {
+  Bench b(1, 2, [](CoordinatorConfig& c) {
+    c.steps = 0;
+    c.passes = 1;
+  });
+  b.activate();
+  EXPECT_EQ(b.last_view.steps(), 50);
+  b.reach(20);
+  b.c.setMembership(members(1, 1, 2), b.now);
+  b.tick();
+  b.reports.erase({v1::ROLE_WORKER, 1});
+  b.activate();
+  EXPECT_EQ(b.last_view.epoch().first_position(), 400);
+  EXPECT_EQ(b.last_view.steps(), 20 + 60);
+}
+
+TEST(CoordinatorEpoch, WeightsOfAnotherRunAreForAFreshStartOnly) {
+  const auto from = [](CoordinatorConfig& c) { c.init_manifest = "/other/step-9.e1.json"; };
+  Bench fresh(1, 2, from);
+  fresh.activate();
+  EXPECT_TRUE(fresh.last_view.epoch().fresh());
+  EXPECT_EQ(fresh.last_view.epoch().init_manifest(), "/other/step-9.e1.json");
+  Bench resumed(1, 2, from, checkpoint(40, 3));
+  resumed.activate();
+  EXPECT_EQ(resumed.last_view.epoch().init_manifest(), "");
+  EXPECT_NE(resumed.last_view.epoch().restore_manifest(), "");
 }
 
 }  // namespace

@@ -285,7 +285,8 @@ TEST(CoordinatorEnd, NeedsTheLastCheckpointTheEvaluationAndItsRecord) {
   b.evaluated(1, 100, 45, 1);
   b.settle();
   ASSERT_EQ(b.finishes.size(), 1u);
-  EXPECT_EQ(b.finishes[0].hits(), 75);
+  EXPECT_EQ(b.finishes[0].steps, 100);
+  EXPECT_EQ(b.finishes[0].evaluation.hits(), 75);
   EXPECT_EQ(b.c.phase(), v1::PHASE_ACTIVE);
   b.c.onFinishRecorded(absl::OkStatus(), b.now);
   b.take();

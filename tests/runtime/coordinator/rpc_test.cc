@@ -65,7 +65,7 @@ class Home {
       m.max_ps = 1;
     };
     o.evaluated = [this](const v1::Evaluation&) { ++evaluations; };
-    o.finish = [this](const v1::Evaluation&) {
+    o.finish = [this](const FinishAction&) {
       ++finishes;
       return absl::OkStatus();
     };

@@ -74,56 +74,6 @@ TEST(SampleStream, EveryOrderOfThreeIsAboutEquallyLikely) {
   for (const auto& [order, count] : counts) EXPECT_NEAR(count, 1000, 150);
 }
 
-// Epochs with other numbers of workers, one after the other, as membership changes: together the
-// ranks read every position once, so every full pass has every sample once.
-TEST(SyncPositions, EverySampleOncePerPassAcrossEpochs) {
-  Rng rng(11);
-  for (int round = 0; round < 50; ++round) {
-    const auto samples = static_cast<std::int64_t>(1 + rng.below(200));
-    const int batch = static_cast<int>(1 + rng.below(17));
-    std::vector<int> used;  // by position
-    std::vector<std::int64_t> reads;
-    std::int64_t first_position = 0;
-    std::int64_t first_step = 0;
-    while (first_position < 3 * samples) {
-      const int ranks = static_cast<int>(1 + rng.below(5));
-      const auto steps = static_cast<std::int64_t>(1 + rng.below(6));
-      const std::int64_t end =
-          syncPosition(first_position, first_step, first_step + steps, ranks, 0, batch);
-      used.resize(end);
-      reads.resize(end);
-      for (int rank = 0; rank < ranks; ++rank) {
-        SampleStream own(7, samples);
-        for (std::int64_t step = first_step; step < first_step + steps; ++step) {
-          const std::int64_t at =
-              syncPosition(first_position, first_step, step, ranks, rank, batch);
-          ASSERT_LE(at + batch, end);
-          const std::vector<std::int64_t> read = positions(own, at, batch);
-          for (int i = 0; i < batch; ++i) {
-            ++used[at + i];
-            reads[at + i] = read[i];
-          }
-        }
-      }
-      first_position = end;
-      first_step += steps;
-    }
-    EXPECT_THAT(used, testing::Each(1));
-    for (std::int64_t pass = 0; (pass + 1) * samples <= first_position; ++pass) {
-      std::set<std::int64_t> seen(reads.begin() + pass * samples,
-                                  reads.begin() + (pass + 1) * samples);
-      EXPECT_EQ(static_cast<std::int64_t>(seen.size()), samples) << "pass " << pass;
-    }
-  }
-}
-
-TEST(SyncPositions, TheFormula) {
-  EXPECT_EQ(syncPosition(0, 0, 0, 2, 0, 128), 0);
-  EXPECT_EQ(syncPosition(0, 0, 0, 2, 1, 128), 128);
-  EXPECT_EQ(syncPosition(0, 0, 3, 2, 1, 128), 7 * 128);
-  EXPECT_EQ(syncPosition(1000, 50, 52, 3, 2, 10), 1000 + 8 * 10);
-}
-
 TEST(EvaluationSlices, CoverTheSetEvenly) {
   for (const std::int64_t n : {0, 1, 7, 10000, 10001}) {
     for (const int ranks : {1, 2, 3, 7, 64}) {

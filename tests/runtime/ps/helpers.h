@@ -78,6 +78,17 @@ inline std::unique_ptr<Optimizer> make(const v1::OptimizerSpec& spec) {
   return std::move(*made);
 }
 
+// Steps of one sample for each rank.
+inline StepPlan planFor(std::int64_t first_step, int ranks, std::int64_t steps = 100) {
+  StepPlan plan;
+  plan.first_step = first_step;
+  plan.first_position = first_step * ranks;
+  plan.step_samples = ranks;
+  plan.steps = steps;
+  plan.ranks = ranks;
+  return plan;
+}
+
 // A shard of ps-0 with all weights zero at version 0 once opened.
 struct ShardBench {
   explicit ShardBench(const std::function<void(ShardConfig&)>& change = {},
@@ -89,7 +100,6 @@ struct ShardBench {
     ShardConfig config;
     config.job_uid = kJob;
     config.self = incarnation(1, 1);
-    config.steps = 100;
     if (change) change(config);
     return config;
   }
@@ -101,10 +111,11 @@ struct ShardBench {
       shard.load(chunk.id, version, std::vector<float>(n, 0.0f), slots);
     }
   }
-  void open(int ranks, bool fresh = false) {
+  void open(int ranks, bool fresh = false) { open(planFor(0, ranks), fresh); }
+  void open(const StepPlan& plan, bool fresh = false) {
     shard.seal(1, out);
-    load();
-    const Status opened = shard.open(1, 0, ranks, fresh, !fresh);
+    load(plan.first_step);
+    const Status opened = shard.open(1, plan, fresh, !fresh);
     ASSERT_TRUE(opened.ok()) << opened;
     epoch = 1;
   }

@@ -16,6 +16,8 @@ class PsMachineTest : public testing::Test {
     v.set_phase(phase);
     v.mutable_epoch()->set_epoch(epoch);
     v.mutable_epoch()->set_fresh(true);
+    v.mutable_epoch()->set_step_samples(2);
+    v.mutable_epoch()->set_steps(100);
     for (std::uint32_t w = 0; w < 2; ++w) {
       v1::EpochMember* m = v.mutable_epoch()->add_members();
       m->mutable_id()->set_role(v1::ROLE_WORKER);

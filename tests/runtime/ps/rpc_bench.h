@@ -34,7 +34,7 @@ class PsServer {
     std::vector<ChunkAnswer> none;
     shard.seal(1, none);
     for (const Chunk& chunk : placement.chunks) shard.load(chunk.id, 0, std::vector<float>(8), {});
-    EXPECT_TRUE(shard.open(1, 0, ranks, false, true).ok());
+    EXPECT_TRUE(shard.open(1, planFor(0, ranks), false, true).ok());
     grpc::ServerBuilder builder;
     applyServerDefaults(builder);
     int port = 0;
@@ -69,6 +69,8 @@ class PsServer {
     v.set_stop_at(-1);
     v.set_checkpoint_at(-1);
     v.mutable_epoch()->set_epoch(1);
+    v.mutable_epoch()->set_step_samples(workers);
+    v.mutable_epoch()->set_steps(100);
     v1::EpochMember* ps = v.mutable_epoch()->add_members();
     *ps->mutable_id() = id();
     *ps->mutable_incarnation() = incarnation(1, 1);

@@ -122,7 +122,7 @@ TEST(Shard, SealEndsParkedCallsAndDropsIncompleteSums) {
   EXPECT_EQ(ended.header.code(), v1::CHUNK_WRONG_EPOCH);
   EXPECT_EQ(ended.header.epoch(), 2);
   EXPECT_EQ(b.code(b.push(0, 0, 1, 1)), v1::CHUNK_WRONG_EPOCH);
-  ASSERT_TRUE(b.shard.open(2, 0, 2, false, false).ok());
+  ASSERT_TRUE(b.shard.open(2, planFor(0, 2), false, false).ok());
   b.epoch = 2;
   b.push(0, 0, 0, 1);
   EXPECT_THAT(*b.take(b.push(0, 0, 1, 1)).payload, Each(-1.0f));
@@ -148,7 +148,7 @@ TEST(Shard, InTheNewEpochCompleteChunksAnswerARepeatedStepAtOnce) {
   b.shard.seal(2, b.out);
   EXPECT_EQ(b.shard.state().min_version(), 0);
   EXPECT_EQ(b.shard.state().max_version(), 1);
-  ASSERT_TRUE(b.shard.open(2, 0, 2, false, false).ok());
+  ASSERT_TRUE(b.shard.open(2, planFor(0, 2), false, false).ok());
   b.epoch = 2;
   b.out.clear();
   const ChunkAnswer complete = b.take(b.push(0, 0, 0, 1));
@@ -165,15 +165,15 @@ TEST(Shard, OpensOnlyTheSealedEpochAtTheRightVersions) {
   ShardBench b;
   EXPECT_TRUE(b.shard.state().empty());
   b.shard.seal(3, b.out);
-  const Status missing = b.shard.open(3, 0, 2, false, false);
+  const Status missing = b.shard.open(3, planFor(0, 2), false, false);
   EXPECT_EQ(missing.code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_THAT(std::string(missing.message()), HasSubstr("chunk 0 is at version -1"));
   b.load(5);
   EXPECT_FALSE(b.shard.state().empty());
-  EXPECT_FALSE(b.shard.open(2, 5, 2, false, false).ok());
-  EXPECT_FALSE(b.shard.open(3, 3, 2, false, false).ok());
-  EXPECT_FALSE(b.shard.open(3, 6, 2, false, false).ok());
-  EXPECT_TRUE(b.shard.open(3, 4, 2, false, false).ok());
+  EXPECT_FALSE(b.shard.open(2, planFor(5, 2), false, false).ok());
+  EXPECT_FALSE(b.shard.open(3, planFor(3, 2), false, false).ok());
+  EXPECT_FALSE(b.shard.open(3, planFor(6, 2), false, false).ok());
+  EXPECT_TRUE(b.shard.open(3, planFor(4, 2), false, false).ok());
 }
 
 TEST(Shard, AStallIsAnsweredWithTheRanksThatAreMissingAndThePushStays) {
@@ -257,6 +257,72 @@ TEST(Shard, TheTableSaysWhatItHolds) {
   EXPECT_EQ(table.bytes(), 8u * 4);
   EXPECT_EQ(b.shard.parameterBytes(), 8u * 4);
   EXPECT_EQ(table.epoch(), 1);
+}
+
+// Steps 0 and 1 of the job: six samples for three ranks, then one, which is rank 0's.
+StepPlan shortEnd() {
+  StepPlan plan = planFor(0, 3, 2);
+  plan.step_samples = 6;
+  plan.end_position = 7;
+  return plan;
+}
+
+TEST(Shard, AShortStepWaitsOnlyForRanksWithSamples) {
+  for (const bool deterministic : {false, true}) {
+    ShardBench b([&](ShardConfig& c) { c.deterministic = deterministic; });
+    b.open(shortEnd());
+    for (std::uint32_t rank = 0; rank < 3; ++rank) b.push(0, 0, rank, 1);
+    b.out.clear();
+    const CallId waits = b.send(b.header(0, 1, 2), nullptr);
+    EXPECT_TRUE(b.out.empty());
+    const CallId pushed = b.push(0, 1, 0, 5);
+    for (const CallId call : {waits, pushed}) {
+      const ChunkAnswer answer = b.take(call);
+      ASSERT_EQ(answer.header.code(), v1::CHUNK_OK);
+      EXPECT_EQ(answer.header.version(), 2);
+      EXPECT_EQ(answer.header.samples(), 1u);
+      EXPECT_THAT(*answer.payload, Each(-6.0f));  // not diluted by the ranks without samples
+    }
+    // Who asks late is answered at once.
+    EXPECT_EQ(b.take(b.send(b.header(0, 1, 1), nullptr)).header.version(), 2);
+  }
+}
+
+TEST(Shard, ARankWithoutSamplesMayBeAStepBehind) {
+  ShardBench b;
+  b.open(shortEnd());
+  for (std::uint32_t rank = 0; rank < 3; ++rank) b.push(0, 0, rank, 1);
+  b.push(0, 1, 0, 5);
+  b.out.clear();
+  // The answer of step 0 was lost on its way to rank 2, and it asks again.
+  const ChunkAnswer answer = b.take(b.push(0, 0, 2, 1));
+  ASSERT_EQ(answer.header.code(), v1::CHUNK_OK);
+  EXPECT_EQ(answer.header.version(), 1);
+  EXPECT_EQ(answer.header.samples(), 3u);
+  EXPECT_THAT(*answer.payload, Each(-1.0f));
+}
+
+TEST(Shard, ARepeatedWaitEndsTheEarlierCall) {
+  ShardBench b;
+  b.open(shortEnd());
+  for (std::uint32_t rank = 0; rank < 3; ++rank) b.push(0, 0, rank, 1);
+  b.out.clear();
+  const CallId first = b.send(b.header(0, 1, 2), nullptr);
+  const CallId again = b.send(b.header(0, 1, 2), nullptr);
+  EXPECT_EQ(b.code(first), v1::CHUNK_NOT_READY);
+  b.push(0, 1, 0, 5);
+  EXPECT_EQ(b.code(again), v1::CHUNK_OK);
+}
+
+TEST(Shard, BehindTheLastStepThereIsNone) {
+  ShardBench b;
+  b.open(shortEnd());
+  for (std::uint32_t rank = 0; rank < 3; ++rank) b.push(0, 0, rank, 1);
+  b.push(0, 1, 0, 5);
+  b.out.clear();
+  EXPECT_EQ(b.code(b.push(0, 2, 0, 5)), v1::CHUNK_GONE);
+  EXPECT_EQ(b.code(b.push(0, 1, 3, 5)), v1::CHUNK_OK) << "complete whoever asks";
+  EXPECT_EQ(b.shard.state().max_version(), 2);
 }
 
 }  // namespace

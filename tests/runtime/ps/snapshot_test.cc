@@ -17,12 +17,13 @@ v1::OptimizerSpec momentum() {
 // One worker: each push completes the step of its chunk.
 class SnapshotTest : public testing::Test {
  protected:
-  SnapshotTest() : b_([](ShardConfig& c) { c.steps = 4; }, momentum()) {}
+  SnapshotTest() : b_({}, momentum()) {}
+  void open(bool fresh = false) { b_.open(planFor(0, 1, 4), fresh); }
   ShardBench b_;
 };
 
 TEST_F(SnapshotTest, HoldsEveryChunkAtExactlyTheArmedVersion) {
-  b_.open(1);
+  open();
   EXPECT_TRUE(b_.shard.arm(2));
   EXPECT_EQ(b_.shard.state().armed_checkpoint(), 2);
   b_.push(0, 0, 0, 2);
@@ -48,7 +49,7 @@ TEST_F(SnapshotTest, HoldsEveryChunkAtExactlyTheArmedVersion) {
 }
 
 TEST_F(SnapshotTest, AVersionThatIsPastIsMissed) {
-  b_.open(1);
+  open();
   b_.push(0, 0, 0, 1);
   b_.push(0, 1, 0, 1);
   EXPECT_FALSE(b_.shard.arm(1));
@@ -61,7 +62,7 @@ TEST_F(SnapshotTest, AVersionThatIsPastIsMissed) {
 }
 
 TEST_F(SnapshotTest, TheLastVersionIsTakenUnasked) {
-  b_.open(1);
+  open();
   for (std::int64_t step = 0; step < 4; ++step) {
     b_.push(0, step, 0, 1);
     b_.push(2, step, 0, 1);
@@ -72,20 +73,20 @@ TEST_F(SnapshotTest, TheLastVersionIsTakenUnasked) {
 }
 
 TEST_F(SnapshotTest, AFreshStartIsTakenAtOnce) {
-  b_.open(1, true);
+  open(true);
   const auto snapshot = b_.shard.takeSnapshot();
   ASSERT_TRUE(snapshot.has_value());
   EXPECT_EQ(snapshot->version, 0);
 }
 
 TEST_F(SnapshotTest, SealDropsWhatIsIncomplete) {
-  b_.open(1);
+  open();
   b_.shard.arm(1);
   b_.push(0, 0, 0, 1);
   b_.shard.seal(2, b_.out);
   EXPECT_EQ(b_.shard.state().armed_checkpoint(), -1);
   EXPECT_FALSE(b_.shard.arm(1));  // nobody is asked while sealed
-  ASSERT_TRUE(b_.shard.open(2, 0, 1, false, false).ok());
+  ASSERT_TRUE(b_.shard.open(2, planFor(0, 1, 4), false, false).ok());
   b_.epoch = 2;
   b_.push(2, 0, 0, 1);
   EXPECT_FALSE(b_.shard.takeSnapshot().has_value());

@@ -26,9 +26,7 @@ class Worker {
     o.worker.job_uid = kJob;
     o.worker.index = index;
     o.worker.self = incarnation(1, 1);
-    o.worker.steps = 100;
     o.worker.evaluates = false;
-    o.worker.batch_size = 1;
     o.worker.ps_of_chunk.assign(server.placement.chunks.size(), 0);
     o.worker.window = 1;
     o.worker.retry_delay = retry_delay;
@@ -142,7 +140,7 @@ TEST(PsSynchronizer, AStepIsResumedUnderTheNextEpoch) {
   std::vector<ChunkAnswer> answers;
   server.shard.seal(2, answers);
   server.service.deliver(std::move(answers));
-  ASSERT_TRUE(server.shard.open(2, 0, 3, false, true).ok());
+  ASSERT_TRUE(server.shard.open(2, planFor(0, 3), false, true).ok());
   v1::View next = server.activeView(3);
   next.set_sequence(2);
   next.mutable_epoch()->set_epoch(2);

@@ -16,10 +16,8 @@ class WorkerBench {
       : machine(with(change)) {}
   static WorkerConfig with(const std::function<void(WorkerConfig&)>& change) {
     WorkerConfig c;
-    c.steps = 4;
     c.job_uid = kJob;
     c.self = incarnation(1, 3);
-    c.batch_size = 2;
     c.ps_of_chunk = {0, 0, 0, 1};
     c.window = 1;
     if (change) change(c);
@@ -39,6 +37,9 @@ class WorkerBench {
     if (phase == v1::PHASE_SEALING) return v;
     e->set_first_step(first_step);
     e->set_first_position(first_position);
+    e->set_step_samples(4);
+    e->set_steps(steps);
+    e->set_end_position(end_position);
     for (std::uint32_t i = 0; i < 2; ++i) add(*e, v1::ROLE_PS, i, i);
     for (std::uint32_t i = 0; i < 2; ++i) add(*e, v1::ROLE_WORKER, i, i);
     return v;
@@ -126,6 +127,8 @@ class WorkerBench {
   std::uint32_t coordinator = 1;
   std::uint64_t sequence = 0;
   std::int64_t first_position = 0;
+  std::int64_t end_position = 0;
+  std::int64_t steps = 4;
   v1::Evaluation evaluation;
   WorkerMachine machine;
 };

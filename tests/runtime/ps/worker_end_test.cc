@@ -174,10 +174,8 @@ TEST(WorkerStop, AStopThatANewEpochEndsIsForgotten) {
 }
 
 TEST(WorkerEnd, AfterTheLastStepItWaitsForTheRest) {
-  WorkerBench b([](WorkerConfig& c) {
-    c.steps = 1;
-    c.evaluates = false;
-  });
+  WorkerBench b([](WorkerConfig& c) { c.evaluates = false; });
+  b.steps = 1;
   start(b);
   b.step();
   EXPECT_FALSE(b.turn().has_value());
@@ -218,6 +216,87 @@ TEST(WorkerEnd, AnAbortIsReportedAndKeepsTheStepFromBecomingComplete) {
   EXPECT_EQ(b.report().abort().step(), 0);
   b.see(v1::PHASE_FAILED, 1);
   EXPECT_EQ(b.machine.stepState(), StepState::kAbandoned);
+}
+
+// Worker 1 of 2; three full steps of four samples, and one of a single sample, which is worker 0's.
+class WorkerAside : public testing::Test {
+ protected:
+  WorkerAside() : b_([](WorkerConfig& c) { c.index = 1; }) {
+    b_.end_position = 13;
+    start(b_);
+    for (int i = 0; i < 3; ++i) b_.step();
+  }
+  // The requests by which it waits for version 4.
+  std::vector<Send> stands() {
+    EXPECT_FALSE(b_.turn().has_value());
+    return b_.receiveAll();
+  }
+  WorkerBench b_;
+};
+
+TEST_F(WorkerAside, WaitsForTheStepThatHasNoSamplesForIt) {
+  const std::vector<Send> sends = stands();
+  ASSERT_EQ(sends.size(), 4u);
+  for (const Send& send : sends) {
+    EXPECT_FALSE(send.with_payload);
+    EXPECT_FALSE(send.header.pull_only());
+    EXPECT_EQ(send.header.step(), 3);
+    EXPECT_EQ(send.header.samples(), 0u);
+  }
+  EXPECT_EQ(b_.report().worker().version(), 3);
+  for (const Send& send : sends) EXPECT_TRUE(b_.answer(send));
+  EXPECT_EQ(b_.report().worker().version(), 4);
+  EXPECT_EQ(b_.report().worker().loss_step(), 3);
+  EXPECT_EQ(b_.machine.stepState(), StepState::kNone);
+  EXPECT_EQ(b_.turn()->kind, Turn::Kind::kEvaluate);
+}
+
+TEST_F(WorkerAside, AnEpochThatKeepsTheStateResumesTheWait) {
+  const std::vector<Send> sends = stands();
+  EXPECT_TRUE(b_.answer(sends[0]));
+  b_.see(v1::PHASE_SEALING, 2);
+  b_.first_position = 12;
+  b_.see(v1::PHASE_ACTIVE, 2, 3);
+  const std::vector<Send> again = b_.receiveAll();
+  ASSERT_EQ(again.size(), 3u) << "one chunk is there already";
+  for (const Send& send : again) EXPECT_TRUE(b_.answer(send));
+  EXPECT_EQ(b_.machine.version(), 4);
+}
+
+TEST_F(WorkerAside, WhatItHoldsInPartIsPulledAnewWhenTheStepIsComplete) {
+  const std::vector<Send> sends = stands();
+  EXPECT_TRUE(b_.answer(sends[0]));
+  b_.see(v1::PHASE_SEALING, 2);
+  b_.first_position = 13;
+  b_.see(v1::PHASE_ACTIVE, 2, 4);
+  EXPECT_EQ(b_.machine.version(), -1);
+  EXPECT_EQ(b_.serve(), 4);
+  EXPECT_EQ(b_.machine.version(), 4);
+}
+
+// It cannot vouch for the others' rest: they may be in the middle of the step.
+TEST_F(WorkerAside, AStopIsNotHeldUpAndNotAnsweredTooEarly) {
+  b_.see(v1::PHASE_STOPPING, 1);
+  EXPECT_FALSE(b_.report().worker().idle());
+  const std::vector<Send> sends = stands();
+  ASSERT_EQ(sends.size(), 4u);
+  EXPECT_FALSE(b_.report().worker().idle());
+  for (const Send& send : sends) EXPECT_TRUE(b_.answer(send));
+  EXPECT_TRUE(b_.report().worker().idle());
+  EXPECT_EQ(b_.report().worker().version(), 4);
+}
+
+TEST_F(WorkerAside, AStopBeforeTheStepEndsTheWait) {
+  stands();
+  v1::View v = b_.view(v1::PHASE_STOPPING, 1);
+  v.set_stop_at(3);
+  b_.see(v);
+  EXPECT_FALSE(b_.turn().has_value());
+  EXPECT_TRUE(b_.receiveAll().empty());
+  EXPECT_EQ(b_.report().worker().version(), 3);
+  b_.see(v1::PHASE_STOPPED, 1);
+  EXPECT_EQ(b_.turn()->kind, Turn::Kind::kStopped);
+  EXPECT_TRUE(b_.report().leaving());
 }
 
 }  // namespace

@@ -122,6 +122,7 @@ Turn train(std::int64_t step) {
   turn.ranks = 2;
   turn.first_position = step * 20 + 10;
   turn.samples = 10;
+  turn.step_samples = 19;
   return turn;
 }
 
@@ -158,7 +159,7 @@ TEST_F(TrainerTest, AStepPushesEveryGradientAndIsRecorded) {
   EXPECT_EQ(r.epoch, 3);
   EXPECT_EQ(r.step, 4);
   EXPECT_EQ(r.rank, 1);
-  EXPECT_EQ(r.ranks, 2);
+  EXPECT_EQ(r.step_samples, 19);
   EXPECT_EQ(r.first_position, 90);
   EXPECT_EQ(r.samples, 10);
   EXPECT_DOUBLE_EQ(r.loss, 0.25);
