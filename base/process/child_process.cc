@@ -9,6 +9,7 @@
 #include <csignal>
 #include <cstring>
 
+#include "base/core/check.h"
 #include "base/process/internal/line_reader.h"
 #include "base/process/internal/spawn.h"
 #include "base/process/pipe.h"
@@ -143,6 +144,11 @@ StatusOr<ExitState> ChildProcess::wait(TimePoint deadline) {
       pollUntil({}, std::min(deadline, now + std::chrono::milliseconds(10)));
     }
   }
+}
+
+void ChildProcess::release() && {
+  TY_CHECK(state_->reader == nullptr, "the output of a child is read by its parent");
+  state_.reset();
 }
 
 StatusOr<ExitState> ChildProcess::stop(Duration grace) {

@@ -78,6 +78,9 @@ class ChildProcess {
   StatusOr<ExitState> wait(TimePoint deadline);
   // SIGTERM, up to `grace` of waiting, then SIGKILL. Returns how it ended.
   StatusOr<ExitState> stop(Duration grace);
+  // Lets the child live on: the destructor does nothing any more. For a child that is to outlive
+  // this process; until then nobody reaps it. Not for a child with on_line.
+  void release() &&;
 
  private:
   struct State;

@@ -1,10 +1,10 @@
 #include "base/process/files.h"
 
 #include <fcntl.h>
-#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <cstdio>
@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "base/core/strings.h"
+#include "base/process/poll.h"
 #include "base/process/unique_fd.h"
 #include "fmt/format.h"
 
@@ -49,6 +50,44 @@ Status writeTemporary(const fs::path& temporary, std::string_view bytes, mode_t 
   if (::fchmod(fd.get(), mode) != 0) return failed(errno, "chmod", temporary);
   if (::fsync(fd.get()) != 0) return failed(errno, "fsync", temporary);
   return absl::OkStatus();
+}
+
+constexpr Duration kLockLook = std::chrono::milliseconds(10);
+
+// The whole file, whatever its length.
+struct flock wholeFile() {
+  struct flock lock {};
+  lock.l_type = F_WRLCK;
+  lock.l_whence = SEEK_SET;
+  return lock;
+}
+
+// Whether `path` names the file that is open as `fd`.
+bool isFile(int fd, const fs::path& path) {
+  struct stat open {
+  }, named{};
+  return ::fstat(fd, &open) == 0 && ::stat(path.c_str(), &named) == 0 &&
+         open.st_dev == named.st_dev && open.st_ino == named.st_ino;
+}
+
+// False where another open file has it.
+StatusOr<bool> tryLock(int fd, const fs::path& path) {
+  struct flock lock = wholeFile();
+  if (::fcntl(fd, F_OFD_SETLK, &lock) == 0) return true;
+  if (errno == EAGAIN || errno == EACCES) return false;
+  return failed(errno, "lock", path);
+}
+
+std::optional<pid_t> writtenPid(const fs::path& path) {
+  const StatusOr<std::string> owner = readFile(path, 64);
+  return owner.ok() ? parseNumber<pid_t>(trim(*owner)) : std::nullopt;
+}
+
+Status writePid(int fd, const fs::path& path) {
+  if (::ftruncate(fd, 0) != 0 || ::lseek(fd, 0, SEEK_SET) != 0) {
+    return failed(errno, "truncate", path);
+  }
+  return writeAll(fd, fmt::format("{}\n", ::getpid()), path);
 }
 
 }  // namespace
@@ -104,19 +143,56 @@ Status makeDirectories(const fs::path& path, mode_t mode) {
 }
 
 StatusOr<FileLock> FileLock::acquire(const fs::path& path) {
-  UniqueFd fd(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644));
-  if (!fd.valid()) return failed(errno, "open", path);
-  if (::flock(fd.get(), LOCK_EX | LOCK_NB) != 0) {
-    if (errno != EWOULDBLOCK) return failed(errno, "lock", path);
-    const StatusOr<std::string> owner = readFile(path, 64);
-    const std::string_view pid = owner.ok() ? trim(*owner) : std::string_view();
+  UniqueFd fd;
+  bool locked = false;
+  // Again where its former owner removed the file between our open and our lock.
+  do {
+    fd = UniqueFd(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644));
+    if (!fd.valid()) return failed(errno, "open", path);
+    TY_ASSIGN_OR_RETURN(locked, tryLock(fd.get(), path));
+  } while (locked && !isFile(fd.get(), path));
+  if (!locked) {
+    const std::optional<pid_t> pid = writtenPid(path);
     return absl::FailedPreconditionError(
         fmt::format("{}: locked by {}", path.native(),
-                    pid.empty() ? std::string("another process") : fmt::format("process {}", pid)));
+                    pid ? fmt::format("process {}", *pid) : std::string("another process")));
   }
-  if (::ftruncate(fd.get(), 0) != 0) return failed(errno, "truncate", path);
-  TY_RETURN_IF_ERROR(writeAll(fd.get(), fmt::format("{}\n", ::getpid()), path));
+  TY_RETURN_IF_ERROR(writePid(fd.get(), path));
   return FileLock(fd.release());
+}
+
+StatusOr<FileLock> FileLock::acquireBy(const fs::path& path, const Clock& clock,
+                                       TimePoint deadline) {
+  for (;;) {
+    StatusOr<FileLock> lock = acquire(path);
+    if (!absl::IsFailedPrecondition(lock.status()) || clock.now() >= deadline) return lock;
+    pollUntil({}, std::min(deadline, clock.now() + kLockLook));
+  }
+}
+
+StatusOr<FileLock> FileLock::adopt(int fd, const fs::path& path) {
+  if (!isFile(fd, path)) {
+    return absl::FailedPreconditionError(
+        fmt::format("{}: descriptor {} is another file", path.native(), fd));
+  }
+  TY_ASSIGN_OR_RETURN(const bool locked, tryLock(fd, path));
+  if (!locked) {
+    return absl::FailedPreconditionError(
+        fmt::format("{}: descriptor {} does not hold the lock", path.native(), fd));
+  }
+  if (::fcntl(fd, F_SETFD, FD_CLOEXEC) != 0) return failed(errno, "take over the lock of", path);
+  TY_RETURN_IF_ERROR(writePid(fd, path));
+  return FileLock(fd);
+}
+
+StatusOr<std::optional<pid_t>> FileLock::holder(const fs::path& path) {
+  const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (!fd.valid() && errno == ENOENT) return std::optional<pid_t>();
+  if (!fd.valid()) return failed(errno, "open", path);
+  struct flock lock = wholeFile();
+  if (::fcntl(fd.get(), F_OFD_GETLK, &lock) != 0) return failed(errno, "look at the lock of", path);
+  if (lock.l_type == F_UNLCK) return std::optional<pid_t>();
+  return std::optional<pid_t>(writtenPid(path).value_or(0));
 }
 
 FileLock::FileLock(FileLock&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}

@@ -5,9 +5,11 @@
 
 #include <cstddef>
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <string_view>
 
+#include "base/core/clock.h"
 #include "base/core/status.h"
 
 namespace trainyard {
@@ -26,17 +28,31 @@ StatusOr<std::string> readFile(const std::filesystem::path& path, std::size_t ma
 // exists already as a folder.
 Status makeDirectories(const std::filesystem::path& path, mode_t mode = 0755);
 
-// An exclusive lock (flock) on a file that holds the owner's pid. Released by the destructor or
-// when the process ends, however it ends; the file stays. Not inherited by child processes.
-// Movable.
+// An exclusive lock (of the open file, F_OFD_SETLK) on a file that holds the owner's pid. Released
+// by the destructor or when the process ends, however it ends; the file stays. Movable.
+//
+// Child processes do not inherit it, unless it is handed over: a child that was started with fd()
+// among its SpawnOptions::keep_fds adopts it, and it stays locked when the parent lets go of it.
 class FileLock {
  public:
   // Never waits. FAILED_PRECONDITION naming the pid when another process, or this one, holds it.
   static StatusOr<FileLock> acquire(const std::filesystem::path& path);
+  // Waits for it until `deadline`, then fails as above.
+  static StatusOr<FileLock> acquireBy(const std::filesystem::path& path, const Clock& clock,
+                                      TimePoint deadline);
+  // Takes over `fd`, a lock of the parent process on `path`, and writes this process's pid into the
+  // file. Fails where `fd` is not open on that file or does not hold its lock; `fd` is then left
+  // alone.
+  static StatusOr<FileLock> adopt(int fd, const std::filesystem::path& path);
+  // Who holds the lock, seen without touching it: nothing where it is free or there is no such
+  // file, 0 for a holder that has not yet written its pid.
+  static StatusOr<std::optional<pid_t>> holder(const std::filesystem::path& path);
 
   FileLock(FileLock&& other) noexcept;
   FileLock& operator=(FileLock&& other) noexcept;
   ~FileLock();
+
+  int fd() const { return fd_; }
 
  private:
   explicit FileLock(int fd) : fd_(fd) {}

@@ -236,11 +236,11 @@ Status LocalCluster::recordEvent(const v1::TrainingJob& job, std::string_view ty
 Status LocalCluster::setSuspend(bool suspend) {
   {
     const Lock lock(mutex_);
-    TY_ASSIGN_OR_RETURN(v1::TrainingJob job, record_.read());
-    if (job.spec().run_policy().suspend() == suspend) return absl::OkStatus();
-    job.mutable_spec()->mutable_run_policy()->set_suspend(suspend);
-    job.mutable_metadata()->set_generation(job.metadata().generation() + 1);
-    TY_RETURN_IF_ERROR(record_.writeSpec(job));
+    TY_RETURN_IF_ERROR(record_.edit(clock_, [suspend](v1::TrainingJob* job) {
+      if (job->spec().run_policy().suspend() == suspend) return false;
+      job->mutable_spec()->mutable_run_policy()->set_suspend(suspend);
+      return true;
+    }));
   }
   notify();
   return absl::OkStatus();

@@ -32,6 +32,9 @@ StatusOr<Json> readJson(const std::filesystem::path& path) {
   return json;
 }
 
+// An edit takes milliseconds.
+constexpr Duration kEditBound = std::chrono::seconds(5);
+
 struct StatusFile {
   std::int64_t version = 0;
   Json status;  // null where none was written yet
@@ -105,6 +108,17 @@ Status RunRecord::writeSpec(const v1::TrainingJob& job) {
   stored.clear_status();
   stored.mutable_metadata()->clear_resource_version();
   return writeFileAtomically(paths_.job(), toJson(stored).dump(2) + "\n");
+}
+
+Status RunRecord::edit(const Clock& clock, const std::function<bool(v1::TrainingJob*)>& change) {
+  // The lock's file is not made where there is no record (any more).
+  TY_RETURN_IF_ERROR(read().status());
+  TY_ASSIGN_OR_RETURN(const FileLock lock,
+                      FileLock::acquireBy(paths_.editLock(), clock, clock.now() + kEditBound));
+  TY_ASSIGN_OR_RETURN(v1::TrainingJob job, read());
+  if (!change(&job)) return absl::OkStatus();
+  job.mutable_metadata()->set_generation(job.metadata().generation() + 1);
+  return writeSpec(job);
 }
 
 Status RunRecord::writeStatus(const std::string& resource_version, const v1::JobStatus& status) {

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -26,7 +27,9 @@ struct RunPaths {
   std::filesystem::path membership() const { return dir / "membership.json"; }
   std::filesystem::path events() const { return dir / "events.jsonl"; }
   std::filesystem::path token() const { return dir / "token"; }
-  std::filesystem::path lock() const { return dir / "lock"; }
+  std::filesystem::path lock() const { return dir / "lock"; }           // held by the launcher
+  std::filesystem::path editLock() const { return dir / "edit.lock"; }  // while job.json is changed
+  std::filesystem::path launcherLog() const { return dir / "launcher.log"; }
   std::filesystem::path environment() const { return dir / "environment.json"; }
   std::filesystem::path checkpoints() const { return dir / "checkpoints"; }
   std::filesystem::path metrics() const { return dir / "metrics.jsonl"; }
@@ -70,6 +73,10 @@ class RunRecord {
   StatusOr<v1::TrainingJob> read() const;
   // Replaces metadata and spec; `job`'s generation is what is recorded. The status stays.
   Status writeSpec(const v1::TrainingJob& job);
+  // Changes metadata and spec under a lock of all processes, so that no edit is lost; counts the
+  // generation up. Nothing is written where `change` returns false. NOT_FOUND when the job is gone;
+  // FAILED_PRECONDITION naming the process whose edit does not end within 5 s.
+  Status edit(const Clock& clock, const std::function<bool(v1::TrainingJob*)>& change);
   // FAILED_PRECONDITION unless `resource_version` is the current one.
   Status writeStatus(const std::string& resource_version, const v1::JobStatus& status);
   // Makes the status what a new launcher starts from: a job at rest, as after a suspension, whose

@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "base/core/clock.h"
+#include "base/core/rfc3339.h"  // reads both forms
 
 namespace trainyard::control {
 
@@ -17,7 +18,5 @@ std::set<std::uint32_t> parseIndices(std::string_view text);
 
 // "2026-01-31T13:05:09.250Z"; formatRfc3339() of base/core has no fraction.
 std::string formatMillis(UnixMillis at);
-// Either form; 0 when it is neither.
-UnixMillis parseRfc3339(std::string_view text);
 
 }  // namespace trainyard::control

@@ -102,6 +102,59 @@ TEST(FileLock, ChildrenDoNotKeepIt) {
   EXPECT_TRUE(FileLock::acquire(path).ok());
 }
 
+TEST(FileLock, ItsHolderIsSeenWithoutTouchingIt) {
+  const TempDir dir;
+  const fs::path path = dir.path() / "lock";
+  EXPECT_EQ(FileLock::holder(path).value(), std::nullopt) << "no such file";
+  {
+    const FileLock lock = FileLock::acquire(path).value();
+    EXPECT_EQ(FileLock::holder(path).value(), ::getpid());
+    EXPECT_EQ(FileLock::holder(path).value(), ::getpid());
+    EXPECT_FALSE(FileLock::acquireBy(path, systemClock(), systemClock().now()).ok());
+  }
+  EXPECT_EQ(FileLock::holder(path).value(), std::nullopt) << "the number stays, the lock does not";
+  EXPECT_TRUE(FileLock::acquireBy(path, systemClock(), systemClock().now()).ok());
+}
+
+// The child holds the same open file, so the lock is never free in between.
+TEST(FileLock, IsHandedOverToAChild) {
+  const TempDir dir;
+  const fs::path path = dir.path() / "lock";
+  std::optional<FileLock> lock = FileLock::acquire(path).value();
+  StatusOr<ChildProcess> child =
+      ChildProcess::spawn({.argv = {"/bin/sleep", "60"}, .keep_fds = {lock->fd()}});
+  ASSERT_TRUE(child.ok());
+  lock.reset();
+  EXPECT_TRUE(absl::IsFailedPrecondition(FileLock::acquire(path).status()));
+  ASSERT_TRUE(child->stop(std::chrono::seconds(5)).ok());
+  EXPECT_TRUE(FileLock::acquire(path).ok());
+}
+
+TEST(FileLock, OnlyALockOfThatFileIsAdopted) {
+  const TempDir dir;
+  const fs::path path = dir.path() / "lock";
+  ASSERT_TRUE(writeFileAtomically(path, "4711\n").ok());
+  const UniqueFd inherited(::open(path.c_str(), O_RDWR | O_CLOEXEC));
+  {
+    const FileLock other = FileLock::acquire(path).value();
+    EXPECT_FALSE(FileLock::adopt(inherited.get(), path).ok()) << "somebody else's";
+    EXPECT_FALSE(FileLock::adopt(inherited.get(), dir.path() / "another").ok());
+  }
+  const int copy = ::fcntl(inherited.get(), F_DUPFD, 3);
+  const FileLock adopted = FileLock::adopt(copy, path).value();
+  EXPECT_EQ(FileLock::holder(path).value(), ::getpid());
+  EXPECT_EQ(readFile(path, 64).value(), fmt::format("{}\n", ::getpid()));
+  EXPECT_EQ(::fcntl(copy, F_GETFD) & FD_CLOEXEC, FD_CLOEXEC);
+}
+
+TEST(FileLock, AFileThatItsOwnerRemovesIsMadeAnew) {
+  const TempDir dir;
+  const fs::path path = dir.path() / "lock";
+  const FileLock removed = FileLock::acquire(path).value();
+  fs::remove(path);
+  EXPECT_TRUE(FileLock::acquire(path).ok());
+}
+
 TEST(ScopeUndo, RunsInReverseOnceUnlessDismissed) {
   std::string trace;
   {
