@@ -1,10 +1,10 @@
 #include "cli/app.h"
 
 #include <algorithm>
-#include <numeric>
 #include <ostream>
 
 #include "base/core/exit_code.h"
+#include "cli/closest_word.h"
 #include "fmt/format.h"
 
 namespace trainyard::cli {
@@ -14,27 +14,19 @@ constexpr char kDescription[] =
     "Trains models with parameter servers, on this machine or on Kubernetes.\n\n"
     "A job is one YAML file. `trainyard validate -f job.yaml` checks it, `trainyard plan -f "
     "job.yaml`\n"
-    "shows what each parameter server would hold, `trainyard run -f job.yaml` trains it here.";
+    "shows what each parameter server would hold, `trainyard run -f job.yaml` trains it here;\n"
+    "get, describe, logs, suspend, resume and delete look after the jobs below ./runs.";
 
-std::size_t editDistance(const std::string& a, const std::string& b) {
-  std::vector<std::size_t> row(b.size() + 1);
-  std::iota(row.begin(), row.end(), std::size_t{0});
-  for (std::size_t i = 1; i <= a.size(); ++i) {
-    std::size_t diagonal = row[0];
-    row[0] = i;
-    for (std::size_t k = 1; k <= b.size(); ++k) {
-      const std::size_t replaced = diagonal + (a[i - 1] == b[k - 1] ? 0 : 1);
-      diagonal = row[k];
-      row[k] = std::min({replaced, row[k] + 1, row[k - 1] + 1});
-    }
+std::vector<std::string> verbsOf(const CLI::App& app, bool hidden) {
+  std::vector<std::string> verbs;
+  for (const CLI::App* verb : app.get_subcommands({})) {
+    if (verb->get_group().empty() == hidden) verbs.push_back(verb->get_name());
   }
-  return row.back();
+  return verbs;
 }
 
-std::vector<std::string> verbsOf(const CLI::App& app) {
-  std::vector<std::string> verbs;
-  for (const CLI::App* verb : app.get_subcommands({})) verbs.push_back(verb->get_name());
-  return verbs;
+bool contains(const std::vector<std::string>& words, const std::string& word) {
+  return std::find(words.begin(), words.end(), word) != words.end();
 }
 
 int answerUnknownVerb(const std::string& word, const std::vector<std::string>& verbs,
@@ -49,34 +41,25 @@ int answerUnknownVerb(const std::string& word, const std::vector<std::string>& v
 
 }  // namespace
 
-std::string closestWord(const std::string& word, const std::vector<std::string>& candidates) {
-  std::string best;
-  std::size_t least = word.size() / 3 + 2;  // as many edits make another word of it
-  for (const std::string& candidate : candidates) {
-    const std::size_t distance = editDistance(word, candidate);
-    if (distance >= least) continue;
-    least = distance;
-    best = candidate;
-  }
-  return best;
-}
-
 int runApp(const std::vector<std::string>& arguments, const Console& console) {
   CLI::App app(kDescription, "trainyard");
   app.require_subcommand(1);
   ChosenCommand chosen;
   registerRun(app, chosen);
+  registerGet(app, chosen);
+  registerLogs(app, chosen);
+  registerControl(app, chosen);
   registerPlan(app, chosen);
   registerValidate(app, chosen);
   registerCheckpoint(app, chosen);
   registerVersion(app, chosen);
-  const std::vector<std::string> verbs = verbsOf(app);
+  const std::vector<std::string> verbs = verbsOf(app, false);
   if (arguments.empty()) {
     console.err << app.help() << std::flush;
     return kExitUsage;
   }
   const std::string& first = arguments.front();
-  if (!first.starts_with('-') && std::find(verbs.begin(), verbs.end(), first) == verbs.end()) {
+  if (!first.starts_with('-') && !contains(verbs, first) && !contains(verbsOf(app, true), first)) {
     return answerUnknownVerb(first, verbs, console);
   }
   try {

@@ -12,7 +12,4 @@ namespace trainyard::cli {
 // kExitUsage for a wrong verb or flag, else the verb's own.
 int runApp(const std::vector<std::string>& arguments, const Console& console);
 
-// The candidate that `word` was most likely meant to be; "" when none is near.
-std::string closestWord(const std::string& word, const std::vector<std::string>& candidates);
-
 }  // namespace trainyard::cli

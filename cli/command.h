@@ -19,12 +19,18 @@ struct Console {
   bool colour = false;  // a terminal, and NO_COLOR is not set
   int columns = 80;
   std::string program_dir{};  // folder of this executable: the other programs are beside it
+  // Folder of the runs: that of TRAINYARD_RUNS where it is set.
+  std::string runs_dir = "runs";
+  std::istream* in = nullptr;  // a terminal that may be asked; null where there is none
   const Clock* clock = &systemClock();
 };
 
 using ChosenCommand = std::function<int(const Console&)>;
 
-void registerRun(CLI::App& app, ChosenCommand& chosen);
+void registerRun(CLI::App& app, ChosenCommand& chosen);      // run, and the hidden launch
+void registerGet(CLI::App& app, ChosenCommand& chosen);      // get, describe
+void registerLogs(CLI::App& app, ChosenCommand& chosen);     // logs
+void registerControl(CLI::App& app, ChosenCommand& chosen);  // suspend, resume, delete
 void registerPlan(CLI::App& app, ChosenCommand& chosen);
 void registerValidate(CLI::App& app, ChosenCommand& chosen);
 void registerCheckpoint(CLI::App& app, ChosenCommand& chosen);

@@ -24,6 +24,11 @@ bool isSet(const char* variable) {
   return value != nullptr && *value != '\0';
 }
 
+std::string withoutSlashes(std::string path) {
+  while (path.size() > 1 && path.back() == '/') path.pop_back();
+  return path;
+}
+
 std::string programFolder() {
   std::error_code error;
   const auto path = std::filesystem::read_symlink("/proc/self/exe", error);
@@ -40,5 +45,7 @@ int main(int argc, char** argv) {
   console.colour = console.out_is_terminal && !isSet("NO_COLOR");
   console.columns = terminalColumns();
   console.program_dir = programFolder();
+  if (isSet("TRAINYARD_RUNS")) console.runs_dir = withoutSlashes(std::getenv("TRAINYARD_RUNS"));
+  if (::isatty(STDIN_FILENO) == 1) console.in = &std::cin;
   return trainyard::cli::runApp(std::vector<std::string>(argv + 1, argv + argc), console);
 }

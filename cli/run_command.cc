@@ -1,5 +1,4 @@
-#include <signal.h>
-
+// `trainyard run`, and `trainyard launch`, the process behind `run --detach` and `resume`.
 #include <filesystem>
 #include <memory>
 #include <optional>
@@ -10,18 +9,15 @@
 #include "base/core/exit_code.h"
 #include "base/core/log.h"
 #include "base/core/strings.h"
-#include "base/process/child_process.h"
-#include "base/process/signals.h"
 #include "cli/command.h"
-#include "cli/run/session.h"
+#include "cli/run/detach.h"
+#include "cli/run/launcher.h"
 #include "fmt/format.h"
 #include "operator/job/job.h"
+#include "operator/local/run_directory.h"
 
 namespace trainyard::cli {
 namespace {
-
-// What may still be there when all tasks were ended is killed within this time.
-constexpr Duration kLastBound = std::chrono::seconds(1);
 
 struct RunFlags {
   std::string file;
@@ -29,9 +25,9 @@ struct RunFlags {
   std::vector<std::string> volumes;
   std::string dir;
   bool start_anew = false;
-  std::string log_format = "text";
-  std::string agent;  // "": beside this program
-  std::string runtime;
+  bool detach = false;
+  double timeout = 120;  // seconds; of detach
+  LauncherOptions launcher;
 };
 
 int fail(const Console& console, const std::string& message, int code) {
@@ -68,9 +64,10 @@ std::optional<v1::TrainingJob> load(const RunFlags& flags, const Console& consol
   return std::nullopt;
 }
 
-DirectoryOptions directoryOptions(const RunFlags& flags, const v1::TrainingJob& job) {
+DirectoryOptions directoryOptions(const RunFlags& flags, const v1::TrainingJob& job,
+                                  const Console& console) {
   DirectoryOptions options;
-  options.dir = flags.dir.empty() ? "runs/" + job.metadata().name() : flags.dir;
+  options.dir = flags.dir.empty() ? console.runs_dir + "/" + job.metadata().name() : flags.dir;
   while (options.dir.size() > 1 && options.dir.back() == '/') options.dir.pop_back();
   options.cwd = std::filesystem::current_path().string();
   for (const std::string& volume : flags.volumes) {
@@ -81,19 +78,7 @@ DirectoryOptions directoryOptions(const RunFlags& flags, const v1::TrainingJob& 
   return options;
 }
 
-SessionOptions sessionOptions(const RunFlags& flags, const std::string& dir,
-                              const Console& console) {
-  SessionOptions options;
-  const std::filesystem::path programs = std::filesystem::absolute(console.program_dir);
-  options.agent_path = flags.agent.empty() ? (programs / "trainyard-agent").string() : flags.agent;
-  options.runtime_path =
-      flags.runtime.empty() ? (programs / "trainyard-runtime").string() : flags.runtime;
-  options.shown_dir = dir;
-  options.log_format = flags.log_format == "json" ? LogFormat::kJson : LogFormat::kText;
-  return options;
-}
-
-void configure(const RunFlags& flags, const Console& console) {
+void configure(const LauncherOptions& flags, const Console& console) {
   LogOptions log;
   log.format = flags.log_format == "json" ? LogFormat::kJson : LogFormat::kText;
   // The table tells what happens; log lines would tear it.
@@ -102,45 +87,48 @@ void configure(const RunFlags& flags, const Console& console) {
   configureLog(log);
 }
 
-int exitCode(const RunResult& result) {
-  if (result.outcome == "interrupted") return kExitInterrupted;
-  return result.outcome == "failed" ? kExitFailure : kExitOk;
-}
-
 int runJob(const RunFlags& flags, const Console& console) {
-  configure(flags, console);
+  configure(flags.launcher, console);
   const auto job = load(flags, console);
   if (!job) return kExitUsage;
+  const DirectoryOptions directory = directoryOptions(flags, *job, console);
+  LauncherOptions launcher = flags.launcher;
+  launcher.shown_dir = directory.dir;
+  if (flags.detach) {
+    auto opened = openRunDirectory(directory, *job, *console.clock);
+    if (!opened.ok()) return fail(console, text(opened.status()), kExitUsage);
+    return runDetached(launcher, *std::move(opened), fromSeconds(flags.timeout), console);
+  }
   // From here on, before any thread exists: Ctrl-C stops the job instead of this program.
-  auto signals = SignalWaiter::create({SIGINT, SIGTERM, SIGHUP});
+  auto signals = launcherSignals();
   if (!signals.ok()) return fail(console, text(signals.status()), kExitFailure);
-  const DirectoryOptions directory = directoryOptions(flags, *job);
   auto opened = openRunDirectory(directory, *job, *console.clock);
   if (!opened.ok()) return fail(console, text(opened.status()), kExitUsage);
-  const bool json = flags.log_format == "json";
-  const std::unique_ptr<Display> display = makeDisplay(console, json);
-  display->event({console.clock->unixMillis(), "state", opened->headline});
-  if (opened->finished) {
-    console.out << resultLine(*opened->finished) << std::endl;
-    return exitCode(*opened->finished);
-  }
-  if (const Status status = becomeSubreaper(); !status.ok()) {
-    return fail(console, text(status), kExitFailure);
-  }
-  RunResult result;
-  {
-    Session session(sessionOptions(flags, directory.dir, console), *std::move(opened),
-                    *console.clock, *signals, *display);
-    if (const Status status = session.start(); !status.ok()) {
-      return fail(console, text(status), kExitFailure);
-    }
-    session.waitForEnd();
-    result = session.finish();
-    killDescendants(console.clock->now() + kLastBound);  // before the directory is free for others
-  }
-  if (!json) console.out << "report: " << directory.dir << "/report.html\n";
-  console.out << resultLine(result) << std::endl;
-  return exitCode(result);
+  return runToEnd(launcher, *std::move(opened), *signals, console);
+}
+
+struct LaunchFlags {
+  int lock_fd = -1;
+  std::string headline;
+  LauncherOptions launcher;
+};
+
+// The directory was opened by our parent process, which handed us its lock.
+StatusOr<OpenedRun> takeOver(const LaunchFlags& flags) {
+  const control::RunPaths paths{flags.launcher.shown_dir};
+  TY_ASSIGN_OR_RETURN(FileLock lock, FileLock::adopt(flags.lock_fd, paths.lock()));
+  TY_ASSIGN_OR_RETURN(v1::TrainingJob job, control::RunRecord(paths).read());
+  job.clear_status();
+  return OpenedRun{paths, std::move(lock), std::move(job), flags.headline, std::nullopt};
+}
+
+int launch(const LaunchFlags& flags, const Console& console) {
+  configure(flags.launcher, console);
+  auto signals = launcherSignals();
+  if (!signals.ok()) return fail(console, text(signals.status()), kExitFailure);
+  auto run = takeOver(flags);
+  if (!run.ok()) return fail(console, text(run.status()), kExitFailure);
+  return runToEnd(flags.launcher, *std::move(run), *signals, console);
 }
 
 std::string checkAssignment(const std::string& assignment) {
@@ -153,14 +141,40 @@ constexpr char kFooter[] =
     "Runs all tasks of the job as processes of this machine and shows how it goes. The directory "
     "keeps\n"
     "checkpoints, logs, metrics and report.html; the same command again goes on from the newest\n"
-    "checkpoint. Ctrl-C stops with a checkpoint, a second one at once.\n\n"
-    "Exit codes: 0 done, 1 the job failed, 2 wrong flags or file, 130 interrupted. The last line "
-    "of\n"
-    "standard output is \"result: succeeded steps=700 accuracy=0.8931 ... dir=runs/fashion\".\n\n"
+    "checkpoint, also of a suspended job. Ctrl-C stops with a checkpoint, a second one at once. "
+    "With\n"
+    "--detach it returns when the job runs; get, logs, suspend, resume and delete then look after "
+    "it.\n\n"
+    "Exit codes: 0 done, or suspended from elsewhere; 1 the job failed or was deleted; 2 wrong "
+    "flags "
+    "or\n"
+    "file; 130 interrupted. The last line of standard output is \"result: succeeded steps=700\n"
+    "accuracy=0.8931 ... dir=runs/fashion\", with --detach \"detached: process=4711 ...\".\n\n"
     "Examples:\n"
     "  trainyard run -f examples/fashion-mnist/ps-sync.yaml\n"
     "  trainyard run -f job.yaml --set training.steps=2000 --set worker.replicas=3 --new\n"
-    "  trainyard run -f job.yaml --volume data=/srv/images --dir runs/try";
+    "  trainyard run -f job.yaml --volume data=/srv/images --dir runs/try --detach";
+
+void addLauncherFlags(CLI::App& verb, LauncherOptions& options) {
+  verb.add_option("--log-format", options.log_format,
+                  "text, or json: objects on standard error, only the result on standard output")
+      ->check(CLI::IsMember({"text", "json"}));
+  verb.add_option("--agent", options.agent)->group("");
+  verb.add_option("--runtime", options.runtime)->group("");
+}
+
+void registerLaunch(CLI::App& app, ChosenCommand& chosen) {
+  auto flags = std::make_shared<LaunchFlags>();
+  CLI::App* launcher = app.add_subcommand("launch", "Look after a run that was opened already");
+  launcher->group("");
+  launcher->add_option("--dir", flags->launcher.shown_dir)->required();
+  launcher->add_option("--lock-fd", flags->lock_fd)->required();
+  launcher->add_option("--headline", flags->headline);
+  addLauncherFlags(*launcher, flags->launcher);
+  launcher->callback([flags, &chosen] {
+    chosen = [flags](const Console& console) { return launch(*flags, console); };
+  });
+}
 
 }  // namespace
 
@@ -177,15 +191,18 @@ void registerRun(CLI::App& app, ChosenCommand& chosen) {
       ->allow_extra_args(false)
       ->check(checkAssignment);
   run->add_flag("--new", flags->start_anew, "Start over: removes what an earlier run left there");
-  run->add_option("--log-format", flags->log_format,
-                  "text, or json: objects on standard error, only the result on standard output")
-      ->check(CLI::IsMember({"text", "json"}));
-  run->add_option("--agent", flags->agent)->group("");
-  run->add_option("--runtime", flags->runtime)->group("");
+  CLI::Option* detach = run->add_flag("--detach", flags->detach,
+                                      "Run in the background, with launcher.log as output");
+  run->add_option("--timeout", flags->timeout,
+                  "Seconds to wait until a detached job runs (default: 120)")
+      ->check(CLI::PositiveNumber)
+      ->needs(detach);
+  addLauncherFlags(*run, flags->launcher);
   run->footer(kFooter);
   run->callback([flags, &chosen] {
     chosen = [flags](const Console& console) { return runJob(*flags, console); };
   });
+  registerLaunch(app, chosen);
 }
 
 }  // namespace trainyard::cli

@@ -24,10 +24,18 @@ constexpr std::size_t kUidBytes = 16;
 
 const std::set<std::string>& ownFiles() {
   static const std::set<std::string> names = {
-      "job.json",      "job.yaml",      "status.json", "membership.json",
-      "events.jsonl",  "token",         "lock",        "environment.json",
-      "metrics.jsonl", "traffic.jsonl", "report.html", "result.json"};
+      "job.json",    "job.yaml",    "status.json",      "membership.json", "events.jsonl",
+      "token",       "lock",        "environment.json", "metrics.jsonl",   "traffic.jsonl",
+      "report.html", "result.json", "edit.lock",        "launcher.log"};
   return names;
+}
+
+// ".status.json.4711.0": left by a process that was killed while it wrote status.json.
+bool isHalfWritten(const std::string& name) {
+  if (!name.starts_with('.')) return false;
+  const std::size_t counter = name.rfind('.');
+  const std::size_t pid = counter == 0 ? 0 : name.rfind('.', counter - 1);
+  return pid > 0 && ownFiles().contains(name.substr(1, pid - 1));
 }
 
 // What may change between two launches of a run.
@@ -190,6 +198,18 @@ StatusOr<bool> startsFresh(const DirectoryOptions& options, const control::RunPa
   return !recorded || options.start_anew;
 }
 
+void removeResult(const control::RunPaths& paths) {
+  std::error_code ignored;
+  fs::remove(paths.result(), ignored);
+  fs::remove(paths.report(), ignored);
+}
+
+// As a launcher finds it: at rest, without a result.
+Status putToRest(control::RunRecord& record) {
+  removeResult(record.paths());
+  return record.restStatus();
+}
+
 // Writes job.yaml as given and job.json as the tasks need it; job.json comes last and makes the
 // record whole.
 Status record(const DirectoryOptions& options, const control::RunPaths& paths, bool fresh,
@@ -197,27 +217,42 @@ Status record(const DirectoryOptions& options, const control::RunPaths& paths, b
   TY_RETURN_IF_ERROR(control::resolveVolumes(options.volumes, options.cwd, job));
   v1::ObjectMeta& meta = *job->mutable_metadata();
   control::RunRecord record(paths);
+  const std::string yaml = control::toYaml(toJson(given));
   if (fresh) {
     meta.set_uid(randomHex(kUidBytes));
     meta.set_generation(1);
     meta.set_creation_timestamp(formatRfc3339(clock.unixMillis()));
     TY_RETURN_IF_ERROR(writeFileAtomically(paths.token(), randomHex(kTokenBytes) + "\n", 0600));
-  } else {
-    TY_ASSIGN_OR_RETURN(const v1::TrainingJob before, record.read());
-    meta.set_uid(before.metadata().uid());
-    meta.set_generation(before.metadata().generation() + 1);
-    meta.set_creation_timestamp(before.metadata().creation_timestamp());
+    TY_RETURN_IF_ERROR(writeFileAtomically(paths.jobYaml(), yaml));
+    TY_RETURN_IF_ERROR(record.writeSpec(*job));
+    return putToRest(record);
   }
+  TY_ASSIGN_OR_RETURN(const v1::TrainingJob before, record.read());
+  TY_RETURN_IF_ERROR(checkNotDeleted(options.dir, before));
   // Before job.yaml: a result is that of the job beside it.
-  std::error_code ignored;
-  fs::remove(paths.result(), ignored);
-  fs::remove(paths.report(), ignored);
-  TY_RETURN_IF_ERROR(writeFileAtomically(paths.jobYaml(), control::toYaml(toJson(given))));
-  TY_RETURN_IF_ERROR(record.writeSpec(*job));
+  removeResult(paths);
+  TY_RETURN_IF_ERROR(writeFileAtomically(paths.jobYaml(), yaml));
+  TY_RETURN_IF_ERROR(record.edit(clock, [&](v1::TrainingJob* recorded) {
+    v1::ObjectMeta kept = job->metadata();
+    kept.set_uid(recorded->metadata().uid());
+    kept.set_generation(recorded->metadata().generation());
+    kept.set_creation_timestamp(recorded->metadata().creation_timestamp());
+    *recorded->mutable_metadata() = kept;
+    *recorded->mutable_spec() = job->spec();
+    return true;
+  }));
+  TY_ASSIGN_OR_RETURN(*job, record.read());
+  job->clear_status();
   return record.restStatus();
 }
 
 }  // namespace
+
+Status checkNotDeleted(const std::string& dir, const v1::TrainingJob& recorded) {
+  if (!recorded.metadata().has_deletion_timestamp()) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      fmt::format("{}: the job is being deleted (trainyard delete finishes that)", dir));
+}
 
 std::vector<FieldChange> forbiddenChanges(const Json& before, const Json& after) {
   std::vector<FieldChange> changes;
@@ -235,7 +270,8 @@ std::string foreignEntry(const fs::path& dir) {
         const std::string inner = inside.path().filename().string();
         if (!isOwnInside(name, inner)) return name + "/" + inner;
       }
-    } else if (!ownFiles().contains(name) && name.find(".tmp") == std::string::npos) {
+    } else if (!ownFiles().contains(name) && !isHalfWritten(name) &&
+               name.find(".tmp") == std::string::npos) {
       return name;
     }
   }
@@ -270,6 +306,30 @@ StatusOr<OpenedRun> openRunDirectory(const DirectoryOptions& options, const v1::
                        : resumeHeadline(paths, given);
   TY_RETURN_IF_ERROR(record(options, paths, fresh, given, clock, &run.job));
   return run;
+}
+
+StatusOr<OpenedRun> reopenRun(const std::string& dir, const Clock& clock) {
+  const control::RunPaths paths{dir};
+  control::RunRecord record(paths);
+  TY_RETURN_IF_ERROR(record.read().status());  // before a lock's file is made
+  auto lock = FileLock::acquire(paths.lock());
+  TY_RETURN_IF_ERROR(annotate(lock.status(), "another run uses the directory"));
+  TY_ASSIGN_OR_RETURN(v1::TrainingJob job, record.read());
+  TY_RETURN_IF_ERROR(checkNotDeleted(dir, job));
+  if (const auto finished = finishedResult(paths, job)) {
+    return absl::InvalidArgumentError(
+        fmt::format("{}: '{}' has finished already: {} steps (trainyard run -f FILE --set "
+                    "training.steps=N goes on to more)",
+                    dir, job.metadata().name(), finished->steps));
+  }
+  TY_RETURN_IF_ERROR(record.edit(clock, [](v1::TrainingJob* edited) {
+    edited->mutable_spec()->mutable_run_policy()->set_suspend(false);
+    return true;
+  }));
+  TY_RETURN_IF_ERROR(putToRest(record));
+  TY_ASSIGN_OR_RETURN(job, record.read());
+  job.clear_status();
+  return OpenedRun{paths, *std::move(lock), job, resumeHeadline(paths, job), std::nullopt};
 }
 
 }  // namespace trainyard::cli

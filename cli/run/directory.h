@@ -40,6 +40,14 @@ struct OpenedRun {
 StatusOr<OpenedRun> openRunDirectory(const DirectoryOptions& options, const v1::TrainingJob& job,
                                      const Clock& clock);
 
+// Locks the directory of a job that is recorded and unfinished, whoever launched it, and records
+// that it goes on: as openRunDirectory() without a job file. NOT_FOUND where no job is recorded;
+// INVALID_ARGUMENT for a job that has finished or is being deleted; FAILED_PRECONDITION as above.
+StatusOr<OpenedRun> reopenRun(const std::string& dir, const Clock& clock);
+
+// Whether a launcher of the job may start: INVALID_ARGUMENT for one that is being deleted.
+Status checkNotDeleted(const std::string& dir, const v1::TrainingJob& recorded);
+
 struct FieldChange {
   std::string path;  // below spec: "training.batchSize"
   std::string before, after;

@@ -11,7 +11,7 @@
 namespace trainyard::cli {
 
 struct RunResult {
-  std::string outcome;     // succeeded | failed | interrupted | suspended
+  std::string outcome;     // succeeded | failed | interrupted | suspended | deleted
   std::string reason;      // failed: why
   std::int64_t steps = 0;  // newest complete step
   std::optional<double> accuracy;

@@ -24,6 +24,8 @@ using control::TaskKey;
 constexpr Duration kInterruptBound = std::chrono::milliseconds(3500);
 // Tasks of a job that has ended leave by themselves; the controller deletes those that do not.
 constexpr Duration kEndBound = std::chrono::seconds(30);
+// A record that cannot be found for this long will not come back.
+constexpr Duration kGoneBound = std::chrono::seconds(3);
 constexpr Duration kSampleEvery = std::chrono::seconds(1);
 constexpr Duration kVersionBound = std::chrono::milliseconds(500);
 constexpr std::size_t kMaxReportBytes = 16 << 20;
@@ -105,22 +107,49 @@ bool Session::step() {
 
 void Session::look() {
   auto observed = cluster_->observe(key_);
+  if (absl::IsNotFound(observed.status())) {
+    if (!gone_since_) gone_since_ = clock_.now();
+  } else {
+    gone_since_.reset();
+  }
   // What cannot be read now can be read at the next look.
   if (observed.ok()) view_.observed = *std::move(observed);
+  tellWish();
   control::JobReport report = progress_->newest(key_);
   view_.tasks = std::move(report.tasks);
   if (report.progress) view_.progress = std::move(report.progress);
   monitor_.update(view_, clock_.now(), clock_.unixMillis());
 }
 
+bool Session::deleted() const {
+  return view_.observed.job.metadata().has_deletion_timestamp();
+}
+
+void Session::tellWish() {
+  const bool suspend = view_.observed.job.spec().run_policy().suspend();
+  if (interrupted() || suspend == told_suspend_) return;
+  told_suspend_ = suspend;
+  display_.event({clock_.unixMillis(), "state",
+                  suspend ? "suspended from elsewhere: stopping with a checkpoint"
+                          : "resumed from elsewhere"});
+}
+
 bool Session::isOver() {
   const TimePoint now = clock_.now();
   if (killed_) return true;
   if (interrupt_deadline_ && now >= *interrupt_deadline_) return true;
+  if (gone_since_ && now >= *gone_since_ + kGoneBound) return true;
   // Before the controller's first look the record still says how the last launch ended.
-  const v1::JobStatus& status = view_.observed.job.status();
-  const bool ended = isTerminal(status.state()) && status.has_observed_generation();
-  if (!ended) return false;
+  const v1::TrainingJob& job = view_.observed.job;
+  const v1::JobStatus& status = job.status();
+  bool ended = isTerminal(status.state()) && status.has_observed_generation();
+  // Resumed while it was stopping: it goes on right here.
+  if (status.state() == "Suspended" && !job.spec().run_policy().suspend()) ended = false;
+  ended = ended || deleted();
+  if (!ended) {
+    end_deadline_.reset();
+    return false;
+  }
   if (!end_deadline_) end_deadline_ = now + kEndBound;
   return cluster_->idle() || now >= *end_deadline_;
 }
@@ -198,7 +227,12 @@ RunResult Session::makeResult() const {
     if (last.loss) result.loss = last.loss;
   }
   if (!records.evaluations.empty()) result.accuracy = records.evaluations.back().accuracy;
-  if (status.state() == "Succeeded") {
+  if (gone_since_) {
+    result.outcome = "failed";
+    result.reason = fmt::format("{} is gone", options_.shown_dir);
+  } else if (deleted()) {
+    result.outcome = "deleted";
+  } else if (status.state() == "Succeeded") {
     result.outcome = "succeeded";
     const v1::Training& training = view_.observed.job.spec().training();
     result.steps = std::max({result.steps, snapshot.steps, training.steps()});
@@ -245,7 +279,7 @@ RunResult Session::finish() {
   stopAll();
   display_.finish(monitor_.snapshot(), clock_.unixMillis());
   const RunResult result = makeResult();
-  writeFiles(result);
+  if (!gone_since_ && !deleted()) writeFiles(result);
   return result;
 }
 

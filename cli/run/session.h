@@ -37,8 +37,9 @@ class Session {
 
   // Starts cluster and controller. Fails as these do; nothing runs then.
   Status start();
-  // Returns when the job has ended or was stopped. The first SIGINT or SIGTERM makes the job
-  // checkpoint and stop, for at most 3.5 s; a second one, or the end of that time, kills its
+  // Returns when the job has ended or was stopped, from here or from elsewhere (suspended or
+  // deleted in the record), or when its directory is gone. The first SIGINT or SIGTERM makes the
+  // job checkpoint and stop, for at most 3.5 s; a second one, or the end of that time, kills its
   // processes.
   void waitForEnd();
   // Ends all processes and writes result.json, environment.json and report.html; what cannot be
@@ -50,6 +51,7 @@ class Session {
  private:
   bool step();  // true when the run is over
   void look();
+  void tellWish();
   bool isOver();
   void takeSignal();
   void sampleTraffic(TimePoint now);
@@ -57,6 +59,7 @@ class Session {
   void stopAll();
   RunResult makeResult() const;
   void writeFiles(const RunResult& result);
+  bool deleted() const;  // from elsewhere
 
   const SessionOptions options_;
   OpenedRun run_;
@@ -76,6 +79,8 @@ class Session {
   RunMonitor monitor_;
   std::optional<TimePoint> interrupt_deadline_;
   std::optional<TimePoint> end_deadline_;  // the job has ended; its tasks end until then
+  std::optional<TimePoint> gone_since_;    // the record is not there any more
+  bool told_suspend_ = false;
   bool killed_ = false;
   TimePoint next_sample_;
 };

@@ -1,0 +1,224 @@
+#include "cli/jobs/job_text.h"
+
+#include <algorithm>
+
+#include "base/core/rfc3339.h"
+#include "base/core/units.h"
+#include "base/json/proto_json.h"
+#include "cli/live/text.h"
+#include "fmt/format.h"
+
+namespace trainyard::cli {
+namespace {
+
+using Json = nlohmann::ordered_json;
+using Row = std::vector<std::string>;
+
+constexpr char kNone[] = "-";
+constexpr int kGap = 2;
+
+// Columns as wide as their widest cell, the last one unpadded; each line after `indent` blanks.
+std::string aligned(const std::vector<Row>& rows, int indent = 0) {
+  std::vector<int> widths;
+  for (const Row& row : rows) {
+    widths.resize(std::max(widths.size(), row.size()));
+    for (std::size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], textWidth(row[i]));
+  }
+  std::string text;
+  for (const Row& row : rows) {
+    std::string line(indent, ' ');
+    for (std::size_t i = 0; i < row.size(); ++i) {
+      line += i + 1 < row.size() ? padRight(row[i], widths[i] + kGap) : row[i];
+    }
+    line.erase(line.find_last_not_of(' ') + 1);
+    text += line + "\n";
+  }
+  return text;
+}
+
+std::string orNone(const std::string& text) {
+  return text.empty() ? kNone : text;
+}
+std::string measure(const std::optional<double>& value) {
+  return value ? formatMeasure(*value) : kNone;
+}
+std::string process(pid_t pid) {
+  return pid > 0 ? std::to_string(pid) : kNone;
+}
+
+std::string stepText(const JobView& job) {
+  return job.steps > 0 ? fmt::format("{}/{}", job.step, job.steps) : std::to_string(job.step);
+}
+
+// "2/2": how many are ready, of how many there should be.
+std::string readyText(const JobView& job, const v1::RoleStatus& role, int replicas) {
+  return fmt::format("{}/{}", job.launcher ? role.ready() : 0, replicas);
+}
+
+UnixMillis created(const JobView& job) {
+  return parseRfc3339(job.job.metadata().creation_timestamp());
+}
+
+Row jobRow(const JobView& job, bool wide, UnixMillis now) {
+  const v1::JobSpec& spec = job.job.spec();
+  const v1::JobStatus& status = job.job.status();
+  Row row = {job.name,
+             job.state,
+             stepText(job),
+             readyText(job, status.worker(), spec.worker().replicas()),
+             readyText(job, status.ps(), spec.ps().replicas()),
+             measure(job.loss),
+             measure(job.accuracy),
+             job.examples_per_second ? formatRate(*job.examples_per_second) : kNone,
+             formatAge(created(job), now)};
+  if (!wide) return row;
+  row.push_back(std::to_string(status.restarts()));
+  row.push_back(job.checkpoint_step ? std::to_string(*job.checkpoint_step) : kNone);
+  row.push_back(process(job.launcher.value_or(0)));
+  row.push_back(job.dir.string());
+  row.push_back(orNone(failureOf(job.job)));
+  return row;
+}
+
+std::string headText(const JobView& job, UnixMillis now) {
+  std::vector<Row> rows = {{"Name:", job.job.metadata().name()},
+                           {"Directory:", job.dir.string()},
+                           {"State:", job.state}};
+  if (const std::string why = failureOf(job.job); !why.empty()) rows.push_back({"Reason:", why});
+  const std::string pid =
+      job.launcher ? fmt::format("process {}", process(*job.launcher)) : std::string("none");
+  rows.push_back({"Launcher:", pid});
+  const std::string& at = job.job.metadata().creation_timestamp();
+  rows.push_back({"Created:", fmt::format("{} ({} ago)", at, formatAge(created(job), now))});
+  return aligned(rows);
+}
+
+std::string progressText(const JobView& job) {
+  const v1::JobStatus& status = job.job.status();
+  std::vector<Row> rows = {{"step", stepText(job)}};
+  if (job.checkpoint_step) rows.push_back({"checkpoint", std::to_string(*job.checkpoint_step)});
+  if (job.loss) rows.push_back({"loss", formatMeasure(*job.loss)});
+  if (job.accuracy) rows.push_back({"accuracy", formatMeasure(*job.accuracy)});
+  if (job.examples_per_second) {
+    rows.push_back({"examples/s", formatRate(*job.examples_per_second)});
+  }
+  if (status.restarts() > 0) rows.push_back({"restarts", std::to_string(status.restarts())});
+  if (status.disruptions() > 0) {
+    rows.push_back({"disruptions", std::to_string(status.disruptions())});
+  }
+  if (status.lost_steps() > 0) rows.push_back({"lost steps", std::to_string(status.lost_steps())});
+  return "Progress:\n" + aligned(rows, 2);
+}
+
+std::string conditionsText(const v1::JobStatus& status, UnixMillis now) {
+  std::vector<Row> rows = {{"TYPE", "STATUS", "AGE", "REASON", "MESSAGE"}};
+  for (const v1::Condition& condition : status.conditions()) {
+    rows.push_back({condition.type(), condition.status(),
+                    formatAge(parseRfc3339(condition.last_transition_time()), now),
+                    condition.reason(), condition.message()});
+  }
+  return "Conditions:" + (rows.size() == 1 ? std::string("  none\n") : "\n" + aligned(rows, 2));
+}
+
+std::string tasksText(const std::vector<TaskView>& tasks) {
+  std::vector<Row> rows = {
+      {"NAME", "STATE", "PROCESS", "AGENT", "LIFE", "START", "RESTARTS", "METRICS"}};
+  for (const TaskView& task : tasks) {
+    const std::string port =
+        task.metrics_port > 0 ? fmt::format("127.0.0.1:{}", task.metrics_port) : kNone;
+    rows.push_back({task.name, task.state, process(task.process), process(task.agent),
+                    std::to_string(task.created), std::to_string(task.starts),
+                    std::to_string(task.restarts), port});
+  }
+  return "Tasks:\n" + aligned(rows, 2);
+}
+
+std::string checkpointsText(const JobDetails& details, UnixMillis now) {
+  std::vector<Row> rows = {{"STEP", "EPOCH", "FILES", "SIZE", "AGE"}};
+  for (const runtime::Manifest& manifest : details.checkpoints) {
+    std::uint64_t bytes = 0;
+    for (const runtime::ShardFileInfo& file : manifest.files) bytes += file.size;
+    rows.push_back({std::to_string(manifest.step), std::to_string(manifest.epoch),
+                    std::to_string(manifest.files.size()), formatBytes(static_cast<double>(bytes)),
+                    formatAge(manifest.unix_ms, now)});
+  }
+  std::string text =
+      "Checkpoints:" + (rows.size() == 1 ? std::string("  none\n") : "\n" + aligned(rows, 2));
+  for (const std::string& problem : details.problems) text += "  unreadable: " + problem + "\n";
+  return text;
+}
+
+std::string eventsText(const std::vector<EventRecord>& events, UnixMillis now, std::size_t max) {
+  std::vector<Row> rows = {{"AGE", "TYPE", "REASON", "MESSAGE"}};
+  const std::size_t first = events.size() > max ? events.size() - max : 0;
+  for (std::size_t i = first; i < events.size(); ++i) {
+    const EventRecord& event = events[i];
+    rows.push_back(
+        {formatAge(parseRfc3339(event.time), now), event.type, event.reason, event.message});
+  }
+  if (rows.size() == 1) return "Events:  none\n";
+  const std::string left_out = first > 0 ? fmt::format("  ({} earlier ones)", first) : "";
+  return "Events:" + left_out + "\n" + aligned(rows, 2);
+}
+
+}  // namespace
+
+std::string formatAge(UnixMillis then, UnixMillis now) {
+  if (then <= 0 || now < then) return kNone;
+  const std::int64_t seconds = (now - then) / 1000;
+  const std::int64_t minutes = seconds / 60, hours = minutes / 60, days = hours / 24;
+  const auto two = [](std::int64_t whole, char unit, std::int64_t rest, char rest_unit) {
+    return rest == 0 ? fmt::format("{}{}", whole, unit)
+                     : fmt::format("{}{}{}{}", whole, unit, rest, rest_unit);
+  };
+  if (seconds < 120) return fmt::format("{}s", seconds);
+  if (minutes < 10) return two(minutes, 'm', seconds % 60, 's');
+  if (minutes < 180) return fmt::format("{}m", minutes);
+  if (hours < 8) return two(hours, 'h', minutes % 60, 'm');
+  if (hours < 48) return fmt::format("{}h", hours);
+  if (days < 8) return two(days, 'd', hours % 24, 'h');
+  return fmt::format("{}d", days);
+}
+
+std::string jobsTable(const std::vector<JobView>& jobs, bool wide, UnixMillis now) {
+  std::vector<Row> rows = {
+      {"NAME", "STATE", "STEP", "WORKERS", "PS", "LOSS", "ACCURACY", "EXAMPLES/S", "AGE"}};
+  if (wide) {
+    rows[0].insert(rows[0].end(), {"RESTARTS", "CHECKPOINT", "LAUNCHER", "DIRECTORY", "REASON"});
+  }
+  for (const JobView& job : jobs) rows.push_back(jobRow(job, wide, now));
+  return aligned(rows);
+}
+
+Json jobJson(const JobView& job) {
+  v1::TrainingJob shown = job.job;
+  v1::JobStatus& status = *shown.mutable_status();
+  status.set_state(job.state);
+  v1::ProgressStatus& progress = *status.mutable_progress();
+  progress.set_step(job.step);
+  if (job.steps > 0) progress.set_steps(job.steps);
+  progress.clear_eta_seconds();
+  progress.clear_examples_per_second();
+  if (job.loss) progress.set_loss(fmt::format("{:.4g}", *job.loss));
+  if (job.accuracy) progress.set_accuracy(fmt::format("{:.4f}", *job.accuracy));
+  if (job.examples_per_second) {
+    progress.set_examples_per_second(fmt::format("{:.0f}", *job.examples_per_second));
+  }
+  Json json = toJson(shown);
+  json["run"]["directory"] = job.dir.string();
+  json["run"]["launcher"] = job.launcher ? Json(*job.launcher) : Json();
+  return json;
+}
+
+std::string describeText(const JobDetails& details,
+                         const std::vector<std::pair<std::string, std::string>>& facts,
+                         UnixMillis now, std::size_t max_events) {
+  std::vector<Row> spec;
+  for (const auto& [name, value] : facts) spec.push_back({name, value});
+  return headText(details.view, now) + "Spec:\n" + aligned(spec, 2) + progressText(details.view) +
+         tasksText(details.tasks) + checkpointsText(details, now) +
+         conditionsText(details.view.job.status(), now) +
+         eventsText(details.events, now, max_events);
+}
+
+}  // namespace trainyard::cli

@@ -1,0 +1,120 @@
+// `trainyard logs JOB [TASK]`.
+#include <memory>
+#include <ostream>
+#include <string>
+
+#include "base/core/exit_code.h"
+#include "base/process/files.h"
+#include "base/process/poll.h"
+#include "cli/command.h"
+#include "cli/jobs/find_jobs.h"
+#include "cli/jobs/flags.h"
+#include "cli/jobs/job_view.h"
+#include "cli/jobs/task_logs.h"
+#include "cli/live/text.h"
+#include "fmt/format.h"
+#include "operator/local/run_directory.h"
+
+namespace trainyard::cli {
+namespace {
+
+constexpr std::int64_t kTailOfAll = 10;
+constexpr Duration kLook = std::chrono::milliseconds(200);
+
+struct LogsFlags {
+  JobFlags job;
+  std::string task;
+  std::int64_t tail = -1;
+  bool follow = false;
+  bool all = false;
+};
+
+// All of one task, the last lines of several, as kubectl does it.
+std::optional<std::int64_t> tailOf(const LogsFlags& flags) {
+  if (flags.all) return std::nullopt;
+  if (flags.tail >= 0) return flags.tail;
+  return flags.task.empty() ? std::optional(kTailOfAll) : std::nullopt;
+}
+
+Status checkTask(const LogsFlags& flags, const JobView& job) {
+  if (flags.task.empty() || flags.task == "launcher") return absl::OkStatus();
+  const v1::JobSpec& spec = job.job.spec();
+  const auto key = control::parseTaskKey(flags.task);
+  const int replicas = !key                       ? 0
+                       : key->role == v1::ROLE_PS ? spec.ps().replicas()
+                                                  : spec.worker().replicas();
+  if (key && key->index < static_cast<std::uint32_t>(replicas)) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      fmt::format("'{}' has no task '{}': it has ps-0 to ps-{} and worker-0 to worker-{}", job.name,
+                  flags.task, spec.ps().replicas() - 1, spec.worker().replicas() - 1));
+}
+
+std::string shown(const std::string& task, const std::string& line, bool prefix, bool colour) {
+  if (!prefix) return line;
+  const std::string text = withPrefix(task, line);
+  const std::size_t end = text.starts_with('[') ? text.find(']') + 1 : 0;
+  const Tone tone = task.starts_with("ps-")       ? Tone::kAccent
+                    : task.starts_with("worker-") ? Tone::kGood
+                                                  : Tone::kWarn;
+  return paint(text.substr(0, end), tone, colour) + text.substr(end);
+}
+
+int logs(const LogsFlags& flags, const Console& console) {
+  const auto dir = findJob(runsDir(flags.job, console), flags.job.job);
+  if (!dir.ok()) return failVerb(console, "logs", dir.status());
+  const auto job = readJob(*dir);
+  if (!job.ok()) return failVerb(console, "logs", job.status());
+  if (const Status known = checkTask(flags, *job); !known.ok()) {
+    return failVerb(console, "logs", known);
+  }
+  bool any = false;
+  TaskLogs tasks({*dir, flags.task, tailOf(flags)},
+                 [&](const std::string& task, const std::string& line) {
+                   any = true;
+                   console.out << shown(task, line, flags.task.empty(), console.colour) << "\n";
+                 });
+  const control::RunPaths paths{*dir};
+  for (;;) {
+    // The look at the launcher comes first: what it left is then read to its end.
+    const auto holder = FileLock::holder(paths.lock());
+    const bool over = !flags.follow || !holder.ok() || !*holder;
+    tasks.read(over);
+    console.out.flush();
+    if (over || !console.out) break;
+    pollUntil({}, console.clock->now() + kLook);
+  }
+  if (!any) {
+    console.err << fmt::format("No log lines yet: '{}' is {}.", job->name, job->state) << std::endl;
+  }
+  return kExitOk;
+}
+
+constexpr char kFooter[] =
+    "Without TASK: the last 10 lines of every task (and of the launcher of a detached job), put "
+    "together\n"
+    "by time. With -f it ends by itself when the job does, or is suspended; restarts do not end "
+    "it.\n\n"
+    "Examples:\n"
+    "  trainyard logs fashion -f\n"
+    "  trainyard logs fashion worker-0 --tail 100\n"
+    "  trainyard logs fashion launcher -f      # what `trainyard run` prints";
+
+}  // namespace
+
+void registerLogs(CLI::App& app, ChosenCommand& chosen) {
+  auto flags = std::make_shared<LogsFlags>();
+  CLI::App* verb = app.add_subcommand("logs", "Print what the tasks of a local job log");
+  addJobFlags(*verb, flags->job);
+  verb->add_option("TASK", flags->task, "ps-0, worker-1, ..., or launcher; default: all");
+  verb->add_flag("-f,--follow", flags->follow, "Go on until the job is over");
+  auto* tail =
+      verb->add_option("--tail", flags->tail, "Last lines of each (default: 10, all with TASK)")
+          ->check(CLI::NonNegativeNumber);
+  verb->add_flag("--all", flags->all, "All lines, from the job's beginning")->excludes(tail);
+  verb->footer(kFooter);
+  verb->callback([flags, &chosen] {
+    chosen = [flags](const Console& console) { return logs(*flags, console); };
+  });
+}
+
+}  // namespace trainyard::cli
