@@ -266,6 +266,7 @@ void Coordinator::beginEpoch(const std::string& why, TimePoint now) {
   checkpoint_.reset();
   norm_parts_.clear();
   norm_.reset();
+  unwritable_ = -1;
   stop_at_ = -1;
   rate_.reset();
   enter(v1::PHASE_SEALING, now);

@@ -145,6 +145,7 @@ class Coordinator {
   void followEvaluation();
   void followCheckpoint(TimePoint now);
   void tryCommit(std::int64_t version, TimePoint now);
+  void checkpointFailed(std::int64_t version, const std::string& why, TimePoint now);
   void followStop(TimePoint now);
   bool evaluates() const;
   void tryDone(TimePoint now);
@@ -194,6 +195,7 @@ class Coordinator {
   Duration checkpoint_lead_ = std::chrono::milliseconds(300);
   UnixMillis checkpoint_unix_ms_ = 0;
   bool checkpoint_failed_ = false;  // said once
+  std::int64_t unwritable_ = -1;    // of this epoch's versions: is not tried again
   bool finishing_ = false;
   bool stop_requested_ = false;
   TimePoint stop_since_{};

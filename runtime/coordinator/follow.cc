@@ -109,7 +109,8 @@ void Coordinator::followEvaluation() {
 
 void Coordinator::followCheckpoint(TimePoint now) {
   if (committing_ >= 0) return;
-  if (!newest_ || newest_->step < epoch_.first_step()) tryCommit(epoch_.first_step(), now);
+  const std::int64_t first = epoch_.first_step();
+  if ((!newest_ || newest_->step < first) && unwritable_ != first) tryCommit(first, now);
   if (!newest_ || newest_->step < steps_) tryCommit(steps_, now);
   if (phase_ == v1::PHASE_STOPPING) return;  // followStop names the version
   if (checkpoint_) {
@@ -151,20 +152,8 @@ void Coordinator::tryCommit(std::int64_t version, TimePoint now) {
     }
     if (found == nullptr) return;
     if (!found->error().empty()) {
-      if (!checkpoint_failed_) {
-        actions_.push_back(
-            LogAction{fmt::format("checkpoint at step {} failed, training goes on: {}: {}", version,
-                                  taskName(key.role, key.index), found->error()),
-                      true});
-      }
-      checkpoint_failed_ = true;
-      if (checkpoint_ && checkpoint_->version == version) checkpoint_.reset();
-      if (version == steps_ || phase_ == v1::PHASE_STOPPING) {
-        fail(fmt::format("the last checkpoint (step {}) could not be written: {}", version,
-                         found->error()),
-             now);
-      }
-      return;
+      const std::string name = taskName(key.role, key.index);
+      return checkpointFailed(version, fmt::format("{}: {}", name, found->error()), now);
     }
     manifest.files.push_back({found->name(), found->size(), found->sha256()});
   }
@@ -177,25 +166,31 @@ void Coordinator::tryCommit(std::int64_t version, TimePoint now) {
   actions_.push_back(CommitAction{std::move(manifest)});
 }
 
+// The former one stays; only the last one of a run must succeed.
+void Coordinator::checkpointFailed(std::int64_t version, const std::string& why, TimePoint now) {
+  unwritable_ = version;
+  if (checkpoint_ && checkpoint_->version == version) checkpoint_.reset();
+  if (version == steps_ || phase_ == v1::PHASE_STOPPING) {
+    return fail(fmt::format("the last checkpoint (step {}) could not be written: {}", version, why),
+                now);
+  }
+  if (std::exchange(checkpoint_failed_, true)) return;
+  actions_.push_back(LogAction{
+      fmt::format("checkpoint at step {} failed, training goes on: {}", version, why), true});
+}
+
 void Coordinator::onCommitted(const Manifest& manifest, const Status& status, TimePoint now) {
   const std::int64_t version = committing_;
   committing_ = -1;
-  if (checkpoint_ && checkpoint_->version == version) checkpoint_.reset();
   if (status.ok()) {
+    if (checkpoint_ && checkpoint_->version == version) checkpoint_.reset();
     newest_ = manifest;
     checkpoint_unix_ms_ = manifest.unix_ms;
     checkpoint_failed_ = false;
     actions_.push_back(LogAction{fmt::format("checkpoint {} committed", manifest.fileName())});
     changed();
-  } else if (version == steps_ || phase_ == v1::PHASE_STOPPING) {
-    fail(fmt::format("the last checkpoint (step {}) could not be committed: {}", version,
-                     fromAbsl(status.message())),
-         now);
   } else {
-    actions_.push_back(LogAction{fmt::format("checkpoint at step {} failed, training goes on: {}",
-                                             version, fromAbsl(status.message())),
-                                 true});
-    checkpoint_failed_ = true;
+    checkpointFailed(version, std::string(fromAbsl(status.message())), now);
   }
   evaluate(now);
 }

@@ -30,6 +30,10 @@ MemberLink::MemberLink(Options options, const Clock& clock,
       view_(std::move(view)) {}
 
 MemberLink::~MemberLink() {
+  close();
+}
+
+void MemberLink::close() {
   stop();
   if (thread_.joinable()) thread_.join();
   std::unique_lock lock(mutex_);

@@ -26,7 +26,7 @@ class MemberLink {
   // `report` is called for each call, on the link's thread; `view` on gRPC's threads.
   MemberLink(Options options, const Clock& clock, std::function<v1::MemberReport()> report,
              std::function<void(const v1::View&)> view);
-  ~MemberLink();  // stops and waits for calls under way
+  ~MemberLink();  // closes
 
   // Where the coordinator listens ("ip:port"); may change.
   void setAddress(const std::string& address);
@@ -35,6 +35,8 @@ class MemberLink {
   void poke();
   // Sends no more, but lets calls under way end.
   void stop();
+  // Stops and waits for calls under way: afterwards neither function is called any more.
+  void close();
   // Consecutive failures; for messages like "cannot reach the coordinator at ...".
   std::string problem() const;
   // Waits until a report that was made after this call was answered, or `limit` has passed.

@@ -76,11 +76,13 @@ void WorkerMachine::onView(const v1::View& view) {
   if (running && view.epoch().epoch() > epoch_.epoch()) adopt(view);
   // Others have stopped at stop_at: the step that starts there will never be complete.
   const bool cannot_finish =
-      activity_ == Activity::kStepping &&
-      ((view.phase() == v1::PHASE_STOPPING && view.stop_at() >= 0 && version_ >= view.stop_at()) ||
-       over());
+      (activity_ == Activity::kStepping &&
+       ((view.phase() == v1::PHASE_STOPPING && view.stop_at() >= 0 && version_ >= view.stop_at()) ||
+        over())) ||
+      (pulls_outcome_ && over());
   if (cannot_finish) {
     if (!standsBy()) step_state_ = StepState::kAbandoned;
+    pulls_outcome_ = false;
     activity_ = Activity::kReady;
     urgent_ = true;
   }
@@ -110,13 +112,18 @@ void WorkerMachine::adopt(const v1::View& view) {
     return;
   }
   const bool kept = !epoch_.fresh() && epoch_.restore_manifest().empty();
-  const bool in_step = step_state_ == StepState::kPending || stands_by;
-  if (kept && in_step && step_ == epoch_.first_step() && rank_ == former_rank &&
+  const bool pending = step_state_ == StepState::kPending;
+  const bool in_step = pending || stands_by;
+  const bool may_go_on = kept && in_step && rank_ == former_rank;
+  if (may_go_on && !pulls_outcome_ && step_ == epoch_.first_step() &&
       plan_.shareOf(step_, rank_) == share_) {
     resumeStep();
     return;
   }
-  if (in_step && !stands_by) step_state_ = StepState::kAbandoned;
+  // All of the step's gradients have arrived, only answers are missing: it has been taken.
+  const std::int64_t outcome = pulls_outcome_ ? step_ : step_ + 1;
+  pulls_outcome_ = may_go_on && pending && loss_ready_ && outcome == epoch_.first_step();
+  if (pending && !pulls_outcome_) step_state_ = StepState::kAbandoned;
   // version_ is set only while a complete version is in place and no pull or step has touched it.
   if (kept && !in_step && version_ == epoch_.first_step()) {
     activity_ = Activity::kReady;
@@ -238,7 +245,8 @@ bool WorkerMachine::onReply(std::uint32_t chunk, std::uint64_t attempt, const St
   const std::int64_t wanted = activity_ == Activity::kPulling ? step_ : step_ + 1;
   if (transport.ok() && header.code() == v1::CHUNK_OK && header.version() == wanted) {
     task.phase = ChunkPhase::kStoring;
-    if (activity_ == Activity::kStepping && chunk + 1 == chunks_.size() && header.samples() > 0) {
+    const bool outcome = activity_ == Activity::kStepping || pulls_outcome_;
+    if (outcome && chunk + 1 == chunks_.size() && header.samples() > 0) {
       step_loss_ = header.loss_sum() / static_cast<double>(header.samples());
       gradient_norm_.reset();
       if (header.has_gradient_norm()) gradient_norm_ = header.gradient_norm();
@@ -280,7 +288,9 @@ void WorkerMachine::chunkDone() {
     version_ = step_;
   } else {
     version_ = step_ + 1;
-    loss_step_ = step_;
+  }
+  if (activity_ == Activity::kStepping || std::exchange(pulls_outcome_, false)) {
+    loss_step_ = version_ - 1;
     if (step_state_ == StepState::kPending) step_state_ = StepState::kComplete;
   }
   activity_ = Activity::kReady;

@@ -137,6 +137,8 @@ class WorkerMachine {
   StepPlan::Share share_;                    // of step_; without samples: stands by
   StepState step_state_ = StepState::kNone;  // of the trainer, from turn(kTrain) to endStep()
   bool loss_ready_ = false;
+  // The servers have completed the step under the former epoch: what is pulled is its outcome.
+  bool pulls_outcome_ = false;
   double own_loss_sum_ = 0;
   std::vector<ChunkTask> chunks_;
   std::size_t done_ = 0;

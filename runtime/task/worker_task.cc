@@ -1,14 +1,18 @@
 #include "runtime/task/worker_task.h"
 
+#include "base/core/failpoint.h"
 #include "base/core/log.h"
 #include "fmt/format.h"
 #include "runtime/catalog/catalog.h"
+#include "runtime/task/finish_record.h"
 
 namespace trainyard::runtime {
 namespace {
 
 // Chunks to one server that it has not received yet: enough to keep two connections busy.
 constexpr std::size_t kWindow = 16;
+// How long a worker of a job that is over looks for the coordinator, which may have left.
+constexpr Duration kOverPatience = std::chrono::seconds(5);
 // Steps between two lines of metrics.
 constexpr std::int64_t kLogEvery = 5;
 
@@ -73,6 +77,8 @@ Status WorkerTask::build() {
   sync.worker.evaluates = data_.eval != nullptr;
   sync.worker.evaluate_every = training.evaluate_every_steps();
   sync.worker.window = kWindow;
+  finished_ = readFinish(options_.checkpointDir(), options_.job);
+  if (finished_) sync.patience = kOverPatience;
   for (const Chunk& chunk : placement_.chunks) sync.worker.ps_of_chunk.push_back(chunk.ps);
   std::vector<std::span<float>> weights;
   for (std::size_t v = 0; v < model_->variables().size(); ++v)
@@ -87,8 +93,11 @@ Status WorkerTask::build() {
 }
 
 WorkerTask::~WorkerTask() {
-  link_.reset();
   agent_.reset();
+  // The link asks the synchronizer for reports, and the synchronizer pokes the link.
+  if (link_ != nullptr) link_->close();
+  trainer_.reset();
+  synchronizer_.reset();
 }
 
 v1::MemberReport WorkerTask::report() {
@@ -158,13 +167,21 @@ Status WorkerTask::run() {
       [this](const v1::View& v) { onView(v); });
   synchronizer_->setServers(membership_);
   link_->setAddress(coordinatorAddress(membership_));
+  hitFailpoint("worker.start");
   agent_->start();
   link_->start();
   const StatusOr<TrainEnd> end = trainer_->run();
+  hitFailpoint("worker.finished", trainer_->totals().step);
   // "leaving", so that the coordinator need not wait for this worker.
   link_->flush(std::chrono::seconds(2));
   link_->stop();
   agent_->stop();
+  hitFailpoint("worker.left", trainer_->totals().step);
+  if (finished_ && absl::IsDeadlineExceeded(end.status())) {
+    // It was killed when it had said that it leaves, and the others have left since.
+    log_->onEvaluation(*finished_);
+    return absl::OkStatus();
+  }
   return end.status();
 }
 

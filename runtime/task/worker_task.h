@@ -4,6 +4,7 @@
 
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 
 #include "base/core/status.h"
@@ -43,6 +44,9 @@ class WorkerTask {
   std::unique_ptr<RunLog> log_;
   std::unique_ptr<ps::PsSynchronizer> synchronizer_;
   std::unique_ptr<Trainer> trainer_;
+
+  // The job was over before this process started.
+  std::optional<v1::Evaluation> finished_;
 
   std::mutex mutex_;
   v1::Membership membership_;

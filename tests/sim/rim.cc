@@ -68,6 +68,8 @@ void World::sendReport(Node& node) {
   const v1::Role role = node.role;
   const std::size_t index = node.index;
   const v1::MemberReport report = reportOf(node);
+  const Owner owner = ownerOf(node);
+  const Owner home = ownerOf(v1::ROLE_PS, 0);
   const auto find = [this, role, index, self]() -> Node* {
     Node* found =
         role == v1::ROLE_PS ? static_cast<Node*>(ps_[index].get()) : workers_[index].get();
@@ -87,31 +89,32 @@ void World::sendReport(Node& node) {
       return;
     }
     if (alive->calls == 0 || alive->poked) {
-      at(view ? Duration(0) : Duration(std::chrono::milliseconds(100)), [this, find] {
+      const Duration pause = view ? Duration(0) : Duration(std::chrono::milliseconds(100));
+      at(ownerOf(*alive), pause, [this, find] {
         Node* node = find();
         if (node != nullptr && node->calls < 2) sendReport(*node);
       });
     }
   };
   if (rng_.unit() < config_.drop) {
-    at(networkDelay(), [answered] { answered(std::nullopt); });
+    at(owner, networkDelay(), [answered] { answered(std::nullopt); });
     return;
   }
-  at(networkDelay(), [this, report, answered] {
+  at(home, networkDelay(), [this, owner, report, answered] {
     PsNode* home = ps_[0].get();
     if (home == nullptr || ps_done_[0])
-      return at(networkDelay(), [answered] { answered(std::nullopt); });
+      return at(owner, networkDelay(), [answered] { answered(std::nullopt); });
     const std::uint64_t ticket = home->next_ticket++;
-    home->tickets[ticket] = [this, answered](const v1::View& view) {
+    home->tickets[ticket] = [this, owner, answered](const v1::View& view) {
       const bool lost = rng_.unit() < config_.drop;
-      at(networkDelay(),
+      at(owner, networkDelay(),
          [answered, view, lost] { answered(lost ? std::nullopt : std::optional<v1::View>(view)); });
     };
     home->coordinator->onReport(report, ticket, now_);
     execute(*home, home->coordinator->takeActions());
   });
   // The caller's deadline, also for calls that were parked in a coordinator that has died.
-  at(std::chrono::seconds(4), [answered] { answered(std::nullopt); });
+  at(owner, std::chrono::seconds(4), [answered] { answered(std::nullopt); });
 }
 
 void World::execute(PsNode& node, std::vector<runtime::CoordinatorAction> actions) {
@@ -124,7 +127,8 @@ void World::execute(PsNode& node, std::vector<runtime::CoordinatorAction> action
       answer(reply->view);
     } else if (auto* commit = std::get_if<runtime::CommitAction>(&action)) {
       const v1::Incarnation self = node.incarnation;
-      at(std::chrono::milliseconds(1 + rng_.below(20)), [this, self, manifest = commit->manifest] {
+      const Duration work = std::chrono::milliseconds(1 + rng_.below(20));
+      at(ownerOf(node), work, [this, self, manifest = commit->manifest] {
         PsNode* home = ps_[0].get();
         if (home == nullptr || !same(home->incarnation, self)) return;  // died before the commit
         for (const auto& file : manifest.files) {
@@ -141,7 +145,8 @@ void World::execute(PsNode& node, std::vector<runtime::CoordinatorAction> action
       });
     } else if (auto* finish = std::get_if<runtime::FinishAction>(&action)) {
       const v1::Incarnation self = node.incarnation;
-      at(std::chrono::milliseconds(rng_.below(10)), [this, self, end = *finish] {
+      const Duration work = std::chrono::milliseconds(rng_.below(10));
+      at(ownerOf(node), work, [this, self, end = *finish] {
         PsNode* home = ps_[0].get();
         if (home == nullptr || !same(home->incarnation, self)) return;
         finished_ = end.evaluation;
@@ -190,7 +195,8 @@ void World::workPs(PsNode& node) {
   const v1::Incarnation self = node.incarnation;
   const std::size_t index = node.index;
   if (auto epoch = node.machine->takePrepare()) {
-    at(std::chrono::milliseconds(rng_.below(30)), [this, self, index, epoch = *epoch] {
+    const Duration work = std::chrono::milliseconds(rng_.below(30));
+    at(ownerOf(node), work, [this, self, index, epoch = *epoch] {
       PsNode* alive = ps_[index].get();
       if (alive == nullptr || !same(alive->incarnation, self)) return;
       if (alive->shard->epoch() != epoch.epoch()) return;
@@ -229,7 +235,7 @@ void World::workPs(PsNode& node) {
       if (!equal)
         problem(fmt::format("snapshot of step {} differs from the reference", snapshot->version));
     }
-    at(std::chrono::milliseconds(1 + rng_.below(60)),
+    at(ownerOf(node), std::chrono::milliseconds(1 + rng_.below(60)),
        [this, self, index, snapshot = std::move(*snapshot)] {
          PsNode* alive = ps_[index].get();
          if (alive == nullptr || !same(alive->incarnation, self)) return;  // died before the rename
@@ -280,7 +286,7 @@ void World::pump(WorkerNode& node) {
   node.wake_planned = true;
   const v1::Incarnation self = node.incarnation;
   const std::size_t index = node.index;
-  at(*wake - now_, [this, self, index] {
+  at(ownerOf(node), *wake - now_, [this, self, index] {
     WorkerNode* alive = workers_[index].get();
     if (alive == nullptr || !same(alive->incarnation, self)) return;
     alive->wake_planned = false;
@@ -301,8 +307,9 @@ void World::sendChunk(WorkerNode& node, const runtime::ps::Send& send) {
     if (WorkerNode* alive = find())
       onChunkReply(*alive, send, transport, header, std::move(payload));
   };
-  const auto fail = [this, replied] {
-    at(networkDelay(), [replied] { replied(absl::UnavailableError("lost"), {}, nullptr); });
+  const Owner owner = ownerOf(node);
+  const auto fail = [this, owner, replied] {
+    at(owner, networkDelay(), [replied] { replied(absl::UnavailableError("lost"), {}, nullptr); });
   };
   if (rng_.unit() < config_.drop) return fail();
   std::vector<float> payload;
@@ -310,23 +317,25 @@ void World::sendChunk(WorkerNode& node, const runtime::ps::Send& send) {
     payload = gradient({node.turn->first_position, node.turn->samples}, send.chunk);
   const int copies = rng_.unit() < config_.duplicate ? 2 : 1;
   for (int copy = 0; copy < copies; ++copy) {
-    at(networkDelay(), [this, send, payload, replied, fail, find] {
+    const Owner to = ownerOf(v1::ROLE_PS, static_cast<std::size_t>(send.ps));
+    at(to, networkDelay(), [this, owner, send, payload, replied, fail, find] {
       PsNode* server = ps_[static_cast<std::size_t>(send.ps)].get();
       if (server == nullptr || ps_done_[static_cast<std::size_t>(send.ps)]) return fail();
-      at(networkDelay(), [find, send, this] {
+      at(owner, networkDelay(), [find, send, this] {
         if (WorkerNode* alive = send.header.receipt() ? find() : nullptr) {
           alive->machine->onReceived(send.chunk, send.attempt);
           pump(*alive);
         }
       });
       const auto call = server->next_call++;
-      server->calls_in[call] = [this, replied](const v1::ChunkReplyHeader& header,
-                                               std::shared_ptr<const std::vector<float>> weights) {
+      server->calls_in[call] = [this, owner, replied](
+                                   const v1::ChunkReplyHeader& header,
+                                   std::shared_ptr<const std::vector<float>> weights) {
         const bool lost = rng_.unit() < config_.drop;
         // What is on its way is a copy of what the server held when it answered.
         auto sent =
             weights == nullptr ? nullptr : std::make_shared<const std::vector<float>>(*weights);
-        at(networkDelay(), [replied, header, sent, lost] {
+        at(owner, networkDelay(), [replied, header, sent, lost] {
           replied(lost ? Status(absl::UnavailableError("lost")) : absl::OkStatus(), header, sent);
         });
       };
@@ -340,7 +349,7 @@ void World::sendChunk(WorkerNode& node, const runtime::ps::Send& send) {
     });
   }
   // A server that dies breaks the connection; without that the caller's deadline would do.
-  at(std::chrono::seconds(3),
+  at(owner, std::chrono::seconds(3),
      [replied] { replied(absl::DeadlineExceededError("no answer"), {}, nullptr); });
 }
 
@@ -356,7 +365,7 @@ void World::onChunkReply(WorkerNode& node, const runtime::ps::Send& send, const 
     // The copy takes a while; views may come in between.
     const v1::Incarnation self = node.incarnation;
     const std::size_t index = node.index;
-    at(std::chrono::microseconds(rng_.below(500)), [this, self, index, send] {
+    at(ownerOf(node), std::chrono::microseconds(rng_.below(500)), [this, self, index, send] {
       WorkerNode* alive = workers_[index].get();
       if (alive == nullptr || !same(alive->incarnation, self)) return;
       alive->machine->onStored(send.chunk, send.attempt);
@@ -417,7 +426,8 @@ void World::trainer(WorkerNode& node) {
   const Duration whole = std::chrono::microseconds(500 + rng_.below(6000));
   if (node.turn->kind == runtime::Turn::Kind::kTrain) {
     for (std::uint32_t c = 0; c < placement_.chunks.size(); ++c) {
-      at(whole * (c + 1) / (placement_.chunks.size() + 1), [this, find, c, step = node.turn->step] {
+      const Duration part = whole * (c + 1) / (placement_.chunks.size() + 1);
+      at(ownerOf(node), part, [this, find, c, step = node.turn->step] {
         WorkerNode* alive = find();
         if (alive == nullptr || !alive->turn || alive->turn->step != step) return;
         if (config_.nan_at && *config_.nan_at == step && alive->index == 1) {
@@ -430,7 +440,7 @@ void World::trainer(WorkerNode& node) {
       });
     }
   }
-  at(whole, [this, find] {
+  at(ownerOf(node), whole, [this, find] {
     WorkerNode* alive = find();
     if (alive == nullptr || !alive->turn) return;
     alive->computing = false;

@@ -209,6 +209,41 @@ TEST(Simulation, AStopDuringAShortLastStepIsCleanToo) {
   EXPECT_GT(stopped, 20);
 }
 
+// Who is frozen past the deadline comes into a newer epoch with what it holds, and what it sent or
+// is sent of the former one changes nothing.
+TEST(Simulation, FrozenTasksLoseNothingWhenTheyWake) {
+  int freezes = 0;
+  std::int64_t epochs = 0;
+  for (std::uint64_t seed = 1; seed <= 150; ++seed) {
+    const WorldResult result = runWorld({.seed = seed * 313,
+                                         .ps = 1 + static_cast<int>(seed % 3),
+                                         .workers = 1 + static_cast<int>(seed % 3),
+                                         .deterministic = seed % 2 == 0,
+                                         .freezes = 3,
+                                         .drop = seed % 3 == 0 ? 0.03 : 0.0,
+                                         .duplicate = 0.05});
+    EXPECT_EQ(result.outcome, "succeeded") << seed;
+    EXPECT_EQ(result.lost_steps, 0) << seed;
+    freezes += result.freezes;
+    epochs += result.epochs;
+  }
+  EXPECT_GT(freezes, 120);
+  EXPECT_GT(epochs, 200) << "some slept longer than the deadline";
+}
+
+TEST(Simulation, FrozenAndKilledTasksTogether) {
+  for (std::uint64_t seed = 1; seed <= 150; ++seed) {
+    const WorldResult result = runWorld({.seed = seed * 5003,
+                                         .ps = 1 + static_cast<int>(seed % 3),
+                                         .workers = 1 + static_cast<int>(seed % 3),
+                                         .kills = 2,
+                                         .freezes = 3,
+                                         .drop = seed % 3 == 0 ? 0.03 : 0.0,
+                                         .duplicate = 0.05});
+    EXPECT_EQ(result.outcome, "succeeded") << seed;
+  }
+}
+
 TEST(Simulation, AStopLeavesACheckpointOfTheStepReached) {
   for (std::uint64_t seed = 1; seed <= 40; ++seed) {
     const WorldResult result = runWorld({.seed = seed * 77,

@@ -81,8 +81,16 @@ void World::problem(const std::string& text) {
   if (result_.problem.empty()) result_.problem = text;
 }
 
-void World::at(Duration delay, std::function<void()> event) {
-  events_.push({now_ + delay, next_order_++, std::move(event)});
+void World::at(Owner owner, Duration delay, std::function<void()> event) {
+  events_.push({now_ + delay, next_order_++, owner, std::move(event)});
+}
+
+World::Owner World::ownerOf(v1::Role role, std::size_t index) const {
+  return static_cast<Owner>(index) + (role == v1::ROLE_PS ? 0 : config_.ps);
+}
+
+World::Owner World::ownerOf(const Node& node) const {
+  return ownerOf(node.role, node.index);
 }
 
 Duration World::networkDelay() {
@@ -196,7 +204,7 @@ void World::startPs(int index) {
 }
 
 void World::tickCoordinator(std::uint32_t start) {
-  at(std::chrono::milliseconds(50), [this, start] {
+  at(ownerOf(v1::ROLE_PS, 0), std::chrono::milliseconds(50), [this, start] {
     PsNode* node = ps_[0].get();
     if (node == nullptr || node->incarnation.start() != start || ps_done_[0]) return;
     node->coordinator->onTick(now_);
@@ -225,23 +233,40 @@ void World::startWorker(int index) {
   sendReport(*workers_[i]);
 }
 
-void World::killSomeone() {
+World::Owner World::chooseVictim() {
   const int tasks = config_.ps + config_.workers;
   const int victim = static_cast<int>(rng_.below(static_cast<std::uint64_t>(tasks)));
   const bool is_ps = victim < config_.ps;
-  if (is_ps && !config_.kill_ps) return;
   const auto i = static_cast<std::size_t>(is_ps ? victim : victim - config_.ps);
   // A finished task is not run again.
-  if (is_ps ? (ps_done_[i] || ps_[i] == nullptr) : (worker_done_[i] || workers_[i] == nullptr))
-    return;
+  const bool over =
+      is_ps ? (ps_done_[i] || ps_[i] == nullptr) : (worker_done_[i] || workers_[i] == nullptr);
+  return over ? kNobody : victim;
+}
+
+// Longer than the coordinator's deadline, or a moment. What is sent to it meanwhile waits for it.
+void World::freezeSomeone() {
+  const Owner victim = chooseVictim();
+  if (victim == kNobody) return;
+  ++result_.freezes;
+  const Duration time = std::chrono::milliseconds(100 + rng_.below(12'000));
+  frozen_until_[victim] = std::max(frozen_until_[victim], now_ + time);
+}
+
+void World::killSomeone() {
+  const Owner victim = chooseVictim();
+  const bool is_ps = victim < config_.ps;
+  if (victim == kNobody || (is_ps && !config_.kill_ps)) return;
+  const auto i = static_cast<std::size_t>(is_ps ? victim : victim - config_.ps);
   ++result_.kills;
+  frozen_until_.erase(victim);
   if (is_ps) {
     ps_[i].reset();
   } else {
     workers_[i].reset();
   }
   const Duration away = std::chrono::milliseconds(20 + rng_.below(rng_.below(4) == 0 ? 8000 : 300));
-  at(away, [this, is_ps, i] {
+  at(kNobody, away, [this, is_ps, i] {
     if (is_ps) {
       if (ps_[i] == nullptr && !ps_done_[i]) startPs(static_cast<int>(i));
     } else if (workers_[i] == nullptr && !worker_done_[i]) {
@@ -291,14 +316,18 @@ void World::checkPositions() {
 
 WorldResult World::run() {
   if (!result_.problem.empty()) return result_;
-  for (int i = 0; i < config_.ps; ++i) at(networkDelay(), [this, i] { startPs(i); });
-  for (int i = 0; i < config_.workers; ++i) at(networkDelay(), [this, i] { startWorker(i); });
+  for (int i = 0; i < config_.ps; ++i) at(kNobody, networkDelay(), [this, i] { startPs(i); });
+  for (int i = 0; i < config_.workers; ++i)
+    at(kNobody, networkDelay(), [this, i] { startWorker(i); });
   for (int k = 0; k < config_.kills; ++k) {
     const Duration when = fromSeconds(rng_.unit() * toSeconds(config_.kill_within));
-    at(std::chrono::milliseconds(10) + when, [this] { killSomeone(); });
+    at(kNobody, std::chrono::milliseconds(10) + when, [this] { killSomeone(); });
+  }
+  for (int f = 0; f < config_.freezes; ++f) {
+    at(kNobody, std::chrono::milliseconds(10 + rng_.below(800)), [this] { freezeSomeone(); });
   }
   if (config_.stop_at) {
-    at(*config_.stop_at, [this] {
+    at(kNobody, *config_.stop_at, [this] {
       if (ps_[0] != nullptr) {
         ps_[0]->coordinator->requestStop(now_);
         execute(*ps_[0], ps_[0]->coordinator->takeActions());
@@ -316,6 +345,12 @@ WorldResult World::run() {
       break;
     }
     now_ = event.at;
+    const auto frozen = frozen_until_.find(event.owner);
+    if (frozen != frozen_until_.end() && frozen->second > now_) {
+      event.at = frozen->second;  // in the order in which it came
+      events_.push(std::move(event));
+      continue;
+    }
     event.run();
   }
   checkPositions();

@@ -35,6 +35,7 @@ struct WorldConfig {
   int kills = 0;         // of random tasks at random moments
   bool kill_ps = true;
   Duration kill_within = std::chrono::milliseconds(1500);
+  int freezes = 0;         // of random tasks at random moments: they wake again
   double drop = 0.0;       // share of messages that are lost (the caller learns of it)
   double duplicate = 0.0;  // share of requests that are delivered twice
   Duration max_delay = std::chrono::milliseconds(8);
@@ -53,6 +54,7 @@ struct WorldResult {
   std::int64_t stopped_at = -1;
   std::int64_t accuracy_hits = 0;
   int kills = 0;
+  int freezes = 0;
   int checkpoints = 0;
   int clipped = 0;  // steps of the reference whose gradient was scaled down
 };
@@ -69,7 +71,14 @@ class World {
   struct Node;
   using Weights = std::vector<std::vector<float>>;  // by chunk
 
-  void at(Duration delay, std::function<void()> event);
+  // A task by its place in the membership: servers first.
+  using Owner = int;
+  static constexpr Owner kNobody = -1;
+  Owner ownerOf(v1::Role role, std::size_t index) const;
+  Owner ownerOf(const Node& node) const;
+
+  // Something that happens to the owner: while that is frozen, it waits.
+  void at(Owner owner, Duration delay, std::function<void()> event);
   Duration networkDelay();
   void problem(const std::string& text);
 
@@ -80,7 +89,10 @@ class World {
   void startPs(int index);
   void startWorker(int index);
   void tickCoordinator(std::uint32_t start);
+  // A task that is still to do something; kNobody when chance hits one that has ended.
+  Owner chooseVictim();
   void killSomeone();
+  void freezeSomeone();
   // The link: reports and views.
   void sendReport(Node& node);
   void poke(Node& node, bool urgent);
@@ -108,6 +120,7 @@ class World {
   struct Event {
     TimePoint at;
     std::uint64_t order;
+    Owner owner;
     std::function<void()> run;
     bool operator<(const Event& other) const {
       return at != other.at ? at > other.at : order > other.order;
@@ -129,6 +142,7 @@ class World {
   std::vector<std::unique_ptr<WorkerNode>> workers_;
   std::vector<std::uint32_t> ps_starts_, worker_starts_;
   std::vector<bool> ps_done_, worker_done_;
+  std::map<Owner, TimePoint> frozen_until_;
 
   // The disk.
   std::vector<runtime::Manifest> manifests_;

@@ -171,7 +171,7 @@ TEST(CoordinatorCheckpoint, AFailedShardIsSaidOnceAndTrainingGoesOn) {
 }
 
 TEST(CoordinatorCheckpoint, ACommitThatFailsIsNotTakenForOne) {
-  Bench b;
+  Bench b(1, 2, every(seconds(1)));
   b.activate();
   b.write(0);
   b.c.onCommitted(b.commits[0], absl::ResourceExhaustedError("disk full"), b.now);
@@ -179,6 +179,15 @@ TEST(CoordinatorCheckpoint, ACommitThatFailsIsNotTakenForOne) {
   EXPECT_EQ(b.c.phase(), v1::PHASE_ACTIVE);
   EXPECT_FALSE(b.c.progress(b.now).has_checkpoint());
   EXPECT_EQ(b.logged("failed, training goes on: disk full"), 1);
+  b.settle();
+  EXPECT_EQ(b.commits.size(), 1u) << "the same version is not tried again and again";
+  b.now += seconds(1);
+  b.reach(3);
+  b.write(b.last_view.checkpoint_at());
+  ASSERT_EQ(b.commits.size(), 2u);
+  b.c.onCommitted(b.commits[1], absl::ResourceExhaustedError("disk full"), b.now);
+  b.take();
+  EXPECT_EQ(b.logged("failed, training goes on"), 1) << "said once";
 }
 
 TEST(CoordinatorCheckpoint, WithoutTheLastOneTheJobFails) {
@@ -187,7 +196,7 @@ TEST(CoordinatorCheckpoint, WithoutTheLastOneTheJobFails) {
   b.reach(100);
   b.write(100, "disk full");
   EXPECT_EQ(b.c.phase(), v1::PHASE_FAILED);
-  EXPECT_EQ(b.c.failure(), "the last checkpoint (step 100) could not be written: disk full");
+  EXPECT_EQ(b.c.failure(), "the last checkpoint (step 100) could not be written: ps-0: disk full");
 }
 
 TEST(CoordinatorStop, AllRestAtOneVersionWhichIsCommitted) {

@@ -217,11 +217,63 @@ INSTANTIATE_TEST_SUITE_P(
         Abandon{"Restore",
                 [](v1::View& v) { v.mutable_epoch()->set_restore_manifest("step-1.e1.json"); }, 1},
         Abandon{"Fresh", [](v1::View& v) { v.mutable_epoch()->set_fresh(true); }, 0},
-        Abandon{"ServersAreBeyondIt", [](v1::View&) {}, 2},
         Abandon{"OtherRanks",
                 [](v1::View& v) { WorkerBench::add(*v.mutable_epoch(), v1::ROLE_WORKER, 2, 2); },
                 1}),
     [](const auto& p) { return p.param.name; });
+
+// Step 1 has been sent, but no answer has come when epoch 2 begins behind it.
+class OutcomeTest : public testing::Test {
+ protected:
+  OutcomeTest() {
+    b.see(v1::PHASE_ACTIVE, 1);
+    b.serve();
+    b.step();
+    b.turn();
+    b.gradients();
+    b.receiveAll();
+    b.see(v1::PHASE_ACTIVE, 2, 2);
+  }
+  void expectPulls(std::int64_t version) {
+    const auto pulls = b.receiveAll();
+    EXPECT_EQ(pulls.size(), 4u);
+    for (const Send& send : pulls) {
+      EXPECT_TRUE(send.header.pull_only());
+      EXPECT_EQ(send.header.step(), version);
+      EXPECT_EQ(b.machine.stepState(), StepState::kPending);
+      EXPECT_TRUE(b.answer(send));
+    }
+  }
+  WorkerBench b;
+};
+
+TEST_F(OutcomeTest, AStepThatTheServersHaveCompletedIsTaken) {
+  expectPulls(2);
+  EXPECT_EQ(b.machine.stepState(), StepState::kComplete);
+  EXPECT_EQ(b.machine.endStep(), 6.0 / 4);
+  EXPECT_EQ(b.report().worker().loss_step(), 1);
+  EXPECT_EQ(b.turn()->step, 2);
+}
+
+TEST_F(OutcomeTest, ThePullBeginsAgainInTheNextEpoch) {
+  b.see(v1::PHASE_SEALING, 3);
+  b.see(v1::PHASE_ACTIVE, 3, 2);
+  expectPulls(2);
+  EXPECT_EQ(b.machine.stepState(), StepState::kComplete);
+}
+
+TEST_F(OutcomeTest, ARollBackGivesTheStepUp) {
+  v1::View v = b.view(v1::PHASE_ACTIVE, 3, 0);
+  v.mutable_epoch()->set_restore_manifest("step-0.e1.json");
+  b.see(v);
+  EXPECT_EQ(b.machine.stepState(), StepState::kAbandoned);
+  EXPECT_EQ(b.receiveAll().size(), 4u);
+}
+
+TEST_F(OutcomeTest, TheEndOfTheJobGivesTheStepUp) {
+  b.see(v1::PHASE_FAILED, 2, 2);
+  EXPECT_EQ(b.machine.stepState(), StepState::kAbandoned);
+}
 
 TEST(WorkerMachine, WeightsThatAreInPlaceAreNotPulledAgain) {
   WorkerBench b;
