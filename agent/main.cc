@@ -203,7 +203,8 @@ TaskLoopParts Agent::loopParts(SignalWaiter& signals, MembershipSource& file, Po
       .self = self_,
       .prepare = [this, &port](std::uint32_t start) { return prepareChild(start, port.port()); },
       .publish = [this, &port](const ChildView& view) { publish(view, port.port()); },
-      .ready = [this] { return hub_.ready(); }};
+      .ready = [this] { return hub_.ready(); },
+      .reports = [this] { return hub_.reports(); }};
 }
 
 StatusOr<int> Agent::run(const Flags& flags, const TaskIdentity& self, SignalWaiter& signals) {

@@ -45,6 +45,7 @@ StatusOr<v1::RuntimeDirective> TaskHub::report(const v1::RuntimeReport& report) 
     }
     newest_ = report;
     has_report_ = true;
+    ++reports_;
     directive.set_stop_job(stop_job_);
   }
   metrics_.onReport(report);
@@ -58,6 +59,7 @@ StatusOr<v1::RuntimeDirective> TaskHub::report(const v1::RuntimeReport& report) 
 void TaskHub::setChild(const ChildView& view) {
   {
     std::lock_guard lock(mutex_);
+    if (view.start != view_.start || view.child != "Running") reports_ = 0;
     if (view.start != view_.start) {
       has_report_ = false;
       newest_.Clear();
@@ -98,6 +100,11 @@ v1::TaskState TaskHub::state() const {
 bool TaskHub::ready() const {
   std::lock_guard lock(mutex_);
   return view_.child == "Running" && has_report_ && newest_.ready();
+}
+
+std::uint64_t TaskHub::reports() const {
+  std::lock_guard lock(mutex_);
+  return reports_;
 }
 
 }  // namespace trainyard::agent

@@ -39,6 +39,8 @@ class TaskHub {
   v1::TaskState state() const;
   // The program runs and says that it is ready.
   bool ready() const;
+  // How often the running program has reported; 0 while none runs.
+  std::uint64_t reports() const;
 
  private:
   const TaskIdentity self_;
@@ -49,6 +51,7 @@ class TaskHub {
   mutable std::mutex mutex_;
   ChildView view_;
   bool has_report_ = false;
+  std::uint64_t reports_ = 0;
   v1::RuntimeReport newest_;
   bool stop_job_ = false;
 };

@@ -4,6 +4,7 @@
 #include <csignal>
 
 #include "base/core/exit_code.h"
+#include "fmt/format.h"
 
 namespace trainyard::agent {
 
@@ -67,6 +68,12 @@ Supervisor::Actions Supervisor::on(const ChildExited& event, TimePoint now) {
   return backOff(now);
 }
 
+Supervisor::Actions Supervisor::on(const ChildSilent&, TimePoint) {
+  if (state_ != State::kRunning || view_.pid == 0) return {};
+  return {SignalChild{
+      SIGKILL, fmt::format("has not reported for {:.0f} s", toSeconds(options_.silence_limit))}};
+}
+
 Supervisor::Actions Supervisor::on(const StopRequested& event, TimePoint now) {
   return stop(event.signal, 128 + event.signal, options_.grace, now);
 }
@@ -93,7 +100,7 @@ Supervisor::Actions Supervisor::on(const TimePassed&, TimePoint now) {
   if (state_ != State::kStopping) return {};
   // Again after a while, in case the first one met a process that was about to become another.
   wake_at_ = now + options_.orphan_grace;
-  return {SignalChild{SIGKILL}};
+  return {SignalChild{SIGKILL, "did not end in time"}};
 }
 
 }  // namespace trainyard::agent

@@ -2,12 +2,21 @@
 // processes, files or clock. The caller carries out the actions in order and feeds what comes of
 // them back.
 //
-//   1 Waiting ----membership----> 2 Running        a first start
-//   2 Running --mendable exit---> 3 BackingOff     killed by a signal, or a code that a restart may
-//   mend 3 BackingOff ----time-------> 2 Running        the next start 2 Running ---final
-//   exit-----> 5 Done           0 or a permanent code: that code 2 Running ---stop request---> 4
-//   Stopping       signal forwarded; SIGKILL after the grace time 4 Stopping -----exit--------> 5
-//   Done           128 + the signal of the request 1, 3 --------stop request---> 5 Done
+//   1 Waiting ----membership----> 2 Running     a first start
+//
+//   2 Running --mendable exit---> 3 BackingOff  killed by a signal, or a code that a restart mends
+//
+//   2 Running ------silence-----> 2 Running     SIGKILL; the exit follows
+//
+//   3 BackingOff ----time-------> 2 Running     the next start
+//
+//   2 Running ---final exit-----> 5 Done        0 or a permanent code: that code
+//
+//   2 Running ---stop request---> 4 Stopping    signal forwarded; SIGKILL after the grace time
+//
+//   4 Stopping -----exit--------> 5 Done        128 + the signal of the request
+//
+//   1, 3 --------stop request---> 5 Done
 #pragma once
 
 #include <sys/types.h>
@@ -30,6 +39,9 @@ struct SupervisorOptions {
       std::chrono::seconds(60);               // of running: the next back-off is the first again
   Duration grace = std::chrono::seconds(10);  // between the forwarded signal and SIGKILL
   Duration orphan_grace = std::chrono::seconds(2);  // the same when the launcher is gone
+  // A program that has reported and then is silent this long hangs. Well above the coordinator's
+  // deadline: one that was only slow may come back with all it holds.
+  Duration silence_limit = std::chrono::seconds(30);
 };
 
 // Exit code of the agent when its launcher is gone: as if hung up on (128 + SIGHUP).
@@ -45,19 +57,21 @@ struct StartFailed {
 struct ChildExited {
   ExitState exit;
 };
+struct ChildSilent {};  // see SilenceWatch
 struct StopRequested {
   int signal = 0;
 };
 struct LauncherGone {};
 struct TimePassed {};  // now >= wakeAt()
 using SupervisorEvent = std::variant<MembershipReady, ChildStarted, StartFailed, ChildExited,
-                                     StopRequested, LauncherGone, TimePassed>;
+                                     ChildSilent, StopRequested, LauncherGone, TimePassed>;
 
 struct StartChild {
   std::uint32_t start = 0;
 };  // as its start-th life, from 1
 struct SignalChild {
   int signal = 0;
+  std::string why = "";  // of a SIGKILL, for the log: "it ..."
 };
 struct PublishView {};  // the view has changed
 struct ExitAgent {
@@ -92,6 +106,7 @@ class Supervisor {
   Actions on(const ChildStarted& event, TimePoint now);
   Actions on(const StartFailed& event, TimePoint now);
   Actions on(const ChildExited& event, TimePoint now);
+  Actions on(const ChildSilent& event, TimePoint now);
   Actions on(const StopRequested& event, TimePoint now);
   Actions on(const LauncherGone& event, TimePoint now);
   Actions on(const TimePassed& event, TimePoint now);

@@ -20,7 +20,7 @@ std::string textOf(const Status& status) {
 }  // namespace
 
 TaskLoop::TaskLoop(TaskLoopParts parts, const SupervisorOptions& options)
-    : parts_(std::move(parts)), supervisor_(options) {}
+    : parts_(std::move(parts)), supervisor_(options), silence_(options.silence_limit) {}
 
 int TaskLoop::run() {
   parts_.publish(supervisor_.view());
@@ -30,14 +30,17 @@ int TaskLoop::run() {
     readSignals();
     readLauncher();
     if (parts_.clock->now() >= supervisor_.wakeAt()) feed(TimePassed{});
-    readReady();
+    readReports();
     if (!exit_code_.has_value()) waitForEvents();
   }
   return *exit_code_;
 }
 
-// Whoever started this agent learns of it from the file.
-void TaskLoop::readReady() {
+void TaskLoop::readReports() {
+  if (parts_.reports && silence_.observe(parts_.reports(), parts_.clock->now())) {
+    feed(ChildSilent{});
+  }
+  // Whoever started this agent learns of it from the file.
   if (!parts_.ready || parts_.ready() == published_ready_) return;
   published_ready_ = !published_ready_;
   parts_.publish(supervisor_.view());
@@ -125,7 +128,9 @@ void TaskLoop::perform(const SupervisorAction& action) {
   if (const auto* start = std::get_if<StartChild>(&action)) {
     startChild(start->start);
   } else if (const auto* signal = std::get_if<SignalChild>(&action)) {
-    if (signal->signal == SIGKILL) TY_WARN("agent: process did not end in time: kills it");
+    if (signal->signal == SIGKILL) {
+      TY_WARN("agent: process {} {}: kills it", supervisor_.view().pid, signal->why);
+    }
     // Refused only when the child has just ended; the next readChild() sees that.
     if (child_.has_value()) (void)child_->signalGroup(signal->signal);
   } else if (std::holds_alternative<PublishView>(action)) {

@@ -9,6 +9,7 @@
 #include "agent/membership/membership_file.h"
 #include "agent/membership/membership_store.h"
 #include "agent/supervisor/port_holder.h"
+#include "agent/supervisor/silence_watch.h"
 #include "agent/supervisor/supervisor.h"
 #include "base/core/clock.h"
 #include "base/process/child_process.h"
@@ -33,6 +34,8 @@ struct TaskLoopParts {
   std::function<void(const ChildView&)> publish;
   // The program says that it is ready; looked at each round. May be empty.
   std::function<bool()> ready = {};
+  // How often the running program has reported; 0 while none runs. May be empty.
+  std::function<std::uint64_t()> reports = {};
 };
 
 // One thread, main's: the program gets SIGKILL from the kernel when this thread ends, whatever ends
@@ -50,7 +53,7 @@ class TaskLoop {
   void waitForEvents();
   void readSignals();
   void readLauncher();
-  void readReady();
+  void readReports();
   void readMembership();
   void readChild();
   void feed(const SupervisorEvent& event);
@@ -60,6 +63,7 @@ class TaskLoop {
 
   TaskLoopParts parts_;
   Supervisor supervisor_;
+  SilenceWatch silence_;
   std::optional<ChildProcess> child_;
   std::optional<int> exit_code_;
   TimePoint next_file_poll_{};

@@ -110,6 +110,17 @@ TEST_F(SupervisorTest, BacksOffLongerEachTimeUntilItRanLong) {
   EXPECT_EQ(dieAndRestart(), milliseconds(200));
 }
 
+TEST_F(SupervisorTest, ASilentProgramIsKilledAndStartedAgain) {
+  EXPECT_EQ(feed(ChildSilent{}), "") << "none runs";
+  startChild();
+  EXPECT_EQ(feed(ChildSilent{}), "signal 9");
+  EXPECT_EQ(feed(ChildExited{{.code = 0, .signal = SIGKILL}}), "publish");
+  EXPECT_EQ(feed(ChildSilent{}), "") << "ended already";
+  EXPECT_EQ(toWake(), milliseconds(200));
+  EXPECT_EQ(feed(TimePassed{}), "start 2");
+  EXPECT_EQ(feed(ChildSilent{}), "") << "not started yet";
+}
+
 TEST_F(SupervisorTest, ForwardsAStopAndKillsAfterTheGrace) {
   startChild();
   EXPECT_EQ(feed(StopRequested{SIGTERM}), "signal 15");
