@@ -102,7 +102,8 @@ int runRole(const Flags& flags, v1::Role role) {
   log.task = taskName(role, flags.index);
   configureLog(log);
   if (const char* failpoints = std::getenv("TRAINYARD_FAILPOINTS")) {
-    if (Status status = configureFailpoints(failpoints, log.task); !status.ok())
+    const std::string life = fmt::format("{}.{}", flags.created, flags.start);
+    if (Status status = configureFailpoints(failpoints, log.task, life); !status.ok())
       return exitCode(status);
   }
   const StatusOr<TaskOptions> options = taskOptions(flags, role);

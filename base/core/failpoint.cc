@@ -35,8 +35,9 @@ std::vector<Failpoint>& table() {
 }
 
 Status badPart(std::string_view part) {
-  return invalidInput("failpoints",
-                      fmt::format("'{}' is not NAME=ACTION[@FROM[-TO]][,task=T][,times=N]", part));
+  return invalidInput(
+      "failpoints",
+      fmt::format("'{}' is not NAME=ACTION[@FROM[-TO]][,task=T][,life=C.S][,times=N]", part));
 }
 
 template <typename T>
@@ -48,16 +49,13 @@ bool readNumber(std::string_view text, T& out) {
 
 Status parseAction(std::string_view text, Failpoint& out) {
   const std::size_t open = text.find('(');
-  out.action = std::string(text.substr(0, open));
-  const bool timed = out.action == "pause" || out.action == "delay";
-  if (!timed && out.action != "nan" && out.action != "crash" && out.action != "error") {
-    return badPart(text);
+  out.action = text.substr(0, open);
+  if (out.action != "delay") {
+    const bool known = text == "pause" || text == "nan" || text == "crash" || text == "error";
+    return known ? absl::OkStatus() : badPart(text);
   }
-  if (timed) {
-    if (open == std::string_view::npos || text.back() != ')') return badPart(text);
-    if (!readNumber(text.substr(open + 1, text.size() - open - 2), out.millis))
-      return badPart(text);
-  }
+  if (open == std::string_view::npos || text.back() != ')') return badPart(text);
+  if (!readNumber(text.substr(open + 1, text.size() - open - 2), out.millis)) return badPart(text);
   return absl::OkStatus();
 }
 
@@ -69,8 +67,13 @@ Status parseRange(std::string_view text, Failpoint& out) {
   return absl::OkStatus();
 }
 
-// Sets `mine` to false when the entry is for another task.
-Status parseEntry(std::string_view entry, std::string_view task, Failpoint& out, bool& mine) {
+struct Process {
+  std::string_view task;
+  std::string_view life;
+};
+
+// Sets `mine` to false when the entry is for another task or another life of it.
+Status parseEntry(std::string_view entry, const Process& process, Failpoint& out, bool& mine) {
   const std::vector<std::string_view> parts = split(entry, ',');
   const auto [name, rest] = splitFirst(parts[0], '=');
   if (name.empty() || rest.empty()) return badPart(entry);
@@ -81,7 +84,9 @@ Status parseEntry(std::string_view entry, std::string_view task, Failpoint& out,
   for (std::size_t i = 1; i < parts.size(); ++i) {
     const auto [key, value] = splitFirst(parts[i], '=');
     if (key == "task") {
-      mine = mine && value == task;
+      mine = mine && value == process.task;
+    } else if (key == "life") {
+      mine = mine && value == process.life;
     } else if (key != "times" || !readNumber(value, out.times)) {
       return badPart(entry);
     }
@@ -91,14 +96,14 @@ Status parseEntry(std::string_view entry, std::string_view task, Failpoint& out,
 
 }  // namespace
 
-Status configureFailpoints(std::string_view config, std::string_view task) {
+Status configureFailpoints(std::string_view config, std::string_view task, std::string_view life) {
   std::vector<Failpoint> parsed;
   for (std::string_view entry : split(config, ';')) {
     entry = trim(entry);
     if (entry.empty()) continue;
     Failpoint point;
     bool mine = true;
-    TY_RETURN_IF_ERROR(parseEntry(entry, task, point, mine));
+    TY_RETURN_IF_ERROR(parseEntry(entry, {task, life}, point, mine));
     if (mine) parsed.push_back(std::move(point));
   }
   std::lock_guard lock(mutex);
@@ -123,6 +128,10 @@ FailAction internal::hitFailpointSlow(std::string_view name, std::int64_t number
   if (hit.action == "crash") {
     TY_WARN("failpoint {} at {}: crash", name, number);
     ::kill(::getpid(), SIGKILL);
+  }
+  if (hit.action == "pause") {
+    TY_WARN("failpoint {} at {}: pause", name, number);
+    ::raise(SIGSTOP);
   }
   if (hit.millis > 0) std::this_thread::sleep_for(std::chrono::milliseconds(hit.millis));
   if (hit.action == "nan") return FailAction::kNan;

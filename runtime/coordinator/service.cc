@@ -101,6 +101,7 @@ void CoordinatorService::later(std::function<void()> work) {
 }
 
 void CoordinatorService::finish(const FinishAction& end) {
+  hitFailpoint("coordinator.finish", end.steps);
   const Status status = options_.finish(end);
   handle([&](Coordinator& c, TimePoint now) { c.onFinishRecorded(status, now); });
 }

@@ -307,6 +307,7 @@ Status PsTask::run() {
     if (coordinator_ != nullptr && coordinator_->finished()) break;
     work();
   }
+  hitFailpoint("ps.finished", shard_->state().min_version());
   link_->flush(std::chrono::seconds(2));  // "leaving", so that nobody waits for this server
   agent_->stop();
   return outcome();

@@ -39,6 +39,40 @@ std::vector<std::string> statOf(pid_t pid) {
   return fields;
 }
 
+// Port and inode of every TCP socket of this machine that listens.
+std::vector<std::pair<int, std::string>> listeningSockets() {
+  std::vector<std::pair<int, std::string>> found;
+  for (const char* file : {"/proc/net/tcp", "/proc/net/tcp6"}) {
+    std::ifstream in(file);
+    std::string line;
+    std::getline(in, line);  // the heading
+    while (std::getline(in, line)) {
+      std::istringstream words(line);
+      std::string number, local, remote, state, skipped, inode;
+      words >> number >> local >> remote >> state;
+      for (int i = 0; i < 5; ++i) words >> skipped;
+      words >> inode;
+      if (state != "0A") continue;
+      found.emplace_back(std::stoi(local.substr(local.rfind(':') + 1), nullptr, 16), inode);
+    }
+  }
+  return found;
+}
+
+// The process that has the socket open; 0: none that can be seen.
+pid_t ownerOf(const std::string& inode) {
+  const std::string wanted = fmt::format("socket:[{}]", inode);
+  std::error_code ignored;
+  for (const auto& entry : fs::directory_iterator("/proc", ignored)) {
+    const auto pid = parseNumber<pid_t>(entry.path().filename().string());
+    if (!pid) continue;
+    for (const auto& fd : fs::directory_iterator(entry.path() / "fd", ignored)) {
+      if (fs::read_symlink(fd.path(), ignored) == wanted) return *pid;
+    }
+  }
+  return 0;
+}
+
 }  // namespace
 
 std::string programPath(const std::string& name) {
@@ -78,10 +112,38 @@ pid_t parentOf(pid_t pid) {
   return stat.size() < 2 ? 0 : parseNumber<pid_t>(stat[1]).value_or(0);
 }
 
+char stateOf(pid_t pid) {
+  const std::vector<std::string> stat = statOf(pid);
+  return stat.empty() ? 0 : stat[0][0];
+}
+
 std::string commandOf(pid_t pid) {
   std::string text = readFile(fmt::format("/proc/{}/cmdline", pid), 1 << 20).value_or("");
   std::replace(text.begin(), text.end(), '\0', ' ');
   return text;
+}
+
+std::vector<int> portsOf(const JobRun& run) {
+  std::vector<int> ports;
+  std::error_code ignored;
+  for (const auto& task : fs::directory_iterator(run.dir() / "tasks", ignored)) {
+    const nlohmann::json agent = run.agent(task.path().filename().string());
+    if (!agent.is_object()) continue;
+    for (const char* name : {"agentPort", "metricsPort", "taskPort"}) {
+      if (const int port = agent.value(name, 0); port > 0) ports.push_back(port);
+    }
+  }
+  return ports;
+}
+
+std::vector<int> listeningAmong(const std::vector<int>& ports, const std::string& text) {
+  std::vector<int> found;
+  for (const auto& [port, inode] : listeningSockets()) {
+    if (std::find(ports.begin(), ports.end(), port) == ports.end()) continue;
+    const pid_t owner = ownerOf(inode);
+    if (owner == 0 || commandOf(owner).find(text) != std::string::npos) found.push_back(port);
+  }
+  return found;
 }
 
 ProgramEnd runProgram(const std::vector<std::string>& argv, const std::string& failpoints,
@@ -115,10 +177,12 @@ JobRun::JobRun(const fs::path& dir, const std::string& yaml, std::vector<std::st
   EXPECT_TRUE(writeFileAtomically(base_ / "job.yaml", yaml).ok());
 }
 
-// What a failed test needs to be understood.
 JobRun::~JobRun() {
   launcher_.reset();
-  if (!testing::Test::HasFailure()) return;
+  if (testing::Test::HasFailure()) printLogs();
+}
+
+void JobRun::printLogs() const {
   fmt::print("--- {}\n{}", dir_.string(), output());
   std::error_code ignored;
   for (const auto& task : fs::directory_iterator(dir_ / "tasks", ignored)) {

@@ -48,6 +48,9 @@ class JobRun {
   JobRun(const JobRun&) = delete;
   JobRun& operator=(const JobRun&) = delete;
 
+  // The output and the tasks' logs, for whoever has to understand a failure.
+  void printLogs() const;
+
   // Starts `trainyard run`. The output of earlier launches is forgotten.
   void launch(const std::string& failpoints = "");
   ChildProcess& launcher() { return *launcher_; }
@@ -108,10 +111,18 @@ class RunTest : public testing::Test {
 // with momentum, 16 samples for each worker and step.
 std::string smallJob(int ps, int workers, int steps);
 
+// Ports that the agents and programs of a run were last seen with.
+std::vector<int> portsOf(const JobRun& run);
+// Those of `ports` on which somebody listens who has `text` among his arguments, or nobody that can
+// be found.
+std::vector<int> listeningAmong(const std::vector<int>& ports, const std::string& text);
+
 // Processes that have `text` among their arguments; zombies not counted.
 std::vector<pid_t> processesWith(const std::string& text);
 // 0 when there is no such process (any more).
 pid_t parentOf(pid_t pid);
+// R, S, T (stopped) ... as in /proc/PID/stat; 0 when there is no such process.
+char stateOf(pid_t pid);
 std::string commandOf(pid_t pid);  // arguments, separated by blanks
 
 ProgramEnd runProgram(const std::vector<std::string>& argv, const std::string& failpoints = "",

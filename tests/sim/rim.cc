@@ -268,7 +268,7 @@ void World::updateNext(PsNode& node) {
   if (config_.clip_norm <= 0 || std::exchange(node.updating, true)) return;
   const v1::Incarnation self = node.incarnation;
   const std::size_t index = node.index;
-  at(std::chrono::microseconds(rng_.below(400)), [this, self, index] {
+  at(ownerOf(node), std::chrono::microseconds(rng_.below(400)), [this, self, index] {
     PsNode* alive = ps_[index].get();
     if (alive == nullptr || !same(alive->incarnation, self)) return;
     alive->updating = false;

@@ -1,0 +1,34 @@
+// One line of the fault table: what happens to whom, and what is to come of it. The columns are
+// explained in table.txt.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/core/status.h"
+
+namespace trainyard {
+
+struct FaultCell {
+  std::string victim;
+  std::string moment;
+  std::string held;   // the task that stops at ...
+  std::string place;  // "failpoint@from-to"
+  std::string how;
+  std::string outcome;
+  std::string lost;
+  std::string restarts;
+  std::string digest;
+  int line = 0;  // in the table's file
+
+  bool ofAgent() const { return victim.starts_with("agent/"); }
+  bool ofLauncher() const { return victim == "launcher"; }
+  // The task that is hit, "" for the launcher.
+  std::string task() const;
+};
+
+// The rows of the table; INVALID_ARGUMENT names the line that does not parse.
+StatusOr<std::vector<FaultCell>> parseFaultTable(std::string_view text);
+
+}  // namespace trainyard

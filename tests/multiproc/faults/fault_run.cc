@@ -1,0 +1,215 @@
+#include "tests/multiproc/faults/fault_run.h"
+
+#include <signal.h>
+
+#include <algorithm>
+#include <set>
+
+#include "base/core/strings.h"
+#include "fmt/format.h"
+
+namespace trainyard {
+namespace {
+
+constexpr int kWorkers = 3;
+constexpr int kBatch = 16;
+// Bounds against hangs only.
+constexpr Duration kPatience = std::chrono::seconds(120);
+// The coordinator's deadline and a little.
+constexpr Duration kDeadCoordinator = std::chrono::seconds(7);
+
+// The last "epoch N starts at step S with W workers, HOW" of the coordinators' log.
+struct EpochLine {
+  int epochs = 0;
+  std::int64_t first_step = 0;
+  std::string how;
+};
+EpochLine lastEpochLine(const std::string& log) {
+  constexpr std::string_view kStarts = " starts at step ";
+  constexpr std::string_view kWorkersAnd = " workers, ";
+  EpochLine last;
+  for (const std::string_view line : split(log, '\n')) {
+    const std::size_t at = line.find(kStarts);
+    const std::size_t how = line.find(kWorkersAnd);
+    if (at == std::string_view::npos || how == std::string_view::npos) continue;
+    ++last.epochs;
+    const std::string_view step = splitFirst(line.substr(at + kStarts.size()), ' ').first;
+    last.first_step = parseNumber<std::int64_t>(step).value_or(-1);
+    last.how = line.substr(how + kWorkersAnd.size());
+  }
+  return last;
+}
+
+// The last "steps repeated so far: N" that was printed.
+std::int64_t printedLoss(const std::string& output) {
+  constexpr std::string_view kWords = "steps repeated so far: ";
+  const std::size_t at = output.rfind(kWords);
+  if (at == std::string::npos) return 0;
+  const std::string_view rest = std::string_view(output).substr(at + kWords.size());
+  return parseNumber<std::int64_t>(splitFirst(rest, '\n').first).value_or(-1);
+}
+
+std::string outcomeOf(const EpochLine& line) {
+  if (line.epochs <= 1 || line.how.starts_with("from what the servers hold")) return "goes-on";
+  return line.how.starts_with("from the seed") ? "from-seed" : "goes-back";
+}
+
+}  // namespace
+
+std::string faultJob() {
+  std::string job = smallJob(2, kWorkers, kFaultSteps);
+  return job + "    evaluateEverySteps: 100\n    checkpoint: {everySeconds: 1}\n";
+}
+
+FaultRun::FaultRun(const std::filesystem::path& dir, FaultCell cell, std::string undisturbed)
+    : cell_(std::move(cell)), undisturbed_(std::move(undisturbed)), run_(dir, faultJob()) {}
+
+std::string FaultRun::failpoints() const {
+  const auto [place, steps] = splitFirst(cell_.place, '@');
+  std::string text = fmt::format("{}={}@{},task={},life=1.1,times=1", place,
+                                 cell_.how == "crash" ? "crash" : "pause", steps, cell_.held);
+  // Steps that last, so that a checkpoint (one each second) comes before step 90; once only.
+  if (cell_.moment != "start") text += ";worker.compute=delay(25)@0-89,times=90";
+  return text;
+}
+
+FaultResult FaultRun::run() {
+  run_.launch(failpoints());
+  if (cell_.how != "crash") result_.problem = strike();
+  if (result_.problem.empty() && cell_.ofLauncher()) {
+    result_.problem = nothingLeft();
+    if (result_.problem.empty()) run_.launch();
+  }
+  if (result_.problem.empty()) readEnd(run_.wait(kPatience));
+  if (result_.problem.empty()) result_.problem = compare();
+  if (!result_.problem.empty()) run_.printLogs();
+  return result_;
+}
+
+std::string FaultRun::strike() {
+  pid_t held = 0;
+  const bool stopped = eventually(
+      [&] {
+        held = run_.runtimePid(cell_.held);
+        return held > 0 && stateOf(held) == 'T';
+      },
+      kPatience);
+  if (!stopped) return fmt::format("{} never came to {}", cell_.held, cell_.place);
+  ports_ = portsOf(run_);
+  if (cell_.how == "kill") return kill(held);
+  return cell_.how == "freeze" ? wakeOnceDead(held) : "";
+}
+
+std::string FaultRun::kill(pid_t held) {
+  if (cell_.ofLauncher()) {
+    // Who is stopped stays so: it must be ended all the same.
+    return run_.launcher().signal(SIGKILL).ok() ? "" : "the launcher does not run";
+  }
+  const pid_t runtime = run_.runtimePid(cell_.task());
+  const pid_t victim = cell_.ofAgent() ? run_.agentPid(cell_.task()) : runtime;
+  if (victim <= 0 || ::kill(victim, SIGKILL) != 0) return "the victim does not run";
+  const bool gone = eventually([&] { return commandOf(runtime).empty(); }, kPatience);
+  if (!gone) return "the program outlived its agent";
+  ::kill(held, SIGCONT);
+  return "";
+}
+
+std::string FaultRun::wakeOnceDead(pid_t held) {
+  if (cell_.victim == "ps-0") {
+    pollUntil({}, systemClock().now() + kDeadCoordinator);
+  } else {
+    const std::string line = fmt::format("{} has not been heard of for 5 s", cell_.victim);
+    const bool dead =
+        eventually([&] { return run_.taskLog("ps-0").find(line) != std::string::npos; }, kPatience);
+    if (!dead) return "the frozen task was never taken for dead";
+  }
+  ::kill(held, SIGCONT);
+  return "";
+}
+
+std::string FaultRun::nothingLeft() {
+  if (run_.wait(kPatience).code != -1) return "the launcher was not killed";
+  const std::string dir = run_.dir().string();
+  if (!eventually([&] { return processesWith(dir).empty(); }, kPatience)) return "processes left";
+  return listeningAmong(ports_, dir).empty() ? "" : "ports left";
+}
+
+// Steps that somebody completed more than once. (Not everybody has the newest version when a server
+// stops.)
+std::int64_t FaultRun::repeatedSteps() const {
+  std::int64_t most = 0;
+  for (int w = 0; w < kWorkers; ++w) {
+    std::int64_t repeated = 0;
+    std::set<std::int64_t> seen;
+    for (const PositionRecord& record : run_.positions(fmt::format("worker-{}", w))) {
+      repeated += !seen.insert(record.step).second;
+    }
+    most = std::max(most, repeated);
+  }
+  return most;
+}
+
+void FaultRun::readEnd(const ProgramEnd& end) {
+  const EpochLine line = lastEpochLine(run_.taskLog("ps-0"));
+  result_.outcome = cell_.ofLauncher() ? "resumes" : outcomeOf(line);
+  result_.first_step = line.first_step;
+  result_.lost = repeatedSteps();
+  const std::string wanted = fmt::format("result: succeeded steps={} ", kFaultSteps);
+  if (end.code != 0 || !end.lastLine().starts_with(wanted)) {
+    result_.outcome = "fails";
+    result_.problem = fmt::format("exit {}: {}", end.code, end.lastLine());
+    return;
+  }
+  const nlohmann::json status = run_.json("status.json").at("status");
+  result_.restarts = status.value("restarts", std::int64_t{0});
+  result_.digest_equal = run_.digest() == undisturbed_;
+  // What a launcher that is killed has lost nobody remembers; its first line says where it resumes.
+  if (const std::int64_t said = printedLoss(end.output);
+      !cell_.ofLauncher() && said != result_.lost)
+    result_.problem = fmt::format("it says that {} steps were lost", said);
+  const std::string dir = run_.dir().string();
+  if (!processesWith(dir).empty()) result_.problem = "processes left";
+  if (!listeningAmong(ports_, dir).empty()) result_.problem = "ports left";
+}
+
+std::string FaultRun::positionsProblem() const {
+  std::int64_t used = 0;
+  for (const auto& [position, count] : usesOfPositions(run_, kWorkers)) {
+    if (count != 1) return fmt::format("position {} was used {} times", position, count);
+    used += count;
+  }
+  // Who is killed right after a step leaves no record of it.
+  const int killed = cell_.ofLauncher() ? kWorkers : 1;
+  const std::int64_t missing = std::int64_t{kFaultSteps} * kWorkers * kBatch - used;
+  return missing > killed * kBatch ? fmt::format("{} samples were left out", missing) : "";
+}
+
+std::string FaultRun::compare() const {
+  if (result_.outcome != cell_.outcome) return "another outcome";
+  const bool lost = result_.lost > 0;
+  if (lost != (cell_.lost != "0")) return "another number of lost steps";
+  if (lost && (result_.first_step > 0) != (cell_.lost == "since-checkpoint")) {
+    return fmt::format("it goes back to step {}", result_.first_step);
+  }
+  // Stopped at one step exactly, that many were complete.
+  const auto at = parseNumber<std::int64_t>(splitFirst(cell_.place, '@').second);
+  if (lost && at && result_.lost != *at - result_.first_step) {
+    return fmt::format("{} steps were complete", *at);
+  }
+  if (cell_.ofLauncher()) {
+    // Which of both words it uses depends on the step.
+    const std::string from = fmt::format(" from step {}", result_.first_step);
+    if (cell_.moment != "end" && run_.output().find(from) == std::string::npos) {
+      return fmt::format("the second launch does not say \"{}\"", from);
+    }
+  }
+  const auto [least, most] = splitFirst(cell_.restarts, '-');
+  if (result_.restarts < parseNumber<int>(least).value_or(0) ||
+      result_.restarts > parseNumber<int>(most.empty() ? least : most).value_or(0)) {
+    return "another number of restarts";
+  }
+  if (!result_.digest_equal) return "another digest";
+  return positionsProblem();
+}
+
+}  // namespace trainyard

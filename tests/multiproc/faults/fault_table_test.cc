@@ -1,0 +1,96 @@
+// Every line of table.txt through the built programs: processes die, crash, freeze and hang at
+// exact moments of a deterministic job. What comes of it is printed, and must be what is written
+// down. FAULT_LINE in the environment picks one line of the file.
+#include <atomic>
+#include <cstdlib>
+#include <mutex>
+#include <thread>
+
+#include "base/process/files.h"
+#include "fmt/format.h"
+#include "tests/multiproc/faults/fault_run.h"
+
+namespace trainyard {
+namespace {
+
+// Most of a cell is waiting: for programs to load, for back-offs and deadlines.
+constexpr int kAtOnce = 2;
+
+std::string tableText() {
+  const char* source = std::getenv("TRAINYARD_SOURCE");
+  const std::string path =
+      fmt::format("{}/tests/multiproc/faults/table.txt", source == nullptr ? "." : source);
+  return readFile(path, 1 << 20).value_or("");
+}
+
+std::string lineOf(const FaultCell& cell, const FaultResult& result) {
+  return fmt::format(
+      "{:15} {:11} {:32} {:7} {:10} from step {:3}  lost {:3}  restarts {}  digest {}: {}",
+      cell.victim, cell.moment, cell.held + ":" + cell.place, cell.how, result.outcome,
+      result.first_step, result.lost, result.restarts, result.digest_equal ? "equal" : "other",
+      result.problem.empty() ? "as written down" : result.problem);
+}
+
+class FaultTable : public RunTest {
+ protected:
+  // The digest of the job without faults; "" when it cannot be had.
+  std::string undisturbed() {
+    JobRun run(folder("undisturbed"), faultJob());
+    return run.launchAndWait().code == 0 ? run.digest() : "";
+  }
+  // Takes the next cell until none is left.
+  void work(const std::vector<FaultCell>& cells, const std::string& digest) {
+    for (std::size_t i = next_++; i < cells.size(); i = next_++) {
+      const FaultResult result =
+          FaultRun(folder(fmt::format("line-{}", cells[i].line)), cells[i], digest).run();
+      std::lock_guard lock(mutex_);
+      fmt::print("{}\n", lineOf(cells[i], result));
+      (void)std::fflush(stdout);
+      if (result.problem.empty()) {
+        ++kept_;
+      } else {
+        problems_.push_back(
+            fmt::format("table.txt:{}: {}", cells[i].line, lineOf(cells[i], result)));
+      }
+    }
+  }
+
+  std::atomic<std::size_t> next_ = 0;
+  std::mutex mutex_;
+  std::size_t kept_ = 0;
+  std::vector<std::string> problems_;
+};
+
+TEST_F(FaultTable, EveryCellIsAsWrittenDown) {
+  auto cells = parseFaultTable(tableText());
+  ASSERT_TRUE(cells.ok()) << cells.status();
+  ASSERT_GE(cells->size(), 35u);
+  if (const char* only = std::getenv("FAULT_LINE")) {
+    std::erase_if(*cells, [&](const FaultCell& cell) { return fmt::to_string(cell.line) != only; });
+  }
+  const std::string digest = undisturbed();
+  ASSERT_NE(digest, "") << "the undisturbed job did not succeed";
+  std::vector<std::thread> threads;
+  for (int i = 0; i < kAtOnce; ++i) threads.emplace_back([&] { work(*cells, digest); });
+  for (std::thread& thread : threads) thread.join();
+  fmt::print("{} cells: {} as written down\n", cells->size(), kept_);
+  for (const std::string& problem : problems_) ADD_FAILURE() << problem;
+}
+
+TEST(FaultTableFile, NamesTheLineThatIsWrong) {
+  const char* good = "ps-1 mid-step ps-1:ps.request@95 kill goes-back since-checkpoint 1 equal";
+  EXPECT_TRUE(parseFaultTable(good).ok());
+  for (const char* bad :
+       {"ps-1 mid-step ps-1:ps.request@95 kill goes-back since-checkpoint 1",
+        "ps-1 mid-step ps-1:ps.request kill goes-back since-checkpoint 1 equal",
+        "ps-1 mid-step ps-0:ps.request@95 freeze goes-back since-checkpoint 1 equal",
+        "ps-1 mid-step ps-1:ps.request@95 burn goes-back since-checkpoint 1 equal",
+        "ps-1 mid-step ps-1:ps.request@95 kill resumes since-checkpoint 1 equal"}) {
+    const auto cells = parseFaultTable(std::string("# heading\n") + bad);
+    ASSERT_FALSE(cells.ok()) << bad;
+    EXPECT_THAT(std::string(cells.status().message()), testing::HasSubstr("line 2"));
+  }
+}
+
+}  // namespace
+}  // namespace trainyard

@@ -1,0 +1,46 @@
+// Ctrl-C leaves a checkpoint of the step that was reached, and the same command goes on from it to
+// the digest of the run that nobody disturbed.
+#include <signal.h>
+
+#include "fmt/format.h"
+#include "tests/multiproc/run_fixture.h"
+
+namespace trainyard {
+namespace {
+
+using testing::HasSubstr;
+using testing::StartsWith;
+
+constexpr int kSteps = 200;
+
+TEST_F(RunTest, CtrlCLeavesACheckpointOfTheReachedStep) {
+  JobRun run(folder("interrupt"), smallJob(2, 3, kSteps));
+  run.launch("worker.compute=delay(20)@0-170");
+  ASSERT_TRUE(run.reaches("worker-0", 30));
+  const TimePoint before = systemClock().now();
+  ASSERT_TRUE(run.launcher().signal(SIGINT).ok());
+  const ProgramEnd end = run.wait();
+  EXPECT_EQ(end.code, 130);
+  EXPECT_LT(toSeconds(systemClock().now() - before), 10);
+  EXPECT_TRUE(processesWith(run.dir().string()).empty());
+  const std::int64_t reached = run.checkpointSteps().back();
+  EXPECT_THAT(end.lastLine(), StartsWith(fmt::format("result: interrupted step={} ", reached)));
+  for (const char* worker : {"worker-0", "worker-1", "worker-2"}) {
+    EXPECT_EQ(run.positions(worker).back().step, reached - 1) << worker;
+  }
+
+  run.launch();
+  const ProgramEnd second = run.wait();
+  EXPECT_EQ(second.code, 0);
+  EXPECT_THAT(second.lastLine(), StartsWith(fmt::format("result: succeeded steps={} ", kSteps)));
+  EXPECT_THAT(run.output(),
+              HasSubstr(fmt::format("resuming 'small' from step {} of {}", reached, kSteps)));
+  expectEachPositionOnce(run, 3, kSteps * 3 * 16);
+
+  JobRun undisturbed(folder("undisturbed"), smallJob(2, 3, kSteps));
+  EXPECT_EQ(undisturbed.launchAndWait().code, 0);
+  EXPECT_EQ(run.digest(), undisturbed.digest());
+}
+
+}  // namespace
+}  // namespace trainyard
