@@ -6,7 +6,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .ONESHELL:
 .DEFAULT_GOAL := help
-.PHONY: help demo test sanitize check bench build clean packages format
+.PHONY: help demo test sanitize check bench soak build clean packages format
 
 # Objects in the compiler cache serve any checkout.
 export CCACHE_BASEDIR := $(CURDIR)
@@ -31,6 +31,7 @@ help:
 	@echo "make sanitize what needs no LibTorch, with address, undefined-behaviour and thread sanitizer"
 	@echo "make check    format, tidy and fast tests, before a commit (TARGET=operator: without LibTorch)"
 	@echo "make bench    speed of push and pull and of training; tables in build/bench (see docs/results.md)"
+	@echo "make soak     20 minutes with a random kill every 20 s (SOAK_SECONDS, SOAK_SEED)"
 	@echo "make build    the programs, in build/release/bin"
 	@echo "make format   lay out the sources with clang-format"
 	@echo "make clean    remove build/"
@@ -76,6 +77,12 @@ bench: packages
 	@$(configure) --preset dev
 	cmake --build build/dev --target $(programs) trainyard-bench-push-pull trainyard-bench-compute
 	exec python3 bench/bench.py --bin build/dev/bin --out build/bench
+
+soak: packages
+	@$(configure) --preset release
+	cmake --build build/release --target $(programs)
+	exec python3 tests/soak/soak.py build/release/bin \
+	  --seconds $(or $(SOAK_SECONDS),1200) $(if $(SOAK_SEED),--seed $(SOAK_SEED))
 
 format:
 	@python3 tests/format.py --fix
