@@ -36,13 +36,14 @@ class NoSynchronizer final : public Synchronizer {
     turn.kind = step_ < steps_ ? Turn::Kind::kTrain : Turn::Kind::kDone;
     turn.step = step_;
     turn.samples = batch_;
+    turn.step_samples = batch_;
     turn.first_position = static_cast<std::int64_t>(step_) * batch_;
     return turn;
   }
   void push(Gradient) override {}
   StatusOr<StepOutcome> finish(const BatchLoss& loss) override {
     ++step_;
-    return StepOutcome{true, loss.loss_sum / loss.samples};
+    return StepOutcome{true, loss.loss_sum / loss.samples, std::nullopt};
   }
   bool interrupted() const override { return false; }
   void evaluated(const BatchScore&) override {}

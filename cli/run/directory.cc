@@ -119,6 +119,8 @@ StatusOr<v1::TrainingJob> readYaml(const fs::path& path) {
 }
 
 Status checkSameJob(const control::RunPaths& paths, const v1::TrainingJob& job) {
+  TY_ASSIGN_OR_RETURN(const v1::TrainingJob recorded, control::RunRecord(paths).read());
+  TY_RETURN_IF_ERROR(checkNotDeleted(paths.dir.string(), recorded));
   TY_ASSIGN_OR_RETURN(const v1::TrainingJob before, readYaml(paths.jobYaml()));
   if (before.metadata().name() != job.metadata().name()) {
     return absl::InvalidArgumentError(
@@ -204,12 +206,6 @@ void removeResult(const control::RunPaths& paths) {
   fs::remove(paths.report(), ignored);
 }
 
-// As a launcher finds it: at rest, without a result.
-Status putToRest(control::RunRecord& record) {
-  removeResult(record.paths());
-  return record.restStatus();
-}
-
 // Writes job.yaml as given and job.json as the tasks need it; job.json comes last and makes the
 // record whole.
 Status record(const DirectoryOptions& options, const control::RunPaths& paths, bool fresh,
@@ -218,6 +214,7 @@ Status record(const DirectoryOptions& options, const control::RunPaths& paths, b
   v1::ObjectMeta& meta = *job->mutable_metadata();
   control::RunRecord record(paths);
   const std::string yaml = control::toYaml(toJson(given));
+  removeResult(paths);  // before job.yaml: a result is that of the job beside it
   if (fresh) {
     meta.set_uid(randomHex(kUidBytes));
     meta.set_generation(1);
@@ -225,12 +222,8 @@ Status record(const DirectoryOptions& options, const control::RunPaths& paths, b
     TY_RETURN_IF_ERROR(writeFileAtomically(paths.token(), randomHex(kTokenBytes) + "\n", 0600));
     TY_RETURN_IF_ERROR(writeFileAtomically(paths.jobYaml(), yaml));
     TY_RETURN_IF_ERROR(record.writeSpec(*job));
-    return putToRest(record);
+    return record.restStatus();
   }
-  TY_ASSIGN_OR_RETURN(const v1::TrainingJob before, record.read());
-  TY_RETURN_IF_ERROR(checkNotDeleted(options.dir, before));
-  // Before job.yaml: a result is that of the job beside it.
-  removeResult(paths);
   TY_RETURN_IF_ERROR(writeFileAtomically(paths.jobYaml(), yaml));
   TY_RETURN_IF_ERROR(record.edit(clock, [&](v1::TrainingJob* recorded) {
     v1::ObjectMeta kept = job->metadata();
@@ -316,7 +309,8 @@ StatusOr<OpenedRun> reopenRun(const std::string& dir, const Clock& clock) {
   TY_RETURN_IF_ERROR(annotate(lock.status(), "another run uses the directory"));
   TY_ASSIGN_OR_RETURN(v1::TrainingJob job, record.read());
   TY_RETURN_IF_ERROR(checkNotDeleted(dir, job));
-  if (const auto finished = finishedResult(paths, job)) {
+  TY_ASSIGN_OR_RETURN(const std::optional<RunResult> finished, finishedResult(paths, job));
+  if (finished) {
     return absl::InvalidArgumentError(
         fmt::format("{}: '{}' has finished already: {} steps (trainyard run -f FILE --set "
                     "training.steps=N goes on to more)",
@@ -326,7 +320,8 @@ StatusOr<OpenedRun> reopenRun(const std::string& dir, const Clock& clock) {
     edited->mutable_spec()->mutable_run_policy()->set_suspend(false);
     return true;
   }));
-  TY_RETURN_IF_ERROR(putToRest(record));
+  removeResult(paths);
+  TY_RETURN_IF_ERROR(record.restStatus());
   TY_ASSIGN_OR_RETURN(job, record.read());
   job.clear_status();
   return OpenedRun{paths, *std::move(lock), job, resumeHeadline(paths, job), std::nullopt};

@@ -108,8 +108,8 @@ Status Trainer::trainStep(const Turn& turn) {
   if (!outcome.complete) return absl::OkStatus();
   train_seconds_ += toSeconds(end - start);
   return observer_.onStep({turn.epoch, turn.step, turn.rank, turn.first_position, turn.samples,
-                           turn.step_samples, outcome.loss, toSeconds(end - start),
-                           train_seconds_, outcome.gradient_norm});
+                           turn.step_samples, outcome.loss, toSeconds(end - start), train_seconds_,
+                           outcome.gradient_norm});
 }
 
 Status Trainer::evaluateSlice(const Turn& turn) {

@@ -19,11 +19,11 @@ struct StepRecord {
   std::int64_t step = 0;
   int rank = 0;
   std::int64_t first_position = 0;
-  int samples = 0;                // of this worker
-  std::int64_t step_samples = 0;  // of all workers
-  double loss = 0;                // mean over all workers' samples
-  double seconds = 0;             // wall time of the step
-  double train_seconds = 0;       // of all completed steps so far, evaluation excluded
+  int samples = 0;                      // of this worker
+  std::int64_t step_samples = 0;        // of all workers
+  double loss = 0;                      // mean over all workers' samples
+  double seconds = 0;                   // wall time of the step
+  double train_seconds = 0;             // of all completed steps so far, evaluation excluded
   std::optional<double> gradient_norm;  // with clipping: before it was clipped
 };
 

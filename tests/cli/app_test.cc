@@ -35,9 +35,11 @@ TEST(AppTest, UnknownVerbIsAnsweredWithTheNearest) {
 TEST(AppTest, HelpIsNoFailure) {
   const Answer answer = run({"--help"});
   EXPECT_EQ(answer.code, kExitOk);
-  for (const char* verb : {"run", "plan", "validate", "checkpoint", "version"}) {
+  for (const char* verb : {"run", "get", "describe", "logs", "suspend", "resume", "delete", "plan",
+                           "validate", "checkpoint", "version"}) {
     EXPECT_THAT(answer.out, HasSubstr(verb));
   }
+  EXPECT_EQ(answer.out.find("launch "), std::string::npos) << "not for users";
   EXPECT_THAT(run({"run", "--help"}).out, HasSubstr("--volume"));
   EXPECT_EQ(run({}).code, kExitUsage);
 }

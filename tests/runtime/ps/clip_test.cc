@@ -95,7 +95,7 @@ TEST(Clipping, AServerThatHoldsAllNeedsNobody) {
   shard.seal(1, out);
   for (const Chunk& chunk : p.chunks)
     shard.load(chunk.id, 0, std::vector<float>(static_cast<std::size_t>(chunk.elements)), {});
-  ASSERT_TRUE(shard.open(1, 0, 1, false, true).ok());
+  ASSERT_TRUE(shard.open(1, planFor(0, 1), false, true).ok());
   for (const Chunk& chunk : p.chunks) {
     v1::ChunkRequestHeader h;
     h.set_job_uid(kJob);
@@ -188,7 +188,7 @@ TEST(Clipping, AnEpochThatEndsBeforeTheNormDropsTheStep) {
   b.shard.setNorm(2, 0, 1);
   EXPECT_EQ(b.update(), 0);
   EXPECT_EQ(b.shard.state().max_version(), 0);
-  ASSERT_TRUE(b.shard.open(2, 0, 1, false, false).ok());
+  ASSERT_TRUE(b.shard.open(2, planFor(0, 1), false, false).ok());
   b.epoch = 2;
   b.out.clear();
   const CallId call = b.push(0, 0, 0, 1);
@@ -211,7 +211,7 @@ TEST(Clipping, AnEpochThatEndsAfterTheNormCompletesTheStep) {
   // What others that were not told the norm in time still need.
   EXPECT_EQ(b.shard.state().squares().step(), 0);
   EXPECT_EQ(b.partNorm(), std::sqrt(8 * 16.0));
-  ASSERT_TRUE(b.shard.open(2, 0, 1, false, false).ok());
+  ASSERT_TRUE(b.shard.open(2, planFor(0, 1), false, false).ok());
   b.epoch = 2;
   b.out.clear();
   b.shard.setNorm(2, 0, 16);

@@ -70,7 +70,7 @@ class ScriptedSynchronizer : public Synchronizer {
   StatusOr<StepOutcome> finish(const BatchLoss& loss) override {
     clock_.advance(std::chrono::seconds(1));
     finished.push_back(loss.loss_sum);
-    return StepOutcome{complete, 0.25};
+    return StepOutcome{complete, 0.25, std::nullopt};
   }
   void evaluated(const BatchScore& score) override { scores.push_back(score); }
   void abort(std::int64_t step, std::string_view variable, std::string_view reason) override {
