@@ -66,7 +66,8 @@ void Coordinator::followNorm() {
   std::int64_t step = -1;
   SquareSum total;
   for (const auto& [key, member] : members_) {
-    if (key.role != v1::ROLE_PS || member.report.shard().max_version() < 0) continue;
+    // Not by its version: a report from before it had loaded anything may come late.
+    if (key.role != v1::ROLE_PS || member.report.parameter_bytes() == 0) continue;
     const auto part = norm_parts_.find(key);
     if (part == norm_parts_.end() || (step >= 0 && part->second.step != step)) return;
     step = part->second.step;

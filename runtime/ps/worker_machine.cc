@@ -246,8 +246,11 @@ bool WorkerMachine::onReply(std::uint32_t chunk, std::uint64_t attempt, const St
   if (transport.ok() && header.code() == v1::CHUNK_OK && header.version() == wanted) {
     task.phase = ChunkPhase::kStoring;
     const bool outcome = activity_ == Activity::kStepping || pulls_outcome_;
-    if (outcome && chunk + 1 == chunks_.size() && header.samples() > 0) {
-      step_loss_ = header.loss_sum() / static_cast<double>(header.samples());
+    if (outcome && chunk + 1 == chunks_.size()) {
+      // A server that has loaded the version since knows neither; the loss of this rank's own
+      // samples then stands for that of all.
+      step_loss_ = header.samples() > 0 ? header.loss_sum() / static_cast<double>(header.samples())
+                                        : own_loss_sum_ / std::max(share_.count, 1);
       gradient_norm_.reset();
       if (header.has_gradient_norm()) gradient_norm_ = header.gradient_norm();
     }

@@ -61,6 +61,7 @@ struct Bench {
       r.set_revision(1);
       r.set_job_digest("digest");
       if (task.id().role() == v1::ROLE_PS) {
+        r.set_parameter_bytes(8);
         clear(r);
       } else {
         r.mutable_worker()->set_version(-1);

@@ -49,11 +49,21 @@ TEST(CoordinatorNorm, WaitsForTheSlowestStep) {
 TEST(CoordinatorNorm, AServerWithoutVariablesTakesNoPart) {
   Bench b(2, 2);
   b.activate();
+  b.ps(1).set_parameter_bytes(0);
   b.ps(1).mutable_shard()->set_min_version(-1);
   b.ps(1).mutable_shard()->set_max_version(-1);
   setPart(b.ps(0), 0, 3, 1);
   b.settle();
   EXPECT_EQ(b.last_view.gradient_norm().norm(), 3);
+}
+
+TEST(CoordinatorNorm, ALateReportOfAnEmptyServerDoesNotLeaveItOut) {
+  Bench b(2, 2);
+  b.activate();
+  b.ps(1).mutable_shard()->set_max_version(-1);
+  setPart(b.ps(0), 0, 3, 1);
+  b.settle();
+  EXPECT_FALSE(b.last_view.has_gradient_norm());
 }
 
 TEST(CoordinatorNorm, WakesServersAndLetsWorkersSleep) {

@@ -293,7 +293,7 @@ TEST(Clipping, AStallNamesWhatIsMissing) {
 
 TEST(Clipping, ThreadsShareTheUpdates) {
   ClipBench b;
-  b.open(1);
+  b.ShardBench::open(planFor(0, 1, 200));
   for (std::int64_t step = 0; step < 200; ++step) {
     b.push(0, step, 0, 1);
     b.push(2, step, 0, 1);
@@ -320,6 +320,8 @@ TEST(Clipping, TheMachinePassesTheNormOnWhileTheJobRuns) {
   *view.mutable_coordinator() = incarnation(1, 1);
   view.mutable_epoch()->set_epoch(1);
   view.mutable_epoch()->set_fresh(true);
+  view.mutable_epoch()->set_steps(1);
+  view.mutable_epoch()->set_step_samples(1);
   view.mutable_epoch()->add_members()->mutable_id()->set_role(v1::ROLE_WORKER);
   view.set_stop_at(-1);
   view.set_checkpoint_at(-1);
