@@ -206,7 +206,7 @@ TEST_F(ControlTest, ADetachedJobThatCannotStartSaysWhy) {
 
 TEST_F(ControlTest, AJobSuspendedWhileItStartsRestsAndResumes) {
   JobRun run(folder("job"), smallJob(2, 2, kSteps));
-  run.launch();
+  run.launch(kSlow);
   ASSERT_TRUE(eventually([&] { return fs::exists(run.dir() / "job.json"); }, kLimit));
   EXPECT_GT(launcherOf(run), 0);
   ProgramEnd end = verb("suspend", run);
