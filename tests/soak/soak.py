@@ -56,7 +56,7 @@ spec:
 
 # What docs/run_directory.md lists.
 KNOWN_FILES = [re.compile(pattern) for pattern in (
-    r"job\.yaml|job\.json|status\.json|membership\.json|events\.jsonl|token|lock",
+    r"job\.yaml|job\.json|status\.json|membership\.json|events\.jsonl|token|lock|edit\.lock|launcher\.log",
     r"metrics\.jsonl|traffic\.jsonl|result\.json|report\.html|environment\.json",
     r"events/[^/]*tfevents[^/]*",
     r"checkpoints/(finished\.json|step-\d+\.e\d+\.json|ps-\d+\.step-\d+\.e\d+\.i\d+-\d+\.safetensors)",

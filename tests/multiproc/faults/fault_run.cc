@@ -14,7 +14,7 @@ namespace {
 constexpr int kWorkers = 3;
 constexpr int kBatch = 16;
 // Bounds against hangs only.
-constexpr Duration kPatience = std::chrono::seconds(120);
+constexpr Duration kPatience = std::chrono::seconds(300);
 // The coordinator's deadline and a little.
 constexpr Duration kDeadCoordinator = std::chrono::seconds(7);
 

@@ -15,7 +15,7 @@ constexpr int kSteps = 200;
 // Steps at which worker-1 stops: behind the first checkpoints, and when some have failed.
 constexpr int kFull = 90;
 constexpr int kRoom = 180;
-constexpr Duration kPatience = std::chrono::seconds(120);
+constexpr Duration kPatience = std::chrono::seconds(300);
 
 std::string job() {
   return smallJob(2, 3, kSteps) + "    checkpoint: {everySeconds: 1}\n";
