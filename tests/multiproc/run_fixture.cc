@@ -268,7 +268,7 @@ bool JobRun::reaches(const std::string& task, std::int64_t step) const {
         const std::vector<PositionRecord> records = positions(task);
         return !records.empty() && records.back().step >= step;
       },
-      std::chrono::seconds(60));
+      std::chrono::seconds(240));
 }
 
 std::vector<std::int64_t> JobRun::checkpointSteps() const {

@@ -55,7 +55,7 @@ class JobRun {
   void launch(const std::string& failpoints = "");
   ChildProcess& launcher() { return *launcher_; }
   // Waits for the end of the launcher.
-  ProgramEnd wait(Duration limit = std::chrono::seconds(90));
+  ProgramEnd wait(Duration limit = std::chrono::seconds(240));
   ProgramEnd launchAndWait(const std::string& failpoints = "");
   std::string output() const;
 
@@ -126,7 +126,7 @@ char stateOf(pid_t pid);
 std::string commandOf(pid_t pid);  // arguments, separated by blanks
 
 ProgramEnd runProgram(const std::vector<std::string>& argv, const std::string& failpoints = "",
-                      Duration limit = std::chrono::seconds(90));
+                      Duration limit = std::chrono::seconds(240));
 // Path of one of the build's programs.
 std::string programPath(const std::string& name);
 
