@@ -4,6 +4,7 @@
 
 #include <csignal>
 #include <filesystem>
+#include <iostream>
 #include <memory>
 #include <optional>
 #include <string>
@@ -25,12 +26,14 @@
 #include "base/core/log.h"
 #include "base/core/rng.h"
 #include "base/core/strings.h"
+#include "base/flags/usage.h"
 #include "base/http/http_server.h"
 #include "base/http/metrics.h"
 #include "base/process/child_process.h"
 #include "base/process/files.h"
 #include "base/process/scope_undo.h"
 #include "base/process/signals.h"
+#include "base/rpc/grpc_log.h"
 #include "base/rpc/token.h"
 
 namespace trainyard::agent {
@@ -59,7 +62,7 @@ struct Flags {
 };
 
 void addFlags(CLI::App& app, Flags& flags) {
-  const auto port = CLI::Range(0, 65535);
+  const auto port = wholeNumber(0, 65535);
   app.add_option("--role", flags.role, "Role of the task")
       ->required()
       ->check(CLI::IsMember({"ps", "worker"}));
@@ -242,7 +245,7 @@ int runMain(int argc, char** argv) {
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? kExitOk : kExitUsage;
+    return answerParseError(app, error, std::cout, std::cerr);
   }
   TaskIdentity self;
   self.id.set_role(flags.role == "ps" ? v1::ROLE_PS : v1::ROLE_WORKER);
@@ -255,6 +258,7 @@ int runMain(int argc, char** argv) {
   StatusOr<SignalWaiter> signals = SignalWaiter::create({SIGTERM, SIGINT, SIGCHLD});
   if (!signals.ok()) return fail(signals.status(), kExitFailure);
   ::signal(SIGPIPE, SIG_IGN);
+  quietGrpc();
   StatusOr<JobIdentity> job = readJobIdentity(flags.job_file);
   if (!job.ok()) return fail(job.status(), kExitUsage);
   self.job = std::move(*job);

@@ -4,6 +4,8 @@
 #include <ostream>
 
 #include "base/core/exit_code.h"
+#include "base/core/printable.h"
+#include "base/flags/usage.h"
 #include "cli/closest_word.h"
 #include "fmt/format.h"
 
@@ -32,9 +34,11 @@ bool contains(const std::vector<std::string>& words, const std::string& word) {
 int answerUnknownVerb(const std::string& word, const std::vector<std::string>& verbs,
                       const Console& console) {
   const std::string near = closestWord(word, verbs);
-  console.err << fmt::format("trainyard: there is no command \"{}\"{}\n", word,
-                             near.empty() ? "" : fmt::format("; did you mean \"{}\"?", near))
-              << fmt::format("Commands: {}. More: trainyard --help", fmt::join(verbs, ", "))
+  const std::string hint = near.empty() ? fmt::format("; there are {}", fmt::join(verbs, ", "))
+                                        : fmt::format("; did you mean \"{}\"?", near);
+  console.err << printable(fmt::format("trainyard: there is no command \"{}\"{} (see trainyard "
+                                       "--help)",
+                                       word, hint))
               << std::endl;
   return kExitUsage;
 }
@@ -66,7 +70,7 @@ int runApp(const std::vector<std::string>& arguments, const Console& console) {
     // CLI11 takes them in reverse.
     app.parse(std::vector<std::string>(arguments.rbegin(), arguments.rend()));
   } catch (const CLI::ParseError& error) {
-    return app.exit(error, console.out, console.err) == 0 ? kExitOk : kExitUsage;
+    return answerParseError(app, error, console.out, console.err);
   }
   return chosen ? chosen(console) : kExitUsage;
 }

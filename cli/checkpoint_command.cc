@@ -1,12 +1,15 @@
 // `trainyard checkpoint inspect|digest|evaluate|export DIR`.
 #include <chrono>
 #include <filesystem>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <ostream>
 
 #include "base/core/exit_code.h"
+#include "base/core/printable.h"
 #include "base/core/strings.h"
+#include "base/flags/usage.h"
 #include "base/process/child_process.h"
 #include "cli/checkpoint_inspect.h"
 #include "cli/command.h"
@@ -77,7 +80,7 @@ StatusOr<Found> find(const Options& options) {
 
 // One line on standard error; 2 for what the user gave us, 1 for what went wrong on the way.
 int fail(const Console& console, const Status& status) {
-  console.err << "trainyard: " << fromAbsl(status.message()) << "\n";
+  console.err << "trainyard: " << printable(fromAbsl(status.message())) << "\n";
   return absl::IsInvalidArgument(status) || absl::IsDataLoss(status) ? kExitUsage : kExitFailure;
 }
 
@@ -88,8 +91,17 @@ int inspect(const Console& console, const Options& options) {
                             systemClock().unixMillis());
 }
 
+// The checkpoint that is asked for. What cannot be read may be the newest: no other is taken in its
+// place without a word.
+StatusOr<Found> choose(const Options& options) {
+  TY_ASSIGN_OR_RETURN(Found found, find(options));
+  if (options.step || found.problems.empty()) return found;
+  return absl::InvalidArgumentError(
+      fmt::format("{}; give another checkpoint with --step", found.problems[0]));
+}
+
 StatusOr<runtime::CheckpointReader> openNewest(const Options& options) {
-  TY_ASSIGN_OR_RETURN(const Found found, find(options));
+  TY_ASSIGN_OR_RETURN(const Found found, choose(options));
   return runtime::CheckpointReader::open(found.place.manifests, found.manifests[0]);
 }
 
@@ -116,7 +128,7 @@ int exportModel(const Console& console, const Options& options) {
 
 // The child writes to our standard output and error itself.
 int evaluate(const Console& console, const Options& options) {
-  auto found = find(options);
+  auto found = choose(options);
   if (!found.ok()) return fail(console, found.status());
   console.out.flush();
   SpawnOptions spawn;
@@ -131,7 +143,8 @@ int evaluate(const Console& console, const Options& options) {
   if (!child.ok()) return fail(console, child.status());
   auto exit = child->wait(systemClock().now() + kEvaluationLimit);
   if (!exit.ok()) return fail(console, exit.status());
-  if (exit->signal == 0) return exit->code;
+  // What the runtime calls bad input is a wrong file to those who gave it to us.
+  if (exit->signal == 0) return exit->code == kExitBadInput ? kExitUsage : exit->code;
   return fail(console, absl::AbortedError("trainyard-runtime evaluate: " + toString(*exit)));
 }
 
@@ -142,7 +155,7 @@ CLI::App* addVerb(CLI::App& parent, ChosenCommand& chosen, const std::shared_ptr
   CLI::App* app = parent.add_subcommand(name, help);
   app->add_option("DIR", options->dir, "run directory, or its checkpoints folder")->required();
   app->add_option("--step", options->step, "the checkpoint of this step instead of the newest")
-      ->check(CLI::NonNegativeNumber);
+      ->check(wholeNumber(0, std::numeric_limits<long>::max()));
   app->callback([&chosen, options, verb] {
     chosen = [options, verb](const Console& console) { return verb(console, *options); };
   });

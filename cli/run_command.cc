@@ -8,7 +8,9 @@
 
 #include "base/core/exit_code.h"
 #include "base/core/log.h"
+#include "base/core/printable.h"
 #include "base/core/strings.h"
+#include "base/rpc/grpc_log.h"
 #include "cli/command.h"
 #include "cli/run/detach.h"
 #include "cli/run/launcher.h"
@@ -31,7 +33,7 @@ struct RunFlags {
 };
 
 int fail(const Console& console, const std::string& message, int code) {
-  console.err << "trainyard run: " << message << std::endl;
+  console.err << "trainyard run: " << printable(message) << std::endl;
   return code;
 }
 
@@ -85,6 +87,7 @@ void configure(const LauncherOptions& flags, const Console& console) {
   const bool table = console.out_is_terminal && flags.log_format == "text";
   log.level = table ? LogLevel::kError : LogLevel::kWarning;
   configureLog(log);
+  quietGrpc();
 }
 
 int runJob(const RunFlags& flags, const Console& console) {
@@ -94,6 +97,9 @@ int runJob(const RunFlags& flags, const Console& console) {
   const DirectoryOptions directory = directoryOptions(flags, *job, console);
   LauncherOptions launcher = flags.launcher;
   launcher.shown_dir = directory.dir;
+  if (const Status status = checkPrograms(launcher, console); !status.ok()) {
+    return fail(console, text(status), kExitFailure);
+  }
   if (flags.detach) {
     auto opened = openRunDirectory(directory, *job, *console.clock);
     if (!opened.ok()) return fail(console, text(opened.status()), kExitUsage);
@@ -119,7 +125,7 @@ StatusOr<OpenedRun> takeOver(const LaunchFlags& flags) {
   TY_ASSIGN_OR_RETURN(FileLock lock, FileLock::adopt(flags.lock_fd, paths.lock()));
   TY_ASSIGN_OR_RETURN(v1::TrainingJob job, control::RunRecord(paths).read());
   job.clear_status();
-  return OpenedRun{paths, std::move(lock), std::move(job), flags.headline, std::nullopt};
+  return OpenedRun{paths, std::move(lock), std::move(job), flags.headline, {}, std::nullopt};
 }
 
 int launch(const LaunchFlags& flags, const Console& console) {

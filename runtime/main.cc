@@ -10,8 +10,10 @@
 #include "base/core/failpoint.h"
 #include "base/core/log.h"
 #include "base/core/strings.h"
+#include "base/flags/usage.h"
 #include "base/json/proto_json.h"
 #include "base/process/files.h"
+#include "base/rpc/grpc_log.h"
 #include "base/rpc/token.h"
 #include "google/protobuf/util/json_util.h"
 #include "runtime/coordinator/names.h"
@@ -22,6 +24,8 @@
 
 namespace trainyard::runtime {
 namespace {
+
+constexpr int kMaxThreads = 1024;
 
 struct Flags {
   std::string job, job_dir, task_dir, agent_socket, token, membership, manifest;
@@ -56,8 +60,22 @@ StatusOr<v1::Membership> readMembership(const std::string& path) {
   TY_ASSIGN_OR_RETURN(const std::string text, readFile(path, 16 << 20));
   v1::Membership membership;
   const auto status = google::protobuf::util::JsonStringToMessage(text, &membership);
-  if (!status.ok()) return invalidInput(path, std::string(status.message()));
+  if (!status.ok()) return invalidInput(path, splitFirst(status.message().ToString(), '\n').first);
   return membership;
+}
+
+Status checkMember(const std::string& path, const TaskOptions& options) {
+  const v1::Membership& membership = options.membership;
+  if (membership.uid() != options.job.metadata().uid()) {
+    return invalidInput(path, fmt::format("is of job {}, not of {}", membership.uid(),
+                                          options.job.metadata().uid()));
+  }
+  for (const v1::MemberTask& task : membership.tasks()) {
+    if (task.id().role() == options.id.role() && task.id().index() == options.id.index())
+      return absl::OkStatus();
+  }
+  return invalidInput(path, fmt::format("revision {} does not hold {}", membership.revision(),
+                                        taskName(options.id.role(), options.id.index())));
 }
 
 StatusOr<TaskOptions> taskOptions(const Flags& flags, v1::Role role) {
@@ -69,6 +87,7 @@ StatusOr<TaskOptions> taskOptions(const Flags& flags, v1::Role role) {
   options.id.set_index(flags.index);
   options.self.set_created(flags.created);
   options.self.set_start(flags.start);
+  TY_RETURN_IF_ERROR(checkMember(flags.membership, options));
   options.job_dir = flags.job_dir;
   options.task_dir = flags.task_dir;
   options.bind = flags.bind;
@@ -129,14 +148,16 @@ void addTaskFlags(CLI::App& app, Flags& flags) {
   app.add_option("--index", flags.index, "index of the task in its role");
   app.add_option("--created", flags.created, "how often the task was created");
   app.add_option("--start", flags.start, "how often its agent started it");
-  app.add_option("--port", flags.port, "port to listen on");
+  app.add_option("--port", flags.port, "port to listen on; 0: any")->check(wholeNumber(0, 65535));
   app.add_option("--bind", flags.bind, "address to listen on");
   app.add_option("--agent-socket", flags.agent_socket,
                  "Unix socket of the agent; @name is abstract");
   app.add_option("--token", flags.token, "file with the job's token")->required();
   app.add_option("--membership", flags.membership, "file with the membership")->required();
-  app.add_option("--threads", flags.threads, "threads to compute with");
-  app.add_option("--log-format", flags.log_format, "text or json");
+  app.add_option("--threads", flags.threads, "threads to compute with")
+      ->check(wholeNumber(1, kMaxThreads));
+  app.add_option("--log-format", flags.log_format, "text or json")
+      ->check(CLI::IsMember({"text", "json"}));
 }
 
 }  // namespace
@@ -146,7 +167,9 @@ int main(int argc, char** argv) {
   using namespace trainyard;
   using namespace trainyard::runtime;
   keepFreedMemory();
-  CLI::App app{"The training process of one task. Started by trainyard-agent."};
+  quietGrpc();
+  CLI::App app("The training process of one task. Started by trainyard-agent.",
+               "trainyard-runtime");
   app.require_subcommand(1);
   Flags flags;
   CLI::App* ps = app.add_subcommand("ps", "a parameter server");
@@ -158,11 +181,12 @@ int main(int argc, char** argv) {
   evaluate->add_option("--job-dir", flags.job_dir, "directory of the run")->required();
   evaluate->add_option("--manifest", flags.manifest,
                        "file name of the checkpoint; default: the newest");
-  evaluate->add_option("--threads", flags.threads, "threads to compute with");
+  evaluate->add_option("--threads", flags.threads, "threads to compute with")
+      ->check(wholeNumber(1, kMaxThreads));
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? kExitOk : kExitUsage;
+    return answerParseError(app, error, std::cout, std::cerr);
   }
   if (*ps) return runRole(flags, v1::ROLE_PS);
   if (*worker) return runRole(flags, v1::ROLE_WORKER);

@@ -23,8 +23,8 @@ StatusOr<v1::Membership> parseMembership(const std::string& text, const std::str
   v1::Membership membership;
   const auto parsed = google::protobuf::util::JsonStringToMessage(text, &membership, options);
   if (!parsed.ok()) {
-    return invalidInput(
-        place, fmt::format("expected a membership in JSON: {}", std::string(parsed.message())));
+    return invalidInput(place, fmt::format("expected a membership in JSON: {}",
+                                           splitFirst(parsed.message().ToString(), '\n').first));
   }
   return membership;
 }

@@ -49,7 +49,11 @@ Status annotate(const Status& status, std::string_view context) {
 }
 
 Status errnoStatus(int error, std::string_view what) {
-  return absl::ErrnoToStatus(error, toAbsl(what));
+  // ENOTDIR, EISDIR and the like are wrong input; FAILED_PRECONDITION is a conflict of two
+  // writers or a diverged model here.
+  const Status status = absl::ErrnoToStatus(error, toAbsl(what));
+  if (status.code() != absl::StatusCode::kFailedPrecondition) return status;
+  return absl::InvalidArgumentError(status.message());
 }
 
 }  // namespace trainyard

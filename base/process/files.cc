@@ -111,8 +111,12 @@ Status writeFileAtomically(const fs::path& path, std::string_view bytes, mode_t 
 }
 
 StatusOr<std::string> readFile(const fs::path& path, std::size_t max_bytes) {
-  const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   if (!fd.valid()) return failed(errno, "open", path);
+  struct stat info {};
+  if (::fstat(fd.get(), &info) != 0) return failed(errno, "stat", path);
+  if (S_ISDIR(info.st_mode)) return failed(EISDIR, "read", path);
+  if (!S_ISREG(info.st_mode)) return invalidInput(path.native(), "is not a regular file");
   std::string text;
   char buffer[64 * 1024];
   for (;;) {
@@ -121,8 +125,7 @@ StatusOr<std::string> readFile(const fs::path& path, std::size_t max_bytes) {
     if (n < 0) return failed(errno, "read", path);
     if (n == 0) return text;
     if (text.size() + static_cast<std::size_t>(n) > max_bytes) {
-      return absl::ResourceExhaustedError(
-          fmt::format("read {}: larger than {} bytes", path.native(), max_bytes));
+      return invalidInput(path.native(), fmt::format("larger than {} bytes", max_bytes));
     }
     text.append(buffer, static_cast<std::size_t>(n));
   }
@@ -139,7 +142,7 @@ Status makeDirectories(const fs::path& path, mode_t mode) {
   if (made == EEXIST && ::stat(clean.c_str(), &info) == 0 && S_ISDIR(info.st_mode)) {
     return absl::OkStatus();
   }
-  return failed(made, "create folder", clean);
+  return failed(made == EEXIST ? ENOTDIR : made, "create folder", clean);
 }
 
 StatusOr<FileLock> FileLock::acquire(const fs::path& path) {

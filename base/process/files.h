@@ -20,8 +20,8 @@ namespace trainyard {
 Status writeFileAtomically(const std::filesystem::path& path, std::string_view bytes,
                            mode_t mode = 0644);
 
-// The whole file. NOT_FOUND when there is none, RESOURCE_EXHAUSTED when it holds more than
-// `max_bytes`; other errors name the path too.
+// The whole file. NOT_FOUND when there is none, INVALID_ARGUMENT when it holds more than
+// `max_bytes` or is no regular file (a pipe is not waited for); other errors name the path too.
 StatusOr<std::string> readFile(const std::filesystem::path& path, std::size_t max_bytes);
 
 // The folder and those above it; `mode` applies to the last one where it is created. OK when it

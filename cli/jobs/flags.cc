@@ -3,6 +3,7 @@
 #include <ostream>
 
 #include "base/core/exit_code.h"
+#include "base/core/printable.h"
 #include "base/core/strings.h"
 
 namespace trainyard::cli {
@@ -25,7 +26,7 @@ std::string runsDir(const JobFlags& flags, const Console& console) {
 }
 
 int failVerb(const Console& console, const std::string& verb, const Status& status) {
-  console.err << "trainyard " << verb << ": " << fromAbsl(status.message()) << std::endl;
+  console.err << "trainyard " << verb << ": " << printable(fromAbsl(status.message())) << std::endl;
   return absl::IsInvalidArgument(status) || absl::IsNotFound(status) ? kExitUsage : kExitFailure;
 }
 

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/core/exit_code.h"
+#include "base/core/printable.h"
 #include "base/core/strings.h"
 #include "base/process/files.h"
 #include "cli/jobs/job_view.h"
@@ -54,7 +55,10 @@ void reportRunning(const LauncherOptions& options, pid_t pid, const Console& con
 
 int runDetached(const LauncherOptions& options, OpenedRun run, Duration limit,
                 const Console& console) {
-  if (options.log_format != "json") console.out << run.headline << std::endl;
+  if (options.log_format != "json") {
+    for (const std::string& warning : run.warnings) console.out << "warning: " << warning << "\n";
+    console.out << run.headline << std::endl;
+  }
   if (run.finished) {
     console.out << resultLine(*run.finished) << std::endl;
     return exitCode(*run.finished);
@@ -66,7 +70,7 @@ int runDetached(const LauncherOptions& options, OpenedRun run, Duration limit,
   const std::size_t before = error ? 0 : size;
   auto child = spawnLauncher(options, std::move(run), console);
   if (!child.ok()) {
-    console.err << "trainyard run: " << fromAbsl(child.status().message()) << std::endl;
+    console.err << "trainyard run: " << printable(fromAbsl(child.status().message())) << std::endl;
     return kExitFailure;
   }
   const pid_t pid = child->pid();

@@ -5,7 +5,9 @@
 #include <string_view>
 #include <system_error>
 
+#include "base/core/printable.h"
 #include "base/core/strings.h"
+#include "base/rpc/token.h"
 #include "base/security/random.h"
 #include "fmt/format.h"
 #include "operator/job/job.h"
@@ -21,6 +23,7 @@ using Json = nlohmann::ordered_json;
 constexpr std::size_t kMaxFileBytes = 16 << 20;
 constexpr std::size_t kTokenBytes = 32;
 constexpr std::size_t kUidBytes = 16;
+constexpr std::uintmax_t kMinFreeBytes = 1 << 20;
 
 const std::set<std::string>& ownFiles() {
   static const std::set<std::string> names = {
@@ -112,6 +115,48 @@ Status removeOwn(const fs::path& dir) {
   return absl::OkStatus();
 }
 
+// Folders of ours that are none any more would make the tasks fail, or not even start.
+Status checkFolders(const control::RunPaths& paths) {
+  std::vector<fs::path> folders = {paths.checkpoints(), paths.dir / "events", paths.tasks()};
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator(paths.tasks(), error)) {
+    folders.push_back(entry.path());
+  }
+  for (const fs::path& folder : folders) {
+    const fs::file_status status = fs::status(folder, error);
+    if (fs::exists(status) && !fs::is_directory(status)) {
+      return invalidInput(folder.string(), "is no folder: remove it, or start over with --new");
+    }
+  }
+  return absl::OkStatus();
+}
+
+// What the tasks would stumble over one after the other, where the record of a run is damaged.
+Status checkRecord(const control::RunPaths& paths) {
+  TY_RETURN_IF_ERROR(checkFolders(paths));
+  TY_RETURN_IF_ERROR(readToken(paths.token()).status());
+  const control::RunRecord record(paths);
+  TY_RETURN_IF_ERROR(record.read().status());
+  return record.readMembership().status();
+}
+
+// Errors of the file itself stay what they are.
+StatusOr<FileLock> lockDirectory(const control::RunPaths& paths) {
+  auto lock = FileLock::acquire(paths.lock());
+  if (!absl::IsFailedPrecondition(lock.status())) return lock;
+  return annotate(lock.status(), "another run uses the directory");
+}
+
+// What the files of a launch and its first checkpoints need beside the weights. A launcher that
+// cannot record what happens waits for space instead of ending.
+Status checkSpace(const fs::path& dir) {
+  std::error_code error;
+  const fs::space_info space = fs::space(dir, error);
+  if (error || space.available >= kMinFreeBytes) return absl::OkStatus();
+  return invalidInput(dir.string(), fmt::format("{} bytes are free on its disk, a run needs {}",
+                                                space.available, kMinFreeBytes));
+}
+
 StatusOr<v1::TrainingJob> readYaml(const fs::path& path) {
   TY_ASSIGN_OR_RETURN(const std::string text, readFile(path, kMaxFileBytes));
   std::vector<control::JobProblem> problems;
@@ -154,24 +199,43 @@ StatusOr<std::optional<RunResult>> finishedResult(const control::RunPaths& paths
   return std::optional(*std::move(result));
 }
 
-std::string resumeHeadline(const control::RunPaths& paths, const v1::TrainingJob& job) {
-  std::vector<std::string> problems;
-  const auto manifests = runtime::listManifests(paths.checkpoints().string(), &problems);
+// The newest checkpoint that the job can go on from, as ps-0 will choose it. What stands in the way
+// of newer ones goes to `left_out`.
+std::optional<runtime::Manifest> newestUsable(const std::string& dir, const std::string& uid,
+                                              std::vector<std::string>* left_out) {
+  for (const runtime::Manifest& manifest : runtime::listManifests(dir, left_out)) {
+    Status usable = runtime::verifyFiles(dir, manifest);
+    if (usable.ok() && manifest.job_uid != uid) {
+      usable = invalidInput(fmt::format("{}/{}", dir, manifest.fileName()), "is of another job");
+    }
+    if (usable.ok()) return manifest;
+    left_out->push_back(std::string(fromAbsl(usable.message())));
+  }
+  return std::nullopt;
+}
+
+std::string resumeHeadline(const control::RunPaths& paths, const v1::TrainingJob& job,
+                           std::vector<std::string>* warnings) {
+  std::vector<std::string> left_out;
+  const auto newest = newestUsable(paths.checkpoints().string(), job.metadata().uid(), &left_out);
+  for (const std::string& problem : left_out) {
+    warnings->push_back(fmt::format("a checkpoint is left out: {}", printable(problem)));
+  }
   const std::string& name = job.metadata().name();
-  if (manifests.empty() || manifests[0].step == 0) {
+  if (!newest || newest->step == 0) {
     return fmt::format("starting '{}' again from step 0: {} holds no later checkpoint", name,
                        paths.dir.string());
   }
   const v1::Training& training = job.spec().training();
   std::string whole;
   if (training.has_steps()) whole = fmt::format(" of {}", training.steps());
-  if (training.has_passes() && manifests[0].data_samples > 0) {
+  if (training.has_passes() && newest->data_samples > 0) {
     whole = fmt::format(
         ", after {:.1f} of {} passes",
-        static_cast<double>(manifests[0].position) / static_cast<double>(manifests[0].data_samples),
+        static_cast<double>(newest->position) / static_cast<double>(newest->data_samples),
         training.passes());
   }
-  return fmt::format("resuming '{}' from step {}{}", name, manifests[0].step, whole);
+  return fmt::format("resuming '{}' from step {}{}", name, newest->step, whole);
 }
 
 // Weights of this run's own directory would be removed before they could be read.
@@ -278,15 +342,14 @@ StatusOr<OpenedRun> openRunDirectory(const DirectoryOptions& options, const v1::
   // Before a lock file is put into a folder that is none of ours.
   if (!fs::exists(paths.job(), ignored)) TY_RETURN_IF_ERROR(refuseForeign(options));
   TY_RETURN_IF_ERROR(makeDirectories(paths.dir, 0700));
-  auto lock = FileLock::acquire(paths.lock());
-  TY_RETURN_IF_ERROR(annotate(lock.status(), "another run uses the directory"));
+  TY_ASSIGN_OR_RETURN(FileLock lock, lockDirectory(paths));
   // What would fail later anyway fails before anything is removed.
   v1::TrainingJob job = given;
   TY_RETURN_IF_ERROR(control::resolveVolumes(options.volumes, options.cwd, &job));
   TY_RETURN_IF_ERROR(checkInitFrom(paths, job));
   TY_ASSIGN_OR_RETURN(const bool fresh, startsFresh(options, paths));
   if (!fresh) TY_RETURN_IF_ERROR(checkSameJob(paths, given));
-  OpenedRun run{paths, *std::move(lock), given, "", std::nullopt};
+  OpenedRun run{paths, std::move(lock), given, "", {}, std::nullopt};
   if (!fresh) {
     TY_ASSIGN_OR_RETURN(run.finished, finishedResult(paths, given));
     if (run.finished) {
@@ -295,9 +358,11 @@ StatusOr<OpenedRun> openRunDirectory(const DirectoryOptions& options, const v1::
       return run;
     }
   }
-  run.headline = fresh ? fmt::format("starting '{}' in {}", given.metadata().name(), options.dir)
-                       : resumeHeadline(paths, given);
+  if (!fresh) TY_RETURN_IF_ERROR(checkRecord(paths));
+  TY_RETURN_IF_ERROR(checkSpace(paths.dir));
   TY_RETURN_IF_ERROR(record(options, paths, fresh, given, clock, &run.job));
+  run.headline = fresh ? fmt::format("starting '{}' in {}", given.metadata().name(), options.dir)
+                       : resumeHeadline(paths, run.job, &run.warnings);
   return run;
 }
 
@@ -305,8 +370,7 @@ StatusOr<OpenedRun> reopenRun(const std::string& dir, const Clock& clock) {
   const control::RunPaths paths{dir};
   control::RunRecord record(paths);
   TY_RETURN_IF_ERROR(record.read().status());  // before a lock's file is made
-  auto lock = FileLock::acquire(paths.lock());
-  TY_RETURN_IF_ERROR(annotate(lock.status(), "another run uses the directory"));
+  TY_ASSIGN_OR_RETURN(FileLock lock, lockDirectory(paths));
   TY_ASSIGN_OR_RETURN(v1::TrainingJob job, record.read());
   TY_RETURN_IF_ERROR(checkNotDeleted(dir, job));
   TY_ASSIGN_OR_RETURN(const std::optional<RunResult> finished, finishedResult(paths, job));
@@ -316,6 +380,8 @@ StatusOr<OpenedRun> reopenRun(const std::string& dir, const Clock& clock) {
                     "training.steps=N goes on to more)",
                     dir, job.metadata().name(), finished->steps));
   }
+  TY_RETURN_IF_ERROR(checkRecord(paths));
+  TY_RETURN_IF_ERROR(checkSpace(paths.dir));
   TY_RETURN_IF_ERROR(record.edit(clock, [](v1::TrainingJob* edited) {
     edited->mutable_spec()->mutable_run_policy()->set_suspend(false);
     return true;
@@ -324,7 +390,9 @@ StatusOr<OpenedRun> reopenRun(const std::string& dir, const Clock& clock) {
   TY_RETURN_IF_ERROR(record.restStatus());
   TY_ASSIGN_OR_RETURN(job, record.read());
   job.clear_status();
-  return OpenedRun{paths, *std::move(lock), job, resumeHeadline(paths, job), std::nullopt};
+  OpenedRun run{paths, std::move(lock), job, "", {}, std::nullopt};
+  run.headline = resumeHeadline(paths, job, &run.warnings);
+  return run;
 }
 
 }  // namespace trainyard::cli

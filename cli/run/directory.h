@@ -29,6 +29,7 @@ struct OpenedRun {
   FileLock lock;
   v1::TrainingJob job;                // as recorded
   std::string headline;               // "resuming 'fashion' from step 450 of 700"
+  std::vector<std::string> warnings;  // checkpoints that cannot be gone on from, one line each
   std::optional<RunResult> finished;  // there is nothing to do
 };
 

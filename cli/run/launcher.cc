@@ -1,7 +1,9 @@
 #include "cli/run/launcher.h"
 
 #include <signal.h>
+#include <unistd.h>
 
+#include <cerrno>
 #include <filesystem>
 #include <memory>
 #include <ostream>
@@ -9,6 +11,7 @@
 
 #include "base/core/exit_code.h"
 #include "base/core/log.h"
+#include "base/core/printable.h"
 #include "base/core/strings.h"
 #include "cli/run/session.h"
 #include "fmt/format.h"
@@ -34,7 +37,7 @@ SessionOptions sessionOptions(const LauncherOptions& launcher, const Console& co
 }
 
 int fail(const Console& console, const Status& status) {
-  console.err << "trainyard run: " << fromAbsl(status.message()) << std::endl;
+  console.err << "trainyard run: " << printable(fromAbsl(status.message())) << std::endl;
   return kExitFailure;
 }
 
@@ -69,10 +72,22 @@ StatusOr<SignalWaiter> launcherSignals() {
   return SignalWaiter::create({SIGINT, SIGTERM, SIGHUP});
 }
 
+Status checkPrograms(const LauncherOptions& launcher, const Console& console) {
+  const SessionOptions options = sessionOptions(launcher, console);
+  for (const std::string& path : {options.agent_path, options.runtime_path}) {
+    if (::access(path.c_str(), X_OK) == 0) continue;
+    return errnoStatus(errno, fmt::format("{} (it belongs beside trainyard)", path));
+  }
+  return absl::OkStatus();
+}
+
 int runToEnd(const LauncherOptions& options, OpenedRun run, SignalWaiter& signals,
              const Console& console) {
   const bool json = options.log_format == "json";
   const std::unique_ptr<Display> display = makeDisplay(console, json);
+  for (const std::string& warning : run.warnings) {
+    display->event({console.clock->unixMillis(), "warning", warning});
+  }
   display->event({console.clock->unixMillis(), "state", run.headline});
   if (run.finished) {
     console.out << resultLine(*run.finished) << std::endl;
@@ -94,6 +109,7 @@ int runToEnd(const LauncherOptions& options, OpenedRun run, SignalWaiter& signal
 
 StatusOr<ChildProcess> spawnLauncher(const LauncherOptions& options, OpenedRun run,
                                      const Console& console) {
+  TY_RETURN_IF_ERROR(checkPrograms(options, console));
   SpawnOptions spawn;
   spawn.argv = {(fs::absolute(console.program_dir) / "trainyard").string(),
                 "launch",

@@ -30,6 +30,10 @@ int exitCode(const RunResult& result);
 // Blocks SIGINT, SIGTERM and SIGHUP, which then stop the job in order; before any thread exists.
 StatusOr<SignalWaiter> launcherSignals();
 
+// NOT_FOUND, or another code, naming the agent or the runtime that cannot be executed: without them
+// a job would wait for tasks that nobody can start.
+Status checkPrograms(const LauncherOptions& options, const Console& console);
+
 // Shows the run, from `run.headline` on, until it is over, and prints its result. Returns the exit
 // code. No process of the run is left then.
 int runToEnd(const LauncherOptions& options, OpenedRun run, SignalWaiter& signals,

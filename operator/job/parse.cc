@@ -8,6 +8,8 @@
 #include <memory>
 #include <string>
 
+#include "base/core/printable.h"
+#include "base/core/strings.h"
 #include "fmt/format.h"
 #include "operator/job/internal/schema.h"
 #include "operator/job/internal/validate.h"
@@ -76,7 +78,8 @@ Json readDocument(std::string_view text, std::string_view file, const ParseOptio
 std::string JobProblem::text() const {
   std::string place = line > 0 ? fmt::format("{}:{}", file, line) : file;
   if (!field.empty()) place += fmt::format(": {}", field);
-  return fmt::format("{}: {}", place, message);
+  // Keys, values and file names may hold anything.
+  return printable(fmt::format("{}: {}", place, message));
 }
 
 StatusOr<v1::TrainingJob> parseJob(std::string_view text, std::string_view file,

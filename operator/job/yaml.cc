@@ -9,6 +9,7 @@
 #include "base/core/strings.h"
 #include "fmt/format.h"
 #include "re2/re2.h"
+#include "yaml-cpp/depthguard.h"
 #include "yaml-cpp/yaml.h"
 
 namespace trainyard::control::internal {
@@ -212,7 +213,7 @@ bool readYaml(std::string_view text, std::string_view file, YamlDocument* docume
   const std::size_t before = problems->size();
   Reader reader(file, document, problems);
   if (text.size() > kMaxBytes) {
-    reader.problem(0, "", fmt::format("{} bytes; at most {}", text.size(), kMaxBytes));
+    reader.problem(0, "", fmt::format("larger than {} bytes", kMaxBytes));
     return false;
   }
   if (const int line = firstBadLine(text)) {
@@ -225,7 +226,8 @@ bool readYaml(std::string_view text, std::string_view file, YamlDocument* docume
   } catch (const YAML::Exception& e) {
     const int last = std::max<int>(1, std::count(text.begin(), text.end(), '\n'));
     const int line = e.mark.is_null() ? 0 : std::min(e.mark.line + 1, last);
-    reader.problem(line, "", "not valid YAML: " + e.msg);
+    const bool deep = dynamic_cast<const YAML::DeepRecursion*>(&e) != nullptr;
+    reader.problem(line, "", deep ? "nested too deeply" : "not valid YAML: " + e.msg);
   }
   return problems->size() == before;
 }

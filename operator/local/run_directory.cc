@@ -93,6 +93,9 @@ StatusOr<v1::TrainingJob> RunRecord::read() const {
   TY_ASSIGN_OR_RETURN(const Json json, readJson(paths_.job()));
   v1::TrainingJob job;
   TY_RETURN_IF_ERROR(annotate(fromJson(json, &job), paths_.job().string()));
+  if (job.metadata().name().empty() || job.metadata().uid().empty()) {
+    return invalidInput(paths_.job().string(), "metadata: has no name or no uid");
+  }
   TY_ASSIGN_OR_RETURN(const StatusFile file, readStatusFile(paths_.status()));
   job.clear_status();
   if (!file.status.is_null()) {
@@ -163,7 +166,8 @@ StatusOr<std::optional<v1::Membership>> RunRecord::readMembership() const {
   v1::Membership membership;
   const auto parsed = google::protobuf::util::JsonStringToMessage(*text, &membership);
   if (!parsed.ok()) {
-    return invalidInput(paths_.membership().string(), parsed.message().ToString());
+    return invalidInput(paths_.membership().string(),
+                        std::string(splitFirst(parsed.message().ToString(), '\n').first));
   }
   return std::optional<v1::Membership>(std::move(membership));
 }

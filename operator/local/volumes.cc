@@ -61,11 +61,11 @@ Status resolveVolumes(const std::map<std::string, std::string>& folders, const s
   v1::DataSpec no_data;
   v1::DataSpec& data = training.has_data() ? *training.mutable_data() : no_data;
   const std::pair<const char*, std::string*> fields[] = {
-      {"data.images", data.has_images() ? data.mutable_images() : nullptr},
-      {"data.labels", data.has_labels() ? data.mutable_labels() : nullptr},
-      {"data.evalImages", data.has_eval_images() ? data.mutable_eval_images() : nullptr},
-      {"data.evalLabels", data.has_eval_labels() ? data.mutable_eval_labels() : nullptr},
-      {"initFrom", training.has_init_from() ? training.mutable_init_from() : nullptr},
+      {"training.data.images", data.has_images() ? data.mutable_images() : nullptr},
+      {"training.data.labels", data.has_labels() ? data.mutable_labels() : nullptr},
+      {"training.data.evalImages", data.has_eval_images() ? data.mutable_eval_images() : nullptr},
+      {"training.data.evalLabels", data.has_eval_labels() ? data.mutable_eval_labels() : nullptr},
+      {"training.initFrom", training.has_init_from() ? training.mutable_init_from() : nullptr},
   };
   for (const auto& [field, path] : fields) {
     if (path == nullptr || path->empty()) continue;

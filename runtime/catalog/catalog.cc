@@ -94,8 +94,9 @@ StatusOr<std::vector<Variable>> mlp(const v1::ModelSpec& model, const std::array
 
 StatusOr<std::vector<Variable>> vgg19(const std::array<int, 3>& shape, int classes) {
   if (shape[0] < 32 || shape[1] < 32) {
-    return invalidInput("data.shape", fmt::format("vgg19 needs at least 32x32 pixels, not {}x{}",
-                                                  shape[0], shape[1]));
+    return invalidInput(
+        "training.data.shape",
+        fmt::format("vgg19 needs at least 32x32 pixels, not {}x{}", shape[0], shape[1]));
   }
   struct Block {
     int layers;
@@ -131,17 +132,18 @@ StatusOr<std::vector<Variable>> catalogVariables(const v1::ModelSpec& model,
   std::int64_t left = kMaxElements;
   for (const int dimension : input_shape) {
     if (dimension < 1) {
-      return invalidInput("data.shape", fmt::format("{} is below 1 in [{}]", dimension,
-                                                    fmt::join(input_shape, ", ")));
+      return invalidInput("training.data.shape", fmt::format("{} is below 1 in [{}]", dimension,
+                                                             fmt::join(input_shape, ", ")));
     }
     left /= dimension;
   }
   if (left == 0) {
-    return invalidInput("data.shape",
+    return invalidInput("training.data.shape",
                         fmt::format("[{}] is more than {} values per sample",
                                     fmt::join(input_shape, ", "), formatCount(kMaxElements)));
   }
-  if (classes < 1) return invalidInput("data.classes", fmt::format("{} is below 1", classes));
+  if (classes < 1)
+    return invalidInput("training.data.classes", fmt::format("{} is below 1", classes));
   if (model.name() == "mnist_cnn") return mnistCnn(input_shape, classes);
   if (model.name() == "mlp") return mlp(model, input_shape, classes);
   if (model.name() == "vgg19") return vgg19(input_shape, classes);

@@ -100,6 +100,9 @@ std::vector<Manifest> listManifests(const std::string& dir, std::vector<std::str
 // NOT_FOUND, or INVALID_ARGUMENT for a place without checkpoints and for one with a manifest that
 // cannot be read, which might be the newest.
 StatusOr<std::string> findManifest(const std::string& path);
+// The highest epoch that the name of a manifest carries, readable or not, of whatever job; 0
+// without any. A new epoch takes a higher number, so that its manifests meet no file of their name.
+std::int64_t highestEpochNamed(const std::string& dir);
 // Size and SHA-256 of every file against the manifest. DATA_LOSS names the first that is missing or
 // differs.
 Status verifyFiles(const std::string& dir, const Manifest& manifest);

@@ -87,4 +87,17 @@ std::vector<Manifest> listManifests(const std::string& dir, std::vector<std::str
   return result;
 }
 
+std::int64_t highestEpochNamed(const std::string& dir) {
+  // No run gets that far: such a name is none of ours, and one more must stay a number.
+  constexpr std::int64_t kMaxEpoch = std::int64_t{1} << 53;
+  std::int64_t highest = 0;
+  std::error_code error;
+  std::filesystem::directory_iterator it(dir, error);
+  for (; !error && it != std::filesystem::directory_iterator(); it.increment(error)) {
+    const auto named = parseManifestName(it->path().filename().string());
+    if (named && named->epoch < kMaxEpoch) highest = std::max(highest, named->epoch);
+  }
+  return highest;
+}
+
 }  // namespace trainyard::runtime

@@ -28,6 +28,7 @@ Coordinator::Coordinator(CoordinatorConfig config, v1::Membership membership,
     progress_ = newest_->step;
     checkpoint_unix_ms_ = newest_->unix_ms;
   }
+  highest_epoch_ = std::max(highest_epoch_, config_.used_epoch);
   setMembership(membership, now);
   epoch_.set_epoch(highest_epoch_ + 1);
   // Before the workers have told the size of their data only a former checkpoint knows it.

@@ -10,6 +10,9 @@ namespace trainyard::runtime {
 namespace {
 
 constexpr int kUnderWay = 2;
+// Calls in a row that a coordinator denies before this member takes it for an answer: at a place
+// that another job's server has taken a moment ago, the next membership names a better one.
+constexpr int kDenials = 10;
 
 }  // namespace
 
@@ -110,12 +113,28 @@ void MemberLink::send(std::unique_lock<std::mutex>& lock) {
   lock.lock();
 }
 
+// True once, when there is nothing left to hope for.
+bool MemberLink::countDenial() {
+  std::lock_guard lock(mutex_);
+  return ++denials_ == kDenials && answered_ == 0;
+}
+
+v1::View MemberLink::denial(const std::string& message) const {
+  std::lock_guard lock(mutex_);
+  v1::View view;
+  view.set_refusal(fmt::format("coordinator at {}: {}", address_, message));
+  return view;
+}
+
 void MemberLink::done(Call* call, const grpc::Status& status) {
   if (status.ok()) view_(call->view);
   const std::uint64_t number = call->number;
   delete call;
+  const bool denied = status.error_code() == grpc::StatusCode::UNAUTHENTICATED;
+  if (denied && countDenial()) view_(denial(status.error_message()));
   std::lock_guard lock(mutex_);
   --under_way_;
+  if (!denied) denials_ = 0;
   if (status.ok()) {
     answered_ = std::max(answered_, number);
     problem_.clear();

@@ -23,7 +23,8 @@ class MemberLink {
     Duration heartbeat = std::chrono::seconds(1);
     Duration retry_delay = std::chrono::milliseconds(100);
   };
-  // `report` is called for each call, on the link's thread; `view` on gRPC's threads.
+  // `report` is called for each call, on the link's thread; `view` on gRPC's threads. A member with
+  // a token of another job gets a view that holds a refusal alone.
   MemberLink(Options options, const Clock& clock, std::function<v1::MemberReport()> report,
              std::function<void(const v1::View&)> view);
   ~MemberLink();  // closes
@@ -47,6 +48,8 @@ class MemberLink {
   void run();
   void send(std::unique_lock<std::mutex>& lock);
   void done(Call* call, const grpc::Status& status);
+  bool countDenial();
+  v1::View denial(const std::string& message) const;
 
   const Options options_;
   const Clock& clock_;
@@ -62,6 +65,7 @@ class MemberLink {
   int under_way_ = 0;
   std::uint64_t sent_ = 0;
   std::uint64_t answered_ = 0;  // highest number of an answered report
+  int denials_ = 0;             // in a row
   TimePoint not_before_{};
   std::string problem_;
   std::thread thread_;

@@ -50,32 +50,37 @@ Status checkLabels(const std::string& field, const std::string& path,
 }
 
 StatusOr<DataSplits> openIdx(const v1::DataSpec& spec) {
-  if (spec.images().empty()) return invalidInput("data.images", "missing, expected a file's path");
-  if (spec.labels().empty()) return invalidInput("data.labels", "missing, expected a file's path");
+  if (spec.images().empty())
+    return invalidInput("training.data.images", "missing, expected a file's path");
+  if (spec.labels().empty())
+    return invalidInput("training.data.labels", "missing, expected a file's path");
   if (spec.eval_images().empty() != spec.eval_labels().empty()) {
-    const char* absent = spec.eval_images().empty() ? "data.evalImages" : "data.evalLabels";
+    const char* absent =
+        spec.eval_images().empty() ? "training.data.evalImages" : "training.data.evalLabels";
     return invalidInput(absent, "missing, expected evalImages and evalLabels together");
   }
-  TY_ASSIGN_OR_RETURN(LabelledImages train,
-                      readPair("data.images", spec.images(), "data.labels", spec.labels()));
+  TY_ASSIGN_OR_RETURN(LabelledImages train, readPair("training.data.images", spec.images(),
+                                                     "training.data.labels", spec.labels()));
   int classes =
       std::max(kMinIdxClasses, 1 + *std::max_element(train.labels.begin(), train.labels.end()));
   if (spec.has_classes()) {
-    TY_RETURN_IF_ERROR(checkRange("data.classes", spec.classes(), 2, kMaxClasses));
+    TY_RETURN_IF_ERROR(checkRange("training.data.classes", spec.classes(), 2, kMaxClasses));
     classes = spec.classes();
   }
-  TY_RETURN_IF_ERROR(checkLabels("data.labels", spec.labels(), train.labels, classes));
+  TY_RETURN_IF_ERROR(checkLabels("training.data.labels", spec.labels(), train.labels, classes));
   DataSplits splits;
   if (!spec.eval_images().empty()) {
-    TY_ASSIGN_OR_RETURN(LabelledImages eval, readPair("data.evalImages", spec.eval_images(),
-                                                      "data.evalLabels", spec.eval_labels()));
+    TY_ASSIGN_OR_RETURN(LabelledImages eval,
+                        readPair("training.data.evalImages", spec.eval_images(),
+                                 "training.data.evalLabels", spec.eval_labels()));
     if (eval.images.height != train.images.height || eval.images.width != train.images.width) {
-      return invalidInput(
-          fmt::format("data.evalImages: {}", spec.eval_images()),
-          fmt::format("images of {}x{}, expected {}x{} as in data.images", eval.images.height,
-                      eval.images.width, train.images.height, train.images.width));
+      return invalidInput(fmt::format("training.data.evalImages: {}", spec.eval_images()),
+                          fmt::format("images of {}x{}, expected {}x{} as in training.data.images",
+                                      eval.images.height, eval.images.width, train.images.height,
+                                      train.images.width));
     }
-    TY_RETURN_IF_ERROR(checkLabels("data.evalLabels", spec.eval_labels(), eval.labels, classes));
+    TY_RETURN_IF_ERROR(
+        checkLabels("training.data.evalLabels", spec.eval_labels(), eval.labels, classes));
     splits.eval = internal::makeIdxDataset(std::move(eval.images), std::move(eval.labels), classes);
   }
   splits.train =
@@ -85,30 +90,32 @@ StatusOr<DataSplits> openIdx(const v1::DataSpec& spec) {
 
 StatusOr<internal::SyntheticSpec> readSyntheticSpec(const v1::DataSpec& spec) {
   if (spec.shape_size() != 3) {
-    return invalidInput("data.shape", fmt::format("{} numbers, expected 3: height, width, channels",
-                                                  spec.shape_size()));
+    return invalidInput(
+        "training.data.shape",
+        fmt::format("{} numbers, expected 3: height, width, channels", spec.shape_size()));
   }
   internal::SyntheticSpec out;
   std::int64_t pixels = 1;
   std::int64_t pattern = 1;
   for (int d = 0; d < 3; ++d) {
     out.shape[d] = spec.shape(d);
-    TY_RETURN_IF_ERROR(checkRange("data.shape", spec.shape(d), 1, 65536));
+    TY_RETURN_IF_ERROR(checkRange("training.data.shape", spec.shape(d), 1, 65536));
     pixels *= spec.shape(d);
     pattern *= d == 0 ? (spec.shape(d) + 3) / 4 : spec.shape(d);  // internal/synthetic.h: blocks
   }
   if (pixels > kMaxImagePixels) {
-    return invalidInput("data.shape", fmt::format("{} numbers per image, expected at most {}",
-                                                  pixels, kMaxImagePixels));
+    return invalidInput(
+        "training.data.shape",
+        fmt::format("{} numbers per image, expected at most {}", pixels, kMaxImagePixels));
   }
-  TY_RETURN_IF_ERROR(checkRange("data.classes", spec.classes(), 2, kMaxClasses));
+  TY_RETURN_IF_ERROR(checkRange("training.data.classes", spec.classes(), 2, kMaxClasses));
   if (pattern * spec.classes() > kMaxPatternBytes) {
-    return invalidInput("data.classes",
+    return invalidInput("training.data.classes",
                         fmt::format("{}, expected at most {} for images of this shape",
                                     spec.classes(), kMaxPatternBytes / pattern));
   }
-  TY_RETURN_IF_ERROR(checkRange("data.samples", spec.samples(), 1, kMaxSamples));
-  TY_RETURN_IF_ERROR(checkRange("data.evalSamples", spec.eval_samples(), 0, kMaxSamples));
+  TY_RETURN_IF_ERROR(checkRange("training.data.samples", spec.samples(), 1, kMaxSamples));
+  TY_RETURN_IF_ERROR(checkRange("training.data.evalSamples", spec.eval_samples(), 0, kMaxSamples));
   out.classes = spec.classes();
   out.samples = spec.samples();
   return out;
@@ -131,7 +138,7 @@ StatusOr<DataSplits> openSynthetic(const v1::DataSpec& spec) {
 StatusOr<DataSplits> openData(const v1::DataSpec& spec) {
   if (spec.format() == "idx") return openIdx(spec);
   if (spec.format() == "synthetic") return openSynthetic(spec);
-  return invalidInput("data.format",
+  return invalidInput("training.data.format",
                       fmt::format("\"{}\", expected idx or synthetic", spec.format()));
 }
 

@@ -28,7 +28,7 @@ StatusOr<AppendFile> AppendFile::openLines(const fs::path& path) {
   struct stat about {};
   if (::fstat(fd.get(), &about) != 0) return failed(errno, "stat", path);
   if (!S_ISREG(about.st_mode)) {
-    return absl::FailedPreconditionError(fmt::format("{}: not a regular file", path.native()));
+    return invalidInput(path.native(), "is not a regular file");
   }
   AppendFile file(std::move(fd), path);
   TY_ASSIGN_OR_RETURN(file.size_, file.endOfLastLine(about.st_size));

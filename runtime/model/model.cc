@@ -90,7 +90,7 @@ class NetworkModel : public Model {
     }
     for (std::size_t i = 0; i < count; ++i) {
       if (batch.labels[i] < 0 || batch.labels[i] >= classes_) {
-        return invalidInput("data.labels",
+        return invalidInput("training.data.labels",
                             fmt::format("sample {} has class {}, expected 0 to {}", batch.keys[i],
                                         batch.labels[i], classes_ - 1));
       }

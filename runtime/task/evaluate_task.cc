@@ -23,6 +23,24 @@ StatusOr<Manifest> chooseManifest(const std::string& dir, const std::string& nam
   return absl::NotFoundError(fmt::format("{}: no checkpoint that can be restored", dir));
 }
 
+// A checkpoint of other shapes could be read in part, and would give a score of nothing.
+Status checkSameModel(const std::string& dir, const Manifest& manifest,
+                      const std::vector<Variable>& variables) {
+  for (const Variable& variable : variables) {
+    const auto held = std::find_if(manifest.variables.begin(), manifest.variables.end(),
+                                   [&](const auto& v) { return v.name == variable.name; });
+    if (held != manifest.variables.end() && held->shape == variable.shape) continue;
+    return invalidInput(
+        fmt::format("{}/{}", dir, manifest.fileName()),
+        fmt::format(
+            "checkpoint of another model: variable {} is {} there, [{}] in the job", variable.name,
+            held == manifest.variables.end() ? "not"
+                                             : fmt::format("[{}]", fmt::join(held->shape, ", ")),
+            fmt::join(variable.shape, ", ")));
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 StatusOr<EvaluationResult> evaluateCheckpoint(const v1::TrainingJob& job,
@@ -38,6 +56,7 @@ StatusOr<EvaluationResult> evaluateCheckpoint(const v1::TrainingJob& job,
   TY_ASSIGN_OR_RETURN(const std::unique_ptr<Model> model,
                       makeModel(training.model(), data.eval->shape(), data.train->classes(),
                                 static_cast<std::uint64_t>(training.seed())));
+  TY_RETURN_IF_ERROR(checkSameModel(checkpoint_dir, manifest, model->variables()));
   for (std::size_t v = 0; v < model->variables().size(); ++v) {
     TY_RETURN_IF_ERROR(
         reader.read(model->variables()[v].name, "", 0, model->weights(static_cast<int>(v))));

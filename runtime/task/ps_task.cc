@@ -1,11 +1,9 @@
 #include "runtime/task/ps_task.h"
 
-#include <filesystem>
-#include <system_error>
-
 #include "base/core/failpoint.h"
 #include "base/core/log.h"
 #include "base/core/strings.h"
+#include "base/process/files.h"
 #include "base/rpc/channel.h"
 #include "fmt/format.h"
 #include "runtime/catalog/catalog.h"
@@ -77,10 +75,7 @@ Status PsTask::build() {
   service_ = std::make_unique<ps::PsService>(
       *shard_, options_.id, options_.self, options_.token, *options_.clock, [this] { wake(); },
       [this] { link_->poke(); });
-  std::error_code error;
-  std::filesystem::create_directories(options_.checkpointDir(), error);
-  if (error) return errnoStatus(error.value(), options_.checkpointDir());
-  return absl::OkStatus();
+  return makeDirectories(options_.checkpointDir());
 }
 
 Status PsTask::startCoordinator(std::optional<Manifest> newest) {
@@ -103,6 +98,7 @@ Status PsTask::startCoordinator(std::optional<Manifest> newest) {
     return recordFinish(options_.checkpointDir(), options_.job, end.steps, end.evaluation);
   };
   CoordinatorConfig config = coordinatorConfig(options_, digest_);
+  config.used_epoch = highestEpochNamed(options_.checkpointDir());
   config.finished = readFinish(options_.checkpointDir(), options_.job);
   const std::string& init_from = options_.job.spec().training().init_from();
   if (!newest && !init_from.empty()) {

@@ -114,7 +114,6 @@ v1::MemberReport WorkerTask::report() {
 }
 
 void WorkerTask::onView(const v1::View& view) {
-  if (!view.refusal().empty()) TY_ERROR("refused by the coordinator: {}", view.refusal());
   {
     std::lock_guard lock(mutex_);
     view_ = view;

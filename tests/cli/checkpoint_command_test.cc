@@ -100,6 +100,17 @@ TEST_F(CheckpointCommand, ADamagedCheckpointIsNamedNotLoaded) {
   EXPECT_EQ(run({"digest", run_dir_, "--step", "10"}), kExitOk);
 }
 
+TEST_F(CheckpointCommand, NoOtherIsTakenForOneThatCannotBeRead) {
+  runtime::writeText(manifests_ + "/step-30.e1.json", "{}");
+  for (const char* verb : {"digest", "export", "evaluate"}) {
+    EXPECT_EQ(run({verb, run_dir_}), kExitUsage) << verb;
+    EXPECT_THAT(err_, HasSubstr("/step-30.e1.json: format: is missing; give another checkpoint "
+                                "with --step"));
+    EXPECT_EQ(out_, "");
+  }
+  EXPECT_EQ(run({"digest", run_dir_, "--step", "20"}), kExitOk);
+}
+
 TEST_F(CheckpointCommand, ExportWritesOneFile) {
   ASSERT_EQ(run({"export", run_dir_, "--output", dir_ / "x.safetensors"}), kExitOk);
   EXPECT_EQ(out_, (dir_ / "x.safetensors") + "\n");
@@ -119,6 +130,8 @@ TEST_F(CheckpointCommand, EvaluateRunsTheRuntimeAndPassesItsExitCode) {
       runtime::readText(dir_ / "arguments"),
       "evaluate --job-dir " + fs::canonical(run_dir_).string() + " --manifest step-10.e1.json\n");
   EXPECT_EQ(err_, "");
+  runtime::writeText(program, "#!/bin/sh\nexit 3\n");
+  EXPECT_EQ(run({"evaluate", manifests_}), kExitUsage) << "bad input is a wrong file here";
 }
 
 TEST_F(CheckpointCommand, EvaluateSaysWhenTheRuntimeDiesOrIsMissing) {

@@ -169,6 +169,34 @@ TEST_F(RunDirectoryTest, NewRemovesOnlyOurOwn) {
   EXPECT_FALSE(fs::exists(dir() + "/metrics.jsonl"));
 }
 
+TEST_F(RunDirectoryTest, ADamagedRecordIsNamed) {
+  const auto damaged = [&](const std::string& name, const std::string& text) {
+    EXPECT_TRUE(open(job(), true).ok());
+    fs::create_directories((fs::path(dir()) / name).parent_path());
+    std::ofstream(dir() + "/" + name) << text;
+    return problemOf(job());
+  };
+  EXPECT_THAT(damaged("token", "secret"), HasSubstr("/token: expected a token"));
+  EXPECT_THAT(damaged("job.json", "{}"), HasSubstr("/job.json: metadata: "));
+  EXPECT_THAT(damaged("job.json", "{"), HasSubstr("/job.json: is not a JSON object"));
+  const std::string membership = damaged("membership.json", "{");
+  EXPECT_THAT(membership, HasSubstr("/membership.json: "));
+  EXPECT_EQ(membership.find('\n'), std::string::npos) << membership;
+  EXPECT_THAT(damaged("checkpoints", "x"), HasSubstr("/checkpoints: is no folder"));
+  EXPECT_THAT(damaged("tasks/ps-0", "x"), HasSubstr("/tasks/ps-0: is no folder"));
+}
+
+TEST_F(RunDirectoryTest, CheckpointsThatAreLeftOutAreNamed) {
+  ASSERT_TRUE(open(job()).ok());
+  fs::create_directories(dir() + "/checkpoints");
+  std::ofstream(dir() + "/checkpoints/step-300.e2.json") << "{";
+  const auto run = open(job());
+  ASSERT_TRUE(run.ok()) << run.status();
+  ASSERT_EQ(run->warnings.size(), 1u);
+  EXPECT_THAT(run->warnings[0], HasSubstr("left out: " + dir() + "/checkpoints/step-300.e2.json"));
+  EXPECT_THAT(run->headline, HasSubstr("again from step 0"));
+}
+
 TEST_F(RunDirectoryTest, SomebodyElsesFolderIsLeftAlone) {
   fs::create_directories(dir() + "/checkpoints");
   std::ofstream(dir() + "/checkpoints/letter.txt") << "x";

@@ -17,6 +17,7 @@ LAYERS = {
     "base/http": ["base/core", "base/process"],
     "base/security": ["base/core", "base/process"],
     "base/json": ["base/core"],
+    "base/flags": ["base/core"],
     **{folder: ["base/*", *_RUNTIME_BOTTOM[:at]] for at, folder in enumerate(_RUNTIME_BOTTOM)},
     "runtime/transport": ["base/*", "runtime/tensor"],
     "runtime/coordinator": ["base/*", *_RUNTIME_BOTTOM],
@@ -71,7 +72,8 @@ EXTERNAL = {
     r"openssl/": [r"^base/security/", r"^operator/kube/http_", r"^tests/base/security/"],
     r"httplib\.h": [r"^base/http/", r"^tests/"],
     r"zlib\.h": [r"^runtime/data/", r"^tests/"],
-    r"CLI/": [r"^cli/", r"^bench/", r"(^|/)main\.cc$", r"^runtime/[^/]*$", r"^tests/cli/"],
+    r"CLI/": [r"^cli/", r"^bench/", r"^base/flags/", r"^tests/base/flags/", r"(^|/)main\.cc$",
+              r"^runtime/[^/]*$", r"^tests/cli/"],
     r"prometheus/": [r"^base/http/", r"^agent/", r"^operator/", r"^tests/"],
     r"spdlog/": [r"^base/core/"],
     r"grpcpp/|grpc/|.*\.grpc\.pb\.h": [

@@ -62,8 +62,19 @@ TEST(ReadFile, TellsMissingFromTooLarge) {
   ASSERT_TRUE(writeFileAtomically(path, "0123456789").ok());
   EXPECT_EQ(readFile(path, 10).value(), "0123456789");
   const Status large = readFile(path, 9).status();
-  EXPECT_EQ(large.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(large.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(textOf(large), HasSubstr(path.native()));
+}
+
+TEST(ReadFile, WaitsForNoPipe) {
+  const TempDir dir;
+  const fs::path path = dir.path() / "pipe";
+  ASSERT_EQ(::mkfifo(path.c_str(), 0600), 0);
+  for (const fs::path& wrong : {path, dir.path()}) {
+    const Status status = readFile(wrong, 100).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_THAT(textOf(status), HasSubstr(wrong.native()));
+  }
 }
 
 TEST(MakeDirectories, AppliesTheModeToTheLast) {
@@ -75,7 +86,9 @@ TEST(MakeDirectories, AppliesTheModeToTheLast) {
   ASSERT_EQ(::stat(path.c_str(), &info), 0);
   EXPECT_EQ(info.st_mode & 0777, 0700u);
   ASSERT_TRUE(writeFileAtomically(dir.path() / "file", "x").ok());
-  EXPECT_FALSE(makeDirectories(dir.path() / "file", 0700).ok());
+  const Status status = makeDirectories(dir.path() / "file", 0700);
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(textOf(status), HasSubstr("file: Not a directory"));
 }
 
 TEST(FileLock, NamesTheHolderAndIsFreeAgainAfterwards) {

@@ -210,6 +210,11 @@ TEST(Overrides, ProblemsNameTheOverride) {
                           "it"));
 }
 
+TEST(JobProblemText, IsOneLineThatMovesNoCursor) {
+  const JobProblem problem{"a\nb.yaml", 3, "spec[\"\x1b[2J\"]", "unknown"};
+  EXPECT_EQ(problem.text(), "a\\nb.yaml:3: spec[\"\\x1b[2J\"]: unknown");
+}
+
 TEST(LoadJob, NamesTheFile) {
   const std::string dir = ::testing::TempDir() + "/load_job_" + std::to_string(::getpid());
   ASSERT_EQ(::mkdir(dir.c_str(), 0700), 0);

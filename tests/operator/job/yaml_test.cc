@@ -44,8 +44,9 @@ TEST(Yaml, RefusesWithALine) {
       {"surrogate", "a: \xed\xa0\x80\n", 1, "UTF-8"},
       {"cut-off UTF-8", "a: \xe2\x82", 1, "UTF-8"},
       {"NUL", std::string("a: \0b\n", 6), 1, "UTF-8"},
-      {"too long", "a: " + std::string(1 << 20, 'x'), 0, "bytes; at most"},
+      {"too long", "a: " + std::string(1 << 20, 'x'), 0, "larger than 1048576 bytes"},
       {"too deep", std::string(100, '[') + std::string(100, ']'), 1, "nested too deeply"},
+      {"too deep to be read", std::string(5000, '['), 1, "nested too deeply"},
   };
   for (const BadText& row : rows) {
     SCOPED_TRACE(row.name);

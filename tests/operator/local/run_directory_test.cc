@@ -115,7 +115,7 @@ TEST_F(VolumesTest, PathsBelowAMountGoToTheGivenFolder) {
 TEST_F(VolumesTest, MissingFolderNamesFieldAndVolume) {
   data().set_images("/data/x");
   EXPECT_EQ(resolveVolumes({}, "/here", &job_).message(),
-            "data.images: /data/x is on volume 'data': give --volume data=DIR");
+            "training.data.images: /data/x is on volume 'data': give --volume data=DIR");
 }
 
 TEST_F(VolumesTest, ANameThatIsNotBelowIsNotOnTheVolume) {

@@ -189,6 +189,17 @@ TEST(Find, AFileADirectoryOfCheckpointsOrARunDirectory) {
               HasSubstr("step-200.e1.json: not a JSON object"));
 }
 
+TEST(HighestEpochNamed, CountsWhatCannotBeRead) {
+  TempDir dir;
+  EXPECT_EQ(highestEpochNamed(dir / "absent"), 0);
+  EXPECT_EQ(highestEpochNamed(dir.path()), 0);
+  for (const char* name : {"step-9.e3.json", "step-1.e7.json", "step-1.e8.json.tmp",
+                           "ps-0.step-1.e9.i1-1.safetensors", "step-1.e9223372036854775807.json"}) {
+    writeText(dir / name, "no manifest");
+  }
+  EXPECT_EQ(highestEpochNamed(dir.path()), 7);
+}
+
 TEST(Names, TensorNames) {
   const auto name = parseTensorName(shardTensorName("layer/w.1", "rms", 5, 17));
   ASSERT_TRUE(name);

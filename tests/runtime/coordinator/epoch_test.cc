@@ -187,6 +187,19 @@ TEST(CoordinatorEpoch, WithoutCheckpointItStartsAgainFromTheSeed) {
   EXPECT_EQ(b.last_view.lost_steps(), 5);
 }
 
+// A damaged checkpoint keeps its name: one of the same step and epoch could not be committed.
+TEST(CoordinatorEpoch, IsNumberedAboveCheckpointsThatAreLeftOut) {
+  Bench b(1, 2, [](CoordinatorConfig& c) { c.used_epoch = 4; });
+  b.settle();
+  EXPECT_TRUE(b.last_view.epoch().fresh());
+  EXPECT_EQ(b.last_view.epoch().epoch(), 5);
+  Bench older(
+      1, 2, [](CoordinatorConfig& c) { c.used_epoch = 4; }, checkpoint(40, 3));
+  older.settle();
+  EXPECT_EQ(older.last_view.epoch().first_step(), 40);
+  EXPECT_EQ(older.last_view.epoch().epoch(), 5);
+}
+
 TEST(CoordinatorEpoch, ANewCoordinatorNumbersAboveAllThatMembersHaveSeen) {
   Bench b(
       1, 2, [](CoordinatorConfig& c) { c.self = incarnation(1, 2); }, checkpoint(40, 3));

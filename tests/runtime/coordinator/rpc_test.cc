@@ -191,6 +191,8 @@ TEST_F(CoordinatorRpcTest, AWrongTokenIsNotHeard) {
   Member stranger(v1::ROLE_WORKER, home_->address(), "another-token");
   EXPECT_TRUE(eventually([&] { return !stranger.link.problem().empty(); }));
   EXPECT_EQ(stranger.view().sequence(), 0u);
+  EXPECT_TRUE(eventually([&] { return !stranger.view().refusal().empty(); }));
+  EXPECT_THAT(stranger.view().refusal(), HasSubstr("missing or wrong trainyard-token"));
   EXPECT_THAT(home_->service.progress().waiting_for(), HasSubstr("worker-0"));
 }
 

@@ -177,11 +177,13 @@ TEST_F(IdxData, ErrorsNameFieldFileAndWhatWasExpected) {
   };
   const std::string good = imageFile(4);
   const std::vector<Case> cases = {
-      {[this] { spec_.set_format("csv"); }, "data.format: \"csv\", expected idx or synthetic"},
-      {[this] { spec_.clear_images(); }, "data.images: missing, expected a file's path"},
-      {[this] { spec_.clear_labels(); }, "data.labels: missing"},
-      {[this] { spec_.clear_eval_labels(); }, "data.evalLabels: missing, expected evalImages and"},
-      {[this] { spec_.clear_eval_images(); }, "data.evalImages: missing"},
+      {[this] { spec_.set_format("csv"); },
+       "training.data.format: \"csv\", expected idx or synthetic"},
+      {[this] { spec_.clear_images(); }, "training.data.images: missing, expected a file's path"},
+      {[this] { spec_.clear_labels(); }, "training.data.labels: missing"},
+      {[this] { spec_.clear_eval_labels(); },
+       "training.data.evalLabels: missing, expected evalImages and"},
+      {[this] { spec_.clear_eval_images(); }, "training.data.evalImages: missing"},
       {[this] { std::filesystem::remove(path("images")); }, "/images: cannot open: No such file"},
       {[this] { spec_.set_labels(dir_); }, "no regular file"},
       {[this] {
@@ -207,15 +209,15 @@ TEST_F(IdxData, ErrorsNameFieldFileAndWhatWasExpected) {
       // A header that lies: refused at once, without the memory it asks for.
       {images(bigEndian(0x803) + bigEndian(1'000'000) + bigEndian(100) + bigEndian(100)),
        "/images: truncated: 0 bytes of content, expected 10000000000"},
-      {images(imageFile(5)), "/labels: 4 labels, expected 5 as in data.images: "},
+      {images(imageFile(5)), "/labels: 4 labels, expected 5 as in training.data.images: "},
       {[this] {
          write("eval-labels", labelFile({1, 12}));
        },
        "/eval-labels: label 12 of sample 1, expected 0 to 9"},
       {[this] { spec_.set_classes(9); }, "/labels: label 9 of sample 2, expected 0 to 8"},
-      {[this] { spec_.set_classes(1); }, "data.classes: 1, expected 2 to 65536"},
+      {[this] { spec_.set_classes(1); }, "training.data.classes: 1, expected 2 to 65536"},
       {[this] { write("eval-images", imageFile(2, 5, 3)); },
-       "/eval-images: images of 5x3, expected 3x5 as in data.images"},
+       "/eval-images: images of 5x3, expected 3x5 as in training.data.images"},
       {[this] {
          writeGzip("images", imageFile(4));
          write("images", content("images").substr(0, 40));
@@ -241,7 +243,7 @@ TEST_F(IdxData, ErrorsNameFieldFileAndWhatWasExpected) {
     c.spoil();
     const std::string message = error();
     EXPECT_THAT(message, HasSubstr(c.message));
-    EXPECT_THAT(message, testing::StartsWith("data."));
+    EXPECT_THAT(message, testing::StartsWith("training.data."));
   }
 }
 

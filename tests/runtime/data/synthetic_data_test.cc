@@ -109,13 +109,15 @@ TEST(SyntheticData, WithoutEvaluationSamples) {
 
 TEST(SyntheticData, ErrorsNameTheField) {
   const std::vector<std::pair<v1::DataSpec, std::string>> cases = {
-      {spec({28, 28}), "data.shape: 2 numbers, expected 3: height, width, channels"},
-      {spec({28, 0, 1}), "data.shape: 0, expected 1 to 65536"},
-      {spec({8192, 8192, 3}), "data.shape: 201326592 numbers per image, expected at most 16777216"},
-      {spec({28, 28, 1}, 1), "data.classes: 1, expected 2 to 65536"},
-      {spec({1024, 1024, 4}, 60000), "data.classes: 60000, expected at most 1024 for images"},
-      {spec({28, 28, 1}, 10, 0), "data.samples: 0, expected 1 to 100000000"},
-      {spec({28, 28, 1}, 10, 5, -1), "data.evalSamples: -1, expected 0 to 100000000"},
+      {spec({28, 28}), "training.data.shape: 2 numbers, expected 3: height, width, channels"},
+      {spec({28, 0, 1}), "training.data.shape: 0, expected 1 to 65536"},
+      {spec({8192, 8192, 3}),
+       "training.data.shape: 201326592 numbers per image, expected at most 16777216"},
+      {spec({28, 28, 1}, 1), "training.data.classes: 1, expected 2 to 65536"},
+      {spec({1024, 1024, 4}, 60000),
+       "training.data.classes: 60000, expected at most 1024 for images"},
+      {spec({28, 28, 1}, 10, 0), "training.data.samples: 0, expected 1 to 100000000"},
+      {spec({28, 28, 1}, 10, 5, -1), "training.data.evalSamples: -1, expected 0 to 100000000"},
   };
   for (const auto& [data, message] : cases) {
     const auto splits = openData(data);
