@@ -160,12 +160,7 @@ void addTaskFlags(CLI::App& app, Flags& flags) {
       ->check(CLI::IsMember({"text", "json"}));
 }
 
-}  // namespace
-}  // namespace trainyard::runtime
-
-int main(int argc, char** argv) {
-  using namespace trainyard;
-  using namespace trainyard::runtime;
+int run(int argc, char** argv) {
   keepFreedMemory();
   quietGrpc();
   CLI::App app("The training process of one task. Started by trainyard-agent.",
@@ -193,4 +188,14 @@ int main(int argc, char** argv) {
   if (*evaluate) return runEvaluate(flags);
   if (*version) std::cout << mathLibraries().description << "\n";
   return kExitOk;
+}
+
+}  // namespace
+}  // namespace trainyard::runtime
+
+int main(int argc, char** argv) {
+  const int code = trainyard::runtime::run(argc, argv);
+  // Without static destructors: gRPC's threads may still be starting in a process that ends early.
+  std::cout.flush();
+  std::quick_exit(code);
 }

@@ -1,5 +1,7 @@
 #include "base/rpc/grpc_log.h"
 
+#include <cstring>
+
 #include "base/core/log.h"
 #include "grpc/support/log.h"
 
@@ -7,6 +9,9 @@ namespace trainyard {
 
 void quietGrpc() {
   gpr_set_log_function([](gpr_log_func_args* args) {
+    if (std::strstr(args->message, "assertion failed") != nullptr) {
+      TY_ERROR("grpc: {}:{}: {}", args->file, args->line, args->message);  // it aborts next
+    }
     TY_DEBUG("grpc: {}:{}: {}", args->file, args->line, args->message);
   });
 }

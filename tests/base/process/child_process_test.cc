@@ -66,7 +66,7 @@ TEST(ChildProcess, ReportsExitCodesAndSignals) {
 }
 
 TEST(ChildProcess, NamesAProgramThatCannotStart) {
-#ifdef __SANITIZE_THREAD__
+#ifdef TRAINYARD_TSAN
   GTEST_SKIP() << "the thread sanitizer turns vfork into fork: the child cannot say why it failed";
 #endif
   const Status missing = ChildProcess::spawn({.argv = {"/no/such/program"}}).status();

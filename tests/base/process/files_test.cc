@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "base/process/child_process.h"
+#include "base/process/poll.h"
 #include "base/process/scope_undo.h"
 #include "fmt/format.h"
 #include "gmock/gmock.h"
@@ -112,6 +113,11 @@ TEST(FileLock, ChildrenDoNotKeepIt) {
   StatusOr<ChildProcess> child = ChildProcess::spawn({.argv = {"/bin/sleep", "60"}});
   ASSERT_TRUE(child.ok());
   lock.reset();
+  // The child's descriptors close with its exec, which may be a moment after spawn() returns.
+  const TimePoint limit = systemClock().now() + std::chrono::seconds(30);
+  while (!FileLock::acquire(path).ok() && systemClock().now() < limit) {
+    pollUntil({}, systemClock().now() + std::chrono::milliseconds(1));
+  }
   EXPECT_TRUE(FileLock::acquire(path).ok());
 }
 
