@@ -126,7 +126,7 @@ TEST_F(HygieneTest, TheDigestIsTheSameOnAnyNumberOfServersAndAnyPlacement) {
 
 TEST_F(HygieneTest, AWorkerThatDiesInAClippedStepLosesNothing) {
   JobRun run(folder("worker"), smallJob(2, 3, kSteps), setting({kOptimizer}));
-  run.launch("worker.push=pause(2000)@60,task=worker-1");
+  run.launch("worker.push=delay(2000)@60,task=worker-1");
   ASSERT_TRUE(run.reaches("worker-0", 59));
   ASSERT_TRUE(run.reaches("worker-1", 59));
   ASSERT_EQ(::kill(run.runtimePid("worker-1"), SIGKILL), 0);

@@ -89,7 +89,7 @@ TEST_F(StreamTest, EverySampleIsUsedOnceInEachPassAlthoughAWorkerDies) {
   constexpr std::int64_t kSamples = 997;
   const Sets sets = passes(2, kSamples, 50);
   JobRun run(folder("killed"), smallJob(2, 3, 30), flags(sets));
-  run.launch("worker.push=pause(2000)@20,task=worker-1");
+  run.launch("worker.push=delay(2000)@20,task=worker-1");
   ASSERT_TRUE(run.reaches("worker-1", 19));
   ASSERT_NO_FATAL_FAILURE(killWorker(run, "worker-1"));
   expectSteps(run.wait(), 40);
@@ -131,7 +131,7 @@ TEST_F(StreamTest, WorkersWithoutSamplesAreNotWaitedFor) {
   for (const std::string victim : {"worker-0", "worker-2"}) {
     JobRun run(folder(victim), smallJob(2, 3, 30), flags(sets));
     // Its gradient of the short step is with the servers in part while somebody dies.
-    run.launch("worker.push=pause(4000)@6,task=worker-0");
+    run.launch("worker.push=delay(4000)@6,task=worker-0");
     ASSERT_TRUE(run.reaches("worker-2", 5));
     ASSERT_TRUE(run.reaches("worker-0", 5));
     ASSERT_NO_FATAL_FAILURE(killWorker(run, victim));
