@@ -35,7 +35,7 @@ Controller::Controller(Cluster& cluster, ProgressSource& progress, const Clock& 
       progress_(progress),
       clock_(clock),
       options_(options),
-      queue_(clock, options.queue),
+      queue_(std::make_shared<WorkQueue>(clock, options.queue)),
       recorder_(cluster, clock),
       applier_(cluster, recorder_) {}
 
@@ -43,13 +43,18 @@ Controller::~Controller() {
   stop();
 }
 
+std::function<void(const JobKey&)> Controller::adder() const {
+  return [weak = std::weak_ptr(queue_)](const JobKey& key) {
+    if (const auto queue = weak.lock()) queue->add(toString(key));
+  };
+}
+
 Status Controller::takeUp() {
-  progress_.watch([this](const JobKey& key) { queue_.add(toString(key)); });
-  TY_RETURN_IF_ERROR(annotate(
-      cluster_.watch([this](const JobKey& key) { queue_.add(toString(key)); }), "watch the jobs"));
+  progress_.watch(adder());
+  TY_RETURN_IF_ERROR(annotate(cluster_.watch(adder()), "watch the jobs"));
   StatusOr<std::vector<JobKey>> keys = cluster_.listJobs();
   if (!keys.ok()) return annotate(keys.status(), "list the jobs");
-  for (const JobKey& key : *keys) queue_.add(toString(key));
+  for (const JobKey& key : *keys) queue_->add(toString(key));
   return absl::OkStatus();
 }
 
@@ -60,18 +65,18 @@ Status Controller::start() {
 }
 
 void Controller::stop() {
-  queue_.shutDown();
+  queue_->shutDown();
   if (thread_.joinable()) thread_.join();
 }
 
 void Controller::loop() {
-  while (const auto name = queue_.take()) work(*name);
+  while (const auto name = queue_->take()) work(*name);
 }
 
 int Controller::runDue(int max) {
   int reconciles = 0;
   while (reconciles < max) {
-    const auto name = queue_.tryTake();
+    const auto name = queue_->tryTake();
     if (!name) break;
     work(*name);
     ++reconciles;
@@ -82,15 +87,15 @@ int Controller::runDue(int max) {
 void Controller::work(const std::string& name) {
   const Status status = reconcileOnce(parseJobKey(name));
   if (status.ok()) {
-    queue_.forget(name);
+    queue_->forget(name);
   } else if (failureClass(status) == FailureClass::kRetry) {
     TY_WARN("{}: {}; trying again", name, status.ToString());
-    queue_.addRateLimited(name);
+    queue_->addRateLimited(name);
   } else {
     TY_ERROR("{}: {}", name, status.ToString());
-    queue_.addAfter(name, options_.permanent_retry);
+    queue_->addAfter(name, options_.permanent_retry);
   }
-  queue_.done(name);
+  queue_->done(name);
 }
 
 Status Controller::reconcileOnce(const JobKey& key) {
@@ -134,13 +139,13 @@ void Controller::followUp(const JobKey& key, const JobObservation& observed, con
 
   const std::string name = toString(key);
   if (!isEmpty(plan)) {
-    queue_.add(name);  // what was written is observed without waiting for anyone to tell
+    queue_->add(name);  // what was written is observed without waiting for anyone to tell
     return;
   }
   const bool rests = isTerminal(observed.job.status()) && observed.tasks.empty();
   Duration next = rests ? options_.resync * 10 : options_.resync;
   if (plan.wake_at) next = std::min(next, *plan.wake_at - clock_.now());
-  queue_.addAfter(name, std::max(next, Duration(1)));
+  queue_->addAfter(name, std::max(next, Duration(1)));
 }
 
 ReconcileCounts Controller::counts() const {

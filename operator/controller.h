@@ -3,6 +3,8 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
+#include <memory>
 #include <thread>
 
 #include "base/core/clock.h"
@@ -34,8 +36,8 @@ struct ReconcileCounts {
 // stop() (or the destructor) ends it after the reconcile in hand. Without start(), reconcileOnce()
 // and runDue() do the same work on the caller's thread; never use both.
 //
-// The cluster and the progress source call back into the queue from their threads, so they are
-// stopped before this object is destroyed, or outlive it silently. All three references outlive it.
+// The cluster and the progress source call back from their threads, also after this object's end:
+// then they find nobody. All three references outlive it.
 class Controller {
  public:
   Controller(Cluster& cluster, ProgressSource& progress, const Clock& clock,
@@ -57,9 +59,10 @@ class Controller {
   Status takeUp();
 
   ReconcileCounts counts() const;
-  WorkQueue& queue() { return queue_; }
+  WorkQueue& queue() { return *queue_; }
 
  private:
+  std::function<void(const JobKey&)> adder() const;
   void loop();
   void work(const std::string& name);
   void followUp(const JobKey& key, const JobObservation& observed, const Plan& plan);
@@ -68,7 +71,8 @@ class Controller {
   ProgressSource& progress_;
   const Clock& clock_;
   const ControllerOptions options_;
-  WorkQueue queue_;
+  // Shared with the callbacks only weakly.
+  const std::shared_ptr<WorkQueue> queue_;
   EventRecorder recorder_;
   Applier applier_;
   std::atomic<std::uint64_t> success_{0}, conflict_{0}, retry_{0}, permanent_{0};
