@@ -246,7 +246,11 @@ void checkTraining(const View& spec, ProblemList& problems) {
     problems.add(training["globalBatchSize"].path(),
                  fmt::format("{} is below worker.replicas {}", *batch, *workers));
   }
-  checkBelongs(training["model"], "name", {{"hidden", {"mlp"}}}, problems);
+  checkBelongs(training["model"], "name",
+               {{"hidden", {"mlp"}},
+                {"path", {"torchscript"}, true},
+                {"dropout", {"mnist_cnn", "mlp", "vgg19"}}},
+               problems);
   checkData(training["data"], problems);
   checkOptimizer(training["optimizer"], problems);
   checkUpdate(training["update"], spec["worker"], problems);

@@ -14,6 +14,12 @@ Status checkTraining(const v1::Training& training) {
   if (training.model().name() == "vgg19") {
     return unsupported("spec.training.model.name", "training vgg19");
   }
+  if (training.model().name() == "torchscript") {
+    return unsupported("spec.training.model.name", "training torchscript models");
+  }
+  if (training.model().simulated_step_seconds() > 0) {
+    return unsupported("spec.training.model.simulatedStepSeconds", "simulated computing");
+  }
   const v1::UpdateSpec& update = training.update();
   if (update.has_mode() && update.mode() != "Sync") {
     return unsupported("spec.training.update.mode", update.mode());
