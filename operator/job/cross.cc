@@ -45,6 +45,10 @@ class View {
     if (value_ == nullptr || !value_->is_number_integer()) return std::nullopt;
     return value_->get<std::int64_t>();
   }
+  std::optional<bool> boolean() const {
+    if (value_ == nullptr || !value_->is_boolean()) return std::nullopt;
+    return value_->get<bool>();
+  }
   std::optional<std::string> text() const {
     if (value_ == nullptr || !value_->is_string()) return std::nullopt;
     return value_->get<std::string>();
@@ -235,6 +239,18 @@ void checkUpdate(const View& update, const View& worker, ProblemList& problems) 
   }
 }
 
+// What needs one common version of the weights in every step.
+void checkMode(const View& training, ProblemList& problems) {
+  const View update = training["update"];
+  const bool sync = update["mode"].text().value_or("Sync") == "Sync";
+  const bool whole = sync && update["backupWorkers"].integer().value_or(0) == 0;
+  const View deterministic = training["deterministic"];
+  if (!whole && deterministic.boolean().value_or(false))
+    problems.add(deterministic.path(), "only with mode Sync without backupWorkers");
+  const View clip = training["optimizer"]["clipNorm"];
+  if (!sync && clip.present()) problems.add(clip.path(), "clipNorm needs mode Sync");
+}
+
 void checkTraining(const View& spec, ProblemList& problems) {
   const View training = spec["training"];
   if (!training.isObject()) return;
@@ -255,6 +271,7 @@ void checkTraining(const View& spec, ProblemList& problems) {
   checkOptimizer(training["optimizer"], problems);
   checkUpdate(training["update"], spec["worker"], problems);
   checkPlacement(training["placement"], spec["ps"], problems);
+  checkMode(training, problems);
 }
 
 }  // namespace

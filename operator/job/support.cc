@@ -20,13 +20,6 @@ Status checkTraining(const v1::Training& training) {
   if (training.model().simulated_step_seconds() > 0) {
     return unsupported("spec.training.model.simulatedStepSeconds", "simulated computing");
   }
-  const v1::UpdateSpec& update = training.update();
-  if (update.has_mode() && update.mode() != "Sync") {
-    return unsupported("spec.training.update.mode", update.mode());
-  }
-  if (update.backup_workers() > 0) {
-    return unsupported("spec.training.update.backupWorkers", "training with backup workers");
-  }
   return {};
 }
 

@@ -60,6 +60,13 @@ struct EpochRecord {
   std::int64_t step_samples = 0;  // of all ranks in a full step
 };
 
+// Positions [first, first + samples) of the sample stream.
+struct SampleRange {
+  std::int64_t first = 0;
+  std::int64_t samples = 0;
+  bool operator==(const SampleRange&) const = default;
+};
+
 // What a checkpoint is; JSON on disk, file name "step-1200.e5.json".
 struct Manifest {
   int format = kCheckpointFormat;
@@ -69,7 +76,8 @@ struct Manifest {
   std::string data_sha256;
   std::int64_t step = 0;
   std::int64_t epoch = 0;
-  std::int64_t position = 0;  // samples [0, position) of the stream are consumed
+  std::int64_t position = 0;        // samples [0, position) of the stream are consumed, but for:
+  std::vector<SampleRange> unread;  // lent to workers that had not pushed (asynchronous modes)
   std::int64_t data_samples = 0;
   std::vector<EpochRecord> epochs;
   std::string optimizer;

@@ -125,6 +125,15 @@ EpochRecord readEpoch(const Json& json, const std::string& place, Status& status
   return result;
 }
 
+SampleRange readRange(const Json& json, const std::string& place, Status& status) {
+  Fields fields(json, place, status);
+  SampleRange result;
+  result.first = fields.number("first", 0, kMaxInt);
+  result.samples = fields.number("samples", 1, kMaxInt);
+  fields.end();
+  return result;
+}
+
 ShardFileInfo readFileInfo(const Json& json, const std::string& place, Status& status) {
   Fields fields(json, place, status);
   ShardFileInfo result;
@@ -220,21 +229,24 @@ std::string manifestToJson(const Manifest& manifest) {
   for (const ShardFileInfo& f : manifest.files) {
     files.push_back({{"name", f.name}, {"size", f.size}, {"sha256", f.sha256}});
   }
-  const Json json = {{"format", manifest.format},
-                     {"step", manifest.step},
-                     {"epoch", manifest.epoch},
-                     {"jobUid", manifest.job_uid},
-                     {"unixMs", manifest.unix_ms},
-                     {"modelDigest", manifest.model_digest},
-                     {"dataSha256", manifest.data_sha256},
-                     {"dataSamples", manifest.data_samples},
-                     {"position", manifest.position},
-                     {"epochs", std::move(epochs)},
-                     {"maxPs", manifest.max_ps},
-                     {"optimizer", manifest.optimizer},
-                     {"slots", manifest.slots},
-                     {"variables", std::move(variables)},
-                     {"files", std::move(files)}};
+  Json json = {{"format", manifest.format},
+               {"step", manifest.step},
+               {"epoch", manifest.epoch},
+               {"jobUid", manifest.job_uid},
+               {"unixMs", manifest.unix_ms},
+               {"modelDigest", manifest.model_digest},
+               {"dataSha256", manifest.data_sha256},
+               {"dataSamples", manifest.data_samples},
+               {"position", manifest.position},
+               {"epochs", std::move(epochs)},
+               {"maxPs", manifest.max_ps},
+               {"optimizer", manifest.optimizer},
+               {"slots", manifest.slots},
+               {"variables", std::move(variables)},
+               {"files", std::move(files)}};
+  for (const SampleRange& range : manifest.unread) {
+    json["unread"].push_back({{"first", range.first}, {"samples", range.samples}});
+  }
   return json.dump(1, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
@@ -255,6 +267,11 @@ StatusOr<Manifest> manifestFromJson(std::string_view text) {
   m.data_sha256 = fields.text("dataSha256");
   m.data_samples = fields.number("dataSamples", 0, kMaxInt);
   m.position = fields.number("position", 0, kMaxInt);
+  if (json.contains("unread")) {
+    fields.list("unread", kMaxTasks, [&](const Json& item, const std::string& place) {
+      m.unread.push_back(readRange(item, place, status));
+    });
+  }
   m.max_ps = static_cast<int>(fields.number("maxPs", 0, kMaxTasks));
   m.optimizer = fields.text("optimizer");
   fields.list("epochs", kMaxList, [&](const Json& item, const std::string& place) {

@@ -21,6 +21,7 @@ auto order(const v1::Incarnation& i) {
 Coordinator::Coordinator(CoordinatorConfig config, v1::Membership membership,
                          std::optional<Manifest> newest, TimePoint now)
     : config_(std::move(config)), newest_(std::move(newest)) {
+  if (config_.tickets) tickets_.emplace(*config_.tickets);
   phase_since_ = now;
   next_checkpoint_ = now + config_.checkpoint_every;
   if (newest_) {
@@ -64,7 +65,14 @@ int Coordinator::workers() const {
   }));
 }
 
+// Of one worker's push, in the asynchronous modes.
+int Coordinator::pushSamples() const {
+  if (config_.global_batch_size > 0) return std::max(1, config_.global_batch_size / workers());
+  return config_.batch_size;
+}
+
 std::int64_t Coordinator::stepSamples() const {
+  if (tickets_) return std::int64_t{pushSamples()} * config_.tickets->aggregate;
   if (config_.global_batch_size > 0) return config_.global_batch_size;
   return std::int64_t{workers()} * config_.batch_size;
 }
@@ -110,6 +118,7 @@ v1::View Coordinator::viewFor() const {
   view.set_lost_steps(lost_steps_);
   view.set_progress(progress_);
   if (norm_) *view.mutable_gradient_norm() = *norm_;
+  view.set_draining(tickets_ && (tickets_->draining() || tickets_->over()));
   view.set_steps(steps_);
   return view;
 }
@@ -179,6 +188,12 @@ void Coordinator::accept(const MemberKey& key, const v1::MemberReport& report, T
   member.last_seen = now;
   highest_epoch_ = std::max(highest_epoch_, report.highest_epoch());
   keepNormPart(key, report, now);
+  const v1::WorkerState& worker = report.worker();
+  if (tickets_ && key.role == v1::ROLE_WORKER && worker.epoch() == epoch_.epoch()) {
+    tickets_->onReport(key.index, worker.finished(),
+                       worker.pushing() ? std::optional(worker.ticket()) : std::nullopt,
+                       worker.evaluating());
+  }
   if (report.has_abort() && !over()) {
     fail(fmt::format("{}: step {}, variable {}: {}", taskName(key.role, key.index),
                      report.abort().step(),
@@ -217,13 +232,19 @@ void Coordinator::evaluate(TimePoint now) {
   if (phase_ == v1::PHASE_SEALING) trySealed(now);
   if (phase_ == v1::PHASE_PREPARING) tryPrepared(now);
   if (phase_ == v1::PHASE_ACTIVE || phase_ == v1::PHASE_STOPPING) {
+    followTakes(now);
     followProgress(now);
     followNorm();
     followEvaluation();
-    followCheckpoint(now);
+    if (tickets_) {
+      followTickets(now);
+    } else {
+      followCheckpoint(now);
+    }
     tryDone(now);
   }
   if (stop_requested_ && !over()) followStop(now);
+  if (over()) endTakes();
   const std::string waiting = over() ? "" : waitingFor(now);
   if (waiting != waiting_) {
     waiting_ = waiting;
@@ -262,6 +283,7 @@ void Coordinator::checkLiveness(TimePoint now) {
 void Coordinator::beginEpoch(const std::string& why, TimePoint now) {
   highest_epoch_ = std::max(highest_epoch_, epoch_.epoch()) + 1;
   actions_.push_back(LogAction{fmt::format("epoch {} ends: {}", epoch_.epoch(), why), true});
+  endTakes();
   epoch_.Clear();
   epoch_.set_epoch(highest_epoch_);
   checkpoint_.reset();
@@ -333,15 +355,19 @@ void Coordinator::startFrom(TimePoint now) {
     if (m.id().role() == v1::ROLE_WORKER) m.set_rank(rank++);
   }
   epoch_.set_revision(membership_.revision());
-  const std::int64_t held = heldVersion();
-  const bool kept = !lost && highest >= 0 && highest <= lowest + 1 && !epochs_.empty();
+  std::int64_t held = heldVersion();
+  // Without a common step servers differ by the pushes under way.
+  const bool level = tickets_ || highest <= lowest + 1;
+  const bool kept = !lost && highest >= 0 && level && !epochs_.empty();
   if (!kept || epochs_.back().ranks != workers()) {
     lineage_ = epoch_.epoch();
     parts_.clear();
   }
-  if (kept) {
+  if (kept && !tickets_) {
     epoch_.set_first_step(lowest);
     epoch_.set_first_position(plan_.positionOf(lowest));
+  } else if (kept) {
+    // startTickets() says where it goes on
   } else if (newest_) {
     epoch_.set_first_step(newest_->step);
     epoch_.set_first_position(newest_->position);
@@ -351,6 +377,10 @@ void Coordinator::startFrom(TimePoint now) {
     epoch_.set_fresh(true);
     epoch_.set_init_manifest(config_.init_manifest);
     epochs_.clear();
+  }
+  if (tickets_) {
+    startTickets(kept);
+    if (kept) held = epoch_.first_step();
   }
   const std::int64_t first = epoch_.first_step();
   if (held > first) lost_steps_ += held - first;
@@ -385,7 +415,9 @@ void Coordinator::planSteps() {
   steps_ = stepsFrom(epoch_.first_step(), epoch_.first_position(), samples);
   epoch_.set_step_samples(stepSamples());
   epoch_.set_end_position(config_.passes * samples);
+  if (tickets_) steps_ = tickets_->steps();
   epoch_.set_steps(steps_);
+  epoch_.set_backup_workers(std::min(config_.backup_workers, workers() - 1));
   plan_ = planOf(epoch_);
 }
 
@@ -399,6 +431,7 @@ void Coordinator::tryPrepared(TimePoint now) {
   }
   next_checkpoint_ = now + config_.checkpoint_every;
   rate_.observe(epoch_.first_step(), now);
+  if (config_.backup_workers > 0) places_.startEpoch(plan_);
   enter(v1::PHASE_ACTIVE, now);
 }
 
@@ -437,6 +470,11 @@ v1::JobProgress Coordinator::progress(TimePoint now) const {
   if (phase_ == v1::PHASE_STOPPED) progress.set_outcome("stopped");
   if (phase_ == v1::PHASE_FAILED) progress.set_outcome("failed");
   progress.set_failure(failure_);
+  progress.set_skipped(places_.skipped());
+  if (tickets_) {
+    progress.set_spread(tickets_->spread());
+    progress.set_partial(tickets_->partial());
+  }
   progress.set_waiting_for(over() ? "" : waitingFor(now));
   return progress;
 }

@@ -24,6 +24,8 @@
 #include "base/core/status.h"
 #include "runtime/checkpoint/checkpoint.h"
 #include "runtime/coordinator/progress_rate.h"
+#include "runtime/coordinator/push_tickets.h"
+#include "runtime/coordinator/step_places.h"
 #include "runtime/data/step_plan.h"
 #include "runtime/tensor/square_sum.h"
 #include "trainyard/v1/agent.pb.h"
@@ -31,16 +33,18 @@
 
 namespace trainyard::runtime {
 
-inline constexpr std::uint32_t kProtocol = 2;
+inline constexpr std::uint32_t kProtocol = 3;
 
 struct CoordinatorConfig {
   std::string job_uid;
   std::string job_digest;
   v1::Incarnation self;
-  std::int64_t steps = 0;     // of the job; or
-  std::int64_t passes = 0;    // over the data, whose size the workers tell
-  int batch_size = 0;         // samples of each worker in a step; or
-  int global_batch_size = 0;  // of all workers
+  std::int64_t steps = 0;              // of the job; or
+  std::int64_t passes = 0;             // over the data, whose size the workers tell
+  int batch_size = 0;                  // samples of each worker in a step; or
+  int global_batch_size = 0;           // of all workers
+  int backup_workers = 0;              // mode Sync: gradients that a step does without
+  std::optional<TicketRules> tickets;  // modes Async and BoundedDelay
   std::string init_manifest;  // a fresh start takes this checkpoint's weights; "": the seed's
   std::int64_t evaluate_every = 0;
   Duration checkpoint_every = std::chrono::seconds(50);
@@ -58,6 +62,11 @@ struct CoordinatorConfig {
 struct ReplyAction {
   std::uint64_t ticket;
   v1::View view;
+};
+// Answer a question for a ticket, a place or samples.
+struct TakeReplyAction {
+  std::uint64_t call;
+  v1::TakeReply reply;
 };
 // Write this manifest (and prune older ones), then call onCommitted.
 struct CommitAction {
@@ -77,8 +86,8 @@ struct LogAction {
   std::string text;
   bool warning = false;
 };
-using CoordinatorAction =
-    std::variant<ReplyAction, CommitAction, FinishAction, EvaluationAction, LogAction>;
+using CoordinatorAction = std::variant<ReplyAction, TakeReplyAction, CommitAction, FinishAction,
+                                       EvaluationAction, LogAction>;
 
 // Not thread-safe.
 class Coordinator {
@@ -91,6 +100,8 @@ class Coordinator {
   void setMembership(const v1::Membership& membership, TimePoint now);
   // A member's word; `ticket` names the call that waits for the answer.
   void onReport(const v1::MemberReport& report, std::uint64_t ticket, TimePoint now);
+  // A worker's question (see TakeRequest); `call` names the call that waits for the answer.
+  void onTake(const v1::TakeRequest& request, std::uint64_t call, TimePoint now);
   // Result of a CommitAction.
   void onCommitted(const Manifest& manifest, const Status& status, TimePoint now);
   // Result of a FinishAction; a failure is said and otherwise ignored.
@@ -143,6 +154,13 @@ class Coordinator {
   void followProgress(TimePoint now);
   void keepNormPart(const MemberKey& key, const v1::MemberReport& report, TimePoint now);
   void followNorm();
+  void replyToTake(std::uint32_t worker, v1::TakeReply reply);
+  std::optional<v1::TakeReply> answerTake(const v1::TakeRequest& request);
+  void followTakes(TimePoint now);
+  void endTakes();
+  void startTickets(bool kept);
+  void followTickets(TimePoint now);
+  void stopTickets();
   void followEvaluation();
   void followCheckpoint(TimePoint now);
   void tryCommit(std::int64_t version, TimePoint now);
@@ -155,6 +173,8 @@ class Coordinator {
   void planSteps();
   std::int64_t stepsFrom(std::int64_t step, std::int64_t position, std::int64_t samples) const;
   std::int64_t stepSamples() const;
+  int pushSamples() const;
+  int scorers(std::int64_t version) const;
   std::int64_t heldVersion() const;
   bool over() const;
   int workers() const;
@@ -192,6 +212,20 @@ class Coordinator {
   std::map<std::int64_t, std::map<std::uint32_t, v1::EvaluationPart>> parts_;  // by version
   std::optional<PendingCheckpoint> checkpoint_;
   std::int64_t committing_ = -1;
+  // Modes that ask: the newest question of each worker under this epoch.
+  struct Take {
+    v1::TakeRequest request;
+    std::optional<std::uint64_t> call;  // waits for its answer
+    TimePoint since{};
+    bool waited = false;  // was not answered at once
+    std::optional<v1::TakeReply> reply;
+  };
+  std::map<std::uint32_t, Take> takes_;
+  StepPlaces places_;
+  std::optional<PushTickets> tickets_;
+  std::map<std::uint32_t, v1::Incarnation> computed_;  // workers of the newest epoch that began
+  std::int64_t captured_ =
+      -1;  // asynchronous: the version of the drain in progress, on all servers
   TimePoint next_checkpoint_{};
   Duration checkpoint_lead_ = std::chrono::milliseconds(300);
   UnixMillis checkpoint_unix_ms_ = 0;

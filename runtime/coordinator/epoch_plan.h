@@ -13,6 +13,7 @@ inline StepPlan planOf(const v1::EpochInfo& epoch) {
   plan.step_samples = epoch.step_samples();
   plan.end_position = epoch.end_position();
   plan.steps = epoch.steps();
+  plan.backup_workers = epoch.backup_workers();
   for (const v1::EpochMember& member : epoch.members())
     plan.ranks += member.id().role() == v1::ROLE_WORKER;
   return plan;

@@ -30,6 +30,10 @@ void Coordinator::followProgress(TimePoint now) {
       loss_ = report.worker().loss();
     }
   }
+  if (tickets_) {
+    newest_known = tickets_->version();
+    lowest = newest_known;
+  }
   // A worker that holds version v proves that every chunk has reached it.
   if (lowest != std::numeric_limits<std::int64_t>::max())
     newest_known = std::max(newest_known, lowest);
@@ -89,7 +93,7 @@ void Coordinator::followEvaluation() {
     }
   }
   for (auto it = parts_.begin(); it != parts_.end();) {
-    if (static_cast<int>(it->second.size()) < workers()) {
+    if (static_cast<int>(it->second.size()) < scorers(it->first)) {
       ++it;
       continue;
     }
@@ -161,7 +165,8 @@ void Coordinator::tryCommit(std::int64_t version, TimePoint now) {
   manifest.job_uid = config_.job_uid;
   manifest.step = version;
   manifest.epoch = epoch_.epoch();
-  manifest.position = plan_.positionOf(version);
+  manifest.position = tickets_ ? tickets_->position() : plan_.positionOf(version);
+  if (tickets_) manifest.unread = tickets_->unread();
   manifest.epochs = epochs_;
   committing_ = version;
   actions_.push_back(CommitAction{std::move(manifest)});
@@ -199,9 +204,13 @@ void Coordinator::onCommitted(const Manifest& manifest, const Status& status, Ti
 void Coordinator::followStop(TimePoint now) {
   if (phase_ == v1::PHASE_ACTIVE) {
     checkpoint_.reset();
+    stopTickets();
     enter(v1::PHASE_STOPPING, now);
   }
   if (phase_ == v1::PHASE_STOPPING) {
+    std::optional<std::int64_t> rest;  // version that nobody can pass any more
+    if (tickets_ && tickets_->drained()) rest = tickets_->version();
+    if (config_.backup_workers > 0) rest = places_.step();
     std::int64_t idle_at = -1;
     bool level = true;
     std::int64_t version = -1;
@@ -215,7 +224,9 @@ void Coordinator::followStop(TimePoint now) {
     }
     // One worker rests at v and all hold v: no step can pass v any more, nothing before it is
     // missing.
-    if (stop_at_ < 0 && level && idle_at >= 0 && idle_at == version) {
+    if (!rest && !tickets_ && idle_at == version) rest = idle_at;
+    if (tickets_) level = true, version = rest.value_or(-1);
+    if (stop_at_ < 0 && level && rest && *rest >= 0 && *rest == version) {
       stop_at_ = version;
       progress_ = version;
       changed();

@@ -24,6 +24,14 @@ struct MemberLink::Call {
   v1::View view;
 };
 
+struct MemberLink::TakeCall {
+  std::shared_ptr<v1::Coordinator::Stub> stub;
+  grpc::ClientContext context;
+  v1::TakeRequest request;
+  v1::TakeReply reply;
+  std::function<void(const grpc::Status&, const v1::TakeReply&)> answer;
+};
+
 MemberLink::MemberLink(Options options, const Clock& clock,
                        std::function<v1::MemberReport()> report,
                        std::function<void(const v1::View&)> view)
@@ -40,7 +48,7 @@ void MemberLink::close() {
   stop();
   if (thread_.joinable()) thread_.join();
   std::unique_lock lock(mutex_);
-  wake_.wait(lock, [&] { return under_way_ == 0; });
+  wake_.wait(lock, [&] { return under_way_ == 0 && under_way_takes_ == 0; });
 }
 
 void MemberLink::setAddress(const std::string& address) {
@@ -111,6 +119,32 @@ void MemberLink::send(std::unique_lock<std::mutex>& lock) {
   call->stub->async()->Sync(&call->context, &call->report, &call->view,
                             [this, call](const grpc::Status& status) { done(call, status); });
   lock.lock();
+}
+
+void MemberLink::take(const v1::TakeRequest& request,
+                      std::function<void(const grpc::Status&, const v1::TakeReply&)> answer) {
+  auto* call = new TakeCall;
+  {
+    std::lock_guard lock(mutex_);
+    call->stub = stopping_ ? nullptr : stub_;
+    if (call->stub != nullptr) ++under_way_takes_;
+  }
+  if (call->stub == nullptr) {
+    delete call;
+    return answer(grpc::Status(grpc::StatusCode::UNAVAILABLE, "no coordinator"), {});
+  }
+  call->request = request;
+  call->answer = std::move(answer);
+  addToken(call->context, options_.token);
+  setDeadline(call->context, options_.heartbeat * 4);
+  call->stub->async()->Take(&call->context, &call->request, &call->reply,
+                            [this, call](const grpc::Status& status) {
+                              call->answer(status, call->reply);
+                              delete call;
+                              std::lock_guard lock(mutex_);
+                              --under_way_takes_;
+                              wake_.notify_all();
+                            });
 }
 
 // True once, when there is nothing left to hope for.

@@ -34,6 +34,10 @@ class MemberLink {
   void start();
   // Report at once: something changed. Any thread, never blocks.
   void poke();
+  // Sends a question of its own (see TakeRequest). `answer` is called once, on gRPC's thread, or
+  // before this returns when there is no coordinator.
+  void take(const v1::TakeRequest& request,
+            std::function<void(const grpc::Status&, const v1::TakeReply&)> answer);
   // Sends no more, but lets calls under way end.
   void stop();
   // Stops and waits for calls under way: afterwards neither function is called any more.
@@ -45,6 +49,7 @@ class MemberLink {
 
  private:
   struct Call;
+  struct TakeCall;
   void run();
   void send(std::unique_lock<std::mutex>& lock);
   void done(Call* call, const grpc::Status& status);
@@ -63,6 +68,7 @@ class MemberLink {
   bool poked_ = true;
   bool stopping_ = false;
   int under_way_ = 0;
+  int under_way_takes_ = 0;
   std::uint64_t sent_ = 0;
   std::uint64_t answered_ = 0;  // highest number of an answered report
   int denials_ = 0;             // in a row

@@ -13,25 +13,36 @@ constexpr Duration kTick = std::chrono::milliseconds(50);
 
 }  // namespace
 
+template <typename Reply>
 class CoordinatorService::Call final : public grpc::ServerUnaryReactor {
  public:
-  Call(CoordinatorService& service, std::uint64_t ticket, v1::View* view)
-      : service_(service), ticket_(ticket), view_(view) {}
+  Call(CoordinatorService& service, std::uint64_t ticket, Reply* reply)
+      : service_(service), ticket_(ticket), reply_(reply) {}
   std::uint64_t ticket() const { return ticket_; }
-  void answer(const v1::View& view) {
-    *view_ = view;
+  void answer(const Reply& reply) {
+    *reply_ = reply;
     Finish(grpc::Status::OK);
   }
   void OnCancel() override {
-    if (service_.take(ticket_) != nullptr) Finish(grpc::Status::CANCELLED);
+    if (service_.take<Reply>(ticket_) != nullptr) Finish(grpc::Status::CANCELLED);
   }
   void OnDone() override { delete this; }
 
  private:
   CoordinatorService& service_;
   const std::uint64_t ticket_;
-  v1::View* const view_;
+  Reply* const reply_;
 };
+
+template <>
+CoordinatorService::Calls<v1::View>& CoordinatorService::calls() {
+  return reports_;
+}
+
+template <>
+CoordinatorService::Calls<v1::TakeReply>& CoordinatorService::calls() {
+  return takes_;
+}
 
 CoordinatorService::CoordinatorService(Options options, Coordinator coordinator, const Clock& clock)
     : options_(std::move(options)), clock_(clock), coordinator_(std::move(coordinator)) {
@@ -50,20 +61,23 @@ void CoordinatorService::stop() {
     wake_.notify_all();
   }
   thread_.join();
-  std::map<std::uint64_t, Call*> left;
+  const grpc::Status ending(grpc::StatusCode::UNAVAILABLE, "the coordinator is ending");
+  Calls<v1::View> reports;
+  Calls<v1::TakeReply> takes;
   {
     std::lock_guard lock(mutex_);
-    left.swap(calls_);
+    reports.swap(reports_);
+    takes.swap(takes_);
   }
-  for (auto& [ticket, call] : left) {
-    call->Finish(grpc::Status(grpc::StatusCode::UNAVAILABLE, "the coordinator is ending"));
-  }
+  for (auto& [ticket, call] : reports) call->Finish(ending);
+  for (auto& [ticket, call] : takes) call->Finish(ending);
 }
 
-CoordinatorService::Call* CoordinatorService::take(std::uint64_t ticket) {
+template <typename Reply>
+CoordinatorService::Call<Reply>* CoordinatorService::take(std::uint64_t ticket) {
   std::lock_guard lock(mutex_);
-  const auto it = calls_.find(ticket);
-  return it == calls_.end() ? nullptr : calls_.extract(it).mapped();
+  const auto it = calls<Reply>().find(ticket);
+  return it == calls<Reply>().end() ? nullptr : calls<Reply>().extract(it).mapped();
 }
 
 // Hands an event to the state machine and carries out what it asks for, outside the lock.
@@ -81,7 +95,9 @@ void CoordinatorService::handle(Event event) {
 void CoordinatorService::execute(std::vector<CoordinatorAction> actions) {
   for (CoordinatorAction& action : actions) {
     if (auto* reply = std::get_if<ReplyAction>(&action)) {
-      if (Call* call = take(reply->ticket)) call->answer(reply->view);
+      if (auto* call = take<v1::View>(reply->ticket)) call->answer(reply->view);
+    } else if (auto* taken = std::get_if<TakeReplyAction>(&action)) {
+      if (auto* call = take<v1::TakeReply>(taken->call)) call->answer(taken->reply);
     } else if (auto* log = std::get_if<LogAction>(&action)) {
       logLine(log->warning ? LogLevel::kWarning : LogLevel::kInfo, log->text);
     } else if (auto* evaluation = std::get_if<EvaluationAction>(&action)) {
@@ -106,25 +122,43 @@ void CoordinatorService::finish(const FinishAction& end) {
   handle([&](Coordinator& c, TimePoint now) { c.onFinishRecorded(status, now); });
 }
 
-grpc::ServerUnaryReactor* CoordinatorService::Sync(grpc::CallbackServerContext* context,
-                                                   const v1::MemberReport* report, v1::View* view) {
-  Call* call = nullptr;
+// Keeps the call until the state machine answers it; `event` hands it over.
+template <typename Reply, typename Event>
+grpc::ServerUnaryReactor* CoordinatorService::serve(grpc::CallbackServerContext* context,
+                                                    Reply* reply, Event event) {
+  Call<Reply>* call = nullptr;
+  std::uint64_t ticket = 0;
   {
     std::lock_guard lock(mutex_);
-    const std::uint64_t ticket = next_ticket_++;
-    call = new Call(*this, ticket, view);
-    calls_.emplace(ticket, call);
+    ticket = next_ticket_++;
+    call = new Call<Reply>(*this, ticket, reply);
+    calls<Reply>().emplace(ticket, call);
   }
   grpc::Status refused = checkToken(*context, options_.token);
   if (refused.ok() && stopped()) {
     refused = grpc::Status(grpc::StatusCode::UNAVAILABLE, "the coordinator is ending");
   }
   if (!refused.ok()) {
-    if (take(call->ticket()) != nullptr) call->Finish(refused);
+    if (take<Reply>(ticket) != nullptr) call->Finish(refused);
     return call;
   }
-  handle([&](Coordinator& c, TimePoint now) { c.onReport(*report, call->ticket(), now); });
+  handle([&](Coordinator& c, TimePoint now) { event(c, ticket, now); });
   return call;
+}
+
+grpc::ServerUnaryReactor* CoordinatorService::Sync(grpc::CallbackServerContext* context,
+                                                   const v1::MemberReport* report, v1::View* view) {
+  return serve(context, view, [&](Coordinator& c, std::uint64_t ticket, TimePoint now) {
+    c.onReport(*report, ticket, now);
+  });
+}
+
+grpc::ServerUnaryReactor* CoordinatorService::Take(grpc::CallbackServerContext* context,
+                                                   const v1::TakeRequest* request,
+                                                   v1::TakeReply* reply) {
+  return serve(context, reply, [&](Coordinator& c, std::uint64_t ticket, TimePoint now) {
+    c.onTake(*request, ticket, now);
+  });
 }
 
 bool CoordinatorService::stopped() const {

@@ -33,6 +33,8 @@ class CoordinatorService final : public v1::Coordinator::CallbackService {
 
   grpc::ServerUnaryReactor* Sync(grpc::CallbackServerContext* context,
                                  const v1::MemberReport* report, v1::View* view) override;
+  grpc::ServerUnaryReactor* Take(grpc::CallbackServerContext* context,
+                                 const v1::TakeRequest* request, v1::TakeReply* reply) override;
   void setMembership(const v1::Membership& membership);
   void requestStop();
   v1::JobProgress progress() const;
@@ -43,7 +45,16 @@ class CoordinatorService final : public v1::Coordinator::CallbackService {
   void stop();
 
  private:
+  template <typename Reply>
   class Call;
+  template <typename Reply>
+  using Calls = std::map<std::uint64_t, Call<Reply>*>;
+  template <typename Reply>
+  Calls<Reply>& calls();
+  template <typename Reply>
+  Call<Reply>* take(std::uint64_t ticket);
+  template <typename Reply, typename Event>
+  grpc::ServerUnaryReactor* serve(grpc::CallbackServerContext* context, Reply* reply, Event event);
   template <typename Event>
   void handle(Event event);
   void execute(std::vector<CoordinatorAction> actions);
@@ -51,7 +62,6 @@ class CoordinatorService final : public v1::Coordinator::CallbackService {
   void later(std::function<void()> work);
   void finish(const FinishAction& end);
   void run();
-  Call* take(std::uint64_t ticket);
   bool stopped() const;
 
   const Options options_;
@@ -60,7 +70,8 @@ class CoordinatorService final : public v1::Coordinator::CallbackService {
   std::condition_variable wake_;
   Coordinator coordinator_;
   std::uint64_t next_ticket_ = 1;
-  std::map<std::uint64_t, Call*> calls_;
+  Calls<v1::View> reports_;
+  Calls<v1::TakeReply> takes_;
   std::deque<std::function<void()>> to_do_;  // file work, on the service's thread
   bool stopping_ = false;
   std::thread thread_;

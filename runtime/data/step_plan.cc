@@ -18,6 +18,10 @@ int StepPlan::takers(std::int64_t step) const {
   return static_cast<int>(std::min<std::int64_t>(ranks, samplesOf(step)));
 }
 
+int StepPlan::quorum(std::int64_t step) const {
+  return std::min(takers(step), ranks - backup_workers);
+}
+
 StepPlan::Share StepPlan::shareOf(std::int64_t step, int rank) const {
   const std::int64_t samples = samplesOf(step);
   if (rank < 0 || rank >= ranks || samples == 0) return {};

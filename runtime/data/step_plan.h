@@ -17,6 +17,7 @@ struct StepPlan {
   std::int64_t end_position = 0;    // nothing at or behind it is read; 0: the stream has no end
   std::int64_t steps = 0;           // of the job: no step is taken from this one on
   int ranks = 0;
+  int backup_workers = 0;  // a step is complete without the gradients of so many ranks
 
   struct Share {
     std::int64_t first = 0;  // position of the sample stream
@@ -30,6 +31,8 @@ struct StepPlan {
   std::int64_t samplesOf(std::int64_t step) const;
   // Ranks [0, takers) have samples in `step`.
   int takers(std::int64_t step) const;
+  // So many gradients make `step`.
+  int quorum(std::int64_t step) const;
   Share shareOf(std::int64_t step, int rank) const;
 };
 

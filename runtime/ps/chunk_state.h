@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -60,10 +61,13 @@ struct ChunkState {
   std::vector<double> losses;  // by rank
   struct Parked {
     CallId call;
-    std::uint32_t rank;
+    std::uint32_t worker;
     TimePoint since;
   };
   std::vector<Parked> parked;
+
+  // Asynchronous modes: by worker, its newest push that is in.
+  std::map<std::uint32_t, std::int64_t> applied;
 
   // Of the step that made `current`.
   std::uint64_t last_samples = 0;

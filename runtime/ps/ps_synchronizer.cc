@@ -18,7 +18,7 @@ PsSynchronizer::PsSynchronizer(PsSynchronizerOptions options, const Placement& p
       pieces_(placement.chunks.size()),
       chunks_of_(weights_.size()),
       traffic_(v1::ROLE_PS),
-      machine_(options_.worker),
+      machine_(makeWorkerMachine(options_.worker)),
       gradients_(weights_.size()),
       missing_(placement.chunks.size(), 0) {
   std::vector<int> model_variable(placement.variables.size(), -1);
@@ -40,7 +40,7 @@ PsSynchronizer::PsSynchronizer(PsSynchronizerOptions options, const Placement& p
   events.received = [this](std::uint32_t chunk, std::uint64_t attempt) {
     {
       std::lock_guard lock(mutex_);
-      machine_.onReceived(chunk, attempt);
+      machine_->onReceived(chunk, attempt);
     }
     pump();
   };
@@ -58,6 +58,8 @@ PsSynchronizer::~PsSynchronizer() {
     closing_ = true;  // the answers of given-up calls ask for nothing new
   }
   client_->close();
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [&] { return asking_ == 0; });
 }
 
 void PsSynchronizer::setServers(const v1::Membership& membership) {
@@ -83,10 +85,13 @@ std::vector<PayloadPiece> PsSynchronizer::payloadOf(std::uint32_t chunk) const {
 void PsSynchronizer::pump() {
   std::vector<Send> sends;
   std::vector<std::vector<PayloadPiece>> payloads;
+  std::optional<v1::TakeRequest> question;
   {
     std::lock_guard lock(mutex_);
     if (closing_) return;
-    sends = machine_.takeSends(clock_.now());
+    sends = machine_->takeSends(clock_.now());
+    question = machine_->takeAsk(clock_.now());
+    if (question) ++asking_;
     for (const Send& send : sends) {
       payloads.push_back(send.with_payload ? payloadOf(send.chunk) : std::vector<PayloadPiece>());
     }
@@ -97,6 +102,21 @@ void PsSynchronizer::pump() {
     traffic_.transmitted(static_cast<std::uint32_t>(sends[i].ps), bytes);
     client_->send(sends[i].ps, sends[i].attempt, sends[i].header, payloads[i]);
   }
+  if (question) ask(*question);
+}
+
+void PsSynchronizer::ask(const v1::TakeRequest& request) {
+  options_.ask(request, [this, request](const Status& status, const v1::TakeReply& reply) {
+    {
+      std::lock_guard lock(mutex_);
+      machine_->onTake(request, status, reply, clock_.now());
+    }
+    changed();
+    pump();
+    std::lock_guard lock(mutex_);
+    --asking_;
+    changed_.notify_all();
+  });
 }
 
 void PsSynchronizer::onReply(std::uint32_t chunk, std::uint64_t attempt, const Status& status,
@@ -117,13 +137,13 @@ void PsSynchronizer::onReply(std::uint32_t chunk, std::uint64_t attempt, const S
   }
   {
     std::lock_guard lock(mutex_);
-    store = machine_.onReply(chunk, attempt, checked, header, clock_.now());
+    store = machine_->onReply(chunk, attempt, checked, header, clock_.now());
   }
   if (store) {
     traffic_.received(static_cast<std::uint32_t>(options_.worker.ps_of_chunk[chunk]), bytes);
     payload->copyTo(targets);
     std::lock_guard lock(mutex_);
-    machine_.onStored(chunk, attempt);
+    machine_->onStored(chunk, attempt);
   }
   changed();
   pump();
@@ -134,7 +154,7 @@ void PsSynchronizer::changed() {
   bool urgent = false;
   {
     std::lock_guard lock(mutex_);
-    urgent = machine_.takeUrgent();
+    urgent = machine_->takeUrgent();
   }
   changed_.notify_all();
   if (urgent) urgent_();
@@ -143,7 +163,7 @@ void PsSynchronizer::changed() {
 void PsSynchronizer::onView(const v1::View& view) {
   {
     std::lock_guard lock(mutex_);
-    machine_.onView(view);
+    machine_->onView(view);
   }
   changed();
   pump();
@@ -151,22 +171,22 @@ void PsSynchronizer::onView(const v1::View& view) {
 
 void PsSynchronizer::fillReport(v1::MemberReport& report) const {
   std::lock_guard lock(mutex_);
-  machine_.fillReport(report);
+  machine_->fillReport(report);
 }
 
 std::string PsSynchronizer::waitingFor() const {
   std::lock_guard lock(mutex_);
-  return machine_.lastProblem();
+  return machine_->lastProblem();
 }
 
 bool PsSynchronizer::over() const {
   std::lock_guard lock(mutex_);
-  return machine_.over();
+  return machine_->over();
 }
 
 bool PsSynchronizer::interrupted() const {
   std::lock_guard lock(mutex_);
-  return machine_.interrupted();
+  return machine_->interrupted();
 }
 
 StatusOr<Turn> PsSynchronizer::next() {
@@ -174,7 +194,7 @@ StatusOr<Turn> PsSynchronizer::next() {
   for (;;) {
     {
       std::unique_lock lock(mutex_);
-      auto turn = machine_.turn();
+      auto turn = machine_->turn();
       if (!turn.ok()) return turn.status();
       if (turn->has_value()) {
         if ((*turn)->kind == Turn::Kind::kTrain) {
@@ -190,7 +210,7 @@ StatusOr<Turn> PsSynchronizer::next() {
       }
       if (clock_.now() >= limit) {
         return absl::DeadlineExceededError(
-            fmt::format("nothing to do for too long: {}", machine_.lastProblem()));
+            fmt::format("nothing to do for too long: {}", machine_->lastProblem()));
       }
       changed_.wait_for(lock, std::chrono::milliseconds(50));
     }
@@ -204,7 +224,7 @@ void PsSynchronizer::push(Gradient gradient) {
     std::lock_guard lock(mutex_);
     gradients_[variable] = std::move(gradient);
     for (std::uint32_t chunk : chunks_of_[variable]) {
-      if (--missing_[chunk] == 0) machine_.gradientReady(chunk);
+      if (--missing_[chunk] == 0) machine_->gradientReady(chunk);
     }
   }
   pump();
@@ -213,26 +233,28 @@ void PsSynchronizer::push(Gradient gradient) {
 StatusOr<StepOutcome> PsSynchronizer::finish(const BatchLoss& loss) {
   {
     std::lock_guard lock(mutex_);
-    machine_.lossReady(loss.loss_sum);
+    machine_->lossReady(loss.loss_sum);
   }
   pump();
   const TimePoint limit = clock_.now() + options_.patience;
   for (;;) {
     {
       std::unique_lock lock(mutex_);
-      const auto state = machine_.stepState();
+      const auto state = machine_->stepState();
       if (state != WorkerMachine::StepState::kPending) {
         StepOutcome outcome;
         outcome.complete = state == WorkerMachine::StepState::kComplete;
-        outcome.loss = machine_.endStep();
-        outcome.gradient_norm = machine_.gradientNorm();
+        const WorkerMachine::StepEnd end = machine_->endStep();
+        outcome.step = end.step;
+        outcome.loss = end.loss;
+        outcome.gradient_norm = end.gradient_norm;
         lock.unlock();
         changed();
         return outcome;
       }
       if (clock_.now() >= limit) {
         return absl::DeadlineExceededError(
-            fmt::format("the step is not complete: {}", machine_.lastProblem()));
+            fmt::format("the step is not complete: {}", machine_->lastProblem()));
       }
       changed_.wait_for(lock, std::chrono::milliseconds(20));
     }
@@ -243,7 +265,7 @@ StatusOr<StepOutcome> PsSynchronizer::finish(const BatchLoss& loss) {
 void PsSynchronizer::evaluated(const BatchScore& score) {
   {
     std::lock_guard lock(mutex_);
-    machine_.evaluated(score.hits, score.samples, score.loss_sum);
+    machine_->evaluated(score.hits, score.samples, score.loss_sum);
   }
   changed();
 }
@@ -251,7 +273,7 @@ void PsSynchronizer::evaluated(const BatchScore& score) {
 void PsSynchronizer::abort(std::int64_t step, std::string_view variable, std::string_view reason) {
   {
     std::lock_guard lock(mutex_);
-    machine_.abort(step, std::string(variable), std::string(reason));
+    machine_->abort(step, std::string(variable), std::string(reason));
   }
   changed();
 }

@@ -19,6 +19,10 @@ namespace trainyard::runtime::ps {
 struct PsSynchronizerOptions {
   WorkerConfig worker;
   std::string token;
+  // Sends a question to the coordinator; `answer` is called once, on any thread, never from within.
+  using AskFunction = std::function<void(
+      const v1::TakeRequest&, std::function<void(const Status&, const v1::TakeReply&)> answer)>;
+  AskFunction ask;  // modes that ask (see TakeRequest)
   Duration call_limit = std::chrono::seconds(90);
   // How long next() and finish() may wait without any sign of progress before they fail; they name
   // what they wait for meanwhile.
@@ -55,6 +59,7 @@ class PsSynchronizer final : public Synchronizer {
     std::int64_t begin, end;
   };
   void pump();
+  void ask(const v1::TakeRequest& request);
   void changed();
   std::vector<PayloadPiece> payloadOf(std::uint32_t chunk) const;
   void onReply(std::uint32_t chunk, std::uint64_t attempt, const Status& status,
@@ -70,10 +75,11 @@ class PsSynchronizer final : public Synchronizer {
 
   mutable std::mutex mutex_;
   std::condition_variable changed_;
-  WorkerMachine machine_;
+  std::unique_ptr<WorkerMachine> machine_;
   std::vector<Gradient> gradients_;  // by model variable, of the step in progress
   std::vector<int> missing_;         // by chunk: variables without a gradient
   bool closing_ = false;
+  int asking_ = 0;                       // questions under way
   std::unique_ptr<ChunkClient> client_;  // last: its destructor waits for callbacks into the rest
 };
 

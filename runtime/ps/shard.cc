@@ -110,6 +110,11 @@ void Shard::onRequest(const v1::ChunkRequestHeader& header,
               fmt::format("chunk {} is not on ps-{}", header.chunk(), config_.ps));
   }
   std::lock_guard chunk_lock(chunk->mutex);
+  if (config_.asynchronous) {
+    if (!header.pull_only()) return applyPush(*chunk, header, std::move(payload), call, now, out);
+    out.push_back(answerWith(call, *chunk, epoch_, chunk->version, chunk->current));
+    return;
+  }
   if (!header.pull_only()) return answerPush(*chunk, header, std::move(payload), call, now, out);
   if (header.step() == chunk->version) {
     out.push_back(answerWith(call, *chunk, epoch_, chunk->version, chunk->current));
@@ -155,11 +160,11 @@ void Shard::answerPush(ChunkState& chunk, const v1::ChunkRequestHeader& header,
   }
   // The same push again: the earlier call's caller has given it up.
   std::erase_if(chunk.parked, [&](const ChunkState::Parked& p) {
-    if (p.rank != rank) return false;
+    if (p.worker != header.worker()) return false;
     out.push_back(refuse(p.call, header.chunk(), v1::CHUNK_NOT_READY, epoch_, "repeated"));
     return true;
   });
-  chunk.parked.push_back({call, rank, now});
+  chunk.parked.push_back({call, header.worker(), now});
   if (!takes_part || chunk.pushed[rank]) return;
   chunk.samples += header.samples();
   chunk.losses[rank] = header.loss_sum();
@@ -168,8 +173,13 @@ void Shard::answerPush(ChunkState& chunk, const v1::ChunkRequestHeader& header,
   if (norm_.clips()) {
     holdStep(chunk, out);
   } else {
-    finishStep(chunk, out);
+    finishStep(chunk, chunk.version, out);
   }
+}
+
+// So many gradients make the chunk's next version.
+int Shard::quorum(const ChunkState& chunk) const {
+  return config_.asynchronous ? config_.aggregate : plan_.quorum(chunk.version);
 }
 
 // The mean of the block of elements at `at`, in place of the sum. False: it is not finite; all
@@ -205,8 +215,9 @@ void Shard::updateBlock(ChunkState& chunk, const UpdateContext& context, std::in
   optimizer_.apply(context, blockOf(*chunk.current, at), block, block, slots);
 }
 
-void Shard::finishStep(ChunkState& chunk, std::vector<ChunkAnswer>& out) {
-  const UpdateContext context{chunk.version, learning_rate_.at(chunk.version)};
+// `step` decides the learning rate.
+void Shard::finishStep(ChunkState& chunk, std::int64_t step, std::vector<ChunkAnswer>& out) {
+  const UpdateContext context{step, learning_rate_.at(step)};
   for (std::int64_t at = 0; at < chunk.plan->elements; at += kUpdateBlock) {
     if (!averageBlock(chunk, at, out)) return;
     updateBlock(chunk, context, at);
@@ -226,10 +237,15 @@ void Shard::becomeNext(ChunkState& chunk, std::vector<ChunkAnswer>& out) {
   for (double loss : chunk.losses)
     chunk.last_loss_sum += loss;  // in rank order: always the same bits
   capture(chunk);
+  answerParked(chunk, out);
+  chunk.resetStep(quorum(chunk));
+}
+
+void Shard::answerParked(ChunkState& chunk, std::vector<ChunkAnswer>& out) {
   for (const auto& parked : chunk.parked) {
     out.push_back(answerWith(parked.call, chunk, epoch_, chunk.version, chunk.current));
   }
-  chunk.resetStep(plan_.takers(chunk.version));
+  chunk.parked.clear();
 }
 
 void Shard::onCancelled(CallId call) {
@@ -271,11 +287,14 @@ void Shard::seal(std::int64_t epoch, std::vector<ChunkAnswer>& out) {
       out.push_back(refuse(parked.call, chunk->plan->id, v1::CHUNK_WRONG_EPOCH, epoch_,
                            fmt::format("epoch {} has begun", epoch_)));
     }
-    chunk->resetStep(0);
+    // Without common steps what was pushed stays pushed.
+    if (!config_.asynchronous) chunk->resetStep(0);
+    chunk->parked.clear();
   }
   std::lock_guard lock(snapshot_mutex_);
   pending_.clear();
   missed_ = -1;
+  captured_ = -1;
 }
 
 void Shard::load(std::uint32_t id, std::int64_t version, std::vector<float> weights,
@@ -296,6 +315,8 @@ void Shard::load(std::uint32_t id, std::int64_t version, std::vector<float> weig
   norm_.clear();
   chunk->previous_samples = 0;
   chunk->previous_loss_sum = 0;
+  chunk->applied.clear();
+  chunk->resetStep(0);
   empty_ = false;
 }
 
@@ -307,19 +328,23 @@ Status Shard::open(std::int64_t epoch, const StepPlan& plan, bool fresh, bool re
         fmt::format("ps-{} is sealed for epoch {}, not {}", config_.ps, epoch_, epoch));
   }
   for (auto& chunk : chunks_) {
-    if (chunk->version != first_step && chunk->version != first_step + 1) {
+    if (chunk->version < 0 || (!config_.asynchronous && chunk->version != first_step &&
+                               chunk->version != first_step + 1)) {
       return absl::FailedPreconditionError(
           fmt::format("ps-{}: chunk {} is at version {}, epoch {} starts at {}", config_.ps,
                       chunk->plan->id, chunk->version, epoch, first_step));
     }
   }
   plan_ = plan;
-  for (auto& chunk : chunks_) chunk->resetStep(plan_.takers(chunk->version));
+  for (auto& chunk : chunks_) {
+    if (!config_.asynchronous || chunk->pushed.empty()) chunk->resetStep(quorum(*chunk));
+  }
   open_ = true;
   empty_ = false;  // a server without chunks (more servers than chunks) holds its nothing
   epoch_lock.unlock();
   if (fresh) arm(first_step);
-  if (!restored || first_step != plan.steps) arm(plan.steps);
+  // Without common steps the coordinator asks, when no push is under way.
+  if (!config_.asynchronous && (!restored || first_step != plan.steps)) arm(plan.steps);
   return absl::OkStatus();
 }
 
@@ -340,6 +365,7 @@ bool Shard::arm(std::int64_t version) {
   }
   for (auto& chunk : chunks_) {
     std::lock_guard chunk_lock(chunk->mutex);
+    if (config_.asynchronous) settle(*chunk, version);
     if (chunk->version > version) {
       std::lock_guard lock(snapshot_mutex_);
       std::erase_if(pending_, [&](const Pending& p) { return p.snapshot.version == version; });
@@ -358,7 +384,7 @@ void Shard::capture(ChunkState& chunk) {
   for (Pending& pending : pending_) {
     if (pending.snapshot.version != chunk.version || pending.have[index]) continue;
     pending.have[index] = true;
-    --pending.missing;
+    if (--pending.missing == 0) captured_ = std::max(captured_, chunk.version);
     pending.snapshot.chunks.push_back({chunk.plan->id, *chunk.current, chunk.slots});
   }
 }
@@ -392,6 +418,7 @@ v1::ShardState Shard::state() const {
   if (auto part = norm_.part()) *state.mutable_squares() = std::move(*part);
   std::lock_guard lock(snapshot_mutex_);
   state.set_missed_checkpoint(missed_);
+  state.set_captured_checkpoint(captured_);
   std::int64_t armed = -1;
   for (const Pending& pending : pending_) {
     if (pending.snapshot.version != plan_.steps) armed = pending.snapshot.version;

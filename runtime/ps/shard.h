@@ -12,6 +12,10 @@
 // the norm over all chunks of all servers is known; then all of the server's chunks take the step,
 // or none when the epoch ends before. So the above holds as it stands, with the same two buffers.
 //
+// With backup workers a step has fewer gradients than ranks; the requests that bring them carry
+// their places among them as ranks. Who brings none gives a rank behind those and is told the next
+// version.
+//
 // The last step may have fewer samples than ranks. Ranks without samples are not waited for; they
 // send requests without a payload to be told the next version. Such a rank may still lack the
 // version before, which stays readable because no further step begins.
@@ -42,6 +46,8 @@ struct ShardConfig {
   v1::Incarnation self;
   int ps = 0;
   bool deterministic = false;  // sum in rank order instead of order of arrival
+  bool asynchronous = false;   // modes Async and BoundedDelay: see shard_async.cc
+  int aggregate = 1;           // Async: pushes that make one update
   double clip_norm = 0;        // of the job's mean gradient; 0: none
   Duration stall_limit =
       std::chrono::seconds(60);  // a parked call is answered NOT_READY after this
@@ -117,10 +123,16 @@ class Shard {
   void answerPush(ChunkState& chunk, const v1::ChunkRequestHeader& header,
                   std::unique_ptr<GradientPayload> payload, CallId call, TimePoint now,
                   std::vector<ChunkAnswer>& out);
+  void applyPush(ChunkState& chunk, const v1::ChunkRequestHeader& header,
+                 std::unique_ptr<GradientPayload> payload, CallId call, TimePoint now,
+                 std::vector<ChunkAnswer>& out);
+  void answerParked(ChunkState& chunk, std::vector<ChunkAnswer>& out);
+  void settle(ChunkState& chunk, std::int64_t version);
+  int quorum(const ChunkState& chunk) const;
   void capture(ChunkState& chunk);
   bool averageBlock(ChunkState& chunk, std::int64_t at, std::vector<ChunkAnswer>& out);
   void updateBlock(ChunkState& chunk, const UpdateContext& context, std::int64_t at);
-  void finishStep(ChunkState& chunk, std::vector<ChunkAnswer>& out);
+  void finishStep(ChunkState& chunk, std::int64_t step, std::vector<ChunkAnswer>& out);
   void holdStep(ChunkState& chunk, std::vector<ChunkAnswer>& out);
   bool updateOne(std::vector<ChunkAnswer>& out);
   void becomeNext(ChunkState& chunk, std::vector<ChunkAnswer>& out);
@@ -149,6 +161,8 @@ class Shard {
   };
   std::vector<Pending> pending_;
   std::int64_t missed_ = -1;
+  std::int64_t captured_ =
+      -1;  // newest version of which there was a complete snapshot, in the epoch
   std::optional<v1::Abort> abort_;
 };
 

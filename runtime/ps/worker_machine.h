@@ -1,25 +1,17 @@
 // One worker's side of the parameter server as a state machine: which chunks to send where, what to
 // do with answers, when a step is complete, what to do next. No sockets, no clock, no tensors: the
-// rim (or a simulation) carries out the sends and stores the payloads.
-//
-//   waiting --view ACTIVE--> pulling version v --all stored--> ready (turn: evaluate | train)
-//   ready --gradients--> stepping (chunks sent, answers stored) --all stored--> version v + 1,
-//   ready any --view of a higher epoch--> waiting; the kept gradients of an interrupted step are
-//   sent again when the new epoch keeps the servers' state and starts with that step.
-//
-// In a step that has no samples for this rank there is no turn: the machine asks the servers for
-// the version that the step leads to, and stands by (kStepping without a step of the trainer).
+// rim (or a simulation) carries out the sends and stores the payloads. Implementations:
+// sync_worker.h and async_worker.h.
 #pragma once
 
 #include <cstdint>
-#include <deque>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "base/core/clock.h"
 #include "base/core/status.h"
-#include "runtime/data/step_plan.h"
 #include "runtime/train/turn.h"
 #include "trainyard/v1/coordinator.pb.h"
 #include "trainyard/v1/parameter_server.pb.h"
@@ -30,6 +22,8 @@ struct WorkerConfig {
   std::string job_uid;
   std::uint32_t index = 0;
   v1::Incarnation self;
+  bool asynchronous = false;        // modes Async and BoundedDelay
+  int aggregate = 1;                // Async: pushes that make one update
   bool evaluates = true;            // there is data to evaluate on
   std::int64_t evaluate_every = 0;  // 0: only after the last step
   std::vector<int> ps_of_chunk;     // by chunk id
@@ -49,115 +43,58 @@ struct Send {
 // Not thread-safe: the owner locks.
 class WorkerMachine {
  public:
-  explicit WorkerMachine(WorkerConfig config);
+  virtual ~WorkerMachine() = default;
 
-  void onView(const v1::View& view);
+  virtual void onView(const v1::View& view) = 0;
   // Adds what the worker knows to a report.
-  void fillReport(v1::MemberReport& report) const;
+  virtual void fillReport(v1::MemberReport& report) const = 0;
   // True once per change that the coordinator should hear of at once.
-  bool takeUrgent();
+  virtual bool takeUrgent() = 0;
 
   // Requests to send now.
-  std::vector<Send> takeSends(TimePoint now);
-  // When to call takeSends again although nothing happens (a delayed repeat).
-  std::optional<TimePoint> wakeAt() const;
+  virtual std::vector<Send> takeSends(TimePoint now) = 0;
+  // What to ask the coordinator for now; one question is under way at a time.
+  virtual std::optional<v1::TakeRequest> takeAsk(TimePoint now) = 0;
+  // The answer to the newest question; others are ignored.
+  virtual void onTake(const v1::TakeRequest& request, const Status& transport,
+                      const v1::TakeReply& reply, TimePoint now) = 0;
+  // When to call takeSends and takeAsk again although nothing happens (a delayed repeat).
+  virtual std::optional<TimePoint> wakeAt() const = 0;
   // The server has received the request: its place in the window is free.
-  void onReceived(std::uint32_t chunk, std::uint64_t attempt);
+  virtual void onReceived(std::uint32_t chunk, std::uint64_t attempt) = 0;
   // The answer. True: store the payload as version header.version of the chunk, then call onStored.
   // `transport` is the failure of the call itself.
-  bool onReply(std::uint32_t chunk, std::uint64_t attempt, const Status& transport,
-               const v1::ChunkReplyHeader& header, TimePoint now);
-  void onStored(std::uint32_t chunk, std::uint64_t attempt);
+  virtual bool onReply(std::uint32_t chunk, std::uint64_t attempt, const Status& transport,
+                       const v1::ChunkReplyHeader& header, TimePoint now) = 0;
+  virtual void onStored(std::uint32_t chunk, std::uint64_t attempt) = 0;
 
   // The trainer's side. turn(): what to do now, or nothing yet, or why it is over.
-  StatusOr<std::optional<Turn>> turn();
-  void gradientReady(std::uint32_t chunk);
+  virtual StatusOr<std::optional<Turn>> turn() = 0;
+  virtual void gradientReady(std::uint32_t chunk) = 0;
   // After the pass: samples and loss of this rank; releases the last chunk, which carries the loss.
-  void lossReady(double loss_sum);
+  virtual void lossReady(double loss_sum) = 0;
   enum class StepState { kNone, kPending, kComplete, kAbandoned };
-  StepState stepState() const { return step_state_; }
-  // After kComplete or kAbandoned: the trainer has taken note; the mean loss of the step.
-  double endStep();
-  // With clipping: the norm of that step's mean gradient, before it was clipped.
-  std::optional<double> gradientNorm() const { return gradient_norm_; }
-  void evaluated(std::int64_t hits, std::int64_t samples, double loss_sum);
-  void abort(std::int64_t step, std::string variable, std::string reason);
+  virtual StepState stepState() const = 0;
+  struct StepEnd {
+    double loss = 0;        // mean, of all workers (sync) or of this one's samples (async)
+    std::int64_t step = 0;  // the step taken: async: the number of the push
+    // With clipping: the norm of that step's mean gradient, before it was clipped.
+    std::optional<double> gradient_norm;
+  };
+  // After kComplete or kAbandoned: the trainer has taken note.
+  virtual StepEnd endStep() = 0;
+  virtual void evaluated(std::int64_t hits, std::int64_t samples, double loss_sum) = 0;
+  virtual void abort(std::int64_t step, std::string variable, std::string reason) = 0;
 
-  std::int64_t version() const { return version_; }
-  std::int64_t epoch() const { return epoch_.epoch(); }
+  virtual std::int64_t version() const = 0;
+  virtual std::int64_t epoch() const = 0;
   // The turn that was handed out last is void.
-  bool interrupted() const;
+  virtual bool interrupted() const = 0;
   // The job is over for this worker (done, stopped or failed).
-  bool over() const;
-  const std::string& lastProblem() const { return last_problem_; }
-
- private:
-  enum class ChunkPhase {
-    kIdle,     // waits for its gradient
-    kQueued,   // to be sent (not before `not_before`)
-    kFlying,   // sent, not yet known to have been received
-    kParked,   // received by the server, answer outstanding
-    kStoring,  // payload is being copied
-    kDone,
-  };
-  struct ChunkTask {
-    ChunkPhase phase = ChunkPhase::kIdle;
-    bool gradient = false;  // of step_
-    bool again = false;     // queue it after the copy in progress
-    std::uint64_t attempt = 0;
-    TimePoint not_before{};
-  };
-  enum class Activity { kWaiting, kPulling, kReady, kStepping };
-
-  void adopt(const v1::View& view);
-  void startPull(std::int64_t version);
-  void resumeStep();
-  void queue(ChunkTask& task, TimePoint not_before);
-  void queueIfReady(std::uint32_t chunk);
-  void chunkDone();
-  bool active() const;
-  bool transferring() const;
-  bool evaluationDue() const;
-  bool standsBy() const;
-  bool takesPart() const;
-  void startStep();
-
-  const WorkerConfig config_;
-  v1::View view_;
-  bool has_view_ = false;
-  v1::EpochInfo epoch_;      // the one adopted; number 0: none
-  StepPlan plan_;            // of epoch_
-  std::int64_t sealed_ = 0;  // highest epoch seen
-  int rank_ = -1;
-  std::vector<v1::Incarnation> servers_;  // by ps index
-
-  Activity activity_ = Activity::kWaiting;
-  std::int64_t version_ = -1;                // complete weights held
-  std::int64_t step_ = -1;                   // kStepping: gradients are of this step
-  StepPlan::Share share_;                    // of step_; without samples: stands by
-  StepState step_state_ = StepState::kNone;  // of the trainer, from turn(kTrain) to endStep()
-  bool loss_ready_ = false;
-  // The servers have completed the step under the former epoch: what is pulled is its outcome.
-  bool pulls_outcome_ = false;
-  double own_loss_sum_ = 0;
-  std::vector<ChunkTask> chunks_;
-  std::size_t done_ = 0;
-  std::vector<std::size_t> flying_;  // by ps
-  // By ps: it holds more chunks than fit the window, so a place must be free before the answer. For
-  // the others a receipt would only cost a message.
-  std::vector<bool> receipts_;
-  std::uint64_t next_attempt_ = 1;
-
-  double step_loss_ = 0;
-  std::optional<double> gradient_norm_;
-  std::int64_t loss_step_ = -1;
-  std::int64_t turn_epoch_ = 0;          // of the turn handed out last
-  std::int64_t evaluated_version_ = -1;  // own slice, in evaluated_epoch_
-  std::int64_t evaluated_epoch_ = 0;
-  std::deque<v1::EvaluationPart> parts_;
-  std::optional<v1::Abort> abort_;
-  bool urgent_ = true;
-  std::string last_problem_;
+  virtual bool over() const = 0;
+  virtual const std::string& lastProblem() const = 0;
 };
+
+std::unique_ptr<WorkerMachine> makeWorkerMachine(WorkerConfig config);
 
 }  // namespace trainyard::runtime::ps

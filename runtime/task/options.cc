@@ -19,6 +19,10 @@ std::string jobDigest(const v1::TrainingJob& job) {
   return sha256Hex(bytes);
 }
 
+bool isAsynchronous(const v1::UpdateSpec& update) {
+  return update.mode() == "Async" || update.mode() == "BoundedDelay";
+}
+
 std::string coordinatorAddress(const v1::Membership& membership) {
   for (const v1::MemberTask& task : membership.tasks()) {
     if (task.id().role() == v1::ROLE_PS && task.id().index() == 0) {

@@ -32,6 +32,9 @@ struct TaskOptions {
 // SHA-256 (hex) over the resolved training section: tasks of one job agree on it.
 std::string jobDigest(const v1::TrainingJob& job);
 
+// Modes Async and BoundedDelay: no worker waits for another's gradient.
+bool isAsynchronous(const v1::UpdateSpec& update);
+
 // "ip:port" of ps-0, the coordinator's home; empty when not in the membership.
 std::string coordinatorAddress(const v1::Membership& membership);
 

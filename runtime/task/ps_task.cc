@@ -32,6 +32,14 @@ CoordinatorConfig coordinatorConfig(const TaskOptions& options, const std::strin
   config.passes = training.passes();
   config.batch_size = training.batch_size();
   config.global_batch_size = training.global_batch_size();
+  const v1::UpdateSpec& update = training.update();
+  config.backup_workers = update.backup_workers();
+  if (isAsynchronous(update)) {
+    config.tickets.emplace();
+    config.tickets->aggregate = std::max(1, update.aggregate());
+    if (update.has_max_delay()) config.tickets->max_delay = update.max_delay();
+    config.tickets->stop_all = update.stop() == "All";
+  }
   config.evaluate_every = training.evaluate_every_steps();
   config.checkpoint_every = std::chrono::seconds(training.checkpoint().every_seconds());
   return config;
@@ -68,6 +76,9 @@ Status PsTask::build() {
   config.self = options_.self;
   config.ps = static_cast<int>(options_.id.index());
   config.deterministic = training.deterministic();
+  const v1::UpdateSpec& update = training.update();
+  config.asynchronous = isAsynchronous(update);
+  config.aggregate = std::max(1, update.aggregate());
   config.clip_norm = training.optimizer().clip_norm();
   shard_ = std::make_unique<ps::Shard>(config, placement_, *optimizer_,
                                        LearningRate(training.optimizer()));

@@ -2,6 +2,7 @@
 
 #include "base/core/failpoint.h"
 #include "base/core/log.h"
+#include "base/rpc/status_map.h"
 #include "fmt/format.h"
 #include "runtime/catalog/catalog.h"
 #include "runtime/task/finish_record.h"
@@ -77,6 +78,13 @@ Status WorkerTask::build() {
   sync.worker.evaluates = data_.eval != nullptr;
   sync.worker.evaluate_every = training.evaluate_every_steps();
   sync.worker.window = kWindow;
+  sync.worker.asynchronous = isAsynchronous(training.update());
+  sync.worker.aggregate = std::max(1, training.update().aggregate());
+  sync.ask = [this](const v1::TakeRequest& request, auto answer) {
+    link_->take(request, [answer](const grpc::Status& status, const v1::TakeReply& reply) {
+      answer(fromGrpc(status, "ask"), reply);
+    });
+  };
   finished_ = readFinish(options_.checkpointDir(), options_.job);
   if (finished_) sync.patience = kOverPatience;
   for (const Chunk& chunk : placement_.chunks) sync.worker.ps_of_chunk.push_back(chunk.ps);

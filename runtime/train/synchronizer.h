@@ -14,7 +14,8 @@
 namespace trainyard::runtime {
 
 struct StepOutcome {
-  bool complete = false;  // false: a new epoch began; ask next() again
+  bool complete = false;  // false: the gradient was not taken; ask next() again
+  std::int64_t step = 0;  // the step taken; asynchronous: the number of this worker's push
   double loss = 0;        // mean over all workers' samples, when complete
   // With clipping: of the mean gradient over all variables, before it was clipped.
   std::optional<double> gradient_norm;

@@ -99,7 +99,7 @@ Status Trainer::trainStep(const Turn& turn) {
     totals_.compute_seconds += toSeconds(computed - have_data);
     totals_.wait_seconds += toSeconds(end - computed);
     if (outcome.complete) {
-      totals_.step = turn.step + 1;
+      totals_.step = outcome.step + 1;
       totals_.examples += static_cast<std::uint64_t>(turn.samples);
       ++totals_.steps;
       totals_.last_step_seconds = toSeconds(end - start);
@@ -107,7 +107,7 @@ Status Trainer::trainStep(const Turn& turn) {
   }
   if (!outcome.complete) return absl::OkStatus();
   train_seconds_ += toSeconds(end - start);
-  return observer_.onStep({turn.epoch, turn.step, turn.rank, turn.first_position, turn.samples,
+  return observer_.onStep({turn.epoch, outcome.step, turn.rank, turn.first_position, turn.samples,
                            turn.step_samples, outcome.loss, toSeconds(end - start), train_seconds_,
                            outcome.gradient_norm});
 }

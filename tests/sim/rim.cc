@@ -383,9 +383,10 @@ void World::trainer(WorkerNode& node) {
   if (node.turn && !node.computing && node.turn->kind == runtime::Turn::Kind::kTrain) {
     const auto state = node.machine->stepState();
     if (state == StepState::kPending) return;
+    const auto end = node.machine->endStep();
     if (state == StepState::kComplete) {
       if (config_.clip_norm > 0) {
-        const std::optional<double> norm = node.machine->gradientNorm();
+        const std::optional<double> norm = end.gradient_norm;
         const double want = reference_norms_[static_cast<std::size_t>(node.turn->step)];
         // After a change of epoch the server may have loaded the version, and know no norm.
         const bool may_lack = node.machine->epoch() != node.turn->epoch;
@@ -399,7 +400,6 @@ void World::trainer(WorkerNode& node) {
                        node.turn->rank,
                        {node.turn->first_position, node.turn->samples}});
     }
-    node.machine->endStep();
     node.turn.reset();
     poke(node, node.machine->takeUrgent());
   }

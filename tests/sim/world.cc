@@ -227,7 +227,7 @@ void World::startWorker(int index) {
   config.evaluate_every = config_.evaluate_every;
   config.window = 2;
   for (const auto& chunk : placement_.chunks) config.ps_of_chunk.push_back(chunk.ps);
-  node->machine = std::make_unique<runtime::ps::WorkerMachine>(config);
+  node->machine = runtime::ps::makeWorkerMachine(config);
   node->weights.resize(placement_.chunks.size());
   workers_[i] = std::move(node);
   sendReport(*workers_[i]);

@@ -36,6 +36,7 @@ class Caller {
     h.set_epoch(1);
     h.set_worker(rank);
     h.set_rank(rank);
+    h.set_worker(rank);
     h.set_samples(1);
     h.set_receipt(true);
     auto values = std::make_shared<std::vector<float>>(8, value);

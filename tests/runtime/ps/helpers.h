@@ -128,6 +128,7 @@ struct ShardBench {
     h.set_chunk(chunk);
     h.set_step(step);
     h.set_rank(rank);
+    h.set_worker(rank);
     h.set_samples(1);
     return h;
   }

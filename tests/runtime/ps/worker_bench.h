@@ -4,7 +4,7 @@
 #include <functional>
 #include <vector>
 
-#include "runtime/ps/worker_machine.h"
+#include "runtime/ps/sync_worker.h"
 #include "tests/runtime/ps/helpers.h"
 
 namespace trainyard::runtime::ps {
@@ -130,7 +130,7 @@ class WorkerBench {
   std::int64_t end_position = 0;
   std::int64_t steps = 4;
   v1::Evaluation evaluation;
-  WorkerMachine machine;
+  SyncWorker machine;
 };
 
 }  // namespace trainyard::runtime::ps

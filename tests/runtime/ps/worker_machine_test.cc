@@ -79,7 +79,7 @@ TEST(WorkerMachine, AllChunksReachTheServersWithoutAnyAnswer) {
   EXPECT_EQ(b.machine.stepState(), StepState::kPending);
   for (const Send& send : all) EXPECT_TRUE(b.answer(send));
   EXPECT_EQ(b.machine.stepState(), StepState::kComplete);
-  EXPECT_DOUBLE_EQ(b.machine.endStep(), 1.5);
+  EXPECT_DOUBLE_EQ(b.machine.endStep().loss, 1.5);
   EXPECT_EQ(b.machine.version(), 1);
   EXPECT_TRUE(b.report().worker().has_loss());
   EXPECT_EQ(b.report().worker().loss_step(), 0);
@@ -250,7 +250,7 @@ class OutcomeTest : public testing::Test {
 TEST_F(OutcomeTest, AStepThatTheServersHaveCompletedIsTaken) {
   expectPulls(2);
   EXPECT_EQ(b.machine.stepState(), StepState::kComplete);
-  EXPECT_EQ(b.machine.endStep(), 6.0 / 4);
+  EXPECT_EQ(b.machine.endStep().loss, 6.0 / 4);
   EXPECT_EQ(b.report().worker().loss_step(), 1);
   EXPECT_EQ(b.turn()->step, 2);
 }

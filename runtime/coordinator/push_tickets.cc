@@ -1,0 +1,190 @@
+#include "runtime/coordinator/push_tickets.h"
+
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+namespace trainyard::runtime {
+
+// What becomes of the ticket and the samples that a worker of the former epoch held.
+void PushTickets::settle(State& state, const std::optional<Worker>& now) {
+  const std::optional<std::int64_t> held = state.carried ? state.carried : state.newest;
+  const bool open = state.carried || (now ? now->finished : state.finished) < state.given;
+  if (now && now->stays) {
+    if (open && held && now->pushing != held) {
+      // The answer did not reach it: it will ask for a ticket again.
+      returned_.insert(*held);
+      --state.clock;
+      if (state.lease) pool_.push_back(*state.lease);
+      state.lease = state.own;
+    }
+    return;
+  }
+  if (open && held) ++partial_;
+  if (state.lease) pool_.push_back(*state.lease);
+}
+
+void PushTickets::startEpoch(bool kept, const Start& start, const std::vector<Worker>& workers) {
+  start_ = start;
+  draining_ = false;
+  stopped_all_ = false;
+  std::map<std::uint32_t, State> former = std::exchange(workers_, {});
+  if (!kept) {
+    former.clear();
+    given_ = start.step * rules_.aggregate;
+    returned_.clear();
+    position_ = start.position;
+    pool_.assign(start.unread.begin(), start.unread.end());
+  }
+  for (auto& [index, state] : former) {
+    const auto it = std::find_if(workers.begin(), workers.end(),
+                                 [i = index](const Worker& w) { return w.index == i; });
+    settle(state, it == workers.end() ? std::nullopt : std::optional(*it));
+  }
+  // Who comes new starts beside the slowest that stays.
+  std::int64_t least = std::numeric_limits<std::int64_t>::max();
+  for (const Worker& worker : workers) {
+    if (worker.stays && former.contains(worker.index))
+      least = std::min(least, former[worker.index].clock);
+  }
+  if (least == std::numeric_limits<std::int64_t>::max()) least = 0;
+  for (const Worker& worker : workers) {
+    State& state = workers_[worker.index];
+    state.clock = least;
+    if (!worker.stays || !former.contains(worker.index)) continue;
+    state.clock = former[worker.index].clock;
+    state.carried = worker.pushing;
+    state.lease = former[worker.index].lease;
+  }
+  limit_ = start.steps * rules_.aggregate;
+  if (start.end_position > 0) {
+    const std::int64_t left = std::max<std::int64_t>(0, start.end_position - position_);
+    limit_ = given_ - static_cast<std::int64_t>(returned_.size()) +
+             static_cast<std::int64_t>(pool_.size()) + (left + start.samples - 1) / start.samples;
+    for (const auto& [index, state] : workers_) limit_ += state.lease.has_value();
+    limit_ = std::max(limit_, given_);
+  }
+}
+
+std::int64_t PushTickets::slowest(std::uint32_t apart_from) const {
+  std::int64_t least = std::numeric_limits<std::int64_t>::max();
+  for (const auto& [index, state] : workers_) {
+    if (index != apart_from && !state.evaluating) least = std::min(least, state.clock);
+  }
+  return least;
+}
+
+std::int64_t PushTickets::fastest() const {
+  std::int64_t most = 0;
+  for (const auto& [index, state] : workers_) most = std::max(most, state.clock);
+  return most;
+}
+
+bool PushTickets::mayGoOn(std::uint32_t worker) {
+  if (!rules_.max_delay) return true;
+  State& state = workers_[worker];
+  const std::int64_t least = slowest(worker);
+  if (least == std::numeric_limits<std::int64_t>::max()) return true;
+  if (state.clock - least >= *rules_.max_delay) stopped_all_ = rules_.stop_all;
+  if (stopped_all_) {
+    stopped_all_ = std::min(least, state.clock) < fastest();
+    return !stopped_all_ || state.clock < fastest();
+  }
+  return state.clock - least < *rules_.max_delay;
+}
+
+std::optional<SampleRange> PushTickets::lend(std::uint32_t worker) {
+  State& state = workers_[worker];
+  if (over() || !mayGoOn(worker)) return std::nullopt;
+  SampleRange range;
+  if (!pool_.empty()) {
+    range = pool_.front();
+    pool_.pop_front();
+  } else {
+    range = {position_, start_.samples};
+    if (start_.end_position > 0)
+      range.samples = std::min<std::int64_t>(range.samples, start_.end_position - position_);
+    if (range.samples <= 0) return std::nullopt;
+    position_ += range.samples;
+  }
+  state.lease = range;
+  return range;
+}
+
+// While draining, only what completes an update.
+bool PushTickets::mayPush() const {
+  if (over()) return false;
+  return !draining_ || given_ % rules_.aggregate != 0 || !returned_.empty();
+}
+
+std::optional<PushTickets::Answer> PushTickets::ask(const Ask& ask) {
+  const auto it = workers_.find(ask.worker);
+  if (it == workers_.end()) return std::nullopt;
+  State& state = it->second;
+  // It asks for the next, so what it brought into the epoch is finished.
+  onReport(ask.worker, ask.finished, std::nullopt, false);
+  Answer answer;
+  if (over()) {
+    answer.over = true;
+    return answer;
+  }
+  if (ask.ticket) {
+    if (!mayPush()) return std::nullopt;
+    if (returned_.empty()) {
+      answer.ticket = given_++;
+    } else {
+      answer.ticket = returned_.extract(returned_.begin()).value();
+    }
+    state.newest = answer.ticket;
+    ++state.given;
+    ++state.clock;
+    state.own = std::exchange(state.lease, std::nullopt);
+    const std::int64_t least = slowest(ask.worker);
+    if (least != std::numeric_limits<std::int64_t>::max())
+      spread_ = std::max(spread_, state.clock - least);
+    if (ask.lease) answer.lease = lend(ask.worker);
+    return answer;
+  }
+  answer.lease = state.lease ? state.lease : lend(ask.worker);
+  if (!answer.lease) return std::nullopt;
+  return answer;
+}
+
+void PushTickets::onReport(std::uint32_t worker, std::int64_t finished,
+                           std::optional<std::int64_t> pushing, bool evaluating) {
+  const auto it = workers_.find(worker);
+  if (it == workers_.end()) return;
+  State& state = it->second;
+  state.finished = std::max(state.finished, finished);
+  if (state.carried && state.carried != pushing) state.carried.reset();
+  // Back from a score: the others do not wait for what it has missed meanwhile.
+  if (state.evaluating && !evaluating && rules_.max_delay)
+    state.clock = std::max(state.clock, fastest() - *rules_.max_delay);
+  state.evaluating = evaluating;
+}
+
+bool PushTickets::drained() const {
+  if (mayPush()) return false;
+  return std::none_of(workers_.begin(), workers_.end(),
+                      [](const auto& worker) { return worker.second.busy(); });
+}
+
+std::int64_t PushTickets::version() const {
+  std::int64_t open = static_cast<std::int64_t>(returned_.size());
+  for (const auto& [index, state] : workers_) open += state.busy();
+  const std::int64_t finished = given_ - open;
+  if (open == 0 && given_ >= limit_) return steps();
+  return finished / rules_.aggregate;
+}
+
+std::vector<SampleRange> PushTickets::unread() const {
+  std::vector<SampleRange> ranges(pool_.begin(), pool_.end());
+  for (const auto& [index, state] : workers_) {
+    if (state.lease) ranges.push_back(*state.lease);
+  }
+  std::sort(ranges.begin(), ranges.end(),
+            [](const SampleRange& a, const SampleRange& b) { return a.first < b.first; });
+  return ranges;
+}
+
+}  // namespace trainyard::runtime

@@ -1,0 +1,68 @@
+// The worker's state machine in modes Async and BoundedDelay: no worker waits for another's
+// gradient.
+//
+//   waiting --view ACTIVE--> pulling --all stored--> idle --lease of samples--> turn: train
+//   train --first gradient: ask for a ticket--> ticket t --chunks leave as they get ready, each
+//   answered with the chunk as it then is; all stored--> push t is finished; idle
+//
+// The ticket is the push's number among all workers' pushes. When there is no more the gradient is
+// dropped. Under a new epoch that keeps the servers' state a push goes on where it was, so each
+// server applies it once; computing goes on too.
+#pragma once
+
+#include "runtime/ps/worker_core.h"
+
+namespace trainyard::runtime::ps {
+
+class AsyncWorker final : public WorkerCore {
+ public:
+  using WorkerCore::WorkerCore;
+
+  void onView(const v1::View& view) override;
+  void fillReport(v1::MemberReport& report) const override;
+  std::vector<Send> takeSends(TimePoint now) override;
+  void onTake(const v1::TakeRequest& request, const Status& transport, const v1::TakeReply& reply,
+              TimePoint now) override;
+  bool onReply(std::uint32_t chunk, std::uint64_t attempt, const Status& transport,
+               const v1::ChunkReplyHeader& header, TimePoint now) override;
+  void onStored(std::uint32_t chunk, std::uint64_t attempt) override;
+
+  StatusOr<std::optional<Turn>> turn() override;
+  void gradientReady(std::uint32_t chunk) override;
+  void lossReady(double loss_sum) override;
+  StepState stepState() const override { return step_state_; }
+  StepEnd endStep() override;
+  void evaluated(std::int64_t hits, std::int64_t samples, double loss_sum) override;
+
+ private:
+  enum class Activity { kWaiting, kPulling, kIdle, kComputing };
+
+  void adopt();
+  void startPull();
+  void pulled();
+  void abandon();
+  void askForTicket();
+  void askForLease();
+  void pushed();
+  void queueReady();
+  bool lastVersionDue() const;
+  bool evaluationDue() const;
+  std::int64_t versionAfter(std::int64_t pushes) const;
+
+  Activity activity_ = Activity::kWaiting;
+  std::optional<v1::Lease> lease_;           // for the gradient to compute next
+  v1::Lease own_;                            // of the gradient in hand
+  std::optional<std::int64_t> ticket_;       // of the gradient in hand
+  StepState step_state_ = StepState::kNone;  // of the trainer, from turn(kTrain) to endStep()
+  bool loss_ready_ = false;
+  double loss_sum_ = 0;
+  std::int64_t finished_ = 0;  // pushes under this epoch
+  bool evaluating_ = false;
+  bool no_more_ = false;  // under this epoch no push is taken any more
+  bool stale_ = false;    // others have pushed since the last pull; pull before computing
+  std::int64_t pulled_version_ = -1;
+  double step_loss_ = 0;
+  std::int64_t loss_step_ = -1;
+};
+
+}  // namespace trainyard::runtime::ps

@@ -1,0 +1,133 @@
+#include "runtime/ps/chunk_transfer.h"
+
+#include <algorithm>
+
+#include "base/core/check.h"
+
+namespace trainyard::runtime::ps {
+
+ChunkTransfer::ChunkTransfer(std::vector<int> ps_of_chunk, std::size_t window)
+    : ps_of_chunk_(std::move(ps_of_chunk)), window_(window), tasks_(ps_of_chunk_.size()) {
+  const int servers =
+      ps_of_chunk_.empty() ? 0 : *std::max_element(ps_of_chunk_.begin(), ps_of_chunk_.end()) + 1;
+  flying_.assign(static_cast<std::size_t>(servers), 0);
+  std::vector<std::size_t> held(static_cast<std::size_t>(servers), 0);
+  for (const int ps : ps_of_chunk_) ++held[static_cast<std::size_t>(ps)];
+  for (const std::size_t chunks : held) receipts_.push_back(chunks > window_);
+}
+
+void ChunkTransfer::forgetSent() {
+  std::fill(flying_.begin(), flying_.end(), 0);
+  for (Task& task : tasks_) task.attempt = next_attempt_++;
+}
+
+void ChunkTransfer::begin(bool queued) {
+  done_ = 0;
+  for (Task& task : tasks_) {
+    task.ready = false;
+    if (task.phase == Phase::kStoring) {
+      task.again = true;
+    } else {
+      task.phase = queued ? Phase::kQueued : Phase::kIdle;
+      task.not_before = TimePoint{};
+    }
+  }
+}
+
+void ChunkTransfer::resume() {
+  for (std::uint32_t id = 0; id < tasks_.size(); ++id) {
+    Task& task = tasks_[id];
+    if (task.phase == Phase::kDone) continue;
+    if (task.phase == Phase::kStoring) {
+      task.again = true;
+    } else {
+      task.phase = Phase::kIdle;
+    }
+  }
+}
+
+void ChunkTransfer::ready(std::uint32_t chunk, bool hold) {
+  tasks_[chunk].ready = true;
+  if (!hold) queueIfReady(chunk);
+}
+
+void ChunkTransfer::queueIfReady(std::uint32_t chunk) {
+  Task& task = tasks_[chunk];
+  if (task.phase != Phase::kIdle || !task.ready) return;
+  task.phase = Phase::kQueued;
+  task.not_before = TimePoint{};
+}
+
+void ChunkTransfer::queueAllReady() {
+  for (std::uint32_t id = 0; id < tasks_.size(); ++id) queueIfReady(id);
+}
+
+bool ChunkTransfer::anyReady() const {
+  return std::any_of(tasks_.begin(), tasks_.end(),
+                     [](const Task& task) { return task.phase == Phase::kIdle && task.ready; });
+}
+
+void ChunkTransfer::again(std::uint32_t chunk, TimePoint not_before) {
+  tasks_[chunk].phase = Phase::kQueued;
+  tasks_[chunk].not_before = not_before;
+}
+
+std::vector<ChunkTransfer::Sent> ChunkTransfer::take(TimePoint now, std::size_t servers) {
+  std::vector<Sent> sends;
+  for (std::uint32_t id = 0; id < tasks_.size(); ++id) {
+    Task& task = tasks_[id];
+    if (task.phase != Phase::kQueued || task.not_before > now) continue;
+    const auto ps = static_cast<std::size_t>(ps_of_chunk_[id]);
+    if (flying_[ps] >= window_ || ps >= servers) continue;
+    ++flying_[ps];
+    task.phase = Phase::kFlying;
+    task.attempt = next_attempt_++;
+    sends.push_back({id, task.attempt});
+  }
+  return sends;
+}
+
+std::optional<TimePoint> ChunkTransfer::wakeAt() const {
+  std::optional<TimePoint> earliest;
+  for (const Task& task : tasks_) {
+    if (task.phase != Phase::kQueued || task.not_before == TimePoint{}) continue;
+    if (!earliest || task.not_before < *earliest) earliest = task.not_before;
+  }
+  return earliest;
+}
+
+void ChunkTransfer::onReceived(std::uint32_t chunk, std::uint64_t attempt) {
+  Task& task = tasks_[chunk];
+  if (task.attempt != attempt || task.phase != Phase::kFlying) return;
+  task.phase = Phase::kParked;
+  --flying_[static_cast<std::size_t>(ps_of_chunk_[chunk])];
+}
+
+bool ChunkTransfer::onReply(std::uint32_t chunk, std::uint64_t attempt) {
+  if (tasks_[chunk].attempt != attempt) return false;
+  onReceived(chunk, attempt);
+  return tasks_[chunk].phase == Phase::kParked;
+}
+
+void ChunkTransfer::storing(std::uint32_t chunk) {
+  tasks_[chunk].phase = Phase::kStoring;
+}
+
+void ChunkTransfer::drop(std::uint32_t chunk) {
+  tasks_[chunk].phase = Phase::kIdle;
+}
+
+bool ChunkTransfer::onStored(std::uint32_t chunk, std::uint64_t attempt, bool still_wanted) {
+  Task& task = tasks_[chunk];
+  TY_CHECK(task.phase == Phase::kStoring, "a chunk is stored once");
+  if (task.again || task.attempt != attempt || !still_wanted) {
+    task.again = false;
+    task.phase = Phase::kIdle;
+    return false;
+  }
+  task.phase = Phase::kDone;
+  ++done_;
+  return true;
+}
+
+}  // namespace trainyard::runtime::ps

@@ -1,0 +1,89 @@
+// Chunks on their way between one worker and the servers: what is to be sent, how many requests a
+// server has still to receive, which answer belongs to which attempt. No sockets, no clock.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "base/core/clock.h"
+
+namespace trainyard::runtime::ps {
+
+// Not thread-safe.
+class ChunkTransfer {
+ public:
+  // `ps_of_chunk` by chunk id; at most `window` requests to one server that it has not yet
+  // received.
+  ChunkTransfer(std::vector<int> ps_of_chunk, std::size_t window);
+
+  std::size_t size() const { return tasks_.size(); }
+  int serverOf(std::uint32_t chunk) const { return ps_of_chunk_[chunk]; }
+  // The server holds more chunks than fit the window, so a place must be free before the answer.
+  // For the others a receipt would only cost a message.
+  bool wantsReceipt(int ps) const { return receipts_[static_cast<std::size_t>(ps)]; }
+
+  // Nothing that was sent so far will be answered (a new epoch).
+  void forgetSent();
+  // All chunks anew: each waits for ready(), or is queued at once.
+  void begin(bool queued);
+  // After forgetSent(): sends again what is not done; `ready` is kept.
+  void resume();
+  // The chunk's payload is there. It is queued unless `hold`.
+  void ready(std::uint32_t chunk, bool hold);
+  // Queues the chunk if its payload is there and nothing is under way.
+  void queueIfReady(std::uint32_t chunk);
+  void queueAllReady();
+  // Some payload is there that was not sent yet.
+  bool anyReady() const;
+  // Sends the chunk again, not before the time given.
+  void again(std::uint32_t chunk, TimePoint not_before);
+
+  struct Sent {
+    std::uint32_t chunk = 0;
+    std::uint64_t attempt = 0;
+  };
+  // What to send now to servers [0, servers), in the order of chunks.
+  std::vector<Sent> take(TimePoint now, std::size_t servers);
+  // When to take again although nothing happens.
+  std::optional<TimePoint> wakeAt() const;
+
+  // The server has received the request: its place in the window is free.
+  void onReceived(std::uint32_t chunk, std::uint64_t attempt);
+  // True when this answers the newest attempt; then storing(), again() or drop() follows.
+  bool onReply(std::uint32_t chunk, std::uint64_t attempt);
+  void storing(std::uint32_t chunk);
+  void drop(std::uint32_t chunk);
+  // The copy is finished. True: the chunk is done. False: it was wanted anew meanwhile; it waits
+  // for again() or queueIfReady().
+  bool onStored(std::uint32_t chunk, std::uint64_t attempt, bool still_wanted);
+  bool allDone() const { return done_ == tasks_.size(); }
+
+ private:
+  enum class Phase {
+    kIdle,     // waits for its payload
+    kQueued,   // to be sent (not before `not_before`)
+    kFlying,   // sent, not yet known to have been received
+    kParked,   // received by the server, answer outstanding
+    kStoring,  // the answer is being copied
+    kDone,
+  };
+  struct Task {
+    Phase phase = Phase::kIdle;
+    bool ready = false;
+    bool again = false;  // wanted anew, after the copy in progress
+    std::uint64_t attempt = 0;
+    TimePoint not_before{};
+  };
+
+  const std::vector<int> ps_of_chunk_;
+  const std::size_t window_;
+  std::vector<Task> tasks_;
+  std::size_t done_ = 0;
+  std::vector<std::size_t> flying_;  // by ps
+  std::vector<bool> receipts_;       // by ps
+  std::uint64_t next_attempt_ = 1;
+};
+
+}  // namespace trainyard::runtime::ps

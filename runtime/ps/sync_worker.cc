@@ -1,0 +1,299 @@
+#include "runtime/ps/sync_worker.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/core/check.h"
+
+namespace trainyard::runtime::ps {
+
+bool SyncWorker::transferring() const {
+  return activity_ == Activity::kPulling || activity_ == Activity::kStepping;
+}
+
+// Whether the step that follows cannot be complete without this rank.
+bool SyncWorker::takesPart() const {
+  return version_ >= plan_.steps || plan_.shareOf(version_, rank_).count > 0;
+}
+
+// The loss travels with the last chunk. With backup workers nothing leaves before its place is
+// known.
+bool SyncWorker::holdsBack(std::uint32_t chunk) const {
+  if (withBackups() && !standing_ && place_ < 0) return true;
+  return chunk + 1 == transfer_.size() && !loss_ready_;
+}
+
+void SyncWorker::onView(const v1::View& view) {
+  if (!takeView(view)) return;
+  const bool running = view.phase() == v1::PHASE_ACTIVE || stopping();
+  if (running && view.epoch().epoch() > epoch_.epoch()) adopt(view);
+  // Others have stopped at stop_at: the step that starts there will never be complete.
+  const bool cannot_finish =
+      (activity_ == Activity::kStepping &&
+       ((stopping() && view.stop_at() >= 0 && version_ >= view.stop_at()) || over())) ||
+      (pulls_outcome_ && over());
+  if (!cannot_finish) return;
+  if (step_state_ == StepState::kPending) step_state_ = StepState::kAbandoned;
+  standing_ = false;
+  pulls_outcome_ = false;
+  dropAsk();
+  activity_ = Activity::kReady;
+  urgent_ = true;
+}
+
+void SyncWorker::adopt(const v1::View& view) {
+  const int former_rank = rank_;
+  const bool stands_by = activity_ == Activity::kStepping && standing_;
+  enterEpoch(view);
+  if (rank_ < 0) {
+    activity_ = Activity::kWaiting;
+    if (stands_by) version_ = -1;
+    return;
+  }
+  const bool kept = !epoch_.fresh() && epoch_.restore_manifest().empty();
+  const bool pending = step_state_ == StepState::kPending;
+  const bool in_step = pending || stands_by;
+  const bool may_go_on = kept && in_step && rank_ == former_rank;
+  if (may_go_on && !pulls_outcome_ && step_ == epoch_.first_step() &&
+      (withBackups() || plan_.shareOf(step_, rank_) == share_)) {
+    resumeStep();
+    return;
+  }
+  // All of the step's gradients have arrived, only answers are missing: it has been taken.
+  const std::int64_t outcome = pulls_outcome_ ? step_ : step_ + 1;
+  const bool had_place = !withBackups() || place_ >= 0;
+  pulls_outcome_ =
+      may_go_on && pending && loss_ready_ && had_place && outcome == epoch_.first_step();
+  if (pending && !pulls_outcome_) step_state_ = StepState::kAbandoned;
+  // version_ is set only while a complete version is in place and no pull or step has touched it.
+  if (kept && !in_step && version_ == epoch_.first_step()) {
+    activity_ = Activity::kReady;
+  } else {
+    startPull(epoch_.first_step());
+  }
+}
+
+// The gradients of the interrupted step go out again, except to chunks that are complete already.
+void SyncWorker::resumeStep() {
+  activity_ = Activity::kStepping;
+  transfer_.resume();
+  if (withBackups() && !standing_) {
+    place_ = -1;  // places are given anew
+    if (loss_ready_) askForPlace(true);
+    return;
+  }
+  for (std::uint32_t id = 0; id < transfer_.size(); ++id) {
+    if (!holdsBack(id)) transfer_.queueIfReady(id);
+  }
+}
+
+void SyncWorker::startPull(std::int64_t version) {
+  activity_ = Activity::kPulling;
+  standing_ = false;
+  version_ = -1;
+  step_ = version;  // what the pull asks for
+  transfer_.begin(true);
+  if (transfer_.size() == 0) chunkDone();
+}
+
+// Waits for the version that `step` leads to.
+void SyncWorker::standBy(std::int64_t step) {
+  activity_ = Activity::kStepping;
+  standing_ = true;
+  step_ = step;
+  loss_ready_ = true;
+  own_loss_sum_ = 0;
+  transfer_.begin(true);
+  for (std::uint32_t id = 0; id < transfer_.size(); ++id) transfer_.ready(id, true);
+}
+
+std::vector<Send> SyncWorker::takeSends(TimePoint now) {
+  if (!transferring() || !active()) return {};
+  const bool pulling = activity_ == Activity::kPulling;
+  std::vector<Send> sends = sendsOf(now);
+  for (Send& send : sends) {
+    send.with_payload = !pulling && !standing_;
+    send.header.set_step(step_);
+    send.header.set_pull_only(pulling);
+    if (pulling) continue;
+    // A step's gradients are told apart by their places; who stands by has none.
+    if (withBackups()) {
+      const int place = standing_ ? plan_.ranks - 1 : place_;
+      send.header.set_rank(static_cast<std::uint32_t>(place));
+    }
+    send.header.set_samples(standing_ ? 0 : static_cast<std::uint32_t>(share_.count));
+    if (send.chunk + 1 == transfer_.size()) send.header.set_loss_sum(own_loss_sum_);
+  }
+  return sends;
+}
+
+bool SyncWorker::onReply(std::uint32_t chunk, std::uint64_t attempt, const Status& transport,
+                         const v1::ChunkReplyHeader& header, TimePoint now) {
+  if (!transfer_.onReply(chunk, attempt)) return false;
+  if (!transferring()) {  // the step was abandoned
+    transfer_.drop(chunk);
+    return false;
+  }
+  const std::int64_t wanted = activity_ == Activity::kPulling ? step_ : step_ + 1;
+  if (transport.ok() && header.code() == v1::CHUNK_OK && header.version() == wanted) {
+    transfer_.storing(chunk);
+    const bool outcome = activity_ == Activity::kStepping || pulls_outcome_;
+    if (outcome && chunk + 1 == transfer_.size()) {
+      // A server that has loaded the version since knows neither; the loss of this rank's own
+      // samples then stands for that of all.
+      step_loss_ = header.samples() > 0 ? header.loss_sum() / static_cast<double>(header.samples())
+                                        : own_loss_sum_ / std::max(share_.count, 1);
+      gradient_norm_.reset();
+      if (header.has_gradient_norm()) gradient_norm_ = header.gradient_norm();
+    }
+    return true;
+  }
+  // The others have gone on beyond the version that was waited for.
+  const bool passed = transport.ok() && header.code() == v1::CHUNK_GONE && withBackups() &&
+                      standing_ && activity_ == Activity::kStepping;
+  sendAgain(chunk, step_, transport, header, now);
+  if (passed && !asking()) askForPlace(false);
+  return false;
+}
+
+void SyncWorker::onStored(std::uint32_t chunk, std::uint64_t attempt) {
+  if (transfer_.onStored(chunk, attempt, transferring())) {
+    if (transfer_.allDone()) chunkDone();
+    return;
+  }
+  // During the copy a new epoch began and wants this chunk anew, or the step was abandoned.
+  if (activity_ == Activity::kPulling) {
+    transfer_.again(chunk, TimePoint{});
+  } else if (activity_ == Activity::kStepping && !holdsBack(chunk)) {
+    transfer_.queueIfReady(chunk);
+  }
+}
+
+// All chunks of the wanted version are in place.
+void SyncWorker::chunkDone() {
+  const bool stepped = activity_ == Activity::kStepping;
+  version_ = stepped ? step_ + 1 : step_;
+  if (stepped || std::exchange(pulls_outcome_, false)) {
+    loss_step_ = version_ - 1;
+    if (step_state_ == StepState::kPending) step_state_ = StepState::kComplete;
+  }
+  standing_ = false;
+  dropAsk();
+  activity_ = Activity::kReady;
+  if (stopping()) urgent_ = true;
+}
+
+void SyncWorker::askForPlace(bool with_gradient) {
+  v1::TakeRequest request;
+  request.set_step(step_);
+  request.set_ticket(with_gradient);
+  ask(std::move(request));
+}
+
+void SyncWorker::onTake(const v1::TakeRequest& request, const Status& transport,
+                        const v1::TakeReply& reply, TimePoint now) {
+  if (!closeAsk(request, transport, reply, now)) return;
+  if (activity_ != Activity::kStepping) return;
+  if (reply.code() == v1::TAKE_OK && reply.has_ticket() && !standing_) {
+    place_ = static_cast<int>(reply.ticket());
+    transfer_.queueAllReady();
+  } else if (reply.code() == v1::TAKE_SKIP) {
+    if (step_state_ == StepState::kPending) step_state_ = StepState::kAbandoned;
+    standBy(reply.newest() - 1);
+  }
+}
+
+// With backup workers nobody is sure to see a certain version before the last.
+bool SyncWorker::chiefScores() const {
+  return withBackups() && version_ < plan_.steps;
+}
+
+bool SyncWorker::evaluationDue() const {
+  if (!config_.evaluates || version_ <= 0) return false;
+  const std::int64_t every = config_.evaluate_every;
+  bool due = version_ == plan_.steps || (every > 0 && version_ % every == 0);
+  if (chiefScores()) {
+    const std::int64_t scored = std::max(evaluated_version_, view_.evaluation().version());
+    due = every > 0 && rank_ == 0 && version_ / every > scored / every;
+  }
+  if (!due) return false;
+  const bool known = view_.evaluation().samples() > 0 && view_.evaluation().version() >= version_;
+  const bool own = evaluated_version_ == version_ && evaluated_epoch_ == epoch_.epoch();
+  return !known && !own;
+}
+
+StatusOr<std::optional<Turn>> SyncWorker::turn() {
+  StatusOr<std::optional<Turn>> end = endTurn();
+  if (!end.ok() || end->has_value()) return end;
+  if (activity_ != Activity::kReady || step_state_ != StepState::kNone || !active())
+    return std::optional<Turn>();
+  Turn turn;
+  turn.epoch = epoch_.epoch();
+  turn.step = version_;
+  turn.rank = rank_;
+  turn.ranks = plan_.ranks;
+  if (stopping() && (takesPart() || view_.stop_at() >= 0)) return std::optional<Turn>();
+  if (!stopping() && evaluationDue()) {
+    turn.kind = Turn::Kind::kEvaluate;
+    if (chiefScores()) turn.ranks = 1;
+    turn_epoch_ = epoch_.epoch();
+    return std::optional<Turn>(turn);
+  }
+  if (version_ >= plan_.steps) return std::optional<Turn>();  // waits for DONE
+  startStep();
+  if (standing_) return std::optional<Turn>();
+  turn.kind = Turn::Kind::kTrain;
+  turn.samples = share_.count;
+  turn.step_samples = plan_.samplesOf(step_);
+  turn.first_position = share_.first;
+  turn_epoch_ = epoch_.epoch();
+  return std::optional<Turn>(turn);
+}
+
+void SyncWorker::startStep() {
+  share_ = plan_.shareOf(version_, rank_);
+  if (share_.count == 0) return standBy(version_);
+  step_ = version_;
+  place_ = -1;
+  activity_ = Activity::kStepping;
+  step_state_ = StepState::kPending;
+  loss_ready_ = false;
+  own_loss_sum_ = 0;
+  transfer_.begin(false);
+}
+
+void SyncWorker::gradientReady(std::uint32_t chunk) {
+  if (step_state_ != StepState::kPending || activity_ != Activity::kStepping) return;
+  transfer_.ready(chunk, holdsBack(chunk));
+}
+
+void SyncWorker::lossReady(double loss_sum) {
+  if (abort_) return;  // the step must not become complete
+  if (step_state_ != StepState::kPending || activity_ != Activity::kStepping) return;
+  own_loss_sum_ = loss_sum;
+  loss_ready_ = true;
+  if (withBackups()) return askForPlace(true);
+  if (transfer_.size() > 0)
+    transfer_.queueIfReady(static_cast<std::uint32_t>(transfer_.size() - 1));
+}
+
+WorkerMachine::StepEnd SyncWorker::endStep() {
+  step_state_ = StepState::kNone;
+  if (stopping()) urgent_ = true;
+  return {step_loss_, loss_step_, gradient_norm_};
+}
+
+void SyncWorker::fillReport(v1::MemberReport& report) const {
+  fillCommon(report);
+  v1::WorkerState* worker = report.mutable_worker();
+  worker->set_idle(has_view_ && stopping() && !transferring() && step_state_ == StepState::kNone &&
+                   takesPart());
+  if (loss_step_ >= 0) {
+    worker->set_has_loss(true);
+    worker->set_loss(step_loss_);
+    worker->set_loss_step(loss_step_);
+  }
+  report.set_leaving(over() && step_state_ == StepState::kNone);
+}
+
+}  // namespace trainyard::runtime::ps
