@@ -265,7 +265,8 @@ void checkTraining(const View& spec, ProblemList& problems) {
   checkBelongs(training["model"], "name",
                {{"hidden", {"mlp"}},
                 {"path", {"torchscript"}, true},
-                {"dropout", {"mnist_cnn", "mlp", "vgg19"}}},
+                {"dropout", {"mnist_cnn", "mlp", "vgg19"}},
+                {"simulatedStepSeconds", {"mnist_cnn", "mlp", "vgg19"}}},
                problems);
   checkData(training["data"], problems);
   checkOptimizer(training["optimizer"], problems);

@@ -2,12 +2,15 @@
 
 #include <algorithm>
 #include <exception>
+#include <new>
 #include <utility>
 
 #include "base/core/check.h"
+#include "base/core/sleep.h"
 #include "fmt/format.h"
 #include "runtime/catalog/catalog.h"
 #include "runtime/model/network.h"
+#include "runtime/model/simulated.h"
 
 namespace trainyard::runtime {
 namespace {
@@ -131,19 +134,44 @@ std::vector<LayerSpec> layersOf(const v1::ModelSpec& spec, int layers) {
   return result;
 }
 
+StatusOr<std::vector<Variable>> trainable(const v1::ModelSpec& spec,
+                                          const std::array<int, 3>& shape, int classes) {
+  TY_ASSIGN_OR_RETURN(std::vector<Variable> variables, catalogVariables(spec, shape, classes));
+  std::erase_if(variables, [](const Variable& v) { return !v.trainable; });
+  return variables;
+}
+
+Status noMemory(const v1::ModelSpec& spec, const std::exception& failure) {
+  return absl::ResourceExhaustedError(
+      fmt::format("model {}: memory for the weights: {}", spec.name(), failure.what()));
+}
+
+StatusOr<std::unique_ptr<Model>> simulated(const v1::ModelSpec& spec,
+                                           const std::array<int, 3>& shape, int classes) {
+  TY_ASSIGN_OR_RETURN(std::vector<Variable> variables, trainable(spec, shape, classes));
+  std::vector<GradientMoment> moments = backwardMoments(spec, variables, shape);
+  StepTimer timer{fromSeconds(spec.simulated_step_seconds()), [] { return systemClock().now(); },
+                  sleepUntil};
+  try {
+    return makeSimulatedModel(std::move(variables), std::move(moments), classes, std::move(timer));
+  } catch (const std::bad_alloc& failure) {
+    return noMemory(spec, failure);
+  }
+}
+
 }  // namespace
 
 StatusOr<std::unique_ptr<Model>> makeModel(const v1::ModelSpec& spec,
                                            const std::array<int, 3>& shape, int classes,
                                            std::uint64_t seed) {
+  if (spec.simulated_step_seconds() > 0) return simulated(spec, shape, classes);
   if (spec.name() == "vgg19") {
     return absl::UnimplementedError("model.name: training vgg19 is not in this release");
   }
   if (!(spec.dropout() >= 0 && spec.dropout() < 1)) {
     return invalidInput("model.dropout", fmt::format("{} is not in [0, 1)", spec.dropout()));
   }
-  TY_ASSIGN_OR_RETURN(std::vector<Variable> variables, catalogVariables(spec, shape, classes));
-  std::erase_if(variables, [](const Variable& v) { return !v.trainable; });
+  TY_ASSIGN_OR_RETURN(std::vector<Variable> variables, trainable(spec, shape, classes));
   std::vector<std::vector<std::int64_t>> shapes;
   for (const Variable& v : variables) shapes.push_back(v.shape);
   const std::vector<LayerSpec> layers = layersOf(spec, static_cast<int>(variables.size()) / 2);
@@ -151,8 +179,7 @@ StatusOr<std::unique_ptr<Model>> makeModel(const v1::ModelSpec& spec,
     std::unique_ptr<Network> network = makeNetwork(shapes, layers, seed);
     return std::make_unique<NetworkModel>(std::move(variables), std::move(network), shape, classes);
   } catch (const std::exception& failure) {
-    return absl::ResourceExhaustedError(
-        fmt::format("model {}: memory for the weights: {}", spec.name(), failure.what()));
+    return noMemory(spec, failure);
   }
 }
 

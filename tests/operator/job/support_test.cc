@@ -19,6 +19,7 @@ TEST(CheckSupported, WhatRunsIsSupported) {
   EXPECT_TRUE(supported({{"worker.onMembershipChange", "Live"}}).ok());
   EXPECT_TRUE(supported({{"training.update.backupWorkers", "0"}}).ok());
   EXPECT_TRUE(supported({{"training.model", "{name: mlp, hidden: [10]}"}}).ok());
+  EXPECT_TRUE(supported({{"training.model", "{name: vgg19, simulatedStepSeconds: 0.5}"}}).ok());
   EXPECT_TRUE(supported({{"training.placement.strategy", "RoundRobin"}}).ok());
   EXPECT_TRUE(supported({{"training.initFrom", "''"}}).ok());
   EXPECT_TRUE(supported({{"training.batchSize", ""}, {"training.globalBatchSize", "64"}}).ok());
@@ -39,6 +40,8 @@ TEST(CheckSupported, WhatIsToComeIsRefusedByName) {
        "spec.training.update.mode: Bounded"},
       {{{"training.update.backupWorkers", "1"}}, "spec.training.update.backupWorkers: "},
       {{{"training.model.name", "vgg19"}}, "spec.training.model.name: training vgg19"},
+      {{{"training.model", "{name: vgg19, simulatedStepSeconds: 0}"}},
+       "spec.training.model.name: training vgg19"},
       {{{"worker.processesPerPod", "2"}}, "spec.worker.processesPerPod: 2"},
       {{{"worker.onMembershipChange", "Restart"}}, "spec.worker.onMembershipChange: Restart"},
       {{{"storage.access", "Coordinator"}}, "spec.storage.access: Coordinator"},
