@@ -4,10 +4,14 @@
 
 #include "base/core/exit_code.h"
 #include "base/core/strings.h"
+#include "base/core/units.h"
 #include "cli/command.h"
+#include "cli/plan/cost_flags.h"
+#include "cli/plan/cost_report.h"
 #include "cli/plan/plan_report.h"
 #include "fmt/format.h"
 #include "operator/job/job.h"
+#include "runtime/catalog/catalog.h"
 
 namespace trainyard::cli {
 namespace {
@@ -16,9 +20,21 @@ struct PlanOptions {
   std::string file;
   std::vector<std::string> sets;
   std::string output = "text";
+  CostFlags cost;
 };
 
-int runPlan(const PlanOptions& options, const Console& console) {
+int refuse(const Console& console, const Status& status) {
+  console.err << fromAbsl(status.message()) << "\n";
+  return kExitUsage;
+}
+
+void print(const Console& console, const std::string& text) {
+  console.out << text;
+  console.out.flush();
+}
+
+// A job: where its variables go, and where seconds are asked for, how long a step takes.
+int planJob(const PlanOptions& options, const Console& console) {
   control::ParseOptions parse;
   for (const std::string& set : options.sets) {
     const auto [path, value] = splitFirst(set, '=');
@@ -28,18 +44,82 @@ int runPlan(const PlanOptions& options, const Console& console) {
   const StatusOr<v1::TrainingJob> job = control::loadJob(options.file, parse, &problems);
   if (!job.ok()) {
     for (const control::JobProblem& problem : problems) console.err << problem.text() << "\n";
-    if (problems.empty()) console.err << fromAbsl(job.status().message()) << "\n";
-    return kExitUsage;
+    return problems.empty() ? refuse(console, job.status()) : kExitUsage;
   }
   const StatusOr<PlanReport> report = makePlanReport(*job);
-  if (!report.ok()) {
-    console.err << fmt::format("{}: {}\n", options.file, fromAbsl(report.status().message()));
-    return kExitUsage;
+  if (!report.ok()) return refuse(console, annotate(report.status(), options.file));
+  const auto question =
+      costQuestion(options.cost, job->spec().training().model().simulated_step_seconds());
+  if (!question.ok()) return refuse(console, question.status());
+  const bool json = options.output == "json";
+  nlohmann::ordered_json document = json ? renderPlanJson(*report) : nlohmann::ordered_json();
+  std::string text = json ? "" : renderPlanText(*report);
+  if (*question) {
+    const runtime::CostInput& input = (*question)->input;
+    const runtime::JobSeconds seconds = predictJob(*report, input);
+    if (json) document["prediction"] = renderPredictionJson(input, seconds);
+    if (!json) text += "\n" + renderPredictionText(input, seconds);
+    if ((*question)->comparesMachines()) {
+      const CostReport cost = makeCostReport(report->model, report->parameters, input,
+                                             (*question)->machines, (*question)->scale);
+      if (json) document["cost"] = renderCostJson(cost);
+      if (!json) text += "\n" + renderCostText(cost);
+    }
   }
-  console.out << (options.output == "json" ? renderPlanJson(*report).dump(2) + "\n"
-                                           : renderPlanText(*report));
-  console.out.flush();
+  print(console, json ? document.dump(2) + "\n" : text);
   return kExitOk;
+}
+
+// Trainable parameters of a built-in model with its usual input.
+StatusOr<std::int64_t> catalogParameters(const std::string& name) {
+  v1::Training training;
+  training.mutable_model()->set_name(name);
+  const runtime::InputShape input = runtime::impliedInput(training);
+  const auto variables = runtime::catalogVariables(training.model(), input.shape, input.classes);
+  if (!variables.ok()) {
+    return absl::InvalidArgumentError(
+        fmt::format("--model: {}", splitFirst(fromAbsl(variables.status().message()), ' ').second));
+  }
+  std::int64_t parameters = 0;
+  for (const runtime::Variable& variable : *variables)
+    parameters += variable.trainable ? variable.elements() : 0;
+  return parameters;
+}
+
+// No job, only a model's size: how machines are best used.
+int planMachines(const PlanOptions& options, const Console& console) {
+  const auto question = costQuestion(options.cost, 0);
+  if (!question.ok()) return refuse(console, question.status());
+  if (!*question || !(*question)->comparesMachines()) {
+    return refuse(console, absl::InvalidArgumentError(
+                               "--machines or --scale: missing, such as --machines 16"));
+  }
+  StatusOr<std::int64_t> parameters = 0;
+  if (!options.cost.model.empty()) {
+    parameters = catalogParameters(options.cost.model);
+  } else {
+    parameters = *parseCount(options.cost.parameters);
+  }
+  if (!parameters.ok()) return refuse(console, parameters.status());
+  const CostReport cost = makeCostReport(options.cost.model, *parameters, (*question)->input,
+                                         (*question)->machines, (*question)->scale);
+  if (options.output == "json") {
+    print(console, nlohmann::ordered_json{{"cost", renderCostJson(cost)}}.dump(2) + "\n");
+  } else {
+    print(console, renderCostText(cost));
+  }
+  return kExitOk;
+}
+
+int runPlan(const PlanOptions& options, const Console& console) {
+  const int subjects = int(!options.file.empty()) + int(!options.cost.model.empty()) +
+                       int(!options.cost.parameters.empty());
+  if (subjects != 1) {
+    return refuse(console, absl::InvalidArgumentError(
+                               fmt::format("-f: {} one of -f FILE, --model NAME and --parameters N",
+                                           subjects == 0 ? "needs" : "only")));
+  }
+  return options.file.empty() ? planMachines(options, console) : planJob(options, console);
 }
 
 // --set without '=' is a usage error of CLI11's kind.
@@ -54,12 +134,13 @@ void registerPlan(CLI::App& app, ChosenCommand& chosen) {
   auto options = std::make_shared<PlanOptions>();
   CLI::App* plan =
       app.add_subcommand("plan", "Show which parameter server holds what, and what it costs");
-  plan->add_option("-f,--file", options->file, "TrainingJob file (YAML or JSON)")->required();
+  plan->add_option("-f,--file", options->file, "TrainingJob file (YAML or JSON)");
   plan->add_option("--set", options->sets, "PATH=VALUE: change a field of the job; may be repeated")
       ->allow_extra_args(false)
       ->check(checkAssignment);
   plan->add_option("-o,--output", options->output, "text or json")
       ->check(CLI::IsMember({"text", "json"}));
+  addCostFlags(*plan, options->cost);
   plan->callback([options, &chosen] {
     chosen = [options](const Console& console) { return runPlan(*options, console); };
   });

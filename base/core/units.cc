@@ -2,9 +2,45 @@
 
 #include <cmath>
 
+#include "base/core/strings.h"
 #include "fmt/format.h"
 
 namespace trainyard {
+namespace {
+
+// The number that `text` begins with; `rest` is what follows, without the space between.
+std::optional<double> leadingNumber(std::string_view text, std::string_view* rest) {
+  const std::size_t end = text.find_first_not_of("0123456789.");
+  const auto number = parseNumber<double>(text.substr(0, end));
+  if (!number || !(*number > 0)) return std::nullopt;
+  *rest = end == std::string_view::npos ? std::string_view() : trim(text.substr(end));
+  return number;
+}
+
+// 1000 for k, 10^6 for M ...; nothing for another letter.
+std::optional<double> magnitude(char letter) {
+  switch (letter | 0x20) {
+    case 'k':
+      return 1e3;
+    case 'm':
+      return 1e6;
+    case 'g':
+      return 1e9;
+    case 't':
+      return 1e12;
+  }
+  return std::nullopt;
+}
+
+bool equalIgnoringCase(std::string_view text, std::string_view lower) {
+  if (text.size() != lower.size()) return false;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    if ((text[i] | 0x20) != (lower[i] | 0x20)) return false;
+  }
+  return true;
+}
+
+}  // namespace
 
 std::string formatCount(std::int64_t n) {
   std::string digits = std::to_string(n);
@@ -32,6 +68,30 @@ std::string formatSeconds(double seconds) {
   const auto whole = static_cast<std::int64_t>(std::llround(seconds));
   if (whole < 3600) return fmt::format("{}m{:02}s", whole / 60, whole % 60);
   return fmt::format("{}h{:02}m", whole / 3600, whole / 60 % 60);
+}
+
+std::optional<double> parseBitRate(std::string_view text) {
+  std::string_view unit;
+  std::optional<double> rate = leadingNumber(trim(text), &unit);
+  if (!rate) return std::nullopt;
+  if (unit.ends_with("/s")) unit.remove_suffix(2);
+  if (equalIgnoringCase(unit, "bit")) return rate;
+  if (unit.empty() || !equalIgnoringCase(unit.substr(1), "bit")) return std::nullopt;
+  const auto factor = magnitude(unit.front());
+  if (!factor) return std::nullopt;
+  return *rate * *factor;
+}
+
+std::optional<std::int64_t> parseCount(std::string_view text) {
+  std::string_view unit;
+  const std::optional<double> number = leadingNumber(trim(text), &unit);
+  if (!number || unit.size() > 1) return std::nullopt;
+  const auto factor = unit.empty() ? std::optional<double>(1) : magnitude(unit.front());
+  if (!factor) return std::nullopt;
+  // 25.6 times a million is not 25,600,000 to the last bit.
+  const double value = std::round(*number * *factor);
+  if (std::fabs(value - *number * *factor) > 1e-6 || value >= 0x1p53) return std::nullopt;
+  return static_cast<std::int64_t>(value);
 }
 
 }  // namespace trainyard

@@ -5,31 +5,11 @@
 
 #include "base/core/units.h"
 #include "cli/plan/plan_report.h"
+#include "cli/plan/text_table.h"
 #include "fmt/format.h"
 
 namespace trainyard::cli {
 namespace {
-
-using Row = std::vector<std::string>;
-
-// Columns two spaces apart, as wide as their widest cell; `right[c]` columns are flush right.
-std::string renderTable(const std::vector<Row>& rows, const std::vector<bool>& right) {
-  std::vector<std::size_t> widths(right.size(), 0);
-  for (const Row& row : rows) {
-    for (std::size_t c = 0; c < row.size(); ++c) widths[c] = std::max(widths[c], row[c].size());
-  }
-  std::string out;
-  for (const Row& row : rows) {
-    std::string line;
-    for (std::size_t c = 0; c < row.size(); ++c) {
-      if (c > 0) line += "  ";
-      line += right[c] ? fmt::format("{:>{}}", row[c], widths[c])
-                       : fmt::format("{:<{}}", row[c], widths[c]);
-    }
-    out += line.substr(0, line.find_last_not_of(' ') + 1) + "\n";
-  }
-  return out;
-}
 
 // {0,1,2,5} -> "ps0-2,5"; "4 ps" where that is too long for a table.
 std::string compactList(const std::set<int>& servers) {
@@ -64,7 +44,7 @@ std::string whereabouts(const std::vector<const runtime::Part*>& parts) {
 std::string variableTable(const runtime::Placement& placement) {
   std::vector<std::vector<const runtime::Part*>> parts(placement.variables.size());
   for (const runtime::Part& part : placement.parts) parts[part.variable].push_back(&part);
-  std::vector<Row> rows = {{"variable", "shape", "bytes", "parts"}};
+  std::vector<TableRow> rows = {{"variable", "shape", "bytes", "parts"}};
   for (std::size_t i = 0; i < placement.variables.size(); ++i) {
     const runtime::Variable& variable = placement.variables[i];
     rows.push_back({variable.name, fmt::format("[{}]", fmt::join(variable.shape, ",")),
@@ -74,7 +54,7 @@ std::string variableTable(const runtime::Placement& placement) {
 }
 
 std::string serverTable(const PlanReport& report) {
-  std::vector<Row> rows = {{"bytes held", "share", "in per step", "out per step", "memory"}};
+  std::vector<TableRow> rows = {{"bytes held", "share", "in per step", "out per step", "memory"}};
   for (std::size_t i = 0; i < report.ps.size(); ++i) {
     const PsPlan& ps = report.ps[i];
     rows.push_back({fmt::format("ps{} {}", i, formatCount(ps.held)),

@@ -99,6 +99,29 @@ TEST_F(PlanCommand, JsonForScripts) {
   EXPECT_EQ(json["job"], "comparison");
 }
 
+TEST_F(PlanCommand, JsonPredictsSecondsForScripts) {
+  EXPECT_EQ(run({"-f", file_, "-o", "json", "--bandwidth", "1Gbit", "--step-seconds", "0.05",
+                 "--machines", "9", "--scale", "1..4"}),
+            kExitOk)
+      << err_.str();
+  const auto json = nlohmann::json::parse(out_.str());
+  EXPECT_NEAR(json["prediction"]["ps"][1]["inSeconds"].get<double>(), 0.7333, 5e-4);
+  EXPECT_NEAR(json["prediction"]["stepSeconds"].get<double>(), 0.7833, 5e-4);
+  EXPECT_EQ(json["prediction"]["duplexFactor"], 1);
+  EXPECT_EQ(json["cost"]["scale"].size(), 4u);
+  EXPECT_EQ(json["cost"]["modelBytes"], 13'098'536);
+  EXPECT_EQ(json["ps"][1]["bytes"], 13'094'016) << "what it said before stays";
+}
+
+TEST_F(PlanCommand, SimulatedStepsNeedNoSecondTelling) {
+  EXPECT_EQ(run({"-f", file_, "-o", "json", "--bandwidth", "1Gbit", "--set",
+                 "training.model.simulatedStepSeconds=0.25"}),
+            kExitOk)
+      << err_.str();
+  const auto json = nlohmann::json::parse(out_.str());
+  EXPECT_DOUBLE_EQ(json["prediction"]["computeSeconds"].get<double>(), 0.25);
+}
+
 TEST_F(PlanCommand, WrongInputIsAUsageErrorThatNamesIt) {
   EXPECT_EQ(run({"-f", folder_ + "/none.yaml"}), kExitUsage);
   EXPECT_THAT(err_.str(), HasSubstr("none.yaml"));

@@ -19,6 +19,7 @@ LAYERS = {
     "base/json": ["base/core"],
     "base/flags": ["base/core"],
     **{folder: ["base/*", *_RUNTIME_BOTTOM[:at]] for at, folder in enumerate(_RUNTIME_BOTTOM)},
+    "runtime/cost": ["base/core"],
     "runtime/transport": ["base/*", "runtime/tensor"],
     "runtime/coordinator": ["base/*", *_RUNTIME_BOTTOM],
     "runtime/ps": ["base/*", *_RUNTIME_BOTTOM, "runtime/coordinator"],
@@ -45,8 +46,8 @@ LAYERS = {
     "operator/local": ["base/*", "operator/cluster", "operator/job", "operator/record"],
     "operator/kube": ["base/*", "operator/cluster", "operator/job", "operator/record"],
     "operator": ["base/*", *_OPERATOR],
-    "cli": ["base/*", "operator", "operator/*", "runtime/catalog", "runtime/placement",
-            "runtime/checkpoint", "runtime/optimizer"],
+    "cli": ["base/*", "operator", "operator/*", "runtime/catalog", "runtime/cost",
+            "runtime/placement", "runtime/checkpoint", "runtime/optimizer"],
     "bench": ["base/*", "runtime/*"],
 }
 
