@@ -8,25 +8,25 @@ namespace trainyard::runtime {
 
 // What becomes of the ticket and the samples that a worker of the former epoch held.
 void PushTickets::settle(State& state, const std::optional<Worker>& now) {
-  const std::optional<std::int64_t> held = state.carried ? state.carried : state.newest;
-  const bool open = state.carried || (now ? now->finished : state.finished) < state.given;
+  const bool unfinished = (now ? now->finished : state.finished) < state.given;
   if (now && now->stays) {
-    if (open && held && now->pushing != held) {
-      // The answer did not reach it: it will ask for a ticket again.
-      returned_.insert(*held);
-      --state.clock;
+    // What it brought into that epoch it had in hand; of the newest the answer may not have come.
+    if (!state.carried && unfinished && now->pushing != state.newest) {
+      returned_.insert(*state.newest);  // it will ask again
+      state.again = true;
       if (state.lease) pool_.push_back(*state.lease);
       state.lease = state.own;
     }
     return;
   }
-  if (open && held) ++partial_;
+  if (state.carried || unfinished) ++partial_;
   if (state.lease) pool_.push_back(*state.lease);
 }
 
 void PushTickets::startEpoch(bool kept, const Start& start, const std::vector<Worker>& workers) {
   start_ = start;
   draining_ = false;
+  stopping_ = false;
   stopped_all_ = false;
   std::map<std::uint32_t, State> former = std::exchange(workers_, {});
   if (!kept) {
@@ -54,8 +54,11 @@ void PushTickets::startEpoch(bool kept, const Start& start, const std::vector<Wo
     if (!worker.stays || !former.contains(worker.index)) continue;
     state.clock = former[worker.index].clock;
     state.carried = worker.pushing;
+    state.again = former[worker.index].again;
     state.lease = former[worker.index].lease;
   }
+  // A score may have been under way, which an epoch's end cuts short.
+  for (auto& [index, state] : workers_) notTooFarBehind(state);
   limit_ = start.steps * rules_.aggregate;
   if (start.end_position > 0) {
     const std::int64_t left = std::max<std::int64_t>(0, start.end_position - position_);
@@ -78,6 +81,16 @@ std::int64_t PushTickets::fastest() const {
   std::int64_t most = 0;
   for (const auto& [index, state] : workers_) most = std::max(most, state.clock);
   return most;
+}
+
+// What the others have been lent samples for while this worker's clock did not count stays allowed.
+void PushTickets::notTooFarBehind(State& state) {
+  if (!rules_.max_delay) return;
+  std::int64_t reach = 0;
+  for (const auto& [index, other] : workers_) {
+    reach = std::max(reach, other.clock + (other.lease && !other.again ? 1 : 0));
+  }
+  state.clock = std::max(state.clock, reach - *rules_.max_delay);
 }
 
 bool PushTickets::mayGoOn(std::uint32_t worker) {
@@ -113,7 +126,7 @@ std::optional<SampleRange> PushTickets::lend(std::uint32_t worker) {
 
 // While draining, only what completes an update.
 bool PushTickets::mayPush() const {
-  if (over()) return false;
+  if (over() || stopping_) return false;
   return !draining_ || given_ % rules_.aggregate != 0 || !returned_.empty();
 }
 
@@ -137,7 +150,7 @@ std::optional<PushTickets::Answer> PushTickets::ask(const Ask& ask) {
     }
     state.newest = answer.ticket;
     ++state.given;
-    ++state.clock;
+    if (!std::exchange(state.again, false)) ++state.clock;
     state.own = std::exchange(state.lease, std::nullopt);
     const std::int64_t least = slowest(ask.worker);
     if (least != std::numeric_limits<std::int64_t>::max())
@@ -158,8 +171,7 @@ void PushTickets::onReport(std::uint32_t worker, std::int64_t finished,
   state.finished = std::max(state.finished, finished);
   if (state.carried && state.carried != pushing) state.carried.reset();
   // Back from a score: the others do not wait for what it has missed meanwhile.
-  if (state.evaluating && !evaluating && rules_.max_delay)
-    state.clock = std::max(state.clock, fastest() - *rules_.max_delay);
+  if (state.evaluating && !evaluating) notTooFarBehind(state);
   state.evaluating = evaluating;
 }
 
@@ -174,7 +186,7 @@ std::int64_t PushTickets::version() const {
   for (const auto& [index, state] : workers_) open += state.busy();
   const std::int64_t finished = given_ - open;
   if (open == 0 && given_ >= limit_) return steps();
-  return finished / rules_.aggregate;
+  return (finished + (stopping_ ? rules_.aggregate - 1 : 0)) / rules_.aggregate;
 }
 
 std::vector<SampleRange> PushTickets::unread() const {

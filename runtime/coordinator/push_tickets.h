@@ -21,8 +21,8 @@
 namespace trainyard::runtime {
 
 struct TicketRules {
-  int aggregate = 1;             // pushes that make one update
-  std::optional<int> max_delay;  // >= 1
+  int aggregate = 1;                            // pushes that make one update
+  std::optional<int> max_delay = std::nullopt;  // >= 1
   bool stop_all = false;
 };
 
@@ -70,6 +70,8 @@ class PushTickets {
   // No more tickets, but for those that an update lacks; until resume().
   void drain() { draining_ = true; }
   void resume() { draining_ = false; }
+  // No more tickets at all: what an update lacks it does without.
+  void stop() { draining_ = stopping_ = true; }
   bool draining() const { return draining_; }
   // All pushes that were given a ticket are finished and none is to come before resume().
   bool drained() const;
@@ -97,10 +99,12 @@ class PushTickets {
     std::optional<SampleRange> own;       // of the newest ticket's gradient
     std::optional<SampleRange> lease;     // no ticket yet
     bool evaluating = false;
+    bool again = false;  // the next ticket replaces one that did not reach the worker
     bool busy() const { return carried.has_value() || finished < given; }
   };
   std::int64_t slowest(std::uint32_t apart_from) const;
   std::int64_t fastest() const;
+  void notTooFarBehind(State& state);
   bool mayGoOn(std::uint32_t worker);
   std::optional<SampleRange> lend(std::uint32_t worker);
   bool mayPush() const;
@@ -115,6 +119,7 @@ class PushTickets {
   std::int64_t position_ = 0;
   std::deque<SampleRange> pool_;  // lent, but never pushed
   bool draining_ = false;
+  bool stopping_ = false;
   bool stopped_all_ = false;
   std::int64_t spread_ = 0;
   std::int64_t partial_ = 0;

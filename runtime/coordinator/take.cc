@@ -155,7 +155,7 @@ void Coordinator::startTickets(bool kept) {
 }
 
 void Coordinator::stopTickets() {
-  if (tickets_) tickets_->drain();
+  if (tickets_) tickets_->stop();
   places_.freeze();
 }
 

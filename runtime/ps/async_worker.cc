@@ -91,6 +91,7 @@ std::vector<Send> AsyncWorker::takeSends(TimePoint now) {
     if (pulling) continue;
     send.header.set_step(*ticket_ / config_.aggregate);
     send.header.set_ticket(*ticket_);
+    send.header.set_push(push_);
     send.header.set_samples(static_cast<std::uint32_t>(own_.samples()));
     if (send.chunk + 1 == transfer_.size()) send.header.set_loss_sum(loss_sum_);
   }
@@ -126,6 +127,7 @@ void AsyncWorker::onTake(const v1::TakeRequest& request, const Status& transport
   if (reply.has_lease()) lease_ = reply.lease();
   if (reply.has_ticket() && activity_ == Activity::kComputing) {
     ticket_ = reply.ticket();
+    ++push_;
     queueReady();
   } else if (reply.waited() && activity_ == Activity::kIdle) {
     stale_ = true;

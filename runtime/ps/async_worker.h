@@ -57,6 +57,7 @@ class AsyncWorker final : public WorkerCore {
   bool loss_ready_ = false;
   double loss_sum_ = 0;
   std::int64_t finished_ = 0;  // pushes under this epoch
+  std::int64_t push_ = 0;      // of this process, the newest
   bool evaluating_ = false;
   bool no_more_ = false;  // under this epoch no push is taken any more
   bool stale_ = false;    // others have pushed since the last pull; pull before computing

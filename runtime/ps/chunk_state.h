@@ -10,6 +10,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "base/core/clock.h"
@@ -66,8 +67,9 @@ struct ChunkState {
   };
   std::vector<Parked> parked;
 
-  // Asynchronous modes: by worker, its newest push that is in.
-  std::map<std::uint32_t, std::int64_t> applied;
+  // Asynchronous modes: by worker, its newest push that is in; pushes of a newer process are newer.
+  using PushKey = std::tuple<std::uint32_t, std::uint32_t, std::int64_t>;  // created, start, push
+  std::map<std::uint32_t, PushKey> applied;
 
   // Of the step that made `current`.
   std::uint64_t last_samples = 0;

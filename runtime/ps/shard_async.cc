@@ -28,10 +28,12 @@ void Shard::applyPush(ChunkState& chunk, const v1::ChunkRequestHeader& header,
     return;
   }
   chunk.parked.push_back({call, header.worker(), now});
-  const auto known = chunk.applied.find(header.worker());
-  // The same push again, whose answer was lost, is in already.
-  if (known == chunk.applied.end() || known->second != header.ticket()) {
-    chunk.applied[header.worker()] = header.ticket();
+  const ChunkState::PushKey push(header.worker_incarnation().created(),
+                                 header.worker_incarnation().start(), header.push());
+  // A push that comes again, because its answer was late or lost, is in already.
+  if (const auto known = chunk.applied.find(header.worker());
+      known == chunk.applied.end() || known->second < push) {
+    chunk.applied[header.worker()] = push;
     const auto place = static_cast<std::uint32_t>(chunk.added);
     chunk.samples += header.samples();
     chunk.losses[place] = header.loss_sum();

@@ -148,9 +148,8 @@ bool SyncWorker::onReply(std::uint32_t chunk, std::uint64_t attempt, const Statu
     }
     return true;
   }
-  // The others have gone on beyond the version that was waited for.
-  const bool passed = transport.ok() && header.code() == v1::CHUNK_GONE && withBackups() &&
-                      standing_ && activity_ == Activity::kStepping;
+  // The others, who need not wait for this worker, have gone on beyond the version that it wants.
+  const bool passed = transport.ok() && header.code() == v1::CHUNK_GONE && withBackups();
   sendAgain(chunk, step_, transport, header, now);
   if (passed && !asking()) askForPlace(false);
   return false;
@@ -193,14 +192,24 @@ void SyncWorker::askForPlace(bool with_gradient) {
 void SyncWorker::onTake(const v1::TakeRequest& request, const Status& transport,
                         const v1::TakeReply& reply, TimePoint now) {
   if (!closeAsk(request, transport, reply, now)) return;
-  if (activity_ != Activity::kStepping) return;
+  if (!transferring()) return;
   if (reply.code() == v1::TAKE_OK && reply.has_ticket() && !standing_) {
     place_ = static_cast<int>(reply.ticket());
     transfer_.queueAllReady();
   } else if (reply.code() == v1::TAKE_SKIP) {
-    if (step_state_ == StepState::kPending) step_state_ = StepState::kAbandoned;
+    if (step_state_ == StepState::kPending) leaveStep();
     standBy(reply.newest() - 1);
   }
+}
+
+// The step is over for this worker: without its gradient, or with it but too long ago to see the
+// outcome.
+void SyncWorker::leaveStep() {
+  const bool taken = place_ >= 0 || std::exchange(pulls_outcome_, false);
+  step_state_ = taken ? StepState::kComplete : StepState::kAbandoned;
+  if (!taken) return;
+  loss_step_ = step_;
+  step_loss_ = own_loss_sum_ / std::max(share_.count, 1);
 }
 
 // With backup workers nobody is sure to see a certain version before the last.

@@ -45,6 +45,7 @@ class SyncWorker final : public WorkerCore {
   void resumeStep();
   void chunkDone();
   void startStep();
+  void leaveStep();
   void askForPlace(bool with_gradient);
   bool holdsBack(std::uint32_t chunk) const;
   bool transferring() const;

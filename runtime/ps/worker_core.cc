@@ -54,6 +54,7 @@ bool WorkerCore::takeView(const v1::View& view) {
   if (view.epoch().epoch() > sealed_) {
     sealed_ = view.epoch().epoch();
     urgent_ = true;
+    dropAsk();  // an answer that comes from now on was not reported, and does not count
   }
   if (view.phase() != before && (stopping() || over())) urgent_ = true;
   return true;

@@ -22,6 +22,7 @@ struct World::PsNode : World::Node {
   std::unique_ptr<runtime::ps::PsMachine> machine;
   std::unique_ptr<runtime::Coordinator> coordinator;
   std::map<std::uint64_t, std::function<void(const v1::View&)>> tickets;
+  std::map<std::uint64_t, std::function<void(const v1::TakeReply&)>> takes;
   std::uint64_t next_ticket = 1;
   std::map<runtime::ps::CallId, std::function<void(const v1::ChunkReplyHeader&,
                                                    std::shared_ptr<const std::vector<float>>)>>

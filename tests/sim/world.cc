@@ -54,6 +54,7 @@ World::World(WorldConfig config) : config_(std::move(config)), rng_(config_.seed
   plan_.step_samples =
       config_.global_batch > 0 ? config_.global_batch : config_.workers * config_.batch;
   plan_.end_position = config_.passes * config_.samples;
+  if (config_.tickets) plan_.step_samples = config_.tickets->aggregate * config_.batch;
   plan_.steps = config_.passes > 0
                     ? runtime::stepsToReach(plan_.end_position, 0, 0, plan_.step_samples)
                     : config_.steps;
@@ -103,6 +104,10 @@ Duration World::networkDelay() {
 std::vector<float> World::gradient(const runtime::StepPlan::Share& share,
                                    std::uint32_t chunk) const {
   std::vector<float> values(static_cast<std::size_t>(placement_.chunks[chunk].elements));
+  if (!sharesSteps()) {
+    std::fill(values.begin(), values.end(), static_cast<float>(share.count));
+    return values;
+  }
   for (int sample = 0; sample < share.count; ++sample) {
     const std::uint64_t key = mixKey(static_cast<std::uint64_t>(share.first + sample), chunk);
     for (std::size_t i = 0; i < values.size(); ++i) {
@@ -176,6 +181,8 @@ void World::startPs(int index) {
   config.ps = index;
   config.deterministic = config_.deterministic;
   config.clip_norm = config_.clip_norm;
+  config.asynchronous = config_.tickets.has_value();
+  if (config_.tickets) config.aggregate = config_.tickets->aggregate;
   node->shard =
       std::make_unique<runtime::ps::Shard>(config, placement_, *optimizer_, *learning_rate_);
   node->machine = std::make_unique<runtime::ps::PsMachine>(*node->shard);
@@ -191,6 +198,8 @@ void World::startPs(int index) {
     c.evaluate_every = config_.evaluate_every;
     c.checkpoint_every = std::chrono::milliseconds(200);
     c.finished = finished_;
+    c.backup_workers = config_.backup_workers;
+    c.tickets = config_.tickets;
     std::optional<runtime::Manifest> newest;
     for (const auto& m : manifests_) {
       if (!newest || std::pair(m.step, m.epoch) > std::pair(newest->step, newest->epoch))
@@ -226,6 +235,8 @@ void World::startWorker(int index) {
   config.self = node->incarnation;
   config.evaluate_every = config_.evaluate_every;
   config.window = 2;
+  config.asynchronous = config_.tickets.has_value();
+  if (config_.tickets) config.aggregate = config_.tickets->aggregate;
   for (const auto& chunk : placement_.chunks) config.ps_of_chunk.push_back(chunk.ps);
   node->machine = runtime::ps::makeWorkerMachine(config);
   node->weights.resize(placement_.chunks.size());
@@ -289,8 +300,45 @@ bool World::allGone() const {
          std::all_of(worker_done_.begin(), worker_done_.end(), [](bool b) { return b; });
 }
 
+// The weights after so many updates. A worker's death may keep its last push from some chunks.
+bool World::plausible(std::int64_t version, std::uint32_t chunk,
+                      const std::vector<float>& weights) const {
+  const std::int64_t deaths = config_.tickets ? result_.kills + result_.freezes : 0;
+  for (std::int64_t lacking = 0; lacking <= std::min(deaths, version); ++lacking) {
+    const auto at = static_cast<std::size_t>(std::min(version - lacking, plan_.steps));
+    if (reference_[at][chunk] == weights) return true;
+  }
+  return false;
+}
+
+// Without common steps: no sample is pushed twice, and all are when nobody died.
+void World::checkLeases() {
+  std::set<std::int64_t> seen;
+  for (const Used& used : used_) {
+    for (int s = 0; s < used.share.count; ++s) {
+      // After the death of a server samples are read again.
+      if (!seen.insert(used.share.first + s).second && (result_.kills == 0 || !config_.kill_ps))
+        problem(fmt::format("position {} used twice", used.share.first + s));
+    }
+  }
+  if (result_.outcome != "succeeded" || result_.kills + result_.freezes > 0 || config_.drop > 0)
+    return;
+  const auto used = static_cast<std::int64_t>(seen.size());
+  std::int64_t expected = plan_.steps * plan_.step_samples;
+  if (config_.passes > 0) expected = plan_.end_position;
+  if (config_.backup_workers > 0) {
+    expected = plan_.steps * (config_.workers - config_.backup_workers) * config_.batch;
+    const std::int64_t taken = static_cast<std::int64_t>(used_.size());
+    if (computed_ != taken + result_.skipped)
+      problem(fmt::format("{} gradients computed, {} taken, {} skipped", computed_, taken,
+                          result_.skipped));
+  }
+  if (used != expected) problem(fmt::format("{} positions used, {} expected", used, expected));
+}
+
 // Of each step, the newest epoch's record counts: exactly the positions of that step, each once.
 void World::checkPositions() {
+  if (!sharesSteps()) return checkLeases();
   std::map<std::int64_t, std::map<int, Used>> newest;
   for (const Used& used : used_) {
     auto& slot = newest[used.step];

@@ -32,7 +32,11 @@ struct WorldConfig {
   std::int64_t evaluate_every = 10;
   bool deterministic = false;
   double clip_norm = 0;  // of the mean gradient; 0: none
-  int kills = 0;         // of random tasks at random moments
+  // Modes in which not every gradient counts alike: all mean gradients are 1 then, so that the
+  // weights tell the number of updates.
+  int backup_workers = 0;
+  std::optional<runtime::TicketRules> tickets = std::nullopt;
+  int kills = 0;  // of random tasks at random moments
   bool kill_ps = true;
   Duration kill_within = std::chrono::milliseconds(1500);
   int freezes = 0;         // of random tasks at random moments: they wake again
@@ -56,6 +60,9 @@ struct WorldResult {
   int kills = 0;
   int freezes = 0;
   int checkpoints = 0;
+  std::int64_t skipped = 0;  // backup workers
+  std::int64_t spread = 0;   // asynchronous
+  std::int64_t partial = 0;
   int clipped = 0;  // steps of the reference whose gradient was scaled down
 };
 
@@ -83,6 +90,11 @@ class World {
   void problem(const std::string& text);
 
   void buildReference();
+  bool sharesSteps() const { return !config_.tickets && config_.backup_workers == 0; }
+  bool plausible(std::int64_t version, std::uint32_t chunk,
+                 const std::vector<float>& weights) const;
+  void sendAsk(WorkerNode& node, const v1::TakeRequest& request);
+  void checkLeases();
   float clipScale(const Weights& mean, std::int64_t step);
   std::vector<float> gradient(const runtime::StepPlan::Share& share, std::uint32_t chunk) const;
 
@@ -155,6 +167,7 @@ class World {
     runtime::StepPlan::Share share;
   };
   std::vector<Used> used_;
+  std::int64_t computed_ = 0;  // gradients
   WorldResult result_;
 };
 
