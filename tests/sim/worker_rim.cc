@@ -1,0 +1,251 @@
+// What stands around a worker's state machine: calls to servers and coordinator, the trainer.
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "fmt/format.h"
+#include "tests/sim/nodes.h"
+
+namespace trainyard::sim {
+namespace {
+
+class VectorPayload : public runtime::ps::GradientPayload {
+ public:
+  explicit VectorPayload(std::vector<float> values) : values_(std::move(values)) {}
+  std::size_t sizeBytes() const override { return values_.size() * sizeof(float); }
+  void copyTo(std::span<float> out) const override {
+    std::copy(values_.begin(), values_.end(), out.begin());
+  }
+  void addTo(std::span<float> acc) const override {
+    for (std::size_t i = 0; i < acc.size(); ++i) acc[i] += values_[i];
+  }
+
+ private:
+  std::vector<float> values_;
+};
+
+bool same(const v1::Incarnation& a, const v1::Incarnation& b) {
+  return a.created() == b.created() && a.start() == b.start();
+}
+
+}  // namespace
+
+void World::pump(WorkerNode& node) {
+  for (const auto& send : node.machine->takeSends(now_)) sendChunk(node, send);
+  if (const auto question = node.machine->takeAsk(now_)) sendAsk(node, *question);
+  const auto wake = node.machine->wakeAt();
+  if (!wake || *wake <= now_ || node.wake_planned) return;
+  node.wake_planned = true;
+  const v1::Incarnation self = node.incarnation;
+  const std::size_t index = node.index;
+  at(ownerOf(node), *wake - now_, [this, self, index] {
+    WorkerNode* alive = workers_[index].get();
+    if (alive == nullptr || !same(alive->incarnation, self)) return;
+    alive->wake_planned = false;
+    pump(*alive);
+  });
+}
+
+void World::sendAsk(WorkerNode& node, const v1::TakeRequest& request) {
+  const v1::Incarnation self = node.incarnation;
+  const std::size_t index = node.index;
+  const Owner owner = ownerOf(node);
+  const auto answered = [this, self, index, request, over = std::make_shared<bool>(false)](
+                            const Status& status, const v1::TakeReply& reply) {
+    WorkerNode* alive = workers_[index].get();
+    if (alive == nullptr || !same(alive->incarnation, self) || std::exchange(*over, true)) return;
+    alive->machine->onTake(request, status, reply, now_);
+    trainer(*alive);
+    pump(*alive);
+    poke(*alive, alive->machine->takeUrgent());
+  };
+  const auto fail = [answered] { answered(absl::UnavailableError("lost"), {}); };
+  if (rng_.unit() < config_.drop) return at(owner, networkDelay(), fail);
+  at(ownerOf(v1::ROLE_PS, 0), networkDelay(), [this, owner, request, answered, fail] {
+    PsNode* home = ps_[0].get();
+    if (home == nullptr || ps_done_[0]) return at(owner, networkDelay(), fail);
+    const std::uint64_t call = home->next_ticket++;
+    home->takes[call] = [this, owner, answered, fail](const v1::TakeReply& reply) {
+      if (rng_.unit() < config_.drop) return at(owner, networkDelay(), fail);
+      at(owner, networkDelay(), [answered, reply] { answered(absl::OkStatus(), reply); });
+    };
+    home->coordinator->onTake(request, call, now_);
+    execute(*home, home->coordinator->takeActions());
+  });
+  at(owner, std::chrono::seconds(4), fail);
+}
+
+void World::sendChunk(WorkerNode& node, const runtime::ps::Send& send) {
+  const v1::Incarnation self = node.incarnation;
+  const std::size_t index = node.index;
+  const auto find = [this, self, index]() -> WorkerNode* {
+    WorkerNode* alive = workers_[index].get();
+    return alive != nullptr && same(alive->incarnation, self) ? alive : nullptr;
+  };
+  const auto replied = [this, find, send](const Status& transport,
+                                          const v1::ChunkReplyHeader& header,
+                                          std::shared_ptr<const std::vector<float>> payload) {
+    if (WorkerNode* alive = find())
+      onChunkReply(*alive, send, transport, header, std::move(payload));
+  };
+  const Owner owner = ownerOf(node);
+  const auto fail = [this, owner, replied] {
+    at(owner, networkDelay(), [replied] { replied(absl::UnavailableError("lost"), {}, nullptr); });
+  };
+  if (rng_.unit() < config_.drop) return fail();
+  std::vector<float> payload;
+  if (send.with_payload)
+    payload = gradient({node.turn->first_position, node.turn->samples}, send.chunk);
+  const int copies = rng_.unit() < config_.duplicate ? 2 : 1;
+  for (int copy = 0; copy < copies; ++copy) {
+    const Owner to = ownerOf(v1::ROLE_PS, static_cast<std::size_t>(send.ps));
+    at(to, networkDelay(), [this, owner, send, payload, replied, fail, find] {
+      PsNode* server = ps_[static_cast<std::size_t>(send.ps)].get();
+      if (server == nullptr || ps_done_[static_cast<std::size_t>(send.ps)]) return fail();
+      at(owner, networkDelay(), [find, send, this] {
+        if (WorkerNode* alive = send.header.receipt() ? find() : nullptr) {
+          alive->machine->onReceived(send.chunk, send.attempt);
+          pump(*alive);
+        }
+      });
+      const auto call = server->next_call++;
+      server->calls_in[call] = [this, owner, replied](
+                                   const v1::ChunkReplyHeader& header,
+                                   std::shared_ptr<const std::vector<float>> weights) {
+        const bool lost = rng_.unit() < config_.drop;
+        // What is on its way is a copy of what the server held when it answered.
+        auto sent =
+            weights == nullptr ? nullptr : std::make_shared<const std::vector<float>>(*weights);
+        at(owner, networkDelay(), [replied, header, sent, lost] {
+          replied(lost ? Status(absl::UnavailableError("lost")) : absl::OkStatus(), header, sent);
+        });
+      };
+      std::vector<runtime::ps::ChunkAnswer> answers;
+      server->shard->onRequest(
+          send.header, send.with_payload ? std::make_unique<VectorPayload>(payload) : nullptr, call,
+          now_, answers);
+      deliver(*server, std::move(answers));
+      poke(*server, server->shard->takeUrgent());
+      updateNext(*server);
+    });
+  }
+  // A server that dies breaks the connection; without that the caller's deadline would do.
+  at(owner, std::chrono::seconds(3),
+     [replied] { replied(absl::DeadlineExceededError("no answer"), {}, nullptr); });
+}
+
+void World::onChunkReply(WorkerNode& node, const runtime::ps::Send& send, const Status& transport,
+                         const v1::ChunkReplyHeader& header,
+                         std::shared_ptr<const std::vector<float>> payload) {
+  if (node.machine->onReply(send.chunk, send.attempt, transport, header, now_)) {
+    if (!plausible(header.version(), send.chunk, *payload)) {
+      problem(fmt::format("worker {} got a wrong version {} of chunk {}", node.index,
+                          header.version(), send.chunk));
+    }
+    node.weights[send.chunk] = *payload;
+    // The copy takes a while; views may come in between.
+    const v1::Incarnation self = node.incarnation;
+    const std::size_t index = node.index;
+    at(ownerOf(node), std::chrono::microseconds(rng_.below(500)), [this, self, index, send] {
+      WorkerNode* alive = workers_[index].get();
+      if (alive == nullptr || !same(alive->incarnation, self)) return;
+      alive->machine->onStored(send.chunk, send.attempt);
+      trainer(*alive);
+      pump(*alive);
+      poke(*alive, alive->machine->takeUrgent());
+    });
+  }
+  trainer(node);
+  pump(node);
+}
+
+void World::trainer(WorkerNode& node) {
+  using StepState = runtime::ps::WorkerMachine::StepState;
+  if (node.turn && !node.computing && node.turn->kind == runtime::Turn::Kind::kTrain) {
+    const auto state = node.machine->stepState();
+    if (state == StepState::kPending) return;
+    const auto end = node.machine->endStep();
+    if (state == StepState::kComplete) {
+      if (config_.clip_norm > 0) {
+        const std::optional<double> norm = end.gradient_norm;
+        const double want = reference_norms_[static_cast<std::size_t>(node.turn->step)];
+        // After a change of epoch the server may have loaded the version, and know no norm.
+        const bool may_lack = node.machine->epoch() != node.turn->epoch;
+        if (norm ? std::abs(*norm / want - 1) > 1e-14 : !may_lack) {
+          problem(fmt::format("worker {} was told norm {} of step {}, expected {}", node.index,
+                              norm.value_or(-1), node.turn->step, want));
+        }
+      }
+      used_.push_back({node.turn->epoch,
+                       end.step,
+                       node.turn->rank,
+                       {node.turn->first_position, node.turn->samples}});
+    }
+    node.turn.reset();
+    poke(node, node.machine->takeUrgent());
+  }
+  if (node.turn) return;
+  auto turn = node.machine->turn();
+  if (!turn.ok()) {
+    if (result_.outcome != "failed") problem(turn.status().ToString());
+    return;
+  }
+  if (!turn->has_value() || (*turn)->kind == runtime::Turn::Kind::kDone ||
+      (*turn)->kind == runtime::Turn::Kind::kStopped) {
+    return;
+  }
+  node.turn = **turn;
+  node.computing = true;
+  const bool train = node.turn->kind == runtime::Turn::Kind::kTrain;
+  computed_ += train;
+  if (!config_.tickets && node.weights != reference_[static_cast<std::size_t>(node.turn->step)]) {
+    problem(
+        fmt::format("worker {} starts step {} from wrong weights", node.index, node.turn->step));
+  }
+  const v1::Incarnation self = node.incarnation;
+  const std::size_t index = node.index;
+  const auto find = [this, self, index]() -> WorkerNode* {
+    WorkerNode* alive = workers_[index].get();
+    return alive != nullptr && same(alive->incarnation, self) ? alive : nullptr;
+  };
+  // Without common steps one worker is slower than the others.
+  const std::uint64_t slow = !sharesSteps() && index == 1 ? 4 : 1;
+  const Duration whole = std::chrono::microseconds(slow * (500 + rng_.below(6000)));
+  if (train) {
+    for (std::uint32_t c = 0; c < placement_.chunks.size(); ++c) {
+      const Duration part = whole * (c + 1) / (placement_.chunks.size() + 1);
+      at(ownerOf(node), part, [this, find, c, turn = *node.turn] {
+        WorkerNode* alive = find();
+        if (alive == nullptr || !alive->turn || alive->turn->step != turn.step ||
+            alive->turn->first_position != turn.first_position)
+          return;
+        const std::int64_t step = turn.step;
+        if (config_.nan_at && *config_.nan_at == step && alive->index == 1) {
+          alive->machine->abort(step, "v0", "the gradient is not finite");
+        } else {
+          alive->machine->gradientReady(c);
+        }
+        pump(*alive);
+        poke(*alive, alive->machine->takeUrgent());
+      });
+    }
+  }
+  at(ownerOf(node), whole, [this, find] {
+    WorkerNode* alive = find();
+    if (alive == nullptr || !alive->turn) return;
+    alive->computing = false;
+    if (alive->turn->kind == runtime::Turn::Kind::kTrain) {
+      alive->machine->lossReady(1.0);
+    } else {
+      const std::int64_t n =
+          100 / alive->turn->ranks + (alive->turn->rank < 100 % alive->turn->ranks ? 1 : 0);
+      alive->machine->evaluated(n / 2, n, 0.5 * static_cast<double>(n));
+      alive->turn.reset();
+    }
+    trainer(*alive);
+    pump(*alive);
+    poke(*alive, alive->machine->takeUrgent());
+  });
+}
+
+}  // namespace trainyard::sim
