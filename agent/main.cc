@@ -18,6 +18,7 @@
 #include "agent/service/task_hub.h"
 #include "agent/supervisor/agent_file.h"
 #include "agent/supervisor/child_command.h"
+#include "agent/supervisor/foreign_program.h"
 #include "agent/supervisor/port_holder.h"
 #include "agent/supervisor/task_loop.h"
 #include "agent/traffic/task_metrics.h"
@@ -51,6 +52,9 @@ struct Flags {
   std::string membership_file;
   std::string token_file;
   std::string runtime;
+  std::string command_file;
+  bool no_restart = false;
+  bool gpu_by_rank = false;
   int launcher_fd = -1;
   std::string bind = "127.0.0.1";
   int agent_port = 0;
@@ -73,7 +77,13 @@ void addFlags(CLI::App& app, Flags& flags) {
   app.add_option("--job", flags.job_file, "Resolved job (JSON)")->required();
   app.add_option("--membership", flags.membership_file, "Membership file")->required();
   app.add_option("--token", flags.token_file, "File with the job's token")->required();
-  app.add_option("--runtime", flags.runtime, "Program to run")->required();
+  CLI::Option_group* program = app.add_option_group("Program", "What to run");
+  program->add_option("--runtime", flags.runtime, "trainyard-runtime");
+  program->add_option("--command", flags.command_file, "File that names another program");
+  program->require_option(1);
+  app.add_flag("--no-restart", flags.no_restart, "Every exit of the program is final");
+  app.add_flag("--gpu-by-rank", flags.gpu_by_rank,
+               "A worker of --command sees only the GPU of its local rank");
   app.add_option("--launcher-fd", flags.launcher_fd, "Pipe whose end of file stops this agent");
   app.add_option("--bind", flags.bind, "Address to listen at")->capture_default_str();
   app.add_option("--agent-port", flags.agent_port, "Port of the Agent service; 0: any")
@@ -112,6 +122,9 @@ class Agent {
   Status startServers();
   TaskLoopParts loopParts(SignalWaiter& signals, MembershipSource& file, PortHolder& port);
   StatusOr<SpawnOptions> prepareChild(std::uint32_t start, int port) const;
+  StatusOr<SpawnOptions> prepareForeign(const v1::Membership& membership,
+                                        const std::string& file) const;
+  SpawnOptions prepareRuntime(std::uint32_t start, int port, const std::string& membership) const;
   void publish(const ChildView& view, int port);
 
   const Flags& flags_;
@@ -150,11 +163,39 @@ Status Agent::startServers() {
   return absl::OkStatus();
 }
 
+StatusOr<SpawnOptions> Agent::prepareForeign(const v1::Membership& membership,
+                                             const std::string& file) const {
+  TY_ASSIGN_OR_RETURN(ForeignProgram program, readForeignProgram(flags_.command_file));
+  program.gpu_by_rank = flags_.gpu_by_rank;
+  ForeignStart start =
+      foreignStart(program, foreignVariables(membership, self_, file, program.volumes),
+                   self_.id.role(), environment());
+  SpawnOptions options;
+  options.argv = std::move(start.argv);
+  options.env = std::move(start.env);
+  options.cwd = program.working_dir;
+  return options;
+}
+
 StatusOr<SpawnOptions> Agent::prepareChild(std::uint32_t start, int port) const {
   // The program reads what this agent goes by, which a push may have made newer than the job's
   // file.
+  const auto newest = store_.newest();
   const fs::path membership = fs::path(flags_.task_dir) / "membership.json";
-  TY_RETURN_IF_ERROR(writeFileAtomically(membership, formatMembership(*store_.newest())));
+  TY_RETURN_IF_ERROR(writeFileAtomically(membership, formatMembership(*newest)));
+  SpawnOptions options;
+  if (self_.foreign) {
+    TY_ASSIGN_OR_RETURN(options, prepareForeign(*newest, membership.native()));
+  } else {
+    options = prepareRuntime(start, port, membership.native());
+  }
+  options.new_process_group = true;
+  options.die_with_spawning_thread = true;
+  return options;
+}
+
+SpawnOptions Agent::prepareRuntime(std::uint32_t start, int port,
+                                   const std::string& membership) const {
   const ChildCommand command{.runtime = flags_.runtime,
                              .id = self_.id,
                              .created = self_.created,
@@ -162,7 +203,7 @@ StatusOr<SpawnOptions> Agent::prepareChild(std::uint32_t start, int port) const 
                              .job_dir = flags_.job_dir,
                              .task_dir = flags_.task_dir,
                              .token_file = flags_.token_file,
-                             .membership_file = membership.native(),
+                             .membership_file = membership,
                              .agent_socket = socket_,
                              .bind = flags_.bind,
                              .port = port,
@@ -171,8 +212,6 @@ StatusOr<SpawnOptions> Agent::prepareChild(std::uint32_t start, int port) const 
   SpawnOptions options;
   options.argv = childArguments(command, start);
   options.env = childEnvironment(environment());
-  options.new_process_group = true;
-  options.die_with_spawning_thread = true;
   return options;
 }
 
@@ -222,13 +261,15 @@ StatusOr<int> Agent::run(const Flags& flags, const TaskIdentity& self, SignalWai
   TY_ASSIGN_OR_RETURN(WakeUp pushed, WakeUp::create());
   Rng rng(mixKey(static_cast<std::uint64_t>(systemClock().unixMillis()), ::getpid()));
   TY_ASSIGN_OR_RETURN(PortHolder port, PortHolder::hold(flags.bind, flags.task_port, rng));
-  // A worker serves nobody: its traffic is that of the parameter servers.
+  // A worker of ours serves nobody: its traffic is that of the parameter servers.
   std::optional<WireMeter> wire;
-  if (self.id.role() == v1::ROLE_PS) wire.emplace(port.port());
+  if (self.id.role() == v1::ROLE_PS || self.foreign) wire.emplace(port.port());
   Agent agent(flags, self, std::move(pushed), wire ? &*wire : nullptr);
   TY_RETURN_IF_ERROR(agent.startServers());
   MembershipFile file(flags.membership_file);
-  TaskLoop loop(agent.loopParts(signals, file, port), SupervisorOptions());
+  SupervisorOptions options;
+  options.restarts = !flags.no_restart;
+  TaskLoop loop(agent.loopParts(signals, file, port), options);
   return loop.run();
 }
 
@@ -251,6 +292,7 @@ int runMain(int argc, char** argv) {
   self.id.set_role(flags.role == "ps" ? v1::ROLE_PS : v1::ROLE_WORKER);
   self.id.set_index(flags.index);
   self.created = flags.created;
+  self.foreign = !flags.command_file.empty();
   configureLog({.format = flags.log_format == "json" ? LogFormat::kJson : LogFormat::kText,
                 .level = LogLevel::kInfo,
                 .task = taskName(self.id)});

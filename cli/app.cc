@@ -66,9 +66,13 @@ int runApp(const std::vector<std::string>& arguments, const Console& console) {
   if (!first.starts_with('-') && !contains(verbs, first) && !contains(verbsOf(app, true), first)) {
     return answerUnknownVerb(first, verbs, console);
   }
+  // As other launchers write it; to CLI11 it would be the flag -n with the value "p".
+  std::vector<std::string> words = arguments;
+  const auto command = std::find(words.begin(), words.end(), "--");
+  std::replace(words.begin(), command, std::string("-np"), std::string("--np"));
   try {
     // CLI11 takes them in reverse.
-    app.parse(std::vector<std::string>(arguments.rbegin(), arguments.rend()));
+    app.parse(std::vector<std::string>(words.rbegin(), words.rend()));
   } catch (const CLI::ParseError& error) {
     return answerParseError(app, error, console.out, console.err);
   }

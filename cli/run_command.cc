@@ -10,19 +10,26 @@
 #include "base/core/log.h"
 #include "base/core/printable.h"
 #include "base/core/strings.h"
+#include "base/flags/usage.h"
 #include "base/rpc/grpc_log.h"
 #include "cli/command.h"
 #include "cli/run/detach.h"
 #include "cli/run/launcher.h"
+#include "cli/run/programs.h"
 #include "fmt/format.h"
 #include "operator/job/job.h"
+#include "operator/job/template.h"
 #include "operator/local/run_directory.h"
 
 namespace trainyard::cli {
 namespace {
 
+constexpr int kMaxProcesses = 4096;
+
 struct RunFlags {
   std::string file;
+  int processes = 0;                 // of `command`; 0: the job is in `file`
+  std::vector<std::string> command;  // behind "--"
   std::vector<std::string> sets;
   std::vector<std::string> volumes;
   std::string dir;
@@ -41,8 +48,22 @@ std::string text(const Status& status) {
   return std::string(fromAbsl(status.message()));
 }
 
+std::optional<v1::TrainingJob> loadCommand(const RunFlags& flags, const Console& console) {
+  auto job = jobOfCommand(flags.command, flags.processes);
+  if (job.ok()) return *std::move(job);
+  console.err << "trainyard run: " << printable(text(job.status())) << std::endl;
+  return std::nullopt;
+}
+
+// Whether the directory holds what an earlier command has left, which nobody goes on with.
+bool holdsCommand(const std::string& dir) {
+  const auto recorded = control::RunRecord(control::RunPaths{dir}).read();
+  return recorded.ok() && control::isForeign(*recorded);
+}
+
 // Prints what is wrong with the file; nothing is returned then.
 std::optional<v1::TrainingJob> load(const RunFlags& flags, const Console& console) {
+  if (flags.processes > 0) return loadCommand(flags, console);
   control::ParseOptions parse;
   for (const std::string& set : flags.sets) {
     const auto [path, value] = splitFirst(set, '=');
@@ -76,7 +97,7 @@ DirectoryOptions directoryOptions(const RunFlags& flags, const v1::TrainingJob& 
     const auto [name, folder] = splitFirst(volume, '=');
     options.volumes[std::string(name)] = std::string(folder);
   }
-  options.start_anew = flags.start_anew;
+  options.start_anew = flags.start_anew || (flags.processes > 0 && holdsCommand(options.dir));
   return options;
 }
 
@@ -97,7 +118,8 @@ int runJob(const RunFlags& flags, const Console& console) {
   const DirectoryOptions directory = directoryOptions(flags, *job, console);
   LauncherOptions launcher = flags.launcher;
   launcher.shown_dir = directory.dir;
-  if (const Status status = checkPrograms(launcher, console); !status.ok()) {
+  launcher.show_output = flags.processes > 0;
+  if (const Status status = checkPrograms(launcher, *job, console); !status.ok()) {
     return fail(console, text(status), kExitFailure);
   }
   if (flags.detach) {
@@ -125,7 +147,7 @@ StatusOr<OpenedRun> takeOver(const LaunchFlags& flags) {
   TY_ASSIGN_OR_RETURN(FileLock lock, FileLock::adopt(flags.lock_fd, paths.lock()));
   TY_ASSIGN_OR_RETURN(v1::TrainingJob job, control::RunRecord(paths).read());
   job.clear_status();
-  return OpenedRun{paths, std::move(lock), std::move(job), flags.headline, {}, std::nullopt};
+  return OpenedRun{paths, std::move(lock), std::move(job), flags.headline, {}, {}, std::nullopt};
 }
 
 int launch(const LaunchFlags& flags, const Console& console) {
@@ -135,6 +157,19 @@ int launch(const LaunchFlags& flags, const Console& console) {
   auto run = takeOver(flags);
   if (!run.ok()) return fail(console, text(run.status()), kExitFailure);
   return runToEnd(flags.launcher, *std::move(run), *signals, console);
+}
+
+// Throws as CLI11 does.
+void checkWhatToRun(const RunFlags& flags) {
+  if (flags.processes > 0 && flags.command.empty()) {
+    throw CLI::ValidationError("-np", "needs a command: -np N -- COMMAND ARGUMENTS");
+  }
+  if (flags.processes > 0) return;
+  if (!flags.command.empty()) {
+    throw CLI::ValidationError(flags.command.front(),
+                               "was not expected (a command needs -np N -- before it)");
+  }
+  if (flags.file.empty()) throw CLI::RequiredError("--file");
 }
 
 std::string checkAssignment(const std::string& assignment) {
@@ -159,7 +194,8 @@ constexpr char kFooter[] =
     "Examples:\n"
     "  trainyard run -f examples/fashion-mnist/ps-sync.yaml\n"
     "  trainyard run -f job.yaml --set training.steps=2000 --set worker.replicas=3 --new\n"
-    "  trainyard run -f job.yaml --volume data=/srv/images --dir runs/try --detach";
+    "  trainyard run -f job.yaml --volume data=/srv/images --dir runs/try --detach\n"
+    "  trainyard run -np 4 -- python3 train.py --epochs 3";
 
 void addLauncherFlags(CLI::App& verb, LauncherOptions& options) {
   verb.add_option("--log-format", options.log_format,
@@ -187,7 +223,13 @@ void registerLaunch(CLI::App& app, ChosenCommand& chosen) {
 void registerRun(CLI::App& app, ChosenCommand& chosen) {
   auto flags = std::make_shared<RunFlags>();
   CLI::App* run = app.add_subcommand("run", "Train a job on this machine");
-  run->add_option("-f,--file", flags->file, "TrainingJob file (YAML or JSON)")->required();
+  CLI::Option* file = run->add_option("-f,--file", flags->file, "TrainingJob file (YAML or JSON)");
+  run->add_option("--np", flags->processes,
+                  "-np N -- COMMAND...: run a command N times instead, with RANK, WORLD_SIZE,\n"
+                  "LOCAL_RANK, MASTER_ADDR and MASTER_PORT in its environment")
+      ->check(wholeNumber(1, kMaxProcesses))
+      ->excludes(file);
+  run->add_option("command", flags->command)->group("");
   run->add_option("--set", flags->sets, "PATH=VALUE: change a field of the job; may be repeated")
       ->allow_extra_args(false)
       ->check(checkAssignment);
@@ -206,6 +248,7 @@ void registerRun(CLI::App& app, ChosenCommand& chosen) {
   addLauncherFlags(*run, flags->launcher);
   run->footer(kFooter);
   run->callback([flags, &chosen] {
+    checkWhatToRun(*flags);
     chosen = [flags](const Console& console) { return runJob(*flags, console); };
   });
   registerLaunch(app, chosen);

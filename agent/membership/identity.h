@@ -24,6 +24,7 @@ struct TaskIdentity {
   JobIdentity job;
   v1::TaskId id;
   std::uint32_t created = 0;  // the operator's part of the incarnation
+  bool foreign = false;       // its program is the user's own, which reports nothing
 };
 
 std::string roleName(v1::Role role);         // "ps", "worker"

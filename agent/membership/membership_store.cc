@@ -14,7 +14,7 @@ std::string missingFor(const v1::Membership& membership, const TaskIdentity& sel
   bool has_ps = false;
   for (const v1::MemberTask& task : membership.tasks()) {
     member = member || (sameTask(task.id(), self.id) && task.created() == self.created);
-    if (task.id().role() != v1::ROLE_PS) continue;
+    if (task.id().role() != v1::ROLE_PS && !self.foreign) continue;
     has_ps = true;
     if (task.port() == 0) return fmt::format("waits for the port of {}", taskName(task.id()));
   }
@@ -22,7 +22,7 @@ std::string missingFor(const v1::Membership& membership, const TaskIdentity& sel
     return fmt::format("waits for a membership that holds {} created {}", taskName(self.id),
                        self.created);
   }
-  return has_ps ? "" : "waits for a membership that holds a ps";
+  return has_ps || self.foreign ? "" : "waits for a membership that holds a ps";
 }
 
 StatusOr<bool> MembershipStore::adopt(const v1::Membership& membership) {

@@ -16,7 +16,8 @@ namespace trainyard::agent {
 std::string membershipHash(const v1::Membership& membership);
 
 // What `membership` lacks for `self` to start its program: "" or e.g. "waits for the port of ps-1".
-// It needs an entry for this very life of the task and a port of every ps.
+// It needs an entry for this very life of the task and a port of every ps; a program of the user's
+// own is told the addresses only once, and needs those of all tasks.
 std::string missingFor(const v1::Membership& membership, const TaskIdentity& self);
 
 // Thread-safe.

@@ -86,8 +86,9 @@ v1::TaskState TaskHub::state() const {
   state.set_child(view_.child);
   state.set_last_exit_code(view_.last_exit_code);
   state.set_last_signal(view_.last_signal);
-  if (has_report_) {
-    *state.mutable_report() = newest_;
+  if (self_.foreign) *state.mutable_report() = ownReport();
+  if (has_report_) *state.mutable_report() = newest_;
+  if (state.has_report()) {
     if (wire) {
       state.mutable_report()->mutable_wire()->set_received_bytes(wire->received);
       state.mutable_report()->mutable_wire()->set_transmitted_bytes(wire->transmitted);
@@ -97,9 +98,22 @@ v1::TaskState TaskHub::state() const {
   return state;
 }
 
+v1::RuntimeReport TaskHub::ownReport() const {
+  v1::RuntimeReport report;
+  report.set_job_uid(self_.job.uid);
+  *report.mutable_id() = self_.id;
+  report.mutable_incarnation()->set_created(self_.created);
+  report.mutable_incarnation()->set_start(view_.start);
+  report.set_pid(static_cast<std::uint32_t>(view_.pid));
+  report.set_phase(view_.child);
+  report.set_ready(view_.child == "Running");
+  return report;
+}
+
 bool TaskHub::ready() const {
   std::lock_guard lock(mutex_);
-  return view_.child == "Running" && has_report_ && newest_.ready();
+  if (view_.child != "Running") return false;
+  return self_.foreign || (has_report_ && newest_.ready());
 }
 
 std::uint64_t TaskHub::reports() const {

@@ -37,12 +37,15 @@ class TaskHub {
   void stopJob(const std::string& reason);
 
   v1::TaskState state() const;
-  // The program runs and says that it is ready.
+  // The program runs and says that it is ready; one of the user's own: it runs.
   bool ready() const;
   // How often the running program has reported; 0 while none runs.
   std::uint64_t reports() const;
 
  private:
+  // What the agent itself can say of a program that does not report. mutex_ is held.
+  v1::RuntimeReport ownReport() const;
+
   const TaskIdentity self_;
   MembershipStore& store_;
   TaskMetrics& metrics_;

@@ -65,6 +65,7 @@ Supervisor::Actions Supervisor::on(const ChildExited& event, TimePoint now) {
   if (by_itself && (event.exit.code == kExitOk || isPermanentExit(event.exit.code))) {
     return finish(event.exit.code);
   }
+  if (!options_.restarts) return finish(by_itself ? event.exit.code : 128 + event.exit.signal);
   return backOff(now);
 }
 

@@ -10,7 +10,7 @@
 //
 //   3 BackingOff ----time-------> 2 Running     the next start
 //
-//   2 Running ---final exit-----> 5 Done        0 or a permanent code: that code
+//   2 Running ---final exit-----> 5 Done        0 or a permanent code, or any without restarts
 //
 //   2 Running ---stop request---> 4 Stopping    signal forwarded; SIGKILL after the grace time
 //
@@ -42,6 +42,7 @@ struct SupervisorOptions {
   // A program that has reported and then is silent this long hangs. Well above the coordinator's
   // deadline: one that was only slow may come back with all it holds.
   Duration silence_limit = std::chrono::seconds(30);
+  bool restarts = true;  // false: every exit is final
 };
 
 // Exit code of the agent when its launcher is gone: as if hung up on (128 + SIGHUP).

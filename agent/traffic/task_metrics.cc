@@ -167,7 +167,7 @@ std::vector<MetricFamily> TaskMetrics::Collect() const {
   const RuntimeCounters total = totals_.total();
   FamilyList list(self_);
   list.gauge("trainyard_task_ready", "1 while the task's program reports that it is ready.",
-             running_ && newest_.ready() ? 1 : 0);
+             running_ && (self_.foreign || newest_.ready()) ? 1 : 0);
   list.counter("trainyard_task_restarts_total", "Restarts of the program in place.",
                starts_ > 1 ? starts_ - 1.0 : 0.0);
   list.gauge("trainyard_task_membership_revision", "Membership that the agent goes by.",

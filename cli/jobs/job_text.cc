@@ -47,6 +47,7 @@ std::string process(pid_t pid) {
 }
 
 std::string stepText(const JobView& job) {
+  if (!job.job.spec().has_training()) return kNone;  // nobody counts its steps
   return job.steps > 0 ? fmt::format("{}/{}", job.step, job.steps) : std::to_string(job.step);
 }
 

@@ -95,7 +95,7 @@ void addResult(const RunPaths& paths, JobView* view) {
   if (!text.ok()) return;
   const auto result = resultFromJson(*text);
   if (!result.ok() || result->outcome != "succeeded") return;
-  view->step = result->steps;
+  if (result->steps) view->step = *result->steps;
   if (result->loss) view->loss = result->loss;
   if (result->accuracy) view->accuracy = result->accuracy;
   view->examples_per_second = result->examples_per_second;

@@ -22,8 +22,15 @@ std::string lower(std::string text) {
   return text;
 }
 
+// A task of a foreign job that is not there: its parameter servers are ended with the job, and have
+// done their part if that has succeeded.
+std::string stateOfAbsent(const RunSnapshot& run, bool is_ps) {
+  if (!run.foreign || run.state == "Created" || run.state.empty()) return "starting";
+  if (run.state == "Succeeded") return is_ps ? "succeeded" : "ended";
+  return run.state == "Failed" || run.state == "Suspended" ? "ended" : "starting";
+}
+
 std::string stateOf(const TaskObservation* observed, const v1::TaskState* state, bool is_ps) {
-  if (!observed) return "starting";
   if (observed->phase == TaskPhase::kSucceeded) return "succeeded";
   if (observed->phase == TaskPhase::kFailed) return "failed";
   if (observed->terminating) return "stopping";
@@ -72,7 +79,8 @@ TaskRow RunMonitor::updateTask(const TaskObservation* observed, const v1::TaskSt
   TaskRow row;
   row.name = control::toString(key);
   row.is_ps = key.role == v1::ROLE_PS;
-  row.state = stateOf(observed, state, row.is_ps);
+  row.state = observed != nullptr ? stateOf(observed, state, row.is_ps)
+                                  : stateOfAbsent(snapshot_, row.is_ps);
   row.restarts = static_cast<std::uint32_t>(memory.restarts);
   if (state && state->has_report()) {
     const v1::RuntimeReport& report = state->report();
@@ -86,6 +94,10 @@ TaskRow RunMonitor::updateTask(const TaskObservation* observed, const v1::TaskSt
       memory.wire_received.add(static_cast<double>(report.wire().received_bytes()));
       memory.wire_transmitted.add(static_cast<double>(report.wire().transmitted_bytes()));
     }
+    if (snapshot_.foreign && report.has_wire()) {  // all that is known of it
+      received = static_cast<double>(report.wire().received_bytes());
+      transmitted = static_cast<double>(report.wire().transmitted_bytes());
+    }
     memory.received.add(received);
     memory.transmitted.add(transmitted);
     memory.examples.add(static_cast<double>(report.examples()));
@@ -93,9 +105,9 @@ TaskRow RunMonitor::updateTask(const TaskObservation* observed, const v1::TaskSt
     memory.received_rate.add(now, received);
     memory.transmitted_rate.add(now, transmitted);
     memory.examples_rate.add(now, static_cast<double>(report.examples()));
-    row.step = report.step();
+    if (!snapshot_.foreign) row.step = report.step();
     row.message = report.message();
-    if (row.is_ps) {
+    if (row.is_ps || (snapshot_.foreign && report.has_wire())) {
       row.received_per_second = memory.received_rate.perSecond();
       row.transmitted_per_second = memory.transmitted_rate.perSecond();
     } else {
@@ -115,6 +127,7 @@ void RunMonitor::update(const RunView& view, TimePoint now, UnixMillis unix_ms) 
   const v1::TrainingJob& job = view.observed.job;
   snapshot_.job = job_;
   snapshot_.state = job.status().state();
+  snapshot_.foreign = !job.spec().has_training();
   snapshot_.elapsed_seconds = toSeconds(now - started_);
   snapshot_.stopping = job.spec().run_policy().suspend();
   snapshot_.restarts = job.status().restarts();

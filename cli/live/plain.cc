@@ -44,6 +44,7 @@ Json taskJson(const TaskRow& task) {
 std::string renderLine(const RunSnapshot& run) {
   if (run.steps == 0) {
     std::string line = run.state.empty() ? "starting" : run.state;
+    if (run.foreign && run.restarts > 0) line += fmt::format(", restarts {}", run.restarts);
     if (!run.waiting_for.empty()) line += ", waiting for " + run.waiting_for;
     return line;
   }
@@ -63,7 +64,7 @@ std::string renderJson(const RunSnapshot& run, UnixMillis unix_ms) {
   json["kind"] = "progress";
   json["job"] = run.job;
   json["state"] = run.state;
-  json["step"] = run.step;
+  if (!run.foreign) json["step"] = run.step;
   if (run.steps > 0) json["steps"] = run.steps;
   put(json, "examplesPerSecond", run.examples_per_second);
   put(json, "loss", run.loss);

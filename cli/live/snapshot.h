@@ -14,12 +14,12 @@ struct TaskRow {
   std::string name;  // "ps-0"
   bool is_ps = false;
   std::string state;  // starting | waiting | joining | restoring | training | serving | evaluating
-                      // | stopping | done | succeeded | failed | restarting
+                      // | running | stopping | done | ended | succeeded | failed | restarting
   std::optional<std::int64_t> step;
   std::optional<double> examples_per_second;     // workers
-  std::optional<double> received_per_second;     // bytes; ps
-  std::optional<double> transmitted_per_second;  // bytes; ps
-  std::uint64_t received_bytes = 0;              // ps: in this run, over restarts
+  std::optional<double> received_per_second;     // bytes; ps, all tasks of a foreign job
+  std::optional<double> transmitted_per_second;  // the same
+  std::uint64_t received_bytes = 0;              // in this run, over restarts
   std::uint64_t transmitted_bytes = 0;
   std::optional<std::uint64_t> wire_received_bytes;  // ps: the same as TCP carried it
   std::optional<std::uint64_t> wire_transmitted_bytes;
@@ -30,6 +30,9 @@ struct TaskRow {
 struct RunSnapshot {
   std::string job;
   std::string state;  // Created | Running | Restarting | Suspended | Succeeded | Failed
+  // The tasks run programs of the user's own, of which only processes and connections are known: no
+  // steps, loss or examples.
+  bool foreign = false;
   std::int64_t step = 0;
   std::int64_t steps = 0;  // 0: not known yet
   std::optional<double> examples_per_second;
@@ -55,6 +58,7 @@ struct RunSnapshot {
 struct RunEvent {
   UnixMillis unix_ms = 0;
   std::string kind;     // restart | checkpoint | evaluation | resumed | waiting | warning | state
+                        // | output
   std::string message;  // one line
 };
 

@@ -33,7 +33,7 @@ constexpr int kWidest = 110;
 Tone toneOfTask(const std::string& state) {
   if (state == "failed") return Tone::kBad;
   if (state == "training" || state == "serving" || state == "evaluating" || state == "done" ||
-      state == "succeeded") {
+      state == "running" || state == "succeeded") {
     return Tone::kGood;
   }
   return Tone::kWarn;
@@ -64,12 +64,14 @@ std::vector<Column> columnsOf(const RunSnapshot& run) {
     columns[2].cells.push_back(task.step ? Cell{formatCount(*task.step), Tone::kPlain}
                                          : Cell{"-", Tone::kDim});
     columns[3].cells.push_back(task.is_ps ? Cell{} : rate(task.examples_per_second));
-    columns[4].cells.push_back(task.is_ps ? bytes(task.received_per_second) : Cell{});
-    columns[5].cells.push_back(task.is_ps ? bytes(task.transmitted_per_second) : Cell{});
+    const bool serves = task.is_ps || run.foreign;
+    columns[4].cells.push_back(serves ? bytes(task.received_per_second) : Cell{});
+    columns[5].cells.push_back(serves ? bytes(task.transmitted_per_second) : Cell{});
     columns[6].cells.push_back({task.restarts ? std::to_string(task.restarts) : "",
                                 task.restarts ? Tone::kWarn : Tone::kPlain});
   }
   if (run.restarts == 0) columns.pop_back();
+  if (run.foreign) columns.erase(columns.begin() + 2, columns.begin() + 4);
   return columns;
 }
 
@@ -172,7 +174,8 @@ std::vector<std::string> footLines(const RunSnapshot& run, const TableStyle& sty
 std::vector<std::string> renderTable(const RunSnapshot& run, const TableStyle& wanted) {
   TableStyle style = wanted;
   style.columns = std::clamp(wanted.columns, 1, kWidest);
-  std::vector<std::string> lines = {headLine(run, style), barLine(run, style)};
+  std::vector<std::string> lines = {headLine(run, style)};
+  if (!run.foreign) lines.push_back(barLine(run, style));
   std::vector<Column> columns = columnsOf(run);
   // Of a table that is too wide the last columns go, but never the task and its state.
   while (columns.size() > 2 && widthOf(columns) > style.columns) columns.pop_back();

@@ -32,7 +32,7 @@ std::string tiles(const ReportInput& input) {
   std::string out = "<section class=\"tiles\">\n";
   if (result.accuracy) out += tile("accuracy", formatMeasure(*result.accuracy));
   if (result.loss) out += tile("loss", formatMeasure(*result.loss));
-  out += tile("steps", formatCount(result.steps));
+  if (result.steps) out += tile("steps", formatCount(*result.steps));
   if (result.examples_per_second) {
     out += tile("examples per second", formatRate(*result.examples_per_second));
   }

@@ -58,6 +58,7 @@ int runDetached(const LauncherOptions& options, OpenedRun run, Duration limit,
   if (options.log_format != "json") {
     for (const std::string& warning : run.warnings) console.out << "warning: " << warning << "\n";
     console.out << run.headline << std::endl;
+    for (const std::string& note : run.notes) console.out << note << std::endl;
   }
   if (run.finished) {
     console.out << resultLine(*run.finished) << std::endl;

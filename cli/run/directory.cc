@@ -9,8 +9,10 @@
 #include "base/core/strings.h"
 #include "base/rpc/token.h"
 #include "base/security/random.h"
+#include "cli/run/programs.h"
 #include "fmt/format.h"
 #include "operator/job/job.h"
+#include "operator/job/template.h"
 #include "operator/local/volumes.h"
 #include "runtime/checkpoint/checkpoint.h"
 
@@ -193,7 +195,7 @@ StatusOr<std::optional<RunResult>> finishedResult(const control::RunPaths& paths
   auto result = resultFromJson(*text);
   if (!result.ok() || result->outcome != "succeeded") return nothing;
   const v1::Training& training = job.spec().training();
-  if (training.has_steps() && training.steps() > result->steps) return nothing;
+  if (training.has_steps() && training.steps() > result->steps.value_or(0)) return nothing;
   TY_ASSIGN_OR_RETURN(const v1::TrainingJob before, readYaml(paths.jobYaml()));
   if (training.passes() > before.spec().training().passes()) return nothing;
   return std::optional(*std::move(result));
@@ -216,6 +218,9 @@ std::optional<runtime::Manifest> newestUsable(const std::string& dir, const std:
 
 std::string resumeHeadline(const control::RunPaths& paths, const v1::TrainingJob& job,
                            std::vector<std::string>* warnings) {
+  if (control::isForeign(job)) {
+    return fmt::format("starting '{}' again in {}", job.metadata().name(), paths.dir.string());
+  }
   std::vector<std::string> left_out;
   const auto newest = newestUsable(paths.checkpoints().string(), job.metadata().uid(), &left_out);
   for (const std::string& problem : left_out) {
@@ -349,7 +354,7 @@ StatusOr<OpenedRun> openRunDirectory(const DirectoryOptions& options, const v1::
   TY_RETURN_IF_ERROR(checkInitFrom(paths, job));
   TY_ASSIGN_OR_RETURN(const bool fresh, startsFresh(options, paths));
   if (!fresh) TY_RETURN_IF_ERROR(checkSameJob(paths, given));
-  OpenedRun run{paths, std::move(lock), given, "", {}, std::nullopt};
+  OpenedRun run{paths, std::move(lock), given, "", {}, {}, std::nullopt};
   if (!fresh) {
     TY_ASSIGN_OR_RETURN(run.finished, finishedResult(paths, given));
     if (run.finished) {
@@ -363,6 +368,7 @@ StatusOr<OpenedRun> openRunDirectory(const DirectoryOptions& options, const v1::
   TY_RETURN_IF_ERROR(record(options, paths, fresh, given, clock, &run.job));
   run.headline = fresh ? fmt::format("starting '{}' in {}", given.metadata().name(), options.dir)
                        : resumeHeadline(paths, run.job, &run.warnings);
+  run.notes = programNotes(run.job);
   return run;
 }
 
@@ -376,9 +382,11 @@ StatusOr<OpenedRun> reopenRun(const std::string& dir, const Clock& clock) {
   TY_ASSIGN_OR_RETURN(const std::optional<RunResult> finished, finishedResult(paths, job));
   if (finished) {
     return absl::InvalidArgumentError(
-        fmt::format("{}: '{}' has finished already: {} steps (trainyard run -f FILE --set "
-                    "training.steps=N goes on to more)",
-                    dir, job.metadata().name(), finished->steps));
+        control::isForeign(job)
+            ? fmt::format("{}: '{}' has finished already", dir, job.metadata().name())
+            : fmt::format("{}: '{}' has finished already: {} steps (trainyard run -f FILE --set "
+                          "training.steps=N goes on to more)",
+                          dir, job.metadata().name(), finished->steps.value_or(0)));
   }
   TY_RETURN_IF_ERROR(checkRecord(paths));
   TY_RETURN_IF_ERROR(checkSpace(paths.dir));
@@ -390,8 +398,9 @@ StatusOr<OpenedRun> reopenRun(const std::string& dir, const Clock& clock) {
   TY_RETURN_IF_ERROR(record.restStatus());
   TY_ASSIGN_OR_RETURN(job, record.read());
   job.clear_status();
-  OpenedRun run{paths, std::move(lock), job, "", {}, std::nullopt};
+  OpenedRun run{paths, std::move(lock), job, "", {}, {}, std::nullopt};
   run.headline = resumeHeadline(paths, job, &run.warnings);
+  run.notes = programNotes(job);
   return run;
 }
 

@@ -30,6 +30,7 @@ struct OpenedRun {
   v1::TrainingJob job;                // as recorded
   std::string headline;               // "resuming 'fashion' from step 450 of 700"
   std::vector<std::string> warnings;  // checkpoints that cannot be gone on from, one line each
+  std::vector<std::string> notes;     // who runs what, where these are programs of the user's own
   std::optional<RunResult> finished;  // there is nothing to do
 };
 

@@ -36,8 +36,8 @@ class TableDisplay : public Display {
   void event(const RunEvent& event) override {
     const bool bad = event.kind == "warning" || event.kind == "restart";
     // The line first: drawing depends on what the screen then shows.
-    std::string text =
-        screen_.print(paint(renderEvent(event), bad ? Tone::kWarn : Tone::kDim, console_.colour));
+    const Tone tone = bad ? Tone::kWarn : event.kind == "output" ? Tone::kPlain : Tone::kDim;
+    std::string text = screen_.print(paint(renderEvent(event), tone, console_.colour));
     text += screen_.draw(lines_);
     write(text);
   }

@@ -8,6 +8,7 @@
 #include "base/core/strings.h"
 #include "base/core/units.h"
 #include "base/process/files.h"
+#include "cli/run/programs.h"
 #include "cli/version.h"
 #include "fmt/format.h"
 
@@ -92,6 +93,7 @@ Json RuntimeVersion::take(TimePoint deadline) {
 Facts reportFacts(const v1::TrainingJob& job, const Json& environment) {
   Facts facts;
   if (job.spec().has_training()) addTraining(job, &facts);
+  for (const std::string& note : programNotes(job)) facts.emplace_back("program", note);
   facts.emplace_back("tasks",
                      fmt::format("{} parameter servers, {} workers", job.spec().ps().replicas(),
                                  job.spec().worker().replicas()));

@@ -15,6 +15,7 @@
 #include "base/core/strings.h"
 #include "cli/run/session.h"
 #include "fmt/format.h"
+#include "operator/job/template.h"
 
 namespace trainyard::cli {
 namespace {
@@ -32,6 +33,7 @@ SessionOptions sessionOptions(const LauncherOptions& launcher, const Console& co
   options.runtime_path =
       launcher.runtime.empty() ? (programs / "trainyard-runtime").string() : launcher.runtime;
   options.shown_dir = launcher.shown_dir;
+  options.show_output = launcher.show_output;
   options.log_format = launcher.log_format == "json" ? LogFormat::kJson : LogFormat::kText;
   return options;
 }
@@ -72,9 +74,12 @@ StatusOr<SignalWaiter> launcherSignals() {
   return SignalWaiter::create({SIGINT, SIGTERM, SIGHUP});
 }
 
-Status checkPrograms(const LauncherOptions& launcher, const Console& console) {
+Status checkPrograms(const LauncherOptions& launcher, const v1::TrainingJob& job,
+                     const Console& console) {
   const SessionOptions options = sessionOptions(launcher, console);
-  for (const std::string& path : {options.agent_path, options.runtime_path}) {
+  std::vector<std::string> paths = {options.agent_path};
+  if (!control::isForeign(job)) paths.push_back(options.runtime_path);
+  for (const std::string& path : paths) {
     if (::access(path.c_str(), X_OK) == 0) continue;
     return errnoStatus(errno, fmt::format("{} (it belongs beside trainyard)", path));
   }
@@ -89,6 +94,9 @@ int runToEnd(const LauncherOptions& options, OpenedRun run, SignalWaiter& signal
     display->event({console.clock->unixMillis(), "warning", warning});
   }
   display->event({console.clock->unixMillis(), "state", run.headline});
+  for (const std::string& note : run.notes) {
+    display->event({console.clock->unixMillis(), "state", note});
+  }
   if (run.finished) {
     console.out << resultLine(*run.finished) << std::endl;
     return exitCode(*run.finished);
@@ -109,7 +117,7 @@ int runToEnd(const LauncherOptions& options, OpenedRun run, SignalWaiter& signal
 
 StatusOr<ChildProcess> spawnLauncher(const LauncherOptions& options, OpenedRun run,
                                      const Console& console) {
-  TY_RETURN_IF_ERROR(checkPrograms(options, console));
+  TY_RETURN_IF_ERROR(checkPrograms(options, run.job, console));
   SpawnOptions spawn;
   spawn.argv = {(fs::absolute(console.program_dir) / "trainyard").string(),
                 "launch",

@@ -18,6 +18,7 @@ struct LauncherOptions {
   std::string log_format = "text";  // or json
   std::string agent;                // "": beside this program
   std::string runtime;
+  bool show_output = false;  // what the tasks print, beside what becomes of them
 };
 
 // What a user gives to the verbs for the job in `dir`: its name below the folder of the runs, else
@@ -30,9 +31,10 @@ int exitCode(const RunResult& result);
 // Blocks SIGINT, SIGTERM and SIGHUP, which then stop the job in order; before any thread exists.
 StatusOr<SignalWaiter> launcherSignals();
 
-// NOT_FOUND, or another code, naming the agent or the runtime that cannot be executed: without them
-// a job would wait for tasks that nobody can start.
-Status checkPrograms(const LauncherOptions& options, const Console& console);
+// NOT_FOUND, or another code, naming the agent or (where the job needs it) the runtime that cannot
+// be executed: without them a job would wait for tasks that nobody can start.
+Status checkPrograms(const LauncherOptions& options, const v1::TrainingJob& job,
+                     const Console& console);
 
 // Shows the run, from `run.headline` on, until it is over, and prints its result. Returns the exit
 // code. No process of the run is left then.

@@ -33,7 +33,9 @@ std::string text(const Json& json, const char* name) {
 std::string resultLine(const RunResult& result) {
   std::string line = "result: " + result.outcome;
   if (result.outcome == "failed") line += " reason=" + quoted(result.reason);
-  line += fmt::format(" {}={}", result.outcome == "succeeded" ? "steps" : "step", result.steps);
+  if (result.steps) {
+    line += fmt::format(" {}={}", result.outcome == "succeeded" ? "steps" : "step", *result.steps);
+  }
   if (result.accuracy) line += fmt::format(" accuracy={:.4f}", *result.accuracy);
   if (result.loss) line += fmt::format(" loss={:.4f}", *result.loss);
   if (result.examples_per_second) {
@@ -46,7 +48,7 @@ Json resultJson(const RunResult& result) {
   Json json;
   json["result"] = result.outcome;
   if (!result.reason.empty()) json["reason"] = result.reason;
-  json["steps"] = result.steps;
+  if (result.steps) json["steps"] = *result.steps;
   if (result.accuracy) json["accuracy"] = *result.accuracy;
   if (result.loss) json["loss"] = *result.loss;
   if (result.examples_per_second) json["examplesPerSecond"] = *result.examples_per_second;
@@ -57,14 +59,15 @@ Json resultJson(const RunResult& result) {
 
 StatusOr<RunResult> resultFromJson(const std::string& content) {
   const Json json = Json::parse(content, nullptr, false);
-  const auto steps = json.is_object() ? number(json, "steps") : std::nullopt;
-  if (!steps || text(json, "result").empty()) {
+  if (!json.is_object() || !number(json, "seconds") || text(json, "result").empty()) {
     return absl::InvalidArgumentError("is not the result of a run");
   }
   RunResult result;
   result.outcome = text(json, "result");
   result.reason = text(json, "reason");
-  result.steps = static_cast<std::int64_t>(*steps);
+  if (const auto steps = number(json, "steps")) {
+    result.steps = static_cast<std::int64_t>(*steps);
+  }
   result.accuracy = number(json, "accuracy");
   result.loss = number(json, "loss");
   result.examples_per_second = number(json, "examplesPerSecond");

@@ -11,9 +11,9 @@
 namespace trainyard::cli {
 
 struct RunResult {
-  std::string outcome;     // succeeded | failed | interrupted | suspended | deleted
-  std::string reason;      // failed: why
-  std::int64_t steps = 0;  // newest complete step
+  std::string outcome;                // succeeded | failed | interrupted | suspended | deleted
+  std::string reason;                 // failed: why
+  std::optional<std::int64_t> steps;  // newest complete step; nothing: nobody knows
   std::optional<double> accuracy;
   std::optional<double> loss;
   std::optional<double> examples_per_second;

@@ -13,6 +13,7 @@
 #include "cli/report/report.h"
 #include "fmt/format.h"
 #include "google/protobuf/util/json_util.h"
+#include "operator/job/template.h"
 #include "runtime/checkpoint/checkpoint.h"
 
 namespace trainyard::cli {
@@ -64,11 +65,19 @@ Session::Session(SessionOptions options, OpenedRun run, const Clock& clock, Sign
       clock_(clock),
       signals_(signals),
       display_(display),
+      foreign_(control::isForeign(run_.job)),
       key_{run_.job.metadata().namespace_(), run_.job.metadata().name()},
       started_(clock.now()),
       started_unix_ms_(clock.unixMillis()),
       monitor_(key_.name, started_),
-      next_sample_(started_) {}
+      next_sample_(started_) {
+  if (!options_.show_output) return;
+  output_.emplace(LogChoice{run_.paths.dir, "", std::nullopt},
+                  [this](const std::string& task, const std::string& line) {
+                    if (task == "launcher" || !timeOf(line).empty()) return;  // not the program's
+                    display_.event({clock_.unixMillis(), "output", withPrefix(task, line)});
+                  });
+}
 
 Session::~Session() {
   stopAll();
@@ -86,7 +95,7 @@ Status Session::start() {
                                                       control::ControllerOptions());
   TY_RETURN_IF_ERROR(controller_->start());
   progress_->start();
-  runtime_version_.emplace(options_.runtime_path);
+  if (!foreign_) runtime_version_.emplace(options_.runtime_path);
   return absl::OkStatus();
 }
 
@@ -100,6 +109,7 @@ bool Session::step() {
   look();
   const TimePoint now = clock_.now();
   for (const RunEvent& event : monitor_.takeEvents()) display_.event(event);
+  showOutput(/*last=*/false);
   display_.show(monitor_.snapshot(), now, clock_.unixMillis());
   sampleTraffic(now);
   return isOver();
@@ -130,8 +140,9 @@ void Session::tellWish() {
   if (interrupted() || suspend == told_suspend_) return;
   told_suspend_ = suspend;
   display_.event({clock_.unixMillis(), "state",
-                  suspend ? "suspended from elsewhere: stopping with a checkpoint"
-                          : "resumed from elsewhere"});
+                  !suspend   ? "resumed from elsewhere"
+                  : foreign_ ? "suspended from elsewhere: stopping"
+                             : "suspended from elsewhere: stopping with a checkpoint"});
 }
 
 bool Session::isOver() {
@@ -165,15 +176,20 @@ void Session::takeSignal() {
   }
   interrupt_deadline_ = now + kInterruptBound;
   display_.event({clock_.unixMillis(), "state",
-                  "stopping with a checkpoint; Ctrl-C again kills everything at once"});
+                  foreign_ ? "stopping; Ctrl-C again kills everything at once"
+                           : "stopping with a checkpoint; Ctrl-C again kills everything at once"});
   if (const Status status = cluster_->setSuspend(true); !status.ok()) {
     TY_WARN("cannot record the wish to stop: {}", std::string(status.message()));
     interrupt_deadline_ = now;
   }
 }
 
+void Session::showOutput(bool last) {
+  if (output_) output_->read(last);
+}
+
 void Session::sampleTraffic(TimePoint now) {
-  if (now < next_sample_ || !view_.progress) return;
+  if (now < next_sample_ || (!view_.progress && !foreign_)) return;
   next_sample_ = now + kSampleEvery;
   appendLine(run_.paths.traffic(), renderTraffic(monitor_.snapshot(), clock_.unixMillis()));
 }
@@ -215,7 +231,7 @@ RunResult Session::makeResult() const {
   const RunRecords records = readRecords(run_.paths.dir);
   RunResult result;
   result.dir = options_.shown_dir;
-  result.steps = snapshot.step;
+  if (!foreign_) result.steps = snapshot.step;
   result.seconds = toSeconds(clock_.now() - started_);
   result.examples_per_second = trainingRate(records, static_cast<double>(started_unix_ms_) / 1000);
   if (!result.examples_per_second) result.examples_per_second = monitor_.examplesPerSecond();
@@ -235,7 +251,9 @@ RunResult Session::makeResult() const {
   } else if (status.state() == "Succeeded") {
     result.outcome = "succeeded";
     const v1::Training& training = view_.observed.job.spec().training();
-    result.steps = std::max({result.steps, snapshot.steps, training.steps()});
+    if (!foreign_) {
+      result.steps = std::max({result.steps.value_or(0), snapshot.steps, training.steps()});
+    }
   } else if (interrupted() || status.state() == "Suspended") {
     result.outcome = interrupted() ? "interrupted" : "suspended";
     // What counts is where it goes on, and that stands on the disk.
@@ -277,6 +295,7 @@ RunResult Session::finish() {
   next_sample_ = clock_.now();  // the last word on traffic too
   sampleTraffic(next_sample_);
   stopAll();
+  showOutput(/*last=*/true);
   display_.finish(monitor_.snapshot(), clock_.unixMillis());
   const RunResult result = makeResult();
   if (!gone_since_ && !deleted()) writeFiles(result);

@@ -9,6 +9,7 @@
 #include "base/core/log.h"
 #include "base/core/status.h"
 #include "base/process/signals.h"
+#include "cli/jobs/task_logs.h"
 #include "cli/live/monitor.h"
 #include "cli/run/directory.h"
 #include "cli/run/display.h"
@@ -23,7 +24,8 @@ namespace trainyard::cli {
 struct SessionOptions {
   std::string agent_path;
   std::string runtime_path;
-  std::string shown_dir;  // the directory as the user gave it
+  std::string shown_dir;     // the directory as the user gave it
+  bool show_output = false;  // the lines of the tasks' programs are shown as they come
   LogFormat log_format = LogFormat::kText;
 };
 
@@ -55,6 +57,7 @@ class Session {
   bool isOver();
   void takeSignal();
   void sampleTraffic(TimePoint now);
+  void showOutput(bool last);
   void takeLastWords();
   void stopAll();
   RunResult makeResult() const;
@@ -66,6 +69,7 @@ class Session {
   const Clock& clock_;
   SignalWaiter& signals_;
   Display& display_;
+  const bool foreign_;  // the tasks run programs of the user's own
   const control::JobKey key_;
   const TimePoint started_;
   const UnixMillis started_unix_ms_;
@@ -77,6 +81,7 @@ class Session {
 
   RunView view_;
   RunMonitor monitor_;
+  std::optional<TaskLogs> output_;
   std::optional<TimePoint> interrupt_deadline_;
   std::optional<TimePoint> end_deadline_;  // the job has ended; its tasks end until then
   std::optional<TimePoint> gone_since_;    // the record is not there any more

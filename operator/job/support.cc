@@ -2,6 +2,7 @@
 
 #include "fmt/format.h"
 #include "operator/job/job.h"
+#include "operator/job/template.h"
 
 namespace trainyard::control {
 namespace {
@@ -21,15 +22,19 @@ Status checkTraining(const v1::Training& training) {
   return {};
 }
 
+// A program of the user's own is told who belongs to the job when it starts, and not again.
+Status checkForeign(const v1::TrainingJob& job) {
+  if (job.spec().has_ps()) TY_RETURN_IF_ERROR(taskCommand(job, v1::ROLE_PS).status());
+  return taskCommand(job, v1::ROLE_WORKER).status();
+}
+
 }  // namespace
 
 Status checkSupported(const v1::TrainingJob& job) {
   const v1::JobSpec& spec = job.spec();
-  if (spec.has_strategy() && spec.strategy() != "ParameterServer") {
+  const bool foreign = isForeign(job);
+  if (!foreign && spec.has_strategy() && spec.strategy() != "ParameterServer") {
     return unsupported("spec.strategy", spec.strategy());
-  }
-  if (!spec.has_training()) {
-    return unsupported("spec.training", "running a program of your own (a job without it)");
   }
   if (spec.storage().has_access() && spec.storage().access() != "Shared") {
     return unsupported("spec.storage.access", spec.storage().access());
@@ -39,10 +44,13 @@ Status checkSupported(const v1::TrainingJob& job) {
     return unsupported("spec.worker.processesPerPod",
                        fmt::format("{}", worker.processes_per_pod()));
   }
-  if (worker.has_on_membership_change() && worker.on_membership_change() != "Live") {
-    return unsupported("spec.worker.onMembershipChange", worker.on_membership_change());
+  if (worker.has_on_membership_change() &&
+      worker.on_membership_change() != (foreign ? "Restart" : "Live")) {
+    return unsupported(
+        "spec.worker.onMembershipChange",
+        worker.on_membership_change() + (foreign ? " of a program of your own" : ""));
   }
-  return checkTraining(spec.training());
+  return foreign ? checkForeign(job) : checkTraining(spec.training());
 }
 
 }  // namespace trainyard::control

@@ -3,6 +3,7 @@
 #include <signal.h>
 #include <sys/types.h>
 
+#include <algorithm>
 #include <fstream>
 #include <system_error>
 #include <vector>
@@ -21,7 +22,33 @@ namespace fs = std::filesystem;
 constexpr Duration kGoneBound = std::chrono::seconds(2);
 constexpr Duration kLook = std::chrono::milliseconds(20);
 constexpr std::streamoff kLogTailBytes = 16 << 10;
+constexpr std::size_t kLongestLine = 200;  // in a cause
 constexpr std::size_t kMaxCommandLineBytes = 1 << 20;
+
+// What the agent puts into the environment of a program of the user's own, and all that this starts
+// inherit.
+std::string markOf(const fs::path& task_dir) {
+  return "TRAINYARD_MEMBERSHIP_FILE=" + (task_dir / "membership.json").string();
+}
+
+// Processes that an agent has started from a command, wherever they have gone since.
+std::vector<pid_t> programsOf(const fs::path& task_dir) {
+  std::vector<pid_t> found;
+  std::error_code ignored;
+  if (!fs::exists(task_dir / "command.json", ignored)) return found;
+  const std::string mark = markOf(task_dir);
+  for (const auto& entry : fs::directory_iterator("/proc", ignored)) {
+    const auto pid = parseNumber<pid_t>(entry.path().filename().string());
+    if (!pid || *pid <= 1) continue;
+    const auto environment = readFile(entry.path() / "environ", kMaxCommandLineBytes);
+    if (!environment.ok()) continue;
+    const std::vector<std::string_view> variables = split(*environment, '\0');
+    if (std::find(variables.begin(), variables.end(), mark) != variables.end()) {
+      found.push_back(*pid);
+    }
+  }
+  return found;
+}
 
 // "2026-01-31T13:05:09.123Z E worker-1: data.images: ..." -> "data.images: ..."
 std::string errorInTextLine(std::string_view line) {
@@ -38,6 +65,21 @@ std::string errorInLine(std::string_view line) {
   const auto json = nlohmann::json::parse(line, nullptr, false);
   if (!json.is_object() || json.value("level", "") != "error") return "";
   return json.value("message", "");
+}
+
+// A line of the agent: "2026-01-31T13:05:09.123Z I worker-1: agent: ...", or an object.
+bool isOurs(std::string_view line) {
+  if (line.starts_with('{')) return line.find("\"level\"") != std::string_view::npos;
+  const auto [time, rest] = splitFirst(line, ' ');
+  return time.size() > 20 && time[10] == 'T' && time.ends_with('Z');
+}
+
+std::string tailOf(const fs::path& log) {
+  std::ifstream in(log, std::ios::binary | std::ios::ate);
+  if (!in) return "";
+  const std::streamoff size = in.tellg();
+  in.seekg(std::max<std::streamoff>(0, size - kLogTailBytes));
+  return std::string{std::istreambuf_iterator<char>(in), {}};
 }
 
 }  // namespace
@@ -59,6 +101,10 @@ bool killProcessesOfTask(const AgentFile& agent, const fs::path& task_dir) {
     lived = true;
     ::kill(pid, SIGKILL);
   }
+  for (const pid_t pid : programsOf(task_dir)) {
+    lived = true;
+    ::kill(pid, SIGKILL);
+  }
   return lived;
 }
 
@@ -74,7 +120,8 @@ void endLeftoversOf(const RunPaths& paths, const Clock& clock) {
   }
   const TimePoint deadline = clock.now() + kGoneBound;
   for (const auto& [agent, dir] : alive) {
-    while (isProcessOfTask(agent.pid, dir) || isProcessOfTask(agent.child_pid, dir)) {
+    while (isProcessOfTask(agent.pid, dir) || isProcessOfTask(agent.child_pid, dir) ||
+           !programsOf(dir).empty()) {
       if (clock.now() >= deadline) return;
       pollUntil({}, clock.now() + kLook);
     }
@@ -82,14 +129,20 @@ void endLeftoversOf(const RunPaths& paths, const Clock& clock) {
 }
 
 std::string lastErrorOf(const fs::path& log) {
-  std::ifstream in(log, std::ios::binary | std::ios::ate);
-  if (!in) return "";
-  const std::streamoff size = in.tellg();
-  in.seekg(std::max<std::streamoff>(0, size - kLogTailBytes));
-  const std::string text{std::istreambuf_iterator<char>(in), {}};
+  const std::string text = tailOf(log);
   const std::vector<std::string_view> lines = split(text, '\n');
   for (auto line = lines.rbegin(); line != lines.rend(); ++line) {
     if (std::string error = errorInLine(*line); !error.empty()) return error;
+  }
+  return "";
+}
+
+std::string lastOutputOf(const fs::path& log) {
+  const std::string text = tailOf(log);
+  const std::vector<std::string_view> lines = split(text, '\n');
+  for (auto line = lines.rbegin(); line != lines.rend(); ++line) {
+    const std::string_view words = trim(*line);
+    if (!words.empty() && !isOurs(words)) return std::string(words.substr(0, kLongestLine));
   }
   return "";
 }

@@ -12,7 +12,8 @@ namespace trainyard::control {
 // for the kernel gives it out again.
 bool isProcessOfTask(int pid, const std::filesystem::path& task_dir);
 
-// SIGKILL for the agent and the child named in `agent`, as far as they are processes of that task.
+// SIGKILL for the agent and the child named in `agent`, as far as they are processes of that task,
+// and for all processes that a program of the user's own has started there.
 // Returns whether one of them lived.
 bool killProcessesOfTask(const AgentFile& agent, const std::filesystem::path& task_dir);
 
@@ -22,5 +23,7 @@ void endLeftoversOf(const RunPaths& paths, const Clock& clock);
 
 // The last error line of a task's log, without time, level and task; "" where there is none.
 std::string lastErrorOf(const std::filesystem::path& log);
+// The last line that is none of our own programs'; "" where there is none.
+std::string lastOutputOf(const std::filesystem::path& log);
 
 }  // namespace trainyard::control

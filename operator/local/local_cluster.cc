@@ -9,6 +9,8 @@
 #include "base/process/files.h"
 #include "base/process/poll.h"
 #include "fmt/format.h"
+#include "operator/job/template.h"
+#include "operator/local/command_file.h"
 #include "operator/local/leftovers.h"
 
 namespace trainyard::control {
@@ -145,8 +147,6 @@ SpawnOptions LocalCluster::agentCommand(const TaskKey& task, std::uint32_t creat
                 paths_.membership().string(),
                 "--token",
                 paths_.token().string(),
-                "--runtime",
-                options_.runtime_path,
                 "--launcher-fd",
                 std::to_string(launcher_pipe_.read_end.get()),
                 "--bind",
@@ -158,6 +158,44 @@ SpawnOptions LocalCluster::agentCommand(const TaskKey& task, std::uint32_t creat
   spawn.new_process_group = true;
   spawn.keep_fds = {launcher_pipe_.read_end.get()};
   return spawn;
+}
+
+// Which program the agent looks after, and how.
+StatusOr<std::vector<std::string>> LocalCluster::programFlags(const v1::TrainingJob& job,
+                                                              const TaskKey& task) const {
+  const std::string& policy = task.role == v1::ROLE_PS ? job.spec().ps().restart_policy()
+                                                       : job.spec().worker().restart_policy();
+  std::vector<std::string> flags;
+  if (policy == "Never") flags.push_back("--no-restart");
+  if (!isForeign(job)) {
+    flags.insert(flags.end(), {"--runtime", options_.runtime_path});
+    return flags;
+  }
+  TY_RETURN_IF_ERROR(writeCommandFile(paths_.command(task), job, task.role));
+  flags.insert(flags.end(), {"--command", paths_.command(task).string()});
+  if (job.spec().strategy() != "AllReduce") flags.push_back("--gpu-by-rank");
+  if (const int port = portToKeep(task); port > 0) {
+    flags.insert(flags.end(), {"--task-port", std::to_string(port)});
+  }
+  return flags;
+}
+
+// A program of the user's own knows its peers from its start. One that comes back while others go
+// on must be found where it was; 0: anywhere.
+int LocalCluster::portToKeep(const TaskKey& task) const {
+  const auto membership = record_.readMembership();
+  if (!membership.ok() || !*membership) return 0;
+  int port = 0;
+  bool others = false;
+  for (const v1::MemberTask& member : (*membership)->tasks()) {
+    const TaskKey key{member.id().role(), member.id().index()};
+    if (key == task) {
+      port = static_cast<int>(member.port());
+    } else if (const auto found = tasks_.find(key); found != tasks_.end()) {
+      others = others || (found->second.created == member.created() && !found->second.exit);
+    }
+  }
+  return others ? port : 0;
 }
 
 Status LocalCluster::createTask(const v1::TrainingJob& job, const TaskKey& task,
@@ -174,7 +212,10 @@ Status LocalCluster::createTask(const v1::TrainingJob& job, const TaskKey& task,
     TY_RETURN_IF_ERROR(makeDirectories(paths_.task(task)));
     std::error_code ignored;
     std::filesystem::remove(paths_.agent(task), ignored);  // of the creation before
-    auto process = ChildProcess::spawn(agentCommand(task, created));
+    SpawnOptions spawn = agentCommand(task, created);
+    TY_ASSIGN_OR_RETURN(const std::vector<std::string> program, programFlags(job, task));
+    spawn.argv.insert(spawn.argv.end(), program.begin(), program.end());
+    auto process = ChildProcess::spawn(spawn);
     TY_RETURN_IF_ERROR(annotate(process.status(), toString(task)));
     tasks_.emplace(task, Task(*std::move(process), created));
   }
@@ -324,7 +365,10 @@ bool LocalCluster::lookAtTask(const TaskKey& key, Task& task) {
     killTask(key, task);  // what it left behind
     task.cause = toString(*task.exit);
     if (task.exit->code != 0) {
-      const std::string error = lastErrorOf(paths_.taskLog(key));
+      std::string error = lastErrorOf(paths_.taskLog(key));
+      std::error_code ignored;
+      const bool foreign = std::filesystem::exists(paths_.command(key), ignored);
+      if (error.empty() && foreign) error = lastOutputOf(paths_.taskLog(key));
       if (!error.empty()) task.cause = fmt::format("{}: {}", task.cause, error);
     }
     return true;

@@ -100,6 +100,9 @@ class LocalCluster : public Cluster, public AgentDirectory {
   void killTask(const TaskKey& key, Task& task);
   void notify();
   SpawnOptions agentCommand(const TaskKey& task, std::uint32_t created) const;
+  StatusOr<std::vector<std::string>> programFlags(const v1::TrainingJob& job,
+                                                  const TaskKey& task) const;
+  int portToKeep(const TaskKey& task) const;
   TaskObservation observeTask(const TaskKey& key, const Task& task) const;
 
   const LocalClusterOptions options_;

@@ -39,6 +39,7 @@ struct RunPaths {
   std::filesystem::path tasks() const { return dir / "tasks"; }
   std::filesystem::path task(const TaskKey& key) const { return tasks() / toString(key); }
   std::filesystem::path agent(const TaskKey& key) const { return task(key) / "agent.json"; }
+  std::filesystem::path command(const TaskKey& key) const { return task(key) / "command.json"; }
   std::filesystem::path taskLog(const TaskKey& key) const { return task(key) / "task.log"; }
 };
 

@@ -6,6 +6,8 @@
 #include <utility>
 
 #include "fmt/format.h"
+#include "nlohmann/json.hpp"
+#include "operator/job/template.h"
 
 namespace trainyard::control {
 namespace {
@@ -43,6 +45,21 @@ StatusOr<std::string> resolve(const std::string& field, const std::string& path,
   return (fs::path(cwd) / folder->second / *inside).lexically_normal().string();
 }
 
+// A program of the user's own finds its volumes by TRAINYARD_VOLUME_<NAME>, at every launch.
+Status recordFolders(const std::map<std::string, std::string>& folders, const std::string& cwd,
+                     v1::JobSpec* spec) {
+  for (v1::Volume& volume : *spec->mutable_volumes()) {
+    const auto folder = folders.find(volume.name());
+    if (folder == folders.end()) {
+      return absl::InvalidArgumentError(
+          fmt::format("volume '{}': give --volume {}=DIR", volume.name(), volume.name()));
+    }
+    const fs::path path = (fs::path(cwd) / folder->second).lexically_normal();
+    volume.set_volume(nlohmann::ordered_json{{"hostPath", {{"path", path.string()}}}}.dump());
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 Status resolveVolumes(const std::map<std::string, std::string>& folders, const std::string& cwd,
@@ -56,7 +73,10 @@ Status resolveVolumes(const std::map<std::string, std::string>& folders, const s
           fmt::format("--volume {}={}: the job has no volume '{}'", name, folder, name));
     }
   }
-  if (!spec.has_training()) return absl::OkStatus();
+  if (isForeign(*job)) {
+    TY_RETURN_IF_ERROR(recordFolders(folders, cwd, &spec));
+    return resolveWorkingDirs(cwd, job);
+  }
   v1::Training& training = *spec.mutable_training();
   v1::DataSpec no_data;
   v1::DataSpec& data = training.has_data() ? *training.mutable_data() : no_data;
@@ -72,6 +92,17 @@ Status resolveVolumes(const std::map<std::string, std::string>& folders, const s
     TY_ASSIGN_OR_RETURN(*path, resolve(field, *path, spec, folders, cwd));
   }
   return absl::OkStatus();
+}
+
+std::map<std::string, std::string> volumeFolders(const v1::JobSpec& spec) {
+  std::map<std::string, std::string> folders;
+  for (const v1::Volume& volume : spec.volumes()) {
+    const auto source = nlohmann::json::parse(volume.volume(), nullptr, /*allow_exceptions=*/false);
+    const auto path = nlohmann::json::json_pointer("/hostPath/path");
+    if (!source.is_object() || !source.contains(path) || !source.at(path).is_string()) continue;
+    folders[volume.name()] = source.at(path).get<std::string>();
+  }
+  return folders;
 }
 
 }  // namespace trainyard::control

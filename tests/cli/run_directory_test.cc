@@ -6,9 +6,11 @@
 
 #include "base/core/strings.h"
 #include "cli/run/directory.h"
+#include "cli/run/programs.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "operator/job/job.h"
+#include "operator/job/template.h"
 
 namespace trainyard::cli {
 namespace {
@@ -213,6 +215,24 @@ TEST_F(RunDirectoryTest, AMissingVolumeLeavesTheOldRunAlone) {
   const auto run = openRunDirectory(options, job(), systemClock());
   EXPECT_THAT(std::string(fromAbsl(run.status().message())), HasSubstr("give --volume data=DIR"));
   EXPECT_TRUE(fs::exists(dir() + "/job.json"));
+}
+
+TEST(JobOfCommand, IsNamedAfterTheScriptAndKeepsItsWords) {
+  EXPECT_EQ(jobNameOf({"/usr/bin/python3", "-u", "dir/My_train.py", "--x"}), "my-train");
+  EXPECT_EQ(jobNameOf({"./2nd-Try!.sh"}), "nd-try");
+  EXPECT_EQ(jobNameOf({"bash", "-c", "echo a b"}), "bash");
+  EXPECT_EQ(jobNameOf({"/7/8"}), "command");
+  EXPECT_LE(jobNameOf({std::string(300, 'a')}).size(), 48u);
+
+  const auto job = jobOfCommand({"a", "'b' \"c\" $(RANK)\n", "\xc3\xa9", "yes", ""}, 3);
+  ASSERT_TRUE(job.ok()) << job.status();
+  EXPECT_EQ(job->spec().worker().replicas(), 3);
+  const auto command = control::taskCommand(*job, v1::ROLE_WORKER);
+  ASSERT_TRUE(command.ok()) << command.status();
+  EXPECT_THAT(command->argv,
+              testing::ElementsAre("a", "'b' \"c\" $(RANK)\n", "\xc3\xa9", "yes", ""));
+  EXPECT_EQ(commandText(command->argv), "a ''\\''b'\\'' \"c\" $(RANK)\n' '\xc3\xa9' yes ''");
+  EXPECT_FALSE(jobOfCommand({"\xff"}, 1).ok());
 }
 
 }  // namespace

@@ -25,9 +25,15 @@ void deleteAll(PlannerState& state, std::string_view reason) {
 
 // Someone is there who can be asked to checkpoint and stop.
 bool computes(const PlannerState& state) {
-  return state.spec.has_training() && state.input.observed.membership.has_value() &&
+  return !state.foreign() && state.input.observed.membership.has_value() &&
          std::any_of(state.tasks.begin(), state.tasks.end(),
                      [](const TaskView& task) { return task.lives(); });
+}
+
+bool aWorkerLives(const PlannerState& state) {
+  return std::any_of(state.tasks.begin(), state.tasks.end(), [](const TaskView& task) {
+    return task.key.role == v1::ROLE_WORKER && task.lives();
+  });
 }
 
 void setSuspended(PlannerState& state, const std::string& message) {
@@ -70,7 +76,8 @@ void cleanUp(PlannerState& state) {
   const std::string& policy = state.spec.run_policy().clean_pod_policy();
   if (policy == "None") return;
   // Tasks of our runtime end by themselves when all steps are taken, with their last words written.
-  const bool waits = state.is(kSucceeded, kTrue) && state.spec.has_training();
+  // Of other programs the workers may, but their parameter servers serve for ever.
+  const bool waits = state.is(kSucceeded, kTrue) && (!state.foreign() || aWorkerLives(state));
   const UnixMillis until =
       parseRfc3339(state.status.completion_time()) + (waits ? toMillis(kEndGrace) : 0);
   for (const TaskView& task : state.tasks) {
@@ -108,7 +115,7 @@ bool suspend(PlannerState& state) {
   if (state.outcome() == "stopped") {
     setSuspended(state, fmt::format("stopped at step {}", state.progress()->step()));
   } else if (!computes(state)) {
-    setSuspended(state, "no task is running");
+    setSuspended(state, state.foreign() ? "its programs are ended" : "no task is running");
   } else if (now >= until) {
     setSuspended(state, fmt::format("did not stop within {} s", kStopGrace.count()));
   } else {
@@ -122,7 +129,8 @@ bool suspend(PlannerState& state) {
 }
 
 void resume(PlannerState& state) {
-  const std::string message = "the job goes on from its newest checkpoint";
+  const std::string message =
+      state.foreign() ? "its programs start again" : "the job goes on from its newest checkpoint";
   state.condition(kSuspended, kFalse, "JobResumed", message);
   state.event("Normal", "JobResumed", message);
   for (TaskView& task : state.tasks) {

@@ -103,7 +103,8 @@ void recordHistories(const std::vector<TaskView>& tasks, v1::JobStatus* status) 
     // that is not wanted any more leaves the membership.
     const std::uint32_t member = task.member != nullptr ? task.member->created() : 1u;
     const std::uint32_t derived = task.desired ? member : 0u;
-    if (history.restarts == 0 && history.recent == 0 && history.created <= derived) continue;
+    const bool plain = history.restarts == 0 && history.recent == 0 && history.in_place == 0;
+    if (plain && history.created <= derived) continue;
     v1::TaskRecord* record = status->add_tasks();
     record->set_task(toString(task.key));
     record->set_created(static_cast<std::int32_t>(history.created));

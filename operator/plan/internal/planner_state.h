@@ -22,6 +22,8 @@ inline constexpr std::chrono::seconds kEndGrace{15};
 inline constexpr std::chrono::seconds kRestartBase{1};
 inline constexpr std::chrono::seconds kRestartMax{60};
 inline constexpr std::chrono::minutes kHealthyLife{10};
+// Programs of the user's own: an exit this soon after another task was lost comes of that.
+inline constexpr std::chrono::seconds kPeerLoss{10};
 
 inline std::int64_t toMillis(Duration d) {
   return std::chrono::duration_cast<std::chrono::milliseconds>(d).count();
@@ -54,6 +56,8 @@ struct PlannerState {
   void wakeAt(UnixMillis at);
   void deleteTask(const TaskView& task, std::string_view reason);
 
+  // The tasks run programs of the user's own, which know nothing of the job.
+  bool foreign() const { return !spec.has_training(); }
   bool is(std::string_view type, std::string_view value) const {
     return hasStatus(status, type, value);
   }

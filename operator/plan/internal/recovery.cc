@@ -20,6 +20,7 @@ std::optional<std::string_view> permanentReason(const PlannerState& state, const
     return std::nullopt;
   const int code = task.seen->exit->code;
   if (!isPermanentExit(code)) return std::nullopt;
+  if (state.foreign()) return "TaskFailed";  // what the code means is known to its author
   return code == kExitDiverged ? "Diverged" : "BadInput";
 }
 
@@ -42,10 +43,33 @@ bool exceedsLimit(PlannerState& state, const std::string& cause) {
   return true;
 }
 
+// Whether another task was lost a moment ago, by a fault of its own or from outside. A program of
+// the user's own can do no more than end when it loses a peer. Losses that are excused thereby
+// leave no time behind: programs that fail one after the other for ever are not excused by each
+// other.
+bool followsPeersLoss(const PlannerState& state, const TaskView& task) {
+  if (!state.foreign()) return false;
+  return std::any_of(state.tasks.begin(), state.tasks.end(), [&](const TaskView& peer) {
+    return peer.key != task.key && peer.desired && peer.history.create_ms != 0 &&
+           state.input.unix_ms < peer.history.create_ms + toMillis(kPeerLoss);
+  });
+}
+
+void excuseInPlace(PlannerState& state, const TaskView& task, std::int32_t more) {
+  state.status.set_disruptions(state.status.disruptions() + more);
+  const std::string message =
+      fmt::format("{} (created {}) ended after the loss of another task: start {}",
+                  toString(task.key), task.history.created, task.seen->restarts + 1);
+  state.condition(kRestarting, kTrue, "TaskDisrupted", message);
+  state.event("Warning", "TaskDisrupted", message);
+}
+
 void countInPlace(PlannerState& state, TaskView& task) {
   if (!task.current() || task.seen->restarts <= task.history.in_place) return;
   const auto more = static_cast<std::int32_t>(task.seen->restarts - task.history.in_place);
   task.history.in_place = task.seen->restarts;
+  if (followsPeersLoss(state, task)) return excuseInPlace(state, task, more);
+  if (state.foreign()) task.history.create_ms = state.input.unix_ms;
   task.history.restarts += more;
   state.status.set_restarts(state.status.restarts() + more);
   const std::string message =
@@ -68,8 +92,10 @@ std::chrono::seconds backOff(TaskHistory& history, UnixMillis now) {
 }
 
 // A life is over that should not be. The next one gets a new number and waits for its back-off.
-void lose(PlannerState& state, TaskView& task, bool disrupted) {
+void lose(PlannerState& state, TaskView& task, bool from_outside) {
   TaskHistory& history = task.history;
+  const bool excused = !from_outside && followsPeersLoss(state, task);
+  const bool disrupted = from_outside || excused;
   const std::string cause =
       fmt::format("{} (created {}): {}", toString(task.key), history.created, causeOf(state, task));
   if (disrupted) {
@@ -79,7 +105,9 @@ void lose(PlannerState& state, TaskView& task, bool disrupted) {
     state.status.set_restarts(state.status.restarts() + 1);
     if (exceedsLimit(state, cause)) return;
   }
-  const auto delay = backOff(history, state.input.unix_ms);
+  // What follows from another's loss need not wait longer than that one.
+  if (excused) history.create_ms = 0;
+  const auto delay = excused ? std::chrono::seconds(0) : backOff(history, state.input.unix_ms);
   task.renumber();
   const std::string_view reason = disrupted ? "TaskDisrupted" : "TaskLost";
   const std::string message = fmt::format("{}; created again in {} s", cause, delay.count());
@@ -127,6 +155,7 @@ void recordFinished(PlannerState& state) {
 void findFailures(PlannerState& state) {
   for (const TaskView& task : state.tasks) {
     if (!task.desired || task.finished || !task.hasEnded(TaskPhase::kFailed)) continue;
+    if (followsPeersLoss(state, task)) continue;
     if (const auto reason = permanentReason(state, task)) {
       return setFailed(state, *reason,
                        fmt::format("{}: {}", toString(task.key), causeOf(state, task)));

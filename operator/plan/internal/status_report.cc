@@ -5,6 +5,7 @@
 
 #include "fmt/format.h"
 #include "google/protobuf/util/message_differencer.h"
+#include "operator/plan/internal/conditions.h"
 #include "operator/plan/internal/text.h"
 
 namespace trainyard::control {
@@ -16,7 +17,7 @@ std::string_view roleName(v1::Role role) {
 }
 
 v1::RoleStatus reportRole(const v1::TrainingJob& job, v1::Role role,
-                          const std::vector<TaskView>& tasks) {
+                          const std::vector<TaskView>& tasks, bool succeeded) {
   // `there` also remembers which numbers are used: a task that is listed and gone was lost.
   std::set<std::uint32_t> there, finished;
   int desired = 0, live = 0, ready = 0, ended = 0, failed = 0;
@@ -37,7 +38,10 @@ v1::RoleStatus reportRole(const v1::TrainingJob& job, v1::Role role,
   status.set_desired(desired);
   status.set_replicas(live);
   status.set_ready(ready);
-  // Only workers finish; a ps that ended with success is counted while it is there.
+  // Only workers finish; a ps that ended with success is counted while it is there. One that is not
+  // ours serves for ever: it has done its part when the job has succeeded.
+  const bool served = role == v1::ROLE_PS && !job.spec().has_training() && succeeded;
+  if (served) ended = std::max(0, desired - live - failed);
   status.set_succeeded(role == v1::ROLE_WORKER ? static_cast<int>(finished.size()) : ended);
   status.set_failed(failed);
   if (!there.empty()) status.set_indices(formatIndices(there));
@@ -78,8 +82,9 @@ bool saysTheSame(v1::ProgressStatus a, v1::ProgressStatus b) {
 
 void reportRoles(const v1::TrainingJob& job, const std::vector<TaskView>& tasks,
                  v1::JobStatus* status) {
-  *status->mutable_ps() = reportRole(job, v1::ROLE_PS, tasks);
-  *status->mutable_worker() = reportRole(job, v1::ROLE_WORKER, tasks);
+  const bool succeeded = hasStatus(*status, kSucceeded, kTrue);
+  *status->mutable_ps() = reportRole(job, v1::ROLE_PS, tasks, succeeded);
+  *status->mutable_worker() = reportRole(job, v1::ROLE_WORKER, tasks, succeeded);
 }
 
 std::optional<UnixMillis> reportProgress(const v1::JobProgress& progress, UnixMillis now,

@@ -53,6 +53,23 @@ TEST(MissingFor, NeedsThisLifeAndEveryPsPort) {
   EXPECT_THAT(missingFor(alone, worker(2)), HasSubstr("a ps"));
 }
 
+TEST(MissingFor, AProgramOfTheUsersOwnNeedsTheAddressesOfAll) {
+  v1::Membership membership;
+  for (const std::uint32_t index : {0u, 1u}) {
+    v1::MemberTask* task = membership.add_tasks();
+    task->mutable_id()->set_role(v1::ROLE_WORKER);
+    task->mutable_id()->set_index(index);
+    task->set_created(2);
+  }
+  membership.mutable_tasks(0)->set_port(1);
+  TaskIdentity self = worker(2);
+  self.id.set_index(0);
+  self.foreign = true;
+  EXPECT_EQ(missingFor(membership, self), "waits for the port of worker-1");
+  membership.mutable_tasks(1)->set_port(2);
+  EXPECT_EQ(missingFor(membership, self), "") << "also without a ps";
+}
+
 TEST(MembershipStore, TakesTheHighestRevision) {
   MembershipStore store("uid-1");
   EXPECT_EQ(store.newest(), nullptr);

@@ -80,6 +80,21 @@ TEST_F(SupervisorTest, EndsWithTheCodeThatNoRestartMends) {
   }
 }
 
+TEST(Supervisor, WithoutRestartsEveryExitIsFinal) {
+  for (const auto& [exit, code] : {std::pair{ExitState{.code = 1, .signal = 0}, 1},
+                                   {ExitState{.code = 0, .signal = 9}, 137}}) {
+    FakeClock clock;
+    SupervisorOptions options;
+    options.restarts = false;
+    Supervisor supervisor(options);
+    supervisor.handle(MembershipReady{}, clock.now());
+    supervisor.handle(ChildStarted{100}, clock.now());
+    const auto actions = supervisor.handle(ChildExited{exit}, clock.now());
+    ASSERT_EQ(actions.size(), 2u);
+    EXPECT_EQ(nameOf(actions[1]), fmt::format("exit {}", code));
+  }
+}
+
 TEST_F(SupervisorTest, RestartsWithHigherStartAfterASignalOrAMendableCode) {
   startChild();
   EXPECT_EQ(feed(ChildExited{{.code = 0, .signal = SIGKILL}}), "publish");

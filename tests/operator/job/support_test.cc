@@ -1,6 +1,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "operator/job/job.h"
+#include "operator/job/template.h"
 #include "tests/operator/job/job_fixture.h"
 
 namespace trainyard::control::testing {
@@ -34,7 +35,6 @@ TEST(CheckSupported, WhatIsToComeIsRefusedByName) {
   };
   const std::vector<Row> rows = {
       {{{"strategy", "AllReduce"}, {"ps", ""}}, "spec.strategy: AllReduce"},
-      {{{"training", ""}}, "spec.training: "},
       {{{"training.update.mode", "Async"}}, "spec.training.update.mode: Async"},
       {{{"training.update", "{mode: BoundedDelay, maxDelay: 4}"}},
        "spec.training.update.mode: Bounded"},
@@ -52,6 +52,39 @@ TEST(CheckSupported, WhatIsToComeIsRefusedByName) {
     EXPECT_THAT(std::string(status.message()), HasSubstr(row.field));
     EXPECT_THAT(std::string(status.message()), HasSubstr("not in this release"));
   }
+}
+
+TEST(CheckSupported, WithoutTrainingTheTemplatesSayWhatRuns) {
+  const std::string runs =
+      "{spec: {containers: [{name: a}, {name: task, command: [b, c], args: [d],"
+      " image: x, env: [{name: E, value: f}, {name: G, valueFrom: {}}]}]}}";
+  std::vector<JobProblem> problems;
+  const std::vector<std::pair<std::string, std::string>> both = {
+      {"training", ""}, {"ps.template", runs}, {"worker.template", runs}};
+  const auto job = parseJob(kSmallJob, "job.yaml", {both}, &problems);
+  ASSERT_TRUE(job.ok()) << job.status();
+  EXPECT_TRUE(checkSupported(*job).ok()) << checkSupported(*job);
+  const auto command = taskCommand(*job, v1::ROLE_WORKER);
+  ASSERT_TRUE(command.ok()) << command.status();
+  EXPECT_THAT(command->argv, ::testing::ElementsAre("b", "c", "d"));
+  EXPECT_THAT(command->env, ::testing::ElementsAre(::testing::Pair("E", "f")));
+  EXPECT_THAT(command->ignored,
+              ::testing::UnorderedElementsAre("spec.worker.template.spec.containers[0]",
+                                              "spec.worker.template.spec.containers[1].image",
+                                              "spec.worker.template.spec.containers[1].env[1]."
+                                              "valueFrom"));
+
+  const auto refusal = [&](const std::string& field, const std::string& value) {
+    auto overrides = both;
+    overrides.emplace_back(field, value);
+    return std::string(supported(overrides).message());
+  };
+  EXPECT_THAT(refusal("ps.template", "{}"),
+              HasSubstr("spec.ps.template.spec.containers[0].command: missing"));
+  EXPECT_THAT(refusal("worker.template", "{spec: {containers: [{command: b}]}}"),
+              HasSubstr("spec.worker.template.spec.containers[0].command: expected a list"));
+  EXPECT_THAT(refusal("worker.onMembershipChange", "Live"),
+              HasSubstr("spec.worker.onMembershipChange: Live of a program of your own is not in"));
 }
 
 }  // namespace

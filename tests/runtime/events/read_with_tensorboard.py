@@ -6,23 +6,19 @@ deploy/wheels.txt (kept for the next time; made anew when the list or the Python
 events, and reads them with TensorBoard's EventAccumulator. Exits 77 when there are no wheels because
 the package index cannot be reached.
 """
-import hashlib
 import json
 import os
 import pathlib
-import shutil
 import subprocess
 import sys
 import tempfile
 
 SOURCE = pathlib.Path(__file__).resolve().parent.parent.parent.parent
+sys.path.insert(0, str(SOURCE / "tests"))
+from venv_of import make_venv  # noqa: E402
+
 WHEELS = SOURCE / "deploy/wheels.txt"
 SKIPPED = 77
-# What pip says when it found no way to the index, as against a version that the index does not have.
-UNREACHABLE = ("NewConnectionError", "ConnectTimeout", "Connection refused", "ReadTimeout",
-               "ProxyError", "Temporary failure in name resolution", "Name or service not known",
-               "Network is unreachable", "Connection reset", "RemoteDisconnected", "ProtocolError")
-
 READER = """
 import json, sys
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
@@ -32,27 +28,6 @@ scalars = {tag: [[e.wall_time, e.step, e.value] for e in accumulator.Scalars(tag
            for tag in accumulator.Tags()["scalars"]}
 print(json.dumps(scalars))
 """
-
-
-def make_venv(venv):
-    """The Python of an environment with the pinned wheels; None when the index cannot be reached."""
-    python = venv / "bin/python"
-    stamp = venv / "wheels.sha256"
-    wanted = hashlib.sha256(WHEELS.read_bytes() + sys.version.encode()).hexdigest()
-    if python.exists() and stamp.exists() and stamp.read_text() == wanted:
-        return python
-    shutil.rmtree(venv, ignore_errors=True)
-    subprocess.run([sys.executable, "-m", "venv", str(venv)], check=True)
-    pip = subprocess.run([str(python), "-m", "pip", "install", "--disable-pip-version-check",
-                          "--only-binary", ":all:", "--retries", "2", "--timeout", "20",
-                          "-r", str(WHEELS)], capture_output=True, text=True)
-    if pip.returncode != 0:
-        output = pip.stdout + pip.stderr
-        if any(word in output for word in UNREACHABLE):
-            return None
-        sys.exit(f"pip install -r deploy/wheels.txt failed:\n{output}")
-    stamp.write_text(wanted)
-    return python
 
 
 def check(scalars):
@@ -72,7 +47,7 @@ def check(scalars):
 
 def main():
     writer, venv = sys.argv[1], pathlib.Path(sys.argv[2])
-    python = make_venv(venv)
+    python = make_venv(venv, WHEELS)
     if python is None:
         print("skipped: the Python package index cannot be reached, so there is no TensorBoard")
         return SKIPPED

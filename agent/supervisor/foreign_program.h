@@ -1,0 +1,54 @@
+// A program of the user's own as the task's program: what it is told of the job, in the forms that
+// TensorFlow, Horovod and PyTorch programs read.
+#pragma once
+
+#include <filesystem>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "agent/membership/identity.h"
+#include "base/core/status.h"
+#include "trainyard/v1/membership.pb.h"
+
+namespace trainyard::agent {
+
+using Variables = std::vector<std::pair<std::string, std::string>>;
+
+struct ForeignProgram {
+  std::vector<std::string> argv;  // $(NAME) not yet replaced
+  Variables env;
+  std::string working_dir;                     // "": that of the agent
+  std::map<std::string, std::string> volumes;  // name -> folder
+  bool gpu_by_rank = false;                    // a worker sees only the GPU of its local rank
+};
+
+// From command.json; see operator/local/command_file.h. INVALID_ARGUMENT names the file.
+StatusOr<ForeignProgram> readForeignProgram(const std::filesystem::path& path);
+
+// What `self` is told, where the membership is complete:
+//   TRAINYARD_JOB, _NAMESPACE, _ROLE, _INDEX, _REVISION, _MEMBERSHIP_FILE, _VOLUME_<NAME>
+//   PS_HOSTS, WORKER_HOSTS    host:port,host:port by index (TensorFlow's flags)
+//   TF_CONFIG                 {"cluster": {"ps": [...], "worker": [...]}, "task": {...}}
+//   WORLD_SIZE, MASTER_ADDR, MASTER_PORT   how many workers; where the first one is to be found
+//   RANK, LOCAL_RANK, LOCAL_WORLD_SIZE     workers only: place among all, and among those of its
+//                                          machine; dense, by index
+Variables foreignVariables(const v1::Membership& membership, const TaskIdentity& self,
+                           const std::string& membership_file,
+                           const std::map<std::string, std::string>& volumes);
+
+// `text` with $(NAME) replaced for exactly these names. $$(NAME) of such a name becomes $(NAME), as
+// in Kubernetes; everything else stays, so that shell commands keep their $(...) and $$.
+std::string expandVariables(const std::string& text, const Variables& variables);
+
+struct ForeignStart {
+  std::vector<std::string> argv;
+  std::vector<std::string> env;  // "NAME=value"
+};
+// `environment` is the agent's. Its LD_* and TRAINYARD_* do not reach the program; `program.env`
+// stands above the rest of it, `variables` above all. A ps sees no GPU unless program.env says so.
+ForeignStart foreignStart(const ForeignProgram& program, const Variables& variables, v1::Role role,
+                          const std::vector<std::string>& environment);
+
+}  // namespace trainyard::agent

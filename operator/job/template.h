@@ -1,0 +1,38 @@
+// What a pod template says of the program that a task runs, for jobs without `training`. To the
+// schema a template is opaque: the fields that matter here are checked when they are read.
+#pragma once
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/core/status.h"
+#include "trainyard/v1/job.pb.h"
+#include "trainyard/v1/membership.pb.h"
+
+namespace trainyard::control {
+
+// The task's container: the one named "task", else the first.
+struct TaskCommand {
+  std::vector<std::string> argv;  // command and args, as written: $(NAME) stays
+  std::vector<std::pair<std::string, std::string>> env;
+  std::string working_dir;  // "": not given
+  // Fields that mean nothing to a process of this machine, as paths:
+  // "spec.worker.template.spec.containers[0].image".
+  std::vector<std::string> ignored;
+};
+
+// A job without `training` runs programs of the user's own.
+inline bool isForeign(const v1::TrainingJob& job) {
+  return !job.spec().has_training();
+}
+
+// Of the tasks of `role`. INVALID_ARGUMENT naming the field: there is no command, a field has
+// another type than Kubernetes gives it, or `env` has a name that Trainyard sets itself.
+StatusOr<TaskCommand> taskCommand(const v1::TrainingJob& job, v1::Role role);
+
+// Makes `workingDir` of the task containers of both roles absolute against `cwd`, which it is when
+// it is not given.
+Status resolveWorkingDirs(const std::string& cwd, v1::TrainingJob* job);
+
+}  // namespace trainyard::control
