@@ -1,9 +1,12 @@
 // trainyard-runtime ps|worker|evaluate: the training process of one task, a child of its agent.
 #include <malloc.h>
 
+#include <algorithm>
+#include <csignal>
 #include <cstdlib>
 #include <iostream>
 #include <limits>
+#include <vector>
 
 #include "CLI/CLI.hpp"
 #include "base/core/exit_code.h"
@@ -13,12 +16,16 @@
 #include "base/flags/usage.h"
 #include "base/json/proto_json.h"
 #include "base/process/files.h"
+#include "base/process/signals.h"
 #include "base/rpc/grpc_log.h"
 #include "base/rpc/token.h"
 #include "google/protobuf/util/json_util.h"
+#include "runtime/by_hand_flags.h"
 #include "runtime/coordinator/names.h"
 #include "runtime/model/model.h"
+#include "runtime/task/by_hand.h"
 #include "runtime/task/evaluate_task.h"
+#include "runtime/task/hand_watch.h"
 #include "runtime/task/ps_task.h"
 #include "runtime/task/worker_task.h"
 
@@ -115,16 +122,18 @@ Status runTask(const TaskOptions& options) {
   return task->run();
 }
 
+Status readFailpoints(const std::string& task, const std::string& life) {
+  const char* failpoints = std::getenv("TRAINYARD_FAILPOINTS");
+  return failpoints == nullptr ? absl::OkStatus() : configureFailpoints(failpoints, task, life);
+}
+
 int runRole(const Flags& flags, v1::Role role) {
   LogOptions log;
   log.format = flags.log_format == "json" ? LogFormat::kJson : LogFormat::kText;
   log.task = taskName(role, flags.index);
   configureLog(log);
-  if (const char* failpoints = std::getenv("TRAINYARD_FAILPOINTS")) {
-    const std::string life = fmt::format("{}.{}", flags.created, flags.start);
-    if (Status status = configureFailpoints(failpoints, log.task, life); !status.ok())
-      return exitCode(status);
-  }
+  const std::string life = fmt::format("{}.{}", flags.created, flags.start);
+  if (Status status = readFailpoints(log.task, life); !status.ok()) return exitCode(status);
   const StatusOr<TaskOptions> options = taskOptions(flags, role);
   if (!options.ok()) return exitCode(options.status());
   return exitCode(role == v1::ROLE_PS ? runTask<PsTask>(*options) : runTask<WorkerTask>(*options));
@@ -160,11 +169,76 @@ void addTaskFlags(CLI::App& app, Flags& flags) {
       ->check(CLI::IsMember({"text", "json"}));
 }
 
+StatusOr<TaskOptions> byHandOptions(const HandFlags& flags) {
+  TY_ASSIGN_OR_RETURN(TaskOptions options, handOptions(flags, systemClock().unixMillis()));
+  options.token = derivedToken(flags);
+  if (!flags.token_file.empty()) {
+    TY_ASSIGN_OR_RETURN(options.token, readToken(flags.token_file));
+  }
+  options.bind = flags.bind;
+  if (options.bind.empty() && options.id.role() == v1::ROLE_PS) {
+    const v1::MemberTask& own = options.membership.tasks(static_cast<int>(flags.task_index));
+    TY_ASSIGN_OR_RETURN(options.bind, resolveHost(own.host()));
+  }
+  TY_RETURN_IF_ERROR(makeDirectories(options.task_dir));
+  options.clock = &systemClock();
+  return options;
+}
+
+int runTaskByHand(const HandFlags& flags) {
+  LogOptions log;
+  log.task = flags.job_name + "-" + std::to_string(flags.task_index);
+  configureLog(log);
+  if (Status status = readFailpoints(log.task, ""); !status.ok()) return exitCode(status);
+  // Before any thread exists.
+  StatusOr<SignalWaiter> signals = SignalWaiter::create({SIGINT, SIGTERM});
+  if (!signals.ok()) return exitCode(signals.status());
+  StatusOr<TaskOptions> options = byHandOptions(flags);
+  if (!options.ok()) {
+    TY_ERROR("{}", fromAbsl(options.status().message()));
+    return absl::IsInvalidArgument(options.status()) ? kExitUsage : kExitFailure;
+  }
+  HandWatch watch(*options, *signals, systemClock());
+  options->local_agent = [&watch](const v1::RuntimeReport& report) {
+    v1::RuntimeDirective directive = watch.onReport(report);
+    if (watch.leaves()) std::quick_exit(kExitInterrupted);
+    return directive;
+  };
+  const int code = exitCode(options->id.role() == v1::ROLE_PS ? runTask<PsTask>(*options)
+                                                              : runTask<WorkerTask>(*options));
+  if (code == kExitOk) TY_INFO("{}", watch.interrupted() ? "stopped" : "the job is over");
+  return code == kExitOk && watch.interrupted() ? kExitInterrupted : code;
+}
+
+int runByHand(std::vector<std::string> arguments) {
+  HandFlags flags;
+  if (!arguments.front().starts_with('-')) {
+    flags.job_name = arguments.front();
+    arguments.erase(arguments.begin());
+  }
+  CLI::App app("A task that is started by hand, without operator, agent and job file.",
+               "trainyard-runtime");
+  addHandFlags(app, flags);
+  std::reverse(arguments.begin(), arguments.end());  // as CLI11 takes them
+  try {
+    app.parse(arguments);
+  } catch (const CLI::ParseError& error) {
+    return answerParseError(app, error, std::cout, std::cerr);
+  }
+  return runTaskByHand(flags);
+}
+
 int run(int argc, char** argv) {
   keepFreedMemory();
   quietGrpc();
-  CLI::App app("The training process of one task. Started by trainyard-agent.",
-               "trainyard-runtime");
+  if (std::vector<std::string> words(argv + 1, argv + argc); isByHand(words)) {
+    return runByHand(std::move(words));
+  }
+  CLI::App app(
+      "The training process of one task. Started by trainyard-agent; or by hand, with the flags "
+      "that "
+      "trainyard-runtime --job_name=ps --help names.",
+      "trainyard-runtime");
   app.require_subcommand(1);
   Flags flags;
   CLI::App* ps = app.add_subcommand("ps", "a parameter server");

@@ -14,11 +14,12 @@
 
 namespace trainyard::runtime {
 
-// One thread of its own. Without a target it only does nothing.
+// One thread of its own. Without a target and a local agent it only does nothing.
 class AgentLink {
  public:
+  using LocalAgent = std::function<v1::RuntimeDirective(const v1::RuntimeReport&)>;
   AgentLink(std::string target, std::string token, std::function<v1::RuntimeReport()> report,
-            std::function<void(const v1::RuntimeDirective&)> directive);
+            std::function<void(const v1::RuntimeDirective&)> directive, LocalAgent local = {});
   ~AgentLink();
   void start();
   void poke();
@@ -32,6 +33,7 @@ class AgentLink {
   const std::string token_;
   const std::function<v1::RuntimeReport()> report_;
   const std::function<void(const v1::RuntimeDirective&)> directive_;
+  const LocalAgent local_;
   std::unique_ptr<v1::TaskReport::Stub> stub_;
   std::mutex mutex_;
   std::condition_variable wake_;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 
 #include "base/core/clock.h"
@@ -22,6 +23,8 @@ struct TaskOptions {
   std::uint16_t port = 0;  // ps only
   std::string token;
   std::string agent_target;  // gRPC target of the agent's report socket; empty: none
+  // In place of an agent: takes the task's report and says what it wants. Called from one thread.
+  std::function<v1::RuntimeDirective(const v1::RuntimeReport&)> local_agent = {};
   v1::Membership membership;
   int threads = 1;
   const Clock* clock = nullptr;

@@ -299,7 +299,7 @@ Status PsTask::outcome() const {
 Status PsTask::run() {
   agent_ = std::make_unique<AgentLink>(
       options_.agent_target, options_.token, [this] { return runtimeReport(); },
-      [this](const v1::RuntimeDirective& d) { onDirective(d); });
+      [this](const v1::RuntimeDirective& d) { onDirective(d); }, options_.local_agent);
   link_->setAddress(coordinatorAddress(membership_));
   agent_->start();
   link_->start();

@@ -168,7 +168,7 @@ v1::RuntimeReport WorkerTask::runtimeReport() {
 Status WorkerTask::run() {
   agent_ = std::make_unique<AgentLink>(
       options_.agent_target, options_.token, [this] { return runtimeReport(); },
-      [this](const v1::RuntimeDirective& d) { onDirective(d); });
+      [this](const v1::RuntimeDirective& d) { onDirective(d); }, options_.local_agent);
   link_ = std::make_unique<MemberLink>(
       MemberLink::Options{.token = options_.token}, *options_.clock, [this] { return report(); },
       [this](const v1::View& v) { onView(v); });
