@@ -43,7 +43,7 @@ class NoSynchronizer final : public Synchronizer {
   void push(Gradient) override {}
   StatusOr<StepOutcome> finish(const BatchLoss& loss) override {
     ++step_;
-    return StepOutcome{true, loss.loss_sum / loss.samples, std::nullopt};
+    return StepOutcome{true, step_ - 1, loss.loss_sum / loss.samples, std::nullopt};
   }
   bool interrupted() const override { return false; }
   void evaluated(const BatchScore&) override {}

@@ -64,13 +64,14 @@ class ScriptedSynchronizer : public Synchronizer {
     if (turns.empty()) return absl::FailedPreconditionError("the job failed");
     const Turn turn = turns.front();
     turns.pop_front();
+    step = turn.step;
     return turn;
   }
   void push(Gradient gradient) override { pushed.push_back(gradient.variable); }
   StatusOr<StepOutcome> finish(const BatchLoss& loss) override {
     clock_.advance(std::chrono::seconds(1));
     finished.push_back(loss.loss_sum);
-    return StepOutcome{complete, 0.25, std::nullopt};
+    return StepOutcome{complete, step, 0.25, std::nullopt};
   }
   void evaluated(const BatchScore& score) override { scores.push_back(score); }
   void abort(std::int64_t step, std::string_view variable, std::string_view reason) override {
@@ -81,6 +82,7 @@ class ScriptedSynchronizer : public Synchronizer {
 
   std::deque<Turn> turns;
   bool complete = true;
+  std::int64_t step = -1;  // of the newest turn
   int interrupt_after = 1000;
   mutable int looks = 0;
   std::vector<int> pushed;
