@@ -18,7 +18,9 @@ Status supported(const std::vector<std::pair<std::string, std::string>>& overrid
 TEST(CheckSupported, WhatRunsIsSupported) {
   EXPECT_TRUE(supported({}).ok());
   EXPECT_TRUE(supported({{"worker.onMembershipChange", "Live"}}).ok());
-  EXPECT_TRUE(supported({{"training.update.backupWorkers", "0"}}).ok());
+  EXPECT_TRUE(supported({{"training.update.backupWorkers", "1"}}).ok());
+  EXPECT_TRUE(supported({{"training.update.mode", "Async"}}).ok());
+  EXPECT_TRUE(supported({{"training.update", "{mode: BoundedDelay, maxDelay: 4}"}}).ok());
   EXPECT_TRUE(supported({{"training.model", "{name: mlp, hidden: [10]}"}}).ok());
   EXPECT_TRUE(supported({{"training.model", "{name: vgg19, simulatedStepSeconds: 0.5}"}}).ok());
   EXPECT_TRUE(supported({{"training.placement.strategy", "RoundRobin"}}).ok());
@@ -35,10 +37,6 @@ TEST(CheckSupported, WhatIsToComeIsRefusedByName) {
   };
   const std::vector<Row> rows = {
       {{{"strategy", "AllReduce"}, {"ps", ""}}, "spec.strategy: AllReduce"},
-      {{{"training.update.mode", "Async"}}, "spec.training.update.mode: Async"},
-      {{{"training.update", "{mode: BoundedDelay, maxDelay: 4}"}},
-       "spec.training.update.mode: Bounded"},
-      {{{"training.update.backupWorkers", "1"}}, "spec.training.update.backupWorkers: "},
       {{{"training.model.name", "vgg19"}}, "spec.training.model.name: training vgg19"},
       {{{"training.model", "{name: vgg19, simulatedStepSeconds: 0}"}},
        "spec.training.model.name: training vgg19"},
