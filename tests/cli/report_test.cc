@@ -184,6 +184,7 @@ TEST(ResultTest, FailedQuotesItsReason) {
   RunResult result;
   result.outcome = "failed";
   result.reason = "TaskFailed: worker-0: \"x\"\nmore";
+  result.steps = 0;
   result.dir = "a b";
   EXPECT_EQ(resultLine(result),
             "result: failed reason=\"TaskFailed: worker-0: \\\"x\\\" more\" step=0 seconds=0.0 "

@@ -24,6 +24,7 @@ LocalRun::LocalRun() {
   job.mutable_metadata()->set_generation(1);
   job.mutable_spec()->mutable_ps()->set_replicas(1);
   job.mutable_spec()->mutable_worker()->set_replicas(2);
+  job.mutable_spec()->mutable_training()->mutable_model()->set_name("mlp");
   EXPECT_TRUE(RunRecord(paths_).writeSpec(job).ok());
   EXPECT_TRUE(writeFileAtomically(paths_.token(), std::string(64, 'a') + "\n", 0600).ok());
 }
