@@ -1,12 +1,10 @@
 #include "runtime/coordinator/coordinator.h"
 
 #include <algorithm>
-#include <limits>
 #include <utility>
 
 #include "base/core/strings.h"
 #include "fmt/format.h"
-#include "runtime/coordinator/epoch_plan.h"
 #include "runtime/coordinator/names.h"
 
 namespace trainyard::runtime {
@@ -44,24 +42,26 @@ Coordinator::Coordinator(CoordinatorConfig config, v1::Membership membership,
 
 void Coordinator::setMembership(const v1::Membership& membership, TimePoint now) {
   if (membership.revision() <= membership_.revision() && !members_.empty()) return;
+  const bool started = !members_.empty();
   membership_ = membership;
-  std::map<MemberKey, Member> kept;
+  for (auto& [key, member] : members_) member.wanted = false;
   for (const v1::MemberTask& task : membership.tasks()) {
     const MemberKey key{task.id().role(), task.id().index()};
-    auto it = members_.find(key);
-    if (it != members_.end()) {
-      kept.emplace(key, std::move(it->second));
-    } else {
-      kept[key].last_seen = now;
-    }
+    const auto [it, fresh] = members_.try_emplace(key);
+    it->second.wanted = true;
+    dismissed_.erase(key);
+    if (!fresh) continue;
+    it->second.last_seen = now;
+    it->second.newcomer = started && key.role == v1::ROLE_WORKER;
   }
-  members_ = std::move(kept);
   changed();
+  dismissUnwanted();
 }
 
+// Of the epoch that runs; before it has begun, of the membership.
 int Coordinator::workers() const {
-  return static_cast<int>(std::count_if(members_.begin(), members_.end(), [](const auto& m) {
-    return m.first.role == v1::ROLE_WORKER;
+  return static_cast<int>(std::count_if(members_.begin(), members_.end(), [this](const auto& m) {
+    return m.first.role == v1::ROLE_WORKER && (m.second.in_epoch || epoch_.members().empty());
   }));
 }
 
@@ -120,6 +120,7 @@ v1::View Coordinator::viewFor() const {
   if (norm_) *view.mutable_gradient_norm() = *norm_;
   view.set_draining(tickets_ && (tickets_->draining() || tickets_->over()));
   view.set_steps(steps_);
+  view.set_hold(hold_ > 0 && !tickets_);
   return view;
 }
 
@@ -161,6 +162,7 @@ std::string Coordinator::refusalOf(const v1::MemberReport& report, const MemberK
 
 void Coordinator::onReport(const v1::MemberReport& report, std::uint64_t ticket, TimePoint now) {
   const MemberKey key{report.id().role(), report.id().index()};
+  if (dismissed(report, key)) return dismissCall(ticket);
   const std::string refusal = refusalOf(report, key);
   if (!refusal.empty()) {
     // A task of a membership that this process has not read yet is asked to come again, not sent
@@ -171,11 +173,12 @@ void Coordinator::onReport(const v1::MemberReport& report, std::uint64_t ticket,
     actions_.push_back(ReplyAction{ticket, view});
     return;
   }
-  Member& member = members_[key];
-  if (member.ticket) answer(member, now);
+  if (members_[key].ticket) answer(members_[key], now);
   accept(key, report, now);
-  member.ticket = ticket;
-  member.parked_since = now;
+  const auto accepted = members_.find(key);
+  if (accepted == members_.end()) return dismissCall(ticket);  // it had to leave, and came again
+  accepted->second.ticket = ticket;
+  accepted->second.parked_since = now;
   evaluate(now);
 }
 
@@ -205,7 +208,7 @@ void Coordinator::accept(const MemberKey& key, const v1::MemberReport& report, T
   actions_.push_back(
       LogAction{fmt::format("{} joined (incarnation {}.{})", taskName(key.role, key.index),
                             report.incarnation().created(), report.incarnation().start())});
-  if (phase_ != v1::PHASE_SEALING) {
+  if (phase_ != v1::PHASE_SEALING && (member.in_epoch || key.role == v1::ROLE_PS)) {
     beginEpoch(fmt::format("{} started again", taskName(key.role, key.index)), now);
   }
 }
@@ -236,12 +239,14 @@ void Coordinator::evaluate(TimePoint now) {
     followProgress(now);
     followNorm();
     followEvaluation();
-    if (tickets_) {
-      followTickets(now);
-    } else {
-      followCheckpoint(now);
+    if (!followChange(now)) {
+      if (tickets_) {
+        followTickets(now);
+      } else {
+        followCheckpoint(now);
+      }
+      tryDone(now);
     }
-    tryDone(now);
   }
   if (stop_requested_ && !over()) followStop(now);
   if (over()) endTakes();
@@ -265,7 +270,7 @@ void Coordinator::evaluate(TimePoint now) {
 void Coordinator::checkLiveness(TimePoint now) {
   if (phase_ == v1::PHASE_SEALING) return;
   for (const auto& [key, member] : members_) {
-    if (present(member, now)) continue;
+    if (present(member, now) || !awaited(member, now)) continue;
     beginEpoch(member.joined
                    ? fmt::format("{} has not been heard of for {:.0f} s",
                                  taskName(key.role, key.index), toSeconds(config_.dead_after))
@@ -280,9 +285,9 @@ void Coordinator::checkLiveness(TimePoint now) {
 }
 
 // Nobody of the former epoch gets an answer any more once it is sealed.
-void Coordinator::beginEpoch(const std::string& why, TimePoint now) {
+void Coordinator::beginEpoch(const std::string& why, TimePoint now, bool planned) {
   highest_epoch_ = std::max(highest_epoch_, epoch_.epoch()) + 1;
-  actions_.push_back(LogAction{fmt::format("epoch {} ends: {}", epoch_.epoch(), why), true});
+  actions_.push_back(LogAction{fmt::format("epoch {} ends: {}", epoch_.epoch(), why), !planned});
   endTakes();
   epoch_.Clear();
   epoch_.set_epoch(highest_epoch_);
@@ -291,13 +296,17 @@ void Coordinator::beginEpoch(const std::string& why, TimePoint now) {
   norm_.reset();
   unwritable_ = -1;
   stop_at_ = -1;
+  hold_ = 0;
   rate_.reset();
+  for (auto& [key, member] : members_) member.in_epoch = false;
   enter(v1::PHASE_SEALING, now);
+  dismissUnwanted();
 }
 
 std::string Coordinator::waitingFor(TimePoint now) const {
   std::vector<std::string> names;
   for (const auto& [key, member] : members_) {
+    if (!awaited(member, now)) continue;
     bool waits = !present(member, now);
     if (phase_ == v1::PHASE_SEALING) waits = waits || member.report.sealed_epoch() < epoch_.epoch();
     if (phase_ == v1::PHASE_PREPARING && key.role == v1::ROLE_PS) {
@@ -319,106 +328,11 @@ void Coordinator::trySealed(TimePoint now) {
   }
   if (committing_ >= 0) return;  // the checkpoint to return to is being decided
   for (const auto& [key, member] : members_) {
+    if (!awaited(member, now)) continue;
     if (!present(member, now) || member.report.sealed_epoch() != epoch_.epoch()) return;
     if (order(member.report.seen_coordinator()) != order(config_.self)) return;
   }
   startFrom(now);
-}
-
-// The newest version that was complete: a worker that holds it proves it.
-std::int64_t Coordinator::heldVersion() const {
-  std::int64_t held = progress_;
-  for (const auto& [key, member] : members_) {
-    if (key.role == v1::ROLE_WORKER) held = std::max(held, member.report.worker().version());
-  }
-  return held;
-}
-
-void Coordinator::startFrom(TimePoint now) {
-  bool lost = false;
-  std::int64_t lowest = std::numeric_limits<std::int64_t>::max();
-  std::int64_t highest = -1;
-  for (const auto& [key, member] : members_) {
-    v1::EpochMember* m = epoch_.add_members();
-    m->mutable_id()->set_role(key.role);
-    m->mutable_id()->set_index(key.index);
-    *m->mutable_incarnation() = member.report.incarnation();
-    if (key.role != v1::ROLE_PS) continue;
-    const v1::ShardState& shard = member.report.shard();
-    lost = lost || shard.empty();
-    if (shard.max_version() < 0) continue;  // a server without chunks
-    lowest = std::min(lowest, shard.min_version());
-    highest = std::max(highest, shard.max_version());
-  }
-  std::uint32_t rank = 0;
-  for (v1::EpochMember& m : *epoch_.mutable_members()) {
-    if (m.id().role() == v1::ROLE_WORKER) m.set_rank(rank++);
-  }
-  epoch_.set_revision(membership_.revision());
-  std::int64_t held = heldVersion();
-  // Without a common step servers differ by the pushes under way.
-  const bool level = tickets_ || highest <= lowest + 1;
-  const bool kept = !lost && highest >= 0 && level && !epochs_.empty();
-  if (!kept || epochs_.back().ranks != workers()) {
-    lineage_ = epoch_.epoch();
-    parts_.clear();
-  }
-  if (kept && !tickets_) {
-    epoch_.set_first_step(lowest);
-    epoch_.set_first_position(plan_.positionOf(lowest));
-  } else if (kept) {
-    // startTickets() says where it goes on
-  } else if (newest_) {
-    epoch_.set_first_step(newest_->step);
-    epoch_.set_first_position(newest_->position);
-    epoch_.set_restore_manifest(newest_->fileName());
-    epochs_ = newest_->epochs;
-  } else {
-    epoch_.set_fresh(true);
-    epoch_.set_init_manifest(config_.init_manifest);
-    epochs_.clear();
-  }
-  if (tickets_) {
-    startTickets(kept);
-    if (kept) held = epoch_.first_step();
-  }
-  const std::int64_t first = epoch_.first_step();
-  if (held > first) lost_steps_ += held - first;
-  if (!epoch_.restore_manifest().empty() && resumed_from_ < 0) resumed_from_ = first;
-  // A score of steps that are to be taken again is of weights that may never come back.
-  if (!kept && evaluation_.version() > first) evaluation_.Clear();
-  std::erase_if(epochs_, [&](const EpochRecord& r) { return r.first_step >= first; });
-  planSteps();
-  epochs_.push_back(
-      {epoch_.epoch(), first, epoch_.first_position(), workers(), epoch_.step_samples()});
-  progress_ = first;
-  actions_.push_back(LogAction{fmt::format(
-      "epoch {} starts at step {} with {} workers, {}{}", epoch_.epoch(), first, workers(),
-      !epoch_.init_manifest().empty()     ? "with the weights of " + epoch_.init_manifest()
-      : epoch_.fresh()                    ? "from the seed"
-      : epoch_.restore_manifest().empty() ? "from what the servers hold"
-                                          : "from checkpoint " + epoch_.restore_manifest(),
-      held > first ? fmt::format(", {} steps lost", held - first) : "")});
-  enter(v1::PHASE_PREPARING, now);
-}
-
-// The job's number of steps when `step` begins at `position` of a stream over so many samples.
-std::int64_t Coordinator::stepsFrom(std::int64_t step, std::int64_t position,
-                                    std::int64_t samples) const {
-  if (config_.passes == 0) return config_.steps;
-  return stepsToReach(config_.passes * samples, step, position, stepSamples());
-}
-
-// What the epoch's steps read; announced with it, so that servers and workers compute the same.
-void Coordinator::planSteps() {
-  const std::int64_t samples = data().samples();
-  steps_ = stepsFrom(epoch_.first_step(), epoch_.first_position(), samples);
-  epoch_.set_step_samples(stepSamples());
-  epoch_.set_end_position(config_.passes * samples);
-  if (tickets_) steps_ = tickets_->steps();
-  epoch_.set_steps(steps_);
-  epoch_.set_backup_workers(std::min(config_.backup_workers, workers() - 1));
-  plan_ = planOf(epoch_);
 }
 
 void Coordinator::tryPrepared(TimePoint now) {
@@ -429,7 +343,7 @@ void Coordinator::tryPrepared(TimePoint now) {
       return fail(fmt::format("{}: {}", taskName(key.role, key.index), problem), now);
     if (member.report.prepared_epoch() != epoch_.epoch()) return;
   }
-  next_checkpoint_ = now + config_.checkpoint_every;
+  next_checkpoint_ = std::min(next_checkpoint_, now + config_.checkpoint_every);
   rate_.observe(epoch_.first_step(), now);
   if (config_.backup_workers > 0) places_.startEpoch(plan_);
   enter(v1::PHASE_ACTIVE, now);
@@ -439,7 +353,8 @@ bool Coordinator::finished(TimePoint now) const {
   if (!over()) return false;
   if (now - phase_since_ >= config_.leave_limit) return true;
   return std::all_of(members_.begin(), members_.end(), [&](const auto& m) {
-    return m.second.report.leaving() || (!present(m.second, now) && phase_ != v1::PHASE_DONE);
+    return m.second.report.leaving() || (!present(m.second, now) && phase_ != v1::PHASE_DONE) ||
+           (m.second.newcomer && !m.second.joined);
   });
 }
 

@@ -11,11 +11,16 @@
 // A new epoch starts from what the servers hold when none of them is empty: the smallest version
 // over all chunks (readable everywhere, see ps/shard.h). When one is empty: from the newest
 // checkpoint, or, with none, from the seed.
+//
+// Workers that the membership brings or takes away while the job computes change at a step
+// boundary (change.cc): the epoch goes on until all new ones have reported, then the workers hold
+// after their step, and the next epoch starts where they rest. Nothing that was computed is lost.
 #pragma once
 
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <variant>
 #include <vector>
@@ -128,6 +133,9 @@ class Coordinator {
   struct Member {
     v1::MemberReport report;  // newest of its newest incarnation
     bool joined = false;
+    bool in_epoch = false;  // of the epoch that runs
+    bool wanted = true;     // by the membership; else it leaves with the epoch
+    bool newcomer = false;  // a worker that came after the job's start: nobody waits for it
     TimePoint last_seen{};
     std::optional<std::uint64_t> ticket;
     TimePoint parked_since{};
@@ -147,8 +155,22 @@ class Coordinator {
   bool present(const Member& member, TimePoint now) const;
   void evaluate(TimePoint now);
   void checkLiveness(TimePoint now);
-  void beginEpoch(const std::string& why, TimePoint now);
+  void beginEpoch(const std::string& why, TimePoint now, bool planned = false);
+  // change.cc: workers that come and go.
+  void dismiss(const MemberKey& key, const Member& member);
+  void dismissCall(std::uint64_t ticket);
+  void dismissUnwanted();
+  bool dismissed(const v1::MemberReport& report, const MemberKey& key) const;
+  bool awaited(const Member& member, TimePoint now) const;
+  bool followChange(TimePoint now);
+  bool changeDue(TimePoint now) const;
+  std::optional<std::int64_t> restingVersion(std::uint64_t since) const;
   void trySealed(TimePoint now);
+  struct Held {
+    bool lost = false;                      // a server is empty
+    std::int64_t lowest = 0, highest = -1;  // versions of the servers' chunks; -1: there are none
+  };
+  Held enlist(TimePoint now);
   void startFrom(TimePoint now);
   void tryPrepared(TimePoint now);
   void followProgress(TimePoint now);
@@ -171,6 +193,7 @@ class Coordinator {
   void fail(const std::string& why, TimePoint now);
   void enter(v1::Phase phase, TimePoint now);
   void planSteps();
+  void recordEpoch();
   std::int64_t stepsFrom(std::int64_t step, std::int64_t position, std::int64_t samples) const;
   std::int64_t stepSamples() const;
   int pushSamples() const;
@@ -181,7 +204,12 @@ class Coordinator {
 
   const CoordinatorConfig config_;
   v1::Membership membership_;
-  std::map<MemberKey, Member> members_;  // exactly those of the membership
+  // Those of the membership, and while an epoch runs also its workers that are to leave.
+  std::map<MemberKey, Member> members_;
+  std::set<MemberKey> dismissed_;  // have belonged to the job once
+  // The view's sequence since which workers rest after their step, to change or to stop; 0: they do
+  // not.
+  std::uint64_t hold_ = 0;
   std::uint64_t sequence_ = 1;
   v1::Phase phase_ = v1::PHASE_SEALING;
   TimePoint phase_since_{};

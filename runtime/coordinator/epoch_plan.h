@@ -11,6 +11,8 @@ inline StepPlan planOf(const v1::EpochInfo& epoch) {
   plan.first_step = epoch.first_step();
   plan.first_position = epoch.first_position();
   plan.step_samples = epoch.step_samples();
+  plan.rank_samples = epoch.rank_samples();
+  plan.first_samples = epoch.first_step_samples();
   plan.end_position = epoch.end_position();
   plan.steps = epoch.steps();
   plan.backup_workers = epoch.backup_workers();

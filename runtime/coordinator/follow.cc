@@ -135,7 +135,8 @@ void Coordinator::followCheckpoint(TimePoint now) {
     return;
   }
   // Without a rate the version asked for would be one that the servers have long passed.
-  if (now < next_checkpoint_ || rate_.stepsPerSecond() <= 0) return;
+  // And not while workers rest to change, which it would put off.
+  if (now < next_checkpoint_ || rate_.stepsPerSecond() <= 0 || hold_ > 0) return;
   const std::int64_t lead = std::max<std::int64_t>(
       2, static_cast<std::int64_t>(rate_.stepsPerSecond() * toSeconds(checkpoint_lead_)));
   const std::int64_t version = std::max(progress_, rate_.expectedAt(now)) + lead;
@@ -206,29 +207,15 @@ void Coordinator::followStop(TimePoint now) {
     checkpoint_.reset();
     stopTickets();
     enter(v1::PHASE_STOPPING, now);
+    hold_ = sequence_;
   }
   if (phase_ == v1::PHASE_STOPPING) {
-    std::optional<std::int64_t> rest;  // version that nobody can pass any more
-    if (tickets_ && tickets_->drained()) rest = tickets_->version();
-    if (config_.backup_workers > 0) rest = places_.step();
-    std::int64_t idle_at = -1;
-    bool level = true;
-    std::int64_t version = -1;
-    for (const auto& [key, member] : members_) {
-      if (key.role != v1::ROLE_WORKER) continue;
-      const v1::WorkerState& worker = member.report.worker();
-      if (worker.epoch() != epoch_.epoch()) level = false;
-      if (worker.idle()) idle_at = std::max(idle_at, worker.version());
-      if (version >= 0 && worker.version() != version) level = false;
-      version = worker.version();
-    }
     // One worker rests at v and all hold v: no step can pass v any more, nothing before it is
     // missing.
-    if (!rest && !tickets_ && idle_at == version) rest = idle_at;
-    if (tickets_) level = true, version = rest.value_or(-1);
-    if (stop_at_ < 0 && level && rest && *rest >= 0 && *rest == version) {
-      stop_at_ = version;
-      progress_ = version;
+    const std::optional<std::int64_t> resting = restingVersion(hold_);
+    if (stop_at_ < 0 && resting) {
+      stop_at_ = *resting;
+      progress_ = *resting;
       changed();
     }
     if (stop_at_ >= 0) {

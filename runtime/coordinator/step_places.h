@@ -24,6 +24,7 @@ class StepPlaces {
   Answer ask(std::int64_t step, bool with_gradient);
   // From now on no step begins: the one that lacks gradients stays incomplete.
   void freeze() { frozen_ = true; }
+  void resume() { frozen_ = false; }
   // The first step that still lacks gradients.
   std::int64_t step() const { return step_; }
   // Gradients that came too late, since construction.

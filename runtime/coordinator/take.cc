@@ -118,7 +118,7 @@ void Coordinator::endTakes() {
 void Coordinator::startTickets(bool kept) {
   std::vector<PushTickets::Worker> workers;
   for (const auto& [key, member] : members_) {
-    if (key.role != v1::ROLE_WORKER) continue;
+    if (key.role != v1::ROLE_WORKER || !member.in_epoch) continue;
     const v1::WorkerState& state = member.report.worker();
     PushTickets::Worker worker;
     worker.index = key.index;
@@ -130,7 +130,8 @@ void Coordinator::startTickets(bool kept) {
   }
   computed_.clear();
   for (const auto& [key, member] : members_) {
-    if (key.role == v1::ROLE_WORKER) computed_[key.index] = member.report.incarnation();
+    if (key.role == v1::ROLE_WORKER && member.in_epoch)
+      computed_[key.index] = member.report.incarnation();
   }
   PushTickets::Start start;
   start.step = epoch_.first_step();

@@ -5,7 +5,8 @@
 namespace trainyard::runtime {
 
 std::int64_t StepPlan::positionOf(std::int64_t step) const {
-  const std::int64_t position = first_position + (step - first_step) * step_samples;
+  std::int64_t position = first_position + (step - first_step) * step_samples;
+  if (first_samples > 0 && step > first_step) position += first_samples - step_samples;
   return end_position > 0 ? std::min(position, end_position) : position;
 }
 
@@ -15,7 +16,9 @@ std::int64_t StepPlan::samplesOf(std::int64_t step) const {
 }
 
 int StepPlan::takers(std::int64_t step) const {
-  return static_cast<int>(std::min<std::int64_t>(ranks, samplesOf(step)));
+  const std::int64_t samples = samplesOf(step);
+  if (inBatches(samples)) return static_cast<int>((samples + rank_samples - 1) / rank_samples);
+  return static_cast<int>(std::min<std::int64_t>(ranks, samples));
 }
 
 int StepPlan::quorum(std::int64_t step) const {
@@ -25,6 +28,10 @@ int StepPlan::quorum(std::int64_t step) const {
 StepPlan::Share StepPlan::shareOf(std::int64_t step, int rank) const {
   const std::int64_t samples = samplesOf(step);
   if (rank < 0 || rank >= ranks || samples == 0) return {};
+  if (inBatches(samples)) {
+    const std::int64_t offset = std::min(rank * rank_samples, samples);
+    return {positionOf(step) + offset, static_cast<int>(std::min(rank_samples, samples - offset))};
+  }
   const std::int64_t each = samples / ranks;
   const std::int64_t larger = samples % ranks;
   const std::int64_t offset = rank * each + std::min<std::int64_t>(rank, larger);

@@ -7,13 +7,20 @@
 namespace trainyard::runtime {
 
 // Step s reads the stream's positions [positionOf(s), positionOf(s + 1)): step_samples of them,
-// fewer at the end of the stream. Its ranks take one piece each, in the order of ranks; their sizes
-// differ by at most one, the first (samples mod ranks) pieces are the larger ones. With fewer
-// samples than ranks the last ranks get none and have no part in the step.
+// fewer at the end of the stream. Its ranks take one piece each, in the order of ranks. With a
+// batch of each rank (rank_samples) the first ranks take whole batches, the next what is left;
+// without, sizes differ by at most one, and the first (samples mod ranks) pieces are the larger
+// ones. Ranks for which nothing is left have no part in the step.
+//
+// The first step is special where an epoch of other ranks was interrupted in it: what some servers
+// have taken of it came from so many samples, and the others must take the same. Where these are
+// more than the ranks' batches, they are dealt out evenly.
 struct StepPlan {
   std::int64_t first_step = 0;      // of the epoch
   std::int64_t first_position = 0;  // of the sample stream, where first_step reads
   std::int64_t step_samples = 0;    // of all ranks in a full step
+  std::int64_t rank_samples = 0;    // of each rank in a full step; 0: step_samples dealt out evenly
+  std::int64_t first_samples = 0;   // of first_step, where it differs; 0: it does not
   std::int64_t end_position = 0;    // nothing at or behind it is read; 0: the stream has no end
   std::int64_t steps = 0;           // of the job: no step is taken from this one on
   int ranks = 0;
@@ -34,6 +41,10 @@ struct StepPlan {
   // So many gradients make `step`.
   int quorum(std::int64_t step) const;
   Share shareOf(std::int64_t step, int rank) const;
+  // Of a step of so many samples ranks take whole batches.
+  bool inBatches(std::int64_t samples) const {
+    return rank_samples > 0 && samples <= rank_samples * ranks;
+  }
 };
 
 // The version at which all of the stream's first `end_position` samples are consumed, when step

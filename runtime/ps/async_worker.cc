@@ -13,7 +13,7 @@ std::int64_t AsyncWorker::versionAfter(std::int64_t pushes) const {
 void AsyncWorker::onView(const v1::View& view) {
   if (!takeView(view)) return;
   const bool running = view.phase() == v1::PHASE_ACTIVE || stopping();
-  if (running && view.epoch().epoch() > epoch_.epoch()) adopt();
+  if (running && !view.left() && view.epoch().epoch() > epoch_.epoch()) adopt();
   if (over()) abandon();
   if (view.draining() && !ticket_) urgent_ = true;  // what is finished is news now
   if (lastVersionDue() && activity_ == Activity::kIdle) startPull();

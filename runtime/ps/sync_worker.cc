@@ -26,7 +26,7 @@ bool SyncWorker::holdsBack(std::uint32_t chunk) const {
 void SyncWorker::onView(const v1::View& view) {
   if (!takeView(view)) return;
   const bool running = view.phase() == v1::PHASE_ACTIVE || stopping();
-  if (running && view.epoch().epoch() > epoch_.epoch()) adopt(view);
+  if (running && !view.left() && view.epoch().epoch() > epoch_.epoch()) adopt(view);
   // Others have stopped at stop_at: the step that starts there will never be complete.
   const bool cannot_finish =
       (activity_ == Activity::kStepping &&
@@ -179,7 +179,7 @@ void SyncWorker::chunkDone() {
   standing_ = false;
   dropAsk();
   activity_ = Activity::kReady;
-  if (stopping()) urgent_ = true;
+  if (resting()) urgent_ = true;
 }
 
 void SyncWorker::askForPlace(bool with_gradient) {
@@ -241,8 +241,9 @@ StatusOr<std::optional<Turn>> SyncWorker::turn() {
   turn.step = version_;
   turn.rank = rank_;
   turn.ranks = plan_.ranks;
-  if (stopping() && (takesPart() || view_.stop_at() >= 0)) return std::optional<Turn>();
-  if (!stopping() && evaluationDue()) {
+  const bool stops = stopping() && view_.stop_at() >= 0;
+  if (resting() && (takesPart() || stops)) return std::optional<Turn>();
+  if (!resting() && evaluationDue()) {
     turn.kind = Turn::Kind::kEvaluate;
     if (chiefScores()) turn.ranks = 1;
     turn_epoch_ = epoch_.epoch();
@@ -288,14 +289,14 @@ void SyncWorker::lossReady(double loss_sum) {
 
 WorkerMachine::StepEnd SyncWorker::endStep() {
   step_state_ = StepState::kNone;
-  if (stopping()) urgent_ = true;
+  if (resting()) urgent_ = true;
   return {step_loss_, loss_step_, gradient_norm_};
 }
 
 void SyncWorker::fillReport(v1::MemberReport& report) const {
   fillCommon(report);
   v1::WorkerState* worker = report.mutable_worker();
-  worker->set_idle(has_view_ && stopping() && !transferring() && step_state_ == StepState::kNone &&
+  worker->set_idle(has_view_ && resting() && !transferring() && step_state_ == StepState::kNone &&
                    takesPart());
   if (loss_step_ >= 0) {
     worker->set_has_loss(true);

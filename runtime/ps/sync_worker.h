@@ -5,6 +5,9 @@
 //   ready any --view of a higher epoch--> waiting; the kept gradients of an interrupted step are
 //   sent again when the new epoch keeps the servers' state and starts with that step.
 //
+// While a view says hold, no other step begins. A worker that is no member of an epoch waits for
+// one that it is a member of; once it is told that it has left, its last turn is kLeft.
+//
 // In a step that has no samples for this rank there is no turn: the machine asks the servers for
 // the version that the step leads to, and stands by.
 //

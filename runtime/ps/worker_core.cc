@@ -39,12 +39,14 @@ bool WorkerCore::active() const {
 
 bool WorkerCore::over() const {
   return has_view_ && (view_.phase() == v1::PHASE_DONE || view_.phase() == v1::PHASE_STOPPED ||
-                       view_.phase() == v1::PHASE_FAILED);
+                       view_.phase() == v1::PHASE_FAILED || view_.left());
 }
 
 bool WorkerCore::takeView(const v1::View& view) {
   if (has_view_ && !newer(view, view_)) return false;
   const v1::Phase before = has_view_ ? view_.phase() : v1::PHASE_UNSPECIFIED;
+  const bool was_over = over();
+  if (view.hold() != view_.hold()) urgent_ = true;
   view_ = view;
   has_view_ = true;
   while (!parts_.empty() && view.evaluation().samples() > 0 &&
@@ -57,6 +59,7 @@ bool WorkerCore::takeView(const v1::View& view) {
     dropAsk();  // an answer that comes from now on was not reported, and does not count
   }
   if (view.phase() != before && (stopping() || over())) urgent_ = true;
+  if (over() && !was_over) urgent_ = true;
   return true;
 }
 
@@ -82,12 +85,13 @@ StatusOr<std::optional<Turn>> WorkerCore::endTurn() const {
   if (!has_view_) return std::optional<Turn>();
   if (!view_.refusal().empty())
     return withClass(absl::InvalidArgumentError(view_.refusal()), FailureClass::kPermanent);
-  if (view_.phase() == v1::PHASE_FAILED) return absl::FailedPreconditionError(view_.failure());
-  if (view_.phase() != v1::PHASE_DONE && view_.phase() != v1::PHASE_STOPPED)
-    return std::optional<Turn>();
+  if (view_.phase() == v1::PHASE_FAILED && !view_.left())
+    return absl::FailedPreconditionError(view_.failure());
+  if (!over()) return std::optional<Turn>();
   Turn turn;
   turn.epoch = epoch_.epoch();
   turn.kind = view_.phase() == v1::PHASE_DONE ? Turn::Kind::kDone : Turn::Kind::kStopped;
+  if (view_.left()) turn.kind = Turn::Kind::kLeft;
   turn.step = view_.progress();
   return std::optional<Turn>(turn);
 }
@@ -171,7 +175,7 @@ std::optional<TimePoint> WorkerCore::wakeAt() const {
 }
 
 bool WorkerCore::interrupted() const {
-  return turn_epoch_ != sealed_ || over() || stopping();
+  return turn_epoch_ != sealed_ || over() || resting();
 }
 
 void WorkerCore::evaluated(std::int64_t hits, std::int64_t samples, double loss_sum) {

@@ -33,6 +33,9 @@ class WorkerCore : public WorkerMachine {
   void enterEpoch(const v1::View& view);
   bool active() const;
   bool stopping() const { return view_.phase() == v1::PHASE_STOPPING; }
+  // No other step is begun: the job stops, or its workers are about to change. After the last step
+  // there is nothing to rest from.
+  bool resting() const { return stopping() || (view_.hold() && version_ < plan_.steps); }
   // What a turn says when the job is over or refuses this worker; nothing while it goes on.
   StatusOr<std::optional<Turn>> endTurn() const;
   // One request per chunk that is to be sent now, with what is the same in every mode.

@@ -90,7 +90,7 @@ class WorkerMachine {
   virtual std::int64_t epoch() const = 0;
   // The turn that was handed out last is void.
   virtual bool interrupted() const = 0;
-  // The job is over for this worker (done, stopped or failed).
+  // The job is over for this worker (done, stopped or failed, or it has left).
   virtual bool over() const = 0;
   virtual const std::string& lastProblem() const = 0;
 };

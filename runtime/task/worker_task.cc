@@ -178,6 +178,7 @@ Status WorkerTask::run() {
   agent_->start();
   link_->start();
   const StatusOr<TrainEnd> end = trainer_->run();
+  if (end.ok() && end->left) TY_INFO("left on request, the job is at step {}", end->step);
   hitFailpoint("worker.finished", trainer_->totals().step);
   // "leaving", so that the coordinator need not wait for this worker.
   link_->flush(std::chrono::seconds(2));

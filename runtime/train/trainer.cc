@@ -57,6 +57,9 @@ StatusOr<TrainEnd> Trainer::run() {
       case Turn::Kind::kStopped:
         phase("Done");
         return TrainEnd{turn.kind == Turn::Kind::kStopped, turn.step};
+      case Turn::Kind::kLeft:
+        phase("Done");
+        return TrainEnd{true, turn.step, true};
     }
   }
 }

@@ -50,6 +50,7 @@ struct TrainTotals {
 struct TrainEnd {
   bool stopped = false;  // on request, before the last step
   std::int64_t step = 0;
+  bool left = false;  // the job goes on without this worker
 };
 
 class Trainer {

@@ -13,6 +13,7 @@ struct Turn {
     kEvaluate,  // weights of version `step` are in place: evaluate slice rank/ranks
     kDone,      // all steps taken, final state committed
     kStopped,   // stopped on request, state committed
+    kLeft,      // the job goes on without this worker, as was asked for
   };
   Kind kind = Kind::kTrain;
   std::int64_t step = 0;

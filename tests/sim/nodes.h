@@ -36,6 +36,7 @@ struct World::WorkerNode : World::Node {
   std::vector<std::vector<float>> weights;  // by chunk
   std::optional<runtime::Turn> turn;
   bool computing = false;
+  std::int64_t revision = 0;  // of the membership that it was started with
   bool wake_planned = false;
 };
 

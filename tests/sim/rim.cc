@@ -24,7 +24,7 @@ v1::MemberReport World::reportOf(Node& node) {
   report.mutable_id()->set_role(node.role);
   report.mutable_id()->set_index(node.index);
   *report.mutable_incarnation() = node.incarnation;
-  report.set_revision(1);
+  report.set_revision(membership_.revision());
   report.set_job_digest("digest");
   if (auto* ps = dynamic_cast<PsNode*>(&node)) {
     ps->machine->fillReport(report);
@@ -32,7 +32,9 @@ v1::MemberReport World::reportOf(Node& node) {
     report.mutable_data()->set_samples(config_.samples);
     report.mutable_data()->set_eval_samples(100);
     report.mutable_data()->set_sha256("data");
-    static_cast<WorkerNode&>(node).machine->fillReport(report);
+    auto& worker = static_cast<WorkerNode&>(node);
+    if (!isMember(node.index)) report.set_revision(worker.revision);
+    worker.machine->fillReport(report);
   }
   return report;
 }
@@ -69,6 +71,11 @@ void World::sendReport(Node& node) {
     // Having said that it leaves, a process ends, whether it was heard or not; the coordinator's
     // ends when the others have left.
     const bool coordinator = alive->role == v1::ROLE_PS && alive->index == 0;
+    if (report.leaving() && alive->role == v1::ROLE_WORKER && !isMember(alive->index)) {
+      ++result_.left;
+      workers_[alive->index].reset();
+      return;
+    }
     if (report.leaving() && !coordinator) {
       (alive->role == v1::ROLE_PS ? ps_done_ : worker_done_)[alive->index] = true;
       return;
@@ -109,6 +116,7 @@ void World::execute(PsNode& node, std::vector<runtime::CoordinatorAction> action
       if (it == node.tickets.end()) continue;
       auto answer = std::move(it->second);
       node.tickets.erase(it);
+      followEpoch(reply->view);
       answer(reply->view);
     } else if (auto* taken = std::get_if<runtime::TakeReplyAction>(&action)) {
       const auto it = node.takes.find(taken->call);

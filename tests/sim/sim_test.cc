@@ -256,6 +256,113 @@ TEST(Simulation, AStopLeavesACheckpointOfTheStepReached) {
   }
 }
 
+// Workers come and go at random, and the optimisation is that of the job without: every weight on
+// its way, every checkpoint, and the number of steps.
+TEST(Simulation, ScalingWithAGlobalBatchChangesNothing) {
+  int scalings = 0;
+  int left = 0;
+  for (std::uint64_t seed = 1; seed <= 200; ++seed) {
+    const WorldResult result = runWorld({.seed = seed * 271,
+                                         .ps = 1 + static_cast<int>(seed % 3),
+                                         .workers = 1 + static_cast<int>(seed % 4),
+                                         .steps = 60,
+                                         .global_batch = 17,
+                                         .deterministic = seed % 2 == 0,
+                                         .clip_norm = seed % 5 == 0 ? kClip : 0,
+                                         .drop = seed % 4 == 0 ? 0.03 : 0.0,
+                                         .duplicate = 0.05,
+                                         .scalings = 4});
+    EXPECT_EQ(result.outcome, "succeeded") << seed;
+    EXPECT_EQ(result.lost_steps, 0) << seed;
+    EXPECT_EQ(result.steps, 60) << seed;
+    scalings += result.scalings;
+    left += result.left;
+  }
+  EXPECT_GT(scalings, 250);
+  EXPECT_GT(left, 250);
+}
+
+// With a batch for each worker the steps of an epoch read as many samples as it has workers: every
+// sample of the passes once, in an order that only the epochs decide.
+TEST(Simulation, ScalingUsesEverySampleOnce) {
+  int scalings = 0;
+  for (std::uint64_t seed = 1; seed <= 200; ++seed) {
+    const WorldResult result = runWorld({.seed = seed * 683,
+                                         .ps = 1 + static_cast<int>(seed % 3),
+                                         .workers = 1 + static_cast<int>(seed % 4),
+                                         .passes = 2,
+                                         .samples = 300 + static_cast<std::int64_t>(seed % 20),
+                                         .batch = 3,
+                                         .deterministic = seed % 2 == 0,
+                                         .drop = seed % 4 == 0 ? 0.03 : 0.0,
+                                         .duplicate = 0.05,
+                                         .scalings = 4});
+    EXPECT_EQ(result.outcome, "succeeded") << seed;
+    EXPECT_EQ(result.lost_steps, 0) << seed;
+    scalings += result.scalings;
+  }
+  EXPECT_GT(scalings, 250);
+}
+
+// An epoch that a death ends in the middle of a step may go on with other workers: what some
+// servers have taken of the step is taken by the others too, from the same samples.
+TEST(Simulation, ScalingAmidDeathsOfWorkersLosesNoStep) {
+  int kills = 0;
+  for (std::uint64_t seed = 1; seed <= 300; ++seed) {
+    const WorldResult result = runWorld({.seed = seed * 911,
+                                         .ps = 1 + static_cast<int>(seed % 3),
+                                         .workers = 1 + static_cast<int>(seed % 4),
+                                         .passes = 2,
+                                         .samples = 300,
+                                         .batch = 3,
+                                         .global_batch = seed % 3 == 0 ? 11 : 0,
+                                         .deterministic = seed % 2 == 0,
+                                         .clip_norm = seed % 5 == 0 ? kClip : 0,
+                                         .kills = 5,
+                                         .kill_ps = false,
+                                         .kill_within = std::chrono::milliseconds(600),
+                                         .drop = seed % 4 == 0 ? 0.03 : 0.0,
+                                         .duplicate = 0.05,
+                                         .scalings = 4});
+    EXPECT_EQ(result.outcome, "succeeded") << seed;
+    EXPECT_EQ(result.lost_steps, 0) << seed;
+    kills += result.kills;
+  }
+  EXPECT_GT(kills, 300);
+}
+
+TEST(Simulation, ScalingAmidDeathsOfAllKinds) {
+  for (std::uint64_t seed = 1; seed <= 200; ++seed) {
+    const WorldResult result = runWorld({.seed = seed * 1433,
+                                         .ps = 1 + static_cast<int>(seed % 3),
+                                         .workers = 1 + static_cast<int>(seed % 4),
+                                         .passes = 2,
+                                         .samples = 200,
+                                         .batch = 3,
+                                         .global_batch = seed % 3 == 0 ? 11 : 0,
+                                         .kills = 4,
+                                         .kill_within = std::chrono::milliseconds(900),
+                                         .freezes = seed % 2 == 0 ? 2 : 0,
+                                         .drop = seed % 4 == 0 ? 0.03 : 0.0,
+                                         .duplicate = 0.05,
+                                         .scalings = 4});
+    EXPECT_EQ(result.outcome, "succeeded") << seed;
+  }
+}
+
+TEST(Simulation, AStopWhileItScalesLeavesACheckpoint) {
+  for (std::uint64_t seed = 1; seed <= 80; ++seed) {
+    const WorldResult result = runWorld({.seed = seed * 47,
+                                         .steps = 300,
+                                         .drop = seed % 4 == 0 ? 0.02 : 0.0,
+                                         .scalings = 5,
+                                         .scale_within = std::chrono::milliseconds(300),
+                                         .stop_at = std::chrono::milliseconds(100 + 3 * seed)});
+    EXPECT_EQ(result.outcome, "stopped") << seed;
+    EXPECT_EQ(result.lost_steps, 0) << seed;
+  }
+}
+
 TEST(Simulation, NaNFailsTheJob) {
   const WorldResult result = runWorld({.seed = 5, .nan_at = 12});
   EXPECT_EQ(result.outcome, "failed");

@@ -138,7 +138,7 @@ void World::onChunkReply(WorkerNode& node, const runtime::ps::Send& send, const 
                          const v1::ChunkReplyHeader& header,
                          std::shared_ptr<const std::vector<float>> payload) {
   if (node.machine->onReply(send.chunk, send.attempt, transport, header, now_)) {
-    if (!plausible(header.version(), send.chunk, *payload)) {
+    if (upToDate(node, header.version()) && !plausible(header.version(), send.chunk, *payload)) {
       problem(fmt::format("worker {} got a wrong version {} of chunk {}", node.index,
                           header.version(), send.chunk));
     }
@@ -159,6 +159,13 @@ void World::onChunkReply(WorkerNode& node, const runtime::ps::Send& send, const 
   pump(node);
 }
 
+// The worker knows the newest epoch, or the version came before it: not of a future that a
+// roll-back has made void.
+bool World::upToDate(const WorkerNode& node, std::int64_t version) const {
+  const std::int64_t epoch = node.machine->epoch();
+  return epoch >= plan_epoch_ || (epoch >= lineage_ && version <= plan_.first_step);
+}
+
 void World::trainer(WorkerNode& node) {
   using StepState = runtime::ps::WorkerMachine::StepState;
   if (node.turn && !node.computing && node.turn->kind == runtime::Turn::Kind::kTrain) {
@@ -176,10 +183,12 @@ void World::trainer(WorkerNode& node) {
                               norm.value_or(-1), node.turn->step, want));
         }
       }
-      used_.push_back({node.turn->epoch,
-                       end.step,
-                       node.turn->rank,
-                       {node.turn->first_position, node.turn->samples}});
+      if (upToDate(node, node.turn->step + 1)) {
+        used_.push_back({node.turn->epoch,
+                         end.step,
+                         node.turn->rank,
+                         {node.turn->first_position, node.turn->samples}});
+      }
     }
     node.turn.reset();
     poke(node, node.machine->takeUrgent());
@@ -191,14 +200,16 @@ void World::trainer(WorkerNode& node) {
     return;
   }
   if (!turn->has_value() || (*turn)->kind == runtime::Turn::Kind::kDone ||
-      (*turn)->kind == runtime::Turn::Kind::kStopped) {
+      (*turn)->kind == runtime::Turn::Kind::kStopped ||
+      (*turn)->kind == runtime::Turn::Kind::kLeft) {
     return;
   }
   node.turn = **turn;
   node.computing = true;
   const bool train = node.turn->kind == runtime::Turn::Kind::kTrain;
   computed_ += train;
-  if (!config_.tickets && node.weights != reference_[static_cast<std::size_t>(node.turn->step)]) {
+  if (!config_.tickets && upToDate(node, node.turn->step) &&
+      node.weights != reference_[static_cast<std::size_t>(node.turn->step)]) {
     problem(
         fmt::format("worker {} starts step {} from wrong weights", node.index, node.turn->step));
   }

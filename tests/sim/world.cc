@@ -6,6 +6,7 @@
 #include <set>
 
 #include "fmt/format.h"
+#include "runtime/coordinator/epoch_plan.h"
 #include "tests/sim/nodes.h"
 
 namespace trainyard::sim {
@@ -58,18 +59,22 @@ World::World(WorldConfig config) : config_(std::move(config)), rng_(config_.seed
   plan_.steps = config_.passes > 0
                     ? runtime::stepsToReach(plan_.end_position, 0, 0, plan_.step_samples)
                     : config_.steps;
-  buildReference();
-  membership_.set_uid(kUid);
-  membership_.set_revision(1);
-  for (int i = 0; i < config_.ps + config_.workers; ++i) {
-    v1::MemberTask* task = membership_.add_tasks();
-    const bool is_ps = i < config_.ps;
-    task->mutable_id()->set_role(is_ps ? v1::ROLE_PS : v1::ROLE_WORKER);
-    task->mutable_id()->set_index(static_cast<std::uint32_t>(is_ps ? i : i - config_.ps));
-    task->set_created(1);
+  reference_.emplace_back();
+  reference_slots_.emplace_back(optimizer_->slots().size(), Weights());
+  for (const runtime::Chunk& chunk : placement_.chunks) {
+    const auto n = static_cast<std::size_t>(chunk.elements);
+    reference_[0].emplace_back();
+    for (std::size_t i = 0; i < n; ++i) reference_[0].back().push_back(initialWeight(chunk.id, i));
+    for (std::size_t s = 0; s < reference_slots_[0].size(); ++s)
+      reference_slots_[0][s].emplace_back(n, optimizer_->initialSlot(s));
   }
+  buildReference(0);
+  membership_.set_uid(kUid);
+  publishWorkers(config_.workers);
   ps_.resize(static_cast<std::size_t>(config_.ps));
-  workers_.resize(static_cast<std::size_t>(config_.workers));
+  const int places =
+      config_.scalings > 0 ? std::max(config_.workers, config_.max_workers) : config_.workers;
+  workers_.resize(static_cast<std::size_t>(places));
   ps_starts_.assign(ps_.size(), 0);
   worker_starts_.assign(workers_.size(), 0);
   ps_done_.assign(ps_.size(), false);
@@ -117,23 +122,33 @@ std::vector<float> World::gradient(const runtime::StepPlan::Share& share,
   return values;
 }
 
-void World::buildReference() {
+// An epoch may go on with other workers, and so with other samples in its steps.
+void World::followEpoch(const v1::View& view) {
+  if (config_.scalings == 0) return;
+  if (view.epoch().epoch() <= plan_epoch_ || view.epoch().members().empty()) return;
+  plan_epoch_ = view.epoch().epoch();
+  if (view.epoch().fresh() || !view.epoch().restore_manifest().empty()) lineage_ = plan_epoch_;
+  result_.most_ranks = std::max(result_.most_ranks, view.epoch().members_size() - config_.ps);
+  // What was taken of the steps from here on is void.
+  std::erase_if(used_, [&](const Used& u) { return u.step >= view.epoch().first_step(); });
+  plan_ = runtime::planOf(view.epoch());
+  buildReference(plan_.first_step);
+}
+
+// All versions after `from`, which stays as it is.
+void World::buildReference(std::int64_t from) {
   const std::size_t chunks = placement_.chunks.size();
-  Weights weights(chunks);
-  std::vector<Weights> slots(optimizer_->slots().size(), Weights(chunks));
-  for (std::uint32_t c = 0; c < chunks; ++c) {
-    const auto n = static_cast<std::size_t>(placement_.chunks[c].elements);
-    for (std::size_t i = 0; i < n; ++i) weights[c].push_back(initialWeight(c, i));
-    for (std::size_t s = 0; s < slots.size(); ++s)
-      slots[s][c].assign(n, optimizer_->initialSlot(s));
-  }
-  reference_.push_back(weights);
-  reference_slots_.push_back(slots);
-  for (std::int64_t step = 0; step < plan_.steps; ++step) {
+  const auto keep = static_cast<std::size_t>(from) + 1;
+  reference_.resize(keep);
+  reference_slots_.resize(keep);
+  reference_norms_.resize(std::min(reference_norms_.size(), keep - 1));
+  Weights weights = reference_.back();
+  std::vector<Weights> slots = reference_slots_.back();
+  for (std::int64_t step = from; step < plan_.steps; ++step) {
     Weights mean(chunks);
     for (std::uint32_t c = 0; c < chunks; ++c) {
       mean[c].resize(weights[c].size());
-      for (int rank = 0; rank < config_.workers; ++rank) {
+      for (int rank = 0; rank < plan_.ranks; ++rank) {
         const auto g = gradient(plan_.shareOf(step, rank), c);
         for (std::size_t i = 0; i < g.size(); ++i) mean[c][i] += g[i];
       }
@@ -240,12 +255,58 @@ void World::startWorker(int index) {
   for (const auto& chunk : placement_.chunks) config.ps_of_chunk.push_back(chunk.ps);
   node->machine = runtime::ps::makeWorkerMachine(config);
   node->weights.resize(placement_.chunks.size());
+  node->revision = isMember(i) ? membership_.revision() : 1;
   workers_[i] = std::move(node);
   sendReport(*workers_[i]);
 }
 
+bool World::isMember(std::size_t worker) const {
+  return static_cast<int>(worker) < wanted_workers_;
+}
+
+void World::publishWorkers(int workers) {
+  wanted_workers_ = workers;
+  membership_.set_revision(membership_.revision() + 1);
+  membership_.clear_tasks();
+  for (int i = 0; i < config_.ps + workers; ++i) {
+    v1::MemberTask* task = membership_.add_tasks();
+    const bool is_ps = i < config_.ps;
+    task->mutable_id()->set_role(is_ps ? v1::ROLE_PS : v1::ROLE_WORKER);
+    task->mutable_id()->set_index(static_cast<std::uint32_t>(is_ps ? i : i - config_.ps));
+    task->set_created(1);
+  }
+}
+
+// The record changes; the coordinator learns of it a moment later, and new workers start up. Who
+// comes back before it has left is waited for by the planner: such a wish is left out here.
+void World::scale() {
+  const bool over = std::any_of(worker_done_.begin(), worker_done_.begin() + wanted_workers_,
+                                [](bool b) { return b; });
+  if (over || finished_) return;
+  const int wanted =
+      1 + static_cast<int>(rng_.below(static_cast<std::uint64_t>(config_.max_workers)));
+  for (int i = wanted_workers_; i < wanted; ++i) {
+    if (workers_[static_cast<std::size_t>(i)] != nullptr) return;
+  }
+  if (wanted == wanted_workers_) return;
+  ++result_.scalings;
+  const int before = wanted_workers_;
+  publishWorkers(wanted);
+  for (int i = before; i < wanted; ++i) {
+    at(kNobody, std::chrono::milliseconds(rng_.below(200)), [this, i] {
+      const auto index = static_cast<std::size_t>(i);
+      if (isMember(index) && workers_[index] == nullptr) startWorker(i);
+    });
+  }
+  at(kNobody, networkDelay(), [this] {
+    if (ps_[0] == nullptr || ps_done_[0]) return;
+    ps_[0]->coordinator->setMembership(membership_, now_);
+    execute(*ps_[0], ps_[0]->coordinator->takeActions());
+  });
+}
+
 World::Owner World::chooseVictim() {
-  const int tasks = config_.ps + config_.workers;
+  const int tasks = config_.ps + static_cast<int>(workers_.size());
   const int victim = static_cast<int>(rng_.below(static_cast<std::uint64_t>(tasks)));
   const bool is_ps = victim < config_.ps;
   const auto i = static_cast<std::size_t>(is_ps ? victim : victim - config_.ps);
@@ -280,7 +341,7 @@ void World::killSomeone() {
   at(kNobody, away, [this, is_ps, i] {
     if (is_ps) {
       if (ps_[i] == nullptr && !ps_done_[i]) startPs(static_cast<int>(i));
-    } else if (workers_[i] == nullptr && !worker_done_[i]) {
+    } else if (workers_[i] == nullptr && !worker_done_[i] && (isMember(i) || rng_.below(2) == 0)) {
       startWorker(static_cast<int>(i));
       // The planner calls servers back that have ended when a worker still needs them.
       const bool coordinator_gone = ps_done_[0];
@@ -296,8 +357,14 @@ void World::killSomeone() {
 // Over for the planner: the coordinator's and all workers' processes have ended; it ends the other
 // servers.
 bool World::allGone() const {
-  return ps_done_[0] &&
-         std::all_of(worker_done_.begin(), worker_done_.end(), [](bool b) { return b; });
+  if (!ps_done_[0]) return false;
+  for (std::size_t i = 0; i < static_cast<std::size_t>(wanted_workers_); ++i) {
+    // Who was to join when the job ended learns of it from the record.
+    const bool never_joined =
+        config_.scalings > 0 && (workers_[i] == nullptr || workers_[i]->machine->version() < 0);
+    if (!worker_done_[i] && !never_joined) return false;
+  }
+  return true;
 }
 
 // The weights after so many updates. A worker's death may keep its last push from some chunks.
@@ -355,6 +422,8 @@ void World::checkPositions() {
     }
   }
   const auto expected = static_cast<std::size_t>(plan_.positionOf(plan_.steps));
+  if (!seen.empty() && *seen.rbegin() >= static_cast<std::int64_t>(expected))
+    problem(fmt::format("position {} is behind the end", *seen.rbegin()));
   // A worker that died after a step was complete has not written it down; nothing may be used
   // twice.
   if (result_.outcome == "succeeded" && result_.kills == 0 && seen.size() != expected) {
@@ -373,6 +442,10 @@ WorldResult World::run() {
   }
   for (int f = 0; f < config_.freezes; ++f) {
     at(kNobody, std::chrono::milliseconds(10 + rng_.below(800)), [this] { freezeSomeone(); });
+  }
+  for (int s = 0; s < config_.scalings; ++s) {
+    const Duration when = fromSeconds(rng_.unit() * toSeconds(config_.scale_within));
+    at(kNobody, std::chrono::milliseconds(10) + when, [this] { scale(); });
   }
   if (config_.stop_at) {
     at(kNobody, *config_.stop_at, [this] {

@@ -43,6 +43,9 @@ struct WorldConfig {
   double drop = 0.0;       // share of messages that are lost (the caller learns of it)
   double duplicate = 0.0;  // share of requests that are delivered twice
   Duration max_delay = std::chrono::milliseconds(8);
+  int scalings = 0;     // to a random number of workers at random moments
+  int max_workers = 5;  // of them
+  Duration scale_within = std::chrono::milliseconds(600);
   std::optional<Duration> stop_at = std::nullopt;  // request a stop then
   std::optional<std::int64_t> nan_at =
       std::nullopt;                           // worker 1 reports a gradient that is not finite
@@ -59,6 +62,9 @@ struct WorldResult {
   std::int64_t accuracy_hits = 0;
   int kills = 0;
   int freezes = 0;
+  int scalings = 0;  // that changed something
+  int most_ranks = 0;
+  int left = 0;  // workers that ended because they were told that they have left
   int checkpoints = 0;
   std::int64_t skipped = 0;  // backup workers
   std::int64_t spread = 0;   // asynchronous
@@ -89,7 +95,9 @@ class World {
   Duration networkDelay();
   void problem(const std::string& text);
 
-  void buildReference();
+  void followEpoch(const v1::View& view);
+  bool upToDate(const WorkerNode& node, std::int64_t version) const;
+  void buildReference(std::int64_t from);
   bool sharesSteps() const { return !config_.tickets && config_.backup_workers == 0; }
   bool plausible(std::int64_t version, std::uint32_t chunk,
                  const std::vector<float>& weights) const;
@@ -105,6 +113,10 @@ class World {
   Owner chooseVictim();
   void killSomeone();
   void freezeSomeone();
+  // The planner's part: a membership of other workers.
+  void scale();
+  void publishWorkers(int workers);
+  bool isMember(std::size_t worker) const;
   // The link: reports and views.
   void sendReport(Node& node);
   void poke(Node& node, bool urgent);
@@ -141,7 +153,9 @@ class World {
   std::priority_queue<Event> events_;
   std::uint64_t next_order_ = 0;
 
-  runtime::StepPlan plan_;  // of a job with one epoch; later epochs go on in its stream
+  runtime::StepPlan plan_;       // of the newest epoch
+  std::int64_t plan_epoch_ = 0;  // its number
+  std::int64_t lineage_ = 0;     // first epoch whose versions are those of the newest
   runtime::Placement placement_;
   std::unique_ptr<runtime::Optimizer> optimizer_;
   std::unique_ptr<runtime::LearningRate> learning_rate_;
@@ -150,6 +164,7 @@ class World {
   std::vector<double> reference_norms_;                // by step, with clipping
 
   v1::Membership membership_;
+  int wanted_workers_ = 0;
   std::vector<std::unique_ptr<PsNode>> ps_;
   std::vector<std::unique_ptr<WorkerNode>> workers_;
   std::vector<std::uint32_t> ps_starts_, worker_starts_;

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <functional>
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -122,19 +123,32 @@ struct Bench {
       if (view.epoch().fresh() || !view.epoch().restore_manifest().empty())
         setShard(r, view.epoch().first_step());
     }
-    if (r.id().role() == v1::ROLE_WORKER && view.phase() == v1::PHASE_ACTIVE &&
-        (view.epoch().fresh() || !view.epoch().restore_manifest().empty() ||
-         r.worker().version() < 0)) {
+    if (r.id().role() == v1::ROLE_WORKER) heedAsWorker(r, view);
+    if (view.left() || view.phase() == v1::PHASE_DONE || view.phase() == v1::PHASE_STOPPED ||
+        view.phase() == v1::PHASE_FAILED) {
+      r.set_leaving(true);
+    }
+  }
+  void heedAsWorker(v1::MemberReport& r, const v1::View& view) {
+    const std::int64_t epoch = view.epoch().epoch();
+    const bool computes = view.phase() == v1::PHASE_ACTIVE && isRank(view.epoch(), r.id().index());
+    // Between two steps, as long as a test does not say otherwise.
+    if (computes && rests && (view.hold() || resting.contains(r.id().index()))) {
+      r.mutable_worker()->set_idle(view.hold());
+      if (view.hold()) resting.insert(r.id().index());
+    }
+    if (computes && (view.epoch().fresh() || !view.epoch().restore_manifest().empty() ||
+                     r.worker().version() < 0)) {
       if (active_in[r.id().index()] != epoch)
         r.mutable_worker()->set_version(view.epoch().first_step());
       active_in[r.id().index()] = epoch;
     }
-    if (r.id().role() == v1::ROLE_WORKER && view.phase() == v1::PHASE_ACTIVE)
-      r.mutable_worker()->set_epoch(epoch);
-    if (view.phase() == v1::PHASE_DONE || view.phase() == v1::PHASE_STOPPED ||
-        view.phase() == v1::PHASE_FAILED) {
-      r.set_leaving(true);
-    }
+    if (computes) r.mutable_worker()->set_epoch(epoch);
+  }
+  static bool isRank(const v1::EpochInfo& epoch, std::uint32_t index) {
+    return std::any_of(epoch.members().begin(), epoch.members().end(), [&](const auto& m) {
+      return m.id().role() == v1::ROLE_WORKER && m.id().index() == index;
+    });
   }
   static void setShard(v1::MemberReport& r, std::int64_t lowest, std::int64_t highest = -1) {
     r.mutable_shard()->set_empty(false);
@@ -216,6 +230,8 @@ struct Bench {
   std::map<std::uint32_t, std::int64_t> active_in;
   std::uint64_t tickets = 0;
   bool prepares = true;
+  bool rests = true;
+  std::set<std::uint32_t> resting;
   v1::View last_view;
   std::map<std::uint64_t, v1::View> replies;
   std::vector<Manifest> commits;

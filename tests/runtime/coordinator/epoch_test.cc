@@ -234,8 +234,9 @@ TEST(CoordinatorEpoch, AHigherMembershipBeginsAnEpochWithItsTasks) {
   b.tick();
   EXPECT_EQ(b.c.phase(), v1::PHASE_ACTIVE);
   b.c.setMembership(members(1, 1, 2), b.now);
-  b.tick();
-  EXPECT_EQ(b.c.phase(), v1::PHASE_SEALING);
+  b.activate();
+  EXPECT_EQ(b.last_view.epoch().epoch(), 2);
+  EXPECT_TRUE(b.worker(1).leaving());
   b.reports.erase({v1::ROLE_WORKER, 1});
   b.activate();
   EXPECT_EQ(b.last_view.epoch().members_size(), 2);
@@ -352,9 +353,9 @@ TEST(CoordinatorPasses, AnotherNumberOfWorkersMakesAnotherNumberOfSteps) {
   EXPECT_EQ(b.last_view.steps(), 50);
   b.reach(20);
   b.c.setMembership(members(1, 1, 2), b.now);
-  b.tick();
-  b.reports.erase({v1::ROLE_WORKER, 1});
   b.activate();
+  b.reports.erase({v1::ROLE_WORKER, 1});
+  b.settle();
   EXPECT_EQ(b.last_view.epoch().first_position(), 400);
   EXPECT_EQ(b.last_view.steps(), 20 + 60);
 }

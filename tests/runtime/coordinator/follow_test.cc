@@ -74,6 +74,8 @@ TEST(CoordinatorEvaluation, SlicesOfAnotherNumberOfWorkersAreNotAdded) {
   b.settle();
   b.join(1, 3);
   for (auto& [key, r] : b.reports) r.set_revision(2);
+  b.worker(0).mutable_worker()->set_version(20);
+  b.worker(1).mutable_worker()->set_version(20);
   b.evaluated(0, 20, 30, 1);  // not yet seen as whole, so still reported
   b.c.setMembership(members(1, 3, 2), b.now);
   Bench::setShard(b.ps(), 20);

@@ -65,6 +65,48 @@ TEST(StepPlan, RanksWithoutSamplesHaveNoPart) {
   EXPECT_EQ(p.takers(2), 0);
 }
 
+// Batches of 128 for each of 7 workers over 60,000 and over 60,300 samples.
+TEST(StepPlan, TheLastBatchesAreWholeAsFarAsTheyGo) {
+  StepPlan p = plan(7, 7 * 128, stepsToReach(60'000, 0, 0, 7 * 128), 60'000);
+  p.rank_samples = 128;
+  ASSERT_EQ(p.steps, 67);
+  EXPECT_EQ(p.shareOf(3, 6), (Share{(3 * 7 + 6) * 128, 128}));
+  EXPECT_EQ(p.samplesOf(66), 6 * 128 + 96);
+  EXPECT_EQ(p.takers(66), 7);
+  for (int rank = 0; rank < 6; ++rank) EXPECT_EQ(p.shareOf(66, rank).count, 128);
+  EXPECT_EQ(p.shareOf(66, 6), (Share{60'000 - 96, 96}));
+
+  p.end_position = 60'300;
+  p.steps = stepsToReach(p.end_position, 0, 0, p.step_samples);
+  ASSERT_EQ(p.steps, 68);
+  EXPECT_EQ(p.takers(66), 7);
+  EXPECT_EQ(p.takers(67), 3);
+  EXPECT_EQ(p.shareOf(67, 0).count, 128);
+  EXPECT_EQ(p.shareOf(67, 1).count, 128);
+  EXPECT_EQ(p.shareOf(67, 2), (Share{60'300 - 12, 12}));
+  for (int rank = 3; rank < 7; ++rank) EXPECT_EQ(p.shareOf(67, rank).count, 0);
+}
+
+// Of step 10 some chunks were taken from the samples of 4 ranks.
+TEST(StepPlan, AFirstStepOfOtherSamplesIsDealtOut) {
+  StepPlan p = plan(2, 20, 100);
+  p.rank_samples = 10;
+  p.first_step = 10;
+  p.first_position = 400;
+  p.first_samples = 40;
+  EXPECT_EQ(p.shareOf(10, 0), (Share{400, 20}));
+  EXPECT_EQ(p.shareOf(10, 1), (Share{420, 20}));
+  EXPECT_EQ(p.shareOf(11, 0), (Share{440, 10}));
+  EXPECT_EQ(p.shareOf(12, 1), (Share{470, 10}));
+  p.ranks = 6;
+  p.step_samples = 60;
+  EXPECT_EQ(p.takers(10), 4);
+  EXPECT_EQ(p.shareOf(10, 3), (Share{430, 10}));
+  EXPECT_EQ(p.shareOf(10, 4).count, 0);
+  EXPECT_EQ(p.takers(11), 6);
+  EXPECT_EQ(p.positionOf(12), 500);
+}
+
 TEST(StepPlan, StrangersAndOtherStepsReadNothing) {
   StepPlan p = plan(2, 8, 10);
   p.first_step = 4;

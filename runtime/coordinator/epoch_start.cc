@@ -1,0 +1,139 @@
+// From where an epoch starts, and what its steps read.
+#include <algorithm>
+#include <limits>
+
+#include "fmt/format.h"
+#include "runtime/coordinator/coordinator.h"
+#include "runtime/coordinator/epoch_plan.h"
+
+namespace trainyard::runtime {
+
+// The newest version that was complete: a worker that holds it proves it.
+std::int64_t Coordinator::heldVersion() const {
+  std::int64_t held = progress_;
+  for (const auto& [key, member] : members_) {
+    if (key.role == v1::ROLE_WORKER) held = std::max(held, member.report.worker().version());
+  }
+  return held;
+}
+
+// Who takes part in the epoch, and what its servers hold. While some servers have taken a step and
+// others have not, nobody joins: the step may have no samples for him, and then the version before
+// it, which he lacks, is held only until another rank begins the next step.
+Coordinator::Held Coordinator::enlist(TimePoint now) {
+  Held held;
+  held.lowest = std::numeric_limits<std::int64_t>::max();
+  for (auto& [key, member] : members_) {
+    const bool within_step =
+        !tickets_ && !held.lost && held.highest > held.lowest;  // ps come first
+    member.in_epoch = awaited(member, now) && !(member.newcomer && within_step);
+    if (!member.in_epoch) continue;
+    member.newcomer = false;
+    v1::EpochMember* m = epoch_.add_members();
+    m->mutable_id()->set_role(key.role);
+    m->mutable_id()->set_index(key.index);
+    *m->mutable_incarnation() = member.report.incarnation();
+    if (key.role != v1::ROLE_PS) continue;
+    const v1::ShardState& shard = member.report.shard();
+    held.lost = held.lost || shard.empty();
+    if (shard.max_version() < 0) continue;  // a server without chunks
+    held.lowest = std::min(held.lowest, shard.min_version());
+    held.highest = std::max(held.highest, shard.max_version());
+  }
+  std::uint32_t rank = 0;
+  for (v1::EpochMember& m : *epoch_.mutable_members()) {
+    if (m.id().role() == v1::ROLE_WORKER) m.set_rank(rank++);
+  }
+  return held;
+}
+
+void Coordinator::startFrom(TimePoint now) {
+  const auto [lost, lowest, highest] = enlist(now);
+  epoch_.set_revision(membership_.revision());
+  std::int64_t held = heldVersion();
+  // Without a common step servers differ by the pushes under way.
+  const bool level = tickets_ || highest <= lowest + 1;
+  const bool kept = !lost && highest >= 0 && level && !epochs_.empty();
+  if (!kept || epochs_.back().ranks != workers()) {
+    lineage_ = epoch_.epoch();
+    parts_.clear();
+  }
+  if (kept && !tickets_) {
+    epoch_.set_first_step(lowest);
+    epoch_.set_first_position(plan_.positionOf(lowest));
+    // What is in the chunks that have taken this step came from the former ranks' samples.
+    if (highest > lowest && config_.backup_workers == 0)
+      epoch_.set_first_step_samples(plan_.samplesOf(lowest));
+  } else if (kept) {
+    // startTickets() says where it goes on
+  } else if (newest_) {
+    epoch_.set_first_step(newest_->step);
+    epoch_.set_first_position(newest_->position);
+    epoch_.set_restore_manifest(newest_->fileName());
+    epochs_ = newest_->epochs;
+  } else {
+    epoch_.set_fresh(true);
+    epoch_.set_init_manifest(config_.init_manifest);
+    epochs_.clear();
+  }
+  if (tickets_) {
+    startTickets(kept);
+    if (kept) held = epoch_.first_step();
+  }
+  const std::int64_t first = epoch_.first_step();
+  if (held > first) lost_steps_ += held - first;
+  if (!epoch_.restore_manifest().empty() && resumed_from_ < 0) resumed_from_ = first;
+  // A score of steps that are to be taken again is of weights that may never come back.
+  if (!kept && evaluation_.version() > first) evaluation_.Clear();
+  std::erase_if(epochs_, [&](const EpochRecord& r) { return r.first_step >= first; });
+  planSteps();
+  recordEpoch();
+  progress_ = first;
+  actions_.push_back(LogAction{fmt::format(
+      "epoch {} starts at step {} with {} workers, {}{}", epoch_.epoch(), first, workers(),
+      !epoch_.init_manifest().empty()     ? "with the weights of " + epoch_.init_manifest()
+      : epoch_.fresh()                    ? "from the seed"
+      : epoch_.restore_manifest().empty() ? "from what the servers hold"
+                                          : "from checkpoint " + epoch_.restore_manifest(),
+      held > first ? fmt::format(", {} steps lost", held - first) : "")});
+  enter(v1::PHASE_PREPARING, now);
+}
+
+// A first step of other samples is an entry of its own.
+void Coordinator::recordEpoch() {
+  const std::int64_t first = epoch_.first_step();
+  const std::int64_t special = epoch_.first_step_samples();
+  if (special > 0 && special != epoch_.step_samples()) {
+    epochs_.push_back({epoch_.epoch(), first, epoch_.first_position(), workers(), special});
+    if (first + 1 >= steps_) return;
+    epochs_.push_back(
+        {epoch_.epoch(), first + 1, plan_.positionOf(first + 1), workers(), epoch_.step_samples()});
+    return;
+  }
+  epochs_.push_back(
+      {epoch_.epoch(), first, epoch_.first_position(), workers(), epoch_.step_samples()});
+}
+
+// The job's number of steps when `step` begins at `position` of a stream over so many samples.
+std::int64_t Coordinator::stepsFrom(std::int64_t step, std::int64_t position,
+                                    std::int64_t samples) const {
+  if (config_.passes == 0) return config_.steps;
+  return stepsToReach(config_.passes * samples, step, position, stepSamples());
+}
+
+// What the epoch's steps read; announced with it, so that servers and workers compute the same.
+void Coordinator::planSteps() {
+  const std::int64_t samples = data().samples();
+  const std::int64_t special = epoch_.first_step_samples();
+  steps_ =
+      stepsFrom(epoch_.first_step() + (special > 0), epoch_.first_position() + special, samples);
+  epoch_.set_step_samples(stepSamples());
+  if (config_.global_batch_size == 0) epoch_.set_rank_samples(config_.batch_size);
+  epoch_.set_end_position(config_.passes * samples);
+  if (tickets_) steps_ = tickets_->steps();
+  epoch_.set_steps(steps_);
+  epoch_.set_backup_workers(std::min(config_.backup_workers, workers() - 1));
+  plan_ = planOf(epoch_);
+}
+
+}  // namespace trainyard::runtime
