@@ -53,17 +53,19 @@ void judgeReadiness(PlannerState& state) {
       missing += fmt::format("{}{}", missing.empty() ? "" : ", ", toString(task.key));
     }
   }
+  const bool ran = state.is(kRunning, kTrue);
   if (well < desired) {
     const std::string message = fmt::format("{} of {} tasks are ready; waiting for {}{}", well,
                                             desired, missing, named > kNamesMax ? ", ..." : "");
     // A task that is not ready for a moment, or a new one, does not stop a job that runs.
-    const bool runs = state.is(kRunning, kTrue) && !state.is(kRestarting, kTrue);
+    const bool runs = ran && !state.is(kRestarting, kTrue);
+    judgeResizing(state, false, message);
     state.condition(kRunning, runs ? kTrue : kFalse, "TasksNotReady", message);
     state.condition(kReconciling, kTrue, "TasksNotReady", message);
     return;
   }
   const std::string message = fmt::format("{} of {} tasks are ready", desired, desired);
-  const bool ran = state.is(kRunning, kTrue);
+  judgeResizing(state, true, message);
   state.condition(kRunning, kTrue, "AllTasksReady", message);
   if (state.is(kRestarting, kTrue)) {
     state.condition(kRestarting, kFalse, "AllTasksReady", message);

@@ -12,6 +12,7 @@ namespace trainyard::control {
 
 inline constexpr std::string_view kCreated = "Created";
 inline constexpr std::string_view kRunning = "Running";
+inline constexpr std::string_view kResizing = "Resizing";
 inline constexpr std::string_view kRestarting = "Restarting";
 inline constexpr std::string_view kSuspended = "Suspended";
 inline constexpr std::string_view kSucceeded = "Succeeded";

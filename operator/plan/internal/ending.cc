@@ -13,6 +13,7 @@ void settle(PlannerState& state, std::string_view reason, const std::string& mes
     state.condition(kRunning, kFalse, reason, message);
   }
   if (state.is(kRestarting, kTrue)) state.condition(kRestarting, kFalse, reason, message);
+  if (state.is(kResizing, kTrue)) state.condition(kResizing, kFalse, reason, message);
   if (state.is(kSuspended, kUnknown)) state.condition(kSuspended, kFalse, reason, message);
   state.condition(kReconciling, kFalse, reason, message);
 }

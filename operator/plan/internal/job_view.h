@@ -17,7 +17,9 @@ struct TaskHistory {
   std::int32_t restarts = 0;
   std::uint32_t in_place = 0;
   std::int32_t recent = 0;
-  UnixMillis create_ms = 0;  // 0: at once
+  // When the next life may begin at the earliest; 0: at once. With `recent` 0 it is no back-off:
+  // the former life leaves, and is deleted then if it has not ended.
+  UnixMillis create_ms = 0;
 };
 
 struct TaskView {

@@ -1,5 +1,7 @@
 #include "operator/plan/internal/membership.h"
 
+#include <algorithm>
+
 namespace trainyard::control {
 
 namespace {
@@ -21,6 +23,11 @@ bool addEntry(const TaskView& task, v1::Membership* membership) {
   entry->set_ip(task.seen->ip);
   entry->set_port(task.seen->port);
   return true;
+}
+
+// No newcomer, or one that can be told of.
+bool hasCome(const TaskView& task) {
+  return !task.desired || task.member != nullptr || task.finished || task.hasAddress();
 }
 
 bool sameTasks(const v1::Membership& a, const v1::Membership& b) {
@@ -47,8 +54,15 @@ std::optional<v1::Membership> nextMembership(const PlannerInput& input,
   next.set_namespace_(job.metadata().namespace_());
   next.set_uid(job.metadata().uid());
   next.set_strategy(job.spec().strategy());
+  const bool all_came = !recorded || std::all_of(tasks.begin(), tasks.end(), hasCome);
+  const bool shrinks = std::any_of(tasks.begin(), tasks.end(), [](const TaskView& task) {
+    return !task.desired && task.member != nullptr;
+  });
   for (const TaskView& task : tasks) {
-    if (task.desired && !addEntry(task, &next)) return std::nullopt;
+    if (!task.desired || (!all_came && task.member == nullptr)) continue;
+    if (addEntry(task, &next)) continue;
+    if (!shrinks || task.member == nullptr) return std::nullopt;
+    *next.add_tasks() = *task.member;
   }
   if (recorded && sameTasks(*recorded, next)) return std::nullopt;
   next.set_revision(recorded ? recorded->revision() + 1 : 1);

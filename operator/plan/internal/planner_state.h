@@ -17,6 +17,9 @@ namespace trainyard::control {
 inline constexpr std::chrono::seconds kStopGrace{60};
 // How long tasks of our runtime may take to end by themselves after success.
 inline constexpr std::chrono::seconds kEndGrace{15};
+// How long a worker of our runtime that is not wanted any more may take to end by itself, after the
+// membership without it is published.
+inline constexpr std::chrono::seconds kLeaveGrace{30};
 // Before a lost task is created again: base, doubled with each loss of that index, up to the
 // maximum; from the start again after a life of kHealthyLife.
 inline constexpr std::chrono::seconds kRestartBase{1};
@@ -72,8 +75,13 @@ void findFailures(PlannerState& state);
 // Counts losses and restarts in place, decides the next life of lost tasks; sets Failed when there
 // were too many.
 void countLosses(PlannerState& state);
-// Creates what is due, deletes what a life before the present one left behind or nobody wants.
+// Creates what is due, lets go who is to leave, deletes what a life before the present one left
+// behind or nobody wants.
 void createAndSweep(PlannerState& state);
+
+// resizing.cc: tells of workers that come and go; after createAndSweep. `well`: every task that is
+// wanted is ready, as `message` says.
+void judgeResizing(PlannerState& state, bool well, const std::string& message);
 
 // ending.cc: Succeeded, Failed and Suspended.
 void findSuccess(PlannerState& state);

@@ -140,6 +140,26 @@ void recallPs(PlannerState& state) {
   }
 }
 
+// An index that nobody wants leaves the membership; should it ever come back, it is another life. A
+// worker that computes is given time to end its step and go: the others need not miss it.
+void letGo(PlannerState& state, TaskView& task) {
+  const bool computes = state.spec.has_training() && task.key.role == v1::ROLE_WORKER &&
+                        task.lives() && task.member != nullptr &&
+                        task.member->created() == task.seen->created;
+  task.renumber();
+  task.history.recent = 0;
+  task.history.create_ms = computes ? state.input.unix_ms + toMillis(kLeaveGrace) : 0;
+}
+
+// A former life that was let go and still has time.
+bool isLeaving(PlannerState& state, const TaskView& task) {
+  const TaskHistory& history = task.history;
+  if (history.recent != 0 || history.create_ms <= state.input.unix_ms) return false;
+  if (!isLive(*task.seen) || task.seen->created >= history.created) return false;
+  state.wakeAt(history.create_ms);
+  return true;
+}
+
 }  // namespace
 
 void recordFinished(PlannerState& state) {
@@ -194,21 +214,21 @@ void countLosses(PlannerState& state) {
 
 void createAndSweep(PlannerState& state) {
   for (TaskView& task : state.tasks) {
-    // An index that nobody wants leaves the membership; should it ever come back, it is another
-    // life.
-    if (!task.desired && task.numberIsUsed()) task.renumber();
+    if (!task.desired && task.numberIsUsed()) letGo(state, task);
+    TaskHistory& history = task.history;
     const bool wanted = task.desired && !task.finished;
     if (task.seen != nullptr) {
-      const bool former = task.seen->created < task.history.created;
-      if (!task.desired) {
-        state.deleteTask(task, "ScaledDown");
-      } else if (former) {
-        state.deleteTask(task, "Superseded");
+      const bool former = task.seen->created < history.created;
+      if ((!task.desired || former) && !isLeaving(state, task)) {
+        state.deleteTask(task, task.desired ? "Superseded" : "ScaledDown");
       }
-    } else if (wanted && state.input.unix_ms >= task.history.create_ms) {
-      state.plan.creates.push_back({task.key, task.history.created});
+      continue;
+    }
+    if (history.recent == 0) history.create_ms = 0;  // who left is gone
+    if (wanted && state.input.unix_ms >= history.create_ms) {
+      state.plan.creates.push_back({task.key, history.created});
     } else if (wanted) {
-      state.wakeAt(task.history.create_ms);
+      state.wakeAt(history.create_ms);
     }
   }
 }
