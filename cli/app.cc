@@ -17,7 +17,7 @@ constexpr char kDescription[] =
     "A job is one YAML file. `trainyard validate -f job.yaml` checks it, `trainyard plan -f "
     "job.yaml`\n"
     "shows what each parameter server would hold, `trainyard run -f job.yaml` trains it here;\n"
-    "get, describe, logs, suspend, resume and delete look after the jobs below ./runs.";
+    "get, describe, logs, scale, suspend, resume and delete look after the jobs below ./runs.";
 
 std::vector<std::string> verbsOf(const CLI::App& app, bool hidden) {
   std::vector<std::string> verbs;

@@ -1,4 +1,5 @@
-// `trainyard suspend`, `resume`, `delete`: local jobs, through their run directory.
+// `trainyard scale`, `suspend`, `resume`, `delete`: local jobs, through their run directory.
+#include <cstdint>
 #include <istream>
 #include <memory>
 #include <ostream>
@@ -22,7 +23,8 @@ namespace fs = std::filesystem;
 
 struct ControlFlags {
   JobFlags job;
-  double timeout = 120;  // seconds
+  std::int64_t workers = 0;  // of scale
+  double timeout = 120;      // seconds
   bool no_wait = false;
   bool yes = false;
   bool now = false;
@@ -43,6 +45,14 @@ int suspend(const ControlFlags& flags, const Console& console) {
   if (!dir.ok()) return failVerb(console, "suspend", dir.status());
   return tell(console, "suspend",
               suspendJob(*dir, !flags.no_wait, fromSeconds(flags.timeout), *console.clock));
+}
+
+int scale(const ControlFlags& flags, const Console& console) {
+  const auto dir = findJob(runsDir(flags.job, console), flags.job.job);
+  if (!dir.ok()) return failVerb(console, "scale", dir.status());
+  return tell(
+      console, "scale",
+      scaleJob(*dir, flags.workers, !flags.no_wait, fromSeconds(flags.timeout), *console.clock));
 }
 
 // Takes the wish to stop back. A launcher that is still there then goes on.
@@ -142,6 +152,11 @@ void addTimeout(const Added& verb) {
       ->check(CLI::PositiveNumber);
 }
 
+constexpr char kScaleFooter[] =
+    "New workers join at a step boundary, the others go on meanwhile; workers of the highest "
+    "numbers "
+    "\nleave after their step. Nothing is started again and no sample is lost or used twice. Waits "
+    "until\nthe job runs with so many workers; a job at rest starts with them.";
 constexpr char kSuspendFooter[] =
     "Waits until the job has taken a checkpoint and all its processes have ended. Suspending twice "
     "is\n"
@@ -162,8 +177,14 @@ constexpr char kDeleteFooter[] =
 }  // namespace
 
 void registerControl(CLI::App& app, ChosenCommand& chosen) {
-  Added verb = addVerb(app, chosen, "suspend", "Stop a local job with a checkpoint", kSuspendFooter,
-                       suspend);
+  Added verb =
+      addVerb(app, chosen, "scale", "Change the number of a job's workers", kScaleFooter, scale);
+  verb.app->add_option("--workers", verb.flags->workers, "How many workers the job is to have")
+      ->required();
+  verb.app->add_flag("--no-wait", verb.flags->no_wait, "Only record the number");
+  addTimeout(verb);
+  verb = addVerb(app, chosen, "suspend", "Stop a local job with a checkpoint", kSuspendFooter,
+                 suspend);
   verb.app->add_flag("--no-wait", verb.flags->no_wait, "Only record that the job should stop");
   addTimeout(verb);
   verb = addVerb(app, chosen, "resume", "Go on with a local job that was stopped", kResumeFooter,

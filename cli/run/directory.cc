@@ -44,8 +44,14 @@ bool isHalfWritten(const std::string& name) {
 }
 
 // What may change between two launches of a run.
-constexpr std::string_view kMayChange[] = {"training.evaluateEverySteps", "training.checkpoint",
-                                           "runPolicy", "network", "image"};
+constexpr std::string_view kMayChange[] = {"training.evaluateEverySteps",
+                                           "training.checkpoint",
+                                           "runPolicy",
+                                           "network",
+                                           "image",
+                                           "worker.replicas",
+                                           "worker.minReplicas",
+                                           "worker.maxReplicas"};
 
 // The length of a run may only grow.
 bool isLength(std::string_view path) {
@@ -316,9 +322,14 @@ Status checkNotDeleted(const std::string& dir, const v1::TrainingJob& recorded) 
       fmt::format("{}: the job is being deleted (trainyard delete finishes that)", dir));
 }
 
-std::vector<FieldChange> forbiddenChanges(const Json& before, const Json& after) {
+std::vector<FieldChange> changesOf(const Json& before, const Json& after) {
   std::vector<FieldChange> changes;
   compare("", before, after, &changes);
+  return changes;
+}
+
+std::vector<FieldChange> forbiddenChanges(const Json& before, const Json& after) {
+  std::vector<FieldChange> changes = changesOf(before, after);
   std::erase_if(changes, mayChange);
   return changes;
 }

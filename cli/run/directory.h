@@ -35,10 +35,10 @@ struct OpenedRun {
 };
 
 // Locks the directory (created with mode 0700) and records `job` (as loadJob() gives it) in it. An
-// unfinished run is resumed: its steps, evaluation, checkpoint and run policy may differ from the
-// recorded ones, steps and passes only upwards. INVALID_ARGUMENT names the first other field that
-// differs, the foreign file in the directory, or the missing volume; FAILED_PRECONDITION the
-// process that holds the lock.
+// unfinished run is resumed: its steps, evaluation, checkpoint, run policy and number of workers
+// may differ from the recorded ones, steps and passes only upwards. INVALID_ARGUMENT names the
+// first other field that differs, the foreign file in the directory, or the missing volume;
+// FAILED_PRECONDITION the process that holds the lock.
 StatusOr<OpenedRun> openRunDirectory(const DirectoryOptions& options, const v1::TrainingJob& job,
                                      const Clock& clock);
 
@@ -54,7 +54,10 @@ struct FieldChange {
   std::string path;  // below spec: "training.batchSize"
   std::string before, after;
 };
-// Fields that differ and may not while a run goes on. Pure.
+// Fields that differ, lists as wholes. Pure.
+std::vector<FieldChange> changesOf(const nlohmann::ordered_json& before,
+                                   const nlohmann::ordered_json& after);
+// Those that may not between two launches of a run. Pure.
 std::vector<FieldChange> forbiddenChanges(const nlohmann::ordered_json& before,
                                           const nlohmann::ordered_json& after);
 

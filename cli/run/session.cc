@@ -69,6 +69,7 @@ Session::Session(SessionOptions options, OpenedRun run, const Clock& clock, Sign
       key_{run_.job.metadata().namespace_(), run_.job.metadata().name()},
       started_(clock.now()),
       started_unix_ms_(clock.unixMillis()),
+      edits_(run_.paths, clock),
       monitor_(key_.name, started_),
       next_sample_(started_) {
   if (!options_.show_output) return;
@@ -124,6 +125,9 @@ void Session::look() {
   }
   // What cannot be read now can be read at the next look.
   if (observed.ok()) view_.observed = *std::move(observed);
+  if (!gone_since_ && !deleted()) {
+    for (const RunEvent& event : edits_.look()) display_.event(event);
+  }
   tellWish();
   control::JobReport report = progress_->newest(key_);
   view_.tasks = std::move(report.tasks);

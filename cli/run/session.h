@@ -9,6 +9,7 @@
 #include "base/core/log.h"
 #include "base/core/status.h"
 #include "base/process/signals.h"
+#include "cli/jobs/edited_job.h"
 #include "cli/jobs/task_logs.h"
 #include "cli/live/monitor.h"
 #include "cli/run/directory.h"
@@ -79,6 +80,7 @@ class Session {
   std::unique_ptr<control::GrpcProgress> progress_;
   std::unique_ptr<control::Controller> controller_;
 
+  EditedJob edits_;
   RunView view_;
   RunMonitor monitor_;
   std::optional<TaskLogs> output_;

@@ -1,0 +1,147 @@
+// Another number of workers for a local job that nobody looks after, and edits of its job.yaml.
+#include "base/process/files.h"
+#include "cli/jobs/control.h"
+#include "cli/jobs/edited_job.h"
+#include "cli/run/directory.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "operator/job/job.h"
+#include "tests/base/process/temp_dir.h"
+
+namespace trainyard::cli {
+namespace {
+
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::SizeIs;
+
+constexpr char kJob[] = R"(apiVersion: trainyard.dev/v1alpha1
+kind: TrainingJob
+metadata: {name: fashion}
+spec:
+  ps: {replicas: 2}
+  worker: {replicas: 2, minReplicas: 2, maxReplicas: 4}
+  training:
+    model: {name: mlp, hidden: [8]}
+    data: {format: synthetic, shape: [4, 4, 1], classes: 3, samples: 64, evalSamples: 16}
+    batchSize: 8
+    steps: 700
+    optimizer: {name: SGD, learningRate: 0.1}
+)";
+
+class RecordedJob : public testing::Test {
+ protected:
+  RecordedJob() : paths_{dir_.path() / "fashion"}, record_(paths_) {
+    DirectoryOptions options;
+    options.dir = paths_.dir.string();
+    options.cwd = dir_.path().string();
+    const auto job = control::parseJob(kJob, "job.yaml", {}, nullptr);
+    EXPECT_TRUE(job.ok()) << job.status();
+    // Its lock is given back at once: nobody looks after it.
+    EXPECT_TRUE(openRunDirectory(options, *job, systemClock()).ok());
+  }
+  std::string yaml() const { return readFile(paths_.jobYaml(), 1 << 20).value_or(""); }
+  void edit(const std::string& from, const std::string& to) {
+    std::string text = yaml();
+    const std::size_t at = text.rfind(from);
+    ASSERT_NE(at, std::string::npos) << text;
+    ASSERT_TRUE(writeFileAtomically(paths_.jobYaml(), text.replace(at, from.size(), to)).ok());
+  }
+  v1::TrainingJob job() const { return record_.read().value(); }
+  StatusOr<std::string> scale(int workers) {
+    return scaleJob(paths_.dir, workers, true, std::chrono::seconds(5), systemClock());
+  }
+
+  TempDir dir_;
+  const control::RunPaths paths_;
+  control::RunRecord record_;
+};
+
+TEST_F(RecordedJob, StartsNextWithTheNumber) {
+  const auto told = scale(3);
+  ASSERT_TRUE(told.ok()) << told.status();
+  EXPECT_THAT(*told, HasSubstr("fashion: workers 2 -> 3, from its next start (it is "));
+  EXPECT_EQ(job().spec().worker().replicas(), 3);
+  EXPECT_EQ(job().metadata().generation(), 2);
+  EXPECT_THAT(yaml(), HasSubstr("replicas: 3"));
+  ASSERT_TRUE(scale(3).ok());
+  EXPECT_EQ(job().metadata().generation(), 2) << "nothing has changed";
+}
+
+TEST_F(RecordedJob, HasBounds) {
+  EXPECT_THAT(scale(5).status().ToString(),
+              HasSubstr("spec.worker.replicas: 5 is above maxReplicas 4"));
+  EXPECT_THAT(scale(1).status().ToString(),
+              HasSubstr("spec.worker.replicas: 1 is below minReplicas 2"));
+  EXPECT_TRUE(absl::IsInvalidArgument(scale(0).status()));
+  EXPECT_EQ(job().spec().worker().replicas(), 2);
+  EXPECT_EQ(job().metadata().generation(), 1);
+}
+
+TEST_F(RecordedJob, ThatHasEndedStaysAsItIs) {
+  v1::JobStatus status;
+  status.set_state("Succeeded");
+  v1::Condition* condition = status.add_conditions();
+  condition->set_type("Succeeded");
+  condition->set_status("True");
+  ASSERT_TRUE(record_.writeStatus(job().metadata().resource_version(), status).ok());
+  const Status ended = scale(3).status();
+  EXPECT_TRUE(absl::IsFailedPrecondition(ended)) << ended;
+  EXPECT_THAT(ended.ToString(), HasSubstr("'fashion' has ended already: Succeeded"));
+  EXPECT_EQ(job().spec().worker().replicas(), 2);
+}
+
+TEST_F(RecordedJob, MayBeLaunchedAgainWithAnotherNumber) {
+  v1::TrainingJob other = control::parseJob(kJob, "job.yaml", {}, nullptr).value();
+  const auto before = toJson(other.spec());
+  other.mutable_spec()->mutable_worker()->set_replicas(4);
+  EXPECT_THAT(forbiddenChanges(before, toJson(other.spec())), IsEmpty());
+  other.mutable_spec()->mutable_ps()->set_replicas(1);
+  EXPECT_THAT(forbiddenChanges(before, toJson(other.spec())), SizeIs(1));
+}
+
+TEST_F(RecordedJob, TakesOverWhatMayChangeAndSetsTheRestBack) {
+  EditedJob edits(paths_, systemClock());
+  EXPECT_THAT(edits.look(), IsEmpty());
+  ASSERT_NO_FATAL_FAILURE(edit("  replicas: 2\n    minReplicas", "  replicas: 4\n    minReplicas"));
+  ASSERT_NO_FATAL_FAILURE(edit("batchSize: 8", "batchSize: 16"));
+  const std::vector<RunEvent> events = edits.look();
+  ASSERT_THAT(events, SizeIs(2));
+  EXPECT_EQ(events[0].kind, "state");
+  EXPECT_THAT(events[0].message, HasSubstr("job.yaml: worker.replicas: 2 -> 4"));
+  EXPECT_EQ(events[1].kind, "warning");
+  EXPECT_THAT(events[1].message, HasSubstr("cannot change while the job runs, and is set back: "
+                                           "training.batchSize: 8 -> 16"));
+  EXPECT_EQ(job().spec().worker().replicas(), 4);
+  EXPECT_EQ(job().spec().training().batch_size(), 8);
+  EXPECT_THAT(yaml(), HasSubstr("batchSize: 8"));
+  EXPECT_THAT(edits.look(), IsEmpty());
+}
+
+TEST_F(RecordedJob, SaysNothingOfWhatTheVerbsWrite) {
+  EditedJob edits(paths_, systemClock());
+  ASSERT_TRUE(scale(4).ok());
+  EXPECT_THAT(edits.look(), IsEmpty());
+  EXPECT_EQ(job().metadata().generation(), 2);
+}
+
+TEST_F(RecordedJob, LeavesOutAFileThatIsNoJob) {
+  EditedJob edits(paths_, systemClock());
+  ASSERT_NO_FATAL_FAILURE(edit("replicas: 2\n    minReplicas", "replicas: many\n    minReplicas"));
+  const std::vector<RunEvent> events = edits.look();
+  ASSERT_THAT(events, SizeIs(1));
+  EXPECT_EQ(events[0].kind, "warning");
+  EXPECT_THAT(events[0].message, HasSubstr("the edited file is left out: "));
+  EXPECT_THAT(events[0].message, HasSubstr("spec.worker.replicas"));
+  EXPECT_EQ(job().metadata().generation(), 1);
+}
+
+TEST_F(RecordedJob, MayLoseAField) {
+  EditedJob edits(paths_, systemClock());
+  ASSERT_NO_FATAL_FAILURE(edit("    maxReplicas: 4\n", ""));
+  ASSERT_THAT(edits.look(), SizeIs(1));
+  EXPECT_FALSE(job().spec().worker().has_max_replicas());
+}
+
+}  // namespace
+}  // namespace trainyard::cli
