@@ -1,4 +1,6 @@
 // `trainyard run`, and `trainyard launch`, the process behind `run --detach` and `resume`.
+#include <arpa/inet.h>
+
 #include <filesystem>
 #include <memory>
 #include <optional>
@@ -36,6 +38,8 @@ struct RunFlags {
   bool start_anew = false;
   bool detach = false;
   double timeout = 120;  // seconds; of detach
+  std::string task_wrapper;
+  std::vector<std::string> task_addresses;
   LauncherOptions launcher;
 };
 
@@ -87,6 +91,18 @@ std::optional<v1::TrainingJob> load(const RunFlags& flags, const Console& consol
   return std::nullopt;
 }
 
+control::TaskPlaces taskPlaces(const RunFlags& flags) {
+  control::TaskPlaces places;
+  for (const std::string_view word : split(flags.task_wrapper, ' ')) {
+    if (!word.empty()) places.wrapper.emplace_back(word);
+  }
+  for (const std::string& assignment : flags.task_addresses) {
+    const auto [task, address] = splitFirst(assignment, '=');
+    places.addresses[*control::parseTaskKey(task)] = std::string(address);
+  }
+  return places;
+}
+
 DirectoryOptions directoryOptions(const RunFlags& flags, const v1::TrainingJob& job,
                                   const Console& console) {
   DirectoryOptions options;
@@ -119,6 +135,7 @@ int runJob(const RunFlags& flags, const Console& console) {
   LauncherOptions launcher = flags.launcher;
   launcher.shown_dir = directory.dir;
   launcher.show_output = flags.processes > 0;
+  launcher.places = taskPlaces(flags);
   if (const Status status = checkPrograms(launcher, *job, console); !status.ok()) {
     return fail(console, text(status), kExitFailure);
   }
@@ -176,6 +193,16 @@ std::string checkAssignment(const std::string& assignment) {
   const auto [name, value] = splitFirst(assignment, '=');
   if (!name.empty() && assignment.find('=') != std::string::npos) return "";
   return fmt::format("\"{}\" is not NAME=VALUE", assignment);
+}
+
+std::string checkTaskAddress(const std::string& assignment) {
+  const auto [task, address] = splitFirst(assignment, '=');
+  in6_addr ignored;
+  const std::string text(address);
+  const bool numeric = ::inet_pton(AF_INET, text.c_str(), &ignored) == 1 ||
+                       ::inet_pton(AF_INET6, text.c_str(), &ignored) == 1;
+  if (control::parseTaskKey(task) && numeric) return "";
+  return fmt::format("\"{}\" is not TASK=ADDRESS, such as ps-0=10.0.0.2", assignment);
 }
 
 constexpr char kFooter[] =
@@ -246,6 +273,15 @@ void registerRun(CLI::App& app, ChosenCommand& chosen) {
       ->check(CLI::PositiveNumber)
       ->needs(detach);
   addLauncherFlags(*run, flags->launcher);
+  run->add_option("--task-wrapper", flags->task_wrapper,
+                  "Command that starts each task's agent, which follows as its last arguments;\n"
+                  "{task} is the task's name: \"nsenter --net=/run/netns/{task}\"")
+      ->excludes(detach);
+  run->add_option("--task-address", flags->task_addresses,
+                  "TASK=ADDRESS: where a task listens instead of 127.0.0.1; may be repeated")
+      ->allow_extra_args(false)
+      ->check(checkTaskAddress)
+      ->excludes(detach);
   run->footer(kFooter);
   run->callback([flags, &chosen] {
     checkWhatToRun(*flags);

@@ -35,6 +35,7 @@ SessionOptions sessionOptions(const LauncherOptions& launcher, const Console& co
   options.shown_dir = launcher.shown_dir;
   options.show_output = launcher.show_output;
   options.log_format = launcher.log_format == "json" ? LogFormat::kJson : LogFormat::kText;
+  options.places = launcher.places;
   return options;
 }
 

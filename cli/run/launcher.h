@@ -10,6 +10,7 @@
 #include "cli/command.h"
 #include "cli/run/directory.h"
 #include "cli/run/result.h"
+#include "operator/local/local_cluster.h"
 
 namespace trainyard::cli {
 
@@ -19,6 +20,7 @@ struct LauncherOptions {
   std::string agent;                // "": beside this program
   std::string runtime;
   bool show_output = false;  // what the tasks print, beside what becomes of them
+  control::TaskPlaces places;  // of a launcher in the foreground; spawnLauncher() has none
 };
 
 // What a user gives to the verbs for the job in `dir`: its name below the folder of the runs, else

@@ -90,6 +90,7 @@ Status Session::start() {
   options.agent_path = options_.agent_path;
   options.runtime_path = options_.runtime_path;
   options.log_format = options_.log_format;
+  options.places = options_.places;
   TY_ASSIGN_OR_RETURN(cluster_, control::LocalCluster::open(options, clock_));
   progress_ = std::make_unique<control::GrpcProgress>(*cluster_, progressOptions());
   controller_ = std::make_unique<control::Controller>(*cluster_, *progress_, clock_,

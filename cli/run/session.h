@@ -28,6 +28,7 @@ struct SessionOptions {
   std::string shown_dir;     // the directory as the user gave it
   bool show_output = false;  // the lines of the tasks' programs are shown as they come
   LogFormat log_format = LogFormat::kText;
+  control::TaskPlaces places;
 };
 
 // Lifecycle: start(), then waitForEnd(), then finish(); the destructor leaves no process behind in

@@ -27,6 +27,22 @@ Status notFound(const JobKey& key) {
   return absl::NotFoundError(fmt::format("no job '{}' in this run directory", key.name));
 }
 
+// A word of the wrapper's command.
+std::string wordFor(const TaskKey& task, std::string word) {
+  constexpr std::string_view kPlaceholder = "{task}";
+  for (std::size_t at = 0; (at = word.find(kPlaceholder, at)) != std::string::npos;) {
+    const std::string name = toString(task);
+    word.replace(at, kPlaceholder.size(), name);
+    at += name.size();
+  }
+  return word;
+}
+
+std::string addressOf(const TaskPlaces& places, const TaskKey& task) {
+  const auto found = places.addresses.find(task);
+  return found == places.addresses.end() ? "127.0.0.1" : found->second;
+}
+
 std::string roleName(v1::Role role) {
   return role == v1::ROLE_PS ? "ps" : "worker";
 }
@@ -130,29 +146,34 @@ TaskObservation LocalCluster::observeTask(const TaskKey& key, const Task& task) 
 
 SpawnOptions LocalCluster::agentCommand(const TaskKey& task, std::uint32_t created) const {
   SpawnOptions spawn;
-  spawn.argv = {options_.agent_path,
-                "--role",
-                roleName(task.role),
-                "--index",
-                std::to_string(task.index),
-                "--created",
-                std::to_string(created),
-                "--job-dir",
-                paths_.dir.string(),
-                "--task-dir",
-                paths_.task(task).string(),
-                "--job",
-                paths_.job().string(),
-                "--membership",
-                paths_.membership().string(),
-                "--token",
-                paths_.token().string(),
-                "--launcher-fd",
-                std::to_string(launcher_pipe_.read_end.get()),
-                "--bind",
-                "127.0.0.1",
-                "--log-format",
-                options_.log_format == LogFormat::kJson ? "json" : "text"};
+  for (const std::string& word : options_.places.wrapper) {
+    spawn.argv.push_back(wordFor(task, word));
+  }
+  const std::vector<std::string> agent = {
+      options_.agent_path,
+      "--role",
+      roleName(task.role),
+      "--index",
+      std::to_string(task.index),
+      "--created",
+      std::to_string(created),
+      "--job-dir",
+      paths_.dir.string(),
+      "--task-dir",
+      paths_.task(task).string(),
+      "--job",
+      paths_.job().string(),
+      "--membership",
+      paths_.membership().string(),
+      "--token",
+      paths_.token().string(),
+      "--launcher-fd",
+      std::to_string(launcher_pipe_.read_end.get()),
+      "--bind",
+      addressOf(options_.places, task),
+      "--log-format",
+      options_.log_format == LogFormat::kJson ? "json" : "text"};
+  spawn.argv.insert(spawn.argv.end(), agent.begin(), agent.end());
   spawn.output_file = paths_.taskLog(task).string();
   // Ctrl-C at the terminal reaches the launcher alone, which then stops the job in order.
   spawn.new_process_group = true;

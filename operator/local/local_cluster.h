@@ -23,11 +23,24 @@
 
 namespace trainyard::control {
 
+// Where tasks run that are not simply processes beside the launcher, such as in network namespaces
+// of their own.
+struct TaskPlaces {
+  // A command that starts the program given after its own arguments in its own process (exec, so
+  // that signals and the process number are the program's), such as {"nsenter",
+  // "--net=/run/netns/{task}"}. "{task}" stands for the task's name, "ps-0". Empty: none.
+  std::vector<std::string> wrapper;
+  // What a task listens at and the others and the launcher reach it by; 127.0.0.1 for tasks that
+  // are not here.
+  std::map<TaskKey, std::string> addresses;
+};
+
 struct LocalClusterOptions {
   std::string dir;           // the run directory, locked by the caller; holds job.json and token
   std::string agent_path;    // trainyard-agent
   std::string runtime_path;  // trainyard-runtime, started by the agents
   LogFormat log_format = LogFormat::kText;
+  TaskPlaces places;
   // How long a deleted task may take to end by itself.
   Duration stop_grace = std::chrono::seconds(10);
 };

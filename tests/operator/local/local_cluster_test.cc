@@ -5,6 +5,7 @@
 #include <fstream>
 
 #include "base/process/files.h"
+#include "fmt/format.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/operator/local/local_run.h"
@@ -132,6 +133,30 @@ TEST(LocalClusterTest, SuspendIsAnEditOfTheRecord) {
   EXPECT_EQ(after.metadata().generation(), before.metadata().generation() + 1);
   EXPECT_EQ(run.cluster().writeStatus(before, v1::JobStatus()).code(),
             absl::StatusCode::kFailedPrecondition);
+}
+
+// The wrapper stands before the agent's own command line, and goes by exec: the agent is the
+// process that was started.
+TEST(LocalClusterTest, AgentsStartThroughAWrapperAndListenWhereTheyAreTold) {
+  LocalRun run;
+  TaskPlaces places;
+  places.wrapper = {"env", "PLACE=net-{task}-{task}"};
+  places.addresses[kWorker0] = "10.0.0.7";
+  run.open(std::chrono::seconds(10), places);
+  ASSERT_TRUE(run.cluster().createTask(run.job(), kPs0, 1).ok());
+  ASSERT_TRUE(run.cluster().createTask(run.job(), kWorker0, 1).ok());
+  const auto seen = [](int pid, const char* file) {
+    return readFile(fmt::format("/proc/{}/{}", pid, file), 1 << 20).value_or("");
+  };
+  const auto bind = [](const std::string& address) {
+    using std::string_literals::operator""s;
+    return "--bind\0"s + address + "\0"s;
+  };
+  const int ps = run.pidOf(kPs0), worker = run.pidOf(kWorker0);
+  EXPECT_THAT(seen(worker, "environ"), testing::HasSubstr("PLACE=net-worker-0-worker-0"));
+  EXPECT_THAT(seen(worker, "cmdline"), testing::HasSubstr(bind("10.0.0.7")));
+  EXPECT_THAT(seen(ps, "environ"), testing::HasSubstr("PLACE=net-ps-0-ps-0"));
+  EXPECT_THAT(seen(ps, "cmdline"), testing::HasSubstr(bind("127.0.0.1")));
 }
 
 TEST(LocalClusterTest, AnAgentThatCannotStartIsNamed) {

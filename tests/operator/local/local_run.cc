@@ -34,12 +34,13 @@ LocalRun::~LocalRun() {
   fs::remove_all(paths_.dir);
 }
 
-void LocalRun::open(Duration grace) {
+void LocalRun::open(Duration grace, TaskPlaces places) {
   LocalClusterOptions options;
   options.dir = paths_.dir.string();
   options.agent_path = std::string(std::getenv("TRAINYARD_BIN")) + "/stub-agent";
   options.runtime_path = "/bin/false";
   options.stop_grace = grace;
+  options.places = std::move(places);
   auto opened = LocalCluster::open(std::move(options), systemClock());
   ASSERT_TRUE(opened.ok()) << opened.status();
   cluster_ = *std::move(opened);

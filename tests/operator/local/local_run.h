@@ -15,8 +15,8 @@ class LocalRun {
   LocalRun();
   ~LocalRun();  // ends the cluster, removes the directory
 
-  // Starts the cluster; `grace` as in LocalClusterOptions.
-  void open(Duration grace = std::chrono::seconds(10));
+  // Starts the cluster; `grace` and `places` as in LocalClusterOptions.
+  void open(Duration grace = std::chrono::seconds(10), TaskPlaces places = {});
   void close() { cluster_.reset(); }
   LocalCluster& cluster() { return *cluster_; }
   const RunPaths& paths() const { return paths_; }
