@@ -82,6 +82,32 @@ std::string encodeSessionStart(UnixMillis at, std::int64_t first_step) {
   return encodeEvent(at, first_step, 7, session);
 }
 
+std::string encodeText(UnixMillis at, std::int64_t step, std::string_view name,
+                       std::string_view markdown) {
+  constexpr std::uint64_t kStringType = 7;  // DT_STRING
+  std::string dimension;                    // TensorShapeProto.Dim: int64 size = 1
+  appendKey(dimension, 1, kVarint);
+  appendVarint(dimension, 1);
+  std::string shape;  // TensorShapeProto: repeated Dim dim = 2
+  appendBytes(shape, 2, dimension);
+  std::string tensor;  // TensorProto: dtype = 1, tensor_shape = 2, repeated bytes string_val = 8
+  appendKey(tensor, 1, kVarint);
+  appendVarint(tensor, kStringType);
+  appendBytes(tensor, 2, shape);
+  appendBytes(tensor, 8, markdown);
+  std::string plugin;  // SummaryMetadata.PluginData: string plugin_name = 1
+  appendBytes(plugin, 1, "text");
+  std::string metadata;  // SummaryMetadata: PluginData plugin_data = 1
+  appendBytes(metadata, 1, plugin);
+  std::string value;  // Summary.Value: string tag = 1, TensorProto tensor = 8, metadata = 9
+  appendBytes(value, 1, name);
+  appendBytes(value, 8, tensor);
+  appendBytes(value, 9, metadata);
+  std::string summary;
+  appendBytes(summary, 1, value);
+  return encodeEvent(at, step, 5, summary);
+}
+
 std::string encodeScalars(UnixMillis at, std::int64_t step, std::span<const Scalar> scalars) {
   std::string summary;  // Summary: repeated Value value = 1
   for (const Scalar& scalar : scalars) {

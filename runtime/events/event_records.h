@@ -34,4 +34,8 @@ std::string encodeSessionStart(UnixMillis at, std::int64_t first_step);
 // A Summary with one simple_value (float32) per scalar.
 std::string encodeScalars(UnixMillis at, std::int64_t step, std::span<const Scalar> scalars);
 
+// A Summary with one text (Markdown) for TensorBoard's text page, `name` its tag.
+std::string encodeText(UnixMillis at, std::int64_t step, std::string_view name,
+                       std::string_view markdown);
+
 }  // namespace trainyard::runtime

@@ -54,6 +54,11 @@ class FileMetricsWriter : public MetricsWriter {
     return line.ok() ? event : line;
   }
 
+  Status text(std::int64_t step, UnixMillis at, std::string_view name,
+              std::string_view markdown) override {
+    return events_.append(frameRecord(encodeText(at, step, name, markdown)));
+  }
+
  private:
   AppendFile lines_;
   AppendFile events_;

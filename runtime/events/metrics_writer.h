@@ -35,6 +35,9 @@ class MetricsWriter {
   // the file) neither file keeps a part of the record, the other file still gets it, and later
   // calls try anew; the caller decides how often to say so.
   virtual Status record(std::int64_t step, UnixMillis at, std::span<const Scalar> scalars) = 0;
+  // One event with a text that TensorBoard shows as Markdown; nothing in metrics.jsonl.
+  virtual Status text(std::int64_t step, UnixMillis at, std::string_view name,
+                      std::string_view markdown) = 0;
   Status scalar(std::int64_t step, UnixMillis at, std::string_view name, double value) {
     const Scalar one{name, value};
     return record(step, at, {&one, 1});

@@ -12,6 +12,13 @@
 #include "fmt/format.h"
 
 namespace trainyard::runtime {
+namespace {
+
+// A step that ends so long after the last record is recorded whatever its number: curves of slow
+// steps have points too.
+constexpr double kLongSeconds = 5;
+
+}  // namespace
 
 StatusOr<std::unique_ptr<RunLog>> RunLog::open(const std::string& task_dir, std::string metrics_dir,
                                                LearningRate learning_rate, std::int64_t log_every,
@@ -51,6 +58,9 @@ void RunLog::writeScalars(std::int64_t step, std::span<const Scalar> scalars) {
     auto opened = MetricsWriter::open(metrics_dir_, "chief", clock_.unixMillis(), step);
     if (!opened.ok()) return note(opened.status());
     metrics_ = std::move(*opened);
+    if (!placement_.empty()) {
+      note(metrics_->text(step, clock_.unixMillis(), "placement", placement_));
+    }
   }
   recorded_ = step;
   note(metrics_->record(step, clock_.unixMillis(), scalars));
@@ -70,7 +80,8 @@ Status RunLog::onStep(const StepRecord& record) {
   window_seconds_ += record.seconds;
   window_examples_ += record.step_samples;
   const std::int64_t step = record.step + 1;  // the version that the step made
-  if (step % log_every_ != 0 && record.step != 0) return absl::OkStatus();
+  const bool due = step % log_every_ == 0 || record.step == 0 || window_seconds_ >= kLongSeconds;
+  if (!due) return absl::OkStatus();
   const double rate =
       window_seconds_ > 0 ? static_cast<double>(window_examples_) / window_seconds_ : 0;
   window_seconds_ = 0;

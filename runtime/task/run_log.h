@@ -7,6 +7,7 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include "base/core/clock.h"
 #include "base/core/status.h"
@@ -27,6 +28,9 @@ class RunLog : public TrainObserver {
                                                 std::int64_t log_every, const Clock& clock);
   ~RunLog() override;
 
+  // What TensorBoard shows as the text "placement", Markdown; before the first record.
+  void setPlacement(std::string markdown) { placement_ = std::move(markdown); }
+
   Status onStep(const StepRecord& record) override;
   // The newest complete evaluation; each version is written once. Any thread.
   void onEvaluation(const v1::Evaluation& evaluation);
@@ -42,6 +46,7 @@ class RunLog : public TrainObserver {
   const LearningRate learning_rate_;
   const std::int64_t log_every_;
   const Clock& clock_;
+  std::string placement_;
   std::mutex mutex_;
   // Opened with the first record, and anew when training goes back to an earlier step: the records
   // from there on are void.

@@ -5,6 +5,7 @@
 #include "base/rpc/status_map.h"
 #include "fmt/format.h"
 #include "runtime/catalog/catalog.h"
+#include "runtime/placement/placement_table.h"
 #include "runtime/task/finish_record.h"
 
 namespace trainyard::runtime {
@@ -70,6 +71,7 @@ Status WorkerTask::build() {
   TY_ASSIGN_OR_RETURN(
       log_, RunLog::open(options_.task_dir, metrics_dir, LearningRate(training.optimizer()),
                          kLogEvery, *options_.clock));
+  log_->setPlacement(placementTable(placement_));
   ps::PsSynchronizerOptions sync;
   sync.token = options_.token;
   sync.worker.job_uid = options_.job.metadata().uid();
@@ -77,8 +79,8 @@ Status WorkerTask::build() {
   sync.worker.self = options_.self;
   sync.worker.evaluates = data_.eval != nullptr;
   sync.worker.evaluate_every = training.evaluate_every_steps();
-  sync.worker.window = kWindow;
   sync.worker.asynchronous = isAsynchronous(training.update());
+  sync.worker.window = kWindow;
   sync.worker.aggregate = std::max(1, training.update().aggregate());
   sync.ask = [this](const v1::TakeRequest& request, auto answer) {
     link_->take(request, [answer](const grpc::Status& status, const v1::TakeReply& reply) {

@@ -22,15 +22,20 @@ SKIPPED = 77
 READER = """
 import json, sys
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-accumulator = EventAccumulator(sys.argv[1], size_guidance={"scalars": 0})
+accumulator = EventAccumulator(sys.argv[1], size_guidance={"scalars": 0, "tensors": 0})
 accumulator.Reload()
 scalars = {tag: [[e.wall_time, e.step, e.value] for e in accumulator.Scalars(tag)]
            for tag in accumulator.Tags()["scalars"]}
-print(json.dumps(scalars))
+texts = {tag: [[e.step, e.tensor_proto.string_val[0].decode()] for e in accumulator.Tensors(tag)]
+         for tag in accumulator.PluginTagToContent("text")}
+print(json.dumps([scalars, texts]))
 """
 
 
-def check(scalars):
+def check(scalars, texts):
+    # The text of each start: a table of which server holds which part.
+    row = "| fc8_bia | 0 to 500 of 1,000, axis 0 | ps-0 | 2,000 |\n"
+    assert texts == {"placement": [[1, row], [41, row]]}, texts
     assert set(scalars) == {"loss", "learning_rate", "examples_per_second", "accuracy"}, set(scalars)
     # The second start began at step 41: what the first one wrote from there on is gone.
     loss = scalars["loss"]
@@ -57,8 +62,8 @@ def main():
         assert len(files) == 2, files
         read = subprocess.run([str(python), "-c", READER, os.path.join(job_dir, "events")],
                               check=True, timeout=300, stdout=subprocess.PIPE, text=True)
-    check(json.loads(read.stdout.splitlines()[-1]))
-    print("TensorBoard read every scalar")
+    check(*json.loads(read.stdout.splitlines()[-1]))
+    print("TensorBoard read every scalar and text")
     return 0
 
 

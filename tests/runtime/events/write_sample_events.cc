@@ -11,6 +11,8 @@ namespace {
 Status writeStart(const std::filesystem::path& job_dir, UnixMillis now, std::int64_t first,
                   std::int64_t last, double loss) {
   TY_ASSIGN_OR_RETURN(auto writer, MetricsWriter::open(job_dir, "sample-host", now, first));
+  TY_RETURN_IF_ERROR(writer->text(first, now, "placement",
+                                  "| fc8_bia | 0 to 500 of 1,000, axis 0 | ps-0 | 2,000 |\n"));
   for (std::int64_t step = first; step <= last; ++step) {
     const Scalar scalars[] = {{"loss", loss / static_cast<double>(step)},
                               {"learning_rate", 0.001},

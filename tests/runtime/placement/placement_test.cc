@@ -7,6 +7,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "runtime/placement/placement_table.h"
 
 namespace trainyard::runtime {
 namespace {
@@ -259,6 +260,27 @@ TEST(Glob, StarsAndQuestionMarks) {
   EXPECT_FALSE(matchesGlob("fc?", "fc"));
   EXPECT_FALSE(matchesGlob("", "a"));
   EXPECT_FALSE(matchesGlob("a*b", "ab_"));
+}
+
+// As TensorBoard shows it.
+TEST(PlacementTable, AVectorOfAThousandIsTwoOfFiveHundred) {
+  v1::PlacementSpec spec = strategy("FixedSize");
+  spec.mutable_fixed_size()->set_shards(2);
+  const std::string table =
+      placementTable(placed(spec, {globalStep(), variable("fc8_bia", {1000})}, 2));
+  EXPECT_THAT(table, HasSubstr("- ps-0: 2,004 bytes\n- ps-1: 2,000 bytes\n"));
+  EXPECT_THAT(table, HasSubstr("| global_step | all | ps-0 | 4 |\n"
+                               "| fc8_bia | 0 to 500 of 1,000, axis 0 | ps-1 | 2,000 |\n"
+                               "| fc8_bia | 500 to 1,000 of 1,000, axis 0 | ps-0 | 2,000 |\n"));
+}
+
+TEST(PlacementTable, LongTablesEnd) {
+  std::vector<Variable> variables;
+  for (int i = 0; i < 1003; ++i) variables.push_back(variable("v" + std::to_string(i), {2}));
+  const std::string table = placementTable(placed(strategy("RoundRobin"), variables, 2));
+  EXPECT_THAT(table, HasSubstr("| v999 |"));
+  EXPECT_THAT(table, testing::Not(HasSubstr("| v1000 |")));
+  EXPECT_THAT(table, HasSubstr("and 3 more"));
 }
 
 }  // namespace
