@@ -138,7 +138,7 @@ std::vector<Chunk> makeChunks(const Placement& placement, int max_ps) {
     bytes += part.bytes;
     parts_of[part.ps].push_back(part);
   }
-  const std::int64_t target = std::clamp(bytes / (8 * std::int64_t{max_ps}), kSmallest, kLargest);
+  const std::int64_t target = std::clamp(bytes / (16 * std::int64_t{max_ps}), kSmallest, kLargest);
   std::vector<Chunk> chunks;
   for (int ps = 0; ps < placement.num_ps; ++ps) {
     std::stable_sort(parts_of[ps].begin(), parts_of[ps].end(), [](const Part& a, const Part& b) {

@@ -6,14 +6,14 @@
 
 namespace trainyard::runtime::ps {
 
-ChunkTransfer::ChunkTransfer(std::vector<int> ps_of_chunk, std::size_t window)
+ChunkTransfer::ChunkTransfer(std::vector<int> ps_of_chunk, std::size_t window, bool until_answer)
     : ps_of_chunk_(std::move(ps_of_chunk)), window_(window), tasks_(ps_of_chunk_.size()) {
   const int servers =
       ps_of_chunk_.empty() ? 0 : *std::max_element(ps_of_chunk_.begin(), ps_of_chunk_.end()) + 1;
   flying_.assign(static_cast<std::size_t>(servers), 0);
   std::vector<std::size_t> held(static_cast<std::size_t>(servers), 0);
   for (const int ps : ps_of_chunk_) ++held[static_cast<std::size_t>(ps)];
-  for (const std::size_t chunks : held) receipts_.push_back(chunks > window_);
+  for (const std::size_t chunks : held) receipts_.push_back(!until_answer && chunks > window_);
 }
 
 void ChunkTransfer::forgetSent() {

@@ -15,13 +15,13 @@ namespace trainyard::runtime::ps {
 class ChunkTransfer {
  public:
   // `ps_of_chunk` by chunk id; at most `window` requests to one server that it has not yet
-  // received.
-  ChunkTransfer(std::vector<int> ps_of_chunk, std::size_t window);
+  // received or, with `until_answer`, not yet answered.
+  ChunkTransfer(std::vector<int> ps_of_chunk, std::size_t window, bool until_answer);
 
   std::size_t size() const { return tasks_.size(); }
   int serverOf(std::uint32_t chunk) const { return ps_of_chunk_[chunk]; }
   // The server holds more chunks than fit the window, so a place must be free before the answer.
-  // For the others a receipt would only cost a message.
+  // For the others, and with `until_answer`, a receipt would only cost a message.
   bool wantsReceipt(int ps) const { return receipts_[static_cast<std::size_t>(ps)]; }
 
   // Nothing that was sent so far will be answered (a new epoch).

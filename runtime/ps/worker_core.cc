@@ -30,7 +30,8 @@ std::unique_ptr<WorkerMachine> makeWorkerMachine(WorkerConfig config) {
 }
 
 WorkerCore::WorkerCore(WorkerConfig config)
-    : config_(std::move(config)), transfer_(config_.ps_of_chunk, config_.window) {}
+    : config_(std::move(config)),
+      transfer_(config_.ps_of_chunk, config_.window, config_.window_until_answer) {}
 
 bool WorkerCore::active() const {
   return has_view_ && epoch_.epoch() == view_.epoch().epoch() && sealed_ <= epoch_.epoch() &&

@@ -28,6 +28,11 @@ struct WorkerConfig {
   std::int64_t evaluate_every = 0;  // 0: only after the last step
   std::vector<int> ps_of_chunk;     // by chunk id
   std::size_t window = 16;          // requests to one server that it has not yet received
+  // A request's place in the window is free with its answer instead. Workers of a step then keep
+  // abreast of each other, so that its first chunks are complete, and their new versions on the
+  // way, while its last ones are sent: a link that is slow is used both ways at once. Not where a
+  // chunk's answer may wait for later chunks (clipping).
+  bool window_until_answer = false;
   Duration retry_delay = std::chrono::milliseconds(50);
 };
 

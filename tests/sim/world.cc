@@ -252,6 +252,7 @@ void World::startWorker(int index) {
   config.window = 2;
   config.asynchronous = config_.tickets.has_value();
   if (config_.tickets) config.aggregate = config_.tickets->aggregate;
+  config.window_until_answer = config_.clip_norm <= 0 && config_.seed % 2 == 0;
   for (const auto& chunk : placement_.chunks) config.ps_of_chunk.push_back(chunk.ps);
   node->machine = runtime::ps::makeWorkerMachine(config);
   node->weights.resize(placement_.chunks.size());

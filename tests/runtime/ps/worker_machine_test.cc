@@ -67,6 +67,20 @@ TEST(WorkerMachine, AWindowOfOneSendsTheNextAsSoonAsTheServerHasReceived) {
   EXPECT_TRUE(b.sends().empty());
 }
 
+TEST(WorkerMachine, AWindowUntilTheAnswerKeepsWorkersAbreast) {
+  WorkerBench b([](WorkerConfig& c) { c.window_until_answer = true; });
+  b.see(v1::PHASE_ACTIVE, 1);
+  b.serve();
+  b.turn();
+  b.gradients();
+  const auto sends = b.sends();
+  ASSERT_THAT(chunks(sends), ElementsAre(0, 3));
+  EXPECT_FALSE(sends[0].header.receipt());
+  EXPECT_TRUE(b.sends().empty());
+  EXPECT_TRUE(b.answer(sends[0]));
+  EXPECT_THAT(chunks(b.sends()), ElementsAre(1)) << "the answer frees the place";
+}
+
 TEST(WorkerMachine, AllChunksReachTheServersWithoutAnyAnswer) {
   // What a server holds back until the quorum is in must not hold back another chunk.
   WorkerBench b;
