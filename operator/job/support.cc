@@ -12,10 +12,6 @@ Status unsupported(std::string_view field, std::string_view what) {
 }
 
 Status checkTraining(const v1::Training& training) {
-  const bool computes = training.model().simulated_step_seconds() <= 0;
-  if (computes && training.model().name() == "vgg19") {
-    return unsupported("spec.training.model.name", "training vgg19");
-  }
   if (training.model().name() == "torchscript") {
     return unsupported("spec.training.model.name", "training torchscript models");
   }

@@ -9,24 +9,27 @@
 #include "base/core/sleep.h"
 #include "fmt/format.h"
 #include "runtime/catalog/catalog.h"
+#include "runtime/catalog/memory.h"
 #include "runtime/model/network.h"
 #include "runtime/model/simulated.h"
 
 namespace trainyard::runtime {
 namespace {
 
-// Bounds the memory of an evaluation (about 40 kB of activations per 28x28 image).
-constexpr int kEvaluationChunk = 1000;
+// Bounds on what an evaluation computes at a time: samples, and bytes of their activations.
+constexpr int kMaxEvaluationChunk = 1000;
+constexpr std::int64_t kEvaluationBytes = 256 << 20;
 
 // A network under the catalogue's names: parameter i is variable i.
 class NetworkModel : public Model {
  public:
   NetworkModel(std::vector<Variable> variables, std::unique_ptr<Network> network,
-               const std::array<int, 3>& shape, int classes)
+               const std::array<int, 3>& shape, int classes, int evaluation_chunk)
       : variables_(std::move(variables)),
         network_(std::move(network)),
         shape_(shape),
-        classes_(classes) {}
+        classes_(classes),
+        evaluation_chunk_(evaluation_chunk) {}
 
   const std::vector<Variable>& variables() const override { return variables_; }
 
@@ -54,8 +57,8 @@ class NetworkModel : public Model {
     TY_RETURN_IF_ERROR(check(batch));
     BatchScore score;
     try {
-      for (int first = 0; first < batch.size(); first += kEvaluationChunk) {
-        const int count = std::min(kEvaluationChunk, batch.size() - first);
+      for (int first = 0; first < batch.size(); first += evaluation_chunk_) {
+        const int count = std::min(evaluation_chunk_, batch.size() - first);
         const LossSum sum = network_->evaluate(slice(batch, first, count));
         score.hits += sum.hits;
         score.loss_sum += sum.loss;
@@ -114,22 +117,30 @@ class NetworkModel : public Model {
   std::unique_ptr<Network> network_;
   std::array<int, 3> shape_;
   int classes_;
+  int evaluation_chunk_;  // samples at a time
 };
 
-LayerSpec layer(LayerSpec::Kind kind, int number, bool relu, double dropout) {
-  return {kind, 2 * number, 2 * number + 1, relu, dropout};
+// vgg19's convolutions are conv<block>_<layer>; a pool ends each block.
+bool endsBlock(const std::vector<Variable>& variables, std::size_t kernel) {
+  constexpr std::size_t kBlockDigit = 4;
+  return variables[kernel].name[kBlockDigit] != variables[kernel + 2].name[kBlockDigit];
 }
 
 // The catalogue lists kernel and bias of one layer after the other.
-std::vector<LayerSpec> layersOf(const v1::ModelSpec& spec, int layers) {
+std::vector<LayerSpec> layersOf(const v1::ModelSpec& spec, const std::vector<Variable>& variables) {
+  using Kind = LayerSpec::Kind;
+  const bool vgg = spec.name() == "vgg19";
   std::vector<LayerSpec> result;
-  const int convolutions = spec.name() == "mnist_cnn" ? 2 : 0;
-  for (int i = 0; i < convolutions; ++i) {
-    result.push_back(layer(LayerSpec::Kind::kConvPool, i, true, 0));
-  }
-  for (int i = convolutions; i < layers; ++i) {
-    const bool last = i + 1 == layers;
-    result.push_back(layer(LayerSpec::Kind::kDense, i, !last, last ? 0 : spec.dropout()));
+  for (std::size_t v = 0; v < variables.size(); v += 2) {
+    LayerSpec layer{Kind::kDense, static_cast<int>(v), static_cast<int>(v) + 1, true, 0};
+    if (variables[v].shape.size() == 4) {
+      layer.kind = vgg ? Kind::kConv : Kind::kConvPool;
+    } else {
+      layer.relu = v + 2 < variables.size();
+      layer.dropout = layer.relu ? spec.dropout() : 0;
+    }
+    result.push_back(layer);
+    if (layer.kind == Kind::kConv && endsBlock(variables, v)) result.push_back({Kind::kPool});
   }
   return result;
 }
@@ -165,19 +176,21 @@ StatusOr<std::unique_ptr<Model>> makeModel(const v1::ModelSpec& spec,
                                            const std::array<int, 3>& shape, int classes,
                                            std::uint64_t seed) {
   if (spec.simulated_step_seconds() > 0) return simulated(spec, shape, classes);
-  if (spec.name() == "vgg19") {
-    return absl::UnimplementedError("model.name: training vgg19 is not in this release");
-  }
   if (!(spec.dropout() >= 0 && spec.dropout() < 1)) {
     return invalidInput("model.dropout", fmt::format("{} is not in [0, 1)", spec.dropout()));
   }
   TY_ASSIGN_OR_RETURN(std::vector<Variable> variables, trainable(spec, shape, classes));
   std::vector<std::vector<std::int64_t>> shapes;
   for (const Variable& v : variables) shapes.push_back(v.shape);
-  const std::vector<LayerSpec> layers = layersOf(spec, static_cast<int>(variables.size()) / 2);
+  const std::vector<LayerSpec> layers = layersOf(spec, variables);
   try {
     std::unique_ptr<Network> network = makeNetwork(shapes, layers, seed);
-    return std::make_unique<NetworkModel>(std::move(variables), std::move(network), shape, classes);
+    const std::int64_t chunk =
+        kEvaluationBytes /
+        std::max<std::int64_t>(1, activationBytes(spec, variables, shape).evaluation);
+    return std::make_unique<NetworkModel>(
+        std::move(variables), std::move(network), shape, classes,
+        static_cast<int>(std::clamp<std::int64_t>(chunk, 1, kMaxEvaluationChunk)));
   } catch (const std::exception& failure) {
     return noMemory(spec, failure);
   }

@@ -30,6 +30,15 @@ at::Tensor viewOf(const float* data, at::IntArrayRef shape) {
   return at::from_blob(const_cast<float*>(data), shape, at::kFloat);
 }
 
+// The same memory with the dimensions in the order that LibTorch's image operators take.
+at::Tensor nchw(const at::Tensor& images) {
+  return images.permute({0, 3, 1, 2});
+}
+// Copies only what is not channels-last.
+at::Tensor nhwc(const at::Tensor& images) {
+  return images.permute({0, 2, 3, 1}).contiguous();
+}
+
 // Activations travel between layers as contiguous tensors: images [n, h, w, c], else [n, units].
 class Layer {
  public:
@@ -92,19 +101,51 @@ class Dense : public Layer {
   at::Tensor output_;
 };
 
-// Convolution through LibTorch's own (oneDNN on CPUs), channels-last. The bias is added after the
-// pool.
+// Convolution through LibTorch's own (oneDNN on CPUs), channels-last.
+class Convolution {
+ public:
+  explicit Convolution(at::Tensor weights) : weights_(std::move(weights)) {}
+
+  // [n, h, w, c] -> [n, h, w, outputs], contiguous; without a bias when it is undefined.
+  at::Tensor forward(const at::Tensor& input, const at::Tensor& biases) const {
+    return nhwc(at::convolution(nchw(input), kernel(), biases, {1, 1}, padding(), {1, 1}, false,
+                                {0, 0}, 1));
+  }
+  at::Tensor inputGradient(const at::Tensor& gradient, const at::Tensor& input) const {
+    return nhwc(std::get<0>(backward(gradient, input, {true, false, false})));
+  }
+  at::Tensor weightsGradient(const at::Tensor& gradient, const at::Tensor& input) const {
+    return std::get<1>(backward(gradient, input, {false, true, false}))
+        .permute({2, 3, 1, 0})
+        .contiguous();
+  }
+  std::int64_t outputs() const { return weights_.size(3); }
+
+ private:
+  at::Tensor kernel() const { return weights_.permute({3, 2, 0, 1}); }
+  std::array<std::int64_t, 2> padding() const {
+    return {weights_.size(0) / 2, weights_.size(1) / 2};
+  }
+  std::tuple<at::Tensor, at::Tensor, at::Tensor> backward(const at::Tensor& gradient,
+                                                          const at::Tensor& input,
+                                                          std::array<bool, 3> mask) const {
+    return at::convolution_backward(nchw(gradient), nchw(input), kernel(), c10::nullopt, {1, 1},
+                                    padding(), {1, 1}, false, {0, 0}, 1, mask);
+  }
+
+  at::Tensor weights_;  // HWIO
+};
+
+// The bias is added after the pool.
 class ConvPool : public Layer {
  public:
   ConvPool(const LayerSpec& spec, at::Tensor weights, at::Tensor biases)
-      : spec_(spec), weights_(std::move(weights)), biases_(std::move(biases)) {}
+      : spec_(spec), convolution_(std::move(weights)), biases_(std::move(biases)) {}
 
   at::Tensor forward(const at::Tensor& input, Pass& pass) override {
-    const at::Tensor conv = at::convolution(asNchw(input), kernelView(), {}, {1, 1}, padding(),
-                                            {1, 1}, false, {0, 0}, 1)
-                                .contiguous(at::MemoryFormat::ChannelsLast);
+    const at::Tensor conv = convolution_.forward(input, {});
     grid_ = pass.grid;
-    grid_.channels = weights_.size(3);
+    grid_.channels = convolution_.outputs();
     const ImageGrid pooled = grid_.pooled();
     at::Tensor output = at::empty({pooled.count, pooled.height, pooled.width, pooled.channels});
     if (pass.training) {
@@ -125,34 +166,88 @@ class ConvPool : public Layer {
     emit(spec_.biases, biases);
     // The weights' last use comes before their gradient leaves, see Dense.
     at::Tensor result;
-    if (input_gradient) {
-      result =
-          std::get<0>(convBackward(conv, {true, false, false})).permute({0, 2, 3, 1}).contiguous();
-    }
-    emit(spec_.weights,
-         std::get<1>(convBackward(conv, {false, true, false})).permute({2, 3, 1, 0}).contiguous());
+    if (input_gradient) result = convolution_.inputGradient(conv, input_);
+    emit(spec_.weights, convolution_.weightsGradient(conv, input_));
     input_.reset();
     return result;
   }
 
  private:
-  static at::Tensor asNchw(const at::Tensor& nhwc) { return nhwc.permute({0, 3, 1, 2}); }
-  at::Tensor kernelView() const { return weights_.permute({3, 2, 0, 1}); }
-  std::array<std::int64_t, 2> padding() const {
-    return {weights_.size(0) / 2, weights_.size(1) / 2};
-  }
-  std::tuple<at::Tensor, at::Tensor, at::Tensor> convBackward(const at::Tensor& gradient,
-                                                              std::array<bool, 3> mask) const {
-    return at::convolution_backward(asNchw(gradient), asNchw(input_), kernelView(), c10::nullopt,
-                                    {1, 1}, padding(), {1, 1}, false, {0, 0}, 1, mask);
-  }
-
   LayerSpec spec_;
-  at::Tensor weights_;
+  Convolution convolution_;
   at::Tensor biases_;
   ImageGrid grid_;
   at::Tensor input_;
   std::vector<std::int32_t> winners_;
+};
+
+class Conv : public Layer {
+ public:
+  Conv(const LayerSpec& spec, at::Tensor weights, at::Tensor biases)
+      : spec_(spec), convolution_(std::move(weights)), biases_(std::move(biases)) {}
+
+  at::Tensor forward(const at::Tensor& input, Pass& pass) override {
+    at::Tensor output = convolution_.forward(input, biases_);
+    relu({output.data_ptr<float>(), static_cast<std::size_t>(output.numel())});
+    pass.grid.channels = convolution_.outputs();
+    if (pass.training) {
+      input_ = input;
+      output_ = output;
+    }
+    return output;
+  }
+
+  at::Tensor backward(at::Tensor gradient, bool input_gradient, const Emit& emit) override {
+    reluBackward({gradient.data_ptr<float>(), static_cast<std::size_t>(gradient.numel())},
+                 output_.data_ptr<float>(), 1.0f);
+    gradient = gradient.view(output_.sizes());
+    output_.reset();
+    emit(spec_.biases, gradient.sum({0, 1, 2}));
+    // The weights' last use comes before their gradient leaves, see Dense.
+    at::Tensor result;
+    if (input_gradient) result = convolution_.inputGradient(gradient, input_);
+    emit(spec_.weights, convolution_.weightsGradient(gradient, input_));
+    input_.reset();
+    return result;
+  }
+
+ private:
+  LayerSpec spec_;
+  Convolution convolution_;
+  at::Tensor biases_;
+  at::Tensor input_;
+  at::Tensor output_;
+};
+
+class Pool : public Layer {
+ public:
+  at::Tensor forward(const at::Tensor& input, Pass& pass) override {
+    const auto [output, winners] = at::max_pool2d_with_indices(nchw(input), {2, 2}, {2, 2});
+    pass.grid.height /= 2;
+    pass.grid.width /= 2;
+    if (pass.training) {
+      input_ = input;
+      winners_ = winners;
+    }
+    return nhwc(output);
+  }
+
+  at::Tensor backward(at::Tensor gradient, bool input_gradient, const Emit&) override {
+    at::Tensor result;
+    if (input_gradient) {
+      const at::Tensor images =
+          gradient.view({input_.size(0), input_.size(1) / 2, input_.size(2) / 2, input_.size(3)});
+      result = nhwc(at::max_pool2d_with_indices_backward(nchw(images), nchw(input_), {2, 2}, {2, 2},
+                                                         {0, 0}, {1, 1}, false, winners_));
+    }
+    input_.reset();
+    winners_.reset();
+    return result;
+  }
+
+ private:
+  at::Tensor input_;
+  at::Tensor winners_;
 };
 
 // The same function as ConvPool for the network's first layer, whose input has few channels and
@@ -251,19 +346,7 @@ class LayeredNetwork : public Network {
   LayeredNetwork(const std::vector<std::vector<std::int64_t>>& shapes,
                  const std::vector<LayerSpec>& specs, std::uint64_t seed) {
     for (const auto& shape : shapes) parameters_.push_back(at::zeros(shape));
-    for (std::size_t i = 0; i < specs.size(); ++i) {
-      const LayerSpec& spec = specs[i];
-      const at::Tensor& weights = parameters_[spec.weights];
-      const at::Tensor& biases = parameters_[spec.biases];
-      if (spec.kind == LayerSpec::Kind::kDense) {
-        const Dropout dropout{seed, spec.dropout, static_cast<int>(i)};
-        layers_.push_back(std::make_unique<Dense>(spec, weights, biases, dropout));
-      } else if (i == 0) {
-        layers_.push_back(std::make_unique<FirstConvPool>(spec, weights, biases));
-      } else {
-        layers_.push_back(std::make_unique<ConvPool>(spec, weights, biases));
-      }
-    }
+    for (std::size_t i = 0; i < specs.size(); ++i) layers_.push_back(makeLayer(specs[i], i, seed));
   }
 
   std::span<float> parameter(int number) override {
@@ -293,6 +376,22 @@ class LayeredNetwork : public Network {
   }
 
  private:
+  std::unique_ptr<Layer> makeLayer(const LayerSpec& spec, std::size_t number, std::uint64_t seed) {
+    if (spec.kind == LayerSpec::Kind::kPool) return std::make_unique<Pool>();
+    const at::Tensor& weights = parameters_[spec.weights];
+    const at::Tensor& biases = parameters_[spec.biases];
+    switch (spec.kind) {
+      case LayerSpec::Kind::kConv:
+        return std::make_unique<Conv>(spec, weights, biases);
+      case LayerSpec::Kind::kConvPool:
+        if (number == 0) return std::make_unique<FirstConvPool>(spec, weights, biases);
+        return std::make_unique<ConvPool>(spec, weights, biases);
+      default:
+        return std::make_unique<Dense>(spec, weights, biases,
+                                       Dropout{seed, spec.dropout, static_cast<int>(number)});
+    }
+  }
+
   at::Tensor forward(const Samples& samples, bool training) {
     // OpenMP keeps its number of threads per thread: a thread that never set it would take all
     // cores.

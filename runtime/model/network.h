@@ -21,11 +21,13 @@ namespace trainyard::runtime {
 
 struct LayerSpec {
   enum class Kind {
-    kConvPool,  // odd square kernel, stride 1, SAME; bias; 2x2 max pool; ReLU
+    kConvPool,  // odd square kernel, stride 1, SAME; bias; 2x2 max pool, SAME; ReLU
+    kConv,      // odd square kernel, stride 1, SAME; bias; ReLU
+    kPool,      // 2x2 max pool without padding: an odd last row or column is left out
     kDense,     // flattens its input, NHWC order
   };
   Kind kind = Kind::kDense;
-  int weights = 0;  // parameter numbers; conv kernels HWIO, dense kernels [in, out]
+  int weights = 0;  // parameter numbers (not of kPool); conv kernels HWIO, dense kernels [in, out]
   int biases = 0;
   bool relu = true;    // kDense
   double dropout = 0;  // kDense with ReLU: rate of units dropped in training

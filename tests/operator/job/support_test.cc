@@ -23,6 +23,7 @@ TEST(CheckSupported, WhatRunsIsSupported) {
   EXPECT_TRUE(supported({{"training.update", "{mode: BoundedDelay, maxDelay: 4}"}}).ok());
   EXPECT_TRUE(supported({{"training.model", "{name: mlp, hidden: [10]}"}}).ok());
   EXPECT_TRUE(supported({{"training.model", "{name: vgg19, simulatedStepSeconds: 0.5}"}}).ok());
+  EXPECT_TRUE(supported({{"training.model", "{name: vgg19, dropout: 0.5}"}}).ok());
   EXPECT_TRUE(supported({{"training.placement.strategy", "RoundRobin"}}).ok());
   EXPECT_TRUE(supported({{"training.initFrom", "''"}}).ok());
   EXPECT_TRUE(supported({{"training.batchSize", ""}, {"training.globalBatchSize", "64"}}).ok());
@@ -37,9 +38,6 @@ TEST(CheckSupported, WhatIsToComeIsRefusedByName) {
   };
   const std::vector<Row> rows = {
       {{{"strategy", "AllReduce"}, {"ps", ""}}, "spec.strategy: AllReduce"},
-      {{{"training.model.name", "vgg19"}}, "spec.training.model.name: training vgg19"},
-      {{{"training.model", "{name: vgg19, simulatedStepSeconds: 0}"}},
-       "spec.training.model.name: training vgg19"},
       {{{"worker.processesPerPod", "2"}}, "spec.worker.processesPerPod: 2"},
       {{{"worker.onMembershipChange", "Restart"}}, "spec.worker.onMembershipChange: Restart"},
       {{{"storage.access", "Coordinator"}}, "spec.storage.access: Coordinator"},

@@ -302,8 +302,8 @@ TEST(Model, ABrokenWeightShowsInTheLoss) {
 }
 
 TEST(ModelErrors, NameWhatDoesNotFit) {
-  EXPECT_EQ(makeModel(specOf("vgg19", 0), {224, 224, 3}, 1000, 1).status(),
-            absl::UnimplementedError("model.name: training vgg19 is not in this release"));
+  EXPECT_THAT(std::string(makeModel(specOf("vgg19", 0), {31, 224, 3}, 5, 1).status().message()),
+              HasSubstr("vgg19 needs at least 32x32 pixels"));
   EXPECT_THAT(std::string(makeModel(specOf("mlp", 1.0), {2, 2, 1}, 2, 1).status().message()),
               HasSubstr("model.dropout"));
   EXPECT_THAT(std::string(makeModel(specOf("lenet", 0), {2, 2, 1}, 2, 1).status().message()),

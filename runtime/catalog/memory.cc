@@ -1,0 +1,155 @@
+#include "runtime/catalog/memory.h"
+
+#include <algorithm>
+#include <iterator>
+#include <utility>
+
+#include "base/core/units.h"
+#include "fmt/format.h"
+
+namespace trainyard::runtime {
+namespace {
+
+constexpr std::int64_t kFloat = 4;
+// The pools remember for each window which of its elements won: in 32 bits where they are ours
+// (mnist_cnn), in 64 where they are LibTorch's (vgg19).
+constexpr std::int64_t kOurWinner = 4;
+constexpr std::int64_t kTorchWinner = 8;
+
+// Walks through the layers; sizes are those of one sample.
+class Walk {
+ public:
+  explicit Walk(const std::array<int, 3>& shape) : height_(shape[0]), width_(shape[1]) {
+    last_ = values(shape[2]);
+    kept_ = last_ * kFloat;
+  }
+
+  void layer(std::int64_t outputs) { output(outputs, 0); }
+  void convolution(std::int64_t channels) { output(values(channels), 0); }
+  // mnist_cnn's: what the convolution itself puts out is not kept.
+  void pooledConvolution(std::int64_t channels) {
+    widest_ = std::max(widest_, (last_ + values(channels)) * kFloat);
+    height_ = (height_ + 1) / 2;
+    width_ = (width_ + 1) / 2;
+    output(values(channels), kOurWinner);
+  }
+  void pool(std::int64_t channels) {
+    height_ /= 2;
+    width_ /= 2;
+    output(values(channels), kTorchWinner);
+  }
+
+  ActivationBytes result() const { return {kept_ + widest_, widest_}; }
+
+ private:
+  std::int64_t values(std::int64_t channels) const { return height_ * width_ * channels; }
+  void output(std::int64_t size, std::int64_t extra) {
+    kept_ += size * (kFloat + extra);
+    widest_ = std::max(widest_, (last_ + size) * kFloat + size * extra);
+    last_ = size;
+  }
+
+  std::int64_t height_;
+  std::int64_t width_;
+  std::int64_t last_ = 0;  // values of the newest output
+  std::int64_t kept_ = 0;
+  std::int64_t widest_ = 0;
+};
+
+std::vector<Variable> kernelsOf(const std::vector<Variable>& variables) {
+  std::vector<Variable> kernels;
+  std::copy_if(variables.begin(), variables.end(), std::back_inserter(kernels),
+               [](const Variable& v) { return v.trainable && v.shape.size() > 1; });
+  return kernels;
+}
+
+void walkVgg19(const std::vector<Variable>& kernels, Walk& walk) {
+  constexpr std::size_t kBlock = 4;  // conv<block>_<layer>
+  for (std::size_t i = 0; i < kernels.size(); ++i) {
+    const std::vector<std::int64_t>& shape = kernels[i].shape;
+    if (shape.size() != 4) {
+      walk.layer(shape.back());
+      continue;
+    }
+    walk.convolution(shape.back());
+    if (kernels[i].name[kBlock] != kernels[i + 1].name[kBlock]) walk.pool(shape.back());
+  }
+}
+
+std::int64_t trainableBytes(const std::vector<Variable>& variables) {
+  std::int64_t bytes = 0;
+  for (const Variable& v : variables) bytes += v.trainable ? v.bytes() : 0;
+  return bytes;
+}
+
+}  // namespace
+
+ActivationBytes activationBytes(const v1::ModelSpec& spec, const std::vector<Variable>& variables,
+                                const std::array<int, 3>& shape) {
+  const std::string& name = spec.name();
+  if (name != "mnist_cnn" && name != "mlp" && name != "vgg19") return {};
+  Walk walk(shape);
+  const std::vector<Variable> kernels = kernelsOf(variables);
+  if (name == "vgg19") {
+    walkVgg19(kernels, walk);
+    return walk.result();
+  }
+  for (const Variable& kernel : kernels) {
+    if (kernel.shape.size() == 4) {
+      walk.pooledConvolution(kernel.shape.back());
+    } else {
+      walk.layer(kernel.shape.back());
+    }
+  }
+  return walk.result();
+}
+
+std::int64_t MemoryNeed::bytes() const {
+  std::int64_t sum = 0;
+  for (const Part& part : parts) sum += part.bytes;
+  return sum;
+}
+
+std::string MemoryNeed::text() const {
+  std::vector<std::string> lines;
+  for (const Part& part : parts)
+    lines.push_back(fmt::format("{} {}", part.what, formatBytes(static_cast<double>(part.bytes))));
+  return fmt::format("{}", fmt::join(lines, ", "));
+}
+
+MemoryNeed workerMemory(const v1::ModelSpec& spec, const std::vector<Variable>& variables,
+                        const std::array<int, 3>& shape, std::int64_t samples) {
+  const std::int64_t weights = trainableBytes(variables);
+  MemoryNeed need;
+  need.parts.push_back({"weights", weights});
+  if (spec.simulated_step_seconds() > 0) {
+    std::int64_t largest = 0;
+    for (const Variable& v : variables) largest = std::max(largest, v.trainable ? v.bytes() : 0);
+    need.parts.push_back({"largest gradient", largest});
+    return need;
+  }
+  need.parts.push_back({"gradients", weights});
+  const std::int64_t activations = activationBytes(spec, variables, shape).training;
+  if (activations > 0) {
+    need.parts.push_back(
+        {fmt::format("activations of {} samples", samples), activations * samples});
+  }
+  return need;
+}
+
+std::int64_t samplesPerWorker(const v1::JobSpec& spec) {
+  const v1::Training& training = spec.training();
+  if (!training.has_global_batch_size()) return training.batch_size();
+  const std::int64_t workers = std::max(1, spec.worker().replicas());
+  return (training.global_batch_size() + workers - 1) / workers;
+}
+
+MemoryNeed serverMemory(std::int64_t held, int slots) {
+  MemoryNeed need;
+  need.parts.push_back({"two versions of the weights", 2 * held});
+  if (slots > 0) need.parts.push_back({"slots of the optimizer", slots * held});
+  need.parts.push_back({"the copy for a checkpoint", (1 + slots) * held});
+  return need;
+}
+
+}  // namespace trainyard::runtime

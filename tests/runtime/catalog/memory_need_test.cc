@@ -1,0 +1,94 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "runtime/catalog/catalog.h"
+#include "runtime/catalog/memory.h"
+
+namespace trainyard::runtime {
+namespace {
+
+v1::ModelSpec specOf(const std::string& name) {
+  v1::ModelSpec spec;
+  spec.set_name(name);
+  return spec;
+}
+
+ActivationBytes activations(const v1::ModelSpec& spec, const std::array<int, 3>& shape,
+                            int classes) {
+  return activationBytes(spec, *catalogVariables(spec, shape, classes), shape);
+}
+
+TEST(ActivationBytes, OfAnMlpAreItsLayersOutputs) {
+  v1::ModelSpec spec = specOf("mlp");
+  spec.add_hidden(100);
+  spec.add_hidden(20);
+  const ActivationBytes bytes = activations(spec, {4, 4, 1}, 10);
+  EXPECT_EQ(bytes.evaluation, (100 + 20) * 4);
+  EXPECT_EQ(bytes.training, (16 + 100 + 20 + 10) * 4 + bytes.evaluation);
+}
+
+TEST(ActivationBytes, OfMnistCnnCountThePooledPicturesAndTheirWinners) {
+  const ActivationBytes bytes = activations(specOf("mnist_cnn"), {28, 28, 1}, 10);
+  const std::int64_t pooled = 14 * 14 * 32 + 7 * 7 * 64;
+  EXPECT_EQ(bytes.training - bytes.evaluation, (28 * 28 + 2 * pooled + 1024 + 10) * 4);
+  // The first convolution's input, output, pooled output and winners.
+  EXPECT_GE(bytes.evaluation, (1 + 32) * 28 * 28 * 4);
+  EXPECT_LT(bytes.evaluation, 200'000);
+}
+
+// 16 convolutions keep 14,852,096 numbers of a picture (Simonyan and Zisserman's configuration E).
+TEST(ActivationBytes, OfVgg19CountEveryConvolution) {
+  const std::int64_t convolutions = 224 * 224 * 64 * 2 + 112 * 112 * 128 * 2 + 56 * 56 * 256 * 4 +
+                                    28 * 28 * 512 * 4 + 14 * 14 * 512 * 4;
+  EXPECT_EQ(convolutions, 14'852'096);
+  const std::int64_t pools =
+      112 * 112 * 64 + 56 * 56 * 128 + 28 * 28 * 256 + 14 * 14 * 512 + 7 * 7 * 512;
+  const ActivationBytes bytes = activations(specOf("vgg19"), {224, 224, 3}, 1000);
+  EXPECT_EQ(bytes.evaluation, 2 * 224 * 224 * 64 * 4);
+  EXPECT_EQ(bytes.training - bytes.evaluation,
+            (224 * 224 * 3 + convolutions + pools + 4096 + 4096 + 1000) * 4 + pools * 8);
+}
+
+TEST(ActivationBytes, AreUnknownOutsideTheCatalogue) {
+  EXPECT_EQ(activationBytes(specOf("torchscript"), {}, {28, 28, 1}).training, 0);
+}
+
+TEST(MemoryNeed, OfAWorkerGrowsWithItsSamples) {
+  const v1::ModelSpec spec = specOf("vgg19");
+  const std::array<int, 3> shape{224, 224, 3};
+  const auto variables = *catalogVariables(spec, shape, 1000);
+  const MemoryNeed two = workerMemory(spec, variables, shape, 2);
+  const MemoryNeed three = workerMemory(spec, variables, shape, 3);
+  EXPECT_EQ(two.parts[0].bytes, 574'668'960);
+  EXPECT_EQ(two.parts[1].bytes, 574'668'960);
+  EXPECT_EQ(three.bytes() - two.bytes(), activations(spec, shape, 1000).training);
+  EXPECT_THAT(two.text(), testing::StartsWith("weights 575 MB, gradients 575 MB, activations "
+                                              "of 2 samples "));
+}
+
+TEST(MemoryNeed, OfASimulatedWorkerIsItsWeightsAndOneGradient) {
+  v1::ModelSpec spec = specOf("vgg19");
+  spec.set_simulated_step_seconds(0.5);
+  const std::array<int, 3> shape{224, 224, 3};
+  const auto variables = *catalogVariables(spec, shape, 1000);
+  EXPECT_EQ(workerMemory(spec, variables, shape, 32).bytes(), 574'668'960 + 25088LL * 4096 * 4);
+}
+
+TEST(MemoryNeed, OfAServerIsFiveTimesItsPartWithOneSlot) {
+  EXPECT_EQ(serverMemory(1000, 1).bytes(), 2000 + 1000 + 2000);
+  EXPECT_EQ(serverMemory(1'000'000, 0).text(),
+            "two versions of the weights 2 MB, the copy for a checkpoint 1 MB");
+}
+
+TEST(MemoryNeed, SamplesOfAWorkerAreItsShareRoundedUp) {
+  v1::JobSpec spec;
+  spec.mutable_worker()->set_replicas(3);
+  spec.mutable_training()->set_batch_size(8);
+  EXPECT_EQ(samplesPerWorker(spec), 8);
+  spec.mutable_training()->clear_batch_size();
+  spec.mutable_training()->set_global_batch_size(100);
+  EXPECT_EQ(samplesPerWorker(spec), 34);
+}
+
+}  // namespace
+}  // namespace trainyard::runtime
