@@ -17,6 +17,7 @@
 #include "cli/command.h"
 #include "cli/run/detach.h"
 #include "cli/run/launcher.h"
+#include "cli/run/memory_check.h"
 #include "cli/run/programs.h"
 #include "fmt/format.h"
 #include "operator/job/job.h"
@@ -138,6 +139,10 @@ int runJob(const RunFlags& flags, const Console& console) {
   launcher.places = taskPlaces(flags);
   if (const Status status = checkPrograms(launcher, *job, console); !status.ok()) {
     return fail(console, text(status), kExitFailure);
+  }
+  if (const auto memory = availableMemory(); memory.ok() && job->spec().has_training()) {
+    const Status fits = checkJobMemory(*job, *memory);
+    if (!fits.ok()) return fail(console, text(fits), kExitFailure);
   }
   if (flags.detach) {
     auto opened = openRunDirectory(directory, *job, *console.clock);

@@ -67,6 +67,10 @@ StatusOr<PlanReport> makePlanReport(const v1::TrainingJob& job) {
     return invalidInput("spec.training",
                         "missing: plan knows the variables of built-in models only");
   }
+  if (spec.training().model().name() == "torchscript") {
+    return invalidInput("spec.training.model.name",
+                        "torchscript: plan knows the variables of built-in models only");
+  }
   PlanReport report;
   StatusOr<runtime::Placement> placement = runtime::placeJob(spec);
   if (!placement.ok()) return withFullPath(placement.status());

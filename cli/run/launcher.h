@@ -19,7 +19,7 @@ struct LauncherOptions {
   std::string log_format = "text";  // or json
   std::string agent;                // "": beside this program
   std::string runtime;
-  bool show_output = false;  // what the tasks print, beside what becomes of them
+  bool show_output = false;    // what the tasks print, beside what becomes of them
   control::TaskPlaces places;  // of a launcher in the foreground; spawnLauncher() has none
 };
 

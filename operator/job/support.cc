@@ -11,19 +11,6 @@ Status unsupported(std::string_view field, std::string_view what) {
   return absl::UnimplementedError(fmt::format("{}: {} is not in this release", field, what));
 }
 
-Status checkTraining(const v1::Training& training) {
-  if (training.model().name() == "torchscript") {
-    return unsupported("spec.training.model.name", "training torchscript models");
-  }
-  return {};
-}
-
-// A program of the user's own is told who belongs to the job when it starts, and not again.
-Status checkForeign(const v1::TrainingJob& job) {
-  if (job.spec().has_ps()) TY_RETURN_IF_ERROR(taskCommand(job, v1::ROLE_PS).status());
-  return taskCommand(job, v1::ROLE_WORKER).status();
-}
-
 }  // namespace
 
 Status checkSupported(const v1::TrainingJob& job) {
@@ -46,7 +33,7 @@ Status checkSupported(const v1::TrainingJob& job) {
         "spec.worker.onMembershipChange",
         worker.on_membership_change() + (foreign ? " of a program of your own" : ""));
   }
-  return foreign ? checkForeign(job) : checkTraining(spec.training());
+  return foreign ? checkForeign(job) : Status();
 }
 
 }  // namespace trainyard::control

@@ -80,7 +80,9 @@ Status resolveVolumes(const std::map<std::string, std::string>& folders, const s
   v1::Training& training = *spec.mutable_training();
   v1::DataSpec no_data;
   v1::DataSpec& data = training.has_data() ? *training.mutable_data() : no_data;
+  v1::ModelSpec& model = *training.mutable_model();
   const std::pair<const char*, std::string*> fields[] = {
+      {"training.model.path", model.has_path() ? model.mutable_path() : nullptr},
       {"training.data.images", data.has_images() ? data.mutable_images() : nullptr},
       {"training.data.labels", data.has_labels() ? data.mutable_labels() : nullptr},
       {"training.data.evalImages", data.has_eval_images() ? data.mutable_eval_images() : nullptr},

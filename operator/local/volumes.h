@@ -9,10 +9,10 @@
 
 namespace trainyard::control {
 
-// Rewrites the paths of spec.training (data.*, initFrom) that lie below the mountPath of a volume
-// to the folder given for it, and makes relative ones absolute against `cwd`, so that the tasks
-// need nothing special. `folders` maps a volume's name to a folder. INVALID_ARGUMENT names the
-// field and the missing volume ("data.images: /data/x is on volume 'data': give --volume
+// Rewrites the paths of spec.training (model.path, data.*, initFrom) that lie below the mountPath
+// of a volume to the folder given for it, and makes relative ones absolute against `cwd`, so that
+// the tasks need nothing special. `folders` maps a volume's name to a folder. INVALID_ARGUMENT
+// names the field and the missing volume ("data.images: /data/x is on volume 'data': give --volume
 // data=DIR"), or the folder that no volume of the job has the name of.
 //
 // A job without `training` has no such paths: its volumes become hostPath volumes of the folders,

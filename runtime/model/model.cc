@@ -1,6 +1,9 @@
 #include "runtime/model/model.h"
 
+#include <unistd.h>
+
 #include <algorithm>
+#include <cerrno>
 #include <exception>
 #include <new>
 #include <utility>
@@ -12,6 +15,7 @@
 #include "runtime/catalog/memory.h"
 #include "runtime/model/network.h"
 #include "runtime/model/simulated.h"
+#include "runtime/model/torchscript.h"
 
 namespace trainyard::runtime {
 namespace {
@@ -70,6 +74,19 @@ class NetworkModel : public Model {
     return score;
   }
 
+  Status canEvaluate() const override { return can_evaluate_; }
+  void refuseEvaluation(Status why) { can_evaluate_ = std::move(why); }
+
+  std::string saveState() override { return network_->saveState(); }
+  Status loadState(const std::string& bytes) override {
+    try {
+      network_->loadState(bytes);
+      return absl::OkStatus();
+    } catch (const std::exception& failure) {
+      return absl::InvalidArgumentError(failure.what());
+    }
+  }
+
  private:
   static Status computationFailed(std::string_view what, const Batch& batch,
                                   const std::exception& failure) {
@@ -118,6 +135,7 @@ class NetworkModel : public Model {
   std::array<int, 3> shape_;
   int classes_;
   int evaluation_chunk_;  // samples at a time
+  Status can_evaluate_;
 };
 
 // vgg19's convolutions are conv<block>_<layer>; a pool ends each block.
@@ -170,12 +188,74 @@ StatusOr<std::unique_ptr<Model>> simulated(const v1::ModelSpec& spec,
   }
 }
 
+constexpr char kScript[] = "torchscript";
+
+StatusOr<Script> readScript(const v1::ModelSpec& spec, std::uint64_t seed) {
+  if (spec.path().empty()) return invalidInput("model.path", "missing: torchscript needs it");
+  if (::access(spec.path().c_str(), R_OK) != 0) {
+    return withClass(errnoStatus(errno, fmt::format("model.path: {}", spec.path())),
+                     FailureClass::kPermanent);
+  }
+  StatusOr<Script> script = loadScript(spec.path(), seed);
+  if (!script.ok()) return annotate(script.status(), "model.path");
+  return script;
+}
+
+Variable variableOf(const ScriptParameter& parameter) {
+  Variable variable;
+  variable.name = parameter.name;
+  variable.shape = parameter.shape;
+  return variable;
+}
+
+StatusOr<std::unique_ptr<Model>> scripted(const v1::ModelSpec& spec,
+                                          const std::array<int, 3>& shape, int classes,
+                                          std::uint64_t seed) {
+  TY_ASSIGN_OR_RETURN(Script script, readScript(spec, seed));
+  std::vector<Variable> variables;
+  for (const ScriptParameter& parameter : script.parameters)
+    variables.push_back(variableOf(parameter));
+  auto model = std::make_unique<NetworkModel>(std::move(variables), std::move(script.network),
+                                              shape, classes, kMaxEvaluationChunk);
+  if (!script.has_metrics) {
+    model->refuseEvaluation(invalidInput(
+        fmt::format("model.path: {}", spec.path()),
+        "no method metrics(batch: Dict[str, Tensor]) -> Dict[str, Tensor], which evaluation data "
+        "needs"));
+  }
+  return model;
+}
+
 }  // namespace
+
+StatusOr<ModelLayout> modelLayout(const v1::ModelSpec& spec, const std::array<int, 3>& shape,
+                                  int classes) {
+  ModelLayout layout;
+  if (spec.name() != kScript) {
+    TY_ASSIGN_OR_RETURN(layout.variables, catalogVariables(spec, shape, classes));
+    layout.values.resize(layout.variables.size());
+    return layout;
+  }
+  TY_ASSIGN_OR_RETURN(const Script script, readScript(spec, 0));
+  Variable step;
+  step.name = kGlobalStep;
+  step.dtype = DType::kInt32;
+  step.trainable = false;
+  layout.variables.push_back(std::move(step));
+  layout.values.emplace_back();
+  for (std::size_t i = 0; i < script.parameters.size(); ++i) {
+    layout.variables.push_back(variableOf(script.parameters[i]));
+    const auto values = script.network->parameter(static_cast<int>(i));
+    layout.values.emplace_back(values.begin(), values.end());
+  }
+  return layout;
+}
 
 StatusOr<std::unique_ptr<Model>> makeModel(const v1::ModelSpec& spec,
                                            const std::array<int, 3>& shape, int classes,
                                            std::uint64_t seed) {
   if (spec.simulated_step_seconds() > 0) return simulated(spec, shape, classes);
+  if (spec.name() == kScript) return scripted(spec, shape, classes, seed);
   if (!(spec.dropout() >= 0 && spec.dropout() < 1)) {
     return invalidInput("model.dropout", fmt::format("{} is not in [0, 1)", spec.dropout()));
   }

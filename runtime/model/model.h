@@ -50,9 +50,33 @@ class Model {
   virtual StatusOr<BatchLoss> forwardBackward(const Batch& batch, const GradientSink& sink) = 0;
   // Forward only, no dropout.
   virtual StatusOr<BatchScore> evaluate(const Batch& batch) = 0;
+  // Why it cannot evaluate (a TorchScript module without metrics()); OK otherwise.
+  virtual Status canEvaluate() const { return absl::OkStatus(); }
+  // What training passes change beside the weights: the buffers of a TorchScript module, such as
+  // running averages. Only evaluate() reads it. Bytes for loadState() of the same model, and for
+  // torch.load(); empty: nothing.
+  virtual std::string saveState() { return {}; }
+  // INVALID_ARGUMENT when the bytes are not of such a model.
+  virtual Status loadState(const std::string& bytes) {
+    return bytes.empty() ? absl::OkStatus()
+                         : absl::InvalidArgumentError("the model has no buffers");
+  }
 };
 
-// INVALID_ARGUMENT when the data's shape or classes do not fit the model.
+// What a job's model is made of, as whoever places or serves it sees it.
+struct ModelLayout {
+  // global_step first: the catalogue's, or the parameters of a TorchScript module that require
+  // gradients, in the module's order.
+  std::vector<Variable> variables;
+  // By variable, empty where initialise() gives the values: what a TorchScript file brings along.
+  std::vector<std::vector<float>> values;
+};
+// INVALID_ARGUMENT as of catalogVariables(), or naming the file.
+StatusOr<ModelLayout> modelLayout(const v1::ModelSpec& spec, const std::array<int, 3>& shape,
+                                  int classes);
+
+// INVALID_ARGUMENT when the data's shape or classes do not fit the model. Whether they fit a
+// TorchScript module shows in its first pass.
 StatusOr<std::unique_ptr<Model>> makeModel(const v1::ModelSpec& spec,
                                            const std::array<int, 3>& shape, int classes,
                                            std::uint64_t seed);

@@ -58,6 +58,9 @@ class Network {
   virtual LossSum forwardBackward(const Samples& samples, const ParameterGradientSink& sink) = 0;
   // Forward only, without dropout.
   virtual LossSum evaluate(const Samples& samples) = 0;
+  // What passes change beside the parameters, which is only read by evaluate(); empty: nothing.
+  virtual std::string saveState() { return {}; }
+  virtual void loadState(const std::string&) {}
 };
 
 // Parameters start as zeros. Precondition: the shapes fit the layers and their input; the last

@@ -7,7 +7,10 @@
 namespace trainyard::runtime::ps {
 
 ChunkTransfer::ChunkTransfer(std::vector<int> ps_of_chunk, std::size_t window, bool until_answer)
-    : ps_of_chunk_(std::move(ps_of_chunk)), window_(window), tasks_(ps_of_chunk_.size()) {
+    : ps_of_chunk_(std::move(ps_of_chunk)),
+      window_(window),
+      until_answer_(until_answer),
+      tasks_(ps_of_chunk_.size()) {
   const int servers =
       ps_of_chunk_.empty() ? 0 : *std::max_element(ps_of_chunk_.begin(), ps_of_chunk_.end()) + 1;
   flying_.assign(static_cast<std::size_t>(servers), 0);
@@ -74,10 +77,17 @@ void ChunkTransfer::again(std::uint32_t chunk, TimePoint not_before) {
 
 std::vector<ChunkTransfer::Sent> ChunkTransfer::take(TimePoint now, std::size_t servers) {
   std::vector<Sent> sends;
+  // Where a place is free only with the answer, which waits for the other workers, none may fill
+  // its window with later chunks than those that the others' windows are full of.
+  std::vector<bool> held(flying_.size(), false);
   for (std::uint32_t id = 0; id < tasks_.size(); ++id) {
     Task& task = tasks_[id];
-    if (task.phase != Phase::kQueued || task.not_before > now) continue;
     const auto ps = static_cast<std::size_t>(ps_of_chunk_[id]);
+    if (task.phase != Phase::kQueued || held[ps]) continue;
+    if (task.not_before > now) {
+      held[ps] = until_answer_;
+      continue;
+    }
     if (flying_[ps] >= window_ || ps >= servers) continue;
     ++flying_[ps];
     task.phase = Phase::kFlying;

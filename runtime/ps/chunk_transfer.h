@@ -79,6 +79,7 @@ class ChunkTransfer {
 
   const std::vector<int> ps_of_chunk_;
   const std::size_t window_;
+  const bool until_answer_;
   std::vector<Task> tasks_;
   std::size_t done_ = 0;
   std::vector<std::size_t> flying_;  // by ps

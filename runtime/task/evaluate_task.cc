@@ -8,6 +8,7 @@
 #include "runtime/checkpoint/checkpoint.h"
 #include "runtime/data/dataset.h"
 #include "runtime/model/model.h"
+#include "runtime/task/buffer_files.h"
 
 namespace trainyard::runtime {
 namespace {
@@ -56,6 +57,8 @@ StatusOr<EvaluationResult> evaluateCheckpoint(const v1::TrainingJob& job,
   TY_ASSIGN_OR_RETURN(const std::unique_ptr<Model> model,
                       makeModel(training.model(), data.eval->shape(), data.train->classes(),
                                 static_cast<std::uint64_t>(training.seed())));
+  TY_RETURN_IF_ERROR(model->canEvaluate());
+  TY_RETURN_IF_ERROR(restoreBuffers(checkpoint_dir, manifest.step, *model).status());
   TY_RETURN_IF_ERROR(checkSameModel(checkpoint_dir, manifest, model->variables()));
   for (std::size_t v = 0; v < model->variables().size(); ++v) {
     TY_RETURN_IF_ERROR(

@@ -8,13 +8,17 @@
 
 namespace trainyard::runtime {
 
-std::string jobDigest(const v1::TrainingJob& job) {
+StatusOr<std::string> jobDigest(const v1::TrainingJob& job) {
   std::string bytes;
   {
     google::protobuf::io::StringOutputStream stream(&bytes);
     google::protobuf::io::CodedOutputStream coded(&stream);
     coded.SetSerializationDeterministic(true);
     job.spec().training().SerializeToCodedStream(&coded);
+  }
+  if (const std::string& path = job.spec().training().model().path(); !path.empty()) {
+    TY_ASSIGN_OR_RETURN(const std::string content, sha256File(path));
+    bytes += content;
   }
   return sha256Hex(bytes);
 }

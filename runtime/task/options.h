@@ -6,6 +6,7 @@
 #include <string>
 
 #include "base/core/clock.h"
+#include "base/core/status.h"
 #include "trainyard/v1/agent.pb.h"
 #include "trainyard/v1/coordinator.pb.h"
 #include "trainyard/v1/job.pb.h"
@@ -32,8 +33,9 @@ struct TaskOptions {
   std::string checkpointDir() const { return job_dir + "/checkpoints"; }
 };
 
-// SHA-256 (hex) over the resolved training section: tasks of one job agree on it.
-std::string jobDigest(const v1::TrainingJob& job);
+// SHA-256 (hex) over the resolved training section, and the content of the file of a TorchScript
+// model: tasks of one job agree on it. Errors name the file.
+StatusOr<std::string> jobDigest(const v1::TrainingJob& job);
 
 // Modes Async and BoundedDelay: no worker waits for another's gradient.
 bool isAsynchronous(const v1::UpdateSpec& update);

@@ -9,6 +9,7 @@
 #include "runtime/catalog/catalog.h"
 #include "runtime/coordinator/names.h"
 #include "runtime/task/finish_record.h"
+#include "runtime/task/memory_check.h"
 #include "runtime/task/shard_files.h"
 
 namespace trainyard::runtime {
@@ -63,14 +64,16 @@ StatusOr<std::unique_ptr<PsTask>> PsTask::start(const TaskOptions& options) {
 Status PsTask::build() {
   const v1::Training& training = options_.job.spec().training();
   const InputShape input = impliedInput(training);
-  TY_ASSIGN_OR_RETURN(const std::vector<Variable> variables,
-                      catalogVariables(training.model(), input.shape, input.classes));
+  TY_ASSIGN_OR_RETURN(model_, modelLayout(training.model(), input.shape, input.classes));
   const int servers = replicasOf(membership_, v1::ROLE_PS);
   TY_ASSIGN_OR_RETURN(placement_,
-                      place(training.placement(), variables, servers,
+                      place(training.placement(), model_.variables, servers,
                             std::max(servers, options_.job.spec().ps().max_replicas())));
   TY_ASSIGN_OR_RETURN(optimizer_, makeOptimizer(training.optimizer()));
-  digest_ = jobDigest(options_.job);
+  TY_RETURN_IF_ERROR(checkServerMemory(options_.job.spec(), placement_,
+                                       static_cast<int>(options_.id.index()),
+                                       static_cast<int>(optimizer_->slots().size())));
+  TY_ASSIGN_OR_RETURN(digest_, jobDigest(options_.job));
   ps::ShardConfig config;
   config.job_uid = options_.job.metadata().uid();
   config.self = options_.self;
@@ -247,7 +250,8 @@ void PsTask::prepare(const v1::EpochInfo& epoch) {
     loaded = loadInitial(epoch.init_manifest(), placement_, *optimizer_, ps, *shard_);
   } else if (epoch.fresh()) {
     loadFresh(placement_, *optimizer_, ps,
-              static_cast<std::uint64_t>(options_.job.spec().training().seed()), *shard_);
+              static_cast<std::uint64_t>(options_.job.spec().training().seed()), model_.values,
+              *shard_);
   } else if (!epoch.restore_manifest().empty()) {
     loaded = loadCheckpoint(options_.checkpointDir(), epoch.restore_manifest(), placement_,
                             *optimizer_, ps, *shard_);

@@ -13,6 +13,7 @@
 #include "grpcpp/server.h"
 #include "runtime/coordinator/member_link.h"
 #include "runtime/coordinator/service.h"
+#include "runtime/model/model.h"
 #include "runtime/placement/placement.h"
 #include "runtime/ps/ps_machine.h"
 #include "runtime/ps/service.h"
@@ -49,6 +50,7 @@ class PsTask {
   void wake();
 
   TaskOptions options_;
+  ModelLayout model_;
   Placement placement_;
   std::unique_ptr<Optimizer> optimizer_;
   std::string digest_;

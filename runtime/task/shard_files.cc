@@ -1,5 +1,6 @@
 #include "runtime/task/shard_files.h"
 
+#include <algorithm>
 #include <cstddef>
 #include <filesystem>
 #include <map>
@@ -97,15 +98,20 @@ void addTensors(const Placement& placement, const Chunk& chunk, const std::strin
 }  // namespace
 
 void loadFresh(const Placement& placement, const Optimizer& optimizer, int ps, std::uint64_t seed,
-               ps::Shard& shard) {
+               const std::vector<std::vector<float>>& values, ps::Shard& shard) {
   for (const Chunk& chunk : placement.chunks) {
     if (chunk.ps != ps) continue;
     std::vector<float> weights(static_cast<std::size_t>(chunk.elements));
     std::size_t at = 0;
     for (const Segment& segment : chunk.segments) {
       const auto length = static_cast<std::size_t>(segment.end - segment.begin);
-      initialise(placement.variables[static_cast<std::size_t>(segment.variable)], seed,
-                 segment.begin, std::span<float>(weights).subspan(at, length));
+      const auto variable = static_cast<std::size_t>(segment.variable);
+      const auto part = std::span<float>(weights).subspan(at, length);
+      if (values[variable].empty()) {
+        initialise(placement.variables[variable], seed, segment.begin, part);
+      } else {
+        std::copy_n(values[variable].begin() + segment.begin, length, part.begin());
+      }
       at += length;
     }
     shard.load(chunk.id, 0, std::move(weights), freshSlots(optimizer, chunk.elements));

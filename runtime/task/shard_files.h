@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "base/core/status.h"
 #include "runtime/checkpoint/checkpoint.h"
@@ -11,9 +12,10 @@
 
 namespace trainyard::runtime {
 
-// Fills every chunk of `ps` with initial values (a function of the seed) at version 0.
+// Fills every chunk of `ps` with initial values at version 0: those of `values` (by variable),
+// where that is empty a function of the seed.
 void loadFresh(const Placement& placement, const Optimizer& optimizer, int ps, std::uint64_t seed,
-               ps::Shard& shard);
+               const std::vector<std::vector<float>>& values, ps::Shard& shard);
 // The manifest that `path` (training.initFrom) means, of a checkpoint of the same model, with all
 // its files whole. Errors are permanent and name the field, the file and what is wrong: a variable
 // with both shapes.

@@ -1,12 +1,19 @@
 #include "runtime/task/worker_task.h"
 
+#include <filesystem>
+#include <optional>
+
 #include "base/core/failpoint.h"
 #include "base/core/log.h"
+#include "base/core/strings.h"
 #include "base/rpc/status_map.h"
 #include "fmt/format.h"
 #include "runtime/catalog/catalog.h"
+#include "runtime/checkpoint/checkpoint.h"
 #include "runtime/placement/placement_table.h"
+#include "runtime/task/buffer_files.h"
 #include "runtime/task/finish_record.h"
+#include "runtime/task/memory_check.h"
 
 namespace trainyard::runtime {
 namespace {
@@ -22,6 +29,9 @@ constexpr std::int64_t kAbreastBytes = 1 << 20;
 constexpr Duration kOverPatience = std::chrono::seconds(5);
 // Steps between two lines of metrics.
 constexpr std::int64_t kLogEvery = 5;
+// Files of buffers beyond the checkpoints that are kept: of one in the making, and of one that
+// never became whole.
+constexpr int kSpareBuffers = 2;
 
 void setWindow(const v1::Training& training, const Placement& placement, ps::WorkerConfig& config) {
   // Clipping answers no chunk before the step's last one is in; asynchronous workers need not wait
@@ -58,11 +68,13 @@ Status WorkerTask::build() {
           data_.eval == nullptr ? 0 : data_.eval->size());
   const std::array<int, 3> shape = data_.train->shape();
   const auto seed = static_cast<std::uint64_t>(training.seed());
+  TY_RETURN_IF_ERROR(checkWorkerMemory(options_.job.spec(), shape, data_.train->classes()));
   TY_ASSIGN_OR_RETURN(model_, makeModel(training.model(), shape, data_.train->classes(), seed));
-  TY_ASSIGN_OR_RETURN(const std::vector<Variable> variables,
-                      catalogVariables(training.model(), shape, data_.train->classes()));
+  if (data_.eval != nullptr) TY_RETURN_IF_ERROR(model_->canEvaluate());
+  TY_RETURN_IF_ERROR(restoreModelBuffers());
   const InputShape implied = impliedInput(training);
-  if (implied.shape != shape || implied.classes != data_.train->classes()) {
+  const bool laid_out = training.model().name() != "torchscript";  // by the data's shape
+  if (laid_out && (implied.shape != shape || implied.classes != data_.train->classes())) {
     return invalidInput(
         "training.data",
         fmt::format("samples are {}x{}x{} with {} classes, the model is laid out for "
@@ -70,10 +82,12 @@ Status WorkerTask::build() {
                     shape[0], shape[1], shape[2], data_.train->classes(), implied.shape[0],
                     implied.shape[1], implied.shape[2], implied.classes));
   }
+  TY_ASSIGN_OR_RETURN(const ModelLayout layout,
+                      modelLayout(training.model(), shape, data_.train->classes()));
   int servers = 0;
   for (const v1::MemberTask& task : membership_.tasks()) servers += task.id().role() == v1::ROLE_PS;
   TY_ASSIGN_OR_RETURN(placement_,
-                      place(training.placement(), variables, servers,
+                      place(training.placement(), layout.variables, servers,
                             std::max(servers, options_.job.spec().ps().max_replicas())));
   const bool global = training.has_global_batch_size();
   const int batch = global ? training.global_batch_size() : training.batch_size();
@@ -82,7 +96,7 @@ Status WorkerTask::build() {
         global ? "training.globalBatchSize" : "training.batchSize",
         fmt::format("{} is more than the {} training samples", batch, data_.train->size()));
   }
-  digest_ = jobDigest(options_.job);
+  TY_ASSIGN_OR_RETURN(digest_, jobDigest(options_.job));
 
   const std::string metrics_dir = options_.id.index() == 0 ? options_.job_dir : "";
   TY_ASSIGN_OR_RETURN(
@@ -114,9 +128,46 @@ Status WorkerTask::build() {
                                                        *options_.clock, [this] {
                                                          if (link_ != nullptr) link_->poke();
                                                        });
+  TrainObserver& observer = *this;
   trainer_ =
-      std::make_unique<Trainer>(data_, *model_, *synchronizer_, *log_, seed, *options_.clock);
+      std::make_unique<Trainer>(data_, *model_, *synchronizer_, observer, seed, *options_.clock);
   return absl::OkStatus();
+}
+
+// The newest of this run; a run that has none begins with those of initFrom's checkpoint, or with
+// the model's own.
+Status WorkerTask::restoreModelBuffers() {
+  TY_ASSIGN_OR_RETURN(const bool own,
+                      restoreBuffers(options_.checkpointDir(), std::nullopt, *model_));
+  const std::string& init_from = options_.job.spec().training().init_from();
+  if (own || init_from.empty()) return absl::OkStatus();
+  // Whether the other run is there and fits is the parameter servers' to say, at a fresh start
+  // only.
+  const StatusOr<std::string> file = findManifest(init_from);
+  if (!file.ok()) return absl::OkStatus();
+  TY_ASSIGN_OR_RETURN(const Manifest manifest, readManifest(*file));
+  return restoreBuffers(std::filesystem::path(*file).parent_path(), manifest.step, *model_)
+      .status();
+}
+
+// The chief's, when the step is a checkpoint's. Training goes on without them.
+void WorkerTask::saveModelBuffers(std::int64_t step) {
+  const int keep = options_.job.spec().training().checkpoint().keep() + kSpareBuffers;
+  const Status saved = saveBuffers(options_.checkpointDir(), step, keep, *model_);
+  if (!saved.ok()) TY_WARN("buffers of step {}: {}", step, fromAbsl(saved.message()));
+}
+
+Status WorkerTask::onStep(const StepRecord& record) {
+  if (options_.id.index() == 0) {
+    const std::int64_t version = record.step + 1;
+    bool due = false;
+    {
+      std::lock_guard lock(mutex_);
+      due = version == view_.checkpoint_at() || version == view_.steps();
+    }
+    if (due) saveModelBuffers(version);
+  }
+  return log_->onStep(record);
 }
 
 WorkerTask::~WorkerTask() {
@@ -198,6 +249,7 @@ Status WorkerTask::run() {
   link_->start();
   const StatusOr<TrainEnd> end = trainer_->run();
   if (end.ok() && end->left) TY_INFO("left on request, the job is at step {}", end->step);
+  if (end.ok() && end->stopped && options_.id.index() == 0) saveModelBuffers(end->step);
   hitFailpoint("worker.finished", trainer_->totals().step);
   // "leaving", so that the coordinator need not wait for this worker.
   link_->flush(std::chrono::seconds(2));

@@ -20,17 +20,20 @@
 
 namespace trainyard::runtime {
 
-class WorkerTask {
+class WorkerTask final : TrainObserver {
  public:
   // Opens the data and builds the model. Errors: bad input names its field or file.
   static StatusOr<std::unique_ptr<WorkerTask>> start(const TaskOptions& options);
-  ~WorkerTask();
+  ~WorkerTask() override;
   // Until the job is over. OK: done or stopped; FAILED_PRECONDITION: the job failed.
   Status run();
 
  private:
   explicit WorkerTask(const TaskOptions& options);
   Status build();
+  Status restoreModelBuffers();
+  void saveModelBuffers(std::int64_t step);
+  Status onStep(const StepRecord& record) override;
   v1::MemberReport report();
   v1::RuntimeReport runtimeReport();
   void onView(const v1::View& view);

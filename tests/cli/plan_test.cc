@@ -151,6 +151,8 @@ TEST(PlanReport, ErrorsCarryTheFullFieldPath) {
   EXPECT_THAT(failure(unknown), HasSubstr("spec.training.optimizer.name:"));
   job.mutable_spec()->set_strategy("AllReduce");
   EXPECT_THAT(failure(job), HasSubstr("spec.strategy: AllReduce"));
+  job = makeJob("torchscript", "Balanced", 1, 1);
+  EXPECT_THAT(failure(job), HasSubstr("torchscript: plan knows the variables of built-in"));
   job.mutable_spec()->set_strategy("ParameterServer");
   job.mutable_spec()->clear_training();
   EXPECT_THAT(failure(job), HasSubstr("spec.training: missing"));

@@ -24,6 +24,7 @@ TEST(CheckSupported, WhatRunsIsSupported) {
   EXPECT_TRUE(supported({{"training.model", "{name: mlp, hidden: [10]}"}}).ok());
   EXPECT_TRUE(supported({{"training.model", "{name: vgg19, simulatedStepSeconds: 0.5}"}}).ok());
   EXPECT_TRUE(supported({{"training.model", "{name: vgg19, dropout: 0.5}"}}).ok());
+  EXPECT_TRUE(supported({{"training.model", "{name: torchscript, path: a.pt}"}}).ok());
   EXPECT_TRUE(supported({{"training.placement.strategy", "RoundRobin"}}).ok());
   EXPECT_TRUE(supported({{"training.initFrom", "''"}}).ok());
   EXPECT_TRUE(supported({{"training.batchSize", ""}, {"training.globalBatchSize", "64"}}).ok());

@@ -1,0 +1,114 @@
+#include "base/process/memory.h"
+
+#include <algorithm>
+#include <charconv>
+#include <optional>
+#include <string_view>
+#include <vector>
+
+#include "base/core/strings.h"
+#include "base/core/units.h"
+#include "base/process/files.h"
+#include "fmt/format.h"
+
+namespace trainyard {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::size_t kMaxFile = 1 << 20;
+
+std::vector<std::string_view> linesOf(std::string_view text) {
+  std::vector<std::string_view> lines;
+  while (!text.empty()) {
+    const auto [line, rest] = splitFirst(text, '\n');
+    lines.push_back(line);
+    text = rest;
+  }
+  return lines;
+}
+
+std::optional<std::int64_t> numberIn(std::string_view text) {
+  while (!text.empty() && text.front() == ' ') text.remove_prefix(1);
+  std::int64_t value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end == text.data()) return std::nullopt;
+  return value;
+}
+
+// The number after `key` at the start of a line.
+std::optional<std::int64_t> fieldOf(std::string_view text, std::string_view key) {
+  for (const std::string_view line : linesOf(text)) {
+    if (line.starts_with(key)) return numberIn(line.substr(key.size()));
+  }
+  return std::nullopt;
+}
+
+std::optional<std::int64_t> numberOfFile(const fs::path& path) {
+  const auto text = readFile(path, kMaxFile);
+  return text.ok() ? numberIn(*text) : std::nullopt;  // "max": no limit
+}
+
+// What the two versions call the same things.
+struct GroupFiles {
+  const char* limit;
+  const char* usage;
+  const char* cache;  // of memory.stat
+};
+constexpr GroupFiles kVersion1{"memory.limit_in_bytes", "memory.usage_in_bytes", "total_cache "};
+constexpr GroupFiles kVersion2{"memory.max", "memory.current", "file "};
+
+// The group and those around it, up to `mount`.
+void narrow(const fs::path& mount, const std::string& group, const GroupFiles& files,
+            AvailableMemory& memory) {
+  for (fs::path path = (mount / fs::path(group).relative_path()).lexically_normal();;
+       path = path.parent_path()) {
+    const auto limit = numberOfFile(path / files.limit);
+    const auto usage = numberOfFile(path / files.usage);
+    if (limit && usage) {
+      const auto stat = readFile(path / "memory.stat", kMaxFile);
+      const std::int64_t cache = stat.ok() ? fieldOf(*stat, files.cache).value_or(0) : 0;
+      const std::int64_t left = std::max<std::int64_t>(0, *limit - *usage + cache);
+      memory.limit = std::min(memory.limit, *limit);
+      if (left < memory.bytes) {
+        memory.bytes = left;
+        memory.source = fmt::format("limit of {}", path.string());
+      }
+    }
+    if (path.string().size() <= mount.string().size()) return;
+  }
+}
+
+}  // namespace
+
+StatusOr<AvailableMemory> availableMemory(const fs::path& root) {
+  const fs::path meminfo = root / "proc/meminfo";
+  TY_ASSIGN_OR_RETURN(const std::string text, readFile(meminfo, kMaxFile));
+  const auto available = fieldOf(text, "MemAvailable:");
+  const auto total = fieldOf(text, "MemTotal:");
+  if (!available || !total) return invalidInput(meminfo.string(), "no MemAvailable or MemTotal");
+  AvailableMemory memory{*available * kKiB, *total * kKiB, "this machine"};
+  const auto groups = readFile(root / "proc/self/cgroup", kMaxFile);
+  if (!groups.ok()) return memory;
+  const fs::path mount = root / "sys/fs/cgroup";
+  for (const std::string_view line : linesOf(*groups)) {
+    // "0::/user.slice/a.scope", or "9:memory:/docker/b" in version 1
+    const auto [controllers, group] = splitFirst(splitFirst(line, ':').second, ':');
+    if (controllers.empty()) narrow(mount, std::string(group), kVersion2, memory);
+    if (controllers == "memory") narrow(mount / "memory", std::string(group), kVersion1, memory);
+  }
+  return memory;
+}
+
+Status checkMemory(const std::string& who, std::int64_t needed, const std::string& parts,
+                   const AvailableMemory& available) {
+  if (needed <= available.bytes) return absl::OkStatus();
+  const auto bytes = [](std::int64_t n) { return formatBytes(static_cast<double>(n)); };
+  const Status status = absl::ResourceExhaustedError(fmt::format(
+      "{} needs at least {} of memory ({}), {} of {} are available ({})", who, bytes(needed), parts,
+      bytes(available.bytes), bytes(available.limit), available.source));
+  const bool might_fit = needed <= available.limit;
+  return withClass(status, might_fit ? FailureClass::kRetry : FailureClass::kPermanent);
+}
+
+}  // namespace trainyard

@@ -1,0 +1,261 @@
+#include "runtime/model/torchscript.h"
+
+#include <ATen/Parallel.h>
+#include <torch/csrc/autograd/autograd.h>
+#include <torch/csrc/jit/runtime/graph_executor.h>
+#include <torch/csrc/jit/serialization/pickle.h>
+#include <torch/script.h>
+
+#include <cmath>
+#include <map>
+#include <optional>
+#include <stdexcept>
+#include <utility>
+
+#include "base/core/rng.h"
+#include "base/core/strings.h"
+#include "fmt/format.h"
+
+namespace trainyard::runtime {
+namespace {
+
+using torch::jit::IValue;
+
+// LibTorch's messages go on with C++ stack traces.
+std::string textOf(const std::exception& failure) {
+  const auto* torch_error = dynamic_cast<const c10::Error*>(&failure);
+  return torch_error != nullptr ? torch_error->what_without_backtrace() : failure.what();
+}
+
+std::string firstLine(const std::exception& failure) {
+  const std::string text = textOf(failure);
+  return std::string(splitFirst(text, '\n').first);
+}
+
+c10::TypePtr batchType() {
+  return c10::DictType::create(c10::StringType::get(), c10::TensorType::get());
+}
+
+std::string shapeText(const at::Tensor& tensor) {
+  return fmt::format("[{}]", fmt::join(tensor.sizes(), ", "));
+}
+
+constexpr char kLoss[] = "loss(batch: Dict[str, Tensor]) -> Tensor";
+constexpr char kMetrics[] = "metrics(batch: Dict[str, Tensor]) -> Dict[str, Tensor]";
+
+// Whether the module has the method; an error when it looks otherwise than `signature`.
+StatusOr<bool> hasMethod(const torch::jit::Module& module, const std::string& path,
+                         const std::string& name, const std::string& signature,
+                         const c10::TypePtr& result) {
+  const auto method = module.find_method(name);
+  if (!method) return false;
+  const c10::FunctionSchema& schema = method->function().getSchema();
+  const bool fits = schema.arguments().size() == 2 && schema.returns().size() == 1 &&
+                    *schema.arguments()[1].type() == *batchType() &&
+                    *schema.returns()[0].type() == *result;
+  if (fits) return true;
+  return invalidInput(path,
+                      fmt::format("{} is {}, expected {}", name, c10::toString(schema), signature));
+}
+
+struct NamedTensor {
+  std::string name;
+  at::Tensor tensor;
+};
+
+StatusOr<std::vector<NamedTensor>> trainedParameters(const torch::jit::Module& module,
+                                                     const std::string& path) {
+  std::vector<NamedTensor> result;
+  std::map<const void*, std::string> owners;
+  for (const auto& parameter : module.named_parameters()) {
+    const at::Tensor& tensor = parameter.value;
+    if (!tensor.requires_grad()) continue;
+    if (tensor.scalar_type() != at::kFloat || !tensor.is_contiguous()) {
+      return invalidInput(
+          path, fmt::format("parameter {} is {}{}, expected contiguous float32", parameter.name,
+                            tensor.is_contiguous() ? "" : "strided ",
+                            c10::toString(tensor.scalar_type())));
+    }
+    const auto [owner, alone] =
+        owners.emplace(tensor.storage().unsafeGetStorageImpl(), parameter.name);
+    if (!alone) {
+      return invalidInput(path,
+                          fmt::format("parameters {} and {} share their memory, expected each "
+                                      "parameter once",
+                                      owner->second, parameter.name));
+    }
+    result.push_back({parameter.name, tensor});
+  }
+  if (result.empty()) {
+    return invalidInput(path, "no parameter requires gradients: there is nothing to train");
+  }
+  return result;
+}
+
+class ScriptNetwork : public Network {
+ public:
+  ScriptNetwork(torch::jit::Module module, const std::vector<NamedTensor>& parameters,
+                std::uint64_t seed)
+      : module_(std::move(module)), seed_(seed) {
+    for (const NamedTensor& parameter : parameters) parameters_.push_back(parameter.tensor);
+  }
+
+  std::span<float> parameter(int number) override {
+    const at::Tensor& tensor = parameters_[static_cast<std::size_t>(number)];
+    return {tensor.data_ptr<float>(), static_cast<std::size_t>(tensor.numel())};
+  }
+
+  LossSum forwardBackward(const Samples& samples, const ParameterGradientSink& sink) override {
+    return plainErrors([&] {
+      prepare(true);
+      at::manual_seed(mixKey(seed_, static_cast<std::uint64_t>(samples.keys[0])));
+      const at::Tensor loss = lossOf(batchOf(samples));
+      const auto count = static_cast<double>(samples.count());
+      const auto gradients = torch::autograd::grad({loss * count}, parameters_, {}, c10::nullopt,
+                                                   /*create_graph=*/false, /*allow_unused=*/true);
+      for (std::size_t i = gradients.size(); i-- > 0;) deliver(i, gradients[i], sink);
+      return LossSum{loss.item<double>() * count, 0};
+    });
+  }
+
+  LossSum evaluate(const Samples& samples) override {
+    return plainErrors([&] {
+      prepare(false);
+      const torch::NoGradGuard no_gradients;
+      const IValue batch = batchOf(samples);
+      std::optional<double> accuracy;
+      std::optional<double> loss;
+      const IValue metrics = module_.get_method("metrics")({batch});
+      for (const auto& entry : metrics.toGenericDict()) {
+        const std::string& name = entry.key().toStringRef();
+        if (name == "accuracy") accuracy = number(entry.value().toTensor(), "metrics: accuracy");
+        if (name == "loss") loss = number(entry.value().toTensor(), "metrics: loss");
+      }
+      if (!accuracy) throw std::runtime_error("metrics(batch) gave no \"accuracy\"");
+      if (!loss) loss = lossOf(batch).item<double>();
+      const auto count = static_cast<double>(samples.count());
+      return LossSum{*loss * count, std::llround(*accuracy * count)};
+    });
+  }
+
+  // A dictionary of the buffers by name, as torch.load() reads it.
+  std::string saveState() override {
+    c10::Dict<std::string, at::Tensor> buffers;
+    for (const auto& buffer : module_.named_buffers()) buffers.insert(buffer.name, buffer.value);
+    if (buffers.empty()) return {};
+    const std::vector<char> bytes = torch::jit::pickle_save(buffers);
+    return {bytes.begin(), bytes.end()};
+  }
+
+  void loadState(const std::string& bytes) override {
+    plainErrors([&] {
+      const IValue saved = torch::jit::pickle_load({bytes.begin(), bytes.end()});
+      const torch::NoGradGuard no_gradients;
+      std::map<std::string, at::Tensor> tensors;
+      for (const auto& entry : saved.toGenericDict())
+        tensors.emplace(entry.key().toStringRef(), entry.value().toTensor());
+      for (const auto& buffer : module_.named_buffers()) {
+        const auto found = tensors.find(buffer.name);
+        if (found == tensors.end() || found->second.sizes() != buffer.value.sizes()) {
+          throw std::runtime_error(
+              fmt::format("buffer {} is {}, expected {}", buffer.name,
+                          found == tensors.end() ? "missing" : shapeText(found->second),
+                          shapeText(buffer.value)));
+        }
+        at::Tensor(buffer.value).copy_(found->second);
+      }
+    });
+  }
+
+ private:
+  // What a user's module throws, without LibTorch's own stack.
+  template <typename F>
+  static auto plainErrors(F compute) -> decltype(compute()) {
+    // The interpreter as it stands: the optimiser would change the order of computing, and so the
+    // last bits, after the first passes.
+    const torch::jit::GraphOptimizerEnabledGuard plain(false);
+    try {
+      return compute();
+    } catch (const c10::Error& failure) {
+      throw std::runtime_error(textOf(failure));
+    }
+  }
+
+  void prepare(bool training) {
+    // OpenMP keeps its number of threads per thread.
+    at::init_num_threads();
+    if (training_ == training) return;
+    module_.train(training);
+    training_ = training;
+  }
+
+  static IValue batchOf(const Samples& samples) {
+    const auto [height, width, channels] = samples.shape;
+    const at::Tensor nhwc = at::from_blob(const_cast<float*>(samples.images),
+                                          {samples.count(), height, width, channels}, at::kFloat);
+    // Copies, as a module may keep or change what it is given.
+    c10::Dict<std::string, at::Tensor> batch;
+    batch.insert("images", nhwc.permute({0, 3, 1, 2}).clone(at::MemoryFormat::Contiguous));
+    batch.insert("labels", at::from_blob(const_cast<std::int64_t*>(samples.labels.data()),
+                                         {samples.count()}, at::kLong)
+                               .clone());
+    return batch;
+  }
+
+  static double number(const at::Tensor& tensor, const char* what) {
+    if (tensor.numel() == 1) return tensor.item<double>();
+    throw std::runtime_error(
+        fmt::format("{} is a tensor of shape {}, expected one number", what, shapeText(tensor)));
+  }
+
+  at::Tensor lossOf(const IValue& batch) {
+    const at::Tensor loss = module_.get_method("loss")({batch}).toTensor();
+    number(loss, "loss(batch)");
+    return loss.reshape({});
+  }
+
+  void deliver(std::size_t i, const at::Tensor& gradient, const ParameterGradientSink& sink) const {
+    // A parameter that the loss does not depend on has none.
+    const at::Tensor values =
+        gradient.defined() ? gradient.contiguous() : at::zeros_like(parameters_[i]);
+    sink(static_cast<int>(i), {values.data_ptr<float>(), static_cast<std::size_t>(values.numel())},
+         std::make_shared<at::Tensor>(values));
+  }
+
+  torch::jit::Module module_;
+  std::vector<at::Tensor> parameters_;
+  std::uint64_t seed_;
+  std::optional<bool> training_;
+};
+
+StatusOr<Script> readScript(const std::string& path, std::uint64_t seed) {
+  torch::jit::Module module = torch::jit::load(path, at::kCPU);
+  Script script;
+  TY_ASSIGN_OR_RETURN(const bool has_loss,
+                      hasMethod(module, path, "loss", kLoss, c10::TensorType::get()));
+  if (!has_loss) {
+    return invalidInput(path, fmt::format("no method {} (a method of the module under "
+                                          "@torch.jit.export)",
+                                          kLoss));
+  }
+  TY_ASSIGN_OR_RETURN(script.has_metrics,
+                      hasMethod(module, path, "metrics", kMetrics, batchType()));
+  TY_ASSIGN_OR_RETURN(const std::vector<NamedTensor> parameters, trainedParameters(module, path));
+  for (const NamedTensor& parameter : parameters)
+    script.parameters.push_back({parameter.name, parameter.tensor.sizes().vec()});
+  script.network = std::make_unique<ScriptNetwork>(std::move(module), parameters, seed);
+  return script;
+}
+
+}  // namespace
+
+StatusOr<Script> loadScript(const std::string& path, std::uint64_t seed) {
+  try {
+    return readScript(path, seed);
+  } catch (const std::exception& failure) {
+    return invalidInput(path, fmt::format("no TorchScript module that LibTorch {} reads: {}",
+                                          torchVersion(), firstLine(failure)));
+  }
+}
+
+}  // namespace trainyard::runtime

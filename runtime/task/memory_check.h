@@ -1,0 +1,17 @@
+// Whether a task's part of the model fits into the memory that there is; asked before it is taken.
+#pragma once
+
+#include <array>
+
+#include "base/core/status.h"
+#include "runtime/placement/placement.h"
+#include "trainyard/v1/job.pb.h"
+
+namespace trainyard::runtime {
+
+// RESOURCE_EXHAUSTED in one line that names what needs how much, else OK; also where the system
+// does not tell. Of a TorchScript module the size of its file stands for weights and gradients.
+Status checkWorkerMemory(const v1::JobSpec& spec, const std::array<int, 3>& shape, int classes);
+Status checkServerMemory(const v1::JobSpec& spec, const Placement& placement, int ps, int slots);
+
+}  // namespace trainyard::runtime

@@ -1,0 +1,112 @@
+// Whole runs of the models beyond the small ones that the other tests train.
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "fmt/format.h"
+#include "tests/multiproc/run_fixture.h"
+#include "tests/runtime/model/script_fixture.h"
+
+namespace trainyard {
+namespace {
+
+using testing::StartsWith;
+
+class ModelsTest : public RunTest {};
+
+// In 32x32 it has 39 million parameters.
+TEST_F(ModelsTest, Vgg19TrainsAndEvaluatesItsCheckpoint) {
+  JobRun run(folder("vgg19"), R"(apiVersion: trainyard.dev/v1alpha1
+kind: TrainingJob
+metadata: {name: vgg19}
+spec:
+  ps: {replicas: 2}
+  worker: {replicas: 2}
+  training:
+    model: {name: vgg19, dropout: 0.5}
+    data: {format: synthetic, shape: [32, 32, 3], classes: 5, samples: 40, evalSamples: 12}
+    batchSize: 4
+    steps: 2
+    optimizer: {name: SGD, learningRate: 0.01}
+)");
+  const ProgramEnd end = run.launchAndWait();
+  ASSERT_EQ(end.code, 0) << end.output;
+  EXPECT_THAT(end.lastLine(), StartsWith("result: succeeded steps=2 "));
+  expectEachPositionOnce(run, 2, 16);
+  const ProgramEnd evaluation =
+      program({"trainyard", "checkpoint", "evaluate", run.dir().string()});
+  EXPECT_EQ(evaluation.code, 0) << evaluation.output;
+  EXPECT_EQ(fieldsOf(evaluation.lastLine()).at("accuracy"),
+            fieldsOf(end.lastLine()).at("accuracy"));
+}
+
+class ScriptRunTest : public RunTest {
+ protected:
+  std::string job(int ps, int workers) {
+    writeScript(file_, kPixels, 4);
+    return fmt::format(R"(apiVersion: trainyard.dev/v1alpha1
+kind: TrainingJob
+metadata: {{name: script}}
+spec:
+  ps: {{replicas: {}}}
+  worker: {{replicas: {}}}
+  training:
+    model: {{name: torchscript, path: {}}}
+    data: {{format: synthetic, shape: [6, 6, 1], classes: 4, samples: 400, evalSamples: 100}}
+    batchSize: 8
+    steps: 30
+    deterministic: true
+    optimizer: {{name: Momentum, learningRate: 0.1}}
+    checkpoint: {{everySeconds: 1}}
+)",
+                       ps, workers, file_);
+  }
+  static std::vector<std::string> bufferFiles(const JobRun& run) {
+    std::vector<std::string> names;
+    for (const auto& entry : std::filesystem::directory_iterator(run.dir() / "checkpoints")) {
+      const std::string name = entry.path().filename().string();
+      if (name.starts_with("buffers.")) names.push_back(name);
+    }
+    return names;
+  }
+
+  static constexpr int kPixels = 36;
+  const std::string file_ = (root() / "model.pt").string();
+};
+
+TEST_F(ScriptRunTest, TrainsFromTheFilesValuesAndEvaluatesWithTheChiefsBuffers) {
+  JobRun run(folder("one"), job(2, 1));
+  const ProgramEnd end = run.launchAndWait();
+  ASSERT_EQ(end.code, 0) << end.output;
+  EXPECT_THAT(end.lastLine(), StartsWith("result: succeeded steps=30 "));
+  EXPECT_THAT(bufferFiles(run), testing::Contains("buffers.step-30.pt"));
+  const ProgramEnd evaluation =
+      program({"trainyard", "checkpoint", "evaluate", run.dir().string()});
+  ASSERT_EQ(evaluation.code, 0) << evaluation.output;
+  EXPECT_EQ(fieldsOf(evaluation.lastLine()).at("accuracy"),
+            fieldsOf(end.lastLine()).at("accuracy"));
+  // Four classes: it has learnt.
+  EXPECT_GT(std::stod(fieldsOf(end.lastLine()).at("accuracy")), 0.5) << end.output;
+}
+
+TEST_F(ScriptRunTest, TheWeightsAreTheSameForAnyNumberOfServers) {
+  JobRun one(folder("one"), job(1, 2));
+  const ProgramEnd first = one.launchAndWait();
+  ASSERT_EQ(first.code, 0) << first.output;
+  JobRun three(folder("three"), job(3, 2));
+  const ProgramEnd second = three.launchAndWait();
+  ASSERT_EQ(second.code, 0) << second.output;
+  EXPECT_EQ(one.digest(), three.digest());
+}
+
+TEST_F(ScriptRunTest, AFileThatIsNoModuleFailsTheJobByName) {
+  const std::string yaml = job(1, 1);
+  writeText("model.pt", "no module");
+  JobRun run(folder("bad"), yaml);
+  const ProgramEnd end = run.launchAndWait();
+  EXPECT_EQ(end.code, 1) << end.output;
+  EXPECT_THAT(end.output, testing::HasSubstr("model.path: " + file_ + ": no TorchScript module"));
+}
+
+}  // namespace
+}  // namespace trainyard

@@ -1,0 +1,25 @@
+#include "tests/runtime/model/script_fixture.h"
+
+#include <torch/script.h>
+
+namespace trainyard {
+
+void writeScript(const std::string& path, std::int64_t inputs, std::int64_t classes,
+                 const ScriptOptions& options) {
+  torch::jit::Module module("__torch__.Regression");
+  module.register_attribute("training", c10::BoolType::get(), true);
+  at::manual_seed(5);
+  at::Tensor weight = 0.1 * at::randn({inputs, classes});
+  if (options.double_weight) weight = weight.to(at::kDouble);
+  at::Tensor bias = 0.1 * at::randn({classes});
+  weight.set_requires_grad(options.trained);
+  bias.set_requires_grad(options.trained);
+  module.register_parameter("weight", weight, /*is_buffer=*/false);
+  module.register_parameter("bias", bias, /*is_buffer=*/false);
+  if (options.tied) module.register_parameter("again", weight, /*is_buffer=*/false);
+  module.register_buffer("mean", at::zeros({inputs}));
+  module.define(options.source);
+  module.save(path);
+}
+
+}  // namespace trainyard

@@ -1,0 +1,35 @@
+// TorchScript files for tests, written by LibTorch. Free of torch.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace trainyard {
+
+// Softmax regression, as the built-in mlp without hidden layers computes it: parameters weight
+// [inputs, classes] and bias [classes]; a buffer `mean` follows the mean of the images in training
+// (a tenth of the way in each pass) and is taken off them in metrics(). The weights are drawn.
+inline constexpr char kScriptLoss[] = R"(
+def loss(self, batch: Dict[str, Tensor]) -> Tensor:
+    x = batch["images"].flatten(1)
+    if self.training:
+        self.mean.mul_(0.9).add_(x.mean(0) * 0.1)
+    return torch.nll_loss(torch.log_softmax(x.matmul(self.weight) + self.bias, 1), batch["labels"])
+)";
+inline constexpr char kScriptMetrics[] = R"(
+def metrics(self, batch: Dict[str, Tensor]) -> Dict[str, Tensor]:
+    y = (batch["images"].flatten(1) - self.mean).matmul(self.weight) + self.bias
+    return {"accuracy": y.argmax(1).eq(batch["labels"]).float().mean(),
+            "loss": torch.nll_loss(torch.log_softmax(y, 1), batch["labels"])}
+)";
+
+struct ScriptOptions {
+  std::string source = std::string(kScriptLoss) + kScriptMetrics;
+  bool trained = true;         // parameters require gradients
+  bool double_weight = false;  // float64
+  bool tied = false;           // a second parameter `again` in the memory of weight
+};
+void writeScript(const std::string& path, std::int64_t inputs, std::int64_t classes,
+                 const ScriptOptions& options = {});
+
+}  // namespace trainyard
