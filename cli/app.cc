@@ -53,6 +53,7 @@ int runApp(const std::vector<std::string>& arguments, const Console& console) {
   registerGet(app, chosen);
   registerLogs(app, chosen);
   registerControl(app, chosen);
+  registerReport(app, chosen);
   registerPlan(app, chosen);
   registerValidate(app, chosen);
   registerCheckpoint(app, chosen);

@@ -32,6 +32,7 @@ void registerGet(CLI::App& app, ChosenCommand& chosen);      // get, describe
 void registerLogs(CLI::App& app, ChosenCommand& chosen);     // logs
 void registerControl(CLI::App& app, ChosenCommand& chosen);  // suspend, resume, delete
 void registerPlan(CLI::App& app, ChosenCommand& chosen);
+void registerReport(CLI::App& app, ChosenCommand& chosen);
 void registerValidate(CLI::App& app, ChosenCommand& chosen);
 void registerCheckpoint(CLI::App& app, ChosenCommand& chosen);
 void registerVersion(CLI::App& app, ChosenCommand& chosen);

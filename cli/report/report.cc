@@ -7,20 +7,15 @@
 #include "base/core/units.h"
 #include "cli/live/text.h"
 #include "cli/report/chart.h"
+#include "cli/report/curves.h"
 #include "cli/report/style.h"
 #include "fmt/format.h"
 
 namespace trainyard::cli {
 namespace {
 
-// A longer silence between two samples is the pause between two launches.
-constexpr double kPauseSeconds = 10;
 constexpr std::size_t kMostEvents = 100;
 constexpr std::size_t kMostParts = 64;
-// Readings of a second jump; the mean of so many shows the rate.
-constexpr int kSmoothing = 3;
-
-using Points = std::vector<std::pair<double, double>>;
 
 std::string tile(const std::string& name, const std::string& value) {
   return fmt::format("<div class=\"tile\"><b>{}</b><span>{}</span></div>\n", escapeHtml(value),
@@ -42,34 +37,20 @@ std::string tiles(const ReportInput& input) {
 }
 
 std::string chartOf(std::string title, std::function<std::string(double)> y_text, bool from_zero,
-                    std::vector<Series> series, std::string x_label = "step") {
-  return renderChart({std::move(title), std::move(x_label), std::move(y_text), from_zero, false,
-                      std::move(series)});
-}
-
-Points smooth(const Points& points, int radius) {
-  Points result;
-  const int n = static_cast<int>(points.size());
-  for (int i = 0; i < n; ++i) {
-    double sum = 0;
-    const int from = std::max(0, i - radius), to = std::min(n - 1, i + radius);
-    for (int k = from; k <= to; ++k) sum += points[static_cast<std::size_t>(k)].second;
-    result.emplace_back(points[static_cast<std::size_t>(i)].first, sum / (to - from + 1));
-  }
-  return result;
+                    std::vector<Series> series) {
+  return renderChart(
+      {std::move(title), "step", std::move(y_text), from_zero, false, std::move(series)});
 }
 
 std::string lossChart(const RunRecords& records) {
-  Points loss, evaluation;
-  for (const StepRecord& record : records.steps) {
-    if (record.loss) loss.emplace_back(record.step, *record.loss);
-  }
+  const Points loss = lossPoints(records);
+  Points evaluation;
   for (const EvaluationRecord& record : records.evaluations) {
     if (record.loss) evaluation.emplace_back(record.step, *record.loss);
   }
-  const int radius = std::max(2, static_cast<int>(loss.size() / 60));
-  std::vector<Series> series = {{"", 0, Series::Line::kFaint, {loss}},
-                                {"training", 0, Series::Line::kSolid, {smooth(loss, radius)}}};
+  std::vector<Series> series = {
+      {"", 0, Series::Line::kFaint, {loss}},
+      {"training", 0, Series::Line::kSolid, {smooth(loss, lossRadius(loss.size()))}}};
   if (!evaluation.empty()) {
     series.push_back({"evaluation", 1, Series::Line::kDots, {evaluation}});
   }
@@ -84,12 +65,8 @@ std::string lossChart(const RunRecords& records) {
 }
 
 std::string accuracyChart(const RunRecords& records) {
-  Points accuracy;
-  for (const EvaluationRecord& record : records.evaluations) {
-    accuracy.emplace_back(record.step, record.accuracy);
-  }
   return chartOf("Accuracy", [](double v) { return fmt::format("{:.1f} %", v * 100); }, false,
-                 {{"", 2, Series::Line::kDots, {accuracy}}});
+                 {{"", 2, Series::Line::kDots, {accuracyPoints(records)}}});
 }
 
 std::string throughputChart(const RunRecords& records) {
@@ -99,68 +76,6 @@ std::string throughputChart(const RunRecords& records) {
   }
   return chartOf("Examples per second", [](double v) { return formatCount(std::llround(v)); }, true,
                  {{"", 3, Series::Line::kSolid, {rate}}});
-}
-
-// The rates between each two samples, over the seconds in which samples were taken.
-struct PsRates {
-  std::vector<Points> received, transmitted;
-};
-
-std::map<std::string, PsRates> ratesOf(const std::vector<TrafficSample>& samples) {
-  std::map<std::string, PsRates> rates;
-  double elapsed = 0;
-  bool joined = false;
-  for (std::size_t i = 1; i < samples.size(); ++i) {
-    const double seconds = samples[i].time - samples[i - 1].time;
-    if (seconds <= 0 || seconds > kPauseSeconds) {
-      joined = false;
-      continue;
-    }
-    elapsed += seconds;
-    bool whole = true;
-    for (const auto& [name, now] : samples[i].ps) {
-      const auto before = samples[i - 1].ps.find(name);
-      if (before == samples[i - 1].ps.end() || now.received < before->second.received ||
-          now.transmitted < before->second.transmitted) {
-        whole = false;
-        continue;
-      }
-      PsRates& ps = rates[name];
-      if (!joined || ps.received.empty()) {
-        ps.received.emplace_back();
-        ps.transmitted.emplace_back();
-      }
-      ps.received.back().emplace_back(elapsed, (now.received - before->second.received) / seconds);
-      ps.transmitted.back().emplace_back(elapsed,
-                                         (now.transmitted - before->second.transmitted) / seconds);
-    }
-    joined = whole;
-  }
-  return rates;
-}
-
-std::string trafficChart(const RunRecords& records) {
-  std::vector<Series> series;
-  int colour = 0;
-  for (auto& [name, ps] : ratesOf(records.traffic)) {
-    for (Points& piece : ps.received) piece = smooth(piece, kSmoothing);
-    for (Points& piece : ps.transmitted) piece = smooth(piece, kSmoothing);
-    series.push_back({name + " in", colour, Series::Line::kSolid, ps.received});
-    series.push_back({name + " out", colour, Series::Line::kDashed, ps.transmitted});
-    ++colour;
-  }
-  return chartOf(
-      "Bytes per second of each parameter server",
-      [](double v) { return v == 0 ? "0" : formatBytes(v) + "/s"; }, true, std::move(series),
-      "seconds");
-}
-
-std::string row(const std::vector<std::string>& cells, const char* tag = "td") {
-  std::string out = "<tr>";
-  for (const std::string& cell : cells) {
-    out += fmt::format("<{0}>{1}</{0}>", tag, escapeHtml(cell));
-  }
-  return out + "</tr>\n";
 }
 
 std::string partText(const PlanReport& plan, const runtime::Part& part) {
@@ -180,21 +95,21 @@ std::string placementSection(const PlanReport& plan) {
       "class=\"figures\">",
       escapeHtml(plan.strategy), plan.hot_share * 100,
       100.0 / static_cast<double>(std::max<std::size_t>(1, plan.ps.size())));
-  out += row({"ps", "bytes", "share", "in per step", "out per step"}, "th");
+  out += tableRow({"ps", "bytes", "share", "in per step", "out per step"}, "th");
   for (std::size_t i = 0; i < plan.ps.size(); ++i) {
     const PsPlan& ps = plan.ps[i];
-    out +=
-        row({fmt::format("ps-{}", i), formatCount(ps.held), fmt::format("{:.1f} %", ps.share * 100),
-             formatBytes(static_cast<double>(ps.in_per_step)),
-             formatBytes(static_cast<double>(ps.out_per_step))});
+    out += tableRow({fmt::format("ps-{}", i), formatCount(ps.held),
+                     fmt::format("{:.1f} %", ps.share * 100),
+                     formatBytes(static_cast<double>(ps.in_per_step)),
+                     formatBytes(static_cast<double>(ps.out_per_step))});
   }
   out +=
       "</table></div>\n<details><summary>Every part of every variable</summary>\n"
       "<div class=\"scroll\"><table class=\"figures\">" +
-      row({"part", "ps", "bytes"}, "th");
+      tableRow({"part", "ps", "bytes"}, "th");
   const std::vector<runtime::Part>& parts = plan.placement.parts;
   for (std::size_t i = 0; i < std::min(parts.size(), kMostParts); ++i) {
-    out += row(
+    out += tableRow(
         {partText(plan, parts[i]), fmt::format("ps-{}", parts[i].ps), formatCount(parts[i].bytes)});
   }
   out += "</table></div>";
@@ -217,11 +132,11 @@ std::string trafficSection(const RunRecords& records) {
   std::string out =
       "<section class=\"card wide\"><h2>Bytes of each parameter server since the launch</h2>\n"
       "<div class=\"scroll\"><table class=\"figures\">" +
-      row({"ps", "payload in", "on the wire", "payload out", "on the wire"}, "th");
+      tableRow({"ps", "payload in", "on the wire", "payload out", "on the wire"}, "th");
   for (const auto& [name, bytes] : records.traffic.back().ps) {
-    out +=
-        row({name, formatBytes(bytes.received), wireText(bytes.received, bytes.wire_received),
-             formatBytes(bytes.transmitted), wireText(bytes.transmitted, bytes.wire_transmitted)});
+    out += tableRow({name, formatBytes(bytes.received),
+                     wireText(bytes.received, bytes.wire_received), formatBytes(bytes.transmitted),
+                     wireText(bytes.transmitted, bytes.wire_transmitted)});
   }
   return out + "</table></div></section>\n";
 }
@@ -237,7 +152,7 @@ std::string eventSection(const RunRecords& records) {
   const std::size_t left_out =
       records.events.size() > kMostEvents ? records.events.size() - kMostEvents : 0;
   if (left_out > 0) out += fmt::format("<p class=\"quiet\">{} earlier ones left out</p>", left_out);
-  out += "<div class=\"scroll\"><table>" + row({"time", "event", ""}, "th");
+  out += "<div class=\"scroll\"><table>" + tableRow({"time", "event", ""}, "th");
   for (std::size_t i = left_out; i < records.events.size(); ++i) {
     const EventRecord& event = records.events[i];
     const char* tone = event.type == "Warning" ? " class=\"warn\"" : "";
@@ -272,7 +187,8 @@ std::string renderReport(const ReportInput& input) {
   }
   out += tiles(input);
   out += "<section class=\"charts\">\n" + lossChart(input.records) + accuracyChart(input.records) +
-         throughputChart(input.records) + trafficChart(input.records) + "</section>\n" +
+         throughputChart(input.records) +
+         trafficChart("Bytes per second of each parameter server", input.records) + "</section>\n" +
          trafficSection(input.records);
   if (input.plan) out += placementSection(*input.plan);
   out += eventSection(input.records) + factSection(input);

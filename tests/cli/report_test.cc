@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "cli/report/chart.h"
+#include "cli/report/compare.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -202,6 +203,61 @@ TEST(ResultTest, RoundTrip) {
   EXPECT_EQ(resultLine(*read), resultLine(result));
   EXPECT_FALSE(resultFromJson("{}").ok());
   EXPECT_FALSE(resultFromJson("{").ok());
+}
+
+ComparedRun compared(const std::string& name, double step_seconds) {
+  ComparedRun run;
+  run.name = name;
+  run.result.outcome = "succeeded";
+  run.result.steps = 11;
+  run.result.seconds = 30;
+  for (int step : {1, 6, 11}) {
+    run.records.steps.push_back(
+        {step, 2.5, 0.001, 7.0, 100 + step * step_seconds, 1.7e9 + step * step_seconds});
+  }
+  for (int second = 0; second < 12; ++second) {
+    TrafficSample sample;
+    sample.time = 1.7e9 + second;
+    sample.ps["ps-0"] = {second * 80e6, second * 40e6, second * 100e6, second * 50e6};
+    sample.ps["ps-1"] = {second * 10e6, second * 5e6};
+    run.records.traffic.push_back(sample);
+  }
+  return run;
+}
+
+TEST(ComparisonTest, StepAndRatesAreThoseBetweenTheFirstAndTheLastStep) {
+  const ComparedRun run = compared("a", 0.8);
+  ASSERT_TRUE(measuredStep(run.records).has_value());
+  EXPECT_NEAR(*measuredStep(run.records), 0.8, 1e-9);
+  const auto rates = serverRates(run.records);  // from second 1 to second 8
+  EXPECT_DOUBLE_EQ(rates.at("ps-0").received, 100e6) << "as TCP carried it";
+  EXPECT_DOUBLE_EQ(rates.at("ps-0").transmitted, 50e6);
+  EXPECT_DOUBLE_EQ(rates.at("ps-1").received, 10e6) << "payload where the kernel does not tell";
+
+  RunRecords one;
+  one.steps = {run.records.steps.front()};
+  EXPECT_FALSE(measuredStep(one).has_value());
+  EXPECT_TRUE(serverRates(one).empty());
+}
+
+TEST(ComparisonTest, ARestartOfTheChiefBeginsAnew) {
+  RunRecords records;
+  records.steps = {{1, 2.5, 0.1, 7.0, 50, 1.7e9},
+                   {6, 2.5, 0.1, 7.0, 90, 1.7e9},
+                   {11, 2.5, 0.1, 7.0, 2, 1.7e9},
+                   {16, 2.5, 0.1, 7.0, 7, 1.7e9}};
+  EXPECT_NEAR(measuredStep(records).value_or(0), 1.0, 1e-9);
+}
+
+TEST(ComparisonTest, RunsStandSideBySideAgainstTheModel) {
+  std::vector<ComparedRun> runs = {compared("round <robin>", 0.8), compared("balanced", 0.5)};
+  runs[0].predicted_step = 0.75;
+  const std::string page = renderComparison(runs);
+  EXPECT_EQ(wellFormed(page), "");
+  EXPECT_THAT(page, HasSubstr("round &lt;robin&gt;"));
+  EXPECT_THAT(page, HasSubstr("<td>0.800 s</td><td>0.750 s</td><td>+6.7 %</td>"));
+  EXPECT_THAT(page, HasSubstr("<td>0.500 s</td><td>-</td><td>-</td>"));
+  EXPECT_THAT(page, HasSubstr("each parameter server: balanced"));
 }
 
 }  // namespace

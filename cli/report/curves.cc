@@ -1,0 +1,116 @@
+#include "cli/report/curves.h"
+
+#include <algorithm>
+#include <map>
+
+#include "base/core/units.h"
+#include "cli/live/text.h"
+#include "cli/report/chart.h"
+#include "fmt/format.h"
+
+namespace trainyard::cli {
+namespace {
+
+// A longer silence between two samples is the pause between two launches.
+constexpr double kPauseSeconds = 10;
+// Readings of a second jump; the mean of so many shows the rate.
+constexpr int kSmoothing = 3;
+
+// The rates between each two samples, over the seconds in which samples were taken.
+struct PsRates {
+  std::vector<Points> received, transmitted;
+};
+
+std::map<std::string, PsRates> ratesOf(const std::vector<TrafficSample>& samples) {
+  std::map<std::string, PsRates> rates;
+  double elapsed = 0;
+  bool joined = false;
+  for (std::size_t i = 1; i < samples.size(); ++i) {
+    const double seconds = samples[i].time - samples[i - 1].time;
+    if (seconds <= 0 || seconds > kPauseSeconds) {
+      joined = false;
+      continue;
+    }
+    elapsed += seconds;
+    bool whole = true;
+    for (const auto& [name, now] : samples[i].ps) {
+      const auto before = samples[i - 1].ps.find(name);
+      if (before == samples[i - 1].ps.end() || now.received < before->second.received ||
+          now.transmitted < before->second.transmitted) {
+        whole = false;
+        continue;
+      }
+      PsRates& ps = rates[name];
+      if (!joined || ps.received.empty()) {
+        ps.received.emplace_back();
+        ps.transmitted.emplace_back();
+      }
+      ps.received.back().emplace_back(elapsed, (now.received - before->second.received) / seconds);
+      ps.transmitted.back().emplace_back(elapsed,
+                                         (now.transmitted - before->second.transmitted) / seconds);
+    }
+    joined = whole;
+  }
+  return rates;
+}
+
+}  // namespace
+
+Points smooth(const Points& points, int radius) {
+  Points result;
+  const int n = static_cast<int>(points.size());
+  for (int i = 0; i < n; ++i) {
+    double sum = 0;
+    const int from = std::max(0, i - radius), to = std::min(n - 1, i + radius);
+    for (int k = from; k <= to; ++k) sum += points[static_cast<std::size_t>(k)].second;
+    result.emplace_back(points[static_cast<std::size_t>(i)].first, sum / (to - from + 1));
+  }
+  return result;
+}
+
+int lossRadius(std::size_t points) {
+  return std::max(2, static_cast<int>(points / 60));
+}
+
+Points lossPoints(const RunRecords& records) {
+  Points points;
+  for (const StepRecord& record : records.steps) {
+    if (record.loss) points.emplace_back(record.step, *record.loss);
+  }
+  return points;
+}
+
+Points accuracyPoints(const RunRecords& records) {
+  Points points;
+  for (const EvaluationRecord& record : records.evaluations) {
+    points.emplace_back(record.step, record.accuracy);
+  }
+  return points;
+}
+
+std::string trafficChart(std::string title, const RunRecords& records) {
+  Chart chart;
+  chart.title = std::move(title);
+  chart.x_label = "seconds";
+  chart.y_text = [](double v) { return v == 0 ? "0" : formatBytes(v) + "/s"; };
+  chart.from_zero = true;
+  int colour = 0;
+  for (auto& [name, ps] : ratesOf(records.traffic)) {
+    for (Points& piece : ps.received) piece = smooth(piece, kSmoothing);
+    for (Points& piece : ps.transmitted) piece = smooth(piece, kSmoothing);
+    chart.series.push_back({name + " in", colour, Series::Line::kSolid, ps.received});
+    chart.series.push_back({name + " out", colour, Series::Line::kDashed, ps.transmitted});
+    ++colour;
+  }
+  return renderChart(chart);
+}
+
+std::string tableRow(const std::vector<std::string>& cells, const char* tag) {
+  std::string out = "<tr>";
+  for (const std::string& cell : cells) {
+    out += fmt::format("<{0}>{1}</{0}>", tag, escapeHtml(cell));
+  }
+  return out + "</tr>\n";
+}
+
+}  // namespace trainyard::cli

@@ -1,0 +1,28 @@
+// Parts of pages that several reports have. Pure.
+#pragma once
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "cli/report/records.h"
+
+namespace trainyard::cli {
+
+using Points = std::vector<std::pair<double, double>>;
+
+// Each point the mean of those up to `radius` places before and after it.
+Points smooth(const Points& points, int radius);
+
+// The radius that makes a loss curve of so many points readable.
+int lossRadius(std::size_t points);
+Points lossPoints(const RunRecords& records);
+Points accuracyPoints(const RunRecords& records);
+
+// Bytes per second of each ps, in and out, over the seconds in which samples were taken.
+std::string trafficChart(std::string title, const RunRecords& records);
+
+// A row of a table; cells are escaped.
+std::string tableRow(const std::vector<std::string>& cells, const char* tag = "td");
+
+}  // namespace trainyard::cli
