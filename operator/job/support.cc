@@ -11,6 +11,12 @@ Status unsupported(std::string_view field, std::string_view what) {
   return absl::UnimplementedError(fmt::format("{}: {} is not in this release", field, what));
 }
 
+// A program of the user's own is told who belongs to the job when it starts, and not again.
+Status checkForeign(const v1::TrainingJob& job) {
+  if (job.spec().has_ps()) TY_RETURN_IF_ERROR(taskCommand(job, v1::ROLE_PS).status());
+  return taskCommand(job, v1::ROLE_WORKER).status();
+}
+
 }  // namespace
 
 Status checkSupported(const v1::TrainingJob& job) {
