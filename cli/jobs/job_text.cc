@@ -103,6 +103,9 @@ std::string progressText(const JobView& job) {
   if (job.examples_per_second) {
     rows.push_back({"examples/s", formatRate(*job.examples_per_second)});
   }
+  if (job.skipped) rows.push_back({"skipped", std::to_string(*job.skipped)});
+  if (job.spread) rows.push_back({"spread", std::to_string(*job.spread)});
+  if (job.partial) rows.push_back({"partial", std::to_string(*job.partial)});
   if (status.restarts() > 0) rows.push_back({"restarts", std::to_string(status.restarts())});
   if (status.disruptions() > 0) {
     rows.push_back({"disruptions", std::to_string(status.disruptions())});
@@ -208,6 +211,9 @@ Json jobJson(const JobView& job) {
   Json json = toJson(shown);
   json["run"]["directory"] = job.dir.string();
   json["run"]["launcher"] = job.launcher ? Json(*job.launcher) : Json();
+  if (job.skipped) json["run"]["skipped"] = *job.skipped;
+  if (job.spread) json["run"]["spread"] = *job.spread;
+  if (job.partial) json["run"]["partial"] = *job.partial;
   return json;
 }
 

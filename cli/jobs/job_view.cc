@@ -99,6 +99,9 @@ void addResult(const RunPaths& paths, JobView* view) {
   if (result->loss) view->loss = result->loss;
   if (result->accuracy) view->accuracy = result->accuracy;
   view->examples_per_second = result->examples_per_second;
+  view->skipped = result->skipped;
+  view->spread = result->spread;
+  view->partial = result->partial;
 }
 
 void addProgress(const RunPaths& paths, const std::vector<runtime::Manifest>& manifests,

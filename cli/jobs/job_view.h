@@ -34,6 +34,10 @@ struct JobView {
   std::optional<double> loss;
   std::optional<double> accuracy;
   std::optional<double> examples_per_second;  // of a job that runs or has succeeded
+  // Of one that has succeeded, in the modes that have such: see RunResult.
+  std::optional<std::int64_t> skipped;
+  std::optional<std::int64_t> spread;
+  std::optional<std::int64_t> partial;
 
   bool finished() const { return state == "Succeeded" || state == "Failed"; }
 };

@@ -62,10 +62,11 @@ std::string stepTable(const std::vector<ComparedRun>& runs) {
   for (const ComparedRun& run : runs) {
     const auto step = measuredStep(run.records);
     const RunResult& result = run.result;
-    out += tableRow(
-        {run.name, formatCount(result.steps), result.loss ? formatMeasure(*result.loss) : kNone,
-         result.accuracy ? formatMeasure(*result.accuracy) : kNone, formatSeconds(result.seconds),
-         seconds(step), seconds(run.predicted_step), offText(step, run.predicted_step)});
+    out += tableRow({run.name, result.steps ? formatCount(*result.steps) : kNone,
+                     result.loss ? formatMeasure(*result.loss) : kNone,
+                     result.accuracy ? formatMeasure(*result.accuracy) : kNone,
+                     formatSeconds(result.seconds), seconds(step), seconds(run.predicted_step),
+                     offText(step, run.predicted_step)});
   }
   return out + "</table></div></section>\n";
 }

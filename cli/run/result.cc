@@ -23,6 +23,12 @@ std::optional<double> number(const Json& json, const char* name) {
   return found->get<double>();
 }
 
+std::optional<std::int64_t> count(const Json& json, const char* name) {
+  const auto found = json.find(name);
+  if (found == json.end() || !found->is_number_integer()) return std::nullopt;
+  return found->get<std::int64_t>();
+}
+
 std::string text(const Json& json, const char* name) {
   const auto found = json.find(name);
   return found != json.end() && found->is_string() ? found->get<std::string>() : std::string();
@@ -41,6 +47,12 @@ std::string resultLine(const RunResult& result) {
   if (result.examples_per_second) {
     line += fmt::format(" examples_per_second={:.0f}", *result.examples_per_second);
   }
+  const auto count = [&](const char* name, const std::optional<std::int64_t>& value) {
+    if (value) line += fmt::format(" {}={}", name, *value);
+  };
+  count("skipped", result.skipped);
+  count("spread", result.spread);
+  count("partial", result.partial);
   return line + fmt::format(" seconds={:.1f} dir={}", result.seconds, quoted(result.dir));
 }
 
@@ -52,6 +64,9 @@ Json resultJson(const RunResult& result) {
   if (result.accuracy) json["accuracy"] = *result.accuracy;
   if (result.loss) json["loss"] = *result.loss;
   if (result.examples_per_second) json["examplesPerSecond"] = *result.examples_per_second;
+  if (result.skipped) json["skipped"] = *result.skipped;
+  if (result.spread) json["spread"] = *result.spread;
+  if (result.partial) json["partial"] = *result.partial;
   json["seconds"] = result.seconds;
   json["dir"] = result.dir;
   return json;
@@ -71,6 +86,9 @@ StatusOr<RunResult> resultFromJson(const std::string& content) {
   result.accuracy = number(json, "accuracy");
   result.loss = number(json, "loss");
   result.examples_per_second = number(json, "examplesPerSecond");
+  result.skipped = count(json, "skipped");
+  result.spread = count(json, "spread");
+  result.partial = count(json, "partial");
   result.seconds = number(json, "seconds").value_or(0);
   result.dir = text(json, "dir");
   return result;

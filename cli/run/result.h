@@ -17,6 +17,10 @@ struct RunResult {
   std::optional<double> accuracy;
   std::optional<double> loss;
   std::optional<double> examples_per_second;
+  // Where the update mode has such (docs/update_modes.md), since ps-0's process started:
+  std::optional<std::int64_t> skipped;  // gradients that came too late for their step
+  std::optional<std::int64_t> spread;   // most pushes that one worker was ahead of another
+  std::optional<std::int64_t> partial;  // pushes of workers that died in between
   double seconds = 0;
   std::string dir;  // as the user gave it
 };

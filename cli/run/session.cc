@@ -242,6 +242,13 @@ RunResult Session::makeResult() const {
   if (!result.examples_per_second) result.examples_per_second = monitor_.examplesPerSecond();
   result.loss = snapshot.loss;
   result.accuracy = snapshot.accuracy;
+  if (view_.progress) {
+    const v1::UpdateSpec& update = view_.observed.job.spec().training().update();
+    const bool asynchronous = update.mode() == "Async" || update.mode() == "BoundedDelay";
+    if (update.backup_workers() > 0) result.skipped = view_.progress->skipped();
+    if (asynchronous) result.spread = view_.progress->spread();
+    if (asynchronous) result.partial = view_.progress->partial();
+  }
   if (!records.steps.empty() && records.steps.back().step >= result.steps) {
     const StepRecord& last = records.steps.back();
     result.steps = last.step;

@@ -166,8 +166,15 @@ void Coordinator::tryCommit(std::int64_t version, TimePoint now) {
   manifest.job_uid = config_.job_uid;
   manifest.step = version;
   manifest.epoch = epoch_.epoch();
-  manifest.position = tickets_ ? tickets_->position() : plan_.positionOf(version);
-  if (tickets_) manifest.unread = tickets_->unread();
+  if (const auto mark = marks_.find(version); mark != marks_.end()) {
+    manifest.position = mark->second.position;
+    manifest.unread = mark->second.unread;
+  } else if (tickets_) {
+    manifest.position = tickets_->position();
+    manifest.unread = tickets_->unread();
+  } else {
+    manifest.position = plan_.positionOf(version);
+  }
   manifest.epochs = epochs_;
   committing_ = version;
   actions_.push_back(CommitAction{std::move(manifest)});
@@ -192,6 +199,7 @@ void Coordinator::onCommitted(const Manifest& manifest, const Status& status, Ti
   if (status.ok()) {
     if (checkpoint_ && checkpoint_->version == version) checkpoint_.reset();
     newest_ = manifest;
+    marks_.erase(marks_.begin(), marks_.lower_bound(version));
     checkpoint_unix_ms_ = manifest.unix_ms;
     checkpoint_failed_ = false;
     actions_.push_back(LogAction{fmt::format("checkpoint {} committed", manifest.fileName())});

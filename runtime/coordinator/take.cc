@@ -153,6 +153,8 @@ void Coordinator::startTickets(bool kept) {
                   true});
   }
   captured_ = -1;
+  marks_.clear();
+  if (!kept) marks_[start.step] = {start.position, start.unread};
 }
 
 void Coordinator::stopTickets() {
@@ -174,8 +176,10 @@ void Coordinator::followTickets(TimePoint now) {
   const bool wanted = tickets_->draining() || last;
   const std::int64_t version = tickets_->version();
   if (wanted && !checkpoint_ && captured_ < version && tickets_->drained()) {
-    if (unwritable_ != version && (!newest_ || newest_->step < version))
+    if (unwritable_ != version && (!newest_ || newest_->step < version)) {
       checkpoint_ = PendingCheckpoint{version, now, false};
+      marks_[version] = {tickets_->position(), tickets_->unread()};
+    }
     changed();
     if (!checkpoint_) tickets_->resume();  // nothing has been pushed since the last one
   }

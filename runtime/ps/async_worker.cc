@@ -23,6 +23,7 @@ void AsyncWorker::onView(const v1::View& view) {
 void AsyncWorker::abandon() {
   if (step_state_ == StepState::kPending) step_state_ = StepState::kAbandoned;
   ticket_.reset();
+  carried_ = false;
   lease_.reset();
   dropAsk();
   if (activity_ == Activity::kComputing) activity_ = Activity::kIdle;
@@ -32,6 +33,7 @@ void AsyncWorker::abandon() {
 void AsyncWorker::adopt() {
   enterEpoch(view_);
   finished_ = 0;
+  carried_ = ticket_.has_value();
   evaluating_ = false;
   no_more_ = false;
   const bool kept = !epoch_.fresh() && epoch_.restore_manifest().empty();
@@ -169,7 +171,7 @@ void AsyncWorker::onStored(std::uint32_t chunk, std::uint64_t attempt) {
 }
 
 void AsyncWorker::pushed() {
-  ++finished_;
+  if (!std::exchange(carried_, false)) ++finished_;
   version_ = std::max(version_, versionAfter(*ticket_ + 1));
   loss_step_ = *ticket_ / config_.aggregate;
   step_loss_ = loss_sum_ / std::max(own_.samples(), 1);

@@ -57,6 +57,7 @@ class AsyncWorker final : public WorkerCore {
   bool loss_ready_ = false;
   double loss_sum_ = 0;
   std::int64_t finished_ = 0;  // pushes under this epoch
+  bool carried_ = false;       // the push in hand was given its ticket under an earlier one
   std::int64_t push_ = 0;      // of this process, the newest
   bool evaluating_ = false;
   bool no_more_ = false;  // under this epoch no push is taken any more

@@ -181,6 +181,21 @@ TEST(ResultTest, Line) {
             "seconds=76.4 dir=runs/fashion");
 }
 
+TEST(ResultTest, SaysWhatItsUpdateModeCounts) {
+  RunResult result;
+  result.outcome = "succeeded";
+  result.steps = 100;
+  result.skipped = 7;
+  result.spread = 4;
+  result.partial = 0;
+  result.dir = "d";
+  EXPECT_EQ(resultLine(result),
+            "result: succeeded steps=100 skipped=7 spread=4 partial=0 seconds=0.0 dir=d");
+  const auto read = resultFromJson(resultJson(result).dump());
+  ASSERT_TRUE(read.ok());
+  EXPECT_EQ(resultLine(*read), resultLine(result));
+}
+
 TEST(ResultTest, FailedQuotesItsReason) {
   RunResult result;
   result.outcome = "failed";
