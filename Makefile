@@ -6,7 +6,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .ONESHELL:
 .DEFAULT_GOAL := help
-.PHONY: help demo test sanitize check bench soak build clean packages format
+.PHONY: help demo test sanitize check bench experiment compare soak build clean packages format
 
 # Objects in the compiler cache serve any checkout.
 export CCACHE_BASEDIR := $(CURDIR)
@@ -31,6 +31,8 @@ help:
 	@echo "make sanitize what needs no LibTorch, with address, undefined-behaviour and thread sanitizer"
 	@echo "make check    format, tidy and fast tests, before a commit (TARGET=operator: without LibTorch)"
 	@echo "make bench    speed of push and pull and of training; tables in build/bench (see docs/results.md)"
+	@echo "make experiment  7 workers, 2 parameter servers, 3 placements on links of 1 Gbit/s (LINK; root; QUICK=1)"
+	@echo "make compare  TensorFlow's parameter servers beside ours; TensorFlow comes from PyPI"
 	@echo "make soak     20 minutes with a random kill every 20 s (SOAK_SECONDS, SOAK_SEED)"
 	@echo "make build    the programs, in build/release/bin"
 	@echo "make format   lay out the sources with clang-format"
@@ -77,6 +79,17 @@ bench: packages
 	@$(configure) --preset dev
 	cmake --build build/dev --target $(programs) trainyard-bench-push-pull trainyard-bench-compute
 	exec python3 bench/bench.py --bin build/dev/bin --out build/bench
+
+experiment: packages
+	@$(configure) --preset dev
+	cmake --build build/dev --target $(programs)
+	exec python3 bench/experiment/experiment.py --bin build/dev/bin --out build/experiment \
+	  --link $(or $(LINK),1Gbit) $(if $(QUICK),--quick)
+
+compare: packages
+	@$(configure) --preset dev
+	cmake --build build/dev --target $(programs)
+	exec python3 bench/tensorflow/compare.py --bin build/dev/bin --out build/tensorflow
 
 soak: packages
 	@$(configure) --preset release

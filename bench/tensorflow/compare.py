@@ -1,0 +1,214 @@
+"""Our parameter servers beside TensorFlow's, on this machine: 2 workers, 2 servers, TCP over loopback.
+
+    python3 bench/tensorflow/compare.py --bin build/dev/bin --out build/tensorflow [--rounds 3]
+
+The two take turns in one run, each alone on the machine, with one compute thread a task, the same
+model, batch, update rule and number of steps. TensorFlow comes from PyPI (deploy/wheels_tensorflow.txt)
+into a virtual environment below --out, or is that of --python. Prints the table of docs/results.md and
+writes results.json with every measurement. Exits with 77 where TensorFlow cannot be had.
+"""
+
+import argparse
+import datetime
+import hashlib
+import json
+import os
+import pathlib
+import shutil
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
+
+import programs  # noqa: E402
+
+HERE = pathlib.Path(__file__).resolve().parent
+WHEELS = HERE.parent.parent / "deploy" / "wheels_tensorflow.txt"
+UNAVAILABLE = 77
+LIMIT = 900  # seconds for one training; against hangs only
+WORKERS = SERVERS = 2
+FILES = {"format": "idx", "images": "/data/train-images-idx3-ubyte.gz",
+         "labels": "/data/train-labels-idx1-ubyte.gz"}
+CASES = {
+    "mnist_cnn": {"model": {"name": "mnist_cnn", "dropout": 0.5}, "batch": 128, "unit": "images/s",
+                  "bar": 1.15},
+    "mlp": {"model": {"name": "mlp", "hidden": [4096, 4096]}, "batch": 16, "unit": "steps/s",
+            "bar": 1.5},
+}
+
+
+def make_environment(venv):
+    """The Python of an environment with the pinned wheels, kept for the next time; None if there is
+    no way to them."""
+    python, stamp = venv / "bin" / "python", venv / "wheels.sha256"
+    wanted = hashlib.sha256(WHEELS.read_bytes() + sys.version.encode()).hexdigest()
+    if python.exists() and stamp.exists() and stamp.read_text() == wanted:
+        return python
+    shutil.rmtree(venv, ignore_errors=True)
+    subprocess.run([sys.executable, "-m", "venv", venv], check=True)
+    pip = subprocess.run([python, "-m", "pip", "install", "-q", "--disable-pip-version-check",
+                          "--only-binary", ":all:", "-r", WHEELS])
+    if pip.returncode != 0:
+        return None
+    stamp.write_text(wanted)
+    return python
+
+
+def free_ports(count):
+    sockets = [socket.socket() for _ in range(count)]
+    try:
+        for one in sockets:
+            one.bind(("127.0.0.1", 0))
+        return [f"127.0.0.1:{one.getsockname()[1]}" for one in sockets]
+    finally:
+        for one in sockets:
+            one.close()
+
+
+class Bench:
+    def __init__(self, args):
+        self.args = args
+        # Both sides alike: what else this machine does then takes less from either.
+        # (Real-time priority would not be the same for both: its time slices of 100 ms suit whoever has
+        # fewer threads.)
+        self.priority = ["nice", "-n", "-15"] if args.urgent else []
+
+    def tensorflow(self, name, sync):
+        """Global steps per second."""
+        hosts = free_ports(SERVERS + WORKERS)
+        common = ["--ps_hosts", ",".join(hosts[:SERVERS]),
+                  "--worker_hosts", ",".join(hosts[SERVERS:]), "--model", name, "--data",
+                  self.args.data, "--batch", str(CASES[name]["batch"]), "--steps",
+                  str(self.args.steps), "--warm-up", str(self.args.warm_up)]
+        common += ["--sync"] if sync else []
+        common += ["--partitioned"] if self.args.partitioned else []
+
+        def start(role, index):
+            return subprocess.Popen(
+                [*self.priority, self.args.python, "-B", HERE / "task.py", "--role", role, "--index",
+                 str(index), *common], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+        tasks = [start("ps", i) for i in range(SERVERS)]
+        workers = []
+        try:
+            for server in tasks:
+                if "serving" not in server.stdout.readline():
+                    raise RuntimeError("a TensorFlow server did not start")
+            workers = [start("worker", i) for i in range(WORKERS)]
+            # In sync mode the others wait for a step that the chief has left: it alone is asked.
+            printed = workers[0].communicate(timeout=LIMIT)[0]
+            if workers[0].returncode != 0:
+                raise RuntimeError("a TensorFlow worker failed")
+        finally:
+            for task in tasks + workers:  # its servers never end by themselves
+                task.kill()
+                task.communicate()
+        result = json.loads(printed.splitlines()[-1])
+        return {"steps_per_second": result["steps"] / result["seconds"], **result}
+
+    def ours(self, name, sync):
+        case = CASES[name]
+        job = {"apiVersion": "trainyard.dev/v1alpha1", "kind": "TrainingJob",
+               "metadata": {"name": "bench"},
+               "spec": {"volumes": [{"name": "data", "mountPath": "/data"}],
+                        "ps": {"replicas": SERVERS}, "worker": {"replicas": WORKERS},
+                        "training": {"model": case["model"], "data": FILES,
+                                     "batchSize": case["batch"], "steps": self.args.steps,
+                                     "update": {"mode": "Sync" if sync else "Async"},
+                                     "optimizer": {"name": "RMSProp", "learningRate": 0.001},
+                                     "checkpoint": {"everySeconds": 604800}}}}
+        with tempfile.TemporaryDirectory(dir=self.args.out) as scratch:
+            scratch = pathlib.Path(scratch)
+            (scratch / "job.json").write_text(json.dumps(job))
+            subprocess.run([*self.priority, self.args.bin / "trainyard", "run", "-f",
+                            scratch / "job.json", "--dir", scratch / "run", "--volume",
+                            f"data={self.args.data}"], check=True, timeout=LIMIT,
+                           stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                           stderr=subprocess.DEVNULL)
+            lines = [json.loads(line) for line in
+                     (scratch / "run" / "metrics.jsonl").read_text().splitlines()]
+        lines = [line for line in lines if "train_seconds" in line]
+        steady = [line for line in lines if line["step"] >= self.args.warm_up]
+        steps = steady[-1]["step"] - steady[0]["step"]
+        seconds = steady[-1]["time"] - steady[0]["time"]
+        return {"steps_per_second": steps / seconds, "steps": steps, "seconds": seconds,
+                "first_loss": lines[0]["loss"], "last_loss": lines[-1]["loss"]}
+
+    def rounds(self):
+        results = []
+        for name in self.args.cases:
+            for mode in self.args.modes:
+                runs = {"ours": [], "tensorflow": []}
+                for _ in range(self.args.rounds):
+                    for side, measure in (("tensorflow", self.tensorflow), ("ours", self.ours)):
+                        runs[side].append(measure(name, mode == "sync"))
+                        print(f"{name} {mode} {side}: "
+                              f"{runs[side][-1]['steps_per_second']:.2f} steps/s", flush=True)
+                results.append({"case": name, "mode": mode, **runs})
+        return results
+
+
+def per_second(result, side):
+    """The median in the unit of the case."""
+    case = CASES[result["case"]]
+    steps = statistics.median(run["steps_per_second"] for run in result[side])
+    if case["unit"] == "steps/s":
+        return steps
+    return steps * case["batch"] * (WORKERS if result["mode"] == "sync" else 1)
+
+
+def table(results):
+    lines = ["| what | ours | TensorFlow | ratio | bar | |", "|--|--|--|--|--|--|"]
+    for result in results:
+        case = CASES[result["case"]]
+        ratio = statistics.median(
+            a["steps_per_second"] / b["steps_per_second"]
+            for a, b in zip(result["ours"], result["tensorflow"]))
+        lines.append(
+            f"| {result['case']}, batch {case['batch']}, {result['mode']} | "
+            f"{per_second(result, 'ours'):.1f} {case['unit']} | "
+            f"{per_second(result, 'tensorflow'):.1f} {case['unit']} | {ratio:.2f}x | "
+            f">= {case['bar']}x | {'reached' if ratio >= case['bar'] else 'missed'} |")
+    return "\n".join(lines) + "\n"
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--bin", required=True, type=pathlib.Path, help="where our programs are")
+    parser.add_argument("--out", required=True, type=pathlib.Path, help="where the results go")
+    parser.add_argument("--data", default="/usr/share/datasets/fashion-mnist", type=pathlib.Path)
+    parser.add_argument("--python", type=pathlib.Path, help="a Python that has TensorFlow 2.21")
+    parser.add_argument("--rounds", default=3, type=int)
+    parser.add_argument("--steps", default=60, type=int)
+    parser.add_argument("--warm-up", default=10, type=int, help="steps that are not measured")
+    parser.add_argument("--cases", nargs="+", choices=list(CASES), default=list(CASES))
+    parser.add_argument("--modes", nargs="+", choices=["sync", "async"], default=["sync", "async"])
+    parser.add_argument("--partitioned", action="store_true",
+                        help="TensorFlow's variables in two parts each instead of whole in turn")
+    parser.add_argument("--urgent", action="store_true",
+                        help="nice -15 for both, where the machine has other work to do")
+    args = parser.parse_args()
+    args.out.mkdir(parents=True, exist_ok=True)
+    if args.python is None:
+        args.python = make_environment(args.out / "venv")
+        if args.python is None:
+            print("TensorFlow's wheels cannot be installed", file=sys.stderr)
+            return UNAVAILABLE
+    load = os.getloadavg()
+    results = Bench(args).rounds()
+    head = (f"{programs.machine()}, {datetime.date.today().isoformat()}, load at the start "
+            f"{load[0]:.0f}{', nice -15' if args.urgent else ''}, median of "
+            f"{args.rounds} rounds of {args.steps - args.warm_up} steps\n\n")
+    (args.out / "results.json").write_text(json.dumps(
+        {"machine": programs.machine(), "date": datetime.date.today().isoformat(), "load": load,
+         "partitioned": args.partitioned, "results": results}, indent=1) + "\n")
+    text = head + table(results)
+    (args.out / "results.md").write_text(text)
+    print(text)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

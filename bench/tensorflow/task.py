@@ -1,0 +1,129 @@
+"""One task of a TensorFlow parameter-server job, for compare.py: TensorFlow 1's API (tf.compat.v1) of
+TensorFlow 2.21, as scripts of its time use it. A worker prints what it measured as JSON.
+
+    python task.py --role worker --index 0 --ps_hosts a:1,b:2 --worker_hosts c:3,d:4 --model mnist_cnn ...
+"""
+
+import argparse
+import gzip
+import json
+import os
+import pathlib
+import time
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+import numpy as np  # noqa: E402
+import tensorflow  # noqa: E402
+
+tf = tensorflow.compat.v1
+tf.disable_eager_execution()
+tf.logging.set_verbosity(tf.logging.ERROR)
+
+
+def fashion(folder):
+    def read(name, offset):
+        return np.frombuffer(gzip.open(folder / name).read(), np.uint8, offset=offset)
+    images = read("train-images-idx3-ubyte.gz", 16).reshape(-1, 784).astype(np.float32) / 255
+    return images, read("train-labels-idx1-ubyte.gz", 8).astype(np.int64)
+
+
+def weights(name, shape, stddev):
+    return tf.get_variable(name, shape, initializer=tf.truncated_normal_initializer(stddev=stddev))
+
+
+def biases(name, size, value):
+    return tf.get_variable(name, [size], initializer=tf.constant_initializer(value))
+
+
+def mnist_cnn(images):
+    """The layers of our mnist_cnn; pooling before ReLU is the same function and quicker, as there."""
+    nn = tensorflow.nn
+    x = tf.reshape(images, [-1, 28, 28, 1])
+    for i, (inputs, outputs) in enumerate([(1, 32), (32, 64)], 1):
+        x = nn.conv2d(x, weights(f"conv{i}_wei", [5, 5, inputs, outputs], 0.1), 1, "SAME")
+        x = nn.relu(nn.max_pool2d(x + biases(f"conv{i}_bia", outputs, 0.1), 2, 2, "SAME"))
+    x = tf.reshape(x, [-1, 3136])
+    x = nn.relu(tf.matmul(x, weights("fc1_wei", [3136, 1024], 0.1)) + biases("fc1_bia", 1024, 0.1))
+    x = nn.dropout(x, rate=0.5)
+    return tf.matmul(x, weights("fc2_wei", [1024, 10], 0.1)) + biases("fc2_bia", 10, 0.1)
+
+
+def mlp(images):
+    x, sizes = images, [784, 4096, 4096, 10]
+    for i, (inputs, outputs) in enumerate(zip(sizes, sizes[1:]), 1):
+        x = tf.matmul(x, weights(f"fc{i}_wei", [inputs, outputs], inputs ** -0.5)) \
+            + biases(f"fc{i}_bia", outputs, 0.0)
+        x = tensorflow.nn.relu(x) if i < 3 else x
+    return x
+
+
+def work(args, cluster, server):
+    images, labels = fashion(args.data)
+    device = tf.train.replica_device_setter(
+        cluster=cluster, worker_device=f"/job:worker/task:{args.index}")
+    partitioner = tf.fixed_size_partitioner(2, 0) if args.partitioned else None
+    with tf.device(device), tf.variable_scope("model", partitioner=partitioner):
+        global_step = tf.train.get_or_create_global_step()
+        x = tf.placeholder(tf.float32, [args.batch, 784])
+        y = tf.placeholder(tf.int64, [args.batch])
+        logits = {"mnist_cnn": mnist_cnn, "mlp": mlp}[args.model](x)
+        loss = tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(labels=y, logits=logits))
+        optimizer = tf.train.RMSPropOptimizer(0.001)
+        hooks = []
+        if args.sync:
+            count = len(args.worker_hosts.split(","))
+            optimizer = tf.train.SyncReplicasOptimizer(optimizer, count, total_num_replicas=count)
+        train = optimizer.minimize(loss, global_step=global_step)
+        if args.sync:
+            # No tokens ahead: every step waits for all gradients of its own step, as ours does.
+            hooks.append(optimizer.make_session_run_hook(args.index == 0, num_tokens=0))
+    config = tf.ConfigProto(intra_op_parallelism_threads=1,
+                            device_filters=["/job:ps", f"/job:worker/task:{args.index}"])
+    order = np.random.RandomState(args.index).permutation(len(labels))
+    with tf.train.MonitoredTrainingSession(server.target, is_chief=args.index == 0, hooks=hooks,
+                                           config=config) as session:
+        measure(args, session, (train, loss, global_step), x, y, images[order], labels[order])
+
+
+def measure(args, session, fetches, x, y, images, labels):
+    """From the global step --warm-up to --steps, as this worker sees them."""
+    first, step, at = None, 0, 0
+    losses = []
+    while step < args.steps:
+        at = (at + args.batch) % (len(labels) - args.batch)
+        _, loss, step = session.run(
+            fetches, {x: images[at:at + args.batch], y: labels[at:at + args.batch]})
+        now = time.monotonic()
+        losses.append(float(loss))
+        if first is None and step >= args.warm_up:
+            first = (step, now)
+    print(json.dumps({"steps": int(step - first[0]), "seconds": now - first[1],
+                      "first_loss": losses[0], "last_loss": losses[-1]}), flush=True)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--role", required=True, choices=["ps", "worker"])
+    parser.add_argument("--index", required=True, type=int)
+    parser.add_argument("--ps_hosts", required=True)
+    parser.add_argument("--worker_hosts", required=True)
+    parser.add_argument("--model", required=True, choices=["mnist_cnn", "mlp"])
+    parser.add_argument("--data", required=True, type=pathlib.Path)
+    parser.add_argument("--batch", type=int, default=128)
+    parser.add_argument("--steps", type=int, default=60)
+    parser.add_argument("--warm-up", type=int, default=10)
+    parser.add_argument("--sync", action="store_true")
+    parser.add_argument("--partitioned", action="store_true")
+    args = parser.parse_args()
+    cluster = tf.train.ClusterSpec({"ps": args.ps_hosts.split(","),
+                                    "worker": args.worker_hosts.split(",")})
+    config = tf.ConfigProto(intra_op_parallelism_threads=1)
+    server = tf.train.Server(cluster, job_name=args.role, task_index=args.index, config=config)
+    if args.role == "ps":
+        print("serving", flush=True)
+        server.join()
+    work(args, cluster, server)
+
+
+if __name__ == "__main__":
+    main()
