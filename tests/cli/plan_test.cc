@@ -59,7 +59,7 @@ ps1 13,094,016  99.97 %   91,658,112    91,658,112  91,658,112
 hot share              99.97 % (even: 50.00 %)
 max/min                2,894
 slowdown against even  1.999
-chunks                 17, 4,520 to 856,384 bytes each
+chunks                 34, 4,520 to 414,400 bytes each
 memory of a worker     39,295,608
 
 Per step: gradients that all workers push and weights that they pull; headers

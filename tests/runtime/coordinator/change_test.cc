@@ -250,6 +250,8 @@ TEST(CoordinatorChange, NobodyJoinsWithinAStep) {
   EXPECT_EQ(b.ranks(), 2);
   EXPECT_EQ(b.last_view.epoch().first_step_samples(), 20);
   b.rests = true;
+  b.worker(0).mutable_worker()->set_idle(true);
+  b.worker(1).mutable_worker()->set_idle(true);
   b.reach(11);
   b.settle();
   EXPECT_EQ(b.ranks(), 4);
