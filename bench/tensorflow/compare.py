@@ -28,7 +28,7 @@ import programs  # noqa: E402
 HERE = pathlib.Path(__file__).resolve().parent
 WHEELS = HERE.parent.parent / "deploy" / "wheels_tensorflow.txt"
 UNAVAILABLE = 77
-LIMIT = 900  # seconds for one training; against hangs only
+LIMIT = 300  # seconds for one training; against hangs only
 WORKERS = SERVERS = 2
 FILES = {"format": "idx", "images": "/data/train-images-idx3-ubyte.gz",
          "labels": "/data/train-labels-idx1-ubyte.gz"}
@@ -87,17 +87,22 @@ class Bench:
         common += ["--partitioned"] if self.args.partitioned else []
 
         def start(role, index):
-            return subprocess.Popen(
-                [*self.priority, self.args.python, "-B", HERE / "task.py", "--role", role, "--index",
-                 str(index), *common], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+            with open(self.args.out / f"{role}-{index}.log", "w") as log:
+                return subprocess.Popen(
+                    [*self.priority, self.args.python, "-B", HERE / "task.py", "--role", role,
+                     "--index", str(index), *common], stdout=subprocess.PIPE, stderr=log, text=True)
         tasks = [start("ps", i) for i in range(SERVERS)]
         workers = []
         try:
             for server in tasks:
                 if "serving" not in server.stdout.readline():
                     raise RuntimeError("a TensorFlow server did not start")
-            workers = [start("worker", i) for i in range(WORKERS)]
-            # In sync mode the others wait for a step that the chief has left: it alone is asked.
+            # The others look for a model that the chief has made ready every 30 s only: it goes first.
+            workers.append(start("worker", 0))
+            if "ready" not in workers[0].stdout.readline():
+                raise RuntimeError("TensorFlow's chief did not start")
+            workers += [start("worker", i) for i in range(1, WORKERS)]
+            # The others go on until they are ended.
             printed = workers[0].communicate(timeout=LIMIT)[0]
             if workers[0].returncode != 0:
                 raise RuntimeError("a TensorFlow worker failed")

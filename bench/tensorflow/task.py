@@ -82,14 +82,16 @@ def work(args, cluster, server):
     order = np.random.RandomState(args.index).permutation(len(labels))
     with tf.train.MonitoredTrainingSession(server.target, is_chief=args.index == 0, hooks=hooks,
                                            config=config) as session:
+        print("ready", flush=True)
         measure(args, session, (train, loss, global_step), x, y, images[order], labels[order])
 
 
 def measure(args, session, fetches, x, y, images, labels):
-    """From the global step --warm-up to --steps, as this worker sees them."""
+    """From the global step --warm-up to --steps, as the chief sees them. The others go on until they are
+    ended: in sync mode the chief's last step needs their gradients."""
     first, step, at = None, 0, 0
     losses = []
-    while step < args.steps:
+    while args.index != 0 or step < args.steps:
         at = (at + args.batch) % (len(labels) - args.batch)
         _, loss, step = session.run(
             fetches, {x: images[at:at + args.batch], y: labels[at:at + args.batch]})
