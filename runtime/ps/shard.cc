@@ -353,6 +353,8 @@ bool Shard::arm(std::int64_t version) {
   if (!open_) return false;
   {
     std::lock_guard lock(snapshot_mutex_);
+    // Asked late for what the coordinator knows to be copied: pushes go on meanwhile.
+    if (config_.asynchronous && version <= captured_) return true;
     for (const Pending& pending : pending_) {
       if (pending.snapshot.version == version) return true;
     }

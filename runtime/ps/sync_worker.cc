@@ -192,6 +192,10 @@ void SyncWorker::askForPlace(bool with_gradient) {
 void SyncWorker::onTake(const v1::TakeRequest& request, const Status& transport,
                         const v1::TakeReply& reply, TimePoint now) {
   if (!closeAsk(request, transport, reply, now)) return;
+  if (activity_ == Activity::kReady) {
+    if (reply.code() == v1::TAKE_SKIP && reply.newest() > version_) standBy(reply.newest() - 1);
+    return;
+  }
   if (!transferring()) return;
   if (reply.code() == v1::TAKE_OK && reply.has_ticket() && !standing_) {
     place_ = static_cast<int>(reply.ticket());
@@ -200,6 +204,14 @@ void SyncWorker::onTake(const v1::TakeRequest& request, const Status& transport,
     if (step_state_ == StepState::kPending) leaveStep();
     standBy(reply.newest() - 1);
   }
+}
+
+// All are to rest at one version, which the others may have reached without this worker.
+void SyncWorker::catchUp() {
+  if (!withBackups() || asking() || rests_since_ == view_.sequence()) return;
+  rests_since_ = view_.sequence();
+  step_ = version_;
+  askForPlace(false);
 }
 
 // The step is over for this worker: without its gradient, or with it but too long ago to see the
@@ -242,6 +254,7 @@ StatusOr<std::optional<Turn>> SyncWorker::turn() {
   turn.rank = rank_;
   turn.ranks = plan_.ranks;
   const bool stops = stopping() && view_.stop_at() >= 0;
+  if (resting()) catchUp();
   if (resting() && (takesPart() || stops)) return std::optional<Turn>();
   if (!resting() && evaluationDue()) {
     turn.kind = Turn::Kind::kEvaluate;

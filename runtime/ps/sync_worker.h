@@ -49,6 +49,7 @@ class SyncWorker final : public WorkerCore {
   void chunkDone();
   void startStep();
   void leaveStep();
+  void catchUp();
   void askForPlace(bool with_gradient);
   bool holdsBack(std::uint32_t chunk) const;
   bool transferring() const;
@@ -66,6 +67,7 @@ class SyncWorker final : public WorkerCore {
   int place_ = -1;  // among the gradients of step_, with backup workers; -1: none yet
   // The servers have completed the step under the former epoch: what is pulled is its outcome.
   bool pulls_outcome_ = false;
+  std::uint64_t rests_since_ = 0;  // view that it asked under for the version to rest at
   double own_loss_sum_ = 0;
   double step_loss_ = 0;
   std::optional<double> gradient_norm_;
