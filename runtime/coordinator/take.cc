@@ -175,7 +175,9 @@ void Coordinator::followTickets(TimePoint now) {
   }
   const bool wanted = tickets_->draining() || last;
   const std::int64_t version = tickets_->version();
-  if (wanted && !checkpoint_ && captured_ < version && tickets_->drained()) {
+  // Without a push since the last checkpoint there is nothing to copy, but training must go on.
+  const bool news = captured_ < version || tickets_->draining();
+  if (wanted && !checkpoint_ && news && tickets_->drained()) {
     if (unwritable_ != version && (!newest_ || newest_->step < version)) {
       checkpoint_ = PendingCheckpoint{version, now, false};
       marks_[version] = {tickets_->position(), tickets_->unread()};

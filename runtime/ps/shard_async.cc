@@ -27,6 +27,15 @@ void Shard::applyPush(ChunkState& chunk, const v1::ChunkRequestHeader& header,
     out.push_back(std::move(answer));
     return;
   }
+  if (chunk.complete()) {  // with a mean that is not finite: the job is about to fail
+    ChunkAnswer answer;
+    answer.call = call;
+    answer.header.set_code(v1::CHUNK_NON_FINITE);
+    answer.header.set_chunk(header.chunk());
+    answer.header.set_epoch(epoch_);
+    out.push_back(std::move(answer));
+    return;
+  }
   chunk.parked.push_back({call, header.worker(), now});
   const ChunkState::PushKey push(header.worker_incarnation().created(),
                                  header.worker_incarnation().start(), header.push());
