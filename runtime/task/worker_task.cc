@@ -145,8 +145,9 @@ Status WorkerTask::restoreModelBuffers() {
   // only.
   const StatusOr<std::string> file = findManifest(init_from);
   if (!file.ok()) return absl::OkStatus();
-  TY_ASSIGN_OR_RETURN(const Manifest manifest, readManifest(*file));
-  return restoreBuffers(std::filesystem::path(*file).parent_path(), manifest.step, *model_)
+  const StatusOr<Manifest> manifest = readManifest(*file);
+  if (!manifest.ok()) return absl::OkStatus();
+  return restoreBuffers(std::filesystem::path(*file).parent_path(), manifest->step, *model_)
       .status();
 }
 
