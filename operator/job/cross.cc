@@ -242,7 +242,8 @@ void checkUpdate(const View& update, const View& worker, ProblemList& problems) 
 // What needs one common version of the weights in every step.
 void checkMode(const View& training, ProblemList& problems) {
   const View update = training["update"];
-  const bool sync = update["mode"].text().value_or("Sync") == "Sync";
+  const std::string mode = update["mode"].text().value_or("Sync");
+  const bool sync = mode != "Async" && mode != "BoundedDelay";  // an unknown one is named already
   const bool whole = sync && update["backupWorkers"].integer().value_or(0) == 0;
   const View deterministic = training["deterministic"];
   if (!whole && deterministic.boolean().value_or(false))
