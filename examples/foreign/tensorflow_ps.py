@@ -46,8 +46,10 @@ def main():
         train = tf1.train.GradientDescentOptimizer(0.05).minimize(loss, global_step=step)
 
     hooks = [tf1.train.StopAtStepHook(last_step=STEPS)]
+    # A worker asks for a session from the servers and itself alone: another worker may have ended.
+    own = tf1.ConfigProto(device_filters=["/job:ps", f"/job:worker/task:{task['index']}"])
     with tf1.train.MonitoredTrainingSession(master=server.target, is_chief=chief, hooks=hooks,
-                                            save_checkpoint_steps=None,
+                                            config=own, save_checkpoint_steps=None,
                                             save_checkpoint_secs=None) as session:
         seed = 1000 * task["index"]
         value = None
