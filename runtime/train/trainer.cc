@@ -101,6 +101,7 @@ Status Trainer::trainStep(const Turn& turn) {
     totals_.data_seconds += toSeconds(have_data - start);
     totals_.compute_seconds += toSeconds(computed - have_data);
     totals_.wait_seconds += toSeconds(end - computed);
+    totals_.too_late += outcome.too_late;
     if (outcome.complete) {
       totals_.step = outcome.step + 1;
       totals_.examples += static_cast<std::uint64_t>(turn.samples);

@@ -40,6 +40,7 @@ struct TrainTotals {
   std::int64_t step = 0;
   std::uint64_t examples = 0;
   std::uint64_t steps = 0;
+  std::uint64_t too_late = 0;  // gradients that were computed, but not taken any more
   double last_step_seconds = 0;
   double data_seconds = 0;
   double compute_seconds = 0;
