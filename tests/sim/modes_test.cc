@@ -1,19 +1,12 @@
 // The update modes in which not every gradient counts alike, as whole jobs.
 #include <gtest/gtest.h>
 
-#include "tests/sim/world.h"
+#include "tests/sim/run_world.h"
 
 namespace trainyard::sim {
 namespace {
 
 using runtime::TicketRules;
-
-WorldResult runWorld(const WorldConfig& config) {
-  WorldResult result = World(config).run();
-  EXPECT_EQ(result.problem, "") << "seed " << config.seed << " ps " << config.ps << " workers "
-                                << config.workers << " kills " << config.kills;
-  return result;
-}
 
 TEST(Modes, AQuietAsynchronousJobAppliesExactlyItsSteps) {
   for (std::uint64_t seed = 1; seed <= 40; ++seed) {

@@ -1,18 +1,10 @@
 #include <gtest/gtest.h>
 
 #include "fmt/format.h"
-#include "tests/sim/world.h"
+#include "tests/sim/run_world.h"
 
 namespace trainyard::sim {
 namespace {
-
-// Every failing seed prints its configuration: running that seed again replays it exactly.
-WorldResult runWorld(const WorldConfig& config) {
-  WorldResult result = World(config).run();
-  EXPECT_EQ(result.problem, "") << "seed " << config.seed << " ps " << config.ps << " workers "
-                                << config.workers << " kills " << config.kills;
-  return result;
-}
 
 TEST(Simulation, AQuietJobTakesAllStepsUnderOneEpoch) {
   const WorldResult result = runWorld({.seed = 7});
