@@ -89,7 +89,10 @@ bool Coordinator::followChange(TimePoint now) {
   const bool busy =
       committing_ >= 0 || (checkpoint_ && now - checkpoint_->since < kCheckpointPatience);
   const bool ends = finishing_ || progress_ >= steps_ || (tickets_ && tickets_->over());
-  const bool due = !stop_requested_ && !busy && !ends && changeDue(now);
+  // Who is to join could not be let in (enlist()): the step that some servers have taken comes
+  // first.
+  const bool within_step = uneven_ && progress_ <= epoch_.first_step();
+  const bool due = !stop_requested_ && !busy && !ends && !within_step && changeDue(now);
   if (due != (hold_ > 0)) {
     changed();
     hold_ = due ? sequence_ : 0;

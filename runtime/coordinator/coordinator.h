@@ -210,6 +210,7 @@ class Coordinator {
   // The view's sequence since which workers rest after their step, to change or to stop; 0: they do
   // not.
   std::uint64_t hold_ = 0;
+  bool uneven_ = false;  // some servers had taken the epoch's first step when it began
   std::uint64_t sequence_ = 1;
   v1::Phase phase_ = v1::PHASE_SEALING;
   TimePoint phase_since_{};
