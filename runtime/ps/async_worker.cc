@@ -211,7 +211,7 @@ StatusOr<std::optional<Turn>> AsyncWorker::turn() {
   own_ = *std::exchange(lease_, std::nullopt);
   turn.first_position = own_.first();
   turn.samples = own_.samples();
-  turn.step_samples = own_.samples();
+  turn.step_samples = std::int64_t{own_.samples()} * config_.aggregate;
   activity_ = Activity::kComputing;
   step_state_ = StepState::kPending;
   loss_ready_ = false;
