@@ -39,7 +39,7 @@ spec:
   containers:
   - name: client
     image: IMAGE
-    command: [sh, -c, "until wget -q -O - http://server.default.svc.cluster.local/; do sleep 0.2; done"]
+    command: [sh, -c, "until wget -q -O - http://server.default.svc.cluster.local/ 2>/dev/null; do sleep 0.2; done"]
 """
 # What must be the same on the machine before and after.
 SETTINGS = ["vm/overcommit_memory", "vm/panic_on_oom", "kernel/panic", "kernel/panic_on_oops"]

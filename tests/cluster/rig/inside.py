@@ -36,11 +36,12 @@ def main(settings, published, listener, group, report):
 
 def make_place(published, group):
     """Own mounts, network, hostname, cgroups; what is written to /run, /var, /etc, /opt stays inside."""
+    hierarchies = namespaces.hierarchies()
     namespaces.enter_cgroups(group)
     namespaces.unshare(namespaces.ALL_BUT_PID)
     namespaces.run("mount", "--make-rprivate", "/")
     namespaces.run("mount", "-t", "proc", "proc", "/proc")
-    namespaces.mount_cgroups()
+    namespaces.mount_cgroups(hierarchies)
     socket.sethostname(node.NODE)
     folder = os.open(published, os.O_RDONLY | os.O_DIRECTORY)
     namespaces.run("mount", "-t", "tmpfs", "-o", "mode=755", "tmpfs", "/run")

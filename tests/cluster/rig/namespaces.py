@@ -100,9 +100,9 @@ def enter_cgroups(name):
         (group / "cgroup.procs").write_text("0")
 
 
-def mount_cgroups():
-    """In new mount and cgroup namespaces: /sys and the hierarchies below it, seen from this group."""
-    found = hierarchies()
+def mount_cgroups(found):
+    """In new mount and cgroup namespaces: /sys and the hierarchies below it, seen from this group.
+    `found` is what hierarchies() said before."""
     run("mount", "-t", "sysfs", "sysfs", "/sys")
     if len(found) == 1 and not found[0][0]:
         run("mount", "-t", "cgroup2", "cgroup2", "/sys/fs/cgroup")
