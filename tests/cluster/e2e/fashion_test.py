@@ -135,8 +135,7 @@ class Fashion(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    with world() as made:
-        made.namespace(SPACE)
+    with world(SPACE) as made:
         made.apply(QUOTA, namespace=SPACE)
         made.volume(SPACE, "fashion-mnist", DATA, read_only=True)
         Fashion.world = made
