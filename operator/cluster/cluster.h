@@ -89,7 +89,8 @@ class Cluster {
   // Calls `changed` (from any thread) whenever something of a job may have changed; level-based.
   virtual Status watch(std::function<void(const JobKey&)> changed) = 0;
   virtual StatusOr<std::vector<JobKey>> listJobs() = 0;
-  // NOT_FOUND when the job is gone.
+  // NOT_FOUND when the job is gone. ABORTED when it cannot be seen yet what was written last:
+  // `changed` tells when it can.
   virtual StatusOr<JobObservation> observe(const JobKey& key) = 0;
   // ALREADY_EXISTS when a task of that key lives or is terminating (a proof, not a failure). A task
   // that has ended is deleted before its key is created again. The next observation shows the new
@@ -106,6 +107,8 @@ class Cluster {
                              std::uint32_t /*created*/) {
     return absl::OkStatus();
   }
+  // Deletes the job and all that belongs to it (a finished one, at the end of its time).
+  virtual Status deleteJob(const v1::TrainingJob& job) = 0;
   // Records the membership; FAILED_PRECONDITION unless its revision is the recorded one + 1 (or
   // equal with equal content).
   virtual Status publish(const v1::TrainingJob& job, const v1::Membership& membership) = 0;

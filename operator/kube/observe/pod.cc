@@ -116,10 +116,13 @@ std::optional<TaskWait> waitIn(const Json& statuses) {
   if (!statuses.is_array()) return std::nullopt;
   for (const Json& container : statuses) {
     const Json& waiting = member(member(container, "state"), "waiting");
-    std::string reason = textAt(waiting, "reason");
+    const std::string reason = textAt(waiting, "reason");
     if (reason.empty() || reason == "ContainerCreating" || reason == "PodInitializing") continue;
-    // Two words for one trouble, which take turns.
-    if (reason == "ErrImagePull") reason = "ImagePullBackOff";
+    // Two words for one trouble, which take turns, with a message each.
+    if (reason == "ErrImagePull" || reason == "ImagePullBackOff") {
+      return TaskWait{"ImagePullBackOff",
+                      fmt::format("cannot pull image {}", textAt(container, "image"))};
+    }
     return TaskWait{reason, textAt(waiting, "message")};
   }
   return std::nullopt;
