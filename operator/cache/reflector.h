@@ -61,7 +61,7 @@ class Reflector {
   void loop(const std::stop_token& stop);
   void list(const ReflectorMachine::List& action, const std::stop_token& stop);
   void watch(const ReflectorMachine::Watch& action, const std::stop_token& stop);
-  void onEvent(WatchEvent event);
+  void trim(nlohmann::json& object) const;
   void report(const std::vector<ObjectChange>& changes);
   void noteFailure(const Status& status);
 

@@ -55,6 +55,9 @@ struct KubeClientOptions {
   // A server that says how long to wait (429 and 503 with Retry-After: the request was not carried
   // out) is asked again after that time, as often as this allows in all.
   Duration max_wait = std::chrono::seconds(10);
+  // A watch in which nothing comes for so long is given up, since the connection may be dead. The
+  // server sends a bookmark about every minute.
+  Duration watch_silence = std::chrono::seconds(90);
   std::string user_agent = "trainyard";
 };
 
@@ -80,7 +83,10 @@ struct KubeClientOptions {
 class KubeClient {
  public:
   // `clock` only for waiting. Both references outlive the object.
-  KubeClient(HttpTransport& transport, const Clock& clock, KubeClientOptions options);
+  KubeClient(HttpTransport& transport, const Clock& clock, KubeClientOptions options = {});
+  // The same with other limits.
+  KubeClient with(HttpLimits limits) const;
+  const KubeClientOptions& options() const { return options_; }
 
   using Json = nlohmann::json;
 
@@ -102,14 +108,15 @@ class KubeClient {
   StatusOr<Json> patchMerge(const KubeResource& resource, std::string_view ns,
                             std::string_view name, const Json& patch,
                             std::string_view subresource = "");
-  // The object as it was, or as it is while it is being deleted (metadata.deletionTimestamp).
+  // The object as it is while it is being deleted (metadata.deletionTimestamp); when it is gone at
+  // once that or an object of kind Status.
   StatusOr<Json> remove(const KubeResource& resource, std::string_view ns, std::string_view name,
                         const DeleteQuery& query);
 
   // Blocks until the server ends the watch: OK. An ERROR event is a failure by its status, as 410
   // for OUT_OF_RANGE. `on_event` is called on this thread; false ends the watch. `timeout` is what
-  // the server is asked for; a server that stays silent longer than `timeout` and a grace is given
-  // up: DEADLINE_EXCEEDED.
+  // the server is asked for; one that goes on much longer, or is silent too long, is given up:
+  // DEADLINE_EXCEEDED.
   Status watch(const KubeResource& resource, const ListQuery& query, const WatchRequest& request,
                const std::function<bool(WatchEvent)>& on_event);
 
@@ -117,8 +124,11 @@ class KubeClient {
   StatusOr<std::string> getRaw(std::string_view target);
 
  private:
-  StatusOr<HttpResponse> send(HttpRequest request);
-  StatusOr<Json> sendJson(HttpRequest request);
+  StatusOr<HttpResponse> send(const HttpRequest& request);
+  StatusOr<Json> sendJson(const HttpRequest& request, std::string_view what);
+  StatusOr<Json> write(const KubeResource& resource, std::string_view ns, Json object,
+                       std::string_view subresource);
+  HttpRequest request(std::string method, std::string target) const;
 
   HttpTransport& transport_;
   const Clock& clock_;

@@ -58,7 +58,6 @@ class LeaderElector {
   const LeaderCallbacks callbacks_;
   LeaderMachine machine_;               // the thread's alone
   std::atomic<std::int64_t> until_{0};  // TimePoint of leadsUntil(), as count; 0: not leading
-  std::atomic<bool> lost_{false};
   bool announced_ = false;
   std::string leader_;
   std::mutex mutex_;

@@ -52,8 +52,8 @@ class LeaderMachine {
   // `unix_ms` goes into records, and is compared with nothing.
   Action next(TimePoint now, UnixMillis unix_ms);
 
-  // How the last action came out. `began` is when it was begun.
-  void onRead(const StatusOr<LeaseRecord>& result, TimePoint began, TimePoint now);
+  // How the last action came out; `began` is when it was begun.
+  void onRead(const StatusOr<LeaseRecord>& result, TimePoint now);
   void onWritten(const StatusOr<LeaseRecord>& result, TimePoint began, TimePoint now);
 
   // Until when we lead, unless we write again; nothing when we do not lead.
@@ -65,6 +65,8 @@ class LeaderMachine {
 
  private:
   void observe(const LeaseRecord& record, TimePoint now);
+  bool isFree(TimePoint now) const;
+  bool loseIfLate(TimePoint now);
   LeaseRecord mine(UnixMillis unix_ms) const;
 
   const LeaderOptions options_;

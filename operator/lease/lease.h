@@ -15,11 +15,11 @@ struct LeaseRecord {
   UnixMillis renewed = 0;
   int transitions = 0;
   std::string resource_version;  // as read; writes are conditional on it
-
-  // Whether somebody wrote it in between. Times and version are not compared by their meaning:
-  // another machine's clock says nothing.
-  friend bool operator==(const LeaseRecord&, const LeaseRecord&) = default;
 };
+
+// Whether nobody has renewed, taken or released it in between. Times are only told apart: another
+// machine's clock says nothing. The version does not count, since labels may be written, too.
+bool isSameRenewal(const LeaseRecord& a, const LeaseRecord& b);
 
 // Blocking. Both writes return the record as it is afterwards.
 class LeaseStore {
