@@ -54,10 +54,12 @@ std::optional<TaskWait> obstacleOf(const v1::TrainingJob& job) {
 
 KubeCluster::KubeCluster(KubeClient& client, const Clock& clock, KubeClusterOptions options)
     : client_(client), clock_(clock), options_(std::move(options)) {
-  const std::string ours(kJobNameLabel);
-  jobs_source_ = makeListWatch(client_, kTrainingJobs, {.ns = options_.ns});
-  pods_source_ = makeListWatch(client_, kPods, {.ns = options_.ns, .label_selector = ours});
-  maps_source_ = makeListWatch(client_, kConfigMaps, {.ns = options_.ns, .label_selector = ours});
+  ListQuery query;
+  query.ns = options_.ns;
+  jobs_source_ = makeListWatch(client_, kTrainingJobs, query);
+  query.label_selector = std::string(kJobNameLabel);
+  pods_source_ = makeListWatch(client_, kPods, query);
+  maps_source_ = makeListWatch(client_, kConfigMaps, query);
   const auto callbacks = [this](void (*trim)(Json&)) {
     return ReflectorCallbacks{
         .trim = trim,

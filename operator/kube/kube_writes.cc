@@ -29,6 +29,13 @@ std::string refusalReason(const Status& status) {
   return "";
 }
 
+// Not cut inside a character.
+std::string_view firstBytes(std::string_view text, std::size_t most) {
+  if (text.size() <= most) return text;
+  while (most > 0 && (static_cast<unsigned char>(text[most]) & 0xC0) == 0x80) --most;
+  return text.substr(0, most);
+}
+
 }  // namespace
 
 Status KubeCluster::mayWrite() const {
@@ -176,8 +183,9 @@ Status KubeCluster::deleteTask(const v1::TrainingJob& job, const TaskKey& task,
   TY_ASSIGN_OR_RETURN(const ObjectPtr pod, podOf(job, task, created));
   TY_RETURN_IF_ERROR(removeFinalizer(key, *pod));
   if (isTerminating(*pod)) return absl::OkStatus();
-  StatusOr<Json> removed =
-      client_.remove(kPods, key.ns, podName(job, task), {.uid = objectUid(*pod)});
+  DeleteQuery query;
+  query.uid = objectUid(*pod);
+  StatusOr<Json> removed = client_.remove(kPods, key.ns, podName(job, task), query);
   if (removed.ok()) {
     noteWritten(key, &Written::pods, *removed);
     return absl::OkStatus();
@@ -197,7 +205,9 @@ Status KubeCluster::releaseTask(const v1::TrainingJob& job, const TaskKey& task,
 Status KubeCluster::deleteJob(const v1::TrainingJob& job) {
   TY_RETURN_IF_ERROR(mayWrite());
   const JobKey key = keyOf(job);
-  const DeleteQuery query{.uid = job.metadata().uid(), .propagation = "Background"};
+  DeleteQuery query;
+  query.uid = job.metadata().uid();
+  query.propagation = "Background";
   StatusOr<Json> removed = client_.remove(kTrainingJobs, key.ns, key.name, query);
   if (removed.ok() || absl::IsNotFound(removed.status())) return absl::OkStatus();
   return asAborted(removed.status());
@@ -266,7 +276,7 @@ Status KubeCluster::recordEvent(const v1::TrainingJob& job, std::string_view typ
                              {"resourceVersion", meta.resource_version()}};
   event["type"] = type;
   event["reason"] = reason;
-  event["message"] = message.substr(0, kMaxEventMessage);
+  event["message"] = firstBytes(message, kMaxEventMessage);
   event["source"] = {{"component", options_.reporter}};
   event["reportingComponent"] = options_.reporter;
   event["firstTimestamp"] = time;
