@@ -62,7 +62,7 @@ Controller::Controller(Cluster& cluster, ProgressSource& progress, const Clock& 
       options_(options),
       queue_(std::make_shared<WorkQueue>(clock, options.queue)),
       recorder_(cluster, clock),
-      applier_(cluster, recorder_) {}
+      applier_(cluster, recorder_, options_.creates_at_once) {}
 
 Controller::~Controller() {
   stop();

@@ -38,6 +38,7 @@
 namespace trainyard::control {
 namespace {
 
+constexpr int kCreatesAtOnce = 50;
 constexpr std::size_t kMinRootSecret = 32;
 constexpr std::size_t kMaxRootSecret = 4096;
 
