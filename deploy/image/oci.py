@@ -127,3 +127,10 @@ def write(archive_path, name, layers, config, architecture="amd64"):
             archive.addfile(member, io.BytesIO(files[path]))
     temporary.rename(archive_path)
     return Written(manifest["digest"], sum(d["size"] for d in descriptors), unpacked)
+
+
+def identity(archive_path):
+    """(name, digest) of the image in an archive."""
+    with tarfile.open(archive_path) as archive:
+        manifest = json.load(archive.extractfile("index.json"))["manifests"][0]
+    return manifest["annotations"]["io.containerd.image.name"], manifest["digest"]

@@ -136,7 +136,13 @@ def enter(arguments):
 
 def load(arguments):
     published = runner.Published(arguments.dir)
+    done = subprocess.run(published.command(["ctr", "-n", "k8s.io", "images", "list"]), capture_output=True,
+                          text=True, check=True)
+    there = {tuple(line.split()[:3:2]) for line in done.stdout.splitlines()}
     for archive in arguments.archive:
+        if oci.identity(archive) in there:
+            print(f"{archive}: is there already")
+            continue
         with open(archive, "rb") as opened:
             command = published.command(["ctr", "-n", "k8s.io", "images", "import", "-"])
             done = subprocess.run(command, stdin=opened, capture_output=True, text=True)

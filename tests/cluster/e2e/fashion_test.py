@@ -135,10 +135,10 @@ class Fashion(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    with world() as made:
-        made.namespace(SPACE)
+    with world(SPACE) as made:
         made.apply(QUOTA, namespace=SPACE)
         made.volume(SPACE, "fashion-mnist", DATA, read_only=True)
+        made.volume(SPACE, "fashion-job")
         Fashion.world = made
         program = unittest.main(exit=False, verbosity=2)
     sys.exit(not program.result.wasSuccessful())

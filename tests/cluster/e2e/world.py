@@ -15,6 +15,7 @@ from rig import build, inside, shell_image, testing  # noqa: E402
 import oci  # noqa: E402
 
 VERSION = "0.1.0"
+REGISTRY = "registry.test/trainyard"
 SYSTEM = "trainyard-system"  # namespace of the operator
 RESTRICTED = {"pod-security.kubernetes.io/enforce": "restricted"}
 # Against hangs; a machine with other work takes several times the usual.
@@ -24,9 +25,8 @@ LIMIT = 900
 class World:
     """A cluster in which the chart is installed."""
 
-    def __init__(self, cluster, images):
+    def __init__(self, cluster):
         self.cluster = cluster
-        self.images = images  # folder with the archives
 
     # --- objects
 
@@ -133,15 +133,25 @@ class World:
         self.helm("upgrade", "--install", "trainyard", ROOT / "helm" / "trainyard", "-n", SYSTEM, "--wait",
                   "--timeout", f"{LIMIT}s", "--set", "image.registry=registry.test",
                   "--set", "agent.image.registry=registry.test", "--set", "runtime.image.registry=registry.test",
-                  "--set", "leaderElection.leaseDuration=6s", "--set", "leaderElection.renewDeadline=4s",
-                  "--set", "leaderElection.retryPeriod=1s", *sets)
+                  "--set", "leaderElection.leaseDuration=6", "--set", "leaderElection.renewDeadline=4",
+                  "--set", "leaderElection.retryPeriod=1", *sets)
 
 
-def build_images(folder, version=VERSION):
+def build_images():
+    """The archives of this build's images, made anew where a program is newer."""
     programs = pathlib.Path(os.environ["TRAINYARD_BIN"])
-    subprocess.run([sys.executable, "-B", ROOT / "deploy/image/images.py", "--bin", programs, "--out", folder,
-                    "--version", version, "--registry", "registry.test/trainyard"], check=True,
-                   stdout=sys.stderr)
+    folder = programs.parent / "test-images"
+    newest = max((programs / name).stat().st_mtime
+                 for name in ("trainyard-operator", "trainyard-agent", "trainyard-runtime"))
+    archives = [folder / f"trainyard-{name}.tar" for name in ("operator", "agent", "runtime")]
+    if not all(archive.exists() and archive.stat().st_mtime > newest for archive in archives):
+        subprocess.run([sys.executable, "-B", ROOT / "deploy/image/images.py", "--bin", programs, "--out", folder,
+                        "--version", VERSION, "--registry", REGISTRY], check=True, stdout=sys.stderr)
+    return archives
+
+
+def image(name, version=VERSION):
+    return f"{REGISTRY}/trainyard-{name}:{version}"
 
 
 def static_image(folder, name, program):
@@ -152,15 +162,17 @@ def static_image(folder, name, program):
 
 
 @contextlib.contextmanager
-def world(install=True):
-    """A cluster that has all images, and the chart."""
+def world(space, more_images=lambda folder: []):
+    """A cluster that has all images and the chart, and in it the namespace `space` for the length of a `with`.
+    `more_images` writes archives into a folder and returns their paths."""
     with testing.cluster() as cluster, tempfile.TemporaryDirectory() as temporary:
-        folder = pathlib.Path(temporary)
-        build_images(folder)
-        shell_image.write(folder)
-        for archive in sorted(folder.glob("*.tar")):
+        for archive in [*build_images(), shell_image.write(temporary), *more_images(temporary)]:
             cluster.load(archive)
-        made = World(cluster, folder)
-        if install:
-            made.install()
-        yield made
+        made = World(cluster)
+        made.install()
+        made.namespace(space)
+        try:
+            yield made
+        finally:
+            with contextlib.suppress(AssertionError):
+                cluster.kubectl("delete", "namespace", space, "--timeout=120s")
