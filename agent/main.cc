@@ -69,6 +69,7 @@ struct Flags {
   int threads = 1;
   std::vector<std::string> volumes;
   std::string log_format = "text";
+  std::string last_words;
 };
 
 void addFlags(CLI::App& app, Flags& flags) {
@@ -101,6 +102,8 @@ void addFlags(CLI::App& app, Flags& flags) {
   app.add_option("--task-port", flags.task_port, "Port of the program; 0: a free one")->check(port);
   app.add_option("--threads", flags.threads, "Passed to the program")->capture_default_str();
   app.add_option("--volume", flags.volumes, "MOUNT=DIR, passed to the program");
+  app.add_option("--last-words", flags.last_words,
+                 "File that is to hold what the job's coordinator said last");
   app.add_option("--log-format", flags.log_format, "text or json")
       ->check(CLI::IsMember({"text", "json"}))
       ->capture_default_str();
@@ -251,6 +254,10 @@ void Agent::publish(const ChildView& view, int port) {
   if (view.child == "Exited" && state.has_report()) {
     const Status kept = writeReportFile(folder / "report.json", state.report());
     if (!kept.ok()) TY_ERROR("agent: {}", fromAbsl(kept.message()));
+    if (!flags_.last_words.empty()) {
+      const Status said = writeLastWords(flags_.last_words, state.report());
+      if (!said.ok()) TY_ERROR("agent: {}", fromAbsl(said.message()));
+    }
   }
   const Status written = writeAgentFile(folder / "agent.json", address, view);
   if (!written.ok()) TY_ERROR("agent: {}", fromAbsl(written.message()));

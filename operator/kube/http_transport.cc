@@ -4,7 +4,9 @@
 #include <netinet/tcp.h>
 #include <sys/socket.h>
 
+#include <condition_variable>
 #include <exception>
+#include <memory>
 #include <mutex>
 #include <utility>
 #include <vector>
@@ -92,6 +94,75 @@ void prepareSocket(Socket& socket, const std::string& host, const HttpTransportO
   set(IPPROTO_TCP, TCP_USER_TIMEOUT, (std::max(idle, 1) + 3 * std::max(interval, 1)) * 1000);
 }
 
+// One at a time uses it, so it has one connection.
+struct Client {
+  std::unique_ptr<http_client> http;
+  std::shared_ptr<const TlsMaterial> tls;
+};
+
+class ClientPool;
+
+// Held by who waits for an answer and by the library's request. The library keeps a connection for
+// the next request only when it lets go of this one, a moment after its end.
+struct Loan {
+  explicit Loan(std::shared_ptr<ClientPool> to) : pool(std::move(to)) {}
+  ~Loan();
+  Loan(const Loan&) = delete;
+  Loan& operator=(const Loan&) = delete;
+
+  const std::shared_ptr<ClientPool> pool;
+  Client client;
+  bool comes_back = false;  // by expect()
+};
+
+// Clients with an open connection that nobody uses. Thread-safe.
+class ClientPool : public std::enable_shared_from_this<ClientPool> {
+ public:
+  explicit ClientPool(int kept) : kept_(static_cast<std::size_t>(kept)) {}
+
+  // With a client that has these certificates, or without one.
+  std::shared_ptr<Loan> take(std::shared_ptr<const TlsMaterial> tls) {
+    auto loan = std::make_shared<Loan>(shared_from_this());
+    std::unique_lock lock(mutex_);
+    // Less than a new connection takes.
+    changed_.wait_for(lock, std::chrono::milliseconds(20),
+                      [this] { return !idle_.empty() || coming_ == 0; });
+    std::erase_if(idle_, [&tls](const Client& client) { return client.tls != tls; });
+    if (idle_.empty()) {
+      loan->client.tls = std::move(tls);
+    } else {
+      loan->client = std::move(idle_.back());
+      idle_.pop_back();
+    }
+    return loan;
+  }
+
+  // The answer was complete: the client is kept when the library has let go of it.
+  void expect(Loan& loan) {
+    const std::lock_guard lock(mutex_);
+    loan.comes_back = true;
+    ++coming_;
+  }
+
+  void giveBack(Client client) {
+    const std::lock_guard lock(mutex_);
+    --coming_;
+    if (idle_.size() < kept_) idle_.push_back(std::move(client));
+    changed_.notify_all();
+  }
+
+ private:
+  const std::size_t kept_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::vector<Client> idle_;
+  int coming_ = 0;
+};
+
+Loan::~Loan() {
+  if (comes_back) pool->giveBack(std::move(client));
+}
+
 class Transport : public HttpTransport {
  public:
   Transport(KubeConfig config, ServerAddress address, const Clock& clock,
@@ -101,7 +172,8 @@ class Transport : public HttpTransport {
         clock_(clock),
         options_(options),
         tls_(std::make_shared<TlsMaterial>(std::move(tls))),
-        read_at_(clock.now()) {}
+        read_at_(clock.now()),
+        pool_(std::make_shared<ClientPool>(options.kept_connections)) {}
 
   StatusOr<HttpResponse> call(const HttpRequest& request, const HttpLimits& limits) override;
   Status stream(const HttpRequest& request, const HttpLimits& limits,
@@ -109,19 +181,11 @@ class Transport : public HttpTransport {
                 const std::function<bool(std::string_view)>& on_data) override;
 
  private:
-  // One at a time uses it, so it has one connection.
-  struct Client {
-    std::unique_ptr<http_client> http;
-    std::shared_ptr<const TlsMaterial> tls;
-  };
-
-  Client take();
-  void giveBack(Client client);
-  void rereadLocked();
+  std::shared_ptr<const TlsMaterial> currentTls();
   std::unique_ptr<http_client> makeClient(std::shared_ptr<const TlsMaterial> tls) const;
-  web::http::http_request toRequest(const HttpRequest& request,
+  web::http::http_request toRequest(const HttpRequest& request, const std::shared_ptr<Loan>& loan,
                                     const std::shared_ptr<HttpExchange>& exchange) const;
-  void start(Client& client, const HttpRequest& request,
+  void start(const std::shared_ptr<Loan>& loan, const HttpRequest& request,
              const std::shared_ptr<HttpExchange>& exchange, pplx::cancellation_token token) const;
 
   const KubeConfig config_;
@@ -131,11 +195,12 @@ class Transport : public HttpTransport {
   std::mutex mutex_;
   std::shared_ptr<const TlsMaterial> tls_;
   TimePoint read_at_;
-  std::vector<Client> idle_;
+  const std::shared_ptr<ClientPool> pool_;
 };
 
-void Transport::rereadLocked() {
-  if (clock_.now() < read_at_ + options_.reread) return;
+std::shared_ptr<const TlsMaterial> Transport::currentTls() {
+  const std::lock_guard lock(mutex_);
+  if (clock_.now() < read_at_ + options_.reread) return tls_;
   read_at_ = clock_.now();
   auto tls = internal::readTls(config_);
   if (!tls.ok()) {
@@ -144,24 +209,8 @@ void Transport::rereadLocked() {
             std::string(tls.status().message()));
   } else if (*tls != *tls_) {
     tls_ = std::make_shared<TlsMaterial>(*std::move(tls));
-    idle_.clear();
   }
-}
-
-Transport::Client Transport::take() {
-  const std::lock_guard lock(mutex_);
-  rereadLocked();
-  if (idle_.empty()) return {makeClient(tls_), tls_};
-  Client client = std::move(idle_.back());
-  idle_.pop_back();
-  return client;
-}
-
-void Transport::giveBack(Client client) {
-  const std::lock_guard lock(mutex_);
-  if (client.tls == tls_ && idle_.size() < static_cast<std::size_t>(options_.kept_connections)) {
-    idle_.push_back(std::move(client));
-  }
+  return tls_;
 }
 
 std::unique_ptr<http_client> Transport::makeClient(std::shared_ptr<const TlsMaterial> tls) const {
@@ -192,6 +241,7 @@ std::unique_ptr<http_client> Transport::makeClient(std::shared_ptr<const TlsMate
 }
 
 web::http::http_request Transport::toRequest(const HttpRequest& request,
+                                             const std::shared_ptr<Loan>& loan,
                                              const std::shared_ptr<HttpExchange>& exchange) const {
   web::http::http_request result(request.method);
   result.set_request_uri(web::uri(request.target));
@@ -203,13 +253,13 @@ web::http::http_request Transport::toRequest(const HttpRequest& request,
   if (!config_.tls_server_name.empty()) result.headers()["Host"] = config_.tls_server_name;
   result.set_response_stream(HttpExchange::makeSink(exchange).create_ostream());
   result.set_progress_handler(
-      [exchange](web::http::message_direction::direction direction, utility::size64_t) {
+      [exchange, loan](web::http::message_direction::direction direction, utility::size64_t) {
         if (direction == web::http::message_direction::upload) exchange->onSent();
       });
   return result;
 }
 
-void Transport::start(Client& client, const HttpRequest& request,
+void Transport::start(const std::shared_ptr<Loan>& loan, const HttpRequest& request,
                       const std::shared_ptr<HttpExchange>& exchange,
                       pplx::cancellation_token token) const {
   // Every task's failure is looked at: one that is not ends the process.
@@ -232,7 +282,7 @@ void Transport::start(Client& client, const HttpRequest& request,
     }
   };
   try {
-    client.http->request(toRequest(request, exchange), token)
+    loan->client.http->request(toRequest(request, loan, exchange), token)
         .then(on_head, pplx::cancellation_token::none());
   } catch (...) {
     exchange->onDone(describe(std::current_exception()));
@@ -242,13 +292,14 @@ void Transport::start(Client& client, const HttpRequest& request,
 Status Transport::stream(const HttpRequest& request, const HttpLimits& limits,
                          const std::function<bool(const HttpResponse&)>& on_head,
                          const std::function<bool(std::string_view)>& on_data) {
-  Client client = take();
+  auto loan = pool_->take(currentTls());
+  if (!loan->client.http) loan->client.http = makeClient(loan->client.tls);
   pplx::cancellation_token_source cancel;
   const auto exchange = std::make_shared<HttpExchange>(clock_);
-  start(client, request, exchange, cancel.get_token());
+  start(loan, request, exchange, cancel.get_token());
   const HttpExchange::Outcome outcome = exchange->consume(limits, on_head, on_data);
   if (outcome.complete) {
-    giveBack(std::move(client));
+    pool_->expect(*loan);
   } else {
     cancel.cancel();  // closes the connection
   }

@@ -11,8 +11,10 @@
 namespace trainyard::control {
 
 struct HttpTransportOptions {
-  // Connections that are kept open between calls. A stream has one of its own.
-  int kept_connections = 8;
+  // Connections that are kept open between calls. A stream has one of its own. A new one costs some
+  // 30 ms of computing where the system has a bundle of certificate authorities: the library reads
+  // it each time, wanted or not.
+  int kept_connections = 16;
   // Certificates and keys in files are read again after this time; new ones count for new
   // connections.
   Duration reread = std::chrono::seconds(60);

@@ -110,7 +110,8 @@ TEST(RenderPod, RunsTheRuntimeUnderTheAgent) {
         "--task-dir=/run/trainyard/task", "--job=/run/trainyard/job/job.json",
         "--membership=/run/trainyard/job/membership.json", "--token=/run/trainyard/secret/token",
         "--bind=$(TRAINYARD_POD_IP)", "--task-port=2222", "--agent-port=2230",
-        "--metrics-port=2231", "--log-format=json", "--runtime=/usr/bin/trainyard-runtime"}) {
+        "--metrics-port=2231", "--log-format=json", "--last-words=/dev/termination-log",
+        "--runtime=/usr/bin/trainyard-runtime"}) {
     EXPECT_TRUE(contains(command, word)) << word;
   }
   EXPECT_FALSE(task.contains("args"));
