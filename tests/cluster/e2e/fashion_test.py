@@ -120,16 +120,15 @@ class Fashion(unittest.TestCase):
                                  "kube-apiserver", "--seconds", "30"])
         try:
             time.sleep(2)
-            counts, page = [], None
+            counts = []
             while away.poll() is None:
-                page = self.world.cluster.inside("busybox", "wget", "-q", "-T", "5", "-O", "-",
-                                                 f"http://{address}:{port}/metrics")
-                counts += [float(line.split()[-1]) for line in page.stdout.splitlines()
+                page = self.world.cluster.fetch(f"http://{address}:{port}/metrics")
+                counts += [float(line.split()[-1]) for line in page.splitlines()
                            if line.startswith(("trainyard_worker_steps_total ", "trainyard_worker_steps_total{"))]
                 time.sleep(1)
         finally:
             away.wait()
-        self.assertGreater(len(counts), 2, f"the worker's metrics were not read: {page}")
+        self.assertGreater(len(counts), 2, "the worker's metrics were not read")
         self.assertGreater(counts[-1], counts[0], f"no step was made without an apiserver: {counts}")
 
 
