@@ -44,7 +44,8 @@ LAYERS = {
     "operator/apply": ["base/core", "operator/cluster", "operator/plan", "operator/record"],
     "operator/lease": ["base/*", "operator/cluster"],
     "operator/local": ["base/*", "operator/cluster", "operator/job", "operator/record"],
-    "operator/kube": ["base/*", "operator/cluster", "operator/job", "operator/record"],
+    "operator/kube": ["base/*", "operator/cache", "operator/cluster", "operator/job", "operator/lease",
+                      "operator/record"],
     "operator": ["base/*", *_OPERATOR],
     "cli": ["base/*", "operator", "operator/*", "runtime/catalog", "runtime/cost",
             "runtime/placement", "runtime/checkpoint", "runtime/optimizer"],
@@ -68,9 +69,10 @@ COMPOSITION = [r"(^|/)main\.cc$"]
 # Headers of others and the files that may include them (regular expressions over the path).
 EXTERNAL = {
     r"torch/|ATen/|c10/": [r"^runtime/model/.*\.cc$", r"^tests/runtime/model/"],
-    r"cpprest/|pplx/": [r"^operator/kube/http_"],
+    r"cpprest/|pplx/|boost/": [r"^operator/kube/http_"],
     r"yaml-cpp/|valijson/": [r"^operator/job/", r"^tests/operator/job/"],
-    r"openssl/": [r"^base/security/", r"^operator/kube/http_", r"^tests/base/security/"],
+    r"openssl/": [r"^base/security/", r"^operator/kube/http_", r"^tests/base/security/",
+                  r"^tests/operator/kube/"],
     r"httplib\.h": [r"^base/http/", r"^tests/"],
     r"zlib\.h": [r"^runtime/data/", r"^tests/"],
     r"CLI/": [r"^cli/", r"^bench/", r"^base/flags/", r"^tests/base/flags/", r"(^|/)main\.cc$",
