@@ -11,6 +11,7 @@
 #include <optional>
 #include <stop_token>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -32,6 +33,7 @@
 #include "operator/kube/connection.h"
 #include "operator/kube/kube_cluster.h"
 #include "operator/kube/lease_store.h"
+#include "operator/kube/release_pods.h"
 #include "operator/lease/leader_elector.h"
 #include "operator/operator_metrics.h"
 #include "operator/progress/grpc_progress.h"
@@ -64,12 +66,16 @@ struct Flags {
   std::string log_level = "info";
 };
 
-void addFlags(CLI::App& app, Flags& flags) {
+void addClusterFlags(CLI::App& app, Flags& flags) {
   app.add_option("--kubeconfig", flags.kubeconfig,
                  "File that says where the apiserver is; default: $KUBECONFIG, else the pod that "
                  "this runs in");
   app.add_option("--context", flags.context, "Context of the kubeconfig file");
   app.add_option("--namespace", flags.ns, "Whose jobs; default: those of all namespaces");
+}
+
+void addFlags(CLI::App& app, Flags& flags) {
+  addClusterFlags(app, flags);
   app.add_option("--agent-image", flags.agent_image, "Image with the agent for other images")
       ->required();
   app.add_option("--runtime-image", flags.runtime_image, "Image of tasks that name none")
@@ -323,7 +329,33 @@ LogLevel levelOf(const std::string& name) {
   return name == "error" ? LogLevel::kError : LogLevel::kInfo;
 }
 
+// `trainyard-operator release-pods`: what is left to do when no operator is left (see
+// helm/trainyard).
+int runReleasePods(int argc, char** argv) {
+  CLI::App app("Takes the operator's finalizer off the pods of all jobs.",
+               "trainyard-operator release-pods");
+  Flags flags;
+  addClusterFlags(app, flags);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return answerParseError(app, error, std::cout, std::cerr);
+  }
+  const auto released = [&]() -> StatusOr<int> {
+    TY_ASSIGN_OR_RETURN(const KubeConfig config, findCluster(flags));
+    TY_ASSIGN_OR_RETURN(const auto transport, connectTo(config, systemClock(), {}));
+    KubeClient client(*transport, systemClock());
+    return releasePods(client, flags.ns);
+  }();
+  if (!released.ok()) return fail(released.status(), kExitFailure);
+  std::cout << "released " << *released << " pods\n";
+  return kExitOk;
+}
+
 int runMain(int argc, char** argv) {
+  if (argc > 1 && std::string_view(argv[1]) == "release-pods") {
+    return runReleasePods(argc - 1, argv + 1);
+  }
   CLI::App app("Runs the TrainingJobs of a Kubernetes.", "trainyard-operator");
   Flags flags;
   addFlags(app, flags);

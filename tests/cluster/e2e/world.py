@@ -3,6 +3,7 @@ import contextlib
 import json
 import os
 import pathlib
+import secrets
 import subprocess
 import sys
 import tempfile
@@ -48,14 +49,15 @@ class World:
 
     def volume(self, namespace, claim, path=None, read_only=False):
         """A claim bound to a folder of the node: `path`, or a new one that everybody may write."""
-        name = f"{namespace}-{claim}"
+        name = f"{namespace}-{claim}-{secrets.token_hex(4)}"
         if path is None:
             path = inside.HOME / "volumes" / name
             self.cluster.inside("mkdir", "-p", "-m", "0777", path, check=True)
         mode = "ReadOnlyMany" if read_only else "ReadWriteMany"
         common = {"accessModes": [mode], "storageClassName": ""}
         self.apply(
-            {"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": name},
+            {"apiVersion": "v1", "kind": "PersistentVolume",
+             "metadata": {"name": name, "labels": {"made-for": namespace}},
              "spec": {**common, "capacity": {"storage": "1Gi"}, "hostPath": {"path": str(path)}}},
             {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": claim},
              "spec": {**common, "volumeName": name, "resources": {"requests": {"storage": "1Gi"}}}},
@@ -132,9 +134,7 @@ class World:
         sets = [word for setting in settings for word in ("--set", setting)]
         self.helm("upgrade", "--install", "trainyard", ROOT / "helm" / "trainyard", "-n", SYSTEM, "--wait",
                   "--timeout", f"{LIMIT}s", "--set", "image.registry=registry.test",
-                  "--set", "agent.image.registry=registry.test", "--set", "runtime.image.registry=registry.test",
-                  "--set", "leaderElection.leaseDuration=6", "--set", "leaderElection.renewDeadline=4",
-                  "--set", "leaderElection.retryPeriod=1", *sets)
+                  "--set", "agent.image.registry=registry.test", "--set", "runtime.image.registry=registry.test", *sets)
 
 
 def build_images():
@@ -176,3 +176,5 @@ def world(space, more_images=lambda folder: []):
         finally:
             with contextlib.suppress(AssertionError):
                 cluster.kubectl("delete", "namespace", space, "--timeout=120s")
+            with contextlib.suppress(AssertionError):
+                cluster.kubectl("delete", "persistentvolume", "-l", f"made-for={space}", "--timeout=60s")

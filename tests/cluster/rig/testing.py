@@ -26,6 +26,11 @@ class TestCluster:
         more = {"capture_output": True, "text": True, "timeout": 300, **more}
         return subprocess.run(self.published.command([str(part) for part in command]), **more)
 
+    def fetch(self, url):
+        """The text at `url`, asked for from inside; empty when there is no answer."""
+        code = "import sys, urllib.request as u; sys.stdout.buffer.write(u.urlopen(sys.argv[1], timeout=5).read())"
+        return self.inside(sys.executable, "-c", code, url).stdout
+
     def kubectl(self, *arguments, **more):
         """kubectl from outside; its standard output. Raises with its error output."""
         done = subprocess.run([build.find("kubectl"), "--kubeconfig", self.kubeconfig, *arguments],
