@@ -145,6 +145,7 @@ std::vector<std::string> agentWords(const Parts& parts) {
                                     "--job=" + inFolder(kJobFolder, kJobFile),
                                     "--membership=" + inFolder(kJobFolder, kMembershipFile),
                                     "--token=" + inFolder(kSecretFolder, kTokenFile),
+                                    "--tls=" + text(kSecretFolder),
                                     fmt::format("--bind=$({})", kPodIp),
                                     fmt::format("--task-port={}", network.task_port()),
                                     fmt::format("--agent-port={}", network.agent_port()),
