@@ -35,7 +35,7 @@ struct Parts {
   const RenderOptions& options;
   std::string agent_image;
   std::string runtime_image;
-  std::string last_words;  // the container's termination message
+  std::string last_words = {};  // the container's termination message
   bool injected = false;   // the image of the task's container need not hold the agent
 };
 
