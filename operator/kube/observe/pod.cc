@@ -176,6 +176,14 @@ std::string controllerUid(const Json& object) {
   return "";
 }
 
+std::string labelOf(const Json& object, std::string_view label) {
+  return textAt(member(member(object, "metadata"), "labels"), label);
+}
+
+std::string annotationOf(const Json& object, std::string_view annotation) {
+  return textAt(member(member(object, "metadata"), "annotations"), annotation);
+}
+
 bool isTerminating(const Json& object) {
   return !textAt(member(object, "metadata"), "deletionTimestamp").empty();
 }

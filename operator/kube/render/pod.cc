@@ -35,7 +35,7 @@ struct Parts {
   const RenderOptions& options;
   std::string agent_image;
   std::string runtime_image;
-  std::string last_words;  // the container's termination message
+  std::string last_words = {};  // the container's termination message
   bool injected = false;   // the image of the task's container need not hold the agent
 };
 
@@ -145,6 +145,7 @@ std::vector<std::string> agentWords(const Parts& parts) {
                                     "--job=" + inFolder(kJobFolder, kJobFile),
                                     "--membership=" + inFolder(kJobFolder, kMembershipFile),
                                     "--token=" + inFolder(kSecretFolder, kTokenFile),
+                                    "--tls=" + text(kSecretFolder),
                                     fmt::format("--bind=$({})", kPodIp),
                                     fmt::format("--task-port={}", network.task_port()),
                                     fmt::format("--agent-port={}", network.agent_port()),

@@ -49,7 +49,7 @@ class Foreign(unittest.TestCase):
 
     def test_static_program(self):
         arguments = ["--role=$(TRAINYARD_ROLE)", "--index=$(TRAINYARD_INDEX)", "--ps_hosts=$(PS_HOSTS)"]
-        task = {"command": ["/program"], "args": arguments}
+        task = {"command": ["/bin/static_task"], "args": arguments}
         self.world.apply(job("static", STATIC, task, task), namespace=SPACE)
         self.world.wait_state("static", SPACE, "Succeeded")
         for index in (0, 1):

@@ -155,9 +155,11 @@ def image(name, version=VERSION):
 
 
 def static_image(folder, name, program):
-    """An image that holds one program and nothing else."""
-    archive = pathlib.Path(folder) / f"{pathlib.Path(program).name}.tar"
-    oci.write(archive, name, [[oci.file_entry("/program", program)]], {"Entrypoint": ["/program"]})
+    """An image that holds one program, in /bin, and nothing else."""
+    program = pathlib.Path(program)
+    archive = pathlib.Path(folder) / f"{program.name}.tar"
+    oci.write(archive, name, [[oci.file_entry(f"/bin/{program.name}", program)]],
+              {"Entrypoint": [f"/bin/{program.name}"], "Env": ["PATH=/bin"], "User": "65532:65532"})
     return archive
 
 
