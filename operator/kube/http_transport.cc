@@ -8,6 +8,7 @@
 #include <exception>
 #include <memory>
 #include <mutex>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -42,21 +43,22 @@ void startThreads() {
   });
 }
 
-// What a failure of the library's means. Its texts say where it happened, its codes are those of
-// the system, or of OpenSSL in a handshake.
+// A failure's code as text. The library keeps only the number of a code, which is the system's,
+// OpenSSL's (large ones), or asio's for an end that came too early (the first two).
+std::string reasonOf(const web::http::http_exception& failure) {
+  const int code = failure.error_code().value();
+  if (code == 0) return "";
+  if (code == 1 || code == 2) return ": the connection was closed";
+  const char* tls =
+      code > 4096 ? ERR_reason_error_string(static_cast<unsigned long>(code)) : nullptr;
+  return fmt::format(": {}", tls ? std::string(tls) : std::generic_category().message(code));
+}
+
 Status describe(const std::exception_ptr& failure) {
   try {
     std::rethrow_exception(failure);
   } catch (const web::http::http_exception& e) {
-    const std::string what = e.what();
-    if (what.find("SSL") != std::string::npos) {
-      const auto code = static_cast<unsigned long>(e.error_code().value());
-      const char* reason = ERR_reason_error_string(code);
-      return absl::UnavailableError(
-          fmt::format("{}: {}", what, reason ? reason : "connection lost"));
-    }
-    return absl::UnavailableError(
-        e.error_code() ? fmt::format("{} ({})", what, e.error_code().message()) : what);
+    return absl::UnavailableError(e.what() + reasonOf(e));
   } catch (const std::exception& e) {
     return absl::UnavailableError(e.what());
   } catch (...) {

@@ -137,6 +137,11 @@ TEST_F(ClientTest, AConflictSaysWhetherToReadAgain) {
   EXPECT_EQ(client_.update(kPods, "ns", {{"metadata", {{"name", "p"}}}}).status().code(),
             StatusCode::kFailedPrecondition);
   EXPECT_EQ(client_.remove(kPods, "ns", "p", {}).status().code(), StatusCode::kFailedPrecondition);
+  answers_ = {answer(422, kubeStatus(422, "Invalid", "field is immutable",
+                                     {{"causes", {{{"field", "metadata.uid"}}}}}))};
+  EXPECT_EQ(client_.patchMerge(kPods, "ns", "p", {{"metadata", {{"uid", "u"}}}}).status().code(),
+            StatusCode::kFailedPrecondition)
+      << "the object of that uid is gone";
 }
 
 TEST_F(ClientTest, TellsTheThreeMeaningsOfForbiddenApart) {

@@ -280,6 +280,7 @@ TEST(HttpTransport, SaysWhetherALostRequestMayHaveBeenCarriedOut) {
   EXPECT_EQ(lost.status().code(), absl::StatusCode::kUnavailable) << lost.status();
   EXPECT_TRUE(maybeHappened(lost.status()));
   EXPECT_THAT(std::string(lost.status().message()), HasSubstr(server->url()));
+  EXPECT_THAT(std::string(lost.status().message()), HasSubstr("the connection was closed"));
 
   server.reset();
   const auto refused = transport->call({"POST", "/x", {}, "{}"}, patient());
