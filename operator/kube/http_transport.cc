@@ -4,6 +4,7 @@
 #include <netinet/tcp.h>
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <condition_variable>
 #include <exception>
 #include <memory>
@@ -165,6 +166,30 @@ Loan::~Loan() {
   if (comes_back) pool->giveBack(std::move(client));
 }
 
+// How many calls may be under way. Thread-safe.
+class CallSlots {
+ public:
+  explicit CallSlots(int count) : free_(count) {}
+
+  // True, and a release() is owed; false at `until` or when stopped.
+  bool acquire(TimePoint until, const std::stop_token& stop) {
+    std::unique_lock lock(mutex_);
+    if (!changed_.wait_until(lock, stop, until, [this] { return free_ > 0; })) return false;
+    --free_;
+    return true;
+  }
+  void release() {
+    const std::lock_guard lock(mutex_);
+    ++free_;
+    changed_.notify_one();
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable_any changed_;
+  int free_;
+};
+
 class Transport : public HttpTransport {
  public:
   Transport(KubeConfig config, ServerAddress address, const Clock& clock,
@@ -175,9 +200,11 @@ class Transport : public HttpTransport {
         options_(options),
         tls_(std::make_shared<TlsMaterial>(std::move(tls))),
         read_at_(clock.now()),
-        pool_(std::make_shared<ClientPool>(options.kept_connections)) {}
+        pool_(std::make_shared<ClientPool>(options.connections)),
+        slots_(options.connections) {}
 
   StatusOr<HttpResponse> call(const HttpRequest& request, const HttpLimits& limits) override;
+  StatusOr<HttpResponse> callNow(const HttpRequest& request, const HttpLimits& limits);
   Status stream(const HttpRequest& request, const HttpLimits& limits,
                 const std::function<bool(const HttpResponse&)>& on_head,
                 const std::function<bool(std::string_view)>& on_data) override;
@@ -198,6 +225,7 @@ class Transport : public HttpTransport {
   std::shared_ptr<const TlsMaterial> tls_;
   TimePoint read_at_;
   const std::shared_ptr<ClientPool> pool_;
+  CallSlots slots_;
 };
 
 std::shared_ptr<const TlsMaterial> Transport::currentTls() {
@@ -309,6 +337,21 @@ Status Transport::stream(const HttpRequest& request, const HttpLimits& limits,
 }
 
 StatusOr<HttpResponse> Transport::call(const HttpRequest& request, const HttpLimits& limits) {
+  const TimePoint began = clock_.now();
+  const Duration deadline = std::min<Duration>(limits.deadline, std::chrono::hours(24));
+  if (!slots_.acquire(began + deadline, limits.stop)) {
+    const std::string what = fmt::format("{} {}", request.method, config_.server);
+    if (limits.stop.stop_requested()) return absl::CancelledError(what + ": stopped");
+    return absl::DeadlineExceededError(what + ": too many calls are under way");
+  }
+  HttpLimits rest = limits;
+  rest.deadline -= clock_.now() - began;
+  auto response = callNow(request, rest);
+  slots_.release();
+  return response;
+}
+
+StatusOr<HttpResponse> Transport::callNow(const HttpRequest& request, const HttpLimits& limits) {
   HttpResponse response;
   bool too_large = false;
   const Status status = stream(

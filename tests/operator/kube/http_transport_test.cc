@@ -335,6 +335,38 @@ TEST(HttpTransport, ManyCallAtOnce) {
   EXPECT_EQ(right, 150);
 }
 
+TEST(HttpTransport, SomeCallsWaitForOthers) {
+  std::atomic<int> inside{0}, most{0};
+  Signal go_on;
+  TestServer server(withTls(), [&](ServerConnection& peer, const SeenRequest& request) {
+    most = std::max(most.load(), ++inside);
+    if (request.target == "/slow") go_on.wait();
+    --inside;
+    return peer.respond(200, "{}");
+  });
+  HttpTransportOptions options;
+  options.connections = 2;
+  const auto transport = transportTo(configFor(server), options);
+  std::atomic<int> done{0};
+  const auto call = [&](const char* target) {
+    done += transport->call({"GET", target, {}, ""}, patient()).ok();
+  };
+  std::thread first(call, "/slow"), second(call, "/slow");
+  while (inside < 2) std::this_thread::yield();
+  HttpLimits limits = patient();
+  limits.deadline = milliseconds(100);
+  const Status late = transport->call(kGet, limits).status();
+  EXPECT_EQ(late.code(), absl::StatusCode::kDeadlineExceeded) << late;
+  EXPECT_FALSE(maybeHappened(late));
+  std::thread third(call, "/quick"), fourth(call, "/quick");
+  const Status streamed = transport->stream(kGet, patient(), takeAnything, ignoreData);
+  EXPECT_TRUE(streamed.ok()) << "a stream does not wait: " << streamed;
+  go_on.set();
+  for (std::thread* one : {&first, &second, &third, &fourth}) one->join();
+  EXPECT_EQ(done, 4);
+  EXPECT_LE(most, 3);
+}
+
 TEST(HttpTransport, ReachesAnIpv6Address) {
   TestServerOptions options = withTls();
   options.address = "::1";
