@@ -134,13 +134,13 @@ class KubeHarness : public ClusterHarness {
     return client_->patchMerge(kPods, ns_, pod, {{"status", status}}, "status").status();
   }
   void setState(const TaskKey& key, const std::string& phase, const Json& state, bool ready) {
-    const Json container = {{"name", "task"},         {"ready", ready}, {"state", state},
-                            {"image", "runtime:1"},   {"imageID", ""},  {"restartCount", 0}};
-    const Status status = setStatus("demo-" + toString(key),
-                                    {{"phase", phase},
-                                     {"podIP", "10.0.0.1"},
-                                     {"podIPs", Json::array({{{"ip", "10.0.0.1"}}})},
-                                     {"containerStatuses", Json::array({container})}});
+    const Json container = {{"name", "task"},       {"ready", ready}, {"state", state},
+                            {"image", "runtime:1"}, {"imageID", ""},  {"restartCount", 0}};
+    const Status status =
+        setStatus("demo-" + toString(key), {{"phase", phase},
+                                            {"podIP", "10.0.0.1"},
+                                            {"podIPs", Json::array({{{"ip", "10.0.0.1"}}})},
+                                            {"containerStatuses", Json::array({container})}});
     EXPECT_TRUE(status.ok()) << status;
   }
   void giveAddresses(const std::stop_token& stop) {
@@ -179,8 +179,7 @@ TEST(KubeConformance, HasACluster) {
 }
 
 GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(ClusterConformance);
-INSTANTIATE_TEST_SUITE_P(Kube, ClusterConformance, testing::ValuesIn(harnesses()),
-                         conformanceName);
+INSTANTIATE_TEST_SUITE_P(Kube, ClusterConformance, testing::ValuesIn(harnesses()), conformanceName);
 
 }  // namespace
 }  // namespace trainyard::control
