@@ -30,11 +30,12 @@ const Json& detailsOf(const Json& status) {
   return it != status.end() && it->is_object() ? *it : none;
 }
 
-bool hasCause(const Json& status, std::string_view reason) {
+// Whether one of the causes has this text under `key`, "reason" or "field".
+bool hasCause(const Json& status, const char* key, std::string_view text) {
   const auto causes = detailsOf(status).find("causes");
   if (causes == detailsOf(status).end() || !causes->is_array()) return false;
   for (const Json& cause : *causes) {
-    if (cause.is_object() && textAt(cause, "reason") == reason) return true;
+    if (cause.is_object() && textAt(cause, key) == text) return true;
   }
   return false;
 }
@@ -43,9 +44,11 @@ bool hasCause(const Json& status, std::string_view reason) {
 std::string reasonOf(const Json& status) {
   const std::string reason = textAt(status, "reason");
   // A server that was restored from a backup: what we know is from a future that it never had.
-  if (hasCause(status, "ResourceVersionTooLarge")) return "ResourceVersionTooLarge";
+  if (hasCause(status, "reason", "ResourceVersionTooLarge")) return "ResourceVersionTooLarge";
+  // A patch that names the uid of an object that is no longer there.
+  if (reason == "Invalid" && hasCause(status, "field", "metadata.uid")) return "Conflict";
   if (reason != "Forbidden") return reason;
-  if (hasCause(status, "NamespaceTerminating")) return "NamespaceTerminating";
+  if (hasCause(status, "reason", "NamespaceTerminating")) return "NamespaceTerminating";
   // The message is the only sign; its wording is that of the quota admission plugin since 1.0.
   if (textAt(status, "message").find("exceeded quota") != std::string::npos) return "QuotaExceeded";
   return reason;
@@ -62,8 +65,9 @@ StatusCode codeOf(int http, internal::Verb verb, const std::string& reason) {
     case 400:
     case 413:
     case 415:
-    case 422:
       return StatusCode::kInvalidArgument;
+    case 422:
+      return reason == "Conflict" ? conflictCode(verb, reason) : StatusCode::kInvalidArgument;
     case 401:
       return StatusCode::kUnauthenticated;
     case 403:

@@ -4,10 +4,12 @@
 #include <netinet/tcp.h>
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <condition_variable>
 #include <exception>
 #include <memory>
 #include <mutex>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -42,21 +44,22 @@ void startThreads() {
   });
 }
 
-// What a failure of the library's means. Its texts say where it happened, its codes are those of
-// the system, or of OpenSSL in a handshake.
+// A failure's code as text. The library keeps only the number of a code, which is the system's,
+// OpenSSL's (large ones), or asio's for an end that came too early (the first two).
+std::string reasonOf(const web::http::http_exception& failure) {
+  const int code = failure.error_code().value();
+  if (code == 0) return "";
+  if (code == 1 || code == 2) return ": the connection was closed";
+  const char* tls =
+      code > 4096 ? ERR_reason_error_string(static_cast<unsigned long>(code)) : nullptr;
+  return fmt::format(": {}", tls ? std::string(tls) : std::generic_category().message(code));
+}
+
 Status describe(const std::exception_ptr& failure) {
   try {
     std::rethrow_exception(failure);
   } catch (const web::http::http_exception& e) {
-    const std::string what = e.what();
-    if (what.find("SSL") != std::string::npos) {
-      const auto code = static_cast<unsigned long>(e.error_code().value());
-      const char* reason = ERR_reason_error_string(code);
-      return absl::UnavailableError(
-          fmt::format("{}: {}", what, reason ? reason : "connection lost"));
-    }
-    return absl::UnavailableError(
-        e.error_code() ? fmt::format("{} ({})", what, e.error_code().message()) : what);
+    return absl::UnavailableError(e.what() + reasonOf(e));
   } catch (const std::exception& e) {
     return absl::UnavailableError(e.what());
   } catch (...) {
@@ -163,6 +166,30 @@ Loan::~Loan() {
   if (comes_back) pool->giveBack(std::move(client));
 }
 
+// How many calls may be under way. Thread-safe.
+class CallSlots {
+ public:
+  explicit CallSlots(int count) : free_(count) {}
+
+  // True, and a release() is owed; false at `until` or when stopped.
+  bool acquire(TimePoint until, const std::stop_token& stop) {
+    std::unique_lock lock(mutex_);
+    if (!changed_.wait_until(lock, stop, until, [this] { return free_ > 0; })) return false;
+    --free_;
+    return true;
+  }
+  void release() {
+    const std::lock_guard lock(mutex_);
+    ++free_;
+    changed_.notify_one();
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable_any changed_;
+  int free_;
+};
+
 class Transport : public HttpTransport {
  public:
   Transport(KubeConfig config, ServerAddress address, const Clock& clock,
@@ -173,9 +200,11 @@ class Transport : public HttpTransport {
         options_(options),
         tls_(std::make_shared<TlsMaterial>(std::move(tls))),
         read_at_(clock.now()),
-        pool_(std::make_shared<ClientPool>(options.kept_connections)) {}
+        pool_(std::make_shared<ClientPool>(options.connections)),
+        slots_(options.connections) {}
 
   StatusOr<HttpResponse> call(const HttpRequest& request, const HttpLimits& limits) override;
+  StatusOr<HttpResponse> callNow(const HttpRequest& request, const HttpLimits& limits);
   Status stream(const HttpRequest& request, const HttpLimits& limits,
                 const std::function<bool(const HttpResponse&)>& on_head,
                 const std::function<bool(std::string_view)>& on_data) override;
@@ -196,6 +225,7 @@ class Transport : public HttpTransport {
   std::shared_ptr<const TlsMaterial> tls_;
   TimePoint read_at_;
   const std::shared_ptr<ClientPool> pool_;
+  CallSlots slots_;
 };
 
 std::shared_ptr<const TlsMaterial> Transport::currentTls() {
@@ -307,6 +337,21 @@ Status Transport::stream(const HttpRequest& request, const HttpLimits& limits,
 }
 
 StatusOr<HttpResponse> Transport::call(const HttpRequest& request, const HttpLimits& limits) {
+  const TimePoint began = clock_.now();
+  const Duration deadline = std::min<Duration>(limits.deadline, std::chrono::hours(24));
+  if (!slots_.acquire(began + deadline, limits.stop)) {
+    const std::string what = fmt::format("{} {}", request.method, config_.server);
+    if (limits.stop.stop_requested()) return absl::CancelledError(what + ": stopped");
+    return absl::DeadlineExceededError(what + ": too many calls are under way");
+  }
+  HttpLimits rest = limits;
+  rest.deadline -= clock_.now() - began;
+  auto response = callNow(request, rest);
+  slots_.release();
+  return response;
+}
+
+StatusOr<HttpResponse> Transport::callNow(const HttpRequest& request, const HttpLimits& limits) {
   HttpResponse response;
   bool too_large = false;
   const Status status = stream(

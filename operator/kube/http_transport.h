@@ -11,10 +11,11 @@
 namespace trainyard::control {
 
 struct HttpTransportOptions {
-  // Connections that are kept open between calls. A stream has one of its own. A new one costs some
-  // 30 ms of computing where the system has a bundle of certificate authorities: the library reads
-  // it each time, wanted or not.
-  int kept_connections = 16;
+  // Calls under way at once, and connections kept open between them; more calls wait. (Streams do
+  // not count, each has a connection of its own.) A new connection costs some 30 ms of computing
+  // where the system has a bundle of certificate authorities: the library reads it each time,
+  // wanted or not.
+  int connections = 16;
   // Certificates and keys in files are read again after this time; new ones count for new
   // connections.
   Duration reread = std::chrono::seconds(60);

@@ -12,7 +12,7 @@
 #include "fmt/format.h"
 #include "gmock/gmock.h"
 #include "operator/kube/lines.h"
-#include "tests/operator/kube/test_server.h"
+#include "tests/operator/kube/http_fixture.h"
 
 namespace trainyard::control {
 namespace {
@@ -21,69 +21,6 @@ using std::chrono::milliseconds;
 using std::chrono::seconds;
 using testing::ElementsAre;
 using testing::HasSubstr;
-
-// Bounds against hangs: nothing here takes so long.
-HttpLimits patient() {
-  return {.deadline = seconds(60), .inactivity = seconds(60), .max_body = 1 << 24, .stop = {}};
-}
-HttpLimits silentFor(Duration limit) {
-  HttpLimits limits = patient();
-  limits.inactivity = limit;
-  return limits;
-}
-
-// A one-shot signal.
-class Signal {
- public:
-  void set() {
-    const std::lock_guard lock(mutex_);
-    is_set_ = true;
-    changed_.notify_all();
-  }
-  bool wait(Duration limit = seconds(30)) {
-    std::unique_lock lock(mutex_);
-    return changed_.wait_for(lock, limit, [this] { return is_set_; });
-  }
-
- private:
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  bool is_set_ = false;
-};
-
-TestAuthority& authority() {
-  static TestAuthority one("the right one");
-  return one;
-}
-
-TestServerOptions withTls() {
-  TestServerOptions options;
-  options.certificate = authority().server({"127.0.0.1", "::1", "api.test"});
-  return options;
-}
-
-KubeConfig configFor(const TestServer& server) {
-  KubeConfig config;
-  config.server = server.url();
-  config.ca.value = authority().pem();
-  return config;
-}
-
-std::unique_ptr<HttpTransport> transportTo(const KubeConfig& config,
-                                           HttpTransportOptions options = {}) {
-  auto transport = makeHttpTransport(config, systemClock(), options);
-  EXPECT_TRUE(transport.ok()) << transport.status();
-  return transport.ok() ? *std::move(transport) : nullptr;
-}
-
-const HttpRequest kGet{"GET", "/x", {}, ""};
-
-bool takeAnything(const HttpResponse&) {
-  return true;
-}
-bool ignoreData(std::string_view) {
-  return true;
-}
 
 TEST(HttpTransport, CarriesARequestAndItsAnswer) {
   TestServer server(withTls(), [](ServerConnection& peer, const SeenRequest& request) {
@@ -343,6 +280,7 @@ TEST(HttpTransport, SaysWhetherALostRequestMayHaveBeenCarriedOut) {
   EXPECT_EQ(lost.status().code(), absl::StatusCode::kUnavailable) << lost.status();
   EXPECT_TRUE(maybeHappened(lost.status()));
   EXPECT_THAT(std::string(lost.status().message()), HasSubstr(server->url()));
+  EXPECT_THAT(std::string(lost.status().message()), HasSubstr("the connection was closed"));
 
   server.reset();
   const auto refused = transport->call({"POST", "/x", {}, "{}"}, patient());
@@ -395,6 +333,38 @@ TEST(HttpTransport, ManyCallAtOnce) {
   }
   for (std::thread& caller : callers) caller.join();
   EXPECT_EQ(right, 150);
+}
+
+TEST(HttpTransport, SomeCallsWaitForOthers) {
+  std::atomic<int> inside{0}, most{0};
+  Signal go_on;
+  TestServer server(withTls(), [&](ServerConnection& peer, const SeenRequest& request) {
+    most = std::max(most.load(), ++inside);
+    if (request.target == "/slow") go_on.wait();
+    --inside;
+    return peer.respond(200, "{}");
+  });
+  HttpTransportOptions options;
+  options.connections = 2;
+  const auto transport = transportTo(configFor(server), options);
+  std::atomic<int> done{0};
+  const auto call = [&](const char* target) {
+    done += transport->call({"GET", target, {}, ""}, patient()).ok();
+  };
+  std::thread first(call, "/slow"), second(call, "/slow");
+  while (inside < 2) std::this_thread::yield();
+  HttpLimits limits = patient();
+  limits.deadline = milliseconds(100);
+  const Status late = transport->call(kGet, limits).status();
+  EXPECT_EQ(late.code(), absl::StatusCode::kDeadlineExceeded) << late;
+  EXPECT_FALSE(maybeHappened(late));
+  std::thread third(call, "/quick"), fourth(call, "/quick");
+  const Status streamed = transport->stream(kGet, patient(), takeAnything, ignoreData);
+  EXPECT_TRUE(streamed.ok()) << "a stream does not wait: " << streamed;
+  go_on.set();
+  for (std::thread* one : {&first, &second, &third, &fourth}) one->join();
+  EXPECT_EQ(done, 4);
+  EXPECT_LE(most, 3);
 }
 
 TEST(HttpTransport, ReachesAnIpv6Address) {
@@ -454,109 +424,6 @@ TEST(HttpTransport, ProbesASilentConnection) {
   observer.join();
   EXPECT_EQ(status.code(), absl::StatusCode::kCancelled);
   EXPECT_THAT(timers, ElementsAre("02"));
-}
-
-TEST(HttpTransport, ShowsAClientCertificate) {
-  TestServerOptions options = withTls();
-  TestAuthority clients("for clients");
-  options.client_authority = clients.pem();
-  TestServer server(options, [](ServerConnection& peer, const SeenRequest& request) {
-    return peer.respond(200, request.common_name);
-  });
-  KubeConfig config = configFor(server);
-  const CertificateAndKey admin = clients.client("admin");
-  config.client_cert.value = admin.cert;
-  config.client_key.value = admin.key;
-  const auto response = transportTo(config)->call(kGet, patient());
-  ASSERT_TRUE(response.ok()) << response.status();
-  EXPECT_EQ(response->body, "admin");
-
-  config.client_cert = config.client_key = {};
-  EXPECT_EQ(transportTo(config)->call(kGet, patient()).status().code(),
-            absl::StatusCode::kUnavailable);
-  EXPECT_EQ(server.requests().size(), 1u);
-}
-
-TEST(HttpTransport, RefusesAServerOfAnotherAuthority) {
-  TestServer server(withTls(), [](ServerConnection& peer, const SeenRequest&) {
-    return peer.respond(200, "{}");
-  });
-  KubeConfig config = configFor(server);
-  config.ca.value = TestAuthority("the wrong one").pem();
-  const Status wrong = transportTo(config)->call(kGet, patient()).status();
-  EXPECT_EQ(wrong.code(), absl::StatusCode::kUnavailable);
-  EXPECT_THAT(std::string(wrong.message()), HasSubstr("certificate verify failed"));
-  EXPECT_FALSE(maybeHappened(wrong));
-  config.ca = {};  // the system's do not know it either
-  EXPECT_FALSE(transportTo(config)->call(kGet, patient()).ok());
-  EXPECT_TRUE(server.requests().empty()) << "not even the request was sent";
-}
-
-TEST(HttpTransport, RefusesACertificateForAnotherName) {
-  TestServerOptions options;
-  options.certificate = authority().server({"api.test"});
-  TestServer server(
-      options, [](ServerConnection& peer, const SeenRequest&) { return peer.respond(200, "{}"); });
-  KubeConfig config = configFor(server);
-  EXPECT_FALSE(transportTo(config)->call(kGet, patient()).ok());
-  config.tls_server_name = "other.test";
-  EXPECT_FALSE(transportTo(config)->call(kGet, patient()).ok());
-  EXPECT_TRUE(server.requests().empty());
-  config.tls_server_name = "api.test";
-  const auto response = transportTo(config)->call(kGet, patient());
-  EXPECT_TRUE(response.ok()) << response.status();
-}
-
-TEST(HttpTransport, SaysWhichCertificateCannotBeRead) {
-  KubeConfig config;
-  config.server = "https://127.0.0.1:1";
-  config.ca.value = "no certificate";
-  const auto ca = makeHttpTransport(config, systemClock());
-  EXPECT_EQ(ca.status().code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_THAT(std::string(ca.status().message()), HasSubstr("certificate authority"));
-
-  config.ca.value = authority().pem();
-  config.client_cert.value = authority().client("a").cert;
-  config.client_key.value = authority().client("b").key;
-  const auto key = makeHttpTransport(config, systemClock());
-  EXPECT_THAT(std::string(key.status().message()), HasSubstr("client key"));
-
-  config.client_cert = {"", "/nonexistent/tls.crt"};
-  const auto missing = makeHttpTransport(config, systemClock());
-  EXPECT_EQ(missing.status().code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_THAT(std::string(missing.status().message()), HasSubstr("/nonexistent/tls.crt"));
-}
-
-void writeText(const std::filesystem::path& path, const std::string& text) {
-  std::ofstream(path) << text;
-}
-
-TEST(HttpTransport, TakesUpACertificateAuthorityThatWasReplaced) {
-  TestAuthority next("the next one");
-  TestServer server(withTls(), [](ServerConnection& peer, const SeenRequest&) {
-    peer.respond(200, "{}", "Connection: close\r\n");
-    return false;
-  });
-  const std::filesystem::path folder =
-      std::filesystem::path(testing::TempDir()) / fmt::format("trainyard-ca-{}", ::getpid());
-  std::filesystem::create_directories(folder);
-  KubeConfig config = configFor(server);
-  config.ca = {"", folder / "ca.crt"};
-  writeText(config.ca.file, authority().pem());
-  HttpTransportOptions options;
-  options.reread = Duration::zero();
-  const auto transport = transportTo(config, options);
-  EXPECT_TRUE(transport->call(kGet, patient()).ok());
-
-  server.setCertificate(next.server({"127.0.0.1"}));
-  EXPECT_FALSE(transport->call(kGet, patient()).ok());
-  writeText(config.ca.file, "half a fi");
-  EXPECT_FALSE(transport->call(kGet, patient()).ok()) << "the former one is kept meanwhile";
-  writeText(config.ca.file, authority().pem() + next.pem());
-  EXPECT_TRUE(transport->call(kGet, patient()).ok());
-  server.setCertificate(authority().server({"127.0.0.1"}));
-  EXPECT_TRUE(transport->call(kGet, patient()).ok()) << "both count during a rotation";
-  std::filesystem::remove_all(folder);
 }
 
 }  // namespace

@@ -203,14 +203,16 @@ TestServer::TestServer(TestServerOptions options, Handler handler)
   accept_thread_ = std::thread([this] { acceptLoop(); });
 }
 
+void TestServer::dropConnections() {
+  const std::lock_guard lock(mutex_);
+  for (const auto& peer : peers_) peer->shutDown();
+}
+
 TestServer::~TestServer() {
   stopping_ = true;
   ::shutdown(listener_, SHUT_RDWR);
   if (accept_thread_.joinable()) accept_thread_.join();
-  {
-    const std::lock_guard lock(mutex_);
-    for (const auto& peer : peers_) peer->shutDown();
-  }
+  dropConnections();
   peers_.clear();
   ::close(listener_);
 }

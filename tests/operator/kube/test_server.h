@@ -65,6 +65,8 @@ class TestServer {
   // For connections that come from now on.
   void setCertificate(const CertificateAndKey& certificate);
   bool stopping() const { return stopping_; }
+  // Closes those that are there.
+  void dropConnections();
 
  private:
   class Peer;
