@@ -166,8 +166,11 @@ StatusOr<JobObservation> KubeCluster::observe(const JobKey& key) {
   seen.obstacle = obstacleOf(seen.job);
   seen.images.set_agent(options_.render.agent_image);
   seen.images.set_runtime(options_.render.runtime_image);
+  const bool map_is_gone = mapOf(seen.job) == nullptr;
   const std::lock_guard lock(mutex_);
-  seen.refusal = notes_[key].refusal;
+  JobNotes& notes = notes_[key];
+  if (map_is_gone) notes.prepared.clear();
+  seen.refusal = notes.refusal;
   return seen;
 }
 

@@ -88,7 +88,7 @@ class KubeCluster : public Cluster, public AgentDirectory {
   };
   struct JobNotes {
     Written written;
-    std::string prepared_uid;  // of the job whose Service and Secret are known to be there
+    std::string prepared;  // uid and text of the job whose shared objects are known to be there
     std::optional<TaskWait> refusal;
     std::string keys_of;  // the root's and the job's identity that `keys` are derived from
     JobKeys keys;

@@ -69,7 +69,7 @@ Status KubeCluster::nameTaken(const KubeResource& resource, const v1::TrainingJo
   if (controllerUid(object) == job.metadata().uid()) return absl::OkStatus();
   const std::string what = fmt::format("{} {} exists and is not of this job", resource.kind, name);
   // What a deleted job of the same name has left goes away by itself.
-  if (!isTerminating(object) && controllerUid(object).empty()) {
+  if (labelOf(object, kJobNameLabel).empty()) {
     noteRefusal(key, TaskWait{"NameConflict", what});
   }
   return absl::UnavailableError(what);
@@ -109,18 +109,18 @@ Status KubeCluster::prepareMap(const v1::TrainingJob& job) {
 // What all tasks of a job share.
 Status KubeCluster::prepare(const v1::TrainingJob& job) {
   const JobKey key = keyOf(job);
+  const std::string prepared = job.metadata().uid() + jobText(job);
   const std::lock_guard one_at_a_time(prepare_mutex_);
-  TY_RETURN_IF_ERROR(annotate(prepareMap(job), membershipName(job)));
-  const std::string& uid = job.metadata().uid();
   {
     const std::lock_guard lock(mutex_);
-    if (notes_[key].prepared_uid == uid) return absl::OkStatus();
+    if (notes_[key].prepared == prepared) return absl::OkStatus();
   }
+  TY_RETURN_IF_ERROR(annotate(prepareMap(job), membershipName(job)));
   TY_RETURN_IF_ERROR(createOwned(kServices, job, Json(renderService(job))));
   TY_ASSIGN_OR_RETURN(const JobKeys keys, keysOf(key));
   TY_RETURN_IF_ERROR(createOwned(kSecrets, job, Json(renderSecret(job, keys))));
   const std::lock_guard lock(mutex_);
-  notes_[key].prepared_uid = uid;
+  notes_[key].prepared = prepared;
   return absl::OkStatus();
 }
 

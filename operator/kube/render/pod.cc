@@ -36,7 +36,7 @@ struct Parts {
   std::string agent_image;
   std::string runtime_image;
   std::string last_words = {};  // the container's termination message
-  bool injected = false;   // the image of the task's container need not hold the agent
+  bool injected = false;        // the image of the task's container need not hold the agent
 };
 
 std::string text(std::string_view value) {

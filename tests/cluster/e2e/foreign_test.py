@@ -1,5 +1,8 @@
 #!/usr/bin/env python3
-"""Images of users as ps and worker: a shell, and an image that holds one static program."""
+"""Images of users as ps and worker: a shell, and an image that holds one static program.
+
+The operator looks after this one namespace and has rights nowhere else.
+"""
 import os
 import pathlib
 import sys
@@ -58,7 +61,8 @@ class Foreign(unittest.TestCase):
 
 if __name__ == "__main__":
     program = pathlib.Path(os.environ["TRAINYARD_BIN"]) / "static_task"
-    with world(SPACE, lambda folder: [static_image(folder, STATIC, program)]) as made:
+    with world(SPACE, f"watchNamespace={SPACE}",
+               more_images=lambda folder: [static_image(folder, STATIC, program)]) as made:
         Foreign.world = made
         outcome = unittest.main(exit=False, verbosity=2)
     sys.exit(not outcome.result.wasSuccessful())

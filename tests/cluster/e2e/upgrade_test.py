@@ -71,7 +71,7 @@ class Upgrade(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    with world(SPACE, lambda folder: [static_image(folder, KUBECTL, build.find("kubectl"))]) as made:
+    with world(SPACE, more_images=lambda folder: [static_image(folder, KUBECTL, build.find("kubectl"))]) as made:
         for name in ("operator", "agent", "runtime"):  # the next version differs in its name alone
             made.cluster.inside("ctr", "-n", "k8s.io", "images", "tag", "--force", image(name), image(name, NEXT),
                                 check=True)
