@@ -49,7 +49,7 @@ packages:
 
 build: packages
 	@$(configure) --preset release $(flags)
-	cmake --build build/release --target $(programs)
+	cmake --build build/release --target $(programs) trainyard-operator
 
 # An interrupted demo goes on where it stopped, a finished one starts anew.
 demo: packages
@@ -106,7 +106,7 @@ soak: packages
 
 image: packages
 	@$(configure) --preset release
-	cmake --build build/release --target $(programs)
+	cmake --build build/release --target trainyard-agent trainyard-operator trainyard-runtime
 	exec python3 deploy/image/images.py --bin build/release/bin --out build/image --version $(version)
 
 # Programs are built once for each version, into a cache outside the tree.

@@ -39,6 +39,7 @@
 #include "base/process/signals.h"
 #include "base/rpc/grpc_log.h"
 #include "base/rpc/token.h"
+#include "base/security/job_keys.h"
 #include "fmt/format.h"
 
 namespace trainyard::agent {
@@ -69,6 +70,8 @@ struct Flags {
   int threads = 1;
   std::vector<std::string> volumes;
   std::string log_format = "text";
+  std::string last_words;
+  std::string tls_dir;
 };
 
 void addFlags(CLI::App& app, Flags& flags) {
@@ -101,6 +104,10 @@ void addFlags(CLI::App& app, Flags& flags) {
   app.add_option("--task-port", flags.task_port, "Port of the program; 0: a free one")->check(port);
   app.add_option("--threads", flags.threads, "Passed to the program")->capture_default_str();
   app.add_option("--volume", flags.volumes, "MOUNT=DIR, passed to the program");
+  app.add_option("--tls", flags.tls_dir,
+                 "Folder with ca.crt, tls.crt and tls.key: the Agent service speaks TLS");
+  app.add_option("--last-words", flags.last_words,
+                 "File that is to hold what the job's coordinator said last");
   app.add_option("--log-format", flags.log_format, "text or json")
       ->check(CLI::IsMember({"text", "json"}))
       ->capture_default_str();
@@ -119,6 +126,15 @@ std::map<std::string, std::string> volumesOf(const std::vector<std::string>& fla
     volumes[std::string(name)] = std::string(folder);
   }
   return volumes;
+}
+
+StatusOr<TlsIdentity> readTlsIdentity(const fs::path& folder) {
+  constexpr std::size_t kMaxBytes = 64 << 10;
+  TlsIdentity identity;
+  TY_ASSIGN_OR_RETURN(identity.ca, readFile(folder / "ca.crt", kMaxBytes));
+  TY_ASSIGN_OR_RETURN(identity.cert, readFile(folder / "tls.crt", kMaxBytes));
+  TY_ASSIGN_OR_RETURN(identity.key, readFile(folder / "tls.key", kMaxBytes));
+  return identity;
 }
 
 // The parts of the agent, from the bottom up; destroyed in reverse.
@@ -159,12 +175,17 @@ class Agent {
 
 Status Agent::startServers() {
   TY_ASSIGN_OR_RETURN(const std::string token, readToken(flags_.token_file));
+  std::optional<TlsIdentity> tls;
+  if (!flags_.tls_dir.empty()) {
+    TY_ASSIGN_OR_RETURN(tls, readTlsIdentity(flags_.tls_dir));
+  }
   socket_ = reportSocket(fs::absolute(flags_.task_dir).native(), self_);
-  TY_ASSIGN_OR_RETURN(
-      server_,
-      AgentServer::start(
-          {.bind = flags_.bind, .port = flags_.agent_port, .socket = socket_, .token = token},
-          hub_));
+  TY_ASSIGN_OR_RETURN(server_, AgentServer::start({.bind = flags_.bind,
+                                                   .port = flags_.agent_port,
+                                                   .socket = socket_,
+                                                   .token = token,
+                                                   .tls = std::move(tls)},
+                                                  hub_));
   addBuildInfo(page_.registry(), TRAINYARD_VERSION, TRAINYARD_COMMIT);
   page_.add(makeProcessMetrics());
   page_.add(metrics_);
@@ -251,6 +272,10 @@ void Agent::publish(const ChildView& view, int port) {
   if (view.child == "Exited" && state.has_report()) {
     const Status kept = writeReportFile(folder / "report.json", state.report());
     if (!kept.ok()) TY_ERROR("agent: {}", fromAbsl(kept.message()));
+    if (!flags_.last_words.empty()) {
+      const Status said = writeLastWords(flags_.last_words, state.report());
+      if (!said.ok()) TY_ERROR("agent: {}", fromAbsl(said.message()));
+    }
   }
   const Status written = writeAgentFile(folder / "agent.json", address, view);
   if (!written.ok()) TY_ERROR("agent: {}", fromAbsl(written.message()));

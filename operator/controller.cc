@@ -36,6 +36,15 @@ void takeRestarts(const JobReport& report, std::vector<TaskObservation>& tasks) 
   }
 }
 
+// What a task left behind is newer than what its agent was last asked.
+void takeLastWords(const std::vector<TaskObservation>& tasks, JobReport& report) {
+  for (const TaskObservation& task : tasks) {
+    if (!task.last_word || task.created < report.progress_created) continue;
+    report.progress = task.last_word;
+    report.progress_created = task.created;
+  }
+}
+
 void logPlan(const std::string& name, const v1::JobStatus& before, const Plan& plan) {
   if (plan.status) {
     for (const std::string& line : diffStatus(before, *plan.status)) TY_DEBUG("{}: {}", name, line);
@@ -62,7 +71,7 @@ Controller::Controller(Cluster& cluster, ProgressSource& progress, const Clock& 
       options_(options),
       queue_(std::make_shared<WorkQueue>(clock, options.queue)),
       recorder_(cluster, clock),
-      applier_(cluster, recorder_) {}
+      applier_(cluster, recorder_, options_.creates_at_once) {}
 
 Controller::~Controller() {
   stop();
@@ -149,6 +158,7 @@ Status Controller::reconcileOnce(const JobKey& key) {
   input.observed = *std::move(observed);
   JobReport report = progress_.newest(key);
   takeRestarts(report, input.observed.tasks);
+  takeLastWords(input.observed.tasks, report);
   input.progress = std::move(report.progress);
   input.progress_created = report.progress_created;
   input.now = clock_.now();

@@ -18,6 +18,8 @@ namespace trainyard::control {
 
 struct ControllerOptions {
   QueueOptions queue;
+  // Tasks of one job that are created side by side, where that is quicker.
+  int creates_at_once = 1;
   // A job is looked at so often even if nothing is heard of it.
   Duration resync = std::chrono::minutes(1);
   // While an observation does not show what was written last, which the next change ends.

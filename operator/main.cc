@@ -11,7 +11,9 @@
 #include <optional>
 #include <stop_token>
 #include <string>
+#include <string_view>
 #include <utility>
+#include <vector>
 
 #include "CLI/CLI.hpp"
 #include "base/core/exit_code.h"
@@ -31,6 +33,7 @@
 #include "operator/kube/connection.h"
 #include "operator/kube/kube_cluster.h"
 #include "operator/kube/lease_store.h"
+#include "operator/kube/release_pods.h"
 #include "operator/lease/leader_elector.h"
 #include "operator/operator_metrics.h"
 #include "operator/progress/grpc_progress.h"
@@ -38,6 +41,7 @@
 namespace trainyard::control {
 namespace {
 
+constexpr int kCreatesAtOnce = 50;
 constexpr std::size_t kMinRootSecret = 32;
 constexpr std::size_t kMaxRootSecret = 4096;
 
@@ -47,7 +51,7 @@ struct Flags {
   std::string ns;
   std::string agent_image;
   std::string runtime_image;
-  std::string root_secret;
+  std::vector<std::string> root_secrets;
   bool leader_elect = false;
   std::string lease_namespace;
   std::string lease_name = "trainyard-operator";
@@ -62,18 +66,23 @@ struct Flags {
   std::string log_level = "info";
 };
 
-void addFlags(CLI::App& app, Flags& flags) {
+void addClusterFlags(CLI::App& app, Flags& flags) {
   app.add_option("--kubeconfig", flags.kubeconfig,
                  "File that says where the apiserver is; default: $KUBECONFIG, else the pod that "
                  "this runs in");
   app.add_option("--context", flags.context, "Context of the kubeconfig file");
   app.add_option("--namespace", flags.ns, "Whose jobs; default: those of all namespaces");
+}
+
+void addFlags(CLI::App& app, Flags& flags) {
+  addClusterFlags(app, flags);
   app.add_option("--agent-image", flags.agent_image, "Image with the agent for other images")
       ->required();
   app.add_option("--runtime-image", flags.runtime_image, "Image of tasks that name none")
       ->required();
-  app.add_option("--root-secret", flags.root_secret,
-                 "File of at least 32 random bytes, of which every job's keys are derived")
+  app.add_option("--root-secret", flags.root_secrets,
+                 "File of at least 32 random bytes, of which every job's keys are derived; given "
+                 "again for former ones, whose jobs still run")
       ->required();
   app.add_flag("--leader-elect", flags.leader_elect, "Work only while holding a lease");
   app.add_option("--lease-namespace", flags.lease_namespace,
@@ -86,7 +95,7 @@ void addFlags(CLI::App& app, Flags& flags) {
   app.add_option("--retry-period", flags.retry_period, "Seconds between two attempts")
       ->capture_default_str();
   app.add_option("--identity", flags.identity,
-                 "In the lease; default: host name and random digits");
+                 "In the lease, with random digits; default: the host name");
   app.add_option("--metrics-address", flags.metrics_address, "Address of /metrics and health")
       ->capture_default_str();
   app.add_option("--metrics-port", flags.metrics_port, "Port of /metrics and health; 0: any")
@@ -123,10 +132,9 @@ StatusOr<std::string> readRootSecret(const std::string& path) {
   return invalidInput(path, fmt::format("expected at least {} bytes", kMinRootSecret));
 }
 
-std::string makeIdentity() {
+std::string hostName() {
   char host[256] = {};
-  if (::gethostname(host, sizeof(host) - 1) != 0) host[0] = '\0';
-  return fmt::format("{}_{}", host, randomHex(8));
+  return ::gethostname(host, sizeof(host) - 1) == 0 ? host : "";
 }
 
 // The parts of the operator, from the bottom up; destroyed in reverse.
@@ -182,7 +190,11 @@ StatusOr<std::unique_ptr<Operator>> Operator::create(const Flags& flags) {
 }
 
 Status Operator::connect(const KubeConfig& config) {
-  TY_ASSIGN_OR_RETURN(const std::string root, readRootSecret(flags_.root_secret));
+  KubeClusterOptions options;
+  for (const std::string& path : flags_.root_secrets) {
+    TY_ASSIGN_OR_RETURN(std::string root, readRootSecret(path));
+    options.root_secrets.push_back(std::move(root));
+  }
   default_namespace_ = config.ns;
   ConnectionOptions connection;
   connection.registry = &page_.registry();
@@ -194,11 +206,9 @@ Status Operator::connect(const KubeConfig& config) {
   client.user_agent = "trainyard-operator/" TRAINYARD_VERSION;
   client_ = std::make_unique<KubeClient>(*transport_, systemClock(), client);
 
-  KubeClusterOptions options;
   options.ns = flags_.ns;
   options.render.agent_image = flags_.agent_image;
   options.render.runtime_image = flags_.runtime_image;
-  options.root_secret = root;
   options.may_write = [this] { return leads(); };
   options.refused = [this](const Status& status) {
     giveUp(fmt::format("the apiserver refuses us: {}", fromAbsl(status.message())));
@@ -218,7 +228,9 @@ Status Operator::startElection() {
       flags_.lease_namespace.empty() ? default_namespace_ : flags_.lease_namespace;
   lease_ = makeLeaseStore(*lease_transport_, systemClock(), ns, flags_.lease_name);
   LeaderOptions options;
-  options.identity = flags_.identity.empty() ? makeIdentity() : flags_.identity;
+  // Unlike that of a former life of the same pod.
+  const std::string who = flags_.identity.empty() ? hostName() : flags_.identity;
+  options.identity = fmt::format("{}_{}", who, randomHex(8));
   options.lease_duration = fromSeconds(flags_.lease_duration);
   options.renew_deadline = fromSeconds(flags_.renew_deadline);
   options.retry_period = fromSeconds(flags_.retry_period);
@@ -317,7 +329,33 @@ LogLevel levelOf(const std::string& name) {
   return name == "error" ? LogLevel::kError : LogLevel::kInfo;
 }
 
+// `trainyard-operator release-pods`: what is left to do when no operator is left (see
+// helm/trainyard).
+int runReleasePods(int argc, char** argv) {
+  CLI::App app("Takes the operator's finalizer off the pods of all jobs.",
+               "trainyard-operator release-pods");
+  Flags flags;
+  addClusterFlags(app, flags);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return answerParseError(app, error, std::cout, std::cerr);
+  }
+  const auto released = [&]() -> StatusOr<int> {
+    TY_ASSIGN_OR_RETURN(const KubeConfig config, findCluster(flags));
+    TY_ASSIGN_OR_RETURN(const auto transport, connectTo(config, systemClock(), {}));
+    KubeClient client(*transport, systemClock());
+    return releasePods(client, flags.ns);
+  }();
+  if (!released.ok()) return fail(released.status(), kExitFailure);
+  std::cout << "released " << *released << " pods\n";
+  return kExitOk;
+}
+
 int runMain(int argc, char** argv) {
+  if (argc > 1 && std::string_view(argv[1]) == "release-pods") {
+    return runReleasePods(argc - 1, argv + 1);
+  }
   CLI::App app("Runs the TrainingJobs of a Kubernetes.", "trainyard-operator");
   Flags flags;
   addFlags(app, flags);

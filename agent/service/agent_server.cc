@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/rpc/channel.h"
+#include "base/rpc/secure_channel.h"
 #include "base/rpc/status_map.h"
 #include "base/rpc/token.h"
 #include "fmt/format.h"
@@ -83,15 +84,18 @@ StatusOr<std::unique_ptr<grpc::Server>> serveUnix(const std::string& socket,
   return server;
 }
 
-StatusOr<std::unique_ptr<grpc::Server>> serveTcp(const std::string& bind, int& port,
+StatusOr<std::unique_ptr<grpc::Server>> serveTcp(const AgentServerOptions& options, int& port,
                                                  grpc::Service& service) {
+  const std::string& bind = options.bind;
   const bool v6 = bind.find(':') != std::string::npos;
   const std::string address =
       v6 ? fmt::format("[{}]:{}", bind, port) : fmt::format("{}:{}", bind, port);
   grpc::ServerBuilder builder;
   applyServerDefaults(builder, kMaxMessageBytes);
   int bound = 0;
-  builder.AddListeningPort(address, grpc::InsecureServerCredentials(), &bound);
+  builder.AddListeningPort(
+      address, options.tls ? secureServer(*options.tls) : grpc::InsecureServerCredentials(),
+      &bound);
   builder.RegisterService(&service);
   auto server = startServer(builder, "agent", address, bound);
   port = bound;
@@ -125,7 +129,7 @@ StatusOr<std::unique_ptr<AgentServer>> AgentServer::start(const AgentServerOptio
                                                           TaskHub& hub) {
   auto state = std::make_unique<State>(hub, options.token);
   state->port = options.port;
-  TY_ASSIGN_OR_RETURN(state->tcp_server, serveTcp(options.bind, state->port, state->agent));
+  TY_ASSIGN_OR_RETURN(state->tcp_server, serveTcp(options, state->port, state->agent));
   StatusOr<std::unique_ptr<grpc::Server>> unix_server = serveUnix(options.socket, state->report);
   if (!unix_server.ok()) {
     state->tcp_server->Shutdown(deadlineAfter(kStopTime));

@@ -3,10 +3,12 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "agent/service/task_hub.h"
 #include "base/core/status.h"
+#include "base/security/job_keys.h"
 
 namespace trainyard::agent {
 
@@ -15,6 +17,8 @@ struct AgentServerOptions {
   int port = 0;        // 0: any free one
   std::string socket;  // see reportSocket()
   std::string token;
+  // With it the Agent service speaks TLS, with clients that the same authority has signed.
+  std::optional<TlsIdentity> tls = {};
 };
 
 // Where the program reports: <task_dir>/report.sock, or "@trainyard-<uid>-<task>-<created>" (an

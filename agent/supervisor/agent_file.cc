@@ -2,11 +2,19 @@
 
 #include <unistd.h>
 
+#include <cerrno>
+#include <fstream>
+
 #include "base/process/files.h"
 #include "google/protobuf/util/json_util.h"
 #include "nlohmann/json.hpp"
 
 namespace trainyard::agent {
+namespace {
+
+constexpr std::size_t kMaxFailure = 2000;
+
+}  // namespace
 
 std::string formatAgentFile(const AgentAddress& address, const ChildView& view) {
   const nlohmann::ordered_json file = {
@@ -39,6 +47,26 @@ Status writeReportFile(const std::filesystem::path& path, const v1::RuntimeRepor
   // Cannot fail: the message holds no Any.
   (void)google::protobuf::util::MessageToJsonString(report, &text, options);
   return writeFileAtomically(path, text);
+}
+
+std::string lastWords(const v1::RuntimeReport& report) {
+  if (!report.has_job()) return "";
+  v1::JobProgress job = report.job();
+  if (job.failure().size() > kMaxFailure) job.mutable_failure()->resize(kMaxFailure);
+  std::string text;
+  // Fails for text that is not UTF-8: then the log has to do.
+  if (!google::protobuf::util::MessageToJsonString(job, &text).ok()) return "";
+  return "{\"jobProgress\":" + text + "}\n";
+}
+
+Status writeLastWords(const std::filesystem::path& path, const v1::RuntimeReport& report) {
+  const std::string text = lastWords(report);
+  if (text.empty()) return absl::OkStatus();
+  std::ofstream out(path, std::ios::binary | std::ios::trunc);
+  out << text;
+  out.close();
+  if (out) return absl::OkStatus();
+  return errnoStatus(errno, path.native());
 }
 
 }  // namespace trainyard::agent

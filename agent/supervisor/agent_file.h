@@ -33,4 +33,11 @@ Status writeAgentFile(const std::filesystem::path& path, const AgentAddress& add
 // read when its agent is gone. Replaces the file atomically.
 Status writeReportFile(const std::filesystem::path& path, const v1::RuntimeReport& report);
 
+// What a pod's status keeps of a task that has ended (its termination message, at most 4 KiB): what
+// the job's coordinator said last, {"jobProgress": {...}} as protobuf maps it to JSON. Empty for a
+// report without it: the kubelet then keeps the last lines of the log.
+std::string lastWords(const v1::RuntimeReport& report);
+// Over what the file holds, in place: it is mounted by itself.
+Status writeLastWords(const std::filesystem::path& path, const v1::RuntimeReport& report);
+
 }  // namespace trainyard::agent

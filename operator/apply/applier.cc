@@ -10,8 +10,6 @@ namespace trainyard::control {
 
 namespace {
 
-constexpr std::size_t kMaxAtOnce = 50;
-
 // A refused precondition is no fault of the job: someone else wrote first.
 Status asConflict(const Status& status, std::string_view what) {
   if (status.code() != absl::StatusCode::kFailedPrecondition) return annotate(status, what);
@@ -71,9 +69,9 @@ Status Applier::createTask(const v1::TrainingJob& job, const CreateTask& task) {
 }
 
 Status Applier::createTasks(const v1::TrainingJob& job, const Plan& plan) {
+  const auto most = static_cast<std::size_t>(creates_at_once_);
   std::size_t begun = 0;
-  for (std::size_t batch = 1; begun < plan.creates.size();
-       batch = std::min(2 * batch, kMaxAtOnce)) {
+  for (std::size_t batch = 1; begun < plan.creates.size(); batch = std::min(2 * batch, most)) {
     const std::size_t count = std::min(batch, plan.creates.size() - begun);
     std::vector<Status> results(count);
     std::vector<std::jthread> threads;

@@ -11,14 +11,16 @@ namespace trainyard::control {
 // Thread-safe as far as `cluster` and `recorder` are; both outlive it.
 class Applier {
  public:
-  Applier(Cluster& cluster, EventRecorder& recorder) : cluster_(cluster), recorder_(recorder) {}
+  // `creates_at_once`: so many creates run side by side at most; 1: in the order of the plan.
+  Applier(Cluster& cluster, EventRecorder& recorder, int creates_at_once = 1)
+      : cluster_(cluster), recorder_(recorder), creates_at_once_(creates_at_once) {}
 
   // In this order, so that it may stop or die after any write and the next plan goes on from there:
   //   1. the status: numbers and counts are recorded before anything follows from them
   //   2. events, which tell what the status now holds
   //   3. the membership, recorded before anyone is told
   //   4. releases and deletes, each of exactly one life of a task
-  //   5. creates: one, then two at once, then four, ... up to 50
+  //   5. creates: one, then two at once, then four, ... as many as allowed
   //   6. the end of the job itself
   // A create that finds the task there and a delete that finds it gone are proofs, not failures.
   // Blocks as long as the writes take. Returns the first failure, with its class:
@@ -38,6 +40,7 @@ class Applier {
 
   Cluster& cluster_;
   EventRecorder& recorder_;
+  const int creates_at_once_;
 };
 
 }  // namespace trainyard::control

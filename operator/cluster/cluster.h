@@ -11,6 +11,7 @@
 
 #include "base/core/clock.h"
 #include "base/core/status.h"
+#include "trainyard/v1/agent.pb.h"
 #include "trainyard/v1/job.pb.h"
 #include "trainyard/v1/membership.pb.h"
 
@@ -65,6 +66,8 @@ struct TaskObservation {
   std::uint32_t restarts = 0;       // times the agent started its child again in place
   std::optional<TaskExit> exit;     // of the agent, in kSucceeded and kFailed
   std::optional<TaskWait> waiting;  // in kPending, where it is known
+  // What the job's coordinator said last, where its task has ended and left that behind.
+  std::optional<v1::JobProgress> last_word;
   // It does not go away, and its record stays, until releaseTask().
   bool held = false;
 };

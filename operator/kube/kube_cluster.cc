@@ -4,8 +4,6 @@
 #include <utility>
 
 #include "base/core/log.h"
-#include "base/core/strings.h"
-#include "base/security/hkdf.h"
 #include "fmt/format.h"
 #include "operator/job/job.h"
 #include "operator/job/template.h"
@@ -16,17 +14,6 @@ namespace trainyard::control {
 namespace {
 
 using Json = nlohmann::json;
-
-constexpr std::size_t kTokenBytes = 32;
-
-std::string labelOf(const Json& object, std::string_view label) {
-  const auto found = object.find("metadata");
-  if (found == object.end() || !found->is_object()) return "";
-  const auto labels = found->find("labels");
-  if (labels == found->end() || !labels->is_object()) return "";
-  const auto value = labels->find(label);
-  return value != labels->end() && value->is_string() ? value->get<std::string>() : "";
-}
 
 // Pods are looked up by the job that owns them; those of a name by all that ever had it.
 std::vector<std::string> podIndex(const Json& pod) {
@@ -179,8 +166,11 @@ StatusOr<JobObservation> KubeCluster::observe(const JobKey& key) {
   seen.obstacle = obstacleOf(seen.job);
   seen.images.set_agent(options_.render.agent_image);
   seen.images.set_runtime(options_.render.runtime_image);
+  const bool map_is_gone = mapOf(seen.job) == nullptr;
   const std::lock_guard lock(mutex_);
-  seen.refusal = notes_[key].refusal;
+  JobNotes& notes = notes_[key];
+  if (map_is_gone) notes.prepared.clear();
+  seen.refusal = notes.refusal;
   return seen;
 }
 
@@ -234,13 +224,36 @@ StatusOr<std::vector<AgentEndpoint>> KubeCluster::agents(const JobKey& key) {
 }
 
 StatusOr<std::string> KubeCluster::token(const JobKey& key) {
-  const ObjectPtr object = jobs_->store().get({key.ns, key.name});
-  if (object == nullptr) return absl::NotFoundError(fmt::format("no job {}", toString(key)));
-  return tokenOf(objectUid(*object));
+  TY_ASSIGN_OR_RETURN(const JobKeys keys, keysOf(key));
+  return keys.token;
 }
 
-std::string KubeCluster::tokenOf(const std::string& uid) const {
-  return toHex(hkdfSha256(options_.root_secret, "trainyard.dev", "token/" + uid, kTokenBytes));
+StatusOr<std::optional<AgentTls>> KubeCluster::tls(const JobKey& key) {
+  TY_ASSIGN_OR_RETURN(const JobKeys keys, keysOf(key));
+  const TlsIdentity& self = keys.client;
+  return AgentTls{self.ca, self.cert, self.key, std::string(kTaskServerName)};
+}
+
+StatusOr<JobKeys> KubeCluster::keysOf(const JobKey& key) {
+  const ObjectPtr object = jobs_->store().get({key.ns, key.name});
+  if (object == nullptr) return absl::NotFoundError(fmt::format("no job {}", toString(key)));
+  const std::string uid = objectUid(*object);
+  std::string root = options_.root_secrets.front();
+  const ObjectPtr map = maps_->store().get({key.ns, membershipName(key.name)});
+  if (map != nullptr && controllerUid(*map) == uid) {
+    const std::string id = annotationOf(*map, kRootAnnotation);
+    for (const std::string& other : options_.root_secrets) {
+      if (rootId(other) == id) root = other;
+    }
+  }
+  const std::string keys_of = uid + "/" + rootId(root);
+  const std::lock_guard lock(mutex_);
+  JobNotes& notes = notes_[key];
+  if (notes.keys_of != keys_of) {
+    notes.keys = deriveJobKeys(root, uid);
+    notes.keys_of = keys_of;
+  }
+  return notes.keys;
 }
 
 }  // namespace trainyard::control

@@ -14,6 +14,7 @@
 
 #include "base/core/clock.h"
 #include "base/core/status.h"
+#include "base/security/job_keys.h"
 #include "operator/cache/reflector.h"
 #include "operator/cluster/agent_directory.h"
 #include "operator/cluster/cluster.h"
@@ -25,8 +26,9 @@ namespace trainyard::control {
 struct KubeClusterOptions {
   std::string ns;  // whose jobs; "": those of all namespaces
   RenderOptions render;
-  // Of which every job's keys are derived; at least 32 bytes that nobody can guess.
-  std::string root_secret;
+  // Of which every job's keys are derived, each at least 32 bytes that nobody can guess: new jobs
+  // use the first, those that were taken up with one of the others keep it. Not empty.
+  std::vector<std::string> root_secrets;
   // Asked before every write: false when another operator may be the leader. Never empty.
   std::function<bool()> may_write = [] { return true; };
   // A list or watch was refused, which may well stay so: UNAUTHENTICATED or PERMISSION_DENIED.
@@ -69,6 +71,10 @@ class KubeCluster : public Cluster, public AgentDirectory {
                      std::string_view message) override;
 
   StatusOr<std::vector<AgentEndpoint>> agents(const JobKey& key) override;
+  // The kubelet brings a pod's files up to date at once when the pod changes: writes an annotation,
+  // once for each revision.
+  void pushFailed(const JobKey& key, const AgentEndpoint& agent, std::int64_t revision) override;
+  StatusOr<std::optional<AgentTls>> tls(const JobKey& key) override;
   StatusOr<std::string> token(const JobKey& key) override;
 
   bool hasSynced() const;
@@ -82,8 +88,10 @@ class KubeCluster : public Cluster, public AgentDirectory {
   };
   struct JobNotes {
     Written written;
-    std::string prepared_uid;  // of the job whose Service and Secret are known to be there
+    std::string prepared;  // uid and text of the job whose shared objects are known to be there
     std::optional<TaskWait> refusal;
+    std::string keys_of;  // the root's and the job's identity that `keys` are derived from
+    JobKeys keys;
   };
 
   void onChange(const std::vector<ObjectChange>& changes);
@@ -96,7 +104,7 @@ class KubeCluster : public Cluster, public AgentDirectory {
 
   TaskObservation observeTask(const v1::TrainingJob& job, TaskObservation seen) const;
   StatusOr<std::optional<v1::Membership>> recordedMembership(const v1::TrainingJob& job) const;
-  std::string tokenOf(const std::string& uid) const;
+  StatusOr<JobKeys> keysOf(const JobKey& key);
   ObjectPtr mapOf(const v1::TrainingJob& job) const;
   // The pod of that life of the task, as cached; NOT_FOUND.
   StatusOr<ObjectPtr> podOf(const v1::TrainingJob& job, const TaskKey& task,

@@ -69,7 +69,7 @@ Status KubeCluster::nameTaken(const KubeResource& resource, const v1::TrainingJo
   if (controllerUid(object) == job.metadata().uid()) return absl::OkStatus();
   const std::string what = fmt::format("{} {} exists and is not of this job", resource.kind, name);
   // What a deleted job of the same name has left goes away by itself.
-  if (!isTerminating(object) && controllerUid(object).empty()) {
+  if (labelOf(object, kJobNameLabel).empty()) {
     noteRefusal(key, TaskWait{"NameConflict", what});
   }
   return absl::UnavailableError(what);
@@ -88,7 +88,8 @@ Status KubeCluster::prepareMap(const v1::TrainingJob& job) {
   const JobKey key = keyOf(job);
   const ObjectPtr map = mapOf(job);
   if (map == nullptr) {
-    const Json wanted = Json(renderMembership(job, std::nullopt));
+    const std::string root = rootId(options_.root_secrets.front());
+    const Json wanted = Json(renderMembership(job, std::nullopt, root));
     StatusOr<Json> created = client_.create(kConfigMaps, key.ns, wanted);
     if (created.ok()) noteWritten(key, &Written::maps, *created);
     if (!absl::IsAlreadyExists(created.status())) return created.status();
@@ -108,17 +109,18 @@ Status KubeCluster::prepareMap(const v1::TrainingJob& job) {
 // What all tasks of a job share.
 Status KubeCluster::prepare(const v1::TrainingJob& job) {
   const JobKey key = keyOf(job);
+  const std::string prepared = job.metadata().uid() + jobText(job);
   const std::lock_guard one_at_a_time(prepare_mutex_);
-  TY_RETURN_IF_ERROR(annotate(prepareMap(job), membershipName(job)));
-  const std::string& uid = job.metadata().uid();
   {
     const std::lock_guard lock(mutex_);
-    if (notes_[key].prepared_uid == uid) return absl::OkStatus();
+    if (notes_[key].prepared == prepared) return absl::OkStatus();
   }
+  TY_RETURN_IF_ERROR(annotate(prepareMap(job), membershipName(job)));
   TY_RETURN_IF_ERROR(createOwned(kServices, job, Json(renderService(job))));
-  TY_RETURN_IF_ERROR(createOwned(kSecrets, job, Json(renderSecret(job, tokenOf(uid)))));
+  TY_ASSIGN_OR_RETURN(const JobKeys keys, keysOf(key));
+  TY_RETURN_IF_ERROR(createOwned(kSecrets, job, Json(renderSecret(job, keys))));
   const std::lock_guard lock(mutex_);
-  notes_[key].prepared_uid = uid;
+  notes_[key].prepared = prepared;
   return absl::OkStatus();
 }
 
@@ -232,7 +234,8 @@ Status KubeCluster::publish(const v1::TrainingJob& job, const v1::Membership& me
   const ObjectPtr map = mapOf(job);
   StatusOr<Json> written;
   if (map == nullptr) {
-    written = client_.create(kConfigMaps, key.ns, Json(renderMembership(job, membership)));
+    const std::string root = rootId(options_.root_secrets.front());
+    written = client_.create(kConfigMaps, key.ns, Json(renderMembership(job, membership, root)));
   } else {
     Json patch;
     patch["metadata"]["resourceVersion"] = std::to_string(objectVersion(*map));
@@ -283,6 +286,20 @@ Status KubeCluster::recordEvent(const v1::TrainingJob& job, std::string_view typ
   event["lastTimestamp"] = time;
   event["count"] = 1;
   return client_.create(kEvents, meta.namespace_(), std::move(event)).status();
+}
+
+void KubeCluster::pushFailed(const JobKey& key, const AgentEndpoint& agent, std::int64_t revision) {
+  const std::string name = fmt::format("{}-{}", key.name, toString(agent.key));
+  const ObjectPtr pod = pods_->store().get({key.ns, name});
+  const auto seen = pod == nullptr ? std::nullopt : observePod(*pod);
+  const std::string text = std::to_string(revision);
+  if (!seen || seen->created != agent.created || isTerminating(*pod) || !mayWrite().ok()) return;
+  if (annotationOf(*pod, kRevisionAnnotation) == text) return;
+  Json patch;
+  patch["metadata"]["uid"] = objectUid(*pod);
+  patch["metadata"]["annotations"][std::string(kRevisionAnnotation)] = text;
+  const StatusOr<Json> patched = client_.patchMerge(kPods, key.ns, name, patch);
+  if (!patched.ok()) TY_DEBUG("annotate pod {}: {}", name, patched.status().ToString());
 }
 
 // Nobody records the end of pods whose job is gone: nothing holds them.

@@ -5,6 +5,7 @@
 
 #include "base/core/log.h"
 #include "base/rpc/channel.h"
+#include "base/rpc/secure_channel.h"
 #include "base/rpc/status_map.h"
 #include "base/rpc/token.h"
 #include "base/security/sha256.h"
@@ -16,9 +17,19 @@ namespace trainyard::control {
 
 using google::protobuf::util::MessageDifferencer;
 
+// An agent that has not answered for so long is helped to its membership in another way. One that
+// starts needs a few.
+constexpr int kSilentRounds = 10;
+
 struct GrpcProgress::Peer {
-  explicit Peer(const std::string& address) : stub(v1::Agent::NewStub(openChannel(address))) {}
+  Peer(const std::string& address, const std::optional<AgentTls>& tls)
+      : stub(v1::Agent::NewStub(
+            tls ? openSecureChannel(address, {tls->ca, tls->cert, tls->key}, tls->server_name)
+                : openChannel(address))),
+        key(tls ? tls->key : "") {}
   std::unique_ptr<v1::Agent::Stub> stub;
+  std::string key;  // of ours
+  int silent_rounds = 0;
 };
 
 struct GrpcProgress::Answer {
@@ -108,7 +119,8 @@ Status GrpcProgress::pollOnce(const JobKey& key) {
   }
   TY_ASSIGN_OR_RETURN(const std::vector<AgentEndpoint> agents, directory_.agents(key));
   TY_ASSIGN_OR_RETURN(const std::string token, directory_.token(key));
-  const std::vector<Answer> answers = askAll(agents, token);
+  TY_ASSIGN_OR_RETURN(const std::optional<AgentTls> tls, directory_.tls(key));
+  const std::vector<Answer> answers = askAll(agents, token, tls);
   dropPeersBut(agents, key);
   const bool news = take(key, uid, answers);
   std::function<void(const JobKey&)> changed;
@@ -120,13 +132,14 @@ Status GrpcProgress::pollOnce(const JobKey& key) {
     wish = it->second.wish;
     if (news) changed = changed_;
   }
-  tellAll(answers, wish, token);
+  tellAll(key, answers, wish, token);
   if (changed) changed(key);
   return absl::OkStatus();
 }
 
 std::vector<GrpcProgress::Answer> GrpcProgress::askAll(const std::vector<AgentEndpoint>& agents,
-                                                       const std::string& token) {
+                                                       const std::string& token,
+                                                       const std::optional<AgentTls>& tls) {
   struct Call {
     grpc::ClientContext context;
     std::unique_ptr<grpc::ClientAsyncResponseReader<v1::TaskState>> reader;
@@ -137,7 +150,7 @@ std::vector<GrpcProgress::Answer> GrpcProgress::askAll(const std::vector<AgentEn
   std::vector<std::unique_ptr<Call>> calls;
   grpc::CompletionQueue queue;
   for (const AgentEndpoint& agent : agents) {
-    answers.push_back({agent, peerAt(agent.address), std::nullopt});
+    answers.push_back({agent, peerAt(agent.address, tls), std::nullopt});
     auto call = std::make_unique<Call>();
     setDeadline(call->context, options_.timeout);
     addToken(call->context, token);
@@ -170,10 +183,17 @@ std::vector<GrpcProgress::Answer> GrpcProgress::askAll(const std::vector<AgentEn
   return answers;
 }
 
-void GrpcProgress::tellAll(const std::vector<Answer>& answers, const JobWish& wish,
-                           const std::string& token) {
+void GrpcProgress::tellAll(const JobKey& key, const std::vector<Answer>& answers,
+                           const JobWish& wish, const std::string& token) {
   for (const Answer& answer : answers) {
-    if (!answer.state) continue;
+    if (!answer.state) {
+      const bool silent = ++answer.peer->silent_rounds == kSilentRounds;
+      if (silent && wish.membership) {
+        directory_.pushFailed(key, answer.endpoint, wish.membership->revision());
+      }
+      continue;
+    }
+    answer.peer->silent_rounds = 0;
     const auto name = [&answer](std::string_view call) {
       return fmt::format("{} to {} at {}", call, toString(answer.endpoint.key),
                          answer.endpoint.address);
@@ -187,7 +207,10 @@ void GrpcProgress::tellAll(const std::vector<Answer>& answers, const JobWish& wi
       request.set_sha256(sha256Hex(std::string_view(wish.membership->SerializeAsString())));
       v1::PushMembershipReply reply;
       const grpc::Status status = answer.peer->stub->PushMembership(&context, request, &reply);
-      if (!status.ok()) TY_WARN("{}", fromGrpc(status, name("PushMembership")).ToString());
+      if (!status.ok()) {
+        TY_WARN("{}", fromGrpc(status, name("PushMembership")).ToString());
+        directory_.pushFailed(key, answer.endpoint, wish.membership->revision());
+      }
     }
     const v1::RuntimeReport& report = answer.state->report();
     if (wish.stop && report.has_job() && report.job().outcome().empty()) {
@@ -225,9 +248,12 @@ bool GrpcProgress::take(const JobKey& key, const std::string& uid,
   return news;
 }
 
-std::shared_ptr<GrpcProgress::Peer> GrpcProgress::peerAt(const std::string& address) {
+std::shared_ptr<GrpcProgress::Peer> GrpcProgress::peerAt(const std::string& address,
+                                                         const std::optional<AgentTls>& tls) {
   std::shared_ptr<Peer>& peer = peers_[address];
-  if (peer == nullptr) peer = std::make_shared<Peer>(address);
+  // Another job may get the address of one that is over, before we have heard of either.
+  const std::string key = tls ? tls->key : "";
+  if (peer == nullptr || peer->key != key) peer = std::make_shared<Peer>(address, tls);
   return peer;
 }
 

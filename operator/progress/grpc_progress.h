@@ -51,11 +51,13 @@ class GrpcProgress : public ProgressSource {
   struct Answer;
 
   void loop();
-  std::vector<Answer> askAll(const std::vector<AgentEndpoint>& agents, const std::string& token);
-  void tellAll(const std::vector<Answer>& answers, const JobWish& wish, const std::string& token);
+  std::vector<Answer> askAll(const std::vector<AgentEndpoint>& agents, const std::string& token,
+                             const std::optional<AgentTls>& tls);
+  void tellAll(const JobKey& key, const std::vector<Answer>& answers, const JobWish& wish,
+               const std::string& token);
   // True when the report changed.
   bool take(const JobKey& key, const std::string& uid, const std::vector<Answer>& answers);
-  std::shared_ptr<Peer> peerAt(const std::string& address);
+  std::shared_ptr<Peer> peerAt(const std::string& address, const std::optional<AgentTls>& tls);
   void dropPeersBut(const std::vector<AgentEndpoint>& agents, const JobKey& key);
 
   AgentDirectory& directory_;

@@ -71,8 +71,7 @@ class Smoke(unittest.TestCase):
                 self.assertEqual("hello\n", cluster.kubectl("logs", "client"))
                 # From inside, as an operator outside of pods would reach them.
                 address = cluster.kubectl("get", "pod", "server", "-o", "jsonpath={.status.podIP}")
-                answer = cluster.inside("busybox", "wget", "-q", "-O", "-", f"http://{address}:8000/")
-                self.assertEqual("hello\n", answer.stdout, answer.stderr)
+                self.assertEqual("hello\n", cluster.fetch(f"http://{address}:8000/"))
                 first = cluster.published.first_process()
                 cleaner_done = folder / "runner"
                 cluster.runner.send_signal(signal.SIGKILL)
@@ -86,6 +85,5 @@ class Smoke(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    if testing.reused(control_plane=False):
-        os.environ.pop("TRAINYARD_CLUSTER", None)  # this one is about a cluster of its own
+    testing.require()  # it is about a cluster of its own
     unittest.main()

@@ -1,5 +1,5 @@
-// Reads one YAML document from standard input and prints it as JSON: for tests in Python, which has no
-// YAML of its own.
+// Reads one YAML document from standard input and prints it as JSON: for tests in Python, which has
+// no YAML of its own.
 #include <iostream>
 #include <iterator>
 #include <string>

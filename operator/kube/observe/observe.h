@@ -25,6 +25,9 @@ std::optional<TaskObservation> observePod(const nlohmann::json& pod);
 
 // The uid of the controller that owns the object; "" when there is none.
 std::string controllerUid(const nlohmann::json& object);
+// "" where there is none.
+std::string labelOf(const nlohmann::json& object, std::string_view label);
+std::string annotationOf(const nlohmann::json& object, std::string_view annotation);
 bool isTerminating(const nlohmann::json& object);
 bool hasFinalizer(const nlohmann::json& object, std::string_view finalizer);
 

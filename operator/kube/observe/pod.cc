@@ -5,6 +5,7 @@
 #include "base/core/strings.h"
 #include "base/process/child_process.h"
 #include "fmt/format.h"
+#include "google/protobuf/util/json_util.h"
 #include "operator/kube/observe/observe.h"
 #include "operator/kube/render/names.h"
 #include "operator/record/last_words.h"
@@ -74,6 +75,21 @@ bool isFromOutside(const Json& status, const Json& terminated) {
   return node || textAt(target, "status") == "True" || textAt(terminated, "reason") == kEndUnknown;
 }
 
+// See agent/supervisor/agent_file.h.
+std::optional<v1::JobProgress> lastWord(const Json& terminated) {
+  const std::string text = textAt(terminated, "message");
+  if (!text.starts_with("{\"jobProgress\":")) return std::nullopt;
+  const Json words = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+  if (!words.is_object()) return std::nullopt;
+  google::protobuf::util::JsonParseOptions options;
+  options.ignore_unknown_fields = true;
+  v1::JobProgress progress;
+  const auto parsed = google::protobuf::util::JsonStringToMessage(
+      member(words, "jobProgress").dump(), &progress, options);
+  if (!parsed.ok()) return std::nullopt;
+  return progress;
+}
+
 // "killed by signal 9 (Killed): OOMKilled: what it said last".
 TaskExit exitOf(const Json& terminated) {
   TaskExit exit;
@@ -87,8 +103,9 @@ TaskExit exitOf(const Json& terminated) {
   const std::string reason = textAt(terminated, "reason");
   if (!reason.empty() && reason != "Error") exit.cause += ": " + reason;
   const std::string message = textAt(terminated, "message");
-  std::string words = lastErrorIn(message);
-  if (words.empty()) words = lastOutputIn(message);
+  const auto word = lastWord(terminated);
+  std::string words = word ? word->failure() : lastErrorIn(message);
+  if (words.empty() && !word) words = lastOutputIn(message);
   if (!words.empty()) exit.cause += ": " + words;
   return exit;
 }
@@ -159,6 +176,14 @@ std::string controllerUid(const Json& object) {
   return "";
 }
 
+std::string labelOf(const Json& object, std::string_view label) {
+  return textAt(member(member(object, "metadata"), "labels"), label);
+}
+
+std::string annotationOf(const Json& object, std::string_view annotation) {
+  return textAt(member(member(object, "metadata"), "annotations"), annotation);
+}
+
 bool isTerminating(const Json& object) {
   return !textAt(member(object, "metadata"), "deletionTimestamp").empty();
 }
@@ -180,6 +205,7 @@ std::optional<TaskObservation> observePod(const Json& pod) {
   seen->ip = textAt(status, "podIP");
   if (terminated.is_object()) {
     seen->exit = exitOf(terminated);
+    seen->last_word = lastWord(terminated);
     const bool well = seen->exit->code == 0 && seen->exit->signal == 0;
     seen->phase = well ? TaskPhase::kSucceeded : TaskPhase::kFailed;
   } else if (phase == "Failed") {

@@ -22,7 +22,11 @@ std::string serviceName(const v1::TrainingJob& job) {
 }
 
 std::string membershipName(const v1::TrainingJob& job) {
-  return job.metadata().name() + "-membership";
+  return membershipName(job.metadata().name());
+}
+
+std::string membershipName(const std::string& job) {
+  return job + "-membership";
 }
 
 std::string secretName(const v1::TrainingJob& job) {

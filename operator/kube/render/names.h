@@ -16,6 +16,8 @@ inline constexpr std::string_view kCreatedLabel = "trainyard.dev/created";
 // Annotations of a pod: which container is the task's; the newest revision of the membership.
 inline constexpr std::string_view kTaskContainerAnnotation = "trainyard.dev/task-container";
 inline constexpr std::string_view kRevisionAnnotation = "trainyard.dev/revision";
+// Annotation of a job's ConfigMap: which of the operator's root secrets its keys come from.
+inline constexpr std::string_view kRootAnnotation = "trainyard.dev/root";
 // Holds a pod that ended until its end is recorded in the job's status.
 inline constexpr std::string_view kResultFinalizer = "trainyard.dev/result";
 
@@ -48,6 +50,7 @@ std::string podName(const v1::TrainingJob& job, const TaskKey& key);  // "<job>-
 std::string podHost(const v1::TrainingJob& job, const TaskKey& key);
 std::string serviceName(const v1::TrainingJob& job);     // "<job>"
 std::string membershipName(const v1::TrainingJob& job);  // "<job>-membership"
-std::string secretName(const v1::TrainingJob& job);      // "<job>-<first 8 of its uid>-tls"
+std::string membershipName(const std::string& job);
+std::string secretName(const v1::TrainingJob& job);  // "<job>-<first 8 of its uid>-tls"
 
 }  // namespace trainyard::control

@@ -83,17 +83,23 @@ StatusOr<v1::Membership> parseMembershipText(const std::string& text) {
                                   splitFirst(parsed.message().ToString(), '\n').first));
 }
 
-Json renderMembership(const v1::TrainingJob& job, const std::optional<v1::Membership>& membership) {
+Json renderMembership(const v1::TrainingJob& job, const std::optional<v1::Membership>& membership,
+                      const std::string& root_id) {
   Json map = object("ConfigMap", job, membershipName(job));
+  map["metadata"]["annotations"][std::string(kRootAnnotation)] = root_id;
   map["data"] = {{std::string(kJobFile), jobText(job)}};
   if (membership) map["data"][std::string(kMembershipFile)] = membershipText(*membership);
   return map;
 }
 
-Json renderSecret(const v1::TrainingJob& job, const std::string& token) {
+Json renderSecret(const v1::TrainingJob& job, const JobKeys& keys) {
   Json secret = object("Secret", job, secretName(job));
-  secret["type"] = "Opaque";
-  secret["stringData"] = {{std::string(kTokenFile), token}};
+  secret["type"] = "kubernetes.io/tls";
+  Json& data = secret["stringData"];
+  data[std::string(kTokenFile)] = keys.token;
+  data["ca.crt"] = keys.task.ca;
+  data["tls.crt"] = keys.task.cert;
+  data["tls.key"] = keys.task.key;
   return secret;
 }
 

@@ -51,9 +51,11 @@ Status expectList(const Json& object, const std::string& key, const std::string&
 }
 
 Status checkContainer(const Json& container, const std::string& path) {
-  const Json* image = member(container, "image");
-  if (image != nullptr && !image->is_string()) {
-    return invalidInput(path + ".image", "expected a text");
+  for (const char* key : {"image", "terminationMessagePath"}) {
+    const Json* text = member(container, key);
+    if (text != nullptr && !text->is_string()) {
+      return invalidInput(path + "." + key, "expected a text");
+    }
   }
   TY_RETURN_IF_ERROR(expectList(container, "env", path, "name"));
   TY_RETURN_IF_ERROR(expectList(container, "ports", path, ""));

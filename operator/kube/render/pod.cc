@@ -35,7 +35,8 @@ struct Parts {
   const RenderOptions& options;
   std::string agent_image;
   std::string runtime_image;
-  bool injected = false;  // the image of the task's container need not hold the agent
+  std::string last_words = {};  // the container's termination message
+  bool injected = false;        // the image of the task's container need not hold the agent
 };
 
 std::string text(std::string_view value) {
@@ -144,11 +145,13 @@ std::vector<std::string> agentWords(const Parts& parts) {
                                     "--job=" + inFolder(kJobFolder, kJobFile),
                                     "--membership=" + inFolder(kJobFolder, kMembershipFile),
                                     "--token=" + inFolder(kSecretFolder, kTokenFile),
+                                    "--tls=" + text(kSecretFolder),
                                     fmt::format("--bind=$({})", kPodIp),
                                     fmt::format("--task-port={}", network.task_port()),
                                     fmt::format("--agent-port={}", network.agent_port()),
                                     fmt::format("--metrics-port={}", network.metrics_port()),
-                                    "--log-format=" + parts.options.log_format};
+                                    "--log-format=" + parts.options.log_format,
+                                    "--last-words=" + escaped(parts.last_words)};
   if (restartPolicy(parts.job, parts.task.role) == "Never") words.push_back("--no-restart");
   if (isForeign(parts.job)) {
     for (const v1::Volume& volume : spec.volumes()) {
@@ -307,6 +310,8 @@ StatusOr<Json> renderPod(const v1::TrainingJob& job, const TaskKey& task, std::u
   fill(container, "image", job.spec().image().empty() ? parts.runtime_image : job.spec().image());
   parts.injected = container["image"] != parts.runtime_image;
 
+  fill(container, "terminationMessagePath", "/dev/termination-log");
+  parts.last_words = container["terminationMessagePath"].get<std::string>();
   setCommand(parts, container);
   setEnvironment(parts, container);
   setPorts(job.spec().network(), container);

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "base/core/status.h"
+#include "base/security/job_keys.h"
 #include "nlohmann/json.hpp"
 #include "operator/cluster/cluster.h"
 #include "trainyard/v1/job.pb.h"
@@ -42,8 +43,10 @@ Status checkTemplates(const v1::TrainingJob& job);
 nlohmann::ordered_json renderService(const v1::TrainingJob& job);
 
 // What every task of the job reads: the job, and who belongs to it once that is known.
+// `root_id` says which root secret the job's keys come from.
 nlohmann::ordered_json renderMembership(const v1::TrainingJob& job,
-                                        const std::optional<v1::Membership>& membership);
+                                        const std::optional<v1::Membership>& membership,
+                                        const std::string& root_id);
 // The job as the tasks read it, a member of the object above: without status, and without what
 // changes while it runs without concerning them.
 std::string jobText(const v1::TrainingJob& job);
@@ -51,8 +54,8 @@ std::string membershipText(const v1::Membership& membership);
 // INVALID_ARGUMENT when `text` is no membership; unknown fields are skipped.
 StatusOr<v1::Membership> parseMembershipText(const std::string& text);
 
-// `token`: 64 hexadecimal digits.
-nlohmann::ordered_json renderSecret(const v1::TrainingJob& job, const std::string& token);
+// What tasks prove themselves by: the token and the task's certificate, never more.
+nlohmann::ordered_json renderSecret(const v1::TrainingJob& job, const JobKeys& keys);
 
 // Reference to the job as the owner of its objects.
 nlohmann::ordered_json ownerReference(const v1::TrainingJob& job);

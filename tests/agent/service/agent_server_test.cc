@@ -5,6 +5,7 @@
 #include <atomic>
 
 #include "base/rpc/channel.h"
+#include "base/rpc/secure_channel.h"
 #include "base/rpc/token.h"
 #include "fmt/format.h"
 #include "gmock/gmock.h"
@@ -230,6 +231,34 @@ TEST(ReportSocket, WorksAsAbstractSocket) {
   addToken(context, std::string(64, 'e'));
   v1::RuntimeDirective directive;
   EXPECT_TRUE(stub->Report(&context, makeReport(1), &directive).ok());
+}
+
+// Who reaches the port may still not be the operator of this job.
+TEST_F(AgentServerTest, WithTlsBothSidesProveWhoTheyAre) {
+  const JobKeys keys = deriveJobKeys("a root secret of thirty-two bytes", "uid-1");
+  const JobKeys others = deriveJobKeys("a root secret of thirty-two bytes", "uid-2");
+  const auto server = AgentServer::start({.port = 0,
+                                          .socket = (dir_.path() / "other.sock").native(),
+                                          .token = token_,
+                                          .tls = keys.task},
+                                         hub_);
+  ASSERT_TRUE(server.ok()) << server.status();
+  const std::string address = fmt::format("127.0.0.1:{}", (*server)->port());
+  const auto ask = [&](const std::shared_ptr<grpc::Channel>& channel) {
+    const auto stub = v1::Agent::NewStub(channel);
+    grpc::ClientContext context;
+    setDeadline(context, std::chrono::seconds(60));
+    addToken(context, token_);
+    v1::TaskState state;
+    return stub->GetTask(&context, v1::GetTaskRequest(), &state).error_code();
+  };
+  const auto refused = grpc::StatusCode::UNAVAILABLE;
+  EXPECT_EQ(ask(openSecureChannel(address, keys.client, kTaskServerName)), grpc::StatusCode::OK);
+  EXPECT_EQ(ask(openSecureChannel(address, keys.client, "other.trainyard.dev")), refused);
+  EXPECT_EQ(ask(openSecureChannel(address, others.client, kTaskServerName)), refused);
+  // A task of the same job is not its operator.
+  EXPECT_EQ(ask(openSecureChannel(address, keys.task, kTaskServerName)), refused);
+  EXPECT_EQ(ask(openChannel(address)), refused);
 }
 
 }  // namespace

@@ -9,7 +9,7 @@ import sys
 import time
 import unittest
 
-from world import ROOT, SYSTEM, world
+from world import ROOT, SYSTEM, testing, world
 
 DATA = "/usr/share/datasets/fashion-mnist"
 SPACE = "training"
@@ -116,21 +116,19 @@ class Fashion(unittest.TestCase):
         pods = self.world.pods("long", SPACE)
         address = pods["long-worker-0"]["status"]["podIP"]
         port = LONG["spec"].get("network", {}).get("metricsPort", 2231)
-        from rig import testing
         away = subprocess.Popen([sys.executable, "-B", testing.SCRIPT, "kill", self.world.cluster.folder,
                                  "kube-apiserver", "--seconds", "30"])
         try:
             time.sleep(2)
             counts = []
             while away.poll() is None:
-                page = self.world.cluster.inside("busybox", "wget", "-q", "-T", "5", "-O", "-",
-                                                 f"http://{address}:{port}/metrics").stdout
+                page = self.world.cluster.fetch(f"http://{address}:{port}/metrics")
                 counts += [float(line.split()[-1]) for line in page.splitlines()
                            if line.startswith(("trainyard_worker_steps_total ", "trainyard_worker_steps_total{"))]
                 time.sleep(1)
         finally:
             away.wait()
-        self.assertGreater(len(counts), 5, "the worker's metrics were not read")
+        self.assertGreater(len(counts), 2, "the worker's metrics were not read")
         self.assertGreater(counts[-1], counts[0], f"no step was made without an apiserver: {counts}")
 
 

@@ -1,6 +1,6 @@
 // A task of a user's own: one static program in an image that holds nothing else. As ps it answers
-// every connection with its name; as worker it asks every ps for its name and ends. Says what is wrong
-// with the place it runs in: root, a writable root file system, variables of a loader.
+// every connection with its name; as worker it asks every ps for its name and ends. Says what is
+// wrong with the place it runs in: root, a writable root file system, variables of a loader.
 //
 //   static_task --role=ps|worker --index=N --ps_hosts=HOST:PORT,...
 #include <netdb.h>

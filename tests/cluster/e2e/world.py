@@ -3,6 +3,7 @@ import contextlib
 import json
 import os
 import pathlib
+import secrets
 import subprocess
 import sys
 import tempfile
@@ -48,14 +49,15 @@ class World:
 
     def volume(self, namespace, claim, path=None, read_only=False):
         """A claim bound to a folder of the node: `path`, or a new one that everybody may write."""
-        name = f"{namespace}-{claim}"
+        name = f"{namespace}-{claim}-{secrets.token_hex(4)}"
         if path is None:
             path = inside.HOME / "volumes" / name
             self.cluster.inside("mkdir", "-p", "-m", "0777", path, check=True)
         mode = "ReadOnlyMany" if read_only else "ReadWriteMany"
         common = {"accessModes": [mode], "storageClassName": ""}
         self.apply(
-            {"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": name},
+            {"apiVersion": "v1", "kind": "PersistentVolume",
+             "metadata": {"name": name, "labels": {"made-for": namespace}},
              "spec": {**common, "capacity": {"storage": "1Gi"}, "hostPath": {"path": str(path)}}},
             {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": claim},
              "spec": {**common, "volumeName": name, "resources": {"requests": {"storage": "1Gi"}}}},
@@ -132,9 +134,7 @@ class World:
         sets = [word for setting in settings for word in ("--set", setting)]
         self.helm("upgrade", "--install", "trainyard", ROOT / "helm" / "trainyard", "-n", SYSTEM, "--wait",
                   "--timeout", f"{LIMIT}s", "--set", "image.registry=registry.test",
-                  "--set", "agent.image.registry=registry.test", "--set", "runtime.image.registry=registry.test",
-                  "--set", "leaderElection.leaseDuration=6", "--set", "leaderElection.renewDeadline=4",
-                  "--set", "leaderElection.retryPeriod=1", *sets)
+                  "--set", "agent.image.registry=registry.test", "--set", "runtime.image.registry=registry.test", *sets)
 
 
 def build_images():
@@ -155,24 +155,29 @@ def image(name, version=VERSION):
 
 
 def static_image(folder, name, program):
-    """An image that holds one program and nothing else."""
-    archive = pathlib.Path(folder) / f"{pathlib.Path(program).name}.tar"
-    oci.write(archive, name, [[oci.file_entry("/program", program)]], {"Entrypoint": ["/program"]})
+    """An image that holds one program, in /bin, and nothing else."""
+    program = pathlib.Path(program)
+    archive = pathlib.Path(folder) / f"{program.name}.tar"
+    oci.write(archive, name, [[oci.file_entry(f"/bin/{program.name}", program)]],
+              {"Entrypoint": [f"/bin/{program.name}"], "Env": ["PATH=/bin"], "User": "65532:65532"})
     return archive
 
 
 @contextlib.contextmanager
-def world(space, more_images=lambda folder: []):
-    """A cluster that has all images and the chart, and in it the namespace `space` for the length of a `with`.
-    `more_images` writes archives into a folder and returns their paths."""
+def world(space, *settings, more_images=lambda folder: []):
+    """A cluster that has all images, the namespace `space` for the length of a `with`, and the chart with
+    `settings`. `more_images` writes archives into a folder and returns their paths."""
     with testing.cluster() as cluster, tempfile.TemporaryDirectory() as temporary:
         for archive in [*build_images(), shell_image.write(temporary), *more_images(temporary)]:
             cluster.load(archive)
         made = World(cluster)
-        made.install()
         made.namespace(space)
+        made.install(*settings)
         try:
             yield made
         finally:
-            with contextlib.suppress(AssertionError):
-                cluster.kubectl("delete", "namespace", space, "--timeout=120s")
+            # Jobs first: an operator of one namespace has its rights from that namespace.
+            for what in (["trainingjobs", "--all", "-n", space], ["pods", "--all", "-n", space],
+                         ["namespace", space], ["persistentvolume", "-l", f"made-for={space}"]):
+                with contextlib.suppress(AssertionError):
+                    cluster.kubectl("delete", *what, "--timeout=120s")

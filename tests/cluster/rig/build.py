@@ -76,13 +76,14 @@ class Component:
     main: str = ""  # Go source; the program is called like the component
     c_source: str = ""
     staging: bool = False  # the module replaces modules of its own tree, as Kubernetes does
+    on_demand: bool = False  # built when it is named only
     version: str = ""
 
     def programs(self):
         return [package.rsplit("/", 1)[1] for package in self.packages] or [self.name]
 
     def folder(self):
-        recipe = hashlib.sha256(repr(dataclasses.astuple(self)).encode()).hexdigest()[:8]
+        recipe = hashlib.sha256(repr((self.packages, self.main, self.c_source)).encode()).hexdigest()[:8]
         return cache() / f"{self.name}-{self.version}-{recipe}"
 
     def built(self):
@@ -110,7 +111,8 @@ def components():
         Component("etcd", "go.etcd.io/etcd/server/v3", main=ETCD, version=pinned["etcd"]),
         Component("coredns", "github.com/coredns/coredns", main=COREDNS, version=pinned["coredns"]),
         Component("helm", "helm.sh/helm/v3", ("helm.sh/helm/v3/cmd/helm",), version=pinned["helm"]),
-        Component("kwok", "sigs.k8s.io/kwok", ("sigs.k8s.io/kwok/cmd/kwok",), version=pinned["kwok"]),
+        Component("kwok", "sigs.k8s.io/kwok", ("sigs.k8s.io/kwok/cmd/kwok",), on_demand=True,
+                  version=pinned["kwok"]),
         Component("pause", c_source=PAUSE, version="1"),
     ]
 
@@ -126,10 +128,10 @@ def find(name):
     raise KeyError(name)
 
 
-def search_path(names=None):
-    """The folders of all components (or of those in `names`), for PATH."""
-    return [str(component.folder() / "bin") for component in components()
-            if names is None or component.name in names]
+def search_path():
+    """The folders of all components, for PATH."""
+    return [str(component.folder() / "bin") for component in components()]
+
 
 
 class Go:
@@ -246,7 +248,8 @@ def build(only=None):
         for interrupted in cache().glob("building.*"):
             shutil.rmtree(interrupted)
         for component in components():
-            if component.built() or (only and component.name not in only):
+            wanted = component.name in only if only else not component.on_demand
+            if component.built() or not wanted:
                 continue
             started = time.monotonic()
             print(f"cluster: building {component.name} {component.version}", file=sys.stderr, flush=True)

@@ -26,6 +26,11 @@ class TestCluster:
         more = {"capture_output": True, "text": True, "timeout": 300, **more}
         return subprocess.run(self.published.command([str(part) for part in command]), **more)
 
+    def fetch(self, url):
+        """The text at `url`, asked for from inside; empty when there is no answer."""
+        code = "import sys, urllib.request as u; sys.stdout.buffer.write(u.urlopen(sys.argv[1], timeout=5).read())"
+        return self.inside(sys.executable, "-c", code, url).stdout
+
     def kubectl(self, *arguments, **more):
         """kubectl from outside; its standard output. Raises with its error output."""
         done = subprocess.run([build.find("kubectl"), "--kubeconfig", self.kubeconfig, *arguments],
@@ -37,6 +42,13 @@ class TestCluster:
     def load(self, archive):
         subprocess.run([sys.executable, "-B", SCRIPT, "load", self.folder, archive], check=True,
                        stdout=subprocess.DEVNULL)
+
+
+def require():
+    """Ends the process where no cluster can be started; for tests that start one inside a test case."""
+    done = subprocess.run([sys.executable, "-B", SCRIPT, "check"])
+    if done.returncode != 0:
+        sys.exit(done.returncode)
 
 
 def reused(control_plane):

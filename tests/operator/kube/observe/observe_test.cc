@@ -75,6 +75,17 @@ TEST(ObservePod, CodesAbove128AreSignals) {
   EXPECT_EQ(own.exit->cause, "exit code 255: bye");
 }
 
+TEST(ObservePod, KeepsTheCoordinatorsLastWord) {
+  const TaskObservation task = seen(podWith(container(R"({"terminated": {"exitCode": 4, "message":
+      "{\"jobProgress\":{\"step\":\"200\",\"accuracy\":0.9,\"failure\":\"diverged\",\"newer\":1}}\n"}})")));
+  ASSERT_TRUE(task.last_word.has_value());
+  EXPECT_EQ(task.last_word->step(), 200);
+  EXPECT_DOUBLE_EQ(task.last_word->accuracy(), 0.9);
+  EXPECT_EQ(task.exit->cause, "exit code 4: diverged");
+  EXPECT_FALSE(seen(podWith(container(R"({"terminated": {"exitCode": 0, "message": "{"}})")))
+                   .last_word.has_value());
+}
+
 TEST(ObservePod, EndedFromOutsideIsDisrupted) {
   const TaskObservation evicted = seen(
       podWith(R"({"phase": "Failed", "reason": "Evicted", "message": "node is out of memory"})"));

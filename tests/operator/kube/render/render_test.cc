@@ -109,8 +109,9 @@ TEST(RenderPod, RunsTheRuntimeUnderTheAgent) {
        {"--role=worker", "--index=1", "--created=3", "--job-dir=/job",
         "--task-dir=/run/trainyard/task", "--job=/run/trainyard/job/job.json",
         "--membership=/run/trainyard/job/membership.json", "--token=/run/trainyard/secret/token",
-        "--bind=$(TRAINYARD_POD_IP)", "--task-port=2222", "--agent-port=2230",
-        "--metrics-port=2231", "--log-format=json", "--runtime=/usr/bin/trainyard-runtime"}) {
+        "--bind=$(TRAINYARD_POD_IP)", "--tls=/run/trainyard/secret", "--task-port=2222",
+        "--agent-port=2230", "--metrics-port=2231", "--log-format=json",
+        "--last-words=/dev/termination-log", "--runtime=/usr/bin/trainyard-runtime"}) {
     EXPECT_TRUE(contains(command, word)) << word;
   }
   EXPECT_FALSE(task.contains("args"));
@@ -301,13 +302,14 @@ TEST(RenderObjects, ServiceIsHeadless) {
 
 TEST(RenderObjects, MembershipComesBack) {
   const v1::TrainingJob job = plainJob();
-  EXPECT_FALSE(at(renderMembership(job, std::nullopt), "/data").contains("membership.json"));
+  EXPECT_FALSE(at(renderMembership(job, std::nullopt, "r1"), "/data").contains("membership.json"));
   v1::Membership membership;
   membership.set_uid("u");
   membership.set_revision(4);
   membership.add_tasks()->set_ip("10.0.0.1");
-  const Json map = renderMembership(job, membership);
+  const Json map = renderMembership(job, membership, "r1");
   EXPECT_EQ(at(map, "/metadata/name"), "fashion-membership");
+  EXPECT_EQ(at(map, "/metadata/annotations/trainyard.dev~1root"), "r1");
   const auto read = parseMembershipText(at(map, "/data/membership.json").get<std::string>());
   ASSERT_TRUE(read.ok()) << read.status();
   EXPECT_EQ(read->SerializeAsString(), membership.SerializeAsString());
@@ -318,9 +320,12 @@ TEST(RenderObjects, MembershipComesBack) {
 }
 
 TEST(RenderObjects, SecretHoldsTheToken) {
-  const Json secret = renderSecret(plainJob(), "abc");
+  JobKeys keys = deriveJobKeys("root", "uid");
+  const Json secret = renderSecret(plainJob(), keys);
   EXPECT_EQ(at(secret, "/metadata/name"), "fashion-01234567-tls");
-  EXPECT_EQ(at(secret, "/stringData/token"), "abc");
+  EXPECT_EQ(at(secret, "/stringData/token"), keys.token);
+  EXPECT_EQ(at(secret, "/stringData/tls.key"), keys.task.key);
+  EXPECT_EQ(secret.dump().find(keys.client.key.substr(30, 20)), std::string::npos);
 }
 
 TEST(Names, AreThoseOfTheDesign) {

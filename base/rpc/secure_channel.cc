@@ -1,0 +1,24 @@
+#include "base/rpc/secure_channel.h"
+
+namespace trainyard {
+
+std::shared_ptr<grpc::Channel> openSecureChannel(const std::string& target, const TlsIdentity& self,
+                                                 std::string_view server_name,
+                                                 const ChannelOptions& options) {
+  grpc::SslCredentialsOptions ssl;
+  ssl.pem_root_certs = self.ca;
+  ssl.pem_cert_chain = self.cert;
+  ssl.pem_private_key = self.key;
+  grpc::ChannelArguments args = channelArguments(options);
+  args.SetSslTargetNameOverride(std::string(server_name));
+  return grpc::CreateCustomChannel(target, grpc::SslCredentials(ssl), args);
+}
+
+std::shared_ptr<grpc::ServerCredentials> secureServer(const TlsIdentity& self) {
+  grpc::SslServerCredentialsOptions ssl(GRPC_SSL_REQUEST_AND_REQUIRE_CLIENT_CERTIFICATE_AND_VERIFY);
+  ssl.pem_root_certs = self.ca;
+  ssl.pem_key_cert_pairs.push_back({self.key, self.cert});
+  return grpc::SslServerCredentials(ssl);
+}
+
+}  // namespace trainyard

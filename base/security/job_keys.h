@@ -1,0 +1,29 @@
+// What the tasks of a job and its operator prove themselves by to each other: all of it derived
+// from the operator's root secret and the job's uid, so that nothing has to be kept or read back.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+namespace trainyard {
+
+// PEM. Ed25519; the same for the same arguments, and valid as long as a job can last.
+struct TlsIdentity {
+  std::string ca;    // who signs both sides' certificates, for this job alone
+  std::string cert;  // of this side
+  std::string key;
+};
+
+struct JobKeys {
+  std::string token;   // 64 hexadecimal digits; in every call between tasks
+  TlsIdentity task;    // of every task's agent, as a server named kTaskServerName
+  TlsIdentity client;  // of the operator; a task's certificate does not do for it
+};
+// Whatever address a task has.
+inline constexpr std::string_view kTaskServerName = "task.trainyard.dev";
+
+JobKeys deriveJobKeys(std::string_view root_secret, std::string_view job_uid);
+// Tells root secrets apart, and nothing of what they are: 16 hexadecimal digits.
+std::string rootId(std::string_view root_secret);
+
+}  // namespace trainyard

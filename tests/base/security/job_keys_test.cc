@@ -1,0 +1,73 @@
+#include "base/security/job_keys.h"
+
+#include <openssl/pem.h>
+#include <openssl/x509_vfy.h>
+
+#include <memory>
+
+#include "gtest/gtest.h"
+
+namespace trainyard {
+namespace {
+
+using CertPtr = std::unique_ptr<X509, void (*)(X509*)>;
+
+CertPtr read(const std::string& pem) {
+  BIO* const bio = BIO_new_mem_buf(pem.data(), static_cast<int>(pem.size()));
+  CertPtr cert(PEM_read_bio_X509(bio, nullptr, nullptr, nullptr), X509_free);
+  BIO_free(bio);
+  return cert;
+}
+
+// Whether `cert` is signed by `ca`, for `purpose`, and valid now.
+bool verifies(const std::string& cert_pem, const std::string& ca_pem, int purpose) {
+  const CertPtr cert = read(cert_pem), ca = read(ca_pem);
+  X509_STORE* const store = X509_STORE_new();
+  X509_STORE_add_cert(store, ca.get());
+  X509_STORE_CTX* const context = X509_STORE_CTX_new();
+  X509_STORE_CTX_init(context, store, cert.get(), nullptr);
+  X509_STORE_CTX_set_purpose(context, purpose);
+  const bool good = X509_verify_cert(context) == 1;
+  X509_STORE_CTX_free(context);
+  X509_STORE_free(store);
+  return good;
+}
+
+constexpr const char* kRoot = "a root secret of thirty-two bytes";
+constexpr const char* kUid = "0b7e4a3c-5a52-4e55-9a53-3f2f9f0a2b11";
+
+TEST(JobKeys, AreDerivedAgainAlike) {
+  const JobKeys a = deriveJobKeys(kRoot, kUid), b = deriveJobKeys(kRoot, kUid);
+  EXPECT_EQ(a.token, b.token);
+  EXPECT_EQ(a.token.size(), 64u);
+  EXPECT_EQ(a.task.cert, b.task.cert);
+  EXPECT_EQ(a.task.key, b.task.key);
+  EXPECT_EQ(a.client.cert, b.client.cert);
+  EXPECT_EQ(a.task.ca, a.client.ca);
+}
+
+TEST(JobKeys, EachSideProvesWhatItIsAndNothingElse) {
+  const JobKeys keys = deriveJobKeys(kRoot, kUid);
+  EXPECT_TRUE(verifies(keys.task.cert, keys.task.ca, X509_PURPOSE_SSL_SERVER));
+  EXPECT_TRUE(verifies(keys.client.cert, keys.client.ca, X509_PURPOSE_SSL_CLIENT));
+  EXPECT_FALSE(verifies(keys.task.cert, keys.task.ca, X509_PURPOSE_SSL_CLIENT));
+  EXPECT_FALSE(verifies(keys.client.cert, keys.client.ca, X509_PURPOSE_SSL_SERVER));
+  EXPECT_EQ(X509_check_host(read(keys.task.cert).get(), kTaskServerName.data(),
+                            kTaskServerName.size(), 0, nullptr),
+            1);
+}
+
+TEST(JobKeys, OtherJobsAndRootsHaveOthers) {
+  const JobKeys keys = deriveJobKeys(kRoot, kUid);
+  for (const JobKeys& other :
+       {deriveJobKeys(kRoot, "another uid"), deriveJobKeys("another root secret", kUid)}) {
+    EXPECT_NE(keys.token, other.token);
+    EXPECT_FALSE(verifies(keys.task.cert, other.task.ca, X509_PURPOSE_SSL_SERVER));
+    EXPECT_FALSE(verifies(other.client.cert, keys.task.ca, X509_PURPOSE_SSL_CLIENT));
+  }
+  EXPECT_NE(rootId(kRoot), rootId("another root secret"));
+  EXPECT_EQ(rootId(kRoot).size(), 16u);
+}
+
+}  // namespace
+}  // namespace trainyard

@@ -1,0 +1,185 @@
+// The suite of the Cluster interface over KubeCluster and a real apiserver. Nobody runs the pods:
+// the harness writes their status, as a kubelet would.
+#include <unistd.h>
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdlib>
+#include <mutex>
+#include <thread>
+
+#include "fmt/format.h"
+#include "operator/job/internal/schema.h"
+#include "operator/job/internal/yaml.h"
+#include "operator/kube/client.h"
+#include "operator/kube/connection.h"
+#include "operator/kube/kube_cluster.h"
+#include "operator/kube/observe/observe.h"
+#include "operator/kube/render/names.h"
+#include "tests/conformance/cluster/cluster_conformance.h"
+
+namespace trainyard::control {
+namespace {
+
+using Json = nlohmann::json;
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+constexpr KubeResource kDefinitions{"apiextensions.k8s.io", "v1", "customresourcedefinitions",
+                                    "CustomResourceDefinition"};
+
+std::string variable(const char* name) {
+  const char* value = std::getenv(name);
+  return value == nullptr ? "" : value;
+}
+
+// The kubeconfig of the cluster that these tests use; "" where there is none.
+std::string kubeconfigPath() {
+  for (const char* name : {"TRAINYARD_CLUSTER", "TRAINYARD_TEST_APISERVER"}) {
+    const std::string path = variable(name) + "/kubeconfig";
+    if (::access(path.c_str(), R_OK) == 0) return path;
+  }
+  return "";
+}
+
+Json definition() {
+  internal::YamlDocument document;
+  std::vector<JobProblem> problems;
+  EXPECT_TRUE(internal::readYaml(internal::crdText(), "crds.yaml", &document, &problems));
+  return Json(document.value);
+}
+
+// No scheduler knows this name, in case there is one.
+Json smallJob() {
+  const Json pod = {{"spec", {{"schedulerName", "nobody"}}}};
+  return {{"metadata", {{"name", "demo"}}},
+          {"spec",
+           {{"ps", {{"replicas", 1}, {"template", pod}}},
+            {"worker", {{"replicas", 2}, {"template", pod}}},
+            {"training",
+             {{"model", {{"name", "mlp"}}},
+              {"data",
+               {{"format", "synthetic"},
+                {"shape", Json::array({4, 4, 1})},
+                {"classes", 2},
+                {"samples", 10}}},
+              {"batchSize", 1},
+              {"steps", 1},
+              {"optimizer", {{"name", "SGD"}, {"learningRate", 0.1}}}}}}}};
+}
+
+class KubeHarness : public ClusterHarness {
+ public:
+  KubeHarness() {
+    const auto config = loadKubeconfig(kubeconfigPath(), "");
+    EXPECT_TRUE(config.ok()) << config.status();
+    auto transport = connectTo(*config, systemClock());
+    EXPECT_TRUE(transport.ok()) << transport.status();
+    transport_ = *std::move(transport);
+    client_ = std::make_unique<KubeClient>(*transport_, systemClock(), KubeClientOptions());
+    static std::atomic<int> count{0};
+    ns_ = fmt::format("kube-cluster-{}-{}", ::getpid(), ++count);
+    (void)client_->create(kDefinitions, "", definition());  // another test may have been first
+    EXPECT_TRUE(client_->create(kNamespaces, "", {{"metadata", {{"name", ns_}}}}).ok());
+    EXPECT_TRUE(waitFor([this] { return client_->create(kTrainingJobs, ns_, smallJob()).ok(); }));
+    KubeClusterOptions options;
+    options.ns = ns_;
+    options.render = {.agent_image = "agent:1", .runtime_image = "runtime:1"};
+    options.root_secrets = {std::string(32, 'r')};
+    options.fresh_wait = seconds(30);
+    cluster_ = std::make_unique<KubeCluster>(*client_, systemClock(), options);
+    EXPECT_TRUE(cluster_->watch([](const JobKey&) {}).ok());
+    EXPECT_TRUE(cluster_->listJobs().ok());
+    kubelet_ = std::jthread([this](const std::stop_token& stop) { giveAddresses(stop); });
+  }
+  ~KubeHarness() override {
+    kubelet_.request_stop();
+    kubelet_.join();
+    const auto seen = cluster_->observe(jobKey());
+    if (seen.ok()) {
+      for (const TaskObservation& task : seen->tasks) {
+        (void)cluster_->deleteTask(seen->job, task.key, task.created);
+      }
+    }
+    cluster_.reset();
+    (void)client_->remove(kNamespaces, "", ns_, {});
+  }
+
+  Cluster& cluster() override { return *cluster_; }
+  JobKey jobKey() override { return {ns_, "demo"}; }
+  void makeTaskReady(const TaskKey& key) override {
+    setState(key, "Running", {{"running", Json::object()}}, true);
+  }
+  void killTask(const TaskKey& key) override {
+    setState(key, "Failed", {{"terminated", {{"exitCode", 137}, {"reason", "Error"}}}}, false);
+  }
+  void finishTask(const TaskKey& key, int code) override {
+    setState(key, code == 0 ? "Succeeded" : "Failed", {{"terminated", {{"exitCode", code}}}},
+             false);
+  }
+  bool waitFor(const std::function<bool()>& predicate) override {
+    const TimePoint end = systemClock().now() + seconds(60);
+    std::mutex mutex;
+    std::condition_variable never;
+    std::unique_lock lock(mutex);
+    while (!predicate()) {
+      if (systemClock().now() > end) return false;
+      never.wait_for(lock, milliseconds(20), [] { return false; });
+    }
+    return true;
+  }
+
+ private:
+  Status setStatus(const std::string& pod, const Json& status) {
+    return client_->patchMerge(kPods, ns_, pod, {{"status", status}}, "status").status();
+  }
+  void setState(const TaskKey& key, const std::string& phase, const Json& state, bool ready) {
+    const Json container = {{"name", "task"},       {"ready", ready}, {"state", state},
+                            {"image", "runtime:1"}, {"imageID", ""},  {"restartCount", 0}};
+    const Status status =
+        setStatus("demo-" + toString(key), {{"phase", phase},
+                                            {"podIP", "10.0.0.1"},
+                                            {"podIPs", Json::array({{{"ip", "10.0.0.1"}}})},
+                                            {"containerStatuses", Json::array({container})}});
+    EXPECT_TRUE(status.ok()) << status;
+  }
+  void giveAddresses(const std::stop_token& stop) {
+    std::mutex mutex;
+    std::condition_variable_any wake;
+    std::unique_lock lock(mutex);
+    while (!stop.stop_requested()) {
+      const auto pods = client_->list(kPods, {ns_, "", ""});
+      for (const Json& pod : pods.ok() ? pods->items : std::vector<Json>()) {
+        if (pod["status"].contains("podIP")) continue;
+        (void)setStatus(objectKey(pod).name,
+                        {{"podIP", "10.0.0.1"}, {"podIPs", Json::array({{{"ip", "10.0.0.1"}}})}});
+      }
+      wake.wait_for(lock, stop, milliseconds(50), [] { return false; });
+    }
+  }
+
+  std::string ns_;
+  std::unique_ptr<HttpTransport> transport_;
+  std::unique_ptr<KubeClient> client_;
+  std::unique_ptr<KubeCluster> cluster_;
+  std::jthread kubelet_;
+};
+
+std::vector<ConformanceParam> harnesses() {
+  if (kubeconfigPath().empty()) return {};
+  return {ConformanceParam{"apiserver", [] { return std::make_unique<KubeHarness>(); }}};
+}
+
+TEST(KubeConformance, HasACluster) {
+  if (!kubeconfigPath().empty()) return;
+  if (variable("TRAINYARD_REQUIRE").find("cluster") != std::string::npos) {
+    FAIL() << "no cluster, and TRAINYARD_REQUIRE asks for one";
+  }
+  GTEST_SKIP() << "no cluster: TRAINYARD_CLUSTER names none, and none could be started";
+}
+
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(ClusterConformance);
+INSTANTIATE_TEST_SUITE_P(Kube, ClusterConformance, testing::ValuesIn(harnesses()), conformanceName);
+
+}  // namespace
+}  // namespace trainyard::control
