@@ -210,6 +210,7 @@ class Coordinator {
   // The view's sequence since which workers rest after their step, to change or to stop; 0: they do
   // not.
   std::uint64_t hold_ = 0;
+  bool uneven_ = false;  // some servers had taken the epoch's first step when it began
   std::uint64_t sequence_ = 1;
   v1::Phase phase_ = v1::PHASE_SEALING;
   TimePoint phase_since_{};
@@ -252,15 +253,14 @@ class Coordinator {
   StepPlaces places_;
   std::optional<PushTickets> tickets_;
   std::map<std::uint32_t, v1::Incarnation> computed_;  // workers of the newest epoch that began
-  // Asynchronous, by version: which samples had been pushed when it was named. Others may be pushed
-  // before its commit.
+  // Asynchronous: the newest version of a drain that all servers have copied; and, by version,
+  // which samples had been pushed when it was taken. Others may be pushed before its commit.
+  std::int64_t captured_ = -1;
   struct SampleMark {
     std::int64_t position = 0;
     std::vector<SampleRange> unread;
   };
   std::map<std::int64_t, SampleMark> marks_;
-  std::int64_t captured_ =
-      -1;  // asynchronous: the version of the drain in progress, on all servers
   TimePoint next_checkpoint_{};
   Duration checkpoint_lead_ = std::chrono::milliseconds(300);
   UnixMillis checkpoint_unix_ms_ = 0;

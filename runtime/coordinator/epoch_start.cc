@@ -54,6 +54,7 @@ void Coordinator::startFrom(TimePoint now) {
   // Without a common step servers differ by the pushes under way.
   const bool level = tickets_ || highest <= lowest + 1;
   const bool kept = !lost && highest >= 0 && level && !epochs_.empty();
+  uneven_ = kept && !tickets_ && highest > lowest;
   if (!kept || epochs_.back().ranks != workers()) {
     lineage_ = epoch_.epoch();
     parts_.clear();
@@ -62,7 +63,7 @@ void Coordinator::startFrom(TimePoint now) {
     epoch_.set_first_step(lowest);
     epoch_.set_first_position(plan_.positionOf(lowest));
     // What is in the chunks that have taken this step came from the former ranks' samples.
-    if (highest > lowest && config_.backup_workers == 0)
+    if (uneven_ && config_.backup_workers == 0)
       epoch_.set_first_step_samples(plan_.samplesOf(lowest));
   } else if (kept) {
     // startTickets() says where it goes on

@@ -8,12 +8,14 @@ namespace trainyard::runtime {
 
 // What becomes of the ticket and the samples that a worker of the former epoch held.
 void PushTickets::settle(State& state, const std::optional<Worker>& now) {
-  const bool unfinished = (now ? now->finished : state.finished) < state.given;
-  if (now && now->stays) {
+  const bool stays = now && now->stays;
+  const bool unfinished =
+      std::max(state.finished, stays ? now->finished : std::int64_t{0}) < state.given;
+  if (stays) {
     // What it brought into that epoch it had in hand; of the newest the answer may not have come.
     if (!state.carried && unfinished && now->pushing != state.newest) {
       returned_.insert(*state.newest);  // it will ask again
-      state.again = true;
+      --state.clock;
       if (state.lease) pool_.push_back(*state.lease);
       state.lease = state.own;
     }
@@ -54,7 +56,6 @@ void PushTickets::startEpoch(bool kept, const Start& start, const std::vector<Wo
     if (!worker.stays || !former.contains(worker.index)) continue;
     state.clock = former[worker.index].clock;
     state.carried = worker.pushing;
-    state.again = former[worker.index].again;
     state.lease = former[worker.index].lease;
   }
   // A score may have been under way, which an epoch's end cuts short.
@@ -69,10 +70,16 @@ void PushTickets::startEpoch(bool kept, const Start& start, const std::vector<Wo
   }
 }
 
+bool PushTickets::samplesLeft() const {
+  return start_.end_position == 0 || position_ < start_.end_position || !pool_.empty();
+}
+
+// Who scores, or has had its last samples, is waited for by nobody.
 std::int64_t PushTickets::slowest(std::uint32_t apart_from) const {
   std::int64_t least = std::numeric_limits<std::int64_t>::max();
   for (const auto& [index, state] : workers_) {
-    if (index != apart_from && !state.evaluating) least = std::min(least, state.clock);
+    if (index == apart_from || state.evaluating) continue;
+    if (state.lease || samplesLeft()) least = std::min(least, state.clock);
   }
   return least;
 }
@@ -83,27 +90,27 @@ std::int64_t PushTickets::fastest() const {
   return most;
 }
 
-// What the others have been lent samples for while this worker's clock did not count stays allowed.
-void PushTickets::notTooFarBehind(State& state) {
+// The others need not wait for what a worker has missed while its clock did not count.
+void PushTickets::notTooFarBehind(State& state) const {
   if (!rules_.max_delay) return;
-  std::int64_t reach = 0;
-  for (const auto& [index, other] : workers_) {
-    reach = std::max(reach, other.clock + (other.lease && !other.again ? 1 : 0));
-  }
-  state.clock = std::max(state.clock, reach - *rules_.max_delay);
+  state.clock = std::max(state.clock, fastest() - *rules_.max_delay);
 }
 
-bool PushTickets::mayGoOn(std::uint32_t worker) {
-  if (!rules_.max_delay) return true;
-  State& state = workers_[worker];
+// One more push would be one too many.
+bool PushTickets::tooFarAhead(std::uint32_t worker) const {
   const std::int64_t least = slowest(worker);
-  if (least == std::numeric_limits<std::int64_t>::max()) return true;
-  if (state.clock - least >= *rules_.max_delay) stopped_all_ = rules_.stop_all;
-  if (stopped_all_) {
-    stopped_all_ = std::min(least, state.clock) < fastest();
-    return !stopped_all_ || state.clock < fastest();
-  }
-  return state.clock - least < *rules_.max_delay;
+  return rules_.max_delay && least != std::numeric_limits<std::int64_t>::max() &&
+         workers_.at(worker).clock - least >= *rules_.max_delay;
+}
+
+// Whether samples are lent to the worker now.
+bool PushTickets::mayGoOn(std::uint32_t worker) {
+  const bool too_far = tooFarAhead(worker);
+  if (too_far) stopped_all_ = rules_.stop_all;
+  if (!stopped_all_) return !too_far;
+  const std::int64_t clock = workers_.at(worker).clock;
+  stopped_all_ = std::min(slowest(worker), clock) < fastest();
+  return !stopped_all_ || clock < fastest();
 }
 
 std::optional<SampleRange> PushTickets::lend(std::uint32_t worker) {
@@ -142,7 +149,9 @@ std::optional<PushTickets::Answer> PushTickets::ask(const Ask& ask) {
     return answer;
   }
   if (ask.ticket) {
-    if (!mayPush()) return std::nullopt;
+    // Samples were lent to it, but since then the slowest may have lost a ticket with an epoch, or
+    // a slower one be back from a score.
+    if (!mayPush() || tooFarAhead(ask.worker)) return std::nullopt;
     if (returned_.empty()) {
       answer.ticket = given_++;
     } else {
@@ -150,7 +159,7 @@ std::optional<PushTickets::Answer> PushTickets::ask(const Ask& ask) {
     }
     state.newest = answer.ticket;
     ++state.given;
-    if (!std::exchange(state.again, false)) ++state.clock;
+    ++state.clock;
     state.own = std::exchange(state.lease, std::nullopt);
     const std::int64_t least = slowest(ask.worker);
     if (least != std::numeric_limits<std::int64_t>::max())

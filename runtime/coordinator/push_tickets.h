@@ -99,12 +99,13 @@ class PushTickets {
     std::optional<SampleRange> own;       // of the newest ticket's gradient
     std::optional<SampleRange> lease;     // no ticket yet
     bool evaluating = false;
-    bool again = false;  // the next ticket replaces one that did not reach the worker
     bool busy() const { return carried.has_value() || finished < given; }
   };
+  bool samplesLeft() const;
   std::int64_t slowest(std::uint32_t apart_from) const;
   std::int64_t fastest() const;
-  void notTooFarBehind(State& state);
+  void notTooFarBehind(State& state) const;
+  bool tooFarAhead(std::uint32_t worker) const;
   bool mayGoOn(std::uint32_t worker);
   std::optional<SampleRange> lend(std::uint32_t worker);
   bool mayPush() const;

@@ -83,8 +83,8 @@ bool AsyncWorker::lastVersionDue() const {
 std::vector<Send> AsyncWorker::takeSends(TimePoint now) {
   const bool pulling = activity_ == Activity::kPulling;
   if (!active()) return {};
-  if (activity_ == Activity::kComputing && transfer_.anyReady() && !ticket_) askForTicket();
-  if (activity_ == Activity::kIdle && step_state_ == StepState::kNone && !lease_) askForLease();
+  if (activity_ == Activity::kComputing && transfer_.anyReady() && !ticket_) askFor(true);
+  if (activity_ == Activity::kIdle && step_state_ == StepState::kNone && !lease_) askFor(false);
   if (!pulling && !ticket_) return {};
   std::vector<Send> sends = sendsOf(now);
   for (Send& send : sends) {
@@ -100,18 +100,12 @@ std::vector<Send> AsyncWorker::takeSends(TimePoint now) {
   return sends;
 }
 
-void AsyncWorker::askForTicket() {
-  if (asking() || stopping() || abort_) return;
+// For samples for the next gradient, and for the ticket of the one in hand.
+void AsyncWorker::askFor(bool ticket) {
+  if (asking() || stopping()) return;
+  if (ticket ? abort_.has_value() : no_more_ || evaluationDue()) return;
   v1::TakeRequest request;
-  request.set_ticket(true);
-  request.set_lease(true);
-  request.set_finished(finished_);
-  ask(std::move(request));
-}
-
-void AsyncWorker::askForLease() {
-  if (asking() || stopping() || no_more_ || evaluationDue()) return;
-  v1::TakeRequest request;
+  request.set_ticket(ticket);
   request.set_lease(true);
   request.set_finished(finished_);
   ask(std::move(request));
@@ -217,7 +211,7 @@ StatusOr<std::optional<Turn>> AsyncWorker::turn() {
   own_ = *std::exchange(lease_, std::nullopt);
   turn.first_position = own_.first();
   turn.samples = own_.samples();
-  turn.step_samples = own_.samples();
+  turn.step_samples = std::int64_t{own_.samples()} * config_.aggregate;
   activity_ = Activity::kComputing;
   step_state_ = StepState::kPending;
   loss_ready_ = false;
@@ -259,7 +253,6 @@ void AsyncWorker::fillReport(v1::MemberReport& report) const {
   worker->set_evaluating(evaluating_);
   worker->set_pushing(ticket_.has_value());
   worker->set_ticket(ticket_.value_or(-1));
-  worker->set_idle(has_view_ && stopping() && !ticket_);
   if (loss_step_ >= 0) {
     worker->set_has_loss(true);
     worker->set_loss(step_loss_);

@@ -41,8 +41,7 @@ class AsyncWorker final : public WorkerCore {
   void startPull();
   void pulled();
   void abandon();
-  void askForTicket();
-  void askForLease();
+  void askFor(bool ticket);
   void pushed();
   void queueReady();
   bool lastVersionDue() const;
@@ -56,8 +55,8 @@ class AsyncWorker final : public WorkerCore {
   StepState step_state_ = StepState::kNone;  // of the trainer, from turn(kTrain) to endStep()
   bool loss_ready_ = false;
   double loss_sum_ = 0;
-  std::int64_t finished_ = 0;  // pushes under this epoch
-  bool carried_ = false;       // the push in hand was given its ticket under an earlier one
+  std::int64_t finished_ = 0;  // pushes under this epoch, without the one brought into it
+  bool carried_ = false;       // ticket_ is of an epoch before
   std::int64_t push_ = 0;      // of this process, the newest
   bool evaluating_ = false;
   bool no_more_ = false;  // under this epoch no push is taken any more

@@ -246,6 +246,7 @@ StatusOr<StepOutcome> PsSynchronizer::finish(const BatchLoss& loss) {
         outcome.complete = state == WorkerMachine::StepState::kComplete;
         const WorkerMachine::StepEnd end = machine_->endStep();
         outcome.step = end.step;
+        outcome.too_late = end.too_late;
         outcome.loss = end.loss;
         outcome.gradient_norm = end.gradient_norm;
         lock.unlock();

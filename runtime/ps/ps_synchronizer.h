@@ -19,7 +19,7 @@ namespace trainyard::runtime::ps {
 struct PsSynchronizerOptions {
   WorkerConfig worker;
   std::string token;
-  // Sends a question to the coordinator; `answer` is called once, on any thread, never from within.
+  // Sends a question to the coordinator; `answer` is called once, on any thread, also from within.
   using AskFunction = std::function<void(
       const v1::TakeRequest&, std::function<void(const Status&, const v1::TakeReply&)> answer)>;
   AskFunction ask;  // modes that ask (see TakeRequest)

@@ -219,6 +219,7 @@ void SyncWorker::catchUp() {
 void SyncWorker::leaveStep() {
   const bool taken = place_ >= 0 || std::exchange(pulls_outcome_, false);
   step_state_ = taken ? StepState::kComplete : StepState::kAbandoned;
+  too_late_ = !taken;
   if (!taken) return;
   loss_step_ = step_;
   step_loss_ = own_loss_sum_ / std::max(share_.count, 1);
@@ -303,7 +304,7 @@ void SyncWorker::lossReady(double loss_sum) {
 WorkerMachine::StepEnd SyncWorker::endStep() {
   step_state_ = StepState::kNone;
   if (resting()) urgent_ = true;
-  return {step_loss_, loss_step_, gradient_norm_};
+  return {step_loss_, loss_step_, gradient_norm_, std::exchange(too_late_, false)};
 }
 
 void SyncWorker::fillReport(v1::MemberReport& report) const {

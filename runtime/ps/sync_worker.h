@@ -62,6 +62,7 @@ class SyncWorker final : public WorkerCore {
   std::int64_t step_ = -1;                   // kStepping: gradients are of this step
   bool standing_ = false;                    // kStepping without a gradient of one's own
   StepPlan::Share share_;                    // of step_; without samples: stands by
+  bool too_late_ = false;                    // the step that was abandoned last
   StepState step_state_ = StepState::kNone;  // of the trainer, from turn(kTrain) to endStep()
   bool loss_ready_ = false;
   int place_ = -1;  // among the gradients of step_, with backup workers; -1: none yet

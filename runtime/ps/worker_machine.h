@@ -85,6 +85,7 @@ class WorkerMachine {
     std::int64_t step = 0;  // the step taken: async: the number of the push
     // With clipping: the norm of that step's mean gradient, before it was clipped.
     std::optional<double> gradient_norm;
+    bool too_late = false;  // abandoned because its step was complete without this gradient
   };
   // After kComplete or kAbandoned: the trainer has taken note.
   virtual StepEnd endStep() = 0;

@@ -78,7 +78,7 @@ Status RunLog::onStep(const StepRecord& record) {
            : errnoStatus(written < 0 ? errno : ENOSPC, "positions.jsonl"));
   if (metrics_dir_.empty()) return absl::OkStatus();
   window_seconds_ += record.seconds;
-  window_examples_ += record.step_samples;
+  window_examples_ += record.job_samples;
   const std::int64_t step = record.step + 1;  // the version that the step made
   const bool due = step % log_every_ == 0 || record.step == 0 || window_seconds_ >= kLongSeconds;
   if (!due) return absl::OkStatus();

@@ -251,6 +251,9 @@ Status WorkerTask::run() {
   const StatusOr<TrainEnd> end = trainer_->run();
   if (end.ok() && end->left) TY_INFO("left on request, the job is at step {}", end->step);
   if (end.ok() && end->stopped && options_.id.index() == 0) saveModelBuffers(end->step);
+  const TrainTotals totals = trainer_->totals();
+  if (options_.job.spec().training().update().backup_workers() > 0)
+    TY_INFO("{} gradients were taken, {} came too late", totals.steps, totals.too_late);
   hitFailpoint("worker.finished", trainer_->totals().step);
   // "leaving", so that the coordinator need not wait for this worker.
   link_->flush(std::chrono::seconds(2));

@@ -19,6 +19,7 @@ struct StepOutcome {
   double loss = 0;        // mean over all workers' samples, when complete
   // With clipping: of the mean gradient over all variables, before it was clipped.
   std::optional<double> gradient_norm;
+  bool too_late = false;  // not complete: backup workers had made the step without it
 };
 
 // Used by one thread, the trainer's.

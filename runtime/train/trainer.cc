@@ -101,6 +101,7 @@ Status Trainer::trainStep(const Turn& turn) {
     totals_.data_seconds += toSeconds(have_data - start);
     totals_.compute_seconds += toSeconds(computed - have_data);
     totals_.wait_seconds += toSeconds(end - computed);
+    totals_.too_late += outcome.too_late;
     if (outcome.complete) {
       totals_.step = outcome.step + 1;
       totals_.examples += static_cast<std::uint64_t>(turn.samples);
@@ -108,14 +109,35 @@ Status Trainer::trainStep(const Turn& turn) {
       totals_.last_step_seconds = toSeconds(end - start);
     }
   }
-  if (!outcome.complete) return absl::OkStatus();
-  train_seconds_ += toSeconds(end - start);
-  return observer_.onStep({turn.epoch, outcome.step, turn.rank, turn.first_position, turn.samples,
-                           turn.step_samples, outcome.loss, toSeconds(end - start), train_seconds_,
-                           outcome.gradient_norm});
+  if (!outcome.complete) {
+    if (!outcome.too_late) recorded_.reset();
+    return absl::OkStatus();
+  }
+  StepRecord record{.epoch = turn.epoch,
+                    .step = outcome.step,
+                    .rank = turn.rank,
+                    .first_position = turn.first_position,
+                    .samples = turn.samples,
+                    .loss = outcome.loss,
+                    .gradient_norm = outcome.gradient_norm};
+  measure(turn, outcome, start, &record);
+  return observer_.onStep(record);
+}
+
+void Trainer::measure(const Turn& turn, const StepOutcome& outcome, TimePoint start,
+                      StepRecord* record) {
+  const bool follows =
+      recorded_ && recorded_->epoch == turn.epoch && recorded_->step <= outcome.step;
+  const TimePoint end = clock_.now();
+  record->job_samples = turn.step_samples * (follows ? outcome.step - recorded_->step : 1);
+  record->seconds = toSeconds(end - (follows ? recorded_->end : start));
+  train_seconds_ += record->seconds;
+  record->train_seconds = train_seconds_;
+  recorded_ = Recorded{turn.epoch, outcome.step, end};
 }
 
 Status Trainer::evaluateSlice(const Turn& turn) {
+  recorded_.reset();
   const TimePoint start = clock_.now();
   hitFailpoint("worker.evaluate", turn.step);
   const auto [begin, end] = evaluationSlice(data_.eval->size(), turn.ranks, turn.rank);

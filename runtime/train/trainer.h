@@ -20,9 +20,9 @@ struct StepRecord {
   int rank = 0;
   std::int64_t first_position = 0;
   int samples = 0;                      // of this worker
-  std::int64_t step_samples = 0;        // of all workers
+  std::int64_t job_samples = 0;         // of all workers, in the same time
   double loss = 0;                      // mean over all workers' samples
-  double seconds = 0;                   // wall time of the step
+  double seconds = 0;                   // wall time since the former step's end, if of this epoch
   double train_seconds = 0;             // of all completed steps so far, evaluation excluded
   std::optional<double> gradient_norm;  // with clipping: before it was clipped
 };
@@ -40,6 +40,7 @@ struct TrainTotals {
   std::int64_t step = 0;
   std::uint64_t examples = 0;
   std::uint64_t steps = 0;
+  std::uint64_t too_late = 0;  // gradients that were computed, but not taken any more
   double last_step_seconds = 0;
   double data_seconds = 0;
   double compute_seconds = 0;
@@ -67,6 +68,10 @@ class Trainer {
 
  private:
   Status trainStep(const Turn& turn);
+  // What comes before the step's record: how long it took and what the job did meanwhile. Steps
+  // that others took without this worker, and the time of its own that came too late, belong to the
+  // next that is taken.
+  void measure(const Turn& turn, const StepOutcome& outcome, TimePoint start, StepRecord* record);
   Status evaluateSlice(const Turn& turn);
   void phase(const char* name);
 
@@ -78,6 +83,14 @@ class Trainer {
   const Clock& clock_;
   std::vector<std::int64_t> samples_;
   Batch batch_;
+  // The end of the last step that was recorded; nothing after an evaluation or a step that was
+  // given up.
+  struct Recorded {
+    std::int64_t epoch = 0;
+    std::int64_t step = 0;
+    TimePoint end;
+  };
+  std::optional<Recorded> recorded_;
   double train_seconds_ = 0;
   mutable std::mutex mutex_;
   TrainTotals totals_;

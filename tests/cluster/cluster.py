@@ -165,7 +165,7 @@ def kill(arguments):
 
 def build_command(arguments):
     build.build(arguments.component or None)
-    print("\n".join(build.search_path(arguments.component or None)))
+    print(f"cluster: its programs are in {build.cache()}")
 
 
 def parse():

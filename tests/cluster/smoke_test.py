@@ -85,6 +85,5 @@ class Smoke(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    if testing.reused(control_plane=False):
-        os.environ.pop("TRAINYARD_CLUSTER", None)  # this one is about a cluster of its own
+    testing.require()  # it is about a cluster of its own
     unittest.main()

@@ -125,7 +125,10 @@ std::vector<float> World::gradient(const runtime::StepPlan::Share& share,
 // An epoch may go on with other workers, and so with other samples in its steps.
 void World::followEpoch(const v1::View& view) {
   if (config_.scalings == 0) return;
-  if (view.epoch().epoch() <= plan_epoch_ || view.epoch().members().empty()) return;
+  // Where nobody that knew of it lives any more, a number may be given again.
+  const std::pair named(view.coordinator().start(), view.epoch().epoch());
+  if (named <= plan_named_ || view.epoch().members().empty()) return;
+  plan_named_ = named;
   plan_epoch_ = view.epoch().epoch();
   if (view.epoch().fresh() || !view.epoch().restore_manifest().empty()) lineage_ = plan_epoch_;
   result_.most_ranks = std::max(result_.most_ranks, view.epoch().members_size() - config_.ps);
@@ -340,7 +343,9 @@ void World::killSomeone() {
   }
   const Duration away = std::chrono::milliseconds(20 + rng_.below(rng_.below(4) == 0 ? 8000 : 300));
   at(kNobody, away, [this, is_ps, i] {
-    if (is_ps) {
+    if (!is_ps && result_.outcome == "stopped") {
+      worker_done_[i] = true;  // nobody is started for a job that rests
+    } else if (is_ps) {
       if (ps_[i] == nullptr && !ps_done_[i]) startPs(static_cast<int>(i));
     } else if (workers_[i] == nullptr && !worker_done_[i] && (isMember(i) || rng_.below(2) == 0)) {
       startWorker(static_cast<int>(i));
@@ -391,6 +396,8 @@ void World::checkLeases() {
   }
   if (result_.outcome != "succeeded" || result_.kills + result_.freezes > 0 || config_.drop > 0)
     return;
+  // A change drops what is computed of a step that does not come any more.
+  if (config_.backup_workers > 0 && config_.scalings > 0) return;
   const auto used = static_cast<std::int64_t>(seen.size());
   std::int64_t expected = plan_.steps * plan_.step_samples;
   if (config_.passes > 0) expected = plan_.end_position;

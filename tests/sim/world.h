@@ -153,9 +153,10 @@ class World {
   std::priority_queue<Event> events_;
   std::uint64_t next_order_ = 0;
 
-  runtime::StepPlan plan_;       // of the newest epoch
-  std::int64_t plan_epoch_ = 0;  // its number
-  std::int64_t lineage_ = 0;     // first epoch whose versions are those of the newest
+  runtime::StepPlan plan_;                             // of the newest epoch
+  std::pair<std::uint32_t, std::int64_t> plan_named_;  // by which life of the coordinator
+  std::int64_t plan_epoch_ = 0;                        // its number
+  std::int64_t lineage_ = 0;  // first epoch whose versions are those of the newest
   runtime::Placement placement_;
   std::unique_ptr<runtime::Optimizer> optimizer_;
   std::unique_ptr<runtime::LearningRate> learning_rate_;

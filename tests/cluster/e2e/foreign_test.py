@@ -1,5 +1,8 @@
 #!/usr/bin/env python3
-"""Images of users as ps and worker: a shell, and an image that holds one static program."""
+"""Images of users as ps and worker: a shell, and an image that holds one static program.
+
+The operator looks after this one namespace and has rights nowhere else.
+"""
 import os
 import pathlib
 import sys
@@ -49,7 +52,7 @@ class Foreign(unittest.TestCase):
 
     def test_static_program(self):
         arguments = ["--role=$(TRAINYARD_ROLE)", "--index=$(TRAINYARD_INDEX)", "--ps_hosts=$(PS_HOSTS)"]
-        task = {"command": ["/program"], "args": arguments}
+        task = {"command": ["/bin/static_task"], "args": arguments}
         self.world.apply(job("static", STATIC, task, task), namespace=SPACE)
         self.world.wait_state("static", SPACE, "Succeeded")
         for index in (0, 1):
@@ -58,7 +61,8 @@ class Foreign(unittest.TestCase):
 
 if __name__ == "__main__":
     program = pathlib.Path(os.environ["TRAINYARD_BIN"]) / "static_task"
-    with world(SPACE, lambda folder: [static_image(folder, STATIC, program)]) as made:
+    with world(SPACE, f"watchNamespace={SPACE}",
+               more_images=lambda folder: [static_image(folder, STATIC, program)]) as made:
         Foreign.world = made
         outcome = unittest.main(exit=False, verbosity=2)
     sys.exit(not outcome.result.wasSuccessful())

@@ -3,10 +3,11 @@
 import sys
 import unittest
 
-from world import SYSTEM, image, world
+from world import SYSTEM, build, image, static_image, world
 
 SPACE = "upgrade"
 NEXT = "0.1.1-test"
+KUBECTL = "registry.test/kubectl:1"
 JOB = {"apiVersion": "trainyard.dev/v1alpha1", "kind": "TrainingJob", "metadata": {"name": "job"},
        "spec": {"storage": {"volume": {"persistentVolumeClaim": {"claimName": "job"}}},
                 "ps": {"replicas": 1}, "worker": {"replicas": 2, "maxReplicas": 4},
@@ -35,7 +36,11 @@ class Upgrade(unittest.TestCase):
         return {c["image"] for pod in self.world.operator_pods() for c in pod["spec"]["containers"]
                 if "deletionTimestamp" not in pod["metadata"]}
 
-    def test_job_outlives_the_chart(self):
+    def test_1_the_charts_own_test(self):
+        self.world.install(f"test.image={KUBECTL}")
+        self.world.helm("test", "trainyard", "-n", SYSTEM, "--timeout", "600s")
+
+    def test_2_job_outlives_the_chart(self):
         world = self.world
         world.apply(JOB, namespace=SPACE)
         world.wait("the first steps", lambda: self.steps() > 5)
@@ -66,7 +71,7 @@ class Upgrade(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    with world(SPACE) as made:
+    with world(SPACE, more_images=lambda folder: [static_image(folder, KUBECTL, build.find("kubectl"))]) as made:
         for name in ("operator", "agent", "runtime"):  # the next version differs in its name alone
             made.cluster.inside("ctr", "-n", "k8s.io", "images", "tag", "--force", image(name), image(name, NEXT),
                                 check=True)

@@ -155,26 +155,29 @@ def image(name, version=VERSION):
 
 
 def static_image(folder, name, program):
-    """An image that holds one program and nothing else."""
-    archive = pathlib.Path(folder) / f"{pathlib.Path(program).name}.tar"
-    oci.write(archive, name, [[oci.file_entry("/program", program)]], {"Entrypoint": ["/program"]})
+    """An image that holds one program, in /bin, and nothing else."""
+    program = pathlib.Path(program)
+    archive = pathlib.Path(folder) / f"{program.name}.tar"
+    oci.write(archive, name, [[oci.file_entry(f"/bin/{program.name}", program)]],
+              {"Entrypoint": [f"/bin/{program.name}"], "Env": ["PATH=/bin"], "User": "65532:65532"})
     return archive
 
 
 @contextlib.contextmanager
-def world(space, more_images=lambda folder: []):
-    """A cluster that has all images and the chart, and in it the namespace `space` for the length of a `with`.
-    `more_images` writes archives into a folder and returns their paths."""
+def world(space, *settings, more_images=lambda folder: []):
+    """A cluster that has all images, the namespace `space` for the length of a `with`, and the chart with
+    `settings`. `more_images` writes archives into a folder and returns their paths."""
     with testing.cluster() as cluster, tempfile.TemporaryDirectory() as temporary:
         for archive in [*build_images(), shell_image.write(temporary), *more_images(temporary)]:
             cluster.load(archive)
         made = World(cluster)
-        made.install()
         made.namespace(space)
+        made.install(*settings)
         try:
             yield made
         finally:
-            with contextlib.suppress(AssertionError):
-                cluster.kubectl("delete", "namespace", space, "--timeout=120s")
-            with contextlib.suppress(AssertionError):
-                cluster.kubectl("delete", "persistentvolume", "-l", f"made-for={space}", "--timeout=60s")
+            # Jobs first: an operator of one namespace has its rights from that namespace.
+            for what in (["trainingjobs", "--all", "-n", space], ["pods", "--all", "-n", space],
+                         ["namespace", space], ["persistentvolume", "-l", f"made-for={space}"]):
+                with contextlib.suppress(AssertionError):
+                    cluster.kubectl("delete", *what, "--timeout=120s")

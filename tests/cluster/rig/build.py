@@ -128,10 +128,10 @@ def find(name):
     raise KeyError(name)
 
 
-def search_path(names=None):
-    """The folders of all components (or of those in `names`), for PATH."""
-    return [str(component.folder() / "bin") for component in components()
-            if names is None or component.name in names]
+def search_path():
+    """The folders of all components, for PATH."""
+    return [str(component.folder() / "bin") for component in components()]
+
 
 
 class Go:

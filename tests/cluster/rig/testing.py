@@ -44,6 +44,13 @@ class TestCluster:
                        stdout=subprocess.DEVNULL)
 
 
+def require():
+    """Ends the process where no cluster can be started; for tests that start one inside a test case."""
+    done = subprocess.run([sys.executable, "-B", SCRIPT, "check"])
+    if done.returncode != 0:
+        sys.exit(done.returncode)
+
+
 def reused(control_plane):
     """The folder of a cluster that runs already: the user's (TRAINYARD_CLUSTER), or that of this run of
     the tests (TRAINYARD_TEST_APISERVER, TRAINYARD_TEST_CLUSTER); None without one."""

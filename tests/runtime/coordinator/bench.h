@@ -98,6 +98,7 @@ struct Bench {
       if (auto* m = std::get_if<CommitAction>(&action)) commits.push_back(m->manifest);
       if (auto* f = std::get_if<FinishAction>(&action)) finishes.push_back(*f);
       if (auto* e = std::get_if<EvaluationAction>(&action)) evaluations.push_back(e->evaluation);
+      if (auto* t = std::get_if<TakeReplyAction>(&action)) answers[t->call] = t->reply;
       if (auto* l = std::get_if<LogAction>(&action)) logs.push_back(l->text);
     }
   }
@@ -143,7 +144,9 @@ struct Bench {
         r.mutable_worker()->set_version(view.epoch().first_step());
       active_in[r.id().index()] = epoch;
     }
-    if (computes) r.mutable_worker()->set_epoch(epoch);
+    if (!computes) return;
+    if (r.worker().epoch() != epoch) r.mutable_worker()->set_finished(0);
+    r.mutable_worker()->set_epoch(epoch);
   }
   static bool isRank(const v1::EpochInfo& epoch, std::uint32_t index) {
     return std::any_of(epoch.members().begin(), epoch.members().end(), [&](const auto& m) {
@@ -203,6 +206,39 @@ struct Bench {
     part->set_samples(50);
     part->set_loss_sum(5);
   }
+  // A worker's next question under the newest epoch.
+  v1::TakeRequest question(std::uint32_t index, bool ticket, std::int64_t step = 0) {
+    v1::TakeRequest q;
+    q.set_job_uid("uid-1");
+    *q.mutable_id() = worker(index).id();
+    *q.mutable_incarnation() = worker(index).incarnation();
+    q.set_epoch(last_view.epoch().epoch());
+    q.set_sequence(++questions[{index, q.epoch()}]);
+    q.set_ticket(ticket);
+    q.set_lease(true);
+    q.set_step(step);
+    q.set_finished(worker(index).worker().finished());
+    return q;
+  }
+  // The call's number.
+  std::uint64_t put(const v1::TakeRequest& question) {
+    c.onTake(question, ++tickets, now);
+    take();
+    return tickets;
+  }
+  std::uint64_t ask(std::uint32_t index, bool ticket, std::int64_t step = 0) {
+    return put(question(index, ticket, step));
+  }
+  // TAKE_UNSPECIFIED: not answered yet.
+  v1::TakeReply answerOf(std::uint64_t call) const {
+    const auto it = answers.find(call);
+    return it == answers.end() ? v1::TakeReply() : it->second;
+  }
+  void finishPush(std::uint32_t index) {
+    v1::WorkerState& state = *worker(index).mutable_worker();
+    state.set_finished(state.finished() + 1);
+    say(worker(index));
+  }
   void restart(v1::MemberReport& r) {
     const std::uint32_t start = r.incarnation().start() + 1;
     r.set_highest_epoch(0);
@@ -228,12 +264,14 @@ struct Bench {
   Coordinator c;
   std::map<Key, v1::MemberReport> reports;
   std::map<std::uint32_t, std::int64_t> active_in;
+  std::map<std::pair<std::uint32_t, std::int64_t>, std::int64_t> questions;
   std::uint64_t tickets = 0;
   bool prepares = true;
   bool rests = true;
   std::set<std::uint32_t> resting;
   v1::View last_view;
   std::map<std::uint64_t, v1::View> replies;
+  std::map<std::uint64_t, v1::TakeReply> answers;  // to questions, by call
   std::vector<Manifest> commits;
   std::vector<FinishAction> finishes;
   std::vector<v1::Evaluation> evaluations;

@@ -4,15 +4,17 @@
 #include <functional>
 #include <vector>
 
+#include "runtime/ps/async_worker.h"
 #include "runtime/ps/sync_worker.h"
 #include "tests/runtime/ps/helpers.h"
 
 namespace trainyard::runtime::ps {
 
 // Chunks 0 to 2 on ps-0, chunk 3 (the last, with the loss) on ps-1; two workers, this is worker-0.
-class WorkerBench {
+template <class Machine>
+class WorkerBenchOf {
  public:
-  explicit WorkerBench(const std::function<void(WorkerConfig&)>& change = {})
+  explicit WorkerBenchOf(const std::function<void(WorkerConfig&)>& change = {})
       : machine(with(change)) {}
   static WorkerConfig with(const std::function<void(WorkerConfig&)>& change) {
     WorkerConfig c;
@@ -40,8 +42,11 @@ class WorkerBench {
     e->set_step_samples(4);
     e->set_steps(steps);
     e->set_end_position(end_position);
+    e->set_backup_workers(backup_workers);
+    v.set_progress(progress);
+    v.set_draining(draining);
     for (std::uint32_t i = 0; i < 2; ++i) add(*e, v1::ROLE_PS, i, i);
-    for (std::uint32_t i = 0; i < 2; ++i) add(*e, v1::ROLE_WORKER, i, i);
+    for (std::uint32_t i = 0; i < workers; ++i) add(*e, v1::ROLE_WORKER, i, i);
     return v;
   }
   static void add(v1::EpochInfo& e, v1::Role role, std::uint32_t index, std::uint32_t rank) {
@@ -117,6 +122,36 @@ class WorkerBench {
     ASSERT_EQ(machine.stepState(), WorkerMachine::StepState::kComplete);
     machine.endStep();
   }
+  // The question that goes out now; it must be there.
+  v1::TakeRequest question() {
+    machine.takeSends(now);
+    const auto asked = machine.takeAsk(now);
+    EXPECT_TRUE(asked.has_value());
+    return asked.value_or(v1::TakeRequest());
+  }
+  bool asks() {
+    machine.takeSends(now);
+    return machine.takeAsk(now).has_value();
+  }
+  void tell(const v1::TakeRequest& question, const v1::TakeReply& reply) {
+    machine.onTake(question, absl::OkStatus(), reply, now);
+  }
+  static v1::TakeReply reply(v1::TakeCode code) {
+    v1::TakeReply r;
+    r.set_code(code);
+    return r;
+  }
+  static v1::TakeReply ticket(std::int64_t number) {
+    v1::TakeReply r = reply(v1::TAKE_OK);
+    r.set_ticket(number);
+    return r;
+  }
+  static v1::TakeReply lease(std::int64_t first, std::int32_t samples = 5) {
+    v1::TakeReply r = reply(v1::TAKE_OK);
+    r.mutable_lease()->set_first(first);
+    r.mutable_lease()->set_samples(samples);
+    return r;
+  }
   v1::MemberReport report() const {
     v1::MemberReport r;
     machine.fillReport(r);
@@ -129,8 +164,13 @@ class WorkerBench {
   std::int64_t first_position = 0;
   std::int64_t end_position = 0;
   std::int64_t steps = 4;
+  std::uint32_t workers = 2;
+  std::int32_t backup_workers = 0;
+  std::int64_t progress = 0;
+  bool draining = false;
   v1::Evaluation evaluation;
-  SyncWorker machine;
+  Machine machine;
 };
+using WorkerBench = WorkerBenchOf<SyncWorker>;
 
 }  // namespace trainyard::runtime::ps

@@ -161,11 +161,26 @@ TEST_F(TrainerTest, AStepPushesEveryGradientAndIsRecorded) {
   EXPECT_EQ(r.epoch, 3);
   EXPECT_EQ(r.step, 4);
   EXPECT_EQ(r.rank, 1);
-  EXPECT_EQ(r.step_samples, 19);
+  EXPECT_EQ(r.job_samples, 19);
   EXPECT_EQ(r.first_position, 90);
   EXPECT_EQ(r.samples, 10);
   EXPECT_DOUBLE_EQ(r.loss, 0.25);
   EXPECT_DOUBLE_EQ(r.seconds, 3);
+}
+
+// In modes in which others take steps without this worker.
+TEST_F(TrainerTest, ARecordCoversWhatTheJobDidSinceTheLast) {
+  sync_.turns = {train(3), train(7), turnOf(Turn::Kind::kEvaluate, 8), train(9),
+                 turnOf(Turn::Kind::kStopped, 10)};
+  ASSERT_TRUE(trainer_.run().ok());
+  ASSERT_EQ(records_.records.size(), 3u);
+  EXPECT_EQ(records_.records[0].job_samples, 19);
+  EXPECT_DOUBLE_EQ(records_.records[0].seconds, 3);
+  EXPECT_EQ(records_.records[1].job_samples, 4 * 19);
+  EXPECT_DOUBLE_EQ(records_.records[1].seconds, 4);  // with the wait for its turn
+  EXPECT_EQ(records_.records[2].job_samples, 19);    // whatever was done during the evaluation
+  EXPECT_DOUBLE_EQ(records_.records[2].seconds, 3);
+  EXPECT_DOUBLE_EQ(records_.records[2].train_seconds, 10);
 }
 
 TEST_F(TrainerTest, TotalsAddUp) {
