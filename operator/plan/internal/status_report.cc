@@ -102,7 +102,9 @@ std::optional<UnixMillis> reportProgress(const v1::JobProgress& progress, UnixMi
   const UnixMillis renewed = parseRfc3339(status->progress().update_time());
   const UnixMillis due =
       renewed + std::chrono::duration_cast<std::chrono::milliseconds>(kProgressInterval).count();
-  if (status->has_progress() && !state_changed && now < due) return due;
+  // The last word is not kept back.
+  const bool last = !progress.outcome().empty();
+  if (status->has_progress() && !state_changed && !last && now < due) return due;
   estimateEnd(status->progress(), now, &next);
   next.set_update_time(formatRfc3339(now));
   *status->mutable_progress() = next;

@@ -1,5 +1,8 @@
 #include "operator/apply/applier.h"
 
+#include <condition_variable>
+#include <mutex>
+
 #include "gmock/gmock.h"
 #include "tests/fakes/fake_cluster.h"
 
@@ -126,6 +129,84 @@ TEST_F(ApplierTest, AppliedTwiceIsHarmless) {
   again.events.clear();
   EXPECT_TRUE(apply(again).ok());
   EXPECT_EQ(cluster_.writes(), writes);
+}
+
+// Counts creates, and how many of them were under way at the same time.
+class CountingCluster : public FakeCluster {
+ public:
+  Status createTask(const v1::TrainingJob& job, const TaskKey& task,
+                    std::uint32_t created) override {
+    {
+      std::unique_lock lock(mutex_);
+      ++calls;
+      most_ = std::max(most_, ++under_way_);
+      changed_.notify_all();
+      // Others may join as long as none is known to be missing; a bound against hangs alone.
+      changed_.wait_for(lock, std::chrono::seconds(20), [&] { return most_ >= wanted; });
+    }
+    const Status status = FakeCluster::createTask(job, task, created);
+    const std::lock_guard lock(mutex_);
+    --under_way_;
+    if (under_way_ == 0) {
+      batches.push_back(std::exchange(most_, 0));
+      wanted = std::min(2 * wanted, limit);
+    }
+    return status;
+  }
+
+  int calls = 0;
+  int wanted = 1;  // in the next batch
+  int limit = 1;
+  std::vector<int> batches;
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  int under_way_ = 0;
+  int most_ = 0;
+};
+
+Plan eightCreates() {
+  Plan plan;
+  for (std::uint32_t i = 0; i < 8; ++i) plan.creates.push_back({{v1::ROLE_WORKER, i}, 1});
+  return plan;
+}
+
+TEST(ApplierSideBySide, CreatesSlowlyAtFirst) {
+  CountingCluster cluster;
+  FakeClock clock;
+  EventRecorder recorder(cluster, clock);
+  const JobKey key = cluster.addJob(fakeJob("job", 1, 8));
+  cluster.limit = 4;
+  Applier applier(cluster, recorder, 4);
+  Plan plan = eightCreates();
+  plan.creates.resize(7);  // 1 + 2 + 4
+  ASSERT_TRUE(applier.apply(*cluster.observe(key), plan).ok());
+  EXPECT_THAT(cluster.batches, ElementsAre(1, 2, 4));
+  EXPECT_EQ(cluster.observe(key)->tasks.size(), 7u);
+}
+
+TEST(ApplierSideBySide, ARefusalCostsOneCall) {
+  CountingCluster cluster;
+  FakeClock clock;
+  EventRecorder recorder(cluster, clock);
+  const JobKey key = cluster.addJob(fakeJob("job", 1, 8));
+  cluster.failNext(FakeCall::kCreate, absl::ResourceExhaustedError("quota"), 100);
+  Applier applier(cluster, recorder, 50);
+  EXPECT_EQ(applier.apply(*cluster.observe(key), eightCreates()).code(),
+            absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(cluster.calls, 1);
+}
+
+TEST_F(ApplierTest, ReleasesAndTheEndOfTheJob) {
+  cluster_.setLife({.held = true});
+  ASSERT_TRUE(cluster_.createTask(observe().job, kWorker1, 1).ok());
+  trace();
+  Plan plan;
+  plan.releases = {{kWorker0, 1}, {kWorker1, 1}};  // one that is gone already
+  plan.delete_job = true;
+  EXPECT_TRUE(apply(plan).ok());
+  EXPECT_THAT(trace(), ElementsAre("release worker-1 ", "delete the job"));
 }
 
 }  // namespace
