@@ -1,7 +1,6 @@
 #include "base/security/job_keys.h"
 
 #include <openssl/pem.h>
-#include <openssl/x509_vfy.h>
 #include <openssl/x509v3.h>
 
 #include <memory>
