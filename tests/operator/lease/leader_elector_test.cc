@@ -140,6 +140,7 @@ TEST(LeaderElector, APausedProcessDoesNotLeadWhenItWakes) {
     ::raise(SIGSTOP);
     const bool holds = elector.holds();
     const bool long_enough = systemClock().now() - before >= seconds(3);
+    elector.stop();
     ::_exit(!long_enough ? 3 : holds ? 4 : 0);
   }
   int status = 0;
