@@ -6,7 +6,8 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .ONESHELL:
 .DEFAULT_GOAL := help
-.PHONY: help demo test sanitize check bench experiment compare soak build clean packages format
+.PHONY: help demo test sanitize check bench experiment compare soak build clean packages format image \
+  cluster cluster-build cluster-stop
 
 # Objects in the compiler cache serve any checkout.
 export CCACHE_BASEDIR := $(CURDIR)
@@ -25,6 +26,9 @@ else ifneq ($(TARGET),)
 $(error TARGET=$(TARGET): expected operator)
 endif
 
+cluster := python3 tests/cluster/cluster.py
+version := $(shell sed -n 's|^project.trainyard VERSION \([0-9.]*\).*|\1|p' CMakeLists.txt)
+
 help:
 	@echo "make demo     train on Fashion-MNIST on this machine: 2 parameter servers, 2 workers"
 	@echo "make test     build everything and run every test that needs no GPU"
@@ -34,6 +38,8 @@ help:
 	@echo "make experiment  7 workers, 2 parameter servers, 3 placements on links of 1 Gbit/s (LINK; root; QUICK=1)"
 	@echo "make compare  TensorFlow's parameter servers beside ours; TensorFlow comes from PyPI"
 	@echo "make soak     20 minutes with a random kill every 20 s (SOAK_SECONDS, SOAK_SEED)"
+	@echo "make image    OCI archives of operator, agent and runtime, in build/image"
+	@echo "make cluster  a Kubernetes of one node in namespaces of its own (root); ends with make cluster-stop"
 	@echo "make build    the programs, in build/release/bin"
 	@echo "make format   lay out the sources with clang-format"
 	@echo "make clean    remove build/"
@@ -56,6 +62,7 @@ demo: packages
 test: packages
 	@$(configure) --preset dev -B $(dev) $(flags)
 	cmake --build $(dev)
+	$(cluster) build >/dev/null || [ $$? -eq 77 ]
 	exec python3 tests/run_tests.py $(dev)
 
 # Both, whatever the first one finds.
@@ -96,6 +103,21 @@ soak: packages
 	cmake --build build/release --target $(programs)
 	exec python3 tests/soak/soak.py build/release/bin \
 	  --seconds $(or $(SOAK_SECONDS),1200) $(if $(SOAK_SEED),--seed $(SOAK_SEED))
+
+image: packages
+	@$(configure) --preset release
+	cmake --build build/release --target $(programs)
+	exec python3 deploy/image/images.py --bin build/release/bin --out build/image --version $(version)
+
+# Programs are built once for each version, into a cache outside the tree.
+cluster-build: packages
+	@$(cluster) build
+
+cluster: cluster-build
+	@exec $(cluster) up build/cluster --detach
+
+cluster-stop:
+	@exec $(cluster) down build/cluster
 
 format:
 	@python3 tests/format.py --fix

@@ -2,9 +2,12 @@
 // membership, and shows the task's state, metrics and health to others.
 #include <unistd.h>
 
+#include <algorithm>
 #include <csignal>
+#include <cstring>
 #include <filesystem>
 #include <iostream>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -36,6 +39,7 @@
 #include "base/process/signals.h"
 #include "base/rpc/grpc_log.h"
 #include "base/rpc/token.h"
+#include "fmt/format.h"
 
 namespace trainyard::agent {
 namespace {
@@ -53,6 +57,8 @@ struct Flags {
   std::string token_file;
   std::string runtime;
   std::string command_file;
+  std::vector<std::string> program;  // what follows "--"
+  std::vector<std::string> program_volumes;
   bool no_restart = false;
   bool gpu_by_rank = false;
   int launcher_fd = -1;
@@ -80,7 +86,10 @@ void addFlags(CLI::App& app, Flags& flags) {
   CLI::Option_group* program = app.add_option_group("Program", "What to run");
   program->add_option("--runtime", flags.runtime, "trainyard-runtime");
   program->add_option("--command", flags.command_file, "File that names another program");
-  program->require_option(1);
+  // Or the program and its arguments after "--".
+  program->require_option(0, 1);
+  app.add_option("--program-volume", flags.program_volumes,
+                 "NAME=DIR, told to the program after --");
   app.add_flag("--no-restart", flags.no_restart, "Every exit of the program is final");
   app.add_flag("--gpu-by-rank", flags.gpu_by_rank,
                "A worker of --command sees only the GPU of its local rank");
@@ -101,6 +110,15 @@ std::vector<std::string> environment() {
   std::vector<std::string> entries;
   for (char** entry = environ; *entry != nullptr; ++entry) entries.emplace_back(*entry);
   return entries;
+}
+
+std::map<std::string, std::string> volumesOf(const std::vector<std::string>& flags) {
+  std::map<std::string, std::string> volumes;
+  for (const std::string& flag : flags) {
+    const auto [name, folder] = splitFirst(flag, '=');
+    volumes[std::string(name)] = std::string(folder);
+  }
+  return volumes;
 }
 
 // The parts of the agent, from the bottom up; destroyed in reverse.
@@ -165,7 +183,12 @@ Status Agent::startServers() {
 
 StatusOr<SpawnOptions> Agent::prepareForeign(const v1::Membership& membership,
                                              const std::string& file) const {
-  TY_ASSIGN_OR_RETURN(ForeignProgram program, readForeignProgram(flags_.command_file));
+  ForeignProgram program;
+  if (flags_.command_file.empty()) {
+    program = foreignProgram(flags_.program, volumesOf(flags_.program_volumes), environment());
+  } else {
+    TY_ASSIGN_OR_RETURN(program, readForeignProgram(flags_.command_file));
+  }
   program.gpu_by_rank = flags_.gpu_by_rank;
   ForeignStart start =
       foreignStart(program, foreignVariables(membership, self_, file, program.volumes),
@@ -278,13 +301,43 @@ int fail(const Status& status, int code) {
   return code;
 }
 
+// `trainyard-agent install FROM TO`: copies a folder, such as this agent with all that it needs,
+// into a volume. Images without a shell have nothing else that could.
+int install(const fs::path& from, const fs::path& to) {
+  std::error_code error;
+  fs::create_directories(to, error);
+  if (!error) {
+    fs::copy(from, to, fs::copy_options::recursive | fs::copy_options::overwrite_existing, error);
+  }
+  if (!error) return kExitOk;
+  return fail(
+      errnoStatus(error.value(), fmt::format("install {} to {}", from.native(), to.native())),
+      kExitFailure);
+}
+
+// Cuts "-- PROGRAM ARGUMENTS" off.
+std::vector<std::string> takeProgram(int& argc, char** argv) {
+  const auto end = argv + argc;
+  const auto cut =
+      std::find_if(argv, end, [](const char* word) { return std::strcmp(word, "--") == 0; });
+  if (cut == end) return {};
+  argc = static_cast<int>(cut - argv);
+  return {cut + 1, end};
+}
+
 int runMain(int argc, char** argv) {
+  if (argc == 4 && std::strcmp(argv[1], "install") == 0) return install(argv[2], argv[3]);
   CLI::App app("Process 1 of a training task: runs and watches the task's program.",
                "trainyard-agent");
   Flags flags;
   addFlags(app, flags);
+  flags.program = takeProgram(argc, argv);
   try {
     app.parse(argc, argv);
+    const bool named = !flags.runtime.empty() || !flags.command_file.empty();
+    if (named != flags.program.empty()) {
+      throw CLI::RequiredError("Exactly one of --runtime, --command and -- PROGRAM");
+    }
   } catch (const CLI::ParseError& error) {
     return answerParseError(app, error, std::cout, std::cerr);
   }
@@ -292,7 +345,7 @@ int runMain(int argc, char** argv) {
   self.id.set_role(flags.role == "ps" ? v1::ROLE_PS : v1::ROLE_WORKER);
   self.id.set_index(flags.index);
   self.created = flags.created;
-  self.foreign = !flags.command_file.empty();
+  self.foreign = flags.runtime.empty();
   configureLog({.format = flags.log_format == "json" ? LogFormat::kJson : LogFormat::kText,
                 .level = LogLevel::kInfo,
                 .task = taskName(self.id)});

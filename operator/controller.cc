@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/core/log.h"
+#include "base/core/strings.h"
 #include "fmt/format.h"
 #include "operator/plan/planner.h"
 #include "operator/record/status_diff.h"
@@ -15,6 +16,26 @@ bool isTerminal(const v1::JobStatus& status) {
   return status.state() == "Succeeded" || status.state() == "Failed";
 }
 
+// An observation that is older than our own writes.
+constexpr std::string_view kAgedUrl = "trainyard.dev/aged";
+Status asAged(Status status) {
+  status.SetPayload(toAbsl(kAgedUrl), absl::Cord("1"));
+  return status;
+}
+bool isAged(const Status& status) {
+  return status.GetPayload(toAbsl(kAgedUrl)).has_value();
+}
+
+// What only the agents know: how often they started their programs again.
+void takeRestarts(const JobReport& report, std::vector<TaskObservation>& tasks) {
+  for (TaskObservation& task : tasks) {
+    const auto found = report.tasks.find(task.key);
+    if (found == report.tasks.end() || found->second.created() != task.created) continue;
+    const std::uint32_t starts = found->second.start();
+    if (starts > 0) task.restarts = std::max(task.restarts, starts - 1);
+  }
+}
+
 void logPlan(const std::string& name, const v1::JobStatus& before, const Plan& plan) {
   if (plan.status) {
     for (const std::string& line : diffStatus(before, *plan.status)) TY_DEBUG("{}: {}", name, line);
@@ -22,6 +43,10 @@ void logPlan(const std::string& name, const v1::JobStatus& before, const Plan& p
   for (const DeleteTask& task : plan.deletes) {
     TY_INFO("{}: delete {} (created {}): {}", name, toString(task.key), task.created, task.reason);
   }
+  for (const ReleaseTask& task : plan.releases) {
+    TY_DEBUG("{}: release {} (created {})", name, toString(task.key), task.created);
+  }
+  if (plan.delete_job) TY_INFO("{}: delete the job: its time is over", name);
   for (const CreateTask& task : plan.creates) {
     TY_INFO("{}: create {} (created {})", name, toString(task.key), task.created);
   }
@@ -88,6 +113,9 @@ void Controller::work(const std::string& name) {
   const Status status = reconcileOnce(parseJobKey(name));
   if (status.ok()) {
     queue_->forget(name);
+  } else if (isAged(status)) {
+    // The change that is waited for adds it at once.
+    queue_->addAfter(name, options_.aged_retry);
   } else if (failureClass(status) == FailureClass::kRetry) {
     TY_WARN("{}: {}; trying again", name, status.ToString());
     queue_->addRateLimited(name);
@@ -114,11 +142,13 @@ Status Controller::reconcileOnce(const JobKey& key) {
     progress_.forget(key);
     return finish(absl::OkStatus());
   }
+  if (absl::IsAborted(observed.status())) return finish(asAged(observed.status()));
   if (!observed.ok()) return finish(annotate(observed.status(), "observe"));
 
   PlannerInput input;
   input.observed = *std::move(observed);
   JobReport report = progress_.newest(key);
+  takeRestarts(report, input.observed.tasks);
   input.progress = std::move(report.progress);
   input.progress_created = report.progress_created;
   input.now = clock_.now();

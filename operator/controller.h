@@ -20,6 +20,8 @@ struct ControllerOptions {
   QueueOptions queue;
   // A job is looked at so often even if nothing is heard of it.
   Duration resync = std::chrono::minutes(1);
+  // While an observation does not show what was written last, which the next change ends.
+  Duration aged_retry = std::chrono::milliseconds(500);
   // After a failure that trying again cannot mend; a change of the job comes through at once.
   Duration permanent_retry = std::chrono::seconds(30);
 };

@@ -103,6 +103,19 @@ StatusOr<ForeignProgram> readForeignProgram(const std::filesystem::path& path) {
   return program;
 }
 
+ForeignProgram foreignProgram(std::vector<std::string> argv,
+                              std::map<std::string, std::string> volumes,
+                              const std::vector<std::string>& environment) {
+  ForeignProgram program;
+  program.argv = std::move(argv);
+  program.volumes = std::move(volumes);
+  for (const std::string& entry : environment) {
+    const auto [name, value] = splitFirst(entry, '=');
+    if (name.starts_with("LD_")) program.env.emplace_back(name, value);
+  }
+  return program;
+}
+
 Variables foreignVariables(const v1::Membership& membership, const TaskIdentity& self,
                            const std::string& membership_file,
                            const std::map<std::string, std::string>& volumes) {

@@ -27,6 +27,12 @@ struct ForeignProgram {
 // From command.json; see operator/local/command_file.h. INVALID_ARGUMENT names the file.
 StatusOr<ForeignProgram> readForeignProgram(const std::filesystem::path& path);
 
+// From the agent's own arguments, in a container of its own: `environment` is the container's, so
+// that what it says of the loader (LD_*) is meant for the program.
+ForeignProgram foreignProgram(std::vector<std::string> argv,
+                              std::map<std::string, std::string> volumes,
+                              const std::vector<std::string>& environment);
+
 // What `self` is told, where the membership is complete:
 //   TRAINYARD_JOB, _NAMESPACE, _ROLE, _INDEX, _REVISION, _MEMBERSHIP_FILE, _VOLUME_<NAME>
 //   PS_HOSTS, WORKER_HOSTS    host:port,host:port by index (TensorFlow's flags)

@@ -17,20 +17,24 @@ class Applier {
   //   1. the status: numbers and counts are recorded before anything follows from them
   //   2. events, which tell what the status now holds
   //   3. the membership, recorded before anyone is told
-  //   4. deletes, each of exactly one life of a task
-  //   5. creates
+  //   4. releases and deletes, each of exactly one life of a task
+  //   5. creates: one, then two at once, then four, ... up to 50
+  //   6. the end of the job itself
   // A create that finds the task there and a delete that finds it gone are proofs, not failures.
   // Blocks as long as the writes take. Returns the first failure, with its class:
   //   ABORTED              the record changed since it was observed: observe and plan again
   //   the cluster's code   otherwise; "maybe happened" is told by the next observation
   // After a failed status or membership nothing else is written. A failed delete does not hold back
-  // the others; the first failed create ends the creates, so that a lack of quota costs one call.
+  // the others; no creates are begun after the first that failed, so that a lack of quota costs few
+  // calls.
   Status apply(const JobObservation& observed, const Plan& plan);
 
  private:
   Status writeRecords(const v1::TrainingJob& job, const Plan& plan);
   Status deleteTasks(const v1::TrainingJob& job, const Plan& plan);
+  Status releaseTasks(const v1::TrainingJob& job, const Plan& plan);
   Status createTasks(const v1::TrainingJob& job, const Plan& plan);
+  Status createTask(const v1::TrainingJob& job, const CreateTask& task);
 
   Cluster& cluster_;
   EventRecorder& recorder_;

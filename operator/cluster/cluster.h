@@ -42,6 +42,13 @@ struct TaskExit {
   std::string cause;  // one line for people: "killed by signal 9", "exit code 3: data.images: ..."
 };
 
+// What keeps a task from starting: a word (Unschedulable, ImagePullBackOff, ...) and a line for
+// people.
+struct TaskWait {
+  std::string reason;
+  std::string message;
+};
+
 // One task as it is now. At most one live task exists per (job, role, index).
 struct TaskObservation {
   TaskKey key;
@@ -54,15 +61,24 @@ struct TaskObservation {
   bool disrupted = false;
   std::string host;
   std::string ip;
-  std::uint32_t port = 0;        // 0: not yet known
-  std::uint32_t restarts = 0;    // times the agent started its child again in place
-  std::optional<TaskExit> exit;  // of the agent, in kSucceeded and kFailed
+  std::uint32_t port = 0;           // 0: not yet known
+  std::uint32_t restarts = 0;       // times the agent started its child again in place
+  std::optional<TaskExit> exit;     // of the agent, in kSucceeded and kFailed
+  std::optional<TaskWait> waiting;  // in kPending, where it is known
+  // It does not go away, and its record stays, until releaseTask().
+  bool held = false;
 };
 
 struct JobObservation {
   v1::TrainingJob job;                       // spec and status as recorded
   std::vector<TaskObservation> tasks;        // sorted by key
   std::optional<v1::Membership> membership;  // as recorded
+  // Why none of its tasks can be created, as long as the spec stays as it is: CommandRequired, ...
+  std::optional<TaskWait> obstacle;
+  // Why a task could not be created at the last attempt: QuotaExceeded, ...
+  std::optional<TaskWait> refusal;
+  // What tasks are made from, where that is the cluster's to say; pinned in the status.
+  v1::Images images;
 };
 
 // Calls may block for milliseconds; thread-safe. Errors carry a failure class. A write that may or
@@ -73,7 +89,8 @@ class Cluster {
   // Calls `changed` (from any thread) whenever something of a job may have changed; level-based.
   virtual Status watch(std::function<void(const JobKey&)> changed) = 0;
   virtual StatusOr<std::vector<JobKey>> listJobs() = 0;
-  // NOT_FOUND when the job is gone.
+  // NOT_FOUND when the job is gone. ABORTED when it cannot be seen yet what was written last:
+  // `changed` tells when it can.
   virtual StatusOr<JobObservation> observe(const JobKey& key) = 0;
   // ALREADY_EXISTS when a task of that key lives or is terminating (a proof, not a failure). A task
   // that has ended is deleted before its key is created again. The next observation shows the new
@@ -84,6 +101,14 @@ class Cluster {
   // when another or none is there. It is `terminating` until it is gone.
   virtual Status deleteTask(const v1::TrainingJob& job, const TaskKey& task,
                             std::uint32_t created) = 0;
+  // The task's end is recorded: nothing needs its remains any more. Does not end one that lives.
+  // NOT_FOUND when another or none is there.
+  virtual Status releaseTask(const v1::TrainingJob& /*job*/, const TaskKey& /*task*/,
+                             std::uint32_t /*created*/) {
+    return absl::OkStatus();
+  }
+  // Deletes the job and all that belongs to it (a finished one, at the end of its time).
+  virtual Status deleteJob(const v1::TrainingJob& job) = 0;
   // Records the membership; FAILED_PRECONDITION unless its revision is the recorded one + 1 (or
   // equal with equal content).
   virtual Status publish(const v1::TrainingJob& job, const v1::Membership& membership) = 0;

@@ -20,32 +20,6 @@ constexpr std::string_view kSetByUs[] = {
     "PS_HOSTS",   "WORKER_HOSTS",     "TF_CONFIG",   "RANK",       "WORLD_SIZE",
     "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"};
 
-bool isSetByUs(const std::string& name) {
-  return name.starts_with("TRAINYARD_") ||
-         std::find(std::begin(kSetByUs), std::end(kSetByUs), name) != std::end(kSetByUs);
-}
-
-std::string templatePath(v1::Role role) {
-  return role == v1::ROLE_PS ? "spec.ps.template" : "spec.worker.template";
-}
-
-const std::string& templateText(const v1::TrainingJob& job, v1::Role role) {
-  return role == v1::ROLE_PS ? job.spec().ps().template_() : job.spec().worker().template_();
-}
-
-// The index of the task's container; nothing when there is none.
-std::optional<std::size_t> taskContainer(const Json& pod) {
-  const Json none;
-  const Json spec = pod.is_object() ? pod.value("spec", none) : none;
-  const Json containers = spec.is_object() ? spec.value("containers", none) : none;
-  if (!containers.is_array() || containers.empty()) return std::nullopt;
-  for (std::size_t i = 0; i < containers.size(); ++i) {
-    const Json& container = containers[i];
-    if (container.is_object() && container.value("name", none) == "task") return i;
-  }
-  return 0;
-}
-
 Status addWords(const Json& container, const std::string& path, std::string_view field,
                 std::vector<std::string>* words) {
   const auto found = container.find(std::string(field));
@@ -124,6 +98,31 @@ void ignoreTheRest(const Json& pod, const std::string& path, std::size_t task,
 }
 
 }  // namespace
+
+bool isSetByUs(std::string_view name) {
+  return name.starts_with("TRAINYARD_") ||
+         std::find(std::begin(kSetByUs), std::end(kSetByUs), name) != std::end(kSetByUs);
+}
+
+std::string templatePath(v1::Role role) {
+  return role == v1::ROLE_PS ? "spec.ps.template" : "spec.worker.template";
+}
+
+const std::string& templateText(const v1::TrainingJob& job, v1::Role role) {
+  return role == v1::ROLE_PS ? job.spec().ps().template_() : job.spec().worker().template_();
+}
+
+std::optional<std::size_t> taskContainer(const Json& pod) {
+  const Json none;
+  const Json spec = pod.is_object() ? pod.value("spec", none) : none;
+  const Json containers = spec.is_object() ? spec.value("containers", none) : none;
+  if (!containers.is_array() || containers.empty()) return std::nullopt;
+  for (std::size_t i = 0; i < containers.size(); ++i) {
+    const Json& container = containers[i];
+    if (container.is_object() && container.value("name", none) == "task") return i;
+  }
+  return 0;
+}
 
 StatusOr<TaskCommand> taskCommand(const v1::TrainingJob& job, v1::Role role) {
   const std::string path = templatePath(role);

@@ -2,11 +2,14 @@
 // schema a template is opaque: the fields that matter here are checked when they are read.
 #pragma once
 
+#include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
 #include "base/core/status.h"
+#include "nlohmann/json.hpp"
 #include "trainyard/v1/job.pb.h"
 #include "trainyard/v1/membership.pb.h"
 
@@ -26,6 +29,17 @@ struct TaskCommand {
 inline bool isForeign(const v1::TrainingJob& job) {
   return !job.spec().has_training();
 }
+
+// Where in a PodTemplateSpec the task's container stands: the one named "task", else the first;
+// nothing when there is none.
+std::optional<std::size_t> taskContainer(const nlohmann::ordered_json& pod);
+
+// Trainyard sets the variable itself for every program.
+bool isSetByUs(std::string_view name);
+
+// The template of the role as it stands in the job, "" where there is none.
+const std::string& templateText(const v1::TrainingJob& job, v1::Role role);
+std::string templatePath(v1::Role role);  // "spec.ps.template"
 
 // Of the tasks of `role`. INVALID_ARGUMENT naming the field: there is no command, a field has
 // another type than Kubernetes gives it, or `env` has a name that Trainyard sets itself.

@@ -12,7 +12,7 @@
 #include "base/process/files.h"
 #include "base/process/poll.h"
 #include "fmt/format.h"
-#include "nlohmann/json.hpp"
+#include "operator/record/last_words.h"
 
 namespace trainyard::control {
 namespace {
@@ -22,7 +22,6 @@ namespace fs = std::filesystem;
 constexpr Duration kGoneBound = std::chrono::seconds(2);
 constexpr Duration kLook = std::chrono::milliseconds(20);
 constexpr std::streamoff kLogTailBytes = 16 << 10;
-constexpr std::size_t kLongestLine = 200;  // in a cause
 constexpr std::size_t kMaxCommandLineBytes = 1 << 20;
 
 // What the agent puts into the environment of a program of the user's own, and all that this starts
@@ -48,30 +47,6 @@ std::vector<pid_t> programsOf(const fs::path& task_dir) {
     }
   }
   return found;
-}
-
-// "2026-01-31T13:05:09.123Z E worker-1: data.images: ..." -> "data.images: ..."
-std::string errorInTextLine(std::string_view line) {
-  const auto [time, rest] = splitFirst(line, ' ');
-  const auto [level, message] = splitFirst(rest, ' ');
-  if (level != "E" || time.find('T') == std::string_view::npos) return "";
-  const auto [task, text] = splitFirst(message, ':');
-  const bool has_task = task.starts_with("ps-") || task.starts_with("worker-");
-  return std::string(trim(has_task ? text : message));
-}
-
-std::string errorInLine(std::string_view line) {
-  if (!line.starts_with('{')) return errorInTextLine(line);
-  const auto json = nlohmann::json::parse(line, nullptr, false);
-  if (!json.is_object() || json.value("level", "") != "error") return "";
-  return json.value("message", "");
-}
-
-// A line of the agent: "2026-01-31T13:05:09.123Z I worker-1: agent: ...", or an object.
-bool isOurs(std::string_view line) {
-  if (line.starts_with('{')) return line.find("\"level\"") != std::string_view::npos;
-  const auto [time, rest] = splitFirst(line, ' ');
-  return time.size() > 20 && time[10] == 'T' && time.ends_with('Z');
 }
 
 std::string tailOf(const fs::path& log) {
@@ -129,22 +104,11 @@ void endLeftoversOf(const RunPaths& paths, const Clock& clock) {
 }
 
 std::string lastErrorOf(const fs::path& log) {
-  const std::string text = tailOf(log);
-  const std::vector<std::string_view> lines = split(text, '\n');
-  for (auto line = lines.rbegin(); line != lines.rend(); ++line) {
-    if (std::string error = errorInLine(*line); !error.empty()) return error;
-  }
-  return "";
+  return lastErrorIn(tailOf(log));
 }
 
 std::string lastOutputOf(const fs::path& log) {
-  const std::string text = tailOf(log);
-  const std::vector<std::string_view> lines = split(text, '\n');
-  for (auto line = lines.rbegin(); line != lines.rend(); ++line) {
-    const std::string_view words = trim(*line);
-    if (!words.empty() && !isOurs(words)) return std::string(words.substr(0, kLongestLine));
-  }
-  return "";
+  return lastOutputIn(tailOf(log));
 }
 
 }  // namespace trainyard::control

@@ -118,6 +118,7 @@ StatusOr<JobObservation> LocalCluster::observe(const JobKey& key) {
   const Lock lock(mutex_);
   JobObservation seen;
   TY_ASSIGN_OR_RETURN(seen.job, record_.read());
+  seen.job.mutable_spec()->mutable_run_policy()->clear_ttl_seconds_after_finished();
   TY_ASSIGN_OR_RETURN(seen.membership, record_.readMembership());
   for (const auto& [task_key, task] : tasks_) seen.tasks.push_back(observeTask(task_key, task));
   return seen;
@@ -266,6 +267,10 @@ Status LocalCluster::deleteTask(const v1::TrainingJob& job, const TaskKey& task,
   wake_.wake();
   notify();
   return absl::OkStatus();
+}
+
+Status LocalCluster::deleteJob(const v1::TrainingJob&) {
+  return absl::UnimplementedError("a run directory is its user's");
 }
 
 Status LocalCluster::publish(const v1::TrainingJob& job, const v1::Membership& membership) {

@@ -76,6 +76,8 @@ class LocalCluster : public Cluster, public AgentDirectory {
                     std::uint32_t created) override;
   Status deleteTask(const v1::TrainingJob& job, const TaskKey& task,
                     std::uint32_t created) override;
+  // UNIMPLEMENTED: what a run leaves is the user's. observe() tells of no ttl.
+  Status deleteJob(const v1::TrainingJob& job) override;
   Status publish(const v1::TrainingJob& job, const v1::Membership& membership) override;
   Status writeStatus(const v1::TrainingJob& job, const v1::JobStatus& status) override;
   Status recordEvent(const v1::TrainingJob& job, std::string_view type, std::string_view reason,

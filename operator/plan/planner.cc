@@ -25,6 +25,9 @@ bool sameStatus(const v1::JobStatus& a, const v1::JobStatus& b) {
 
 void begin(PlannerState& state) {
   const v1::ObjectMeta& meta = state.input.observed.job.metadata();
+  const v1::Images& images = state.input.observed.images;
+  const bool known = images.has_agent() || images.has_runtime();
+  if (known && !state.status.has_images()) *state.status.mutable_images() = images;
   if (meta.has_generation()) state.status.set_observed_generation(meta.generation());
   if (!state.status.has_restarts()) state.status.set_restarts(0);
   if (!state.status.has_disruptions()) state.status.set_disruptions(0);
@@ -35,19 +38,13 @@ void begin(PlannerState& state) {
   state.event("Normal", "JobCreated", message);
 }
 
-// A ps that ended with success has done its part; the workers are about to do so too.
-bool isWell(const TaskView& task) {
-  return task.finished || task.isReady() ||
-         (task.key.role == v1::ROLE_PS && task.hasEnded(TaskPhase::kSucceeded));
-}
-
 void judgeReadiness(PlannerState& state) {
   int desired = 0, well = 0, named = 0;
   std::string missing;
   for (const TaskView& task : state.tasks) {
     if (!task.desired) continue;
     ++desired;
-    if (isWell(task)) {
+    if (task.isWell()) {
       ++well;
     } else if (++named <= kNamesMax) {
       missing += fmt::format("{}{}", missing.empty() ? "" : ", ", toString(task.key));
@@ -57,11 +54,14 @@ void judgeReadiness(PlannerState& state) {
   if (well < desired) {
     const std::string message = fmt::format("{} of {} tasks are ready; waiting for {}{}", well,
                                             desired, missing, named > kNamesMax ? ", ..." : "");
+    const TaskWait wait = whatIsWaitedFor(state);
+    const std::string detail =
+        wait.message.empty() ? message : fmt::format("{}; {}", message, wait.message);
     // A task that is not ready for a moment, or a new one, does not stop a job that runs.
     const bool runs = ran && !state.is(kRestarting, kTrue);
-    judgeResizing(state, false, message);
-    state.condition(kRunning, runs ? kTrue : kFalse, "TasksNotReady", message);
-    state.condition(kReconciling, kTrue, "TasksNotReady", message);
+    judgeResizing(state, false, detail);
+    state.condition(kRunning, runs ? kTrue : kFalse, "TasksNotReady", detail);
+    state.condition(kReconciling, kTrue, wait.reason, detail);
     return;
   }
   const std::string message = fmt::format("{} of {} tasks are ready", desired, desired);
@@ -79,6 +79,7 @@ void judgeReadiness(PlannerState& state) {
 // it.
 void advance(PlannerState& state) {
   if (suspend(state)) return;
+  if (meetsObstacle(state)) return;
   if (state.is(kSuspended, kTrue)) resume(state);
   if (!state.status.has_start_time()) {
     state.status.set_start_time(formatRfc3339(state.input.unix_ms));
@@ -108,6 +109,19 @@ void rememberNumbers(PlannerState& state) {
   for (TaskView& task : state.tasks) {
     const bool gone = task.listed && !task.current() && !task.finished;
     if (gone && !task.memberKnows()) task.renumber();
+  }
+}
+
+// The remains of tasks whose end the status holds, or that nobody asks about any more.
+void release(PlannerState& state) {
+  const bool over = state.isTerminal() || state.is(kSuspended, kTrue);
+  for (const TaskView& task : state.tasks) {
+    if (task.seen == nullptr || !task.seen->held || isLive(*task.seen)) continue;
+    const bool recorded =
+        over || task.finished || !task.desired || task.seen->created < task.history.created;
+    const auto same = [&](const DeleteTask& other) { return other.key == task.key; };
+    const bool deleted = std::any_of(state.plan.deletes.begin(), state.plan.deletes.end(), same);
+    if (recorded && !deleted) state.plan.releases.push_back({task.key, task.seen->created});
   }
 }
 
@@ -173,20 +187,25 @@ Plan planJob(const PlannerInput& input) {
   PlannerState state(input);
   if (input.observed.job.metadata().has_deletion_timestamp()) {
     for (const TaskView& task : state.tasks) {
-      if (task.seen != nullptr) state.deleteTask(task, "JobDeleted");
+      if (task.seen == nullptr) continue;
+      state.deleteTask(task, "JobDeleted");
+      if (task.seen->terminating && task.seen->held) {
+        state.plan.releases.push_back({task.key, task.seen->created});
+      }
     }
     return state.plan;
   }
   begin(state);
   if (!state.isTerminal()) advance(state);
   if (state.isTerminal()) cleanUp(state);
+  release(state);
   finish(state);
   return state.plan;
 }
 
 bool isEmpty(const Plan& plan) {
   return !plan.status && plan.events.empty() && !plan.publish && plan.deletes.empty() &&
-         plan.creates.empty();
+         plan.releases.empty() && plan.creates.empty() && !plan.delete_job;
 }
 
 }  // namespace trainyard::control

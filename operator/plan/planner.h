@@ -23,6 +23,11 @@ struct DeleteTask {
   std::uint32_t created = 0;
   std::string reason;
 };
+// The end of a task is recorded, so that its remains may go (Cluster::releaseTask).
+struct ReleaseTask {
+  TaskKey key;
+  std::uint32_t created = 0;
+};
 struct RecordedEvent {
   std::string type, reason, message;
 };  // type: Normal | Warning
@@ -32,8 +37,10 @@ struct Plan {
   std::optional<v1::JobStatus> status;  // set only when it differs from the recorded one
   std::vector<RecordedEvent> events;    // only beside a status: told once, when that is recorded
   std::optional<v1::Membership> publish;
-  std::vector<DeleteTask> deletes;  // sorted by key
-  std::vector<CreateTask> creates;  // sorted by key
+  std::vector<ReleaseTask> releases;  // sorted by key; none that is also deleted
+  std::vector<DeleteTask> deletes;    // sorted by key
+  std::vector<CreateTask> creates;    // sorted by key
+  bool delete_job = false;            // it has been finished for as long as it was to be kept
   // Ask the coordinator's task to checkpoint and stop (suspend). A level: true in every plan while
   // the job should stop.
   bool stop_job = false;

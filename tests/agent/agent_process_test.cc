@@ -264,6 +264,27 @@ TEST_F(AgentProcessTest, SaysWhatItCannotUse) {
               HasSubstr((jobDir() / "token").native() + ": expected a token"));
 }
 
+TEST_F(AgentProcessTest, InstallsAFolderWhereThereIsNoShell) {
+  const std::filesystem::path from = jobDir() / "from";
+  ASSERT_TRUE(makeDirectories(from / "lib").ok());
+  ASSERT_TRUE(writeFileAtomically(from / "program", "p", 0755).ok());
+  ASSERT_TRUE(writeFileAtomically(from / "lib" / "l", "l").ok());
+  const auto install = [&](const std::string& source) {
+    SpawnOptions options;
+    options.argv = {programs() + "/trainyard-agent", "install", source, jobDir() / "to"};
+    options.output_file = taskDir() / "task.log";
+    auto process = ChildProcess::spawn(options);
+    EXPECT_TRUE(process.ok()) << process.status();
+    return process->wait(systemClock().now() + std::chrono::seconds(60)).value();
+  };
+  for (int i = 0; i < 2; ++i) EXPECT_EQ(install(from), ExitState{});  // the second time over it
+  struct stat program {};
+  ASSERT_EQ(::stat((jobDir() / "to" / "program").c_str(), &program), 0);
+  EXPECT_EQ(program.st_mode & 0777, 0755u);
+  EXPECT_EQ(readFile(jobDir() / "to" / "lib" / "l", 10).value_or(""), "l");
+  EXPECT_EQ(install(jobDir() / "nothing").code, 1);
+}
+
 TEST_F(AgentProcessTest, GivesUpOnAProgramThatDoesNotExist) {
   publishMembership(7);
   runtime_ = "/no/such/runtime";

@@ -70,7 +70,8 @@ JobKey FakeCluster::addJob(const v1::TrainingJob& job) {
   const JobKey key = keyOf(job);
   {
     const Lock lock(mutex_);
-    jobs_[key] = Record{job, 1, {}, {}};
+    jobs_[key] = Record{};
+    jobs_[key].job = job;
   }
   notify(key);
   return key;
@@ -116,6 +117,7 @@ void FakeCluster::setReady(const JobKey& key, const TaskKey& task, bool ready) {
   changeTask(key, task, [ready](TaskObservation& t) {
     t.phase = TaskPhase::kRunning;
     t.ready = ready;
+    t.waiting.reset();
     if (t.port == 0) giveAddress(t);
   });
 }
@@ -125,6 +127,22 @@ void FakeCluster::setRestarts(const JobKey& key, const TaskKey& task, std::uint3
     t.restarts = restarts;
     t.ready = false;
   });
+}
+
+void FakeCluster::setWaiting(const JobKey& key, const TaskKey& task, const TaskWait& wait) {
+  changeTask(key, task, [&wait](TaskObservation& t) { t.waiting = wait; });
+}
+
+void FakeCluster::setObstacle(const JobKey& key, const std::optional<TaskWait>& obstacle) {
+  change(key, [&obstacle](Record& record) { record.obstacle = obstacle; });
+}
+
+void FakeCluster::setRefusal(const JobKey& key, const std::optional<TaskWait>& refusal) {
+  change(key, [&refusal](Record& record) { record.refusal = refusal; });
+}
+
+void FakeCluster::setImages(const JobKey& key, const v1::Images& images) {
+  change(key, [&images](Record& record) { record.images = images; });
 }
 
 void FakeCluster::exitTask(const JobKey& key, const TaskKey& task, int code,
@@ -159,7 +177,11 @@ void FakeCluster::beginDelete(const JobKey& key, const TaskKey& task) {
 void FakeCluster::finishDelete(const JobKey& key, const TaskKey& task) {
   change(key, [&task](Record& record) {
     TY_CHECK(record.tasks.contains(task) && record.tasks[task].terminating, "it is terminating");
-    record.tasks.erase(task);
+    if (record.tasks[task].held) {
+      endTask(record.tasks[task], TaskPhase::kFailed, {0, 15, "killed by signal 15"});
+    } else {
+      record.tasks.erase(task);
+    }
   });
 }
 
@@ -239,6 +261,9 @@ StatusOr<JobObservation> FakeCluster::observe(const JobKey& key) {
   observed.job.mutable_metadata()->set_resource_version(fmt::format("{}", it->second.version));
   for (const auto& [task_key, task] : it->second.tasks) observed.tasks.push_back(task);
   observed.membership = it->second.membership;
+  observed.obstacle = it->second.obstacle;
+  observed.refusal = it->second.refusal;
+  observed.images = it->second.images;
   return observed;
 }
 
@@ -275,6 +300,7 @@ Status FakeCluster::createTask(const v1::TrainingJob& job, const TaskKey& task,
     TaskObservation& made = record.tasks[task];
     made.key = task;
     made.created = created;
+    made.held = life_.held;
     if (life_.address_at_create) giveAddress(made);
     if (life_.ready_at_create) {
       made.phase = TaskPhase::kRunning;
@@ -302,6 +328,29 @@ Status FakeCluster::deleteTask(const v1::TrainingJob& job, const TaskKey& task,
     }
     return line;
   });
+}
+
+Status FakeCluster::releaseTask(const v1::TrainingJob& job, const TaskKey& task,
+                                std::uint32_t created) {
+  return doWrite(job, FakeCall::kDelete, [&](Record& record) -> StatusOr<std::string> {
+    const auto it = record.tasks.find(task);
+    if (it == record.tasks.end() || it->second.created != created) {
+      return absl::NotFoundError(
+          fmt::format("{} (created {}) is not there", toString(task), created));
+    }
+    if (!it->second.held) return std::string();
+    it->second.held = false;
+    if (it->second.terminating && hasEnded(it->second)) record.tasks.erase(it);
+    return fmt::format("release {} (created {})", toString(task), created);
+  });
+}
+
+Status FakeCluster::deleteJob(const v1::TrainingJob& job) {
+  const Status status = doWrite(job, FakeCall::kDelete, [](Record&) -> StatusOr<std::string> {
+    return std::string("delete the job");
+  });
+  if (status.ok()) removeJob(keyOf(job));
+  return status;
 }
 
 Status FakeCluster::publish(const v1::TrainingJob& job, const v1::Membership& membership) {

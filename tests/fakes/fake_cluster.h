@@ -24,6 +24,7 @@ struct FakeLife {
   bool address_at_create = true;  // 10.0.<created>.<index + 1>, + 100 for workers; port 2222
   bool ready_at_create = false;
   bool slow_delete = false;  // live tasks stay `terminating` until finishDelete()
+  bool held = false;         // tasks are held until they are released
 };
 
 enum class FakeCall { kWatch, kList, kObserve, kCreate, kDelete, kPublish, kStatus, kEvent };
@@ -47,6 +48,7 @@ class FakeCluster : public Cluster {
   // Each acts on the task that is there; a bug of the test when none is.
   void setAddress(const JobKey& key, const TaskKey& task);
   void setReady(const JobKey& key, const TaskKey& task, bool ready = true);
+  void setWaiting(const JobKey& key, const TaskKey& task, const TaskWait& wait);
   void setRestarts(const JobKey& key, const TaskKey& task, std::uint32_t restarts);
   void exitTask(const JobKey& key, const TaskKey& task, int code, const std::string& cause = "");
   void killTask(const JobKey& key, const TaskKey& task, int signal);
@@ -54,6 +56,10 @@ class FakeCluster : public Cluster {
   // Somebody else deletes it: terminating until finishDelete().
   void beginDelete(const JobKey& key, const TaskKey& task);
   void finishDelete(const JobKey& key, const TaskKey& task);
+  // What the cluster says of the job as a whole; nothing: no such trouble.
+  void setObstacle(const JobKey& key, const std::optional<TaskWait>& obstacle);
+  void setRefusal(const JobKey& key, const std::optional<TaskWait>& refusal);
+  void setImages(const JobKey& key, const v1::Images& images);
   // It is there no more, without a word.
   void vanishTask(const JobKey& key, const TaskKey& task);
 
@@ -76,6 +82,9 @@ class FakeCluster : public Cluster {
                     std::uint32_t created) override;
   Status deleteTask(const v1::TrainingJob& job, const TaskKey& task,
                     std::uint32_t created) override;
+  Status releaseTask(const v1::TrainingJob& job, const TaskKey& task,
+                     std::uint32_t created) override;
+  Status deleteJob(const v1::TrainingJob& job) override;
   Status publish(const v1::TrainingJob& job, const v1::Membership& membership) override;
   Status writeStatus(const v1::TrainingJob& job, const v1::JobStatus& status) override;
   Status recordEvent(const v1::TrainingJob& job, std::string_view type, std::string_view reason,
@@ -87,6 +96,9 @@ class FakeCluster : public Cluster {
     std::uint64_t version = 1;
     std::map<TaskKey, TaskObservation> tasks;
     std::optional<v1::Membership> membership;
+    std::optional<TaskWait> obstacle;
+    std::optional<TaskWait> refusal;
+    v1::Images images;
   };
   struct Failure {
     Status status;

@@ -48,6 +48,9 @@ Status Scenario::addJob(const Command& c) {
   policy->set_clean_pod_policy(c.text("clean", "Running"));
   policy->set_backoff_limit(static_cast<int>(c.number("backoff", 6)));
   if (c.options.contains("deadline")) policy->set_active_deadline_seconds(c.number("deadline", 0));
+  if (c.options.contains("ttl")) {
+    policy->set_ttl_seconds_after_finished(static_cast<int>(c.number("ttl", 0)));
+  }
   if (c.options.contains("managed")) policy->set_managed_by(c.text("managed"));
   policy->set_suspend(c.flag("suspend", false));
   if (c.flag("foreign", false)) spec->clear_training();
@@ -116,7 +119,8 @@ void Scenario::addJobCommands() {
   handlers_["life"] = [this](const Command& c) {
     cluster_.setLife({.address_at_create = c.flag("address", true),
                       .ready_at_create = c.flag("ready", false),
-                      .slow_delete = c.flag("slow-delete", false)});
+                      .slow_delete = c.flag("slow-delete", false),
+                      .held = c.flag("held", false)});
     return absl::OkStatus();
   };
   handlers_["status"] = [this](const Command&) {
@@ -175,6 +179,9 @@ void Scenario::addTaskCommands() {
   add("disrupt", [this](const TaskKey& t, const Command& c) {
     cluster_.disruptTask(key_, t, c.text("cause", "evicted"));
   });
+  add("waits", [this](const TaskKey& t, const Command& c) {
+    cluster_.setWaiting(key_, t, {c.text("reason"), c.text("message")});
+  });
   add("vanish", [this](const TaskKey& t, const Command&) { cluster_.vanishTask(key_, t); });
   add("delete", [this](const TaskKey& t, const Command&) { cluster_.beginDelete(key_, t); });
   add("gone", [this](const TaskKey& t, const Command&) { cluster_.finishDelete(key_, t); });
@@ -190,6 +197,25 @@ void Scenario::addFaultCommands() {
     TY_ASSIGN_OR_RETURN(const Status status, statusOf(c));
     cluster_.failNext(*call, status, static_cast<int>(c.number("times", 1)),
                       c.flag("applied", false));
+    return absl::OkStatus();
+  };
+  const auto wait = [](const Command& c) -> std::optional<TaskWait> {
+    if (c.text("reason").empty()) return std::nullopt;
+    return TaskWait{c.text("reason"), c.text("message")};
+  };
+  handlers_["obstacle"] = [this, wait](const Command& c) {
+    cluster_.setObstacle(key_, wait(c));
+    return absl::OkStatus();
+  };
+  handlers_["refusal"] = [this, wait](const Command& c) {
+    cluster_.setRefusal(key_, wait(c));
+    return absl::OkStatus();
+  };
+  handlers_["images"] = [this](const Command& c) {
+    v1::Images images;
+    images.set_agent(c.text("agent"));
+    images.set_runtime(c.text("runtime"));
+    cluster_.setImages(key_, images);
     return absl::OkStatus();
   };
   handlers_["die"] = [this](const Command& c) {

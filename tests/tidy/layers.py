@@ -44,7 +44,8 @@ LAYERS = {
     "operator/apply": ["base/core", "operator/cluster", "operator/plan", "operator/record"],
     "operator/lease": ["base/*", "operator/cluster"],
     "operator/local": ["base/*", "operator/cluster", "operator/job", "operator/record"],
-    "operator/kube": ["base/*", "operator/cluster", "operator/job", "operator/record"],
+    "operator/kube": ["base/*", "operator/cache", "operator/cluster", "operator/job", "operator/lease",
+                      "operator/record"],
     "operator": ["base/*", *_OPERATOR],
     "cli": ["base/*", "operator", "operator/*", "runtime/catalog", "runtime/cost",
             "runtime/placement", "runtime/checkpoint", "runtime/optimizer"],
@@ -68,7 +69,7 @@ COMPOSITION = [r"(^|/)main\.cc$"]
 # Headers of others and the files that may include them (regular expressions over the path).
 EXTERNAL = {
     r"torch/|ATen/|c10/": [r"^runtime/model/.*\.cc$", r"^tests/runtime/model/"],
-    r"cpprest/|pplx/": [r"^operator/kube/http_"],
+    r"cpprest/|pplx/|boost/": [r"^operator/kube/http_"],
     r"yaml-cpp/|valijson/": [r"^operator/job/", r"^tests/operator/job/"],
     r"openssl/": [r"^base/security/", r"^operator/kube/http_", r"^tests/base/security/"],
     r"httplib\.h": [r"^base/http/", r"^tests/"],

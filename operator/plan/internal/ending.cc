@@ -73,7 +73,23 @@ void findSuccess(PlannerState& state) {
   state.event("Normal", "JobSucceeded", message);
 }
 
+// Not before the end is recorded: nobody would ever know of it.
+void expire(PlannerState& state) {
+  const v1::RunPolicy& policy = state.spec.run_policy();
+  const bool recorded =
+      hasStatus(state.recorded, kSucceeded, kTrue) || hasStatus(state.recorded, kFailed, kTrue);
+  if (!policy.has_ttl_seconds_after_finished() || !recorded) return;
+  const UnixMillis due = parseRfc3339(state.status.completion_time()) +
+                         std::int64_t{policy.ttl_seconds_after_finished()} * 1000;
+  if (state.input.unix_ms >= due) {
+    state.plan.delete_job = true;
+  } else {
+    state.wakeAt(due);
+  }
+}
+
 void cleanUp(PlannerState& state) {
+  expire(state);
   const std::string& policy = state.spec.run_policy().clean_pod_policy();
   if (policy == "None") return;
   // Tasks of our runtime end by themselves when all steps are taken, with their last words written.

@@ -36,6 +36,11 @@ struct TaskView {
   // ... and it is pending or running.
   bool lives() const;
   bool isReady() const { return lives() && seen->ready; }
+  // Nothing is to be done about it. A ps that ended with success has done its part; the workers are
+  // about to do so too.
+  bool isWell() const {
+    return finished || isReady() || (key.role == v1::ROLE_PS && hasEnded(TaskPhase::kSucceeded));
+  }
   bool hasEnded(TaskPhase phase) const {
     return current() && !seen->terminating && seen->phase == phase;
   }

@@ -83,6 +83,13 @@ void createAndSweep(PlannerState& state);
 // wanted is ready, as `message` says.
 void judgeResizing(PlannerState& state, bool well, const std::string& message);
 
+// waiting.cc: why nothing goes on.
+// True when no task can be created as the job stands; the job is Stalled then.
+bool meetsObstacle(PlannerState& state);
+// While not every task is well: the condition's reason, and more for people ("" where there is
+// none).
+TaskWait whatIsWaitedFor(const PlannerState& state);
+
 // ending.cc: Succeeded, Failed and Suspended.
 void findSuccess(PlannerState& state);
 void setFailed(PlannerState& state, std::string_view reason, const std::string& message);

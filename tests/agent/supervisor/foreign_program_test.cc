@@ -104,6 +104,16 @@ TEST(ForeignStart, PutsTheEnvironmentTogether) {
               Not(Contains(StartsWith("CUDA_VISIBLE_DEVICES="))));
 }
 
+TEST(ForeignProgramOfArguments, WhatItsContainerSaysOfTheLoaderIsMeantForIt) {
+  const std::vector<std::string> environment = {"PATH=/bin", "LD_LIBRARY_PATH=/cuda=1",
+                                                "TRAINYARD_POD_IP=10.0.0.1"};
+  const ForeignProgram program = foreignProgram({"run", "$(RANK)"}, {{"data", "/d"}}, environment);
+  const ForeignStart start = foreignStart(program, {{"RANK", "2"}}, v1::ROLE_WORKER, environment);
+  EXPECT_THAT(start.argv, ElementsAre("run", "2"));
+  EXPECT_THAT(start.env, ElementsAre("PATH=/bin", "LD_LIBRARY_PATH=/cuda=1", "RANK=2"));
+  EXPECT_EQ(program.volumes.at("data"), "/d");
+}
+
 TEST(ReadForeignProgram, NamesTheFileOfWhatItCannotRead) {
   const TempDir dir;
   const auto path = dir.path() / "command.json";

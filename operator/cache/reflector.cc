@@ -1,0 +1,129 @@
+#include "operator/cache/reflector.h"
+
+#include <utility>
+
+#include "base/core/check.h"
+#include "base/core/log.h"
+#include "fmt/format.h"
+
+namespace trainyard::control {
+
+Reflector::Reflector(std::string name, ListWatch& source, const Clock& clock,
+                     ReflectorOptions options, ReflectorCallbacks callbacks, IndexFunction index)
+    : name_(std::move(name)),
+      source_(source),
+      clock_(clock),
+      callbacks_(std::move(callbacks)),
+      store_(std::move(index)),
+      machine_(options, store_) {}
+
+Reflector::~Reflector() {
+  stop();
+}
+
+void Reflector::start() {
+  TY_CHECK(!thread_.joinable(), "a reflector is started once");
+  thread_ = std::jthread([this](const std::stop_token& stop) { loop(stop); });
+}
+
+void Reflector::stop() {
+  if (!thread_.joinable()) return;
+  thread_.request_stop();
+  thread_.join();
+}
+
+void Reflector::loop(const std::stop_token& stop) {
+  while (!stop.stop_requested()) {
+    const ReflectorMachine::Action action = machine_.next(clock_.now());
+    if (const auto* wait = std::get_if<ReflectorMachine::Wait>(&action)) {
+      std::unique_lock lock(mutex_);
+      changed_.wait_until(lock, stop, wait->until, [] { return false; });
+    } else if (const auto* page = std::get_if<ReflectorMachine::List>(&action)) {
+      list(*page, stop);
+    } else {
+      watch(std::get<ReflectorMachine::Watch>(action), stop);
+    }
+  }
+}
+
+void Reflector::trim(nlohmann::json& object) const {
+  if (callbacks_.trim) {
+    callbacks_.trim(object);
+  } else {
+    trimObject(object);
+  }
+}
+
+void Reflector::list(const ReflectorMachine::List& action, const std::stop_token& stop) {
+  auto page = source_.list(action.limit, action.continue_token, stop);
+  if (stop.stop_requested()) return;
+  if (!page.ok()) {
+    machine_.onListFailed(page.status(), source_.retryAfter(page.status()), clock_.now());
+    noteFailure(page.status());
+    return;
+  }
+  for (auto& item : page->items) trim(item);
+  const bool is_last = page->continue_token.empty();
+  report(machine_.onPage(*std::move(page), clock_.now()));
+  if (!is_last) return;
+  const std::lock_guard lock(mutex_);
+  ++counts_.lists;
+  synced_ = true;
+  changed_.notify_all();
+}
+
+void Reflector::watch(const ReflectorMachine::Watch& action, const std::stop_token& stop) {
+  {
+    const std::lock_guard lock(mutex_);
+    ++counts_.watches;
+  }
+  const WatchRequest request{action.resource_version, action.timeout, stop};
+  const Status status = source_.watch(request, [&](WatchEvent event) {
+    trim(event.object);
+    {
+      const std::lock_guard lock(mutex_);
+      ++counts_.events;
+    }
+    report(machine_.onEvent(std::move(event)));
+    return !stop.stop_requested();
+  });
+  if (stop.stop_requested()) return;
+  machine_.onWatchEnded(status, source_.retryAfter(status), clock_.now());
+  if (!status.ok()) noteFailure(status);
+}
+
+void Reflector::report(const std::vector<ObjectChange>& changes) {
+  if (!changes.empty() && callbacks_.changed) callbacks_.changed(changes);
+}
+
+void Reflector::noteFailure(const Status& status) {
+  TY_INFO("{}: {}", name_, std::string(status.message()));
+  {
+    const std::lock_guard lock(mutex_);
+    ++counts_.failures;
+    last_failure_ = status;
+  }
+  if (callbacks_.failed) callbacks_.failed(status);
+}
+
+bool Reflector::hasSynced() const {
+  const std::lock_guard lock(mutex_);
+  return synced_;
+}
+
+Status Reflector::waitForSync(Duration timeout) const {
+  std::unique_lock lock(mutex_);
+  if (changed_.wait_until(lock, clock_.now() + timeout, [this] { return synced_; })) {
+    return absl::OkStatus();
+  }
+  return absl::DeadlineExceededError(
+      fmt::format("{}: no list within {:.0f} s: {}", name_, toSeconds(timeout),
+                  last_failure_.ok() ? "no answer" : std::string(last_failure_.message())));
+}
+
+ReflectorCounts Reflector::counts() const {
+  const std::lock_guard lock(mutex_);
+  return counts_;
+}
+
+}  // namespace trainyard::control

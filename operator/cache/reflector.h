@@ -1,0 +1,88 @@
+// Keeps an ObjectStore as the apiserver has it: lists, then watches from there, for ever.
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <functional>
+#include <mutex>
+#include <stop_token>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "base/core/clock.h"
+#include "base/core/status.h"
+#include "operator/cache/list_watch.h"
+#include "operator/cache/object_store.h"
+#include "operator/cache/reflector_machine.h"
+
+namespace trainyard::control {
+
+struct ReflectorCallbacks {
+  // Takes from an arriving object what nobody needs. Default: trimObject().
+  std::function<void(nlohmann::json&)> trim;
+  // After the store has changed. Never empty.
+  std::function<void(const std::vector<ObjectChange>&)> changed;
+  // A list or watch failed; it goes on by itself. UNAUTHENTICATED and PERMISSION_DENIED may well
+  // stay: the program decides.
+  std::function<void(const Status&)> failed;
+};
+
+// Since the start.
+struct ReflectorCounts {
+  std::uint64_t lists = 0;    // complete ones
+  std::uint64_t watches = 0;  // begun
+  std::uint64_t events = 0;   // bookmarks included
+  std::uint64_t failures = 0;
+};
+
+// Lifecycle: construct, start(), stop() or the destructor. Callbacks come from the reflector's
+// thread, without a lock held; they must not call stop(). `source` and `clock` outlive it; the
+// store lives as long as the reflector.
+class Reflector {
+ public:
+  // `name` for logs, as "pods".
+  Reflector(std::string name, ListWatch& source, const Clock& clock, ReflectorOptions options,
+            ReflectorCallbacks callbacks, IndexFunction index = {});
+  ~Reflector();
+
+  void start();
+  // Ends a list or watch under way; afterwards no callback comes.
+  void stop();
+
+  const ObjectStore& store() const { return store_; }
+  // The first list is complete.
+  bool hasSynced() const;
+  // Waits for that; DEADLINE_EXCEEDED names the reflector and its last failure.
+  Status waitForSync(Duration timeout) const;
+  ReflectorCounts counts() const;
+
+ private:
+  void loop(const std::stop_token& stop);
+  void list(const ReflectorMachine::List& action, const std::stop_token& stop);
+  void watch(const ReflectorMachine::Watch& action, const std::stop_token& stop);
+  void trim(nlohmann::json& object) const;
+  void report(const std::vector<ObjectChange>& changes);
+  void noteFailure(const Status& status);
+
+  const std::string name_;
+  ListWatch& source_;
+  const Clock& clock_;
+  const ReflectorCallbacks callbacks_;
+  ObjectStore store_;
+  ReflectorMachine machine_;  // the thread's alone
+  mutable std::mutex mutex_;
+  mutable std::condition_variable_any changed_;
+  bool synced_ = false;
+  Status last_failure_;
+  ReflectorCounts counts_;
+  std::jthread thread_;
+};
+
+// Drops metadata.managedFields and the annotation of `kubectl apply`.
+void trimObject(nlohmann::json& object);
+// Also what of a pod nobody here reads: most of its spec, which is the larger part. Left are
+// nodeName, the names of its containers, and the status.
+void trimPod(nlohmann::json& pod);
+
+}  // namespace trainyard::control

@@ -1,0 +1,101 @@
+#include "operator/cache/reflector_machine.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace trainyard::control {
+
+namespace {
+
+// A watch that ends sooner than this, without an event, is a failure whatever it says: otherwise a
+// server that ends each at once is asked without a pause.
+constexpr Duration kShortWatch = std::chrono::seconds(1);
+
+}  // namespace
+
+ReflectorMachine::ReflectorMachine(ReflectorOptions options, ObjectStore& store)
+    : options_(options), store_(store), rng_(options.seed) {
+  startList(true);
+}
+
+void ReflectorMachine::startList(bool in_pages) {
+  listing_ = true;
+  in_pages_ = in_pages;
+  continue_token_.clear();
+  pages_.clear();
+}
+
+ReflectorMachine::Action ReflectorMachine::next(TimePoint now) {
+  if (wait_until_) {
+    if (now < *wait_until_) return Wait{*wait_until_};
+    wait_until_.reset();
+  }
+  if (listing_) return List{in_pages_ ? options_.page_size : 0, continue_token_};
+  watch_began_ = now;
+  watch_saw_event_ = false;
+  return Watch{version_, options_.watch_timeout +
+                             fromSeconds(toSeconds(options_.watch_timeout) * rng_.unit())};
+}
+
+std::vector<ObjectChange> ReflectorMachine::onPage(ListPage page, TimePoint now) {
+  for (auto& item : page.items) pages_.push_back(std::move(item));
+  continue_token_ = std::move(page.continue_token);
+  if (!continue_token_.empty()) return {};
+  version_ = std::move(page.resource_version);
+  listing_ = false;
+  synced_ = true;
+  return store_.replace(std::exchange(pages_, {}), parseResourceVersion(version_));
+}
+
+void ReflectorMachine::onListFailed(const Status& status, Duration retry_after, TimePoint now) {
+  const bool expired = status.code() == absl::StatusCode::kOutOfRange;
+  if (expired && !continue_token_.empty()) {
+    // Pages take longer than the server remembers.
+    startList(false);
+    return;
+  }
+  startList(in_pages_);
+  fail(retry_after, now);
+}
+
+std::vector<ObjectChange> ReflectorMachine::onEvent(WatchEvent event) {
+  watch_saw_event_ = true;
+  const std::uint64_t version = objectVersion(event.object);
+  if (version != 0) version_ = std::to_string(version);
+  switch (event.type) {
+    case WatchEvent::Type::kBookmark:
+      store_.advance(version);
+      return {};
+    case WatchEvent::Type::kDeleted:
+      return store_.erase(event.object);
+    default:
+      return store_.put(std::move(event.object));
+  }
+}
+
+void ReflectorMachine::onWatchEnded(const Status& status, Duration retry_after, TimePoint now) {
+  if (status.code() == absl::StatusCode::kOutOfRange) {
+    // What has been deleted meanwhile will be missing in the list.
+    startList(true);
+    // A server that refuses even what it has just listed is not asked without a pause.
+    if (!watch_saw_event_ && now - watch_began_ < kShortWatch) fail(retry_after, now);
+    return;
+  }
+  const bool nothing = !watch_saw_event_ && now - watch_began_ < kShortWatch;
+  // Not a passing one: perhaps the list says better what is wrong, or that nothing is.
+  if (!status.ok() && failureClass(status) == FailureClass::kPermanent) startList(true);
+  if (!status.ok() || nothing) fail(retry_after, now);
+}
+
+void ReflectorMachine::fail(Duration retry_after, TimePoint now) {
+  if (failures_ > 0 && now - last_failure_ > options_.backoff_reset) failures_ = 0;
+  double seconds = toSeconds(options_.backoff);
+  for (int i = 0; i < failures_ && seconds < toSeconds(options_.max_backoff); ++i) seconds *= 2;
+  seconds = std::min(seconds, toSeconds(options_.max_backoff));
+  ++failures_;
+  last_failure_ = now;
+  const Duration wait = fromSeconds(seconds * (1 + rng_.unit()));
+  wait_until_ = now + std::max(wait, retry_after);
+}
+
+}  // namespace trainyard::control

@@ -1,0 +1,93 @@
+#include "operator/kube/connection.h"
+
+#include <utility>
+
+#include "fmt/format.h"
+#include "prometheus/counter.h"
+#include "prometheus/histogram.h"
+
+namespace trainyard::control {
+
+namespace {
+
+// The bounds of client-go, so that dashboards made for it fit.
+const prometheus::Histogram::BucketBoundaries kSeconds{0.005, 0.025, 0.1, 0.25, 0.5, 1,
+                                                       2,     4,     8,   15,   30,  60};
+
+class MeteredTransport : public HttpTransport {
+ public:
+  MeteredTransport(std::unique_ptr<HttpTransport> inner, std::string host, const Clock& clock,
+                   prometheus::Registry& registry)
+      : inner_(std::move(inner)),
+        host_(std::move(host)),
+        clock_(clock),
+        requests_(prometheus::BuildCounter()
+                      .Name("rest_client_requests_total")
+                      .Help("HTTP requests to the apiserver, by status code, method and host.")
+                      .Register(registry)),
+        seconds_(prometheus::BuildHistogram()
+                     .Name("rest_client_request_duration_seconds")
+                     .Help("Time to the answer of a request, or to the head of a stream.")
+                     .Register(registry)) {}
+
+  StatusOr<HttpResponse> call(const HttpRequest& request, const HttpLimits& limits) override {
+    const TimePoint began = clock_.now();
+    auto response = inner_->call(request, limits);
+    count(request, began, response.ok() ? response->status : 0);
+    return response;
+  }
+
+  Status stream(const HttpRequest& request, const HttpLimits& limits,
+                const std::function<bool(const HttpResponse&)>& on_head,
+                const std::function<bool(std::string_view)>& on_data) override {
+    const TimePoint began = clock_.now();
+    bool counted = false;
+    const Status status = inner_->stream(
+        request, limits,
+        [&](const HttpResponse& head) {
+          counted = true;
+          count(request, began, head.status);
+          return on_head(head);
+        },
+        on_data);
+    if (!counted) count(request, began, 0);
+    return status;
+  }
+
+ private:
+  // `status` 0: there was no answer.
+  void count(const HttpRequest& request, TimePoint began, int status) {
+    const std::string code = status == 0 ? "<error>" : std::to_string(status);
+    requests_.Add({{"code", code}, {"method", request.method}, {"host", host_}}).Increment();
+    seconds_.Add({{"verb", request.method}, {"host", host_}}, kSeconds)
+        .Observe(toSeconds(clock_.now() - began));
+  }
+
+  const std::unique_ptr<HttpTransport> inner_;
+  const std::string host_;
+  const Clock& clock_;
+  prometheus::Family<prometheus::Counter>& requests_;
+  prometheus::Family<prometheus::Histogram>& seconds_;
+};
+
+}  // namespace
+
+std::unique_ptr<HttpTransport> addMetrics(std::unique_ptr<HttpTransport> inner, std::string host,
+                                          const Clock& clock, prometheus::Registry& registry) {
+  return std::make_unique<MeteredTransport>(std::move(inner), std::move(host), clock, registry);
+}
+
+StatusOr<std::unique_ptr<HttpTransport>> connectTo(const KubeConfig& config, const Clock& clock,
+                                                   ConnectionOptions options) {
+  TY_ASSIGN_OR_RETURN(std::unique_ptr<HttpTransport> transport,
+                      makeHttpTransport(config, clock, options.http));
+  if (options.registry) {
+    TY_ASSIGN_OR_RETURN(const ServerAddress address, parseServer(config.server));
+    transport = addMetrics(std::move(transport), fmt::format("{}:{}", address.host, address.port),
+                           clock, *options.registry);
+  }
+  if (config.token.empty()) return transport;
+  return addToken(std::move(transport), config.token, clock, options.reread_token);
+}
+
+}  // namespace trainyard::control

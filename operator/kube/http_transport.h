@@ -1,0 +1,32 @@
+// The HttpTransport over TLS by cpprestsdk, whose headers only http_*.cc files see.
+#pragma once
+
+#include <memory>
+
+#include "base/core/clock.h"
+#include "base/core/status.h"
+#include "operator/kube/config.h"
+#include "operator/kube/http.h"
+
+namespace trainyard::control {
+
+struct HttpTransportOptions {
+  // Connections that are kept open between calls. A stream has one of its own.
+  int kept_connections = 8;
+  // Certificates and keys in files are read again after this time; new ones count for new
+  // connections.
+  Duration reread = std::chrono::seconds(60);
+  // Probes on a connection that is silent begin after this time, and end it three intervals later.
+  Duration keepalive_idle = std::chrono::seconds(15);
+  Duration keepalive_interval = std::chrono::seconds(5);
+};
+
+// To config.server, whose certificate is always verified, with the client certificate of `config`
+// if any; sends no token. Connects when it is called first. INVALID_ARGUMENT names what of `config`
+// cannot be read. `clock` outlives the transport and must move by itself. Starts threads that are
+// shared by all transports and stay until the process ends.
+StatusOr<std::unique_ptr<HttpTransport>> makeHttpTransport(const KubeConfig& config,
+                                                           const Clock& clock,
+                                                           HttpTransportOptions options = {});
+
+}  // namespace trainyard::control

@@ -1,0 +1,246 @@
+#include "operator/kube/kube_cluster.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/core/log.h"
+#include "base/core/strings.h"
+#include "base/security/hkdf.h"
+#include "fmt/format.h"
+#include "operator/job/job.h"
+#include "operator/job/template.h"
+#include "operator/kube/observe/observe.h"
+#include "operator/kube/render/names.h"
+
+namespace trainyard::control {
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr std::size_t kTokenBytes = 32;
+
+std::string labelOf(const Json& object, std::string_view label) {
+  const auto found = object.find("metadata");
+  if (found == object.end() || !found->is_object()) return "";
+  const auto labels = found->find("labels");
+  if (labels == found->end() || !labels->is_object()) return "";
+  const auto value = labels->find(label);
+  return value != labels->end() && value->is_string() ? value->get<std::string>() : "";
+}
+
+// Pods are looked up by the job that owns them; those of a name by all that ever had it.
+std::vector<std::string> podIndex(const Json& pod) {
+  return {controllerUid(pod), fmt::format("{}/{}", objectKey(pod).ns, labelOf(pod, kJobNameLabel))};
+}
+
+JobKey ownerKey(const ObjectKey& key, const Json& object) {
+  return {key.ns, labelOf(object, kJobNameLabel)};
+}
+
+// Why the tasks of such a job cannot be created at all.
+std::optional<TaskWait> obstacleOf(const v1::TrainingJob& job) {
+  if (const Status status = checkTemplates(job); !status.ok()) {
+    const std::string message(status.message());
+    const bool command = message.find("].command: missing") != std::string::npos;
+    return TaskWait{command ? "CommandRequired" : "TemplateInvalid", message};
+  }
+  if (const Status status = checkSupported(job); !status.ok()) {
+    return TaskWait{"NotSupported", std::string(status.message())};
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+KubeCluster::KubeCluster(KubeClient& client, const Clock& clock, KubeClusterOptions options)
+    : client_(client), clock_(clock), options_(std::move(options)) {
+  ListQuery query;
+  query.ns = options_.ns;
+  jobs_source_ = makeListWatch(client_, kTrainingJobs, query);
+  query.label_selector = std::string(kJobNameLabel);
+  pods_source_ = makeListWatch(client_, kPods, query);
+  maps_source_ = makeListWatch(client_, kConfigMaps, query);
+  const auto callbacks = [this](void (*trim)(Json&)) {
+    return ReflectorCallbacks{
+        .trim = trim,
+        .changed = [this](const std::vector<ObjectChange>& changes) { onChange(changes); },
+        .failed =
+            [this](const Status& status) {
+              if (absl::IsUnauthenticated(status) || absl::IsPermissionDenied(status)) {
+                options_.refused(status);
+              }
+            }};
+  };
+  const ReflectorOptions& reflector = options_.reflector;
+  jobs_ = std::make_unique<Reflector>("trainingjobs", *jobs_source_, clock_, reflector,
+                                      callbacks(trimObject));
+  pods_ = std::make_unique<Reflector>("pods", *pods_source_, clock_, reflector, callbacks(trimPod),
+                                      podIndex);
+  maps_ = std::make_unique<Reflector>("configmaps", *maps_source_, clock_, reflector,
+                                      callbacks(trimObject));
+}
+
+KubeCluster::~KubeCluster() {
+  for (Reflector* reflector : {jobs_.get(), pods_.get(), maps_.get()}) reflector->stop();
+}
+
+Status KubeCluster::watch(std::function<void(const JobKey&)> changed) {
+  {
+    const std::lock_guard lock(callback_mutex_);
+    changed_ = std::move(changed);
+    if (!changed_ || started_) return absl::OkStatus();
+    started_ = true;
+  }
+  for (Reflector* reflector : {jobs_.get(), pods_.get(), maps_.get()}) reflector->start();
+  return absl::OkStatus();
+}
+
+void KubeCluster::onChange(const std::vector<ObjectChange>& changes) {
+  {
+    const std::lock_guard lock(mutex_);
+    seen_more_.notify_all();
+  }
+  std::set<JobKey> keys;
+  for (const ObjectChange& change : changes) {
+    for (const ObjectPtr& object : {change.before, change.after}) {
+      if (object == nullptr) continue;
+      const bool is_job = object->value("kind", "") == kTrainingJobs.kind;
+      const JobKey key =
+          is_job ? JobKey{change.key.ns, change.key.name} : ownerKey(change.key, *object);
+      if (!key.name.empty()) keys.insert(key);
+    }
+  }
+  for (const JobKey& key : keys) notify(key);
+}
+
+void KubeCluster::notify(const JobKey& key) {
+  const std::lock_guard lock(callback_mutex_);
+  if (changed_) changed_(key);
+}
+
+bool KubeCluster::hasSynced() const {
+  return jobs_->hasSynced() && pods_->hasSynced() && maps_->hasSynced();
+}
+
+std::size_t KubeCluster::cachedPods() const {
+  return pods_->store().size();
+}
+
+StatusOr<std::vector<JobKey>> KubeCluster::listJobs() {
+  std::set<JobKey> keys;
+  for (Reflector* reflector : {jobs_.get(), pods_.get(), maps_.get()}) {
+    TY_RETURN_IF_ERROR(reflector->waitForSync(options_.sync_timeout));
+  }
+  for (const ObjectPtr& job : jobs_->store().all()) {
+    const ObjectKey key = objectKey(*job);
+    keys.insert({key.ns, key.name});
+  }
+  // Also jobs that are gone and have left pods behind.
+  for (const ObjectPtr& pod : pods_->store().all()) {
+    const JobKey key = ownerKey(objectKey(*pod), *pod);
+    if (!key.name.empty() && hasFinalizer(*pod, kResultFinalizer)) keys.insert(key);
+  }
+  return std::vector<JobKey>(keys.begin(), keys.end());
+}
+
+bool KubeCluster::isFresh(const Written& written) const {
+  return jobs_->store().newestVersion() >= written.jobs &&
+         pods_->store().newestVersion() >= written.pods &&
+         maps_->store().newestVersion() >= written.maps;
+}
+
+Status KubeCluster::waitUntilFresh(const JobKey& key) {
+  std::unique_lock lock(mutex_);
+  const auto found = notes_.find(key);
+  if (found == notes_.end()) return absl::OkStatus();
+  const Written written = found->second.written;
+  const auto limit = std::chrono::nanoseconds(options_.fresh_wait);
+  if (seen_more_.wait_for(lock, limit, [&] { return isFresh(written); })) return absl::OkStatus();
+  return absl::AbortedError("the caches do not show yet what was written last");
+}
+
+StatusOr<JobObservation> KubeCluster::observe(const JobKey& key) {
+  TY_RETURN_IF_ERROR(waitUntilFresh(key));
+  const ObjectPtr object = jobs_->store().get({key.ns, key.name});
+  freeOrphans(key, object == nullptr ? "" : objectUid(*object));
+  if (object == nullptr) {
+    const std::lock_guard lock(mutex_);
+    notes_.erase(key);
+    return absl::NotFoundError(fmt::format("no job {}", toString(key)));
+  }
+  JobObservation seen;
+  TY_ASSIGN_OR_RETURN(seen.job, readJob(*object));
+  for (const ObjectPtr& pod : pods_->store().byIndex(objectUid(*object))) {
+    if (auto task = observePod(*pod)) seen.tasks.push_back(observeTask(seen.job, *std::move(task)));
+  }
+  std::sort(seen.tasks.begin(), seen.tasks.end(),
+            [](const TaskObservation& a, const TaskObservation& b) { return a.key < b.key; });
+  TY_ASSIGN_OR_RETURN(seen.membership, recordedMembership(seen.job));
+  seen.obstacle = obstacleOf(seen.job);
+  seen.images.set_agent(options_.render.agent_image);
+  seen.images.set_runtime(options_.render.runtime_image);
+  const std::lock_guard lock(mutex_);
+  seen.refusal = notes_[key].refusal;
+  return seen;
+}
+
+TaskObservation KubeCluster::observeTask(const v1::TrainingJob& job, TaskObservation seen) const {
+  seen.host = podHost(job, seen.key);
+  seen.port = static_cast<std::uint32_t>(job.spec().network().task_port());
+  return seen;
+}
+
+ObjectPtr KubeCluster::mapOf(const v1::TrainingJob& job) const {
+  const ObjectPtr map = maps_->store().get({job.metadata().namespace_(), membershipName(job)});
+  if (map == nullptr || controllerUid(*map) != job.metadata().uid()) return nullptr;
+  return map;
+}
+
+StatusOr<std::optional<v1::Membership>> KubeCluster::recordedMembership(
+    const v1::TrainingJob& job) const {
+  const ObjectPtr map = mapOf(job);
+  if (map == nullptr || !map->contains("data")) return std::nullopt;
+  const Json& data = (*map)["data"];
+  const auto text = data.find(kMembershipFile);
+  if (text == data.end() || !text->is_string()) return std::nullopt;
+  StatusOr<v1::Membership> membership = parseMembershipText(text->get<std::string>());
+  if (!membership.ok()) return annotate(membership.status(), membershipName(job));
+  return std::optional<v1::Membership>(*std::move(membership));
+}
+
+StatusOr<ObjectPtr> KubeCluster::podOf(const v1::TrainingJob& job, const TaskKey& task,
+                                       std::uint32_t created) const {
+  const ObjectPtr pod = pods_->store().get({job.metadata().namespace_(), podName(job, task)});
+  const bool ours = pod != nullptr && controllerUid(*pod) == job.metadata().uid();
+  const auto seen = ours ? observePod(*pod) : std::nullopt;
+  if (seen && seen->created == created) return pod;
+  return absl::NotFoundError(fmt::format("no {} that was created as {}", toString(task), created));
+}
+
+StatusOr<std::vector<AgentEndpoint>> KubeCluster::agents(const JobKey& key) {
+  const ObjectPtr object = jobs_->store().get({key.ns, key.name});
+  if (object == nullptr) return absl::NotFoundError(fmt::format("no job {}", toString(key)));
+  TY_ASSIGN_OR_RETURN(const v1::TrainingJob job, readJob(*object));
+  std::vector<AgentEndpoint> result;
+  for (const ObjectPtr& pod : pods_->store().byIndex(objectUid(*object))) {
+    const auto task = observePod(*pod);
+    if (!task || task->phase != TaskPhase::kRunning || task->ip.empty()) continue;
+    const bool v6 = task->ip.find(':') != std::string::npos;
+    result.push_back({task->key, task->created,
+                      fmt::format("{}:{}", v6 ? "[" + task->ip + "]" : task->ip,
+                                  job.spec().network().agent_port())});
+  }
+  return result;
+}
+
+StatusOr<std::string> KubeCluster::token(const JobKey& key) {
+  const ObjectPtr object = jobs_->store().get({key.ns, key.name});
+  if (object == nullptr) return absl::NotFoundError(fmt::format("no job {}", toString(key)));
+  return tokenOf(objectUid(*object));
+}
+
+std::string KubeCluster::tokenOf(const std::string& uid) const {
+  return toHex(hkdfSha256(options_.root_secret, "trainyard.dev", "token/" + uid, kTokenBytes));
+}
+
+}  // namespace trainyard::control

@@ -1,0 +1,134 @@
+// The Cluster interface over a Kubernetes: jobs are TrainingJobs, tasks are pods, a membership is a
+// ConfigMap.
+#pragma once
+
+#include <condition_variable>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "base/core/clock.h"
+#include "base/core/status.h"
+#include "operator/cache/reflector.h"
+#include "operator/cluster/agent_directory.h"
+#include "operator/cluster/cluster.h"
+#include "operator/kube/client.h"
+#include "operator/kube/render/render.h"
+
+namespace trainyard::control {
+
+struct KubeClusterOptions {
+  std::string ns;  // whose jobs; "": those of all namespaces
+  RenderOptions render;
+  // Of which every job's keys are derived; at least 32 bytes that nobody can guess.
+  std::string root_secret;
+  // Asked before every write: false when another operator may be the leader. Never empty.
+  std::function<bool()> may_write = [] { return true; };
+  // A list or watch was refused, which may well stay so: UNAUTHENTICATED or PERMISSION_DENIED.
+  std::function<void(const Status&)> refused = [](const Status&) {};
+  ReflectorOptions reflector;
+  Duration sync_timeout = std::chrono::seconds(60);
+  Duration fresh_wait = std::chrono::milliseconds(100);  // for the caches to show our own writes
+  std::string reporter = "trainyard-operator";           // of events
+};
+
+// Sees jobs, pods and ConfigMaps through caches that watches keep up to date. What it has written
+// itself it remembers by version: an observation that would not show that yet waits a moment, and
+// is then refused (ABORTED); `changed` comes when it would. Pods carry a
+// finalizer until releaseTask() or deleteTask(); those whose job is gone are freed when their key
+// is observed.
+//
+// Objects of a job's name that are not that job's are left alone: creating fails with UNAVAILABLE,
+// and the observation says NameConflict.
+//
+// watch() once, then listJobs(), which waits for the caches; the destructor ends the watches.
+// Thread-safe. `client` and `clock` outlive it.
+class KubeCluster : public Cluster, public AgentDirectory {
+ public:
+  KubeCluster(KubeClient& client, const Clock& clock, KubeClusterOptions options);
+  ~KubeCluster() override;
+
+  Status watch(std::function<void(const JobKey&)> changed) override;
+  StatusOr<std::vector<JobKey>> listJobs() override;
+  StatusOr<JobObservation> observe(const JobKey& key) override;
+  Status createTask(const v1::TrainingJob& job, const TaskKey& task,
+                    std::uint32_t created) override;
+  Status deleteTask(const v1::TrainingJob& job, const TaskKey& task,
+                    std::uint32_t created) override;
+  Status releaseTask(const v1::TrainingJob& job, const TaskKey& task,
+                     std::uint32_t created) override;
+  Status deleteJob(const v1::TrainingJob& job) override;
+  Status publish(const v1::TrainingJob& job, const v1::Membership& membership) override;
+  Status writeStatus(const v1::TrainingJob& job, const v1::JobStatus& status) override;
+  Status recordEvent(const v1::TrainingJob& job, std::string_view type, std::string_view reason,
+                     std::string_view message) override;
+
+  StatusOr<std::vector<AgentEndpoint>> agents(const JobKey& key) override;
+  StatusOr<std::string> token(const JobKey& key) override;
+
+  bool hasSynced() const;
+  std::size_t cachedPods() const;
+
+ private:
+  using Json = nlohmann::json;
+  // What was written last for a job, by the kind of object; 0: nothing.
+  struct Written {
+    std::uint64_t jobs = 0, pods = 0, maps = 0;
+  };
+  struct JobNotes {
+    Written written;
+    std::string prepared_uid;  // of the job whose Service and Secret are known to be there
+    std::optional<TaskWait> refusal;
+  };
+
+  void onChange(const std::vector<ObjectChange>& changes);
+  void notify(const JobKey& key);
+  Status mayWrite() const;
+  Status waitUntilFresh(const JobKey& key);
+  bool isFresh(const Written& written) const;
+  void noteWritten(const JobKey& key, std::uint64_t Written::*kind, const Json& object);
+  void noteRefusal(const JobKey& key, std::optional<TaskWait> refusal);
+
+  TaskObservation observeTask(const v1::TrainingJob& job, TaskObservation seen) const;
+  StatusOr<std::optional<v1::Membership>> recordedMembership(const v1::TrainingJob& job) const;
+  std::string tokenOf(const std::string& uid) const;
+  ObjectPtr mapOf(const v1::TrainingJob& job) const;
+  // The pod of that life of the task, as cached; NOT_FOUND.
+  StatusOr<ObjectPtr> podOf(const v1::TrainingJob& job, const TaskKey& task,
+                            std::uint32_t created) const;
+
+  Status prepare(const v1::TrainingJob& job);
+  Status prepareMap(const v1::TrainingJob& job);
+  Status createOwned(const KubeResource& resource, const v1::TrainingJob& job, const Json& object);
+  Status nameTaken(const KubeResource& resource, const v1::TrainingJob& job,
+                   const std::string& name);
+  Status removeFinalizer(const JobKey& key, const Json& pod);
+  void freeOrphans(const JobKey& key, const std::string& live_uid);
+
+  KubeClient& client_;
+  const Clock& clock_;
+  const KubeClusterOptions options_;
+
+  std::unique_ptr<ListWatch> jobs_source_, pods_source_, maps_source_;
+
+  std::mutex callback_mutex_;
+  std::function<void(const JobKey&)> changed_;
+  bool started_ = false;
+
+  mutable std::mutex mutex_;  // guards what follows
+  std::condition_variable seen_more_;
+  std::map<JobKey, JobNotes> notes_;
+  std::uint64_t events_ = 0;
+
+  std::mutex prepare_mutex_;  // one at a time makes a job's shared objects
+
+  // Last: their threads use all above.
+  std::unique_ptr<Reflector> jobs_, pods_, maps_;
+};
+
+}  // namespace trainyard::control

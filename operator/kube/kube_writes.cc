@@ -1,0 +1,306 @@
+// What KubeCluster writes.
+#include <algorithm>
+
+#include "base/core/log.h"
+#include "fmt/format.h"
+#include "operator/kube/kube_cluster.h"
+#include "operator/kube/observe/observe.h"
+#include "operator/kube/render/names.h"
+
+namespace trainyard::control {
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr int kFinalizerAttempts = 4;
+constexpr std::size_t kMaxEventMessage = 1024;
+
+// Somebody else wrote first: look again.
+Status asAborted(const Status& status) {
+  if (!absl::IsFailedPrecondition(status)) return status;
+  return absl::AbortedError(status.message());
+}
+
+// The word for what the apiserver said no to; empty for failures that pass by themselves.
+std::string refusalReason(const Status& status) {
+  if (absl::IsResourceExhausted(status)) return "QuotaExceeded";
+  if (absl::IsInvalidArgument(status)) return "TemplateInvalid";
+  if (absl::IsPermissionDenied(status)) return "CreationForbidden";
+  return "";
+}
+
+// Not cut inside a character.
+std::string_view firstBytes(std::string_view text, std::size_t most) {
+  if (text.size() <= most) return text;
+  while (most > 0 && (static_cast<unsigned char>(text[most]) & 0xC0) == 0x80) --most;
+  return text.substr(0, most);
+}
+
+}  // namespace
+
+Status KubeCluster::mayWrite() const {
+  if (options_.may_write()) return absl::OkStatus();
+  return absl::UnavailableError("not the leader: nothing is written");
+}
+
+void KubeCluster::noteWritten(const JobKey& key, std::uint64_t Written::*kind, const Json& object) {
+  const std::lock_guard lock(mutex_);
+  std::uint64_t& newest = notes_[key].written.*kind;
+  newest = std::max(newest, objectVersion(object));
+}
+
+void KubeCluster::noteRefusal(const JobKey& key, std::optional<TaskWait> refusal) {
+  bool news = false;
+  {
+    const std::lock_guard lock(mutex_);
+    std::optional<TaskWait>& held = notes_[key].refusal;
+    news = held.has_value() != refusal.has_value() ||
+           (held && (held->reason != refusal->reason || held->message != refusal->message));
+    held = std::move(refusal);
+  }
+  if (news) notify(key);
+}
+
+// After ALREADY_EXISTS: OK when the object is this job's own, else why the name is not free.
+Status KubeCluster::nameTaken(const KubeResource& resource, const v1::TrainingJob& job,
+                              const std::string& name) {
+  const JobKey key = keyOf(job);
+  TY_ASSIGN_OR_RETURN(const Json object, client_.get(resource, key.ns, name));
+  if (controllerUid(object) == job.metadata().uid()) return absl::OkStatus();
+  const std::string what = fmt::format("{} {} exists and is not of this job", resource.kind, name);
+  // What a deleted job of the same name has left goes away by itself.
+  if (!isTerminating(object) && controllerUid(object).empty()) {
+    noteRefusal(key, TaskWait{"NameConflict", what});
+  }
+  return absl::UnavailableError(what);
+}
+
+Status KubeCluster::createOwned(const KubeResource& resource, const v1::TrainingJob& job,
+                                const Json& object) {
+  const Status status = client_.create(resource, keyOf(job).ns, object).status();
+  if (!absl::IsAlreadyExists(status)) return annotate(status, resource.kind);
+  // Who may only create cannot look; the name holds the job's uid.
+  if (resource.kind == kSecrets.kind) return absl::OkStatus();
+  return nameTaken(resource, job, objectKey(object).name);
+}
+
+Status KubeCluster::prepareMap(const v1::TrainingJob& job) {
+  const JobKey key = keyOf(job);
+  const ObjectPtr map = mapOf(job);
+  if (map == nullptr) {
+    const Json wanted = Json(renderMembership(job, std::nullopt));
+    StatusOr<Json> created = client_.create(kConfigMaps, key.ns, wanted);
+    if (created.ok()) noteWritten(key, &Written::maps, *created);
+    if (!absl::IsAlreadyExists(created.status())) return created.status();
+    return nameTaken(kConfigMaps, job, membershipName(job));
+  }
+  const std::string text = jobText(job);
+  const Json data = map->value("data", Json::object());
+  if (data.value(std::string(kJobFile), "") == text) return absl::OkStatus();
+  Json patch;
+  patch["metadata"]["resourceVersion"] = std::to_string(objectVersion(*map));
+  patch["data"][std::string(kJobFile)] = text;
+  StatusOr<Json> patched = client_.patchMerge(kConfigMaps, key.ns, membershipName(job), patch);
+  if (patched.ok()) noteWritten(key, &Written::maps, *patched);
+  return asAborted(patched.status());
+}
+
+// What all tasks of a job share.
+Status KubeCluster::prepare(const v1::TrainingJob& job) {
+  const JobKey key = keyOf(job);
+  const std::lock_guard one_at_a_time(prepare_mutex_);
+  TY_RETURN_IF_ERROR(annotate(prepareMap(job), membershipName(job)));
+  const std::string& uid = job.metadata().uid();
+  {
+    const std::lock_guard lock(mutex_);
+    if (notes_[key].prepared_uid == uid) return absl::OkStatus();
+  }
+  TY_RETURN_IF_ERROR(createOwned(kServices, job, Json(renderService(job))));
+  TY_RETURN_IF_ERROR(createOwned(kSecrets, job, Json(renderSecret(job, tokenOf(uid)))));
+  const std::lock_guard lock(mutex_);
+  notes_[key].prepared_uid = uid;
+  return absl::OkStatus();
+}
+
+Status KubeCluster::createTask(const v1::TrainingJob& job, const TaskKey& task,
+                               std::uint32_t created) {
+  TY_RETURN_IF_ERROR(mayWrite());
+  const JobKey key = keyOf(job);
+  TY_ASSIGN_OR_RETURN(const nlohmann::ordered_json pod,
+                      renderPod(job, task, created, options_.render));
+  TY_RETURN_IF_ERROR(prepare(job));
+  StatusOr<Json> made = client_.create(kPods, key.ns, Json(pod));
+  if (made.ok()) {
+    noteWritten(key, &Written::pods, *made);
+    noteRefusal(key, std::nullopt);
+    return absl::OkStatus();
+  }
+  if (absl::IsAlreadyExists(made.status())) {
+    TY_RETURN_IF_ERROR(nameTaken(kPods, job, podName(job, task)));
+    return made.status();
+  }
+  if (const std::string reason = refusalReason(made.status()); !reason.empty()) {
+    noteRefusal(key, TaskWait{reason, std::string(made.status().message())});
+  }
+  return made.status();
+}
+
+Status KubeCluster::removeFinalizer(const JobKey& key, const Json& pod) {
+  Json current = pod;
+  for (int attempt = 1;; ++attempt) {
+    if (!hasFinalizer(current, kResultFinalizer)) return absl::OkStatus();
+    Json rest = Json::array();
+    for (const Json& finalizer : current["metadata"]["finalizers"]) {
+      if (finalizer != Json(kResultFinalizer)) rest.push_back(finalizer);
+    }
+    const std::string name = objectKey(current).name;
+    Json patch;
+    patch["metadata"] = {{"uid", objectUid(current)},
+                         {"resourceVersion", std::to_string(objectVersion(current))},
+                         {"finalizers", std::move(rest)}};
+    StatusOr<Json> patched = client_.patchMerge(kPods, key.ns, name, patch);
+    if (patched.ok()) {
+      noteWritten(key, &Written::pods, *patched);
+      return absl::OkStatus();
+    }
+    if (absl::IsNotFound(patched.status())) return absl::OkStatus();
+    if (!absl::IsFailedPrecondition(patched.status()) || attempt == kFinalizerAttempts) {
+      return asAborted(patched.status());
+    }
+    // The kubelet writes often; or another pod has the name.
+    StatusOr<Json> newer = client_.get(kPods, key.ns, name);
+    if (absl::IsNotFound(newer.status())) return absl::OkStatus();
+    TY_RETURN_IF_ERROR(newer.status());
+    if (objectUid(*newer) != objectUid(pod)) return absl::OkStatus();
+    current = *std::move(newer);
+  }
+}
+
+Status KubeCluster::deleteTask(const v1::TrainingJob& job, const TaskKey& task,
+                               std::uint32_t created) {
+  TY_RETURN_IF_ERROR(mayWrite());
+  const JobKey key = keyOf(job);
+  TY_ASSIGN_OR_RETURN(const ObjectPtr pod, podOf(job, task, created));
+  TY_RETURN_IF_ERROR(removeFinalizer(key, *pod));
+  if (isTerminating(*pod)) return absl::OkStatus();
+  DeleteQuery query;
+  query.uid = objectUid(*pod);
+  StatusOr<Json> removed = client_.remove(kPods, key.ns, podName(job, task), query);
+  if (removed.ok()) {
+    noteWritten(key, &Written::pods, *removed);
+    return absl::OkStatus();
+  }
+  // Another pod by now: this one is gone.
+  if (absl::IsFailedPrecondition(removed.status())) return absl::NotFoundError(toString(task));
+  return removed.status();
+}
+
+Status KubeCluster::releaseTask(const v1::TrainingJob& job, const TaskKey& task,
+                                std::uint32_t created) {
+  TY_RETURN_IF_ERROR(mayWrite());
+  TY_ASSIGN_OR_RETURN(const ObjectPtr pod, podOf(job, task, created));
+  return removeFinalizer(keyOf(job), *pod);
+}
+
+Status KubeCluster::deleteJob(const v1::TrainingJob& job) {
+  TY_RETURN_IF_ERROR(mayWrite());
+  const JobKey key = keyOf(job);
+  DeleteQuery query;
+  query.uid = job.metadata().uid();
+  query.propagation = "Background";
+  StatusOr<Json> removed = client_.remove(kTrainingJobs, key.ns, key.name, query);
+  if (removed.ok() || absl::IsNotFound(removed.status())) return absl::OkStatus();
+  return asAborted(removed.status());
+}
+
+Status KubeCluster::publish(const v1::TrainingJob& job, const v1::Membership& membership) {
+  TY_RETURN_IF_ERROR(mayWrite());
+  if (membership.uid() != job.metadata().uid()) {
+    return absl::FailedPreconditionError("the membership is of another job");
+  }
+  TY_ASSIGN_OR_RETURN(const std::optional<v1::Membership> recorded, recordedMembership(job));
+  const std::int64_t last = recorded ? recorded->revision() : 0;
+  if (recorded && last == membership.revision() &&
+      membershipText(*recorded) == membershipText(membership)) {
+    return absl::OkStatus();
+  }
+  if (membership.revision() != last + 1) {
+    return absl::FailedPreconditionError(
+        fmt::format("membership revision {} does not follow {}", membership.revision(), last));
+  }
+  const JobKey key = keyOf(job);
+  const ObjectPtr map = mapOf(job);
+  StatusOr<Json> written;
+  if (map == nullptr) {
+    written = client_.create(kConfigMaps, key.ns, Json(renderMembership(job, membership)));
+  } else {
+    Json patch;
+    patch["metadata"]["resourceVersion"] = std::to_string(objectVersion(*map));
+    patch["data"][std::string(kMembershipFile)] = membershipText(membership);
+    written = client_.patchMerge(kConfigMaps, key.ns, membershipName(job), patch);
+  }
+  if (written.ok()) noteWritten(key, &Written::maps, *written);
+  return written.status();
+}
+
+Status KubeCluster::writeStatus(const v1::TrainingJob& job, const v1::JobStatus& status) {
+  TY_RETURN_IF_ERROR(mayWrite());
+  const JobKey key = keyOf(job);
+  const Json patch = statusPatch(job, status);
+  if (patch.empty()) return absl::OkStatus();
+  StatusOr<Json> written = client_.patchMerge(kTrainingJobs, key.ns, key.name, patch, "status");
+  if (written.ok()) noteWritten(key, &Written::jobs, *written);
+  return written.status();
+}
+
+Status KubeCluster::recordEvent(const v1::TrainingJob& job, std::string_view type,
+                                std::string_view reason, std::string_view message) {
+  TY_RETURN_IF_ERROR(mayWrite());
+  const v1::ObjectMeta& meta = job.metadata();
+  std::uint64_t number = 0;
+  {
+    const std::lock_guard lock(mutex_);
+    number = ++events_;
+  }
+  const UnixMillis now = clock_.unixMillis();
+  const std::string time = formatRfc3339(now);
+  Json event;
+  // Unlike any other, also of another process.
+  event["metadata"] = {{"name", fmt::format("{}.{:x}.{:x}", meta.name(), now, number)},
+                       {"namespace", meta.namespace_()}};
+  event["involvedObject"] = {{"apiVersion", "trainyard.dev/v1alpha1"},
+                             {"kind", "TrainingJob"},
+                             {"name", meta.name()},
+                             {"namespace", meta.namespace_()},
+                             {"uid", meta.uid()},
+                             {"resourceVersion", meta.resource_version()}};
+  event["type"] = type;
+  event["reason"] = reason;
+  event["message"] = firstBytes(message, kMaxEventMessage);
+  event["source"] = {{"component", options_.reporter}};
+  event["reportingComponent"] = options_.reporter;
+  event["firstTimestamp"] = time;
+  event["lastTimestamp"] = time;
+  event["count"] = 1;
+  return client_.create(kEvents, meta.namespace_(), std::move(event)).status();
+}
+
+// Nobody records the end of pods whose job is gone: nothing holds them.
+void KubeCluster::freeOrphans(const JobKey& key, const std::string& live_uid) {
+  std::vector<ObjectPtr> orphans;
+  for (const ObjectPtr& pod : pods_->store().byIndex(toString(key))) {
+    const bool orphan = controllerUid(*pod) != live_uid && !controllerUid(*pod).empty();
+    if (orphan && hasFinalizer(*pod, kResultFinalizer)) orphans.push_back(pod);
+  }
+  if (orphans.empty() || !mayWrite().ok()) return;
+  // The cache may be behind: only the apiserver knows.
+  const StatusOr<Json> job = client_.get(kTrainingJobs, key.ns, key.name);
+  if (!job.ok() && !absl::IsNotFound(job.status())) return;
+  for (const ObjectPtr& pod : orphans) {
+    if (job.ok() && objectUid(*job) == controllerUid(*pod)) continue;
+    const Status status = removeFinalizer(key, *pod);
+    if (!status.ok()) TY_WARN("free pod {}: {}", objectKey(*pod).name, status.ToString());
+  }
+}
+
+}  // namespace trainyard::control

@@ -1,0 +1,103 @@
+#include "operator/kube/lease_store.h"
+
+#include <utility>
+
+#include "base/core/rfc3339.h"
+#include "fmt/format.h"
+
+namespace trainyard::control {
+
+namespace {
+
+using Json = nlohmann::json;
+
+// "2026-01-31T13:05:09.250000Z": Kubernetes's MicroTime.
+std::string toMicroTime(UnixMillis at) {
+  std::string text = formatRfc3339(at);
+  text.pop_back();
+  return fmt::format("{}.{:03}000Z", text, at % 1000);
+}
+
+UnixMillis timeAt(const Json& spec, const char* key) {
+  const auto it = spec.find(key);
+  return it != spec.end() && it->is_string() ? parseRfc3339(it->get<std::string>()) : 0;
+}
+
+int numberAt(const Json& spec, const char* key) {
+  const auto it = spec.find(key);
+  return it != spec.end() && it->is_number_integer() ? it->get<int>() : 0;
+}
+
+class KubeLeaseStore : public LeaseStore {
+ public:
+  KubeLeaseStore(HttpTransport& transport, const Clock& clock, std::string ns, std::string name)
+      : client_(transport, clock), ns_(std::move(ns)), name_(std::move(name)) {}
+
+  StatusOr<LeaseRecord> read(Duration deadline) override {
+    return fromAnswer(within(deadline).get(kLeases, ns_, name_));
+  }
+  StatusOr<LeaseRecord> create(const LeaseRecord& record, Duration deadline) override {
+    return fromAnswer(within(deadline).create(kLeases, ns_, toLease(record, ns_, name_)));
+  }
+  StatusOr<LeaseRecord> update(const LeaseRecord& record, Duration deadline) override {
+    return fromAnswer(within(deadline).update(kLeases, ns_, toLease(record, ns_, name_)));
+  }
+
+ private:
+  KubeClient within(Duration deadline) const {
+    HttpLimits limits;
+    limits.deadline = deadline;
+    limits.inactivity = deadline;
+    return client_.with(std::move(limits));
+  }
+  static StatusOr<LeaseRecord> fromAnswer(const StatusOr<Json>& answer) {
+    TY_RETURN_IF_ERROR(answer.status());
+    return fromLease(*answer);
+  }
+
+  const KubeClient client_;
+  const std::string ns_;
+  const std::string name_;
+};
+
+}  // namespace
+
+Json toLease(const LeaseRecord& record, const std::string& ns, const std::string& name) {
+  Json lease{{"metadata", {{"name", name}, {"namespace", ns}}},
+             {"spec",
+              {{"leaseDurationSeconds", record.duration_seconds},
+               {"acquireTime", toMicroTime(record.acquired)},
+               {"renewTime", toMicroTime(record.renewed)},
+               {"leaseTransitions", record.transitions}}}};
+  if (!record.holder.empty()) lease["spec"]["holderIdentity"] = record.holder;
+  if (!record.resource_version.empty()) {
+    lease["metadata"]["resourceVersion"] = record.resource_version;
+  }
+  return lease;
+}
+
+StatusOr<LeaseRecord> fromLease(const Json& lease) {
+  LeaseRecord record;
+  const auto metadata = lease.find("metadata");
+  if (metadata == lease.end() || !metadata->is_object() ||
+      !metadata->value("resourceVersion", Json()).is_string()) {
+    return absl::InternalError("a Lease without metadata.resourceVersion");
+  }
+  record.resource_version = (*metadata)["resourceVersion"].get<std::string>();
+  const auto spec = lease.find("spec");
+  if (spec == lease.end() || !spec->is_object()) return record;
+  const auto holder = spec->find("holderIdentity");
+  if (holder != spec->end() && holder->is_string()) record.holder = holder->get<std::string>();
+  record.duration_seconds = numberAt(*spec, "leaseDurationSeconds");
+  record.acquired = timeAt(*spec, "acquireTime");
+  record.renewed = timeAt(*spec, "renewTime");
+  record.transitions = numberAt(*spec, "leaseTransitions");
+  return record;
+}
+
+std::unique_ptr<LeaseStore> makeLeaseStore(HttpTransport& transport, const Clock& clock,
+                                           std::string ns, std::string name) {
+  return std::make_unique<KubeLeaseStore>(transport, clock, std::move(ns), std::move(name));
+}
+
+}  // namespace trainyard::control

@@ -1,0 +1,16 @@
+// Lets go of the pods of all jobs.
+#pragma once
+
+#include <string>
+
+#include "base/core/status.h"
+#include "operator/kube/client.h"
+
+namespace trainyard::control {
+
+// Takes our finalizer off every pod of a job in the namespace `ns` ("": in all). For the time when no
+// operator is left that would do so: such pods could not be deleted, and their namespace neither.
+// Returns how many pods had it. One that is gone by now is none; any other failure ends it.
+StatusOr<int> releasePods(KubeClient& client, const std::string& ns);
+
+}  // namespace trainyard::control

@@ -1,0 +1,53 @@
+// What the objects of a job in a cluster are called, and what the images hold.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "operator/cluster/cluster.h"
+
+namespace trainyard::control {
+
+// Labels of everything that belongs to a job, and of its pods.
+inline constexpr std::string_view kJobNameLabel = "trainyard.dev/job-name";
+inline constexpr std::string_view kRoleLabel = "trainyard.dev/role";
+inline constexpr std::string_view kIndexLabel = "trainyard.dev/index";
+inline constexpr std::string_view kCreatedLabel = "trainyard.dev/created";
+// Annotations of a pod: which container is the task's; the newest revision of the membership.
+inline constexpr std::string_view kTaskContainerAnnotation = "trainyard.dev/task-container";
+inline constexpr std::string_view kRevisionAnnotation = "trainyard.dev/revision";
+// Holds a pod that ended until its end is recorded in the job's status.
+inline constexpr std::string_view kResultFinalizer = "trainyard.dev/result";
+
+inline constexpr std::string_view kTaskContainer = "task";  // where the template names none
+
+// --- Images. Runtime image: both programs are in PATH's /usr/bin, the entry point is not used, and
+// the user is numeric and not 0. Agent image: the folder kAgentBundle holds the agent with its own
+// loader and libraries; kBundledAgent in it starts wherever the folder's content is mounted at
+// kAgentBundle, whatever else the image around it holds. `kBundledAgent install FROM TO` copies a
+// folder.
+inline constexpr std::string_view kImageAgent = "/usr/bin/trainyard-agent";
+inline constexpr std::string_view kImageRuntime = "/usr/bin/trainyard-runtime";
+inline constexpr std::string_view kAgentBundle = "/opt/trainyard/agent";
+inline constexpr std::string_view kBundledAgent = "/opt/trainyard/agent/trainyard-agent";
+inline constexpr std::string_view kInstallFolder = "/opt/trainyard/install";
+// The group that owns the volumes of tasks whose template names none; also that of our images.
+inline constexpr int kImageGroup = 65532;
+
+// --- Where a task finds what the operator tells it.
+inline constexpr std::string_view kJobFolder = "/run/trainyard/job";        // ConfigMap
+inline constexpr std::string_view kSecretFolder = "/run/trainyard/secret";  // Secret
+inline constexpr std::string_view kTaskFolder = "/run/trainyard/task";      // emptyDir
+inline constexpr std::string_view kJobFile = "job.json";
+inline constexpr std::string_view kMembershipFile = "membership.json";
+inline constexpr std::string_view kTokenFile = "token";
+
+std::string_view roleName(v1::Role role);                             // "ps", "worker"
+std::string podName(const v1::TrainingJob& job, const TaskKey& key);  // "<job>-worker-3"
+// By which the pod's peers find it: "<pod>.<job>.<namespace>.svc".
+std::string podHost(const v1::TrainingJob& job, const TaskKey& key);
+std::string serviceName(const v1::TrainingJob& job);     // "<job>"
+std::string membershipName(const v1::TrainingJob& job);  // "<job>-membership"
+std::string secretName(const v1::TrainingJob& job);      // "<job>-<first 8 of its uid>-tls"
+
+}  // namespace trainyard::control

@@ -1,0 +1,327 @@
+#include <utility>
+#include <vector>
+
+#include "fmt/format.h"
+#include "operator/job/template.h"
+#include "operator/kube/render/internal/overlay.h"
+#include "operator/kube/render/names.h"
+#include "operator/kube/render/render.h"
+
+namespace trainyard::control {
+namespace {
+
+using internal::addUnlessThere;
+using internal::fill;
+using internal::has;
+using internal::itemWith;
+using internal::Json;
+using internal::listIn;
+using internal::objectIn;
+
+// Volumes of ours. A user's volume keeps its own name.
+constexpr const char* kJobVolume = "trainyard-membership";
+constexpr const char* kSecretVolume = "trainyard-secret";
+constexpr const char* kTaskVolume = "trainyard-task";
+constexpr const char* kStorageVolume = "trainyard-storage";
+constexpr const char* kAgentVolume = "trainyard-agent";
+
+constexpr const char* kPodIp = "TRAINYARD_POD_IP";
+
+// What one pod is made from.
+struct Parts {
+  const v1::TrainingJob& job;
+  TaskKey task;
+  std::uint32_t created;
+  const RenderOptions& options;
+  std::string agent_image;
+  std::string runtime_image;
+  bool injected = false;  // the image of the task's container need not hold the agent
+};
+
+std::string text(std::string_view value) {
+  return std::string(value);
+}
+
+std::string inFolder(std::string_view folder, std::string_view file) {
+  return fmt::format("{}/{}", folder, file);
+}
+
+// As the kubelet's expansion of $(NAME) leaves it alone.
+std::string escaped(const std::string& word) {
+  std::string result;
+  for (const char c : word) result.append(c == '$' ? "$$" : std::string(1, c));
+  return result;
+}
+
+// The kubelet makes $$(NAME) to $(NAME), which the agent would take for a name to be replaced. What
+// stays as it is are names that only the agent knows.
+std::string userWord(const std::string& word) {
+  std::string result;
+  for (std::size_t at = 0; at < word.size();) {
+    const std::size_t end = word.find(')', at);
+    const bool doubled = word.compare(at, 3, "$$(") == 0 && end != std::string::npos;
+    if (doubled && isSetByUs(std::string_view(word).substr(at + 3, end - at - 3))) {
+      result += "$$$$(";
+      at += 3;
+    } else {
+      result += word[at++];
+    }
+  }
+  return result;
+}
+
+const std::string& restartPolicy(const v1::TrainingJob& job, v1::Role role) {
+  return role == v1::ROLE_PS ? job.spec().ps().restart_policy()
+                             : job.spec().worker().restart_policy();
+}
+
+StatusOr<Json> readTemplate(const v1::TrainingJob& job, v1::Role role) {
+  const std::string& given = templateText(job, role);
+  if (given.empty()) return Json::object();
+  Json pod = Json::parse(given, nullptr, /*allow_exceptions=*/false);
+  TY_RETURN_IF_ERROR(internal::checkShape(pod, templatePath(role)));
+  return pod;
+}
+
+Status checkVariables(const Json& container, const std::string& path) {
+  if (!has(container, "env")) return absl::OkStatus();
+  for (std::size_t i = 0; i < container["env"].size(); ++i) {
+    const std::string name = container["env"][i]["name"].get<std::string>();
+    if (!isSetByUs(name)) continue;
+    return invalidInput(fmt::format("{}.env[{}].name", path, i),
+                        fmt::format("{} is set by Trainyard", name));
+  }
+  return absl::OkStatus();
+}
+
+Status checkTemplate(const v1::TrainingJob& job, v1::Role role) {
+  TY_ASSIGN_OR_RETURN(const Json pod, readTemplate(job, role));
+  if (isForeign(job)) return taskCommand(job, role).status();
+  const auto task = taskContainer(pod);
+  if (!task) return absl::OkStatus();
+  const std::string path = fmt::format("{}.spec.containers[{}]", templatePath(role), *task);
+  const Json& container = pod["spec"]["containers"][*task];
+  for (const char* field : {"command", "args"}) {
+    if (has(container, field)) {
+      return invalidInput(path + "." + field, "only without spec.training, which runs ours");
+    }
+  }
+  return checkVariables(container, path);
+}
+
+Json metadata(const Parts& parts, const Json& given, const std::string& container) {
+  const v1::TrainingJob& job = parts.job;
+  const std::string& name = job.metadata().name();
+  Json meta = given;
+  meta["name"] = podName(job, parts.task);
+  meta["namespace"] = job.metadata().namespace_();
+  meta.erase("generateName");
+  Json& labels = objectIn(meta, "labels");
+  fill(labels, "app.kubernetes.io/name", "trainyard-task");
+  fill(labels, "app.kubernetes.io/instance", name);
+  fill(labels, "app.kubernetes.io/part-of", "trainyard");
+  fill(labels, "app.kubernetes.io/managed-by", "trainyard-operator");
+  labels[text(kJobNameLabel)] = name;
+  labels[text(kRoleLabel)] = roleName(parts.task.role);
+  labels[text(kIndexLabel)] = std::to_string(parts.task.index);
+  labels[text(kCreatedLabel)] = std::to_string(parts.created);
+  objectIn(meta, "annotations")[text(kTaskContainerAnnotation)] = container;
+  Json& finalizers = listIn(meta, "finalizers");
+  finalizers.push_back(text(kResultFinalizer));
+  meta["ownerReferences"] = Json::array({ownerReference(job)});
+  return meta;
+}
+
+std::vector<std::string> agentWords(const Parts& parts) {
+  const v1::JobSpec& spec = parts.job.spec();
+  const v1::Network& network = spec.network();
+  std::vector<std::string> words = {text(parts.injected ? kBundledAgent : kImageAgent),
+                                    "--role=" + text(roleName(parts.task.role)),
+                                    fmt::format("--index={}", parts.task.index),
+                                    fmt::format("--created={}", parts.created),
+                                    "--job-dir=" + escaped(spec.storage().mount_path()),
+                                    "--task-dir=" + text(kTaskFolder),
+                                    "--job=" + inFolder(kJobFolder, kJobFile),
+                                    "--membership=" + inFolder(kJobFolder, kMembershipFile),
+                                    "--token=" + inFolder(kSecretFolder, kTokenFile),
+                                    fmt::format("--bind=$({})", kPodIp),
+                                    fmt::format("--task-port={}", network.task_port()),
+                                    fmt::format("--agent-port={}", network.agent_port()),
+                                    fmt::format("--metrics-port={}", network.metrics_port()),
+                                    "--log-format=" + parts.options.log_format};
+  if (restartPolicy(parts.job, parts.task.role) == "Never") words.push_back("--no-restart");
+  if (isForeign(parts.job)) {
+    for (const v1::Volume& volume : spec.volumes()) {
+      words.push_back("--program-volume=" + volume.name() + "=" + escaped(volume.mount_path()));
+    }
+  }
+  words.push_back(isForeign(parts.job) ? "--" : "--runtime=" + text(kImageRuntime));
+  return words;
+}
+
+void setCommand(const Parts& parts, Json& container) {
+  Json program = Json::array();
+  for (const char* field : {"command", "args"}) {
+    if (!has(container, field)) continue;
+    for (const Json& word : container[field]) program.push_back(userWord(word.get<std::string>()));
+  }
+  container["command"] = agentWords(parts);
+  container.erase("args");
+  if (!program.empty()) container["args"] = std::move(program);
+}
+
+void setEnvironment(const Parts& parts, Json& container) {
+  // Before the user's, which may refer to it.
+  Json env = Json::array();
+  env.push_back({{"name", kPodIp}, {"valueFrom", {{"fieldRef", {{"fieldPath", "status.podIP"}}}}}});
+  if (has(container, "env")) {
+    for (const Json& entry : container["env"]) env.push_back(entry);
+  }
+  if (parts.task.role == v1::ROLE_PS) {
+    addUnlessThere(env, "name", {{"name", "NVIDIA_VISIBLE_DEVICES"}, {"value", "void"}});
+  }
+  container["env"] = std::move(env);
+}
+
+void setPorts(const v1::Network& network, Json& container) {
+  Json& ports = listIn(container, "ports");
+  const std::pair<const char*, int> ours[] = {{"task", network.task_port()},
+                                              {"agent", network.agent_port()},
+                                              {"metrics", network.metrics_port()}};
+  for (const auto& [name, port] : ours) {
+    if (itemWith(ports, "containerPort", port) != nullptr) continue;
+    Json entry = {{"containerPort", port}, {"protocol", "TCP"}};
+    if (itemWith(ports, "name", name) == nullptr) entry["name"] = name;
+    ports.push_back(std::move(entry));
+  }
+  fill(container, "readinessProbe",
+       {{"httpGet", {{"path", "/readyz"}, {"port", network.metrics_port()}}},
+        {"periodSeconds", 1},
+        {"timeoutSeconds", 5},
+        {"failureThreshold", 3}});
+}
+
+// The least that a program needs, where the template does not say.
+void restrict(Json& container) {
+  Json& security = objectIn(container, "securityContext");
+  fill(security, "allowPrivilegeEscalation", false);
+  Json& capabilities = objectIn(security, "capabilities");
+  fill(capabilities, "drop", Json::array({"ALL"}));
+}
+
+void addVolume(Json& spec, const std::string& name, const std::string& source,
+               const Json& fallback) {
+  Json volume = source.empty() ? Json() : Json::parse(source, nullptr, /*exceptions=*/false);
+  if (!volume.is_object() || volume.empty()) volume = fallback;
+  Json entry = Json::object({{"name", name}});
+  entry.update(volume);
+  entry["name"] = name;
+  addUnlessThere(listIn(spec, "volumes"), "name", std::move(entry));
+}
+
+void setVolumes(const Parts& parts, Json& spec, Json& container) {
+  const Json scratch = Json::object({{"emptyDir", Json::object()}});
+  Json& mounts = listIn(container, "volumeMounts");
+  const auto mount = [&](const std::string& name, const std::string& path, bool read_only) {
+    Json entry = {{"name", name}, {"mountPath", path}};
+    if (read_only) entry["readOnly"] = true;
+    addUnlessThere(mounts, "mountPath", std::move(entry));
+  };
+  for (const v1::Volume& volume : parts.job.spec().volumes()) {
+    addVolume(spec, volume.name(), volume.volume(), scratch);
+    mount(volume.name(), volume.mount_path(), false);
+  }
+  const v1::Storage& storage = parts.job.spec().storage();
+  addVolume(spec, kStorageVolume, storage.volume(), scratch);
+  mount(kStorageVolume, storage.mount_path(), false);
+  const Json job = {{"configMap", {{"name", membershipName(parts.job)}}}};
+  addVolume(spec, kJobVolume, "", job);
+  mount(kJobVolume, text(kJobFolder), true);
+  const Json secret = {{"secret", {{"secretName", secretName(parts.job)}}}};
+  addVolume(spec, kSecretVolume, "", secret);
+  mount(kSecretVolume, text(kSecretFolder), true);
+  addVolume(spec, kTaskVolume, "", scratch);
+  mount(kTaskVolume, text(kTaskFolder), false);
+}
+
+// The agent that other images lack.
+void inject(const Parts& parts, Json& spec, Json& container) {
+  addVolume(spec, kAgentVolume, "", Json::object({{"emptyDir", Json::object()}}));
+  addUnlessThere(listIn(container, "volumeMounts"), "mountPath",
+                 {{"name", kAgentVolume}, {"mountPath", text(kAgentBundle)}, {"readOnly", true}});
+  Json copy = {{"name", kAgentVolume},
+               {"image", parts.agent_image},
+               {"command", Json::array({text(kBundledAgent), "install", text(kAgentBundle),
+                                        text(kInstallFolder)})},
+               {"resources",
+                {{"requests", {{"cpu", "10m"}, {"memory", "64Mi"}}},
+                 {"limits", {{"cpu", "1"}, {"memory", "128Mi"}}}}},
+               {"volumeMounts", Json::array()},
+               {"securityContext", {{"readOnlyRootFilesystem", true}}}};
+  copy["volumeMounts"].push_back(
+      Json::object({{"name", kAgentVolume}, {"mountPath", text(kInstallFolder)}}));
+  restrict(copy);
+  // First: those of the user may want the agent already.
+  Json all = Json::array({std::move(copy)});
+  for (Json& other : listIn(spec, "initContainers")) all.push_back(std::move(other));
+  spec["initContainers"] = std::move(all);
+}
+
+void fillPod(const Parts& parts, Json& spec) {
+  spec["restartPolicy"] = "Never";
+  spec["hostname"] = podName(parts.job, parts.task);
+  spec["subdomain"] = serviceName(parts.job);
+  fill(spec, "enableServiceLinks", false);
+  Json& security = objectIn(spec, "securityContext");
+  fill(security, "runAsNonRoot", true);
+  fill(security, "seccompProfile", Json::object({{"type", "RuntimeDefault"}}));
+  fill(security, "fsGroup", kImageGroup);
+  fill(security, "fsGroupChangePolicy", "OnRootMismatch");
+}
+
+}  // namespace
+
+Status checkTemplates(const v1::TrainingJob& job) {
+  if (job.spec().has_ps()) TY_RETURN_IF_ERROR(checkTemplate(job, v1::ROLE_PS));
+  return checkTemplate(job, v1::ROLE_WORKER);
+}
+
+StatusOr<Json> renderPod(const v1::TrainingJob& job, const TaskKey& task, std::uint32_t created,
+                         const RenderOptions& options) {
+  TY_RETURN_IF_ERROR(checkTemplate(job, task.role));
+  TY_ASSIGN_OR_RETURN(Json given, readTemplate(job, task.role));
+  const v1::Images& pinned = job.status().images();
+  Parts parts{.job = job,
+              .task = task,
+              .created = created,
+              .options = options,
+              .agent_image = pinned.has_agent() ? pinned.agent() : options.agent_image,
+              .runtime_image = pinned.has_runtime() ? pinned.runtime() : options.runtime_image};
+
+  Json& spec = objectIn(given, "spec");
+  if (!taskContainer(given)) {
+    listIn(spec, "containers").push_back(Json::object({{"name", text(kTaskContainer)}}));
+  }
+  const std::size_t place = taskContainer(given).value_or(0);
+  Json container = spec["containers"][place];
+  fill(container, "image", job.spec().image().empty() ? parts.runtime_image : job.spec().image());
+  parts.injected = container["image"] != parts.runtime_image;
+
+  setCommand(parts, container);
+  setEnvironment(parts, container);
+  setPorts(job.spec().network(), container);
+  fill(container, "terminationMessagePolicy", "FallbackToLogsOnError");
+  restrict(container);
+  setVolumes(parts, spec, container);
+  const std::string name = container["name"].get<std::string>();
+  if (parts.injected) inject(parts, spec, container);
+  spec["containers"][place] = std::move(container);
+  fillPod(parts, spec);
+
+  Json pod = {{"apiVersion", "v1"}, {"kind", "Pod"}};
+  pod["metadata"] = metadata(parts, given.value("metadata", Json::object()), name);
+  pod["spec"] = std::move(spec);
+  return pod;
+}
+
+}  // namespace trainyard::control

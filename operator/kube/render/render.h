@@ -1,0 +1,60 @@
+// A job's objects in a cluster, as the apiserver is given them. Pure.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "base/core/status.h"
+#include "nlohmann/json.hpp"
+#include "operator/cluster/cluster.h"
+#include "trainyard/v1/job.pb.h"
+#include "trainyard/v1/membership.pb.h"
+
+namespace trainyard::control {
+
+struct RenderOptions {
+  // For jobs whose status pins no images yet.
+  std::string agent_image;
+  std::string runtime_image;
+  // Extra flags of the agents.
+  std::string log_format = "json";
+};
+
+// The pod of one task: the role's template with what is missing filled in.
+//
+// The task's container is the one named "task", else the first, else a new one. Its command becomes
+// the agent, which starts the runtime or, without `training`, the template's command. Where the
+// template says nothing: image, ports, readiness, security context (that of the restricted
+// profile), group of the volumes. Always ours: name, restartPolicy, hostname, our labels,
+// finalizer, owner. Everything else stays as written. An image that is not the runtime's own gets
+// the agent from an init container.
+//
+// INVALID_ARGUMENT naming the field: the template has another shape than Kubernetes gives it, sets
+// a variable that Trainyard sets itself, names no command without `training`, or one with it.
+StatusOr<nlohmann::ordered_json> renderPod(const v1::TrainingJob& job, const TaskKey& task,
+                                           std::uint32_t created, const RenderOptions& options);
+
+// The first problem that renderPod would have with the templates of the job, for any of its tasks.
+Status checkTemplates(const v1::TrainingJob& job);
+
+// Headless: one name for each pod, also before it is ready.
+nlohmann::ordered_json renderService(const v1::TrainingJob& job);
+
+// What every task of the job reads: the job, and who belongs to it once that is known.
+nlohmann::ordered_json renderMembership(const v1::TrainingJob& job,
+                                        const std::optional<v1::Membership>& membership);
+// The job as the tasks read it, a member of the object above: without status, and without what
+// changes while it runs without concerning them.
+std::string jobText(const v1::TrainingJob& job);
+std::string membershipText(const v1::Membership& membership);
+// INVALID_ARGUMENT when `text` is no membership; unknown fields are skipped.
+StatusOr<v1::Membership> parseMembershipText(const std::string& text);
+
+// `token`: 64 hexadecimal digits.
+nlohmann::ordered_json renderSecret(const v1::TrainingJob& job, const std::string& token);
+
+// Reference to the job as the owner of its objects.
+nlohmann::ordered_json ownerReference(const v1::TrainingJob& job);
+
+}  // namespace trainyard::control

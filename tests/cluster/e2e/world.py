@@ -1,0 +1,178 @@
+"""What the tests of whole jobs share: a cluster with the chart and the images of this build."""
+import contextlib
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parents[3]
+sys.path.insert(0, str(ROOT / "tests" / "cluster"))
+
+from rig import build, inside, shell_image, testing  # noqa: E402
+import oci  # noqa: E402
+
+VERSION = "0.1.0"
+REGISTRY = "registry.test/trainyard"
+SYSTEM = "trainyard-system"  # namespace of the operator
+RESTRICTED = {"pod-security.kubernetes.io/enforce": "restricted"}
+# Against hangs; a machine with other work takes several times the usual.
+LIMIT = 900
+
+
+class World:
+    """A cluster in which the chart is installed."""
+
+    def __init__(self, cluster):
+        self.cluster = cluster
+
+    # --- objects
+
+    def apply(self, *manifests, namespace="default"):
+        text = "\n---\n".join(m if isinstance(m, str) else json.dumps(m) for m in manifests)
+        return self.cluster.kubectl("apply", "-n", namespace, "-f", "-", input=text)
+
+    def get(self, kind, name, namespace):
+        return json.loads(self.cluster.kubectl("get", kind, name, "-n", namespace, "-o", "json"))
+
+    def find(self, kind, namespace, selector=""):
+        arguments = ["-l", selector] if selector else []
+        text = self.cluster.kubectl("get", kind, "-n", namespace, "-o", "json", *arguments)
+        return json.loads(text)["items"]
+
+    def namespace(self, name, labels=None):
+        self.apply({"apiVersion": "v1", "kind": "Namespace",
+                    "metadata": {"name": name, "labels": labels or RESTRICTED}})
+
+    def volume(self, namespace, claim, path=None, read_only=False):
+        """A claim bound to a folder of the node: `path`, or a new one that everybody may write."""
+        name = f"{namespace}-{claim}"
+        if path is None:
+            path = inside.HOME / "volumes" / name
+            self.cluster.inside("mkdir", "-p", "-m", "0777", path, check=True)
+        mode = "ReadOnlyMany" if read_only else "ReadWriteMany"
+        common = {"accessModes": [mode], "storageClassName": ""}
+        self.apply(
+            {"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": name},
+             "spec": {**common, "capacity": {"storage": "1Gi"}, "hostPath": {"path": str(path)}}},
+            {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": claim},
+             "spec": {**common, "volumeName": name, "resources": {"requests": {"storage": "1Gi"}}}},
+            namespace=namespace)
+        return pathlib.Path(path)
+
+    # --- jobs
+
+    def job(self, name, namespace):
+        return self.get("trainingjob", name, namespace)
+
+    def status(self, name, namespace):
+        return self.job(name, namespace).get("status", {})
+
+    def pods(self, name, namespace):
+        """{pod's name: pod} of a job's tasks."""
+        return {p["metadata"]["name"]: p
+                for p in self.find("pods", namespace, f"trainyard.dev/job-name={name}")}
+
+    def wait(self, what, condition, seconds=LIMIT):
+        """The first true value of condition(); what kubectl cannot do while the apiserver is away
+        counts as not yet. Raises AssertionError."""
+        end = time.monotonic() + seconds
+        last = ""
+        while time.monotonic() < end:
+            try:
+                value = condition()
+                if value:
+                    return value
+            except AssertionError as error:
+                last = f": {error}"
+            time.sleep(0.5)
+        raise AssertionError(f"gave up waiting for {what}{last}\n{self.describe()}")
+
+    def wait_state(self, name, namespace, state, seconds=LIMIT):
+        """Waits for a terminal state; another terminal one fails at once."""
+
+        def reached():
+            now = self.status(name, namespace).get("state", "")
+            if now in ("Failed", "Succeeded") and now != state:
+                raise SystemExit(f"{namespace}/{name} is {now}\n{self.describe(namespace)}")
+            return now == state
+
+        try:
+            self.wait(f"{namespace}/{name} to be {state}", reached, seconds)
+        except SystemExit as error:
+            raise AssertionError(str(error)) from None
+        return self.status(name, namespace)
+
+    def describe(self, namespace=None):
+        """For a failure's message: what there is and what the operator says."""
+        where = ["-n", namespace] if namespace else ["-A"]
+        text = ""
+        for arguments in (["get", "trainingjobs,pods", *where], ["get", "events", *where],
+                          ["logs", "-n", SYSTEM, "-l", "app.kubernetes.io/name=trainyard", "--tail=40"]):
+            with contextlib.suppress(AssertionError):
+                text += self.cluster.kubectl(*arguments)
+        return text[-12000:]
+
+    def operator_pods(self):
+        return self.find("pods", SYSTEM, "app.kubernetes.io/component=operator")
+
+    # --- the chart
+
+    def helm(self, *arguments):
+        done = subprocess.run([build.find("helm"), "--kubeconfig", self.cluster.kubeconfig, *map(str, arguments)],
+                              capture_output=True, text=True, timeout=LIMIT)
+        if done.returncode != 0:
+            raise AssertionError(f"helm {' '.join(map(str, arguments))}: {done.stderr}\n{self.describe(SYSTEM)}")
+        return done.stdout
+
+    def install(self, *settings):
+        self.namespace(SYSTEM)
+        sets = [word for setting in settings for word in ("--set", setting)]
+        self.helm("upgrade", "--install", "trainyard", ROOT / "helm" / "trainyard", "-n", SYSTEM, "--wait",
+                  "--timeout", f"{LIMIT}s", "--set", "image.registry=registry.test",
+                  "--set", "agent.image.registry=registry.test", "--set", "runtime.image.registry=registry.test",
+                  "--set", "leaderElection.leaseDuration=6", "--set", "leaderElection.renewDeadline=4",
+                  "--set", "leaderElection.retryPeriod=1", *sets)
+
+
+def build_images():
+    """The archives of this build's images, made anew where a program is newer."""
+    programs = pathlib.Path(os.environ["TRAINYARD_BIN"])
+    folder = programs.parent / "test-images"
+    newest = max((programs / name).stat().st_mtime
+                 for name in ("trainyard-operator", "trainyard-agent", "trainyard-runtime"))
+    archives = [folder / f"trainyard-{name}.tar" for name in ("operator", "agent", "runtime")]
+    if not all(archive.exists() and archive.stat().st_mtime > newest for archive in archives):
+        subprocess.run([sys.executable, "-B", ROOT / "deploy/image/images.py", "--bin", programs, "--out", folder,
+                        "--version", VERSION, "--registry", REGISTRY], check=True, stdout=sys.stderr)
+    return archives
+
+
+def image(name, version=VERSION):
+    return f"{REGISTRY}/trainyard-{name}:{version}"
+
+
+def static_image(folder, name, program):
+    """An image that holds one program and nothing else."""
+    archive = pathlib.Path(folder) / f"{pathlib.Path(program).name}.tar"
+    oci.write(archive, name, [[oci.file_entry("/program", program)]], {"Entrypoint": ["/program"]})
+    return archive
+
+
+@contextlib.contextmanager
+def world(space, more_images=lambda folder: []):
+    """A cluster that has all images and the chart, and in it the namespace `space` for the length of a `with`.
+    `more_images` writes archives into a folder and returns their paths."""
+    with testing.cluster() as cluster, tempfile.TemporaryDirectory() as temporary:
+        for archive in [*build_images(), shell_image.write(temporary), *more_images(temporary)]:
+            cluster.load(archive)
+        made = World(cluster)
+        made.install()
+        made.namespace(space)
+        try:
+            yield made
+        finally:
+            with contextlib.suppress(AssertionError):
+                cluster.kubectl("delete", "namespace", space, "--timeout=120s")

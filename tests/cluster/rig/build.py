@@ -1,0 +1,255 @@
+"""Builds the programs of the test cluster from Go modules, each version once, into a cache.
+
+The cache is ${TRAINYARD_CACHE:-~/.cache/trainyard}/cluster/<component>-<version>-<recipe>/bin. Go's own
+caches are used as they are; the module proxy is the only network that is needed.
+"""
+import dataclasses
+import fcntl
+import hashlib
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+
+from rig.unavailable import Unavailable
+
+HERE = pathlib.Path(__file__).resolve().parent.parent
+OLDEST_GO = (1, 25)
+
+ETCD = """package main
+
+import (
+    "os"
+
+    "go.etcd.io/etcd/server/v3/etcdmain"
+)
+
+func main() { etcdmain.Main(os.Args) }
+"""
+
+# Only the plugins that serve a cluster's names: a tenth of what the whole CoreDNS takes to build.
+COREDNS = """package main
+
+import (
+    "github.com/coredns/coredns/core/dnsserver"
+    "github.com/coredns/coredns/coremain"
+    _ "github.com/coredns/coredns/plugin/bind"
+    _ "github.com/coredns/coredns/plugin/cache"
+    _ "github.com/coredns/coredns/plugin/errors"
+    _ "github.com/coredns/coredns/plugin/kubernetes"
+)
+
+func init() { dnsserver.Directives = []string{"bind", "errors", "cache", "kubernetes"} }
+
+func main() { coremain.Run() }
+"""
+
+# Ends when it is told to, and collects what its pod leaves: the process that holds a pod's namespaces.
+PAUSE = """#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static void end(int number) { _exit(number > 0 ? 0 : 1); }
+static void collect(int number) {
+  while (number > 0 && waitpid(-1, 0, WNOHANG) > 0) {
+  }
+}
+int main(void) {
+  signal(SIGTERM, end);
+  signal(SIGINT, end);
+  signal(SIGCHLD, collect);
+  for (;;) pause();
+}
+"""
+
+
+@dataclasses.dataclass
+class Component:
+    """What one module gives: programs by package, or one program with a main of ours."""
+    name: str
+    module: str = ""
+    packages: tuple = ()
+    main: str = ""  # Go source; the program is called like the component
+    c_source: str = ""
+    staging: bool = False  # the module replaces modules of its own tree, as Kubernetes does
+    version: str = ""
+
+    def programs(self):
+        return [package.rsplit("/", 1)[1] for package in self.packages] or [self.name]
+
+    def folder(self):
+        recipe = hashlib.sha256(repr(dataclasses.astuple(self)).encode()).hexdigest()[:8]
+        return cache() / f"{self.name}-{self.version}-{recipe}"
+
+    def built(self):
+        return all((self.folder() / "bin" / name).exists() for name in self.programs())
+
+
+def cache():
+    base = os.environ.get("TRAINYARD_CACHE") or pathlib.Path.home() / ".cache" / "trainyard"
+    return pathlib.Path(base) / "cluster"
+
+
+def versions():
+    text = re.sub(r"#.*", "", (HERE / "versions.txt").read_text(encoding="utf-8"))
+    return dict(line.split() for line in text.splitlines() if line.strip())
+
+
+def components():
+    pinned = versions()
+    kubernetes = tuple(f"k8s.io/kubernetes/cmd/{name}" for name in (
+        "kubectl", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kube-proxy",
+        "kubelet"))
+    return [
+        Component("kubernetes", "k8s.io/kubernetes", kubernetes, staging=True,
+                  version=pinned["kubernetes"]),
+        Component("etcd", "go.etcd.io/etcd/server/v3", main=ETCD, version=pinned["etcd"]),
+        Component("coredns", "github.com/coredns/coredns", main=COREDNS, version=pinned["coredns"]),
+        Component("helm", "helm.sh/helm/v3", ("helm.sh/helm/v3/cmd/helm",), version=pinned["helm"]),
+        Component("kwok", "sigs.k8s.io/kwok", ("sigs.k8s.io/kwok/cmd/kwok",), version=pinned["kwok"]),
+        Component("pause", c_source=PAUSE, version="1"),
+    ]
+
+
+def find(name):
+    """The path of a program of the cluster; raises Unavailable while it is not built."""
+    for component in components():
+        if name in component.programs():
+            path = component.folder() / "bin" / name
+            if not path.exists():
+                raise Unavailable(f"{name} {component.version} is not built: make cluster-build")
+            return path
+    raise KeyError(name)
+
+
+def search_path(names=None):
+    """The folders of all components (or of those in `names`), for PATH."""
+    return [str(component.folder() / "bin") for component in components()
+            if names is None or component.name in names]
+
+
+class Go:
+    """A Go that is new enough: the one at hand, or the pinned one from the module proxy."""
+
+    def __init__(self, log):
+        self.log = log
+        self.environment = dict(os.environ, CGO_ENABLED="0", GOFLAGS="-mod=mod", GOWORK="off",
+                                GO111MODULE="on", GOTOOLCHAIN="local")
+        candidates = [os.environ.get("TRAINYARD_GO"), shutil.which("go"), "/usr/local/go/bin/go"]
+        found = [path for path in candidates if path and os.access(path, os.X_OK)]
+        if not found:
+            raise Unavailable("Go is not installed (Debian: golang-go; the pinned one comes with it)")
+        new_enough = [path for path in found if self.version_of(path) >= OLDEST_GO]
+        self.path = new_enough[0] if new_enough else self.toolchain(found[0])
+
+    @staticmethod
+    def version_of(path):
+        text = subprocess.run([path, "version"], capture_output=True, text=True, check=True).stdout
+        match = re.search(r"go(\d+)\.(\d+)", text)
+        return tuple(int(part) for part in match.groups()) if match else (0, 0)
+
+    def toolchain(self, old):
+        """Go distributes itself as a module too, which any Go since 1.11 can fetch and verify."""
+        name = f"golang.org/toolchain@v0.0.1-go{versions()['go']}.linux-amd64"
+        with tempfile.TemporaryDirectory() as folder:
+            self.run([old, "mod", "init", "toolchain"], folder)
+            self.run([old, "mod", "download", name], folder)
+        modules = subprocess.run([old, "env", "GOMODCACHE"], capture_output=True, text=True, check=True)
+        root = pathlib.Path(modules.stdout.strip()) / name
+        for program in [*root.glob("bin/*"), *root.glob("pkg/tool/linux_amd64/*")]:
+            program.chmod(0o555)  # old versions unpack modules without the bit for execution
+        return str(root / "bin" / "go")
+
+    def run(self, command, folder):
+        """Runs `command`; its output goes to the log; the error names the log."""
+        with open(self.log, "ab") as output:
+            code = subprocess.run(command, cwd=folder, env=self.environment, stdout=output,
+                                  stderr=subprocess.STDOUT).returncode
+        if code != 0:
+            tail = self.log.read_text(encoding="utf-8", errors="replace").strip().splitlines()[-3:]
+            raise Unavailable(f"`{' '.join(command[:4])} ...` failed (log: {self.log}): " + " / ".join(tail))
+
+    def build(self, component, source, target):
+        """Builds the programs of one component into the folder `target`."""
+        version = f"v{component.version}"
+        lines = ["module build", "", "go 1.25", "", f"require {component.module} {version}"]
+        if component.staging:
+            # The tree's own modules are published under v0: v1.34.4 is v0.34.4 there.
+            self.run([self.path, "mod", "download", f"{component.module}@{version}"], source)
+            modules = subprocess.run([self.path, "env", "GOMODCACHE"], capture_output=True, text=True,
+                                     check=True).stdout.strip()
+            text = (pathlib.Path(modules) / f"{component.module}@{version}" / "go.mod").read_text()
+            staged = sorted(set(re.findall(r"^\s*(k8s\.io/\S+) v0\.0\.0$", text, re.M)))
+            lines += [f"require {name} v0{version[2:]}" for name in staged]
+            lines += [f"replace {name} => {name} v0{version[2:]}" for name in staged]
+        (source / "go.mod").write_text("\n".join(lines) + "\n")
+        flags = ["-trimpath", "-buildvcs=false", "-ldflags", self.linker_flags(component, version)]
+        if component.main:
+            (source / "main.go").write_text(component.main)
+            self.run([self.path, "get", f"{component.module}@{version}"], source)
+            self.run([self.path, "build", *flags, "-o", str(target / component.name), "."], source)
+        for package in component.packages:
+            self.run([self.path, "build", *flags, "-o", str(target / package.rsplit("/", 1)[1]), package],
+                     source)
+
+    @staticmethod
+    def linker_flags(component, version):
+        if not component.staging:
+            return "-s -w"
+        major, minor, _ = component.version.split(".")
+        place = "k8s.io/component-base/version"
+        return (f"-s -w -X {place}.gitVersion={version} -X {place}.gitMajor={major} "
+                f"-X {place}.gitMinor={minor}")
+
+
+def build_c(component, source, target):
+    compiler = shutil.which("gcc") or shutil.which("cc")
+    if not compiler:
+        raise Unavailable("no C compiler (Debian: g++)")
+    (source / "main.c").write_text(component.c_source)
+    subprocess.run([compiler, "-static", "-O2", "-s", "-Wall", "-Werror", "-o", str(target / component.name),
+                    str(source / "main.c")], check=True)
+
+
+def build_one(component, go):
+    """Builds `component` beside its place in the cache, then moves it there in one step."""
+    folder = component.folder()
+    with tempfile.TemporaryDirectory(dir=cache(), prefix="building.") as temporary:
+        source, target = pathlib.Path(temporary, "source"), pathlib.Path(temporary, "out", "bin")
+        source.mkdir()
+        target.mkdir(parents=True)
+        if component.c_source:
+            build_c(component, source, target)
+        else:
+            go().build(component, source, target)
+        shutil.rmtree(folder, ignore_errors=True)
+        target.parent.rename(folder)
+
+
+def build(only=None):
+    """Builds what is missing (of `only`, names of components); raises Unavailable where it cannot."""
+    cache().mkdir(parents=True, exist_ok=True)
+    log = cache() / "build.log"
+    made = []
+
+    def go():
+        if not made:
+            made.append(Go(log))
+        return made[0]
+
+    with open(cache() / "lock", "w", encoding="utf-8") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        for interrupted in cache().glob("building.*"):
+            shutil.rmtree(interrupted)
+        for component in components():
+            if component.built() or (only and component.name not in only):
+                continue
+            started = time.monotonic()
+            print(f"cluster: building {component.name} {component.version}", file=sys.stderr, flush=True)
+            build_one(component, go)
+            print(f"cluster: built {component.name} in {time.monotonic() - started:.0f} s",
+                  file=sys.stderr, flush=True)

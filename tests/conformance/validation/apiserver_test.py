@@ -1,0 +1,109 @@
+#!/usr/bin/env python3
+"""The cases of cases.yaml, judged by a real apiserver from deploy/crds.yaml.
+
+The same cases are judged by `trainyard validate` in tests/operator/job/table_test.cc. A rule that costs
+too much is refused by the apiserver when the definition is applied.
+"""
+import json
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import time
+import unittest
+
+ROOT = pathlib.Path(__file__).resolve().parents[3]
+sys.path.insert(0, str(ROOT / "tests" / "cluster"))
+
+from rig import testing  # noqa: E402
+
+DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+NAME = "trainingjobs.trainyard.dev"
+JOBS = "/apis/trainyard.dev/v1alpha1/namespaces/default/trainingjobs"
+# What client-side `kubectl apply` writes into an annotation must fit.
+ANNOTATION_LIMIT = 262_144
+
+
+def from_yaml(text):
+    """As kubectl reads it: 4.0 goes over the wire as 4."""
+
+    def number(digits):
+        value = float(digits)
+        return int(value) if value.is_integer() else value
+
+    program = pathlib.Path(os.environ["TRAINYARD_BIN"]) / "yaml_to_json"
+    done = subprocess.run([program], input=text, capture_output=True, text=True, check=True)
+    return json.loads(done.stdout, parse_float=number)
+
+
+def merged(target, patch):
+    """RFC 7386."""
+    if not isinstance(patch, dict):
+        return patch
+    result = dict(target) if isinstance(target, dict) else {}
+    for name, value in patch.items():
+        if value is None:
+            result.pop(name, None)
+        else:
+            result[name] = merged(result.get(name), value)
+    return result
+
+
+class Validation(unittest.TestCase):
+    cluster = None
+
+    @classmethod
+    def setUpClass(cls):
+        cls.api = cls.cluster.api
+        cls.definition = (ROOT / "deploy" / "crds.yaml").read_text(encoding="utf-8")
+        status, answer = cls.api.apply(f"{DEFINITIONS}/{NAME}", cls.definition)
+        assert status in (200, 201), answer
+        end = time.monotonic() + 60
+        while cls.api.get(JOBS)[0] != 200:
+            assert time.monotonic() < end, "the definition was accepted but is not served"
+            time.sleep(0.05)
+
+    def test_definition_is_structural_and_its_names_are_accepted(self):
+        _, answer = self.api.get(f"{DEFINITIONS}/{NAME}")
+        conditions = {c["type"]: c["status"] for c in answer["status"]["conditions"]}
+        self.assertEqual("True", conditions["Established"], conditions)
+        self.assertEqual("True", conditions["NamesAccepted"], conditions)
+        self.assertNotIn("NonStructuralSchema", conditions)
+
+    def test_definition_fits_into_the_annotation_of_apply(self):
+        compact = json.dumps(from_yaml(self.definition), separators=(",", ":"))
+        self.assertLess(len(compact.encode()), ANNOTATION_LIMIT)
+
+    def test_cases(self):
+        table = from_yaml((ROOT / "tests/conformance/validation/cases.yaml").read_text(encoding="utf-8"))
+        self.assertGreaterEqual(len(table["cases"]), 100)
+        for case in table["cases"]:
+            with self.subTest(case["name"]):
+                self.judge(case, table["base"])
+
+    def judge(self, case, base):
+        document = merged(base, case["patch"]) if "patch" in case else base
+        if "document" in case:
+            document = from_yaml(case["document"])
+        strictly = "&fieldValidation=Strict" if case.get("strict") else ""
+        status, answer = self.api.request("POST", f"{JOBS}?dryRun=All{strictly}", document)
+        if case.get("valid"):
+            self.assertEqual(201, status, answer)
+            return
+        self.assertIn(status, (400, 422), answer)
+        field, expected = case.get("server_field", case["field"]), case["message"]
+        if case.get("strict"):  # one text without causes
+            self.assertIn(f'unknown field "{field}"', answer["message"])
+            return
+        causes = answer.get("details", {}).get("causes", [])
+        told = [(cause.get("field", ""), cause.get("message", "")) for cause in causes]
+        self.assertTrue(any(where == field and re.search(expected, what) for where, what in told),
+                        f"expected {field}: {expected}; the apiserver says {told or answer}")
+
+
+if __name__ == "__main__":
+    with testing.cluster(control_plane=True) as cluster:
+        Validation.cluster = cluster
+        program = unittest.main(exit=False)
+    sys.exit(not program.result.wasSuccessful())

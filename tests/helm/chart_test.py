@@ -1,0 +1,228 @@
+#!/usr/bin/env python3
+"""The chart as helm renders it: lint, schema, rights, pod security, and that every value has an effect."""
+import copy
+import json
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+import unittest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "tests" / "cluster"))
+
+from rig import build, unavailable  # noqa: E402
+
+CHART = ROOT / "helm" / "trainyard"
+HELM = ""
+# Values with which everything that is off by default is on.
+EVERYTHING = {"watchNamespace": "one", "networkPolicy": {"tasks": {"enabled": True}},
+              "metrics": {"serviceMonitor": {"enabled": True}, "podMonitor": {"enabled": True}}}
+# Values that are looked at beside the defaults instead: some exclude what is on in EVERYTHING, and a release
+# that does not watch its own namespace has no test.
+BESIDE_DEFAULTS = {"metrics.service.enabled", "test.enabled", "test.image", "test.timeoutSeconds"}
+# Another valid value where one of the same type would not do.
+OTHER = {"image.pullPolicy": "Always", "image.digest": "sha256:" + "a" * 64, "logLevel": "debug",
+         "agent.image.digest": "sha256:" + "b" * 64, "runtime.image.digest": "sha256:" + "c" * 64,
+         "logFormat": "text", "rootSecret.existingSecret": "own",
+         "networkPolicy.apiserverPorts": [8443], "networkPolicy.agentPorts": [2240],
+         "imagePullSecrets": [{"name": "pull"}], "extraArgs": ["--more"],
+         "extraObjects": [{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "more"}}],
+         "strategy": {"type": "Recreate"}}
+
+
+def helm(*arguments):
+    return subprocess.run([HELM, *map(str, arguments)], capture_output=True, text=True)
+
+
+def template(values=None, *arguments):
+    """The text of all objects; raises ValueError with helm's message."""
+    with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
+        json.dump(values or {}, file)
+        file.flush()
+        done = helm("template", "release", CHART, "--namespace", "system", "--kube-version", "1.34.0",
+                    "-f", file.name, *arguments)
+    if done.returncode != 0:
+        raise ValueError(done.stderr)
+    return done.stdout
+
+
+def from_yaml(text):
+    program = pathlib.Path(os.environ["TRAINYARD_BIN"]) / "yaml_to_json"
+    done = subprocess.run([program], input=text, capture_output=True, text=True)
+    if done.returncode != 0:
+        raise ValueError(f"{done.stderr}\n{text}")
+    return json.loads(done.stdout)
+
+
+def objects(values=None):
+    """What the chart renders; reading it also refuses doubled keys."""
+    texts = re.split(r"^---$", template(values), flags=re.M)
+    documents = [text for text in texts if re.sub(r"#.*", "", text).strip()]
+    return [from_yaml(text) for text in documents]
+
+
+def one(found, kind, suffix=""):
+    matching = [o for o in found if o["kind"] == kind and o["metadata"]["name"].endswith(suffix)]
+    if len(matching) != 1:
+        raise AssertionError(f"{len(matching)} objects {kind} ...{suffix}")
+    return matching[0]
+
+
+def merged(target, more):
+    result = copy.deepcopy(target)
+    for name, value in more.items():
+        both = isinstance(value, dict) and isinstance(result.get(name), dict)
+        result[name] = merged(result[name], value) if both else value
+    return result
+
+
+def leaves(values, path=()):
+    for name, value in values.items():
+        if isinstance(value, dict) and value and name not in ("strategy", "resources"):
+            yield from leaves(value, (*path, name))
+        else:
+            yield (*path, name), value
+
+
+def nested(path, value):
+    for name in reversed(path):
+        value = {name: value}
+    return value
+
+
+def another(path, value):
+    """A valid value of the same type that is not `value`."""
+    if path in OTHER:
+        return OTHER[path]
+    if isinstance(value, bool):
+        return not value
+    if isinstance(value, int):
+        return value + 1
+    if isinstance(value, str):
+        return "other" if not value else value + "s"
+    if isinstance(value, list):
+        return [*value, {"key": "x", "name": "other"}]
+    return {**value, "other": "x"}
+
+
+class Chart(unittest.TestCase):
+    def test_lint(self):
+        done = helm("lint", "--strict", CHART)
+        self.assertEqual(0, done.returncode, done.stdout + done.stderr)
+
+    def test_default_objects(self):
+        kinds = sorted(o["kind"] for o in objects() if "helm.sh/hook" not in o["metadata"].get("annotations", {}))
+        self.assertEqual(sorted([
+            "CustomResourceDefinition", "ClusterRole", "ClusterRole", "ClusterRole", "ClusterRoleBinding",
+            "Role", "RoleBinding", "Deployment", "ServiceAccount", "Service", "PodDisruptionBudget",
+            "NetworkPolicy", "Secret"]), kinds)
+
+    def test_definition_is_that_of_deploy(self):
+        found = one(objects(), "CustomResourceDefinition")
+        source = from_yaml((ROOT / "deploy" / "crds.yaml").read_text())
+        self.assertEqual(source["spec"], found["spec"])
+        self.assertEqual(source["metadata"]["name"], found["metadata"]["name"])
+        self.assertEqual("keep", found["metadata"]["annotations"]["helm.sh/resource-policy"])
+        found = one(objects({"crds": {"keep": False}}), "CustomResourceDefinition")
+        self.assertNotIn("annotations", found["metadata"])
+        self.assertNotIn("CustomResourceDefinition", template({"crds": {"enabled": False}}))
+
+    def test_every_pod_is_restricted(self):
+        pods = [o["spec"]["template"]["spec"] if o["kind"] != "Pod" else o["spec"]
+                for o in objects(EVERYTHING) + objects() if o["kind"] in ("Deployment", "Pod", "Job")]
+        self.assertGreaterEqual(len(pods), 5)
+        for pod in pods:
+            self.assertTrue(pod["securityContext"]["runAsNonRoot"])
+            self.assertGreater(pod["securityContext"]["runAsUser"], 0)
+            self.assertEqual("RuntimeDefault", pod["securityContext"]["seccompProfile"]["type"])
+            self.assertFalse(pod["enableServiceLinks"])
+            for container in pod["containers"] + pod.get("initContainers", []):
+                security = container["securityContext"]
+                self.assertFalse(security["allowPrivilegeEscalation"])
+                self.assertTrue(security["readOnlyRootFilesystem"])
+                self.assertEqual(["ALL"], security["capabilities"]["drop"])
+                self.assertIn("requests", container["resources"])
+                self.assertNotIn(container["image"].rsplit(":", 1)[1], ("latest", "nightly"))
+
+    def test_rights_are_the_least(self):
+        rules = one(objects(), "ClusterRole", "release-trainyard")["rules"]
+        by_resource = {resource: set(rule["verbs"]) for rule in rules for resource in rule["resources"]}
+        self.assertEqual({"create"}, by_resource["secrets"])
+        self.assertEqual({"create", "patch"}, by_resource["events"])
+        self.assertEqual({"get", "list", "watch", "delete"}, by_resource["trainingjobs"])
+        self.assertEqual({"get", "patch", "update"}, by_resource["trainingjobs/status"])
+        self.assertEqual({"trainingjobs", "trainingjobs/status", "trainingjobs/finalizers", "pods", "services",
+                          "configmaps", "secrets", "events"}, set(by_resource))
+        for found in objects():
+            for rule in found.get("rules", []):
+                self.assertNotIn("*", rule["verbs"] + rule["resources"] + rule["apiGroups"])
+
+    def test_a_watched_namespace_gets_a_role_and_nothing_else(self):
+        found = objects({"watchNamespace": "one", "rbac": {"aggregate": False}})
+        kinds = {o["kind"] for o in found}
+        self.assertNotIn("ClusterRole", kinds)  # also none of hooks
+        self.assertNotIn("ClusterRoleBinding", kinds)
+        for kind in ("Role", "RoleBinding"):
+            places = {o["metadata"]["namespace"] for o in found if o["kind"] == kind}
+            self.assertEqual({"one", "system"}, places)
+        arguments = one(found, "Deployment")["spec"]["template"]["spec"]["containers"][0]["args"]
+        self.assertIn("--namespace=one", arguments)
+
+    def test_namespaced_objects_name_their_namespace(self):
+        cluster_wide = {"CustomResourceDefinition", "ClusterRole", "ClusterRoleBinding"}
+        for found in objects(EVERYTHING) + objects():
+            self.assertEqual(found["kind"] not in cluster_wide, "namespace" in found["metadata"], found)
+            self.assertEqual("trainyard", found["metadata"]["labels"]["app.kubernetes.io/part-of"])
+
+    def test_images_default_to_this_version(self):
+        text = template()
+        for name in ("operator", "agent", "runtime"):
+            self.assertRegex(text, rf"ghcr\.io/trainyard/trainyard-{name}:\d+\.\d+\.\d+\n")
+        digest = "sha256:" + "d" * 64
+        self.assertIn(f"trainyard-agent@{digest}", template({"agent": {"image": {"digest": digest, "tag": "1"}}}))
+
+    def test_values_exclude_each_other(self):
+        for values, message in (
+                ({"networkPolicy": {"tasks": {"enabled": True}}}, "needs watchNamespace"),
+                ({"metrics": {"serviceMonitor": {"enabled": True}, "service": {"enabled": False}}},
+                 "needs metrics.service.enabled")):
+            with self.assertRaisesRegex(ValueError, message):
+                template(values)
+
+    def test_schema_refuses_what_is_misspelt(self):
+        for values in ({"replicas": 3}, {"image": {"name": "x"}}, {"replicaCount": "2"}, {"logLevel": "loud"},
+                       {"metrics": {"podMonitor": {"enable": True}}}, {"image": {"digest": "sha256:1"}}):
+            with self.assertRaisesRegex(ValueError, "(?i)schema"):
+                template(values)
+        template({"global": {"anything": 1}, "enabled": True})
+
+    def test_every_value_has_an_effect(self):
+        defaults = from_yaml((CHART / "values.yaml").read_text())
+        before = {}
+        without = []
+        for path, value in leaves(merged(defaults, EVERYTHING)):
+            name = ".".join(path)
+            base = {} if name in BESIDE_DEFAULTS else EVERYTHING
+            change = nested(path, another(name, value))
+            key = json.dumps(base, sort_keys=True)
+            if key not in before:
+                before[key] = comparable(template(base))
+            if comparable(template(merged(base, change))) == before[key]:
+                without.append(name)
+        self.assertEqual([], without)
+
+
+def comparable(text):
+    """The chart's own secret is random."""
+    return re.sub(r"^  root: \S+$", "  root: random", text, flags=re.M)
+
+
+if __name__ == "__main__":
+    try:
+        HELM = str(build.find("helm"))
+    except unavailable.Unavailable as error:
+        unavailable.end(error)
+    unittest.main()

@@ -1,0 +1,332 @@
+#include "operator/kube/render/render.h"
+
+#include <string>
+#include <vector>
+
+#include "gtest/gtest.h"
+#include "operator/job/job.h"
+#include "operator/kube/render/names.h"
+
+namespace trainyard::control {
+namespace {
+
+using Json = nlohmann::ordered_json;
+using Pointer = Json::json_pointer;
+
+constexpr const char* kTraining = R"(
+  training:
+    model: {name: mnist_cnn}
+    data: {format: synthetic, shape: [28, 28, 1], classes: 10, samples: 100}
+    batchSize: 10
+    steps: 10
+    optimizer: {name: SGD, learningRate: 0.1}
+)";
+
+// `spec` is what follows "spec:", indented by two.
+v1::TrainingJob jobOf(const std::string& spec) {
+  const std::string text =
+      "apiVersion: trainyard.dev/v1alpha1\nkind: TrainingJob\nmetadata: {name: fashion, namespace: "
+      "team}\nspec:\n" +
+      spec;
+  std::vector<JobProblem> problems;
+  const auto job = parseJob(text, "job.yaml", {}, &problems);
+  EXPECT_TRUE(job.ok()) << job.status();
+  if (!job.ok()) return {};
+  v1::TrainingJob result = *job;
+  result.mutable_metadata()->set_uid("0123456789abcdef");
+  return result;
+}
+
+v1::TrainingJob plainJob() {
+  return jobOf(std::string("  ps: {replicas: 2}\n  worker: {replicas: 2}\n") + kTraining);
+}
+
+// A job of programs of the user's own; `container` is the worker's, in flow style.
+v1::TrainingJob foreignJob(const std::string& container, const std::string& more = "") {
+  return jobOf("  ps: {template: {spec: {containers: [{name: a, image: b, command: [x]}]}}}\n" +
+               std::string("  worker: {template: {spec: {containers: [") + container + "]" + more +
+               "}}}\n");
+}
+
+RenderOptions options() {
+  return {.agent_image = "agent:1", .runtime_image = "runtime:1"};
+}
+
+Json podOf(const v1::TrainingJob& job, const TaskKey& key = {v1::ROLE_WORKER, 1}) {
+  const auto pod = renderPod(job, key, 3, options());
+  EXPECT_TRUE(pod.ok()) << pod.status();
+  return pod.ok() ? *pod : Json();
+}
+
+Json at(const Json& json, const std::string& pointer) {
+  const Pointer p(pointer);
+  return json.contains(p) ? json.at(p) : Json();
+}
+
+const Json* named(const Json& list, const std::string& name) {
+  for (const Json& item : list) {
+    if (item.value("name", "") == name) return &item;
+  }
+  return nullptr;
+}
+
+std::vector<std::string> words(const Json& list) {
+  return list.is_array() ? list.get<std::vector<std::string>>() : std::vector<std::string>();
+}
+
+bool contains(const std::vector<std::string>& list, const std::string& word) {
+  return std::find(list.begin(), list.end(), word) != list.end();
+}
+
+TEST(RenderPod, IsNamedLabelledAndOwned) {
+  const Json pod = podOf(plainJob());
+  EXPECT_EQ(at(pod, "/kind"), "Pod");
+  const Json meta = at(pod, "/metadata");
+  EXPECT_EQ(meta["name"], "fashion-worker-1");
+  EXPECT_EQ(meta["namespace"], "team");
+  EXPECT_EQ(meta["labels"]["trainyard.dev/job-name"], "fashion");
+  EXPECT_EQ(meta["labels"]["trainyard.dev/role"], "worker");
+  EXPECT_EQ(meta["labels"]["trainyard.dev/index"], "1");
+  EXPECT_EQ(meta["labels"]["trainyard.dev/created"], "3");
+  EXPECT_EQ(meta["annotations"]["trainyard.dev/task-container"], "task");
+  EXPECT_EQ(meta["finalizers"], Json::array({"trainyard.dev/result"}));
+  const Json owner = meta["ownerReferences"][0];
+  EXPECT_EQ(owner["uid"], "0123456789abcdef");
+  EXPECT_EQ(owner["kind"], "TrainingJob");
+  EXPECT_EQ(owner["controller"], true);
+  EXPECT_EQ(owner["blockOwnerDeletion"], true);
+}
+
+TEST(RenderPod, RunsTheRuntimeUnderTheAgent) {
+  const Json pod = podOf(plainJob());
+  ASSERT_EQ(at(pod, "/spec/containers").size(), 1u);
+  const Json task = at(pod, "/spec/containers/0");
+  EXPECT_EQ(task["name"], "task");
+  EXPECT_EQ(task["image"], "runtime:1");
+  const auto command = words(task["command"]);
+  EXPECT_EQ(command.front(), "/usr/bin/trainyard-agent");
+  for (const char* word :
+       {"--role=worker", "--index=1", "--created=3", "--job-dir=/job",
+        "--task-dir=/run/trainyard/task", "--job=/run/trainyard/job/job.json",
+        "--membership=/run/trainyard/job/membership.json", "--token=/run/trainyard/secret/token",
+        "--bind=$(TRAINYARD_POD_IP)", "--task-port=2222", "--agent-port=2230",
+        "--metrics-port=2231", "--log-format=json", "--runtime=/usr/bin/trainyard-runtime"}) {
+    EXPECT_TRUE(contains(command, word)) << word;
+  }
+  EXPECT_FALSE(task.contains("args"));
+  EXPECT_EQ(at(task, "/env/0/name"), "TRAINYARD_POD_IP");
+  EXPECT_EQ(at(task, "/env/0/valueFrom/fieldRef/fieldPath"), "status.podIP");
+  EXPECT_FALSE(at(pod, "/spec").contains("initContainers"));
+}
+
+TEST(RenderPod, IsFoundAndProbed) {
+  const Json pod = podOf(plainJob());
+  EXPECT_EQ(at(pod, "/spec/hostname"), "fashion-worker-1");
+  EXPECT_EQ(at(pod, "/spec/subdomain"), "fashion");
+  EXPECT_EQ(at(pod, "/spec/restartPolicy"), "Never");
+  EXPECT_EQ(at(pod, "/spec/enableServiceLinks"), false);
+  const Json task = at(pod, "/spec/containers/0");
+  EXPECT_EQ(at(task, "/readinessProbe/httpGet/path"), "/readyz");
+  EXPECT_EQ(at(task, "/readinessProbe/httpGet/port"), 2231);
+  EXPECT_EQ(task["ports"].size(), 3u);
+  EXPECT_EQ(at(*named(task["ports"], "agent"), "/containerPort"), 2230);
+}
+
+TEST(RenderPod, KeepsToTheRestrictedProfile) {
+  const Json pod = podOf(plainJob());
+  EXPECT_EQ(at(pod, "/spec/securityContext/runAsNonRoot"), true);
+  EXPECT_EQ(at(pod, "/spec/securityContext/seccompProfile/type"), "RuntimeDefault");
+  EXPECT_EQ(at(pod, "/spec/securityContext/fsGroup"), kImageGroup);
+  const Json security = at(pod, "/spec/containers/0/securityContext");
+  EXPECT_EQ(security["allowPrivilegeEscalation"], false);
+  EXPECT_EQ(at(security, "/capabilities/drop"), Json::array({"ALL"}));
+}
+
+TEST(RenderPod, MountsVolumes) {
+  const v1::TrainingJob job = jobOf(std::string(R"(
+  storage: {mountPath: /out, volume: {persistentVolumeClaim: {claimName: pvc}}}
+  volumes: [{name: data, mountPath: /data, volume: {configMap: {name: c}}}, {name: free, mountPath: /free}]
+  worker: {replicas: 2}
+  ps: {replicas: 1}
+)") + kTraining);
+  const Json pod = podOf(job);
+  const Json volumes = at(pod, "/spec/volumes");
+  EXPECT_EQ(at(*named(volumes, "trainyard-storage"), "/persistentVolumeClaim/claimName"), "pvc");
+  EXPECT_EQ(at(*named(volumes, "data"), "/configMap/name"), "c");
+  EXPECT_TRUE(named(volumes, "free")->contains("emptyDir"));
+  EXPECT_EQ(at(*named(volumes, "trainyard-membership"), "/configMap/name"), "fashion-membership");
+  EXPECT_EQ(at(*named(volumes, "trainyard-secret"), "/secret/secretName"), "fashion-01234567-tls");
+  const Json mounts = at(pod, "/spec/containers/0/volumeMounts");
+  EXPECT_EQ(at(*named(mounts, "trainyard-storage"), "/mountPath"), "/out");
+  EXPECT_EQ(at(*named(mounts, "data"), "/mountPath"), "/data");
+  EXPECT_EQ(at(*named(mounts, "trainyard-membership"), "/readOnly"), true);
+  EXPECT_TRUE(contains(words(at(pod, "/spec/containers/0/command")), "--job-dir=/out"));
+}
+
+TEST(RenderPod, ParameterServersGetNoGpu) {
+  const Json ps = podOf(plainJob(), {v1::ROLE_PS, 0});
+  EXPECT_EQ(at(*named(at(ps, "/spec/containers/0/env"), "NVIDIA_VISIBLE_DEVICES"), "/value"),
+            "void");
+  const Json worker = podOf(plainJob());
+  EXPECT_EQ(named(at(worker, "/spec/containers/0/env"), "NVIDIA_VISIBLE_DEVICES"), nullptr);
+}
+
+TEST(RenderPod, KeepsWhatTheTemplateSays) {
+  const v1::TrainingJob job = jobOf(std::string(R"(
+  ps: {replicas: 1}
+  worker:
+    template:
+      metadata: {labels: {team: a, trainyard.dev/role: mine}, annotations: {note: b}}
+      spec:
+        nodeSelector: {gpu: "yes"}
+        restartPolicy: Always
+        securityContext: {runAsUser: 7, fsGroup: 8}
+        initContainers: [{name: first, image: i}]
+        volumes: [{name: mine, emptyDir: {}}]
+        containers:
+          - {name: sidecar, image: s}
+          - name: task
+            env: [{name: A, value: b}]
+            resources: {limits: {cpu: "2"}}
+            ports: [{name: metrics, containerPort: 9}, {containerPort: 2230}]
+            volumeMounts: [{name: mine, mountPath: /mine}]
+            securityContext: {allowPrivilegeEscalation: true, capabilities: {add: [X]}}
+            readinessProbe: {exec: {command: [y]}}
+)") + kTraining);
+  const Json pod = podOf(job);
+  EXPECT_EQ(at(pod, "/metadata/labels/team"), "a");
+  EXPECT_EQ(at(pod, "/metadata/labels/trainyard.dev~1role"), "worker");
+  EXPECT_EQ(at(pod, "/metadata/annotations/note"), "b");
+  EXPECT_EQ(at(pod, "/spec/nodeSelector/gpu"), "yes");
+  EXPECT_EQ(at(pod, "/spec/restartPolicy"), "Never");
+  EXPECT_EQ(at(pod, "/spec/securityContext/runAsUser"), 7);
+  EXPECT_EQ(at(pod, "/spec/securityContext/fsGroup"), 8);
+  EXPECT_EQ(at(pod, "/spec/initContainers").size(), 1u);
+  EXPECT_EQ(at(pod, "/spec/containers/0"), Json({{"name", "sidecar"}, {"image", "s"}}));
+  const Json task = at(pod, "/spec/containers/1");
+  EXPECT_EQ(at(*named(task["env"], "A"), "/value"), "b");
+  EXPECT_EQ(at(task, "/resources/limits/cpu"), "2");
+  EXPECT_EQ(task["ports"].size(), 4u);  // two of the user's, the task's and the metrics'
+  EXPECT_EQ(at(*named(task["volumeMounts"], "mine"), "/mountPath"), "/mine");
+  EXPECT_EQ(at(task, "/securityContext/allowPrivilegeEscalation"), true);
+  EXPECT_EQ(at(task, "/securityContext/capabilities"),
+            Json({{"add", Json::array({"X"})}, {"drop", Json::array({"ALL"})}}));
+  EXPECT_TRUE(task["readinessProbe"].contains("exec"));
+  EXPECT_EQ(at(pod, "/metadata/annotations/trainyard.dev~1task-container"), "task");
+}
+
+TEST(RenderPod, OtherImagesGetTheAgentFromAnInitContainer) {
+  const Json pod = podOf(foreignJob("{name: main, image: busybox, command: [sh, -c], args: [run]}",
+                                    ", initContainers: [{name: mine, image: i}]"));
+  const Json inits = at(pod, "/spec/initContainers");
+  ASSERT_EQ(inits.size(), 2u);
+  const Json copy = inits[0];
+  EXPECT_EQ(copy["image"], "agent:1");
+  EXPECT_EQ(words(copy["command"]),
+            (std::vector<std::string>{"/opt/trainyard/agent/trainyard-agent", "install",
+                                      "/opt/trainyard/agent", "/opt/trainyard/install"}));
+  EXPECT_EQ(at(copy, "/securityContext/allowPrivilegeEscalation"), false);
+  EXPECT_EQ(at(copy, "/securityContext/capabilities/drop"), Json::array({"ALL"}));
+  EXPECT_TRUE(at(copy, "/resources/requests").contains("cpu"));
+  EXPECT_TRUE(at(copy, "/resources/limits").contains("memory"));
+  EXPECT_EQ(inits[1]["name"], "mine");
+  const Json task = at(pod, "/spec/containers/0");
+  EXPECT_EQ(task["image"], "busybox");
+  EXPECT_EQ(at(task, "/command/0"), "/opt/trainyard/agent/trainyard-agent");
+  EXPECT_EQ(words(task["command"]).back(), "--");
+  EXPECT_EQ(words(task["args"]), (std::vector<std::string>{"sh", "-c", "run"}));
+  EXPECT_EQ(at(*named(task["volumeMounts"], "trainyard-agent"), "/mountPath"),
+            "/opt/trainyard/agent");
+  EXPECT_EQ(at(pod, "/metadata/annotations/trainyard.dev~1task-container"), "main");
+}
+
+TEST(RenderPod, EscapedNamesOfOursReachTheAgentEscaped) {
+  const Json pod = podOf(foreignJob(
+      "{name: a, image: b, command: [sh, $(PS_HOSTS), $$(PS_HOSTS), $$(MINE), 'x$$(RANK)', $$]}"));
+  EXPECT_EQ(words(at(pod, "/spec/containers/0/args")),
+            (std::vector<std::string>{"sh", "$(PS_HOSTS)", "$$$$(PS_HOSTS)", "$$(MINE)",
+                                      "x$$$$(RANK)", "$$"}));
+}
+
+TEST(RenderPod, PinnedImagesWin) {
+  v1::TrainingJob job = plainJob();
+  job.mutable_status()->mutable_images()->set_agent("agent:0");
+  job.mutable_status()->mutable_images()->set_runtime("runtime:0");
+  const Json pod = podOf(job);
+  EXPECT_EQ(at(pod, "/spec/containers/0/image"), "runtime:0");
+  EXPECT_FALSE(at(pod, "/spec").contains("initContainers"));
+}
+
+TEST(RenderPod, RestartPolicyNeverReachesTheAgent) {
+  const Json pod =
+      podOf(jobOf("  ps: {restartPolicy: Never}\n  worker: {}\n" + std::string(kTraining)),
+            {v1::ROLE_PS, 0});
+  EXPECT_TRUE(contains(words(at(pod, "/spec/containers/0/command")), "--no-restart"));
+}
+
+TEST(CheckTemplates, NamesTheField) {
+  const auto problem = [](const v1::TrainingJob& job) {
+    return std::string(checkTemplates(job).message());
+  };
+  EXPECT_EQ(problem(plainJob()), "");
+  EXPECT_NE(problem(foreignJob("{name: a, image: b}"))
+                .find("spec.worker.template.spec.containers[0].command: missing"),
+            std::string::npos);
+  EXPECT_EQ(problem(foreignJob("{name: a, command: [x], env: [{name: RANK, value: '1'}]}")),
+            "spec.worker.template.spec.containers[0].env[0].name: RANK is set by Trainyard");
+  const auto withTemplate = [](const std::string& given) {
+    return jobOf("  ps: {}\n  worker: {template: " + given + "}\n" + kTraining);
+  };
+  EXPECT_EQ(problem(withTemplate("{spec: {containers: [{name: a, command: [x]}]}}")),
+            "spec.worker.template.spec.containers[0].command: only without spec.training, which "
+            "runs ours");
+  EXPECT_EQ(problem(withTemplate("{spec: {containers: 3}}")),
+            "spec.worker.template.spec.containers: expected a list");
+  EXPECT_EQ(problem(withTemplate("{spec: {containers: [{image: a}]}}")),
+            "spec.worker.template.spec.containers[0].name: missing");
+  EXPECT_EQ(problem(withTemplate("{metadata: {labels: {a: 1}}}")),
+            "spec.worker.template.metadata.labels[\"a\"]: expected a text (put it in quotes)");
+  EXPECT_EQ(problem(withTemplate("{spec: {containers: [{name: a, securityContext: [x]}]}}")),
+            "spec.worker.template.spec.containers[0].securityContext: expected an object");
+}
+
+TEST(RenderObjects, ServiceIsHeadless) {
+  const Json service = renderService(plainJob());
+  EXPECT_EQ(at(service, "/metadata/name"), "fashion");
+  EXPECT_EQ(at(service, "/spec/clusterIP"), "None");
+  EXPECT_EQ(at(service, "/spec/publishNotReadyAddresses"), true);
+  EXPECT_EQ(at(service, "/spec/selector/trainyard.dev~1job-name"), "fashion");
+  EXPECT_EQ(at(service, "/metadata/ownerReferences/0/uid"), "0123456789abcdef");
+}
+
+TEST(RenderObjects, MembershipComesBack) {
+  const v1::TrainingJob job = plainJob();
+  EXPECT_FALSE(at(renderMembership(job, std::nullopt), "/data").contains("membership.json"));
+  v1::Membership membership;
+  membership.set_uid("u");
+  membership.set_revision(4);
+  membership.add_tasks()->set_ip("10.0.0.1");
+  const Json map = renderMembership(job, membership);
+  EXPECT_EQ(at(map, "/metadata/name"), "fashion-membership");
+  const auto read = parseMembershipText(at(map, "/data/membership.json").get<std::string>());
+  ASSERT_TRUE(read.ok()) << read.status();
+  EXPECT_EQ(read->SerializeAsString(), membership.SerializeAsString());
+  const Json told = Json::parse(at(map, "/data/job.json").get<std::string>());
+  EXPECT_EQ(at(told, "/metadata/uid"), "0123456789abcdef");
+  EXPECT_FALSE(told.contains("status"));
+  EXPECT_FALSE(parseMembershipText("no").ok());
+}
+
+TEST(RenderObjects, SecretHoldsTheToken) {
+  const Json secret = renderSecret(plainJob(), "abc");
+  EXPECT_EQ(at(secret, "/metadata/name"), "fashion-01234567-tls");
+  EXPECT_EQ(at(secret, "/stringData/token"), "abc");
+}
+
+TEST(Names, AreThoseOfTheDesign) {
+  const v1::TrainingJob job = plainJob();
+  EXPECT_EQ(podHost(job, {v1::ROLE_PS, 2}), "fashion-ps-2.fashion.team.svc");
+}
+
+}  // namespace
+}  // namespace trainyard::control
