@@ -58,7 +58,7 @@ void Coordinator::dismissUnwanted() {
 // finished.
 std::optional<std::int64_t> Coordinator::restingVersion(std::uint64_t since) const {
   if (tickets_) return tickets_->drained() ? std::optional(tickets_->version()) : std::nullopt;
-  std::int64_t rest = config_.backup_workers > 0 ? places_.step() : -1;
+  std::int64_t rest = plan_.backup_workers > 0 ? places_.step() : -1;
   std::int64_t version = -1;
   for (const auto& [key, member] : members_) {
     if (key.role != v1::ROLE_WORKER || !member.in_epoch) continue;
@@ -66,7 +66,7 @@ std::optional<std::int64_t> Coordinator::restingVersion(std::uint64_t since) con
     if (worker.epoch() != epoch_.epoch()) return std::nullopt;
     if (version >= 0 && worker.version() != version) return std::nullopt;
     version = worker.version();
-    if (config_.backup_workers == 0 && worker.idle() && member.report.seen_view() >= since)
+    if (plan_.backup_workers == 0 && worker.idle() && member.report.seen_view() >= since)
       rest = version;
   }
   if (rest < 0 || rest != version) return std::nullopt;

@@ -22,7 +22,7 @@ void Coordinator::onTake(const v1::TakeRequest& request, std::uint64_t call, Tim
   no.set_epoch(epoch_.epoch());
   const auto member = members_.find({request.id().role(), request.id().index()});
   const bool running = phase_ == v1::PHASE_ACTIVE || phase_ == v1::PHASE_STOPPING;
-  const bool asks = tickets_ || config_.backup_workers > 0;
+  const bool asks = tickets_ || plan_.backup_workers > 0;
   if (!asks || !running || request.job_uid() != config_.job_uid ||
       request.epoch() != epoch_.epoch() || member == members_.end() ||
       !same(member->second.report.incarnation(), request.incarnation())) {
@@ -202,7 +202,7 @@ void Coordinator::followTickets(TimePoint now) {
 // So many workers' scores make one of this version.
 int Coordinator::scorers(std::int64_t version) const {
   if (tickets_) return 1;
-  return config_.backup_workers > 0 && version < steps_ ? 1 : workers();
+  return plan_.backup_workers > 0 && version < steps_ ? 1 : workers();
 }
 
 }  // namespace trainyard::runtime

@@ -115,6 +115,66 @@ TEST(Modes, DeathsWithBackupWorkersLoseNoStep) {
   }
 }
 
+TEST(Modes, WorkersComeAndGo) {
+  int scalings = 0;
+  int left = 0;
+  for (std::uint64_t seed = 1; seed <= 200; ++seed) {
+    WorldConfig config{.seed = seed * 67,
+                       .ps = 1 + static_cast<int>(seed % 3),
+                       .workers = 2 + static_cast<int>(seed % 3),
+                       .steps = 80,
+                       .drop = seed % 4 == 0 ? 0.03 : 0.0,
+                       .duplicate = 0.05,
+                       .scalings = 4};
+    if (seed % 4 == 0) {
+      config.backup_workers = 1;
+    } else {
+      config.tickets = TicketRules{.aggregate = 1 + static_cast<int>(seed % 2)};
+      if (seed % 4 == 1) config.tickets->max_delay = 3;
+    }
+    const WorldResult result = runWorld(config);
+    EXPECT_EQ(result.outcome, "succeeded") << seed;
+    EXPECT_EQ(result.lost_steps, 0) << seed;
+    EXPECT_EQ(result.partial, 0) << seed;
+    EXPECT_EQ(result.steps, 80) << seed;
+    if (seed % 4 == 1) {
+      EXPECT_LE(result.spread, 3) << seed;
+    }
+    scalings += result.scalings;
+    left += result.left;
+  }
+  EXPECT_GT(scalings, 250);
+  EXPECT_GT(left, 150);
+}
+
+TEST(Modes, WorkersComeAndGoAndDie) {
+  int kills = 0;
+  for (std::uint64_t seed = 1; seed <= 200; ++seed) {
+    WorldConfig config{.seed = seed * 71,
+                       .ps = 1 + static_cast<int>(seed % 3),
+                       .workers = 2 + static_cast<int>(seed % 3),
+                       .steps = 80,
+                       .kills = 4,
+                       .kill_ps = seed % 3 == 0,
+                       .kill_within = std::chrono::milliseconds(600),
+                       .drop = seed % 5 == 0 ? 0.03 : 0.0,
+                       .duplicate = 0.05,
+                       .scalings = 4};
+    if (seed % 4 == 0) {
+      config.backup_workers = 1;
+    } else {
+      config.tickets = TicketRules{.aggregate = 1 + static_cast<int>(seed % 2)};
+    }
+    const WorldResult result = runWorld(config);
+    EXPECT_EQ(result.outcome, "succeeded") << seed;
+    if (!config.kill_ps) {
+      EXPECT_EQ(result.lost_steps, 0) << seed;
+    }
+    kills += result.kills;
+  }
+  EXPECT_GT(kills, 200);
+}
+
 TEST(Modes, AStopComesToRestBetweenTwoUpdates) {
   for (std::uint64_t seed = 1; seed <= 80; ++seed) {
     WorldConfig config{.seed = seed * 3, .workers = 3, .steps = 4000};
