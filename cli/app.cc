@@ -17,7 +17,10 @@ constexpr char kDescription[] =
     "A job is one YAML file. `trainyard validate -f job.yaml` checks it, `trainyard plan -f "
     "job.yaml`\n"
     "shows what each parameter server would hold, `trainyard run -f job.yaml` trains it here;\n"
-    "get, describe, logs, scale, suspend, resume and delete look after the jobs below ./runs.";
+    "get, describe, logs, scale, suspend, resume and delete look after the jobs below ./runs.\n\n"
+    "`trainyard submit -f job.yaml` trains it on the Kubernetes of the kubeconfig; the same verbs "
+    "look\n"
+    "after the jobs there, given --cluster, -n NAMESPACE or --context NAME.";
 
 std::vector<std::string> verbsOf(const CLI::App& app, bool hidden) {
   std::vector<std::string> verbs;
@@ -53,6 +56,7 @@ int runApp(const std::vector<std::string>& arguments, const Console& console) {
   registerGet(app, chosen);
   registerLogs(app, chosen);
   registerControl(app, chosen);
+  registerSubmit(app, chosen);
   registerReport(app, chosen);
   registerPlan(app, chosen);
   registerValidate(app, chosen);
@@ -67,10 +71,12 @@ int runApp(const std::vector<std::string>& arguments, const Console& console) {
   if (!first.starts_with('-') && !contains(verbs, first) && !contains(verbsOf(app, true), first)) {
     return answerUnknownVerb(first, verbs, console);
   }
-  // As other launchers write it; to CLI11 it would be the flag -n with the value "p".
   std::vector<std::string> words = arguments;
-  const auto command = std::find(words.begin(), words.end(), "--");
-  std::replace(words.begin(), command, std::string("-np"), std::string("--np"));
+  if (first == "run") {
+    // As other launchers write it; to CLI11 it would be the flag -n with the value "p".
+    const auto command = std::find(words.begin(), words.end(), "--");
+    std::replace(words.begin(), command, std::string("-np"), std::string("--np"));
+  }
   try {
     // CLI11 takes them in reverse.
     app.parse(std::vector<std::string>(words.rbegin(), words.rend()));

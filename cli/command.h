@@ -11,6 +11,14 @@
 
 namespace trainyard::cli {
 
+// Where a cluster may be found, as kubectl looks for it; "": nothing is said.
+struct KubeEnvironment {
+  std::string kubeconfig;    // $KUBECONFIG: a list of files
+  std::string home;          // $HOME: .kube/config below it
+  std::string service_host;  // of the apiserver, where this runs in a pod
+  std::string service_port;
+};
+
 // What main reads from the environment and the terminal, handed to the verbs.
 struct Console {
   std::ostream& out;
@@ -22,6 +30,7 @@ struct Console {
   // Folder of the runs: that of TRAINYARD_RUNS where it is set.
   std::string runs_dir = "runs";
   std::istream* in = nullptr;  // a terminal that may be asked; null where there is none
+  KubeEnvironment kube{};
   const Clock* clock = &systemClock();
 };
 
@@ -30,7 +39,8 @@ using ChosenCommand = std::function<int(const Console&)>;
 void registerRun(CLI::App& app, ChosenCommand& chosen);      // run, and the hidden launch
 void registerGet(CLI::App& app, ChosenCommand& chosen);      // get, describe
 void registerLogs(CLI::App& app, ChosenCommand& chosen);     // logs
-void registerControl(CLI::App& app, ChosenCommand& chosen);  // suspend, resume, delete
+void registerControl(CLI::App& app, ChosenCommand& chosen);  // scale, suspend, resume, delete
+void registerSubmit(CLI::App& app, ChosenCommand& chosen);
 void registerPlan(CLI::App& app, ChosenCommand& chosen);
 void registerReport(CLI::App& app, ChosenCommand& chosen);
 void registerValidate(CLI::App& app, ChosenCommand& chosen);

@@ -1,4 +1,4 @@
-// `trainyard scale`, `suspend`, `resume`, `delete`: local jobs, through their run directory.
+// `trainyard scale`, `suspend`, `resume`, `delete`.
 #include <cstdint>
 #include <istream>
 #include <memory>
@@ -7,19 +7,12 @@
 
 #include "base/core/exit_code.h"
 #include "cli/command.h"
-#include "cli/jobs/control.h"
-#include "cli/jobs/find_jobs.h"
+#include "cli/jobs/choose_source.h"
 #include "cli/jobs/flags.h"
-#include "cli/jobs/job_view.h"
-#include "cli/jobs/patience.h"
-#include "cli/run/detach.h"
 #include "fmt/format.h"
-#include "operator/local/run_directory.h"
 
 namespace trainyard::cli {
 namespace {
-
-namespace fs = std::filesystem;
 
 struct ControlFlags {
   JobFlags job;
@@ -29,10 +22,9 @@ struct ControlFlags {
   bool yes = false;
   bool now = false;
   LauncherOptions launcher;
-};
 
-// How long a launcher may take to end a job that is deleted: its tasks have 10 s.
-constexpr Duration kDeleteGrace = std::chrono::seconds(15);
+  Waiting waiting() const { return {!no_wait, fromSeconds(timeout)}; }
+};
 
 int tell(const Console& console, const char* verb, const StatusOr<std::string>& message) {
   if (!message.ok()) return failVerb(console, verb, message.status());
@@ -41,75 +33,40 @@ int tell(const Console& console, const char* verb, const StatusOr<std::string>& 
 }
 
 int suspend(const ControlFlags& flags, const Console& console) {
-  const auto dir = findJob(runsDir(flags.job, console), flags.job.job);
-  if (!dir.ok()) return failVerb(console, "suspend", dir.status());
-  return tell(console, "suspend",
-              suspendJob(*dir, !flags.no_wait, fromSeconds(flags.timeout), *console.clock));
+  const auto jobs = chooseSource(flags.job, console);
+  if (!jobs.ok()) return failVerb(console, "suspend", jobs.status());
+  return tell(console, "suspend", (*jobs)->suspend(flags.job.job, flags.waiting()));
 }
 
 int scale(const ControlFlags& flags, const Console& console) {
-  const auto dir = findJob(runsDir(flags.job, console), flags.job.job);
-  if (!dir.ok()) return failVerb(console, "scale", dir.status());
-  return tell(
-      console, "scale",
-      scaleJob(*dir, flags.workers, !flags.no_wait, fromSeconds(flags.timeout), *console.clock));
+  const auto jobs = chooseSource(flags.job, console);
+  if (!jobs.ok()) return failVerb(console, "scale", jobs.status());
+  return tell(console, "scale", (*jobs)->scale(flags.job.job, flags.workers, flags.waiting()));
 }
 
-// Takes the wish to stop back. A launcher that is still there then goes on.
-Status clearSuspend(const fs::path& dir, const Clock& clock) {
-  return control::RunRecord(control::RunPaths{dir}).edit(clock, [](v1::TrainingJob* job) {
-    if (!job->spec().run_policy().suspend()) return false;
-    job->mutable_spec()->mutable_run_policy()->set_suspend(false);
-    return true;
-  });
+Status onlyInCluster(const ControlFlags& flags) {
+  if (flags.job.cluster.given() || !flags.no_wait) return absl::OkStatus();
+  return absl::InvalidArgumentError("--no-wait is for jobs of a cluster (-n, --cluster)");
 }
 
 int resume(const ControlFlags& flags, const Console& console) {
-  const auto fail = [&](const Status& status) { return failVerb(console, "resume", status); };
-  const auto dir = findJob(runsDir(flags.job, console), flags.job.job);
-  if (!dir.ok()) return fail(dir.status());
-  const Duration limit = fromSeconds(flags.timeout);
-  const Patience patience(*console.clock, limit);
-  for (bool asked = false;;) {
-    const auto job = readJob(*dir);
-    if (!job.ok()) return fail(job.status());
-    if (!job->launcher) {
-      auto run = reopenRun(dir->string(), *console.clock);
-      if (run.ok()) {
-        LauncherOptions launcher = flags.launcher;
-        launcher.shown_dir = dir->string();
-        return runDetached(launcher, *std::move(run), limit, console);
-      }
-      // Somebody else has come to look after it.
-      if (!absl::IsFailedPrecondition(run.status())) return fail(run.status());
-    } else if (job->state == "Terminating" || job->state == "Succeeded") {
-      return fail(absl::FailedPreconditionError(
-          fmt::format("'{}' {}", job->name,
-                      job->state == "Succeeded" ? "has finished already" : "is being deleted")));
-    } else if (job->job.spec().run_policy().suspend()) {
-      if (const Status status = clearSuspend(*dir, *console.clock); !status.ok()) {
-        return fail(status);
-      }
-      asked = true;
-    } else if (job->state == "Running" || job->state == "Restarting") {
-      return tell(console, "resume",
-                  fmt::format("{} {}: process {}", job->name,
-                              asked ? "goes on" : "is running already", *job->launcher));
-    }
-    if (!patience.wait()) {
-      return fail(absl::DeadlineExceededError(fmt::format(
-          "'{}' does not run after {:.0f} s; it is {}", job->name, toSeconds(limit), job->state)));
-    }
+  if (const Status fits = onlyInCluster(flags); !fits.ok()) {
+    return failVerb(console, "resume", fits);
   }
+  const auto jobs = chooseSource(flags.job, console, flags.launcher);
+  if (!jobs.ok()) return failVerb(console, "resume", jobs.status());
+  const auto resumed = (*jobs)->resume(flags.job.job, flags.waiting());
+  if (!resumed.ok()) return failVerb(console, "resume", resumed.status());
+  if (!resumed->text.empty()) console.out << resumed->text << std::endl;
+  return resumed->code;
 }
 
-Status confirm(const fs::path& dir, const Console& console) {
+Status confirm(const Doomed& doomed, const Console& console) {
   if (console.in == nullptr) {
     return absl::InvalidArgumentError("nobody can be asked here: give --yes to delete " +
-                                      dir.string());
+                                      doomed.shown);
   }
-  console.out << fmt::format("Delete {} with its checkpoints and logs? [y/N] ", dir.string())
-              << std::flush;
+  console.out << fmt::format("Delete {} with {}? [y/N] ", doomed.shown, doomed.goes) << std::flush;
   std::string answer;
   std::getline(*console.in, answer);
   if (answer == "y" || answer == "Y" || answer == "yes") return absl::OkStatus();
@@ -117,15 +74,21 @@ Status confirm(const fs::path& dir, const Console& console) {
 }
 
 int deleteOne(const ControlFlags& flags, const Console& console) {
-  const auto dir = findJob(runsDir(flags.job, console), flags.job.job);
-  if (!dir.ok()) return failVerb(console, "delete", dir.status());
+  Status fits = onlyInCluster(flags);
+  if (flags.now && flags.job.cluster.given()) {
+    fits = absl::InvalidArgumentError("--now is for local jobs: pods end as their template says");
+  }
+  if (!fits.ok()) return failVerb(console, "delete", fits);
+  const auto jobs = chooseSource(flags.job, console);
+  if (!jobs.ok()) return failVerb(console, "delete", jobs.status());
+  const auto doomed = (*jobs)->toRemove(flags.job.job);
+  if (!doomed.ok()) return failVerb(console, "delete", doomed.status());
   if (!flags.yes) {
-    if (const Status sure = confirm(*dir, console); !sure.ok()) {
+    if (const Status sure = confirm(*doomed, console); !sure.ok()) {
       return failVerb(console, "delete", sure);
     }
   }
-  return tell(console, "delete",
-              deleteJob(*dir, flags.now ? Duration::zero() : kDeleteGrace, *console.clock));
+  return tell(console, "delete", (*jobs)->remove(*doomed, {flags.now, flags.waiting()}));
 }
 
 using Verb = int (*)(const ControlFlags&, const Console&);
@@ -162,17 +125,20 @@ constexpr char kSuspendFooter[] =
     "is\n"
     "no failure; suspending a job that has ended is one (exit code 1).";
 constexpr char kResumeFooter[] =
-    "The job goes on from its newest checkpoint: in its launcher where that is still there, else "
-    "in "
-    "the\n"
-    "background, as with `trainyard run --detach`. `trainyard run` with the job's file resumes it "
-    "in the\n"
-    "foreground, and may change its steps. Also for jobs that were interrupted or have failed.";
+    "The job goes on from its newest checkpoint. A local one: in its launcher where that is still "
+    "there,\n"
+    "else in the background, as with `trainyard run --detach`. `trainyard run` with the job's file "
+    "resumes\n"
+    "it in the foreground, and may change its steps. Also for local jobs that were interrupted or "
+    "have\n"
+    "failed.";
 constexpr char kDeleteFooter[] =
     "Ends the job if it runs, and removes its directory with checkpoints and logs. A directory "
     "that "
     "holds\n"
-    "anything that no run has made stays as it is.";
+    "anything that no run has made stays as it is. A cluster's job goes with its pods; what is in "
+    "its\n"
+    "volumes stays.";
 
 }  // namespace
 
@@ -183,19 +149,22 @@ void registerControl(CLI::App& app, ChosenCommand& chosen) {
       ->required();
   verb.app->add_flag("--no-wait", verb.flags->no_wait, "Only record the number");
   addTimeout(verb);
-  verb = addVerb(app, chosen, "suspend", "Stop a local job with a checkpoint", kSuspendFooter,
-                 suspend);
+  verb = addVerb(app, chosen, "suspend", "Stop a job with a checkpoint", kSuspendFooter, suspend);
   verb.app->add_flag("--no-wait", verb.flags->no_wait, "Only record that the job should stop");
   addTimeout(verb);
-  verb = addVerb(app, chosen, "resume", "Go on with a local job that was stopped", kResumeFooter,
-                 resume);
+  verb = addVerb(app, chosen, "resume", "Go on with a job that was stopped", kResumeFooter, resume);
+  verb.app->add_flag("--no-wait", verb.flags->no_wait,
+                     "Only record that the job should go on (of a cluster)");
   addTimeout(verb);
   verb.app->add_option("--agent", verb.flags->launcher.agent)->group("");
   verb.app->add_option("--runtime", verb.flags->launcher.runtime)->group("");
-  verb = addVerb(app, chosen, "delete", "End a local job and remove its directory", kDeleteFooter,
-                 deleteOne);
+  verb = addVerb(app, chosen, "delete", "End a job and remove it", kDeleteFooter, deleteOne);
   verb.app->add_flag("-y,--yes", verb.flags->yes, "Do not ask");
-  verb.app->add_flag("--now", verb.flags->now, "Kill its processes instead of letting them end");
+  verb.app->add_flag("--now", verb.flags->now,
+                     "Kill its processes instead of letting them end (of a local job)");
+  verb.app->add_flag("--no-wait", verb.flags->no_wait,
+                     "Do not wait until its pods are gone (of a cluster)");
+  addTimeout(verb);
 }
 
 }  // namespace trainyard::cli

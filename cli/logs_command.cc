@@ -4,22 +4,18 @@
 #include <string>
 
 #include "base/core/exit_code.h"
-#include "base/process/files.h"
-#include "base/process/poll.h"
 #include "cli/command.h"
-#include "cli/jobs/find_jobs.h"
+#include "cli/jobs/choose_source.h"
 #include "cli/jobs/flags.h"
-#include "cli/jobs/job_view.h"
 #include "cli/jobs/task_logs.h"
 #include "cli/live/text.h"
 #include "fmt/format.h"
-#include "operator/local/run_directory.h"
+#include "operator/cluster/cluster.h"
 
 namespace trainyard::cli {
 namespace {
 
 constexpr std::int64_t kTailOfAll = 10;
-constexpr Duration kLook = std::chrono::milliseconds(200);
 
 struct LogsFlags {
   JobFlags job;
@@ -37,7 +33,8 @@ std::optional<std::int64_t> tailOf(const LogsFlags& flags) {
 }
 
 Status checkTask(const LogsFlags& flags, const JobView& job) {
-  if (flags.task.empty() || flags.task == "launcher") return absl::OkStatus();
+  if (flags.task.empty()) return absl::OkStatus();
+  if (flags.task == "launcher" && !job.inCluster()) return absl::OkStatus();
   const v1::JobSpec& spec = job.job.spec();
   const auto key = control::parseTaskKey(flags.task);
   const int replicas = !key                       ? 0
@@ -60,29 +57,24 @@ std::string shown(const std::string& task, const std::string& line, bool prefix,
 }
 
 int logs(const LogsFlags& flags, const Console& console) {
-  const auto dir = findJob(runsDir(flags.job, console), flags.job.job);
-  if (!dir.ok()) return failVerb(console, "logs", dir.status());
-  const auto job = readJob(*dir);
-  if (!job.ok()) return failVerb(console, "logs", job.status());
-  if (const Status known = checkTask(flags, *job); !known.ok()) {
-    return failVerb(console, "logs", known);
-  }
+  const auto fail = [&](const Status& status) { return failVerb(console, "logs", status); };
+  const auto source = chooseSource(flags.job, console);
+  if (!source.ok()) return fail(source.status());
+  const auto job = (*source)->read(flags.job.job);
+  if (!job.ok()) return fail(job.status());
+  if (const Status known = checkTask(flags, *job); !known.ok()) return fail(known);
   bool any = false;
-  TaskLogs tasks({*dir, flags.task, tailOf(flags)},
-                 [&](const std::string& task, const std::string& line) {
-                   any = true;
-                   console.out << shown(task, line, flags.task.empty(), console.colour) << "\n";
-                 });
-  const control::RunPaths paths{*dir};
-  for (;;) {
-    // The look at the launcher comes first: what it left is then read to its end.
-    const auto holder = FileLock::holder(paths.lock());
-    const bool over = !flags.follow || !holder.ok() || !*holder;
-    tasks.read(over);
+  LogPrinter print;
+  print.line = [&](const std::string& task, const std::string& line) {
+    any = true;
+    console.out << shown(task, line, flags.task.empty(), console.colour) << "\n";
+  };
+  print.flush = [&] {
     console.out.flush();
-    if (over || !console.out) break;
-    pollUntil({}, console.clock->now() + kLook);
-  }
+    return console.out.good();
+  };
+  const Status read = (*source)->logs(*job, {flags.task, tailOf(flags), flags.follow}, print);
+  if (!read.ok()) return fail(read);
   if (!any) {
     console.err << fmt::format("No log lines yet: '{}' is {}.", job->name, job->state) << std::endl;
   }
@@ -93,17 +85,19 @@ constexpr char kFooter[] =
     "Without TASK: the last 10 lines of every task (and of the launcher of a detached job), put "
     "together\n"
     "by time. With -f it ends by itself when the job does, or is suspended; restarts do not end "
-    "it.\n\n"
+    "it. A cluster has the logs of pods that are there; what a lost task logged is gone with its "
+    "pod.\n\n"
     "Examples:\n"
     "  trainyard logs fashion -f\n"
     "  trainyard logs fashion worker-0 --tail 100\n"
-    "  trainyard logs fashion launcher -f      # what `trainyard run` prints";
+    "  trainyard logs fashion launcher -f      # what `trainyard run` prints\n"
+    "  trainyard logs fashion -f -n lab        # a job of a cluster";
 
 }  // namespace
 
 void registerLogs(CLI::App& app, ChosenCommand& chosen) {
   auto flags = std::make_shared<LogsFlags>();
-  CLI::App* verb = app.add_subcommand("logs", "Print what the tasks of a local job log");
+  CLI::App* verb = app.add_subcommand("logs", "Print what the tasks of a job log");
   addJobFlags(*verb, flags->job);
   verb->add_option("TASK", flags->task, "ps-0, worker-1, ..., or launcher; default: all");
   verb->add_flag("-f,--follow", flags->follow, "Go on until the job is over");

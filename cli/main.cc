@@ -19,9 +19,13 @@ int terminalColumns() {
   return ::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : 80;
 }
 
-bool isSet(const char* variable) {
+std::string valueOf(const char* variable) {
   const char* value = std::getenv(variable);
-  return value != nullptr && *value != '\0';
+  return value == nullptr ? "" : value;
+}
+
+bool isSet(const char* variable) {
+  return !valueOf(variable).empty();
 }
 
 std::string withoutSlashes(std::string path) {
@@ -45,7 +49,9 @@ int main(int argc, char** argv) {
   console.colour = console.out_is_terminal && !isSet("NO_COLOR");
   console.columns = terminalColumns();
   console.program_dir = programFolder();
-  if (isSet("TRAINYARD_RUNS")) console.runs_dir = withoutSlashes(std::getenv("TRAINYARD_RUNS"));
+  if (isSet("TRAINYARD_RUNS")) console.runs_dir = withoutSlashes(valueOf("TRAINYARD_RUNS"));
+  console.kube = {valueOf("KUBECONFIG"), valueOf("HOME"), valueOf("KUBERNETES_SERVICE_HOST"),
+                  valueOf("KUBERNETES_SERVICE_PORT")};
   if (::isatty(STDIN_FILENO) == 1) console.in = &std::cin;
   return trainyard::cli::runApp(std::vector<std::string>(argv + 1, argv + argc), console);
 }

@@ -25,25 +25,6 @@ using control::RunRecord;
 constexpr Duration kLockBound = std::chrono::seconds(5);
 constexpr int kRemovals = 5;
 
-Status setSuspend(RunRecord& record, const Clock& clock) {
-  return record.edit(clock, [](v1::TrainingJob* job) {
-    if (job->spec().run_policy().suspend()) return false;
-    job->mutable_spec()->mutable_run_policy()->set_suspend(true);
-    return true;
-  });
-}
-
-// A job that nobody looks after; false where somebody has come to do so.
-StatusOr<bool> suspendAtRest(const RunPaths& paths, const Clock& clock) {
-  const auto lock = FileLock::acquire(paths.lock());
-  if (absl::IsFailedPrecondition(lock.status())) return false;
-  TY_RETURN_IF_ERROR(lock.status());
-  RunRecord record(paths);
-  TY_RETURN_IF_ERROR(setSuspend(record, clock));
-  TY_RETURN_IF_ERROR(record.restStatus());
-  return true;
-}
-
 Status checkCanStop(const JobView& job, bool asked) {
   if (job.state == "Terminating") {
     return absl::FailedPreconditionError(fmt::format("'{}' is being deleted", job.name));
@@ -53,7 +34,7 @@ Status checkCanStop(const JobView& job, bool asked) {
         fmt::format("'{}' {}: {}", job.name,
                     asked ? "ended before it stopped" : "has ended already", job.state));
   }
-  if (asked && job.launcher && !job.job.spec().run_policy().suspend()) {
+  if (asked && job.attended() && !job.job.spec().run_policy().suspend()) {
     return absl::FailedPreconditionError(fmt::format("'{}' was resumed meanwhile", job.name));
   }
   return absl::OkStatus();
@@ -112,15 +93,13 @@ Status removeRun(const RunPaths& paths, const Clock& clock) {
 
 }  // namespace
 
-StatusOr<std::string> suspendJob(const fs::path& dir, bool wait, Duration limit,
-                                 const Clock& clock) {
-  const RunPaths paths{dir};
-  RunRecord record(paths);
-  const Patience patience(clock, limit);
+StatusOr<std::string> suspendJob(JobControl& control, const Waiting& waiting, const Clock& clock) {
+  const Patience patience(clock, waiting.limit, control.look());
   for (bool asked = false;;) {
-    const auto job = readJob(dir);
+    const auto job = control.read();
     if (asked && absl::IsNotFound(job.status())) {
-      return absl::FailedPreconditionError(fmt::format("{} was deleted meanwhile", dir.string()));
+      return absl::FailedPreconditionError(
+          fmt::format("{} was deleted meanwhile", control.shown()));
     }
     TY_RETURN_IF_ERROR(job.status());
     TY_RETURN_IF_ERROR(checkCanStop(*job, asked));
@@ -128,21 +107,21 @@ StatusOr<std::string> suspendJob(const fs::path& dir, bool wait, Duration limit,
       return fmt::format("{} {} at step {}", job->name,
                          asked ? "suspended" : "is suspended already,", job->step);
     }
-    if (!job->launcher) {
-      TY_ASSIGN_OR_RETURN(const bool done, suspendAtRest(paths, clock));
+    if (!job->attended()) {
+      TY_ASSIGN_OR_RETURN(const bool done, control.suspendAtRest());
       if (done) {
         return fmt::format("{} suspended at step {} (nothing of it was running)", job->name,
                            job->step);
       }
     } else if (!asked) {
-      TY_RETURN_IF_ERROR(setSuspend(record, clock));
+      TY_RETURN_IF_ERROR(control.setSuspend(true));
       asked = true;
-      if (!wait) return fmt::format("{} stops with a checkpoint", job->name);
+      if (!waiting.wait) return fmt::format("{} stops with a checkpoint", job->name);
     }
     if (!patience.wait()) {
       return absl::DeadlineExceededError(
-          fmt::format("'{}' has not stopped after {:.0f} s; it is {}", job->name, toSeconds(limit),
-                      job->state));
+          fmt::format("'{}' has not stopped after {:.0f} s; it is {}", job->name,
+                      toSeconds(waiting.limit), job->state));
     }
   }
 }

@@ -1,16 +1,47 @@
-// Scaling, suspending and deleting local jobs through their record. Level-based: what is asked for
-// is written down, the job's launcher sees it, and these functions wait until it is so; asking
-// twice changes nothing.
+// Scaling, suspending and deleting jobs through their record. Level-based: what is asked for is
+// written down, the job's launcher or operator sees it, and these functions wait until it is so;
+// asking twice changes nothing.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <filesystem>
+#include <memory>
 #include <string>
 
 #include "base/core/clock.h"
 #include "base/core/status.h"
+#include "cli/jobs/job_view.h"
 
 namespace trainyard::cli {
+
+// How long a verb waits until what it asked for is so.
+struct Waiting {
+  bool wait = true;  // false: only until it is recorded
+  Duration limit = std::chrono::seconds(120);
+};
+
+// The record of one job, and the wishes that are written into it.
+class JobControl {
+ public:
+  virtual ~JobControl() = default;
+  virtual std::string shown() const = 0;  // how messages name it when it is gone
+  virtual StatusOr<JobView> read() = 0;   // NOT_FOUND: there is none
+  virtual Status setSuspend(bool suspend) = 0;
+  // Records a job that nobody looks after as suspended; false where somebody has come to do so.
+  virtual StatusOr<bool> suspendAtRest() = 0;
+  // The generation that holds the number. INVALID_ARGUMENT where the job does not admit it.
+  virtual StatusOr<std::int64_t> setWorkers(std::int64_t workers) = 0;
+  virtual Duration look() const = 0;  // between two looks at the record
+};
+
+// As the functions on directories below, on any job.
+StatusOr<std::string> suspendJob(JobControl& control, const Waiting& waiting, const Clock& clock);
+StatusOr<std::string> scaleJob(JobControl& control, std::int64_t workers, const Waiting& waiting,
+                               const Clock& clock);
+
+// Of the local job in `dir`.
+std::unique_ptr<JobControl> controlOf(const std::filesystem::path& dir, const Clock& clock);
 
 // Returns what the user is told: "fashion suspended at step 450".
 //

@@ -53,7 +53,7 @@ std::string stepText(const JobView& job) {
 
 // "2/2": how many are ready, of how many there should be.
 std::string readyText(const JobView& job, const v1::RoleStatus& role, int replicas) {
-  return fmt::format("{}/{}", job.launcher ? role.ready() : 0, replicas);
+  return fmt::format("{}/{}", job.attended() ? role.ready() : 0, replicas);
 }
 
 UnixMillis created(const JobView& job) {
@@ -75,20 +75,34 @@ Row jobRow(const JobView& job, bool wide, UnixMillis now) {
   if (!wide) return row;
   row.push_back(std::to_string(status.restarts()));
   row.push_back(job.checkpoint_step ? std::to_string(*job.checkpoint_step) : kNone);
-  row.push_back(process(job.launcher.value_or(0)));
-  row.push_back(job.dir.string());
+  if (job.inCluster()) {
+    row.push_back(spec.strategy());
+  } else {
+    row.push_back(process(job.launcher.value_or(0)));
+    row.push_back(job.dir.string());
+  }
   row.push_back(orNone(failureOf(job.job)));
   return row;
 }
 
-std::string headText(const JobView& job, UnixMillis now) {
-  std::vector<Row> rows = {{"Name:", job.job.metadata().name()},
-                           {"Directory:", job.dir.string()},
-                           {"State:", job.state}};
-  if (const std::string why = failureOf(job.job); !why.empty()) rows.push_back({"Reason:", why});
+void addPlace(const JobView& job, std::vector<Row>* rows) {
+  if (job.inCluster()) {
+    const v1::Images& images = job.job.status().images();
+    if (!images.runtime().empty()) rows->push_back({"Image:", images.runtime()});
+    if (!images.agent().empty()) rows->push_back({"Agent image:", images.agent()});
+    return;
+  }
   const std::string pid =
       job.launcher ? fmt::format("process {}", process(*job.launcher)) : std::string("none");
-  rows.push_back({"Launcher:", pid});
+  rows->push_back({"Launcher:", pid});
+}
+
+std::string headText(const JobView& job, UnixMillis now) {
+  std::vector<Row> rows = {{"Name:", job.job.metadata().name()}};
+  rows.push_back(job.inCluster() ? Row{"Namespace:", job.ns} : Row{"Directory:", job.dir.string()});
+  rows.push_back({"State:", job.state});
+  if (const std::string why = failureOf(job.job); !why.empty()) rows.push_back({"Reason:", why});
+  addPlace(job, &rows);
   const std::string& at = job.job.metadata().creation_timestamp();
   rows.push_back({"Created:", fmt::format("{} ({} ago)", at, formatAge(created(job), now))});
   return aligned(rows);
@@ -124,6 +138,28 @@ std::string conditionsText(const v1::JobStatus& status, UnixMillis now) {
   return "Conditions:" + (rows.size() == 1 ? std::string("  none\n") : "\n" + aligned(rows, 2));
 }
 
+std::string podsText(const JobDetails& details, UnixMillis now) {
+  if (!details.tasks_hidden.empty()) return "Tasks:  " + details.tasks_hidden + "\n";
+  std::vector<Row> rows = {{"NAME", "STATE", "POD", "NODE", "LIFE", "RESTARTS", "AGE"}};
+  for (const TaskView& task : details.tasks) {
+    rows.push_back({task.name, task.state, orNone(task.pod), orNone(task.node),
+                    std::to_string(task.created), std::to_string(task.restarts),
+                    formatAge(parseRfc3339(task.since), now)});
+  }
+  return "Tasks:\n" + aligned(rows, 2);
+}
+
+// What the operator knows of it; the files are in the job's volume.
+std::string checkpointText(const v1::JobStatus& status, UnixMillis now) {
+  if (!status.has_checkpoint()) return "Checkpoints:  none\n";
+  const v1::CheckpointStatus& newest = status.checkpoint();
+  return "Checkpoints:\n" +
+         aligned({{"STEP", "DURABLE", "AGE"},
+                  {std::to_string(newest.step()), newest.durable() ? "yes" : "no",
+                   formatAge(parseRfc3339(newest.time()), now)}},
+                 2);
+}
+
 std::string tasksText(const std::vector<TaskView>& tasks) {
   std::vector<Row> rows = {
       {"NAME", "STATE", "PROCESS", "AGENT", "LIFE", "START", "RESTARTS", "METRICS"}};
@@ -152,7 +188,9 @@ std::string checkpointsText(const JobDetails& details, UnixMillis now) {
   return text;
 }
 
-std::string eventsText(const std::vector<EventRecord>& events, UnixMillis now, std::size_t max) {
+std::string eventsText(const JobDetails& details, UnixMillis now, std::size_t max) {
+  if (!details.events_hidden.empty()) return "Events:  " + details.events_hidden + "\n";
+  const std::vector<EventRecord>& events = details.events;
   std::vector<Row> rows = {{"AGE", "TYPE", "REASON", "MESSAGE"}};
   const std::size_t first = events.size() > max ? events.size() - max : 0;
   for (std::size_t i = first; i < events.size(); ++i) {
@@ -184,17 +222,32 @@ std::string formatAge(UnixMillis then, UnixMillis now) {
   return fmt::format("{}d", days);
 }
 
-std::string jobsTable(const std::vector<JobView>& jobs, bool wide, UnixMillis now) {
+std::string jobsTable(const std::vector<JobView>& jobs, bool wide, UnixMillis now,
+                      bool namespaces) {
   std::vector<Row> rows = {
       {"NAME", "STATE", "STEP", "WORKERS", "PS", "LOSS", "ACCURACY", "EXAMPLES/S", "AGE"}};
-  if (wide) {
+  const bool in_cluster = !jobs.empty() && jobs.front().inCluster();
+  if (wide && in_cluster) {
+    rows[0].insert(rows[0].end(), {"RESTARTS", "CHECKPOINT", "STRATEGY", "REASON"});
+  } else if (wide) {
     rows[0].insert(rows[0].end(), {"RESTARTS", "CHECKPOINT", "LAUNCHER", "DIRECTORY", "REASON"});
   }
   for (const JobView& job : jobs) rows.push_back(jobRow(job, wide, now));
+  if (namespaces) {
+    rows[0].insert(rows[0].begin(), "NAMESPACE");
+    for (std::size_t i = 0; i < jobs.size(); ++i) {
+      rows[i + 1].insert(rows[i + 1].begin(), orNone(jobs[i].ns));
+    }
+  }
   return aligned(rows);
 }
 
 Json jobJson(const JobView& job) {
+  if (job.inCluster()) {
+    Json json = job.object;
+    json["metadata"].erase("managedFields");
+    return json;
+  }
   v1::TrainingJob shown = job.job;
   v1::JobStatus& status = *shown.mutable_status();
   status.set_state(job.state);
@@ -222,10 +275,13 @@ std::string describeText(const JobDetails& details,
                          UnixMillis now, std::size_t max_events) {
   std::vector<Row> spec;
   for (const auto& [name, value] : facts) spec.push_back({name, value});
-  return headText(details.view, now) + "Spec:\n" + aligned(spec, 2) + progressText(details.view) +
-         tasksText(details.tasks) + checkpointsText(details, now) +
-         conditionsText(details.view.job.status(), now) +
-         eventsText(details.events, now, max_events);
+  const JobView& view = details.view;
+  const std::string tasks = view.inCluster() ? podsText(details, now) : tasksText(details.tasks);
+  const std::string checkpoints =
+      view.inCluster() ? checkpointText(view.job.status(), now) : checkpointsText(details, now);
+  return headText(view, now) + "Spec:\n" + aligned(spec, 2) + progressText(view) + tasks +
+         checkpoints + conditionsText(view.job.status(), now) +
+         eventsText(details, now, max_events);
 }
 
 }  // namespace trainyard::cli

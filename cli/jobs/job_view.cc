@@ -59,16 +59,6 @@ StatusOr<Recorded> readRecorded(const RunPaths& paths) {
   return recorded;
 }
 
-void addStatus(JobView* view) {
-  const v1::JobStatus& status = view->job.status();
-  view->step = status.progress().step();
-  view->steps = status.progress().steps();
-  if (view->steps == 0) view->steps = view->job.spec().training().steps();
-  view->loss = parseNumber<double>(status.progress().loss());
-  view->accuracy = parseNumber<double>(status.progress().accuracy());
-  view->examples_per_second = parseNumber<double>(status.progress().examples_per_second());
-}
-
 // metrics.jsonl is newer than the status, whose progress is written every 10 s. `at_rest_step`:
 // only records up to the step from which the job goes on.
 void addMetrics(const RunPaths& paths, std::optional<std::int64_t> at_rest_step, JobView* view) {
@@ -106,7 +96,7 @@ void addResult(const RunPaths& paths, JobView* view) {
 
 void addProgress(const RunPaths& paths, const std::vector<runtime::Manifest>& manifests,
                  JobView* view) {
-  addStatus(view);
+  takeProgress(view);
   if (!manifests.empty()) view->checkpoint_step = manifests.front().step;
   if (view->state == "Succeeded") {
     addMetrics(paths, std::nullopt, view);
@@ -210,6 +200,16 @@ std::string failureOf(const v1::TrainingJob& recorded) {
     }
   }
   return "";
+}
+
+void takeProgress(JobView* view) {
+  const v1::JobStatus& status = view->job.status();
+  view->step = status.progress().step();
+  view->steps = status.progress().steps();
+  if (view->steps == 0) view->steps = view->job.spec().training().steps();
+  view->loss = parseNumber<double>(status.progress().loss());
+  view->accuracy = parseNumber<double>(status.progress().accuracy());
+  view->examples_per_second = parseNumber<double>(status.progress().examples_per_second());
 }
 
 StatusOr<JobView> readJob(const fs::path& dir) {

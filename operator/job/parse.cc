@@ -3,10 +3,13 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <cmath>
+#include <cstdint>
 #include <cstdio>
 #include <cstring>
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "base/core/printable.h"
 #include "base/core/strings.h"
@@ -15,6 +18,7 @@
 #include "operator/job/internal/validate.h"
 #include "operator/job/internal/yaml.h"
 #include "operator/job/job.h"
+#include "operator/job/written.h"
 
 namespace trainyard::control {
 namespace {
@@ -48,9 +52,45 @@ void sortProblems(std::vector<JobProblem>& problems) {
   });
 }
 
-// Everything from text to a document that may become a message; problems otherwise.
+// Of metadata, what the one who writes a job has a say in.
+constexpr std::array<const char*, 4> kSent = {"name", "namespace", "labels", "annotations"};
+
+// As kubectl sends what it read: without null members, 2.0 as 2.
+void normalize(Json& value) {
+  if (value.is_object()) {
+    for (auto member = value.begin(); member != value.end();) {
+      if (member->is_null()) {
+        member = value.erase(member);
+        continue;
+      }
+      normalize(*member);
+      ++member;
+    }
+  } else if (value.is_array()) {
+    for (Json& item : value) normalize(item);
+  } else if (value.is_number_float()) {
+    constexpr double kExact = 9007199254740992;  // 2^53
+    const double number = value.get<double>();
+    if (std::abs(number) <= kExact && std::floor(number) == number) {
+      value = static_cast<std::int64_t>(number);
+    }
+  }
+}
+
+Json asSent(Json job) {
+  job.erase("status");
+  const Json metadata = std::exchange(job["metadata"], Json::object());
+  for (const char* const member : kSent) {
+    if (metadata.contains(member)) job["metadata"][member] = metadata[member];
+  }
+  normalize(job);
+  return job;
+}
+
+// Everything from text to a document that may become a message; problems otherwise. `written` (may
+// be null): see written.h.
 Json readDocument(std::string_view text, std::string_view file, const ParseOptions& options,
-                  std::vector<JobProblem>* problems) {
+                  std::vector<JobProblem>* problems, Json* written) {
   internal::YamlDocument document;
   if (!internal::readYaml(text, file, &document, problems)) return {};
   Json& job = document.value;
@@ -64,13 +104,31 @@ Json readDocument(std::string_view text, std::string_view file, const ParseOptio
   if (!problems->empty()) return {};
   internal::ProblemList list(document.locations, problems);
   if (!checkKind(job, list)) return {};
+  const Json before = written == nullptr ? Json() : job;
   internal::applyDefaults(job, internal::jobSchema());
   internal::validate(job, internal::jobSchema(), list);
   internal::validateAcross(job, list);
   for (const char* const member : kDropped) {
     if (problems->empty()) job["metadata"].erase(member);
   }
+  if (problems->empty() && written != nullptr) *written = asSent(before);
   return std::move(job);
+}
+
+StatusOr<v1::TrainingJob> parse(std::string_view text, std::string_view file,
+                                const ParseOptions& options, std::vector<JobProblem>* problems,
+                                Json* written) {
+  std::vector<JobProblem> found;
+  const Json document = readDocument(text, file, options, &found, written);
+  v1::TrainingJob job;
+  if (found.empty()) {
+    const Status status = fromJson(document, &job);
+    if (!status.ok()) found.push_back({std::string(file), 0, "", std::string(status.message())});
+  }
+  sortProblems(found);
+  if (problems != nullptr) *problems = found;
+  if (!found.empty()) return absl::InvalidArgumentError(found.front().text());
+  return job;
 }
 
 }  // namespace
@@ -84,21 +142,16 @@ std::string JobProblem::text() const {
 
 StatusOr<v1::TrainingJob> parseJob(std::string_view text, std::string_view file,
                                    const ParseOptions& options, std::vector<JobProblem>* problems) {
-  std::vector<JobProblem> found;
-  const Json document = readDocument(text, file, options, &found);
-  v1::TrainingJob job;
-  if (found.empty()) {
-    const Status status = fromJson(document, &job);
-    if (!status.ok()) found.push_back({std::string(file), 0, "", std::string(status.message())});
-  }
-  sortProblems(found);
-  if (problems != nullptr) *problems = found;
-  if (!found.empty()) return absl::InvalidArgumentError(found.front().text());
-  return job;
+  return parse(text, file, options, problems, nullptr);
 }
 
 StatusOr<v1::TrainingJob> loadJob(const std::string& path, const ParseOptions& options,
                                   std::vector<JobProblem>* problems) {
+  return loadWrittenJob(path, options, problems, nullptr);
+}
+
+StatusOr<v1::TrainingJob> loadWrittenJob(const std::string& path, const ParseOptions& options,
+                                         std::vector<JobProblem>* problems, Json* written) {
   constexpr std::size_t kTooLarge = 4 << 20;  // readYaml() names its own, smaller limit
   const auto refuse = [&](int error) {
     Status status = errnoStatus(error, path);
@@ -114,7 +167,7 @@ StatusOr<v1::TrainingJob> loadJob(const std::string& path, const ParseOptions& o
   std::string text(kTooLarge, '\0');
   text.resize(std::fread(text.data(), 1, text.size(), file.get()));
   if (std::ferror(file.get()) != 0) return refuse(EIO);
-  return parseJob(text, path, options, problems);
+  return parse(text, path, options, problems, written);
 }
 
 }  // namespace trainyard::control

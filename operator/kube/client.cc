@@ -257,6 +257,24 @@ StatusOr<Json> KubeClient::patchMerge(const KubeResource& resource, std::string_
   return sendJson(http, what);
 }
 
+StatusOr<Json> KubeClient::apply(const KubeResource& resource, std::string_view ns, Json object,
+                                 std::string_view field_manager, bool dry_run) {
+  const std::string name = nameOf(object);
+  const std::string what = describe("apply", resource, ns, name);
+  if (name.empty()) return absl::InvalidArgumentError(what + ": no name");
+  setKind(resource, object);
+  Query parameters;
+  parameters.add("fieldManager", field_manager)
+      .add("force", "true")
+      .add("fieldValidation", "Strict")
+      .add("dryRun", dry_run ? "All" : "");
+  HttpRequest patch = request("PATCH", resourcePath(resource, ns, name, "") + parameters.text());
+  // YAML holds JSON.
+  patch.headers.emplace_back("Content-Type", "application/apply-patch+yaml");
+  patch.body = toText(object);
+  return sendJson(patch, what);
+}
+
 StatusOr<Json> KubeClient::remove(const KubeResource& resource, std::string_view ns,
                                   std::string_view name, const DeleteQuery& query) {
   const std::string what = describe("delete", resource, ns, name);
@@ -289,32 +307,64 @@ Status KubeClient::watch(const KubeResource& resource, const ListQuery& query,
   limits.inactivity = options_.watch_silence;
   limits.stop = watched.stop;
 
+  const Status streamed =
+      streamLines(request("GET", resourcePath(resource, query.ns, "", "") + parameters.text()),
+                  limits, [&](std::string_view line) -> StatusOr<bool> {
+                    TY_ASSIGN_OR_RETURN(WatchEvent event, parseEvent(line));
+                    return on_event(std::move(event));
+                  });
+  return annotate(streamed, what);
+}
+
+Status KubeClient::streamLines(const HttpRequest& request, const HttpLimits& limits,
+                               const std::function<StatusOr<bool>(std::string_view)>& on_line,
+                               std::string* rest) {
   HttpResponse head;
   Status failure;
   internal::LineSplitter lines(kMaxLine);
   bool wanted = true;
-  const auto on_line = [&](std::string_view line) -> Status {
-    TY_ASSIGN_OR_RETURN(WatchEvent event, parseEvent(line));
-    wanted = wanted && on_event(std::move(event));
+  const auto take = [&](std::string_view line) -> Status {
+    if (!wanted) return absl::OkStatus();
+    TY_ASSIGN_OR_RETURN(wanted, on_line(line));
     return absl::OkStatus();
   };
   const Status streamed = transport_.stream(
-      request("GET", resourcePath(resource, query.ns, "", "") + parameters.text()), limits,
+      request, limits,
       [&](const HttpResponse& response) {
         head = response;
         return true;
       },
       [&](std::string_view data) {
         if (head.status == 200) {
-          failure = lines.push(data, on_line);
+          failure = lines.push(data, take);
         } else {
           head.body += data;
         }
         return failure.ok() && wanted && head.body.size() < kMaxError;
       });
-  if (failure.ok()) failure = streamed;
-  if (failure.ok()) failure = fromResponse(head, Verb::kRead);
-  return annotate(failure, what);
+  if (rest != nullptr) *rest = lines.rest();
+  TY_RETURN_IF_ERROR(failure);
+  TY_RETURN_IF_ERROR(streamed);
+  return fromResponse(head, Verb::kRead);
+}
+
+Status KubeClient::podLog(std::string_view ns, std::string_view pod, const PodLogQuery& query,
+                          const std::function<bool(std::string_view)>& on_line) {
+  Query parameters;
+  parameters.add("container", query.container)
+      .add("follow", query.follow ? "true" : "")
+      .add("tailLines", query.tail ? std::to_string(*query.tail) : "")
+      .add("sinceTime", query.since)
+      .add("timestamps", "true");
+  const HttpRequest get = request("GET", resourcePath(kPods, ns, pod, "log") + parameters.text());
+  std::string rest;
+  bool wanted = true;
+  const Status read = streamLines(
+      get, options_.limits,
+      [&](std::string_view line) -> StatusOr<bool> { return wanted = on_line(line); }, &rest);
+  // A log that is over may end without an end of its last line.
+  if (read.ok() && wanted && !rest.empty()) on_line(rest);
+  return annotate(read, describe("log of", kPods, ns, pod));
 }
 
 StatusOr<std::string> KubeClient::getRaw(std::string_view target) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <stop_token>
@@ -48,6 +49,14 @@ struct DeleteQuery {
   std::string resource_version;
   std::optional<std::int64_t> grace_seconds;
   std::string propagation;  // Background, Foreground or Orphan
+};
+
+struct PodLogQuery {
+  std::string container;  // "": the pod's only one
+  bool follow = false;    // until the container ends
+  // The last lines only; also where `follow`, before what comes later.
+  std::optional<std::int64_t> tail;
+  std::string since;  // RFC 3339; "": from the beginning
 };
 
 struct KubeClientOptions {
@@ -108,6 +117,12 @@ class KubeClient {
   StatusOr<Json> patchMerge(const KubeResource& resource, std::string_view ns,
                             std::string_view name, const Json& patch,
                             std::string_view subresource = "");
+  // Server-side apply: creates the object, or makes the fields that `object` names what it says and
+  // takes away those that the same manager named before and does not any more. Fields that others
+  // have set are taken over. Fields that the server does not know are INVALID_ARGUMENT. `dry_run`:
+  // only says what would be.
+  StatusOr<Json> apply(const KubeResource& resource, std::string_view ns, Json object,
+                       std::string_view field_manager, bool dry_run = false);
   // The object as it is while it is being deleted (metadata.deletionTimestamp); when it is gone at
   // once that or an object of kind Status.
   StatusOr<Json> remove(const KubeResource& resource, std::string_view ns, std::string_view name,
@@ -120,11 +135,23 @@ class KubeClient {
   Status watch(const KubeResource& resource, const ListQuery& query, const WatchRequest& request,
                const std::function<bool(WatchEvent)>& on_event);
 
+  // Blocks until the log ends: OK. `on_line` is called on this thread with each line, which begins
+  // with the time when the node read it (RFC 3339 with up to nanoseconds) and a blank; false ends
+  // it. INVALID_ARGUMENT: the container has not started yet. Under the client's limits: a log that
+  // is followed wants others.
+  Status podLog(std::string_view ns, std::string_view pod, const PodLogQuery& query,
+                const std::function<bool(std::string_view)>& on_line);
+
   // A plain GET below the server's path, for "/version", "/readyz": the text of a 200.
   StatusOr<std::string> getRaw(std::string_view target);
 
  private:
   StatusOr<HttpResponse> send(const HttpRequest& request);
+  // A response of many lines. `on_line` may fail. `rest` (may be null): what came after the last
+  // line.
+  Status streamLines(const HttpRequest& request, const HttpLimits& limits,
+                     const std::function<StatusOr<bool>(std::string_view)>& on_line,
+                     std::string* rest = nullptr);
   StatusOr<Json> sendJson(const HttpRequest& request, std::string_view what);
   StatusOr<Json> write(const KubeResource& resource, std::string_view ns, Json object,
                        std::string_view subresource);

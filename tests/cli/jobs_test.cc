@@ -138,8 +138,8 @@ TEST(JobJsonTest, HoldsTheShownStateAndTheDirectory) {
 TEST(DescribeTest, Golden) {
   JobDetails details;
   details.view = sampleView();
-  TaskView ps{"ps-0", "Ready", 101, 102, 1, 1, 0, 9091};
-  TaskView worker{"worker-0", "Exited (signal 9)", 103, 0, 2, 3, 4, 9092};
+  TaskView ps{"ps-0", "Ready", 101, 102, 1, 1, 0, 9091, "", "", ""};
+  TaskView worker{"worker-0", "Exited (signal 9)", 103, 0, 2, 3, 4, 9092, "", "", ""};
   details.tasks = {ps, worker};
   runtime::Manifest manifest;
   manifest.step = 112;
