@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <map>
 #include <utility>
 
 #include "base/process/files.h"
@@ -202,15 +203,19 @@ void Session::sampleTraffic(TimePoint now) {
 // The poller may have missed what the tasks reported in their last moments; the agents wrote it
 // down.
 void Session::takeLastWords() {
-  for (const control::TaskObservation& task : view_.observed.tasks) {
-    const auto text = readFile(run_.paths.task(task.key) / "report.json", kMaxReportBytes);
+  // Also those of servers that were ended with the job, and are observed no more.
+  std::map<control::TaskKey, std::uint32_t> lives;
+  for (const auto& [key, state] : view_.tasks) lives[key] = state.created();
+  for (const control::TaskObservation& task : view_.observed.tasks) lives[task.key] = task.created;
+  for (const auto& [key, created] : lives) {
+    const auto text = readFile(run_.paths.task(key) / "report.json", kMaxReportBytes);
     v1::RuntimeReport report;
     if (!text.ok() || !google::protobuf::util::JsonStringToMessage(*text, &report).ok()) continue;
-    v1::TaskState& state = view_.tasks[task.key];
+    v1::TaskState& state = view_.tasks[key];
     const auto life = [](const v1::Incarnation& i) { return std::pair(i.created(), i.start()); };
     if (life(report.incarnation()) < life(state.report().incarnation())) continue;
-    if (report.incarnation().created() != task.created) continue;
-    state.set_created(task.created);
+    if (report.incarnation().created() != created) continue;
+    state.set_created(created);
     if (report.has_job()) view_.progress = report.job();
     *state.mutable_report() = std::move(report);
   }
