@@ -143,8 +143,11 @@ void RunMonitor::update(const RunView& view, TimePoint now, UnixMillis unix_ms) 
   tellRestarts(view, unix_ms);
   for (const auto& [key, task] : observed) {
     const auto state = view.tasks.find(key);
-    // The word of another creation says nothing of this one.
-    const bool fits = state != view.tasks.end() && task && state->second.created() == task->created;
+    // The word of another creation says nothing of this one; the last word of one that is gone
+    // stays.
+    const bool fits =
+        state != view.tasks.end() && (task != nullptr ? state->second.created() == task->created
+                                                      : state->second.child() == "Exited");
     snapshot_.tasks.push_back(updateTask(task, fits ? &state->second : nullptr, key, now));
   }
   if (view.progress) updateProgress(*view.progress, now, unix_ms);

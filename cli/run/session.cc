@@ -5,7 +5,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <map>
 #include <utility>
 
 #include "base/process/files.h"
@@ -127,6 +126,7 @@ void Session::look() {
   }
   // What cannot be read now can be read at the next look.
   if (observed.ok()) view_.observed = *std::move(observed);
+  for (const control::TaskObservation& task : view_.observed.tasks) lives_[task.key] = task.created;
   if (!gone_since_ && !deleted()) {
     for (const RunEvent& event : edits_.look()) display_.event(event);
   }
@@ -203,11 +203,7 @@ void Session::sampleTraffic(TimePoint now) {
 // The poller may have missed what the tasks reported in their last moments; the agents wrote it
 // down.
 void Session::takeLastWords() {
-  // Also those of servers that were ended with the job, and are observed no more.
-  std::map<control::TaskKey, std::uint32_t> lives;
-  for (const auto& [key, state] : view_.tasks) lives[key] = state.created();
-  for (const control::TaskObservation& task : view_.observed.tasks) lives[task.key] = task.created;
-  for (const auto& [key, created] : lives) {
+  for (const auto& [key, created] : lives_) {
     const auto text = readFile(run_.paths.task(key) / "report.json", kMaxReportBytes);
     v1::RuntimeReport report;
     if (!text.ok() || !google::protobuf::util::JsonStringToMessage(*text, &report).ok()) continue;
@@ -216,6 +212,7 @@ void Session::takeLastWords() {
     if (life(report.incarnation()) < life(state.report().incarnation())) continue;
     if (report.incarnation().created() != created) continue;
     state.set_created(created);
+    state.set_child("Exited");
     if (report.has_job()) view_.progress = report.job();
     *state.mutable_report() = std::move(report);
   }

@@ -2,6 +2,7 @@
 // processes, and what the user sees of it.
 #pragma once
 
+#include <map>
 #include <memory>
 #include <string>
 
@@ -83,6 +84,7 @@ class Session {
 
   EditedJob edits_;
   RunView view_;
+  std::map<control::TaskKey, std::uint32_t> lives_;  // of tasks ever seen, the newest of each
   RunMonitor monitor_;
   std::optional<TaskLogs> output_;
   std::optional<TimePoint> interrupt_deadline_;
