@@ -6,8 +6,8 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .ONESHELL:
 .DEFAULT_GOAL := help
-.PHONY: help demo test sanitize check bench experiment compare soak build clean packages format image \
-  cluster cluster-build cluster-stop
+.PHONY: help demo test sanitize sanitize-threads check bench experiment compare soak build clean packages format image \
+  cluster cluster-build cluster-stop bench-operator
 
 # Objects in the compiler cache serve any checkout.
 export CCACHE_BASEDIR := $(CURDIR)
@@ -35,6 +35,7 @@ help:
 	@echo "make sanitize what needs no LibTorch, with address, undefined-behaviour and thread sanitizer"
 	@echo "make check    format, tidy and fast tests, before a commit (TARGET=operator: without LibTorch)"
 	@echo "make bench    speed of push and pull and of training; tables in build/bench (see docs/results.md)"
+	@echo "make bench-operator  the operator on a real apiserver (root); PEER=build: beside Kubeflow's"
 	@echo "make experiment  7 workers, 2 parameter servers, 3 placements on links of 1 Gbit/s (LINK; root; QUICK=1)"
 	@echo "make compare  TensorFlow's parameter servers beside ours; TensorFlow comes from PyPI"
 	@echo "make soak     20 minutes with a random kill every 20 s (SOAK_SECONDS, SOAK_SEED)"
@@ -65,13 +66,15 @@ test: packages
 	$(cluster) build >/dev/null || [ $$? -eq 77 ]
 	exec python3 tests/run_tests.py $(dev)
 
-# Both, whatever the first one finds.
-sanitize: packages
+# Both sanitizers, whatever the first one finds. sanitize-threads: only what several threads or
+# processes do at one time.
+sanitize sanitize-threads: packages
 	@code=0
+	threads=$(findstring threads,$@)
 	for preset in asan tsan; do
 	  $(configure) --preset $$preset
-	  cmake --build build/$$preset --target sanitized_tests || { code=1; continue; }
-	  python3 tests/run_tests.py build/$$preset || code=1
+	  cmake --build build/$$preset --target sanitized_$${threads:+threads_}tests || { code=1; continue; }
+	  python3 tests/run_tests.py build/$$preset $${threads:+--label threads} || code=1
 	done
 	exit $$code
 
@@ -84,8 +87,16 @@ check: packages
 
 bench: packages
 	@$(configure) --preset dev
-	cmake --build build/dev --target $(programs) trainyard-bench-push-pull trainyard-bench-compute
+	cmake --build build/dev --target $(programs) trainyard-bench-push-pull trainyard-bench-compute trainyard-bench-all-reduce
+	-cmake --build build/dev --target trainyard-bench-open-mpi
 	exec python3 bench/bench.py --bin build/dev/bin --out build/bench
+
+# PEER is the binary of Kubeflow's training operator, or `build`: then it is built from its Go module.
+bench-operator: packages
+	@$(configure) --preset dev -B $(dev) $(flags)
+	cmake --build $(dev) --target trainyard-operator
+	$(cluster) build kubernetes etcd kwok $(if $(filter build,$(PEER)),training-operator)
+	exec python3 bench/operator/operator_bench.py --bin $(dev)/bin --out build/bench $(if $(PEER),--peer $(PEER))
 
 experiment: packages
 	@$(configure) --preset dev

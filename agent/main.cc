@@ -3,14 +3,17 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <csignal>
 #include <cstring>
 #include <filesystem>
+#include <functional>
 #include <iostream>
 #include <map>
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "CLI/CLI.hpp"
@@ -26,8 +29,10 @@
 #include "agent/supervisor/task_loop.h"
 #include "agent/traffic/task_metrics.h"
 #include "agent/traffic/wire_meter.h"
+#include "base/core/commit.h"
 #include "base/core/exit_code.h"
 #include "base/core/log.h"
+#include "base/core/log_context.h"
 #include "base/core/rng.h"
 #include "base/core/strings.h"
 #include "base/flags/usage.h"
@@ -37,7 +42,7 @@
 #include "base/process/files.h"
 #include "base/process/scope_undo.h"
 #include "base/process/signals.h"
-#include "base/rpc/grpc_log.h"
+#include "base/rpc/grpc_process.h"
 #include "base/rpc/token.h"
 #include "base/security/job_keys.h"
 #include "fmt/format.h"
@@ -47,10 +52,13 @@ namespace {
 
 namespace fs = std::filesystem;
 
+constexpr int kMaxProcesses = 64;
+
 struct Flags {
   std::string role;
   std::uint32_t index = 0;
   std::uint32_t created = 0;
+  std::uint32_t processes = 1;
   std::string job_dir;
   std::string task_dir;
   std::string job_file;
@@ -61,6 +69,7 @@ struct Flags {
   std::vector<std::string> program;  // what follows "--"
   std::vector<std::string> program_volumes;
   bool no_restart = false;
+  std::string on_change = "Restart";
   bool gpu_by_rank = false;
   int launcher_fd = -1;
   std::string bind = "127.0.0.1";
@@ -81,6 +90,9 @@ void addFlags(CLI::App& app, Flags& flags) {
       ->check(CLI::IsMember({"ps", "worker"}));
   app.add_option("--index", flags.index, "Index within the role")->required();
   app.add_option("--created", flags.created, "The operator's part of the incarnation")->required();
+  app.add_option("--processes", flags.processes, "Processes of the program, each with its own rank")
+      ->check(wholeNumber(1, kMaxProcesses))
+      ->capture_default_str();
   app.add_option("--job-dir", flags.job_dir, "Job directory")->required();
   app.add_option("--task-dir", flags.task_dir, "Directory of this task")->required();
   app.add_option("--job", flags.job_file, "Resolved job (JSON)")->required();
@@ -94,6 +106,11 @@ void addFlags(CLI::App& app, Flags& flags) {
   app.add_option("--program-volume", flags.program_volumes,
                  "NAME=DIR, told to the program after --");
   app.add_flag("--no-restart", flags.no_restart, "Every exit of the program is final");
+  app.add_option("--on-membership-change", flags.on_change,
+                 "What a running program of --command gets when tasks come or go: a new start, "
+                 "SIGHUP, or nothing")
+      ->check(CLI::IsMember({"Restart", "Signal", "Ignore"}))
+      ->capture_default_str();
   app.add_flag("--gpu-by-rank", flags.gpu_by_rank,
                "A worker of --command sees only the GPU of its local rank");
   app.add_option("--launcher-fd", flags.launcher_fd, "Pipe whose end of file stops this agent");
@@ -137,34 +154,49 @@ StatusOr<TlsIdentity> readTlsIdentity(const fs::path& folder) {
   return identity;
 }
 
+// Lines of several processes in one stream, each with the name of its process. One write each, so
+// that they stay whole.
+std::function<void(std::string_view)> prefixedOutput(const std::string& name) {
+  return [name](std::string_view line) {
+    const std::string text = fmt::format("{}: {}\n", name, line);
+    if (::write(STDOUT_FILENO, text.data(), text.size()) < 0) {
+      TY_DEBUG("agent: {}: output: {}", name, std::strerror(errno));
+    }
+  };
+}
+
 // The parts of the agent, from the bottom up; destroyed in reverse.
 class Agent {
  public:
   static StatusOr<int> run(const Flags& flags, const TaskIdentity& self, SignalWaiter& signals);
 
  private:
-  // `wire` outlives this; null: bytes on the wire are not counted.
-  Agent(const Flags& flags, const TaskIdentity& self, WakeUp pushed, WireMeter* wire)
+  // `store` and `wire` outlive this; null: bytes on the wire are not counted.
+  Agent(const Flags& flags, const TaskIdentity& self, WakeUp pushed, MembershipStore& store,
+        WireMeter* wire)
       : flags_(flags),
         self_(self),
         pushed_(std::move(pushed)),
-        store_(self.job.uid),
+        store_(store),
         metrics_(std::make_shared<TaskMetrics>(
             self, [wire] { return wire != nullptr ? wire->read() : std::nullopt; })),
         hub_(self, store_, *metrics_, [this] { pushed_.wake(); }) {}
 
   Status startServers();
   TaskLoopParts loopParts(SignalWaiter& signals, MembershipSource& file, PortHolder& port);
-  StatusOr<SpawnOptions> prepareChild(std::uint32_t start, int port) const;
-  StatusOr<SpawnOptions> prepareForeign(const v1::Membership& membership,
-                                        const std::string& file) const;
-  SpawnOptions prepareRuntime(std::uint32_t start, int port, const std::string& membership) const;
+  StatusOr<std::vector<NamedProcess>> prepareProgram(std::uint32_t start, int port) const;
+  StatusOr<SpawnOptions> prepareForeign(const v1::Membership& membership, const std::string& file,
+                                        std::uint32_t process) const;
+  StatusOr<std::string> writeMembership(const v1::Membership& membership) const;
+  StatusOr<std::string> tellForeign() const;
+  StatusOr<SpawnOptions> prepareRuntime(std::uint32_t start, int port,
+                                        const std::string& membership, std::uint32_t process) const;
   void publish(const ChildView& view, int port);
 
   const Flags& flags_;
   const TaskIdentity& self_;
   const WakeUp pushed_;
-  MembershipStore store_;
+  MembershipStore& store_;
   std::shared_ptr<TaskMetrics> metrics_;
   TaskHub hub_;
   MetricsPage page_;
@@ -186,7 +218,7 @@ Status Agent::startServers() {
                                                    .token = token,
                                                    .tls = std::move(tls)},
                                                   hub_));
-  addBuildInfo(page_.registry(), TRAINYARD_VERSION, TRAINYARD_COMMIT);
+  addBuildInfo(page_.registry(), TRAINYARD_VERSION, builtCommit());
   page_.add(makeProcessMetrics());
   page_.add(metrics_);
   StatusOr<std::unique_ptr<HttpServer>> http = HttpServer::start(
@@ -203,7 +235,7 @@ Status Agent::startServers() {
 }
 
 StatusOr<SpawnOptions> Agent::prepareForeign(const v1::Membership& membership,
-                                             const std::string& file) const {
+                                             const std::string& file, std::uint32_t process) const {
   ForeignProgram program;
   if (flags_.command_file.empty()) {
     program = foreignProgram(flags_.program, volumesOf(flags_.program_volumes), environment());
@@ -212,46 +244,74 @@ StatusOr<SpawnOptions> Agent::prepareForeign(const v1::Membership& membership,
   }
   program.gpu_by_rank = flags_.gpu_by_rank;
   ForeignStart start =
-      foreignStart(program, foreignVariables(membership, self_, file, program.volumes),
+      foreignStart(program, foreignVariables(membership, self_, file, program.volumes, process),
                    self_.id.role(), environment());
   SpawnOptions options;
   options.argv = std::move(start.argv);
   options.env = std::move(start.env);
   options.cwd = program.working_dir;
+  if (self_.processes > 1) options.on_line = prefixedOutput(processName(self_, process));
   return options;
 }
 
-StatusOr<SpawnOptions> Agent::prepareChild(std::uint32_t start, int port) const {
+// Where the program reads it; the path.
+StatusOr<std::string> Agent::writeMembership(const v1::Membership& membership) const {
+  const fs::path path = fs::path(flags_.task_dir) / "membership.json";
+  TY_RETURN_IF_ERROR(writeFileAtomically(path, formatMembership(membership)));
+  return path.native();
+}
+
+// The file is always the newest; what stands in the program's environment cannot follow it.
+StatusOr<std::string> Agent::tellForeign() const {
+  const auto newest = store_.newest();
+  TY_RETURN_IF_ERROR(writeMembership(*newest).status());
+  return fingerprint(foreignVariables(*newest, self_, "", {}));
+}
+
+StatusOr<std::vector<NamedProcess>> Agent::prepareProgram(std::uint32_t start, int port) const {
   // The program reads what this agent goes by, which a push may have made newer than the job's
   // file.
   const auto newest = store_.newest();
-  const fs::path membership = fs::path(flags_.task_dir) / "membership.json";
-  TY_RETURN_IF_ERROR(writeFileAtomically(membership, formatMembership(*newest)));
-  SpawnOptions options;
-  if (self_.foreign) {
-    TY_ASSIGN_OR_RETURN(options, prepareForeign(*newest, membership.native()));
-  } else {
-    options = prepareRuntime(start, port, membership.native());
+  TY_ASSIGN_OR_RETURN(const std::string membership, writeMembership(*newest));
+  std::vector<NamedProcess> program;
+  for (std::uint32_t process = 0; process < self_.processes; ++process) {
+    NamedProcess one;
+    if (self_.processes > 1) one.name = processName(self_, process);
+    if (self_.foreign) {
+      TY_ASSIGN_OR_RETURN(one.options, prepareForeign(*newest, membership, process));
+    } else {
+      TY_ASSIGN_OR_RETURN(one.options, prepareRuntime(start, port, membership, process));
+    }
+    one.options.new_process_group = true;
+    one.options.die_with_spawning_thread = true;
+    program.push_back(std::move(one));
   }
-  options.new_process_group = true;
-  options.die_with_spawning_thread = true;
-  return options;
+  return program;
 }
 
-SpawnOptions Agent::prepareRuntime(std::uint32_t start, int port,
-                                   const std::string& membership) const {
+// What only one of several processes writes lies in a folder of its own, and only the first listens
+// on the task's port.
+StatusOr<SpawnOptions> Agent::prepareRuntime(std::uint32_t start, int port,
+                                             const std::string& membership,
+                                             std::uint32_t process) const {
+  std::string task_dir = flags_.task_dir;
+  if (self_.processes > 1) {
+    task_dir = (fs::path(task_dir) / fmt::format("process-{}", process)).native();
+    TY_RETURN_IF_ERROR(makeDirectories(task_dir, 0700));
+  }
   const ChildCommand command{.runtime = flags_.runtime,
-                             .id = self_.id,
+                             .id = processId(self_, process),
                              .created = self_.created,
                              .job_file = flags_.job_file,
                              .job_dir = flags_.job_dir,
-                             .task_dir = flags_.task_dir,
+                             .task_dir = task_dir,
                              .token_file = flags_.token_file,
                              .membership_file = membership,
                              .agent_socket = socket_,
                              .bind = flags_.bind,
-                             .port = port,
+                             .port = process == 0 ? port : 0,
                              .threads = flags_.threads,
+                             .log_format = flags_.log_format,
                              .volumes = flags_.volumes};
   SpawnOptions options;
   options.argv = childArguments(command, start);
@@ -282,7 +342,7 @@ void Agent::publish(const ChildView& view, int port) {
 }
 
 TaskLoopParts Agent::loopParts(SignalWaiter& signals, MembershipSource& file, PortHolder& port) {
-  return {
+  TaskLoopParts parts = {
       .clock = &systemClock(),
       .signals = &signals,
       .launcher_fd = flags_.launcher_fd,
@@ -291,10 +351,18 @@ TaskLoopParts Agent::loopParts(SignalWaiter& signals, MembershipSource& file, Po
       .file = &file,
       .port = &port,
       .self = self_,
-      .prepare = [this, &port](std::uint32_t start) { return prepareChild(start, port.port()); },
+      .prepare = [this, &port](std::uint32_t start) { return prepareProgram(start, port.port()); },
       .publish = [this, &port](const ChildView& view) { publish(view, port.port()); },
       .ready = [this] { return hub_.ready(); },
       .reports = [this] { return hub_.reports(); }};
+  if (self_.foreign) parts.tell = [this] { return tellForeign(); };
+  return parts;
+}
+
+SupervisorOptions::OnChange onChangeOf(const Flags& flags) {
+  using OnChange = SupervisorOptions::OnChange;
+  if (flags.on_change == "Restart") return OnChange::kRestart;
+  return flags.on_change == "Signal" ? OnChange::kSignal : OnChange::kNone;
 }
 
 StatusOr<int> Agent::run(const Flags& flags, const TaskIdentity& self, SignalWaiter& signals) {
@@ -310,13 +378,21 @@ StatusOr<int> Agent::run(const Flags& flags, const TaskIdentity& self, SignalWai
   Rng rng(mixKey(static_cast<std::uint64_t>(systemClock().unixMillis()), ::getpid()));
   TY_ASSIGN_OR_RETURN(PortHolder port, PortHolder::hold(flags.bind, flags.task_port, rng));
   // A worker of ours serves nobody: its traffic is that of the parameter servers.
+  MembershipStore store(self.job.uid);
   std::optional<WireMeter> wire;
-  if (self.id.role() == v1::ROLE_PS || self.foreign) wire.emplace(port.port());
-  Agent agent(flags, self, std::move(pushed), wire ? &*wire : nullptr);
+  if (self.foreign) {
+    wire.emplace(port.port(), WireScope{self, [&store] { return store.newest(); }});
+  } else if (self.id.role() == v1::ROLE_PS) {
+    wire.emplace(port.port());
+  }
+  if (wire && !flags.bind.starts_with("127.")) wire->fallBackTo(InterfaceMeter());
+  Agent agent(flags, self, std::move(pushed), store, wire ? &*wire : nullptr);
   TY_RETURN_IF_ERROR(agent.startServers());
   MembershipFile file(flags.membership_file);
   SupervisorOptions options;
   options.restarts = !flags.no_restart;
+  options.foreign = self.foreign;
+  if (self.foreign) options.on_change = onChangeOf(flags);
   TaskLoop loop(agent.loopParts(signals, file, port), options);
   return loop.run();
 }
@@ -370,22 +446,24 @@ int runMain(int argc, char** argv) {
   self.id.set_role(flags.role == "ps" ? v1::ROLE_PS : v1::ROLE_WORKER);
   self.id.set_index(flags.index);
   self.created = flags.created;
+  self.processes = self.id.role() == v1::ROLE_WORKER ? flags.processes : 1;
   self.foreign = flags.runtime.empty();
   configureLog({.format = flags.log_format == "json" ? LogFormat::kJson : LogFormat::kText,
                 .level = LogLevel::kInfo,
                 .task = taskName(self.id)});
   // Before any thread exists.
   StatusOr<SignalWaiter> signals = SignalWaiter::create({SIGTERM, SIGINT, SIGCHLD});
-  if (!signals.ok()) return fail(signals.status(), kExitFailure);
+  if (!signals.ok()) return fail(signals.status(), kExitAgentFailure);
   ::signal(SIGPIPE, SIG_IGN);
-  quietGrpc();
+  prepareGrpc();
   StatusOr<JobIdentity> job = readJobIdentity(flags.job_file);
   if (!job.ok()) return fail(job.status(), kExitUsage);
   self.job = std::move(*job);
+  setLogIdentity({self.job.name, roleName(self.id.role()), self.id.index()});
   const StatusOr<int> code = Agent::run(flags, self, *signals);
   if (code.ok()) return *code;
   const bool permanent = failureClass(code.status()) == FailureClass::kPermanent;
-  return fail(code.status(), permanent ? kExitUsage : kExitFailure);
+  return fail(code.status(), permanent ? kExitUsage : kExitAgentFailure);
 }
 
 }  // namespace

@@ -17,6 +17,7 @@ import sys
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 
+import all_reduce  # noqa: E402
 import programs  # noqa: E402
 
 MIB = 1 << 20
@@ -24,27 +25,39 @@ MIB = 1 << 20
 BAR_RATE = 2.0  # GB/s, or:
 BAR_STREAM = 0.43  # of one TCP stream of iperf3
 BAR_SHARE = 0.18
+BAR_SHARED_RATE = 8.0  # GB/s, through shared memory
+BAR_SHARED_SHARE = 0.08
 BAR_SMALL = 2.0
 
 
 def push_pull(bin_dir, rounds, steps):
     """Rounds of: one iperf3 stream, then every shape and size, one after the other."""
     cases = [("large", 1, 1), ("small", 1, 1), ("large", 2, 2), ("small", 2, 2)]
-    result = {"iperf3": [], "cases": {f"{s} {w}x{n}": [] for s, n, w in cases}}
+    names = [f"{s} {w}x{n}" for s, n, w in cases]
+    result = {"iperf3": [], "cases": {n: [] for n in names}, "shared": {n: [] for n in names},
+              "replicas": {n: [] for n in names if not n.endswith("x1")}}
     for _ in range(rounds):
         result["iperf3"].append(programs.iperf3(seconds=2))
         for shape, servers, workers in cases:
-            result["cases"][f"{shape} {workers}x{servers}"].append(
-                programs.push_pull(bin_dir, shape, servers, workers, steps))
+            for over, shared in (("cases", False), ("shared", True)):
+                result[over][f"{shape} {workers}x{servers}"].append(
+                    programs.push_pull(bin_dir, shape, servers, workers, steps, shared))
+            if servers > 1:
+                result["replicas"][f"{shape} {workers}x{servers}"].append(
+                    programs.push_pull(bin_dir, shape, servers, workers, steps, replicas=True))
     return result
 
 
 def training(bin_dir, out, data, rounds, steps):
-    """Rounds of: two workers that only compute, then the job with two workers and two servers."""
-    result = {"compute": [], "job": []}
+    """Rounds of: two workers that only compute, then the job with two workers and two servers, over TCP and
+    through shared memory, then without servers (strategy AllReduce), in the same two ways."""
+    result = {"compute": [], "job": [], "shared": [], "ring": [], "shared_ring": []}
     for _ in range(rounds):
         result["compute"].append(programs.compute(bin_dir, data, workers=2, steps=steps))
         result["job"].append(programs.job(bin_dir, out, data, steps=2 * steps))
+        result["shared"].append(programs.job(bin_dir, out, data, steps=2 * steps, shared=True))
+        result["ring"].append(programs.job(bin_dir, out, data, steps=2 * steps, servers=0))
+        result["shared_ring"].append(programs.job(bin_dir, out, data, steps=2 * steps, shared=True, servers=0))
     return result
 
 
@@ -76,6 +89,26 @@ def push_pull_rows(result):
         rows.append((f"push and pull of 64 MiB, {name}",
                      f"{rate:.2f} GB/s a worker, {measured:.1f} ms",
                      f"predicted {predicted:.1f} ms; {cpu:.0f} ms of CPU; {share:.2f} of iperf3", ""))
+    for name, runs in result["shared"].items():
+        measured = median([r["milliseconds"] for r in runs])
+        ratio = median([t["milliseconds"] / r["milliseconds"]
+                        for t, r in zip(result["cases"][name], runs)])
+        rows.append((f"the same through shared memory, {name}",
+                     f"{runs[0]['bytes'] / measured / 1e6:.2f} GB/s a worker, {measured:.1f} ms",
+                     f"{ratio:.2f}x of TCP; {median([r['cpu_ms'] for r in runs]):.0f} ms of CPU", ""))
+    for name, runs in result["replicas"].items():
+        workers = int(name.split()[1].split("x")[0])
+        measured = median([r["milliseconds"] for r in runs])
+        ratio = median([r["milliseconds"] / t["milliseconds"]
+                        for t, r in zip(result["cases"][name], runs)])
+        # Of what workers push and pull; what servers send each other is the model once.
+        rows.append((f"the same with replicas, {name}",
+                     f"{measured:.1f} ms, {median([r['cpu_ms'] for r in runs]):.0f} ms of CPU",
+                     f"{ratio:.2f}x of the step without; {1 / (2 * workers):.1%} more bytes", ""))
+    shared = result["shared"]["large 1x1"]
+    shared_rate = shared[0]["bytes"] / median([r["milliseconds"] for r in shared]) / 1e6
+    rows.append(("64 MiB, 1x1, shared memory, against the bar", f"{shared_rate:.2f} GB/s",
+                 f">= {BAR_SHARED_RATE} GB/s", verdict(shared_rate >= BAR_SHARED_RATE)))
     _, rate, share = best["large 1x1"]
     small = median([s["milliseconds"] / l["milliseconds"] for s, l in
                     zip(result["cases"]["small 1x1"], result["cases"]["large 1x1"])])
@@ -89,16 +122,25 @@ def push_pull_rows(result):
 
 def training_rows(result):
     alone = median([c["milliseconds"] for c in result["compute"]])
-    step = median([j["step_ms"] for j in result["job"]])
-    share = median([1 - c["milliseconds"] / j["step_ms"]
-                    for c, j in zip(result["compute"], result["job"])])
-    images = median([j["images_per_second"] for j in result["job"]])
-    start = median([j["first_step_seconds"] for j in result["job"]])
+    rows = []
+    for how, jobs, bar in (("2 ps, TCP", result["job"], BAR_SHARE),
+                           ("2 ps, shared memory", result["shared"], BAR_SHARED_SHARE),
+                           ("AllReduce, TCP", result["ring"], None),
+                           ("AllReduce, shared memory", result["shared_ring"], None)):
+        step = median([j["step_ms"] for j in jobs])
+        share = median([1 - c["milliseconds"] / j["step_ms"] for c, j in zip(result["compute"], jobs)])
+        images = median([j["images_per_second"] for j in jobs])
+        rows.append((f"mnist_cnn, 2 workers, batch 128 each, {how}",
+                     f"{images:.0f} images/s, {step:.1f} ms a step", "", ""))
+        rows.append((f"synchronizer's share, {how}", f"{share * 100:.1f} %",
+                     f"<= {bar * 100:.0f} %" if bar else "", verdict(share <= bar) if bar else ""))
+    for over, servers, ring in (("TCP", "job", "ring"), ("shared memory", "shared", "shared_ring")):
+        ratio = median([s["step_ms"] / r["step_ms"] for s, r in zip(result[servers], result[ring])])
+        rows.append((f"a step with 2 ps against one with AllReduce, {over}", f"{ratio:.2f}x", "", ""))
+    start = median([j["first_step_seconds"] for j in result["job"] + result["shared"]])
     return [
-        ("mnist_cnn, 2 workers x 2 ps, batch 128 each", f"{images:.0f} images/s, {step:.1f} ms a step", "", ""),
-        ("its two workers without a synchronizer", f"{alone:.1f} ms a step", "", ""),
-        ("synchronizer's share", f"{share * 100:.1f} %", f"<= {BAR_SHARE * 100:.0f} %",
-         verdict(share <= BAR_SHARE)),
+        ("mnist_cnn's two workers without a synchronizer", f"{alone:.1f} ms a step", "", ""),
+        *rows,
         ("`trainyard run` to first step", f"{start:.2f} s", "", ""),
     ]
 
@@ -119,19 +161,23 @@ def main():
     parser.add_argument("--data", default="/usr/share/datasets/fashion-mnist", type=pathlib.Path)
     parser.add_argument("--rounds", default=5, type=int)
     parser.add_argument("--steps", default=30, type=int, help="measured steps of a round")
-    parser.add_argument("--only", choices=["push-pull", "training"])
+    parser.add_argument("--only", choices=["push-pull", "training", "all-reduce"])
     args = parser.parse_args()
     args.out.mkdir(parents=True, exist_ok=True)
     results = {"machine": programs.machine(), "date": datetime.date.today().isoformat(),
                "rounds": args.rounds, "steps": args.steps}
     rows = []
-    if args.only != "training":
+    if args.only in (None, "push-pull"):
         results["push_pull"] = push_pull(args.bin, args.rounds, args.steps)
         rows += push_pull_rows(results["push_pull"])
-    if args.only != "push-pull":
+    if args.only in (None, "training"):
         results["training"] = training(args.bin, args.out, args.data, args.rounds, args.steps)
         rows += training_rows(results["training"])
-    text = f"{results['machine']}, {results['date']}, median of {args.rounds} rounds\n\n" + table(rows)
+    text = f"{results['machine']}, {results['date']}, median of {args.rounds} rounds\n\n"
+    text += table(rows) if rows else ""
+    if args.only in (None, "all-reduce"):
+        results["all_reduce"] = all_reduce.measure(args.bin, args.rounds)
+        text += "\n" + all_reduce.table(results["all_reduce"], os.cpu_count())
     (args.out / "results.json").write_text(json.dumps(results, indent=1) + "\n")
     (args.out / "results.md").write_text(text)
     print(text)

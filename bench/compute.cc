@@ -4,14 +4,13 @@
 //   trainyard-bench-compute --images FILE --labels FILE --steps 60
 //
 // Reads its data, prints "ready", waits for a line, trains, prints one JSON object.
-#include <malloc.h>
 
 #include <iostream>
-#include <limits>
 
 #include "CLI/CLI.hpp"
 #include "base/core/exit_code.h"
 #include "base/core/strings.h"
+#include "base/process/freed_memory.h"
 #include "fmt/format.h"
 #include "fmt/ranges.h"
 #include "runtime/catalog/catalog.h"
@@ -106,11 +105,7 @@ Status run(const Flags& flags) {
 int main(int argc, char** argv) {
   using namespace trainyard;
   using namespace trainyard::runtime;
-  // As trainyard-runtime does: large blocks come from the heap again instead of fresh pages.
-  mallopt(M_MMAP_THRESHOLD, 1 << 30);
-  mallopt(M_TRIM_THRESHOLD, std::numeric_limits<int>::max());
-  mallopt(M_TOP_PAD, 64 << 20);
-  mallopt(M_ARENA_MAX, 2);
+  keepFreedMemory();
   CLI::App app{"Training steps of one worker without a synchronizer."};
   Flags flags;
   app.add_option("--model", flags.model)->check(CLI::IsMember({"mnist_cnn", "mlp"}));

@@ -46,17 +46,20 @@ def iperf3(seconds):
 
 
 class PushPullServer:
-    def __init__(self, bin_dir, shape, servers, workers, index):
+    def __init__(self, bin_dir, shape, servers, workers, index, replicas=False):
         self.process = subprocess.Popen(
             [bin_dir / "trainyard-bench-push-pull", "server", "--shape", shape, "--ps", str(index),
-             "--servers", str(servers), "--workers", str(workers)],
+             "--servers", str(servers), "--workers", str(workers)] + ["--replicas"] * replicas,
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         self.address = "127.0.0.1:" + self.process.stdout.readline().strip()
 
-    def cpu_ms(self):
-        self.process.stdin.write("\n")
+    def say(self, line):
+        self.process.stdin.write(line + "\n")
         self.process.stdin.flush()
         return float(self.process.stdout.readline())
+
+    def cpu_ms(self):
+        return self.say("")
 
     def close(self):
         self.process.stdin.close()
@@ -65,11 +68,15 @@ class PushPullServer:
             raise RuntimeError("the server failed")
 
 
-def push_pull(bin_dir, shape, servers, workers, steps, warm_up=5):
+def push_pull(bin_dir, shape, servers, workers, steps, shared=False, replicas=False, warm_up=5):
     """The slowest worker's median step, and all processes' CPU time a step."""
-    hosts = [PushPullServer(bin_dir, shape, servers, workers, i) for i in range(servers)]
+    hosts = [PushPullServer(bin_dir, shape, servers, workers, i, replicas) for i in range(servers)]
+    for host in hosts if replicas else []:
+        for index, other in enumerate(hosts):
+            host.say(f"ps {index} {other.address}")
     command = [bin_dir / "trainyard-bench-push-pull", "worker", "--shape", shape, "--workers",
                str(workers), "--steps", str(steps), "--warm-up", str(warm_up)]
+    command += ["--shared-memory"] if shared else []
     for host in hosts:
         command += ["--server", host.address]
     before = sum(host.cpu_ms() for host in hosts)
@@ -109,24 +116,27 @@ kind: TrainingJob
 metadata: {name: bench}
 spec:
   volumes: [{name: data, mountPath: /data}]
-  ps: {replicas: 2}
+  STRATEGY
   worker: {replicas: 2}
   training:
     model: {name: mnist_cnn, dropout: 0.5}
     data: {format: idx, images: /data/train-images-idx3-ubyte.gz, labels: /data/train-labels-idx1-ubyte.gz}
     batchSize: 128
+    sharedMemory: SHARED
     steps: STEPS
     optimizer: {name: RMSProp, learningRate: 0.001}
 """
 
 
-def job(bin_dir, out, data, steps):
-    """The whole job as a user runs it: the median step between two lines of its metrics, and the time
-    from the command to the end of the first step."""
+def job(bin_dir, out, data, steps, shared=False, servers=2):
+    """The whole job as a user runs it, without servers with strategy AllReduce: the median step between two
+    lines of its metrics, and the time from the command to the end of the first step."""
+    strategy = f"ps: {{replicas: {servers}}}" if servers else "strategy: AllReduce"
     with tempfile.TemporaryDirectory(dir=out) as scratch:
         scratch = pathlib.Path(scratch)
         file = scratch / "job.yaml"
-        file.write_text(JOB.replace("STEPS", str(steps)))
+        file.write_text(JOB.replace("STEPS", str(steps)).replace("SHARED", "Auto" if shared else "Never")
+                        .replace("STRATEGY", strategy))
         started = time.time()
         subprocess.run([bin_dir / "trainyard", "run", "-f", file, "--dir", scratch / "run",
                         "--volume", f"data={data}"], check=True, timeout=LIMIT,

@@ -5,24 +5,27 @@
 //   large
 //
 // A server prints the port it listens at, then its CPU time in milliseconds for every line that it
-// reads, and ends with its standard input. A worker pushes constant
-// gradients of all variables, waits until the sums have been applied and the new weights lie in its
-// tensors, and checks every value after every step. It prints one JSON object. bench/bench.py
-// starts them.
-#include <malloc.h>
+// reads, and ends with its standard input. With --replicas the lines before these are "ps 1
+// HOST:PORT", where the servers are: each keeps replicas of the one before it. A worker pushes
+// constant gradients of all variables, waits until the sums have been applied and the new weights
+// lie in its tensors, and checks every value after every step. It prints one JSON object.
+// bench/bench.py starts them.
 #include <sys/resource.h>
 
 #include <iostream>
-#include <limits>
 
 #include "CLI/CLI.hpp"
 #include "base/core/exit_code.h"
 #include "base/core/strings.h"
+#include "base/process/freed_memory.h"
 #include "base/rpc/channel.h"
+#include "base/rpc/grpc_process.h"
 #include "fmt/format.h"
 #include "fmt/ranges.h"
 #include "runtime/coordinator/epoch_plan.h"
+#include "runtime/ps/chunk_moves.h"
 #include "runtime/ps/ps_synchronizer.h"
+#include "runtime/ps/replica_link.h"
 #include "runtime/ps/service.h"
 
 namespace trainyard::runtime::ps {
@@ -40,6 +43,8 @@ struct Flags {
   int index = 0;
   int steps = 30;
   int warm_up = 5;
+  bool shared_memory = false;
+  bool replicas = false;
   std::vector<std::string> addresses;
 };
 
@@ -111,6 +116,35 @@ v1::View activeView(const Flags& flags) {
   return view;
 }
 
+// An epoch of servers that keep replicas of each other's chunks; where they are is not said yet.
+v1::EpochInfo epochOfServers(const Flags& flags) {
+  v1::EpochInfo epoch;
+  epoch.set_epoch(1);
+  epoch.set_replicated(flags.replicas && flags.servers > 1);
+  for (int ps = 0; ps < flags.servers; ++ps) {
+    v1::EpochMember* member = epoch.add_members();
+    member->mutable_id()->set_role(v1::ROLE_PS);
+    member->mutable_id()->set_index(static_cast<std::uint32_t>(ps));
+  }
+  return epoch;
+}
+
+// Answers every line until the input ends.
+void answerLines(v1::EpochInfo& epoch, ReplicaLink& link) {
+  std::string line;
+  while (std::getline(std::cin, line)) {
+    const std::vector<std::string_view> words = split(line, ' ');
+    if (words.size() == 3 && words[0] == "ps") {
+      v1::ChunkSource* source = epoch.add_sources();
+      source->set_ps(parseNumber<std::uint32_t>(words[1]).value_or(0));
+      *source->mutable_incarnation() = firstLife();
+      source->set_address(std::string(words[2]));
+      link.start(epoch);
+    }
+    std::cout << fmt::format("{:.3f}", cpuMillis()) << std::endl;
+  }
+}
+
 int serve(const Flags& flags) {
   auto placement = place({}, variablesOf(flags.shape), flags.servers);
   if (!placement.ok()) return fail(placement.status());
@@ -123,15 +157,24 @@ int serve(const Flags& flags) {
   Shard shard(config, *placement, **optimizer, LearningRate(descent()));
   std::vector<ChunkAnswer> none;
   shard.seal(1, none);
-  for (const std::uint32_t id : placement->chunksOf(flags.ps)) {
+  v1::EpochInfo epoch = epochOfServers(flags);
+  std::vector<int> ps_of_chunk;
+  for (const Chunk& chunk : placement->chunks) ps_of_chunk.push_back(chunk.ps);
+  std::vector<std::uint32_t> held = chunksToReplicate(ps_of_chunk, epoch, flags.ps);
+  shard.replicate(held, replicaTarget(epoch, flags.ps) >= 0);
+  const auto own = placement->chunksOf(flags.ps);
+  held.insert(held.end(), own.begin(), own.end());
+  for (const std::uint32_t id : held)
     shard.load(id, 0, std::vector<float>(placement->chunks[id].elements), {});
-  }
   const StepPlan plan = planOf(activeView(flags).epoch());
   if (Status opened = shard.open(1, plan, false, true); !opened.ok()) return fail(opened);
   v1::TaskId id;
   id.set_role(v1::ROLE_PS);
   id.set_index(static_cast<std::uint32_t>(flags.ps));
   PsService service(shard, id, firstLife(), kToken, systemClock(), [] {});
+  ReplicaLink link({.token = kToken, .ps = static_cast<std::uint32_t>(flags.ps)}, systemClock(),
+                   [&](const v1::ChunkRequestHeader& update) { service.replicated(update); });
+  service.setReplicator([&](std::vector<ReplicaUpdate> updates) { link.send(std::move(updates)); });
   grpc::ServerBuilder builder;
   applyServerDefaults(builder);
   int port = 0;
@@ -140,15 +183,16 @@ int serve(const Flags& flags) {
   auto server = startServer(builder, "server", "127.0.0.1:0", port);
   if (!server.ok()) return fail(server.status());
   std::cout << port << std::endl;
-  std::string line;
-  while (std::getline(std::cin, line)) std::cout << fmt::format("{:.3f}", cpuMillis()) << std::endl;
+  answerLines(epoch, link);
+  link.close();
   (*server)->Shutdown(deadlineAfter(Duration(0)));
   return kExitOk;
 }
 
-StatusOr<v1::Membership> membershipOf(const std::vector<std::string>& addresses) {
+// With the worker itself only where it is to know that servers are near.
+StatusOr<v1::Membership> membershipOf(const Flags& flags) {
   v1::Membership membership;
-  for (const std::string& address : addresses) {
+  for (const std::string& address : flags.addresses) {
     const auto colon = address.rfind(':');
     const auto port = colon == std::string::npos
                           ? std::nullopt
@@ -159,6 +203,12 @@ StatusOr<v1::Membership> membershipOf(const std::vector<std::string>& addresses)
     task->mutable_id()->set_index(static_cast<std::uint32_t>(membership.tasks_size() - 1));
     task->set_ip(address.substr(0, colon));
     task->set_port(*port);
+  }
+  if (flags.shared_memory) {
+    v1::MemberTask* self = membership.add_tasks();
+    self->mutable_id()->set_role(v1::ROLE_WORKER);
+    self->mutable_id()->set_index(static_cast<std::uint32_t>(flags.index));
+    self->set_ip(membership.tasks(0).ip());
   }
   return membership;
 }
@@ -204,7 +254,7 @@ Status work(const Flags& flags) {
   const std::vector<Variable> variables = variablesOf(flags.shape);
   TY_ASSIGN_OR_RETURN(const Placement placement,
                       place({}, variables, static_cast<int>(flags.addresses.size())));
-  TY_ASSIGN_OR_RETURN(const v1::Membership membership, membershipOf(flags.addresses));
+  TY_ASSIGN_OR_RETURN(const v1::Membership membership, membershipOf(flags));
   std::vector<std::vector<float>> weights;
   std::vector<std::span<float>> spans;
   std::vector<std::shared_ptr<std::vector<float>>> gradients;
@@ -221,7 +271,7 @@ Status work(const Flags& flags) {
   options.worker.evaluates = false;
   for (const Chunk& chunk : placement.chunks) options.worker.ps_of_chunk.push_back(chunk.ps);
   PsSynchronizer synchronizer(options, placement, spans, systemClock(), [] {});
-  synchronizer.setServers(membership);
+  synchronizer.setMembership(membership);
   synchronizer.onView(activeView(flags));
   std::vector<double> millis;
   double cpu_ms = 0;
@@ -256,11 +306,13 @@ int run(int argc, char** argv) {
   }
   server->add_option("--ps", flags.ps, "index of this server");
   server->add_option("--servers", flags.servers, "servers in all")->check(CLI::PositiveNumber);
+  server->add_flag("--replicas", flags.replicas, "each server keeps replicas of the one before");
   worker->add_option("--index", flags.index, "of this worker");
   worker->add_option("--server", flags.addresses, "HOST:PORT of every server, in order")
       ->required();
   worker->add_option("--steps", flags.steps, "measured steps")->check(CLI::PositiveNumber);
   worker->add_option("--warm-up", flags.warm_up, "steps before them");
+  worker->add_flag("--shared-memory", flags.shared_memory, "with servers on this machine");
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
@@ -275,10 +327,7 @@ int run(int argc, char** argv) {
 }  // namespace trainyard::runtime::ps
 
 int main(int argc, char** argv) {
-  // As trainyard-runtime does: large blocks come from the heap again instead of fresh pages.
-  mallopt(M_MMAP_THRESHOLD, 1 << 30);
-  mallopt(M_TRIM_THRESHOLD, std::numeric_limits<int>::max());
-  mallopt(M_TOP_PAD, 64 << 20);
-  mallopt(M_ARENA_MAX, 2);
+  trainyard::keepFreedMemory();
+  trainyard::prepareGrpc();
   return trainyard::runtime::ps::run(argc, argv);
 }

@@ -17,7 +17,8 @@ constexpr char kDescription[] =
     "A job is one YAML file. `trainyard validate -f job.yaml` checks it, `trainyard plan -f "
     "job.yaml`\n"
     "shows what each parameter server would hold, `trainyard run -f job.yaml` trains it here;\n"
-    "get, describe, logs, scale, suspend, resume and delete look after the jobs below ./runs.\n\n"
+    "get, describe, top, logs, scale, suspend, resume and delete look after the jobs below "
+    "./runs.\n\n"
     "`trainyard submit -f job.yaml` trains it on the Kubernetes of the kubeconfig; the same verbs "
     "look\n"
     "after the jobs there, given --cluster, -n NAMESPACE or --context NAME.";
@@ -61,6 +62,8 @@ int runApp(const std::vector<std::string>& arguments, const Console& console) {
   registerPlan(app, chosen);
   registerValidate(app, chosen);
   registerCheckpoint(app, chosen);
+  registerTop(app, chosen);
+  registerCompletion(app, chosen);
   registerVersion(app, chosen);
   const std::vector<std::string> verbs = verbsOf(app, false);
   if (arguments.empty()) {

@@ -45,6 +45,8 @@ void registerPlan(CLI::App& app, ChosenCommand& chosen);
 void registerReport(CLI::App& app, ChosenCommand& chosen);
 void registerValidate(CLI::App& app, ChosenCommand& chosen);
 void registerCheckpoint(CLI::App& app, ChosenCommand& chosen);
+void registerTop(CLI::App& app, ChosenCommand& chosen);
+void registerCompletion(CLI::App& app, ChosenCommand& chosen);
 void registerVersion(CLI::App& app, ChosenCommand& chosen);
 
 }  // namespace trainyard::cli

@@ -16,8 +16,8 @@ namespace {
 
 struct ControlFlags {
   JobFlags job;
-  std::int64_t workers = 0;  // of scale
-  double timeout = 120;      // seconds
+  std::int64_t ps = -1, workers = -1;  // of scale; below 0: as they are
+  double timeout = 120;                // seconds
   bool no_wait = false;
   bool yes = false;
   bool now = false;
@@ -41,7 +41,14 @@ int suspend(const ControlFlags& flags, const Console& console) {
 int scale(const ControlFlags& flags, const Console& console) {
   const auto jobs = chooseSource(flags.job, console);
   if (!jobs.ok()) return failVerb(console, "scale", jobs.status());
-  return tell(console, "scale", (*jobs)->scale(flags.job.job, flags.workers, flags.waiting()));
+  Replicas replicas;
+  if (flags.ps >= 0) replicas.ps = flags.ps;
+  if (flags.workers >= 0) replicas.workers = flags.workers;
+  if (!replicas.ps && !replicas.workers) {
+    return failVerb(console, "scale",
+                    absl::InvalidArgumentError("how many? Give --workers, --ps or both"));
+  }
+  return tell(console, "scale", (*jobs)->scale(flags.job.job, replicas, flags.waiting()));
 }
 
 Status onlyInCluster(const ControlFlags& flags) {
@@ -116,10 +123,11 @@ void addTimeout(const Added& verb) {
 }
 
 constexpr char kScaleFooter[] =
-    "New workers join at a step boundary, the others go on meanwhile; workers of the highest "
-    "numbers "
-    "\nleave after their step. Nothing is started again and no sample is lost or used twice. Waits "
-    "until\nthe job runs with so many workers; a job at rest starts with them.";
+    "New tasks join at a step boundary, the others go on meanwhile; those of the highest numbers "
+    "leave\nafter a step. Parameter servers hand their part of the model to each other, and ps-0 "
+    "stays. Nothing\nis started again and no sample is lost or used twice. Waits until the job "
+    "runs "
+    "with so many; a job\nat rest starts with them.";
 constexpr char kSuspendFooter[] =
     "Waits until the job has taken a checkpoint and all its processes have ended. Suspending twice "
     "is\n"
@@ -144,9 +152,11 @@ constexpr char kDeleteFooter[] =
 
 void registerControl(CLI::App& app, ChosenCommand& chosen) {
   Added verb =
-      addVerb(app, chosen, "scale", "Change the number of a job's workers", kScaleFooter, scale);
+      addVerb(app, chosen, "scale", "Change the number of a job's tasks", kScaleFooter, scale);
   verb.app->add_option("--workers", verb.flags->workers, "How many workers the job is to have")
-      ->required();
+      ->check(CLI::NonNegativeNumber);
+  verb.app->add_option("--ps", verb.flags->ps, "How many parameter servers the job is to have")
+      ->check(CLI::NonNegativeNumber);
   verb.app->add_flag("--no-wait", verb.flags->no_wait, "Only record the number");
   addTimeout(verb);
   verb = addVerb(app, chosen, "suspend", "Stop a job with a checkpoint", kSuspendFooter, suspend);

@@ -10,6 +10,7 @@
 #include "cli/jobs/flags.h"
 #include "cli/jobs/job_text.h"
 #include "cli/run/environment.h"
+#include "cli/run/programs.h"
 #include "operator/job/job.h"
 
 namespace trainyard::cli {
@@ -79,7 +80,9 @@ int describe(const JobFlags& flags, const Console& console) {
   if (!source.ok()) return failVerb(console, "describe", source.status());
   const auto details = (*source)->describe(flags.job);
   if (!details.ok()) return failVerb(console, "describe", details.status());
-  const auto facts = reportFacts(details->view.job, Json::object());
+  const v1::TrainingJob& job = details->view.job;
+  const auto programs = details->view.inCluster() ? taskPrograms(job) : programNotes(job);
+  const auto facts = reportFacts(job, programs, Json::object());
   console.out << describeText(*details, facts, console.clock->unixMillis(), kMaxEvents)
               << std::flush;
   return kExitOk;

@@ -1,16 +1,18 @@
 // `trainyard logs JOB [TASK]`.
 #include <memory>
 #include <ostream>
+#include <set>
 #include <string>
 
 #include "base/core/exit_code.h"
+#include "base/core/strings.h"
 #include "cli/command.h"
 #include "cli/jobs/choose_source.h"
 #include "cli/jobs/flags.h"
 #include "cli/jobs/task_logs.h"
 #include "cli/live/text.h"
 #include "fmt/format.h"
-#include "operator/cluster/cluster.h"
+#include "operator/cluster/task_keys.h"
 
 namespace trainyard::cli {
 namespace {
@@ -32,18 +34,26 @@ std::optional<std::int64_t> tailOf(const LogsFlags& flags) {
   return flags.task.empty() ? std::optional(kTailOfAll) : std::nullopt;
 }
 
+// "ps-0 to ps-1", "worker-0", "worker-0,2-3".
+std::string namesOf(std::string_view role, const std::set<std::uint32_t>& indices) {
+  const std::string text = control::formatIndices(indices);
+  const auto [first, last] = splitFirst(text, '-');
+  const bool range = indices.size() > 1 && text.find(',') == std::string::npos;
+  return range ? fmt::format("{0}-{1} to {0}-{2}", role, first, last)
+               : fmt::format("{}-{}", role, text);
+}
+
 Status checkTask(const LogsFlags& flags, const JobView& job) {
   if (flags.task.empty()) return absl::OkStatus();
   if (flags.task == "launcher" && !job.inCluster()) return absl::OkStatus();
-  const v1::JobSpec& spec = job.job.spec();
-  const auto key = control::parseTaskKey(flags.task);
-  const int replicas = !key                       ? 0
-                       : key->role == v1::ROLE_PS ? spec.ps().replicas()
-                                                  : spec.worker().replicas();
-  if (key && key->index < static_cast<std::uint32_t>(replicas)) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      fmt::format("'{}' has no task '{}': it has ps-0 to ps-{} and worker-0 to worker-{}", job.name,
-                  flags.task, spec.ps().replicas() - 1, spec.worker().replicas() - 1));
+  std::set<std::uint32_t> servers, workers;
+  for (const control::TaskKey& key : control::wantedTasks(job.job)) {
+    if (control::toString(key) == flags.task) return absl::OkStatus();
+    (key.role == v1::ROLE_PS ? servers : workers).insert(key.index);
+  }
+  return absl::InvalidArgumentError(fmt::format(
+      "'{}' has no task '{}': it has {}{}", job.name, flags.task,
+      servers.empty() ? "" : namesOf("ps", servers) + " and ", namesOf("worker", workers)));
 }
 
 std::string shown(const std::string& task, const std::string& line, bool prefix, bool colour) {

@@ -9,6 +9,7 @@
 #include "cli/plan/cost_flags.h"
 #include "cli/plan/cost_report.h"
 #include "cli/plan/plan_report.h"
+#include "cli/plan/script_variables.h"
 #include "fmt/format.h"
 #include "operator/job/job.h"
 #include "runtime/catalog/catalog.h"
@@ -46,7 +47,13 @@ int planJob(const PlanOptions& options, const Console& console) {
     for (const control::JobProblem& problem : problems) console.err << problem.text() << "\n";
     return problems.empty() ? refuse(console, job.status()) : kExitUsage;
   }
-  const StatusOr<PlanReport> report = makePlanReport(*job);
+  std::vector<runtime::Variable> script;
+  if (const v1::ModelSpec& model = job->spec().training().model(); model.name() == "torchscript") {
+    auto read = scriptVariables(console.program_dir + "/trainyard-runtime", model.path());
+    if (!read.ok()) return refuse(console, annotate(read.status(), options.file));
+    script = *std::move(read);
+  }
+  const StatusOr<PlanReport> report = makePlanReport(*job, script);
   if (!report.ok()) return refuse(console, annotate(report.status(), options.file));
   const auto question =
       costQuestion(options.cost, job->spec().training().model().simulated_step_seconds());

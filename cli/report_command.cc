@@ -25,6 +25,7 @@ struct ReportFlags {
   std::vector<std::string> runs;
   JobFlags runs_dir;
   std::string page = "report.html";
+  bool text = false;
   std::string bandwidth;
   double step_seconds = 0;
 };
@@ -73,6 +74,10 @@ int report(const ReportFlags& flags, const Console& console) {
     if (!run.ok()) return failVerb(console, "report", run.status());
     runs.push_back(*std::move(run));
   }
+  if (flags.text) {
+    console.out << renderComparisonText(runs) << std::flush;
+    return kExitOk;
+  }
   const Status written = writeFileAtomically(flags.page, renderComparison(runs));
   if (!written.ok()) return failVerb(console, "report", written);
   console.out << "report: " << flags.page << std::endl;
@@ -90,6 +95,7 @@ void registerReport(CLI::App& app, ChosenCommand& chosen) {
   CLI::App* verb = app.add_subcommand("report", "Put runs side by side on one page");
   verb->add_option("run", flags->runs, "Jobs or run directories")->required();
   verb->add_option("-o,--output", flags->page, "The page to write")->capture_default_str();
+  verb->add_flag("--text", flags->text, "Print the tables instead of writing the page");
   verb->add_option("--bandwidth", flags->bandwidth,
                    "Of each task's link (1Gbit): adds what the cost model foretells")
       ->check(checkBandwidth);

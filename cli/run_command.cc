@@ -8,12 +8,13 @@
 #include <string>
 #include <vector>
 
+#include "base/core/annotations.h"
 #include "base/core/exit_code.h"
 #include "base/core/log.h"
 #include "base/core/printable.h"
 #include "base/core/strings.h"
 #include "base/flags/usage.h"
-#include "base/rpc/grpc_log.h"
+#include "base/rpc/grpc_process.h"
 #include "cli/command.h"
 #include "cli/run/detach.h"
 #include "cli/run/launcher.h"
@@ -31,6 +32,7 @@ constexpr int kMaxProcesses = 4096;
 
 struct RunFlags {
   std::string file;
+  bool timeline = false;
   int processes = 0;                 // of `command`; 0: the job is in `file`
   std::vector<std::string> command;  // behind "--"
   std::vector<std::string> sets;
@@ -125,13 +127,15 @@ void configure(const LauncherOptions& flags, const Console& console) {
   const bool table = console.out_is_terminal && flags.log_format == "text";
   log.level = table ? LogLevel::kError : LogLevel::kWarning;
   configureLog(log);
-  quietGrpc();
+  prepareGrpc();
 }
 
 int runJob(const RunFlags& flags, const Console& console) {
   configure(flags.launcher, console);
-  const auto job = load(flags, console);
+  auto job = load(flags, console);
   if (!job) return kExitUsage;
+  if (flags.timeline)
+    (*job->mutable_metadata()->mutable_annotations())[kTimelineAnnotation] = "true";
   const DirectoryOptions directory = directoryOptions(flags, *job, console);
   LauncherOptions launcher = flags.launcher;
   launcher.shown_dir = directory.dir;
@@ -270,6 +274,8 @@ void registerRun(CLI::App& app, ChosenCommand& chosen) {
                   "NAME=DIR: folder to use for a volume of the job; may be repeated")
       ->allow_extra_args(false)
       ->check(checkAssignment);
+  run->add_flag("--timeline", flags->timeline,
+                "Writes timeline.json, for chrome://tracing and ui.perfetto.dev");
   run->add_flag("--new", flags->start_anew, "Start over: removes what an earlier run left there");
   CLI::Option* detach = run->add_flag("--detach", flags->detach,
                                       "Run in the background, with launcher.log as output");

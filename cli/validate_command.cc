@@ -23,7 +23,9 @@ std::string counted(int count, std::string_view noun) {
 
 // "2 ps, 4 workers"; a ring has no ps.
 std::string describeTasks(const v1::JobSpec& spec) {
-  const std::string workers = counted(spec.worker().replicas(), "worker");
+  std::string workers = counted(spec.worker().replicas(), "worker");
+  if (const int processes = spec.worker().processes_per_pod(); processes > 1)
+    workers += fmt::format(" of {} processes", processes);
   return spec.has_ps() ? fmt::format("{} ps, {}", spec.ps().replicas(), workers) : workers;
 }
 

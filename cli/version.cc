@@ -3,6 +3,7 @@
 #include <memory>
 #include <ostream>
 
+#include "base/core/commit.h"
 #include "base/core/exit_code.h"
 #include "cli/command.h"
 #include "fmt/format.h"
@@ -17,7 +18,7 @@ std::string versionText() {
 nlohmann::ordered_json versionJson() {
   nlohmann::ordered_json json;
   json["version"] = versionText();
-  json["commit"] = TRAINYARD_COMMIT;
+  json["commit"] = builtCommit();
   json["compiler"] = "gcc " __VERSION__;
   json["apiVersion"] = "trainyard.dev/v1alpha1";
   json["checkpointFormat"] = runtime::kCheckpointFormat;

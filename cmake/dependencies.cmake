@@ -23,3 +23,21 @@ if(TRAINYARD_WITH_TORCH)
   endif()
   find_package(Torch REQUIRED)
 endif()
+if(TRAINYARD_CUDA)
+  # Wheels have a folder for each part, and libraries without the name that a linker looks for.
+  set(roots ${TRAINYARD_NCCL_ROOT} ${TRAINYARD_CUDA_ROOT} ${TRAINYARD_CUDA_ROOT}/cuda_runtime
+    ${TRAINYARD_CUDA_ROOT}/cuda_nvcc ${TRAINYARD_CUDA_ROOT}/cuda_cccl ${TRAINYARD_CUDA_ROOT}/nccl)
+  set(where PATHS ${roots} PATH_SUFFIXES include lib lib64 REQUIRED)
+  find_path(TRAINYARD_CUDA_INCLUDE cuda_runtime.h ${where})
+  find_path(TRAINYARD_CUDA_CRT_INCLUDE crt/host_config.h ${where})
+  # CUDA 13 has it a folder further down.
+  find_path(TRAINYARD_CUDA_CCCL_INCLUDE nv/target PATHS ${roots} PATH_SUFFIXES include include/cccl REQUIRED)
+  find_path(TRAINYARD_NCCL_INCLUDE nccl.h ${where})
+  find_library(TRAINYARD_CUDART NAMES cudart libcudart.so.13 libcudart.so.12 ${where})
+  find_library(TRAINYARD_NCCL NAMES nccl libnccl.so.2 ${where})
+  add_library(trainyard_cuda INTERFACE)
+  target_include_directories(trainyard_cuda SYSTEM INTERFACE
+    ${TRAINYARD_CUDA_INCLUDE} ${TRAINYARD_CUDA_CRT_INCLUDE} ${TRAINYARD_CUDA_CCCL_INCLUDE}
+    ${TRAINYARD_NCCL_INCLUDE})
+  target_link_libraries(trainyard_cuda INTERFACE ${TRAINYARD_CUDART} ${TRAINYARD_NCCL})
+endif()

@@ -58,7 +58,8 @@ endfunction()
 #
 # The target sanitized_tests is all of them in a build with a sanitizer. The thread sanitizer leaves out
 # what links gRPC: it sees nothing of the locks inside Debian's uninstrumented library, and reports
-# races that are none.
+# races that are none. sanitized_threads_tests is those labelled `threads`: what several threads or
+# processes do at one time, and what they do it with.
 function(ty_test)
   cmake_parse_arguments(ARG "" "NAME;TIMEOUT" "SRCS;DEPS;LABELS;PROGRAMS" ${ARGN})
   if(TRAINYARD_SANITIZE STREQUAL thread)
@@ -78,6 +79,9 @@ function(ty_test)
   endif()
   if(TRAINYARD_SANITIZE)
     add_dependencies(sanitized_tests ${ARG_NAME})
+    if("threads" IN_LIST ARG_LABELS)
+      add_dependencies(sanitized_threads_tests ${ARG_NAME})
+    endif()
   endif()
   if(NOT ARG_TIMEOUT)
     set(ARG_TIMEOUT 120)

@@ -31,8 +31,9 @@ void takeRestarts(const JobReport& report, std::vector<TaskObservation>& tasks) 
   for (TaskObservation& task : tasks) {
     const auto found = report.tasks.find(task.key);
     if (found == report.tasks.end() || found->second.created() != task.created) continue;
+    const std::uint32_t planned = 1 + found->second.planned_starts();
     const std::uint32_t starts = found->second.start();
-    if (starts > 0) task.restarts = std::max(task.restarts, starts - 1);
+    if (starts > planned) task.restarts = std::max(task.restarts, starts - planned);
   }
 }
 
@@ -68,8 +69,8 @@ Controller::Controller(Cluster& cluster, ProgressSource& progress, const Clock& 
     : cluster_(cluster),
       progress_(progress),
       clock_(clock),
-      options_(options),
-      queue_(std::make_shared<WorkQueue>(clock, options.queue)),
+      options_(std::move(options)),
+      queue_(std::make_shared<WorkQueue>(clock, options_.queue)),
       recorder_(cluster, clock),
       applier_(cluster, recorder_, options_.creates_at_once) {}
 
@@ -94,13 +95,14 @@ Status Controller::takeUp() {
 
 Status Controller::start() {
   TY_RETURN_IF_ERROR(takeUp());
-  thread_ = std::thread([this] { loop(); });
+  for (int i = 0; i < options_.threads; ++i) threads_.emplace_back([this] { loop(); });
   return absl::OkStatus();
 }
 
 void Controller::stop() {
   queue_->shutDown();
-  if (thread_.joinable()) thread_.join();
+  for (std::thread& thread : threads_) thread.join();
+  threads_.clear();
 }
 
 void Controller::loop() {
@@ -136,7 +138,14 @@ void Controller::work(const std::string& name) {
 }
 
 Status Controller::reconcileOnce(const JobKey& key) {
-  const auto finish = [this](const Status& status) {
+  ReconcileNews news{.key = key};
+  const TimePoint began = clock_.now();
+  if (options_.observer) options_.observer->begins(key);
+  const auto finish = [&](const Status& status) {
+    news.took = clock_.now() - began;
+    news.status = status;
+    news.permanent = !status.ok() && failureClass(status) == FailureClass::kPermanent;
+    if (options_.observer) options_.observer->ended(news);
     if (status.ok()) {
       ++success_;
     } else if (absl::IsAborted(status)) {
@@ -149,6 +158,7 @@ Status Controller::reconcileOnce(const JobKey& key) {
   StatusOr<JobObservation> observed = cluster_.observe(key);
   if (absl::IsNotFound(observed.status())) {
     progress_.forget(key);
+    news.gone = true;
     return finish(absl::OkStatus());
   }
   if (absl::IsAborted(observed.status())) return finish(asAged(observed.status()));
@@ -165,7 +175,14 @@ Status Controller::reconcileOnce(const JobKey& key) {
   input.unix_ms = clock_.unixMillis();
   const Plan plan = planJob(input);
   logPlan(toString(key), input.observed.job.status(), plan);
+  const v1::JobStatus& before = input.observed.job.status();
+  news.state_before = news.state_after = before.state();
+  news.restarts_before = news.restarts_after = before.restarts();
   const Status applied = applier_.apply(input.observed, plan);
+  if (applied.ok() && plan.status) {
+    news.state_after = plan.status->state();
+    news.restarts_after = plan.status->restarts();
+  }
   if (applied.ok()) followUp(key, input.observed, plan);
   return finish(applied);
 }

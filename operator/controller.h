@@ -6,6 +6,7 @@
 #include <functional>
 #include <memory>
 #include <thread>
+#include <vector>
 
 #include "base/core/clock.h"
 #include "operator/apply/applier.h"
@@ -16,8 +17,31 @@
 
 namespace trainyard::control {
 
+// How one look at a job went.
+struct ReconcileNews {
+  JobKey key = {};
+  Duration took{};
+  Status status = absl::OkStatus();
+  bool permanent = false;  // a failure that needs somebody
+  // The job's state and restarts before and after; the same where nothing was written.
+  std::string state_before = {}, state_after = {};
+  std::int64_t restarts_before = 0, restarts_after = 0;
+  bool gone = false;  // there is no such job (any more)
+};
+
+// Thread-safe; must be quick.
+class ReconcileObserver {
+ public:
+  virtual ~ReconcileObserver() = default;
+  virtual void begins(const JobKey& key) = 0;
+  virtual void ended(const ReconcileNews& news) = 0;
+};
+
 struct ControllerOptions {
   QueueOptions queue;
+  ReconcileObserver* observer = nullptr;  // outlives the controller
+  // Jobs that are looked at side by side, each on a thread.
+  int threads = 1;
   // Tasks of one job that are created side by side, where that is quicker.
   int creates_at_once = 1;
   // A job is looked at so often even if nothing is heard of it.
@@ -36,9 +60,10 @@ struct ReconcileCounts {
   std::uint64_t permanent = 0;  // a failure that needs somebody
 };
 
-// Lifecycle: construct; start() takes up all jobs of the cluster and works on a thread of its own;
-// stop() (or the destructor) ends it after the reconcile in hand. Without start(), reconcileOnce()
-// and runDue() do the same work on the caller's thread; never use both.
+// Lifecycle: construct; start() takes up all jobs of the cluster and works on threads of its own,
+// never on two for the same job; stop() (or the destructor) ends them after the reconciles in hand.
+// Without start(), or after stop(), reconcileOnce() and runDue() do the same work on the caller's
+// thread; never use both at a time.
 //
 // The cluster and the progress source call back from their threads, also after this object's end:
 // then they find nobody. All three references outlive it.
@@ -48,7 +73,7 @@ class Controller {
              ControllerOptions options);
   ~Controller();
 
-  // Watches, lists, then starts the thread. Fails as Cluster::watch and listJobs do.
+  // Watches, lists, then starts the threads. Fails as Cluster::watch and listJobs do.
   Status start();
   void stop();
 
@@ -59,7 +84,7 @@ class Controller {
 
   // Reconciles what is due until nothing is; returns how many reconciles that took. At most `max`.
   int runDue(int max = 1000);
-  // Watches and lists, without a thread: what start() does first.
+  // Watches and lists, without threads: what start() does first.
   Status takeUp();
 
   ReconcileCounts counts() const;
@@ -80,7 +105,7 @@ class Controller {
   EventRecorder recorder_;
   Applier applier_;
   std::atomic<std::uint64_t> success_{0}, conflict_{0}, retry_{0}, permanent_{0};
-  std::thread thread_;
+  std::vector<std::thread> threads_;
 };
 
 }  // namespace trainyard::control

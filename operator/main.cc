@@ -1,4 +1,5 @@
 // trainyard-operator: runs the TrainingJobs of a Kubernetes.
+#include <malloc.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -16,6 +17,7 @@
 #include <vector>
 
 #include "CLI/CLI.hpp"
+#include "base/core/commit.h"
 #include "base/core/exit_code.h"
 #include "base/core/log.h"
 #include "base/core/strings.h"
@@ -26,7 +28,7 @@
 #include "base/process/pipe.h"
 #include "base/process/poll.h"
 #include "base/process/signals.h"
-#include "base/rpc/grpc_log.h"
+#include "base/rpc/grpc_process.h"
 #include "base/security/random.h"
 #include "fmt/format.h"
 #include "operator/controller.h"
@@ -41,7 +43,15 @@
 namespace trainyard::control {
 namespace {
 
-constexpr int kCreatesAtOnce = 50;
+// What agents but the coordinator's have to say, restarts of their program, can wait for so many
+// rounds.
+constexpr int kOthersEvery = 5;
+// Of one job. The connections to the apiserver bound those of all jobs.
+constexpr int kCreatesAtOnce = 16;
+// For the first lists; then signals are looked at, and it waits again.
+constexpr Duration kSyncTimeout = std::chrono::seconds(10);
+// Between two looks at one job. What its pods do meanwhile is one change of its status.
+constexpr Duration kPause = std::chrono::milliseconds(500);
 constexpr std::size_t kMinRootSecret = 32;
 constexpr std::size_t kMaxRootSecret = 4096;
 
@@ -51,6 +61,7 @@ struct Flags {
   std::string ns;
   std::string agent_image;
   std::string runtime_image;
+  std::string job_network_policy;
   std::vector<std::string> root_secrets;
   bool leader_elect = false;
   std::string lease_namespace;
@@ -62,6 +73,7 @@ struct Flags {
   std::string metrics_address = "0.0.0.0";
   int metrics_port = 8080;
   double progress_interval = 1;
+  int threads = 8;
   std::string log_format = "json";
   std::string log_level = "info";
 };
@@ -80,6 +92,9 @@ void addFlags(CLI::App& app, Flags& flags) {
       ->required();
   app.add_option("--runtime-image", flags.runtime_image, "Image of tasks that name none")
       ->required();
+  app.add_option("--job-network-policy", flags.job_network_policy,
+                 "Each job gets a NetworkPolicy: its tasks are reached by one another and, as this "
+                 "JSON says, by {agentFrom: [peers], metricsFrom: [peers]}");
   app.add_option("--root-secret", flags.root_secrets,
                  "File of at least 32 random bytes, of which every job's keys are derived; given "
                  "again for former ones, whose jobs still run")
@@ -103,6 +118,9 @@ void addFlags(CLI::App& app, Flags& flags) {
       ->capture_default_str();
   app.add_option("--progress-interval", flags.progress_interval,
                  "Seconds between two questions to the agents")
+      ->capture_default_str();
+  app.add_option("--concurrent-reconciles", flags.threads, "Jobs that are looked at side by side")
+      ->check(wholeNumber(1, 256))
       ->capture_default_str();
   app.add_option("--log-format", flags.log_format, "text or json")
       ->check(CLI::IsMember({"text", "json"}))
@@ -149,13 +167,14 @@ class Operator {
 
  private:
   Status connect(const KubeConfig& config);
-  Status startElection();
+  void makeElector();
   Status startServer();
   bool leads() const { return elector_ == nullptr || elector_->holds(); }
   // Ends the process, from any thread; the first reason counts.
   void giveUp(const std::string& why);
   std::optional<std::string> reasonToEnd();
-  void work();
+  // Takes up all jobs; false when that is to be tried again.
+  bool work();
   void stop();
 
   const Flags flags_;
@@ -166,6 +185,7 @@ class Operator {
   bool working_ = false;
 
   MetricsPage page_;
+  WorkMeter work_meter_{systemClock()};
   std::stop_source stop_calls_;
   std::string default_namespace_;
   std::unique_ptr<HttpTransport> transport_;
@@ -184,8 +204,9 @@ StatusOr<std::unique_ptr<Operator>> Operator::create(const Flags& flags) {
   auto made = std::make_unique<Operator>(flags, std::move(news));
   TY_ASSIGN_OR_RETURN(const KubeConfig config, findCluster(flags));
   TY_RETURN_IF_ERROR(made->connect(config));
+  if (flags.leader_elect) made->makeElector();
   TY_RETURN_IF_ERROR(made->startServer());
-  if (flags.leader_elect) TY_RETURN_IF_ERROR(made->startElection());
+  if (made->elector_) TY_RETURN_IF_ERROR(made->elector_->start());
   return made;
 }
 
@@ -204,11 +225,18 @@ Status Operator::connect(const KubeConfig& config) {
   KubeClientOptions client;
   client.limits.stop = stop_calls_.get_token();
   client.user_agent = "trainyard-operator/" TRAINYARD_VERSION;
+  client.may_write = [this] { return leads(); };
   client_ = std::make_unique<KubeClient>(*transport_, systemClock(), client);
 
   options.ns = flags_.ns;
+  options.sync_timeout = kSyncTimeout;
   options.render.agent_image = flags_.agent_image;
   options.render.runtime_image = flags_.runtime_image;
+  if (!flags_.job_network_policy.empty()) {
+    StatusOr<PolicyOptions> policy = parsePolicyOptions(flags_.job_network_policy);
+    TY_RETURN_IF_ERROR(annotate(policy.status(), "--job-network-policy"));
+    options.render.policy = *std::move(policy);
+  }
   options.may_write = [this] { return leads(); };
   options.refused = [this](const Status& status) {
     giveUp(fmt::format("the apiserver refuses us: {}", fromAbsl(status.message())));
@@ -217,13 +245,21 @@ Status Operator::connect(const KubeConfig& config) {
   cluster_ = std::make_unique<KubeCluster>(*client_, systemClock(), options);
   GrpcProgressOptions progress;
   progress.interval = fromSeconds(flags_.progress_interval);
+  progress.others_every = kOthersEvery;
+  progress.may_tell = [this] { return leads(); };
   progress_ = std::make_unique<GrpcProgress>(*cluster_, progress);
+  ControllerOptions controller;
+  controller.threads = flags_.threads;
+  controller.creates_at_once = kCreatesAtOnce;
+  controller.queue.pause = kPause;
+  controller.observer = &work_meter_;
+  controller.queue.observer = &work_meter_;
   controller_ =
-      std::make_unique<Controller>(*cluster_, *progress_, systemClock(), ControllerOptions());
+      std::make_unique<Controller>(*cluster_, *progress_, systemClock(), std::move(controller));
   return absl::OkStatus();
 }
 
-Status Operator::startElection() {
+void Operator::makeElector() {
   const std::string ns =
       flags_.lease_namespace.empty() ? default_namespace_ : flags_.lease_namespace;
   lease_ = makeLeaseStore(*lease_transport_, systemClock(), ns, flags_.lease_name);
@@ -242,18 +278,22 @@ Status Operator::startElection() {
   callbacks.lost = [this](const std::string& why) { giveUp("no longer the leader: " + why); };
   callbacks.new_leader = [](const std::string& leader) { TY_INFO("{} is the leader", leader); };
   elector_ = std::make_unique<LeaderElector>(options, *lease_, systemClock(), callbacks);
-  return elector_->start();
 }
 
 Status Operator::startServer() {
-  addBuildInfo(page_.registry(), TRAINYARD_VERSION, TRAINYARD_COMMIT);
+  addBuildInfo(page_.registry(), TRAINYARD_VERSION, builtCommit());
   page_.add(makeProcessMetrics());
-  page_.add(makeOperatorMetrics({.counts = [this] { return controller_->counts(); },
-                                 .waiting = [this] { return controller_->queue().waiting(); },
-                                 .adds = [this] { return controller_->queue().adds(); },
-                                 .retries = [this] { return controller_->queue().retries(); },
-                                 .leads = [this] { return leads(); },
-                                 .cached_pods = [this] { return cluster_->cachedPods(); }}));
+  page_.add(
+      makeOperatorMetrics({.work = &work_meter_,
+                           .workers = flags_.threads,
+                           .jobs = [this] { return cluster_->cachedJobs(); },
+                           .waiting = [this] { return controller_->queue().waiting(); },
+                           .adds = [this] { return controller_->queue().adds(); },
+                           .retries = [this] { return controller_->queue().retries(); },
+                           .leads = [this] { return leads(); },
+                           .slow_paths = [this] { return elector_ ? elector_->slowPaths() : 0; },
+                           .cached_pods = [this] { return cluster_->cachedPods(); },
+                           .reflectors = [this] { return cluster_->reflectorCounts(); }}));
   const auto ok = [] { return HttpReply{.body = "ok\n"}; };
   // One that waits to be elected is as ready as it can be.
   const auto ready = [this] {
@@ -281,13 +321,19 @@ std::optional<std::string> Operator::reasonToEnd() {
   return reason_;
 }
 
-void Operator::work() {
-  working_ = true;
+bool Operator::work() {
   TY_INFO("looking after the jobs of {}", flags_.ns.empty() ? "all namespaces" : flags_.ns);
   if (const Status started = controller_->start(); !started.ok()) {
-    return giveUp(std::string(started.message()));
+    const std::string why(started.message());
+    if (failureClass(started) == FailureClass::kRetry) {
+      TY_WARN("{}; waiting for it", why);
+      return false;
+    }
+    giveUp(why);
+    return true;
   }
   progress_->start();
+  return true;
 }
 
 void Operator::stop() {
@@ -299,7 +345,7 @@ void Operator::stop() {
 }
 
 int Operator::run(SignalWaiter& signals) {
-  if (!flags_.leader_elect) work();
+  if (!flags_.leader_elect) elected_ = true;
   for (;;) {
     if (const auto why = reasonToEnd()) {
       TY_ERROR("{}", *why);
@@ -311,7 +357,10 @@ int Operator::run(SignalWaiter& signals) {
       stop();
       return kExitOk;
     }
-    if (elected_ && !working_) work();
+    if (elected_ && !working_) {
+      working_ = work();
+      continue;
+    }
     pollfd fds[] = {{signals.fd(), POLLIN, 0}, {news_.fd(), POLLIN, 0}};
     pollUntil(fds, systemClock().now() + std::chrono::seconds(60));
     news_.clear();
@@ -352,6 +401,15 @@ int runReleasePods(int argc, char** argv) {
   return kExitOk;
 }
 
+// Before any thread exists. Memory in as few pieces as its use allows: most threads only wait for
+// the apiserver. And where the configuration names the authority to trust, the system's bundle of
+// them is not read for every connection (cpprestsdk does so, wanted or not: some 30 ms each).
+void saveMemory(const Flags& flags) {
+  ::mallopt(M_ARENA_MAX, 2);
+  const StatusOr<KubeConfig> config = findCluster(flags);
+  if (config.ok() && !config->ca.empty()) ::setenv("SSL_CERT_FILE", "/dev/null", 1);
+}
+
 int runMain(int argc, char** argv) {
   if (argc > 1 && std::string_view(argv[1]) == "release-pods") {
     return runReleasePods(argc - 1, argv + 1);
@@ -359,7 +417,8 @@ int runMain(int argc, char** argv) {
   CLI::App app("Runs the TrainingJobs of a Kubernetes.", "trainyard-operator");
   Flags flags;
   addFlags(app, flags);
-  app.set_version_flag("--version", "trainyard-operator " TRAINYARD_VERSION " " TRAINYARD_COMMIT);
+  app.set_version_flag("--version",
+                       fmt::format("trainyard-operator {} {}", TRAINYARD_VERSION, builtCommit()));
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
@@ -368,11 +427,12 @@ int runMain(int argc, char** argv) {
   configureLog({.format = flags.log_format == "json" ? LogFormat::kJson : LogFormat::kText,
                 .level = levelOf(flags.log_level),
                 .task = ""});
+  saveMemory(flags);
   // Before any thread exists.
   StatusOr<SignalWaiter> signals = SignalWaiter::create({SIGTERM, SIGINT});
   if (!signals.ok()) return fail(signals.status(), kExitFailure);
   ::signal(SIGPIPE, SIG_IGN);
-  quietGrpc();
+  prepareGrpc();
   StatusOr<std::unique_ptr<Operator>> made = Operator::create(flags);
   if (!made.ok()) {
     const bool permanent = failureClass(made.status()) == FailureClass::kPermanent;

@@ -4,23 +4,32 @@
 
 #include <functional>
 #include <memory>
+#include <string>
+#include <utility>
+#include <vector>
 
-#include "operator/controller.h"
+#include "operator/cache/reflector.h"
+#include "operator/work_meter.h"
 #include "prometheus/collectable.h"
+#include "trainyard/v1/job.pb.h"
 
 namespace trainyard::control {
 
-// controller_runtime_reconcile_total{controller,result},
-// workqueue_{depth,adds_total,retries_total}, leader_election_master_status, trainyard_cached_pods.
-// Computed at each scrape. What is given is called from the server's threads and outlives the
-// result.
+// What WorkMeter measures, workqueue_{depth,adds_total,retries_total}, reflector_*{name},
+// leader_election_{master_status,slowpath_total}, trainyard_cached_pods, and gauges of jobs
+// (jobFamilies()). Computed at each scrape. What is given is called from the server's threads and
+// outlives the result.
 struct OperatorView {
-  std::function<ReconcileCounts()> counts;
+  const WorkMeter* work = nullptr;
+  int workers = 1;  // reconciles that may run side by side
+  std::function<std::vector<v1::TrainingJob>()> jobs;
   std::function<std::size_t()> waiting;
   std::function<std::uint64_t()> adds;
   std::function<std::uint64_t()> retries;
   std::function<bool()> leads;
+  std::function<std::uint64_t()> slow_paths;
   std::function<std::size_t()> cached_pods;
+  std::function<std::vector<std::pair<std::string, ReflectorCounts>>()> reflectors;
 };
 std::shared_ptr<prometheus::Collectable> makeOperatorMetrics(OperatorView view);
 

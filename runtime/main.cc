@@ -1,26 +1,27 @@
 // trainyard-runtime ps|worker|evaluate: the training process of one task, a child of its agent.
-#include <malloc.h>
-
+// trainyard-runtime variables|version: what it knows, for the command line.
 #include <algorithm>
 #include <csignal>
 #include <cstdlib>
 #include <iostream>
-#include <limits>
 #include <vector>
 
 #include "CLI/CLI.hpp"
 #include "base/core/exit_code.h"
 #include "base/core/failpoint.h"
 #include "base/core/log.h"
+#include "base/core/log_context.h"
 #include "base/core/strings.h"
 #include "base/flags/usage.h"
 #include "base/json/proto_json.h"
 #include "base/process/files.h"
+#include "base/process/freed_memory.h"
 #include "base/process/signals.h"
-#include "base/rpc/grpc_log.h"
+#include "base/rpc/grpc_process.h"
 #include "base/rpc/token.h"
 #include "google/protobuf/util/json_util.h"
 #include "runtime/by_hand_flags.h"
+#include "runtime/coordinator/member_processes.h"
 #include "runtime/coordinator/names.h"
 #include "runtime/model/model.h"
 #include "runtime/task/by_hand.h"
@@ -44,15 +45,6 @@ struct Flags {
   std::uint16_t port = 0;
   int threads = 1;
 };
-
-// gRPC reads every message into fresh memory; without this glibc gives large blocks back to the
-// kernel each time, and the page faults halve the throughput.
-void keepFreedMemory() {
-  mallopt(M_MMAP_THRESHOLD, 1 << 30);
-  mallopt(M_TRIM_THRESHOLD, std::numeric_limits<int>::max());
-  mallopt(M_TOP_PAD, 64 << 20);
-  mallopt(M_ARENA_MAX, 2);
-}
 
 StatusOr<v1::TrainingJob> readJob(const std::string& path) {
   TY_ASSIGN_OR_RETURN(const std::string text, readFile(path, 4 << 20));
@@ -85,11 +77,12 @@ Status checkMember(const std::string& path, const TaskOptions& options) {
                                         taskName(options.id.role(), options.id.index())));
 }
 
-StatusOr<TaskOptions> taskOptions(const Flags& flags, v1::Role role) {
+StatusOr<TaskOptions> taskOptions(const Flags& flags, v1::Role role, const v1::TrainingJob& job) {
   TaskOptions options;
-  TY_ASSIGN_OR_RETURN(options.job, readJob(flags.job));
+  options.job = job;
   TY_ASSIGN_OR_RETURN(options.token, readToken(flags.token));
-  TY_ASSIGN_OR_RETURN(options.membership, readMembership(flags.membership));
+  TY_ASSIGN_OR_RETURN(const v1::Membership membership, readMembership(flags.membership));
+  options.membership = memberProcesses(membership, processesPerPod(options.job));
   options.id.set_role(role);
   options.id.set_index(flags.index);
   options.self.set_created(flags.created);
@@ -130,12 +123,17 @@ Status readFailpoints(const std::string& task, const std::string& life) {
 int runRole(const Flags& flags, v1::Role role) {
   LogOptions log;
   log.format = flags.log_format == "json" ? LogFormat::kJson : LogFormat::kText;
-  log.task = taskName(role, flags.index);
+  const StatusOr<v1::TrainingJob> job = readJob(flags.job);
+  const int processes = job.ok() && role == v1::ROLE_WORKER ? processesPerPod(*job) : 1;
+  log.task = memberName(role, flags.index, processes);
   configureLog(log);
   const std::string life = fmt::format("{}.{}", flags.created, flags.start);
   if (Status status = readFailpoints(log.task, life); !status.ok()) return exitCode(status);
-  const StatusOr<TaskOptions> options = taskOptions(flags, role);
+  if (!job.ok()) return exitCode(job.status());
+  const StatusOr<TaskOptions> options = taskOptions(flags, role, *job);
   if (!options.ok()) return exitCode(options.status());
+  setLogIdentity({job->metadata().name(), role == v1::ROLE_PS ? "ps" : "worker",
+                  flags.index / static_cast<std::uint32_t>(processes)});
   return exitCode(role == v1::ROLE_PS ? runTask<PsTask>(*options) : runTask<WorkerTask>(*options));
 }
 
@@ -147,6 +145,25 @@ int runEvaluate(const Flags& flags) {
   if (!result.ok()) return exitCode(result.status());
   std::cout << fmt::format("step={} accuracy={:.4f} loss={:.4f} samples={}\n", result->step,
                            result->accuracy, result->loss, result->samples);
+  return kExitOk;
+}
+
+// What `trainyard plan` cannot read by itself. Errors as plain text, for it to show.
+int printVariables(const std::string& path) {
+  v1::ModelSpec spec;
+  spec.set_name("torchscript");
+  spec.set_path(path);
+  const StatusOr<ModelLayout> layout = modelLayout(spec, {}, 0);
+  if (!layout.ok()) {
+    std::cerr << fromAbsl(layout.status().message()) << "\n";
+    return kExitBadInput;
+  }
+  auto variables = nlohmann::ordered_json::array();
+  for (const Variable& variable : layout->variables) {
+    if (variable.trainable)
+      variables.push_back({{"name", variable.name}, {"shape", variable.shape}});
+  }
+  std::cout << nlohmann::ordered_json{{"variables", variables}}.dump() << "\n";
   return kExitOk;
 }
 
@@ -230,7 +247,7 @@ int runByHand(std::vector<std::string> arguments) {
 
 int run(int argc, char** argv) {
   keepFreedMemory();
-  quietGrpc();
+  prepareGrpc();
   if (std::vector<std::string> words(argv + 1, argv + argc); isByHand(words)) {
     return runByHand(std::move(words));
   }
@@ -244,6 +261,7 @@ int run(int argc, char** argv) {
   CLI::App* ps = app.add_subcommand("ps", "a parameter server");
   CLI::App* worker = app.add_subcommand("worker", "a worker");
   CLI::App* evaluate = app.add_subcommand("evaluate", "accuracy of a checkpoint");
+  CLI::App* variables = app.add_subcommand("variables", "names and shapes of a model, as JSON");
   CLI::App* version = app.add_subcommand("version", "what this program computes with");
   addTaskFlags(*ps, flags);
   addTaskFlags(*worker, flags);
@@ -252,11 +270,14 @@ int run(int argc, char** argv) {
                        "file name of the checkpoint; default: the newest");
   evaluate->add_option("--threads", flags.threads, "threads to compute with")
       ->check(wholeNumber(1, kMaxThreads));
+  std::string model;
+  variables->add_option("--model", model, "file of a TorchScript module")->required();
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
     return answerParseError(app, error, std::cout, std::cerr);
   }
+  if (*variables) return printVariables(model);
   if (*ps) return runRole(flags, v1::ROLE_PS);
   if (*worker) return runRole(flags, v1::ROLE_WORKER);
   if (*evaluate) return runEvaluate(flags);

@@ -20,6 +20,7 @@ import sys
 import xml.etree.ElementTree as ET
 
 FAST = "unit"
+FAILED = "failed: "
 RESULTS = "test-results"
 TOTALS = "totals.json"
 
@@ -45,6 +46,12 @@ class Totals:
 def last_line(text):
     lines = [line.strip() for line in (text or "").splitlines() if line.strip()]
     return lines[-1] if lines else ""
+
+
+def told_failures(text):
+    """What a program that is not GoogleTest's says of its end: its lines "failed: ...", else its last line."""
+    lines = [line[len(FAILED):].strip() for line in (text or "").splitlines() if line.startswith(FAILED)]
+    return ", ".join(lines) or last_line(text)
 
 
 def read_cases(path):
@@ -80,7 +87,8 @@ def read_program(entry, xml_folder):
     if status == "fail" or unreadable:
         if not totals.failed:  # died, timed out, or failed after its last case
             why = failure.get("message", "") if failure is not None else ""
-            totals.failed.append((name, unreadable or why or "failed"))
+            told = told_failures(entry.findtext("system-out"))
+            totals.failed.append((name, unreadable or ": ".join(filter(None, (why, told))) or "failed"))
     elif status in ("notrun", "disabled"):
         reason = skipped.get("message", "") if skipped is not None else ""
         if reason == "SKIP_RETURN_CODE=77":

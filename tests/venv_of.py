@@ -1,4 +1,5 @@
 """Virtual environments of tests, below the build folder."""
+import fcntl
 import hashlib
 import shutil
 import subprocess
@@ -12,7 +13,15 @@ UNREACHABLE = ("NewConnectionError", "ConnectTimeout", "Connection refused", "Re
 
 def make_venv(venv, wheels):
     """The Python of the environment `venv` with the wheels pinned in the file `wheels`, kept for the
-    next time and made anew when the list or the Python changes; None when the index cannot be reached."""
+    next time and made anew when the list or the Python changes; None when the index cannot be reached.
+    Tests that share one may run side by side."""
+    venv.parent.mkdir(parents=True, exist_ok=True)
+    with venv.with_name(venv.name + ".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        return _make_venv(venv, wheels)
+
+
+def _make_venv(venv, wheels):
     python = venv / "bin/python"
     stamp = venv / "wheels.sha256"
     wanted = hashlib.sha256(wheels.read_bytes() + sys.version.encode()).hexdigest()

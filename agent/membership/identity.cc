@@ -44,4 +44,20 @@ bool sameTask(const v1::TaskId& a, const v1::TaskId& b) {
   return a.role() == b.role() && a.index() == b.index();
 }
 
+v1::TaskId processId(const TaskIdentity& self, std::uint32_t process) {
+  v1::TaskId id = self.id;
+  id.set_index(self.id.index() * self.processes + process);
+  return id;
+}
+
+std::optional<std::uint32_t> processOf(const TaskIdentity& self, const v1::TaskId& id) {
+  const bool ours = id.role() == self.id.role() && id.index() / self.processes == self.id.index();
+  return ours ? std::optional(id.index() % self.processes) : std::nullopt;
+}
+
+std::string processName(const TaskIdentity& self, std::uint32_t process) {
+  const std::string task = taskName(self.id);
+  return self.processes == 1 ? task : fmt::format("{}.{}", task, process);
+}
+
 }  // namespace trainyard::agent

@@ -11,18 +11,25 @@ std::string membershipHash(const v1::Membership& membership) {
 
 std::string missingFor(const v1::Membership& membership, const TaskIdentity& self) {
   bool member = false;
-  bool has_ps = false;
+  bool has_home = false;
+  // The home of the coordinator: a ps, or with strategy AllReduce worker-0.
+  const auto needed = [&](const v1::TaskId& id) {
+    if (self.foreign) return true;
+    return membership.strategy() == "AllReduce" ? id.index() == 0 : id.role() == v1::ROLE_PS;
+  };
   for (const v1::MemberTask& task : membership.tasks()) {
     member = member || (sameTask(task.id(), self.id) && task.created() == self.created);
-    if (task.id().role() != v1::ROLE_PS && !self.foreign) continue;
-    has_ps = true;
+    if (!needed(task.id())) continue;
+    has_home = true;
     if (task.port() == 0) return fmt::format("waits for the port of {}", taskName(task.id()));
   }
   if (!member) {
     return fmt::format("waits for a membership that holds {} created {}", taskName(self.id),
                        self.created);
   }
-  return has_ps || self.foreign ? "" : "waits for a membership that holds a ps";
+  if (has_home || self.foreign) return "";
+  return membership.strategy() == "AllReduce" ? "waits for a membership that holds worker-0"
+                                              : "waits for a membership that holds a ps";
 }
 
 StatusOr<bool> MembershipStore::adopt(const v1::Membership& membership) {

@@ -12,6 +12,7 @@
 #include "base/rpc/token.h"
 #include "fmt/format.h"
 #include "trainyard/v1/agent.grpc.pb.h"
+#include "trainyard/v1/measurements.grpc.pb.h"
 
 namespace trainyard::agent {
 namespace {
@@ -68,15 +69,31 @@ class TaskReportService final : public v1::TaskReport::Service {
   const std::string token_;
 };
 
-StatusOr<std::unique_ptr<grpc::Server>> serveUnix(const std::string& socket,
-                                                  grpc::Service& service) {
+class TaskMeasurementsService final : public v1::TaskMeasurements::Service {
+ public:
+  TaskMeasurementsService(TaskHub& hub, const std::string& token) : hub_(hub), token_(token) {}
+
+  grpc::Status Record(grpc::ServerContext* context, const v1::Measurements* request,
+                      v1::RecordReply*) override {
+    if (grpc::Status denied = checkToken(*context, token_); !denied.ok()) return denied;
+    return toGrpc(hub_.record(*request));
+  }
+
+ private:
+  TaskHub& hub_;
+  const std::string token_;
+};
+
+StatusOr<std::unique_ptr<grpc::Server>> serveUnix(const std::string& socket, grpc::Service& reports,
+                                                  grpc::Service& measurements) {
   const bool file = socket[0] != '@';
   if (file) ::unlink(socket.c_str());  // of an agent that was killed
   grpc::ServerBuilder builder;
   applyServerDefaults(builder, kMaxMessageBytes);
   int bound = 0;
   builder.AddListeningPort(unixTarget(socket), grpc::InsecureServerCredentials(), &bound);
-  builder.RegisterService(&service);
+  builder.RegisterService(&reports);
+  builder.RegisterService(&measurements);
   // From its first moment the file is nobody else's.
   const mode_t before = ::umask(0177);
   auto server = startServer(builder, "task reports", socket, bound);
@@ -105,10 +122,12 @@ StatusOr<std::unique_ptr<grpc::Server>> serveTcp(const AgentServerOptions& optio
 }  // namespace
 
 struct AgentServer::State {
-  State(TaskHub& hub, const std::string& token) : agent(hub, token), report(hub, token) {}
+  State(TaskHub& hub, const std::string& token)
+      : agent(hub, token), report(hub, token), measurements(hub, token) {}
 
   AgentService agent;
   TaskReportService report;
+  TaskMeasurementsService measurements;
   int port = 0;
   std::unique_ptr<grpc::Server> tcp_server;
   std::unique_ptr<grpc::Server> unix_server;
@@ -130,7 +149,8 @@ StatusOr<std::unique_ptr<AgentServer>> AgentServer::start(const AgentServerOptio
   auto state = std::make_unique<State>(hub, options.token);
   state->port = options.port;
   TY_ASSIGN_OR_RETURN(state->tcp_server, serveTcp(options, state->port, state->agent));
-  StatusOr<std::unique_ptr<grpc::Server>> unix_server = serveUnix(options.socket, state->report);
+  StatusOr<std::unique_ptr<grpc::Server>> unix_server =
+      serveUnix(options.socket, state->report, state->measurements);
   if (!unix_server.ok()) {
     state->tcp_server->Shutdown(deadlineAfter(kStopTime));
     return unix_server.status();

@@ -1,5 +1,5 @@
-// The agent's two gRPC servers: Agent on TCP for the operator, TaskReport on a Unix socket for the
-// task's own program. Every call of both needs the job's token.
+// The agent's two gRPC servers: Agent on TCP for the operator, TaskReport and TaskMeasurements on a
+// Unix socket for the task's own program. Every call of both needs the job's token.
 #pragma once
 
 #include <memory>

@@ -1,6 +1,8 @@
 #include "agent/service/task_hub.h"
 
+#include "agent/traffic/merged_report.h"
 #include "base/core/log.h"
+#include "base/core/log_context.h"
 #include "base/core/strings.h"
 
 namespace trainyard::agent {
@@ -10,7 +12,9 @@ TaskHub::TaskHub(TaskIdentity self, MembershipStore& store, TaskMetrics& metrics
     : self_(std::move(self)),
       store_(store),
       metrics_(metrics),
-      on_membership_(std::move(on_membership)) {}
+      on_membership_(std::move(on_membership)),
+      reports_(self_.processes),
+      newest_(self_.processes) {}
 
 StatusOr<std::int64_t> TaskHub::push(const v1::Membership& membership, const std::string& sha256) {
   if (!sha256.empty() && sha256 != membershipHash(membership)) {
@@ -30,24 +34,41 @@ StatusOr<std::int64_t> TaskHub::push(const v1::Membership& membership, const std
   return store_.revision();
 }
 
+StatusOr<std::uint32_t> TaskHub::sender(const char* what, const std::string& job_uid,
+                                        const v1::TaskId& id,
+                                        const v1::Incarnation& incarnation) const {
+  const std::optional<std::uint32_t> process = processOf(self_, id);
+  const bool ours = job_uid == self_.job.uid && process && incarnation.created() == self_.created &&
+                    incarnation.start() == view_.start;
+  if (ours) return *process;
+  return absl::FailedPreconditionError(fmt::format(
+      "{} of {} created {} start {} of job uid '{}': the agent's program is {} created {} start {}",
+      what, taskName(id), incarnation.created(), incarnation.start(), job_uid, taskName(self_.id),
+      self_.created, view_.start));
+}
+
+Status TaskHub::record(const v1::Measurements& measured) {
+  {
+    std::lock_guard lock(mutex_);
+    TY_RETURN_IF_ERROR(
+        sender("measurements", measured.job_uid(), measured.id(), measured.incarnation()).status());
+  }
+  metrics_.onMeasurements(measured);
+  return absl::OkStatus();
+}
+
 StatusOr<v1::RuntimeDirective> TaskHub::report(const v1::RuntimeReport& report) {
   v1::RuntimeDirective directive;
   {
     std::lock_guard lock(mutex_);
-    const bool ours = report.job_uid() == self_.job.uid && sameTask(report.id(), self_.id) &&
-                      report.incarnation().created() == self_.created;
-    if (!ours || report.incarnation().start() != view_.start) {
-      return absl::FailedPreconditionError(fmt::format(
-          "report of {} created {} start {} of job uid '{}': the agent's program is {} created {} "
-          "start {}",
-          taskName(report.id()), report.incarnation().created(), report.incarnation().start(),
-          report.job_uid(), taskName(self_.id), self_.created, view_.start));
-    }
-    newest_ = report;
+    TY_ASSIGN_OR_RETURN(const std::uint32_t process,
+                        sender("report", report.job_uid(), report.id(), report.incarnation()));
+    newest_[process] = report;
     has_report_ = true;
-    ++reports_;
+    ++reports_[process];
     directive.set_stop_job(stop_job_);
   }
+  setLogProgress(report.epoch(), report.step());
   metrics_.onReport(report);
   const auto membership = store_.newest();
   if (membership != nullptr && membership->revision() > report.revision()) {
@@ -59,10 +80,10 @@ StatusOr<v1::RuntimeDirective> TaskHub::report(const v1::RuntimeReport& report) 
 void TaskHub::setChild(const ChildView& view) {
   {
     std::lock_guard lock(mutex_);
-    if (view.start != view_.start || view.child != "Running") reports_ = 0;
+    if (view.start != view_.start || view.child != "Running") reports_.assign(self_.processes, 0);
     if (view.start != view_.start) {
       has_report_ = false;
-      newest_.Clear();
+      newest_.assign(self_.processes, {});
     }
     view_ = view;
   }
@@ -78,20 +99,21 @@ void TaskHub::stopJob(const std::string& reason) {
 
 v1::TaskState TaskHub::state() const {
   v1::TaskState state;
-  const std::optional<WireBytes> wire = metrics_.wire();
+  const std::optional<WireReading> wire = metrics_.wire();
   std::lock_guard lock(mutex_);
   *state.mutable_id() = self_.id;
   state.set_created(self_.created);
   state.set_start(view_.start);
+  state.set_planned_starts(view_.planned_starts);
   state.set_child(view_.child);
   state.set_last_exit_code(view_.last_exit_code);
   state.set_last_signal(view_.last_signal);
   if (self_.foreign) *state.mutable_report() = ownReport();
-  if (has_report_) *state.mutable_report() = newest_;
+  if (has_report_) *state.mutable_report() = mergedReport(self_, newest_);
   if (state.has_report()) {
     if (wire) {
-      state.mutable_report()->mutable_wire()->set_received_bytes(wire->received);
-      state.mutable_report()->mutable_wire()->set_transmitted_bytes(wire->transmitted);
+      state.mutable_report()->mutable_wire()->set_received_bytes(wire->total.received);
+      state.mutable_report()->mutable_wire()->set_transmitted_bytes(wire->total.transmitted);
     }
   }
   state.set_revision(store_.revision());
@@ -104,7 +126,7 @@ v1::RuntimeReport TaskHub::ownReport() const {
   *report.mutable_id() = self_.id;
   report.mutable_incarnation()->set_created(self_.created);
   report.mutable_incarnation()->set_start(view_.start);
-  report.set_pid(static_cast<std::uint32_t>(view_.pid));
+  report.set_pid(static_cast<std::uint32_t>(view_.pids.empty() ? 0 : view_.pids.front()));
   report.set_phase(view_.child);
   report.set_ready(view_.child == "Running");
   return report;
@@ -113,10 +135,10 @@ v1::RuntimeReport TaskHub::ownReport() const {
 bool TaskHub::ready() const {
   std::lock_guard lock(mutex_);
   if (view_.child != "Running") return false;
-  return self_.foreign || (has_report_ && newest_.ready());
+  return self_.foreign || (has_report_ && mergedReport(self_, newest_).ready());
 }
 
-std::uint64_t TaskHub::reports() const {
+std::vector<std::uint64_t> TaskHub::reports() const {
   std::lock_guard lock(mutex_);
   return reports_;
 }

@@ -4,12 +4,14 @@
 #include <functional>
 #include <mutex>
 #include <string>
+#include <vector>
 
 #include "agent/membership/membership_store.h"
 #include "agent/supervisor/supervisor.h"
 #include "agent/traffic/task_metrics.h"
 #include "base/core/status.h"
 #include "trainyard/v1/agent.pb.h"
+#include "trainyard/v1/measurements.pb.h"
 
 namespace trainyard::agent {
 
@@ -29,6 +31,9 @@ class TaskHub {
   // program's present life.
   StatusOr<v1::RuntimeDirective> report(const v1::RuntimeReport& report);
 
+  // Takes measurements, under the same condition.
+  Status record(const v1::Measurements& measured);
+
   // The program was started or has ended. A new life has no report yet; the last report of an ended
   // one stays to be read.
   void setChild(const ChildView& view);
@@ -39,10 +44,14 @@ class TaskHub {
   v1::TaskState state() const;
   // The program runs and says that it is ready; one of the user's own: it runs.
   bool ready() const;
-  // How often the running program has reported; 0 while none runs.
-  std::uint64_t reports() const;
+  // How often each process of the running program has reported; 0 while none runs.
+  std::vector<std::uint64_t> reports() const;
 
  private:
+  // Which process of the program says `what`. FAILED_PRECONDITION unless it is one of its present
+  // life. mutex_ is held.
+  StatusOr<std::uint32_t> sender(const char* what, const std::string& job_uid, const v1::TaskId& id,
+                                 const v1::Incarnation& incarnation) const;
   // What the agent itself can say of a program that does not report. mutex_ is held.
   v1::RuntimeReport ownReport() const;
 
@@ -54,8 +63,8 @@ class TaskHub {
   mutable std::mutex mutex_;
   ChildView view_;
   bool has_report_ = false;
-  std::uint64_t reports_ = 0;
-  v1::RuntimeReport newest_;
+  std::vector<std::uint64_t> reports_;     // by process
+  std::vector<v1::RuntimeReport> newest_;  // likewise; empty: it has not reported
   bool stop_job_ = false;
 };
 

@@ -21,8 +21,9 @@ struct AgentAddress {
   bool ready = false;  // the program says so
 };
 
-// {"pid","agentPort","metricsPort","taskPort","ip","created","start","childPid","child",
-//  "ready","lastExitCode","lastSignal"}; pid is this process's.
+// {"pid","agentPort","metricsPort","taskPort","ip","created","start","plannedStarts","childPid",
+//  "childPids","child","ready","lastExitCode","lastSignal"}; pid is this process's, childPid the
+// program's first.
 std::string formatAgentFile(const AgentAddress& address, const ChildView& view);
 
 // Replaces the file atomically.

@@ -21,6 +21,7 @@ std::vector<std::string> childArguments(const ChildCommand& command, std::uint32
       "--membership",   command.membership_file,
       "--bind",         command.bind,
       "--threads",      fmt::to_string(command.threads),
+      "--log-format",   command.log_format,
   };
   for (const std::string& volume : command.volumes) {
     argv.push_back("--volume");

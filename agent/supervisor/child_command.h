@@ -23,6 +23,7 @@ struct ChildCommand {
   std::string bind;
   int port = 0;
   int threads = 1;
+  std::string log_format = "text";   // or "json"
   std::vector<std::string> volumes;  // MOUNT=DIR
 };
 

@@ -38,14 +38,14 @@ std::string tensorflowConfig(const v1::Membership& membership, const TaskIdentit
   return config.dump();
 }
 
-// Places among the workers: of all, and of those on the same machine.
+// Places among the workers' processes: of all, and of those on the same machine.
 struct Places {
   int rank = 0, size = 0;
   int local_rank = 0, local_size = 0;
   const v1::MemberTask* first = nullptr;
 };
 
-Places placesOf(const v1::Membership& membership, const TaskIdentity& self) {
+Places placesOf(const v1::Membership& membership, const TaskIdentity& self, std::uint32_t process) {
   const v1::MemberTask* own = nullptr;
   for (const v1::MemberTask& task : membership.tasks()) {
     if (sameTask(task.id(), self.id)) own = &task;
@@ -61,6 +61,11 @@ Places placesOf(const v1::Membership& membership, const TaskIdentity& self) {
     ++places.size;
     places.local_size += near;
   }
+  const auto each = static_cast<int>(self.processes);
+  places.rank = places.rank * each + static_cast<int>(process);
+  places.local_rank = places.local_rank * each + static_cast<int>(process);
+  places.size *= each;
+  places.local_size *= each;
   return places;
 }
 
@@ -118,8 +123,9 @@ ForeignProgram foreignProgram(std::vector<std::string> argv,
 
 Variables foreignVariables(const v1::Membership& membership, const TaskIdentity& self,
                            const std::string& membership_file,
-                           const std::map<std::string, std::string>& volumes) {
-  const Places places = placesOf(membership, self);
+                           const std::map<std::string, std::string>& volumes,
+                           std::uint32_t process) {
+  const Places places = placesOf(membership, self, process);
   Variables variables = {
       {"TRAINYARD_JOB", self.job.name},
       {"TRAINYARD_NAMESPACE", self.job.ns},
@@ -143,6 +149,14 @@ Variables foreignVariables(const v1::Membership& membership, const TaskIdentity&
   }
   for (const auto& [name, folder] : volumes) variables.emplace_back(volumeVariable(name), folder);
   return variables;
+}
+
+std::string fingerprint(const Variables& variables) {
+  std::string text;
+  for (const auto& [name, value] : variables) {
+    if (name != "TRAINYARD_REVISION") text += name + "=" + value + "\n";
+  }
+  return text;
 }
 
 std::string expandVariables(const std::string& text, const Variables& variables) {

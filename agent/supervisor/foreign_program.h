@@ -2,6 +2,7 @@
 // TensorFlow, Horovod and PyTorch programs read.
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
 #include <map>
 #include <string>
@@ -40,9 +41,15 @@ ForeignProgram foreignProgram(std::vector<std::string> argv,
 //   WORLD_SIZE, MASTER_ADDR, MASTER_PORT   how many workers; where the first one is to be found
 //   RANK, LOCAL_RANK, LOCAL_WORLD_SIZE     workers only: place among all, and among those of its
 //                                          machine; dense, by index
+// Where a worker has several processes each has a place of its own, `process` is which one it is;
+// hosts and TF_CONFIG name each worker once.
 Variables foreignVariables(const v1::Membership& membership, const TaskIdentity& self,
                            const std::string& membership_file,
-                           const std::map<std::string, std::string>& volumes);
+                           const std::map<std::string, std::string>& volumes,
+                           std::uint32_t process = 0);
+
+// Equal for variables that tell the same of the other tasks: the revision alone tells nothing.
+std::string fingerprint(const Variables& variables);
 
 // `text` with $(NAME) replaced for exactly these names. $$(NAME) of such a name becomes $(NAME), as
 // in Kubernetes; everything else stays, so that shell commands keep their $(...) and $$.

@@ -42,7 +42,7 @@ Supervisor::Actions Supervisor::on(const MembershipReady&, TimePoint now) {
 
 Supervisor::Actions Supervisor::on(const ChildStarted& event, TimePoint now) {
   view_.child = "Running";
-  view_.pid = event.pid;
+  view_.pids = event.pids;
   return {PublishView{}};
 }
 
@@ -57,12 +57,18 @@ Supervisor::Actions Supervisor::on(const StartFailed& event, TimePoint now) {
 
 Supervisor::Actions Supervisor::on(const ChildExited& event, TimePoint now) {
   view_.child = "Exited";
-  view_.pid = 0;
+  view_.pids.clear();
   view_.last_exit_code = event.exit.code;
   view_.last_signal = event.exit.signal;
   if (state_ == State::kStopping) return finish(stop_code_);
+  if (state_ == State::kRestarting) {
+    ++view_.planned_starts;
+    return start(now);
+  }
   const bool by_itself = event.exit.signal == 0;
-  if (by_itself && (event.exit.code == kExitOk || isPermanentExit(event.exit.code))) {
+  const bool permanent =
+      options_.foreign ? isPermanentForeignExit(event.exit.code) : isPermanentExit(event.exit.code);
+  if (by_itself && (event.exit.code == kExitOk || permanent)) {
     return finish(event.exit.code);
   }
   if (!options_.restarts) return finish(by_itself ? event.exit.code : 128 + event.exit.signal);
@@ -70,9 +76,24 @@ Supervisor::Actions Supervisor::on(const ChildExited& event, TimePoint now) {
 }
 
 Supervisor::Actions Supervisor::on(const ChildSilent&, TimePoint) {
-  if (state_ != State::kRunning || view_.pid == 0) return {};
+  if (state_ != State::kRunning || view_.pids.empty()) return {};
   return {SignalChild{
       SIGKILL, fmt::format("has not reported for {:.0f} s", toSeconds(options_.silence_limit))}};
+}
+
+Supervisor::Actions Supervisor::on(const MembersChanged&, TimePoint now) {
+  if (state_ != State::kRunning || view_.pids.empty()) return {};
+  switch (options_.on_change) {
+    case SupervisorOptions::OnChange::kNone:
+      return {};
+    case SupervisorOptions::OnChange::kSignal:
+      return {SignalChild{.signal = kChangeSignal, .group = false}};
+    case SupervisorOptions::OnChange::kRestart:
+      break;
+  }
+  state_ = State::kRestarting;
+  wake_at_ = now + options_.grace;
+  return {SignalChild{SIGTERM}};
 }
 
 Supervisor::Actions Supervisor::on(const StopRequested& event, TimePoint now) {
@@ -98,7 +119,7 @@ Supervisor::Actions Supervisor::stop(int signal, int exit_code, Duration grace, 
 Supervisor::Actions Supervisor::on(const TimePassed&, TimePoint now) {
   if (now < wake_at_) return {};
   if (state_ == State::kBackingOff) return start(now);
-  if (state_ != State::kStopping) return {};
+  if (state_ != State::kStopping && state_ != State::kRestarting) return {};
   // Again after a while, in case the first one met a process that was about to become another.
   wake_at_ = now + options_.orphan_grace;
   return {SignalChild{SIGKILL, "did not end in time"}};

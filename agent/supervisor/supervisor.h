@@ -17,10 +17,14 @@
 //   4 Stopping -----exit--------> 5 Done        128 + the signal of the request
 //
 //   1, 3 --------stop request---> 5 Done
+//
+//   2 Running ---other members--> 6 Restarting  SIGTERM, SIGKILL after the grace time; the exit, of
+//                                               whatever kind, starts it again at once
 #pragma once
 
 #include <sys/types.h>
 
+#include <csignal>
 #include <cstdint>
 #include <string>
 #include <variant>
@@ -43,29 +47,39 @@ struct SupervisorOptions {
   // deadline: one that was only slow may come back with all it holds.
   Duration silence_limit = std::chrono::seconds(30);
   bool restarts = true;  // false: every exit is final
+  bool foreign = false;  // a program of the user's own: which of its exit codes are permanent
+  // What a running program gets when it is told other members than it was started with. None: our
+  // own runtime hears of them otherwise.
+  enum class OnChange { kNone, kRestart, kSignal };
+  OnChange on_change = OnChange::kNone;
 };
+
+// To a program that asked for it: the members have changed.
+inline constexpr int kChangeSignal = SIGHUP;
 
 // Exit code of the agent when its launcher is gone: as if hung up on (128 + SIGHUP).
 inline constexpr int kExitLauncherGone = 129;
 
 struct MembershipReady {};  // the membership holds all that the program needs
 struct ChildStarted {
-  pid_t pid = 0;
-};  // answers StartChild
+  std::vector<pid_t> pids;  // of its processes
+};                          // answers StartChild
 struct StartFailed {
   Status error;
 };  // answers StartChild
 struct ChildExited {
   ExitState exit;
 };
-struct ChildSilent {};  // see SilenceWatch
+struct ChildSilent {};     // see SilenceWatch
+struct MembersChanged {};  // what the running program was told is true no more
 struct StopRequested {
   int signal = 0;
 };
 struct LauncherGone {};
 struct TimePassed {};  // now >= wakeAt()
-using SupervisorEvent = std::variant<MembershipReady, ChildStarted, StartFailed, ChildExited,
-                                     ChildSilent, StopRequested, LauncherGone, TimePassed>;
+using SupervisorEvent =
+    std::variant<MembershipReady, ChildStarted, StartFailed, ChildExited, ChildSilent,
+                 MembersChanged, StopRequested, LauncherGone, TimePassed>;
 
 struct StartChild {
   std::uint32_t start = 0;
@@ -73,6 +87,7 @@ struct StartChild {
 struct SignalChild {
   int signal = 0;
   std::string why = "";  // of a SIGKILL, for the log: "it ..."
+  bool group = true;     // all processes of the task, else the program alone
 };
 struct PublishView {};  // the view has changed
 struct ExitAgent {
@@ -80,12 +95,13 @@ struct ExitAgent {
 };  // always the last action
 using SupervisorAction = std::variant<StartChild, SignalChild, PublishView, ExitAgent>;
 
-// The child as others see it.
+// The child as others see it: the program, of one or several processes that end as one.
 struct ChildView {
-  std::string child = "Waiting";  // Waiting | Running | Exited
-  std::uint32_t start = 0;        // starts so far
-  pid_t pid = 0;                  // 0: none runs
-  int last_exit_code = 0;         // of the last child that ended
+  std::string child = "Waiting";     // Waiting | Running | Exited
+  std::uint32_t start = 0;           // starts so far
+  std::uint32_t planned_starts = 0;  // of these, because the members changed
+  std::vector<pid_t> pids;           // of its processes; empty: none runs
+  int last_exit_code = 0;            // of the last child that ended
   int last_signal = 0;
 };
 
@@ -100,7 +116,7 @@ class Supervisor {
   bool waiting() const { return state_ == State::kWaiting; }
 
  private:
-  enum class State { kWaiting, kRunning, kBackingOff, kStopping, kDone };
+  enum class State { kWaiting, kRunning, kBackingOff, kRestarting, kStopping, kDone };
   using Actions = std::vector<SupervisorAction>;
 
   Actions on(const MembershipReady& event, TimePoint now);
@@ -108,6 +124,7 @@ class Supervisor {
   Actions on(const StartFailed& event, TimePoint now);
   Actions on(const ChildExited& event, TimePoint now);
   Actions on(const ChildSilent& event, TimePoint now);
+  Actions on(const MembersChanged& event, TimePoint now);
   Actions on(const StopRequested& event, TimePoint now);
   Actions on(const LauncherGone& event, TimePoint now);
   Actions on(const TimePassed& event, TimePoint now);

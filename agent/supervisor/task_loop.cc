@@ -7,6 +7,7 @@
 #include "base/core/log.h"
 #include "base/core/strings.h"
 #include "base/process/poll.h"
+#include "fmt/format.h"
 
 namespace trainyard::agent {
 namespace {
@@ -20,7 +21,7 @@ std::string textOf(const Status& status) {
 }  // namespace
 
 TaskLoop::TaskLoop(TaskLoopParts parts, const SupervisorOptions& options)
-    : parts_(std::move(parts)), supervisor_(options), silence_(options.silence_limit) {}
+    : parts_(std::move(parts)), supervisor_(options), options_(options) {}
 
 int TaskLoop::run() {
   parts_.publish(supervisor_.view());
@@ -36,10 +37,21 @@ int TaskLoop::run() {
   return *exit_code_;
 }
 
-void TaskLoop::readReports() {
-  if (parts_.reports && silence_.observe(parts_.reports(), parts_.clock->now())) {
-    feed(ChildSilent{});
+// A process that has ended well is not waited for.
+bool TaskLoop::isSilent() {
+  if (!parts_.reports) return false;
+  const std::vector<std::uint64_t> reports = parts_.reports();
+  while (silence_.size() < reports.size()) silence_.emplace_back(options_.silence_limit);
+  bool silent = false;
+  for (std::size_t p = 0; p < reports.size(); ++p) {
+    const bool runs = child_ && p < child_->size() && child_->running(p);
+    silent |= silence_[p].observe(runs ? reports[p] : 0, parts_.clock->now());
   }
+  return silent;
+}
+
+void TaskLoop::readReports() {
+  if (isSilent()) feed(ChildSilent{});
   // Whoever started this agent learns of it from the file.
   if (!parts_.ready || parts_.ready() == published_ready_) return;
   published_ready_ = !published_ready_;
@@ -84,9 +96,27 @@ void TaskLoop::readMembership() {
       if (!status.ok()) TY_ERROR("agent: refused: {}", textOf(status));
     }
   }
+  tellChild();
   if (!supervisor_.waiting()) return;
   noteMissing();
   if (missing_.empty()) feed(MembershipReady{});
+}
+
+void TaskLoop::tellChild() {
+  if (!parts_.tell || !child_.has_value()) return;
+  const auto membership = parts_.store->newest();
+  if (membership->revision() == told_revision_) return;
+  if (!missingFor(*membership, parts_.self).empty()) return;  // a later one will be complete
+  StatusOr<std::string> told = parts_.tell();
+  if (!told.ok()) {
+    TY_ERROR("agent: {}", textOf(told.status()));
+    return;
+  }
+  told_revision_ = membership->revision();
+  if (*told == told_) return;
+  TY_INFO("agent: other members, by revision {}", told_revision_);
+  told_ = *std::move(told);
+  feed(MembersChanged{});
 }
 
 void TaskLoop::noteMissing() {
@@ -99,22 +129,16 @@ void TaskLoop::noteMissing() {
 
 void TaskLoop::readChild() {
   if (child_.has_value()) {
-    const StatusOr<std::optional<ExitState>> polled = child_->poll();
-    if (!polled.ok()) TY_ERROR("agent: {}", textOf(polled.status()));
-    if (polled.ok() && polled->has_value()) {
-      const ExitState exit = **polled;
-      TY_INFO("agent: process {} ended: {}", child_->pid(), toString(exit));
-      // What it started itself must not meet its successor.
-      (void)child_->signalGroup(SIGKILL);
+    if (const std::optional<ExitState> exit = child_->poll(parts_.clock->now())) {
       child_.reset();
       if (const Status held = parts_.port->holdAgain(); !held.ok()) {
         TY_DEBUG("agent: {}", textOf(held));
       }
-      feed(ChildExited{exit});
+      feed(ChildExited{*exit});
     }
   }
   std::vector<pid_t> ours;
-  if (child_.has_value()) ours.push_back(child_->pid());
+  if (child_.has_value()) ours = child_->pids();
   reapOrphans(ours);
 }
 
@@ -129,10 +153,10 @@ void TaskLoop::perform(const SupervisorAction& action) {
     startChild(start->start);
   } else if (const auto* signal = std::get_if<SignalChild>(&action)) {
     if (signal->signal == SIGKILL) {
-      TY_WARN("agent: process {} {}: kills it", supervisor_.view().pid, signal->why);
+      TY_WARN("agent: process {} {}: kills it", fmt::join(supervisor_.view().pids, ", "),
+              signal->why);
     }
-    // Refused only when the child has just ended; the next readChild() sees that.
-    if (child_.has_value()) (void)child_->signalGroup(signal->signal);
+    if (child_.has_value()) child_->signal(signal->signal, signal->group);
   } else if (std::holds_alternative<PublishView>(action)) {
     parts_.publish(supervisor_.view());
   } else if (const auto* exit = std::get_if<ExitAgent>(&action)) {
@@ -141,22 +165,28 @@ void TaskLoop::perform(const SupervisorAction& action) {
 }
 
 void TaskLoop::startChild(std::uint32_t start) {
-  const StatusOr<SpawnOptions> options = parts_.prepare(start);
-  if (!options.ok()) {
-    TY_ERROR("agent: {}", textOf(options.status()));
-    feed(StartFailed{options.status()});
+  if (parts_.tell) {
+    // Before the program is prepared: of what comes in between it is told once more.
+    told_revision_ = parts_.store->newest()->revision();
+    told_ = parts_.tell().value_or("");
+  }
+  const StatusOr<std::vector<NamedProcess>> program = parts_.prepare(start);
+  if (!program.ok()) {
+    TY_ERROR("agent: {}", textOf(program.status()));
+    feed(StartFailed{program.status()});
     return;
   }
   parts_.port->release();
-  StatusOr<ChildProcess> child = ChildProcess::spawn(*options);
+  StatusOr<ProcessSet> child = ProcessSet::spawn(*program, options_.foreign);
   if (!child.ok()) {
     TY_ERROR("agent: {}", textOf(child.status()));
     feed(StartFailed{child.status()});
     return;
   }
   child_ = std::move(*child);
-  TY_INFO("agent: start {}: process {}", start, child_->pid());
-  feed(ChildStarted{child_->pid()});
+  const std::vector<pid_t> pids = child_->pids();
+  TY_INFO("agent: start {}: process {}", start, fmt::join(pids, ", "));
+  feed(ChildStarted{pids});
 }
 
 }  // namespace trainyard::agent

@@ -9,6 +9,7 @@
 #include "agent/membership/membership_file.h"
 #include "agent/membership/membership_store.h"
 #include "agent/supervisor/port_holder.h"
+#include "agent/supervisor/process_set.h"
 #include "agent/supervisor/silence_watch.h"
 #include "agent/supervisor/supervisor.h"
 #include "base/core/clock.h"
@@ -28,14 +29,19 @@ struct TaskLoopParts {
   MembershipSource* file = nullptr;
   PortHolder* port = nullptr;
   TaskIdentity self;
-  // The program's argv, env and output; called before each start, when the membership is complete.
-  std::function<StatusOr<SpawnOptions>(std::uint32_t start)> prepare;
+  // The program's processes, at least one; called before each start, when the membership is
+  // complete.
+  std::function<StatusOr<std::vector<NamedProcess>>(std::uint32_t start)> prepare;
+  // Writes the newest membership, which is complete, where the program reads it, and returns what a
+  // program that starts now is told of the others: one that was told something else cannot know
+  // them. Empty: the program hears of changes by itself.
+  std::function<StatusOr<std::string>()> tell = {};
   // The view has changed. Called before the program's next start and before run() returns.
   std::function<void(const ChildView&)> publish;
   // The program says that it is ready; looked at each round. May be empty.
   std::function<bool()> ready = {};
-  // How often the running program has reported; 0 while none runs. May be empty.
-  std::function<std::uint64_t()> reports = {};
+  // How often each process of the running program has reported; 0 while none runs. May be empty.
+  std::function<std::vector<std::uint64_t>()> reports = {};
 };
 
 // One thread, main's: the program gets SIGKILL from the kernel when this thread ends, whatever ends
@@ -54,7 +60,9 @@ class TaskLoop {
   void readSignals();
   void readLauncher();
   void readReports();
+  bool isSilent();
   void readMembership();
+  void tellChild();
   void readChild();
   void feed(const SupervisorEvent& event);
   void perform(const SupervisorAction& action);
@@ -63,11 +71,14 @@ class TaskLoop {
 
   TaskLoopParts parts_;
   Supervisor supervisor_;
-  SilenceWatch silence_;
-  std::optional<ChildProcess> child_;
+  const SupervisorOptions options_;
+  std::vector<SilenceWatch> silence_;  // by process
+  std::optional<ProcessSet> child_;
   std::optional<int> exit_code_;
   TimePoint next_file_poll_{};
   std::string missing_;  // logged last
+  std::int64_t told_revision_ = 0;
+  std::string told_;  // the running program, at its start or since
   bool launcher_gone_ = false;
   bool published_ready_ = false;
 };

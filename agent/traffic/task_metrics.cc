@@ -2,13 +2,13 @@
 
 #include <algorithm>
 
+#include "agent/traffic/merged_report.h"
 #include "base/http/metrics.h"
 
 namespace trainyard::agent {
 namespace {
 
 using prometheus::MetricFamily;
-using prometheus::MetricType;
 
 constexpr const char* kPhases[] = {"data", "compute", "push_pull", "evaluate"};
 
@@ -16,10 +16,31 @@ void raise(double& held, double seen) {
   held = std::max(held, seen);
 }
 
+void raise(RuntimeCounters::Histogram& held, const v1::Buckets& seen) {
+  held.counts.resize(std::max(held.counts.size(), static_cast<std::size_t>(seen.counts_size())));
+  for (int i = 0; i < seen.counts_size(); ++i) {
+    std::uint64_t& count = held.counts[static_cast<std::size_t>(i)];
+    count = std::max(count, seen.counts(i));
+  }
+  raise(held.sum, seen.sum());
+}
+
+void addTo(RuntimeCounters::Histogram& sum, const RuntimeCounters::Histogram& more) {
+  sum.counts.resize(std::max(sum.counts.size(), more.counts.size()));
+  for (std::size_t i = 0; i < more.counts.size(); ++i) sum.counts[i] += more.counts[i];
+  sum.sum += more.sum;
+}
+
 void addTo(RuntimeCounters& sum, const RuntimeCounters& more) {
   sum.examples += more.examples;
   sum.steps += more.steps;
   sum.requests += more.requests;
+  sum.discarded += more.discarded;
+  sum.lost_steps += more.lost_steps;
+  addTo(sum.step_times, more.step_times);
+  addTo(sum.staleness, more.staleness);
+  addTo(sum.request_times, more.request_times);
+  addTo(sum.checkpoint_times, more.checkpoint_times);
   for (const auto& [phase, seconds] : more.phase_seconds) sum.phase_seconds[phase] += seconds;
   for (const auto& [peer, traffic] : more.traffic) {
     sum.traffic[peer].received_bytes += traffic.received_bytes;
@@ -35,22 +56,20 @@ class FamilyList {
                  {"role", roleName(self.id.role())},
                  {"index", std::to_string(self.id.index())}}) {}
 
-  void open(const std::string& name, const std::string& help, MetricType type) {
-    families_.push_back(makeFamily(name, help, type));
-  }
+  void open(const MetricSpec& spec) { families_.push_back(makeFamily(spec)); }
   void put(double value) { addMetric(families_.back(), labels_, value); }
   void put(const std::string& label, const std::string& text, double value) {
     MetricLabels labels = labels_;
     labels.emplace_back(label, text);
     addMetric(families_.back(), labels, value);
   }
-  void counter(const std::string& name, const std::string& help, double value) {
-    open(name, help, MetricType::Counter);
+  void one(const MetricSpec& spec, double value) {
+    open(spec);
     put(value);
   }
-  void gauge(const std::string& name, const std::string& help, double value) {
-    open(name, help, MetricType::Gauge);
-    put(value);
+  void histogram(const MetricSpec& spec, const RuntimeCounters::Histogram& seen) {
+    open(spec);
+    addHistogram(families_.back(), labels_, spec, seen.counts, seen.sum);
   }
   std::vector<MetricFamily> take() { return std::move(families_); }
 
@@ -59,71 +78,92 @@ class FamilyList {
   std::vector<MetricFamily> families_;
 };
 
-void addTraffic(FamilyList& list, const std::string& role, const RuntimeCounters& total) {
-  list.open("trainyard_" + role + "_receive_bytes_total",
-            "Payload bytes received from a peer by this task.", MetricType::Counter);
+void addTraffic(FamilyList& list, const MetricSpec& received, const MetricSpec& transmitted,
+                const RuntimeCounters& total) {
+  if (total.traffic.empty()) return;
+  list.open(received);
   for (const auto& [peer, traffic] : total.traffic) list.put("peer", peer, traffic.received_bytes);
-  list.open("trainyard_" + role + "_transmit_bytes_total",
-            "Payload bytes sent to a peer by this task.", MetricType::Counter);
+  list.open(transmitted);
   for (const auto& [peer, traffic] : total.traffic)
     list.put("peer", peer, traffic.transmitted_bytes);
 }
 
-void addWire(FamilyList& list, const std::string& role, const WireBytes& wire) {
-  list.counter("trainyard_" + role + "_wire_receive_bytes_total",
-               "TCP stream bytes received at the task's port, framing included, headers of TCP and "
-               "IP not; counted by the kernel.",
-               static_cast<double>(wire.received));
-  list.counter("trainyard_" + role + "_wire_transmit_bytes_total",
-               "TCP stream bytes sent from the task's port and acknowledged, framing included, "
-               "headers of TCP and IP not; counted by the kernel.",
-               static_cast<double>(wire.transmitted));
+void addWire(FamilyList& list, bool ps, const WireReading& wire) {
+  list.one(ps ? metric("trainyard_ps_wire_receive_bytes_total")
+              : metric("trainyard_worker_wire_receive_bytes_total"),
+           static_cast<double>(wire.total.received));
+  list.one(ps ? metric("trainyard_ps_wire_transmit_bytes_total")
+              : metric("trainyard_worker_wire_transmit_bytes_total"),
+           static_cast<double>(wire.total.transmitted));
+  if (wire.peers.empty()) return;
+  list.open(ps ? metric("trainyard_ps_peer_wire_receive_bytes_total")
+               : metric("trainyard_worker_peer_wire_receive_bytes_total"));
+  for (const auto& [peer, bytes] : wire.peers)
+    list.put("peer", peer, static_cast<double>(bytes.received));
+  list.open(ps ? metric("trainyard_ps_peer_wire_transmit_bytes_total")
+               : metric("trainyard_worker_peer_wire_transmit_bytes_total"));
+  for (const auto& [peer, bytes] : wire.peers)
+    list.put("peer", peer, static_cast<double>(bytes.transmitted));
 }
 
 void addWorker(FamilyList& list, const RuntimeCounters& total, const v1::RuntimeReport& report) {
-  list.counter("trainyard_worker_examples_total", "Samples of completed steps.", total.examples);
-  list.counter("trainyard_worker_steps_total", "Completed steps.", total.steps);
-  list.open("trainyard_worker_phase_seconds_total", "Time spent by phase of the step.",
-            MetricType::Counter);
+  list.one(metric("trainyard_worker_examples_total"), total.examples);
+  list.one(metric("trainyard_worker_steps_total"), total.steps);
+  list.one(metric("trainyard_worker_discarded_gradients_total"), total.discarded);
+  list.histogram(metric("trainyard_worker_step_duration_seconds"), total.step_times);
+  list.histogram(metric("trainyard_worker_staleness_steps"), total.staleness);
+  list.open(metric("trainyard_worker_phase_seconds_total"));
   for (const auto& [phase, seconds] : total.phase_seconds) list.put("phase", phase, seconds);
-  list.gauge("trainyard_worker_last_step_seconds", "Duration of the last step.",
-             report.step_seconds());
+  list.one(metric("trainyard_worker_last_step_seconds"), report.step_seconds());
+  addTraffic(list, metric("trainyard_worker_receive_bytes_total"),
+             metric("trainyard_worker_transmit_bytes_total"), total);
 }
 
 void addPs(FamilyList& list, const RuntimeCounters& total, const v1::RuntimeReport& report) {
-  list.counter("trainyard_ps_requests_total", "Push-pull requests answered.", total.requests);
-  list.gauge("trainyard_ps_parameters_bytes", "Bytes of weights held.",
-             static_cast<double>(report.parameter_bytes()));
+  list.one(metric("trainyard_ps_requests_total"), total.requests);
+  list.histogram(metric("trainyard_ps_request_duration_seconds"), total.request_times);
+  list.one(metric("trainyard_ps_parameters_bytes"), static_cast<double>(report.parameter_bytes()));
+  addTraffic(list, metric("trainyard_ps_receive_bytes_total"),
+             metric("trainyard_ps_transmit_bytes_total"), total);
 }
 
-void addJob(FamilyList& list, const v1::JobProgress& job) {
-  if (job.has_loss()) {
-    list.gauge("trainyard_training_loss", "Mean loss of the newest complete step.", job.loss());
-  }
-  if (job.accuracy_step() > 0) {
-    list.gauge("trainyard_evaluation_accuracy", "Accuracy of the last evaluation.", job.accuracy());
-  }
-  if (job.has_checkpoint()) {
-    list.gauge("trainyard_checkpoint_last_step", "Step of the newest committed checkpoint.",
-               static_cast<double>(job.checkpoint_step()));
-    list.gauge("trainyard_checkpoint_last_success_timestamp_seconds",
-               "When the newest checkpoint was committed, seconds since 1970.",
-               static_cast<double>(job.checkpoint_unix_ms()) / 1000.0);
-  }
+void addJob(FamilyList& list, const RuntimeCounters& total, const v1::JobProgress& job) {
+  if (job.has_loss()) list.one(metric("trainyard_training_loss"), job.loss());
+  if (job.accuracy_step() > 0) list.one(metric("trainyard_evaluation_accuracy"), job.accuracy());
+  list.one(metric("trainyard_lost_steps_total"), total.lost_steps);
+  list.histogram(metric("trainyard_checkpoint_duration_seconds"), total.checkpoint_times);
+  if (!job.has_checkpoint()) return;
+  list.one(metric("trainyard_checkpoint_last_step"), static_cast<double>(job.checkpoint_step()));
+  list.one(metric("trainyard_checkpoint_last_success_timestamp_seconds"),
+           static_cast<double>(job.checkpoint_unix_ms()) / 1000.0);
 }
 
 }  // namespace
 
-void CounterTotals::update(std::uint32_t start, const v1::RuntimeReport& report) {
-  if (start < start_) return;
+bool CounterTotals::enter(std::uint32_t start) {
   if (start > start_) {
     addTo(earlier_, current_);
     current_ = {};
     start_ = start;
   }
+  return start == start_;
+}
+
+void CounterTotals::update(std::uint32_t start, const v1::Measurements& measured) {
+  if (!enter(start)) return;
+  raise(current_.discarded, static_cast<double>(measured.discarded()));
+  raise(current_.step_times, measured.step_times());
+  raise(current_.staleness, measured.staleness());
+  raise(current_.request_times, measured.request_times());
+  raise(current_.checkpoint_times, measured.checkpoint_times());
+}
+
+void CounterTotals::update(std::uint32_t start, const v1::RuntimeReport& report) {
+  if (!enter(start)) return;
   raise(current_.examples, static_cast<double>(report.examples()));
   raise(current_.steps, static_cast<double>(report.completed_steps()));
   raise(current_.requests, static_cast<double>(report.requests()));
+  raise(current_.lost_steps, static_cast<double>(report.job().lost_steps()));
   raise(current_.phase_seconds["data"], report.seconds().data());
   raise(current_.phase_seconds["compute"], report.seconds().compute());
   raise(current_.phase_seconds["push_pull"], report.seconds().push_pull());
@@ -143,17 +183,42 @@ RuntimeCounters CounterTotals::total() const {
   return sum;
 }
 
+TaskMetrics::Process& TaskMetrics::processOf(const v1::TaskId& id) {
+  return processes_[agent::processOf(self_, id).value_or(0)];
+}
+
+RuntimeCounters TaskMetrics::total() const {
+  RuntimeCounters sum;
+  for (const Process& process : processes_) addTo(sum, process.totals.total());
+  return sum;
+}
+
+v1::RuntimeReport TaskMetrics::newest() const {
+  std::vector<v1::RuntimeReport> reports;
+  for (const Process& process : processes_) reports.push_back(process.newest);
+  return mergedReport(self_, reports);
+}
+
 void TaskMetrics::onReport(const v1::RuntimeReport& report) {
   std::lock_guard lock(mutex_);
-  totals_.update(report.incarnation().start(), report);
-  newest_ = report;
+  Process& process = processOf(report.id());
+  process.totals.update(report.incarnation().start(), report);
+  process.newest = report;
+}
+
+void TaskMetrics::onMeasurements(const v1::Measurements& measured) {
+  std::lock_guard lock(mutex_);
+  Process& process = processOf(measured.id());
+  process.totals.update(measured.incarnation().start(), measured);
+  process.checkpoint_bytes = measured.checkpoint_bytes();
 }
 
 void TaskMetrics::onChild(std::uint32_t starts, bool running) {
   std::lock_guard lock(mutex_);
   starts_ = starts;
   running_ = running;
-  if (!running) newest_.set_ready(false);
+  if (running) return;
+  for (Process& process : processes_) process.newest.set_ready(false);
 }
 
 void TaskMetrics::onMembership(std::int64_t revision) {
@@ -162,28 +227,28 @@ void TaskMetrics::onMembership(std::int64_t revision) {
 }
 
 std::vector<MetricFamily> TaskMetrics::Collect() const {
-  const std::optional<WireBytes> wire_now = wire();
+  const std::optional<WireReading> wire_now = wire();
   std::lock_guard lock(mutex_);
-  const RuntimeCounters total = totals_.total();
+  const RuntimeCounters total = this->total();
+  const v1::RuntimeReport newest = this->newest();
+  const bool ps = self_.id.role() == v1::ROLE_PS;
   FamilyList list(self_);
-  list.gauge("trainyard_task_ready", "1 while the task's program reports that it is ready.",
-             running_ && (self_.foreign || newest_.ready()) ? 1 : 0);
-  list.counter("trainyard_task_restarts_total", "Restarts of the program in place.",
-               starts_ > 1 ? starts_ - 1.0 : 0.0);
-  list.gauge("trainyard_task_membership_revision", "Membership that the agent goes by.",
-             static_cast<double>(revision_));
-  list.gauge("trainyard_global_step", "Newest complete global step.",
-             static_cast<double>(newest_.step()));
-  list.gauge("trainyard_epoch", "Epoch that the program takes part in.",
-             static_cast<double>(newest_.epoch()));
-  if (self_.id.role() == v1::ROLE_WORKER) {
-    addWorker(list, total, newest_);
+  list.one(metric("trainyard_task_ready"), running_ && (self_.foreign || newest.ready()) ? 1 : 0);
+  list.one(metric("trainyard_task_restarts_total"), starts_ > 1 ? starts_ - 1.0 : 0.0);
+  list.one(metric("trainyard_task_membership_revision"), static_cast<double>(revision_));
+  if (wire_now) addWire(list, ps, *wire_now);
+  if (self_.foreign) return list.take();  // of its work nothing is known
+  list.one(metric("trainyard_global_step"), static_cast<double>(newest.step()));
+  list.one(metric("trainyard_target_steps"), static_cast<double>(newest.steps()));
+  list.one(metric("trainyard_epoch"), static_cast<double>(newest.epoch()));
+  if (ps) {
+    addPs(list, total, newest);
   } else {
-    addPs(list, total, newest_);
+    addWorker(list, total, newest);
   }
-  addTraffic(list, roleName(self_.id.role()), total);
-  if (wire_now) addWire(list, roleName(self_.id.role()), *wire_now);
-  if (newest_.has_job()) addJob(list, newest_.job());
+  if (newest.has_job()) addJob(list, total, newest.job());
+  if (const std::int64_t bytes = processes_.front().checkpoint_bytes; newest.has_job() && bytes > 0)
+    list.one(metric("trainyard_checkpoint_bytes"), static_cast<double>(bytes));
   return list.take();
 }
 

@@ -15,6 +15,7 @@
 #include "prometheus/collectable.h"
 #include "prometheus/metric_family.h"
 #include "trainyard/v1/agent.pb.h"
+#include "trainyard/v1/measurements.pb.h"
 
 namespace trainyard::agent {
 
@@ -24,9 +25,20 @@ struct RuntimeCounters {
     double received_bytes = 0;
     double transmitted_bytes = 0;
   };
+  // Counts by bucket, as in v1::Buckets.
+  struct Histogram {
+    std::vector<std::uint64_t> counts;
+    double sum = 0;
+  };
   double examples = 0;
   double steps = 0;
   double requests = 0;
+  double discarded = 0;
+  double lost_steps = 0;
+  Histogram step_times;
+  Histogram staleness;
+  Histogram request_times;
+  Histogram checkpoint_times;
   std::map<std::string, double> phase_seconds;  // by phase name
   std::map<std::string, Traffic> traffic;       // by peer, "worker-0"
 };
@@ -37,37 +49,51 @@ class CounterTotals {
   // A report of the start-th life. Within one life a lower number than before changes nothing; a
   // higher `start` adds up; reports of an earlier life are ignored.
   void update(std::uint32_t start, const v1::RuntimeReport& report);
+  void update(std::uint32_t start, const v1::Measurements& measured);
   // Over all lives.
   RuntimeCounters total() const;
 
  private:
+  // Whether the start-th life may be counted: it is the newest so far.
+  bool enter(std::uint32_t start);
+
   std::uint32_t start_ = 0;
   RuntimeCounters earlier_;  // sum over ended lives
   RuntimeCounters current_;
 };
 
-// The families of one task. Thread-safe.
+// The families of one task; what its processes count is added up. Thread-safe.
 class TaskMetrics : public prometheus::Collectable {
  public:
-  // `wire` is asked for the bytes on the wire of a ps, from any thread; empty: nobody counts them.
-  explicit TaskMetrics(TaskIdentity self, std::function<std::optional<WireBytes>()> wire = {})
-      : self_(std::move(self)), wire_(std::move(wire)) {}
+  // `wire` is asked for the bytes on the wire, from any thread; empty: nobody counts them.
+  explicit TaskMetrics(TaskIdentity self, std::function<std::optional<WireReading>()> wire = {})
+      : self_(std::move(self)), wire_(std::move(wire)), processes_(self_.processes) {}
 
   void onReport(const v1::RuntimeReport& report);
+  void onMeasurements(const v1::Measurements& measured);
   // `starts`: of the program so far. Not running: nothing is ready.
   void onChild(std::uint32_t starts, bool running);
   void onMembership(std::int64_t revision);
   // Up to now, over all lives of the program.
-  std::optional<WireBytes> wire() const { return wire_ ? wire_() : std::nullopt; }
+  std::optional<WireReading> wire() const { return wire_ ? wire_() : std::nullopt; }
 
   std::vector<prometheus::MetricFamily> Collect() const override;
 
  private:
+  struct Process {
+    CounterTotals totals;
+    v1::RuntimeReport newest;
+    std::int64_t checkpoint_bytes = 0;
+  };
+  // mutex_ is held.
+  Process& processOf(const v1::TaskId& id);
+  RuntimeCounters total() const;
+  v1::RuntimeReport newest() const;
+
   const TaskIdentity self_;
-  const std::function<std::optional<WireBytes>()> wire_;
+  const std::function<std::optional<WireReading>()> wire_;
   mutable std::mutex mutex_;
-  CounterTotals totals_;
-  v1::RuntimeReport newest_;
+  std::vector<Process> processes_;
   std::uint32_t starts_ = 0;
   bool running_ = false;
   std::int64_t revision_ = 0;

@@ -43,13 +43,24 @@ bool join(const UniqueFd& fd, int group) {
   return ::setsockopt(fd.get(), SOL_NETLINK, NETLINK_ADD_MEMBERSHIP, &group, sizeof group) == 0;
 }
 
+TcpEnd endOf(int family, const __be32* ip, __be16 port) {
+  TcpEnd end{.port = ntohs(port)};
+  if (family == AF_INET6) {
+    std::memcpy(end.ip.data(), ip, end.ip.size());
+  } else {
+    end.ip[10] = end.ip[11] = 0xff;
+    std::memcpy(end.ip.data() + 12, ip, 4);
+  }
+  return end;
+}
+
 // The counters of one message; nothing when it is of another port or has none (TIME_WAIT).
-std::optional<TcpBytes> parse(const nlmsghdr& header, int port) {
+std::optional<TcpConnection> parse(const nlmsghdr& header, int port) {
   inet_diag_msg message;
   if (header.nlmsg_len < NLMSG_LENGTH(sizeof message)) return std::nullopt;
   const char* at = reinterpret_cast<const char*>(&header) + NLMSG_HDRLEN;
   std::memcpy(&message, at, sizeof message);
-  if (ntohs(message.id.idiag_sport) != port) return std::nullopt;
+  if (port != 0 && ntohs(message.id.idiag_sport) != port) return std::nullopt;
   std::size_t left = header.nlmsg_len - NLMSG_LENGTH(sizeof message);
   at += NLMSG_ALIGN(sizeof message);
   rtattr attribute;
@@ -62,7 +73,13 @@ std::optional<TcpBytes> parse(const nlmsghdr& header, int port) {
                   std::min(sizeof info, attribute.rta_len - sizeof attribute));
       const std::uint64_t cookie =
           message.id.idiag_cookie[0] | std::uint64_t{message.id.idiag_cookie[1]} << 32;
-      return TcpBytes{cookie, info.tcpi_bytes_received, info.tcpi_bytes_acked};
+      return TcpConnection{
+          .cookie = cookie,
+          .received = info.tcpi_bytes_received,
+          .transmitted = info.tcpi_bytes_acked,
+          .local = endOf(message.idiag_family, message.id.idiag_src, message.id.idiag_sport),
+          .remote = endOf(message.idiag_family, message.id.idiag_dst, message.id.idiag_dport),
+          .inode = message.idiag_inode};
     }
     const std::size_t step = std::min<std::size_t>(RTA_ALIGN(attribute.rta_len), left);
     at += step;
@@ -73,7 +90,7 @@ std::optional<TcpBytes> parse(const nlmsghdr& header, int port) {
 
 // Whether a dump goes on after these messages; an error is the kernel's answer.
 StatusOr<bool> takeMessages(const char* data, std::size_t size, int port,
-                            std::vector<TcpBytes>& out) {
+                            std::vector<TcpConnection>& out) {
   nlmsghdr header;
   while (size >= sizeof header) {
     std::memcpy(&header, data, sizeof header);
@@ -99,6 +116,18 @@ struct alignas(nlmsghdr) Buffer {
 
 }  // namespace
 
+StatusOr<TcpEnd> tcpEnd(const std::string& ip, int port) {
+  in_addr v4;
+  in6_addr v6;
+  if (::inet_pton(AF_INET, ip.c_str(), &v4) == 1) {
+    return endOf(AF_INET, &v4.s_addr, htons(static_cast<std::uint16_t>(port)));
+  }
+  if (::inet_pton(AF_INET6, ip.c_str(), &v6) == 1) {
+    return endOf(AF_INET6, v6.s6_addr32, htons(static_cast<std::uint16_t>(port)));
+  }
+  return absl::InvalidArgumentError(fmt::format("'{}' is no address", ip));
+}
+
 StatusOr<TcpDiag> TcpDiag::open() {
   TY_ASSIGN_OR_RETURN(UniqueFd requests, openSocket());
   TY_ASSIGN_OR_RETURN(UniqueFd events, openSocket());
@@ -111,8 +140,8 @@ StatusOr<TcpDiag> TcpDiag::open() {
   return diag;
 }
 
-StatusOr<std::vector<TcpBytes>> TcpDiag::list(int port) {
-  std::vector<TcpBytes> found;
+StatusOr<std::vector<TcpConnection>> TcpDiag::list(int port) {
+  std::vector<TcpConnection> found;
   Buffer buffer;
   for (const int family : kFamilies) {
     Request request = {};
@@ -138,8 +167,8 @@ StatusOr<std::vector<TcpBytes>> TcpDiag::list(int port) {
   return found;
 }
 
-std::vector<TcpBytes> TcpDiag::takeEnded(int port) {
-  std::vector<TcpBytes> ended;
+std::vector<TcpConnection> TcpDiag::takeEnded(int port) {
+  std::vector<TcpConnection> ended;
   Buffer buffer;
   while (events_.valid()) {
     const ssize_t n = ::recv(events_.get(), buffer.bytes.data(), buffer.bytes.size(), MSG_DONTWAIT);

@@ -1,7 +1,10 @@
 // The kernel's own counters of TCP connections, by NETLINK_SOCK_DIAG (sock_diag(7)).
 #pragma once
 
+#include <array>
+#include <compare>
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "base/core/status.h"
@@ -9,13 +12,25 @@
 
 namespace trainyard::agent {
 
+// One end of a connection. IPv4 addresses are mapped into IPv6 (::ffff:0:0/96).
+struct TcpEnd {
+  std::array<std::uint8_t, 16> ip = {};
+  int port = 0;
+  auto operator<=>(const TcpEnd&) const = default;
+};
+// INVALID_ARGUMENT when `ip` is no address in digits.
+StatusOr<TcpEnd> tcpEnd(const std::string& ip, int port);
+
 // Bytes of one connection as TCP carried them: the stream itself, with whatever framing it holds,
 // without headers of TCP and IP and without repetitions. RFC 4898's
 // tcpEStatsAppHCThruOctetsReceived and ...Acked.
-struct TcpBytes {
+struct TcpConnection {
   std::uint64_t cookie = 0;  // of the socket, unique as long as the machine runs
   std::uint64_t received = 0;
   std::uint64_t transmitted = 0;  // and acknowledged by the peer
+  TcpEnd local = {};
+  TcpEnd remote = {};
+  std::uint32_t inode = 0;  // of the socket's file; 0 once it is closed
 };
 
 // One network namespace: the caller's. Not thread-safe. Movable.
@@ -24,11 +39,11 @@ class TcpDiag {
   // UNAVAILABLE where the kernel does not offer it.
   static StatusOr<TcpDiag> open();
 
-  // The connections whose local port is `port`, listening sockets left out.
-  StatusOr<std::vector<TcpBytes>> list(int port);
+  // The connections whose local port is `port` (0: all), listening sockets left out.
+  StatusOr<std::vector<TcpConnection>> list(int port);
   // Connections of that port that ended since the last call (or open()), with their last counters.
   // The kernel tells of each once, soon after its end; what it could not deliver is lost.
-  std::vector<TcpBytes> takeEnded(int port);
+  std::vector<TcpConnection> takeEnded(int port);
 
  private:
   TcpDiag(UniqueFd requests, UniqueFd events)

@@ -1,8 +1,8 @@
 #include "agent/traffic/wire_meter.h"
 
 #include <algorithm>
-#include <set>
 
+#include "agent/traffic/peers.h"
 #include "base/core/log.h"
 #include "base/core/strings.h"
 
@@ -18,52 +18,103 @@ void add(WireBytes& sum, const WireBytes& more) {
   sum.transmitted += more.transmitted;
 }
 
+void add(WireReading& sum, const std::string& peer, const WireBytes& more) {
+  add(sum.total, more);
+  if (!peer.empty()) add(sum.peers[peer], more);
+}
+
 }  // namespace
 
-void ConnectionTotals::onList(const std::vector<TcpBytes>& connections) {
+void ConnectionTotals::onList(const std::vector<CountedConnection>& connections) {
   for (auto& [cookie, connection] : open_) ++connection.missed;
-  for (const TcpBytes& seen : connections) {
-    Connection& connection = open_[seen.cookie];
-    connection.bytes.received = std::max(connection.bytes.received, seen.received);
-    connection.bytes.transmitted = std::max(connection.bytes.transmitted, seen.transmitted);
+  for (const CountedConnection& seen : connections) {
+    Connection& connection =
+        open_.try_emplace(seen.cookie, Connection{.bytes = {}, .peer = seen.peer}).first->second;
+    connection.bytes.received = std::max(connection.bytes.received, seen.bytes.received);
+    connection.bytes.transmitted = std::max(connection.bytes.transmitted, seen.bytes.transmitted);
     connection.missed = 0;
   }
   for (auto it = open_.begin(); it != open_.end();) {
     const bool over = it->second.missed >= kListsUntilEnded;
-    if (over) add(ended_, it->second.bytes);
+    if (over) add(ended_, it->second.peer, it->second.bytes);
     it = over ? open_.erase(it) : std::next(it);
   }
 }
 
-void ConnectionTotals::onEnded(const std::vector<TcpBytes>& connections) {
-  for (const TcpBytes& last : connections) {
-    open_.erase(last.cookie);
-    add(ended_, {last.received, last.transmitted});
+void ConnectionTotals::onEnded(const std::vector<CountedConnection>& connections) {
+  for (const CountedConnection& last : connections) {
+    const auto known = open_.find(last.cookie);
+    add(ended_, known != open_.end() ? known->second.peer : last.peer, last.bytes);
+    if (known != open_.end()) open_.erase(known);
   }
 }
 
-WireBytes ConnectionTotals::total() const {
-  WireBytes sum = ended_;
-  for (const auto& [cookie, connection] : open_) add(sum, connection.bytes);
+WireReading ConnectionTotals::total() const {
+  WireReading sum = ended_;
+  for (const auto& [cookie, connection] : open_) add(sum, connection.peer, connection.bytes);
   return sum;
 }
 
-WireMeter::WireMeter(int port) : port_(port) {
-  StatusOr<TcpDiag> diag = TcpDiag::open();
+WireMeter::WireMeter(int port) : WireMeter(port, std::nullopt, TcpDiag::open()) {}
+
+WireMeter::WireMeter(int port, WireScope scope)
+    : WireMeter(port, std::optional(std::move(scope)), TcpDiag::open()) {}
+
+WireMeter::WireMeter(int port, std::optional<WireScope> scope, StatusOr<TcpDiag> diag)
+    : port_(port), scope_(std::move(scope)) {
+  if (scope_) owners_.emplace(scope_->self.job.name);
   if (diag.ok()) {
     diag_ = *std::move(diag);
   } else {
-    TY_WARN("agent: bytes on the wire are not counted: {}", fromAbsl(diag.status().message()));
+    TY_WARN("agent: bytes of connections are not counted: {}", fromAbsl(diag.status().message()));
   }
 }
 
-std::optional<WireBytes> WireMeter::read() {
+void WireMeter::fallBackTo(InterfaceMeter meter) {
+  if (diag_ || !meter.read()) return;
+  TY_WARN("agent: bytes on the wire are those of the network interface, all headers included");
+  interface_ = std::move(meter);
+}
+
+std::vector<CountedConnection> WireMeter::counted(const std::vector<TcpConnection>& connections,
+                                                  const std::vector<TcpConnection>& all,
+                                                  const Peers* peers) const {
+  std::vector<CountedConnection> found;
+  for (const TcpConnection& one : connections) {
+    std::optional<std::string> peer;
+    if (peers != nullptr) {
+      peer =
+          peers->peerOf(one, all, [this](std::uint32_t inode) { return owners_->ownerOf(inode); });
+    } else if (one.local.port == port_) {
+      peer.emplace();
+    }
+    if (peer || totals_.knows(one.cookie)) {
+      found.push_back({one.cookie, {one.received, one.transmitted}, peer.value_or("")});
+    }
+  }
+  return found;
+}
+
+std::optional<WireReading> WireMeter::read() {
   std::lock_guard lock(mutex_);
-  if (!diag_.has_value()) return std::nullopt;
+  if (!diag_.has_value()) {
+    const auto bytes = interface_ ? interface_->read() : std::nullopt;
+    return bytes ? std::optional<WireReading>({*bytes, {}}) : std::nullopt;
+  }
+  const int listed = scope_ ? 0 : port_;
+  std::optional<Peers> peers;
+  if (const auto membership = scope_ ? scope_->membership() : nullptr; membership != nullptr) {
+    peers.emplace(*membership, scope_->self.id, port_);
+  }
+  const Peers* known = peers ? &*peers : nullptr;
   // First the list: an end that is told in between is then known as ended, not as open again.
-  const StatusOr<std::vector<TcpBytes>> now = diag_->list(port_);
-  if (now.ok()) totals_.onList(*now);
-  totals_.onEnded(diag_->takeEnded(port_));
+  const StatusOr<std::vector<TcpConnection>> now = diag_->list(listed);
+  const std::vector<TcpConnection> all = now.ok() ? *now : std::vector<TcpConnection>();
+  if (now.ok()) {
+    if (known != nullptr) owners_->update(known->undecided(all));
+    totals_.onList(counted(all, all, known));
+  }
+  totals_.onEnded(counted(diag_->takeEnded(listed), all, known));
   return totals_.total();
 }
 

@@ -2,39 +2,63 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <optional>
+#include <string>
 #include <vector>
 
+#include "agent/membership/identity.h"
+#include "agent/traffic/interface_meter.h"
+#include "agent/traffic/socket_owners.h"
 #include "agent/traffic/tcp_diag.h"
+#include "agent/traffic/wire_bytes.h"
 
 namespace trainyard::agent {
 
-// TCP's stream bytes: payload with the framing of gRPC and HTTP/2, without headers of TCP and IP.
-struct WireBytes {
-  std::uint64_t received = 0;
-  std::uint64_t transmitted = 0;
+class Peers;
+
+struct WireReading {
+  WireBytes total;
+  std::map<std::string, WireBytes> peers;  // by task ("worker-0", or kOtherPeer); may be empty
+};
+
+// What one connection counted so far.
+struct CountedConnection {
+  std::uint64_t cookie = 0;
+  WireBytes bytes = {};
+  std::string peer = {};  // of the first time that the connection was told of; "": of no interest
 };
 
 // Adds up connections that come and go. Pure; not thread-safe.
 class ConnectionTotals {
  public:
-  // All connections of now, with what they counted so far.
-  void onList(const std::vector<TcpBytes>& connections);
+  // All connections of now.
+  void onList(const std::vector<CountedConnection>& connections);
   // Last counters of connections that are no more.
-  void onEnded(const std::vector<TcpBytes>& connections);
-  WireBytes total() const;
+  void onEnded(const std::vector<CountedConnection>& connections);
+  WireReading total() const;
+  bool knows(std::uint64_t cookie) const { return open_.contains(cookie); }
   // Connections still kept one by one.
   std::size_t size() const { return open_.size(); }
 
  private:
   struct Connection {
     WireBytes bytes;
+    std::string peer;
     int missed = 0;  // lists in a row without it
   };
   std::map<std::uint64_t, Connection> open_;  // by cookie
-  WireBytes ended_;
+  WireReading ended_;
+};
+
+// Where a task's connections lead.
+struct WireScope {
+  TaskIdentity self;
+  // The newest membership; null before the first.
+  std::function<std::shared_ptr<const v1::Membership>()> membership;
 };
 
 // Thread-safe.
@@ -42,15 +66,33 @@ class WireMeter {
  public:
   // Counts the connections whose local port is `port`, in the network namespace of this process.
   explicit WireMeter(int port);
+  // Counts also those that the task opens to ports of others in its membership, by peer. A
+  // connection that is opened and closed between two reads is counted where it was taken, and where
+  // it was opened only if the task has an address of its own.
+  WireMeter(int port, WireScope scope);
+  // With a scope or none, and a kernel that tells of connections or does not.
+  WireMeter(int port, std::optional<WireScope> scope, StatusOr<TcpDiag> diag);
+
+  // Of a task with an address of its own: what read() says where the kernel does not tell of
+  // connections. To be called before the first read().
+  void fallBackTo(InterfaceMeter meter);
 
   // Since the meter was made, up to now. Nothing where the kernel does not say; the reason was
   // logged once.
-  std::optional<WireBytes> read();
+  std::optional<WireReading> read();
 
  private:
+  // Those that concern the task, with their peers. `all`: as last listed.
+  std::vector<CountedConnection> counted(const std::vector<TcpConnection>& connections,
+                                         const std::vector<TcpConnection>& all,
+                                         const Peers* peers) const;
+
   const int port_;
+  const std::optional<WireScope> scope_;
+  std::optional<SocketOwners> owners_;
   std::mutex mutex_;
   std::optional<TcpDiag> diag_;
+  std::optional<InterfaceMeter> interface_;
   ConnectionTotals totals_;
 };
 

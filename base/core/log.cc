@@ -1,7 +1,10 @@
 #include "base/core/log.h"
 
+#include <atomic>
 #include <memory>
+#include <optional>
 
+#include "base/core/log_context.h"
 #include "nlohmann/json.hpp"
 #include "spdlog/pattern_formatter.h"
 #include "spdlog/sinks/stdout_sinks.h"
@@ -29,6 +32,18 @@ LogOptions& options() {
   return instance;
 }
 
+// Beside the options: epoch and step change while others log.
+struct Context {
+  std::optional<LogIdentity> identity;
+  std::atomic<std::int64_t> epoch = -1;
+  std::atomic<std::int64_t> step = -1;
+};
+
+Context& context() {
+  static Context instance;
+  return instance;
+}
+
 spdlog::logger& logger() {
   static const std::shared_ptr<spdlog::logger> instance = [] {
     auto made = std::make_shared<spdlog::logger>("trainyard",
@@ -45,6 +60,14 @@ std::string jsonLine(LogLevel level, std::string_view message) {
   nlohmann::ordered_json line;
   line["level"] = std::string(spdlog::level::to_string_view(toSpdlog(level)).data());
   if (!options().task.empty()) line["task"] = options().task;
+  const Context& now = context();
+  if (now.identity) {
+    line["job"] = now.identity->job;
+    line["role"] = now.identity->role;
+    line["index"] = now.identity->index;
+  }
+  if (now.epoch >= 0) line["epoch"] = now.epoch.load();
+  if (now.step >= 0) line["step"] = now.step.load();
   line["message"] = std::string(message);
   // A path or a peer's text may hold invalid UTF-8; a log must not throw over it.
   std::string body = line.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
@@ -60,6 +83,15 @@ void configureLog(const LogOptions& wanted) {
     logger().set_formatter(std::make_unique<spdlog::pattern_formatter>(
         "{\"time\":\"%Y-%m-%dT%H:%M:%S.%eZ\",%v", spdlog::pattern_time_type::utc));
   }
+}
+
+void setLogIdentity(const LogIdentity& identity) {
+  context().identity = identity;
+}
+
+void setLogProgress(std::int64_t epoch, std::int64_t step) {
+  context().epoch = epoch;
+  context().step = step;
 }
 
 bool logEnabled(LogLevel level) {

@@ -1,11 +1,29 @@
 #include "base/http/metrics.h"
 
+#include <limits>
 #include <sstream>
 
 #include "prometheus/gauge.h"
 #include "prometheus/text_serializer.h"
 
 namespace trainyard {
+namespace {
+
+prometheus::MetricType typeOf(MetricKind kind) {
+  switch (kind) {
+    case MetricKind::kCounter:
+      return prometheus::MetricType::Counter;
+    case MetricKind::kHistogram:
+      return prometheus::MetricType::Histogram;
+    case MetricKind::kSummary:
+      return prometheus::MetricType::Summary;
+    case MetricKind::kGauge:
+      break;
+  }
+  return prometheus::MetricType::Gauge;
+}
+
+}  // namespace
 
 MetricsPage::MetricsPage() : registry_(std::make_shared<prometheus::Registry>()) {}
 
@@ -25,16 +43,15 @@ HttpReply MetricsPage::render() const {
 void addBuildInfo(prometheus::Registry& registry, const std::string& version,
                   const std::string& commit) {
   prometheus::BuildGauge()
-      .Name("trainyard_build_info")
-      .Help("Version of this program; always 1.")
+      .Name(nameOf(metric("trainyard_build_info")))
+      .Help(helpOf(metric("trainyard_build_info")))
       .Register(registry)
       .Add({{"version", version}, {"commit", commit}})
       .Set(1);
 }
 
-prometheus::MetricFamily makeFamily(const std::string& name, const std::string& help,
-                                    prometheus::MetricType type) {
-  return {.name = name, .help = help, .type = type, .metric = {}};
+prometheus::MetricFamily makeFamily(const MetricSpec& spec) {
+  return {.name = nameOf(spec), .help = helpOf(spec), .type = typeOf(spec.kind), .metric = {}};
 }
 
 void addMetric(prometheus::MetricFamily& family, const MetricLabels& labels, double value) {
@@ -45,6 +62,32 @@ void addMetric(prometheus::MetricFamily& family, const MetricLabels& labels, dou
   } else {
     metric.gauge.value = value;
   }
+  family.metric.push_back(std::move(metric));
+}
+
+void addHistogram(prometheus::MetricFamily& family, const MetricLabels& labels,
+                  const MetricSpec& spec, std::span<const std::uint64_t> counts, double sum) {
+  prometheus::ClientMetric metric;
+  for (const auto& [name, text] : labels) metric.label.push_back({.name = name, .value = text});
+  std::uint64_t seen = 0;
+  for (std::size_t i = 0; i <= spec.buckets.size(); ++i) {
+    if (i < counts.size()) seen += counts[i];
+    const bool last = i == spec.buckets.size();
+    metric.histogram.bucket.push_back(
+        {.cumulative_count = seen,
+         .upper_bound = last ? std::numeric_limits<double>::infinity() : spec.buckets[i]});
+  }
+  metric.histogram.sample_count = seen;
+  metric.histogram.sample_sum = sum;
+  family.metric.push_back(std::move(metric));
+}
+
+void addSummary(prometheus::MetricFamily& family, const MetricLabels& labels, std::uint64_t count,
+                double sum) {
+  prometheus::ClientMetric metric;
+  for (const auto& [name, text] : labels) metric.label.push_back({.name = name, .value = text});
+  metric.summary.sample_count = count;
+  metric.summary.sample_sum = sum;
   family.metric.push_back(std::move(metric));
 }
 

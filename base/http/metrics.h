@@ -1,13 +1,16 @@
 // What /metrics shows: a registry, the process's own numbers, and families computed at each scrape.
 #pragma once
 
+#include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "base/core/status.h"
 #include "base/http/http_server.h"
+#include "base/metrics/catalogue.h"
 #include "prometheus/collectable.h"
 #include "prometheus/metric_family.h"
 #include "prometheus/registry.h"
@@ -40,11 +43,24 @@ std::shared_ptr<prometheus::Collectable> makeProcessMetrics();
 void addBuildInfo(prometheus::Registry& registry, const std::string& version,
                   const std::string& commit);
 
-// A family of one kind, to be filled metric by metric.
+// A family of the catalogue (metric("...")), to be filled metric by metric.
 using MetricLabels = std::vector<std::pair<std::string, std::string>>;
-prometheus::MetricFamily makeFamily(const std::string& name, const std::string& help,
-                                    prometheus::MetricType type);
+prometheus::MetricFamily makeFamily(const MetricSpec& spec);
 // `value` becomes that of the family's type (counter or gauge).
 void addMetric(prometheus::MetricFamily& family, const MetricLabels& labels, double value);
+// A histogram with the bounds of `spec`; `counts` has one number for each and one for the rest, not
+// cumulative; fewer numbers are zeros.
+void addHistogram(prometheus::MetricFamily& family, const MetricLabels& labels,
+                  const MetricSpec& spec, std::span<const std::uint64_t> counts, double sum);
+// A summary of `count` values; it has no quantiles.
+void addSummary(prometheus::MetricFamily& family, const MetricLabels& labels, std::uint64_t count,
+                double sum);
+// Of counters, gauges and histograms that the library itself keeps.
+inline std::string nameOf(const MetricSpec& spec) {
+  return std::string(spec.name);
+}
+inline std::string helpOf(const MetricSpec& spec) {
+  return std::string(spec.help);
+}
 
 }  // namespace trainyard

@@ -15,7 +15,6 @@ namespace trainyard {
 namespace {
 
 using prometheus::MetricFamily;
-using prometheus::MetricType;
 
 constexpr std::size_t kMaxProcBytes = 256 * 1024;
 
@@ -51,21 +50,19 @@ class ProcessMetrics : public prometheus::Collectable {
   std::vector<MetricFamily> Collect() const override {
     std::vector<MetricFamily> families;
     collectStat(families);
-    add(families, "process_open_fds", "Open file descriptors.", MetricType::Gauge,
-        openDescriptors());
+    add(families, metric("process_open_fds"), openDescriptors());
     rlimit limit{};
     if (::getrlimit(RLIMIT_NOFILE, &limit) == 0) {
-      add(families, "process_max_fds", "Limit of open file descriptors.", MetricType::Gauge,
-          static_cast<double>(limit.rlim_cur));
+      add(families, metric("process_max_fds"), static_cast<double>(limit.rlim_cur));
     }
     return families;
   }
 
  private:
-  static void add(std::vector<MetricFamily>& families, const char* name, const char* help,
-                  MetricType type, std::optional<double> value) {
+  static void add(std::vector<MetricFamily>& families, const MetricSpec& spec,
+                  std::optional<double> value) {
     if (!value.has_value()) return;
-    families.push_back(makeFamily(name, help, type));
+    families.push_back(makeFamily(spec));
     addMetric(families.back(), {}, *value);
   }
 
@@ -78,16 +75,14 @@ class ProcessMetrics : public prometheus::Collectable {
     if (fields.size() <= kResidentPages) return;
     const auto number = [&](std::size_t i) { return parseNumber<double>(fields[i]).value_or(0); };
     const auto ticks = static_cast<double>(::sysconf(_SC_CLK_TCK));
-    add(families, "process_cpu_seconds_total", "User and system CPU time spent.",
-        MetricType::Counter, (number(kUserTicks) + number(kSystemTicks)) / ticks);
-    add(families, "process_threads", "Threads.", MetricType::Gauge, number(kThreads));
-    add(families, "process_virtual_memory_bytes", "Virtual memory.", MetricType::Gauge,
-        number(kVirtualBytes));
-    add(families, "process_resident_memory_bytes", "Resident memory.", MetricType::Gauge,
+    add(families, metric("process_cpu_seconds_total"),
+        (number(kUserTicks) + number(kSystemTicks)) / ticks);
+    add(families, metric("process_threads"), number(kThreads));
+    add(families, metric("process_virtual_memory_bytes"), number(kVirtualBytes));
+    add(families, metric("process_resident_memory_bytes"),
         number(kResidentPages) * static_cast<double>(::sysconf(_SC_PAGESIZE)));
     if (const auto boot = bootTimeSeconds()) {
-      add(families, "process_start_time_seconds", "Start of the process, seconds since 1970.",
-          MetricType::Gauge, *boot + number(kStartTicks) / ticks);
+      add(families, metric("process_start_time_seconds"), *boot + number(kStartTicks) / ticks);
     }
   }
 };

@@ -2,16 +2,26 @@
 
 namespace trainyard {
 
-std::shared_ptr<grpc::Channel> openSecureChannel(const std::string& target, const TlsIdentity& self,
-                                                 std::string_view server_name,
-                                                 const ChannelOptions& options) {
+std::shared_ptr<grpc::ChannelCredentials> secureClient(const TlsIdentity& self) {
   grpc::SslCredentialsOptions ssl;
   ssl.pem_root_certs = self.ca;
   ssl.pem_cert_chain = self.cert;
   ssl.pem_private_key = self.key;
+  return grpc::SslCredentials(ssl);
+}
+
+std::shared_ptr<grpc::Channel> openSecureChannel(
+    const std::string& target, const std::shared_ptr<grpc::ChannelCredentials>& credentials,
+    std::string_view server_name, const ChannelOptions& options) {
   grpc::ChannelArguments args = channelArguments(options);
   args.SetSslTargetNameOverride(std::string(server_name));
-  return grpc::CreateCustomChannel(target, grpc::SslCredentials(ssl), args);
+  return grpc::CreateCustomChannel(target, credentials, args);
+}
+
+std::shared_ptr<grpc::Channel> openSecureChannel(const std::string& target, const TlsIdentity& self,
+                                                 std::string_view server_name,
+                                                 const ChannelOptions& options) {
+  return openSecureChannel(target, secureClient(self), server_name, options);
 }
 
 std::shared_ptr<grpc::ServerCredentials> secureServer(const TlsIdentity& self) {

@@ -30,17 +30,6 @@ void addToken(grpc::ClientContext& context, const std::string& token) {
   context.AddMetadata(kTokenKey, token);
 }
 
-bool equalInConstantTime(std::string_view a, std::string_view b) {
-  if (a.size() != b.size()) return false;  // the length is no secret
-  unsigned char difference = 0;
-  for (std::size_t i = 0; i < a.size(); ++i) {
-    difference = static_cast<unsigned char>(
-        difference | (static_cast<unsigned char>(a[i]) ^ static_cast<unsigned char>(b[i])));
-  }
-  const volatile unsigned char result = difference;
-  return result == 0;
-}
-
 grpc::Status checkToken(const grpc::ServerContextBase& context, std::string_view token) {
   const auto& metadata = context.client_metadata();
   const auto entry = metadata.find(kTokenKey);

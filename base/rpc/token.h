@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "base/core/status.h"
+#include "base/security/constant_time.h"
 #include "grpcpp/grpcpp.h"
 
 namespace trainyard {
@@ -18,9 +19,6 @@ inline constexpr char kTokenKey[] = "trainyard-token";
 StatusOr<std::string> readToken(const std::filesystem::path& path);
 
 void addToken(grpc::ClientContext& context, const std::string& token);
-
-// Compares in a time that does not depend on where the two differ.
-bool equalInConstantTime(std::string_view a, std::string_view b);
 
 // OK, or UNAUTHENTICATED when the call carries no token or another one.
 grpc::Status checkToken(const grpc::ServerContextBase& context, std::string_view token);

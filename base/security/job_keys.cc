@@ -9,22 +9,13 @@
 #include "base/core/check.h"
 #include "base/core/strings.h"
 #include "base/security/hkdf.h"
+#include "base/security/openssl_ptr.h"
 #include "fmt/format.h"
 
 namespace trainyard {
 namespace {
 
-template <auto kFree>
-struct Freer {
-  template <typename T>
-  void operator()(T* object) const {
-    kFree(object);
-  }
-};
-using CertPtr = std::unique_ptr<X509, Freer<X509_free>>;
-using KeyPtr = std::unique_ptr<EVP_PKEY, Freer<EVP_PKEY_free>>;
-using BioPtr = std::unique_ptr<BIO, Freer<BIO_free_all>>;
-using ExtensionPtr = std::unique_ptr<X509_EXTENSION, Freer<X509_EXTENSION_free>>;
+using ExtensionPtr = std::unique_ptr<X509_EXTENSION, OpensslFree<X509_EXTENSION_free>>;
 
 constexpr std::string_view kSalt = "trainyard.dev";
 constexpr std::size_t kKeyBytes = 32;  // of Ed25519, and of a token
@@ -85,8 +76,8 @@ struct Draft {
   const char* usage = "";  // extended key usage
 };
 
-CertPtr makeCert(const Draft& draft, EVP_PKEY& key, EVP_PKEY& signer) {
-  CertPtr cert(X509_new());
+X509Ptr makeCert(const Draft& draft, EVP_PKEY& key, EVP_PKEY& signer) {
+  X509Ptr cert(X509_new());
   X509_set_version(cert.get(), X509_VERSION_3);
   std::string serial = draft.serial;
   serial[0] = static_cast<char>(serial[0] & 0x7f);  // positive

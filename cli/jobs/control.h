@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "base/core/clock.h"
@@ -21,6 +22,12 @@ struct Waiting {
   Duration limit = std::chrono::seconds(120);
 };
 
+// How many tasks a job is to have; absent: as many as it has.
+struct Replicas {
+  std::optional<std::int64_t> ps = std::nullopt;
+  std::optional<std::int64_t> workers = std::nullopt;
+};
+
 // The record of one job, and the wishes that are written into it.
 class JobControl {
  public:
@@ -30,15 +37,15 @@ class JobControl {
   virtual Status setSuspend(bool suspend) = 0;
   // Records a job that nobody looks after as suspended; false where somebody has come to do so.
   virtual StatusOr<bool> suspendAtRest() = 0;
-  // The generation that holds the number. INVALID_ARGUMENT where the job does not admit it.
-  virtual StatusOr<std::int64_t> setWorkers(std::int64_t workers) = 0;
+  // The generation that holds the numbers. INVALID_ARGUMENT where the job does not admit them.
+  virtual StatusOr<std::int64_t> setReplicas(const Replicas& replicas) = 0;
   virtual Duration look() const = 0;  // between two looks at the record
 };
 
 // As the functions on directories below, on any job.
 StatusOr<std::string> suspendJob(JobControl& control, const Waiting& waiting, const Clock& clock);
-StatusOr<std::string> scaleJob(JobControl& control, std::int64_t workers, const Waiting& waiting,
-                               const Clock& clock);
+StatusOr<std::string> scaleJob(JobControl& control, const Replicas& replicas,
+                               const Waiting& waiting, const Clock& clock);
 
 // Of the local job in `dir`.
 std::unique_ptr<JobControl> controlOf(const std::filesystem::path& dir, const Clock& clock);
@@ -52,12 +59,12 @@ std::unique_ptr<JobControl> controlOf(const std::filesystem::path& dir, const Cl
 StatusOr<std::string> suspendJob(const std::filesystem::path& dir, bool wait, Duration limit,
                                  const Clock& clock);
 
-// Sets worker.replicas, in job.yaml too, and waits until the job runs with so many; `wait` false,
-// or where no launcher looks after the job: until it is recorded. INVALID_ARGUMENT where the job
-// does not admit the number (its bounds, its batch) or is none; FAILED_PRECONDITION: it has ended
-// or is being deleted; DEADLINE_EXCEEDED after `limit`, and it goes on changing.
-StatusOr<std::string> scaleJob(const std::filesystem::path& dir, std::int64_t workers, bool wait,
-                               Duration limit, const Clock& clock);
+// Sets ps.replicas and worker.replicas, in job.yaml too, and waits until the job runs with so many;
+// `wait` false, or where no launcher looks after the job: until it is recorded. INVALID_ARGUMENT
+// where the job does not admit the numbers (its bounds, its batch) or is none; FAILED_PRECONDITION:
+// it has ended or is being deleted; DEADLINE_EXCEEDED after `limit`, and it goes on changing.
+StatusOr<std::string> scaleJob(const std::filesystem::path& dir, const Replicas& replicas,
+                               bool wait, Duration limit, const Clock& clock);
 
 // Ends the job's processes and removes its directory: asks the launcher first, kills it after
 // `grace`. Several may do so at once. INVALID_ARGUMENT for a directory that is no run directory, or

@@ -1,13 +1,13 @@
 #include "cli/jobs/edited_job.h"
 
 #include <algorithm>
-#include <set>
 #include <utility>
 
 #include "base/core/printable.h"
 #include "base/core/strings.h"
 #include "base/process/files.h"
 #include "fmt/format.h"
+#include "operator/job/change.h"
 #include "operator/job/job.h"
 
 namespace trainyard::cli {
@@ -45,12 +45,12 @@ std::string listOf(const std::vector<FieldChange>& changes) {
 }  // namespace
 
 bool mayChangeLive(const FieldChange& change) {
-  static const std::set<std::string> kLive = {
-      "worker.replicas",          "worker.minReplicas",
-      "worker.maxReplicas",       "runPolicy.suspend",
-      "runPolicy.backoffLimit",   "runPolicy.activeDeadlineSeconds",
-      "runPolicy.cleanPodPolicy", "runPolicy.ttlSecondsAfterFinished"};
-  return kLive.contains(change.path);
+  // Not for passes, nor these for steps.
+  if (change.path == "training.steps" &&
+      !(parseNumber<std::int64_t>(change.before) && parseNumber<std::int64_t>(change.after))) {
+    return false;
+  }
+  return control::mayChangeWhileRunning(change.path);
 }
 
 Status applyChanges(const std::vector<FieldChange>& changes, const Json& wanted,
@@ -101,9 +101,11 @@ void EditedJob::takeOver(const std::string& text, std::vector<RunEvent>* events)
   const auto live = std::stable_partition(taken.begin(), taken.end(), mayChangeLive);
   const std::vector<FieldChange> refused(live, taken.end());
   taken.erase(live, taken.end());
-  bool changed = false;
+  bool changed = false, superseded = false;
   Status applied;
   const Status edited = control::RunRecord(paths_).edit(clock_, [&](v1::TrainingJob* recorded) {
+    superseded = !stillSays(text);
+    if (superseded) return false;
     const Json before = toJson(recorded->spec());
     applied = applyChanges(taken, wanted, recorded->mutable_spec());
     changed = applied.ok() && toJson(recorded->spec()) != before;
@@ -113,6 +115,7 @@ void EditedJob::takeOver(const std::string& text, std::vector<RunEvent>* events)
     const Status& why = edited.ok() ? applied : edited;
     return tell("warning", fmt::format("{}: {}", file, fromAbsl(why.message())), events);
   }
+  if (superseded) return;  // the next look sees it
   for (const FieldChange& change : taken) copyField(wanted, change.path, &spec_);
   if (changed) tell("state", fmt::format("{}: {}", file, listOf(taken)), events);
   if (refused.empty()) return;
@@ -122,9 +125,29 @@ void EditedJob::takeOver(const std::string& text, std::vector<RunEvent>* events)
        events);
   v1::TrainingJob kept = *job;
   if (!fromJson(spec_, kept.mutable_spec()).ok()) return;
-  text_ = control::toYaml(toJson(kept));
-  if (const Status status = writeFileAtomically(paths_.jobYaml(), text_); !status.ok()) {
-    tell("warning", fmt::format("{}: {}", file, fromAbsl(status.message())), events);
+  setBack(text, control::toYaml(toJson(kept)), events);
+}
+
+// `trainyard scale` writes the file and the record together, under the record's lock: what it wrote
+// meanwhile is not to be undone by what was read before.
+bool EditedJob::stillSays(const std::string& text) const {
+  const auto now = readFile(paths_.jobYaml(), kMaxFileBytes);
+  return now.ok() && *now == text;
+}
+
+void EditedJob::setBack(const std::string& text, const std::string& kept,
+                        std::vector<RunEvent>* events) {
+  Status written;
+  const Status locked = control::RunRecord(paths_).edit(clock_, [&](v1::TrainingJob*) {
+    if (!stillSays(text)) return false;
+    written = writeFileAtomically(paths_.jobYaml(), kept);
+    if (written.ok()) text_ = kept;
+    return false;
+  });
+  const Status& failed = locked.ok() ? written : locked;
+  if (!failed.ok()) {
+    tell("warning", fmt::format("{}: {}", paths_.jobYaml().string(), fromAbsl(failed.message())),
+         events);
   }
 }
 

@@ -34,6 +34,8 @@ class EditedJob {
 
  private:
   void takeOver(const std::string& text, std::vector<RunEvent>* events);
+  bool stillSays(const std::string& text) const;
+  void setBack(const std::string& text, const std::string& kept, std::vector<RunEvent>* events);
   void tell(const char* kind, std::string text, std::vector<RunEvent>* events) const;
 
   const control::RunPaths paths_;

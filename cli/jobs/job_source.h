@@ -13,6 +13,7 @@
 #include "base/core/status.h"
 #include "cli/jobs/control.h"
 #include "cli/jobs/job_view.h"
+#include "cli/top/metrics_text.h"
 
 namespace trainyard::cli {
 
@@ -65,12 +66,15 @@ class JobSource {
   virtual StatusOr<JobDetails> describe(const std::string& job) = 0;
   virtual StatusOr<std::string> suspend(const std::string& job, const Waiting& waiting) = 0;
   virtual StatusOr<Resumed> resume(const std::string& job, const Waiting& waiting) = 0;
-  virtual StatusOr<std::string> scale(const std::string& job, std::int64_t workers,
+  virtual StatusOr<std::string> scale(const std::string& job, const Replicas& replicas,
                                       const Waiting& waiting) = 0;
   virtual StatusOr<Doomed> toRemove(const std::string& job) = 0;
   virtual StatusOr<std::string> remove(const Doomed& doomed, const RemoveOptions& options) = 0;
   // Of `job`, as read() gave it.
   virtual Status logs(const JobView& job, const LogRequest& request, const LogPrinter& print) = 0;
+  // What the agents of its tasks show at /metrics; those that do not answer are missing. An error
+  // only where none answers.
+  virtual StatusOr<TaskPages> metrics(const JobView& job) = 0;
 };
 
 }  // namespace trainyard::cli

@@ -12,6 +12,7 @@
 #include "base/process/unique_fd.h"
 #include "cli/run/result.h"
 #include "fmt/format.h"
+#include "operator/cluster/task_keys.h"
 #include "operator/local/leftovers.h"
 #include "operator/local/run_directory.h"
 
@@ -135,14 +136,7 @@ std::string childState(const control::AgentFile& agent) {
 }
 
 TaskView readTask(const RunPaths& paths, const TaskKey& key, const v1::JobStatus& status) {
-  TaskView task;
-  task.name = control::toString(key);
-  task.state = "-";
-  for (const v1::TaskRecord& record : status.tasks()) {
-    if (record.task() != task.name) continue;
-    task.restarts = record.restarts();
-    task.created = static_cast<std::uint32_t>(record.created());
-  }
+  TaskView task = recordedTask(key, status);
   const auto agent = control::readAgentFile(paths.agent(key));
   if (!agent.ok()) return task;
   const fs::path task_dir = paths.task(key);
@@ -163,12 +157,8 @@ std::vector<TaskView> readTasks(const RunPaths& paths, const v1::TrainingJob& jo
   std::error_code ignored;
   const RunPaths absolute{fs::absolute(paths.dir, ignored).lexically_normal()};
   std::vector<TaskView> tasks;
-  for (const auto& [role, count] : {std::pair(v1::ROLE_PS, job.spec().ps().replicas()),
-                                    std::pair(v1::ROLE_WORKER, job.spec().worker().replicas())}) {
-    for (int i = 0; i < count; ++i) {
-      tasks.push_back(readTask(absolute, {role, static_cast<std::uint32_t>(i)}, job.status()));
-    }
-  }
+  for (const TaskKey& key : control::wantedTasks(job))
+    tasks.push_back(readTask(absolute, key, job.status()));
   return tasks;
 }
 
@@ -179,6 +169,18 @@ bool hasCondition(const v1::JobStatus& status, std::string_view type, std::strin
 }
 
 }  // namespace
+
+TaskView recordedTask(const TaskKey& key, const v1::JobStatus& status) {
+  TaskView task;
+  task.name = control::toString(key);
+  task.state = "-";
+  for (const v1::TaskRecord& record : status.tasks()) {
+    if (record.task() != task.name) continue;
+    task.restarts = record.restarts();
+    task.created = static_cast<std::uint32_t>(record.created());
+  }
+  return task;
+}
 
 std::string shownState(const v1::TrainingJob& recorded, bool has_launcher) {
   if (recorded.metadata().has_deletion_timestamp()) return "Terminating";

@@ -78,6 +78,9 @@ struct TaskView {
   std::string since;  // when the pod was created, RFC 3339
 };
 
+// What the status has recorded of a task, as if nothing else were known of it.
+TaskView recordedTask(const control::TaskKey& key, const v1::JobStatus& status);
+
 // All that `describe` shows.
 struct JobDetails {
   JobView view;

@@ -15,11 +15,13 @@ using control::RunRecord;
 constexpr std::size_t kMaxFileBytes = 16 << 20;
 constexpr Duration kLook = std::chrono::milliseconds(100);
 
-// The job as given, with another number of workers: checked like any job file.
-StatusOr<v1::TrainingJob> rescaled(const control::RunPaths& paths, std::int64_t workers) {
+// The job as given, with other numbers of tasks: checked like any job file.
+StatusOr<v1::TrainingJob> rescaled(const control::RunPaths& paths, const Replicas& replicas) {
   TY_ASSIGN_OR_RETURN(const std::string text, readFile(paths.jobYaml(), kMaxFileBytes));
   control::ParseOptions options;
-  options.overrides.emplace_back("worker.replicas", fmt::format("{}", workers));
+  if (replicas.ps) options.overrides.emplace_back("ps.replicas", fmt::format("{}", *replicas.ps));
+  if (replicas.workers)
+    options.overrides.emplace_back("worker.replicas", fmt::format("{}", *replicas.workers));
   std::vector<control::JobProblem> problems;
   TY_ASSIGN_OR_RETURN(v1::TrainingJob job,
                       control::parseJob(text, paths.jobYaml().string(), options, &problems));
@@ -27,20 +29,27 @@ StatusOr<v1::TrainingJob> rescaled(const control::RunPaths& paths, std::int64_t 
   return job;
 }
 
-// The generation that holds the number.
-StatusOr<std::int64_t> recordWorkers(const control::RunPaths& paths, std::int64_t workers,
-                                     const Clock& clock) {
+// The generation that holds the numbers.
+StatusOr<std::int64_t> recordReplicas(const control::RunPaths& paths, const Replicas& replicas,
+                                      const Clock& clock) {
   std::int64_t generation = 0;
   Status written;
   const Status edited = control::RunRecord(paths).edit(clock, [&](v1::TrainingJob* job) {
     generation = job->metadata().generation();
-    const auto given = rescaled(paths, workers);
+    const auto given = rescaled(paths, replicas);
     written = given.status();
     if (written.ok()) {
       written = writeFileAtomically(paths.jobYaml(), control::toYaml(toJson(*given)));
     }
-    if (!written.ok() || job->spec().worker().replicas() == workers) return false;
-    job->mutable_spec()->mutable_worker()->set_replicas(static_cast<std::int32_t>(workers));
+    if (!written.ok()) return false;
+    v1::JobSpec& spec = *job->mutable_spec();
+    const v1::JobSpec before = spec;
+    if (replicas.ps) spec.mutable_ps()->set_replicas(static_cast<std::int32_t>(*replicas.ps));
+    if (replicas.workers)
+      spec.mutable_worker()->set_replicas(static_cast<std::int32_t>(*replicas.workers));
+    if (before.ps().replicas() == spec.ps().replicas() &&
+        before.worker().replicas() == spec.worker().replicas())
+      return false;
     ++generation;
     return true;
   });
@@ -71,8 +80,8 @@ class LocalControl : public JobControl {
     TY_RETURN_IF_ERROR(RunRecord(paths_).restStatus());
     return true;
   }
-  StatusOr<std::int64_t> setWorkers(std::int64_t workers) override {
-    return recordWorkers(paths_, workers, clock_);
+  StatusOr<std::int64_t> setReplicas(const Replicas& replicas) override {
+    return recordReplicas(paths_, replicas, clock_);
   }
   Duration look() const override { return kLook; }
 
@@ -92,9 +101,9 @@ StatusOr<std::string> suspendJob(const fs::path& dir, bool wait, Duration limit,
   return suspendJob(*controlOf(dir, clock), {wait, limit}, clock);
 }
 
-StatusOr<std::string> scaleJob(const fs::path& dir, std::int64_t workers, bool wait, Duration limit,
-                               const Clock& clock) {
-  return scaleJob(*controlOf(dir, clock), workers, {wait, limit}, clock);
+StatusOr<std::string> scaleJob(const fs::path& dir, const Replicas& replicas, bool wait,
+                               Duration limit, const Clock& clock) {
+  return scaleJob(*controlOf(dir, clock), replicas, {wait, limit}, clock);
 }
 
 }  // namespace trainyard::cli

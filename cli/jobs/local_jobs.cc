@@ -4,6 +4,7 @@
 #include <system_error>
 #include <utility>
 
+#include "base/http/http_get.h"
 #include "base/process/files.h"
 #include "base/process/poll.h"
 #include "cli/jobs/find_jobs.h"
@@ -11,7 +12,9 @@
 #include "cli/jobs/task_logs.h"
 #include "cli/run/detach.h"
 #include "cli/run/directory.h"
+#include "cli/top/collect_pages.h"
 #include "fmt/format.h"
+#include "operator/cluster/task_keys.h"
 #include "operator/local/run_directory.h"
 
 namespace trainyard::cli {
@@ -21,6 +24,7 @@ namespace fs = std::filesystem;
 
 // How long a launcher may take to end a job that is deleted: its tasks have 10 s.
 constexpr Duration kDeleteGrace = std::chrono::seconds(15);
+constexpr Duration kMetricsPatience = std::chrono::seconds(2);
 constexpr Duration kLook = std::chrono::milliseconds(200);
 
 class LocalJobs : public JobSource {
@@ -47,10 +51,10 @@ class LocalJobs : public JobSource {
     return suspendJob(*controlOf(dir, clock_), waiting, clock_);
   }
   StatusOr<Resumed> resume(const std::string& job, const Waiting& waiting) override;
-  StatusOr<std::string> scale(const std::string& job, std::int64_t workers,
+  StatusOr<std::string> scale(const std::string& job, const Replicas& replicas,
                               const Waiting& waiting) override {
     TY_ASSIGN_OR_RETURN(const fs::path dir, findJob(runs_, job));
-    return scaleJob(*controlOf(dir, clock_), workers, waiting, clock_);
+    return scaleJob(*controlOf(dir, clock_), replicas, waiting, clock_);
   }
   StatusOr<Doomed> toRemove(const std::string& job) override {
     TY_ASSIGN_OR_RETURN(const fs::path dir, findJob(runs_, job));
@@ -60,6 +64,7 @@ class LocalJobs : public JobSource {
     return deleteJob(doomed.name, options.now ? Duration::zero() : kDeleteGrace, clock_);
   }
   Status logs(const JobView& job, const LogRequest& request, const LogPrinter& print) override;
+  StatusOr<TaskPages> metrics(const JobView& job) override;
 
  private:
   const std::string runs_;
@@ -134,6 +139,19 @@ Status LocalJobs::logs(const JobView& job, const LogRequest& request, const LogP
     if (!print.flush() || over) return absl::OkStatus();
     pollUntil({}, clock_.now() + kLook);
   }
+}
+
+StatusOr<TaskPages> LocalJobs::metrics(const JobView& job) {
+  const control::RunPaths paths{job.dir};
+  return collectPages(
+      control::wantedTasks(job.job), [&](const control::TaskKey& key) -> StatusOr<std::string> {
+        TY_ASSIGN_OR_RETURN(const control::AgentFile agent,
+                            control::readAgentFile(paths.agent(key)));
+        const bool v6 = agent.ip.find(':') != std::string::npos;
+        return httpGet(
+            fmt::format("{}{}{}:{}", v6 ? "[" : "", agent.ip, v6 ? "]" : "", agent.metrics_port),
+            "/metrics", kMetricsPatience);
+      });
 }
 
 }  // namespace

@@ -8,7 +8,9 @@
 #include "cli/kube/cluster_view.h"
 #include "cli/kube/connect.h"
 #include "cli/kube/pod_logs.h"
+#include "cli/top/collect_pages.h"
 #include "fmt/format.h"
+#include "operator/cluster/task_keys.h"
 #include "operator/kube/render/names.h"
 
 namespace trainyard::cli {
@@ -18,6 +20,7 @@ using control::kTrainingJobs;
 using control::KubeClient;
 using Json = nlohmann::json;
 
+constexpr Duration kMetricsPatience = std::chrono::seconds(5);
 constexpr Duration kLook = std::chrono::milliseconds(500);
 const Json::json_pointer kUid("/metadata/uid");
 
@@ -44,7 +47,7 @@ class ClusterControl : public JobControl {
     return explained(client_.patchMerge(kTrainingJobs, ns_, name_, patch).status());
   }
   StatusOr<bool> suspendAtRest() override { return false; }  // an operator looks after all of them
-  StatusOr<std::int64_t> setWorkers(std::int64_t workers) override;
+  StatusOr<std::int64_t> setReplicas(const Replicas& replicas) override;
   Duration look() const override { return kLook; }
 
  private:
@@ -65,11 +68,16 @@ StatusOr<JobView> ClusterControl::read() {
   return absl::NotFoundError(fmt::format("'{}' is another job by now", name_));
 }
 
-StatusOr<std::int64_t> ClusterControl::setWorkers(std::int64_t workers) {
+// The workers' number has a subresource, which more people may be allowed to write; parameter
+// servers, and both at once, are a change of the job itself.
+StatusOr<std::int64_t> ClusterControl::setReplicas(const Replicas& replicas) {
   Json patch;
   patch["metadata"]["uid"] = uid_;
-  patch["spec"]["replicas"] = workers;
-  const auto scaled = client_.patchMerge(kTrainingJobs, ns_, name_, patch, "scale");
+  if (replicas.ps) patch["spec"]["ps"]["replicas"] = *replicas.ps;
+  if (replicas.ps && replicas.workers) patch["spec"]["worker"]["replicas"] = *replicas.workers;
+  if (!replicas.ps) patch["spec"]["replicas"] = replicas.workers.value_or(0);
+  const auto scaled = replicas.ps ? client_.patchMerge(kTrainingJobs, ns_, name_, patch)
+                                  : client_.patchMerge(kTrainingJobs, ns_, name_, patch, "scale");
   TY_RETURN_IF_ERROR(explained(scaled.status()));
   TY_ASSIGN_OR_RETURN(const JobView job, read());
   return job.job.metadata().generation();
@@ -91,16 +99,17 @@ class ClusterJobs : public JobSource {
     return suspendJob(found, waiting, clock_);
   }
   StatusOr<Resumed> resume(const std::string& job, const Waiting& waiting) override;
-  StatusOr<std::string> scale(const std::string& job, std::int64_t workers,
+  StatusOr<std::string> scale(const std::string& job, const Replicas& replicas,
                               const Waiting& waiting) override {
     TY_ASSIGN_OR_RETURN(ClusterControl found, find(job));
-    return scaleJob(found, workers, waiting, clock_);
+    return scaleJob(found, replicas, waiting, clock_);
   }
   StatusOr<Doomed> toRemove(const std::string& job) override;
   StatusOr<std::string> remove(const Doomed& doomed, const RemoveOptions& options) override;
   Status logs(const JobView& job, const LogRequest& request, const LogPrinter& print) override {
     return explained(readPodLogs(client_, clock_, job, request, print));
   }
+  StatusOr<TaskPages> metrics(const JobView& job) override;
 
  private:
   Status explained(const Status& status) const { return explain(status, options_.server); }
@@ -239,6 +248,20 @@ StatusOr<std::string> ClusterJobs::remove(const Doomed& doomed, const RemoveOpti
                       toSeconds(options.waiting.limit)));
     }
   }
+}
+
+// Through the apiserver, which reaches the pods wherever this runs.
+StatusOr<TaskPages> ClusterJobs::metrics(const JobView& job) {
+  control::HttpLimits limits = client_.options().limits;
+  limits.deadline = kMetricsPatience;
+  KubeClient client = client_.with(limits);
+  auto pages = collectPages(control::wantedTasks(job.job), [&](const control::TaskKey& key) {
+    return client.getRaw(fmt::format("/api/v1/namespaces/{}/pods/{}:{}/proxy/metrics", job.ns,
+                                     control::podName(job.job, key),
+                                     job.job.spec().network().metrics_port()));
+  });
+  if (!pages.ok()) return explained(pages.status());
+  return pages;
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 
 #include "base/core/rfc3339.h"
 #include "fmt/format.h"
+#include "operator/cluster/task_keys.h"
 #include "operator/kube/observe/observe.h"
 #include "operator/kube/render/names.h"
 
@@ -41,27 +42,6 @@ std::string podState(const TaskObservation& pod) {
   if (pod.ready) return "Ready";
   if (pod.phase == TaskPhase::kRunning) return "Running";
   return pod.waiting ? fmt::format("Waiting ({})", pod.waiting->reason) : "Waiting";
-}
-
-std::vector<TaskKey> wantedTasks(const v1::JobSpec& spec) {
-  std::vector<TaskKey> keys;
-  for (const auto& [role, count] : {std::pair(v1::ROLE_PS, spec.ps().replicas()),
-                                    std::pair(v1::ROLE_WORKER, spec.worker().replicas())}) {
-    for (int i = 0; i < count; ++i) keys.push_back({role, static_cast<std::uint32_t>(i)});
-  }
-  return keys;
-}
-
-TaskView recordedTask(const TaskKey& key, const v1::JobStatus& status) {
-  TaskView task;
-  task.name = control::toString(key);
-  task.state = "-";
-  for (const v1::TaskRecord& record : status.tasks()) {
-    if (record.task() != task.name) continue;
-    task.restarts = record.restarts();
-    task.created = static_cast<std::uint32_t>(record.created());
-  }
-  return task;
 }
 
 std::string timeOfEvent(const Json& event) {
@@ -106,7 +86,7 @@ StatusOr<JobView> clusterView(Json object) {
 
 std::vector<TaskView> podTasks(const JobView& job, const std::vector<Json>& pods) {
   std::map<TaskKey, TaskView> tasks;
-  for (const TaskKey& key : wantedTasks(job.job.spec())) {
+  for (const TaskKey& key : control::wantedTasks(job.job)) {
     tasks.emplace(key, recordedTask(key, job.job.status()));
   }
   for (const Json& pod : pods) {

@@ -25,6 +25,7 @@ std::string lower(std::string text) {
 // A task of a foreign job that is not there: its parameter servers are ended with the job, and have
 // done their part if that has succeeded.
 std::string stateOfAbsent(const RunSnapshot& run, bool is_ps) {
+  if (run.stopping) return "ended";
   if (!run.foreign || run.state == "Created" || run.state.empty()) return "starting";
   if (run.state == "Succeeded") return is_ps ? "succeeded" : "ended";
   return run.state == "Failed" || run.state == "Suspended" ? "ended" : "starting";
@@ -151,7 +152,9 @@ void RunMonitor::update(const RunView& view, TimePoint now, UnixMillis unix_ms) 
     snapshot_.tasks.push_back(updateTask(task, fits ? &state->second : nullptr, key, now));
   }
   if (view.progress) updateProgress(*view.progress, now, unix_ms);
-  if (snapshot_.state != told_state_ && !snapshot_.state.empty()) {
+  // At the start of a launch the record may still say that the job rested before.
+  const bool rested = told_state_.empty() && snapshot_.state == "Suspended" && !snapshot_.stopping;
+  if (snapshot_.state != told_state_ && !snapshot_.state.empty() && !rested) {
     told_state_ = snapshot_.state;
     tell(unix_ms, "state", "job " + lower(snapshot_.state));
   }

@@ -40,10 +40,13 @@ Json serversJson(const PlanReport& report) {
                     {"share", ps.share},
                     {"bytesInPerStep", ps.in_per_step},
                     {"bytesOutPerStep", ps.out_per_step},
+                    {"replicaBytesInPerStep", ps.replica_in_per_step},
+                    {"replicaBytesOutPerStep", ps.replica_out_per_step},
                     {"memory",
                      {{"weights", ps.weights},
                       {"slots", ps.slots},
                       {"snapshot", ps.snapshot},
+                      {"replicas", ps.replicas},
                       {"total", ps.memory()}}}});
   }
   return list;

@@ -55,9 +55,24 @@ void addServers(PlanReport& report) {
   }
 }
 
+// Each server's chunks have replicas on the next one.
+void addReplicas(PlanReport& report) {
+  const std::size_t servers = report.ps.size();
+  if (servers < 2) return;
+  for (std::size_t i = 0; i < servers; ++i) {
+    PsPlan& keeper = report.ps[(i + 1) % servers];
+    const std::int64_t bytes = report.ps[i].weights / 2;
+    report.ps[i].replica_out_per_step = bytes;
+    report.ps[i].replicas += bytes;
+    keeper.replica_in_per_step = bytes;
+    keeper.replicas += (2 + report.slots) * bytes;
+  }
+}
+
 }  // namespace
 
-StatusOr<PlanReport> makePlanReport(const v1::TrainingJob& job) {
+StatusOr<PlanReport> makePlanReport(const v1::TrainingJob& job,
+                                    const std::vector<runtime::Variable>& script) {
   const v1::JobSpec& spec = job.spec();
   if (spec.strategy() == "AllReduce") {
     return invalidInput("spec.strategy",
@@ -67,12 +82,16 @@ StatusOr<PlanReport> makePlanReport(const v1::TrainingJob& job) {
     return invalidInput("spec.training",
                         "missing: plan knows the variables of built-in models only");
   }
-  if (spec.training().model().name() == "torchscript") {
+  const bool is_script = spec.training().model().name() == "torchscript";
+  if (is_script && script.empty()) {
     return invalidInput("spec.training.model.name",
-                        "torchscript: plan knows the variables of built-in models only");
+                        "torchscript: the variables of its file are not known here");
   }
   PlanReport report;
-  StatusOr<runtime::Placement> placement = runtime::placeJob(spec);
+  StatusOr<runtime::Placement> placement =
+      is_script ? runtime::place(spec.training().placement(), script, spec.ps().replicas(),
+                                 spec.ps().max_replicas())
+                : runtime::placeJob(spec);
   if (!placement.ok()) return withFullPath(placement.status());
   report.placement = *std::move(placement);
   report.job = job.metadata().name();
@@ -88,6 +107,8 @@ StatusOr<PlanReport> makePlanReport(const v1::TrainingJob& job) {
     report.trainable_bytes += variable.bytes();
   }
   addServers(report);
+  const std::string& mode = spec.training().update().mode();
+  if (mode.empty() || mode == "Sync") addReplicas(report);
   const auto& held = report.placement.bytes_per_ps;
   const auto [least, most] = std::minmax_element(held.begin(), held.end());
   if (*least > 0) report.max_to_min = double(*most) / double(*least);

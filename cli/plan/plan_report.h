@@ -23,11 +23,18 @@ struct PsPlan {
   // headers.
   std::int64_t in_per_step = 0;
   std::int64_t out_per_step = 0;
+  // Synchronous mode with several servers: the mean gradients of the chunks of which this one keeps
+  // replicas, from their server, and those of its own to another.
+  std::int64_t replica_in_per_step = 0;
+  std::int64_t replica_out_per_step = 0;
   // Memory: two versions of the weights, the optimizer's slots, and the copy of weights and slots
   // that is held while a checkpoint is written.
   std::int64_t weights = 0;
   std::int64_t slots = 0;
   std::int64_t snapshot = 0;
+  // And for replicas, not in memory(): two versions and slots of another server's part, and the
+  // mean gradient of its own.
+  std::int64_t replicas = 0;
   std::int64_t memory() const { return weights + slots + snapshot; }
 };
 
@@ -52,9 +59,12 @@ struct PlanReport {
   std::int64_t worker_gradients = 0;
 };
 
-// `job` as loadJob() gives it. INVALID_ARGUMENT names the field: no parameter servers or no
-// built-in model to place, or what catalogVariables(), place() and makeOptimizer() refuse.
-StatusOr<PlanReport> makePlanReport(const v1::TrainingJob& job);
+// `job` as loadJob() gives it; `script`: the variables of its TorchScript module, global_step first
+// (script_variables.h), where it has one and they are known. INVALID_ARGUMENT names the field: no
+// parameter servers or no known variables to place, or what catalogVariables(), place() and
+// makeOptimizer() refuse.
+StatusOr<PlanReport> makePlanReport(const v1::TrainingJob& job,
+                                    const std::vector<runtime::Variable>& script = {});
 
 // For people, at most 80 columns wide, ends with a newline. "ps0 4,524" is ps 0's bytes held.
 std::string renderPlanText(const PlanReport& report);

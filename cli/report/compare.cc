@@ -2,6 +2,7 @@
 
 #include "base/core/units.h"
 #include "cli/live/text.h"
+#include "cli/plan/text_table.h"
 #include "cli/report/chart.h"
 #include "cli/report/curves.h"
 #include "cli/report/style.h"
@@ -52,50 +53,83 @@ std::string offText(const std::optional<double>& measured, const std::optional<d
   return fmt::format("{:+.1f} %", 100 * (*measured / *predicted - 1));
 }
 
-std::string stepTable(const std::vector<ComparedRun>& runs) {
-  std::string out =
-      "<section class=\"card wide\"><h2>Runs</h2>\n<div class=\"scroll\"><table "
-      "class=\"figures\">" +
-      tableRow({"run", "steps", "loss", "accuracy", "training time", "time per step",
-                "by the cost model", "off"},
-               "th");
+const TableRow kStepTitles = {
+    "run", "steps", "loss", "accuracy", "training time", "time per step", "by the cost model",
+    "off"};
+
+std::vector<TableRow> stepRows(const std::vector<ComparedRun>& runs) {
+  std::vector<TableRow> rows;
   for (const ComparedRun& run : runs) {
     const auto step = measuredStep(run.records);
     const RunResult& result = run.result;
-    out += tableRow({run.name, result.steps ? formatCount(*result.steps) : kNone,
-                     result.loss ? formatMeasure(*result.loss) : kNone,
-                     result.accuracy ? formatMeasure(*result.accuracy) : kNone,
-                     formatSeconds(result.seconds), seconds(step), seconds(run.predicted_step),
-                     offText(step, run.predicted_step)});
+    rows.push_back({run.name, result.steps ? formatCount(*result.steps) : kNone,
+                    result.loss ? formatMeasure(*result.loss) : kNone,
+                    result.accuracy ? formatMeasure(*result.accuracy) : kNone,
+                    formatSeconds(result.seconds), seconds(step), seconds(run.predicted_step),
+                    offText(step, run.predicted_step)});
   }
+  return rows;
+}
+
+const TableRow kServerTitles = {"run",
+                                "ps",
+                                "bytes held",
+                                "share held",
+                                "in per step",
+                                "in per second",
+                                "out per second",
+                                "share of traffic"};
+
+// A row for each server that the plan or the traffic knows.
+std::vector<TableRow> serverRows(const std::vector<ComparedRun>& runs) {
+  std::vector<TableRow> rows;
+  for (const ComparedRun& run : runs) {
+    const auto rates = serverRates(run.records);
+    std::size_t servers = run.plan ? run.plan->ps.size() : 0;
+    double sum = 0;
+    for (const auto& [name, rate] : rates) {
+      sum += rate.received + rate.transmitted;
+      if (name.starts_with("ps-")) ++servers;
+    }
+    if (run.plan) servers = run.plan->ps.size();
+    for (std::size_t i = 0; i < servers; ++i) {
+      const std::string name = fmt::format("ps-{}", i);
+      TableRow row = {run.name, name, kNone, kNone, kNone, kNone, kNone, kNone};
+      if (run.plan) {
+        const PsPlan& ps = run.plan->ps[i];
+        row[2] = formatCount(ps.held);
+        row[3] = fmt::format("{:.1f} %", ps.share * 100);
+        row[4] = formatBytes(static_cast<double>(ps.in_per_step));
+      }
+      if (const auto rate = rates.find(name); rate != rates.end()) {
+        const ServerRate& bytes = rate->second;
+        row[5] = formatBytes(bytes.received) + "/s";
+        row[6] = formatBytes(bytes.transmitted) + "/s";
+        if (sum > 0)
+          row[7] = fmt::format("{:.1f} %", 100 * (bytes.received + bytes.transmitted) / sum);
+      }
+      rows.push_back(std::move(row));
+    }
+  }
+  return rows;
+}
+
+std::string htmlTable(const char* title, const TableRow& titles,
+                      const std::vector<TableRow>& rows) {
+  std::string out = fmt::format(
+      "<section class=\"card wide\"><h2>{}</h2>\n<div class=\"scroll\"><table "
+      "class=\"figures\">",
+      title);
+  out += tableRow(titles, "th");
+  for (const TableRow& row : rows) out += tableRow(row);
   return out + "</table></div></section>\n";
 }
 
-std::string serverTable(const std::vector<ComparedRun>& runs) {
-  std::string out =
-      "<section class=\"card wide\"><h2>Parameter servers</h2>\n<div class=\"scroll\"><table "
-      "class=\"figures\">" +
-      tableRow(
-          {"run", "ps", "bytes held", "share", "in per step", "in per second", "out per second"},
-          "th");
-  for (const ComparedRun& run : runs) {
-    const auto rates = serverRates(run.records);
-    const std::size_t servers = run.plan ? run.plan->ps.size() : 0;
-    for (std::size_t i = 0; i < servers; ++i) {
-      const PsPlan& ps = run.plan->ps[i];
-      const std::string name = fmt::format("ps-{}", i);
-      const auto rate = rates.find(name);
-      const auto perSecond = [&](double bytes) {
-        return rate == rates.end() ? std::string(kNone) : formatBytes(bytes) + "/s";
-      };
-      const ServerRate bytes = rate == rates.end() ? ServerRate{} : rate->second;
-      out +=
-          tableRow({run.name, name, formatCount(ps.held), fmt::format("{:.1f} %", ps.share * 100),
-                    formatBytes(static_cast<double>(ps.in_per_step)), perSecond(bytes.received),
-                    perSecond(bytes.transmitted)});
-    }
-  }
-  return out + "</table></div></section>\n";
+std::string textTable(const TableRow& titles, std::vector<TableRow> rows) {
+  rows.insert(rows.begin(), titles);
+  std::vector<bool> right(titles.size(), true);
+  right[0] = right[1] = false;
+  return renderTable(rows, right);
 }
 
 }  // namespace
@@ -109,11 +143,12 @@ std::optional<double> measuredStep(const RunRecords& records) {
 
 std::map<std::string, ServerRate> serverRates(const RunRecords& records) {
   const std::vector<StepRecord> steps = lastProcess(records);
-  if (steps.empty()) return {};
   const TrafficSample* first = nullptr;
   const TrafficSample* last = nullptr;
   for (const TrafficSample& sample : records.traffic) {
-    if (sample.time < steps.front().time || sample.time > steps.back().time) continue;
+    // A program of the user's own records no steps.
+    if (!steps.empty() && (sample.time < steps.front().time || sample.time > steps.back().time))
+      continue;
     if (first == nullptr) first = &sample;
     last = &sample;
   }
@@ -124,9 +159,8 @@ std::map<std::string, ServerRate> serverRates(const RunRecords& records) {
     const auto before = first->ps.find(name);
     if (before == first->ps.end() || spent <= 0) continue;
     const PsBytes& then = before->second;
-    const auto in = [](const PsBytes& b) { return b.wire_received.value_or(b.received); };
-    const auto out = [](const PsBytes& b) { return b.wire_transmitted.value_or(b.transmitted); };
-    rates[name] = {(in(now)-in(then)) / spent, (out(now) - out(then)) / spent};
+    rates[name] = {(now.allReceived() - then.allReceived()) / spent,
+                   (now.allTransmitted() - then.allTransmitted()) / spent};
   }
   return rates;
 }
@@ -140,12 +174,17 @@ std::string renderComparison(const std::vector<ComparedRun>& runs) {
       "<title>{0} - trainyard</title>\n<style>{1}</style></head>\n<body><main>\n"
       "<header><h1>{0}</h1></header>\n",
       escapeHtml(title), kReportStyle);
-  out += stepTable(runs) + "<section class=\"charts wide\">\n" + curveChart("Loss", runs, true) +
-         curveChart("Accuracy", runs, false);
+  out += htmlTable("Runs", kStepTitles, stepRows(runs)) + "<section class=\"charts wide\">\n" +
+         curveChart("Loss", runs, true) + curveChart("Accuracy", runs, false);
   for (const ComparedRun& run : runs) {
     out += trafficChart("Bytes per second of each parameter server: " + run.name, run.records);
   }
-  return out + "</section>\n" + serverTable(runs) + "</main></body></html>\n";
+  return out + "</section>\n" + htmlTable("Parameter servers", kServerTitles, serverRows(runs)) +
+         "</main></body></html>\n";
+}
+
+std::string renderComparisonText(const std::vector<ComparedRun>& runs) {
+  return textTable(kStepTitles, stepRows(runs)) + "\n" + textTable(kServerTitles, serverRows(runs));
 }
 
 }  // namespace trainyard::cli

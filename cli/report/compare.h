@@ -29,11 +29,13 @@ struct ServerRate {
   double received = 0;
   double transmitted = 0;
 };
-// By task, over the samples between the first step and the last one: as TCP carried the bytes, or
-// the payload where the kernel does not tell. Empty with fewer than two samples.
+// By task, over the samples between the first step and the last one (all, where no steps are
+// recorded), with PsBytes::allReceived() and allTransmitted(). Empty with fewer than two samples.
 std::map<std::string, ServerRate> serverRates(const RunRecords& records);
 
 // Well-formed XML as well as HTML.
 std::string renderComparison(const std::vector<ComparedRun>& runs);
+// The tables of that page as text.
+std::string renderComparisonText(const std::vector<ComparedRun>& runs);
 
 }  // namespace trainyard::cli

@@ -89,6 +89,7 @@ Points accuracyPoints(const RunRecords& records) {
 }
 
 std::string trafficChart(std::string title, const RunRecords& records) {
+  if (!records.traffic.empty() && records.traffic.back().ps.empty()) return "";
   Chart chart;
   chart.title = std::move(title);
   chart.x_label = "seconds";

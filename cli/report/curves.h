@@ -20,6 +20,7 @@ Points lossPoints(const RunRecords& records);
 Points accuracyPoints(const RunRecords& records);
 
 // Bytes per second of each ps, in and out, over the seconds in which samples were taken.
+// Nothing for a run without parameter servers.
 std::string trafficChart(std::string title, const RunRecords& records);
 
 // A row of a table; cells are escaped.

@@ -1,6 +1,7 @@
 // What a run left in its directory, read for the report and the result.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <filesystem>
 #include <map>
@@ -30,6 +31,11 @@ struct PsBytes {
   double transmitted = 0;
   std::optional<double> wire_received = std::nullopt;  // as TCP carried it
   std::optional<double> wire_transmitted = std::nullopt;
+
+  // Over TCP with its framing, or the payload where that is more: the kernel may not tell, and
+  // shared memory is not on the wire.
+  double allReceived() const { return std::max(received, wire_received.value_or(0)); }
+  double allTransmitted() const { return std::max(transmitted, wire_transmitted.value_or(0)); }
 };
 
 // Counters of all ps at one moment; they start at zero with each launcher.

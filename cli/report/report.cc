@@ -10,6 +10,7 @@
 #include "cli/report/curves.h"
 #include "cli/report/style.h"
 #include "fmt/format.h"
+#include "runtime/placement/placement_table.h"
 
 namespace trainyard::cli {
 namespace {
@@ -78,16 +79,6 @@ std::string throughputChart(const RunRecords& records) {
                  {{"", 3, Series::Line::kSolid, {rate}}});
 }
 
-std::string partText(const PlanReport& plan, const runtime::Part& part) {
-  const runtime::Variable& variable =
-      plan.placement.variables[static_cast<std::size_t>(part.variable)];
-  const std::int64_t whole =
-      variable.shape.empty() ? 1 : variable.shape[static_cast<std::size_t>(part.axis)];
-  if (part.begin == 0 && part.end == whole) return variable.name;
-  return fmt::format("{} {}..{} of axis {}", variable.name, formatCount(part.begin),
-                     formatCount(part.end), part.axis);
-}
-
 std::string placementSection(const PlanReport& plan) {
   std::string out = fmt::format(
       "<section class=\"card wide\"><h2>Placement</h2>\n<p>{}: the busiest parameter server holds "
@@ -106,11 +97,13 @@ std::string placementSection(const PlanReport& plan) {
   out +=
       "</table></div>\n<details><summary>Every part of every variable</summary>\n"
       "<div class=\"scroll\"><table class=\"figures\">" +
-      tableRow({"part", "ps", "bytes"}, "th");
+      tableRow({"variable", "part", "ps", "bytes"}, "th");
   const std::vector<runtime::Part>& parts = plan.placement.parts;
   for (std::size_t i = 0; i < std::min(parts.size(), kMostParts); ++i) {
-    out += tableRow(
-        {partText(plan, parts[i]), fmt::format("ps-{}", parts[i].ps), formatCount(parts[i].bytes)});
+    const runtime::Variable& variable =
+        plan.placement.variables[static_cast<std::size_t>(parts[i].variable)];
+    out += tableRow({variable.name, runtime::rangeText(variable, parts[i]),
+                     fmt::format("ps-{}", parts[i].ps), formatCount(parts[i].bytes)});
   }
   out += "</table></div>";
   if (parts.size() > kMostParts) {
@@ -119,26 +112,37 @@ std::string placementSection(const PlanReport& plan) {
   return out + "</details></section>\n";
 }
 
+// The wire carries all payload, some bytes before they are acknowledged aside.
+bool inSharedMemory(double payload, const std::optional<double>& wire) {
+  return wire && *wire < 0.9 * payload;
+}
+
 // "1.2 GB (+0.3 %)": what TCP carried, and how much more than the payload that is.
 std::string wireText(double payload, const std::optional<double>& wire) {
   if (!wire) return "not counted";
-  if (payload <= 0) return formatBytes(*wire);
+  if (payload <= 0 || inSharedMemory(payload, wire)) return formatBytes(*wire);
   return fmt::format("{} ({:+.1f} %)", formatBytes(*wire), 100 * (*wire / payload - 1));
 }
 
 // The last counters of this launch.
 std::string trafficSection(const RunRecords& records) {
-  if (records.traffic.empty()) return "";
+  if (records.traffic.empty() || records.traffic.back().ps.empty()) return "";
   std::string out =
       "<section class=\"card wide\"><h2>Bytes of each parameter server since the launch</h2>\n"
       "<div class=\"scroll\"><table class=\"figures\">" +
       tableRow({"ps", "payload in", "on the wire", "payload out", "on the wire"}, "th");
+  bool shared = false;
   for (const auto& [name, bytes] : records.traffic.back().ps) {
     out += tableRow({name, formatBytes(bytes.received),
                      wireText(bytes.received, bytes.wire_received), formatBytes(bytes.transmitted),
                      wireText(bytes.transmitted, bytes.wire_transmitted)});
+    shared = shared || inSharedMemory(bytes.received, bytes.wire_received) ||
+             inSharedMemory(bytes.transmitted, bytes.wire_transmitted);
   }
-  return out + "</table></div></section>\n";
+  out += "</table></div>";
+  if (shared)
+    out += "<p class=\"quiet note\">What is not on the wire went through shared memory.</p>";
+  return out + "</section>\n";
 }
 
 // "2026-01-31T13:05:09Z" -> "13:05:09"

@@ -24,10 +24,9 @@ h2 { font-size: 16px; margin: 0 0 8px; }
 .badge.failed { background: #c22f2f; }
 .quiet { color: var(--quiet); }
 .reason { border-left: 4px solid #c22f2f; padding-left: 12px; overflow-wrap: anywhere; }
-.tiles { display: grid; grid-template-columns: repeat(auto-fit, minmax(130px, 1fr)); gap: 12px;
-  margin: 16px 0; }
+.tiles { display: flex; flex-wrap: wrap; gap: 12px; margin: 16px 0; }
 .tile, .card { background: var(--card); border: 1px solid var(--rule); border-radius: 10px; }
-.tile { padding: 12px 14px; }
+.tile { flex: 1 1 130px; padding: 12px 14px; }
 .tile b { display: block; font-size: 22px; font-variant-numeric: tabular-nums; }
 .tile span { color: var(--quiet); font-size: 13px; }
 .charts { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 420px), 1fr));
@@ -60,6 +59,12 @@ th, td { padding: 4px 12px 4px 0; border-bottom: 1px solid var(--rule); vertical
 td:first-child { white-space: nowrap; }
 .figures td:not(:first-child), .figures th:not(:first-child) { text-align: right; white-space: nowrap; }
 tr.warn td { color: var(--c1); }
+@media (max-width: 560px) {
+  .figures td:not(:first-child), .figures th:not(:first-child) { white-space: normal; }
+  th, td { padding-right: 8px; }
+  th:last-child, td:last-child { padding-right: 0; }
+}
+.card .note { margin: 10px 0 0; }
 details { margin-top: 10px; }
 summary { cursor: pointer; color: var(--quiet); }
 dl { display: grid; grid-template-columns: minmax(90px, max-content) 1fr; gap: 4px 16px; margin: 0; }

@@ -29,9 +29,9 @@ constexpr std::uintmax_t kMinFreeBytes = 1 << 20;
 
 const std::set<std::string>& ownFiles() {
   static const std::set<std::string> names = {
-      "job.json",    "job.yaml",    "status.json",      "membership.json", "events.jsonl",
-      "token",       "lock",        "environment.json", "metrics.jsonl",   "traffic.jsonl",
-      "report.html", "result.json", "edit.lock",        "launcher.log"};
+      "job.json",        "job.yaml",    "status.json",      "membership.json", "events.jsonl",
+      "token",           "lock",        "environment.json", "metrics.jsonl",   "traffic.jsonl",
+      "prometheus.json", "report.html", "result.json",      "edit.lock",       "launcher.log"};
   return names;
 }
 
@@ -49,6 +49,7 @@ constexpr std::string_view kMayChange[] = {"training.evaluateEverySteps",
                                            "runPolicy",
                                            "network",
                                            "image",
+                                           "ps.replicas",
                                            "worker.replicas",
                                            "worker.minReplicas",
                                            "worker.maxReplicas"};
@@ -58,16 +59,23 @@ bool isLength(std::string_view path) {
   return path == "training.steps" || path == "training.passes";
 }
 
+bool isWithin(std::string_view path, std::string_view field) {
+  return path.starts_with(field) && (path.size() == field.size() || path[field.size()] == '.');
+}
+
 bool mayChange(const FieldChange& change) {
   if (isLength(change.path)) {
     const auto before = parseNumber<std::int64_t>(change.before);
     const auto after = parseNumber<std::int64_t>(change.after);
     return before && after && *after >= *before;
   }
-  return std::any_of(std::begin(kMayChange), std::end(kMayChange), [&](std::string_view prefix) {
-    return change.path.starts_with(prefix) &&
-           (change.path.size() == prefix.size() || change.path[prefix.size()] == '.');
-  });
+  return std::any_of(std::begin(kMayChange), std::end(kMayChange),
+                     [&](std::string_view field) { return isWithin(change.path, field); });
+}
+
+// Checkpoints are the same with and without parameter servers: a run may go on the other way.
+bool isOfStrategy(const FieldChange& change) {
+  return change.path == "strategy" || isWithin(change.path, "ps");
 }
 
 std::string valueText(const Json& json) {
@@ -331,6 +339,10 @@ std::vector<FieldChange> changesOf(const Json& before, const Json& after) {
 std::vector<FieldChange> forbiddenChanges(const Json& before, const Json& after) {
   std::vector<FieldChange> changes = changesOf(before, after);
   std::erase_if(changes, mayChange);
+  const bool switches = std::any_of(changes.begin(), changes.end(), [](const FieldChange& change) {
+    return change.path == "strategy";
+  });
+  if (switches) std::erase_if(changes, isOfStrategy);
   return changes;
 }
 

@@ -8,7 +8,6 @@
 #include "base/core/strings.h"
 #include "base/core/units.h"
 #include "base/process/files.h"
-#include "cli/run/programs.h"
 #include "cli/version.h"
 #include "fmt/format.h"
 
@@ -82,6 +81,10 @@ RuntimeVersion::RuntimeVersion(const std::string& runtime_path)
   if (child.ok()) child_ = *std::move(child);
 }
 
+void RuntimeVersion::poll() {
+  if (child_) (void)child_->poll();  // take() tells of a failure
+}
+
 Json RuntimeVersion::take(TimePoint deadline) {
   if (!child_) return nullptr;
   const auto exit = child_->wait(deadline);
@@ -90,13 +93,16 @@ Json RuntimeVersion::take(TimePoint deadline) {
   return std::string(trim(*text_));
 }
 
-Facts reportFacts(const v1::TrainingJob& job, const Json& environment) {
+Facts reportFacts(const v1::TrainingJob& job, const std::vector<std::string>& programs,
+                  const Json& environment) {
   Facts facts;
   if (job.spec().has_training()) addTraining(job, &facts);
-  for (const std::string& note : programNotes(job)) facts.emplace_back("program", note);
+  for (const std::string& program : programs) facts.emplace_back("program", program);
+  const int processes = job.spec().worker().processes_per_pod();
   facts.emplace_back("tasks",
-                     fmt::format("{} parameter servers, {} workers", job.spec().ps().replicas(),
-                                 job.spec().worker().replicas()));
+                     fmt::format("{} parameter servers, {} workers{}", job.spec().ps().replicas(),
+                                 job.spec().worker().replicas(),
+                                 processes > 1 ? fmt::format(" of {} processes", processes) : ""));
   for (const auto& [name, value] : environment.items()) {
     if (name == "memoryBytes") {
       facts.emplace_back("memory", formatBytes(value.get<double>()));

@@ -20,6 +20,10 @@ nlohmann::ordered_json describeMachine();
 class RuntimeVersion {
  public:
   explicit RuntimeVersion(const std::string& runtime_path);
+  // 0: it could not be started.
+  pid_t pid() const { return child_ ? child_->pid() : 0; }
+  // Takes note of its end, so that it does not stay a zombie.
+  void poll();
   // What it said; null when it did not answer by `deadline`.
   nlohmann::ordered_json take(TimePoint deadline);
 
@@ -28,8 +32,10 @@ class RuntimeVersion {
   std::shared_ptr<std::string> text_;
 };
 
-// Name and value of what a reader of the report wants to know of the job, then of the machine.
+// Name and value of what a reader of the report wants to know of the job, with what its tasks run
+// (cli/run/programs.h), then of the machine.
 std::vector<std::pair<std::string, std::string>> reportFacts(
-    const v1::TrainingJob& job, const nlohmann::ordered_json& environment);
+    const v1::TrainingJob& job, const std::vector<std::string>& programs,
+    const nlohmann::ordered_json& environment);
 
 }  // namespace trainyard::cli

@@ -44,6 +44,14 @@ int fail(const Console& console, const Status& status) {
   return kExitFailure;
 }
 
+// As a user can type it here: a program in a folder below this one is hardly on the PATH.
+std::string shownProgram(const Console& console) {
+  std::error_code ignored;
+  const fs::path here = fs::proximate(console.program_dir, ignored);
+  const bool below = !ignored && here.is_relative() && !here.empty() && *here.begin() != "..";
+  return below ? (here / "trainyard").lexically_normal().string() : "trainyard";
+}
+
 void printEnd(const LauncherOptions& options, const RunResult& result, const Console& console) {
   const std::string& outcome = result.outcome;
   std::error_code ignored;
@@ -51,7 +59,7 @@ void printEnd(const LauncherOptions& options, const RunResult& result, const Con
   if (options.log_format != "json" && outcome != "deleted") {
     if (fs::exists(report, ignored)) console.out << "report: " << report << "\n";
     if (outcome == "suspended" || outcome == "interrupted") {
-      console.out << "to go on: trainyard resume "
+      console.out << "to go on: " << shownProgram(console) << " resume "
                   << jobArgument(options.shown_dir, console.runs_dir) << "\n";
     }
   }
@@ -105,8 +113,9 @@ int runToEnd(const LauncherOptions& options, OpenedRun run, SignalWaiter& signal
   if (const Status status = becomeSubreaper(); !status.ok()) return fail(console, status);
   RunResult result;
   {
-    Session session(sessionOptions(options, console), std::move(run), *console.clock, signals,
-                    *display);
+    SessionOptions session_options = sessionOptions(options, console);
+    session_options.reaps_orphans = true;
+    Session session(std::move(session_options), std::move(run), *console.clock, signals, *display);
     if (const Status status = session.start(); !status.ok()) return fail(console, status);
     session.waitForEnd();
     result = session.finish();

@@ -36,7 +36,7 @@ std::string quoted(const std::string& word) {
   return text + "'";
 }
 
-void addNotes(const v1::TrainingJob& job, v1::Role role, int replicas,
+void addNotes(const v1::TrainingJob& job, v1::Role role, int replicas, bool with_unused,
               std::vector<std::string>* notes) {
   const StatusOr<control::TaskCommand> command = control::taskCommand(job, role);
   if (!command.ok() || replicas == 0) return;
@@ -46,9 +46,17 @@ void addNotes(const v1::TrainingJob& job, v1::Role role, int replicas,
                                 ? fmt::format("{0}-0 and {0}-1 run", name)
                                 : fmt::format("{0}-0 to {0}-{1} run", name, replicas - 1);
   notes->push_back(fmt::format("{}: {}", tasks, commandText(command->argv)));
-  if (!command->ignored.empty()) {
+  if (with_unused && !command->ignored.empty()) {
     notes->push_back("not used on one machine: " + join(command->ignored, ", "));
   }
+}
+
+std::vector<std::string> notesOf(const v1::TrainingJob& job, bool with_unused) {
+  std::vector<std::string> notes;
+  if (!control::isForeign(job)) return notes;
+  addNotes(job, v1::ROLE_PS, job.spec().ps().replicas(), with_unused, &notes);
+  addNotes(job, v1::ROLE_WORKER, job.spec().worker().replicas(), with_unused, &notes);
+  return notes;
 }
 
 }  // namespace
@@ -101,12 +109,12 @@ std::string commandText(const std::vector<std::string>& argv) {
   return text;
 }
 
+std::vector<std::string> taskPrograms(const v1::TrainingJob& job) {
+  return notesOf(job, /*with_unused=*/false);
+}
+
 std::vector<std::string> programNotes(const v1::TrainingJob& job) {
-  std::vector<std::string> notes;
-  if (!control::isForeign(job)) return notes;
-  addNotes(job, v1::ROLE_PS, job.spec().ps().replicas(), &notes);
-  addNotes(job, v1::ROLE_WORKER, job.spec().worker().replicas(), &notes);
-  return notes;
+  return notesOf(job, /*with_unused=*/true);
 }
 
 }  // namespace trainyard::cli

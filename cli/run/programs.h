@@ -21,8 +21,9 @@ StatusOr<v1::TrainingJob> jobOfCommand(const std::vector<std::string>& command, 
 // As one would type them in a shell.
 std::string commandText(const std::vector<std::string>& argv);
 
-// Which tasks run which program, and which fields of their templates have no effect on this
-// machine: one line each. Nothing for a job of the built-in runtime.
+// Which tasks run which program, one line each. Nothing for a job of the built-in runtime.
+std::vector<std::string> taskPrograms(const v1::TrainingJob& job);
+// The same, and which fields of their templates have no effect on this machine.
 std::vector<std::string> programNotes(const v1::TrainingJob& job);
 
 }  // namespace trainyard::cli

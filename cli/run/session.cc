@@ -11,6 +11,7 @@
 #include "base/process/unique_fd.h"
 #include "cli/live/plain.h"
 #include "cli/report/report.h"
+#include "cli/run/scrape_list.h"
 #include "fmt/format.h"
 #include "google/protobuf/util/json_util.h"
 #include "operator/job/template.h"
@@ -91,13 +92,16 @@ Status Session::start() {
   options.runtime_path = options_.runtime_path;
   options.log_format = options_.log_format;
   options.places = options_.places;
+  options.reaps_orphans = options_.reaps_orphans;
+  if (!foreign_) runtime_version_.emplace(options_.runtime_path);
+  if (runtime_version_ && runtime_version_->pid() > 0)
+    options.spared.push_back(runtime_version_->pid());
   TY_ASSIGN_OR_RETURN(cluster_, control::LocalCluster::open(options, clock_));
   progress_ = std::make_unique<control::GrpcProgress>(*cluster_, progressOptions());
   controller_ = std::make_unique<control::Controller>(*cluster_, *progress_, clock_,
                                                       control::ControllerOptions());
   TY_RETURN_IF_ERROR(controller_->start());
   progress_->start();
-  if (!foreign_) runtime_version_.emplace(options_.runtime_path);
   return absl::OkStatus();
 }
 
@@ -109,6 +113,7 @@ void Session::waitForEnd() {
 
 bool Session::step() {
   look();
+  if (runtime_version_) runtime_version_->poll();
   const TimePoint now = clock_.now();
   for (const RunEvent& event : monitor_.takeEvents()) display_.event(event);
   showOutput(/*last=*/false);
@@ -129,6 +134,7 @@ void Session::look() {
   for (const control::TaskObservation& task : view_.observed.tasks) lives_[task.key] = task.created;
   if (!gone_since_ && !deleted()) {
     for (const RunEvent& event : edits_.look()) display_.event(event);
+    listMetrics();
   }
   tellWish();
   control::JobReport report = progress_->newest(key_);
@@ -194,6 +200,24 @@ void Session::showOutput(bool last) {
   if (output_) output_->read(last);
 }
 
+void Session::listMetrics() {
+  std::vector<ScrapeTarget> targets;
+  for (const control::TaskObservation& task : view_.observed.tasks) {
+    if (task.phase != control::TaskPhase::kRunning) continue;
+    const auto agent = control::readAgentFile(run_.paths.agent(task.key));
+    if (!agent.ok() || agent->created != task.created || agent->metrics_port == 0) continue;
+    targets.push_back({toString(task.key), agent->ip, agent->metrics_port});
+  }
+  std::string text = scrapeList(key_.ns, targets);
+  if (text == listed_metrics_) return;
+  const Status written = writeFileAtomically(run_.paths.dir / kScrapeList, text);
+  if (written.ok()) {
+    listed_metrics_ = std::move(text);
+  } else {  // the next look tries again
+    TY_DEBUG("{}", std::string(written.message()));
+  }
+}
+
 void Session::sampleTraffic(TimePoint now) {
   if (now < next_sample_ || (!view_.progress && !foreign_)) return;
   next_sample_ = now + kSampleEvery;
@@ -232,6 +256,16 @@ void Session::stopAll() {
   cluster_.reset();
 }
 
+// What counts is where the job goes on, or has ended: the newest checkpoint. The last word of its
+// coordinator may have been missed, and the number of its steps may have changed on the way.
+bool Session::takeStepsFromDisk(RunResult* result) const {
+  if (foreign_) return true;
+  std::vector<std::string> problems;
+  const auto manifests = runtime::listManifests(run_.paths.checkpoints().string(), &problems);
+  if (!manifests.empty()) result->steps = manifests.front().step;
+  return !manifests.empty();
+}
+
 RunResult Session::makeResult() const {
   const RunSnapshot& snapshot = monitor_.snapshot();
   const v1::JobStatus& status = view_.observed.job.status();
@@ -264,16 +298,13 @@ RunResult Session::makeResult() const {
     result.outcome = "deleted";
   } else if (status.state() == "Succeeded") {
     result.outcome = "succeeded";
-    const v1::Training& training = view_.observed.job.spec().training();
-    if (!foreign_) {
+    if (!takeStepsFromDisk(&result)) {
+      const v1::Training& training = view_.observed.job.spec().training();
       result.steps = std::max({result.steps.value_or(0), snapshot.steps, training.steps()});
     }
   } else if (interrupted() || status.state() == "Suspended") {
     result.outcome = interrupted() ? "interrupted" : "suspended";
-    // What counts is where it goes on, and that stands on the disk.
-    std::vector<std::string> problems;
-    const auto manifests = runtime::listManifests(run_.paths.checkpoints().string(), &problems);
-    if (!manifests.empty()) result.steps = manifests.front().step;
+    (void)takeStepsFromDisk(&result);  // none: it had not begun
   } else {
     result.outcome = "failed";
     result.reason = failureOf(status);
@@ -291,11 +322,12 @@ void Session::writeFiles(const RunResult& result) {
   report.result = result;
   report.records = readRecords(run_.paths.dir);
   if (auto plan = makePlanReport(run_.job); plan.ok()) report.plan = *std::move(plan);
-  report.facts = reportFacts(run_.job, environment);
+  report.facts = reportFacts(run_.job, run_.notes, environment);
   report.finished = formatRfc3339(clock_.unixMillis());
   const std::pair<std::filesystem::path, std::string> files[] = {
       {run_.paths.environment(), environment.dump(2) + "\n"},
       {run_.paths.report(), renderReport(report)},
+      {run_.paths.dir / kScrapeList, scrapeList(key_.ns, {})},
       {run_.paths.result(), resultJson(result).dump(2) + "\n"}};
   for (const auto& [path, text] : files) {
     if (const Status status = writeFileAtomically(path, text); !status.ok()) {
@@ -304,7 +336,20 @@ void Session::writeFiles(const RunResult& result) {
   }
 }
 
+// The record of a job that ended by itself: its tasks may have ended since the controller looked.
+void Session::settle() {
+  const std::string& state = view_.observed.job.status().state();
+  if (!controller_ || gone_since_ || deleted() || (state != "Succeeded" && state != "Failed"))
+    return;
+  controller_->stop();
+  if (const Status status = controller_->reconcileOnce(key_); !status.ok()) {
+    TY_WARN("the last look at the job: {}", status.ToString());
+  }
+  look();
+}
+
 RunResult Session::finish() {
+  settle();
   takeLastWords();
   next_sample_ = clock_.now();  // the last word on traffic too
   sampleTraffic(next_sample_);

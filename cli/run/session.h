@@ -30,6 +30,7 @@ struct SessionOptions {
   bool show_output = false;  // the lines of the tasks' programs are shown as they come
   LogFormat log_format = LogFormat::kText;
   control::TaskPlaces places;
+  bool reaps_orphans = false;  // as of LocalClusterOptions
 };
 
 // Lifecycle: start(), then waitForEnd(), then finish(); the destructor leaves no process behind in
@@ -60,9 +61,13 @@ class Session {
   bool isOver();
   void takeSignal();
   void sampleTraffic(TimePoint now);
+  void listMetrics();
   void showOutput(bool last);
+  void settle();
   void takeLastWords();
   void stopAll();
+  // False: there is no checkpoint.
+  bool takeStepsFromDisk(RunResult* result) const;
   RunResult makeResult() const;
   void writeFiles(const RunResult& result);
   bool deleted() const;  // from elsewhere
@@ -93,6 +98,7 @@ class Session {
   bool told_suspend_ = false;
   bool killed_ = false;
   TimePoint next_sample_;
+  std::string listed_metrics_;  // what prometheus.json holds
 };
 
 }  // namespace trainyard::cli

@@ -1,6 +1,8 @@
 #include "operator/apply/applier.h"
 
 #include <algorithm>
+#include <atomic>
+#include <mutex>
 #include <thread>
 #include <vector>
 
@@ -68,20 +70,39 @@ Status Applier::createTask(const v1::TrainingJob& job, const CreateTask& task) {
   return annotate(status, fmt::format("create {}", toString(task.key)));
 }
 
+Status Applier::createSome(const v1::TrainingJob& job, const Plan& plan, std::size_t begin,
+                           std::size_t end, std::size_t at_once) {
+  std::atomic<std::size_t> next = begin;
+  std::mutex mutex;
+  Status first;
+  const auto work = [&] {
+    for (;;) {
+      {
+        const std::lock_guard lock(mutex);
+        if (!first.ok()) return;
+      }
+      const std::size_t i = next++;
+      if (i >= end) return;
+      const Status status = createTask(job, plan.creates[i]);
+      const std::lock_guard lock(mutex);
+      first.Update(status);
+    }
+  };
+  std::vector<std::jthread> threads;
+  for (std::size_t i = 1; i < std::min(at_once, end - begin); ++i) threads.emplace_back(work);
+  work();
+  threads.clear();  // waits for them
+  return first;
+}
+
 Status Applier::createTasks(const v1::TrainingJob& job, const Plan& plan) {
   const auto most = static_cast<std::size_t>(creates_at_once_);
+  const std::size_t all = plan.creates.size();
   std::size_t begun = 0;
-  for (std::size_t batch = 1; begun < plan.creates.size(); batch = std::min(2 * batch, most)) {
-    const std::size_t count = std::min(batch, plan.creates.size() - begun);
-    std::vector<Status> results(count);
-    std::vector<std::jthread> threads;
-    for (std::size_t i = 1; i < count; ++i) {
-      threads.emplace_back([&, i] { results[i] = createTask(job, plan.creates[begun + i]); });
-    }
-    results[0] = createTask(job, plan.creates[begun]);
-    threads.clear();  // waits for them
-    for (const Status& status : results) TY_RETURN_IF_ERROR(status);
-    begun += count;
+  for (std::size_t at_once = 1; begun < all; at_once = std::min(2 * at_once, most)) {
+    const std::size_t end = at_once < most ? std::min(begun + at_once, all) : all;
+    TY_RETURN_IF_ERROR(createSome(job, plan, begun, end, at_once));
+    begun = end;
   }
   return absl::OkStatus();
 }

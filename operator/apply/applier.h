@@ -8,7 +8,8 @@
 
 namespace trainyard::control {
 
-// Thread-safe as far as `cluster` and `recorder` are; both outlive it.
+// Thread-safe, as `cluster` and `recorder` are, which outlive it: plans of several jobs can be
+// carried out side by side.
 class Applier {
  public:
   // `creates_at_once`: so many creates run side by side at most; 1: in the order of the plan.
@@ -20,7 +21,7 @@ class Applier {
   //   2. events, which tell what the status now holds
   //   3. the membership, recorded before anyone is told
   //   4. releases and deletes, each of exactly one life of a task
-  //   5. creates: one, then two at once, then four, ... as many as allowed
+  //   5. creates: one, then two at once, then four, ... then as many as allowed, all the time
   //   6. the end of the job itself
   // A create that finds the task there and a delete that finds it gone are proofs, not failures.
   // Blocks as long as the writes take. Returns the first failure, with its class:
@@ -37,6 +38,9 @@ class Applier {
   Status releaseTasks(const v1::TrainingJob& job, const Plan& plan);
   Status createTasks(const v1::TrainingJob& job, const Plan& plan);
   Status createTask(const v1::TrainingJob& job, const CreateTask& task);
+  // Plan::creates from `begin` on, up to `end`, `at_once` side by side.
+  Status createSome(const v1::TrainingJob& job, const Plan& plan, std::size_t begin,
+                    std::size_t end, std::size_t at_once);
 
   Cluster& cluster_;
   EventRecorder& recorder_;

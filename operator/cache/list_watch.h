@@ -22,14 +22,20 @@ struct ListPage {
 struct WatchEvent {
   enum class Type { kAdded, kModified, kDeleted, kBookmark };
   Type type = Type::kAdded;
-  // In a bookmark nothing but metadata.resourceVersion; what was deleted as it was last.
+  // In a bookmark nothing but metadata.resourceVersion, and the annotation kInitialEventsEnd after
+  // the initial events; what was deleted as it was last.
   nlohmann::json object;
 };
+inline constexpr std::string_view kInitialEventsEnd = "k8s.io/initial-events-end";
 
 struct WatchRequest {
   std::string resource_version;                // what is newer than this
   Duration timeout = std::chrono::minutes(3);  // when the server is to end it
   std::stop_token stop;
+  // First what is there, as events kAdded, then a bookmark that says that this was all, then what
+  // is newer ("watch list"). `resource_version` is empty. INVALID_ARGUMENT where the server does
+  // not offer that; one that does not know of it sends no such bookmark.
+  bool initial_events = false;
 };
 
 // Blocking; used by one thread at a time.

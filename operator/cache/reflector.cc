@@ -8,6 +8,12 @@
 
 namespace trainyard::control {
 
+namespace {
+
+constexpr Duration kShortWatch = std::chrono::seconds(1);
+
+}  // namespace
+
 Reflector::Reflector(std::string name, ListWatch& source, const Clock& clock,
                      ReflectorOptions options, ReflectorCallbacks callbacks, IndexFunction index)
     : name_(std::move(name)),
@@ -15,6 +21,7 @@ Reflector::Reflector(std::string name, ListWatch& source, const Clock& clock,
       clock_(clock),
       callbacks_(std::move(callbacks)),
       store_(std::move(index)),
+      stream_silence_(options.stream_silence),
       machine_(options, store_) {}
 
 Reflector::~Reflector() {
@@ -55,6 +62,7 @@ void Reflector::trim(nlohmann::json& object) const {
 }
 
 void Reflector::list(const ReflectorMachine::List& action, const std::stop_token& stop) {
+  if (action.continue_token.empty()) list_began_ = clock_.now();
   auto page = source_.list(action.limit, action.continue_token, stop);
   if (stop.stop_requested()) return;
   if (!page.ok()) {
@@ -65,30 +73,78 @@ void Reflector::list(const ReflectorMachine::List& action, const std::stop_token
   for (auto& item : page->items) trim(item);
   const bool is_last = page->continue_token.empty();
   report(machine_.onPage(*std::move(page), clock_.now()));
-  if (!is_last) return;
+  if (is_last) noteList(list_began_);
+}
+
+void Reflector::noteList(TimePoint began) {
+  const std::size_t items = store_.size();
   const std::lock_guard lock(mutex_);
   ++counts_.lists;
+  counts_.items += items;
+  counts_.list_seconds += toSeconds(clock_.now() - began);
   synced_ = true;
+  streaming_ = false;
   changed_.notify_all();
 }
 
+void Reflector::onEvent(WatchEvent event) {
+  trim(event.object);
+  {
+    const std::lock_guard lock(mutex_);
+    ++counts_.events;
+    heard_ = clock_.now();
+  }
+  const bool streamed = machine_.streaming();
+  report(machine_.onEvent(std::move(event)));
+  if (streamed && !machine_.streaming()) noteList(list_began_);
+}
+
+void Reflector::guardStream(std::stop_source& stream, const std::stop_token& over) {
+  std::unique_lock lock(mutex_);
+  while (streaming_ && !over.stop_requested()) {
+    const TimePoint limit = heard_ + stream_silence_;
+    if (clock_.now() >= limit) {
+      lock.unlock();
+      stream.request_stop();
+      return;
+    }
+    changed_.wait_until(lock, over, limit, [this] { return !streaming_; });
+  }
+}
+
 void Reflector::watch(const ReflectorMachine::Watch& action, const std::stop_token& stop) {
+  const TimePoint began = clock_.now();
+  list_began_ = began;
+  std::uint64_t events = 0;
   {
     const std::lock_guard lock(mutex_);
     ++counts_.watches;
+    events = counts_.events;
+    heard_ = began;
+    streaming_ = action.initial_events;
   }
-  const WatchRequest request{action.resource_version, action.timeout, stop};
-  const Status status = source_.watch(request, [&](WatchEvent event) {
-    trim(event.object);
-    {
-      const std::lock_guard lock(mutex_);
-      ++counts_.events;
-    }
-    report(machine_.onEvent(std::move(event)));
-    return !stop.stop_requested();
+  std::stop_source ended;  // of this watch alone
+  const std::stop_callback outer(stop, [&ended] { ended.request_stop(); });
+  std::jthread guard;
+  if (action.initial_events) {
+    guard = std::jthread([&](const std::stop_token& over) { guardStream(ended, over); });
+  }
+  const WatchRequest request{action.resource_version, action.timeout, ended.get_token(),
+                             action.initial_events};
+  Status status = source_.watch(request, [&](WatchEvent event) {
+    onEvent(std::move(event));
+    return !ended.stop_requested();
   });
   if (stop.stop_requested()) return;
+  if (ended.stop_requested()) {
+    status = absl::DeadlineExceededError("the server does not end its initial events; listing");
+  }
   machine_.onWatchEnded(status, source_.retryAfter(status), clock_.now());
+  {
+    const std::lock_guard lock(mutex_);
+    const bool is_short = clock_.now() - began < kShortWatch && counts_.events == events;
+    if (is_short) ++counts_.short_watches;
+  }
   if (!status.ok()) noteFailure(status);
 }
 
@@ -123,7 +179,9 @@ Status Reflector::waitForSync(Duration timeout) const {
 
 ReflectorCounts Reflector::counts() const {
   const std::lock_guard lock(mutex_);
-  return counts_;
+  ReflectorCounts counts = counts_;
+  counts.last_version = store_.newestVersion();
+  return counts;
 }
 
 }  // namespace trainyard::control

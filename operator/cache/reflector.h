@@ -30,10 +30,14 @@ struct ReflectorCallbacks {
 
 // Since the start.
 struct ReflectorCounts {
-  std::uint64_t lists = 0;    // complete ones
-  std::uint64_t watches = 0;  // begun
-  std::uint64_t events = 0;   // bookmarks included
+  std::uint64_t lists = 0;          // complete ones, initial events of a watch included
+  std::uint64_t items = 0;          // in them
+  double list_seconds = 0;          // that they took
+  std::uint64_t watches = 0;        // begun
+  std::uint64_t short_watches = 0;  // that ended within a second without an event
+  std::uint64_t events = 0;         // bookmarks included
   std::uint64_t failures = 0;
+  std::uint64_t last_version = 0;  // the newest one seen; no count
 };
 
 // Lifecycle: construct, start(), stop() or the destructor. Callbacks come from the reflector's
@@ -50,6 +54,7 @@ class Reflector {
   // Ends a list or watch under way; afterwards no callback comes.
   void stop();
 
+  const std::string& name() const { return name_; }
   const ObjectStore& store() const { return store_; }
   // The first list is complete.
   bool hasSynced() const;
@@ -62,6 +67,10 @@ class Reflector {
   void list(const ReflectorMachine::List& action, const std::stop_token& stop);
   void watch(const ReflectorMachine::Watch& action, const std::stop_token& stop);
   void trim(nlohmann::json& object) const;
+  void onEvent(WatchEvent event);
+  void noteList(TimePoint began);
+  // Ends a stream of initial events that has been silent for too long; until `over`.
+  void guardStream(std::stop_source& stream, const std::stop_token& over);
   void report(const std::vector<ObjectChange>& changes);
   void noteFailure(const Status& status);
 
@@ -70,11 +79,15 @@ class Reflector {
   const Clock& clock_;
   const ReflectorCallbacks callbacks_;
   ObjectStore store_;
+  const Duration stream_silence_;
   ReflectorMachine machine_;  // the thread's alone
+  TimePoint list_began_;      // likewise
   mutable std::mutex mutex_;
   mutable std::condition_variable_any changed_;
   bool synced_ = false;
   Status last_failure_;
+  TimePoint heard_;         // when the last event came
+  bool streaming_ = false;  // as machine_.streaming(), for others
   ReflectorCounts counts_;
   std::jthread thread_;
 };

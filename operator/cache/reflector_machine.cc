@@ -11,10 +11,19 @@ namespace {
 // server that ends each at once is asked without a pause.
 constexpr Duration kShortWatch = std::chrono::seconds(1);
 
+bool saysThatAllIsIn(const nlohmann::json& bookmark) {
+  const auto metadata = bookmark.find("metadata");
+  if (metadata == bookmark.end() || !metadata->is_object()) return false;
+  const auto annotations = metadata->find("annotations");
+  if (annotations == metadata->end() || !annotations->is_object()) return false;
+  const auto end = annotations->find(kInitialEventsEnd);
+  return end != annotations->end() && *end == "true";
+}
+
 }  // namespace
 
 ReflectorMachine::ReflectorMachine(ReflectorOptions options, ObjectStore& store)
-    : options_(options), store_(store), rng_(options.seed) {
+    : options_(options), store_(store), rng_(options.seed), stream_(options.stream) {
   startList(true);
 }
 
@@ -23,6 +32,8 @@ void ReflectorMachine::startList(bool in_pages) {
   in_pages_ = in_pages;
   continue_token_.clear();
   pages_.clear();
+  streaming_ = false;
+  streamed_.clear();
 }
 
 ReflectorMachine::Action ReflectorMachine::next(TimePoint now) {
@@ -30,11 +41,13 @@ ReflectorMachine::Action ReflectorMachine::next(TimePoint now) {
     if (now < *wait_until_) return Wait{*wait_until_};
     wait_until_.reset();
   }
-  if (listing_) return List{in_pages_ ? options_.page_size : 0, continue_token_};
+  if (listing_ && !stream_) return List{in_pages_ ? options_.page_size : 0, continue_token_};
   watch_began_ = now;
   watch_saw_event_ = false;
-  return Watch{version_, options_.watch_timeout +
-                             fromSeconds(toSeconds(options_.watch_timeout) * rng_.unit())};
+  streaming_ = listing_;
+  const Duration timeout =
+      options_.watch_timeout + fromSeconds(toSeconds(options_.watch_timeout) * rng_.unit());
+  return Watch{streaming_ ? std::string() : version_, timeout, streaming_};
 }
 
 std::vector<ObjectChange> ReflectorMachine::onPage(ListPage page, TimePoint now) {
@@ -58,8 +71,32 @@ void ReflectorMachine::onListFailed(const Status& status, Duration retry_after, 
   fail(retry_after, now);
 }
 
+// What is newer than a part of the initial events may come among them.
+std::vector<ObjectChange> ReflectorMachine::onInitialEvent(WatchEvent event) {
+  if (event.type == WatchEvent::Type::kDeleted) {
+    streamed_.erase(objectKey(event.object));
+    return {};
+  }
+  if (event.type != WatchEvent::Type::kBookmark) {
+    ObjectKey key = objectKey(event.object);
+    streamed_[std::move(key)] = std::move(event.object);
+    return {};
+  }
+  if (!saysThatAllIsIn(event.object)) return {};
+  std::vector<nlohmann::json> objects;
+  objects.reserve(streamed_.size());
+  for (auto& [key, object] : streamed_) objects.push_back(std::move(object));
+  startList(true);
+  listing_ = false;
+  synced_ = true;
+  const std::uint64_t version = objectVersion(event.object);
+  version_ = std::to_string(version);
+  return store_.replace(std::move(objects), version);
+}
+
 std::vector<ObjectChange> ReflectorMachine::onEvent(WatchEvent event) {
   watch_saw_event_ = true;
+  if (streaming_) return onInitialEvent(std::move(event));
   const std::uint64_t version = objectVersion(event.object);
   if (version != 0) version_ = std::to_string(version);
   switch (event.type) {
@@ -73,7 +110,16 @@ std::vector<ObjectChange> ReflectorMachine::onEvent(WatchEvent event) {
   }
 }
 
+void ReflectorMachine::onStreamEnded(const Status& status, Duration retry_after, TimePoint now) {
+  startList(true);
+  const bool is_offered =
+      !status.ok() && !absl::IsInvalidArgument(status) && !absl::IsDeadlineExceeded(status);
+  if (is_offered) return fail(retry_after, now);
+  stream_ = false;
+}
+
 void ReflectorMachine::onWatchEnded(const Status& status, Duration retry_after, TimePoint now) {
+  if (streaming_) return onStreamEnded(status, retry_after, now);
   if (status.code() == absl::StatusCode::kOutOfRange) {
     // What has been deleted meanwhile will be missing in the list.
     startList(true);
@@ -81,6 +127,8 @@ void ReflectorMachine::onWatchEnded(const Status& status, Duration retry_after, 
     if (!watch_saw_event_ && now - watch_began_ < kShortWatch) fail(retry_after, now);
     return;
   }
+  // One that held for a while was no vain attempt, however it ended.
+  if (now - watch_began_ >= kShortWatch) failures_ = 0;
   const bool nothing = !watch_saw_event_ && now - watch_began_ < kShortWatch;
   // Not a passing one: perhaps the list says better what is wrong, or that nothing is.
   if (!status.ok() && failureClass(status) == FailureClass::kPermanent) startList(true);

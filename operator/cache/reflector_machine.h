@@ -1,14 +1,18 @@
 // What a reflector does next: a state machine without clock, thread and socket.
 //
+//   STREAMING  where wished: a watch that begins with what is there
+//     -> WATCHING the same watch goes on, when all is in: the store is replaced in one step
+//     -> LISTING  for good: the server does not offer this, or never says that all is in
 //   LISTING    a page at a time; a failed page starts the list anew, after a while; an expired
 //              continue token starts it anew in one piece
 //     -> WATCHING when the last page is in: the store is replaced in one step
 //   WATCHING   from the newest version seen
 //     -> WATCHING  the server ended it: again, from the newest version
 //     -> WATCHING  it failed: the same, after a while
-//     -> LISTING   the version is too old (410)
+//     -> STREAMING or LISTING  the version is too old (410)
 #pragma once
 
+#include <map>
 #include <optional>
 #include <string>
 #include <variant>
@@ -23,6 +27,11 @@
 namespace trainyard::control {
 
 struct ReflectorOptions {
+  // Begin with a stream of what is there instead of pages, where the server offers it: neither side
+  // holds all of it at once.
+  bool stream = false;
+  // Silence within such a stream after which pages are asked for instead.
+  Duration stream_silence = std::chrono::seconds(10);
   int page_size = 500;
   // The server ends a watch after a random time between once and twice this, so that not all
   // clients come back at once.
@@ -47,6 +56,7 @@ class ReflectorMachine {
   struct Watch {
     std::string resource_version;
     Duration timeout{};
+    bool initial_events = false;
   };
   struct Wait {
     TimePoint until;
@@ -59,19 +69,26 @@ class ReflectorMachine {
   std::vector<ObjectChange> onPage(ListPage page, TimePoint now);
   void onListFailed(const Status& status, Duration retry_after, TimePoint now);
   std::vector<ObjectChange> onEvent(WatchEvent event);
-  // `status` OK: the server ended it.
+  // `status` OK: the server ended it. DEADLINE_EXCEEDED while streaming(): it was silent.
   void onWatchEnded(const Status& status, Duration retry_after, TimePoint now);
 
   bool synced() const { return synced_; }
+  // In a watch whose initial events are not all in.
+  bool streaming() const { return streaming_; }
 
  private:
+  std::vector<ObjectChange> onInitialEvent(WatchEvent event);
+  void onStreamEnded(const Status& status, Duration retry_after, TimePoint now);
   void fail(Duration retry_after, TimePoint now);
   void startList(bool in_pages);
 
   const ReflectorOptions options_;
   ObjectStore& store_;
   Rng rng_;
-  bool listing_ = true;
+  bool listing_ = true;  // or streaming
+  bool stream_;          // not LISTING for good
+  bool streaming_ = false;
+  std::map<ObjectKey, nlohmann::json> streamed_;
   bool synced_ = false;
   bool in_pages_ = true;
   std::string continue_token_;

@@ -41,6 +41,7 @@ struct TaskExit {
   int code = 0;
   int signal = 0;
   std::string cause;  // one line for people: "killed by signal 9", "exit code 3: data.images: ..."
+  UnixMillis at = 0;  // when, by the clock of the task's machine; 0: not known
 };
 
 // What keeps a task from starting: a word (Unschedulable, ImagePullBackOff, ...) and a line for
@@ -70,6 +71,9 @@ struct TaskObservation {
   std::optional<v1::JobProgress> last_word;
   // It does not go away, and its record stays, until releaseTask().
   bool held = false;
+  // When fewer workers are wanted, those of the lowest cost leave first (Kubernetes' annotation
+  // controller.kubernetes.io/pod-deletion-cost).
+  std::int32_t deletion_cost = 0;
 };
 
 struct JobObservation {
@@ -80,6 +84,8 @@ struct JobObservation {
   std::optional<TaskWait> obstacle;
   // Why a task could not be created at the last attempt: QuotaExceeded, ...
   std::optional<TaskWait> refusal;
+  // Why a checkpoint does not outlive the tasks that wrote it; nothing where it does, or may.
+  std::optional<TaskWait> passing_storage;
   // What tasks are made from, where that is the cluster's to say; pinned in the status.
   v1::Images images;
 };

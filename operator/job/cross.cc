@@ -248,8 +248,6 @@ void checkMode(const View& training, ProblemList& problems) {
   const View deterministic = training["deterministic"];
   if (!whole && deterministic.boolean().value_or(false))
     problems.add(deterministic.path(), "only with mode Sync without backupWorkers");
-  const View clip = training["optimizer"]["clipNorm"];
-  if (!sync && clip.present()) problems.add(clip.path(), "clipNorm needs mode Sync");
 }
 
 void checkTraining(const View& spec, ProblemList& problems) {
@@ -259,9 +257,12 @@ void checkTraining(const View& spec, ProblemList& problems) {
   checkEither(training, "steps", "passes", problems);
   const auto batch = training["globalBatchSize"].integer();
   const auto workers = spec["worker"]["replicas"].integer();
-  if (batch && workers && *batch < *workers) {
-    problems.add(training["globalBatchSize"].path(),
-                 fmt::format("{} is below worker.replicas {}", *batch, *workers));
+  const std::int64_t processes = spec["worker"]["processesPerPod"].integer().value_or(1);
+  if (batch && workers && *batch < *workers * processes) {
+    problems.add(
+        training["globalBatchSize"].path(),
+        fmt::format("{} is below worker.replicas {}{}", *batch, *workers,
+                    processes == 1 ? "" : fmt::format(" x processesPerPod {}", processes)));
   }
   checkBelongs(training["model"], "name",
                {{"hidden", {"mlp"}},

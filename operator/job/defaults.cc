@@ -28,7 +28,6 @@ void addDefaults(Json& object, const Json& schema) {
 }  // namespace
 
 void applyDefaults(Json& value, const Json& schema) {
-  if (isOpaque(schema)) return;
   if (value.is_number_float() && schema.value("type", "") == "integer") {
     const double number = value.get<double>();
     if (std::abs(number) <= kLargestExact && number == std::trunc(number)) {

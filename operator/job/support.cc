@@ -22,22 +22,24 @@ Status checkForeign(const v1::TrainingJob& job) {
 Status checkSupported(const v1::TrainingJob& job) {
   const v1::JobSpec& spec = job.spec();
   const bool foreign = isForeign(job);
-  if (!foreign && spec.has_strategy() && spec.strategy() != "ParameterServer") {
-    return unsupported("spec.strategy", spec.strategy());
+  if (spec.strategy() == "AllReduce" && spec.training().update().backup_workers() > 0) {
+    return unsupported(
+        "spec.training.update.backupWorkers",
+        fmt::format("{} with strategy AllReduce", spec.training().update().backup_workers()));
   }
   if (spec.storage().has_access() && spec.storage().access() != "Shared") {
     return unsupported("spec.storage.access", spec.storage().access());
   }
-  const v1::WorkerSpec& worker = spec.worker();
-  if (worker.has_processes_per_pod() && worker.processes_per_pod() != 1) {
+  const int processes = spec.worker().processes_per_pod();
+  if (processes > 1 && !foreign && spec.strategy() != "AllReduce") {
     return unsupported("spec.worker.processesPerPod",
-                       fmt::format("{}", worker.processes_per_pod()));
+                       fmt::format("{} with strategy {}", processes, spec.strategy()));
   }
-  if (worker.has_on_membership_change() &&
-      worker.on_membership_change() != (foreign ? "Restart" : "Live")) {
-    return unsupported(
-        "spec.worker.onMembershipChange",
-        worker.on_membership_change() + (foreign ? " of a program of your own" : ""));
+  // A program of the user's own cannot be told while it runs; ours is always told.
+  const std::string on_change = onMembershipChange(job);
+  if ((on_change == "Live") == foreign) {
+    return unsupported("spec.worker.onMembershipChange",
+                       on_change + (foreign ? " of a program of your own" : ""));
   }
   return foreign ? checkForeign(job) : Status();
 }

@@ -30,6 +30,14 @@ inline bool isForeign(const v1::TrainingJob& job) {
   return !job.spec().has_training();
 }
 
+// What becomes of a running program when tasks come or go: worker.onMembershipChange, or its
+// default.
+inline std::string onMembershipChange(const v1::TrainingJob& job) {
+  const v1::WorkerSpec& worker = job.spec().worker();
+  if (worker.has_on_membership_change()) return worker.on_membership_change();
+  return isForeign(job) ? "Restart" : "Live";
+}
+
 // Where in a PodTemplateSpec the task's container stands: the one named "task", else the first;
 // nothing when there is none.
 std::optional<std::size_t> taskContainer(const nlohmann::ordered_json& pod);

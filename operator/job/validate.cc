@@ -91,7 +91,7 @@ class Walker {
     if (value.is_number()) return checkNumber(value, schema, path);
     if (value.is_string()) return checkText(value.get<std::string>(), schema, path);
     if (value.is_array()) return checkList(value, schema, path);
-    if (value.is_object() && !isOpaque(schema)) checkObject(value, schema, path);
+    if (value.is_object()) checkObject(value, schema, path);
   }
 
  private:
@@ -206,7 +206,7 @@ class Walker {
       const Json* const known = memberSchema(schema, name);
       if (known != nullptr) {
         visit(member, *known, childPath(path, name));
-      } else {
+      } else if (!isOpaque(schema)) {
         unknownField(name, schema, path);
       }
     }

@@ -146,6 +146,9 @@ HttpRequest KubeClient::request(std::string method, std::string target) const {
 StatusOr<HttpResponse> KubeClient::send(const HttpRequest& request) {
   Duration waited{};
   for (;;) {
+    if (request.method != "GET" && !options_.may_write()) {
+      return absl::UnavailableError("not the leader: nothing is written");
+    }
     auto response = transport_.call(request, options_.limits);
     if (!response.ok()) return response;
     const Status status = fromResponse(*response, verbOf(request.method));
@@ -302,6 +305,9 @@ Status KubeClient::watch(const KubeResource& resource, const ListQuery& query,
       .add("allowWatchBookmarks", "true")
       .add("resourceVersion", watched.resource_version)
       .add("timeoutSeconds", std::to_string(seconds.count()));
+  if (watched.initial_events) {
+    parameters.add("sendInitialEvents", "true").add("resourceVersionMatch", "NotOlderThan");
+  }
   HttpLimits limits = options_.limits;
   limits.deadline = watched.timeout + kWatchGrace;
   limits.inactivity = options_.watch_silence;

@@ -68,6 +68,9 @@ struct KubeClientOptions {
   // server sends a bookmark about every minute.
   Duration watch_silence = std::chrono::seconds(90);
   std::string user_agent = "trainyard";
+  // Asked right before every request that writes, also when it is sent again: false makes that
+  // UNAVAILABLE, unsent. Never empty.
+  std::function<bool()> may_write = [] { return true; };
 };
 
 // Errors of every verb:

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "base/http/metrics.h"
 #include "fmt/format.h"
 #include "prometheus/counter.h"
 #include "prometheus/histogram.h"
@@ -10,9 +11,10 @@ namespace trainyard::control {
 
 namespace {
 
-// The bounds of client-go, so that dashboards made for it fit.
-const prometheus::Histogram::BucketBoundaries kSeconds{0.005, 0.025, 0.1, 0.25, 0.5, 1,
-                                                       2,     4,     8,   15,   30,  60};
+constexpr MetricSpec kRequests = metric("rest_client_requests_total");
+constexpr MetricSpec kSeconds = metric("rest_client_request_duration_seconds");
+const prometheus::Histogram::BucketBoundaries kBounds(kSeconds.buckets.begin(),
+                                                      kSeconds.buckets.end());
 
 class MeteredTransport : public HttpTransport {
  public:
@@ -22,12 +24,12 @@ class MeteredTransport : public HttpTransport {
         host_(std::move(host)),
         clock_(clock),
         requests_(prometheus::BuildCounter()
-                      .Name("rest_client_requests_total")
-                      .Help("HTTP requests to the apiserver, by status code, method and host.")
+                      .Name(nameOf(kRequests))
+                      .Help(helpOf(kRequests))
                       .Register(registry)),
         seconds_(prometheus::BuildHistogram()
-                     .Name("rest_client_request_duration_seconds")
-                     .Help("Time to the answer of a request, or to the head of a stream.")
+                     .Name(nameOf(kSeconds))
+                     .Help(helpOf(kSeconds))
                      .Register(registry)) {}
 
   StatusOr<HttpResponse> call(const HttpRequest& request, const HttpLimits& limits) override {
@@ -59,7 +61,7 @@ class MeteredTransport : public HttpTransport {
   void count(const HttpRequest& request, TimePoint began, int status) {
     const std::string code = status == 0 ? "<error>" : std::to_string(status);
     requests_.Add({{"code", code}, {"method", request.method}, {"host", host_}}).Increment();
-    seconds_.Add({{"verb", request.method}, {"host", host_}}, kSeconds)
+    seconds_.Add({{"verb", request.method}, {"host", host_}}, kBounds)
         .Observe(toSeconds(clock_.now() - began));
   }
 

@@ -5,6 +5,7 @@
 #include <memory>
 #include <vector>
 
+#include "base/security/openssl_ptr.h"
 #include "fmt/format.h"
 #include "openssl/err.h"
 #include "openssl/pem.h"
@@ -14,18 +15,8 @@ namespace trainyard::control::internal {
 
 namespace {
 
-template <auto kFree>
-struct Freer {
-  template <typename T>
-  void operator()(T* object) const {
-    kFree(object);
-  }
-};
-using X509Ptr = std::unique_ptr<X509, Freer<X509_free>>;
-using KeyPtr = std::unique_ptr<EVP_PKEY, Freer<EVP_PKEY_free>>;
-using BioPtr = std::unique_ptr<BIO, Freer<BIO_free_all>>;
-using StorePtr = std::unique_ptr<X509_STORE, Freer<X509_STORE_free>>;
-using ContextPtr = std::unique_ptr<SSL_CTX, Freer<SSL_CTX_free>>;
+using StorePtr = std::unique_ptr<X509_STORE, OpensslFree<X509_STORE_free>>;
+using ContextPtr = std::unique_ptr<SSL_CTX, OpensslFree<SSL_CTX_free>>;
 
 BioPtr readerOf(const std::string& pem) {
   return BioPtr(BIO_new_mem_buf(pem.data(), static_cast<int>(pem.size())));

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/core/log.h"
+#include "base/core/rng.h"
 #include "fmt/format.h"
 #include "operator/job/job.h"
 #include "operator/job/template.h"
@@ -58,13 +59,17 @@ KubeCluster::KubeCluster(KubeClient& client, const Clock& clock, KubeClusterOpti
               }
             }};
   };
-  const ReflectorOptions& reflector = options_.reflector;
-  jobs_ = std::make_unique<Reflector>("trainingjobs", *jobs_source_, clock_, reflector,
-                                      callbacks(trimObject));
-  pods_ = std::make_unique<Reflector>("pods", *pods_source_, clock_, reflector, callbacks(trimPod),
-                                      podIndex);
-  maps_ = std::make_unique<Reflector>("configmaps", *maps_source_, clock_, reflector,
-                                      callbacks(trimObject));
+  // Unlike each other's: they are not to come back at the same moments.
+  const auto reflect = [&](const char* name, ListWatch& source, void (*trim)(Json&),
+                           IndexFunction index) {
+    ReflectorOptions reflector = options_.reflector;
+    reflector.seed = mixKey(reflector.seed, name);
+    return std::make_unique<Reflector>(name, source, clock_, reflector, callbacks(trim),
+                                       std::move(index));
+  };
+  jobs_ = reflect("trainingjobs", *jobs_source_, trimObject, {});
+  pods_ = reflect("pods", *pods_source_, trimPod, podIndex);
+  maps_ = reflect("configmaps", *maps_source_, trimObject, {});
 }
 
 KubeCluster::~KubeCluster() {
@@ -111,6 +116,22 @@ bool KubeCluster::hasSynced() const {
 
 std::size_t KubeCluster::cachedPods() const {
   return pods_->store().size();
+}
+
+std::vector<std::pair<std::string, ReflectorCounts>> KubeCluster::reflectorCounts() const {
+  std::vector<std::pair<std::string, ReflectorCounts>> result;
+  for (const Reflector* reflector : {jobs_.get(), pods_.get(), maps_.get()}) {
+    result.emplace_back(reflector->name(), reflector->counts());
+  }
+  return result;
+}
+
+std::vector<v1::TrainingJob> KubeCluster::cachedJobs() const {
+  std::vector<v1::TrainingJob> jobs;
+  for (const ObjectPtr& object : jobs_->store().all()) {
+    if (auto job = readJob(*object); job.ok()) jobs.push_back(*std::move(job));
+  }
+  return jobs;
 }
 
 StatusOr<std::vector<JobKey>> KubeCluster::listJobs() {
@@ -164,6 +185,7 @@ StatusOr<JobObservation> KubeCluster::observe(const JobKey& key) {
             [](const TaskObservation& a, const TaskObservation& b) { return a.key < b.key; });
   TY_ASSIGN_OR_RETURN(seen.membership, recordedMembership(seen.job));
   seen.obstacle = obstacleOf(seen.job);
+  seen.passing_storage = passingStorage(seen.job);
   seen.images.set_agent(options_.render.agent_image);
   seen.images.set_runtime(options_.render.runtime_image);
   const bool map_is_gone = mapOf(seen.job) == nullptr;
@@ -210,15 +232,18 @@ StatusOr<ObjectPtr> KubeCluster::podOf(const v1::TrainingJob& job, const TaskKey
 StatusOr<std::vector<AgentEndpoint>> KubeCluster::agents(const JobKey& key) {
   const ObjectPtr object = jobs_->store().get({key.ns, key.name});
   if (object == nullptr) return absl::NotFoundError(fmt::format("no job {}", toString(key)));
-  TY_ASSIGN_OR_RETURN(const v1::TrainingJob job, readJob(*object));
+  // Asked for every second: without reading the whole job.
+  const Json::json_pointer at("/spec/network/agentPort");
+  const bool has_port = object->contains(at) && (*object)[at].is_number_integer();
+  if (!has_port) return absl::InternalError("spec.network.agentPort: missing");
+  const int port = (*object)[at].get<int>();
   std::vector<AgentEndpoint> result;
   for (const ObjectPtr& pod : pods_->store().byIndex(objectUid(*object))) {
     const auto task = observePod(*pod);
     if (!task || task->phase != TaskPhase::kRunning || task->ip.empty()) continue;
     const bool v6 = task->ip.find(':') != std::string::npos;
     result.push_back({task->key, task->created,
-                      fmt::format("{}:{}", v6 ? "[" + task->ip + "]" : task->ip,
-                                  job.spec().network().agent_port())});
+                      fmt::format("{}:{}", v6 ? "[" + task->ip + "]" : task->ip, port)});
   }
   return result;
 }

@@ -10,6 +10,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/core/clock.h"
@@ -33,7 +34,8 @@ struct KubeClusterOptions {
   std::function<bool()> may_write = [] { return true; };
   // A list or watch was refused, which may well stay so: UNAUTHENTICATED or PERMISSION_DENIED.
   std::function<void(const Status&)> refused = [](const Status&) {};
-  ReflectorOptions reflector;
+  ReflectorOptions reflector{
+      .stream = true};  // each of the reflectors draws numbers of its own from `seed`
   Duration sync_timeout = std::chrono::seconds(60);
   Duration fresh_wait = std::chrono::milliseconds(100);  // for the caches to show our own writes
   std::string reporter = "trainyard-operator";           // of events
@@ -79,6 +81,10 @@ class KubeCluster : public Cluster, public AgentDirectory {
 
   bool hasSynced() const;
   std::size_t cachedPods() const;
+  // By the name of what is watched: "pods", ...
+  std::vector<std::pair<std::string, ReflectorCounts>> reflectorCounts() const;
+  // As last seen, without those that cannot be read.
+  std::vector<v1::TrainingJob> cachedJobs() const;
 
  private:
   using Json = nlohmann::json;
@@ -111,7 +117,9 @@ class KubeCluster : public Cluster, public AgentDirectory {
                             std::uint32_t created) const;
 
   Status prepare(const v1::TrainingJob& job);
+  Status createShared(const v1::TrainingJob& job);
   Status prepareMap(const v1::TrainingJob& job);
+  Status preparePolicy(const v1::TrainingJob& job);
   Status createOwned(const KubeResource& resource, const v1::TrainingJob& job, const Json& object);
   Status nameTaken(const KubeResource& resource, const v1::TrainingJob& job,
                    const std::string& name);
@@ -131,9 +139,9 @@ class KubeCluster : public Cluster, public AgentDirectory {
   mutable std::mutex mutex_;  // guards what follows
   std::condition_variable seen_more_;
   std::map<JobKey, JobNotes> notes_;
+  std::set<JobKey> preparing_;  // somebody makes their shared objects
+  std::condition_variable prepared_;
   std::uint64_t events_ = 0;
-
-  std::mutex prepare_mutex_;  // one at a time makes a job's shared objects
 
   // Last: their threads use all above.
   std::unique_ptr<Reflector> jobs_, pods_, maps_;

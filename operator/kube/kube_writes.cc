@@ -68,8 +68,9 @@ Status KubeCluster::nameTaken(const KubeResource& resource, const v1::TrainingJo
   TY_ASSIGN_OR_RETURN(const Json object, client_.get(resource, key.ns, name));
   if (controllerUid(object) == job.metadata().uid()) return absl::OkStatus();
   const std::string what = fmt::format("{} {} exists and is not of this job", resource.kind, name);
-  // What a deleted job of the same name has left goes away by itself.
-  if (labelOf(object, kJobNameLabel).empty()) {
+  // What a deleted job of the same name has left goes away by itself, unless it was left on
+  // purpose.
+  if (labelOf(object, kJobNameLabel).empty() || controllerUid(object).empty()) {
     noteRefusal(key, TaskWait{"NameConflict", what});
   }
   return absl::UnavailableError(what);
@@ -106,22 +107,45 @@ Status KubeCluster::prepareMap(const v1::TrainingJob& job) {
   return asAborted(patched.status());
 }
 
-// What all tasks of a job share.
+// Before any task. One that is there follows the job's ports and the operator's options.
+Status KubeCluster::preparePolicy(const v1::TrainingJob& job) {
+  if (!options_.render.policy) return absl::OkStatus();
+  const JobKey key = keyOf(job);
+  const Json wanted = Json(renderNetworkPolicy(job, *options_.render.policy));
+  const Status created = client_.create(kNetworkPolicies, key.ns, wanted).status();
+  if (!absl::IsAlreadyExists(created)) return annotate(created, kNetworkPolicies.kind);
+  const std::string name = policyName(job);
+  TY_RETURN_IF_ERROR(nameTaken(kNetworkPolicies, job, name));
+  Json patch;
+  patch["spec"] = wanted["spec"];
+  return annotate(client_.patchMerge(kNetworkPolicies, key.ns, name, patch).status(),
+                  kNetworkPolicies.kind);
+}
+
+// What all tasks of a job share; whoever comes while another one makes it waits for that.
 Status KubeCluster::prepare(const v1::TrainingJob& job) {
   const JobKey key = keyOf(job);
-  const std::string prepared = job.metadata().uid() + jobText(job);
-  const std::lock_guard one_at_a_time(prepare_mutex_);
+  const std::string wanted = job.metadata().uid() + jobText(job);
   {
-    const std::lock_guard lock(mutex_);
-    if (notes_[key].prepared == prepared) return absl::OkStatus();
+    std::unique_lock lock(mutex_);
+    prepared_.wait(lock, [&] { return !preparing_.contains(key); });
+    if (notes_[key].prepared == wanted) return absl::OkStatus();
+    preparing_.insert(key);
   }
-  TY_RETURN_IF_ERROR(annotate(prepareMap(job), membershipName(job)));
-  TY_RETURN_IF_ERROR(createOwned(kServices, job, Json(renderService(job))));
-  TY_ASSIGN_OR_RETURN(const JobKeys keys, keysOf(key));
-  TY_RETURN_IF_ERROR(createOwned(kSecrets, job, Json(renderSecret(job, keys))));
+  Status status = createShared(job);
   const std::lock_guard lock(mutex_);
-  notes_[key].prepared = prepared;
-  return absl::OkStatus();
+  if (status.ok()) notes_[key].prepared = wanted;
+  preparing_.erase(key);
+  prepared_.notify_all();
+  return status;
+}
+
+Status KubeCluster::createShared(const v1::TrainingJob& job) {
+  TY_RETURN_IF_ERROR(annotate(prepareMap(job), membershipName(job)));
+  TY_RETURN_IF_ERROR(preparePolicy(job));
+  TY_RETURN_IF_ERROR(createOwned(kServices, job, Json(renderService(job))));
+  TY_ASSIGN_OR_RETURN(const JobKeys keys, keysOf(keyOf(job)));
+  return createOwned(kSecrets, job, Json(renderSecret(job, keys)));
 }
 
 Status KubeCluster::createTask(const v1::TrainingJob& job, const TaskKey& task,
@@ -130,7 +154,12 @@ Status KubeCluster::createTask(const v1::TrainingJob& job, const TaskKey& task,
   const JobKey key = keyOf(job);
   TY_ASSIGN_OR_RETURN(const nlohmann::ordered_json pod,
                       renderPod(job, task, created, options_.render));
-  TY_RETURN_IF_ERROR(prepare(job));
+  if (const Status status = prepare(job); !status.ok()) {
+    if (const std::string reason = refusalReason(status); !reason.empty()) {
+      noteRefusal(key, TaskWait{reason, std::string(status.message())});
+    }
+    return status;
+  }
   StatusOr<Json> made = client_.create(kPods, key.ns, Json(pod));
   if (made.ok()) {
     noteWritten(key, &Written::pods, *made);
@@ -306,7 +335,7 @@ void KubeCluster::pushFailed(const JobKey& key, const AgentEndpoint& agent, std:
 void KubeCluster::freeOrphans(const JobKey& key, const std::string& live_uid) {
   std::vector<ObjectPtr> orphans;
   for (const ObjectPtr& pod : pods_->store().byIndex(toString(key))) {
-    const bool orphan = controllerUid(*pod) != live_uid && !controllerUid(*pod).empty();
+    const bool orphan = controllerUid(*pod).empty() || controllerUid(*pod) != live_uid;
     if (orphan && hasFinalizer(*pod, kResultFinalizer)) orphans.push_back(pod);
   }
   if (orphans.empty() || !mayWrite().ok()) return;

@@ -71,6 +71,7 @@ bool LeaderElector::step(const std::stop_token& stop) {
   }
   StatusOr<LeaseRecord> result = absl::UnknownError("");
   if (std::holds_alternative<LeaderMachine::Read>(action)) {
+    if (machine_.leadsUntil()) slow_paths_.fetch_add(1, std::memory_order_relaxed);
     result = store_.read(deadline);
     machine_.onRead(result, clock_.now());
   } else {

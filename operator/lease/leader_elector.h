@@ -45,6 +45,8 @@ class LeaderElector {
   // The time from which on holds() is false, unless the lease is renewed; the epoch when it is not
   // held.
   TimePoint holdsUntil() const;
+  // How often a leader had to read the lease before it could write it again. Thread-safe.
+  std::uint64_t slowPaths() const { return slow_paths_.load(std::memory_order_relaxed); }
 
  private:
   void loop(const std::stop_token& stop);
@@ -58,6 +60,7 @@ class LeaderElector {
   const LeaderCallbacks callbacks_;
   LeaderMachine machine_;               // the thread's alone
   std::atomic<std::int64_t> until_{0};  // TimePoint of leadsUntil(), as count; 0: not leading
+  std::atomic<std::uint64_t> slow_paths_{0};
   bool announced_ = false;
   std::string leader_;
   std::mutex mutex_;

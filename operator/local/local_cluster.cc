@@ -134,13 +134,14 @@ TaskObservation LocalCluster::observeTask(const TaskKey& key, const Task& task) 
     seen.phase = TaskPhase::kRunning;
     seen.ip = task.agent->ip;
     seen.port = task.agent->task_port;
-    seen.restarts = task.agent->start > 0 ? task.agent->start - 1 : 0;
+    const std::uint32_t planned = 1 + task.agent->planned_starts;
+    seen.restarts = task.agent->start > planned ? task.agent->start - planned : 0;
     seen.ready = !task.exit && !task.terminating && task.agent->ready;
   }
   if (task.exit) {
     const bool succeeded = *task.exit == ExitState{};
     seen.phase = succeeded ? TaskPhase::kSucceeded : TaskPhase::kFailed;
-    seen.exit = TaskExit{task.exit->code, task.exit->signal, task.cause};
+    seen.exit = TaskExit{task.exit->code, task.exit->signal, task.cause, task.ended_ms};
   }
   return seen;
 }
@@ -189,12 +190,17 @@ StatusOr<std::vector<std::string>> LocalCluster::programFlags(const v1::Training
                                                        : job.spec().worker().restart_policy();
   std::vector<std::string> flags;
   if (policy == "Never") flags.push_back("--no-restart");
+  if (task.role == v1::ROLE_WORKER && job.spec().worker().processes_per_pod() > 1) {
+    flags.insert(flags.end(),
+                 {"--processes", std::to_string(job.spec().worker().processes_per_pod())});
+  }
   if (!isForeign(job)) {
     flags.insert(flags.end(), {"--runtime", options_.runtime_path});
     return flags;
   }
   TY_RETURN_IF_ERROR(writeCommandFile(paths_.command(task), job, task.role));
   flags.insert(flags.end(), {"--command", paths_.command(task).string()});
+  flags.insert(flags.end(), {"--on-membership-change", onMembershipChange(job)});
   if (job.spec().strategy() != "AllReduce") flags.push_back("--gpu-by-rank");
   if (const int port = portToKeep(task); port > 0) {
     flags.insert(flags.end(), {"--task-port", std::to_string(port)});
@@ -378,6 +384,13 @@ bool LocalCluster::lookAtTasks() {
     changed = lookAtTask(entry->first, task) || changed;
     entry = task.exit && task.terminating ? tasks_.erase(entry) : std::next(entry);
   }
+  if (options_.reaps_orphans) {
+    std::vector<pid_t> ours = options_.spared;
+    for (const auto& [key, task] : tasks_) {
+      if (!task.exit) ours.push_back(task.process.pid());
+    }
+    reapOrphans(ours);
+  }
   return changed;
 }
 
@@ -388,6 +401,7 @@ bool LocalCluster::lookAtTask(const TaskKey& key, Task& task) {
   if (ended.ok() && *ended) {
     readAgent(key, task);
     task.exit = **ended;
+    task.ended_ms = clock_.unixMillis();
     killTask(key, task);  // what it left behind
     task.cause = toString(*task.exit);
     if (task.exit->code != 0) {

@@ -43,6 +43,10 @@ struct LocalClusterOptions {
   TaskPlaces places;
   // How long a deleted task may take to end by itself.
   Duration stop_grace = std::chrono::seconds(10);
+  // The process is a subreaper (becomeSubreaper()): what agents that were killed leave behind is
+  // reaped as it ends, all but these children of others.
+  bool reaps_orphans = false;
+  std::vector<pid_t> spared;
 };
 
 // Owns the agents: they hold the reading end of a pipe and end when the launcher is gone, however
@@ -101,6 +105,7 @@ class LocalCluster : public Cluster, public AgentDirectory {
     bool terminating = false;
     std::optional<TimePoint> kill_at;
     std::optional<ExitState> exit;
+    UnixMillis ended_ms = 0;  // with `exit`
     std::string cause;
     std::optional<AgentFile> agent;
     std::string agent_text;  // as last read

@@ -75,6 +75,7 @@ StatusOr<AgentFile> readAgentFile(const std::filesystem::path& path) {
   agent.child_pid = numberOr<int>(json, "childPid");
   agent.created = numberOr<std::uint32_t>(json, "created");
   agent.start = numberOr<std::uint32_t>(json, "start");
+  agent.planned_starts = numberOr<std::uint32_t>(json, "plannedStarts");
   agent.ip = textOr(json, "ip");
   agent.agent_port = numberOr<std::uint32_t>(json, "agentPort");
   agent.metrics_port = numberOr<std::uint32_t>(json, "metricsPort");

@@ -48,7 +48,8 @@ struct AgentFile {
   int pid = 0;
   int child_pid = 0;
   std::uint32_t created = 0;
-  std::uint32_t start = 0;  // starts of its child so far
+  std::uint32_t start = 0;           // starts of its child so far
+  std::uint32_t planned_starts = 0;  // of these, because the membership changed
   std::string ip;
   std::uint32_t agent_port = 0;
   std::uint32_t metrics_port = 0;

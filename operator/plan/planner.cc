@@ -1,5 +1,7 @@
 #include "operator/plan/planner.h"
 
+#include <algorithm>
+
 #include "fmt/format.h"
 #include "google/protobuf/util/message_differencer.h"
 #include "operator/plan/internal/membership.h"
@@ -12,6 +14,8 @@ namespace trainyard::control {
 namespace {
 
 constexpr std::string_view kManager = "trainyard.dev/operator";
+// How Kubernetes says that a job is deleted without what belongs to it.
+constexpr std::string_view kOrphanFinalizer = "orphan";
 constexpr int kNamesMax = 5;  // in a message
 
 bool isManagedElsewhere(const v1::JobSpec& spec) {
@@ -38,33 +42,76 @@ void begin(PlannerState& state) {
   state.event("Normal", "JobCreated", message);
 }
 
-void judgeReadiness(PlannerState& state) {
-  int desired = 0, well = 0, named = 0;
-  std::string missing;
+// Told at the start, when something can still be done about it.
+void judgeStorage(PlannerState& state) {
+  if (const auto& passing = state.input.observed.passing_storage) {
+    if (!state.is(kCheckpointDurable, kFalse)) {
+      state.event("Warning", passing->reason, passing->message);
+    }
+    return state.condition(kCheckpointDurable, kFalse, passing->reason, passing->message);
+  }
+  if (state.is(kCheckpointDurable, kFalse)) {
+    state.condition(kCheckpointDurable, kTrue, "StorageVolumeSet",
+                    "spec.storage.volume names a volume that outlives pods");
+  }
+}
+
+struct Readiness {
+  int desired = 0, well = 0, spared = 0;
+  std::string missing;  // names, the first few of them
+};
+
+Readiness readinessOf(const PlannerState& state) {
+  Readiness tasks;
+  int named = 0;
   for (const TaskView& task : state.tasks) {
     if (!task.desired) continue;
-    ++desired;
+    ++tasks.desired;
+    tasks.spared += task.spared ? 1 : 0;
     if (task.isWell()) {
-      ++well;
+      ++tasks.well;
     } else if (++named <= kNamesMax) {
-      missing += fmt::format("{}{}", missing.empty() ? "" : ", ", toString(task.key));
+      tasks.missing += fmt::format("{}{}", tasks.missing.empty() ? "" : ", ", toString(task.key));
     }
   }
-  const bool ran = state.is(kRunning, kTrue);
-  if (well < desired) {
-    const std::string message = fmt::format("{} of {} tasks are ready; waiting for {}{}", well,
-                                            desired, missing, named > kNamesMax ? ", ..." : "");
-    const TaskWait wait = whatIsWaitedFor(state);
-    const std::string detail =
-        wait.message.empty() ? message : fmt::format("{}; {}", message, wait.message);
+  if (named > kNamesMax) tasks.missing += ", ...";
+  return tasks;
+}
+
+// Some workers do not come, and the job runs without them.
+void goOnWithoutSpared(PlannerState& state, const TaskWait& wait, const std::string& message) {
+  if (!state.is(kRunning, kTrue) || state.is(kRestarting, kTrue))
+    state.event("Warning", "WorkersMissing", message);
+  if (state.is(kRestarting, kTrue)) state.condition(kRestarting, kFalse, "WorkersMissing", message);
+  judgeResizing(state, false, message);
+  state.condition(kRunning, kTrue, "WorkersMissing", message);
+  state.condition(kReconciling, kTrue, wait.reason, message);
+}
+
+void waitForTasks(PlannerState& state, const Readiness& tasks) {
+  const bool goes_on = tasks.spared > 0 && tasks.well + tasks.spared == tasks.desired;
+  const TaskWait wait = whatIsWaitedFor(state);
+  const std::string message =
+      fmt::format("{} of {} tasks are ready; {} {}{}{}", tasks.well, tasks.desired,
+                  goes_on ? "goes on without" : "waiting for", tasks.missing,
+                  wait.message.empty() ? "" : "; ", wait.message);
+  if (goes_on) {
+    goOnWithoutSpared(state, wait, message);
+  } else {
     // A task that is not ready for a moment, or a new one, does not stop a job that runs.
-    const bool runs = ran && !state.is(kRestarting, kTrue);
-    judgeResizing(state, false, detail);
-    state.condition(kRunning, runs ? kTrue : kFalse, "TasksNotReady", detail);
-    state.condition(kReconciling, kTrue, wait.reason, detail);
-    return;
+    const bool runs = state.is(kRunning, kTrue) && !state.is(kRestarting, kTrue);
+    judgeResizing(state, false, message);
+    state.condition(kRunning, runs ? kTrue : kFalse, "TasksNotReady", message);
+    tellOfRefusal(state, wait);
+    state.condition(kReconciling, kTrue, wait.reason, message);
   }
-  const std::string message = fmt::format("{} of {} tasks are ready", desired, desired);
+}
+
+void judgeReadiness(PlannerState& state) {
+  const Readiness tasks = readinessOf(state);
+  if (tasks.well < tasks.desired) return waitForTasks(state, tasks);
+  const bool ran = state.is(kRunning, kTrue);
+  const std::string message = fmt::format("{} of {} tasks are ready", tasks.desired, tasks.desired);
   judgeResizing(state, true, message);
   state.condition(kRunning, kTrue, "AllTasksReady", message);
   if (state.is(kRestarting, kTrue)) {
@@ -85,6 +132,7 @@ void advance(PlannerState& state) {
     state.status.set_start_time(formatRfc3339(state.input.unix_ms));
   }
   recordFinished(state);
+  spareWorkers(state);
   findSuccess(state);
   if (!state.isTerminal()) findFailures(state);
   if (!state.isTerminal()) countLosses(state);
@@ -144,6 +192,21 @@ void finish(PlannerState& state) {
   }
 }
 
+// The job is being deleted. Who deletes it with the policy Orphan wants its tasks to live on, and
+// to be able to delete them.
+void leave(PlannerState& state) {
+  const auto& finalizers = state.input.observed.job.metadata().finalizers();
+  const bool orphans =
+      std::find(finalizers.begin(), finalizers.end(), kOrphanFinalizer) != finalizers.end();
+  for (const TaskView& task : state.tasks) {
+    if (task.seen == nullptr) continue;
+    if (!orphans) state.deleteTask(task, "JobDeleted");
+    if (task.seen->held && (orphans || task.seen->terminating)) {
+      state.plan.releases.push_back({task.key, task.seen->created});
+    }
+  }
+}
+
 }  // namespace
 
 const v1::JobProgress* PlannerState::progress() const {
@@ -186,17 +249,16 @@ Plan planJob(const PlannerInput& input) {
   if (isManagedElsewhere(input.observed.job.spec())) return {};
   PlannerState state(input);
   if (input.observed.job.metadata().has_deletion_timestamp()) {
-    for (const TaskView& task : state.tasks) {
-      if (task.seen == nullptr) continue;
-      state.deleteTask(task, "JobDeleted");
-      if (task.seen->terminating && task.seen->held) {
-        state.plan.releases.push_back({task.key, task.seen->created});
-      }
-    }
+    leave(state);
     return state.plan;
   }
   begin(state);
-  if (!state.isTerminal()) advance(state);
+  if (state.isTerminal()) {
+    countLastRestarts(state);
+  } else {
+    judgeStorage(state);
+    advance(state);
+  }
   if (state.isTerminal()) cleanUp(state);
   release(state);
   finish(state);

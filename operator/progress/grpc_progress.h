@@ -2,28 +2,45 @@
 #pragma once
 
 #include <condition_variable>
+#include <cstddef>
+#include <deque>
+#include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
+#include <set>
+#include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "operator/cluster/agent_directory.h"
+#include "operator/progress/internal/poll_round.h"
+#include "operator/progress/internal/poller.h"
 #include "operator/progress/progress_source.h"
 
 namespace trainyard::control {
 
 struct GrpcProgressOptions {
-  Duration interval = std::chrono::seconds(1);  // between two rounds
+  Duration interval = std::chrono::seconds(1);  // from the beginning of a job's round to the next
   Duration timeout = std::chrono::seconds(2);   // of one call
+  // Calls under way at which no further round begins. A round has as many as its job has agents.
+  std::size_t calls = 512;
+  // Tasks of index 0, among them the coordinator, are asked in every round, others in every so
+  // manieth one, unless there is something to tell them.
+  int others_every = 1;
+  // Asked before agents are told anything: false when another operator may be the leader.
+  std::function<bool()> may_tell = [] { return true; };
 };
 
-// Asks all agents of all followed jobs, round after round, on one thread; within a round the calls
-// of a job run side by side, so a hung agent costs one timeout and not one per peer. An agent whose
-// membership is older than the wish gets it pushed; the coordinator's agent is told to stop as long
-// as that is wished and its outcome is open.
+// Asks all agents of all followed jobs, round after round, on one thread; the calls of a round and
+// the rounds of all jobs run side by side, so that a hung agent delays nobody but the next round of
+// its own job. An agent whose membership is older than the wish gets it pushed; the coordinator's
+// agent is told to stop as long as that is wished and its outcome is open. Agents that stay silent
+// are asked less and less often.
 //
-// start() once, stop() (or the destructor) ends the thread within one timeout. `directory` outlives
-// it.
+// start() once, stop() (or the destructor) ends the threads soon: calls under way are given up.
+// `directory` outlives it.
 class GrpcProgress : public ProgressSource {
  public:
   GrpcProgress(AgentDirectory& directory, GrpcProgressOptions options);
@@ -42,37 +59,56 @@ class GrpcProgress : public ProgressSource {
   Status pollOnce(const JobKey& key);
 
  private:
-  struct Job {
-    std::string uid;
-    JobWish wish;
-    JobReport report;
+  struct Job;
+  // An agent that a newer membership did not reach.
+  struct Unreached {
+    JobKey key;
+    AgentEndpoint agent;
+    std::int64_t revision = 0;
   };
-  struct Peer;
-  struct Answer;
 
   void loop();
-  std::vector<Answer> askAll(const std::vector<AgentEndpoint>& agents, const std::string& token,
-                             const std::optional<AgentTls>& tls);
-  void tellAll(const JobKey& key, const std::vector<Answer>& answers, const JobWish& wish,
-               const std::string& token);
-  // True when the report changed.
-  bool take(const JobKey& key, const std::string& uid, const std::vector<Answer>& answers);
-  std::shared_ptr<Peer> peerAt(const std::string& address, const std::optional<AgentTls>& tls);
-  void dropPeersBut(const std::vector<AgentEndpoint>& agents, const JobKey& key);
+  void beginDue();
+  // Takes the round on when none of its calls is under way; the last part ends it.
+  void proceed(std::unique_ptr<PollRound> round);
+  void endRound(const PollRound::Job& of);
+  // The next part of a round whose calls are over; false when there is none.
+  bool goOn(PollRound& round, grpc::CompletionQueue& queue);
+  StatusOr<std::unique_ptr<PollRound>> beginRound(const PollRound::Job& of,
+                                                  grpc::CompletionQueue& queue);
+  std::vector<PollRound::Answer> peersLocked(const JobKey& key, Job& job,
+                                             const std::vector<AgentEndpoint>& agents,
+                                             const std::optional<AgentTls>& tls);
+  bool mayConnectLocked(const TaskKey& task);
+  // What their silence or answers mean for the rounds to come.
+  void judgeLocked(const Job& job, PollRound& round);
+  // An agent that is silent for so many intervals gets its membership in another way, once.
+  void helpSilentLocked(const JobKey& key, const Job& job, const AgentEndpoint& agent,
+                        AgentPeer& peer, int intervals);
+  bool takeLocked(Job& job, const std::vector<PollRound::Answer>& answers);
+  void scheduleLocked(const JobKey& key, Job& job, TimePoint due);
+  void unscheduleLocked(const JobKey& key, Job& job);
+  void helpUnreached();
 
   AgentDirectory& directory_;
   const GrpcProgressOptions options_;
   mutable std::mutex mutex_;
-  std::condition_variable wake_;
+  std::condition_variable news_;  // for helpUnreached()
   bool stopping_ = false;
-  bool hurry_ = false;  // a wish changed: do not wait for the interval
-  std::map<JobKey, Job> jobs_;
+  std::map<JobKey, std::unique_ptr<Job>> jobs_;
+  std::set<std::pair<TimePoint, JobKey>> due_;  // of jobs without a round under way
+  std::uint64_t rounds_begun_ = 0;
+  double connects_ = 0;  // that may be made now, as of connects_at_
+  TimePoint connects_at_{};
+  std::deque<Unreached> unreached_;
   std::function<void(const JobKey&)> changed_;
+  Poller poller_;
+  // The thread's alone:
+  std::map<PollRound*, std::unique_ptr<PollRound>> rounds_;
+  std::size_t calls_ = 0;  // of all rounds
   std::thread thread_;
-
-  std::mutex poll_mutex_;                               // one round at a time; guards what follows
-  std::map<std::string, std::shared_ptr<Peer>> peers_;  // by address
-  std::map<JobKey, std::vector<std::string>> addresses_;  // of the last round
+  // Writing may take long and must not hold up asking.
+  std::thread helper_;
 };
 
 }  // namespace trainyard::control

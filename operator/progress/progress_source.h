@@ -29,7 +29,7 @@ struct JobWish {
 class ProgressSource {
  public:
   virtual ~ProgressSource() = default;
-  // Calls `changed` (from any thread) when the report of a job has changed. Once, before follow().
+  // Calls `changed` (from any thread) when the report of a job has changed. Before follow().
   virtual void watch(std::function<void(const JobKey&)> changed) = 0;
   // Empty for a job that is not followed.
   virtual JobReport newest(const JobKey& key) const = 0;

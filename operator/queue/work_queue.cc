@@ -1,12 +1,24 @@
 #include "operator/queue/work_queue.h"
 
 #include <algorithm>
+#include <string_view>
 
 #include "base/core/check.h"
+#include "base/core/strings.h"
 
 namespace trainyard::control {
 
-WorkQueue::WorkQueue(const Clock& clock, QueueOptions options) : clock_(clock), options_(options) {}
+namespace {
+
+// Whose turn a key takes.
+std::string_view namespaceOf(std::string_view key) {
+  return splitFirst(key, '/').first;
+}
+
+}  // namespace
+
+WorkQueue::WorkQueue(const Clock& clock, QueueOptions options)
+    : clock_(clock), options_(std::move(options)) {}
 
 void WorkQueue::add(const std::string& key) {
   const Lock lock(mutex_);
@@ -16,9 +28,25 @@ void WorkQueue::add(const std::string& key) {
 void WorkQueue::addLocked(const std::string& key) {
   if (shut_down_) return;
   ++adds_;
-  if (!dirty_.insert(key).second) return;
+  if (dirty_.contains(key)) return;
+  if (const auto rest = rests_until_.find(key); rest != rests_until_.end()) {
+    if (clock_.now() < rest->second) return addAtLocked(key, rest->second);
+  }
+  dirty_.insert(key);
   if (working_.contains(key)) return;  // done() puts it in line
-  ready_.push_back(key);
+  lineUpLocked(key);
+}
+
+void WorkQueue::lineUpLocked(const std::string& key) {
+  if (options_.observer) options_.observer->waits(key);
+  const std::string_view ns = namespaceOf(key);
+  auto line = ready_.find(ns);
+  if (line == ready_.end()) {
+    line = ready_.emplace(ns, std::deque<std::string>()).first;
+    turns_.emplace_back(ns);
+  }
+  line->second.push_back(key);
+  ++due_;
   changed_.notify_one();
 }
 
@@ -70,11 +98,20 @@ void WorkQueue::moveDueLocked() {
 
 std::optional<std::string> WorkQueue::takeLocked() {
   moveDueLocked();
-  if (ready_.empty()) return std::nullopt;
-  std::string key = std::move(ready_.front());
-  ready_.pop_front();
+  if (turns_.empty()) return std::nullopt;
+  const auto line = ready_.find(turns_.front());
+  std::string key = std::move(line->second.front());
+  line->second.pop_front();
+  if (line->second.empty()) {
+    ready_.erase(line);
+  } else {
+    turns_.push_back(turns_.front());
+  }
+  turns_.pop_front();
+  --due_;
   dirty_.erase(key);
   working_.insert(key);
+  if (options_.observer) options_.observer->taken(key);
   return key;
 }
 
@@ -87,11 +124,17 @@ std::optional<std::string> WorkQueue::tryTake() {
 std::optional<std::string> WorkQueue::take() {
   Lock lock(mutex_);
   while (!shut_down_) {
-    if (auto key = takeLocked()) return key;
+    if (auto key = takeLocked()) {
+      // Another one watches for what is due next, while this one works.
+      changed_.notify_one();
+      return key;
+    }
     if (delayed_.empty()) {
       changed_.wait(lock);
     } else {
-      changed_.wait_until(lock, delayed_.begin()->first);
+      // A copy: another thread may take the entry meanwhile, and the wait looks at its time again.
+      const TimePoint due = delayed_.begin()->first;
+      changed_.wait_until(lock, due);
     }
   }
   return std::nullopt;
@@ -100,9 +143,25 @@ std::optional<std::string> WorkQueue::take() {
 void WorkQueue::done(const std::string& key) {
   const Lock lock(mutex_);
   TY_CHECK(working_.erase(key) == 1, "only a key that was taken is done");
-  if (!dirty_.contains(key) || shut_down_) return;
-  ready_.push_back(key);
-  changed_.notify_one();
+  if (options_.observer) options_.observer->done(key);
+  if (shut_down_) return;
+  if (options_.pause > Duration::zero()) {
+    const TimePoint now = clock_.now();
+    forgetRestedLocked(now);
+    rests_until_[key] = now + options_.pause;
+    rest_ends_.emplace_back(now + options_.pause, key);
+    if (dirty_.erase(key) > 0) addAtLocked(key, now + options_.pause);
+    return;
+  }
+  if (dirty_.contains(key)) lineUpLocked(key);
+}
+
+void WorkQueue::forgetRestedLocked(TimePoint now) {
+  while (!rest_ends_.empty() && rest_ends_.front().first <= now) {
+    const auto rest = rests_until_.find(rest_ends_.front().second);
+    if (rest != rests_until_.end() && rest->second <= now) rests_until_.erase(rest);
+    rest_ends_.pop_front();
+  }
 }
 
 std::optional<TimePoint> WorkQueue::nextDue() const {
@@ -119,7 +178,7 @@ void WorkQueue::shutDown() {
 
 std::size_t WorkQueue::waiting() const {
   const Lock lock(mutex_);
-  return ready_.size();
+  return due_;
 }
 
 std::uint64_t WorkQueue::adds() const {

@@ -140,7 +140,8 @@ MemoryNeed workerMemory(const v1::ModelSpec& spec, const std::vector<Variable>& 
 std::int64_t samplesPerWorker(const v1::JobSpec& spec) {
   const v1::Training& training = spec.training();
   if (!training.has_global_batch_size()) return training.batch_size();
-  const std::int64_t workers = std::max(1, spec.worker().replicas());
+  const std::int64_t workers = static_cast<std::int64_t>(std::max(1, spec.worker().replicas())) *
+                               std::max(1, spec.worker().processes_per_pod());
   return (training.global_batch_size() + workers - 1) / workers;
 }
 

@@ -1,4 +1,4 @@
-// Workers that join and leave while the job computes.
+// What changes while the job computes: members that join and leave, the number of its steps.
 #include <algorithm>
 #include <utility>
 
@@ -15,11 +15,22 @@ constexpr Duration kCheckpointPatience = std::chrono::seconds(5);
 
 }  // namespace
 
-// Whether the epoch, or the one that is to begin, is nothing without it. A worker that was added
-// while the job computes is not: it takes part as soon as it is there.
-bool Coordinator::awaited(const Member& member, TimePoint now) const {
+// Whether the epoch, or the one that is to begin, is nothing without it. A task that was added
+// while the job computes is not: it takes part as soon as it is there. A server that is to leave
+// is, as long as others need what it holds.
+bool Coordinator::awaited(const MemberKey& key, const Member& member, TimePoint now) const {
+  if (member.in_epoch || member.source) return true;
+  if (key.role == v1::ROLE_PS && !member.wanted) {
+    return phase_ == v1::PHASE_SEALING && holdsChunks(key.index) &&
+           !member.report.shard().empty() && now - member.last_seen <= config_.leaver_patience;
+  }
   if (!member.newcomer) return true;
-  return phase_ == v1::PHASE_SEALING && present(member, now);
+  return phase_ == v1::PHASE_SEALING && canJoin(key, member, now);
+}
+
+// It is here, and the others can be told where.
+bool Coordinator::canJoin(const MemberKey& key, const Member& member, TimePoint now) const {
+  return present(member, now) && (!config_.ring || placeKnown(key, member));
 }
 
 // A task that was removed is told so when it asks; a stranger is refused.
@@ -41,12 +52,13 @@ void Coordinator::dismissCall(std::uint64_t ticket) {
   actions_.push_back(ReplyAction{ticket, view});
 }
 
-// Who computes stays until the epoch ends. (Servers cannot: what they hold is missed at once.)
+// A worker that computes stays until the epoch ends, a server until others hold its chunks.
 void Coordinator::dismissUnwanted() {
   std::erase_if(members_, [&](const auto& entry) {
     const auto& [key, member] = entry;
     if (member.wanted) return false;
-    if (member.in_epoch && key.role == v1::ROLE_WORKER && !over()) return false;
+    if (member.in_epoch && (key.role == v1::ROLE_WORKER || elastic()) && !over()) return false;
+    if (key.role == v1::ROLE_PS && holdsChunks(key.index) && !over()) return false;
     dismiss(key, member);
     return true;
   });
@@ -78,9 +90,46 @@ bool Coordinator::changeDue(TimePoint now) const {
   bool due = false;
   for (const auto& [key, member] : members_) {
     due = due || member.in_epoch != member.wanted;
-    if (member.newcomer && !present(member, now)) return false;
+    if (member.newcomer && !canJoin(key, member, now)) return false;
   }
   return due;
+}
+
+// The membership is newer than the settings that this process was started with.
+std::int64_t Coordinator::wantedSteps() const {
+  return membership_.steps() > 0 ? membership_.steps() : config_.steps;
+}
+
+// The job is to end elsewhere. What is passed already cannot be undone.
+bool Coordinator::lengthDue() const {
+  return config_.passes == 0 && std::max(wantedSteps(), progress_) != steps_;
+}
+
+std::string Coordinator::changesAt(std::int64_t version) const {
+  std::vector<std::string> changes;
+  // Who is not here yet has held nobody up: then it is the length alone that changes.
+  const bool all_here = std::none_of(members_.begin(), members_.end(), [](const auto& m) {
+    return m.second.newcomer && !m.second.joined;
+  });
+  for (const v1::Role role : {v1::ROLE_PS, v1::ROLE_WORKER}) {
+    std::int64_t before = 0, after = 0;
+    bool due = false;
+    for (const auto& [key, member] : members_) {
+      if (key.role != role || !all_here) continue;
+      before += member.in_epoch;
+      after += member.wanted;
+      due = due || member.in_epoch != member.wanted;
+    }
+    if (!due) continue;
+    changes.push_back(fmt::format("the {} change from {} to {}",
+                                  role == v1::ROLE_PS ? "parameter servers" : "workers", before,
+                                  after));
+  }
+  if (lengthDue()) {
+    changes.push_back(fmt::format("the job's end moves from step {} to {}", steps_,
+                                  std::max(wantedSteps(), version)));
+  }
+  return fmt::format("at step {} {}", version, join(changes, ", "));
 }
 
 // Ends the epoch between two steps; true when it has.
@@ -92,7 +141,8 @@ bool Coordinator::followChange(TimePoint now) {
   // Who is to join could not be let in (enlist()): the step that some servers have taken comes
   // first.
   const bool within_step = uneven_ && progress_ <= epoch_.first_step();
-  const bool due = !stop_requested_ && !busy && !ends && !within_step && changeDue(now);
+  const bool due =
+      !stop_requested_ && !busy && !ends && !within_step && (changeDue(now) || lengthDue());
   if (due != (hold_ > 0)) {
     changed();
     hold_ = due ? sequence_ : 0;
@@ -108,13 +158,7 @@ bool Coordinator::followChange(TimePoint now) {
   const std::optional<std::int64_t> resting = restingVersion(hold_);
   if (!resting) return false;
   progress_ = std::max(progress_, *resting);
-  int wanted = 0;
-  for (const auto& [key, member] : members_) {
-    wanted += key.role == v1::ROLE_WORKER && member.wanted;
-  }
-  beginEpoch(
-      fmt::format("at step {} the workers change from {} to {}", *resting, workers(), wanted), now,
-      /*planned=*/true);
+  beginEpoch(changesAt(*resting), now, /*planned=*/true);
   return true;
 }
 

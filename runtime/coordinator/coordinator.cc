@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/core/strings.h"
+#include "base/metrics/bucket_message.h"
 #include "fmt/format.h"
 #include "runtime/coordinator/names.h"
 
@@ -12,6 +13,12 @@ namespace {
 
 auto order(const v1::Incarnation& i) {
   return std::pair(i.created(), i.start());
+}
+
+std::int64_t bytesOf(const Manifest& manifest) {
+  std::int64_t sum = 0;
+  for (const auto& file : manifest.files) sum += static_cast<std::int64_t>(file.size);
+  return sum;
 }
 
 }  // namespace
@@ -32,7 +39,7 @@ Coordinator::Coordinator(CoordinatorConfig config, v1::Membership membership,
   epoch_.set_epoch(highest_epoch_ + 1);
   // Before the workers have told the size of their data only a former checkpoint knows it.
   steps_ =
-      newest_ ? stepsFrom(newest_->step, newest_->position, newest_->data_samples) : config_.steps;
+      newest_ ? stepsFrom(newest_->step, newest_->position, newest_->data_samples) : wantedSteps();
   if (config_.finished) {
     evaluation_ = *config_.finished;
     steps_ = progress_ = evaluation_.version();
@@ -42,17 +49,19 @@ Coordinator::Coordinator(CoordinatorConfig config, v1::Membership membership,
 
 void Coordinator::setMembership(const v1::Membership& membership, TimePoint now) {
   if (membership.revision() <= membership_.revision() && !members_.empty()) return;
-  const bool started = !members_.empty();
+  const bool started = !members_.empty() && !epochs_.empty();
+  if (started) changed_at_ = now;
   membership_ = membership;
   for (auto& [key, member] : members_) member.wanted = false;
   for (const v1::MemberTask& task : membership.tasks()) {
     const MemberKey key{task.id().role(), task.id().index()};
     const auto [it, fresh] = members_.try_emplace(key);
     it->second.wanted = true;
+    it->second.place = task;
     dismissed_.erase(key);
     if (!fresh) continue;
     it->second.last_seen = now;
-    it->second.newcomer = started && key.role == v1::ROLE_WORKER;
+    it->second.newcomer = started && (key.role == v1::ROLE_WORKER || elastic());
   }
   changed();
   dismissUnwanted();
@@ -124,8 +133,12 @@ v1::View Coordinator::viewFor() const {
   return view;
 }
 
+std::string Coordinator::nameOf(const MemberKey& key) const {
+  return memberName(key.role, key.index, config_.processes_per_pod);
+}
+
 std::string Coordinator::refusalOf(const v1::MemberReport& report, const MemberKey& key) const {
-  const std::string name = taskName(key.role, key.index);
+  const std::string name = nameOf(key);
   if (report.job_uid() != config_.job_uid) return fmt::format("{} belongs to another job", name);
   if (report.protocol_min() > kProtocol || report.protocol_max() < kProtocol) {
     return fmt::format("{} speaks protocol {} to {}, this job speaks {}", name,
@@ -140,7 +153,8 @@ std::string Coordinator::refusalOf(const v1::MemberReport& report, const MemberK
     return fmt::format("{} was replaced by a newer process", name);
   }
   if (report.job_digest() != config_.job_digest) {
-    return fmt::format("{} was started with other training settings than ps-0", name);
+    return fmt::format("{} was started with other training settings than {}", name,
+                       config_.ring ? "worker-0" : "ps-0");
   }
   if (key.role != v1::ROLE_WORKER) return "";
   for (const auto& [other_key, other] : members_) {
@@ -152,8 +166,8 @@ std::string Coordinator::refusalOf(const v1::MemberReport& report, const MemberK
       return fmt::format(
           "{} has other data than {}: {} training and {} evaluation samples, sha256 {} against {} "
           "and {}, {}",
-          name, taskName(other_key.role, other_key.index), a.samples(), a.eval_samples(),
-          a.sha256().substr(0, 12), b.samples(), b.eval_samples(), b.sha256().substr(0, 12));
+          name, nameOf(other_key), a.samples(), a.eval_samples(), a.sha256().substr(0, 12),
+          b.samples(), b.eval_samples(), b.sha256().substr(0, 12));
     }
     break;
   }
@@ -198,18 +212,19 @@ void Coordinator::accept(const MemberKey& key, const v1::MemberReport& report, T
                        worker.evaluating());
   }
   if (report.has_abort() && !over()) {
-    fail(fmt::format("{}: step {}, variable {}: {}", taskName(key.role, key.index),
-                     report.abort().step(),
+    fail(fmt::format("{}: step {}, variable {}: {}", nameOf(key), report.abort().step(),
                      report.abort().variable().empty() ? "-" : report.abort().variable(),
                      report.abort().reason()),
          now);
   }
+  followRing(key, report, now);
   if (!fresh || over()) return;
   actions_.push_back(
-      LogAction{fmt::format("{} joined (incarnation {}.{})", taskName(key.role, key.index),
+      LogAction{fmt::format("{} joined (incarnation {}.{})", nameOf(key),
                             report.incarnation().created(), report.incarnation().start())});
-  if (phase_ != v1::PHASE_SEALING && (member.in_epoch || key.role == v1::ROLE_PS)) {
-    beginEpoch(fmt::format("{} started again", taskName(key.role, key.index)), now);
+  const bool server = key.role == v1::ROLE_PS && !member.newcomer;
+  if (phase_ != v1::PHASE_SEALING && (member.in_epoch || server)) {
+    beginEpoch(fmt::format("{} started again", nameOf(key)), now);
   }
 }
 
@@ -270,11 +285,10 @@ void Coordinator::evaluate(TimePoint now) {
 void Coordinator::checkLiveness(TimePoint now) {
   if (phase_ == v1::PHASE_SEALING) return;
   for (const auto& [key, member] : members_) {
-    if (present(member, now) || !awaited(member, now)) continue;
-    beginEpoch(member.joined
-                   ? fmt::format("{} has not been heard of for {:.0f} s",
-                                 taskName(key.role, key.index), toSeconds(config_.dead_after))
-                   : fmt::format("{} is to join", taskName(key.role, key.index)),
+    if (present(member, now) || !awaited(key, member, now)) continue;
+    beginEpoch(member.joined ? fmt::format("{} has not been heard of for {:.0f} s", nameOf(key),
+                                           toSeconds(config_.dead_after))
+                             : fmt::format("{} is to join", nameOf(key)),
                now);
     return;
   }
@@ -298,7 +312,7 @@ void Coordinator::beginEpoch(const std::string& why, TimePoint now, bool planned
   stop_at_ = -1;
   hold_ = 0;
   rate_.reset();
-  for (auto& [key, member] : members_) member.in_epoch = false;
+  for (auto& [key, member] : members_) member.in_epoch = member.source = false;
   enter(v1::PHASE_SEALING, now);
   dismissUnwanted();
 }
@@ -306,13 +320,13 @@ void Coordinator::beginEpoch(const std::string& why, TimePoint now, bool planned
 std::string Coordinator::waitingFor(TimePoint now) const {
   std::vector<std::string> names;
   for (const auto& [key, member] : members_) {
-    if (!awaited(member, now)) continue;
+    if (!awaited(key, member, now)) continue;
     bool waits = !present(member, now);
     if (phase_ == v1::PHASE_SEALING) waits = waits || member.report.sealed_epoch() < epoch_.epoch();
-    if (phase_ == v1::PHASE_PREPARING && key.role == v1::ROLE_PS) {
+    if (phase_ == v1::PHASE_PREPARING && holds(key) && member.in_epoch) {
       waits = waits || member.report.prepared_epoch() < epoch_.epoch();
     }
-    if (waits) names.push_back(taskName(key.role, key.index));
+    if (waits) names.push_back(nameOf(key));
   }
   return join(names, ", ");
 }
@@ -328,25 +342,27 @@ void Coordinator::trySealed(TimePoint now) {
   }
   if (committing_ >= 0) return;  // the checkpoint to return to is being decided
   for (const auto& [key, member] : members_) {
-    if (!awaited(member, now)) continue;
+    if (!awaited(key, member, now)) continue;
     if (!present(member, now) || member.report.sealed_epoch() != epoch_.epoch()) return;
     if (order(member.report.seen_coordinator()) != order(config_.self)) return;
   }
+  if (config_.ring ? !placesKnown(now) : !serversPlaced(now)) return;
   startFrom(now);
 }
 
 void Coordinator::tryPrepared(TimePoint now) {
   for (const auto& [key, member] : members_) {
-    if (key.role != v1::ROLE_PS) continue;
+    if (!holds(key) || !member.in_epoch) continue;
     const std::string& problem = member.report.shard().problem();
-    if (!problem.empty())
-      return fail(fmt::format("{}: {}", taskName(key.role, key.index), problem), now);
+    if (!problem.empty()) return fail(fmt::format("{}: {}", nameOf(key), problem), now);
     if (member.report.prepared_epoch() != epoch_.epoch()) return;
   }
   next_checkpoint_ = std::min(next_checkpoint_, now + config_.checkpoint_every);
   rate_.observe(epoch_.first_step(), now);
   if (config_.backup_workers > 0) places_.startEpoch(plan_);
+  chunksAreThere();
   enter(v1::PHASE_ACTIVE, now);
+  dismissUnwanted();
 }
 
 bool Coordinator::finished(TimePoint now) const {
@@ -360,6 +376,11 @@ bool Coordinator::finished(TimePoint now) const {
 
 std::vector<CoordinatorAction> Coordinator::takeActions() {
   return std::exchange(actions_, {});
+}
+
+void Coordinator::measure(v1::Measurements& measured) const {
+  setBuckets(*measured.mutable_checkpoint_times(), checkpoint_times_);
+  measured.set_checkpoint_bytes(newest_ ? bytesOf(*newest_) : 0);
 }
 
 v1::JobProgress Coordinator::progress(TimePoint now) const {

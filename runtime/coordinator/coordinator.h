@@ -8,13 +8,26 @@
 //      |________ member lost or new ____|______________________________|
 //   ACTIVE --requestStop--> STOPPING --workers idle, checkpoint--> STOPPED;  any --abort--> FAILED
 //
-// A new epoch starts from what the servers hold when none of them is empty: the smallest version
-// over all chunks (readable everywhere, see ps/shard.h). When one is empty: from the newest
-// checkpoint, or, with none, from the seed.
+// A new epoch starts from what the servers hold: the smallest version over all chunks (readable
+// everywhere, see ps/shard.h). For a server that is empty the one stands in that keeps the replicas
+// of its chunks (replicas.cc); when that is empty too, or there is none, the epoch starts from the
+// newest checkpoint, or, with none, from the seed.
+//
+// A coordinator that starts again knows nothing of the epoch that ran. The others tell it
+// (MemberReport.begun), so that it decides as the former one would have.
 //
 // Workers that the membership brings or takes away while the job computes change at a step
 // boundary (change.cc): the epoch goes on until all new ones have reported, then the workers hold
 // after their step, and the next epoch starts where they rest. Nothing that was computed is lost.
+// Another number of steps is taken over in the same way; one that is passed already ends the job
+// where the workers rest. After the job's last step it comes too late.
+//
+// Servers that the membership brings or takes away change at a step boundary too (servers.cc): the
+// next epoch has another map of chunks to servers, and whoever is to hold a chunk fetches it from
+// its former holder before the epoch begins. A server that leaves is let go when it has: until then
+// the former map holds. The coordinator's own server stays.
+//
+// With strategy AllReduce there are no servers: each worker holds all of the state (ring.cc).
 #pragma once
 
 #include <cstdint>
@@ -27,24 +40,33 @@
 
 #include "base/core/clock.h"
 #include "base/core/status.h"
+#include "base/metrics/bucket_counts.h"
+#include "base/metrics/catalogue.h"
 #include "runtime/checkpoint/checkpoint.h"
 #include "runtime/coordinator/progress_rate.h"
 #include "runtime/coordinator/push_tickets.h"
 #include "runtime/coordinator/step_places.h"
 #include "runtime/data/step_plan.h"
+#include "runtime/placement/moves.h"
 #include "runtime/tensor/square_sum.h"
 #include "trainyard/v1/agent.pb.h"
 #include "trainyard/v1/coordinator.pb.h"
+#include "trainyard/v1/measurements.pb.h"
 
 namespace trainyard::runtime {
 
-inline constexpr std::uint32_t kProtocol = 3;
+inline constexpr std::uint32_t kProtocol = 5;
 
 struct CoordinatorConfig {
   std::string job_uid;
   std::string job_digest;
   v1::Incarnation self;
-  std::int64_t steps = 0;              // of the job; or
+  bool ring = false;          // strategy AllReduce
+  int processes_per_pod = 1;  // of a worker, each a member
+  // The grid of chunks and where the placement puts them; empty: the servers are always the same.
+  std::vector<ChunkLoad> chunks;
+  int grid_ps = 0;                     // servers of that placement
+  std::int64_t steps = 0;              // of the job, until a membership says otherwise; or
   std::int64_t passes = 0;             // over the data, whose size the workers tell
   int batch_size = 0;                  // samples of each worker in a step; or
   int global_batch_size = 0;           // of all workers
@@ -58,6 +80,9 @@ struct CoordinatorConfig {
   Duration dead_after = std::chrono::seconds(5);  // without a report
   Duration stop_limit = std::chrono::seconds(4);  // then stop without a new checkpoint
   Duration leave_limit = std::chrono::seconds(30);
+  // So long a server that is to leave and is silent is waited for: without it the job goes back to
+  // a checkpoint.
+  Duration leaver_patience = std::chrono::seconds(10);
   // The job was over before this process started (see FinishAction): members that come late are
   // told so.
   std::optional<v1::Evaluation> finished;
@@ -116,6 +141,8 @@ class Coordinator {
   std::vector<CoordinatorAction> takeActions();
 
   v1::JobProgress progress(TimePoint now) const;
+  // Sets what is of checkpoints.
+  void measure(v1::Measurements& measured) const;
   v1::Phase phase() const { return phase_; }
   // Over, and every member has taken note (or the time for that has passed).
   bool finished(TimePoint now) const;
@@ -135,7 +162,11 @@ class Coordinator {
     bool joined = false;
     bool in_epoch = false;  // of the epoch that runs
     bool wanted = true;     // by the membership; else it leaves with the epoch
-    bool newcomer = false;  // a worker that came after the job's start: nobody waits for it
+    // Came after the first epoch: nobody waits for it. A server is none once an epoch with it has
+    // begun, a worker once it is announced.
+    bool newcomer = false;
+    bool source = false;   // not of the epoch that is being prepared, but others fetch from it
+    v1::MemberTask place;  // where the newest membership that had it said it was
     TimePoint last_seen{};
     std::optional<std::uint64_t> ticket;
     TimePoint parked_since{};
@@ -146,6 +177,7 @@ class Coordinator {
     bool committing = false;
   };
 
+  std::string nameOf(const MemberKey& key) const;
   std::string refusalOf(const v1::MemberReport& report, const MemberKey& key) const;
   void accept(const MemberKey& key, const v1::MemberReport& report, TimePoint now);
   void answer(Member& member, TimePoint now);
@@ -156,21 +188,55 @@ class Coordinator {
   void evaluate(TimePoint now);
   void checkLiveness(TimePoint now);
   void beginEpoch(const std::string& why, TimePoint now, bool planned = false);
-  // change.cc: workers that come and go.
+  // servers.cc: who holds which chunk.
+  bool elastic() const { return !config_.chunks.empty(); }
+  bool holdsChunks(std::uint32_t ps) const;
+  bool owns(const MemberKey& key, const Member& member) const;
+  bool isHolder(const MemberKey& key, const Member& member, TimePoint now) const;
+  bool takesPart(const MemberKey& key, const Member& member, bool within_step, TimePoint now) const;
+  void placeChunks(bool kept);
+  void addSources(const std::vector<int>& from);
+  void addSource(const MemberKey& key, Member& member);
+  void chunksAreThere();
+  // replicas.cc: who stands in for a server, and what a coordinator that starts again is told.
+  struct Holding {
+    int server = -1;  // who has all of its chunks; -1: nobody
+    std::int64_t lowest = 0, highest = -1;
+  };
+  Holding holdingOf(int server, TimePoint now) const;
+  std::optional<Holding> replicasOf(int server, TimePoint now) const;
+  void adoptBegun();
+  void tellPast();
+  void followKnownNorm();
+  bool serversPlaced(TimePoint now) const;
+  // change.cc: members that come and go.
   void dismiss(const MemberKey& key, const Member& member);
   void dismissCall(std::uint64_t ticket);
   void dismissUnwanted();
   bool dismissed(const v1::MemberReport& report, const MemberKey& key) const;
-  bool awaited(const Member& member, TimePoint now) const;
+  bool awaited(const MemberKey& key, const Member& member, TimePoint now) const;
+  bool canJoin(const MemberKey& key, const Member& member, TimePoint now) const;
   bool followChange(TimePoint now);
   bool changeDue(TimePoint now) const;
+  std::int64_t wantedSteps() const;
+  bool lengthDue() const;
+  std::string changesAt(std::int64_t version) const;
   std::optional<std::int64_t> restingVersion(std::uint64_t since) const;
   void trySealed(TimePoint now);
   struct Held {
     bool lost = false;                      // a server is empty
     std::int64_t lowest = 0, highest = -1;  // versions of the servers' chunks; -1: there are none
   };
+  Held heldByServers(TimePoint now);
   Held enlist(TimePoint now);
+  // ring.cc: who holds the state.
+  bool holds(const MemberKey& key) const;
+  bool writes(const MemberKey& key) const;
+  const v1::MemberTask* placeOf(const MemberKey& key, const Member& member) const;
+  bool placeKnown(const MemberKey& key, const Member& member) const;
+  bool placesKnown(TimePoint now) const;
+  Held enlistRing();
+  void followRing(const MemberKey& key, const v1::MemberReport& report, TimePoint now);
   void startFrom(TimePoint now);
   void tryPrepared(TimePoint now);
   void followProgress(TimePoint now);
@@ -204,9 +270,17 @@ class Coordinator {
 
   const CoordinatorConfig config_;
   v1::Membership membership_;
-  // Those of the membership, and while an epoch runs also its workers that are to leave.
+  // Those of the membership, while an epoch runs also its workers that are to leave, and servers
+  // that are to leave and hold chunks.
   std::map<MemberKey, Member> members_;
   std::set<MemberKey> dismissed_;  // have belonged to the job once
+  ChunkMap held_;                  // who holds what; no chunks: nobody, as far as is known
+  bool held_replicated_ = false;
+  std::map<int, int>
+      givers_;     // by server of held_, who has its chunks: itself, or its replicas' server
+  ChunkMap next_;  // of the epoch that is being prepared or runs
+  // When the newest membership came, until an epoch with it has taken a step.
+  std::optional<TimePoint> changed_at_;
   // The view's sequence since which workers rest after their step, to change or to stop; 0: they do
   // not.
   std::uint64_t hold_ = 0;
@@ -215,6 +289,9 @@ class Coordinator {
   v1::Phase phase_ = v1::PHASE_SEALING;
   TimePoint phase_since_{};
   v1::EpochInfo epoch_;
+  std::int64_t ring_since_ = 0;  // first epoch of those that share their weights' history
+  int ring_failures_ = 0;        // in a row, without a step between them
+  std::int64_t ring_failed_at_ = -1;
   std::int64_t steps_ = 0;  // of the job; 0: not known yet
   StepPlan plan_;           // of epoch_, from PREPARING on
   std::vector<EpochRecord> epochs_;
@@ -264,6 +341,8 @@ class Coordinator {
   TimePoint next_checkpoint_{};
   Duration checkpoint_lead_ = std::chrono::milliseconds(300);
   UnixMillis checkpoint_unix_ms_ = 0;
+  BucketCounts checkpoint_times_{metric("trainyard_checkpoint_duration_seconds").buckets};
+  TimePoint committing_since_{};    // of the version being committed
   bool checkpoint_failed_ = false;  // said once
   std::int64_t unwritable_ = -1;    // of this epoch's versions: is not tried again
   bool finishing_ = false;

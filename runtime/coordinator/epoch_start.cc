@@ -18,43 +18,40 @@ std::int64_t Coordinator::heldVersion() const {
 }
 
 // Who takes part in the epoch, and what its servers hold. While some servers have taken a step and
-// others have not, nobody joins: the step may have no samples for him, and then the version before
-// it, which he lacks, is held only until another rank begins the next step.
+// others have not, no worker joins: the step may have no samples for him, and then the version
+// before it, which he lacks, is held only until another rank begins the next step.
 Coordinator::Held Coordinator::enlist(TimePoint now) {
-  Held held;
-  held.lowest = std::numeric_limits<std::int64_t>::max();
+  const Held held = heldByServers(now);
+  const bool within_step = !tickets_ && !held.lost && held.highest > held.lowest;
   for (auto& [key, member] : members_) {
-    const bool within_step =
-        !tickets_ && !held.lost && held.highest > held.lowest;  // ps come first
-    member.in_epoch = awaited(member, now) && !(member.newcomer && within_step);
+    member.in_epoch = takesPart(key, member, within_step, now);
     if (!member.in_epoch) continue;
-    member.newcomer = false;
+    if (key.role == v1::ROLE_WORKER) member.newcomer = false;
     v1::EpochMember* m = epoch_.add_members();
     m->mutable_id()->set_role(key.role);
     m->mutable_id()->set_index(key.index);
     *m->mutable_incarnation() = member.report.incarnation();
-    if (key.role != v1::ROLE_PS) continue;
-    const v1::ShardState& shard = member.report.shard();
-    held.lost = held.lost || shard.empty();
-    if (shard.max_version() < 0) continue;  // a server without chunks
-    held.lowest = std::min(held.lowest, shard.min_version());
-    held.highest = std::max(held.highest, shard.max_version());
   }
   std::uint32_t rank = 0;
   for (v1::EpochMember& m : *epoch_.mutable_members()) {
     if (m.id().role() == v1::ROLE_WORKER) m.set_rank(rank++);
   }
+  if (config_.ring) return enlistRing();
   return held;
 }
 
 void Coordinator::startFrom(TimePoint now) {
+  if (epochs_.empty()) adoptBegun();
   const auto [lost, lowest, highest] = enlist(now);
   epoch_.set_revision(membership_.revision());
   std::int64_t held = heldVersion();
   // Without a common step servers differ by the pushes under way.
-  const bool level = tickets_ || highest <= lowest + 1;
+  const bool level = tickets_ || highest - lowest <= 1;
   const bool kept = !lost && highest >= 0 && level && !epochs_.empty();
   uneven_ = kept && !tickets_ && highest > lowest;
+  if (!kept) ring_since_ = epoch_.epoch();
+  placeChunks(kept);
+  epoch_.set_lineage(ring_since_);
   if (!kept || epochs_.back().ranks != workers()) {
     lineage_ = epoch_.epoch();
     parts_.clear();
@@ -87,15 +84,23 @@ void Coordinator::startFrom(TimePoint now) {
   // A score of steps that are to be taken again is of weights that may never come back.
   if (!kept && evaluation_.version() > first) evaluation_.Clear();
   std::erase_if(epochs_, [&](const EpochRecord& r) { return r.first_step >= first; });
+  const std::int64_t former_end = steps_;
   planSteps();
+  if (steps_ != former_end) {  // who scores a version depends on whether it is the last
+    lineage_ = epoch_.epoch();
+    parts_.clear();
+  }
   recordEpoch();
+  tellPast();
+  if (uneven_) followKnownNorm();
   progress_ = first;
   actions_.push_back(LogAction{fmt::format(
       "epoch {} starts at step {} with {} workers, {}{}", epoch_.epoch(), first, workers(),
-      !epoch_.init_manifest().empty()     ? "with the weights of " + epoch_.init_manifest()
-      : epoch_.fresh()                    ? "from the seed"
-      : epoch_.restore_manifest().empty() ? "from what the servers hold"
-                                          : "from checkpoint " + epoch_.restore_manifest(),
+      !epoch_.init_manifest().empty() ? "with the weights of " + epoch_.init_manifest()
+      : epoch_.fresh()                ? "from the seed"
+      : epoch_.restore_manifest().empty()
+          ? fmt::format("from what {} hold", config_.ring ? "the workers" : "the servers")
+          : "from checkpoint " + epoch_.restore_manifest(),
       held > first ? fmt::format(", {} steps lost", held - first) : "")});
   enter(v1::PHASE_PREPARING, now);
 }
@@ -118,7 +123,7 @@ void Coordinator::recordEpoch() {
 // The job's number of steps when `step` begins at `position` of a stream over so many samples.
 std::int64_t Coordinator::stepsFrom(std::int64_t step, std::int64_t position,
                                     std::int64_t samples) const {
-  if (config_.passes == 0) return config_.steps;
+  if (config_.passes == 0) return std::max(wantedSteps(), step);
   return stepsToReach(config_.passes * samples, step, position, stepSamples());
 }
 
@@ -126,8 +131,9 @@ std::int64_t Coordinator::stepsFrom(std::int64_t step, std::int64_t position,
 void Coordinator::planSteps() {
   const std::int64_t samples = data().samples();
   const std::int64_t special = epoch_.first_step_samples();
-  steps_ =
-      stepsFrom(epoch_.first_step() + (special > 0), epoch_.first_position() + special, samples);
+  const std::int64_t first = epoch_.first_step();
+  steps_ = stepsFrom(first + (special > 0), epoch_.first_position() + special, samples);
+  if (uneven_) steps_ = std::max(steps_, first + 1);  // what some chunks have taken, all take
   epoch_.set_step_samples(stepSamples());
   if (config_.global_batch_size == 0) epoch_.set_rank_samples(config_.batch_size);
   epoch_.set_end_position(config_.passes * samples);

@@ -17,6 +17,7 @@ void Coordinator::followProgress(TimePoint now) {
   for (const auto& [key, member] : members_) {
     const v1::MemberReport& report = member.report;
     if (key.role == v1::ROLE_PS) {
+      if (!member.in_epoch) continue;
       if (report.prepared_epoch() != epoch_.epoch()) return;
       if (report.shard().max_version() >= 0)
         lowest = std::min(lowest, report.shard().min_version());
@@ -39,6 +40,13 @@ void Coordinator::followProgress(TimePoint now) {
     newest_known = std::max(newest_known, lowest);
   if (newest_known > progress_) progress_ = newest_known;
   rate_.observe(progress_, now);
+  if (!changed_at_ || epoch_.revision() < membership_.revision() ||
+      progress_ <= epoch_.first_step())
+    return;
+  actions_.push_back(LogAction{
+      fmt::format("epoch {} has taken its first step {:.2f} s after membership revision {} came",
+                  epoch_.epoch(), toSeconds(now - *std::exchange(changed_at_, std::nullopt)),
+                  epoch_.revision())});
 }
 
 // Of a server's sums the newest counts: reports may overtake one another.
@@ -54,9 +62,8 @@ void Coordinator::keepNormPart(const MemberKey& key, const v1::MemberReport& rep
   const auto squares =
       SquareSum::fromLimbs({told.limbs().data(), static_cast<std::size_t>(told.limbs_size())});
   if (!squares) {
-    return fail(fmt::format("{}: step {}: a sum of squares of {} limbs, expected {}",
-                            taskName(key.role, key.index), told.step(), told.limbs_size(),
-                            SquareSum::kLimbs),
+    return fail(fmt::format("{}: step {}: a sum of squares of {} limbs, expected {}", nameOf(key),
+                            told.step(), told.limbs_size(), SquareSum::kLimbs),
                 now);
   }
   part.step = told.step();
@@ -70,8 +77,7 @@ void Coordinator::followNorm() {
   std::int64_t step = -1;
   SquareSum total;
   for (const auto& [key, member] : members_) {
-    // Not by its version: a report from before it had loaded anything may come late.
-    if (key.role != v1::ROLE_PS || member.report.parameter_bytes() == 0) continue;
+    if (!owns(key, member)) continue;
     const auto part = norm_parts_.find(key);
     if (part == norm_parts_.end() || (step >= 0 && part->second.step != step)) return;
     step = part->second.step;
@@ -120,8 +126,7 @@ void Coordinator::followCheckpoint(TimePoint now) {
   if (phase_ == v1::PHASE_STOPPING) return;  // followStop names the version
   if (checkpoint_) {
     for (const auto& [key, member] : members_) {
-      if (key.role != v1::ROLE_PS ||
-          member.report.shard().missed_checkpoint() < checkpoint_->version)
+      if (!writes(key) || member.report.shard().missed_checkpoint() < checkpoint_->version)
         continue;
       // Asked too late: the servers were already beyond it.
       checkpoint_lead_ = std::min<Duration>(checkpoint_lead_ * 2, std::chrono::seconds(10));
@@ -146,19 +151,19 @@ void Coordinator::followCheckpoint(TimePoint now) {
   changed();
 }
 
-// Commits `version` when every server has written its part under this epoch.
+// Commits `version` when every server (AllReduce: rank 0) has written its part under this epoch.
 void Coordinator::tryCommit(std::int64_t version, TimePoint now) {
   if (committing_ >= 0) return;
   Manifest manifest;
   for (const auto& [key, member] : members_) {
-    if (key.role != v1::ROLE_PS) continue;
+    if (!writes(key)) continue;
     const v1::ShardFile* found = nullptr;
     for (const v1::ShardFile& file : member.report.written()) {
       if (file.epoch() == epoch_.epoch() && file.version() == version) found = &file;
     }
     if (found == nullptr) return;
     if (!found->error().empty()) {
-      const std::string name = taskName(key.role, key.index);
+      const std::string name = nameOf(key);
       return checkpointFailed(version, fmt::format("{}: {}", name, found->error()), now);
     }
     manifest.files.push_back({found->name(), found->size(), found->sha256()});
@@ -177,6 +182,7 @@ void Coordinator::tryCommit(std::int64_t version, TimePoint now) {
   }
   manifest.epochs = epochs_;
   committing_ = version;
+  committing_since_ = now;
   actions_.push_back(CommitAction{std::move(manifest)});
 }
 
@@ -197,7 +203,10 @@ void Coordinator::onCommitted(const Manifest& manifest, const Status& status, Ti
   const std::int64_t version = committing_;
   committing_ = -1;
   if (status.ok()) {
-    if (checkpoint_ && checkpoint_->version == version) checkpoint_.reset();
+    // The last one of a run is not asked for: its time begins with the last server's file.
+    const bool asked = checkpoint_ && checkpoint_->version == version;
+    checkpoint_times_.observe(toSeconds(now - (asked ? checkpoint_->since : committing_since_)));
+    if (asked) checkpoint_.reset();
     newest_ = manifest;
     marks_.erase(marks_.begin(), marks_.lower_bound(version));
     checkpoint_unix_ms_ = manifest.unix_ms;

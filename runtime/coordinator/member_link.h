@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "base/core/clock.h"
+#include "base/rpc/callback_threads.h"
 #include "trainyard/v1/coordinator.grpc.pb.h"
 
 namespace trainyard::runtime {
@@ -56,6 +57,7 @@ class MemberLink {
   bool countDenial();
   v1::View denial(const std::string& message) const;
 
+  const std::shared_ptr<CallbackThreads> threads_ = CallbackThreads::hold();
   const Options options_;
   const Clock& clock_;
   const std::function<v1::MemberReport()> report_;

@@ -60,7 +60,9 @@ void PushTickets::startEpoch(bool kept, const Start& start, const std::vector<Wo
   }
   // A score may have been under way, which an epoch's end cuts short.
   for (auto& [index, state] : workers_) notTooFarBehind(state);
-  limit_ = start.steps * rules_.aggregate;
+  // Fewer steps than were taken: what is taken stays, to the end of its update.
+  const std::int64_t begun = (given_ + rules_.aggregate - 1) / rules_.aggregate;
+  limit_ = std::max(start.steps, begun) * rules_.aggregate;
   if (start.end_position > 0) {
     const std::int64_t left = std::max<std::int64_t>(0, start.end_position - position_);
     limit_ = given_ - static_cast<std::int64_t>(returned_.size()) +

@@ -177,6 +177,11 @@ void CoordinatorService::requestStop() {
   handle([](Coordinator& c, TimePoint now) { c.requestStop(now); });
 }
 
+void CoordinatorService::measure(v1::Measurements& measured) const {
+  std::lock_guard lock(mutex_);
+  coordinator_.measure(measured);
+}
+
 v1::JobProgress CoordinatorService::progress() const {
   std::lock_guard lock(mutex_);
   return coordinator_.progress(clock_.now());

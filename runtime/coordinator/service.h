@@ -38,6 +38,7 @@ class CoordinatorService final : public v1::Coordinator::CallbackService {
   void setMembership(const v1::Membership& membership);
   void requestStop();
   v1::JobProgress progress() const;
+  void measure(v1::Measurements& measured) const;
   bool finished() const;
   v1::Phase phase() const;
   std::string failure() const;

@@ -138,7 +138,7 @@ void Coordinator::startTickets(bool kept) {
   start.position = epoch_.first_position();
   if (!kept && newest_) start.unread = newest_->unread;
   start.end_position = config_.passes * data().samples();
-  start.steps = config_.steps;
+  start.steps = wantedSteps();
   start.samples = pushSamples();
   const std::int64_t partial = tickets_->partial();
   tickets_->startEpoch(kept, start, workers);
@@ -187,7 +187,7 @@ void Coordinator::followTickets(TimePoint now) {
   }
   if (!checkpoint_) return;
   const bool copied = std::all_of(members_.begin(), members_.end(), [&](const auto& m) {
-    return m.first.role != v1::ROLE_PS || m.second.report.parameter_bytes() == 0 ||
+    return !owns(m.first, m.second) ||
            (m.second.report.prepared_epoch() == epoch_.epoch() &&
             m.second.report.shard().captured_checkpoint() >= checkpoint_->version);
   });

@@ -111,13 +111,18 @@ class Convolution {
     return nhwc(at::convolution(nchw(input), kernel(), biases, {1, 1}, padding(), {1, 1}, false,
                                 {0, 0}, 1));
   }
-  at::Tensor inputGradient(const at::Tensor& gradient, const at::Tensor& input) const {
-    return nhwc(std::get<0>(backward(gradient, input, {true, false, false})));
-  }
-  at::Tensor weightsGradient(const at::Tensor& gradient, const at::Tensor& input) const {
-    return std::get<1>(backward(gradient, input, {false, true, false}))
-        .permute({2, 3, 1, 0})
-        .contiguous();
+  // As Layer::backward(), for the weights, which are `parameter`. Lets go of the input.
+  at::Tensor backward(const at::Tensor& gradient, at::Tensor& input, bool input_gradient,
+                      int parameter, const Emit& emit) const {
+    // The weights' last use comes before their gradient leaves, see Dense.
+    at::Tensor result;
+    if (input_gradient)
+      result = nhwc(std::get<0>(gradients(gradient, input, {true, false, false})));
+    emit(parameter, std::get<1>(gradients(gradient, input, {false, true, false}))
+                        .permute({2, 3, 1, 0})
+                        .contiguous());
+    input.reset();
+    return result;
   }
   std::int64_t outputs() const { return weights_.size(3); }
 
@@ -126,9 +131,9 @@ class Convolution {
   std::array<std::int64_t, 2> padding() const {
     return {weights_.size(0) / 2, weights_.size(1) / 2};
   }
-  std::tuple<at::Tensor, at::Tensor, at::Tensor> backward(const at::Tensor& gradient,
-                                                          const at::Tensor& input,
-                                                          std::array<bool, 3> mask) const {
+  std::tuple<at::Tensor, at::Tensor, at::Tensor> gradients(const at::Tensor& gradient,
+                                                           const at::Tensor& input,
+                                                           std::array<bool, 3> mask) const {
     return at::convolution_backward(nchw(gradient), nchw(input), kernel(), c10::nullopt, {1, 1},
                                     padding(), {1, 1}, false, {0, 0}, 1, mask);
   }
@@ -164,12 +169,7 @@ class ConvPool : public Layer {
     poolBiasReluBackward(gradient.data_ptr<float>(), winners_.data(), grid_, conv.data_ptr<float>(),
                          biases.data_ptr<float>());
     emit(spec_.biases, biases);
-    // The weights' last use comes before their gradient leaves, see Dense.
-    at::Tensor result;
-    if (input_gradient) result = convolution_.inputGradient(conv, input_);
-    emit(spec_.weights, convolution_.weightsGradient(conv, input_));
-    input_.reset();
-    return result;
+    return convolution_.backward(conv, input_, input_gradient, spec_.weights, emit);
   }
 
  private:
@@ -203,12 +203,7 @@ class Conv : public Layer {
     gradient = gradient.view(output_.sizes());
     output_.reset();
     emit(spec_.biases, gradient.sum({0, 1, 2}));
-    // The weights' last use comes before their gradient leaves, see Dense.
-    at::Tensor result;
-    if (input_gradient) result = convolution_.inputGradient(gradient, input_);
-    emit(spec_.weights, convolution_.weightsGradient(gradient, input_));
-    input_.reset();
-    return result;
+    return convolution_.backward(gradient, input_, input_gradient, spec_.weights, emit);
   }
 
  private:

@@ -10,7 +10,10 @@ namespace trainyard::runtime::internal {
 namespace {
 
 constexpr std::int64_t kSmallest = 64 * kKiB;
-constexpr std::int64_t kLargest = 4 * kMiB;
+// Of a step's first chunk all workers' must have come in before anything goes back, and while the
+// last goes back nothing comes in: with seven workers at 1 Gbit/s, chunks of 4 MiB made a step of
+// VGG19 4 % longer, and one of a model of 80 MB and two workers 7 %.
+constexpr std::int64_t kLargest = 1 * kMiB;
 constexpr std::int64_t kAlignment = 16;  // elements: 64 bytes
 
 // Sorts, and joins runs that touch.

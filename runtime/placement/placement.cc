@@ -249,6 +249,12 @@ StatusOr<Placement> place(const v1::PlacementSpec& spec, const std::vector<Varia
   placement.bytes_per_ps.assign(num_ps, 0);
   for (const Part& part : placement.parts) placement.bytes_per_ps[part.ps] += part.bytes;
   placement.chunks = internal::makeChunks(placement, max_ps);
+  for (Chunk& chunk : placement.chunks) {
+    chunk.pinned =
+        std::any_of(chunk.segments.begin(), chunk.segments.end(), [&](const Segment& segment) {
+          return decisions[chosen[static_cast<std::size_t>(segment.variable)]].ps.has_value();
+        });
+  }
   return placement;
 }
 

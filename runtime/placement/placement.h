@@ -45,6 +45,7 @@ struct Chunk {
   int ps = 0;
   std::int64_t elements = 0;
   std::vector<Segment> segments;  // sorted by (variable, begin)
+  bool pinned = false;            // a rule names the ps of some of it: stays there
 };
 
 struct Placement {
@@ -89,10 +90,10 @@ struct Placement {
 // variables go by the strategy, in order, as if the ruled ones were not there. The parts that rules
 // cut go round robin on a counter of their own.
 //
-// Chunks lie inside parts, with the target size clamp(D / (16 n), 64 KiB, 4 MiB). Parts below half
+// Chunks lie inside parts, with the target size clamp(D / (16 n), 64 KiB, 1 MiB). Parts below half
 // the target share chunks with others of their ps; larger ones are cut into equal chunks of about
 // the target's size up to twice that, beginning at multiples of 16 elements. No chunk is above
-// 4 MiB. Only the last small parts of a ps make one below 64 KiB (up to 60 bytes less than that by
+// 1 MiB. Only the last small parts of a ps make one below 64 KiB (up to 60 bytes less than that by
 // alignment). `max_ps` (>= num_ps; 0 means num_ps) stands for n here, so that the grid of chunks
 // outlives a later resizing.
 //

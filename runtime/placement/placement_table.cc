@@ -11,7 +11,8 @@ namespace {
 
 constexpr std::size_t kMostParts = 1000;
 
-// "[0:500] of 1,000", "all"; a part of Balanced counts elements, others slices of an axis.
+}  // namespace
+
 std::string rangeText(const Variable& variable, const Part& part) {
   const bool flat = part.axis == kFlatAxis;
   const std::int64_t whole = flat ? variable.elements()
@@ -23,8 +24,6 @@ std::string rangeText(const Variable& variable, const Part& part) {
   return fmt::format("{} to {} of {}, {}", formatCount(part.begin), formatCount(part.end),
                      formatCount(whole), of);
 }
-
-}  // namespace
 
 std::string placementTable(const Placement& placement) {
   std::vector<std::int64_t> held(static_cast<std::size_t>(placement.num_ps), 0);

@@ -11,4 +11,7 @@ namespace trainyard::runtime {
 // shown, under one line for each server with the bytes that it holds. Pure.
 std::string placementTable(const Placement& placement);
 
+// "0 to 500 of 1,000, axis 0", "all"; a part of Balanced counts elements, others slices of an axis.
+std::string rangeText(const Variable& variable, const Part& part);
+
 }  // namespace trainyard::runtime

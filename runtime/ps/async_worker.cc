@@ -253,12 +253,6 @@ void AsyncWorker::fillReport(v1::MemberReport& report) const {
   worker->set_evaluating(evaluating_);
   worker->set_pushing(ticket_.has_value());
   worker->set_ticket(ticket_.value_or(-1));
-  if (loss_step_ >= 0) {
-    worker->set_has_loss(true);
-    worker->set_loss(step_loss_);
-    worker->set_loss_step(loss_step_);
-  }
-  report.set_leaving(over() && step_state_ == StepState::kNone);
 }
 
 }  // namespace trainyard::runtime::ps

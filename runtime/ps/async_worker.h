@@ -30,7 +30,6 @@ class AsyncWorker final : public WorkerCore {
   StatusOr<std::optional<Turn>> turn() override;
   void gradientReady(std::uint32_t chunk) override;
   void lossReady(double loss_sum) override;
-  StepState stepState() const override { return step_state_; }
   StepEnd endStep() override;
   void evaluated(std::int64_t hits, std::int64_t samples, double loss_sum) override;
 
@@ -49,11 +48,9 @@ class AsyncWorker final : public WorkerCore {
   std::int64_t versionAfter(std::int64_t pushes) const;
 
   Activity activity_ = Activity::kWaiting;
-  std::optional<v1::Lease> lease_;           // for the gradient to compute next
-  v1::Lease own_;                            // of the gradient in hand
-  std::optional<std::int64_t> ticket_;       // of the gradient in hand
-  StepState step_state_ = StepState::kNone;  // of the trainer, from turn(kTrain) to endStep()
-  bool loss_ready_ = false;
+  std::optional<v1::Lease> lease_;      // for the gradient to compute next
+  v1::Lease own_;                       // of the gradient in hand
+  std::optional<std::int64_t> ticket_;  // of the gradient in hand
   double loss_sum_ = 0;
   std::int64_t finished_ = 0;  // pushes under this epoch, without the one brought into it
   bool carried_ = false;       // ticket_ is of an epoch before
@@ -62,8 +59,6 @@ class AsyncWorker final : public WorkerCore {
   bool no_more_ = false;  // under this epoch no push is taken any more
   bool stale_ = false;    // others have pushed since the last pull; pull before computing
   std::int64_t pulled_version_ = -1;
-  double step_loss_ = 0;
-  std::int64_t loss_step_ = -1;
 };
 
 }  // namespace trainyard::runtime::ps

@@ -12,12 +12,21 @@
 
 #include "base/core/clock.h"
 #include "base/core/status.h"
+#include "base/rpc/callback_threads.h"
 #include "grpcpp/generic/generic_stub.h"
+#include "runtime/ps/shared_slots.h"
 #include "runtime/ps/wire.h"
-#include "trainyard/v1/parameter_server.pb.h"
+#include "trainyard/v1/parameter_server.grpc.pb.h"
 
 namespace trainyard::runtime::ps {
 
+// Who offers memory to servers on its own machine, and of which chunks by server; none: nobody.
+struct ChunkSharing {
+  std::uint32_t worker = 0;
+  std::vector<std::vector<SharedSlots::Chunk>> chunks = {};
+};
+
+// Payloads go with the messages, and through shared memory once a near server has opened it.
 // Thread-safe.
 class ChunkClient {
  public:
@@ -31,11 +40,13 @@ class ChunkClient {
   };
 
   // `call_limit` bounds one call; the server answers or says NOT_READY well before.
-  ChunkClient(std::string token, Duration call_limit, Events events);
+  ChunkClient(std::string token, Duration call_limit, Events events, ChunkSharing sharing = {});
   ~ChunkClient();  // closes
 
-  // Where ps `ps` listens from now on ("ip:port").
-  void setAddress(int ps, const std::string& address);
+  // Where ps `ps` listens from now on ("ip:port"); `near`: on this machine.
+  void setAddress(int ps, const std::string& address, bool near = false);
+  // Which chunks go to which server from now on; memory is shared anew where that changes.
+  void share(std::vector<std::vector<SharedSlots::Chunk>> chunks);
   void send(int ps, std::uint64_t attempt, const v1::ChunkRequestHeader& header,
             const std::vector<PayloadPiece>& payload);
   // Gives up all calls in flight; their `replied` comes with CANCELLED.
@@ -45,22 +56,34 @@ class ChunkClient {
 
  private:
   class Call;
+  class Offer;
   struct Server {
     std::string address;
+    bool near = false;  // on this machine
     // Several connections: one TCP flow does not fill a fast link.
     std::vector<std::shared_ptr<grpc::Channel>> channels;
     std::vector<std::shared_ptr<grpc::GenericStub>> stubs;
     std::size_t next = 0;
+    std::shared_ptr<SharedSlots> slots;  // null: not offered, or not yet opened
   };
+  void offer(int ps, const std::string& address);
+  void offered(Offer* offer, const Status& status);
+  void giveUp(int ps, const std::shared_ptr<SharedSlots::Hold>& hold);
   void finished(Call* call);
 
+  void ended();
+
+  const std::shared_ptr<CallbackThreads> threads_ = CallbackThreads::hold();
   const std::string token_;
   const Duration call_limit_;
   const Events events_;
   std::mutex mutex_;
+  ChunkSharing sharing_;
   std::condition_variable idle_;
   std::vector<Server> servers_;
   std::vector<Call*> calls_;
+  std::vector<Offer*> offers_;
+  int under_way_ = 0;  // calls and offers that are not destroyed yet
   bool closed_ = false;
 };
 

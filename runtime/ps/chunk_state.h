@@ -67,6 +67,11 @@ struct ChunkState {
   };
   std::vector<Parked> parked;
 
+  // Replicated: `current` is not yet with the replica, and nobody has been told of it. What goes
+  // there is kept in memory of its own.
+  bool unconfirmed = false;
+  std::shared_ptr<Weights> mean;
+
   // Asynchronous modes: by worker, its newest push that is in; pushes of a newer process are newer.
   using PushKey = std::tuple<std::uint32_t, std::uint32_t, std::int64_t>;  // created, start, push
   std::map<std::uint32_t, PushKey> applied;
@@ -74,7 +79,7 @@ struct ChunkState {
   // Of the step that made `current`.
   std::uint64_t last_samples = 0;
   double last_loss_sum = 0;
-  std::optional<double> last_norm;  // the job's last chunk, with clipping
+  std::optional<double> last_norm;  // with clipping
   // Of the step that made `previous`.
   std::uint64_t previous_samples = 0;
   double previous_loss_sum = 0;

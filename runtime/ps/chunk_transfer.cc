@@ -7,27 +7,38 @@
 namespace trainyard::runtime::ps {
 
 ChunkTransfer::ChunkTransfer(std::vector<int> ps_of_chunk, std::size_t window, bool until_answer)
-    : ps_of_chunk_(std::move(ps_of_chunk)),
-      window_(window),
-      until_answer_(until_answer),
-      tasks_(ps_of_chunk_.size()) {
+    : window_(window), until_answer_(until_answer), tasks_(ps_of_chunk.size()) {
+  setServers(ps_of_chunk);
+}
+
+void ChunkTransfer::setServers(const std::vector<int>& ps_of_chunk) {
+  TY_CHECK(ps_of_chunk.size() == tasks_.size(), "the grid of chunks does not change");
+  ps_of_chunk_ = ps_of_chunk;
+  receipts_.clear();
   const int servers =
       ps_of_chunk_.empty() ? 0 : *std::max_element(ps_of_chunk_.begin(), ps_of_chunk_.end()) + 1;
   flying_.assign(static_cast<std::size_t>(servers), 0);
   std::vector<std::size_t> held(static_cast<std::size_t>(servers), 0);
   for (const int ps : ps_of_chunk_) ++held[static_cast<std::size_t>(ps)];
-  for (const std::size_t chunks : held) receipts_.push_back(!until_answer && chunks > window_);
+  for (const std::size_t chunks : held) receipts_.push_back(!until_answer_ && chunks > window_);
 }
 
 void ChunkTransfer::forgetSent() {
   std::fill(flying_.begin(), flying_.end(), 0);
-  for (Task& task : tasks_) task.attempt = next_attempt_++;
+  for (Task& task : tasks_) {
+    task.attempt = next_attempt_++;
+    if (task.phase == Phase::kFlying) task.phase = Phase::kParked;  // its place is free
+  }
 }
 
 void ChunkTransfer::begin(bool queued) {
   done_ = 0;
-  for (Task& task : tasks_) {
+  for (std::uint32_t id = 0; id < tasks_.size(); ++id) {
+    Task& task = tasks_[id];
     task.ready = false;
+    // What is under way is given up (a step that has its gradients already): it will not free its
+    // place.
+    if (task.phase == Phase::kFlying) --flying_[static_cast<std::size_t>(ps_of_chunk_[id])];
     if (task.phase == Phase::kStoring) {
       task.again = true;
     } else {

@@ -24,6 +24,8 @@ class ChunkTransfer {
   // For the others, and with `until_answer`, a receipt would only cost a message.
   bool wantsReceipt(int ps) const { return receipts_[static_cast<std::size_t>(ps)]; }
 
+  // Other servers hold the chunks from now on; after forgetSent().
+  void setServers(const std::vector<int>& ps_of_chunk);
   // Nothing that was sent so far will be answered (a new epoch).
   void forgetSent();
   // All chunks anew: each waits for ready(), or is queued at once.
@@ -77,7 +79,7 @@ class ChunkTransfer {
     TimePoint not_before{};
   };
 
-  const std::vector<int> ps_of_chunk_;
+  std::vector<int> ps_of_chunk_;
   const std::size_t window_;
   const bool until_answer_;
   std::vector<Task> tasks_;

@@ -1,5 +1,6 @@
 #include "runtime/ps/ps_machine.h"
 
+#include <algorithm>
 #include <tuple>
 #include <utility>
 
@@ -29,11 +30,14 @@ void PsMachine::onView(const v1::View& view, std::vector<ChunkAnswer>& answers) 
     shard_.seal(epoch, answers);
     urgent_ = true;
   }
-  if (view.phase() == v1::PHASE_PREPARING && epoch == highest_epoch_ && epoch > preparing_) {
+  const bool prepares = view.phase() == v1::PHASE_PREPARING && takesPart(view.epoch());
+  if (prepares && epoch == highest_epoch_ && epoch > preparing_) {
     preparing_ = epoch;
     to_prepare_ = view.epoch();
   }
   const bool running = view.phase() == v1::PHASE_ACTIVE || view.phase() == v1::PHASE_STOPPING;
+  if (running && begun_.epoch() != epoch) begun_ = view.epoch();
+  if (running && epoch == prepared_ && std::exchange(released_, epoch) != epoch) shard_.release();
   if (running && view.has_gradient_norm()) {
     shard_.setNorm(epoch, view.gradient_norm().step(), view.gradient_norm().norm());
   }
@@ -45,6 +49,14 @@ void PsMachine::onView(const v1::View& view, std::vector<ChunkAnswer>& answers) 
     urgent_ = true;
   }
   if (over() && view.phase() != before) urgent_ = true;
+}
+
+// A server that is to leave, or not yet to join, keeps what it holds.
+bool PsMachine::takesPart(const v1::EpochInfo& epoch) const {
+  return std::any_of(epoch.members().begin(), epoch.members().end(), [this](const auto& member) {
+    return member.id().role() == v1::ROLE_PS &&
+           static_cast<int>(member.id().index()) == shard_.ps();
+  });
 }
 
 std::optional<v1::EpochInfo> PsMachine::takePrepare() {
@@ -67,8 +79,13 @@ void PsMachine::onPrepared(const v1::EpochInfo& epoch, const Status& loaded) {
   urgent_ = true;
 }
 
+// A server without chunks writes its part of the last version when the epoch begins: it is needed
+// at the end.
 void PsMachine::onWritten(const v1::ShardFile& file) {
-  written_.push_back(file);
+  const auto order = [](const v1::ShardFile& f) { return std::pair(f.epoch(), f.version()); };
+  const auto later = std::find_if(written_.begin(), written_.end(),
+                                  [&](const v1::ShardFile& f) { return order(f) > order(file); });
+  written_.insert(later, file);
   if (written_.size() > kReportedFiles) written_.pop_front();
   urgent_ = true;
 }
@@ -81,6 +98,7 @@ void PsMachine::fillReport(v1::MemberReport& report) const {
   report.set_highest_epoch(highest_epoch_);
   report.set_sealed_epoch(highest_epoch_);
   report.set_prepared_epoch(prepared_);
+  if (begun_.epoch() > 0 && begun_.epoch() < highest_epoch_) *report.mutable_begun() = begun_;
   *report.mutable_shard() = shard_.state();
   report.mutable_shard()->set_problem(problem_);
   for (const v1::ShardFile& file : written_) *report.add_written() = file;
@@ -93,9 +111,14 @@ bool PsMachine::takeUrgent() {
   return std::exchange(urgent_, false);
 }
 
+bool PsMachine::serves() const {
+  const bool running = view_.phase() == v1::PHASE_ACTIVE || view_.phase() == v1::PHASE_STOPPING;
+  return has_view_ && running && prepared_ == view_.epoch().epoch();
+}
+
 bool PsMachine::over() const {
   return has_view_ && (view_.phase() == v1::PHASE_DONE || view_.phase() == v1::PHASE_STOPPED ||
-                       view_.phase() == v1::PHASE_FAILED);
+                       view_.phase() == v1::PHASE_FAILED || view_.left());
 }
 
 }  // namespace trainyard::runtime::ps

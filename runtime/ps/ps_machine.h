@@ -32,17 +32,24 @@ class PsMachine {
 
   void fillReport(v1::MemberReport& report) const;
   bool takeUrgent();
+  // It holds its part of the newest epoch, which has begun.
+  bool serves() const;
+  // The job is over for this server (done, stopped or failed, or it has left).
   bool over() const;
   const v1::View& view() const { return view_; }
 
  private:
+  bool takesPart(const v1::EpochInfo& epoch) const;
+
   Shard& shard_;
   v1::View view_;
   bool has_view_ = false;
   std::int64_t highest_epoch_ = 0;
   std::int64_t preparing_ = 0;  // epoch handed to the rim
   std::int64_t prepared_ = 0;
+  std::int64_t released_ = 0;  // epoch that has begun everywhere
   std::int64_t armed_ = -1;
+  v1::EpochInfo begun_;  // the newest that was seen to compute
   std::optional<v1::EpochInfo> to_prepare_;
   std::deque<v1::ShardFile> written_;  // the newest few
   std::string problem_;

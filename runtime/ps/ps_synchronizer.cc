@@ -5,6 +5,8 @@
 #include "base/core/check.h"
 #include "base/core/failpoint.h"
 #include "fmt/format.h"
+#include "runtime/ps/chunk_moves.h"
+#include "runtime/ps/push_clip.h"
 
 namespace trainyard::runtime::ps {
 
@@ -49,7 +51,13 @@ PsSynchronizer::PsSynchronizer(PsSynchronizerOptions options, const Placement& p
                           std::unique_ptr<WirePayload> payload) {
     onReply(chunk, attempt, status, header, std::move(payload));
   };
-  client_ = std::make_unique<ChunkClient>(options_.token, options_.call_limit, std::move(events));
+  ChunkSharing sharing;
+  sharing.worker = options_.worker.index;
+  for (const Chunk& chunk : placement.chunks)
+    elements_.push_back(static_cast<std::size_t>(chunk.elements));
+  if (options_.share_memory) sharing.chunks = sharedChunks(options_.worker.ps_of_chunk);
+  client_ = std::make_unique<ChunkClient>(options_.token, options_.call_limit, std::move(events),
+                                          std::move(sharing));
 }
 
 PsSynchronizer::~PsSynchronizer() {
@@ -62,11 +70,40 @@ PsSynchronizer::~PsSynchronizer() {
   changed_.wait(lock, [&] { return asking_ == 0; });
 }
 
-void PsSynchronizer::setServers(const v1::Membership& membership) {
+std::vector<std::vector<SharedSlots::Chunk>> PsSynchronizer::sharedChunks(
+    const std::vector<int>& map) const {
+  std::vector<std::vector<SharedSlots::Chunk>> chunks;
+  for (std::size_t id = 0; id < map.size(); ++id) {
+    const auto ps = static_cast<std::size_t>(map[id]);
+    if (chunks.size() <= ps) chunks.resize(ps + 1);
+    chunks[ps].push_back({static_cast<std::uint32_t>(id), elements_[id]});
+  }
+  return chunks;
+}
+
+// Memory is shared by server: an epoch with another map of chunks needs other memory.
+void PsSynchronizer::followMap(const v1::View& view) {
+  if (!options_.share_memory || view.left()) return;
+  if (view.phase() != v1::PHASE_ACTIVE && view.phase() != v1::PHASE_STOPPING) return;
+  {
+    std::lock_guard lock(mutex_);
+    if (view.epoch().epoch() <= map_epoch_) return;
+    map_epoch_ = view.epoch().epoch();
+  }
+  client_->share(sharedChunks(serversOf(options_.worker.ps_of_chunk, view.epoch())));
+}
+
+void PsSynchronizer::setMembership(const v1::Membership& membership) {
+  std::string own;
+  for (const v1::MemberTask& task : membership.tasks()) {
+    const v1::TaskId& id = task.id();
+    if (id.role() == v1::ROLE_WORKER && id.index() == options_.worker.index) own = task.ip();
+  }
   for (const v1::MemberTask& task : membership.tasks()) {
     if (task.id().role() != v1::ROLE_PS) continue;
     client_->setAddress(static_cast<int>(task.id().index()),
-                        fmt::format("{}:{}", task.ip(), task.port()));
+                        fmt::format("{}:{}", task.ip(), task.port()),
+                        !own.empty() && task.ip() == own);
   }
 }
 
@@ -142,6 +179,7 @@ void PsSynchronizer::onReply(std::uint32_t chunk, std::uint64_t attempt, const S
   if (store) {
     traffic_.received(static_cast<std::uint32_t>(options_.worker.ps_of_chunk[chunk]), bytes);
     payload->copyTo(targets);
+    payload.reset();  // its place is free for the next step
     std::lock_guard lock(mutex_);
     machine_->onStored(chunk, attempt);
   }
@@ -161,6 +199,7 @@ void PsSynchronizer::changed() {
 }
 
 void PsSynchronizer::onView(const v1::View& view) {
+  followMap(view);
   {
     std::lock_guard lock(mutex_);
     machine_->onView(view);
@@ -199,6 +238,9 @@ StatusOr<Turn> PsSynchronizer::next() {
       if (turn->has_value()) {
         if ((*turn)->kind == Turn::Kind::kTrain) {
           for (Gradient& gradient : gradients_) gradient = Gradient{};
+          held_ = 0;
+          samples_ = (*turn)->samples;
+          push_norm_.reset();
           for (std::size_t c = 0; c < pieces_.size(); ++c) {
             int last = -1;
             missing_[c] = 0;
@@ -223,14 +265,33 @@ void PsSynchronizer::push(Gradient gradient) {
   {
     std::lock_guard lock(mutex_);
     gradients_[variable] = std::move(gradient);
-    for (std::uint32_t chunk : chunks_of_[variable]) {
-      if (--missing_[chunk] == 0) machine_->gradientReady(chunk);
-    }
+    ++held_;
+    if (options_.push_clip_norm > 0) return;
+    gradientThere(variable);
   }
   pump();
 }
 
+// Called with the mutex held.
+void PsSynchronizer::gradientThere(std::size_t variable) {
+  for (std::uint32_t chunk : chunks_of_[variable]) {
+    if (--missing_[chunk] == 0) machine_->gradientReady(chunk);
+  }
+}
+
+// None of the gradients has been announced: nobody else reads them yet. One that is not finite was
+// not handed over, and the others stay here.
+void PsSynchronizer::releaseClipped() {
+  if (held_ < gradients_.size()) return;
+  const double norm = clipPush(options_.push_clip_norm, std::max(samples_, 1), gradients_);
+  std::lock_guard lock(mutex_);
+  push_norm_ = norm;
+  // In the order of the backward pass, in which chunks are numbered.
+  for (std::size_t v = gradients_.size(); v-- > 0;) gradientThere(v);
+}
+
 StatusOr<StepOutcome> PsSynchronizer::finish(const BatchLoss& loss) {
+  if (options_.push_clip_norm > 0) releaseClipped();
   {
     std::lock_guard lock(mutex_);
     machine_->lossReady(loss.loss_sum);
@@ -248,7 +309,7 @@ StatusOr<StepOutcome> PsSynchronizer::finish(const BatchLoss& loss) {
         outcome.step = end.step;
         outcome.too_late = end.too_late;
         outcome.loss = end.loss;
-        outcome.gradient_norm = end.gradient_norm;
+        outcome.gradient_norm = push_norm_ ? push_norm_ : end.gradient_norm;
         lock.unlock();
         changed();
         return outcome;

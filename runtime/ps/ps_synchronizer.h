@@ -4,6 +4,7 @@
 #include <condition_variable>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -12,7 +13,7 @@
 #include "runtime/ps/chunk_client.h"
 #include "runtime/ps/traffic.h"
 #include "runtime/ps/worker_machine.h"
-#include "runtime/train/synchronizer.h"
+#include "runtime/train/member_synchronizer.h"
 
 namespace trainyard::runtime::ps {
 
@@ -23,6 +24,11 @@ struct PsSynchronizerOptions {
   using AskFunction = std::function<void(
       const v1::TakeRequest&, std::function<void(const Status&, const v1::TakeReply&)> answer)>;
   AskFunction ask;  // modes that ask (see TakeRequest)
+  // Asynchronous modes: clips each push by its own norm (push_clip.h); 0: no clipping. Gradients
+  // then leave when all are there.
+  double push_clip_norm = 0;
+  // Payloads pass through shared memory to servers that have the same address as this worker.
+  bool share_memory = true;
   Duration call_limit = std::chrono::seconds(90);
   // How long next() and finish() may wait without any sign of progress before they fail; they name
   // what they wait for meanwhile.
@@ -30,7 +36,7 @@ struct PsSynchronizerOptions {
 };
 
 // next/push/finish/evaluated/abort: the trainer's thread. The rest: any thread.
-class PsSynchronizer final : public Synchronizer {
+class PsSynchronizer final : public MemberSynchronizer {
  public:
   // `weights` are the model's spans in the order of its variables, placement.variables without
   // global_step; they must outlive this. `urgent` asks the link to report at once.
@@ -46,9 +52,10 @@ class PsSynchronizer final : public Synchronizer {
   void abort(std::int64_t step, std::string_view variable, std::string_view reason) override;
   bool interrupted() const override;
 
-  void onView(const v1::View& view);
-  void fillReport(v1::MemberReport& report) const;
-  void setServers(const v1::Membership& membership);
+  void onView(const v1::View& view) override;
+  void fillReport(v1::MemberReport& report) const override;
+  void setMembership(const v1::Membership& membership) override;
+  void fillTraffic(v1::RuntimeReport& report) const override { traffic_.fill(report); }
   const Traffic& traffic() const { return traffic_; }
   std::string waitingFor() const;
   bool over() const;
@@ -61,6 +68,10 @@ class PsSynchronizer final : public Synchronizer {
   void pump();
   void ask(const v1::TakeRequest& request);
   void changed();
+  void releaseClipped();
+  void gradientThere(std::size_t variable);
+  std::vector<std::vector<SharedSlots::Chunk>> sharedChunks(const std::vector<int>& map) const;
+  void followMap(const v1::View& view);
   std::vector<PayloadPiece> payloadOf(std::uint32_t chunk) const;
   void onReply(std::uint32_t chunk, std::uint64_t attempt, const Status& status,
                const v1::ChunkReplyHeader& header, std::unique_ptr<WirePayload> payload);
@@ -70,6 +81,7 @@ class PsSynchronizer final : public Synchronizer {
   const std::function<void()> urgent_;
   std::vector<std::span<float>> weights_;
   std::vector<std::vector<Piece>> pieces_;             // by chunk
+  std::vector<std::size_t> elements_;                  // by chunk
   std::vector<std::vector<std::uint32_t>> chunks_of_;  // by model variable
   Traffic traffic_;
 
@@ -78,7 +90,11 @@ class PsSynchronizer final : public Synchronizer {
   std::unique_ptr<WorkerMachine> machine_;
   std::vector<Gradient> gradients_;  // by model variable, of the step in progress
   std::vector<int> missing_;         // by chunk: variables without a gradient
+  std::size_t held_ = 0;             // gradients that wait to be clipped
+  int samples_ = 0;                  // of the step in progress
+  std::optional<double> push_norm_;  // of the step in progress, with push_clip_norm
   bool closing_ = false;
+  std::int64_t map_epoch_ = 0;           // newest epoch that began
   int asking_ = 0;                       // questions under way
   std::unique_ptr<ChunkClient> client_;  // last: its destructor waits for callbacks into the rest
 };

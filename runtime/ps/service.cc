@@ -1,10 +1,14 @@
 #include "runtime/ps/service.h"
 
+#include <cstring>
 #include <utility>
 
 #include "base/core/failpoint.h"
 #include "base/core/strings.h"
+#include "base/rpc/status_map.h"
 #include "base/rpc/token.h"
+#include "fmt/format.h"
+#include "runtime/ps/protocol.h"
 #include "runtime/ps/wire.h"
 
 namespace trainyard::runtime::ps {
@@ -15,15 +19,35 @@ class PsService::Call final : public grpc::ServerUnaryReactor {
   Call(PsService& service, CallId id, grpc::ByteBuffer* reply)
       : service_(service), id_(id), reply_(reply) {}
   CallId id() const { return id_; }
-  void setWorker(std::uint32_t worker) { worker_ = worker; }
+  void setArrived(const v1::ChunkRequestHeader& header, TimePoint at) {
+    worker_ = header.worker();
+    of_replica_ = header.replica();
+    arrived_ = at;
+  }
+  bool ofReplica() const { return of_replica_; }
+  TimePoint arrived() const { return arrived_; }
   std::uint32_t worker() const { return worker_; }
+  // Where the weights go; empty: into the message.
+  void setPlace(std::shared_ptr<const SharedMemory> memory, std::span<std::byte> place) {
+    memory_ = std::move(memory);
+    place_ = place;
+  }
 
   void answer(const ChunkAnswer& answer) {
-    std::vector<PayloadPiece> payload;
-    if (answer.payload != nullptr) {
-      payload.push_back({std::span<const float>(*answer.payload), answer.payload});
+    const auto bytes = answer.payload == nullptr
+                           ? std::span<const std::byte>()
+                           : std::as_bytes(std::span<const float>(*answer.payload));
+    if (bytes.empty() || place_.size() < bytes.size()) {
+      std::vector<PayloadPiece> payload;
+      if (!bytes.empty()) payload.push_back({*answer.payload, answer.payload});
+      *reply_ = encodeChunk(answer.header, payload);
+    } else {
+      std::memcpy(place_.data(), bytes.data(), bytes.size());
+      v1::ChunkReplyHeader header = answer.header;
+      header.set_shared_bytes(bytes.size());
+      ++service_.shared_requests_;
+      *reply_ = encodeChunk(header, {});
     }
-    *reply_ = encodeChunk(answer.header, payload);
     Finish(grpc::Status::OK);
   }
   void OnCancel() override {
@@ -38,15 +62,20 @@ class PsService::Call final : public grpc::ServerUnaryReactor {
   const CallId id_;
   grpc::ByteBuffer* const reply_;
   std::uint32_t worker_ = 0;
+  bool of_replica_ = false;
+  std::shared_ptr<const SharedMemory> memory_;
+  std::span<std::byte> place_;
+  TimePoint arrived_{};
 };
 
 PsService::PsService(Shard& shard, v1::TaskId id, v1::Incarnation self, std::string token,
                      const Clock& clock, std::function<void()> progressed,
-                     std::function<void()> urgent)
+                     std::function<void()> urgent, std::string job_uid)
     : shard_(shard),
       id_(std::move(id)),
       self_(std::move(self)),
       token_(std::move(token)),
+      job_uid_(std::move(job_uid)),
       clock_(clock),
       progressed_(std::move(progressed)),
       urgent_(std::move(urgent)),
@@ -74,31 +103,69 @@ grpc::ServerUnaryReactor* PsService::PushPull(grpc::CallbackServerContext* conte
 void PsService::handle(Call* call, const grpc::ByteBuffer& request) {
   v1::ChunkRequestHeader header;
   auto payload = decodeChunk(request, &header);
+  std::string wrong;
   if (!payload.ok()) {
-    if (take(call->id()) != nullptr) {
-      call->Finish(grpc::Status(grpc::StatusCode::INVALID_ARGUMENT,
-                                std::string(fromAbsl(payload.status().message()))));
-    }
+    wrong = std::string(fromAbsl(payload.status().message()));
+  } else if (header.protocol() != kChunkProtocol) {
+    wrong = fmt::format("the request speaks protocol {}, this server {}", header.protocol(),
+                        kChunkProtocol);
+  } else if (header.has_shared()) {
+    wrong = takeShared(call, header.shared(), *payload);
+  }
+  if (!wrong.empty()) {
+    if (take(call->id()) != nullptr)
+      call->Finish(grpc::Status(grpc::StatusCode::INVALID_ARGUMENT, wrong));
     return;
   }
   // The request has arrived in full: its place in the caller's window is free.
   if (header.receipt()) call->StartSendInitialMetadata();
-  call->setWorker(header.worker());
-  traffic_.received(header.worker(), (*payload)->sizeBytes());
-  hitFailpoint("ps.request", header.step());
+  const TimePoint now = clock_.now();
+  call->setArrived(header, now);
+  (header.replica() ? replica_traffic_ : traffic_)
+      .received(header.worker(), (*payload)->sizeBytes());
+  hitFailpoint(header.replica() ? "ps.replica" : "ps.request", header.step());
   std::vector<ChunkAnswer> answers;
-  shard_.onRequest(header, std::move(*payload), call->id(), clock_.now(), answers);
+  shard_.onRequest(header, std::move(*payload), call->id(), now, answers);
   if (shard_.takeUrgent()) urgent_();
+  forward();
   deliver(std::move(answers));
   update();
+}
+
+// Where the request's payload is and the answer's goes; what is wrong with that, or "".
+std::string PsService::takeShared(Call* call, const v1::SharedPlace& place,
+                                  std::unique_ptr<WirePayload>& payload) {
+  const auto memory = shared_.find(place.memory());
+  if (memory == nullptr) return "the shared memory is not known here";
+  const auto gradient = partOf(*memory, place.request_offset(), place.request_bytes());
+  const auto weights = partOf(*memory, place.reply_offset(), place.reply_bytes());
+  if (gradient.size() != place.request_bytes() || weights.size() != place.reply_bytes()) {
+    return "a place outside of the shared memory";
+  }
+  if (!gradient.empty()) payload = WirePayload::of(gradient, memory);
+  call->setPlace(memory, weights);
+  return "";
 }
 
 void PsService::update() {
   for (;;) {
     std::vector<ChunkAnswer> answers;
     if (!shard_.updateNext(answers)) return;
+    forward();
     deliver(std::move(answers));
   }
+}
+
+void PsService::forward() {
+  std::vector<ReplicaUpdate> updates = shard_.takeUpdates();
+  if (!updates.empty()) replicate_(std::move(updates));
+}
+
+void PsService::replicated(const v1::ChunkRequestHeader& update) {
+  hitFailpoint("ps.replicated", update.step());
+  std::vector<ChunkAnswer> answers;
+  shard_.onReplicated(update, answers);
+  deliver(std::move(answers));
 }
 
 PsService::Call* PsService::take(CallId id) {
@@ -112,12 +179,21 @@ PsService::Call* PsService::take(CallId id) {
 
 void PsService::deliver(std::vector<ChunkAnswer> answers) {
   if (answers.empty()) return;
+  const TimePoint now = clock_.now();
   for (ChunkAnswer& answer : answers) {
     Call* call = take(answer.call);
     if (call == nullptr) continue;  // cancelled
+    if (call->ofReplica()) {
+      call->answer(answer);
+      continue;
+    }
     if (answer.payload != nullptr)
       transmitted(call->worker(), answer.payload->size() * sizeof(float));
     ++requests_;
+    {
+      std::lock_guard lock(times_mutex_);
+      times_.observe(toSeconds(now - call->arrived()));
+    }
     call->answer(answer);
   }
   progressed_();
@@ -125,6 +201,45 @@ void PsService::deliver(std::vector<ChunkAnswer> answers) {
 
 void PsService::transmitted(std::uint32_t worker, std::uint64_t bytes) {
   traffic_.transmitted(worker, bytes);
+}
+
+grpc::ServerUnaryReactor* PsService::ShareMemory(grpc::CallbackServerContext* context,
+                                                 const v1::ShareMemoryRequest* request,
+                                                 v1::ShareMemoryReply*) {
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  const grpc::Status token = checkToken(*context, token_);
+  if (!token.ok()) {
+    reactor->Finish(token);
+  } else if (request->protocol() != kChunkProtocol) {
+    reactor->Finish(grpc::Status(grpc::StatusCode::INVALID_ARGUMENT, "another protocol"));
+  } else {
+    reactor->Finish(toGrpc(shared_.open(*request)));
+  }
+  return reactor;
+}
+
+grpc::ServerUnaryReactor* PsService::FetchChunk(grpc::CallbackServerContext* context,
+                                                const v1::FetchChunkRequest* request,
+                                                v1::ChunkContents* reply) {
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  const grpc::Status token = checkToken(*context, token_);
+  const bool meant = request->job_uid() == job_uid_ &&
+                     request->server().created() == self_.created() &&
+                     request->server().start() == self_.start();
+  if (!token.ok()) {
+    reactor->Finish(token);
+  } else if (!meant) {
+    reactor->Finish(grpc::Status(grpc::StatusCode::FAILED_PRECONDITION,
+                                 "meant for another job or incarnation of this server"));
+  } else {
+    hitFailpoint("ps.give", request->epoch());
+    StatusOr<v1::ChunkContents> contents =
+        shard_.give(request->epoch(), request->chunk(),
+                    request->has_known_version() ? request->known_version() : -1);
+    if (contents.ok()) *reply = *std::move(contents);
+    reactor->Finish(toGrpc(contents.status()));
+  }
+  return reactor;
 }
 
 grpc::ServerUnaryReactor* PsService::GetShard(grpc::CallbackServerContext* context,

@@ -7,17 +7,23 @@
 #include <mutex>
 #include <string>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "base/core/clock.h"
+#include "base/metrics/bucket_counts.h"
+#include "base/metrics/catalogue.h"
 #include "runtime/ps/shard.h"
+#include "runtime/ps/shared_slots.h"
 #include "runtime/ps/traffic.h"
 #include "trainyard/v1/parameter_server.grpc.pb.h"
 
 namespace trainyard::runtime::ps {
 
 using PsServiceBase = v1::ParameterServer::WithRawCallbackMethod_PushPull<
-    v1::ParameterServer::WithCallbackMethod_GetShard<v1::ParameterServer::Service>>;
+    v1::ParameterServer::WithCallbackMethod_ShareMemory<
+        v1::ParameterServer::WithCallbackMethod_FetchChunk<
+            v1::ParameterServer::WithCallbackMethod_GetShard<v1::ParameterServer::Service>>>>;
 
 // Thread-safe. Must outlive its server.
 class PsService final : public PsServiceBase {
@@ -26,26 +32,50 @@ class PsService final : public PsServiceBase {
   // `urgent` when the coordinator should hear from the shard at once, also from gRPC's threads.
   PsService(
       Shard& shard, v1::TaskId id, v1::Incarnation self, std::string token, const Clock& clock,
-      std::function<void()> progressed, std::function<void()> urgent = [] {});
+      std::function<void()> progressed, std::function<void()> urgent = [] {},
+      std::string job_uid = "");
 
   grpc::ServerUnaryReactor* PushPull(grpc::CallbackServerContext* context,
                                      const grpc::ByteBuffer* request,
                                      grpc::ByteBuffer* reply) override;
+  grpc::ServerUnaryReactor* ShareMemory(grpc::CallbackServerContext* context,
+                                        const v1::ShareMemoryRequest* request,
+                                        v1::ShareMemoryReply* reply) override;
+  grpc::ServerUnaryReactor* FetchChunk(grpc::CallbackServerContext* context,
+                                       const v1::FetchChunkRequest* request,
+                                       v1::ChunkContents* reply) override;
   grpc::ServerUnaryReactor* GetShard(grpc::CallbackServerContext* context,
                                      const v1::GetShardRequest* request,
                                      v1::ShardTable* reply) override;
 
+  // Who sends the steps of this server's chunks to their replicas; before any request comes.
+  void setReplicator(std::function<void(std::vector<ReplicaUpdate>)> replicate) {
+    replicate_ = std::move(replicate);
+  }
+  // A replica has taken a step of one of these chunks.
+  void replicated(const v1::ChunkRequestHeader& update);
   // Finishes the calls that are answered.
   void deliver(std::vector<ChunkAnswer> answers);
   // Updates and answers all chunks that wait for nothing but that (see Shard::updateNext). Two
   // threads that call it share the work.
   void update();
   const Traffic& traffic() const { return traffic_; }
+  const Traffic& replicaTraffic() const { return replica_traffic_; }
   std::uint64_t requests() const { return requests_.load(); }
+  // Of these, answered with weights in shared memory.
+  std::uint64_t sharedRequests() const { return shared_requests_.load(); }
+  // Of requests that arrived in full, to their answer.
+  BucketCounts requestTimes() const {
+    std::lock_guard lock(times_mutex_);
+    return times_;
+  }
 
  private:
   class Call;
   void handle(Call* call, const grpc::ByteBuffer& request);
+  void forward();
+  std::string takeShared(Call* call, const v1::SharedPlace& place,
+                         std::unique_ptr<WirePayload>& payload);
   // The call, out of the table: the taker finishes it. Null when it is answered already.
   Call* take(CallId id);
   void transmitted(std::uint32_t worker, std::uint64_t bytes);
@@ -54,11 +84,18 @@ class PsService final : public PsServiceBase {
   const v1::TaskId id_;
   const v1::Incarnation self_;
   const std::string token_;
+  const std::string job_uid_;
   const Clock& clock_;
   const std::function<void()> progressed_;
   const std::function<void()> urgent_;
+  SharedPeers shared_;
   Traffic traffic_;
+  Traffic replica_traffic_{v1::ROLE_PS};
+  std::function<void(std::vector<ReplicaUpdate>)> replicate_;
   std::atomic<std::uint64_t> requests_{0};
+  std::atomic<std::uint64_t> shared_requests_{0};
+  mutable std::mutex times_mutex_;
+  BucketCounts times_{metric("trainyard_ps_request_duration_seconds").buckets};
 
   std::mutex mutex_;
   CallId next_id_ = 1;

@@ -21,22 +21,6 @@ ChunkAnswer refuse(CallId call, std::uint32_t chunk, v1::ChunkCode code, std::in
   return answer;
 }
 
-ChunkAnswer answerWith(CallId call, const ChunkState& chunk, std::int64_t epoch,
-                       std::int64_t version, std::shared_ptr<const Weights> weights) {
-  ChunkAnswer answer;
-  answer.call = call;
-  answer.header.set_code(v1::CHUNK_OK);
-  answer.header.set_chunk(chunk.plan->id);
-  answer.header.set_epoch(epoch);
-  answer.header.set_version(version);
-  const bool newest = version == chunk.version;
-  answer.header.set_samples(newest ? chunk.last_samples : chunk.previous_samples);
-  answer.header.set_loss_sum(newest ? chunk.last_loss_sum : chunk.previous_loss_sum);
-  if (newest && chunk.last_norm) answer.header.set_gradient_norm(*chunk.last_norm);
-  answer.payload = std::move(weights);
-  return answer;
-}
-
 bool sameIncarnation(const v1::Incarnation& a, const v1::Incarnation& b) {
   return a.created() == b.created() && a.start() == b.start();
 }
@@ -57,11 +41,6 @@ std::span<float> blockOf(std::vector<float>& values, std::int64_t at) {
   return rest.first(std::min(rest.size(), static_cast<std::size_t>(Shard::kUpdateBlock)));
 }
 
-std::size_t chunksOf(const Placement& placement, int ps) {
-  return static_cast<std::size_t>(std::count_if(placement.chunks.begin(), placement.chunks.end(),
-                                                [&](const Chunk& c) { return c.ps == ps; }));
-}
-
 }  // namespace
 
 Shard::Shard(ShardConfig config, const Placement& placement, const Optimizer& optimizer,
@@ -72,18 +51,31 @@ Shard::Shard(ShardConfig config, const Placement& placement, const Optimizer& op
       learning_rate_(learning_rate),
       last_chunk_(placement.chunks.empty() ? 0 : placement.chunks.back().id),
       slot_of_chunk_(placement.chunks.size(), -1),
-      norm_(config_.clip_norm, chunksOf(placement, config_.ps),
-            chunksOf(placement, config_.ps) == placement.chunks.size()) {
-  for (const Chunk& chunk : placement.chunks) {
-    if (chunk.ps != config_.ps) continue;
-    slot_of_chunk_[chunk.id] = static_cast<std::int32_t>(chunks_.size());
-    chunks_.push_back(std::make_unique<ChunkState>());
-    chunks_.back()->plan = &chunk;
-    parameter_bytes_ += static_cast<std::uint64_t>(chunk.elements) * sizeof(float);
-  }
+      norm_(config_.clip_norm, 0, false) {
+  std::vector<int> ps_of_chunk;
+  for (const Chunk& chunk : placement.chunks) ps_of_chunk.push_back(chunk.ps);
+  setOwn({}, ps_of_chunk);
+  holds_global_step_ = placement.globalStepPs() == config_.ps;
 }
 
-ChunkState* Shard::find(std::uint32_t chunk) {
+ChunkAnswer Shard::answerWith(CallId call, const ChunkState& chunk, std::int64_t version,
+                              std::shared_ptr<const Weights> weights) const {
+  ChunkAnswer answer;
+  answer.call = call;
+  answer.header.set_code(v1::CHUNK_OK);
+  answer.header.set_chunk(chunk.plan->id);
+  answer.header.set_epoch(epoch_);
+  answer.header.set_version(version);
+  const bool newest = version == chunk.version;
+  answer.header.set_samples(newest ? chunk.last_samples : chunk.previous_samples);
+  answer.header.set_loss_sum(newest ? chunk.last_loss_sum : chunk.previous_loss_sum);
+  if (newest && chunk.last_norm && chunk.plan->id == last_chunk_)
+    answer.header.set_gradient_norm(*chunk.last_norm);
+  answer.payload = std::move(weights);
+  return answer;
+}
+
+ChunkState* Shard::find(std::uint32_t chunk) const {
   if (chunk >= slot_of_chunk_.size() || slot_of_chunk_[chunk] < 0) return nullptr;
   return chunks_[static_cast<std::size_t>(slot_of_chunk_[chunk])].get();
 }
@@ -104,6 +96,7 @@ void Shard::onRequest(const v1::ChunkRequestHeader& header,
     return no(v1::CHUNK_WRONG_EPOCH,
               fmt::format("epoch {} is not open, the server is in {}", header.epoch(), epoch_));
   }
+  if (header.replica()) return applyReplica(header, payload.get(), call, out);
   ChunkState* chunk = find(header.chunk());
   if (chunk == nullptr) {
     return no(v1::CHUNK_WRONG_SERVER,
@@ -112,14 +105,14 @@ void Shard::onRequest(const v1::ChunkRequestHeader& header,
   std::lock_guard chunk_lock(chunk->mutex);
   if (config_.asynchronous) {
     if (!header.pull_only()) return applyPush(*chunk, header, std::move(payload), call, now, out);
-    out.push_back(answerWith(call, *chunk, epoch_, chunk->version, chunk->current));
+    out.push_back(answerWith(call, *chunk, chunk->version, chunk->current));
     return;
   }
   if (!header.pull_only()) return answerPush(*chunk, header, std::move(payload), call, now, out);
-  if (header.step() == chunk->version) {
-    out.push_back(answerWith(call, *chunk, epoch_, chunk->version, chunk->current));
+  if (header.step() == chunk->version && !chunk->unconfirmed) {
+    out.push_back(answerWith(call, *chunk, chunk->version, chunk->current));
   } else if (header.step() == chunk->version - 1 && chunk->previous != nullptr) {
-    out.push_back(answerWith(call, *chunk, epoch_, chunk->version - 1, chunk->previous));
+    out.push_back(answerWith(call, *chunk, chunk->version - 1, chunk->previous));
   } else {
     no(v1::CHUNK_GONE, fmt::format("version {} of chunk {} is not held, it is at {}", header.step(),
                                    header.chunk(), chunk->version));
@@ -132,14 +125,16 @@ void Shard::answerPush(ChunkState& chunk, const v1::ChunkRequestHeader& header,
   const auto no = [&](v1::ChunkCode code, std::string message) {
     out.push_back(refuse(call, header.chunk(), code, epoch_, std::move(message)));
   };
+  if (chunk.unconfirmed && header.step() == chunk.version - 1)
+    return park(chunk, header, call, now, out);
   if (header.step() == chunk.version - 1) {
     // Complete already, under an earlier epoch or by the call that this one repeats.
-    out.push_back(answerWith(call, chunk, epoch_, chunk.version, chunk.current));
+    out.push_back(answerWith(call, chunk, chunk.version, chunk.current));
     return;
   }
   if (header.step() == chunk.version - 2 && chunk.previous != nullptr) {
     // A rank that had no part in the step after this one, which is complete as well.
-    out.push_back(answerWith(call, chunk, epoch_, chunk.version - 1, chunk.previous));
+    out.push_back(answerWith(call, chunk, chunk.version - 1, chunk.previous));
     return;
   }
   if (header.step() != chunk.version || header.step() >= plan_.steps) {
@@ -158,13 +153,7 @@ void Shard::answerPush(ChunkState& chunk, const v1::ChunkRequestHeader& header,
               fmt::format("chunk {} has {} bytes, the request {}", header.chunk(), expected,
                           payload == nullptr ? 0 : payload->sizeBytes()));
   }
-  // The same push again: the earlier call's caller has given it up.
-  std::erase_if(chunk.parked, [&](const ChunkState::Parked& p) {
-    if (p.worker != header.worker()) return false;
-    out.push_back(refuse(p.call, header.chunk(), v1::CHUNK_NOT_READY, epoch_, "repeated"));
-    return true;
-  });
-  chunk.parked.push_back({call, header.worker(), now});
+  park(chunk, header, call, now, out);
   if (!takes_part || chunk.pushed[rank]) return;
   chunk.samples += header.samples();
   chunk.losses[rank] = header.loss_sum();
@@ -175,6 +164,17 @@ void Shard::answerPush(ChunkState& chunk, const v1::ChunkRequestHeader& header,
   } else {
     finishStep(chunk, chunk.version, out);
   }
+}
+
+void Shard::park(ChunkState& chunk, const v1::ChunkRequestHeader& header, CallId call,
+                 TimePoint now, std::vector<ChunkAnswer>& out) {
+  // The same push again: the earlier call's caller has given it up.
+  std::erase_if(chunk.parked, [&](const ChunkState::Parked& p) {
+    if (p.worker != header.worker()) return false;
+    out.push_back(refuse(p.call, header.chunk(), v1::CHUNK_NOT_READY, epoch_, "repeated"));
+    return true;
+  });
+  chunk.parked.push_back({call, header.worker(), now});
 }
 
 // So many gradients make the chunk's next version.
@@ -218,15 +218,17 @@ void Shard::updateBlock(ChunkState& chunk, const UpdateContext& context, std::in
 // `step` decides the learning rate.
 void Shard::finishStep(ChunkState& chunk, std::int64_t step, std::vector<ChunkAnswer>& out) {
   const UpdateContext context{step, learning_rate_.at(step)};
+  prepareMean(chunk);
   for (std::int64_t at = 0; at < chunk.plan->elements; at += kUpdateBlock) {
     if (!averageBlock(chunk, at, out)) return;
+    keepMean(chunk, at);
     updateBlock(chunk, context, at);
   }
   becomeNext(chunk, out);
 }
 
-// `sum` holds the next version's weights: it becomes current, and all callers get it.
-void Shard::becomeNext(ChunkState& chunk, std::vector<ChunkAnswer>& out) {
+// `sum` holds the next version's weights: it becomes current.
+void Shard::turnVersion(ChunkState& chunk) {
   chunk.previous = std::move(chunk.current);
   chunk.current = std::move(chunk.sum);
   ++chunk.version;
@@ -236,6 +238,16 @@ void Shard::becomeNext(ChunkState& chunk, std::vector<ChunkAnswer>& out) {
   chunk.last_loss_sum = 0;
   for (double loss : chunk.losses)
     chunk.last_loss_sum += loss;  // in rank order: always the same bits
+}
+
+void Shard::becomeNext(ChunkState& chunk, std::vector<ChunkAnswer>& out) {
+  turnVersion(chunk);
+  if (guarded_) return announce(chunk);
+  tell(chunk, out);
+}
+
+// All callers get the newest version.
+void Shard::tell(ChunkState& chunk, std::vector<ChunkAnswer>& out) {
   capture(chunk);
   answerParked(chunk, out);
   chunk.resetStep(quorum(chunk));
@@ -243,7 +255,7 @@ void Shard::becomeNext(ChunkState& chunk, std::vector<ChunkAnswer>& out) {
 
 void Shard::answerParked(ChunkState& chunk, std::vector<ChunkAnswer>& out) {
   for (const auto& parked : chunk.parked) {
-    out.push_back(answerWith(parked.call, chunk, epoch_, chunk.version, chunk.current));
+    out.push_back(answerWith(parked.call, chunk, chunk.version, chunk.current));
   }
   chunk.parked.clear();
 }
@@ -264,9 +276,10 @@ void Shard::onTick(TimePoint now, std::vector<ChunkAnswer>& out) {
       if (now - p.since < config_.stall_limit) return false;
       const std::string missing = chunk->missingRanks();
       out.push_back(refuse(p.call, chunk->plan->id, v1::CHUNK_NOT_READY, epoch_,
-                           fmt::format("step {} waits for {}", chunk->version,
-                                       missing.empty() ? "the norm of all servers' gradients"
-                                                       : "workers of rank " + missing)));
+                           fmt::format("step {} waits for {}", chunk->version - chunk->unconfirmed,
+                                       chunk->unconfirmed ? "the chunk's replica"
+                                       : missing.empty()  ? "the norm of all servers' gradients"
+                                                          : "workers of rank " + missing)));
       return true;
     });
   }
@@ -281,6 +294,7 @@ void Shard::seal(std::int64_t epoch, std::vector<ChunkAnswer>& out) {
   norm_.drop();
   epoch_ = epoch;
   open_ = false;
+  released_ = false;
   for (auto& chunk : chunks_) {
     std::lock_guard lock(chunk->mutex);
     for (const auto& parked : chunk->parked) {
@@ -290,7 +304,9 @@ void Shard::seal(std::int64_t epoch, std::vector<ChunkAnswer>& out) {
     // Without common steps what was pushed stays pushed.
     if (!config_.asynchronous) chunk->resetStep(0);
     chunk->parked.clear();
+    chunk->unconfirmed = false;  // the replica gets it before the next epoch begins
   }
+  takeUpdates();
   std::lock_guard lock(snapshot_mutex_);
   pending_.clear();
   missed_ = -1;
@@ -301,8 +317,8 @@ void Shard::load(std::uint32_t id, std::int64_t version, std::vector<float> weig
                  std::vector<std::vector<float>> slots) {
   std::unique_lock epoch_lock(epoch_mutex_);
   TY_CHECK(!open_, "chunks are loaded while nobody computes");
-  ChunkState* chunk = find(id);
-  TY_CHECK(chunk != nullptr, "only chunks of this server are loaded");
+  ChunkState* chunk = find(id) != nullptr ? find(id) : findReplica(id);
+  TY_CHECK(chunk != nullptr, "only chunks of this server and replicas are loaded");
   TY_CHECK(static_cast<std::int64_t>(weights.size()) == chunk->plan->elements,
            "weights fit the chunk");
   chunk->version = version;
@@ -317,7 +333,8 @@ void Shard::load(std::uint32_t id, std::int64_t version, std::vector<float> weig
   chunk->previous_loss_sum = 0;
   chunk->applied.clear();
   chunk->resetStep(0);
-  empty_ = false;
+  empty_ = true;  // until open(): what is here is of two histories
+  std::erase_if(replicas_, [&](const auto& r) { return !wanted_replicas_.contains(r.first); });
 }
 
 Status Shard::open(std::int64_t epoch, const StepPlan& plan, bool fresh, bool restored) {
@@ -327,13 +344,18 @@ Status Shard::open(std::int64_t epoch, const StepPlan& plan, bool fresh, bool re
     return absl::FailedPreconditionError(
         fmt::format("ps-{} is sealed for epoch {}, not {}", config_.ps, epoch_, epoch));
   }
-  for (auto& chunk : chunks_) {
-    if (chunk->version < 0 || (!config_.asynchronous && chunk->version != first_step &&
-                               chunk->version != first_step + 1)) {
-      return absl::FailedPreconditionError(
-          fmt::format("ps-{}: chunk {} is at version {}, epoch {} starts at {}", config_.ps,
-                      chunk->plan->id, chunk->version, epoch, first_step));
-    }
+  const auto fits = [&](const ChunkState* chunk) {
+    const std::int64_t version = chunk == nullptr ? -1 : chunk->version;
+    return version >= 0 &&
+           (config_.asynchronous || version == first_step || version == first_step + 1);
+  };
+  for (std::uint32_t id = 0; id < slot_of_chunk_.size(); ++id) {
+    const ChunkState* chunk = wanted_replicas_.contains(id) ? findReplica(id) : find(id);
+    if (slot_of_chunk_[id] < 0 && !wanted_replicas_.contains(id)) continue;
+    if (fits(chunk)) continue;
+    return absl::FailedPreconditionError(
+        fmt::format("ps-{}: chunk {} is at version {}, epoch {} starts at {}", config_.ps, id,
+                    chunk == nullptr ? -1 : chunk->version, epoch, first_step));
   }
   plan_ = plan;
   for (auto& chunk : chunks_) {
@@ -374,7 +396,7 @@ bool Shard::arm(std::int64_t version) {
       missed_ = std::max(missed_, version);
       return false;
     }
-    capture(*chunk);
+    if (!chunk->unconfirmed) capture(*chunk);
   }
   return true;
 }
@@ -412,12 +434,15 @@ v1::ShardState Shard::state() const {
   std::int64_t highest = -1;
   for (const auto& chunk : chunks_) {
     std::lock_guard lock(chunk->mutex);
-    lowest = lowest < 0 ? chunk->version : std::min(lowest, chunk->version);
-    highest = std::max(highest, chunk->version);
+    if (chunk->version < 0) continue;  // it is another server's as long as it is not here
+    const std::int64_t version = chunk->version - chunk->unconfirmed;  // the replica's
+    lowest = lowest < 0 ? version : std::min(lowest, version);
+    highest = std::max(highest, version);
   }
   state.set_min_version(lowest);
   state.set_max_version(highest);
   if (auto part = norm_.part()) *state.mutable_squares() = std::move(*part);
+  if (!open_) fillReplicas(state);
   std::lock_guard lock(snapshot_mutex_);
   state.set_missed_checkpoint(missed_);
   state.set_captured_checkpoint(captured_);
@@ -440,6 +465,7 @@ std::optional<v1::Abort> Shard::abort() const {
 }
 
 void Shard::fillTable(v1::ShardTable& table) const {
+  std::shared_lock epoch_lock(epoch_mutex_);
   for (const auto& chunk : chunks_) {
     for (const Segment& segment : chunk->plan->segments) {
       v1::ShardEntry* entry = table.add_entries();
@@ -450,7 +476,7 @@ void Shard::fillTable(v1::ShardTable& table) const {
       entry->set_dtype("F32");
     }
   }
-  if (placement_.globalStepPs() == config_.ps) {
+  if (holds_global_step_) {
     v1::ShardEntry* entry = table.add_entries();
     entry->set_variable("global_step");
     entry->set_end(1);
@@ -460,7 +486,10 @@ void Shard::fillTable(v1::ShardTable& table) const {
             [](const v1::ShardEntry& a, const v1::ShardEntry& b) {
               return std::pair(a.variable(), a.begin()) < std::pair(b.variable(), b.begin());
             });
-  table.set_epoch(epoch());
+  table.set_epoch(epoch_);
+  for (const auto& [id, replica] : replicas_)
+    table.set_replica_bytes(table.replica_bytes() +
+                            static_cast<std::uint64_t>(replica->plan->elements) * 4);
   std::uint64_t bytes = 0;
   for (const auto& entry : table.entries())
     bytes += static_cast<std::uint64_t>(entry.end() - entry.begin()) * 4;

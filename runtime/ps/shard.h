@@ -16,21 +16,36 @@
 // their places among them as ranks. Who brings none gives a rank behind those and is told the next
 // version.
 //
+// Which chunks a server has may change between two epochs (shard_moves.cc). While nobody computes
+// the new holder takes all of a chunk from the former one, who keeps it until the epoch has begun
+// everywhere: an epoch that comes to nothing leaves the model where it was.
+//
+// With replicas (shard_replicas.cc) another server holds a second copy of each chunk. It gets the
+// mean gradient of every step, takes the step with the same optimizer and says so; only then is the
+// chunk's next version told to anybody or copied for a checkpoint. So whatever a worker has seen is
+// on two servers, and all copies of all chunks are at v or v + 1: when a server dies, the replicas
+// stand in for its chunks. A replica that has missed the newest step when an epoch ends gets it
+// before the next one begins.
+//
 // The last step may have fewer samples than ranks. Ranks without samples are not waited for; they
 // send requests without a payload to be told the next version. Such a rank may still lack the
 // version before, which stays readable because no further step begins.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <shared_mutex>
 #include <string>
 #include <vector>
 
 #include "base/core/clock.h"
 #include "base/core/status.h"
+#include "runtime/checkpoint/snapshot.h"
 #include "runtime/data/step_plan.h"
 #include "runtime/optimizer/optimizer.h"
 #include "runtime/placement/placement.h"
@@ -53,16 +68,12 @@ struct ShardConfig {
       std::chrono::seconds(60);  // a parked call is answered NOT_READY after this
 };
 
-// The whole shard at one version, ready to be written.
-struct Snapshot {
-  std::int64_t epoch = 0;
-  std::int64_t version = 0;
-  struct ChunkCopy {
-    std::uint32_t chunk = 0;
-    std::vector<float> weights;
-    std::vector<std::vector<float>> slots;
-  };
-  std::vector<ChunkCopy> chunks;
+using runtime::Snapshot;  // the whole shard at one version
+
+// A step that a chunk has taken, for its replica.
+struct ReplicaUpdate {
+  v1::ChunkRequestHeader header;  // all but who sends it to whom
+  std::shared_ptr<const Weights> mean;
 };
 
 // Thread-safe. Requests on different chunks run in parallel; seal() and prepare*() exclude all
@@ -96,8 +107,38 @@ class Shard {
   // and snapshots are dropped.
   void seal(std::int64_t epoch, std::vector<ChunkAnswer>& out);
 
-  // Fills a chunk while preparing; weights as long as the chunk, slots in the optimizer's order.
-  // Precondition: sealed.
+  // From now on the chunks that `ps_of_chunk` (by chunk) gives to this server are its own. Those
+  // that it does not hold are to be loaded or taken over; those that it holds and that are others'
+  // now stay aside until release(). Precondition: sealed.
+  void assign(const std::vector<int>& ps_of_chunk);
+  // All of a chunk, for who is to hold it (or a replica) in `epoch`; of one at version `known` only
+  // that. FAILED_PRECONDITION when this server is not between the seal of that epoch and its
+  // release; NOT_FOUND: it does not hold the chunk.
+  StatusOr<v1::ChunkContents> give(std::int64_t epoch, std::uint32_t chunk,
+                                   std::int64_t known = -1) const;
+  // A chunk of its own, or a replica, as another server gave it, in place of what may be here.
+  // INVALID_ARGUMENT:
+  // its arrays do not fit. Precondition: assigned and sealed.
+  Status takeOver(std::uint32_t chunk, const v1::ChunkContents& contents);
+  // The epoch has begun everywhere: what was given away is dropped.
+  void release();
+
+  // From now on this server keeps replicas of these chunks, none of them its own; those that are
+  // not here are to be loaded or taken over, and those that are not wanted any more stay until
+  // release(). `guarded`: its own chunks' steps go to replicas. Precondition: sealed and assigned.
+  void replicate(const std::vector<std::uint32_t>& chunks, bool guarded);
+  // Chunks that are to be its own and are nowhere else: its replicas of them become theirs. After
+  // all others have been taken over.
+  void adoptReplicas();
+  // Of a replica; -1: there is none. To be compared with the chunk's own version, see give().
+  std::int64_t replicaVersion(std::uint32_t chunk) const;
+  // Steps that are to be sent to replicas, each once. After whatever may have given answers.
+  std::vector<ReplicaUpdate> takeUpdates();
+  // The replica has taken this step. Ignored where it is not (or no longer) waited for.
+  void onReplicated(const v1::ChunkRequestHeader& update, std::vector<ChunkAnswer>& out);
+
+  // Fills a chunk of its own or a replica while preparing; weights as long as the chunk, slots in
+  // the optimizer's order. Precondition: sealed.
   void load(std::uint32_t chunk, std::int64_t version, std::vector<float> weights,
             std::vector<std::vector<float>> slots);
   // Opens the shard for `epoch` and its steps. FAILED_PRECONDITION when chunks are missing or not
@@ -117,32 +158,48 @@ class Shard {
   std::optional<v1::Abort> abort() const;
   void fillTable(v1::ShardTable& table) const;
   std::uint64_t parameterBytes() const { return parameter_bytes_; }
+  int ps() const { return config_.ps; }
 
  private:
-  ChunkState* find(std::uint32_t chunk);
+  ChunkState* find(std::uint32_t chunk) const;
+  ChunkState* findReplica(std::uint32_t chunk) const;
+  ChunkAnswer answerWith(CallId call, const ChunkState& chunk, std::int64_t version,
+                         std::shared_ptr<const Weights> weights) const;
+  void setOwn(std::map<std::uint32_t, std::unique_ptr<ChunkState>> held,
+              const std::vector<int>& ps_of_chunk);
   void answerPush(ChunkState& chunk, const v1::ChunkRequestHeader& header,
                   std::unique_ptr<GradientPayload> payload, CallId call, TimePoint now,
                   std::vector<ChunkAnswer>& out);
   void applyPush(ChunkState& chunk, const v1::ChunkRequestHeader& header,
                  std::unique_ptr<GradientPayload> payload, CallId call, TimePoint now,
                  std::vector<ChunkAnswer>& out);
+  void park(ChunkState& chunk, const v1::ChunkRequestHeader& header, CallId call, TimePoint now,
+            std::vector<ChunkAnswer>& out);
   void answerParked(ChunkState& chunk, std::vector<ChunkAnswer>& out);
   void settle(ChunkState& chunk, std::int64_t version);
   int quorum(const ChunkState& chunk) const;
   void capture(ChunkState& chunk);
   bool averageBlock(ChunkState& chunk, std::int64_t at, std::vector<ChunkAnswer>& out);
   void updateBlock(ChunkState& chunk, const UpdateContext& context, std::int64_t at);
+  void prepareMean(ChunkState& chunk);
+  void keepMean(ChunkState& chunk, std::int64_t at);
+  void announce(ChunkState& chunk);
+  void applyReplica(const v1::ChunkRequestHeader& header, const GradientPayload* payload,
+                    CallId call, std::vector<ChunkAnswer>& out);
+  void fillReplicas(v1::ShardState& state) const;
   void finishStep(ChunkState& chunk, std::int64_t step, std::vector<ChunkAnswer>& out);
   void holdStep(ChunkState& chunk, std::vector<ChunkAnswer>& out);
   bool updateOne(std::vector<ChunkAnswer>& out);
+  static void turnVersion(ChunkState& chunk);
   void becomeNext(ChunkState& chunk, std::vector<ChunkAnswer>& out);
+  void tell(ChunkState& chunk, std::vector<ChunkAnswer>& out);
 
   const ShardConfig config_;
   const Placement& placement_;
   const Optimizer& optimizer_;
   const LearningRate learning_rate_;
   const std::uint32_t last_chunk_;  // of the job: carries the loss
-  std::uint64_t parameter_bytes_ = 0;
+  std::atomic<std::uint64_t> parameter_bytes_{0};
 
   mutable std::shared_mutex epoch_mutex_;  // before any chunk's mutex
   std::int64_t epoch_ = 0;
@@ -151,7 +208,18 @@ class Shard {
   StepPlan plan_;                            // of the epoch that was opened last
   std::vector<std::int32_t> slot_of_chunk_;  // chunk id -> index into chunks_, -1: not ours
   std::vector<std::unique_ptr<ChunkState>> chunks_;
+  // Held, but others' by the newest map; of the epoch that is being prepared or later ones.
+  std::map<std::uint32_t, std::unique_ptr<ChunkState>> aside_;
+  bool released_ = false;  // since the newest seal
+  // Of other servers' chunks; wanted are those of the epoch that was prepared last.
+  std::map<std::uint32_t, std::unique_ptr<ChunkState>> replicas_;
+  std::set<std::uint32_t> wanted_replicas_;
+  bool guarded_ = false;
+  bool holds_global_step_ = false;
   StepNorm norm_;
+
+  std::mutex updates_mutex_;  // after a chunk's mutex
+  std::vector<ReplicaUpdate> updates_;
 
   mutable std::mutex snapshot_mutex_;  // after a chunk's mutex
   struct Pending {

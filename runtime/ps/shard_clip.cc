@@ -36,10 +36,12 @@ bool Shard::updateOne(std::vector<ChunkAnswer>& out) {
   TY_CHECK(chunk.sum != nullptr && chunk.complete(), "a chunk that waits for the norm has a mean");
   if (update->scale != 1) scaleFloats(*chunk.sum, update->scale);
   const UpdateContext context{chunk.version, learning_rate_.at(chunk.version)};
+  prepareMean(chunk);
   for (std::int64_t at = 0; at < chunk.plan->elements; at += kUpdateBlock) {
+    keepMean(chunk, at);
     updateBlock(chunk, context, at);
   }
-  if (chunk.plan->id == last_chunk_) chunk.last_norm = update->norm;
+  chunk.last_norm = update->norm;
   becomeNext(chunk, out);
   return true;
 }

@@ -9,6 +9,13 @@ namespace trainyard::runtime::ps {
 StepNorm::StepNorm(double clip_norm, std::size_t chunks, bool alone)
     : clip_norm_(clip_norm), chunks_(chunks), alone_(alone) {}
 
+void StepNorm::setChunks(std::size_t chunks, bool alone) {
+  std::lock_guard lock(mutex_);
+  chunks_ = chunks;
+  alone_ = alone;
+  reset(-1);
+}
+
 void StepNorm::reset(std::int64_t step) {
   step_ = step;
   added_ = 0;
@@ -24,6 +31,7 @@ void StepNorm::add(std::size_t chunk, std::int64_t step, const SquareSum& square
   TY_CHECK(added_ < chunks_, "a chunk is added once in a step");
   sum_.add(squares);
   waiting_.push_back(chunk);
+  if (told_.step == step_) norm_ = told_.norm;
   if (++added_ < chunks_) return;
   if (alone_) {
     norm_ = sum_.norm();
@@ -48,7 +56,8 @@ std::optional<v1::SquareSum> StepNorm::part() const {
 
 void StepNorm::setNorm(std::int64_t step, double norm) {
   std::lock_guard lock(mutex_);
-  if (step == step_ && added_ == chunks_) norm_ = norm;
+  told_ = {step, norm};
+  if (step == step_) norm_ = norm;
 }
 
 std::optional<StepNorm::Update> StepNorm::next() {
@@ -64,12 +73,14 @@ std::optional<StepNorm::Update> StepNorm::next() {
 
 void StepNorm::drop() {
   std::lock_guard lock(mutex_);
+  told_ = {};
   const bool updated = added_ == chunks_ && waiting_.empty();
   if (!updated) reset(-1);
 }
 
 void StepNorm::clear() {
   std::lock_guard lock(mutex_);
+  told_ = {};
   reset(-1);
 }
 

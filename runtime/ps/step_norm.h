@@ -20,6 +20,8 @@ class StepNorm {
   // the whole one. clip_norm 0: no clipping, nothing is ever added.
   StepNorm(double clip_norm, std::size_t chunks, bool alone);
   bool clips() const { return clip_norm_ > 0; }
+  // The server's chunks are others now. Nothing of a step in progress is kept.
+  void setChunks(std::size_t chunks, bool alone);
 
   // The mean gradient of a chunk in `step` is complete; once for each chunk and step. Steps follow
   // one another: the first chunk of a step proves that no server needs the former one any more,
@@ -30,7 +32,8 @@ class StepNorm {
   // For the coordinator: the sum of the newest step that is complete here. It is kept when the
   // chunks are updated: other servers may not have been told the norm yet when an epoch ends.
   std::optional<v1::SquareSum> part() const;
-  // The norm over all servers. Ignored unless it is that of the step that waits.
+  // The norm over all servers, of the step that waits, or of the next: where some chunks have taken
+  // a step in an earlier epoch, the norm that they took it with is told before the others are here.
   void setNorm(std::int64_t step, double norm);
 
   // What to multiply a mean gradient with: 1, or clip_norm / norm (divided in double, then rounded
@@ -52,14 +55,19 @@ class StepNorm {
   void reset(std::int64_t step);
 
   const double clip_norm_;
-  const std::size_t chunks_;
-  const bool alone_;
+  std::size_t chunks_;
+  bool alone_;
   mutable std::mutex mutex_;
   std::int64_t step_ = -1;
   std::size_t added_ = 0;  // chunks in `sum_`
   SquareSum sum_;
   std::vector<std::size_t> waiting_;  // not yet updated
   std::optional<double> norm_;
+  struct Told {
+    std::int64_t step = -1;
+    double norm = 0;
+  };
+  Told told_;  // last
   bool urgent_ = false;
 };
 

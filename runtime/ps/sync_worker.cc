@@ -54,7 +54,8 @@ void SyncWorker::adopt(const v1::View& view) {
   const bool pending = step_state_ == StepState::kPending;
   const bool in_step = pending || stands_by;
   const bool may_go_on = kept && in_step && rank_ == former_rank;
-  if (may_go_on && !pulls_outcome_ && step_ == epoch_.first_step() &&
+  // The job may end before the step now: then nobody takes it any more.
+  if (may_go_on && !pulls_outcome_ && step_ == epoch_.first_step() && step_ < plan_.steps &&
       (withBackups() || plan_.shareOf(step_, rank_) == share_)) {
     resumeStep();
     return;
@@ -238,10 +239,7 @@ bool SyncWorker::evaluationDue() const {
     const std::int64_t scored = std::max(evaluated_version_, view_.evaluation().version());
     due = every > 0 && rank_ == 0 && version_ / every > scored / every;
   }
-  if (!due) return false;
-  const bool known = view_.evaluation().samples() > 0 && view_.evaluation().version() >= version_;
-  const bool own = evaluated_version_ == version_ && evaluated_epoch_ == epoch_.epoch();
-  return !known && !own;
+  return due && !evaluationDone();
 }
 
 StatusOr<std::optional<Turn>> SyncWorker::turn() {
@@ -312,12 +310,6 @@ void SyncWorker::fillReport(v1::MemberReport& report) const {
   v1::WorkerState* worker = report.mutable_worker();
   worker->set_idle(has_view_ && resting() && !transferring() && step_state_ == StepState::kNone &&
                    takesPart());
-  if (loss_step_ >= 0) {
-    worker->set_has_loss(true);
-    worker->set_loss(step_loss_);
-    worker->set_loss_step(loss_step_);
-  }
-  report.set_leaving(over() && step_state_ == StepState::kNone);
 }
 
 }  // namespace trainyard::runtime::ps

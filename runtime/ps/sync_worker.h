@@ -36,7 +36,6 @@ class SyncWorker final : public WorkerCore {
   StatusOr<std::optional<Turn>> turn() override;
   void gradientReady(std::uint32_t chunk) override;
   void lossReady(double loss_sum) override;
-  StepState stepState() const override { return step_state_; }
   StepEnd endStep() override;
 
  private:
@@ -59,20 +58,16 @@ class SyncWorker final : public WorkerCore {
   bool withBackups() const { return plan_.backup_workers > 0; }
 
   Activity activity_ = Activity::kWaiting;
-  std::int64_t step_ = -1;                   // kStepping: gradients are of this step
-  bool standing_ = false;                    // kStepping without a gradient of one's own
-  StepPlan::Share share_;                    // of step_; without samples: stands by
-  bool too_late_ = false;                    // the step that was abandoned last
-  StepState step_state_ = StepState::kNone;  // of the trainer, from turn(kTrain) to endStep()
-  bool loss_ready_ = false;
-  int place_ = -1;  // among the gradients of step_, with backup workers; -1: none yet
+  std::int64_t step_ = -1;  // kStepping: gradients are of this step
+  bool standing_ = false;   // kStepping without a gradient of one's own
+  StepPlan::Share share_;   // of step_; without samples: stands by
+  bool too_late_ = false;   // the step that was abandoned last
+  int place_ = -1;          // among the gradients of step_, with backup workers; -1: none yet
   // The servers have completed the step under the former epoch: what is pulled is its outcome.
   bool pulls_outcome_ = false;
   std::uint64_t rests_since_ = 0;  // view that it asked under for the version to rest at
   double own_loss_sum_ = 0;
-  double step_loss_ = 0;
   std::optional<double> gradient_norm_;
-  std::int64_t loss_step_ = -1;
 };
 
 }  // namespace trainyard::runtime::ps

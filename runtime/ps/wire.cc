@@ -22,11 +22,11 @@ void appendVarint(std::string& out, std::uint64_t value) {
   out.append(reinterpret_cast<const char*>(buffer), static_cast<std::size_t>(end - buffer));
 }
 
-grpc::Slice aliasSlice(const PayloadPiece& piece) {
-  auto* owner = new std::shared_ptr<const void>(piece.owner);
+grpc::Slice aliasSlice(std::span<const std::byte> bytes, std::shared_ptr<const void> owner) {
   return grpc::Slice(
-      const_cast<float*>(piece.values.data()), piece.values.size_bytes(),
-      [](void* held) { delete static_cast<std::shared_ptr<const void>*>(held); }, owner);
+      const_cast<std::byte*>(bytes.data()), bytes.size(),
+      [](void* held) { delete static_cast<std::shared_ptr<const void>*>(held); },
+      new std::shared_ptr<const void>(std::move(owner)));
 }
 
 // Reads single bytes over slice borders; only headers are read so.
@@ -86,9 +86,18 @@ grpc::ByteBuffer encodeChunk(const google::protobuf::MessageLite& header,
   slices.reserve(payload.size() + 1);
   slices.emplace_back(prefix);
   for (const PayloadPiece& piece : payload) {
-    if (!piece.values.empty()) slices.push_back(aliasSlice(piece));
+    if (!piece.values.empty())
+      slices.push_back(aliasSlice(std::as_bytes(piece.values), piece.owner));
   }
   return grpc::ByteBuffer(slices.data(), slices.size());
+}
+
+std::unique_ptr<WirePayload> WirePayload::of(std::span<const std::byte> bytes,
+                                             std::shared_ptr<const void> owner) {
+  auto payload = std::make_unique<WirePayload>();
+  payload->size_ = bytes.size();
+  payload->slices_.push_back(aliasSlice(bytes, std::move(owner)));
+  return payload;
 }
 
 StatusOr<std::unique_ptr<WirePayload>> decodeChunk(const grpc::ByteBuffer& message,
@@ -120,6 +129,7 @@ StatusOr<std::unique_ptr<WirePayload>> decodeChunk(const grpc::ByteBuffer& messa
 template <typename Sink>
 void WirePayload::walk(std::span<float> out, Sink sink) const {
   TY_CHECK(out.size_bytes() == size_, "the caller has compared the sizes");
+  if (size_ == 0) return;  // then the slices hold a header alone
   std::byte carry[4];
   std::size_t carried = 0;
   std::size_t skip = offset_;

@@ -28,6 +28,9 @@ grpc::ByteBuffer encodeChunk(const google::protobuf::MessageLite& header,
 // The payload of a message that has arrived; keeps gRPC's slices alive.
 class WirePayload : public GradientPayload {
  public:
+  // Of memory that `owner` keeps.
+  static std::unique_ptr<WirePayload> of(std::span<const std::byte> bytes,
+                                         std::shared_ptr<const void> owner);
   std::size_t sizeBytes() const override { return size_; }
   void copyTo(std::span<float> out) const override;
   void addTo(std::span<float> acc) const override;

@@ -1,51 +1,46 @@
-// What a worker's state machine does alike in every update mode: follows views and epochs, asks the
-// coordinator, reports evaluations and failures.
+// What a worker's state machine does alike in every update mode, beside what MemberCore does: sends
+// chunks to servers, asks the coordinator.
 #pragma once
 
-#include <deque>
-
-#include "runtime/data/step_plan.h"
+#include "runtime/coordinator/member_core.h"
 #include "runtime/ps/chunk_transfer.h"
 #include "runtime/ps/worker_machine.h"
 
 namespace trainyard::runtime::ps {
 
-class WorkerCore : public WorkerMachine {
+class WorkerCore : public WorkerMachine, protected MemberCore {
  public:
   explicit WorkerCore(WorkerConfig config);
 
-  bool takeUrgent() override;
+  bool takeUrgent() override { return MemberCore::takeUrgent(); }
   std::optional<v1::TakeRequest> takeAsk(TimePoint now) override;
   std::optional<TimePoint> wakeAt() const override;
   void onReceived(std::uint32_t chunk, std::uint64_t attempt) override;
-  void evaluated(std::int64_t hits, std::int64_t samples, double loss_sum) override;
-  void abort(std::int64_t step, std::string variable, std::string reason) override;
+  void evaluated(std::int64_t hits, std::int64_t samples, double loss_sum) override {
+    MemberCore::evaluated(hits, samples, loss_sum);
+  }
+  void abort(std::int64_t step, std::string variable, std::string reason) override {
+    MemberCore::abort(step, std::move(variable), std::move(reason));
+  }
   std::int64_t version() const override { return version_; }
   std::int64_t epoch() const override { return epoch_.epoch(); }
-  bool interrupted() const override;
-  bool over() const override;
+  bool interrupted() const override { return MemberCore::interrupted(); }
+  bool over() const override { return MemberCore::over(); }
+  StepState stepState() const override { return step_state_; }
   const std::string& lastProblem() const override { return last_problem_; }
 
  protected:
+  // MemberCore's, and what is known of the newest step.
+  void fillCommon(v1::MemberReport& report) const;
   // False: an older view, or the same again.
   bool takeView(const v1::View& view);
   // Makes the view's epoch this worker's; nothing that was sent before will be answered.
   void enterEpoch(const v1::View& view);
-  bool active() const;
-  bool stopping() const { return view_.phase() == v1::PHASE_STOPPING; }
-  // No other step is begun: the job stops, or its workers are about to change. After the last step
-  // there is nothing to rest from.
-  bool resting() const { return stopping() || (view_.hold() && version_ < plan_.steps); }
-  // What a turn says when the job is over or refuses this worker; nothing while it goes on.
-  StatusOr<std::optional<Turn>> endTurn() const;
   // One request per chunk that is to be sent now, with what is the same in every mode.
   std::vector<Send> sendsOf(TimePoint now);
   // Sends the chunk again when its answer was of no use.
   void sendAgain(std::uint32_t chunk, std::int64_t step, const Status& transport,
                  const v1::ChunkReplyHeader& header, TimePoint now);
-  // A report's parts that are the same in every mode.
-  void fillCommon(v1::MemberReport& report) const;
-
   // The question to the coordinator that is open: asked until answered, one at a time.
   void ask(v1::TakeRequest request);
   void dropAsk() { ask_.reset(); }
@@ -57,23 +52,14 @@ class WorkerCore : public WorkerMachine {
 
   const WorkerConfig config_;
   ChunkTransfer transfer_;
-  v1::View view_;
-  bool has_view_ = false;
-  v1::EpochInfo epoch_;      // the one adopted; number 0: none
-  StepPlan plan_;            // of epoch_
-  std::int64_t sealed_ = 0;  // highest epoch seen
-  int rank_ = -1;
-  std::vector<v1::Incarnation> servers_;  // by ps index
-  std::int64_t version_ = -1;             // complete weights held
-  std::int64_t turn_epoch_ = 0;           // of the turn handed out last
-  std::int64_t evaluated_version_ = -1;   // own slice, in evaluated_epoch_
-  std::int64_t evaluated_epoch_ = 0;
-  bool urgent_ = true;
+  std::vector<v1::Incarnation> servers_;     // by ps index
+  StepState step_state_ = StepState::kNone;  // of the trainer, from turn(kTrain) to endStep()
+  bool loss_ready_ = false;
+  double step_loss_ = 0;         // of loss_step_
+  std::int64_t loss_step_ = -1;  // the newest one whose loss is known
   std::string last_problem_;
-  std::optional<v1::Abort> abort_;
 
  private:
-  std::deque<v1::EvaluationPart> parts_;
   std::optional<v1::TakeRequest> ask_;
   bool ask_sent_ = false;
   TimePoint ask_not_before_{};

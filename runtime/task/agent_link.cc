@@ -13,12 +13,17 @@ constexpr Duration kCallLimit = std::chrono::seconds(2);
 
 AgentLink::AgentLink(std::string target, std::string token,
                      std::function<v1::RuntimeReport()> report,
-                     std::function<void(const v1::RuntimeDirective&)> directive, LocalAgent local)
+                     std::function<void(const v1::RuntimeDirective&)> directive,
+                     std::function<v1::Measurements()> measured, LocalAgent local)
     : token_(std::move(token)),
       report_(std::move(report)),
       directive_(std::move(directive)),
+      measured_(std::move(measured)),
       local_(std::move(local)) {
-  if (!target.empty()) stub_ = v1::TaskReport::NewStub(openChannel(target));
+  if (target.empty()) return;
+  const auto channel = openChannel(target);
+  stub_ = v1::TaskReport::NewStub(channel);
+  measurements_ = v1::TaskMeasurements::NewStub(channel);
 }
 
 AgentLink::~AgentLink() {
@@ -54,6 +59,11 @@ void AgentLink::sendOnce() {
   v1::RuntimeDirective directive;
   const v1::RuntimeReport report = report_();
   if (stub_->Report(&context, report, &directive).ok()) directive_(directive);
+  grpc::ClientContext second;
+  addToken(second, token_);
+  setDeadline(second, kCallLimit);
+  v1::RecordReply reply;
+  (void)measurements_->Record(&second, measured_(), &reply);
 }
 
 void AgentLink::run() {

@@ -11,6 +11,7 @@
 
 #include "base/core/clock.h"
 #include "trainyard/v1/agent.grpc.pb.h"
+#include "trainyard/v1/measurements.grpc.pb.h"
 
 namespace trainyard::runtime {
 
@@ -19,7 +20,8 @@ class AgentLink {
  public:
   using LocalAgent = std::function<v1::RuntimeDirective(const v1::RuntimeReport&)>;
   AgentLink(std::string target, std::string token, std::function<v1::RuntimeReport()> report,
-            std::function<void(const v1::RuntimeDirective&)> directive, LocalAgent local = {});
+            std::function<void(const v1::RuntimeDirective&)> directive,
+            std::function<v1::Measurements()> measured, LocalAgent local = {});
   ~AgentLink();
   void start();
   void poke();
@@ -33,8 +35,10 @@ class AgentLink {
   const std::string token_;
   const std::function<v1::RuntimeReport()> report_;
   const std::function<void(const v1::RuntimeDirective&)> directive_;
+  const std::function<v1::Measurements()> measured_;
   const LocalAgent local_;
   std::unique_ptr<v1::TaskReport::Stub> stub_;
+  std::unique_ptr<v1::TaskMeasurements::Stub> measurements_;
   std::mutex mutex_;
   std::condition_variable wake_;
   bool poked_ = false;

@@ -54,6 +54,10 @@ Status saveBuffers(const std::string& dir, std::int64_t step, int keep, Model& m
   return absl::OkStatus();
 }
 
+bool hasBuffers(const std::string& dir, std::int64_t step) {
+  return filesOf(dir).contains(step);
+}
+
 StatusOr<bool> restoreBuffers(const std::string& dir, std::optional<std::int64_t> step,
                               Model& model) {
   if (model.saveState().empty()) return false;

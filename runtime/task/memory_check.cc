@@ -1,5 +1,6 @@
 #include "runtime/task/memory_check.h"
 
+#include <algorithm>
 #include <cstdint>
 #include <filesystem>
 #include <system_error>
@@ -36,7 +37,11 @@ Status checkWorkerMemory(const v1::JobSpec& spec, const std::array<int, 3>& shap
 }
 
 Status checkServerMemory(const v1::JobSpec& spec, const Placement& placement, int ps, int slots) {
-  const std::int64_t held = placement.bytes_per_ps[static_cast<std::size_t>(ps)];
+  // Who joins later has about an even share.
+  std::int64_t held = 0;
+  for (const std::int64_t bytes : placement.bytes_per_ps) held += bytes;
+  held /= std::max(placement.num_ps, ps + 1);
+  if (ps < placement.num_ps) held = placement.bytes_per_ps[static_cast<std::size_t>(ps)];
   return check(fmt::format("{} on a parameter server", spec.training().model().name()),
                serverMemory(held, slots));
 }

@@ -1,5 +1,7 @@
 #include "runtime/task/options.h"
 
+#include <algorithm>
+
 #include "base/security/sha256.h"
 #include "fmt/format.h"
 #include "google/protobuf/io/coded_stream.h"
@@ -14,7 +16,9 @@ StatusOr<std::string> jobDigest(const v1::TrainingJob& job) {
     google::protobuf::io::StringOutputStream stream(&bytes);
     google::protobuf::io::CodedOutputStream coded(&stream);
     coded.SetSerializationDeterministic(true);
-    job.spec().training().SerializeToCodedStream(&coded);
+    v1::Training training = job.spec().training();
+    training.clear_steps();  // may change while the job runs, and the coordinator says it
+    training.SerializeToCodedStream(&coded);
   }
   if (const std::string& path = job.spec().training().model().path(); !path.empty()) {
     TY_ASSIGN_OR_RETURN(const std::string content, sha256File(path));
@@ -27,13 +31,38 @@ bool isAsynchronous(const v1::UpdateSpec& update) {
   return update.mode() == "Async" || update.mode() == "BoundedDelay";
 }
 
-std::string coordinatorAddress(const v1::Membership& membership) {
+bool isRing(const v1::TrainingJob& job) {
+  return job.spec().strategy() == "AllReduce";
+}
+
+int processesPerPod(const v1::TrainingJob& job) {
+  return std::max(1, job.spec().worker().processes_per_pod());
+}
+
+bool hostsCoordinator(const TaskOptions& options) {
+  const v1::Role role = isRing(options.job) ? v1::ROLE_WORKER : v1::ROLE_PS;
+  return options.id.role() == role && options.id.index() == 0;
+}
+
+std::string coordinatorAddress(const v1::TrainingJob& job, const v1::Membership& membership) {
+  const v1::Role role = isRing(job) ? v1::ROLE_WORKER : v1::ROLE_PS;
   for (const v1::MemberTask& task : membership.tasks()) {
-    if (task.id().role() == v1::ROLE_PS && task.id().index() == 0) {
+    if (task.id().role() == role && task.id().index() == 0 && task.port() != 0) {
       return fmt::format("{}:{}", task.ip(), task.port());
     }
   }
   return "";
+}
+
+GridServers gridServers(const v1::TrainingJob& job, const v1::Membership& membership) {
+  GridServers grid;
+  grid.start = membership.grid_ps();
+  if (grid.start == 0) {
+    for (const v1::MemberTask& task : membership.tasks())
+      grid.start += task.id().role() == v1::ROLE_PS;
+  }
+  grid.most = std::max(grid.start, job.spec().ps().max_replicas());
+  return grid;
 }
 
 v1::MemberReport identifiedMemberReport(const TaskOptions& options, const std::string& job_digest) {
@@ -47,12 +76,25 @@ v1::MemberReport identifiedMemberReport(const TaskOptions& options, const std::s
   return report;
 }
 
+namespace {
+
+template <typename Message>
+Message identified(const TaskOptions& options) {
+  Message message;
+  message.set_job_uid(options.job.metadata().uid());
+  *message.mutable_id() = options.id;
+  *message.mutable_incarnation() = options.self;
+  return message;
+}
+
+}  // namespace
+
 v1::RuntimeReport identifiedRuntimeReport(const TaskOptions& options) {
-  v1::RuntimeReport report;
-  report.set_job_uid(options.job.metadata().uid());
-  *report.mutable_id() = options.id;
-  *report.mutable_incarnation() = options.self;
-  return report;
+  return identified<v1::RuntimeReport>(options);
+}
+
+v1::Measurements identifiedMeasurements(const TaskOptions& options) {
+  return identified<v1::Measurements>(options);
 }
 
 }  // namespace trainyard::runtime

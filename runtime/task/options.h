@@ -10,6 +10,7 @@
 #include "trainyard/v1/agent.pb.h"
 #include "trainyard/v1/coordinator.pb.h"
 #include "trainyard/v1/job.pb.h"
+#include "trainyard/v1/measurements.pb.h"
 #include "trainyard/v1/membership.pb.h"
 
 namespace trainyard::runtime {
@@ -21,7 +22,7 @@ struct TaskOptions {
   std::string job_dir;   // checkpoints/, metrics.jsonl, events/
   std::string task_dir;  // positions.jsonl
   std::string bind = "127.0.0.1";
-  std::uint16_t port = 0;  // ps only
+  std::uint16_t port = 0;  // of a ps, and of whoever hosts the coordinator
   std::string token;
   std::string agent_target;  // gRPC target of the agent's report socket; empty: none
   // In place of an agent: takes the task's report and says what it wants. Called from one thread.
@@ -40,11 +41,29 @@ StatusOr<std::string> jobDigest(const v1::TrainingJob& job);
 // Modes Async and BoundedDelay: no worker waits for another's gradient.
 bool isAsynchronous(const v1::UpdateSpec& update);
 
-// "ip:port" of ps-0, the coordinator's home; empty when not in the membership.
-std::string coordinatorAddress(const v1::Membership& membership);
+// Strategy AllReduce: there are no parameter servers.
+bool isRing(const v1::TrainingJob& job);
+
+// Training processes of each worker.
+int processesPerPod(const v1::TrainingJob& job);
+
+// The task whose process hosts the coordinator: ps-0, with strategy AllReduce worker-0, its first
+// process.
+bool hostsCoordinator(const TaskOptions& options);
+// "ip:port" of the coordinator's home; empty when not in the membership.
+std::string coordinatorAddress(const v1::TrainingJob& job, const v1::Membership& membership);
+
+// Chunk grid of a job with parameter servers: the same in all of its processes, whenever they
+// start and however many servers there are by then.
+struct GridServers {
+  int start = 0;  // servers at the job's start
+  int most = 0;   // that the chunks are small enough for
+};
+GridServers gridServers(const v1::TrainingJob& job, const v1::Membership& membership);
 
 // Reports with what is the same in every one of this process: who it is, and of which job.
 v1::MemberReport identifiedMemberReport(const TaskOptions& options, const std::string& job_digest);
 v1::RuntimeReport identifiedRuntimeReport(const TaskOptions& options);
+v1::Measurements identifiedMeasurements(const TaskOptions& options);
 
 }  // namespace trainyard::runtime

@@ -2,13 +2,18 @@
 
 #include "base/core/failpoint.h"
 #include "base/core/log.h"
+#include "base/core/log_context.h"
 #include "base/core/strings.h"
+#include "base/metrics/bucket_message.h"
 #include "base/process/files.h"
 #include "base/rpc/channel.h"
 #include "fmt/format.h"
 #include "runtime/catalog/catalog.h"
 #include "runtime/coordinator/names.h"
-#include "runtime/task/finish_record.h"
+#include "runtime/placement/moves.h"
+#include "runtime/ps/chunk_fetch.h"
+#include "runtime/ps/chunk_moves.h"
+#include "runtime/task/coordinator_host.h"
 #include "runtime/task/memory_check.h"
 #include "runtime/task/shard_files.h"
 
@@ -16,35 +21,8 @@ namespace trainyard::runtime {
 namespace {
 
 constexpr Duration kTick = std::chrono::milliseconds(200);
-
-int replicasOf(const v1::Membership& membership, v1::Role role) {
-  int count = 0;
-  for (const v1::MemberTask& task : membership.tasks()) count += task.id().role() == role;
-  return count;
-}
-
-CoordinatorConfig coordinatorConfig(const TaskOptions& options, const std::string& digest) {
-  const v1::Training& training = options.job.spec().training();
-  CoordinatorConfig config;
-  config.job_uid = options.job.metadata().uid();
-  config.job_digest = digest;
-  config.self = options.self;
-  config.steps = training.steps();
-  config.passes = training.passes();
-  config.batch_size = training.batch_size();
-  config.global_batch_size = training.global_batch_size();
-  const v1::UpdateSpec& update = training.update();
-  config.backup_workers = update.backup_workers();
-  if (isAsynchronous(update)) {
-    config.tickets.emplace();
-    config.tickets->aggregate = std::max(1, update.aggregate());
-    if (update.has_max_delay()) config.tickets->max_delay = update.max_delay();
-    config.tickets->stop_all = update.stop() == "All";
-  }
-  config.evaluate_every = training.evaluate_every_steps();
-  config.checkpoint_every = std::chrono::seconds(training.checkpoint().every_seconds());
-  return config;
-}
+// Between two questions for a chunk that did not come.
+constexpr Duration kFetchPause = std::chrono::milliseconds(50);
 
 }  // namespace
 
@@ -65,10 +43,10 @@ Status PsTask::build() {
   const v1::Training& training = options_.job.spec().training();
   const InputShape input = impliedInput(training);
   TY_ASSIGN_OR_RETURN(model_, modelLayout(training.model(), input.shape, input.classes));
-  const int servers = replicasOf(membership_, v1::ROLE_PS);
+  const GridServers grid = gridServers(options_.job, membership_);
   TY_ASSIGN_OR_RETURN(placement_,
-                      place(training.placement(), model_.variables, servers,
-                            std::max(servers, options_.job.spec().ps().max_replicas())));
+                      place(training.placement(), model_.variables, grid.start, grid.most));
+  epoch_placement_ = placement_;
   TY_ASSIGN_OR_RETURN(optimizer_, makeOptimizer(training.optimizer()));
   TY_RETURN_IF_ERROR(checkServerMemory(options_.job.spec(), placement_,
                                        static_cast<int>(options_.id.index()),
@@ -82,47 +60,20 @@ Status PsTask::build() {
   const v1::UpdateSpec& update = training.update();
   config.asynchronous = isAsynchronous(update);
   config.aggregate = std::max(1, update.aggregate());
-  config.clip_norm = training.optimizer().clip_norm();
+  // Without common steps workers clip what they push.
+  if (!config.asynchronous) config.clip_norm = training.optimizer().clip_norm();
   shard_ = std::make_unique<ps::Shard>(config, placement_, *optimizer_,
                                        LearningRate(training.optimizer()));
   machine_ = std::make_unique<ps::PsMachine>(*shard_);
   service_ = std::make_unique<ps::PsService>(
       *shard_, options_.id, options_.self, options_.token, *options_.clock, [this] { wake(); },
-      [this] { link_->poke(); });
+      [this] { link_->poke(); }, config.job_uid);
+  replicas_ = std::make_unique<ps::ReplicaLink>(
+      ps::ReplicaLink::Options{.token = options_.token, .ps = options_.id.index()}, *options_.clock,
+      [this](const v1::ChunkRequestHeader& update) { service_->replicated(update); });
+  service_->setReplicator(
+      [this](std::vector<ps::ReplicaUpdate> updates) { replicas_->send(std::move(updates)); });
   return makeDirectories(options_.checkpointDir());
-}
-
-Status PsTask::startCoordinator(std::optional<Manifest> newest) {
-  CoordinatorService::Options options;
-  options.token = options_.token;
-  options.checkpoint_dir = options_.checkpointDir();
-  options.keep = options_.job.spec().training().checkpoint().keep();
-  options.complete = [this](Manifest& manifest, const v1::DataFingerprint& data) {
-    describeModel(placement_, *optimizer_, options_.job.spec().training().optimizer().name(),
-                  manifest);
-    manifest.data_sha256 = data.sha256();
-    manifest.data_samples = data.samples();
-    manifest.max_ps = std::max(placement_.num_ps, options_.job.spec().ps().max_replicas());
-  };
-  options.evaluated = [](const v1::Evaluation& e) {
-    TY_INFO("step {}: accuracy {:.4f} on {} samples", e.version(),
-            static_cast<double>(e.hits()) / static_cast<double>(e.samples()), e.samples());
-  };
-  options.finish = [this](const FinishAction& end) {
-    return recordFinish(options_.checkpointDir(), options_.job, end.steps, end.evaluation);
-  };
-  CoordinatorConfig config = coordinatorConfig(options_, digest_);
-  config.used_epoch = highestEpochNamed(options_.checkpointDir());
-  config.finished = readFinish(options_.checkpointDir(), options_.job);
-  const std::string& init_from = options_.job.spec().training().init_from();
-  if (!newest && !init_from.empty()) {
-    TY_ASSIGN_OR_RETURN(config.init_manifest, chooseInitManifest(init_from, placement_));
-    TY_INFO("the weights start from {}", config.init_manifest);
-  }
-  coordinator_ = std::make_unique<CoordinatorService>(
-      std::move(options),
-      Coordinator(config, membership_, std::move(newest), options_.clock->now()), *options_.clock);
-  return absl::OkStatus();
 }
 
 Status PsTask::listen() {
@@ -132,21 +83,8 @@ Status PsTask::listen() {
   const std::string address = fmt::format("{}:{}", options_.bind, options_.port);
   builder.AddListeningPort(address, grpc::InsecureServerCredentials(), &port);
   builder.RegisterService(service_.get());
-  if (options_.id.index() == 0) {
-    std::vector<std::string> problems;
-    std::optional<Manifest> newest;
-    for (const Manifest& manifest : listManifests(options_.checkpointDir(), &problems)) {
-      // A corrupt file is named and the one before it taken.
-      const Status verified = verifyFiles(options_.checkpointDir(), manifest);
-      if (verified.ok() && manifest.job_uid == options_.job.metadata().uid()) {
-        newest = manifest;
-        break;
-      }
-      TY_WARN("checkpoint {} is left out: {}", manifest.fileName(),
-              verified.ok() ? "of another job" : std::string(fromAbsl(verified.message())));
-    }
-    for (const std::string& problem : problems) TY_WARN("{}", problem);
-    TY_RETURN_IF_ERROR(startCoordinator(std::move(newest)));
+  if (hostsCoordinator(options_)) {
+    TY_ASSIGN_OR_RETURN(coordinator_, startCoordinator(options_, digest_, placement_, *optimizer_));
     builder.RegisterService(coordinator_.get());
   }
   TY_ASSIGN_OR_RETURN(
@@ -161,6 +99,7 @@ PsTask::~PsTask() {
   if (link_ != nullptr) link_->stop();
   agent_.reset();
   if (coordinator_ != nullptr) coordinator_->stop();
+  if (replicas_ != nullptr) replicas_->close();
   if (server_ != nullptr) server_->Shutdown(std::chrono::system_clock::time_point{});
   server_.reset();
   link_.reset();  // after the server, whose requests may poke it
@@ -209,7 +148,8 @@ void PsTask::onDirective(const v1::RuntimeDirective& directive) {
       if (directive.membership().revision() <= membership_.revision()) return;
       membership_ = directive.membership();
     }
-    if (link_ != nullptr) link_->setAddress(coordinatorAddress(directive.membership()));
+    if (link_ != nullptr)
+      link_->setAddress(coordinatorAddress(options_.job, directive.membership()));
     if (coordinator_ != nullptr) coordinator_->setMembership(directive.membership());
   }
   if (directive.stop_job() && coordinator_ != nullptr) coordinator_->requestStop();
@@ -228,34 +168,97 @@ v1::RuntimeReport PsTask::runtimeReport() {
                      : phase == v1::PHASE_PREPARING ? "Restoring"
                      : phase == v1::PHASE_STOPPING  ? "Stopping"
                                                     : "Joining");
-    was_active_ =
-        was_active_ || phase == v1::PHASE_ACTIVE || phase == v1::PHASE_STOPPING || machine_->over();
+    was_active_ = was_active_ || machine_->serves() || machine_->over();
     report.set_ready(was_active_);
     report.set_message(machine_->view().waiting_for());
     report.set_steps(machine_->view().steps());
   }
   report.set_step(std::max<std::int64_t>(0, state.min_version()));
+  setLogProgress(report.epoch(), report.step());
   report.set_requests(service_->requests());
   report.set_parameter_bytes(shard_->parameterBytes());
   service_->traffic().fill(report);
+  service_->replicaTraffic().fill(report);
   if (coordinator_ != nullptr) *report.mutable_job() = coordinator_->progress();
   return report;
 }
 
+v1::Measurements PsTask::measurements() const {
+  v1::Measurements measured = identifiedMeasurements(options_);
+  setBuckets(*measured.mutable_request_times(), service_->requestTimes());
+  if (coordinator_ != nullptr) coordinator_->measure(measured);
+  return measured;
+}
+
+// What other servers hold of what is to be here: chunks, and then replicas, whose own server has
+// fetched them by then.
+Status PsTask::fetch(const v1::EpochInfo& epoch) {
+  ps::FetchOptions options;
+  options.token = options_.token;
+  options.job_uid = options_.job.metadata().uid();
+  options.pause = [&] {
+    std::unique_lock lock(mutex_);
+    wake_.wait_for(lock, kFetchPause, [&] { return end_; });
+    return !end_ && machine_->view().epoch().epoch() == epoch.epoch();
+  };
+  const int ps = static_cast<int>(options_.id.index());
+  const TimePoint begin = options_.clock->now();
+  std::vector<ps::FetchedChunk> chunks;
+  for (const std::uint32_t chunk : ps::chunksToFetch(epoch, ps))
+    chunks.push_back({chunk, epoch.former_ps(static_cast<int>(chunk))});
+  TY_RETURN_IF_ERROR(ps::fetchChunks(options, epoch, chunks, *options_.clock,
+                                     [&](std::uint32_t chunk, const v1::ChunkContents& contents) {
+                                       hitFailpoint("ps.fetch", epoch.first_step());
+                                       return shard_->takeOver(chunk, contents);
+                                     }));
+  shard_->adoptReplicas();
+  if (!chunks.empty()) {
+    TY_INFO(
+        "epoch {}: {} chunks taken over from other servers in {:.3f} s, {} bytes of parameters now",
+        epoch.epoch(), chunks.size(), toSeconds(options_.clock->now() - begin),
+        shard_->parameterBytes());
+  }
+  const std::vector<int> servers = ps::serversOf(startMap(), epoch);
+  std::vector<ps::FetchedChunk> replicas;
+  for (const std::uint32_t chunk : ps::chunksToReplicate(startMap(), epoch, ps))
+    replicas.push_back({chunk, servers[chunk], shard_->replicaVersion(chunk)});
+  return ps::fetchChunks(options, epoch, replicas, *options_.clock,
+                         [&](std::uint32_t chunk, const v1::ChunkContents& contents) {
+                           hitFailpoint("ps.fetch.replica", epoch.first_step());
+                           return shard_->takeOver(chunk, contents);
+                         });
+}
+
+// From a checkpoint or the seed: its own chunks and those of which it keeps replicas.
+Status PsTask::load(const v1::EpochInfo& epoch) {
+  const LoadChunk take = [this](std::uint32_t chunk, std::int64_t version,
+                                std::vector<float> weights, std::vector<std::vector<float>> slots) {
+    shard_->load(chunk, version, std::move(weights), std::move(slots));
+  };
+  const int ps = static_cast<int>(options_.id.index());
+  TY_RETURN_IF_ERROR(loadStart(options_, model_, epoch_placement_, *optimizer_, ps, epoch, take));
+  const std::vector<std::uint32_t> replicas = ps::chunksToReplicate(startMap(), epoch, ps);
+  if (replicas.empty()) return absl::OkStatus();
+  return loadStart(options_, model_, epoch_placement_, *optimizer_,
+                   ps::serversOf(startMap(), epoch)[replicas.front()], epoch, take);
+}
+
+std::vector<int> PsTask::startMap() const {
+  return initialMap(chunkLoads(placement_), placement_.num_ps).ps;
+}
+
 void PsTask::prepare(const v1::EpochInfo& epoch) {
   hitFailpoint("ps.prepare", epoch.first_step());
-  Status loaded = absl::OkStatus();
   const int ps = static_cast<int>(options_.id.index());
-  if (!epoch.init_manifest().empty()) {
-    loaded = loadInitial(epoch.init_manifest(), placement_, *optimizer_, ps, *shard_);
-  } else if (epoch.fresh()) {
-    loadFresh(placement_, *optimizer_, ps,
-              static_cast<std::uint64_t>(options_.job.spec().training().seed()), model_.values,
-              *shard_);
-  } else if (!epoch.restore_manifest().empty()) {
-    loaded = loadCheckpoint(options_.checkpointDir(), epoch.restore_manifest(), placement_,
-                            *optimizer_, ps, *shard_);
-  }
+  const std::vector<int> map(epoch.chunk_ps().begin(), epoch.chunk_ps().end());
+  epoch_placement_ = withChunksAt(placement_, map);
+  shard_->assign(ps::serversOf(startMap(), epoch));
+  shard_->replicate(ps::chunksToReplicate(startMap(), epoch, ps),
+                    ps::replicaTarget(epoch, ps) >= 0);
+  replicas_->start(epoch);
+  const bool loads = epoch.fresh() || !epoch.restore_manifest().empty();
+  const Status loaded = loads ? load(epoch) : fetch(epoch);
+  if (!loads && absl::IsCancelled(loaded)) return;
   bool urgent = false;
   {
     std::lock_guard lock(mutex_);
@@ -274,10 +277,9 @@ void PsTask::work() {
   }
   if (epoch) prepare(*epoch);
   service_->update();
-  while (std::optional<ps::Snapshot> snapshot = shard_->takeSnapshot()) {
-    const v1::ShardFile file =
-        writeSnapshot(options_.checkpointDir(), placement_, *optimizer_,
-                      static_cast<int>(options_.id.index()), options_.self, *snapshot);
+  while (std::optional<Snapshot> snapshot = shard_->takeSnapshot()) {
+    const v1::ShardFile file = writeSnapshot(options_.checkpointDir(), epoch_placement_,
+                                             *optimizer_, options_.id, options_.self, *snapshot);
     {
       std::lock_guard lock(mutex_);
       machine_->onWritten(file);
@@ -286,6 +288,7 @@ void PsTask::work() {
     link_->poke();
   }
   if (shard_->abort()) link_->poke();
+  replicas_->tick();
   std::vector<ps::ChunkAnswer> late;
   shard_->onTick(options_.clock->now(), late);
   service_->deliver(std::move(late));
@@ -294,7 +297,7 @@ void PsTask::work() {
 Status PsTask::outcome() const {
   std::lock_guard lock(mutex_);
   if (!machine_->over()) return absl::CancelledError("ended before the job was over");
-  if (machine_->view().phase() == v1::PHASE_FAILED) {
+  if (machine_->view().phase() == v1::PHASE_FAILED && !machine_->view().left()) {
     return absl::FailedPreconditionError(machine_->view().failure());
   }
   return absl::OkStatus();
@@ -303,8 +306,9 @@ Status PsTask::outcome() const {
 Status PsTask::run() {
   agent_ = std::make_unique<AgentLink>(
       options_.agent_target, options_.token, [this] { return runtimeReport(); },
-      [this](const v1::RuntimeDirective& d) { onDirective(d); }, options_.local_agent);
-  link_->setAddress(coordinatorAddress(membership_));
+      [this](const v1::RuntimeDirective& d) { onDirective(d); }, [this] { return measurements(); },
+      options_.local_agent);
+  link_->setAddress(coordinatorAddress(options_.job, membership_));
   agent_->start();
   link_->start();
   for (;;) {
@@ -317,6 +321,11 @@ Status PsTask::run() {
     }
     if (coordinator_ != nullptr && coordinator_->finished()) break;
     work();
+  }
+  {
+    std::lock_guard lock(mutex_);
+    if (machine_->view().left())
+      TY_INFO("left on request, the job is at step {}", machine_->view().progress());
   }
   hitFailpoint("ps.finished", shard_->state().min_version());
   link_->flush(std::chrono::seconds(2));  // "leaving", so that nobody waits for this server

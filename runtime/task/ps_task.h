@@ -16,6 +16,7 @@
 #include "runtime/model/model.h"
 #include "runtime/placement/placement.h"
 #include "runtime/ps/ps_machine.h"
+#include "runtime/ps/replica_link.h"
 #include "runtime/ps/service.h"
 #include "runtime/task/agent_link.h"
 #include "runtime/task/options.h"
@@ -39,23 +40,28 @@ class PsTask {
   explicit PsTask(const TaskOptions& options);
   Status build();
   Status listen();
-  Status startCoordinator(std::optional<Manifest> newest);
   v1::MemberReport report();
   v1::RuntimeReport runtimeReport();
+  v1::Measurements measurements() const;
   void onView(const v1::View& view);
   void onDirective(const v1::RuntimeDirective& directive);
   void prepare(const v1::EpochInfo& epoch);
+  Status load(const v1::EpochInfo& epoch);
+  Status fetch(const v1::EpochInfo& epoch);
+  std::vector<int> startMap() const;
   void work();
   Status outcome() const;
   void wake();
 
   TaskOptions options_;
   ModelLayout model_;
-  Placement placement_;
+  Placement placement_;        // the grid, and where the job's chunks begin
+  Placement epoch_placement_;  // of the newest epoch; the main thread's
   std::unique_ptr<Optimizer> optimizer_;
   std::string digest_;
   std::unique_ptr<ps::Shard> shard_;
   std::unique_ptr<ps::PsService> service_;
+  std::unique_ptr<ps::ReplicaLink> replicas_;
   std::unique_ptr<CoordinatorService> coordinator_;  // ps-0 only
   std::unique_ptr<grpc::Server> server_;
 

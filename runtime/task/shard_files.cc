@@ -10,6 +10,7 @@
 #include "base/security/sha256.h"
 #include "fmt/format.h"
 #include "runtime/catalog/catalog.h"
+#include "runtime/coordinator/names.h"
 
 namespace trainyard::runtime {
 namespace {
@@ -98,7 +99,7 @@ void addTensors(const Placement& placement, const Chunk& chunk, const std::strin
 }  // namespace
 
 void loadFresh(const Placement& placement, const Optimizer& optimizer, int ps, std::uint64_t seed,
-               const std::vector<std::vector<float>>& values, ps::Shard& shard) {
+               const std::vector<std::vector<float>>& values, const LoadChunk& load) {
   for (const Chunk& chunk : placement.chunks) {
     if (chunk.ps != ps) continue;
     std::vector<float> weights(static_cast<std::size_t>(chunk.elements));
@@ -114,7 +115,7 @@ void loadFresh(const Placement& placement, const Optimizer& optimizer, int ps, s
       }
       at += length;
     }
-    shard.load(chunk.id, 0, std::move(weights), freshSlots(optimizer, chunk.elements));
+    load(chunk.id, 0, std::move(weights), freshSlots(optimizer, chunk.elements));
   }
 }
 
@@ -132,8 +133,8 @@ StatusOr<std::string> chooseInitManifest(const std::string& path, const Placemen
 }
 
 Status loadInitial(const std::string& manifest_path, const Placement& placement,
-                   const Optimizer& optimizer, int ps, ps::Shard& shard) {
-  const auto load = [&]() -> Status {
+                   const Optimizer& optimizer, int ps, const LoadChunk& load) {
+  const auto read = [&]() -> Status {
     TY_ASSIGN_OR_RETURN(const Manifest manifest, readManifest(manifest_path));
     TY_RETURN_IF_ERROR(annotate(checkSameModel(manifest, placement), manifest_path));
     TY_ASSIGN_OR_RETURN(const CheckpointReader reader,
@@ -142,17 +143,17 @@ Status loadInitial(const std::string& manifest_path, const Placement& placement,
       if (chunk.ps != ps) continue;
       std::vector<float> weights(static_cast<std::size_t>(chunk.elements));
       TY_RETURN_IF_ERROR(readChunk(reader, placement, chunk, "", weights));
-      shard.load(chunk.id, 0, std::move(weights), freshSlots(optimizer, chunk.elements));
+      load(chunk.id, 0, std::move(weights), freshSlots(optimizer, chunk.elements));
     }
     return absl::OkStatus();
   };
-  const Status status = load();
+  const Status status = read();
   return status.ok() ? status : initFromError(status);
 }
 
 Status loadCheckpoint(const std::string& dir, const std::string& manifest_name,
                       const Placement& placement, const Optimizer& optimizer, int ps,
-                      ps::Shard& shard) {
+                      const LoadChunk& load) {
   TY_ASSIGN_OR_RETURN(const Manifest manifest, readManifest(dir + "/" + manifest_name));
   if (manifest.model_digest != modelDigest(placement, optimizer)) {
     return absl::InvalidArgumentError(
@@ -168,16 +169,32 @@ Status loadCheckpoint(const std::string& dir, const std::string& manifest_name,
     for (std::size_t s = 0; s < slots.size(); ++s) {
       TY_RETURN_IF_ERROR(readChunk(reader, placement, chunk, optimizer.slots()[s], slots[s]));
     }
-    shard.load(chunk.id, manifest.step, std::move(weights), std::move(slots));
+    load(chunk.id, manifest.step, std::move(weights), std::move(slots));
   }
   return absl::OkStatus();
 }
 
+Status loadStart(const TaskOptions& options, const ModelLayout& model, const Placement& placement,
+                 const Optimizer& optimizer, int ps, const v1::EpochInfo& epoch,
+                 const LoadChunk& load) {
+  if (!epoch.init_manifest().empty())
+    return loadInitial(epoch.init_manifest(), placement, optimizer, ps, load);
+  if (!epoch.fresh()) {
+    return loadCheckpoint(options.checkpointDir(), epoch.restore_manifest(), placement, optimizer,
+                          ps, load);
+  }
+  const auto seed = static_cast<std::uint64_t>(options.job.spec().training().seed());
+  loadFresh(placement, optimizer, ps, seed, model.values, load);
+  return absl::OkStatus();
+}
+
 v1::ShardFile writeSnapshot(const std::string& dir, const Placement& placement,
-                            const Optimizer& optimizer, int ps, const v1::Incarnation& self,
-                            const ps::Snapshot& snapshot) {
+                            const Optimizer& optimizer, const v1::TaskId& task,
+                            const v1::Incarnation& self, const Snapshot& snapshot) {
+  // A worker of an all-reduce holds what one server would.
+  const int ps = task.role() == v1::ROLE_PS ? static_cast<int>(task.index()) : 0;
   std::vector<ShardTensor> tensors;
-  for (const ps::Snapshot::ChunkCopy& copy : snapshot.chunks) {
+  for (const Snapshot::ChunkCopy& copy : snapshot.chunks) {
     const Chunk& chunk = placement.chunks[copy.chunk];
     addTensors(placement, chunk, "", copy.weights, tensors);
     for (std::size_t s = 0; s < copy.slots.size(); ++s) {
@@ -192,8 +209,9 @@ v1::ShardFile writeSnapshot(const std::string& dir, const Placement& placement,
   v1::ShardFile file;
   file.set_epoch(snapshot.epoch);
   file.set_version(snapshot.version);
-  const std::string name = fmt::format("ps-{}.step-{}.e{}.i{}-{}.safetensors", ps, snapshot.version,
-                                       snapshot.epoch, self.created(), self.start());
+  const std::string name =
+      fmt::format("{}.step-{}.e{}.i{}-{}.safetensors", taskName(task.role(), task.index()),
+                  snapshot.version, snapshot.epoch, self.created(), self.start());
   hitFailpoint("ps.snapshot", snapshot.version);
   const StatusOr<ShardFileInfo> written = writeShard(dir, name, tensors);
   if (written.ok()) {

@@ -3,14 +3,16 @@
 #include <filesystem>
 #include <optional>
 
+#include "base/core/annotations.h"
 #include "base/core/failpoint.h"
 #include "base/core/log.h"
 #include "base/core/strings.h"
-#include "base/rpc/status_map.h"
+#include "base/metrics/bucket_message.h"
 #include "fmt/format.h"
 #include "runtime/catalog/catalog.h"
 #include "runtime/checkpoint/checkpoint.h"
-#include "runtime/placement/placement_table.h"
+#include "runtime/coordinator/member_processes.h"
+#include "runtime/coordinator/names.h"
 #include "runtime/task/buffer_files.h"
 #include "runtime/task/finish_record.h"
 #include "runtime/task/memory_check.h"
@@ -18,32 +20,12 @@
 namespace trainyard::runtime {
 namespace {
 
-// Chunks to one server that it has not received yet: enough to keep two connections busy.
-constexpr std::size_t kWindow = 16;
-// Chunks to one server that it has not answered yet, where workers keep abreast of each other: as
-// few bytes as keep a link busy, because nothing comes back before the slowest worker has sent as
-// much (measured with seven workers at links of 1 Gbit/s, and between processes of one machine).
-constexpr std::size_t kLeastAbreast = 3;
-constexpr std::int64_t kAbreastBytes = 1 << 20;
-// How long a worker of a job that is over looks for the coordinator, which may have left.
-constexpr Duration kOverPatience = std::chrono::seconds(5);
 // Steps between two lines of metrics.
 constexpr std::int64_t kLogEvery = 5;
+constexpr Duration kFinishCheck = std::chrono::milliseconds(50);
 // Files of buffers beyond the checkpoints that are kept: of one in the making, and of one that
 // never became whole.
 constexpr int kSpareBuffers = 2;
-
-void setWindow(const v1::Training& training, const Placement& placement, ps::WorkerConfig& config) {
-  // Clipping answers no chunk before the step's last one is in; asynchronous workers need not wait
-  // for each other.
-  config.window_until_answer = !config.asynchronous && !(training.optimizer().clip_norm() > 0);
-  config.window = kWindow;
-  if (!config.window_until_answer) return;
-  std::int64_t largest = 1;
-  for (const Chunk& chunk : placement.chunks) largest = std::max(largest, chunk.elements * 4);
-  const auto fitting = static_cast<std::size_t>(kAbreastBytes / largest);
-  config.window = std::clamp(fitting, kLeastAbreast, kWindow);
-}
 
 }  // namespace
 
@@ -72,6 +54,49 @@ Status WorkerTask::build() {
   TY_ASSIGN_OR_RETURN(model_, makeModel(training.model(), shape, data_.train->classes(), seed));
   if (data_.eval != nullptr) TY_RETURN_IF_ERROR(model_->canEvaluate());
   TY_RETURN_IF_ERROR(restoreModelBuffers());
+  TY_RETURN_IF_ERROR(checkFit());
+  TY_ASSIGN_OR_RETURN(layout_, modelLayout(training.model(), shape, data_.train->classes()));
+  TY_RETURN_IF_ERROR(place());
+  TY_ASSIGN_OR_RETURN(digest_, jobDigest(options_.job));
+  const std::string metrics_dir = options_.id.index() == 0 ? options_.job_dir : "";
+  TY_ASSIGN_OR_RETURN(
+      log_, RunLog::open(options_.task_dir, metrics_dir, LearningRate(training.optimizer()),
+                         kLogEvery, *options_.clock));
+  openTimeline();
+  // Which life of the coordinator's task made the record is not known here.
+  finished_ = readFinish(options_.checkpointDir(), options_.job, /*created=*/0,
+                         membership_.steps() > 0 ? membership_.steps() : training.steps());
+  TY_RETURN_IF_ERROR(isRing(options_.job) ? synchronizeInRing() : synchronizeOverServers());
+  TrainObserver& observer = *this;
+  trainer_ =
+      std::make_unique<Trainer>(data_, *model_, *synchronizer_, observer, seed, *options_.clock);
+  return hostsCoordinator(options_) ? hostCoordinator() : absl::OkStatus();
+}
+
+// Training goes on without it.
+void WorkerTask::openTimeline() {
+  const auto& annotations = options_.job.metadata().annotations();
+  const auto wanted = annotations.find(kTimelineAnnotation);
+  if (wanted == annotations.end() || wanted->second != "true") return;
+  const auto index = options_.id.index();
+  auto opened = Timeline::open(options_.job_dir + "/timeline.json", static_cast<int>(index),
+                               memberName(options_.id.role(), index, processesPerPod(options_.job)),
+                               *options_.clock);
+  if (opened.ok()) {
+    timeline_ = *std::move(opened);
+  } else {
+    TY_WARN("no timeline: {}", fromAbsl(opened.status().message()));
+  }
+}
+
+void WorkerTask::onSpan(std::string_view name, std::int64_t step, TimePoint start, TimePoint end) {
+  if (timeline_ != nullptr) timeline_->add({Lane::kTrainer, name, step, start, end});
+}
+
+// Data, model and batch belong together.
+Status WorkerTask::checkFit() const {
+  const v1::Training& training = options_.job.spec().training();
+  const std::array<int, 3> shape = data_.train->shape();
   const InputShape implied = impliedInput(training);
   const bool laid_out = training.model().name() != "torchscript";  // by the data's shape
   if (laid_out && (implied.shape != shape || implied.classes != data_.train->classes())) {
@@ -82,56 +107,12 @@ Status WorkerTask::build() {
                     shape[0], shape[1], shape[2], data_.train->classes(), implied.shape[0],
                     implied.shape[1], implied.shape[2], implied.classes));
   }
-  TY_ASSIGN_OR_RETURN(const ModelLayout layout,
-                      modelLayout(training.model(), shape, data_.train->classes()));
-  int servers = 0;
-  for (const v1::MemberTask& task : membership_.tasks()) servers += task.id().role() == v1::ROLE_PS;
-  TY_ASSIGN_OR_RETURN(placement_,
-                      place(training.placement(), layout.variables, servers,
-                            std::max(servers, options_.job.spec().ps().max_replicas())));
   const bool global = training.has_global_batch_size();
   const int batch = global ? training.global_batch_size() : training.batch_size();
-  if (batch > data_.train->size()) {
-    return invalidInput(
-        global ? "training.globalBatchSize" : "training.batchSize",
-        fmt::format("{} is more than the {} training samples", batch, data_.train->size()));
-  }
-  TY_ASSIGN_OR_RETURN(digest_, jobDigest(options_.job));
-
-  const std::string metrics_dir = options_.id.index() == 0 ? options_.job_dir : "";
-  TY_ASSIGN_OR_RETURN(
-      log_, RunLog::open(options_.task_dir, metrics_dir, LearningRate(training.optimizer()),
-                         kLogEvery, *options_.clock));
-  log_->setPlacement(placementTable(placement_));
-  ps::PsSynchronizerOptions sync;
-  sync.token = options_.token;
-  sync.worker.job_uid = options_.job.metadata().uid();
-  sync.worker.index = options_.id.index();
-  sync.worker.self = options_.self;
-  sync.worker.evaluates = data_.eval != nullptr;
-  sync.worker.evaluate_every = training.evaluate_every_steps();
-  sync.worker.asynchronous = isAsynchronous(training.update());
-  setWindow(training, placement_, sync.worker);
-  sync.worker.aggregate = std::max(1, training.update().aggregate());
-  sync.ask = [this](const v1::TakeRequest& request, auto answer) {
-    link_->take(request, [answer](const grpc::Status& status, const v1::TakeReply& reply) {
-      answer(fromGrpc(status, "ask"), reply);
-    });
-  };
-  finished_ = readFinish(options_.checkpointDir(), options_.job);
-  if (finished_) sync.patience = kOverPatience;
-  for (const Chunk& chunk : placement_.chunks) sync.worker.ps_of_chunk.push_back(chunk.ps);
-  std::vector<std::span<float>> weights;
-  for (std::size_t v = 0; v < model_->variables().size(); ++v)
-    weights.push_back(model_->weights(static_cast<int>(v)));
-  synchronizer_ = std::make_unique<ps::PsSynchronizer>(sync, placement_, std::move(weights),
-                                                       *options_.clock, [this] {
-                                                         if (link_ != nullptr) link_->poke();
-                                                       });
-  TrainObserver& observer = *this;
-  trainer_ =
-      std::make_unique<Trainer>(data_, *model_, *synchronizer_, observer, seed, *options_.clock);
-  return absl::OkStatus();
+  if (batch <= data_.train->size()) return absl::OkStatus();
+  return invalidInput(
+      global ? "training.globalBatchSize" : "training.batchSize",
+      fmt::format("{} is more than the {} training samples", batch, data_.train->size()));
 }
 
 // The newest of this run; a run that has none begins with those of initFrom's checkpoint, or with
@@ -153,26 +134,44 @@ Status WorkerTask::restoreModelBuffers() {
 
 // The chief's, when the step is a checkpoint's. Training goes on without them.
 void WorkerTask::saveModelBuffers(std::int64_t step) {
+  saved_buffers_ = step;
   const int keep = options_.job.spec().training().checkpoint().keep() + kSpareBuffers;
   const Status saved = saveBuffers(options_.checkpointDir(), step, keep, *model_);
   if (!saved.ok()) TY_WARN("buffers of step {}: {}", step, fromAbsl(saved.message()));
 }
 
+// Where every version passes through the chief, the one that is to be kept. Otherwise others may
+// have made it: then what the chief has after its next step, unless an earlier process of it has
+// saved its own.
+std::optional<std::int64_t> WorkerTask::buffersDue(std::int64_t version) {
+  std::lock_guard lock(mutex_);
+  if (version == view_.checkpoint_at() || version == view_.steps()) return version;
+  if (!skips_versions_) return std::nullopt;
+  const std::int64_t kept = std::max(view_.checkpoint_at(), view_.last_checkpoint());
+  if (kept <= std::max<std::int64_t>(saved_buffers_, 0) || kept > version) return std::nullopt;
+  if (hasBuffers(options_.checkpointDir(), kept)) return std::nullopt;
+  return kept;
+}
+
 Status WorkerTask::onStep(const StepRecord& record) {
   if (options_.id.index() == 0) {
-    const std::int64_t version = record.step + 1;
-    bool due = false;
-    {
-      std::lock_guard lock(mutex_);
-      due = version == view_.checkpoint_at() || version == view_.steps();
-    }
-    if (due) saveModelBuffers(version);
+    if (const auto due = buffersDue(record.step + 1)) saveModelBuffers(*due);
   }
   return log_->onStep(record);
 }
 
+// Those of the last checkpoint, which the chief's own last step need not have made.
+void WorkerTask::saveLastBuffers(const TrainEnd& end) {
+  if (options_.id.index() != 0 || end.left || saved_buffers_ == end.step) return;
+  if (end.stopped || !hasBuffers(options_.checkpointDir(), end.step)) saveModelBuffers(end.step);
+}
+
 WorkerTask::~WorkerTask() {
+  if (link_ != nullptr) link_->stop();
   agent_.reset();
+  if (coordinator_ != nullptr) coordinator_->stop();
+  if (server_ != nullptr) server_->Shutdown(std::chrono::system_clock::time_point{});
+  server_.reset();
   // The link asks the synchronizer for reports, and the synchronizer pokes the link.
   if (link_ != nullptr) link_->close();
   trainer_.reset();
@@ -202,14 +201,28 @@ void WorkerTask::onView(const v1::View& view) {
 }
 
 void WorkerTask::onDirective(const v1::RuntimeDirective& directive) {
+  if (directive.stop_job() && coordinator_ != nullptr) coordinator_->requestStop();
   if (!directive.has_membership()) return;
+  const v1::Membership members =
+      memberProcesses(directive.membership(), processesPerPod(options_.job));
   {
     std::lock_guard lock(mutex_);
-    if (directive.membership().revision() <= membership_.revision()) return;
-    membership_ = directive.membership();
+    if (members.revision() <= membership_.revision()) return;
+    membership_ = members;
   }
-  synchronizer_->setServers(directive.membership());
-  link_->setAddress(coordinatorAddress(directive.membership()));
+  synchronizer_->setMembership(members);
+  link_->setAddress(coordinatorAddress(options_.job, members));
+  if (coordinator_ != nullptr) coordinator_->setMembership(members);
+}
+
+v1::Measurements WorkerTask::measurements() const {
+  v1::Measurements measured = identifiedMeasurements(options_);
+  const TrainTotals totals = trainer_->totals();
+  setBuckets(*measured.mutable_step_times(), totals.step_times);
+  setBuckets(*measured.mutable_staleness(), totals.staleness);
+  measured.set_discarded(totals.too_late);
+  if (coordinator_ != nullptr) coordinator_->measure(measured);
+  return measured;
 }
 
 v1::RuntimeReport WorkerTask::runtimeReport() {
@@ -232,31 +245,45 @@ v1::RuntimeReport WorkerTask::runtimeReport() {
   report.mutable_seconds()->set_compute(totals.compute_seconds);
   report.mutable_seconds()->set_push_pull(totals.wait_seconds);
   report.mutable_seconds()->set_evaluate(totals.evaluate_seconds);
-  synchronizer_->traffic().fill(report);
+  synchronizer_->fillTraffic(report);
+  if (coordinator_ != nullptr) *report.mutable_job() = coordinator_->progress();
   return report;
+}
+
+// The coordinator's process stays until all have heard how the job ended. When this worker fails of
+// itself, its successor goes on.
+void WorkerTask::awaitOthers(const Status& end) {
+  if (coordinator_ == nullptr) return;
+  const bool over = end.ok() || coordinator_->phase() == v1::PHASE_FAILED;
+  std::mutex mutex;
+  std::condition_variable never;
+  std::unique_lock lock(mutex);
+  while (over && !coordinator_->finished()) never.wait_for(lock, kFinishCheck);
 }
 
 Status WorkerTask::run() {
   agent_ = std::make_unique<AgentLink>(
       options_.agent_target, options_.token, [this] { return runtimeReport(); },
-      [this](const v1::RuntimeDirective& d) { onDirective(d); }, options_.local_agent);
+      [this](const v1::RuntimeDirective& d) { onDirective(d); }, [this] { return measurements(); },
+      options_.local_agent);
   link_ = std::make_unique<MemberLink>(
       MemberLink::Options{.token = options_.token}, *options_.clock, [this] { return report(); },
       [this](const v1::View& v) { onView(v); });
-  synchronizer_->setServers(membership_);
-  link_->setAddress(coordinatorAddress(membership_));
+  synchronizer_->setMembership(membership_);
+  link_->setAddress(coordinatorAddress(options_.job, membership_));
   hitFailpoint("worker.start");
   agent_->start();
   link_->start();
   const StatusOr<TrainEnd> end = trainer_->run();
   if (end.ok() && end->left) TY_INFO("left on request, the job is at step {}", end->step);
-  if (end.ok() && end->stopped && options_.id.index() == 0) saveModelBuffers(end->step);
+  if (end.ok()) saveLastBuffers(*end);
   const TrainTotals totals = trainer_->totals();
   if (options_.job.spec().training().update().backup_workers() > 0)
     TY_INFO("{} gradients were taken, {} came too late", totals.steps, totals.too_late);
   hitFailpoint("worker.finished", trainer_->totals().step);
   // "leaving", so that the coordinator need not wait for this worker.
   link_->flush(std::chrono::seconds(2));
+  awaitOthers(end.status());
   link_->stop();
   agent_->stop();
   hitFailpoint("worker.left", trainer_->totals().step);

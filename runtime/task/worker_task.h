@@ -1,21 +1,28 @@
 // The process of one worker: data, model, step loop, its link to the coordinator; the chief (index
-// 0) also writes the events and metrics of the job.
+// 0) also writes the events and metrics of the job. With strategy AllReduce it holds all of the
+// state, and index 0 is also the coordinator and writes checkpoints.
 #pragma once
 
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "base/core/status.h"
+#include "grpcpp/server.h"
 #include "runtime/coordinator/member_link.h"
+#include "runtime/coordinator/service.h"
 #include "runtime/data/dataset.h"
+#include "runtime/events/timeline.h"
 #include "runtime/model/model.h"
+#include "runtime/optimizer/optimizer.h"
 #include "runtime/placement/placement.h"
-#include "runtime/ps/ps_synchronizer.h"
 #include "runtime/task/agent_link.h"
 #include "runtime/task/options.h"
 #include "runtime/task/run_log.h"
+#include "runtime/train/member_synchronizer.h"
 #include "runtime/train/trainer.h"
 
 namespace trainyard::runtime {
@@ -31,22 +38,41 @@ class WorkerTask final : TrainObserver {
  private:
   explicit WorkerTask(const TaskOptions& options);
   Status build();
+  Status checkFit() const;
+  // worker_build.cc: which synchronizer the job's strategy means.
+  Status place();
+  Status synchronizeOverServers();
+  Status synchronizeInRing();
+  Status hostCoordinator();
+  std::vector<std::span<float>> weights();
+  void poke();
   Status restoreModelBuffers();
   void saveModelBuffers(std::int64_t step);
+  std::optional<std::int64_t> buffersDue(std::int64_t version);
+  void saveLastBuffers(const TrainEnd& end);
   Status onStep(const StepRecord& record) override;
+  void onSpan(std::string_view name, std::int64_t step, TimePoint start, TimePoint end) override;
+  void openTimeline();
+  void awaitOthers(const Status& end);
   v1::MemberReport report();
   v1::RuntimeReport runtimeReport();
+  v1::Measurements measurements() const;
   void onView(const v1::View& view);
   void onDirective(const v1::RuntimeDirective& directive);
 
   TaskOptions options_;
   std::string digest_;
+  ModelLayout layout_;
   Placement placement_;
+  std::unique_ptr<Optimizer> optimizer_;  // AllReduce
   DataSplits data_;
   std::unique_ptr<Model> model_;
   std::unique_ptr<RunLog> log_;
-  std::unique_ptr<ps::PsSynchronizer> synchronizer_;
+  std::unique_ptr<Timeline> timeline_;  // null: not asked for
+  std::unique_ptr<MemberSynchronizer> synchronizer_;
   std::unique_ptr<Trainer> trainer_;
+  bool skips_versions_ = false;      // not every version passes through the chief
+  std::int64_t saved_buffers_ = -1;  // step of those written last by this process
 
   // The job was over before this process started.
   std::optional<v1::Evaluation> finished_;
@@ -54,6 +80,9 @@ class WorkerTask final : TrainObserver {
   std::mutex mutex_;
   v1::Membership membership_;
   v1::View view_;
+
+  std::unique_ptr<CoordinatorService> coordinator_;  // AllReduce, index 0
+  std::unique_ptr<grpc::Server> server_;
 
   std::unique_ptr<AgentLink> agent_;
   std::unique_ptr<MemberLink> link_;

@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "base/core/failpoint.h"
+#include "base/core/log_context.h"
 #include "fmt/format.h"
 #include "runtime/tensor/kernels.h"
 
@@ -39,11 +40,14 @@ StatusOr<TrainEnd> Trainer::run() {
   for (;;) {
     const TimePoint asked = clock_.now();
     TY_ASSIGN_OR_RETURN(const Turn turn, synchronizer_.next());
+    const TimePoint answered = clock_.now();
+    observer_.onSpan("wait", turn.step, asked, answered);
     {
       std::lock_guard lock(mutex_);
-      totals_.wait_seconds += toSeconds(clock_.now() - asked);
+      totals_.wait_seconds += toSeconds(answered - asked);
       totals_.step = turn.step;
     }
+    setLogProgress(turn.epoch, turn.step);
     switch (turn.kind) {
       case Turn::Kind::kTrain:
         phase("Training");
@@ -96,6 +100,9 @@ Status Trainer::trainStep(const Turn& turn) {
   hitFailpoint("worker.push", turn.step);
   TY_ASSIGN_OR_RETURN(const StepOutcome outcome, synchronizer_.finish(loss));
   const TimePoint end = clock_.now();
+  observer_.onSpan("data", turn.step, start, have_data);
+  observer_.onSpan("compute", turn.step, have_data, computed);
+  observer_.onSpan("wait", turn.step, computed, end);
   {
     std::lock_guard lock(mutex_);
     totals_.data_seconds += toSeconds(have_data - start);
@@ -107,6 +114,9 @@ Status Trainer::trainStep(const Turn& turn) {
       totals_.examples += static_cast<std::uint64_t>(turn.samples);
       ++totals_.steps;
       totals_.last_step_seconds = toSeconds(end - start);
+      totals_.step_times.observe(totals_.last_step_seconds);
+      totals_.staleness.observe(
+          static_cast<double>(std::max<std::int64_t>(0, outcome.step - turn.step)));
     }
   }
   if (!outcome.complete) {
@@ -152,8 +162,10 @@ Status Trainer::evaluateSlice(const Turn& turn) {
     total.loss_sum += score.loss_sum;
   }
   synchronizer_.evaluated(total);
+  const TimePoint scored = clock_.now();
+  observer_.onSpan("evaluate", turn.step, start, scored);
   std::lock_guard lock(mutex_);
-  totals_.evaluate_seconds += toSeconds(clock_.now() - start);
+  totals_.evaluate_seconds += toSeconds(scored - start);
   return absl::OkStatus();
 }
 

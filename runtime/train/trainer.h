@@ -4,9 +4,12 @@
 #include <cstdint>
 #include <mutex>
 #include <optional>
+#include <string_view>
 
 #include "base/core/clock.h"
 #include "base/core/status.h"
+#include "base/metrics/bucket_counts.h"
+#include "base/metrics/catalogue.h"
 #include "runtime/data/dataset.h"
 #include "runtime/model/model.h"
 #include "runtime/train/synchronizer.h"
@@ -32,6 +35,9 @@ class TrainObserver {
  public:
   virtual ~TrainObserver() = default;
   virtual Status onStep(const StepRecord& record) = 0;
+  // The thread did `name` for a step: data, compute, wait (for the synchronizer), evaluate.
+  virtual void onSpan(std::string_view /*name*/, std::int64_t /*step*/, TimePoint /*start*/,
+                      TimePoint /*end*/) {}
 };
 
 // Running totals, for reports.
@@ -46,6 +52,9 @@ struct TrainTotals {
   double compute_seconds = 0;
   double wait_seconds = 0;
   double evaluate_seconds = 0;
+  // Updates of others between the weights of a gradient and its own update.
+  BucketCounts staleness{metric("trainyard_worker_staleness_steps").buckets};
+  BucketCounts step_times{metric("trainyard_worker_step_duration_seconds").buckets};
 };
 
 struct TrainEnd {

@@ -189,6 +189,35 @@ TEST_F(AgentProcessTest, RestartsAKilledProgramAndKeepsItsCounters) {
       HasSubstr("trainyard_task_ready{trainyard_job=\"demo\",role=\"worker\",index=\"0\"} 1"));
 }
 
+TEST_F(AgentProcessTest, ProcessesOfOneProgramLiveAndDieTogether) {
+  ASSERT_NO_FATAL_FAILURE(startReadyAgent({"--processes", "2"}));
+  const auto before = agentFile().at("childPids").get<std::vector<pid_t>>();
+  ASSERT_EQ(before.size(), 2u);
+  for (int process : {0, 1}) {
+    const auto folder = taskDir() / fmt::format("process-{}", process);
+    const json child = json::parse(readFile(folder / "child.json", 1 << 20).value());
+    EXPECT_EQ(child.at("pid"), before.at(static_cast<std::size_t>(process)));
+    EXPECT_EQ(child.at("flags").at("--index"), fmt::to_string(process));
+    const int port = process == 0 ? agentFile().at("taskPort").get<int>() : 0;
+    EXPECT_EQ(child.at("flags").at("--port"), fmt::to_string(port));
+  }
+  ASSERT_EQ(::kill(before[1], SIGKILL), 0);
+  ASSERT_TRUE(eventually([&] { return agentSays("start", 2) && ready(); }));
+  EXPECT_FALSE(isAlive(before[0]));
+  EXPECT_EQ(metric("trainyard_task_restarts_total"), 1);
+  EXPECT_GE(metric("trainyard_worker_examples_total"), 400) << "both lives of both";
+  ASSERT_TRUE(writeFileAtomically(taskDir() / "process-0" / "ending", "exit 0").ok());
+  const pid_t first = agentFile().at("childPids").at(0).get<pid_t>();
+  EXPECT_TRUE(eventually([&] {
+    return readFile(taskDir() / "task.log", 1 << 20)
+               .value_or("")
+               .find(fmt::format("worker-0.0: process {} ended", first)) != std::string::npos;
+  }));
+  EXPECT_TRUE(agentSays("child", "Running")) << "until all have ended";
+  ASSERT_TRUE(writeFileAtomically(taskDir() / "process-1" / "ending", "exit 0").ok());
+  EXPECT_EQ(exitCode(), 0);
+}
+
 TEST_F(AgentProcessTest, EndsWithTheProgramsFinalCode) {
   ASSERT_NO_FATAL_FAILURE(startReadyAgent());
   ASSERT_TRUE(writeFileAtomically(taskDir() / "ending", "exit 4").ok());

@@ -134,23 +134,42 @@ TEST_F(ClusterJobsTest, ScalingWaitsUntilTheyAreThere) {
   });
   Waiting now = waiting_;
   now.wait = false;
-  EXPECT_EQ(jobs_->scale("fashion", 3, now).value(), "fashion: workers 2 -> 3");
+  EXPECT_EQ(jobs_->scale("fashion", {.workers = 3}, now).value(), "fashion: workers 2 -> 3");
   EXPECT_EQ(sent(fmt::format("PATCH {}/scale", kJobPath)),
             Json::parse(R"({"metadata": {"uid": "u1"}, "spec": {"replicas": 3}})"));
   now = {true, std::chrono::milliseconds(1)};
-  EXPECT_THAT(textOf(jobs_->scale("fashion", 3, now).status()),
+  EXPECT_THAT(textOf(jobs_->scale("fashion", {.workers = 3}, now).status()),
               HasSubstr("'fashion' does not run with 3 workers after 0 s: 2 are ready"));
   change([](Json& job) {
     job["status"]["observedGeneration"] = 2;
     job["status"]["worker"] = {{"desired", 3}, {"ready", 3}};
   });
-  EXPECT_EQ(jobs_->scale("fashion", 3, waiting_).value(), "fashion: workers 3 -> 3, step 200");
+  EXPECT_EQ(jobs_->scale("fashion", {.workers = 3}, waiting_).value(),
+            "fashion: workers 3 -> 3, step 200");
+}
+
+TEST_F(ClusterJobsTest, ParameterServersAreAChangeOfTheJob) {
+  server_.on(std::string("PATCH ") + kJobPath, [this](const HttpRequest& request) {
+    change([](Json& job) {
+      job["spec"]["ps"]["replicas"] = 3;
+      job["metadata"]["generation"] = 2;
+    });
+    EXPECT_EQ(Json::parse(request.body),
+              Json::parse(R"({"metadata": {"uid": "u1"}, "spec": {"ps": {"replicas": 3}}})"));
+    return HttpResponse{200, {}, R"({"kind": "TrainingJob"})"};
+  });
+  Waiting now = waiting_;
+  now.wait = false;
+  const auto told = jobs_->scale("fashion", {.ps = 3}, now);
+  ASSERT_TRUE(told.ok()) << told.status();
+  EXPECT_THAT(*told, HasSubstr("fashion: ps "));
+  EXPECT_THAT(*told, HasSubstr(" -> 3"));
 }
 
 TEST_F(ClusterJobsTest, TheApiserversRefusalIsTold) {
   server_.refuse(fmt::format("PATCH {}/scale", kJobPath), 422, "Invalid",
                  "TrainingJob \"fashion\" is invalid: spec.worker.replicas: above maxReplicas");
-  const Status refused = jobs_->scale("fashion", 9, waiting_).status();
+  const Status refused = jobs_->scale("fashion", {.workers = 9}, waiting_).status();
   EXPECT_TRUE(absl::IsInvalidArgument(refused));
   EXPECT_THAT(textOf(refused), HasSubstr("spec.worker.replicas: above maxReplicas"));
 }

@@ -165,6 +165,12 @@ class ClusterTest(unittest.TestCase):
         told = self.submit("--set", 'metadata.annotations["no blanks"]=x', code=2)
         self.assertEqual(1, told.count("\n"), told)
         self.assertIn('TrainingJob.trainyard.dev "fashion" is invalid: metadata.annotations: Invalid value', told)
+        self.submit()
+        told = self.submit("--set", "training.batchSize=16", code=2)
+        self.assertEqual(1, told.count("\n"), told)
+        self.assertIn("spec.training.batchSize: ", told)
+        self.assertIn("cannot change while the job runs: suspend it first", told)
+        self.assertEqual(8, self.job()["spec"]["training"]["batchSize"])
 
     def test_namespace_of_file_and_flag_must_agree(self):
         self.file.write_text(JOB.replace("name: fashion", f"name: fashion, namespace: {self.namespace}"))
@@ -317,7 +323,8 @@ Events:
         self.set_status({"state": "Succeeded"})
         self.assertIn("'fashion' has ended already: Succeeded", self.run_cli("suspend", "fashion", "--cluster", code=1))
         self.assertIn("'fashion' has ended already: Succeeded", self.run_cli("resume", "fashion", "--cluster", code=1))
-        self.assertIn("it has ended already (Succeeded)", self.submit())
+        self.assertIn("it has ended already (Succeeded)", self.submit("--set", "worker.replicas=3"))
+        self.assertIn("cannot change: the job has ended", self.submit(code=2))
 
     def test_delete(self):
         self.submit()

@@ -213,8 +213,9 @@ TEST(ShownStateTest, IsWhatHoldsNow) {
 // Runs in a temporary folder, at rest: nobody holds their locks.
 class JobsTest : public testing::Test {
  protected:
-  fs::path add(const std::string& name, const std::string& job_name = "fashion") {
-    v1::TrainingJob job = control::parseJob(kJob, "job.yaml", {}, nullptr).value();
+  fs::path add(const std::string& name, const std::string& job_name = "fashion",
+               const control::ParseOptions& changes = {}) {
+    v1::TrainingJob job = control::parseJob(kJob, "job.yaml", changes, nullptr).value();
     job.mutable_metadata()->set_name(job_name);
     DirectoryOptions options;
     options.dir = (runs() / name).string();
@@ -412,6 +413,13 @@ TEST_F(JobsTest, LogsArePutTogetherByTime) {
   EXPECT_THAT(err_,
               HasSubstr("'fashion' has no task 'worker-7': it has ps-0 to ps-1 and worker-0"));
   EXPECT_EQ(run({"logs", "fashion", "--all", "--tail", "3"}), kExitUsage);
+}
+
+TEST_F(JobsTest, AJobWithoutServersHasWorkersOnly) {
+  add("fashion", "fashion", {{{"strategy", "AllReduce"}, {"ps", ""}}});
+  EXPECT_EQ(run({"logs", "fashion", "ps-0"}), kExitUsage);
+  EXPECT_THAT(err_, HasSubstr("'fashion' has no task 'ps-0': it has worker-0"));
+  EXPECT_THAT(err_, testing::Not(HasSubstr("ps--1")));
 }
 
 TEST_F(JobsTest, ATaskWithoutTailShowsItsLastTenLines) {

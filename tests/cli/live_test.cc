@@ -13,8 +13,10 @@ namespace {
 
 using control::TaskKey;
 using control::TaskPhase;
+using testing::Contains;
 using testing::ElementsAre;
 using testing::HasSubstr;
+using testing::Not;
 
 RunSnapshot sample() {
   RunSnapshot run;
@@ -284,6 +286,22 @@ TEST_F(MonitorTest, TasksThatAreNotThereYetAreShown) {
   ASSERT_EQ(monitor_.snapshot().tasks.size(), 2u);
   EXPECT_EQ(monitor_.snapshot().tasks[1].name, "worker-0");
   EXPECT_EQ(monitor_.snapshot().tasks[1].state, "starting");
+  view_.observed.job.mutable_spec()->mutable_run_policy()->set_suspend(true);
+  update(1);
+  EXPECT_EQ(monitor_.snapshot().tasks[1].state, "ended");
+}
+
+TEST_F(MonitorTest, ALaunchDoesNotSayThatTheJobRestedBefore) {
+  view_.observed.job.mutable_status()->set_state("Suspended");
+  update(0);
+  EXPECT_THAT(told(), Not(Contains("job suspended")));
+  view_.observed.job.mutable_status()->set_state("Running");
+  update(1);
+  EXPECT_THAT(told(), ElementsAre("job running"));
+  view_.observed.job.mutable_spec()->mutable_run_policy()->set_suspend(true);
+  view_.observed.job.mutable_status()->set_state("Suspended");
+  update(2);
+  EXPECT_THAT(told(), ElementsAre("job suspended"));
 }
 
 }  // namespace

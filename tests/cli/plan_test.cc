@@ -116,6 +116,22 @@ TEST(PlanReport, TrafficPerStep) {
   EXPECT_NEAR(report.slowdown, 1.999, 5e-4);
 }
 
+// Each server sends the mean gradient of its chunks to the next one, which keeps replicas of them.
+TEST(PlanReport, ReplicasOfTheNextServer) {
+  v1::TrainingJob job = makeJob("mnist_cnn", "RoundRobin", 2, 7);
+  job.mutable_spec()->mutable_training()->mutable_optimizer()->set_name("SGD");
+  const PlanReport report = reportOf(job);
+  EXPECT_EQ(report.ps[0].replica_out_per_step, 4'520);
+  EXPECT_EQ(report.ps[0].replica_in_per_step, 13'094'016);
+  EXPECT_EQ(report.ps[1].replica_out_per_step, 13'094'016);
+  EXPECT_EQ(report.ps[1].replica_in_per_step, 4'520);
+  EXPECT_EQ(report.ps[0].replicas, 2 * 13'094'016 + 4'520);
+  EXPECT_EQ(renderPlanJson(report)["ps"][1]["replicaBytesOutPerStep"], 13'094'016);
+  EXPECT_EQ(reportOf(makeJob("mnist_cnn", "RoundRobin", 1, 7)).ps[0].replicas, 0);
+  job.mutable_spec()->mutable_training()->mutable_update()->set_mode("Async");
+  EXPECT_EQ(reportOf(job).ps[1].replica_out_per_step, 0);
+}
+
 TEST(PlanReport, EveryProcessOfAPodIsAWorker) {
   v1::TrainingJob job = makeJob("mnist_cnn", "Balanced", 2, 3);
   job.mutable_spec()->mutable_worker()->set_processes_per_pod(2);
@@ -152,7 +168,7 @@ TEST(PlanReport, ErrorsCarryTheFullFieldPath) {
   job.mutable_spec()->set_strategy("AllReduce");
   EXPECT_THAT(failure(job), HasSubstr("spec.strategy: AllReduce"));
   job = makeJob("torchscript", "Balanced", 1, 1);
-  EXPECT_THAT(failure(job), HasSubstr("torchscript: plan knows the variables of built-in"));
+  EXPECT_THAT(failure(job), HasSubstr("torchscript: the variables of its file are not known"));
   job.mutable_spec()->set_strategy("ParameterServer");
   job.mutable_spec()->clear_training();
   EXPECT_THAT(failure(job), HasSubstr("spec.training: missing"));

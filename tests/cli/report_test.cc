@@ -75,6 +75,14 @@ ReportInput sample() {
   return input;
 }
 
+// What Balanced cut lies along no axis.
+TEST(ReportTest, PartsOfVariablesAreRangesOfElements) {
+  const std::string html = renderReport(sample());
+  EXPECT_THAT(html, HasSubstr("<td>fc1_wei</td><td>0 to 1,5"));
+  EXPECT_THAT(html, HasSubstr(" of 3,211,264, elements</td><td>ps-0</td>"));
+  EXPECT_THAT(html, HasSubstr("<td>conv1_wei</td><td>all</td>"));
+}
+
 TEST(ReportTest, WellFormedAndEscaped) {
   const std::string html = renderReport(sample());
   EXPECT_EQ(wellFormed(html), "");
@@ -85,6 +93,25 @@ TEST(ReportTest, WellFormedAndEscaped) {
   EXPECT_THAT(html, HasSubstr("<td>ps-1</td>"));
   EXPECT_THAT(html, HasSubstr("(+2.0 %)")) << "ps-0's bytes on the wire";
   EXPECT_THAT(html, HasSubstr("not counted")) << "ps-1's";
+  EXPECT_THAT(html, Not(HasSubstr("shared memory")));
+}
+
+TEST(ReportTest, WhatIsNotOnTheWireWentThroughSharedMemory) {
+  ReportInput input = sample();
+  input.records.traffic.back().ps["ps-0"].wire_received = 2e6;
+  const std::string html = renderReport(input);
+  EXPECT_THAT(html, HasSubstr("<td>2 MB</td>"));
+  EXPECT_THAT(html, HasSubstr("through shared memory"));
+}
+
+TEST(ReportTest, ARunWithoutParameterServersSpeaksOfNone) {
+  ReportInput input = sample();
+  input.plan = std::nullopt;
+  for (TrafficSample& moment : input.records.traffic) moment.ps.clear();
+  const std::string html = renderReport(input);
+  EXPECT_EQ(wellFormed(html), "");
+  EXPECT_THAT(html, Not(HasSubstr("parameter server")));
+  EXPECT_THAT(html, Not(HasSubstr("nothing was recorded")));
 }
 
 TEST(ReportTest, NothingFromElsewhere) {
@@ -248,6 +275,9 @@ TEST(ComparisonTest, StepAndRatesAreThoseBetweenTheFirstAndTheLastStep) {
   EXPECT_DOUBLE_EQ(rates.at("ps-0").received, 100e6) << "as TCP carried it";
   EXPECT_DOUBLE_EQ(rates.at("ps-0").transmitted, 50e6);
   EXPECT_DOUBLE_EQ(rates.at("ps-1").received, 10e6) << "payload where the kernel does not tell";
+  RunRecords shared = run.records;
+  for (TrafficSample& sample : shared.traffic) sample.ps["ps-0"].wire_received = 1e3;
+  EXPECT_DOUBLE_EQ(serverRates(shared).at("ps-0").received, 80e6) << "through shared memory";
 
   RunRecords one;
   one.steps = {run.records.steps.front()};
@@ -273,6 +303,21 @@ TEST(ComparisonTest, RunsStandSideBySideAgainstTheModel) {
   EXPECT_THAT(page, HasSubstr("<td>0.800 s</td><td>0.750 s</td><td>+6.7 %</td>"));
   EXPECT_THAT(page, HasSubstr("<td>0.500 s</td><td>-</td><td>-</td>"));
   EXPECT_THAT(page, HasSubstr("each parameter server: balanced"));
+  const std::string text = renderComparisonText(runs);
+  EXPECT_THAT(text, HasSubstr("round <robin>  11"));
+  EXPECT_THAT(text, HasSubstr("0.800 s            0.750 s  +6.7 %"));
+}
+
+TEST(ComparisonTest, ProgramsOfTheUsersOwnHaveServersToo) {
+  ComparedRun run = compared("own", 0.8);
+  run.result.steps = std::nullopt;
+  run.records.steps.clear();
+  const auto rates = serverRates(run.records);
+  EXPECT_DOUBLE_EQ(rates.at("ps-0").received, 100e6);
+  const std::string text = renderComparisonText({run});
+  // 150 of 165 MB/s go through ps-0.
+  EXPECT_THAT(text, HasSubstr("100 MB/s         50 MB/s            90.9 %"));
+  EXPECT_THAT(text, HasSubstr("own  ps-1"));
 }
 
 }  // namespace

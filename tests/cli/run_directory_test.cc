@@ -110,7 +110,7 @@ TEST_F(RunDirectoryTest, ChangedFieldsAreNamed) {
   EXPECT_THAT(problemOf(job({{"training.batchSize", "64"}})), HasSubstr("training.batchSize: "));
   EXPECT_THAT(problemOf(job({{"training.model.dropout", "0.25"}})),
               HasSubstr("training.model.dropout: "));
-  EXPECT_THAT(problemOf(job({{"ps.replicas", "3"}})), HasSubstr("ps.replicas: 1 "));
+  EXPECT_THAT(problemOf(job({{"ps.maxReplicas", "3"}})), HasSubstr("ps.maxReplicas: "));
   EXPECT_THAT(
       problemOf(job({{"training.steps", "600"}})),
       HasSubstr("training.steps: 700 in " + dir() + "/job.yaml, now 600: it may only grow"));

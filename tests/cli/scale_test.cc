@@ -1,4 +1,7 @@
 // Another number of workers for a local job that nobody looks after, and edits of its job.yaml.
+#include <functional>
+#include <utility>
+
 #include "base/process/files.h"
 #include "cli/jobs/control.h"
 #include "cli/jobs/edited_job.h"
@@ -49,7 +52,7 @@ class RecordedJob : public testing::Test {
   }
   v1::TrainingJob job() const { return record_.read().value(); }
   StatusOr<std::string> scale(int workers) {
-    return scaleJob(paths_.dir, workers, true, std::chrono::seconds(5), systemClock());
+    return scaleJob(paths_.dir, {.workers = workers}, true, std::chrono::seconds(5), systemClock());
   }
 
   TempDir dir_;
@@ -66,6 +69,20 @@ TEST_F(RecordedJob, StartsNextWithTheNumber) {
   EXPECT_THAT(yaml(), HasSubstr("replicas: 3"));
   ASSERT_TRUE(scale(3).ok());
   EXPECT_EQ(job().metadata().generation(), 2) << "nothing has changed";
+}
+
+TEST_F(RecordedJob, ParameterServersTooAndBothAtOnce) {
+  const auto told =
+      scaleJob(paths_.dir, {.ps = 3, .workers = 4}, true, std::chrono::seconds(5), systemClock());
+  ASSERT_TRUE(told.ok()) << told.status();
+  EXPECT_THAT(*told, HasSubstr("fashion: ps 2 -> 3, workers 2 -> 4, from its next start (it is "));
+  EXPECT_EQ(job().spec().ps().replicas(), 3);
+  EXPECT_EQ(job().spec().worker().replicas(), 4);
+  EXPECT_EQ(job().metadata().generation(), 2);
+  const Status none =
+      scaleJob(paths_.dir, {.ps = 0}, true, std::chrono::seconds(5), systemClock()).status();
+  EXPECT_THAT(none.ToString(), HasSubstr("spec.ps.replicas"));
+  EXPECT_EQ(job().spec().ps().replicas(), 3);
 }
 
 TEST_F(RecordedJob, HasBounds) {
@@ -97,6 +114,19 @@ TEST_F(RecordedJob, MayBeLaunchedAgainWithAnotherNumber) {
   other.mutable_spec()->mutable_worker()->set_replicas(4);
   EXPECT_THAT(forbiddenChanges(before, toJson(other.spec())), IsEmpty());
   other.mutable_spec()->mutable_ps()->set_replicas(1);
+  EXPECT_THAT(forbiddenChanges(before, toJson(other.spec())), IsEmpty());
+  other.mutable_spec()->mutable_ps()->set_max_replicas(3);
+  EXPECT_THAT(forbiddenChanges(before, toJson(other.spec())), SizeIs(1));
+}
+
+TEST_F(RecordedJob, MayBeLaunchedAgainWithTheOtherStrategy) {
+  v1::TrainingJob other = control::parseJob(kJob, "job.yaml", {}, nullptr).value();
+  const auto before = toJson(other.spec());
+  other.mutable_spec()->set_strategy("AllReduce");
+  other.mutable_spec()->clear_ps();
+  EXPECT_THAT(forbiddenChanges(before, toJson(other.spec())), IsEmpty());
+  EXPECT_THAT(forbiddenChanges(toJson(other.spec()), before), IsEmpty());
+  other.mutable_spec()->mutable_training()->set_seed(77);
   EXPECT_THAT(forbiddenChanges(before, toJson(other.spec())), SizeIs(1));
 }
 
@@ -141,6 +171,56 @@ TEST_F(RecordedJob, MayLoseAField) {
   ASSERT_NO_FATAL_FAILURE(edit("    maxReplicas: 4\n", ""));
   ASSERT_THAT(edits.look(), SizeIs(1));
   EXPECT_FALSE(job().spec().worker().has_max_replicas());
+}
+
+TEST_F(RecordedJob, TakesOverAnotherNumberOfSteps) {
+  EditedJob edits(paths_, systemClock());
+  ASSERT_NO_FATAL_FAILURE(edit("steps: 700", "steps: 300"));
+  const std::vector<RunEvent> events = edits.look();
+  ASSERT_THAT(events, SizeIs(1));
+  EXPECT_EQ(events[0].kind, "state");
+  EXPECT_THAT(events[0].message, HasSubstr("job.yaml: training.steps: 700 -> 300"));
+  EXPECT_EQ(job().spec().training().steps(), 300);
+  ASSERT_NO_FATAL_FAILURE(edit("steps: 300", "steps: 900"));
+  EXPECT_THAT(edits.look(), SizeIs(1));
+  EXPECT_EQ(job().spec().training().steps(), 900);
+}
+
+TEST_F(RecordedJob, DoesNotTakeStepsForPasses) {
+  EditedJob edits(paths_, systemClock());
+  ASSERT_NO_FATAL_FAILURE(edit("steps: 700", "passes: 3"));
+  const std::vector<RunEvent> events = edits.look();
+  ASSERT_THAT(events, SizeIs(1));
+  EXPECT_EQ(events[0].kind, "warning");
+  EXPECT_THAT(events[0].message, HasSubstr("training.steps: 700 -> nothing"));
+  EXPECT_EQ(job().spec().training().steps(), 700);
+  EXPECT_FALSE(job().spec().training().has_passes());
+  EXPECT_THAT(yaml(), HasSubstr("steps: 700"));
+}
+
+// Asked for the time when the file has been read and the record is not locked yet.
+class Interruption : public Clock {
+ public:
+  explicit Interruption(std::function<void()> once) : once_(std::move(once)) {}
+  TimePoint now() const override {
+    if (const auto once = std::exchange(once_, nullptr)) once();
+    return systemClock().now();
+  }
+  UnixMillis unixMillis() const override { return systemClock().unixMillis(); }
+
+ private:
+  mutable std::function<void()> once_;
+};
+
+TEST_F(RecordedJob, AnEditThatWasReadBeforeDoesNotUndoANewerNumber) {
+  const Interruption clock([&] { EXPECT_TRUE(scale(4).ok()); });
+  EditedJob edits(paths_, clock);
+  edit("replicas: 2", "replicas: 3");
+  edits.look();
+  EXPECT_EQ(job().spec().worker().replicas(), 4);
+  EXPECT_THAT(edits.look(), IsEmpty());
+  EXPECT_EQ(job().spec().worker().replicas(), 4);
+  EXPECT_THAT(yaml(), HasSubstr("replicas: 4"));
 }
 
 }  // namespace

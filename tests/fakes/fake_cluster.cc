@@ -32,7 +32,17 @@ std::string describe(const v1::Membership& membership) {
     text += fmt::format(" {}/{}@{}:{}", toString(TaskKey{task.id().role(), task.id().index()}),
                         task.created(), task.ip(), task.port());
   }
+  if (membership.has_steps()) text += fmt::format(" steps={}", membership.steps());
   return text;
+}
+
+using Tasks = std::map<TaskKey, TaskObservation>;
+
+// That life of the task; NOT_FOUND.
+StatusOr<Tasks::iterator> findTask(Tasks& tasks, const TaskKey& task, std::uint32_t created) {
+  const auto it = tasks.find(task);
+  if (it != tasks.end() && it->second.created == created) return it;
+  return absl::NotFoundError(fmt::format("{} (created {}) is not there", toString(task), created));
 }
 
 }  // namespace
@@ -129,12 +139,20 @@ void FakeCluster::setRestarts(const JobKey& key, const TaskKey& task, std::uint3
   });
 }
 
+void FakeCluster::setDeletionCost(const JobKey& key, const TaskKey& task, std::int32_t cost) {
+  changeTask(key, task, [cost](TaskObservation& t) { t.deletion_cost = cost; });
+}
+
 void FakeCluster::setWaiting(const JobKey& key, const TaskKey& task, const TaskWait& wait) {
   changeTask(key, task, [&wait](TaskObservation& t) { t.waiting = wait; });
 }
 
 void FakeCluster::setObstacle(const JobKey& key, const std::optional<TaskWait>& obstacle) {
   change(key, [&obstacle](Record& record) { record.obstacle = obstacle; });
+}
+
+void FakeCluster::setPassingStorage(const JobKey& key, const std::optional<TaskWait>& why) {
+  change(key, [&why](Record& record) { record.passing_storage = why; });
 }
 
 void FakeCluster::setRefusal(const JobKey& key, const std::optional<TaskWait>& refusal) {
@@ -146,11 +164,11 @@ void FakeCluster::setImages(const JobKey& key, const v1::Images& images) {
 }
 
 void FakeCluster::exitTask(const JobKey& key, const TaskKey& task, int code,
-                           const std::string& cause) {
+                           const std::string& cause, UnixMillis at) {
   changeTask(key, task, [&](TaskObservation& t) {
     const std::string text = cause.empty() ? fmt::format("exit code {}", code)
                                            : fmt::format("exit code {}: {}", code, cause);
-    endTask(t, code == 0 ? TaskPhase::kSucceeded : TaskPhase::kFailed, {code, 0, text});
+    endTask(t, code == 0 ? TaskPhase::kSucceeded : TaskPhase::kFailed, {code, 0, text, at});
   });
 }
 
@@ -262,6 +280,7 @@ StatusOr<JobObservation> FakeCluster::observe(const JobKey& key) {
   for (const auto& [task_key, task] : it->second.tasks) observed.tasks.push_back(task);
   observed.membership = it->second.membership;
   observed.obstacle = it->second.obstacle;
+  observed.passing_storage = it->second.passing_storage;
   observed.refusal = it->second.refusal;
   observed.images = it->second.images;
   return observed;
@@ -313,11 +332,7 @@ Status FakeCluster::createTask(const v1::TrainingJob& job, const TaskKey& task,
 Status FakeCluster::deleteTask(const v1::TrainingJob& job, const TaskKey& task,
                                std::uint32_t created) {
   return doWrite(job, FakeCall::kDelete, [&](Record& record) -> StatusOr<std::string> {
-    const auto it = record.tasks.find(task);
-    if (it == record.tasks.end() || it->second.created != created) {
-      return absl::NotFoundError(
-          fmt::format("{} (created {}) is not there", toString(task), created));
-    }
+    TY_ASSIGN_OR_RETURN(const auto it, findTask(record.tasks, task, created));
     const std::string line = fmt::format("delete {} (created {})", toString(task), created);
     if (life_.slow_delete && !hasEnded(it->second)) {
       if (it->second.terminating) return std::string();
@@ -333,11 +348,7 @@ Status FakeCluster::deleteTask(const v1::TrainingJob& job, const TaskKey& task,
 Status FakeCluster::releaseTask(const v1::TrainingJob& job, const TaskKey& task,
                                 std::uint32_t created) {
   return doWrite(job, FakeCall::kDelete, [&](Record& record) -> StatusOr<std::string> {
-    const auto it = record.tasks.find(task);
-    if (it == record.tasks.end() || it->second.created != created) {
-      return absl::NotFoundError(
-          fmt::format("{} (created {}) is not there", toString(task), created));
-    }
+    TY_ASSIGN_OR_RETURN(const auto it, findTask(record.tasks, task, created));
     if (!it->second.held) return std::string();
     it->second.held = false;
     if (it->second.terminating && hasEnded(it->second)) record.tasks.erase(it);

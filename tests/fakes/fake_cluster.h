@@ -49,8 +49,10 @@ class FakeCluster : public Cluster {
   void setAddress(const JobKey& key, const TaskKey& task);
   void setReady(const JobKey& key, const TaskKey& task, bool ready = true);
   void setWaiting(const JobKey& key, const TaskKey& task, const TaskWait& wait);
+  void setDeletionCost(const JobKey& key, const TaskKey& task, std::int32_t cost);
   void setRestarts(const JobKey& key, const TaskKey& task, std::uint32_t restarts);
-  void exitTask(const JobKey& key, const TaskKey& task, int code, const std::string& cause = "");
+  void exitTask(const JobKey& key, const TaskKey& task, int code, const std::string& cause = "",
+                UnixMillis at = 0);
   void killTask(const JobKey& key, const TaskKey& task, int signal);
   void disruptTask(const JobKey& key, const TaskKey& task, const std::string& cause);
   // Somebody else deletes it: terminating until finishDelete().
@@ -58,6 +60,7 @@ class FakeCluster : public Cluster {
   void finishDelete(const JobKey& key, const TaskKey& task);
   // What the cluster says of the job as a whole; nothing: no such trouble.
   void setObstacle(const JobKey& key, const std::optional<TaskWait>& obstacle);
+  void setPassingStorage(const JobKey& key, const std::optional<TaskWait>& why);
   void setRefusal(const JobKey& key, const std::optional<TaskWait>& refusal);
   void setImages(const JobKey& key, const v1::Images& images);
   // It is there no more, without a word.
@@ -97,6 +100,7 @@ class FakeCluster : public Cluster {
     std::map<TaskKey, TaskObservation> tasks;
     std::optional<v1::Membership> membership;
     std::optional<TaskWait> obstacle;
+    std::optional<TaskWait> passing_storage;
     std::optional<TaskWait> refusal;
     v1::Images images;
   };

@@ -65,6 +65,13 @@ class RunTests(unittest.TestCase):
         self.assertIn("all that it printed", output)
         self.assertEqual(code, 1)
 
+    def test_a_script_that_fails_says_what_failed(self):
+        self.program("script", output="much\nfailed: first\nmore\nfailed: second\nin all 2", code=1)
+        self.program("other", output="the\nlast line", code=1)
+        output = self.run_it()[1]
+        self.assertRegex(output, "(?m)^failed: script: .*first, second$")
+        self.assertRegex(output, "(?m)^failed: other: .*the last line$|^failed: other: .*last line$")
+
     def test_a_program_that_dies_after_its_last_case_fails(self):
         self.program("a_test", GOOD.format("x"), code=9)
         code, output = self.run_it()

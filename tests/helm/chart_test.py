@@ -18,8 +18,10 @@ from rig import build, unavailable  # noqa: E402
 CHART = ROOT / "helm" / "trainyard"
 HELM = ""
 # Values with which everything that is off by default is on.
-EVERYTHING = {"watchNamespace": "one", "networkPolicy": {"tasks": {"enabled": True}},
-              "metrics": {"serviceMonitor": {"enabled": True}, "podMonitor": {"enabled": True}}}
+EVERYTHING = {"watchNamespace": "one", "networkPolicy": {"jobs": {"enabled": True}},
+              "metrics": {"serviceMonitor": {"enabled": True}, "podMonitor": {"enabled": True},
+                          "prometheusRule": {"enabled": True}},
+              "dashboards": {"enabled": True}}
 # Values that are looked at beside the defaults instead: some exclude what is on in EVERYTHING, and a release
 # that does not watch its own namespace has no test.
 BESIDE_DEFAULTS = {"metrics.service.enabled", "test.enabled", "test.image", "test.timeoutSeconds"}
@@ -30,7 +32,8 @@ OTHER = {"image.pullPolicy": "Always", "image.digest": "sha256:" + "a" * 64, "lo
          "networkPolicy.apiserverPorts": [8443], "networkPolicy.agentPorts": [2240],
          "imagePullSecrets": [{"name": "pull"}], "extraArgs": ["--more"],
          "extraObjects": [{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "more"}}],
-         "strategy": {"type": "Recreate"}}
+         "strategy": {"type": "Recreate"}, "metrics.prometheusRule.disabled": ["TrainyardJobFailed"],
+         "metrics.prometheusRule.severities": {"TrainyardJobFailed": "critical"}}
 
 
 def helm(*arguments):
@@ -151,14 +154,30 @@ class Chart(unittest.TestCase):
         rules = one(objects(), "ClusterRole", "release-trainyard")["rules"]
         by_resource = {resource: set(rule["verbs"]) for rule in rules for resource in rule["resources"]}
         self.assertEqual({"create"}, by_resource["secrets"])
-        self.assertEqual({"create", "patch"}, by_resource["events"])
+        self.assertEqual({"create"}, by_resource["events"])
         self.assertEqual({"get", "list", "watch", "delete"}, by_resource["trainingjobs"])
-        self.assertEqual({"get", "patch", "update"}, by_resource["trainingjobs/status"])
+        self.assertEqual({"patch"}, by_resource["trainingjobs/status"])
         self.assertEqual({"trainingjobs", "trainingjobs/status", "trainingjobs/finalizers", "pods", "services",
                           "configmaps", "secrets", "events"}, set(by_resource))
         for found in objects():
             for rule in found.get("rules", []):
                 self.assertNotIn("*", rule["verbs"] + rule["resources"] + rule["apiGroups"])
+
+    def test_policies_of_jobs(self):
+        peers = [{"namespaceSelector": {"matchLabels": {"team": "monitoring"}}}]
+        found = objects({"networkPolicy": {"jobs": {"enabled": True, "metricsFrom": peers}}})
+        arguments = one(found, "Deployment")["spec"]["template"]["spec"]["containers"][0]["args"]
+        given = [a.split("=", 1)[1] for a in arguments if a.startswith("--job-network-policy=")]
+        self.assertEqual(1, len(given))
+        policy = json.loads(given[0])
+        self.assertEqual(peers, policy["metricsFrom"])
+        self.assertEqual({"kubernetes.io/metadata.name": "system"},
+                         policy["agentFrom"][0]["namespaceSelector"]["matchLabels"])
+        pod = one(found, "Deployment")["spec"]["template"]["metadata"]["labels"]
+        self.assertLessEqual(policy["agentFrom"][0]["podSelector"]["matchLabels"].items(), pod.items())
+        rules = one(found, "ClusterRole", "release-trainyard")["rules"]
+        self.assertEqual([["get", "create", "patch"]], [r["verbs"] for r in rules if "networkpolicies" in r["resources"]])
+        self.assertNotIn("--job-network-policy", template())
 
     def test_a_watched_namespace_gets_a_role_and_nothing_else(self):
         found = objects({"watchNamespace": "one", "rbac": {"aggregate": False}})
@@ -170,6 +189,15 @@ class Chart(unittest.TestCase):
             self.assertEqual({"one", "system"}, places)
         arguments = one(found, "Deployment")["spec"]["template"]["spec"]["containers"][0]["args"]
         self.assertIn("--namespace=one", arguments)
+
+    def test_the_right_to_read_from_pods_comes_with_editing_and_with_viewing_on_demand(self):
+        def readers(values):
+            return {o["metadata"]["name"] for o in objects(values) if o["kind"] == "ClusterRole"
+                    and {"apiGroups": [""], "resources": ["pods/proxy"], "verbs": ["get"]} in o["rules"]}
+
+        self.assertEqual({"release-trainyard-trainingjob-editor"}, readers({}))
+        self.assertEqual({"release-trainyard-trainingjob-editor", "release-trainyard-trainingjob-top"},
+                         readers({"rbac": {"topForViewers": True}}))
 
     def test_namespaced_objects_name_their_namespace(self):
         cluster_wide = {"CustomResourceDefinition", "ClusterRole", "ClusterRoleBinding"}
@@ -185,12 +213,8 @@ class Chart(unittest.TestCase):
         self.assertIn(f"trainyard-agent@{digest}", template({"agent": {"image": {"digest": digest, "tag": "1"}}}))
 
     def test_values_exclude_each_other(self):
-        for values, message in (
-                ({"networkPolicy": {"tasks": {"enabled": True}}}, "needs watchNamespace"),
-                ({"metrics": {"serviceMonitor": {"enabled": True}, "service": {"enabled": False}}},
-                 "needs metrics.service.enabled")):
-            with self.assertRaisesRegex(ValueError, message):
-                template(values)
+        with self.assertRaisesRegex(ValueError, "needs metrics.service.enabled"):
+            template({"metrics": {"serviceMonitor": {"enabled": True}, "service": {"enabled": False}}})
 
     def test_schema_refuses_what_is_misspelt(self):
         for values in ({"replicas": 3}, {"image": {"name": "x"}}, {"replicaCount": "2"}, {"logLevel": "loud"},
@@ -198,6 +222,44 @@ class Chart(unittest.TestCase):
             with self.assertRaisesRegex(ValueError, "(?i)schema"):
                 template(values)
         template({"global": {"anything": 1}, "enabled": True})
+
+    def test_alerts_are_those_of_the_file(self):
+        source = from_yaml((CHART / "files" / "alerts.yaml").read_text())["groups"]
+        rule = one(objects(EVERYTHING), "PrometheusRule")
+        for group, rendered in zip(source, rule["spec"]["groups"], strict=True):
+            self.assertEqual(group["name"], rendered["name"])
+            for expected, found in zip(group["rules"], rendered["rules"], strict=True):
+                if "alert" in expected:
+                    page = found["annotations"].pop("runbook_url").rsplit("/", 1)[1]
+                    self.assertEqual(f"{expected['alert']}.md", page)
+                self.assertEqual(expected, found)
+        changed = merged(EVERYTHING, {"metrics": {"prometheusRule": {
+            "disabled": ["TrainyardJobFailed"], "severities": {"TrainyardNoLeader": "page"}}}})
+        rules = [each for group in one(objects(changed), "PrometheusRule")["spec"]["groups"] for each in group["rules"]]
+        by_name = {each["alert"]: each for each in rules if "alert" in each}
+        self.assertNotIn("TrainyardJobFailed", by_name)
+        self.assertEqual("page", by_name["TrainyardNoLeader"]["labels"]["severity"])
+        with self.assertRaisesRegex(ValueError, "there is no alert NoSuchAlert"):
+            template(merged(EVERYTHING, {"metrics": {"prometheusRule": {"disabled": ["NoSuchAlert"]}}}))
+
+    def test_dashboards_are_those_of_the_folder(self):
+        files = {path.name: json.loads(path.read_text()) for path in (CHART / "files" / "dashboards").glob("*.json")}
+        maps = [o for o in objects(EVERYTHING) if o["kind"] == "ConfigMap"]
+        found = {name: json.loads(text) for o in maps for name, text in o["data"].items()}
+        self.assertEqual(files, found)
+        for one_map in maps:
+            self.assertEqual("1", one_map["metadata"]["labels"]["grafana_dashboard"])
+            self.assertLess(len(json.dumps(one_map)), 900_000)
+
+    def test_monitors_find_what_they_are_for(self):
+        found = objects(EVERYTHING)
+        service = one(found, "Service", "-metrics")
+        monitor = one(found, "ServiceMonitor")
+        for name, value in monitor["spec"]["selector"]["matchLabels"].items():
+            self.assertEqual(value, service["metadata"]["labels"][name])
+        self.assertIn(monitor["spec"]["endpoints"][0]["port"], [port["name"] for port in service["spec"]["ports"]])
+        monitor = one(found, "PodMonitor", "-tasks")
+        self.assertEqual("metrics", monitor["spec"]["podMetricsEndpoints"][0]["port"])
 
     def test_every_value_has_an_effect(self):
         defaults = from_yaml((CHART / "values.yaml").read_text())

@@ -128,7 +128,7 @@ TEST_F(ControlTest, AJobSuspendedAgainAndAgainEndsWithTheSameWeights) {
   EXPECT_EQ(foreground.code, 0);
   EXPECT_THAT(foreground.lastLine(),
               StartsWith(fmt::format("result: suspended step={} ", stopped)));
-  EXPECT_THAT(foreground.output, HasSubstr("to go on: trainyard resume "));
+  EXPECT_THAT(foreground.output, ContainsRegex("to go on: .*trainyard resume "));
   EXPECT_TRUE(processesWith(run.dir().string()).empty());
   EXPECT_EQ(stateOf(run), "Suspended");
   EXPECT_EQ(verb("suspend", run).code, 0) << "it is so already";
@@ -281,6 +281,21 @@ TEST_F(ControlTest, ALauncherEndsWhenItsDirectoryIsGone) {
   EXPECT_THAT(end.lastLine(), HasSubstr("is gone"));
   EXPECT_TRUE(nobodyRuns(run));
   fs::remove_all(run.dir());  // what tasks wrote in their last moments
+}
+
+// A killed agent leaves its program behind, which falls to the launcher: nothing of it stays in the
+// table of processes while the job goes on.
+TEST_F(ControlTest, TheLauncherReapsWhatAKilledAgentLeavesBehind) {
+  JobRun run(folder("run"), smallJob(1, 2, 100'000));
+  run.launch(kSlow);
+  ASSERT_TRUE(run.reaches("worker-1", 2));
+  const std::vector<pid_t> before = {run.agentPid("worker-1"), run.runtimePid("worker-1")};
+  const auto state = [](pid_t pid) { return trainyard::stateOf(pid); };
+  ASSERT_EQ(::kill(before[0], SIGKILL), 0);
+  EXPECT_TRUE(eventually([&] { return state(before[0]) == 0 && state(before[1]) == 0; }, kLimit))
+      << "agent " << state(before[0]) << ", runtime " << state(before[1]);
+  EXPECT_NE(state(run.launcher().pid()), 0);
+  ASSERT_EQ(verb("delete", run, {"--yes"}).code, 0);
 }
 
 }  // namespace

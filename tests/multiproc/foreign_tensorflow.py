@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
-"""TensorFlow's own parameter servers, by examples/foreign/tensorflow_ps.yaml through the binary.
+"""TensorFlow's own parameter servers, by the examples/foreign/tensorflow_*.yaml through the binary; and what they send
+and receive, as the agents count it, beside what the placement of the variables implies.
 
 foreign_tensorflow.py TRAINYARD VENV: VENV gets the wheels of deploy/wheels_tensorflow.txt. Exits 77 when
 there are none because the package index cannot be reached.
 """
 import json
 import pathlib
+import re
 import subprocess
 import sys
 import tempfile
@@ -15,6 +17,7 @@ sys.path.insert(0, str(SOURCE / "tests"))
 from venv_of import make_venv  # noqa: E402
 
 SKIPPED = 77
+DATA = "/usr/share/datasets/fashion-mnist"
 
 
 def processes_with(text):
@@ -28,12 +31,7 @@ def processes_with(text):
     return found
 
 
-def main():
-    trainyard, venv = sys.argv[1], pathlib.Path(sys.argv[2])
-    python = make_venv(venv, SOURCE / "deploy/wheels_tensorflow.txt")
-    if python is None:
-        print("skipped: the Python package index cannot be reached, so there is no TensorFlow")
-        return SKIPPED
+def serves(trainyard, python):
     text = (SOURCE / "examples/foreign/tensorflow_ps.yaml").read_text()
     with tempfile.TemporaryDirectory() as folder:
         # A copy of the script, so that its processes can be told from others.
@@ -58,6 +56,60 @@ def main():
         assert all(ps["receivedBytes"] > 0 for ps in last["ps"]), last
         assert processes_with(folder) == [], "left running"
     print("TensorFlow's parameter servers served and were ended")
+
+
+# Of one step of one worker of examples/foreign/tensorflow_fashion.py: each weight goes to the worker, each gradient
+# comes back, 4 bytes a number. Round robin begins with the step counter, on ps-0.
+LAYERS = (784 * 400, 400 * 200, 200 * 10)
+BYTES = {1: {"ps-0": 4 * (LAYERS[1] + 10), "ps-1": 4 * (LAYERS[0] + LAYERS[2])},
+         2: {"ps-0": 2 * (sum(LAYERS) + 10), "ps-1": 2 * (sum(LAYERS) + 10)}}
+
+
+def traffic(trainyard, python, folder, partitions):
+    """The directory of a run, whose servers' bytes per step are as the placement implies."""
+    run = folder / ("partitioned" if partitions > 1 else "round-robin")
+    job = folder / f"{run.name}.yaml"
+    text = (SOURCE / "examples/foreign/tensorflow_fashion.yaml").read_text()
+    job.write_text(text.replace("python3, examples", f"{python}, {SOURCE}/examples")
+                   .replace("name: tensorflow-fashion", f"name: {run.name}")
+                   .replace("- --ps_hosts", f"- --steps=200\n              - --partitions={partitions}\n"
+                            "              - --ps_hosts"))
+    done = subprocess.run([trainyard, "run", "-f", str(job), "--dir", str(run), "--volume", f"data={DATA}"], cwd=folder,
+                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=800)
+    logs = {task.name: (task / "task.log").read_text() for task in (run / "tasks").iterdir()}
+    assert done.returncode == 0, (done.stdout, logs)
+    steps = sum(int(re.search(r"done: (\d+) steps", logs[worker])[1]) for worker in ("worker-0", "worker-1"))
+    last = json.loads((run / "traffic.jsonl").read_text().splitlines()[-1])
+    for server in last["ps"]:
+        wanted = BYTES[partitions][server["task"]]
+        for way in ("receivedBytes", "transmittedBytes"):
+            got = server[way] / steps
+            print(f"{run.name} {server['task']} {way} per step: {got:,.0f}, placed {wanted:,} ({got / wanted - 1:+.2%})")
+            assert abs(got / wanted - 1) < 0.05, (last, steps, logs)
+    return run
+
+
+def counts(trainyard, python):
+    with tempfile.TemporaryDirectory() as folder:
+        runs = [traffic(trainyard, python, pathlib.Path(folder), partitions) for partitions in (1, 2)]
+        shown = subprocess.run([trainyard, "report", *runs, "--text"], cwd=folder, text=True, capture_output=True)
+        assert shown.returncode == 0, shown.stderr
+        # Side by side: how much of all traffic each server has.
+        shares = {(run, ps): float(share) for run, ps, share in
+                  re.findall(r"(?m)^(round-robin|partitioned) +(ps-\d) .* ([\d.]+) %$", shown.stdout)}
+        print(shown.stdout)
+        assert 78 < shares["round-robin", "ps-1"] < 82, shown.stdout
+        assert 49 < shares["partitioned", "ps-1"] < 51, shown.stdout
+
+
+def main():
+    trainyard, venv = sys.argv[1], pathlib.Path(sys.argv[2])
+    python = make_venv(venv, SOURCE / "deploy/wheels_tensorflow.txt")
+    if python is None:
+        print("skipped: the Python package index cannot be reached, so there is no TensorFlow")
+        return SKIPPED
+    serves(trainyard, python)
+    counts(trainyard, python)
     return 0
 
 

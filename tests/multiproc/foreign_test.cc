@@ -150,7 +150,7 @@ TEST_F(ForeignTest, APsThatTakesNoHintIsKilledAndCountsAsSuccess) {
 
 TEST_F(ForeignTest, FailuresAreCountedByTheRestartPolicy) {
   // The first life fails, the second one does not.
-  const std::string once = "if not os.path.exists('once'): open('once', 'w'); sys.exit(5)\n";
+  const std::string once = "if not os.path.exists('once'): open('once', 'w'); sys.exit(200)\n";
   JobRun mended(folder("mended"), pythonJob(1, 1, kServe, once));
   EXPECT_EQ(mended.launchAndWait().code, 0);
   EXPECT_EQ(mended.json("status.json").at("status").value("restarts", -1), 1);
@@ -191,7 +191,8 @@ TEST_F(ForeignTest, ACommandIsRunManyTimes) {
 }
 
 TEST_F(ForeignTest, AKilledAgentComesBackWhereItWas) {
-  // The worker ends when its ps is lost, as a program does that cannot go on.
+  // The worker ends when its ps is lost, as a program does that cannot go on; with a code that its
+  // agent starts it again for.
   const std::string serve = R"(
 import socket
 host, port = os.environ['PS_HOSTS'].rsplit(':', 1)
@@ -211,7 +212,7 @@ print('connected', flush=True)
 if os.path.exists('again'): sys.exit(0)
 peer.recv(1)
 open('again', 'w')
-sys.exit(9)
+sys.exit(129)
 )";
   JobRun run(folder("killed"), pythonJob(1, 1, serve, work));
   run.launch();
@@ -225,6 +226,61 @@ sys.exit(9)
   EXPECT_EQ(status.value("disruptions", -1), 1) << "the worker, after the loss of the ps";
   EXPECT_EQ(run.agent("ps-0").value("created", 0), 2);
   EXPECT_EQ(run.agent("ps-0").value("taskPort", 0), port);
+}
+
+// What a program is told at its start, and by a signal if it cares.
+constexpr char kMembers[] = R"(
+import json
+def members(*_):
+    with open(os.environ['TRAINYARD_MEMBERSHIP_FILE']) as file:
+        print('file', len(json.load(file)['tasks']), flush=True)
+signal.signal(signal.SIGHUP, members)
+print('told', len(os.environ['WORKER_HOSTS'].split(',')), flush=True)
+while not os.path.exists('go'): time.sleep(0.05)
+)";
+
+TEST_F(ForeignTest, ProgramsStartAgainWhenTheJobGrowsOrShrinks) {
+  JobRun run(folder("grow"), pythonJob(1, 2, kMembers, kMembers));
+  run.launch();
+  for (const char* task : {"ps-0", "worker-0", "worker-1"}) ASSERT_TRUE(says(run, task, "told 2"));
+  ASSERT_EQ(verb("scale", run, {"--workers", "3"}).code, 0);
+  for (const char* task : {"ps-0", "worker-0", "worker-1", "worker-2"}) {
+    EXPECT_TRUE(says(run, task, "told 3")) << task;
+  }
+  ASSERT_EQ(verb("scale", run, {"--workers", "1"}).code, 0);
+  for (const char* task : {"ps-0", "worker-0"}) EXPECT_TRUE(says(run, task, "told 1")) << task;
+  writeText("grow/go", "");
+  EXPECT_EQ(run.wait().code, 0);
+  const nlohmann::json status = run.json("status.json").at("status");
+  EXPECT_EQ(status.value("restarts", -1), 0) << "these were asked for";
+  EXPECT_EQ(status.value("disruptions", -1), 0);
+  EXPECT_EQ(run.agent("worker-0").value("start", 0), 3);
+}
+
+TEST_F(ForeignTest, ProgramsThatCareThemselvesGoOnWhenTheJobGrows) {
+  for (const std::string on_change : {"Signal", "Ignore"}) {
+    const std::string name = on_change == "Signal" ? "hears" : "goes-on";
+    JobRun run(folder(name),
+               pythonJob(1, 1, kMembers, kMembers, ", onMembershipChange: " + on_change));
+    run.launch();
+    for (const char* task : {"ps-0", "worker-0"}) ASSERT_TRUE(says(run, task, "told 1"));
+    ASSERT_EQ(verb("scale", run, {"--workers", "2"}).code, 0);
+    EXPECT_TRUE(says(run, "worker-1", "told 2"));
+    for (const char* task : {"ps-0", "worker-0"}) {
+      EXPECT_TRUE(on_change == "Ignore" || says(run, task, "file 3")) << task;
+      EXPECT_TRUE(eventually([&] {
+        const fs::path file = run.dir() / "tasks" / task / "membership.json";
+        const auto read = readFile(file, 1 << 20);
+        return read.ok() && nlohmann::json::parse(*read).at("tasks").size() == 3;
+      })) << task;
+    }
+    writeText(name + "/go", "");
+    EXPECT_EQ(run.wait().code, 0);
+    for (const char* task : {"ps-0", "worker-0"}) {
+      EXPECT_EQ(run.agent(task).value("start", 0), 1) << on_change << " " << task;
+      EXPECT_EQ(run.taskLog(task).find("file") != std::string::npos, on_change == "Signal") << task;
+    }
+  }
 }
 
 TEST_F(ForeignTest, SuspendedAndResumedProgramsStartAgain) {

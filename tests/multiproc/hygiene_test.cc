@@ -173,5 +173,29 @@ TEST_F(HygieneTest, OneStepMovesTheWeightsByLearningRateTimesTheLimit) {
   EXPECT_FALSE(stepRecords(plain).at(1).contains("grad_norm"));
 }
 
+// Without common steps a push is clipped by its own norm, before it leaves: with one worker the
+// same as in Sync, but for the last bits.
+TEST_F(HygieneTest, AnAsynchronousPushIsClippedByItsWorker) {
+  for (const char* update : {"{mode: Async}", "{mode: Async, aggregate: 2}"}) {
+    const std::string name = update[12] == '}' ? "async" : "aggregate";
+    JobRun run(
+        folder(name), smallJob(2, 1, 1),
+        setting({"training.optimizer={name: SGD, learningRate: 0.5, clipNorm: 0.01}",
+                 "training.deterministic=false", fmt::format("training.update={}", update)}));
+    const ProgramEnd end = run.launchAndWait();
+    ASSERT_EQ(end.code, 0) << end.output;
+    const double norm = stepRecords(run).at(1).at("grad_norm");
+    EXPECT_GT(norm, 0.1);
+    // Two clipped pushes of other samples point elsewhere: their mean is no longer than the limit.
+    const double change = changeOf(run) / (0.5 * 0.01);
+    if (name == "async") {
+      EXPECT_NEAR(change, 1, 1e-3);
+    } else {
+      EXPECT_LT(change, 1 + 1e-3);
+      EXPECT_GT(change, 0.3);
+    }
+  }
+}
+
 }  // namespace
 }  // namespace trainyard

@@ -99,6 +99,46 @@ TEST_F(ScriptRunTest, TheWeightsAreTheSameForAnyNumberOfServers) {
   EXPECT_EQ(one.digest(), three.digest());
 }
 
+// The last version is mostly another worker's push: the chief's buffers are saved with it all the
+// same, and with each checkpoint before.
+TEST_F(ScriptRunTest, AsynchronousCheckpointsHaveTheChiefsBuffers) {
+  JobRun run(folder("async"), job(2, 2),
+             {"--set", "training.deterministic=false", "--set", "training.update.mode=Async",
+              "--set", "training.steps=120"});
+  run.launch("worker.compute=delay(40)");
+  const ProgramEnd end = run.wait();
+  ASSERT_EQ(end.code, 0) << end.output;
+  const std::vector<std::string> files = bufferFiles(run);
+  for (const std::int64_t step : run.checkpointSteps()) {
+    if (step == 0) continue;
+    EXPECT_THAT(files, testing::Contains(fmt::format("buffers.step-{}.pt", step)));
+  }
+  EXPECT_GT(run.checkpointSteps().size(), 1u);
+  const ProgramEnd evaluation =
+      program({"trainyard", "checkpoint", "evaluate", run.dir().string()});
+  ASSERT_EQ(evaluation.code, 0) << evaluation.output;
+  EXPECT_EQ(fieldsOf(evaluation.lastLine()).at("accuracy"),
+            fieldsOf(end.lastLine()).at("accuracy"));
+}
+
+TEST_F(ScriptRunTest, ThePlanKnowsItsVariables) {
+  const std::string file = writeText("job.yaml", job(2, 2)).string();
+  const ProgramEnd end = program({"trainyard", "plan", "-f", file, "-o", "json"});
+  ASSERT_EQ(end.code, 0) << end.output;
+  const auto plan = nlohmann::json::parse(end.output);
+  EXPECT_EQ(plan.at("model"), "torchscript");
+  std::int64_t bytes = 0;
+  for (const auto& ps : plan.at("ps")) bytes += ps.at("bytes").get<std::int64_t>();
+  EXPECT_EQ(bytes, 4 + 4 * (kPixels * 4 + 4)) << "global_step, weight and bias";
+  ASSERT_EQ(plan.at("variables").size(), 3u);
+  EXPECT_EQ(plan.at("variables")[1].at("name"), "weight");
+
+  writeText("model.pt", "no module");
+  const ProgramEnd bad = program({"trainyard", "plan", "-f", file});
+  EXPECT_EQ(bad.code, 2) << bad.output;
+  EXPECT_THAT(bad.output, testing::HasSubstr("model.path: " + file_ + ": no TorchScript module"));
+}
+
 TEST_F(ScriptRunTest, AFileThatIsNoModuleFailsTheJobByName) {
   const std::string yaml = job(1, 1);
   writeText("model.pt", "no module");

@@ -291,10 +291,29 @@ std::string JobRun::digest() const {
   return end.lastLine();
 }
 
+namespace {
+
+std::vector<std::string> foldersOf(int workers) {
+  std::vector<std::string> folders;
+  for (int w = 0; w < workers; ++w) folders.push_back(fmt::format("worker-{}", w));
+  return folders;
+}
+
+}  // namespace
+
 std::map<std::int64_t, int> usesOfPositions(const JobRun& run, int workers) {
+  return usesOfPositions(run, foldersOf(workers));
+}
+
+void expectEachPositionOnce(const JobRun& run, int workers, std::int64_t end) {
+  expectEachPositionOnce(run, foldersOf(workers), end);
+}
+
+std::map<std::int64_t, int> usesOfPositions(const JobRun& run,
+                                            const std::vector<std::string>& folders) {
   std::map<std::pair<std::int64_t, int>, PositionRecord> valid;
-  for (int w = 0; w < workers; ++w) {
-    for (const PositionRecord& record : run.positions(fmt::format("worker-{}", w))) {
+  for (const std::string& folder : folders) {
+    for (const PositionRecord& record : run.positions(folder)) {
       PositionRecord& kept = valid[{record.step, record.rank}];
       if (record.epoch >= kept.epoch) kept = record;
     }
@@ -306,8 +325,9 @@ std::map<std::int64_t, int> usesOfPositions(const JobRun& run, int workers) {
   return uses;
 }
 
-void expectEachPositionOnce(const JobRun& run, int workers, std::int64_t end) {
-  const std::map<std::int64_t, int> uses = usesOfPositions(run, workers);
+void expectEachPositionOnce(const JobRun& run, const std::vector<std::string>& folders,
+                            std::int64_t end) {
+  const std::map<std::int64_t, int> uses = usesOfPositions(run, folders);
   ASSERT_EQ(static_cast<std::int64_t>(uses.size()), end);
   EXPECT_EQ(uses.begin()->first, 0);
   EXPECT_EQ(uses.rbegin()->first, end - 1);

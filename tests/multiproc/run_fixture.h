@@ -88,6 +88,11 @@ class JobRun {
 std::map<std::int64_t, int> usesOfPositions(const JobRun& run, int workers);
 // Positions 0 to `end`, each exactly once.
 void expectEachPositionOnce(const JobRun& run, int workers, std::int64_t end);
+// The same for other folders in tasks/ than those of workers 0, 1, ...
+std::map<std::int64_t, int> usesOfPositions(const JobRun& run,
+                                            const std::vector<std::string>& folders);
+void expectEachPositionOnce(const JobRun& run, const std::vector<std::string>& folders,
+                            std::int64_t end);
 
 // A temporary folder for each test; at its end no process may run that has the folder among its
 // arguments.

@@ -6,12 +6,11 @@
 #include <fstream>
 #include <iostream>
 #include <set>
-#include <sstream>
 
 #include "base/process/files.h"
 #include "fmt/format.h"
 #include "runtime/data/dataset.h"
-#include "tests/multiproc/run_fixture.h"
+#include "tests/multiproc/scaling_fixture.h"
 
 namespace trainyard {
 namespace {
@@ -24,45 +23,14 @@ using testing::StartsWith;
 constexpr int kSamples = 3000;  // of smallJob's data
 constexpr Duration kLimit = std::chrono::seconds(120);
 constexpr char kSlow[] = "worker.compute=delay(25)";
+const std::vector<std::string> kRing = {"--set", "strategy=AllReduce", "--set", "ps="};
 
-// The process and when it was started, in ticks since boot.
-using Life = std::pair<pid_t, std::string>;
-
-Life lifeOf(pid_t pid) {
-  const std::string text = readFile(fmt::format("/proc/{}/stat", pid), 1 << 16).value_or("");
-  std::stringstream rest(text.substr(std::min(text.size(), text.rfind(')') + 1)));
-  std::string word;
-  for (int field = 3; field <= 22; ++field) rest >> word;
-  return {pid, word};
-}
-
-class ScaleTest : public RunTest {
+class ScaleTest : public ScalingTest {
  protected:
   ProgramEnd scale(const JobRun& run, int workers, std::vector<std::string> more = {}) {
-    std::vector<std::string> argv = {"trainyard", "scale", run.dir().string(), "--workers",
-                                     fmt::format("{}", workers)};
-    argv.insert(argv.end(), more.begin(), more.end());
-    return program(argv);
+    more.insert(more.begin(), {"--workers", fmt::format("{}", workers)});
+    return ScalingTest::scale(run, more);
   }
-  static std::map<std::string, Life> livesOf(const JobRun& run,
-                                             const std::vector<std::string>& tasks) {
-    std::map<std::string, Life> lives;
-    for (const std::string& task : tasks) {
-      lives[task + " agent"] = lifeOf(run.agentPid(task));
-      lives[task] = lifeOf(run.runtimePid(task));
-    }
-    return lives;
-  }
-  // Two more steps of worker 0.
-  static bool goesOn(const JobRun& run) {
-    const auto newest = [&] {
-      const std::vector<PositionRecord> records = run.positions("worker-0");
-      return records.empty() ? -1 : records.back().step;
-    };
-    const std::int64_t before = newest();
-    return eventually([&] { return newest() >= before + 2; }, kLimit);
-  }
-  static nlohmann::json statusOf(const JobRun& run) { return run.json("status.json").at("status"); }
   // What the newest checkpoint says of its epochs.
   static nlohmann::json epochsOf(const JobRun& run) {
     nlohmann::json newest;
@@ -91,19 +59,20 @@ class ScaleTest : public RunTest {
       EXPECT_EQ(static_cast<int>(used[pass].size()), kSamples) << "pass " << pass;
     }
   }
-  static void expectUndisturbed(const JobRun& run) {
-    EXPECT_EQ(statusOf(run).value("lostSteps", 0), 0);
-    EXPECT_EQ(statusOf(run).value("restarts", 0), 0);
-    EXPECT_EQ(statusOf(run).value("disruptions", 0), 0);
-  }
 };
 
-TEST_F(ScaleTest, TwoFourOneThree) {
+// With parameter servers, and with strategy AllReduce.
+class ScaleStrategies : public ScaleTest, public testing::WithParamInterface<bool> {};
+
+TEST_P(ScaleStrategies, TwoFourOneThree) {
   constexpr int kSteps = 700;
-  JobRun run(folder("job"), smallJob(2, 2, kSteps));
+  const bool ring = GetParam();
+  const std::vector<std::string> flags = ring ? kRing : std::vector<std::string>();
+  JobRun run(folder("job"), smallJob(2, 2, kSteps), flags);
   run.launch(std::string(kSlow) + "@0-600");
   ASSERT_TRUE(run.reaches("worker-0", 3));
-  const std::vector<std::string> stayers = {"ps-0", "ps-1", "worker-0"};
+  std::vector<std::string> stayers = {"worker-0"};
+  if (!ring) stayers.insert(stayers.end(), {"ps-0", "ps-1"});
   const auto lives = livesOf(run, stayers);
   const auto second = livesOf(run, {"worker-1"});
 
@@ -152,14 +121,18 @@ TEST_F(ScaleTest, TwoFourOneThree) {
   std::string digest;
   for (std::size_t e = 0; e < 4; ++e) {
     const std::int64_t until = e < 3 ? epochs[e + 1].value("firstStep", 0) : kSteps;
-    JobRun part(folder("parts"), smallJob(2, ranks[e], 1),
-                {"--set", fmt::format("training.steps={}", until)});
+    std::vector<std::string> part_flags = flags;
+    part_flags.insert(part_flags.end(), {"--set", fmt::format("training.steps={}", until)});
+    JobRun part(folder("parts"), smallJob(2, ranks[e], 1), part_flags);
     const ProgramEnd part_end = part.launchAndWait();
     ASSERT_EQ(part_end.code, 0) << part_end.output;
     digest = part.digest();
   }
   EXPECT_EQ(run.digest(), digest) << "a switch has changed the weights";
 }
+INSTANTIATE_TEST_SUITE_P(, ScaleStrategies, testing::Bool(), [](const auto& info) {
+  return info.param ? "AllReduce" : "ParameterServer";
+});
 
 TEST_F(ScaleTest, AJoinerThatIsKilledHoldsNobodyUp) {
   constexpr int kSteps = 400;

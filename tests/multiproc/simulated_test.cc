@@ -64,7 +64,9 @@ class SimulatedTest : public RunTest {
 TEST_F(SimulatedTest, AStepTakesWhatItIsSaidToTakeAndWaitsForTheSlowest) {
   constexpr int kSteps = 20;
   EXPECT_GE(trainSeconds("even", "", kSteps), kSteps * 0.05);
-  EXPECT_GE(trainSeconds("slow", "worker.compute=delay(250),task=worker-3", kSteps), kSteps * 0.30);
+  // The slow worker may begin its first step before the chief, whose clock counts.
+  EXPECT_GE(trainSeconds("slow", "worker.compute=delay(250),task=worker-3", kSteps),
+            (kSteps - 1) * 0.30);
 }
 
 // vgg19 in 32x32 has 39 million parameters.

@@ -51,8 +51,11 @@ Status Scenario::addJob(const Command& c) {
   if (c.options.contains("ttl")) {
     policy->set_ttl_seconds_after_finished(static_cast<int>(c.number("ttl", 0)));
   }
+  if (c.options.contains("min"))
+    spec->mutable_worker()->set_min_replicas(static_cast<int>(c.number("min", 1)));
   if (c.options.contains("managed")) policy->set_managed_by(c.text("managed"));
   policy->set_suspend(c.flag("suspend", false));
+  if (c.options.contains("steps")) spec->mutable_training()->set_steps(c.number("steps", 1));
   if (c.flag("foreign", false)) spec->clear_training();
   spec->set_strategy(c.text("strategy", "ParameterServer"));
   spec->mutable_ps()->set_restart_policy(c.text("ps-restart", "ExitCode"));
@@ -72,6 +75,9 @@ Status Scenario::edit(const Command& c) {
     if (c.options.contains("clean")) policy->set_clean_pod_policy(c.text("clean"));
     if (c.options.contains("workers")) {
       spec->mutable_worker()->set_replicas(static_cast<int>(c.number("workers", 1)));
+    }
+    if (c.options.contains("steps")) {
+      spec->mutable_training()->set_steps(c.number("steps", 1));
     }
     if (c.options.contains("ps")) {
       spec->mutable_ps()->set_replicas(static_cast<int>(c.number("ps", 1)));
@@ -171,7 +177,8 @@ void Scenario::addTaskCommands() {
   add("unready", [this](const TaskKey& t, const Command&) { cluster_.setReady(key_, t, false); });
   add("address", [this](const TaskKey& t, const Command&) { cluster_.setAddress(key_, t); });
   add("exit", [this](const TaskKey& t, const Command& c) {
-    cluster_.exitTask(key_, t, static_cast<int>(c.number("code", 0)), c.text("cause"));
+    cluster_.exitTask(key_, t, static_cast<int>(c.number("code", 0)), c.text("cause"),
+                      clock_.unixMillis());
   });
   add("kill", [this](const TaskKey& t, const Command& c) {
     cluster_.killTask(key_, t, static_cast<int>(c.number("signal", 9)));
@@ -187,6 +194,9 @@ void Scenario::addTaskCommands() {
   add("gone", [this](const TaskKey& t, const Command&) { cluster_.finishDelete(key_, t); });
   add("in-place", [this](const TaskKey& t, const Command& c) {
     cluster_.setRestarts(key_, t, static_cast<std::uint32_t>(c.number("restarts", 1)));
+  });
+  add("cost", [this](const TaskKey& t, const Command& c) {
+    cluster_.setDeletionCost(key_, t, static_cast<std::int32_t>(c.number("cost", 0)));
   });
 }
 
@@ -205,6 +215,10 @@ void Scenario::addFaultCommands() {
   };
   handlers_["obstacle"] = [this, wait](const Command& c) {
     cluster_.setObstacle(key_, wait(c));
+    return absl::OkStatus();
+  };
+  handlers_["storage"] = [this, wait](const Command& c) {
+    cluster_.setPassingStorage(key_, wait(c));
     return absl::OkStatus();
   };
   handlers_["refusal"] = [this, wait](const Command& c) {

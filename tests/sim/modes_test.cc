@@ -115,23 +115,29 @@ TEST(Modes, DeathsWithBackupWorkersLoseNoStep) {
   }
 }
 
+// Each fourth job with a backup worker, the others asynchronous.
+WorldConfig comingAndGoing(std::uint64_t seed, std::uint64_t number) {
+  WorldConfig config{.seed = seed,
+                     .ps = 1 + static_cast<int>(number % 3),
+                     .workers = 2 + static_cast<int>(number % 3),
+                     .steps = 80,
+                     .duplicate = 0.05,
+                     .scalings = 4};
+  if (number % 4 == 0) {
+    config.backup_workers = 1;
+  } else {
+    config.tickets = TicketRules{.aggregate = 1 + static_cast<int>(number % 2)};
+  }
+  return config;
+}
+
 TEST(Modes, WorkersComeAndGo) {
   int scalings = 0;
   int left = 0;
   for (std::uint64_t seed = 1; seed <= 200; ++seed) {
-    WorldConfig config{.seed = seed * 67,
-                       .ps = 1 + static_cast<int>(seed % 3),
-                       .workers = 2 + static_cast<int>(seed % 3),
-                       .steps = 80,
-                       .drop = seed % 4 == 0 ? 0.03 : 0.0,
-                       .duplicate = 0.05,
-                       .scalings = 4};
-    if (seed % 4 == 0) {
-      config.backup_workers = 1;
-    } else {
-      config.tickets = TicketRules{.aggregate = 1 + static_cast<int>(seed % 2)};
-      if (seed % 4 == 1) config.tickets->max_delay = 3;
-    }
+    WorldConfig config = comingAndGoing(seed * 67, seed);
+    config.drop = seed % 4 == 0 ? 0.03 : 0.0;
+    if (seed % 4 == 1) config.tickets->max_delay = 3;
     const WorldResult result = runWorld(config);
     EXPECT_EQ(result.outcome, "succeeded") << seed;
     EXPECT_EQ(result.lost_steps, 0) << seed;
@@ -150,21 +156,11 @@ TEST(Modes, WorkersComeAndGo) {
 TEST(Modes, WorkersComeAndGoAndDie) {
   int kills = 0;
   for (std::uint64_t seed = 1; seed <= 200; ++seed) {
-    WorldConfig config{.seed = seed * 71,
-                       .ps = 1 + static_cast<int>(seed % 3),
-                       .workers = 2 + static_cast<int>(seed % 3),
-                       .steps = 80,
-                       .kills = 4,
-                       .kill_ps = seed % 3 == 0,
-                       .kill_within = std::chrono::milliseconds(600),
-                       .drop = seed % 5 == 0 ? 0.03 : 0.0,
-                       .duplicate = 0.05,
-                       .scalings = 4};
-    if (seed % 4 == 0) {
-      config.backup_workers = 1;
-    } else {
-      config.tickets = TicketRules{.aggregate = 1 + static_cast<int>(seed % 2)};
-    }
+    WorldConfig config = comingAndGoing(seed * 71, seed);
+    config.kills = 4;
+    config.kill_ps = seed % 3 == 0;
+    config.kill_within = std::chrono::milliseconds(600);
+    config.drop = seed % 5 == 0 ? 0.03 : 0.0;
     const WorldResult result = runWorld(config);
     EXPECT_EQ(result.outcome, "succeeded") << seed;
     if (!config.kill_ps) {
@@ -189,6 +185,30 @@ TEST(Modes, AStopComesToRestBetweenTwoUpdates) {
     EXPECT_GT(result.stopped_at, 0) << seed;
     EXPECT_EQ(result.lost_steps, 0) << seed;
   }
+}
+
+TEST(Modes, TheNumberOfStepsChangesAmidDeaths) {
+  int changes = 0;
+  for (std::uint64_t seed = 1; seed <= 160; ++seed) {
+    WorldConfig config{.seed = seed * 389,
+                       .ps = 1 + static_cast<int>(seed % 3),
+                       .workers = 2 + static_cast<int>(seed % 3),
+                       .steps = 60,
+                       .kills = seed % 3 == 0 ? 0 : 3,
+                       .kill_ps = seed % 3 == 1,
+                       .duplicate = 0.05,
+                       .lengths = 3};
+    if (seed % 4 == 0) {
+      config.backup_workers = 1;
+    } else {
+      config.tickets = TicketRules{.aggregate = 1 + static_cast<int>(seed % 2)};
+      if (seed % 4 == 1) config.tickets->max_delay = 3;
+    }
+    const WorldResult result = runWorld(config);
+    EXPECT_EQ(result.outcome, "succeeded") << seed;
+    changes += result.lengths;
+  }
+  EXPECT_GT(changes, 200);
 }
 
 }  // namespace

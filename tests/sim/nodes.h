@@ -1,12 +1,29 @@
 // The simulated processes.
 #pragma once
 
+#include <algorithm>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "tests/sim/world.h"
 
 namespace trainyard::sim {
+
+class VectorPayload : public runtime::ps::GradientPayload {
+ public:
+  explicit VectorPayload(std::vector<float> values) : values_(std::move(values)) {}
+  std::size_t sizeBytes() const override { return values_.size() * sizeof(float); }
+  void copyTo(std::span<float> out) const override {
+    std::copy(values_.begin(), values_.end(), out.begin());
+  }
+  void addTo(std::span<float> acc) const override {
+    for (std::size_t i = 0; i < acc.size(); ++i) acc[i] += values_[i];
+  }
+
+ private:
+  std::vector<float> values_;
+};
 
 struct World::Node {
   virtual ~Node() = default;
@@ -28,7 +45,9 @@ struct World::PsNode : World::Node {
                                                    std::shared_ptr<const std::vector<float>>)>>
       calls_in;
   runtime::ps::CallId next_call = 1;
-  bool updating = false;  // an update is planned
+  bool updating = false;              // an update is planned
+  v1::EpochInfo epoch;                // the newest that it has begun to prepare
+  std::int64_t replicas_fetched = 0;  // the newest epoch for which that has begun
 };
 
 struct World::WorkerNode : World::Node {

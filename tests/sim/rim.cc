@@ -5,6 +5,8 @@
 #include <utility>
 
 #include "fmt/format.h"
+#include "runtime/placement/moves.h"
+#include "runtime/ps/chunk_moves.h"
 #include "tests/sim/nodes.h"
 
 namespace trainyard::sim {
@@ -71,9 +73,15 @@ void World::sendReport(Node& node) {
     // Having said that it leaves, a process ends, whether it was heard or not; the coordinator's
     // ends when the others have left.
     const bool coordinator = alive->role == v1::ROLE_PS && alive->index == 0;
-    if (report.leaving() && alive->role == v1::ROLE_WORKER && !isMember(alive->index)) {
-      ++result_.left;
-      workers_[alive->index].reset();
+    if (report.leaving() && !belongs(*alive)) {
+      const std::size_t index = alive->index;
+      if (alive->role == v1::ROLE_WORKER) {
+        ++result_.left;
+        workers_[index].reset();
+      } else {
+        ++result_.ps_left;
+        ps_[index].reset();
+      }
       return;
     }
     if (report.leaving() && !coordinator) {
@@ -193,6 +201,90 @@ void World::onView(Node& node, const v1::View& view) {
   }
 }
 
+void World::prepare(PsNode& node, const v1::EpochInfo& epoch) {
+  const auto self = static_cast<int>(node.index);
+  const std::vector<int> map = runtime::ps::serversOf(startMap(), epoch);
+  node.shard->assign(map);
+  const auto replicas = replicasOf(epoch, self);
+  node.shard->replicate(replicas, runtime::ps::replicaTarget(epoch, self) >= 0);
+  node.epoch = epoch;
+  if (!epoch.fresh() && epoch.restore_manifest().empty())
+    return fetchNext(node, epoch, runtime::ps::chunksToFetch(epoch, self));
+  const auto version = static_cast<std::size_t>(epoch.first_step());
+  for (const auto& chunk : placement_.chunks) {
+    const bool replica = std::find(replicas.begin(), replicas.end(), chunk.id) != replicas.end();
+    if (map[chunk.id] != self && !replica) continue;
+    std::vector<std::vector<float>> slots;
+    for (const auto& slot : reference_slots_[version]) slots.push_back(slot[chunk.id]);
+    std::vector<float> weights = reference_[version][chunk.id];
+    if (!epoch.fresh()) {
+      // What the files hold, not what they should hold.
+      for (const auto& manifest : manifests_) {
+        if (manifest.fileName() != epoch.restore_manifest()) continue;
+        for (const auto& file : manifest.files) {
+          for (const auto& copy : files_[file.name].chunks) {
+            if (copy.chunk == chunk.id) weights = copy.weights, slots = copy.slots;
+          }
+        }
+      }
+    }
+    node.shard->load(chunk.id, epoch.first_step(), weights, slots);
+  }
+  prepared(node, epoch);
+}
+
+void World::fetchNext(PsNode& node, const v1::EpochInfo& epoch, std::vector<std::uint32_t> left) {
+  if (left.empty()) return fetchReplicas(node, epoch);
+  const std::uint32_t chunk = left.back();
+  const auto own = runtime::ps::chunksToFetch(epoch, static_cast<int>(node.index));
+  const bool replica = std::find(own.begin(), own.end(), chunk) == own.end();
+  const int from = replica ? serverOf(epoch, chunk) : epoch.former_ps(static_cast<int>(chunk));
+  const std::int64_t known = replica ? node.shard->replicaVersion(chunk) : -1;
+  v1::Incarnation meant;
+  for (const auto& source : epoch.sources()) {
+    if (static_cast<int>(source.ps()) == from) meant = source.incarnation();
+  }
+  const v1::Incarnation self = node.incarnation;
+  const std::size_t index = node.index;
+  const auto answered =
+      [this, self, index, epoch, left, chunk, replica,
+       over = std::make_shared<bool>(false)](std::optional<v1::ChunkContents> contents) {
+        PsNode* alive = ps_[index].get();
+        if (alive == nullptr || !same(alive->incarnation, self) || std::exchange(*over, true))
+          return;
+        if (alive->shard->epoch() != epoch.epoch()) return;  // it has ended
+        auto rest = left;
+        if (!contents) {
+          at(ownerOf(*alive), std::chrono::milliseconds(50), [this, self, index, epoch, rest] {
+            PsNode* again = ps_[index].get();
+            if (again == nullptr || !same(again->incarnation, self)) return;
+            if (again->shard->epoch() == epoch.epoch()) fetchNext(*again, epoch, rest);
+          });
+          return;
+        }
+        if (const Status taken = alive->shard->takeOver(chunk, *contents); !taken.ok())
+          problem(taken.ToString());
+        ++(replica ? result_.replicas : result_.moved);
+        rest.pop_back();
+        fetchNext(*alive, epoch, rest);
+      };
+  const Owner owner = ownerOf(node);
+  const auto fail = [this, owner, answered] {
+    at(owner, networkDelay(), [answered] { answered(std::nullopt); });
+  };
+  if (rng_.unit() < config_.drop) return fail();
+  const auto source_index = static_cast<std::size_t>(from);
+  at(ownerOf(v1::ROLE_PS, source_index), networkDelay(),
+     [this, owner, answered, fail, source_index, meant, chunk, known, number = epoch.epoch()] {
+       PsNode* source = ps_[source_index].get();
+       if (source == nullptr || !same(source->incarnation, meant)) return fail();
+       auto contents = source->shard->give(number, chunk, known);
+       if (!contents.ok() || rng_.unit() < config_.drop) return fail();
+       at(owner, networkDelay(), [answered, given = *std::move(contents)] { answered(given); });
+     });
+  at(owner, std::chrono::seconds(3), [answered] { answered(std::nullopt); });
+}
+
 void World::workPs(PsNode& node) {
   const v1::Incarnation self = node.incarnation;
   const std::size_t index = node.index;
@@ -201,30 +293,7 @@ void World::workPs(PsNode& node) {
     at(ownerOf(node), work, [this, self, index, epoch = *epoch] {
       PsNode* alive = ps_[index].get();
       if (alive == nullptr || !same(alive->incarnation, self)) return;
-      if (alive->shard->epoch() != epoch.epoch()) return;
-      for (const auto& chunk : placement_.chunks) {
-        if (chunk.ps != static_cast<int>(index)) continue;
-        if (!epoch.fresh() && epoch.restore_manifest().empty()) continue;
-        const auto version = static_cast<std::size_t>(epoch.first_step());
-        std::vector<std::vector<float>> slots;
-        for (const auto& slot : reference_slots_[version]) slots.push_back(slot[chunk.id]);
-        std::vector<float> weights = reference_[version][chunk.id];
-        if (!epoch.fresh()) {
-          // What the files hold, not what they should hold.
-          for (const auto& manifest : manifests_) {
-            if (manifest.fileName() != epoch.restore_manifest()) continue;
-            for (const auto& file : manifest.files) {
-              for (const auto& copy : files_[file.name].chunks) {
-                if (copy.chunk == chunk.id) weights = copy.weights, slots = copy.slots;
-              }
-            }
-          }
-        }
-        alive->shard->load(chunk.id, epoch.first_step(), weights, slots);
-      }
-      alive->machine->onPrepared(epoch, absl::OkStatus());
-      poke(*alive, alive->machine->takeUrgent());
-      workPs(*alive);
+      if (alive->shard->epoch() == epoch.epoch()) prepare(*alive, epoch);
     });
   }
   while (auto snapshot = node.shard->takeSnapshot()) {
@@ -277,6 +346,7 @@ void World::updateNext(PsNode& node) {
     alive->updating = false;
     std::vector<runtime::ps::ChunkAnswer> answers;
     if (!alive->shard->updateNext(answers)) return;
+    forward(*alive);
     deliver(*alive, std::move(answers));
     updateNext(*alive);
   });

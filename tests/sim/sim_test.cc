@@ -375,6 +375,30 @@ TEST(Simulation, AStopWhileItScalesLeavesACheckpoint) {
   }
 }
 
+// The end moves while the job runs, also behind what is done already.
+TEST(Simulation, TheNumberOfStepsChangesAmidDeathsOfAllKinds) {
+  int changes = 0;
+  for (std::uint64_t seed = 1; seed <= 200; ++seed) {
+    const WorldResult result = runWorld({.seed = seed * 733,
+                                         .ps = 1 + static_cast<int>(seed % 3),
+                                         .workers = 1 + static_cast<int>(seed % 4),
+                                         .steps = 60,
+                                         .clip_norm = seed % 5 == 0 ? kClip : 0,
+                                         .kills = seed % 3 == 0 ? 0 : 4,
+                                         .kill_ps = seed % 3 == 1,
+                                         .drop = seed % 4 == 0 ? 0.03 : 0.0,
+                                         .duplicate = 0.05,
+                                         .scalings = seed % 2 == 0 ? 2 : 0,
+                                         .lengths = 3});
+    EXPECT_EQ(result.outcome, "succeeded") << seed;
+    if (seed % 3 != 1) {
+      EXPECT_EQ(result.lost_steps, 0) << seed;
+    }
+    changes += result.lengths;
+  }
+  EXPECT_GT(changes, 300);
+}
+
 TEST(Simulation, NaNFailsTheJob) {
   const WorldResult result = runWorld({.seed = 5, .nan_at = 12});
   EXPECT_EQ(result.outcome, "failed");

@@ -7,6 +7,7 @@
 
 #include "fmt/format.h"
 #include "runtime/coordinator/epoch_plan.h"
+#include "runtime/placement/moves.h"
 #include "tests/sim/nodes.h"
 
 namespace trainyard::sim {
@@ -30,6 +31,22 @@ float initialWeight(std::uint32_t chunk, std::size_t element) {
   return static_cast<float>(static_cast<int>(mixKey(chunk + 1, element) % 64) - 32) / 16.0f;
 }
 
+// A model this small is one chunk a server: here each of its pieces is one, so that there is
+// something to move.
+void splitChunks(runtime::Placement& placement) {
+  std::vector<runtime::Chunk> pieces;
+  for (const runtime::Chunk& chunk : placement.chunks) {
+    for (const runtime::Segment& segment : chunk.segments) {
+      runtime::Chunk piece = chunk;
+      piece.id = static_cast<std::uint32_t>(pieces.size());
+      piece.elements = segment.end - segment.begin;
+      piece.segments = {segment};
+      pieces.push_back(std::move(piece));
+    }
+  }
+  placement.chunks = std::move(pieces);
+}
+
 }  // namespace
 
 World::World(WorldConfig config) : config_(std::move(config)), rng_(config_.seed) {
@@ -45,6 +62,7 @@ World::World(WorldConfig config) : config_(std::move(config)), rng_(config_.seed
     return;
   }
   placement_ = *placed;
+  if (config_.ps_scalings > 0) splitChunks(placement_);
   v1::OptimizerSpec optimizer;
   optimizer.set_name("Momentum");
   optimizer.set_learning_rate(0.125);
@@ -70,8 +88,9 @@ World::World(WorldConfig config) : config_(std::move(config)), rng_(config_.seed
   }
   buildReference(0);
   membership_.set_uid(kUid);
-  publishWorkers(config_.workers);
-  ps_.resize(static_cast<std::size_t>(config_.ps));
+  ps_places_ = config_.ps_scalings > 0 ? std::max(config_.ps, config_.max_ps) : config_.ps;
+  publishTasks(config_.ps, config_.workers);
+  ps_.resize(static_cast<std::size_t>(ps_places_));
   const int places =
       config_.scalings > 0 ? std::max(config_.workers, config_.max_workers) : config_.workers;
   workers_.resize(static_cast<std::size_t>(places));
@@ -92,7 +111,7 @@ void World::at(Owner owner, Duration delay, std::function<void()> event) {
 }
 
 World::Owner World::ownerOf(v1::Role role, std::size_t index) const {
-  return static_cast<Owner>(index) + (role == v1::ROLE_PS ? 0 : config_.ps);
+  return static_cast<Owner>(index) + (role == v1::ROLE_PS ? 0 : ps_places_);
 }
 
 World::Owner World::ownerOf(const Node& node) const {
@@ -124,14 +143,16 @@ std::vector<float> World::gradient(const runtime::StepPlan::Share& share,
 
 // An epoch may go on with other workers, and so with other samples in its steps.
 void World::followEpoch(const v1::View& view) {
-  if (config_.scalings == 0) return;
+  if (config_.scalings == 0 && config_.ps_scalings == 0 && config_.lengths == 0) return;
   // Where nobody that knew of it lives any more, a number may be given again.
   const std::pair named(view.coordinator().start(), view.epoch().epoch());
   if (named <= plan_named_ || view.epoch().members().empty()) return;
   plan_named_ = named;
   plan_epoch_ = view.epoch().epoch();
   if (view.epoch().fresh() || !view.epoch().restore_manifest().empty()) lineage_ = plan_epoch_;
-  result_.most_ranks = std::max(result_.most_ranks, view.epoch().members_size() - config_.ps);
+  int ranks = 0;
+  for (const auto& member : view.epoch().members()) ranks += member.id().role() == v1::ROLE_WORKER;
+  result_.most_ranks = std::max(result_.most_ranks, ranks);
   // What was taken of the steps from here on is void.
   std::erase_if(used_, [&](const Used& u) { return u.step >= view.epoch().first_step(); });
   plan_ = runtime::planOf(view.epoch());
@@ -209,6 +230,8 @@ void World::startPs(int index) {
     c.job_uid = kUid;
     c.job_digest = "digest";
     c.self = node->incarnation;
+    c.chunks = runtime::chunkLoads(placement_);
+    c.grid_ps = placement_.num_ps;
     c.steps = config_.passes > 0 ? 0 : config_.steps;
     c.passes = config_.passes;
     c.batch_size = config_.batch;
@@ -264,56 +287,11 @@ void World::startWorker(int index) {
   sendReport(*workers_[i]);
 }
 
-bool World::isMember(std::size_t worker) const {
-  return static_cast<int>(worker) < wanted_workers_;
-}
-
-void World::publishWorkers(int workers) {
-  wanted_workers_ = workers;
-  membership_.set_revision(membership_.revision() + 1);
-  membership_.clear_tasks();
-  for (int i = 0; i < config_.ps + workers; ++i) {
-    v1::MemberTask* task = membership_.add_tasks();
-    const bool is_ps = i < config_.ps;
-    task->mutable_id()->set_role(is_ps ? v1::ROLE_PS : v1::ROLE_WORKER);
-    task->mutable_id()->set_index(static_cast<std::uint32_t>(is_ps ? i : i - config_.ps));
-    task->set_created(1);
-  }
-}
-
-// The record changes; the coordinator learns of it a moment later, and new workers start up. Who
-// comes back before it has left is waited for by the planner: such a wish is left out here.
-void World::scale() {
-  const bool over = std::any_of(worker_done_.begin(), worker_done_.begin() + wanted_workers_,
-                                [](bool b) { return b; });
-  if (over || finished_) return;
-  const int wanted =
-      1 + static_cast<int>(rng_.below(static_cast<std::uint64_t>(config_.max_workers)));
-  for (int i = wanted_workers_; i < wanted; ++i) {
-    if (workers_[static_cast<std::size_t>(i)] != nullptr) return;
-  }
-  if (wanted == wanted_workers_) return;
-  ++result_.scalings;
-  const int before = wanted_workers_;
-  publishWorkers(wanted);
-  for (int i = before; i < wanted; ++i) {
-    at(kNobody, std::chrono::milliseconds(rng_.below(200)), [this, i] {
-      const auto index = static_cast<std::size_t>(i);
-      if (isMember(index) && workers_[index] == nullptr) startWorker(i);
-    });
-  }
-  at(kNobody, networkDelay(), [this] {
-    if (ps_[0] == nullptr || ps_done_[0]) return;
-    ps_[0]->coordinator->setMembership(membership_, now_);
-    execute(*ps_[0], ps_[0]->coordinator->takeActions());
-  });
-}
-
 World::Owner World::chooseVictim() {
-  const int tasks = config_.ps + static_cast<int>(workers_.size());
+  const int tasks = ps_places_ + static_cast<int>(workers_.size());
   const int victim = static_cast<int>(rng_.below(static_cast<std::uint64_t>(tasks)));
-  const bool is_ps = victim < config_.ps;
-  const auto i = static_cast<std::size_t>(is_ps ? victim : victim - config_.ps);
+  const bool is_ps = victim < ps_places_;
+  const auto i = static_cast<std::size_t>(is_ps ? victim : victim - ps_places_);
   // A finished task is not run again.
   const bool over =
       is_ps ? (ps_done_[i] || ps_[i] == nullptr) : (worker_done_[i] || workers_[i] == nullptr);
@@ -329,12 +307,30 @@ void World::freezeSomeone() {
   frozen_until_[victim] = std::max(frozen_until_[victim], now_ + time);
 }
 
+bool World::allCompute() const {
+  if (ps_[0] == nullptr || ps_[0]->coordinator->phase() != v1::PHASE_ACTIVE) return false;
+  const auto here = [](const auto& node) { return node != nullptr; };
+  return std::all_of(ps_.begin(), ps_.begin() + wanted_ps_, here) &&
+         std::all_of(workers_.begin(), workers_.begin() + wanted_workers_, here) &&
+         ps_[0]->coordinator->progress(now_).epoch() > killed_in_;
+}
+
 void World::killSomeone() {
+  if (config_.one_by_one && !finished_ && !allCompute()) {
+    at(kNobody, std::chrono::milliseconds(20 + rng_.below(200)), [this] { killSomeone(); });
+    return;
+  }
   const Owner victim = chooseVictim();
-  const bool is_ps = victim < config_.ps;
-  if (victim == kNobody || (is_ps && !config_.kill_ps)) return;
-  const auto i = static_cast<std::size_t>(is_ps ? victim : victim - config_.ps);
+  const bool is_ps = victim < ps_places_;
+  // A coordinator that starts again does not know of servers that the membership has left out.
+  const auto here = [](const auto& node) { return node != nullptr; };
+  const bool leaving = std::any_of(ps_.begin() + wanted_ps_, ps_.end(), here);
+  if (config_.one_by_one && leaving && victim == 0) return;
+  if (victim == kNobody || (is_ps ? !config_.kill_ps : !config_.kill_workers)) return;
+  const auto i = static_cast<std::size_t>(is_ps ? victim : victim - ps_places_);
   ++result_.kills;
+  if (config_.one_by_one && ps_[0] != nullptr)
+    killed_in_ = ps_[0]->coordinator->progress(now_).epoch();
   frozen_until_.erase(victim);
   if (is_ps) {
     ps_[i].reset();
@@ -346,13 +342,14 @@ void World::killSomeone() {
     if (!is_ps && result_.outcome == "stopped") {
       worker_done_[i] = true;  // nobody is started for a job that rests
     } else if (is_ps) {
-      if (ps_[i] == nullptr && !ps_done_[i]) startPs(static_cast<int>(i));
+      if (ps_[i] == nullptr && !ps_done_[i] && (isServer(i) || rng_.below(2) == 0))
+        startPs(static_cast<int>(i));
     } else if (workers_[i] == nullptr && !worker_done_[i] && (isMember(i) || rng_.below(2) == 0)) {
       startWorker(static_cast<int>(i));
       // The planner calls servers back that have ended when a worker still needs them.
       const bool coordinator_gone = ps_done_[0];
       for (std::size_t p = 0; coordinator_gone && p < ps_.size(); ++p) {
-        if (!ps_done_[p]) continue;
+        if (!ps_done_[p] || !isServer(p)) continue;
         ps_done_[p] = false;
         startPs(static_cast<int>(p));
       }
@@ -404,7 +401,9 @@ void World::checkLeases() {
   if (config_.backup_workers > 0) {
     expected = plan_.steps * (config_.workers - config_.backup_workers) * config_.batch;
     const std::int64_t taken = static_cast<std::int64_t>(used_.size());
-    if (computed_ != taken + result_.skipped)
+    // Nobody takes what is computed of a step behind the end that a change has set.
+    const std::int64_t dropped = computed_ - taken - result_.skipped;
+    if (dropped < 0 || dropped > (config_.lengths > 0 ? config_.workers : 0))
       problem(fmt::format("{} gradients computed, {} taken, {} skipped", computed_, taken,
                           result_.skipped));
   }
@@ -454,6 +453,14 @@ WorldResult World::run() {
   for (int s = 0; s < config_.scalings; ++s) {
     const Duration when = fromSeconds(rng_.unit() * toSeconds(config_.scale_within));
     at(kNobody, std::chrono::milliseconds(10) + when, [this] { scale(); });
+  }
+  for (int s = 0; s < config_.ps_scalings; ++s) {
+    const Duration when = fromSeconds(rng_.unit() * toSeconds(config_.scale_within));
+    at(kNobody, std::chrono::milliseconds(10) + when, [this] { scalePs(); });
+  }
+  for (int l = 0; l < config_.lengths; ++l) {
+    const Duration when = fromSeconds(rng_.unit() * toSeconds(config_.scale_within));
+    at(kNobody, std::chrono::milliseconds(10) + when, [this] { changeLength(); });
   }
   if (config_.stop_at) {
     at(kNobody, *config_.stop_at, [this] {

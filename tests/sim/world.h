@@ -38,14 +38,22 @@ struct WorldConfig {
   std::optional<runtime::TicketRules> tickets = std::nullopt;
   int kills = 0;  // of random tasks at random moments
   bool kill_ps = true;
+  bool kill_workers = true;
+  bool one_by_one = false;  // only while all tasks are there and compute: what is left waits
+  bool confirms_early =
+      false;  // a wrong protocol: workers are told of a step before its replica has it
   Duration kill_within = std::chrono::milliseconds(1500);
   int freezes = 0;         // of random tasks at random moments: they wake again
   double drop = 0.0;       // share of messages that are lost (the caller learns of it)
   double duplicate = 0.0;  // share of requests that are delivered twice
   Duration max_delay = std::chrono::milliseconds(8);
+  int ps_scalings = 0;  // to a random number of servers at random moments
+  int min_ps = 1;       // of them
+  int max_ps = 0;
   int scalings = 0;     // to a random number of workers at random moments
   int max_workers = 5;  // of them
   Duration scale_within = std::chrono::milliseconds(600);
+  int lengths = 0;  // other numbers of steps at random moments, from 1 to twice as many
   std::optional<Duration> stop_at = std::nullopt;  // request a stop then
   std::optional<std::int64_t> nan_at =
       std::nullopt;                           // worker 1 reports a gradient that is not finite
@@ -63,6 +71,11 @@ struct WorldResult {
   int kills = 0;
   int freezes = 0;
   int scalings = 0;  // that changed something
+  int lengths = 0;   // that changed something
+  int ps_scalings = 0;
+  int ps_left = 0;   // servers that ended because they were told that they have left
+  int moved = 0;     // chunks that a server took over from another
+  int replicas = 0;  // replicas that were fetched or compared
   int most_ranks = 0;
   int left = 0;  // workers that ended because they were told that they have left
   int checkpoints = 0;
@@ -111,12 +124,18 @@ class World {
   void tickCoordinator(std::uint32_t start);
   // A task that is still to do something; kNobody when chance hits one that has ended.
   Owner chooseVictim();
+  bool allCompute() const;
   void killSomeone();
   void freezeSomeone();
   // The planner's part: a membership of other workers.
   void scale();
-  void publishWorkers(int workers);
+  void scalePs();
+  void changeLength();
+  void tellMembership();
+  void publishTasks(int ps, int workers);
   bool isMember(std::size_t worker) const;
+  bool isServer(std::size_t ps) const;
+  bool belongs(const Node& node) const;
   // The link: reports and views.
   void sendReport(Node& node);
   void poke(Node& node, bool urgent);
@@ -126,7 +145,19 @@ class World {
   void execute(PsNode& node, std::vector<runtime::CoordinatorAction> actions);
   // The servers' rim.
   void workPs(PsNode& node);
+  void prepare(PsNode& node, const v1::EpochInfo& epoch);
+  // The chunks of `left`, from the last on; then the epoch is prepared.
+  void fetchNext(PsNode& node, const v1::EpochInfo& epoch, std::vector<std::uint32_t> left);
   void updateNext(PsNode& node);
+  void prepared(PsNode& node, const v1::EpochInfo& epoch);
+  // replicas.cc: between the servers.
+  std::vector<int> startMap() const;
+  int serverOf(const v1::EpochInfo& epoch, std::uint32_t chunk) const;
+  std::vector<std::uint32_t> replicasOf(const v1::EpochInfo& epoch, int ps) const;
+  void fetchReplicas(PsNode& node, const v1::EpochInfo& epoch);
+  void forward(PsNode& node);
+  void sendUpdate(PsNode& node, v1::ChunkRequestHeader header, std::vector<float> mean);
+  void replicated(PsNode& node, const v1::ChunkRequestHeader& update);
   void deliver(PsNode& node, std::vector<runtime::ps::ChunkAnswer> answers);
   // The workers' rim.
   void pump(WorkerNode& node);
@@ -166,11 +197,14 @@ class World {
 
   v1::Membership membership_;
   int wanted_workers_ = 0;
+  int wanted_ps_ = 0;
+  int ps_places_ = 0;
   std::vector<std::unique_ptr<PsNode>> ps_;
   std::vector<std::unique_ptr<WorkerNode>> workers_;
   std::vector<std::uint32_t> ps_starts_, worker_starts_;
   std::vector<bool> ps_done_, worker_done_;
   std::map<Owner, TimePoint> frozen_until_;
+  std::int64_t killed_in_ = 0;  // epoch in which somebody was killed last
 
   // The disk.
   std::vector<runtime::Manifest> manifests_;

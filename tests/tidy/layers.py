@@ -14,7 +14,8 @@ LAYERS = {
     "base/core": [],
     "base/process": ["base/core"],
     "base/rpc": ["base/core", "base/process", "base/security"],
-    "base/http": ["base/core", "base/process"],
+    "base/metrics": ["base/core"],
+    "base/http": ["base/core", "base/metrics", "base/process"],
     "base/security": ["base/core", "base/process"],
     "base/json": ["base/core"],
     "base/flags": ["base/core"],
@@ -24,6 +25,8 @@ LAYERS = {
     "runtime/coordinator": ["base/*", *_RUNTIME_BOTTOM],
     "runtime/ps": ["base/*", *_RUNTIME_BOTTOM, "runtime/coordinator"],
     "runtime/collective": ["base/*", *_RUNTIME_BOTTOM, "runtime/coordinator", "runtime/transport"],
+    "runtime/ring": ["base/*", *_RUNTIME_BOTTOM, "runtime/coordinator", "runtime/transport",
+                     "runtime/collective"],
     "runtime/nccl": ["base/*", "runtime/tensor", "runtime/collective"],
     "runtime/model": ["base/*", *_RUNTIME_BOTTOM],
     "runtime/train": ["base/*", *_RUNTIME_BOTTOM, "runtime/coordinator", "runtime/model"],
@@ -59,8 +62,10 @@ FACADES = {
 
 # Single headers that a folder may include beside its layer's: an interface that it implements.
 EXTRA_HEADERS = {
-    "runtime/ps": ["runtime/train/synchronizer.h", "runtime/train/turn.h"],
-    "runtime/collective": ["runtime/train/synchronizer.h", "runtime/train/turn.h"],
+    "runtime/coordinator": ["runtime/train/turn.h"],
+    "runtime/ps": ["runtime/train/member_synchronizer.h", "runtime/train/synchronizer.h",
+                   "runtime/train/turn.h"],
+    "runtime/ring": ["runtime/train/member_synchronizer.h", "runtime/train/turn.h"],
 }
 
 # Files that choose the concrete classes and may include everything.
@@ -69,6 +74,7 @@ COMPOSITION = [r"(^|/)main\.cc$"]
 # Headers of others and the files that may include them (regular expressions over the path).
 EXTERNAL = {
     r"torch/|ATen/|c10/": [r"^runtime/model/.*\.cc$", r"^tests/runtime/model/"],
+    r"cuda_runtime\.h|nccl\.h": [r"^runtime/nccl/"],
     r"cpprest/|pplx/|boost/": [r"^operator/kube/http_"],
     r"yaml-cpp/|valijson/": [r"^operator/job/", r"^tests/operator/job/"],
     r"openssl/": [r"^base/security/", r"^operator/kube/http_", r"^tests/base/security/",

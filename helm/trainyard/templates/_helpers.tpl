@@ -62,7 +62,7 @@ app.kubernetes.io/part-of: trainyard
   verbs: [get, list, watch, delete]
 - apiGroups: [trainyard.dev]
   resources: [trainingjobs/status]
-  verbs: [get, patch, update]
+  verbs: [patch]
 # Owner references that block deletion.
 - apiGroups: [trainyard.dev]
   resources: [trainingjobs/finalizers]
@@ -75,12 +75,17 @@ app.kubernetes.io/part-of: trainyard
   verbs: [get, create]
 - apiGroups: [""]
   resources: [configmaps]
-  verbs: [get, list, watch, create, patch, update]
+  verbs: [get, list, watch, create, patch]
 # Secrets of jobs are made and never read.
 - apiGroups: [""]
   resources: [secrets]
   verbs: [create]
 - apiGroups: [""]
   resources: [events]
-  verbs: [create, patch]
+  verbs: [create]
+{{- if .Values.networkPolicy.jobs.enabled }}
+- apiGroups: [networking.k8s.io]
+  resources: [networkpolicies]
+  verbs: [get, create, patch]
+{{- end }}
 {{- end }}

@@ -2,6 +2,8 @@
 #include <array>
 #include <string_view>
 
+#include "base/core/exit_code.h"
+#include "base/core/rfc3339.h"
 #include "base/core/strings.h"
 #include "base/process/child_process.h"
 #include "fmt/format.h"
@@ -94,6 +96,7 @@ std::optional<v1::JobProgress> lastWord(const Json& terminated) {
 TaskExit exitOf(const Json& terminated) {
   TaskExit exit;
   exit.code = numberAt(terminated, "exitCode");
+  exit.at = parseRfc3339(textAt(terminated, "finishedAt"));
   if (exit.code > 128 && exit.code <= 128 + 64) {
     exit.signal = exit.code - 128;
     exit.code = 0;
@@ -110,10 +113,10 @@ TaskExit exitOf(const Json& terminated) {
   return exit;
 }
 
-// The pod has failed without a word from the task's container.
+// The pod has failed without a word from the task's container: whatever it was, not its program.
 TaskExit exitWithout(const Json& status) {
   TaskExit exit;
-  exit.code = 1;
+  exit.code = kExitAgentFailure;
   const Json& inits = member(status, "initContainerStatuses");
   for (std::size_t i = 0; inits.is_array() && i < inits.size(); ++i) {
     const Json& terminated = member(member(inits[i], "state"), "terminated");
@@ -219,9 +222,18 @@ std::optional<TaskObservation> observePod(const Json& pod) {
   } else {
     seen->waiting = waitOf(status);
   }
+  if (seen->terminating) {
+    // Its index is free when it is gone. One on a node that nobody hears of stays, and may still
+    // run: only somebody who knows that node can say that it does not.
+    const std::string node = textAt(member(pod, "spec"), "nodeName");
+    seen->waiting = TaskWait{"Terminating", node.empty() ? "" : "on node " + node};
+  }
   seen->ready = seen->phase == TaskPhase::kRunning && !seen->terminating &&
                 member(taskStatus(pod), "ready") == Json(true);
   seen->disrupted = seen->phase == TaskPhase::kFailed && isFromOutside(status, terminated);
+  // What is no number counts as none, as for Kubernetes' own controllers.
+  seen->deletion_cost =
+      parseNumber<std::int32_t>(annotationOf(pod, kDeletionCostAnnotation)).value_or(0);
   return seen;
 }
 

@@ -29,6 +29,10 @@ std::string membershipName(const std::string& job) {
   return job + "-membership";
 }
 
+std::string policyName(const v1::TrainingJob& job) {
+  return job.metadata().name();
+}
+
 std::string secretName(const v1::TrainingJob& job) {
   return fmt::format("{}-{}-tls", job.metadata().name(), job.metadata().uid().substr(0, 8));
 }

@@ -16,6 +16,9 @@ inline constexpr std::string_view kCreatedLabel = "trainyard.dev/created";
 // Annotations of a pod: which container is the task's; the newest revision of the membership.
 inline constexpr std::string_view kTaskContainerAnnotation = "trainyard.dev/task-container";
 inline constexpr std::string_view kRevisionAnnotation = "trainyard.dev/revision";
+// Kubernetes' own: which pods of a set leave first.
+inline constexpr std::string_view kDeletionCostAnnotation =
+    "controller.kubernetes.io/pod-deletion-cost";
 // Annotation of a job's ConfigMap: which of the operator's root secrets its keys come from.
 inline constexpr std::string_view kRootAnnotation = "trainyard.dev/root";
 // Holds a pod that ended until its end is recorded in the job's status.
@@ -51,6 +54,7 @@ std::string podHost(const v1::TrainingJob& job, const TaskKey& key);
 std::string serviceName(const v1::TrainingJob& job);     // "<job>"
 std::string membershipName(const v1::TrainingJob& job);  // "<job>-membership"
 std::string membershipName(const std::string& job);
+std::string policyName(const v1::TrainingJob& job);  // "<job>", of the NetworkPolicy
 std::string secretName(const v1::TrainingJob& job);  // "<job>-<first 8 of its uid>-tls"
 
 }  // namespace trainyard::control

@@ -1,7 +1,9 @@
+#include "base/core/annotations.h"
 #include "base/core/strings.h"
 #include "base/json/proto_json.h"
 #include "fmt/format.h"
 #include "google/protobuf/util/json_util.h"
+#include "operator/job/template.h"
 #include "operator/kube/render/names.h"
 #include "operator/kube/render/render.h"
 
@@ -23,6 +25,22 @@ Json object(const char* kind, const v1::TrainingJob& job, const std::string& nam
             {"namespace", meta.namespace_()},
             {"labels", std::move(labels)},
             {"ownerReferences", Json::array({ownerReference(job)})}}}};
+}
+
+// A container of a template has a volume of its own in that place.
+bool mountsItself(const std::string& pod_template, const std::string& path) {
+  const Json pod = Json::parse(pod_template, nullptr, /*allow_exceptions=*/false);
+  const Json none = Json::array();
+  const auto listAt = [&none](const Json& value, const char* pointer) -> const Json& {
+    const Json::json_pointer at(pointer);
+    return value.is_object() && value.contains(at) && value.at(at).is_array() ? value.at(at) : none;
+  };
+  for (const Json& container : listAt(pod, "/spec/containers")) {
+    for (const Json& mount : listAt(container, "/volumeMounts")) {
+      if (mount.is_object() && mount.value("mountPath", Json()) == Json(path)) return true;
+    }
+  }
+  return false;
 }
 
 }  // namespace
@@ -53,13 +71,65 @@ Json renderService(const v1::TrainingJob& job) {
   return service;
 }
 
+StatusOr<PolicyOptions> parsePolicyOptions(const std::string& text) {
+  const Json given = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+  const auto isList = [&](const char* name) {
+    return given.is_object() && given.contains(name) && given.at(name).is_array();
+  };
+  if (!isList("agentFrom") || !isList("metricsFrom")) {
+    return absl::InvalidArgumentError(
+        "expected a JSON object with the lists agentFrom and metricsFrom");
+  }
+  return PolicyOptions{given.at("agentFrom"), given.at("metricsFrom")};
+}
+
+Json renderNetworkPolicy(const v1::TrainingJob& job, const PolicyOptions& options) {
+  Json policy = object("NetworkPolicy", job, policyName(job));
+  policy["apiVersion"] = "networking.k8s.io/v1";
+  const Json tasks = {{"matchLabels", {{std::string(kJobNameLabel), job.metadata().name()}}}};
+  Json ingress = Json::array({{{"from", Json::array({{{"podSelector", tasks}}})}}});
+  // Without peers a rule would let everybody in.
+  const auto open = [&](const Json& from, int port) {
+    if (from.empty()) return;
+    const Json ports = Json::array({{{"port", port}, {"protocol", "TCP"}}});
+    ingress.push_back({{"from", from}, {"ports", ports}});
+  };
+  open(options.agent_from, job.spec().network().agent_port());
+  open(options.metrics_from, job.spec().network().metrics_port());
+  policy["spec"] = {{"podSelector", tasks},
+                    {"policyTypes", Json::array({"Ingress"})},
+                    {"ingress", std::move(ingress)}};
+  return policy;
+}
+
+std::optional<TaskWait> passingStorage(const v1::TrainingJob& job) {
+  if (!job.spec().has_training()) return std::nullopt;
+  const v1::Storage& storage = job.spec().storage();
+  const Json volume = Json::parse(storage.volume(), nullptr, /*allow_exceptions=*/false);
+  const bool given = storage.has_volume() && volume.is_object() && !volume.empty();
+  if (given && !volume.contains("emptyDir")) return std::nullopt;
+  const std::string& path = storage.mount_path();
+  if (mountsItself(templateText(job, v1::ROLE_PS), path) ||
+      mountsItself(templateText(job, v1::ROLE_WORKER), path)) {
+    return std::nullopt;
+  }
+  return TaskWait{"NoStorageVolume",
+                  fmt::format("spec.storage.volume {}: {} is an empty folder of each pod and ends "
+                              "with it, and so do checkpoints",
+                              given ? "is an emptyDir" : "is not set", path)};
+}
+
 std::string jobText(const v1::TrainingJob& job) {
   v1::TrainingJob told = job;
   told.clear_status();
   v1::ObjectMeta* meta = told.mutable_metadata();
   meta->clear_resource_version();
   meta->clear_generation();
+  // Of these the runtime heeds one only.
+  const auto timeline = meta->annotations().find(kTimelineAnnotation);
+  const std::string wanted = timeline == meta->annotations().end() ? "" : timeline->second;
   meta->clear_annotations();
+  if (!wanted.empty()) (*meta->mutable_annotations())[kTimelineAnnotation] = wanted;
   meta->clear_finalizers();
   meta->clear_deletion_timestamp();
   return toJson(told).dump();

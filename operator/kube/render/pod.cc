@@ -153,7 +153,11 @@ std::vector<std::string> agentWords(const Parts& parts) {
                                     "--log-format=" + parts.options.log_format,
                                     "--last-words=" + escaped(parts.last_words)};
   if (restartPolicy(parts.job, parts.task.role) == "Never") words.push_back("--no-restart");
+  if (parts.task.role == v1::ROLE_WORKER && spec.worker().processes_per_pod() > 1) {
+    words.push_back(fmt::format("--processes={}", spec.worker().processes_per_pod()));
+  }
   if (isForeign(parts.job)) {
+    words.push_back("--on-membership-change=" + onMembershipChange(parts.job));
     for (const v1::Volume& volume : spec.volumes()) {
       words.push_back("--program-volume=" + volume.name() + "=" + escaped(volume.mount_path()));
     }

@@ -14,12 +14,23 @@
 
 namespace trainyard::control {
 
+// Who else may reach the tasks of a job than one another: lists of NetworkPolicyPeers.
+struct PolicyOptions {
+  nlohmann::ordered_json agent_from;    // their agents: the operator
+  nlohmann::ordered_json metrics_from;  // their metrics; empty: nobody
+};
+// INVALID_ARGUMENT unless the text is a JSON object with these two lists, "agentFrom" and
+// "metricsFrom".
+StatusOr<PolicyOptions> parsePolicyOptions(const std::string& text);
+
 struct RenderOptions {
   // For jobs whose status pins no images yet.
   std::string agent_image;
   std::string runtime_image;
   // Extra flags of the agents.
   std::string log_format = "json";
+  // Each job gets a NetworkPolicy.
+  std::optional<PolicyOptions> policy = std::nullopt;
 };
 
 // The pod of one task: the role's template with what is missing filled in.
@@ -39,8 +50,17 @@ StatusOr<nlohmann::ordered_json> renderPod(const v1::TrainingJob& job, const Tas
 // The first problem that renderPod would have with the templates of the job, for any of its tasks.
 Status checkTemplates(const v1::TrainingJob& job);
 
+// What each pod has for itself in place of a job directory, as reason and message, when the job
+// trains; nothing where `spec.storage.volume` names a volume that outlives pods.
+std::optional<TaskWait> passingStorage(const v1::TrainingJob& job);
+
 // Headless: one name for each pod, also before it is ready.
 nlohmann::ordered_json renderService(const v1::TrainingJob& job);
+
+// Ingress of the job's tasks: from one another at any port, and as `options` says. Leaves alone
+// what they reach themselves.
+nlohmann::ordered_json renderNetworkPolicy(const v1::TrainingJob& job,
+                                           const PolicyOptions& options);
 
 // What every task of the job reads: the job, and who belongs to it once that is known.
 // `root_id` says which root secret the job's keys come from.

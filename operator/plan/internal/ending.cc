@@ -59,7 +59,7 @@ void findSuccess(PlannerState& state) {
   const bool all = state.spec.run_policy().success_policy() == "AllWorkers";
   bool any = false;
   for (const TaskView& task : state.tasks) {
-    if (task.key.role != v1::ROLE_WORKER || !task.desired) continue;
+    if (task.key.role != v1::ROLE_WORKER || !task.desired || task.spared) continue;
     if (!all && task.key.index != 0) continue;
     if (!task.finished) return;
     any = true;

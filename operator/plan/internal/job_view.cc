@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <tuple>
 
 #include "operator/plan/internal/text.h"
 
@@ -21,6 +22,32 @@ void addDesired(ViewMap& views, v1::Role role, std::int32_t replicas) {
   for (std::int32_t i = 0; i < replicas; ++i) {
     viewOf(views, {role, static_cast<std::uint32_t>(i)}).desired = true;
   }
+}
+
+// Who goes on before others do: worker-0, those who belong to the job already, the highest deletion
+// cost, the lowest index.
+bool staysBefore(const TaskView& a, const TaskView& b) {
+  const auto order = [](const TaskView& task) {
+    const std::int32_t cost = task.current() ? task.seen->deletion_cost : 0;
+    return std::tuple(task.key.index != 0, !task.belongs(), -static_cast<std::int64_t>(cost),
+                      task.key.index);
+  };
+  return order(a) < order(b);
+}
+
+// Those who belong to the job go on, as many of them as are wanted; then the lowest free indices.
+// The choice is the same at the next look: who was let go does not belong any more.
+void chooseWorkers(ViewMap& views, std::int32_t replicas) {
+  for (std::int32_t i = 0; i < replicas; ++i)
+    viewOf(views, {v1::ROLE_WORKER, static_cast<std::uint32_t>(i)});
+  std::vector<TaskView*> workers;
+  for (auto& [key, view] : views) {
+    if (key.role == v1::ROLE_WORKER) workers.push_back(&view);
+  }
+  std::sort(workers.begin(), workers.end(),
+            [](const TaskView* a, const TaskView* b) { return staysBefore(*a, *b); });
+  workers.resize(static_cast<std::size_t>(replicas));  // there are that many at least
+  for (TaskView* worker : workers) worker->desired = true;
 }
 
 void addRecords(ViewMap& views, const v1::JobStatus& status) {
@@ -68,8 +95,6 @@ TaskKey coordinatorOf(const v1::JobSpec& spec) {
 std::vector<TaskView> viewTasks(const PlannerInput& input) {
   const JobObservation& observed = input.observed;
   ViewMap views;
-  addDesired(views, v1::ROLE_PS, observed.job.spec().ps().replicas());
-  addDesired(views, v1::ROLE_WORKER, observed.job.spec().worker().replicas());
   addRecords(views, observed.job.status());
   if (observed.membership) {
     for (const v1::MemberTask& member : observed.membership->tasks()) {
@@ -89,6 +114,14 @@ std::vector<TaskView> viewTasks(const PlannerInput& input) {
   }
   markListed(views, v1::ROLE_PS, status.ps());
   markListed(views, v1::ROLE_WORKER, status.worker());
+  const v1::JobSpec& spec = observed.job.spec();
+  addDesired(views, v1::ROLE_PS, spec.ps().replicas());
+  // Programs of the user's own are told ranks without gaps.
+  if (spec.has_training()) {
+    chooseWorkers(views, spec.worker().replicas());
+  } else {
+    addDesired(views, v1::ROLE_WORKER, spec.worker().replicas());
+  }
   std::vector<TaskView> tasks;
   tasks.reserve(views.size());
   for (auto& [key, view] : views) tasks.push_back(view);

@@ -24,7 +24,8 @@ struct TaskHistory {
 
 struct TaskView {
   TaskKey key;
-  bool desired = false;                    // the spec wants this index
+  bool desired = false;                    // wanted, as the spec's number and chooseWorkers say
+  bool spared = false;                     // desired, but the others go on without it meanwhile
   bool finished = false;                   // a worker whose success is recorded: never run again
   const TaskObservation* seen = nullptr;   // any life of it
   const v1::MemberTask* member = nullptr;  // in the recorded membership
@@ -43,6 +44,10 @@ struct TaskView {
   }
   bool hasEnded(TaskPhase phase) const {
     return current() && !seen->terminating && seen->phase == phase;
+  }
+  // Takes part, or did until it was lost and is to come back; not one that was let go.
+  bool belongs() const {
+    return finished || lives() || (member != nullptr && (memberKnows() || history.recent > 0));
   }
   bool hasAddress() const { return lives() && !seen->ip.empty() && seen->port != 0; }
   // The number history.created was given to a task before, so that another life needs a higher one.

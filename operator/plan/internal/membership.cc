@@ -27,7 +27,13 @@ bool addEntry(const TaskView& task, v1::Membership* membership) {
 
 // No newcomer, or one that can be told of.
 bool hasCome(const TaskView& task) {
-  return !task.desired || task.member != nullptr || task.finished || task.hasAddress();
+  return !task.desired || task.spared || task.member != nullptr || task.finished ||
+         task.hasAddress();
+}
+
+// A record of an earlier release has no number; its runtime would not heed one either.
+bool sameLength(const v1::Membership& recorded, const v1::Membership& next) {
+  return !recorded.has_steps() || recorded.steps() == next.steps();
 }
 
 bool sameTasks(const v1::Membership& a, const v1::Membership& b) {
@@ -43,6 +49,32 @@ bool sameTasks(const v1::Membership& a, const v1::Membership& b) {
   return true;
 }
 
+int serversOf(const v1::Membership& membership) {
+  return static_cast<int>(
+      std::count_if(membership.tasks().begin(), membership.tasks().end(),
+                    [](const auto& t) { return t.id().role() == v1::ROLE_PS; }));
+}
+
+// Somebody of `recorded` goes on as he is.
+bool goesOn(const v1::Membership& recorded, const v1::Membership& next) {
+  return std::any_of(next.tasks().begin(), next.tasks().end(), [&](const v1::MemberTask& task) {
+    return std::any_of(recorded.tasks().begin(), recorded.tasks().end(), [&](const auto& before) {
+      return before.id().role() == task.id().role() && before.id().index() == task.id().index() &&
+             before.created() == task.created();
+    });
+  });
+}
+
+// The grid of chunks is cut for the servers that the job starts with, and lasts until all of its
+// tasks are others.
+void setGrid(const std::optional<v1::Membership>& recorded, v1::Membership* next) {
+  const int servers = serversOf(*next);
+  if (servers == 0) return;
+  next->set_grid_ps(servers);
+  if (!recorded || !goesOn(*recorded, *next)) return;
+  next->set_grid_ps(recorded->has_grid_ps() ? recorded->grid_ps() : serversOf(*recorded));
+}
+
 }  // namespace
 
 std::optional<v1::Membership> nextMembership(const PlannerInput& input,
@@ -54,17 +86,19 @@ std::optional<v1::Membership> nextMembership(const PlannerInput& input,
   next.set_namespace_(job.metadata().namespace_());
   next.set_uid(job.metadata().uid());
   next.set_strategy(job.spec().strategy());
+  if (job.spec().training().has_steps()) next.set_steps(job.spec().training().steps());
   const bool all_came = !recorded || std::all_of(tasks.begin(), tasks.end(), hasCome);
   const bool shrinks = std::any_of(tasks.begin(), tasks.end(), [](const TaskView& task) {
-    return !task.desired && task.member != nullptr;
+    return (!task.desired || task.spared) && task.member != nullptr;
   });
   for (const TaskView& task : tasks) {
-    if (!task.desired || (!all_came && task.member == nullptr)) continue;
+    if (!task.desired || task.spared || (!all_came && task.member == nullptr)) continue;
     if (addEntry(task, &next)) continue;
     if (!shrinks || task.member == nullptr) return std::nullopt;
     *next.add_tasks() = *task.member;
   }
-  if (recorded && sameTasks(*recorded, next)) return std::nullopt;
+  if (recorded && sameTasks(*recorded, next) && sameLength(*recorded, next)) return std::nullopt;
+  if (job.spec().has_training()) setGrid(recorded, &next);
   next.set_revision(recorded ? recorded->revision() + 1 : 1);
   return next;
 }

@@ -20,6 +20,12 @@ inline constexpr std::chrono::seconds kEndGrace{15};
 // How long a worker of our runtime that is not wanted any more may take to end by itself, after the
 // membership without it is published.
 inline constexpr std::chrono::seconds kLeaveGrace{30};
+// ... and a parameter server, which others need until they hold its part of the model; that may
+// wait for tasks that are still to come.
+inline constexpr std::chrono::minutes kDrainGrace{10};
+// So long the others wait for a worker that does not come, or come back, where the job may do with
+// fewer of them.
+inline constexpr std::chrono::seconds kSpareAfter{30};
 // Before a lost task is created again: base, doubled with each loss of that index, up to the
 // maximum; from the start again after a life of kHealthyLife.
 inline constexpr std::chrono::seconds kRestartBase{1};
@@ -27,6 +33,9 @@ inline constexpr std::chrono::seconds kRestartMax{60};
 inline constexpr std::chrono::minutes kHealthyLife{10};
 // Programs of the user's own: an exit this soon after another task was lost comes of that.
 inline constexpr std::chrono::seconds kPeerLoss{10};
+// ... and that loss may be seen after what came of it: so long an exit code that would end the job
+// is not judged.
+inline constexpr std::chrono::seconds kExitGrace{5};
 
 inline std::int64_t toMillis(Duration d) {
   return std::chrono::duration_cast<std::chrono::milliseconds>(d).count();
@@ -75,11 +84,17 @@ void findFailures(PlannerState& state);
 // Counts losses and restarts in place, decides the next life of lost tasks; sets Failed when there
 // were too many.
 void countLosses(PlannerState& state);
+// Of a job that has ended: a program that died in its last moments was started again to find that
+// out. Those of foreign programs follow from the end of others.
+void countLastRestarts(PlannerState& state);
 // Creates what is due, lets go who is to leave, deletes what a life before the present one left
 // behind or nobody wants.
 void createAndSweep(PlannerState& state);
 
-// resizing.cc: tells of workers that come and go; after createAndSweep. `well`: every task that is
+// sparing.cc: marks the workers that the others go on without.
+void spareWorkers(PlannerState& state);
+
+// resizing.cc: tells of tasks that come and go; after createAndSweep. `well`: every task that is
 // wanted is ready, as `message` says.
 void judgeResizing(PlannerState& state, bool well, const std::string& message);
 
@@ -89,6 +104,8 @@ bool meetsObstacle(PlannerState& state);
 // While not every task is well: the condition's reason, and more for people ("" where there is
 // none).
 TaskWait whatIsWaitedFor(const PlannerState& state);
+// Somebody has to mend what the apiserver refuses. Before the condition says so.
+void tellOfRefusal(PlannerState& state, const TaskWait& wait);
 
 // ending.cc: Succeeded, Failed and Suspended.
 void findSuccess(PlannerState& state);

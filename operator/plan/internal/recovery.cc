@@ -10,17 +10,24 @@ namespace trainyard::control {
 
 namespace {
 
+const std::string& restartPolicyOf(const PlannerState& state, const TaskView& task) {
+  return task.key.role == v1::ROLE_PS ? state.spec.ps().restart_policy()
+                                      : state.spec.worker().restart_policy();
+}
+
 // Ended in failure for good: why, as a condition's reason.
 std::optional<std::string_view> permanentReason(const PlannerState& state, const TaskView& task) {
-  const std::string& policy = task.key.role == v1::ROLE_PS ? state.spec.ps().restart_policy()
-                                                           : state.spec.worker().restart_policy();
+  const std::string& policy = restartPolicyOf(state, task);
   if (task.seen->disrupted) return std::nullopt;
   if (policy == "Never") return "TaskFailed";
   if (policy == "OnFailure" || !task.seen->exit || task.seen->exit->signal != 0)
     return std::nullopt;
   const int code = task.seen->exit->code;
+  if (state.foreign()) {  // what the code means is known to its author
+    return isPermanentForeignExit(code) ? std::optional<std::string_view>("TaskFailed")
+                                        : std::nullopt;
+  }
   if (!isPermanentExit(code)) return std::nullopt;
-  if (state.foreign()) return "TaskFailed";  // what the code means is known to its author
   return code == kExitDiverged ? "Diverged" : "BadInput";
 }
 
@@ -43,16 +50,48 @@ bool exceedsLimit(PlannerState& state, const std::string& cause) {
   return true;
 }
 
-// Whether another task was lost a moment ago, by a fault of its own or from outside. A program of
-// the user's own can do no more than end when it loses a peer. Losses that are excused thereby
-// leave no time behind: programs that fail one after the other for ever are not excused by each
-// other.
+// Whether all programs of the job end and start again, or have just done so, because tasks came or
+// went. They do not do so at one moment.
+bool startAgain(const PlannerState& state) {
+  const v1::WorkerSpec& worker = state.spec.worker();
+  if (worker.has_on_membership_change() && worker.on_membership_change() != "Restart") return false;
+  const v1::Condition* resizing = findCondition(state.status, kResizing);
+  if (resizing == nullptr) return false;
+  const UnixMillis since = parseRfc3339(resizing->last_transition_time());
+  return resizing->status() == kTrue || state.input.unix_ms < since + toMillis(kPeerLoss);
+}
+
+// Whether another task was lost a moment ago, by a fault of its own or from outside, or has not
+// come back since. A program of the user's own can do no more than end when it loses a peer. Losses
+// that are excused thereby leave no time behind: programs that fail one after the other for ever
+// are not excused by each other.
 bool followsPeersLoss(const PlannerState& state, const TaskView& task) {
   if (!state.foreign()) return false;
+  const bool gave_up = task.hasEnded(TaskPhase::kFailed) && task.seen->exit &&
+                       task.seen->exit->signal == 0 &&
+                       isPermanentForeignExit(task.seen->exit->code);
+  if (gave_up && startAgain(state)) return true;
   return std::any_of(state.tasks.begin(), state.tasks.end(), [&](const TaskView& peer) {
     return peer.key != task.key && peer.desired && peer.history.create_ms != 0 &&
-           state.input.unix_ms < peer.history.create_ms + toMillis(kPeerLoss);
+           (state.input.unix_ms < peer.history.create_ms + toMillis(kPeerLoss) || !peer.current());
   });
+}
+
+// Whether the loss of a peer may still turn up that explains an exit code which would end the job.
+// An end whose time is not known, or by a clock that is far off, is judged at once; so is one of a
+// job that is to end with its first failure.
+bool isTooEarlyToJudge(PlannerState& state, const TaskView& task) {
+  if (!state.foreign() || !task.hasEnded(TaskPhase::kFailed) || !task.seen->exit) return false;
+  if (restartPolicyOf(state, task) == "Never" || !permanentReason(state, task)) return false;
+  const bool has_peers =
+      std::any_of(state.tasks.begin(), state.tasks.end(),
+                  [&](const TaskView& peer) { return peer.desired && peer.key != task.key; });
+  const UnixMillis at = task.seen->exit->at;
+  const UnixMillis age = state.input.unix_ms - at;
+  const UnixMillis grace = toMillis(kExitGrace);
+  if (!has_peers || at == 0 || age >= grace || age < -grace) return false;
+  state.wakeAt(at + grace);
+  return true;
 }
 
 void excuseInPlace(PlannerState& state, const TaskView& task, std::int32_t more) {
@@ -64,14 +103,35 @@ void excuseInPlace(PlannerState& state, const TaskView& task, std::int32_t more)
   state.event("Warning", "TaskDisrupted", message);
 }
 
-void countInPlace(PlannerState& state, TaskView& task) {
-  if (!task.current() || task.seen->restarts <= task.history.in_place) return;
+// Starts in place since the last look, which no longer count as new.
+std::int32_t takeStarts(TaskView& task) {
+  if (!task.current() || task.seen->restarts <= task.history.in_place) return 0;
   const auto more = static_cast<std::int32_t>(task.seen->restarts - task.history.in_place);
   task.history.in_place = task.seen->restarts;
-  if (followsPeersLoss(state, task)) return excuseInPlace(state, task, more);
-  if (state.foreign()) task.history.create_ms = state.input.unix_ms;
+  return more;
+}
+
+void addRestarts(PlannerState& state, TaskView& task, std::int32_t more) {
   task.history.restarts += more;
   state.status.set_restarts(state.status.restarts() + more);
+}
+
+// A task may start again and succeed between two looks at it.
+void countBeforeSuccess(PlannerState& state, TaskView& task) {
+  const std::int32_t more = takeStarts(task);
+  if (more > 0 && followsPeersLoss(state, task)) {
+    state.status.set_disruptions(state.status.disruptions() + more);
+  } else {
+    addRestarts(state, task, more);
+  }
+}
+
+void countInPlace(PlannerState& state, TaskView& task) {
+  const std::int32_t more = takeStarts(task);
+  if (more == 0) return;
+  if (followsPeersLoss(state, task)) return excuseInPlace(state, task, more);
+  if (state.foreign()) task.history.create_ms = state.input.unix_ms;
+  addRestarts(state, task, more);
   const std::string message =
       fmt::format("{} (created {}) was restarted in place: start {}", toString(task.key),
                   task.history.created, task.seen->restarts + 1);
@@ -130,7 +190,8 @@ Loss lossOf(const TaskView& task) {
 void recallPs(PlannerState& state) {
   const bool worker_waits =
       std::any_of(state.tasks.begin(), state.tasks.end(), [](const TaskView& task) {
-        return task.key.role == v1::ROLE_WORKER && task.desired && !task.finished && !task.lives();
+        return task.key.role == v1::ROLE_WORKER && task.desired && !task.spared && !task.finished &&
+               !task.lives();
       });
   if (!worker_waits) return;
   for (TaskView& task : state.tasks) {
@@ -141,14 +202,16 @@ void recallPs(PlannerState& state) {
 }
 
 // An index that nobody wants leaves the membership; should it ever come back, it is another life. A
-// worker that computes is given time to end its step and go: the others need not miss it.
+// task that takes part is given time to go by itself: a worker ends its step, a parameter server
+// hands over what it holds. The others need not miss it.
 void letGo(PlannerState& state, TaskView& task) {
-  const bool computes = state.spec.has_training() && task.key.role == v1::ROLE_WORKER &&
-                        task.lives() && task.member != nullptr &&
-                        task.member->created() == task.seen->created;
+  const bool takes_part = state.spec.has_training() && task.lives() && task.member != nullptr &&
+                          task.member->created() == task.seen->created;
+  const std::int64_t grace =
+      task.key.role == v1::ROLE_PS ? toMillis(kDrainGrace) : toMillis(kLeaveGrace);
   task.renumber();
   task.history.recent = 0;
-  task.history.create_ms = computes ? state.input.unix_ms + toMillis(kLeaveGrace) : 0;
+  task.history.create_ms = takes_part ? state.input.unix_ms + grace : 0;
 }
 
 // A former life that was let go and still has time.
@@ -167,6 +230,7 @@ void recordFinished(PlannerState& state) {
   if (state.outcome() == "stopped") return;
   for (TaskView& task : state.tasks) {
     if (task.key.role == v1::ROLE_WORKER && task.desired && task.hasEnded(TaskPhase::kSucceeded)) {
+      if (!task.finished) countBeforeSuccess(state, task);
       task.finished = true;
     }
   }
@@ -175,7 +239,7 @@ void recordFinished(PlannerState& state) {
 void findFailures(PlannerState& state) {
   for (const TaskView& task : state.tasks) {
     if (!task.desired || task.finished || !task.hasEnded(TaskPhase::kFailed)) continue;
-    if (followsPeersLoss(state, task)) continue;
+    if (followsPeersLoss(state, task) || isTooEarlyToJudge(state, task)) continue;
     if (const auto reason = permanentReason(state, task)) {
       return setFailed(state, *reason,
                        fmt::format("{}: {}", toString(task.key), causeOf(state, task)));
@@ -205,11 +269,17 @@ void countLosses(PlannerState& state) {
     if (!task.desired || task.finished) continue;
     countInPlace(state, task);
     if (state.isTerminal()) return;
+    if (!followsPeersLoss(state, task) && isTooEarlyToJudge(state, task)) continue;
     const Loss loss = stopped ? Loss::kDisruption : lossOf(task);
     if (loss != Loss::kNone) lose(state, task, loss == Loss::kDisruption);
     if (state.isTerminal()) return;
   }
   recallPs(state);
+}
+
+void countLastRestarts(PlannerState& state) {
+  if (state.foreign()) return;
+  for (TaskView& task : state.tasks) addRestarts(state, task, takeStarts(task));
 }
 
 void createAndSweep(PlannerState& state) {

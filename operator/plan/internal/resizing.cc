@@ -1,4 +1,7 @@
-// What is told of a job that runs while workers are added or taken away.
+// What is told of a job that runs while tasks are added or taken away.
+#include <string_view>
+#include <vector>
+
 #include "fmt/format.h"
 #include "operator/plan/internal/planner_state.h"
 
@@ -23,13 +26,35 @@ class Names {
   std::string text_;
 };
 
-// Told once, with the status that holds the new number.
+// Of one role: how many there were when the status was written, and how many are wanted.
+struct Number {
+  std::string_view name;
+  std::int32_t before = 0, now = 0;
+};
+
+std::vector<Number> numbersOf(const PlannerState& state) {
+  std::vector<Number> numbers;
+  if (state.spec.has_ps())
+    numbers.push_back({"ps", state.recorded.ps().desired(), state.spec.ps().replicas()});
+  numbers.push_back({"workers", state.recorded.worker().desired(), state.spec.worker().replicas()});
+  return numbers;
+}
+
+// "ps: 2, workers: 3"
+std::string numbersText(const PlannerState& state) {
+  std::string text;
+  for (const Number& number : numbersOf(state))
+    text += fmt::format("{}{}: {}", text.empty() ? "" : ", ", number.name, number.now);
+  return text;
+}
+
+// Told once, with the status that holds the new numbers.
 void tellOfEdit(PlannerState& state) {
-  const std::int32_t before = state.recorded.worker().desired();
-  const std::int32_t now = state.spec.worker().replicas();
-  if (before == 0 || before == now) return;
-  state.event("Normal", now > before ? "ScalingUp" : "ScalingDown",
-              fmt::format("workers: {} -> {}", before, now));
+  for (const Number& number : numbersOf(state)) {
+    if (number.before == 0 || number.before == number.now) continue;
+    state.event("Normal", number.now > number.before ? "ScalingUp" : "ScalingDown",
+                fmt::format("{}: {} -> {}", number.name, number.before, number.now));
+  }
 }
 
 }  // namespace
@@ -43,7 +68,6 @@ void judgeResizing(PlannerState& state, bool well, const std::string& message) {
   const bool grows = resizes && recorded->reason() == "ScalingUp";
   Names coming, leaving;
   for (const TaskView& task : state.tasks) {
-    if (task.key.role != v1::ROLE_WORKER) continue;
     const bool there = task.member != nullptr || task.seen != nullptr;
     if (!task.desired && there) leaving.add(task.key);
     const bool joins = task.member == nullptr || (grows && !task.isReady());
@@ -55,7 +79,7 @@ void judgeResizing(PlannerState& state, bool well, const std::string& message) {
     state.condition(kResizing, kTrue, "ScalingDown", leaving.text() + " to leave");
   } else if (resizes && well) {
     state.condition(kResizing, kFalse, "AllTasksReady", message);
-    state.event("Normal", "Resized", fmt::format("workers: {}", state.spec.worker().replicas()));
+    state.event("Normal", "Resized", numbersText(state));
   }
 }
 

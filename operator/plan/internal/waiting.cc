@@ -16,6 +16,10 @@ constexpr std::string_view kReasons[] = {
     "InvalidImageName", "QuotaExceeded",   "NameConflict",     "TemplateInvalid",
     "CreationForbidden"};
 
+// Those of them that say that the apiserver does not let us do it.
+constexpr std::string_view kRefusals[] = {"QuotaExceeded", "NameConflict", "TemplateInvalid",
+                                          "CreationForbidden"};
+
 std::string firstLine(std::string text) {
   text = text.substr(0, text.find('\n'));
   if (text.size() > kMessageMax) text = text.substr(0, kMessageMax) + "...";
@@ -67,10 +71,26 @@ bool meetsObstacle(PlannerState& state) {
   return false;
 }
 
+void tellOfRefusal(PlannerState& state, const TaskWait& wait) {
+  const bool refused =
+      std::find(std::begin(kRefusals), std::end(kRefusals), wait.reason) != std::end(kRefusals);
+  const v1::Condition* recorded = findCondition(state.status, kReconciling);
+  const bool told = recorded != nullptr && recorded->reason() == wait.reason;
+  if (refused && !told) state.event("Warning", wait.reason, wait.message);
+}
+
 TaskWait whatIsWaitedFor(const PlannerState& state) {
   for (const TaskView& task : state.tasks) {
     if (!task.desired || task.isWell() || !task.lives() || !task.seen->waiting) continue;
     return told(toString(task.key), *task.seen->waiting);
+  }
+  // Former lives that are still on their way out.
+  for (const TaskView& task : state.tasks) {
+    if (!task.desired || task.isWell() || task.seen == nullptr) continue;
+    if (task.seen->terminating && task.seen->waiting) {
+      return told(fmt::format("{} (created {})", toString(task.key), task.seen->created),
+                  *task.seen->waiting);
+    }
   }
   for (const TaskView& task : state.tasks) {
     if (!task.desired || task.isWell() || task.seen != nullptr) continue;

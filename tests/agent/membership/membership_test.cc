@@ -53,6 +53,20 @@ TEST(MissingFor, NeedsThisLifeAndEveryPsPort) {
   EXPECT_THAT(missingFor(alone, worker(2)), HasSubstr("a ps"));
 }
 
+TEST(MissingFor, AWorkerOfAnAllReduceNeedsTheCoordinatorsPort) {
+  v1::Membership membership;
+  membership.set_strategy("AllReduce");
+  TaskIdentity self = worker(2);
+  self.id.set_index(1);
+  EXPECT_THAT(missingFor(membership, self), HasSubstr("worker-1 created 2"));
+  addTask(membership, v1::ROLE_WORKER, 1, 2, 0);
+  EXPECT_EQ(missingFor(membership, self), "waits for a membership that holds worker-0");
+  addTask(membership, v1::ROLE_WORKER, 0, 2, 0);
+  EXPECT_EQ(missingFor(membership, self), "waits for the port of worker-0");
+  membership.mutable_tasks(1)->set_port(1);
+  EXPECT_EQ(missingFor(membership, self), "") << "its own is nobody's to know";
+}
+
 TEST(MissingFor, AProgramOfTheUsersOwnNeedsTheAddressesOfAll) {
   v1::Membership membership;
   for (const std::uint32_t index : {0u, 1u}) {

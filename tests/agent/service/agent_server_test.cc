@@ -11,6 +11,7 @@
 #include "gmock/gmock.h"
 #include "tests/base/process/temp_dir.h"
 #include "trainyard/v1/agent.grpc.pb.h"
+#include "trainyard/v1/measurements.grpc.pb.h"
 
 namespace trainyard::agent {
 namespace {
@@ -189,6 +190,23 @@ TEST_F(AgentServerTest, TakesReportsOfThePresentLifeOnly) {
   EXPECT_FALSE(getTask().has_report());
 }
 
+TEST_F(AgentServerTest, TakesMeasurementsOfThePresentLifeOnly) {
+  const auto task = v1::TaskMeasurements::NewStub(openChannel(unixTarget(socket_)));
+  const auto record = [&](std::uint32_t start, const std::string& token) {
+    v1::Measurements measured;
+    measured.set_job_uid("uid-1");
+    *measured.mutable_id() = makeSelf().id;
+    measured.mutable_incarnation()->set_created(4);
+    measured.mutable_incarnation()->set_start(start);
+    v1::RecordReply reply;
+    return call(*task, &v1::TaskMeasurements::Stub::Record, measured, reply, token).error_code();
+  };
+  runChild(2);
+  EXPECT_EQ(record(2, token_), grpc::StatusCode::OK);
+  EXPECT_EQ(record(1, token_), grpc::StatusCode::FAILED_PRECONDITION);
+  EXPECT_EQ(record(2, "wrong"), grpc::StatusCode::UNAUTHENTICATED);
+}
+
 TEST_F(AgentServerTest, KeepsTheSocketToItsUser) {
   struct stat info {};
   ASSERT_EQ(::stat(socket_.c_str(), &info), 0);
@@ -204,6 +222,39 @@ TEST_F(AgentServerTest, NamesATakenPort) {
                            .status();
   EXPECT_EQ(taken.code(), absl::StatusCode::kUnavailable);
   EXPECT_THAT(std::string(taken.message()), HasSubstr(fmt::format(":{}", server_->port())));
+}
+
+TEST(TaskHubOfSeveralProcesses, HearsEachAndSpeaksAsOne) {
+  TaskIdentity self = makeSelf();
+  self.processes = 3;
+  MembershipStore store("uid-1");
+  TaskMetrics metrics(self);
+  TaskHub hub(self, store, metrics, [] {});
+  ChildView view;
+  view.child = "Running";
+  view.start = 1;
+  hub.setChild(view);
+  EXPECT_THAT(hub.reports(), testing::ElementsAre(0, 0, 0));
+  for (std::uint32_t process = 0; process < 3; ++process) {
+    EXPECT_FALSE(hub.ready());
+    v1::RuntimeReport report = makeReport(1);
+    *report.mutable_id() = processId(self, process);
+    EXPECT_EQ(report.id().index(), 3 + process);
+    report.set_examples(10);
+    if (process == 0) report.mutable_job()->set_step(12);
+    ASSERT_TRUE(hub.report(report).ok());
+  }
+  EXPECT_TRUE(hub.ready());
+  EXPECT_THAT(hub.reports(), testing::ElementsAre(1, 1, 1));
+  const v1::RuntimeReport merged = hub.state().report();
+  EXPECT_EQ(merged.id().index(), 1u);
+  EXPECT_EQ(merged.examples(), 30u);
+  EXPECT_EQ(merged.step(), 12);
+  EXPECT_EQ(merged.job().step(), 12);
+  v1::RuntimeReport other = makeReport(1);
+  other.mutable_id()->set_index(2);
+  EXPECT_EQ(hub.report(other).status().code(), absl::StatusCode::kFailedPrecondition)
+      << "of the worker before";
 }
 
 TEST(ReportSocket, IsAbstractWhereThePathIsTooLong) {

@@ -47,7 +47,7 @@ TEST(ChildArguments, AreTheRuntimesFlags) {
                           "dir", "--task-dir", "dir/tasks/worker-2", "--index", "2", "--created",
                           "4", "--start", "3", "--port", "77", "--agent-socket", "r.sock",
                           "--token", "token", "--membership", "m.json", "--bind", "127.0.0.1",
-                          "--threads", "1", "--volume", "/data=/x"));
+                          "--threads", "1", "--log-format", "text", "--volume", "/data=/x"));
 }
 
 TEST(AgentFile, HoldsPortsAndChild) {
@@ -61,6 +61,7 @@ TEST(AgentFile, HoldsPortsAndChild) {
   ChildView view;
   view.child = "Exited";
   view.start = 5;
+  view.planned_starts = 2;
   view.last_signal = 9;
   ASSERT_TRUE(writeAgentFile(dir.path() / "agent.json", address, view).ok());
   const auto file = nlohmann::json::parse(readFile(dir.path() / "agent.json", 10'000).value());
@@ -71,7 +72,9 @@ TEST(AgentFile, HoldsPortsAndChild) {
                                   {"ip", "127.0.0.1"},
                                   {"created", 4},
                                   {"start", 5},
+                                  {"plannedStarts", 2},
                                   {"childPid", 0},
+                                  {"childPids", nlohmann::json::array()},
                                   {"child", "Exited"},
                                   {"ready", true},
                                   {"lastExitCode", 0},

@@ -68,6 +68,22 @@ TEST(ForeignVariables, TellAWorkerItsPlace) {
   }
 }
 
+TEST(ForeignVariables, GiveEachProcessAPlace) {
+  TaskIdentity last = self(v1::ROLE_WORKER, 5);
+  last.processes = 3;
+  const Variables variables = foreignVariables(sample(), last, "m.json", {}, 2);
+  for (const auto& [name, value] :
+       Variables{{"TRAINYARD_INDEX", "5"},
+                 {"RANK", "8"},
+                 {"WORLD_SIZE", "9"},
+                 {"LOCAL_RANK", "5"},
+                 {"LOCAL_WORLD_SIZE", "6"},
+                 {"MASTER_PORT", "200"},
+                 {"WORKER_HOSTS", "10.0.0.1:200,10.0.0.2:201,far:202"}}) {
+    EXPECT_THAT(variables, Contains(Pair(name, value)));
+  }
+}
+
 TEST(ForeignVariables, GiveAPsNoRank) {
   const Variables variables = foreignVariables(sample(), self(v1::ROLE_PS, 0), "m.json", {});
   EXPECT_THAT(variables, Contains(Pair("WORLD_SIZE", "3")));

@@ -34,7 +34,7 @@ class SupervisorTest : public testing::Test {
   }
   void startChild() {
     feed(MembershipReady{});
-    feed(ChildStarted{100});
+    feed(ChildStarted{{100}});
   }
   // Advances to the moment the supervisor asked for; returns how long that was.
   Duration toWake() {
@@ -47,7 +47,7 @@ class SupervisorTest : public testing::Test {
     feed(ChildExited{{.code = 0, .signal = SIGKILL}});
     const Duration wait = toWake();
     feed(TimePassed{});
-    feed(ChildStarted{101});
+    feed(ChildStarted{{101}});
     return wait;
   }
 
@@ -61,10 +61,10 @@ TEST_F(SupervisorTest, StartsOnceTheMembershipIsReady) {
   EXPECT_EQ(supervisor_.wakeAt(), TimePoint::max());
   EXPECT_EQ(feed(TimePassed{}), "");
   EXPECT_EQ(feed(MembershipReady{}), "start 1");
-  EXPECT_EQ(feed(ChildStarted{100}), "publish");
+  EXPECT_EQ(feed(ChildStarted{{100}}), "publish");
   EXPECT_EQ(feed(MembershipReady{}), "") << "a later membership starts nothing";
   EXPECT_EQ(supervisor_.view().child, "Running");
-  EXPECT_EQ(supervisor_.view().pid, 100);
+  EXPECT_EQ(supervisor_.view().pids, std::vector<pid_t>{100});
   EXPECT_EQ(supervisor_.view().start, 1u);
 }
 
@@ -72,11 +72,29 @@ TEST_F(SupervisorTest, EndsWithTheCodeThatNoRestartMends) {
   for (const int code : {kExitOk, kExitUsage, kExitBadInput, kExitDiverged}) {
     Supervisor fresh{SupervisorOptions()};
     fresh.handle(MembershipReady{}, clock_.now());
-    fresh.handle(ChildStarted{100}, clock_.now());
+    fresh.handle(ChildStarted{{100}}, clock_.now());
     const auto actions = fresh.handle(ChildExited{{.code = code, .signal = 0}}, clock_.now());
     ASSERT_FALSE(actions.empty());
     EXPECT_EQ(nameOf(actions.back()), fmt::format("exit {}", code));
     EXPECT_TRUE(fresh.handle(TimePassed{}, clock_.now() + seconds(100)).empty());
+  }
+}
+
+TEST(Supervisor, EveryCodeOfTheUsersOwnProgramIsFinalBelow128) {
+  for (const auto& [code, last] : {std::pair{1, "exit 1"},
+                                   {77, "exit 77"},
+                                   {127, "exit 127"},
+                                   {128, "publish"},
+                                   {255, "publish"}}) {
+    FakeClock clock;
+    SupervisorOptions options;
+    options.foreign = true;
+    Supervisor supervisor(options);
+    supervisor.handle(MembershipReady{}, clock.now());
+    supervisor.handle(ChildStarted{{100}}, clock.now());
+    const auto actions = supervisor.handle(ChildExited{{.code = code, .signal = 0}}, clock.now());
+    ASSERT_FALSE(actions.empty());
+    EXPECT_EQ(nameOf(actions.back()), last) << code;
   }
 }
 
@@ -88,7 +106,7 @@ TEST(Supervisor, WithoutRestartsEveryExitIsFinal) {
     options.restarts = false;
     Supervisor supervisor(options);
     supervisor.handle(MembershipReady{}, clock.now());
-    supervisor.handle(ChildStarted{100}, clock.now());
+    supervisor.handle(ChildStarted{{100}}, clock.now());
     const auto actions = supervisor.handle(ChildExited{exit}, clock.now());
     ASSERT_EQ(actions.size(), 2u);
     EXPECT_EQ(nameOf(actions[1]), fmt::format("exit {}", code));
@@ -99,12 +117,12 @@ TEST_F(SupervisorTest, RestartsWithHigherStartAfterASignalOrAMendableCode) {
   startChild();
   EXPECT_EQ(feed(ChildExited{{.code = 0, .signal = SIGKILL}}), "publish");
   EXPECT_EQ(supervisor_.view().child, "Exited");
-  EXPECT_EQ(supervisor_.view().pid, 0);
+  EXPECT_EQ(supervisor_.view().pids, std::vector<pid_t>{});
   EXPECT_EQ(supervisor_.view().last_signal, SIGKILL);
   EXPECT_EQ(feed(TimePassed{}), "") << "not due yet";
   toWake();
   EXPECT_EQ(feed(TimePassed{}), "start 2");
-  feed(ChildStarted{101});
+  feed(ChildStarted{{101}});
   EXPECT_EQ(feed(ChildExited{{.code = kExitFailure, .signal = 0}}), "publish");
   EXPECT_EQ(supervisor_.view().last_exit_code, kExitFailure);
   EXPECT_EQ(supervisor_.view().last_signal, 0);
@@ -156,7 +174,7 @@ TEST_F(SupervisorTest, StopsAtOnceWithoutAChild) {
   EXPECT_EQ(feed(StopRequested{SIGTERM}), "publish, exit 143");
   Supervisor backing_off{SupervisorOptions()};
   backing_off.handle(MembershipReady{}, clock_.now());
-  backing_off.handle(ChildStarted{1}, clock_.now());
+  backing_off.handle(ChildStarted{{1}}, clock_.now());
   backing_off.handle(ChildExited{{.code = 1, .signal = 0}}, clock_.now());
   const auto actions = backing_off.handle(LauncherGone{}, clock_.now());
   EXPECT_EQ(nameOf(actions.back()), fmt::format("exit {}", kExitLauncherGone));
@@ -169,6 +187,63 @@ TEST_F(SupervisorTest, ALostLauncherShortensTheGrace) {
   EXPECT_EQ(toWake(), seconds(2));
   EXPECT_EQ(feed(TimePassed{}), "signal 9");
   EXPECT_EQ(feed(ChildExited{{.code = 0, .signal = SIGKILL}}), "publish, exit 143");
+}
+
+TEST_F(SupervisorTest, OurOwnRuntimeHearsOfOtherMembersByItself) {
+  startChild();
+  EXPECT_EQ(feed(MembersChanged{}), "");
+}
+
+TEST(Supervisor, OtherMembersStartTheProgramAgainAtOnceHoweverItEnds) {
+  FakeClock clock;
+  const auto handle = [&clock](Supervisor& supervisor, const SupervisorEvent& event) {
+    std::string trace;
+    for (const SupervisorAction& action : supervisor.handle(event, clock.now())) {
+      trace += (trace.empty() ? "" : ", ") + nameOf(action);
+    }
+    return trace;
+  };
+  for (const ExitState& exit :
+       {ExitState{.code = 0}, ExitState{.code = 1}, ExitState{.signal = 9}}) {
+    Supervisor supervisor(
+        {.restarts = false, .foreign = true, .on_change = SupervisorOptions::OnChange::kRestart});
+    EXPECT_EQ(handle(supervisor, MembersChanged{}), "") << "it does not run";
+    handle(supervisor, MembershipReady{});
+    handle(supervisor, ChildStarted{{100}});
+    EXPECT_EQ(handle(supervisor, MembersChanged{}), "signal 15");
+    EXPECT_EQ(handle(supervisor, MembersChanged{}), "") << "it is told the newest when it starts";
+    EXPECT_EQ(supervisor.wakeAt() - clock.now(), seconds(10));
+    clock.advance(seconds(10));
+    EXPECT_EQ(handle(supervisor, TimePassed{}), "signal 9");
+    EXPECT_EQ(handle(supervisor, ChildExited{exit}), "start 2");
+    handle(supervisor, ChildStarted{{101}});
+    EXPECT_EQ(supervisor.view().planned_starts, 1u);
+    EXPECT_EQ(handle(supervisor, ChildExited{{.code = 3}}), "publish, exit 3") << "by itself";
+  }
+}
+
+TEST(Supervisor, AStopOutweighsANewStart) {
+  FakeClock clock;
+  Supervisor supervisor({.foreign = true, .on_change = SupervisorOptions::OnChange::kRestart});
+  supervisor.handle(MembershipReady{}, clock.now());
+  supervisor.handle(ChildStarted{{100}}, clock.now());
+  supervisor.handle(MembersChanged{}, clock.now());
+  supervisor.handle(StopRequested{SIGTERM}, clock.now());
+  const auto actions = supervisor.handle(ChildExited{{.code = 0}}, clock.now());
+  EXPECT_EQ(nameOf(actions.back()), "exit 143");
+}
+
+TEST(Supervisor, AProgramThatAskedForItGetsASignalOfItsOwn) {
+  FakeClock clock;
+  Supervisor supervisor({.foreign = true, .on_change = SupervisorOptions::OnChange::kSignal});
+  supervisor.handle(MembershipReady{}, clock.now());
+  supervisor.handle(ChildStarted{{100}}, clock.now());
+  const auto actions = supervisor.handle(MembersChanged{}, clock.now());
+  ASSERT_EQ(actions.size(), 1u);
+  const auto& signal = std::get<SignalChild>(actions[0]);
+  EXPECT_EQ(signal.signal, SIGHUP);
+  EXPECT_FALSE(signal.group) << "what it started itself need not know of it";
+  EXPECT_EQ(supervisor.wakeAt(), TimePoint::max());
 }
 
 TEST_F(SupervisorTest, AProgramThatCannotStartIsFinalUnlessTheReasonPasses) {

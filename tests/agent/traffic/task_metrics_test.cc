@@ -32,6 +32,23 @@ TEST(CounterTotals, AddUpTheLivesOfTheProgram) {
   EXPECT_DOUBLE_EQ(totals.total().phase_seconds.at("compute"), 2.5);
 }
 
+TEST(CounterTotals, AddUpBucketsAndNeverTakeThemBack) {
+  CounterTotals totals;
+  const auto report = [](std::uint32_t start, std::vector<std::uint64_t> counts, double sum) {
+    v1::Measurements one;
+    one.mutable_incarnation()->set_start(start);
+    one.mutable_step_times()->mutable_counts()->Add(counts.begin(), counts.end());
+    one.mutable_step_times()->set_sum(sum);
+    return one;
+  };
+  totals.update(1, report(1, {3, 1, 0}, 0.5));
+  totals.update(1, report(1, {2, 1, 0}, 0.25));  // late
+  totals.update(2, report(2, {}, 0));
+  totals.update(2, report(2, {1, 0, 2}, 4));
+  EXPECT_THAT(totals.total().step_times.counts, testing::ElementsAre(4, 1, 2));
+  EXPECT_DOUBLE_EQ(totals.total().step_times.sum, 4.5);
+}
+
 TEST(CounterTotals, NeverFall) {
   CounterTotals totals;
   totals.update(2, makeReport(2, 200, 20));
@@ -115,12 +132,61 @@ TEST(TaskMetrics, ShowTheNewestReport) {
   EXPECT_EQ(valueOf(metrics, "trainyard_task_ready"), 0) << "until the new life says so";
 }
 
+TEST(TaskMetrics, AddUpWhatTheProcessesOfATaskCount) {
+  TaskIdentity self = makeSelf(v1::ROLE_WORKER);
+  self.processes = 2;
+  TaskMetrics metrics(self);
+  metrics.onChild(1, true);
+  v1::RuntimeReport report = makeReport(1, 100, 10);
+  report.set_ready(true);
+  report.set_step(7);
+  *report.mutable_id() = processId(self, 0);
+  report.set_step_seconds(0.5);
+  metrics.onReport(report);
+  EXPECT_EQ(valueOf(metrics, "trainyard_worker_examples_total"), 100);
+  EXPECT_EQ(valueOf(metrics, "trainyard_task_ready"), 0) << "not before both are";
+  *report.mutable_id() = processId(self, 1);
+  report.set_examples(40);
+  report.set_step_seconds(0.25);
+  metrics.onReport(report);
+  metrics.onReport(report);
+  EXPECT_EQ(valueOf(metrics, "trainyard_worker_examples_total"), 140);
+  EXPECT_EQ(valueOf(metrics, "trainyard_worker_last_step_seconds"), 0.5);
+  EXPECT_EQ(valueOf(metrics, "trainyard_global_step"), 7);
+  EXPECT_EQ(valueOf(metrics, "trainyard_task_ready"), 1);
+}
+
+TEST(TaskMetrics, ShowHistogramsWithTheCataloguesBounds) {
+  TaskMetrics metrics(makeSelf(v1::ROLE_WORKER));
+  v1::Measurements measured;
+  measured.mutable_incarnation()->set_start(1);
+  for (const std::uint64_t count : {0, 0, 5, 2}) measured.mutable_step_times()->add_counts(count);
+  measured.mutable_step_times()->set_sum(0.03);
+  metrics.onMeasurements(measured);
+  bool found = false;
+  for (const prometheus::MetricFamily& family : metrics.Collect()) {
+    if (family.name != "trainyard_worker_step_duration_seconds") continue;
+    found = true;
+    const auto& histogram = family.metric.at(0).histogram;
+    EXPECT_EQ(histogram.sample_count, 7u);
+    EXPECT_DOUBLE_EQ(histogram.sample_sum, 0.03);
+    EXPECT_EQ(histogram.bucket.at(2).cumulative_count, 5u);
+    EXPECT_DOUBLE_EQ(histogram.bucket.at(2).upper_bound, 0.005);
+    EXPECT_EQ(histogram.bucket.at(3).cumulative_count, 7u);
+  }
+  EXPECT_TRUE(found);
+}
+
 TEST(TaskMetrics, ShowWhatIsOnTheWire) {
   const TaskMetrics uncounted(makeSelf(v1::ROLE_PS));
   EXPECT_EQ(valueOf(uncounted, "trainyard_ps_wire_receive_bytes_total"), std::nullopt);
-  const TaskMetrics metrics(makeSelf(v1::ROLE_PS), [] { return WireBytes{1100, 1200}; });
+  const TaskMetrics metrics(makeSelf(v1::ROLE_PS), [] {
+    return WireReading{.total = {1100, 1200}, .peers = {{"worker-1", {600, 700}}}};
+  });
   EXPECT_EQ(valueOf(metrics, "trainyard_ps_wire_receive_bytes_total"), 1100);
   EXPECT_EQ(valueOf(metrics, "trainyard_ps_wire_transmit_bytes_total"), 1200);
+  EXPECT_EQ(valueOf(metrics, "trainyard_ps_peer_wire_receive_bytes_total", "worker-1"), 600);
+  EXPECT_EQ(valueOf(metrics, "trainyard_ps_peer_wire_transmit_bytes_total", "worker-1"), 700);
 }
 
 }  // namespace

@@ -6,6 +6,9 @@
 
 #include <string>
 
+#include "base/process/child_process.h"
+#include "base/process/files.h"
+#include "fmt/format.h"
 #include "gmock/gmock.h"
 #include "tests/base/process/temp_dir.h"
 
@@ -14,34 +17,46 @@ namespace {
 
 TEST(ConnectionTotals, ConnectionsAreAddedUp) {
   ConnectionTotals totals;
-  totals.onList({{1, 100, 10}, {2, 200, 20}});
-  EXPECT_EQ(totals.total().received, 300u);
-  EXPECT_EQ(totals.total().transmitted, 30u);
-  totals.onList({{1, 150, 10}, {2, 200, 25}});
-  EXPECT_EQ(totals.total().received, 350u);
-  EXPECT_EQ(totals.total().transmitted, 35u);
+  totals.onList({{1, {100, 10}}, {2, {200, 20}}});
+  EXPECT_EQ(totals.total().total.received, 300u);
+  EXPECT_EQ(totals.total().total.transmitted, 30u);
+  totals.onList({{1, {150, 10}}, {2, {200, 25}}});
+  EXPECT_EQ(totals.total().total.received, 350u);
+  EXPECT_EQ(totals.total().total.transmitted, 35u);
 }
 
 TEST(ConnectionTotals, TheLastWordOfAConnectionCountsOnce) {
   ConnectionTotals totals;
-  totals.onList({{1, 100, 10}});
+  totals.onList({{1, {100, 10}}});
   totals.onList({});  // gone, its end not told yet
-  EXPECT_EQ(totals.total().received, 100u);
-  totals.onEnded({{1, 180, 18}, {7, 5, 6}});  // 7 came and went between two lists
-  EXPECT_EQ(totals.total().received, 185u);
-  EXPECT_EQ(totals.total().transmitted, 24u);
+  EXPECT_EQ(totals.total().total.received, 100u);
+  totals.onEnded({{1, {180, 18}}, {7, {5, 6}}});  // 7 came and went between two lists
+  EXPECT_EQ(totals.total().total.received, 185u);
+  EXPECT_EQ(totals.total().total.transmitted, 24u);
   EXPECT_EQ(totals.size(), 0u);
   totals.onList({});
-  EXPECT_EQ(totals.total().received, 185u);
+  EXPECT_EQ(totals.total().total.received, 185u);
 }
 
 TEST(ConnectionTotals, AConnectionWhoseEndWasNotToldIsNotKeptForEver) {
   ConnectionTotals totals;
-  totals.onList({{1, 100, 10}});
+  totals.onList({{1, {100, 10}}});
   for (int i = 0; i < 1000; ++i) totals.onList({});
   EXPECT_EQ(totals.size(), 0u);
-  EXPECT_EQ(totals.total().received, 100u);
-  EXPECT_EQ(totals.total().transmitted, 10u);
+  EXPECT_EQ(totals.total().total.received, 100u);
+  EXPECT_EQ(totals.total().total.transmitted, 10u);
+}
+
+TEST(ConnectionTotals, BytesStayWithTheFirstKnownPeer) {
+  ConnectionTotals totals;
+  totals.onList({{1, {100, 10}, "worker-0"}, {2, {7, 7}, "worker-1"}});
+  totals.onList({{1, {150, 10}, "other"}, {2, {8, 8}, "worker-1"}});
+  totals.onEnded({{1, {160, 10}, ""}, {3, {1, 1}, "other"}});
+  const WireReading reading = totals.total();
+  EXPECT_EQ(reading.peers.at("worker-0").received, 160u);
+  EXPECT_EQ(reading.peers.at("worker-1").received, 8u);
+  EXPECT_EQ(reading.peers.at("other").received, 1u);
+  EXPECT_EQ(reading.total.received, 169u);
 }
 
 // A server and a client of it on the loopback, each byte of which is known.
@@ -81,10 +96,28 @@ class LoopbackTest : public testing::Test {
     return eventually(
         [&] {
           const auto bytes = meter.read();
-          return bytes && bytes->received >= received && bytes->received <= received + 4 &&
-                 bytes->transmitted >= transmitted && bytes->transmitted <= transmitted + 4;
+          return bytes && bytes->total.received >= received &&
+                 bytes->total.received <= received + 4 && bytes->total.transmitted >= transmitted &&
+                 bytes->total.transmitted <= transmitted + 4;
         },
         std::chrono::seconds(20));
+  }
+
+  // Two tasks at the loopback address: ps-0, which takes connections, and worker-0.
+  std::shared_ptr<v1::Membership> membership() const {
+    auto made = std::make_shared<v1::Membership>();
+    for (const v1::Role role : {v1::ROLE_PS, v1::ROLE_WORKER}) {
+      v1::MemberTask* task = made->add_tasks();
+      task->mutable_id()->set_role(role);
+      task->set_ip("127.0.0.1");
+      task->set_port(role == v1::ROLE_PS ? static_cast<std::uint32_t>(port_) : 1);
+    }
+    return made;
+  }
+  WireScope scope(v1::Role role) const {
+    TaskIdentity self{.job = {.name = "demo", .ns = "", .uid = "u"}, .id = {}, .created = 1};
+    self.id.set_role(role);
+    return {self, [made = membership()] { return made; }};
   }
 
   UniqueFd listener_, client_, server_;
@@ -117,12 +150,50 @@ TEST_F(LoopbackTest, ConnectionsThatCameAndWentUnseenCount) {
   EXPECT_TRUE(eventually(
       [&] {
         const auto bytes = meter.read();
-        return bytes->received >= 150'000 && bytes->transmitted >= 30'000;
+        return bytes->total.received >= 150'000 && bytes->total.transmitted >= 30'000;
       },
       std::chrono::seconds(20)));
   const auto bytes = meter.read();
-  EXPECT_LE(bytes->received, 150'000u + 12);
-  EXPECT_LE(bytes->transmitted, 30'000u + 12);
+  EXPECT_LE(bytes->total.received, 150'000u + 12);
+  EXPECT_LE(bytes->total.transmitted, 30'000u + 12);
+}
+
+TEST_F(LoopbackTest, OfTasksAtOneAddressTheHolderOfASocketTellsWhoIsWho) {
+  if (const auto diag = TcpDiag::open(); !diag.ok()) GTEST_SKIP() << diag.status();
+  // A child with that environment holds the client's end.
+  connect();
+  SpawnOptions options;
+  options.argv = {"/bin/sleep", "600"};
+  options.env = {"TRAINYARD_JOB=demo", "TRAINYARD_ROLE=worker", "TRAINYARD_INDEX=0"};
+  options.keep_fds = {client_.get()};
+  options.die_with_spawning_thread = true;
+  StatusOr<ChildProcess> holder = ChildProcess::spawn(options);
+  ASSERT_TRUE(holder.ok()) << holder.status();
+  // Before it runs its program, it has this process's environment.
+  const std::string environment = fmt::format("/proc/{}/environ", holder->pid());
+  ASSERT_TRUE(eventually(
+      [&] {
+        return readFile(environment, 1 << 20).value_or("").find("TRAINYARD_INDEX=0") !=
+               std::string::npos;
+      },
+      std::chrono::seconds(20)));
+  transfer(client_, server_, 60'000);
+  transfer(server_, client_, 5'000);
+  WireMeter ps(port_, scope(v1::ROLE_PS));
+  WireMeter worker(1, scope(v1::ROLE_WORKER));
+  const auto reads = [](WireMeter& meter, const char* peer, std::uint64_t received) {
+    return eventually(
+        [&] {
+          const auto reading = meter.read();
+          const auto found = reading->peers.find(peer);
+          return found != reading->peers.end() && found->second.received >= received &&
+                 found->second.received <= received + 4 &&
+                 reading->total.received == found->second.received;
+        },
+        std::chrono::seconds(20));
+  };
+  EXPECT_TRUE(reads(ps, "worker-0", 60'000));
+  EXPECT_TRUE(reads(worker, "ps-0", 5'000));
 }
 
 }  // namespace

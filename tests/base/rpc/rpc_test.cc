@@ -1,10 +1,14 @@
+#include <future>
+
 #include "base/process/files.h"
+#include "base/rpc/callback_threads.h"
 #include "base/rpc/channel.h"
 #include "base/rpc/status_map.h"
 #include "base/rpc/token.h"
 #include "fmt/format.h"
 #include "gmock/gmock.h"
 #include "grpcpp/generic/async_generic_service.h"
+#include "grpcpp/generic/generic_stub.h"
 #include "tests/base/process/temp_dir.h"
 
 namespace trainyard {
@@ -69,6 +73,30 @@ TEST(Server, DoesNotShareItsPort) {
   EXPECT_EQ(taken.code(), absl::StatusCode::kUnavailable);
   EXPECT_THAT(std::string(taken.message()), HasSubstr("second: cannot listen at " + address));
   (*server)->Shutdown(deadlineAfter(std::chrono::seconds(1)));
+}
+
+// The call holds the last reference to its channel when it ends.
+TEST(CallbackThreads, AChannelMayEndOnOneOfThem) {
+  struct Call {
+    explicit Call(const std::string& target) : stub(openChannel(target)) {}
+    grpc::GenericStub stub;
+    grpc::ClientContext context;
+    const grpc::Slice nothing;
+    const grpc::ByteBuffer request{&nothing, 1};
+    grpc::ByteBuffer reply;
+  };
+  for (int round = 0; round < 20; ++round) {
+    const auto threads = CallbackThreads::hold();
+    auto call = std::make_unique<Call>("unix:/no/such/socket");
+    std::promise<void> ended;
+    call->stub.UnaryCall(&call->context, "/", grpc::StubOptions(), &call->request, &call->reply,
+                         [&](const grpc::Status& status) {
+                           EXPECT_FALSE(status.ok());
+                           call.reset();
+                           ended.set_value();
+                         });
+    ended.get_future().wait();
+  }
 }
 
 TEST(UnixTarget, KnowsAbstractNames) {

@@ -2,14 +2,20 @@
 """A training job from `kubectl apply` to its result, in a restricted namespace with a quota.
 
 Then a longer one: workers come and go, the operator is killed, the apiserver is away; training goes on.
+And one that is looked after by the command line alone, and two without parameter servers.
 """
+import copy
 import json
+import os
+import pathlib
+import re
 import subprocess
 import sys
 import time
 import unittest
 
-from world import ROOT, SYSTEM, testing, world
+import monitored
+from world import ROOT, SYSTEM, shell_image, testing, world
 
 DATA = "/usr/share/datasets/fashion-mnist"
 SPACE = "training"
@@ -28,10 +34,31 @@ LONG = {"apiVersion": "trainyard.dev/v1alpha1", "kind": "TrainingJob", "metadata
         "spec": {"storage": {"volume": {"persistentVolumeClaim": {"claimName": "long-job"}}},
                  "ps": {"replicas": 2}, "worker": {"replicas": 2, "maxReplicas": 4},
                  "training": {"model": {"name": "mlp", "hidden": [32], "simulatedStepSeconds": 0.1},
-                              "data": {"format": "synthetic", "shape": [8, 8, 1], "classes": 4, "samples": 4096},
-                              "batchSize": 8, "steps": 100000,
+                              "data": {"format": "synthetic", "shape": [8, 8, 1], "classes": 4, "samples": 4096,
+                                       "evalSamples": 64},
+                              "batchSize": 8, "steps": 100000, "evaluateEverySteps": 40,
                               "optimizer": {"name": "SGD", "learningRate": 0.01},
                               "checkpoint": {"everySeconds": 10}}}}
+# Fails at once.
+LATE = {"apiVersion": "trainyard.dev/v1alpha1", "kind": "TrainingJob", "metadata": {"name": "late"},
+        "spec": {"strategy": "AllReduce", "image": shell_image.NAME, "runPolicy": {"activeDeadlineSeconds": 1},
+                 "worker": {"template": {"spec": {"containers": [{"name": "task", "command": ["sleep", "1000"]}]}}}}}
+
+# Inside the cluster: kills the programs of the pod named, and prints how many.
+KILL = """
+import glob, os, pathlib, signal, sys
+killed = 0
+for process in map(pathlib.Path, glob.glob("/proc/[0-9]*")):
+    try:
+        program = (process / "cmdline").read_bytes().split(b"\\0")[0]
+        pod = (process / "root/etc/hostname").read_text().strip()
+    except OSError:
+        continue
+    if program.endswith(b"trainyard-runtime") and pod == sys.argv[1]:
+        os.kill(int(process.name), signal.SIGKILL)
+        killed += 1
+print(killed)
+"""
 
 
 def identity(pod):
@@ -51,7 +78,7 @@ class Fashion(unittest.TestCase):
 
     def wait_steps(self, name, more):
         """Waits until `more` steps have been made since now."""
-        before = self.step(name)
+        before = self.world.wait(f"the step of {name}", lambda: self.step(name))
         self.world.wait(f"{name} beyond step {before + more}", lambda: self.step(name) >= before + more)
 
     def test_1_fashion_mnist(self):
@@ -82,6 +109,8 @@ class Fashion(unittest.TestCase):
         before = {name: identity(pod) for name, pod in self.world.pods("long", SPACE).items()}
         self.assertEqual({"long-ps-0", "long-ps-1", "long-worker-0", "long-worker-1"}, set(before))
 
+        self.world.apply(LATE, namespace=SPACE)  # alerts speak of failures too
+        monitored.check(self.world, SPACE, "long", 4, self.keep_operators_busy)
         self.kubectl("scale", "tj/long", "-n", SPACE, "--replicas=3")
         self.world.wait("a third worker", lambda: self.world.status("long", SPACE)["worker"].get("ready") == 3)
         self.wait_steps("long", 20)
@@ -102,6 +131,107 @@ class Fashion(unittest.TestCase):
         self.assertEqual(0, status.get("restarts", 0))
         self.assertEqual(0, status.get("lostSteps", 0))
         self.kubectl("delete", "tj", "long", "-n", SPACE, "--wait", "--timeout=120s")
+
+    def test_3_command_line(self):
+        job = copy.deepcopy(LONG)
+        job["metadata"]["name"] = "typed"
+        job["spec"]["training"]["steps"] = 300
+        job["spec"]["storage"]["volume"]["persistentVolumeClaim"]["claimName"] = "typed-job"
+        self.world.volume(SPACE, "typed-job")
+        self.assertIn("typed", self.trainyard("submit", "-f", "-", input=json.dumps(job)))
+        self.world.wait("the first steps", lambda: self.step("typed") > 5)
+        log = subprocess.Popen(self.command("logs", "typed", "-f"), stdout=subprocess.PIPE, text=True)
+        self.addCleanup(log.kill)
+
+        self.trainyard("scale", "typed", "--workers", "3")  # returns when they run
+        self.assertEqual(3, self.world.status("typed", SPACE)["worker"]["ready"])
+        self.trainyard("suspend", "typed")
+        self.world.wait("the pods to go", lambda: not self.world.pods("typed", SPACE))
+        rested = self.step("typed")
+        self.assertRegex(self.trainyard("get", "typed"), r"(?m)^typed\s+Suspended\s")
+        self.trainyard("resume", "typed")
+        self.world.wait_state("typed", SPACE, "Succeeded")
+        self.assertGreater(rested, 0)
+
+        def described():
+            text = self.trainyard("describe", "typed")
+            return text if re.search(r"300\s*(/|of)\s*300", text) else None
+
+        # The job has succeeded once its chief has; the coordinator's last word may follow.
+        text = self.world.wait("the last step to be told", described, 120)
+        self.assertRegex(text, r"(?i)state:?\s+Succeeded")
+        written, _ = log.communicate(timeout=300)  # it ends with the job
+        tasks = set(re.findall(r"(?m)^\S*((?:ps|worker)-\d+)", written))
+        self.assertLessEqual({"ps-0", "ps-1", "worker-0", "worker-1", "worker-2"}, tasks, written[-2000:])
+        self.trainyard("delete", "typed", "--yes")
+        self.assertEqual({}, self.world.pods("typed", SPACE))
+
+    def test_4_all_reduce(self):
+        """The example with three workers: one is killed, one leaves, and no step is lost."""
+        self.world.volume(SPACE, "ring-job")
+        self.trainyard("submit", "-f", str(ROOT / "examples/fashion-mnist/allreduce.yaml"), "--set", "worker.replicas=3",
+                       "--set", "storage.volume.persistentVolumeClaim.claimName=ring-job")
+        name = "fashion-ring"
+        workers = [f"{name}-worker-{index}" for index in range(3)]
+        self.world.wait("the first steps", lambda: self.step(name) > 2)
+        before = {pod: identity(found) for pod, found in self.world.pods(name, SPACE).items()}
+        self.assertEqual(set(workers), set(before))
+
+        killed = self.world.cluster.inside(sys.executable, "-c", KILL, workers[1])
+        self.assertEqual("1\n", killed.stdout, killed.stderr)
+        for other in (workers[0], workers[2]):
+            self.world.wait(f"{other} to name the killed one",
+                            lambda: "rank 1 is worker-1" in self.kubectl("logs", other, "-n", SPACE))
+        self.wait_steps(name, 5)
+        self.assertEqual(before, {pod: identity(found) for pod, found in self.world.pods(name, SPACE).items()},
+                         "agents start their programs again, in the same pods")
+
+        self.kubectl("scale", f"tj/{name}", "-n", SPACE, "--replicas=2")
+        self.world.wait("a worker to leave", lambda: set(self.world.pods(name, SPACE)) == set(workers[:2]))
+        self.wait_steps(name, 5)
+        last = self.step(name) + 40
+        self.kubectl("patch", "tj", name, "-n", SPACE, "--type=merge", "-p",
+                     json.dumps({"spec": {"training": {"steps": last}}}))
+        status = self.world.wait_state(name, SPACE, "Succeeded")
+        self.assertEqual(last, status["progress"]["step"])
+        self.assertEqual(0, status.get("lostSteps", 0))
+        self.assertGreater(float(status["progress"]["accuracy"]), 0.3)
+        self.kubectl("delete", "tj", name, "-n", SPACE, "--wait", "--timeout=120s")
+
+    def test_5_processes_of_one_pod(self):
+        """The example with one pod of three processes."""
+        self.world.volume(SPACE, "pod-job")
+        name, pod = "fashion-pod", "fashion-pod-worker-0"
+        example = (ROOT / "examples/fashion-mnist/allreduce.yaml").read_text().replace("name: fashion-ring", "name: " + name)
+        self.trainyard("submit", "-f", "-", "--set", "worker.replicas=1", "--set", "worker.processesPerPod=3",
+                       "--set", "training.batchSize=32", "--set", "training.steps=60",
+                       "--set", "storage.volume.persistentVolumeClaim.claimName=pod-job", input=example)
+        status = self.world.wait_state(name, SPACE, "Succeeded")
+        self.assertEqual(60, status["progress"]["step"])
+        self.assertEqual(0, status.get("restarts", 0))
+        self.assertEqual(1, status["worker"]["desired"])
+        self.assertGreater(float(status["progress"]["accuracy"]), 0.3)
+        self.assertEqual({pod}, set(self.world.pods(name, SPACE)))
+        log = self.kubectl("logs", pod, "-n", SPACE)
+        for process in ("worker-0.0", "worker-0.1", "worker-0.2"):
+            self.assertIn(process, log)
+        self.assertIn("with 3 workers", log)
+        self.assertNotIn("go over TCP", log)  # they share memory
+        self.kubectl("delete", "tj", name, "-n", SPACE, "--wait", "--timeout=120s")
+
+    def command(self, *words):
+        return [pathlib.Path(os.environ["TRAINYARD_BIN"]) / "trainyard", *words, "-n", SPACE,
+                "--kubeconfig", self.world.cluster.kubeconfig]
+
+    def trainyard(self, *words, **more):
+        timeout = [] if words[0] in ("submit", "get", "describe") else ["--timeout", "1800"]
+        done = subprocess.run(self.command(*words, *timeout), capture_output=True, text=True, timeout=2000, **more)
+        self.assertEqual(0, done.returncode, f"{words}: {done.stderr}")
+        return done.stdout
+
+    def keep_operators_busy(self):
+        """Rates of an operator without work are zero."""
+        self.kubectl("annotate", "tj", "long", "-n", SPACE, "--overwrite", f"looked-at={time.monotonic()}")
 
     def kill_operators(self):
         old = {pod["metadata"]["uid"] for pod in self.world.operator_pods()}

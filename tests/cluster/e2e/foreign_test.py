@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Images of users as ps and worker: a shell, and an image that holds one static program.
+"""Images of users as ps and worker: a shell, one static program, programs with musl or glibc of their own; and
+TensorFlow's own parameter servers.
 
 The operator looks after this one namespace and has rights nowhere else.
 """
@@ -8,7 +9,8 @@ import pathlib
 import sys
 import unittest
 
-from world import shell_image, static_image, world
+import tensorflow_pods
+from world import PLAIN, plain_image, shell_image, static_image, world
 
 SPACE = "foreign"
 STATIC = "registry.test/static:1"
@@ -29,6 +31,7 @@ def job(name, image, ps, worker, replicas=2):
 
 class Foreign(unittest.TestCase):
     world = None
+    python = None  # with TensorFlow
 
     def logs(self, pod):
         return self.world.cluster.kubectl("logs", pod, "-n", SPACE, "-c", "task")
@@ -58,11 +61,32 @@ class Foreign(unittest.TestCase):
         for index in (0, 1):
             self.assertIn(f"worker-{index}: 2 parameter servers answered", self.logs(f"static-worker-{index}"))
 
+    def test_images_with_libraries_of_their_own(self):
+        for kind in PLAIN:
+            arguments = {"command": ["/bin/plain_task", "$(TRAINYARD_ROLE)", "$(PS_HOSTS)"]}
+            self.world.apply(job(kind, f"registry.test/{kind}:1", arguments, arguments, replicas=1), namespace=SPACE)
+        for kind in PLAIN:
+            with self.subTest(kind):
+                self.world.wait_state(kind, SPACE, "Succeeded")
+                self.assertRegex(self.logs(f"{kind}-worker-0"), rf"uid 1000 works with {kind}-ps-0\S*:\d+")
+
+    def test_tensorflow(self):
+        if self.python is None:
+            self.skipTest("the Python package index cannot be reached, so there is no TensorFlow")
+        self.world.apply(tensorflow_pods.job(self.world, SPACE, self.python, SECURITY), namespace=SPACE)
+        steps = tensorflow_pods.steps(self.world, SPACE)
+        counted = tensorflow_pods.traffic(self.world, SPACE)
+        self.assertEqual({}, tensorflow_pods.misplaced(counted, steps), f"{counted} in {steps} steps")
+        tensorflow_pods.end(self.world, SPACE)
+
 
 if __name__ == "__main__":
     program = pathlib.Path(os.environ["TRAINYARD_BIN"]) / "static_task"
     with world(SPACE, f"watchNamespace={SPACE}",
-               more_images=lambda folder: [static_image(folder, STATIC, program)]) as made:
+               more_images=lambda folder: [static_image(folder, STATIC, program),
+                                           tensorflow_pods.image(folder),
+                                           *(plain_image(folder, kind)[1] for kind in PLAIN)]) as made:
         Foreign.world = made
+        Foreign.python = tensorflow_pods.python(pathlib.Path(sys.argv.pop(1)))
         outcome = unittest.main(exit=False, verbosity=2)
     sys.exit(not outcome.result.wasSuccessful())

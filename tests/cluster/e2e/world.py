@@ -4,6 +4,7 @@ import json
 import os
 import pathlib
 import secrets
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -13,14 +14,15 @@ ROOT = pathlib.Path(__file__).resolve().parents[3]
 sys.path.insert(0, str(ROOT / "tests" / "cluster"))
 
 from rig import build, inside, shell_image, testing  # noqa: E402
+import images  # noqa: E402
 import oci  # noqa: E402
 
 VERSION = "0.1.0"
 REGISTRY = "registry.test/trainyard"
 SYSTEM = "trainyard-system"  # namespace of the operator
 RESTRICTED = {"pod-security.kubernetes.io/enforce": "restricted"}
-# Against hangs; a machine with other work takes several times the usual.
-LIMIT = 900
+# Against hangs; a machine with other work takes twenty times the usual.
+LIMIT = 1800
 
 
 class World:
@@ -38,9 +40,10 @@ class World:
     def get(self, kind, name, namespace):
         return json.loads(self.cluster.kubectl("get", kind, name, "-n", namespace, "-o", "json"))
 
-    def find(self, kind, namespace, selector=""):
-        arguments = ["-l", selector] if selector else []
-        text = self.cluster.kubectl("get", kind, "-n", namespace, "-o", "json", *arguments)
+    def find(self, kind, namespace=None, selector=""):
+        """Objects of a namespace, else of all."""
+        arguments = [*(["-n", namespace] if namespace else ["-A"]), *(["-l", selector] if selector else [])]
+        text = self.cluster.kubectl("get", kind, "-o", "json", *arguments)
         return json.loads(text)["items"]
 
     def namespace(self, name, labels=None):
@@ -48,7 +51,8 @@ class World:
                     "metadata": {"name": name, "labels": labels or RESTRICTED}})
 
     def volume(self, namespace, claim, path=None, read_only=False):
-        """A claim bound to a folder of the node: `path`, or a new one that everybody may write."""
+        """A claim bound to a folder of the node: `path`, or a new one that everybody may write. A pod whose
+        claim is not bound when the scheduler looks at it may wait for minutes until it looks again."""
         name = f"{namespace}-{claim}-{secrets.token_hex(4)}"
         if path is None:
             path = inside.HOME / "volumes" / name
@@ -62,6 +66,8 @@ class World:
             {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": claim},
              "spec": {**common, "volumeName": name, "resources": {"requests": {"storage": "1Gi"}}}},
             namespace=namespace)
+        self.wait(f"the claim {claim} to be bound", lambda: self.get(
+            "persistentvolumeclaim", claim, namespace).get("status", {}).get("phase") == "Bound")
         return pathlib.Path(path)
 
     # --- jobs
@@ -161,6 +167,26 @@ def static_image(folder, name, program):
     oci.write(archive, name, [[oci.file_entry(f"/bin/{program.name}", program)]],
               {"Entrypoint": [f"/bin/{program.name}"], "Env": ["PATH=/bin"], "User": "65532:65532"})
     return archive
+
+
+MUSL_LOADER = "/lib/ld-musl-x86_64.so.1"
+# How plain_task.c is linked, and what its image holds beside it: no shell, and no library but its own.
+PLAIN = {"musl": (["musl-gcc"], lambda program: [oci.file_entry(MUSL_LOADER, pathlib.Path(MUSL_LOADER).resolve())]),
+         "musl-static": (["musl-gcc", "-static"], lambda program: []),
+         "distroless": (["cc"], lambda program: images.linked([program]))}
+
+
+def plain_image(folder, kind):
+    """(name of the image, its archive) of plain_task.c, linked as PLAIN says."""
+    compiler, libraries = PLAIN[kind]
+    if shutil.which(compiler[0]) is None:
+        raise AssertionError("packages are missing: musl-tools (deploy/install_packages.sh)")
+    name, program = f"registry.test/{kind}:1", pathlib.Path(folder) / f"plain-{kind}"
+    subprocess.run([*compiler, "-O1", "-o", program, pathlib.Path(__file__).with_name("plain_task.c")], check=True)
+    archive = program.with_suffix(".tar")
+    oci.write(archive, name, [[oci.file_entry("/bin/plain_task", program), *libraries(program)]],
+              {"Entrypoint": ["/bin/plain_task"], "User": "65532:65532"})
+    return name, archive
 
 
 @contextlib.contextmanager

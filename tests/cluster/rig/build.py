@@ -77,6 +77,7 @@ class Component:
     c_source: str = ""
     staging: bool = False  # the module replaces modules of its own tree, as Kubernetes does
     on_demand: bool = False  # built when it is named only
+    kept: str = ""  # a folder of the module that is kept beside bin, as `module`
     version: str = ""
 
     def programs(self):
@@ -113,6 +114,9 @@ def components():
         Component("helm", "helm.sh/helm/v3", ("helm.sh/helm/v3/cmd/helm",), version=pinned["helm"]),
         Component("kwok", "sigs.k8s.io/kwok", ("sigs.k8s.io/kwok/cmd/kwok",), on_demand=True,
                   version=pinned["kwok"]),
+        Component("training-operator", "github.com/kubeflow/training-operator",
+                  ("github.com/kubeflow/training-operator/cmd/training-operator.v1",), on_demand=True,
+                  kept="manifests/base", version=pinned["training-operator"]),
         Component("pause", c_source=PAUSE, version="1"),
     ]
 
@@ -182,9 +186,7 @@ class Go:
         if component.staging:
             # The tree's own modules are published under v0: v1.34.4 is v0.34.4 there.
             self.run([self.path, "mod", "download", f"{component.module}@{version}"], source)
-            modules = subprocess.run([self.path, "env", "GOMODCACHE"], capture_output=True, text=True,
-                                     check=True).stdout.strip()
-            text = (pathlib.Path(modules) / f"{component.module}@{version}" / "go.mod").read_text()
+            text = (self.module(component) / "go.mod").read_text()
             staged = sorted(set(re.findall(r"^\s*(k8s\.io/\S+) v0\.0\.0$", text, re.M)))
             lines += [f"require {name} v0{version[2:]}" for name in staged]
             lines += [f"replace {name} => {name} v0{version[2:]}" for name in staged]
@@ -197,6 +199,13 @@ class Go:
         for package in component.packages:
             self.run([self.path, "build", *flags, "-o", str(target / package.rsplit("/", 1)[1]), package],
                      source)
+        if component.kept:
+            shutil.copytree(self.module(component) / component.kept, target.parent / "module")
+
+    def module(self, component):
+        """The folder of a component's source in Go's cache."""
+        modules = subprocess.run([self.path, "env", "GOMODCACHE"], capture_output=True, text=True, check=True)
+        return pathlib.Path(modules.stdout.strip()) / f"{component.module}@v{component.version}"
 
     @staticmethod
     def linker_flags(component, version):

@@ -21,6 +21,7 @@ CLONE_NEWPID = 0x20000000
 CLONE_NEWNET = 0x40000000
 ALL_BUT_PID = CLONE_NEWNS | CLONE_NEWCGROUP | CLONE_NEWUTS | CLONE_NEWIPC | CLONE_NEWNET
 PR_SET_PDEATHSIG = 1
+REAL_TIME_SHARE = "900000"  # microseconds of a second, of the 950000 that all groups have
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -97,6 +98,9 @@ def enter_cgroups(name):
         for limit in ("cpuset.cpus", "cpuset.mems"):  # version 1: empty in a new group, and needed
             if (group / limit).exists() and not (group / limit).read_text().strip():
                 (group / limit).write_text((group.parent / limit).read_text())
+        budget = group / "cpu.rt_runtime_us"  # likewise: 0 in a new group, which real-time processes cannot enter
+        if budget.exists() and os.sched_getscheduler(0) in (os.SCHED_RR, os.SCHED_FIFO):
+            budget.write_text(REAL_TIME_SHARE)
         (group / "cgroup.procs").write_text("0")
 
 

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""The cases of cases.yaml, judged by a real apiserver from deploy/crds.yaml.
+"""The cases of cases.yaml and changes.yaml, judged by a real apiserver from deploy/crds.yaml.
 
-The same cases are judged by `trainyard validate` in tests/operator/job/table_test.cc. A rule that costs
-too much is refused by the apiserver when the definition is applied.
+The same cases are judged by our own code in tests/operator/job/table_test.cc and change_test.cc. A rule
+that costs too much is refused by the apiserver when the definition is applied.
 """
 import json
 import os
@@ -17,6 +17,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[3]
 sys.path.insert(0, str(ROOT / "tests" / "cluster"))
 
 from rig import testing  # noqa: E402
+from rig.merge_patch import merged  # noqa: E402
 
 DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 NAME = "trainingjobs.trainyard.dev"
@@ -35,19 +36,6 @@ def from_yaml(text):
     program = pathlib.Path(os.environ["TRAINYARD_BIN"]) / "yaml_to_json"
     done = subprocess.run([program], input=text, capture_output=True, text=True, check=True)
     return json.loads(done.stdout, parse_float=number)
-
-
-def merged(target, patch):
-    """RFC 7386."""
-    if not isinstance(patch, dict):
-        return patch
-    result = dict(target) if isinstance(target, dict) else {}
-    for name, value in patch.items():
-        if value is None:
-            result.pop(name, None)
-        else:
-            result[name] = merged(result.get(name), value)
-    return result
 
 
 class Validation(unittest.TestCase):
@@ -96,10 +84,51 @@ class Validation(unittest.TestCase):
         if case.get("strict"):  # one text without causes
             self.assertIn(f'unknown field "{field}"', answer["message"])
             return
+        self.assertTold(answer, [field], expected)
+
+    def assertTold(self, answer, fields, expected):
         causes = answer.get("details", {}).get("causes", [])
         told = [(cause.get("field", ""), cause.get("message", "")) for cause in causes]
-        self.assertTrue(any(where == field and re.search(expected, what) for where, what in told),
-                        f"expected {field}: {expected}; the apiserver says {told or answer}")
+        for field in fields:
+            self.assertTrue(any(where == field and re.search(expected, what) for where, what in told),
+                            f"expected {field}: {expected}; the apiserver says {told or answer}")
+
+    def test_changes(self):
+        base = from_yaml((ROOT / "tests/conformance/validation/cases.yaml").read_text(encoding="utf-8"))["base"]
+        table = from_yaml((ROOT / "tests/conformance/validation/changes.yaml").read_text(encoding="utf-8"))
+        self.assertGreaterEqual(len(table["cases"]), 60)
+        self.addCleanup(self.api.request, "DELETE", JOBS)
+        for number, case in enumerate(table["cases"]):
+            job = merged(base, {**case.get("job", {}), "metadata": {"name": f"change-{number}"}})
+            with self.subTest(case["name"]):
+                self.change(job, case)
+
+    def change(self, job, case):
+        status, answer = self.api.request("POST", JOBS, job)
+        self.assertEqual(201, status, answer)
+        path = f"{JOBS}/{job['metadata']['name']}"
+        if "state" in case:
+            self.patch(f"{path}/status", {"status": {"state": case["state"]}}, 200)
+        if case.get("valid"):
+            self.carry_out(path, case, 200)
+            return
+        answer = self.carry_out(path, case, 422)
+        fields = case.get("fields") or [case["field"]]
+        self.assertTold(answer, fields, case["message"])
+        # One mistake, one cause.
+        self.assertEqual(len(fields), len(answer["details"]["causes"]), answer)
+
+    def carry_out(self, path, case, expected):
+        if "scale" in case:
+            return self.patch(f"{path}/scale", {"spec": {"replicas": case["scale"]}}, expected)
+        if "status" in case:
+            return self.patch(f"{path}/status", {"status": case["status"]}, expected)
+        return self.patch(path, case["patch"], expected)
+
+    def patch(self, path, body, expected):
+        status, answer = self.api.request("PATCH", path, body, "application/merge-patch+json")
+        self.assertEqual(expected, status, answer)
+        return answer
 
 
 if __name__ == "__main__":

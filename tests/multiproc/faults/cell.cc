@@ -38,10 +38,15 @@ std::string FaultCell::task() const {
 StatusOr<std::vector<FaultCell>> parseFaultTable(std::string_view text) {
   std::vector<FaultCell> cells;
   int number = 0;
+  bool ring = false;
   for (const std::string_view line : split(text, '\n')) {
     ++number;
     const std::vector<std::string> words = wordsOf(line);
     if (words.empty() || words[0].starts_with('#')) continue;
+    if (words[0] == "strategy" && words.size() == 2) {
+      ring = words[1] == "AllReduce";
+      continue;
+    }
     if (words.size() != kColumns) {
       return absl::InvalidArgumentError(
           fmt::format("line {}: {} columns, not {}", number, words.size(), kColumns));
@@ -56,7 +61,8 @@ StatusOr<std::vector<FaultCell>> parseFaultTable(std::string_view text) {
                    .lost = words[5],
                    .restarts = words[6],
                    .digest = words[7],
-                   .line = number};
+                   .line = number,
+                   .ring = ring};
     // Only who is stopped or crashes by itself can be meant.
     const bool alone = cell.how == "kill" || cell.victim == cell.held;
     if (place.find('@') == std::string_view::npos || !alone || !isOneOf(cell.how, kHow) ||

@@ -20,10 +20,12 @@ struct FaultCell {
   std::string lost;
   std::string restarts;
   std::string digest;
-  int line = 0;  // in the table's file
+  int line = 0;       // in the table's file
+  bool ring = false;  // strategy AllReduce
 
   bool ofAgent() const { return victim.starts_with("agent/"); }
   bool ofLauncher() const { return victim == "launcher"; }
+  std::string coordinator() const { return ring ? "worker-0" : "ps-0"; }
   // The task that is hit, "" for the launcher.
   std::string task() const;
 };

@@ -12,8 +12,9 @@
 namespace trainyard {
 
 inline constexpr int kFaultSteps = 120;
-// The job of the table, in all cells the same.
+// The job of the table, in all cells the same but for its strategy, which changes no bit of it.
 std::string faultJob();
+std::vector<std::string> faultFlags(bool ring);
 
 struct FaultResult {
   std::string outcome;

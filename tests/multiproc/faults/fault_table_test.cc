@@ -1,11 +1,12 @@
 // Every line of table.txt through the built programs: processes die, crash, freeze and hang at
 // exact moments of a deterministic job. What comes of it is printed, and must be what is written
-// down. FAULT_LINE in the environment picks one line of the file.
+// down. FAULT_LINE in the environment picks a line of the file, or lines: 82-104.
 #include <atomic>
 #include <cstdlib>
 #include <mutex>
 #include <thread>
 
+#include "base/core/strings.h"
 #include "base/process/files.h"
 #include "fmt/format.h"
 #include "tests/multiproc/faults/fault_run.h"
@@ -25,9 +26,10 @@ std::string tableText() {
 
 std::string lineOf(const FaultCell& cell, const FaultResult& result) {
   return fmt::format(
-      "{:15} {:11} {:32} {:7} {:10} from step {:3}  lost {:3}  restarts {}  digest {}: {}",
-      cell.victim, cell.moment, cell.held + ":" + cell.place, cell.how, result.outcome,
-      result.first_step, result.lost, result.restarts, result.digest_equal ? "equal" : "other",
+      "{}{:15} {:11} {:32} {:7} {:10} from step {:3}  lost {:3}  restarts {}  digest {}: {}",
+      cell.ring ? "AllReduce " : "", cell.victim, cell.moment, cell.held + ":" + cell.place,
+      cell.how, result.outcome, result.first_step, result.lost, result.restarts,
+      result.digest_equal ? "equal" : "other",
       result.problem.empty() ? "as written down" : result.problem);
 }
 
@@ -66,7 +68,10 @@ TEST_F(FaultTable, EveryCellIsAsWrittenDown) {
   ASSERT_TRUE(cells.ok()) << cells.status();
   ASSERT_GE(cells->size(), 35u);
   if (const char* only = std::getenv("FAULT_LINE")) {
-    std::erase_if(*cells, [&](const FaultCell& cell) { return fmt::to_string(cell.line) != only; });
+    const auto [first, last] = splitFirst(only, '-');
+    const int from = parseNumber<int>(first).value_or(0);
+    const int to = last.empty() ? from : parseNumber<int>(last).value_or(0);
+    std::erase_if(*cells, [&](const FaultCell& c) { return c.line < from || c.line > to; });
   }
   const std::string digest = undisturbed();
   ASSERT_NE(digest, "") << "the undisturbed job did not succeed";
@@ -75,6 +80,16 @@ TEST_F(FaultTable, EveryCellIsAsWrittenDown) {
   for (std::thread& thread : threads) thread.join();
   fmt::print("{} cells: {} as written down\n", cells->size(), kept_);
   for (const std::string& problem : problems_) ADD_FAILURE() << problem;
+}
+
+TEST(FaultTableFile, KnowsTheStrategy) {
+  const auto cells = parseFaultTable(
+      "ps-1 start ps-1:ps.prepare@0 kill from-seed 0 1 equal\n"
+      "strategy AllReduce\n"
+      "worker-1 start worker-1:worker.start@0 kill goes-on 0 1 equal\n");
+  ASSERT_TRUE(cells.ok()) << cells.status();
+  EXPECT_EQ(cells->at(0).coordinator(), "ps-0");
+  EXPECT_EQ(cells->at(1).coordinator(), "worker-0");
 }
 
 TEST(FaultTableFile, NamesTheLineThatIsWrong) {

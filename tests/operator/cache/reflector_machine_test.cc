@@ -26,6 +26,7 @@ const Status kLost = absl::UnavailableError("connection lost");
 
 class MachineTest : public testing::Test {
  protected:
+  explicit MachineTest(const ReflectorOptions& options = {}) : machine_(options, store_) {}
   std::string next() {
     const Machine::Action action = machine_.next(now_);
     if (const auto* list = std::get_if<Machine::List>(&action)) {
@@ -33,7 +34,7 @@ class MachineTest : public testing::Test {
     }
     if (const auto* watch = std::get_if<Machine::Watch>(&action)) {
       timeout_ = watch->timeout;
-      return "watch " + watch->resource_version;
+      return (watch->initial_events ? "stream " : "watch ") + watch->resource_version;
     }
     wait_ = std::get<Machine::Wait>(action).until - now_;
     return "wait";
@@ -56,7 +57,7 @@ class MachineTest : public testing::Test {
   Duration wait_{};
   Duration timeout_{};
   ObjectStore store_;
-  Machine machine_{ReflectorOptions{}, store_};
+  Machine machine_;
 };
 
 TEST_F(MachineTest, ListsPagesThenWatchesFromThere) {
@@ -147,6 +148,16 @@ TEST_F(MachineTest, BacksOffWithJitterUpToAMinuteAndForgets) {
   EXPECT_LT(waited(), 1.6) << "two quiet minutes later it is the first failure again";
 }
 
+TEST_F(MachineTest, WatchesThatAreDroppedAllTheTimeAreBegunAgainSoon) {
+  sync();
+  for (int i = 0; i < 10; ++i) {
+    ASSERT_EQ(next(), "watch 10");
+    now_ += seconds(2);
+    end(kLost);
+    EXPECT_LT(waited(), 1.7) << i;
+  }
+}
+
 TEST_F(MachineTest, WaitsAsLongAsTheServerSays) {
   sync();
   next();
@@ -189,6 +200,87 @@ TEST_F(MachineTest, TimeoutsDiffer) {
     end(absl::OkStatus());
   }
   EXPECT_GT(timeouts.size(), 15u);
+}
+
+// --- Beginning with a stream
+
+class StreamTest : public MachineTest {
+ protected:
+  StreamTest() : MachineTest(streaming()) {}
+  static ReflectorOptions streaming() {
+    ReflectorOptions options;
+    options.stream = true;
+    return options;
+  }
+  static Json allIsIn(int version) {
+    Json bookmark = {{"metadata", {{"resourceVersion", std::to_string(version)}}}};
+    bookmark["metadata"]["annotations"]["k8s.io/initial-events-end"] = "true";
+    return bookmark;
+  }
+  void stream(int version) {
+    ASSERT_EQ(next(), "stream ");
+    machine_.onEvent({WatchEvent::Type::kAdded, object("a", 5)});
+    machine_.onEvent({WatchEvent::Type::kBookmark, allIsIn(version)});
+    ASSERT_TRUE(machine_.synced());
+  }
+};
+
+TEST_F(StreamTest, ReplacesTheStoreWhenAllIsInAndGoesOn) {
+  ASSERT_EQ(next(), "stream ");
+  for (const char* name : {"a", "b", "c"}) {
+    EXPECT_TRUE(machine_.onEvent({WatchEvent::Type::kAdded, object(name, 5)}).empty());
+  }
+  EXPECT_TRUE(machine_.onEvent({WatchEvent::Type::kModified, object("a", 8)}).empty());
+  EXPECT_TRUE(machine_.onEvent({WatchEvent::Type::kDeleted, object("b", 9)}).empty());
+  EXPECT_TRUE(machine_.onEvent({WatchEvent::Type::kBookmark, object("", 9)}).empty());
+  EXPECT_FALSE(machine_.synced());
+  EXPECT_TRUE(machine_.streaming());
+  EXPECT_EQ(store_.size(), 0u);
+
+  EXPECT_EQ(machine_.onEvent({WatchEvent::Type::kBookmark, allIsIn(10)}).size(), 2u);
+  EXPECT_TRUE(machine_.synced());
+  EXPECT_FALSE(machine_.streaming());
+  EXPECT_EQ(objectVersion(*store_.get({"", "a"})), 8u);
+  EXPECT_EQ(store_.newestVersion(), 10u);
+  EXPECT_EQ(machine_.onEvent({WatchEvent::Type::kAdded, object("d", 11)}).size(), 1u);
+  end(absl::OkStatus());
+  now_ += minutes(3);
+  EXPECT_EQ(next(), "watch 11");
+}
+
+TEST_F(StreamTest, AnExpiredVersionBeginsANewStreamWhichFindsWhatIsGone) {
+  stream(10);
+  now_ += minutes(3);
+  end(kExpired);
+  ASSERT_EQ(next(), "stream ");
+  const auto changes = machine_.onEvent({WatchEvent::Type::kBookmark, allIsIn(20)});
+  ASSERT_EQ(changes.size(), 1u);
+  EXPECT_EQ(changes[0].after, nullptr);
+}
+
+TEST_F(StreamTest, ALostStreamBeginsAgain) {
+  ASSERT_EQ(next(), "stream ");
+  machine_.onEvent({WatchEvent::Type::kAdded, object("gone meanwhile", 5)});
+  end(kLost);
+  waited();
+  stream(10);
+  EXPECT_EQ(store_.size(), 1u);
+}
+
+TEST_F(StreamTest, AServerThatDoesNotOfferItIsListedFromThenOn) {
+  ASSERT_EQ(next(), "stream ");
+  end(absl::InvalidArgumentError("sendInitialEvents is forbidden for watch"));
+  sync();
+  now_ += minutes(3);
+  end(kExpired);
+  EXPECT_EQ(next(), "list 500 ");
+}
+
+TEST_F(StreamTest, AServerThatNeverEndsTheInitialEventsIsListed) {
+  ASSERT_EQ(next(), "stream ");
+  machine_.onEvent({WatchEvent::Type::kAdded, object("a", 5)});
+  end(absl::DeadlineExceededError("silence"));
+  sync();
 }
 
 }  // namespace

@@ -30,6 +30,14 @@ class FakeSource : public ListWatch {
   Status watch(const WatchRequest& request,
                const std::function<bool(WatchEvent)>& on_event) override {
     std::unique_lock lock(mutex_);
+    if (request.initial_events) {
+      for (const Json& item : items) on_event({WatchEvent::Type::kAdded, item});
+      if (ends_initial_events) {
+        Json end = {{"metadata", {{"resourceVersion", "100"}}}};
+        end["metadata"]["annotations"][std::string(kInitialEventsEnd)] = "true";
+        on_event({WatchEvent::Type::kBookmark, end});
+      }
+    }
     for (;;) {
       changed_.wait(lock, request.stop, [this] { return !events_.empty() || end_; });
       if (request.stop.stop_requested()) return absl::CancelledError("stopped");
@@ -57,6 +65,7 @@ class FakeSource : public ListWatch {
 
   std::vector<Json> items;
   Status list_failure;
+  bool ends_initial_events = true;
 
  private:
   std::mutex mutex_;
@@ -136,6 +145,41 @@ TEST_F(ReflectorTest, FollowsItsSource) {
   EXPECT_GE(counts.watches, 1u);
   EXPECT_EQ(counts.events, 2u);
   EXPECT_EQ(counts.failures, 1u);
+}
+
+TEST_F(ReflectorTest, StreamsWhatIsThere) {
+  source_.items = {object("a", 5), object("b", 6)};
+  source_.list_failure = absl::InternalError("nobody lists");
+  ReflectorOptions options = quick();
+  options.stream = true;
+  Reflector reflector("things", source_, systemClock(), options, callbacks());
+  reflector.start();
+  ASSERT_TRUE(reflector.waitForSync(seconds(30)).ok());
+  EXPECT_EQ(reflector.store().size(), 2u);
+  source_.say(WatchEvent::Type::kModified, object("a", 101));
+  EXPECT_TRUE(heard_.waitFor("a 101"));
+  reflector.stop();
+  EXPECT_EQ(reflector.counts().lists, 1u);
+  EXPECT_EQ(reflector.counts().items, 2u);
+  EXPECT_EQ(reflector.counts().failures, 0u);
+  EXPECT_EQ(reflector.counts().last_version, 101u);
+}
+
+TEST_F(ReflectorTest, ListsWhereAStreamNeverSaysThatAllIsIn) {
+  source_.items = {object("a", 5)};
+  source_.ends_initial_events = false;
+  ReflectorOptions options = quick();
+  options.stream = true;
+  options.stream_silence = milliseconds(20);
+  Reflector reflector("things", source_, systemClock(), options, callbacks());
+  reflector.start();
+  ASSERT_TRUE(reflector.waitForSync(seconds(30)).ok());
+  EXPECT_EQ(reflector.store().size(), 1u);
+  source_.say(WatchEvent::Type::kModified, object("a", 101));
+  EXPECT_TRUE(heard_.waitFor("a 101"));
+  reflector.stop();
+  EXPECT_EQ(reflector.counts().failures, 1u);
+  EXPECT_EQ(reflector.counts().lists, 1u);
 }
 
 TEST_F(ReflectorTest, SaysWhyItHasNoList) {

@@ -1,5 +1,9 @@
 #include "operator/controller.h"
 
+#include <atomic>
+#include <condition_variable>
+#include <set>
+
 #include "base/core/strings.h"
 #include "fmt/format.h"
 #include "gmock/gmock.h"
@@ -184,6 +188,80 @@ TEST(ControllerStory, Kill9AtEveryWriteEndsInTheSameState) {
     if (!story.died()) break;
   }
   EXPECT_GT(killed_at, 30);
+}
+
+// --- With several threads
+
+// Tells whether two threads ever looked at the same job, and lets looks at different jobs meet.
+class MeetingCluster : public FakeCluster {
+ public:
+  StatusOr<JobObservation> observe(const JobKey& key) override {
+    {
+      std::unique_lock lock(mutex_);
+      if (!inside_.insert(key).second) overlapped = true;
+      most_at_once = std::max(most_at_once, inside_.size());
+      met_.notify_all();
+      // A bound against hangs alone.
+      if (wait_for_others) {
+        met_.wait_for(lock, std::chrono::seconds(20), [this] { return most_at_once >= 3; });
+      }
+    }
+    auto seen = FakeCluster::observe(key);
+    const std::lock_guard lock(mutex_);
+    inside_.erase(key);
+    return seen;
+  }
+
+  std::atomic<bool> overlapped = false;
+  std::atomic<bool> wait_for_others = true;
+  std::size_t most_at_once = 0;
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable met_;
+  std::set<JobKey> inside_;
+};
+
+class LookCounter : public ReconcileObserver {
+ public:
+  void begins(const JobKey&) override { ++begun; }
+  void ended(const ReconcileNews&) override { ++ended_looks; }
+  std::atomic<int> begun = 0;
+  std::atomic<int> ended_looks = 0;
+};
+
+TEST(ControllerThreads, LookAtSeveralJobsSideBySideAndNeverTwiceAtOne) {
+  MeetingCluster cluster;
+  FakeProgress progress;
+  cluster.setLife({.address_at_create = true, .ready_at_create = true, .slow_delete = false});
+  std::vector<JobKey> keys;
+  for (int i = 0; i < 20; ++i)
+    keys.push_back(cluster.addJob(fakeJob(fmt::format("j-{}", i), 1, 3)));
+  LookCounter looks;
+  ControllerOptions options;
+  options.threads = 4;
+  options.creates_at_once = 4;
+  options.observer = &looks;
+  Controller controller(cluster, progress, systemClock(), options);
+  ASSERT_TRUE(controller.start().ok());
+  const auto allRun = [&] {
+    for (const JobKey& key : keys) {
+      if (cluster.FakeCluster::observe(key)->job.status().state() != "Running") return false;
+    }
+    return true;
+  };
+  const TimePoint end = systemClock().now() + std::chrono::seconds(60);
+  while (!allRun() && systemClock().now() < end) {
+    // Changes that come while a job is being looked at.
+    for (const JobKey& key : keys) controller.queue().add(toString(key));
+    std::this_thread::yield();
+  }
+  EXPECT_TRUE(allRun());
+  controller.stop();
+  EXPECT_FALSE(cluster.overlapped);
+  EXPECT_GE(cluster.most_at_once, 3u);
+  EXPECT_GE(looks.begun, 20);
+  EXPECT_EQ(looks.begun, looks.ended_looks);
 }
 
 // --- With its thread

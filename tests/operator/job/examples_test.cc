@@ -37,6 +37,13 @@ TEST(Examples, TheDemoIsWhatThisReleaseTrains) {
   EXPECT_EQ(job.spec().training().optimizer().decay().every(), 200);
 }
 
+TEST(Examples, TheRingIsWhatThisReleaseTrains) {
+  const v1::TrainingJob job = example("fashion-mnist/allreduce.yaml");
+  EXPECT_TRUE(checkSupported(job).ok()) << checkSupported(job);
+  EXPECT_EQ(job.spec().strategy(), "AllReduce");
+  EXPECT_FALSE(job.spec().has_ps());
+}
+
 TEST(Examples, PlacementsAreOfSevenWorkersAndTwoPs) {
   for (const std::string model : {"mnist", "vgg19"}) {
     for (const auto& [file, strategy] :

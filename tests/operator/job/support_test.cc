@@ -18,6 +18,8 @@ Status supported(const std::vector<std::pair<std::string, std::string>>& overrid
 TEST(CheckSupported, WhatRunsIsSupported) {
   EXPECT_TRUE(supported({}).ok());
   EXPECT_TRUE(supported({{"worker.onMembershipChange", "Live"}}).ok());
+  EXPECT_TRUE(
+      supported({{"strategy", "AllReduce"}, {"ps", ""}, {"worker.processesPerPod", "3"}}).ok());
   EXPECT_TRUE(supported({{"training.update.backupWorkers", "1"}}).ok());
   EXPECT_TRUE(supported({{"training.update.mode", "Async"}}).ok());
   EXPECT_TRUE(supported({{"training.update", "{mode: BoundedDelay, maxDelay: 4}"}}).ok());
@@ -38,8 +40,10 @@ TEST(CheckSupported, WhatIsToComeIsRefusedByName) {
     const char* field;
   };
   const std::vector<Row> rows = {
-      {{{"strategy", "AllReduce"}, {"ps", ""}}, "spec.strategy: AllReduce"},
-      {{{"worker.processesPerPod", "2"}}, "spec.worker.processesPerPod: 2"},
+      {{{"strategy", "AllReduce"}, {"ps", ""}, {"training.update.backupWorkers", "1"}},
+       "spec.training.update.backupWorkers: 1 with strategy AllReduce"},
+      {{{"worker.processesPerPod", "2"}},
+       "spec.worker.processesPerPod: 2 with strategy ParameterServer"},
       {{{"worker.onMembershipChange", "Restart"}}, "spec.worker.onMembershipChange: Restart"},
       {{{"storage.access", "Coordinator"}}, "spec.storage.access: Coordinator"},
   };
@@ -80,6 +84,9 @@ TEST(CheckSupported, WithoutTrainingTheTemplatesSayWhatRuns) {
               HasSubstr("spec.ps.template.spec.containers[0].command: missing"));
   EXPECT_THAT(refusal("worker.template", "{spec: {containers: [{command: b}]}}"),
               HasSubstr("spec.worker.template.spec.containers[0].command: expected a list"));
+  for (const char* other : {"Restart", "Signal", "Ignore"}) {
+    EXPECT_EQ(refusal("worker.onMembershipChange", other), "");
+  }
   EXPECT_THAT(refusal("worker.onMembershipChange", "Live"),
               HasSubstr("spec.worker.onMembershipChange: Live of a program of your own is not in"));
 }

@@ -14,6 +14,7 @@
 #include "operator/kube/lease_store.h"
 #include "operator/lease/leader_elector.h"
 #include "tests/operator/kube/fault_proxy.h"
+#include "tests/operator/kube/test_apiserver.h"
 
 namespace trainyard::control {
 namespace {
@@ -23,20 +24,6 @@ using std::chrono::milliseconds;
 using std::chrono::seconds;
 using testing::HasSubstr;
 using Json = nlohmann::json;
-
-std::string variable(const char* name) {
-  const char* value = std::getenv(name);
-  return value == nullptr ? "" : value;
-}
-
-// The kubeconfig of the cluster that these tests use; "" where there is none.
-std::string kubeconfigPath() {
-  for (const char* name : {"TRAINYARD_CLUSTER", "TRAINYARD_TEST_APISERVER"}) {
-    const std::string path = variable(name) + "/kubeconfig";
-    if (::access(path.c_str(), R_OK) == 0) return path;
-  }
-  return "";
-}
 
 template <typename Condition>
 bool eventually(Condition condition) {
@@ -56,12 +43,7 @@ class ApiserverTest : public testing::Test {
  protected:
   void SetUp() override {
     const std::string path = kubeconfigPath();
-    if (path.empty()) {
-      if (variable("TRAINYARD_REQUIRE").find("cluster") != std::string::npos) {
-        FAIL() << "no cluster, and TRAINYARD_REQUIRE asks for one";
-      }
-      GTEST_SKIP() << "no cluster: TRAINYARD_CLUSTER names none, and none could be started";
-    }
+    if (path.empty()) return missApiserver();
     const auto config = loadKubeconfig(path, "");
     ASSERT_TRUE(config.ok()) << config.status();
     config_ = *config;
@@ -210,7 +192,8 @@ TEST_F(ApiserverTest, AWatchEndsWhenItsTimeIsOver) {
 // A reflector of this namespace's maps, over a client of its own.
 class Cache {
  public:
-  Cache(const KubeConfig& config, const ListQuery& query, KubeClientOptions options = {}) {
+  Cache(const KubeConfig& config, const ListQuery& query, KubeClientOptions options = {},
+        bool stream = false) {
     auto transport = connectTo(config, systemClock());
     EXPECT_TRUE(transport.ok()) << transport.status();
     transport_ = *std::move(transport);
@@ -218,6 +201,7 @@ class Cache {
     source_ = makeListWatch(*client_, kConfigMaps, query);
     ReflectorOptions quick;
     quick.page_size = 3;
+    quick.stream = stream;
     quick.backoff = milliseconds(20);
     quick.max_backoff = milliseconds(100);
     ReflectorCallbacks callbacks;
@@ -273,6 +257,19 @@ TEST_F(ApiserverTest, TheCacheFollows) {
   EXPECT_EQ((*cache).counts().lists, 1u);
 }
 
+TEST_F(ApiserverTest, TheCacheBeginsWithAStreamOfWhatIsThere) {
+  for (int i = 0; i < 7; ++i) ASSERT_TRUE(makeMap(fmt::format("m{}", i)).ok());
+  Cache cache(config_, ours(), {}, true);
+  EXPECT_EQ((*cache).store().size(), 7u);
+  const auto made = makeMap("new");
+  ASSERT_TRUE(made.ok());
+  ASSERT_TRUE(client_->remove(kConfigMaps, ns_, "m3", {}).ok());
+  EXPECT_TRUE(cache.agreesWith(*client_, ours()));
+  EXPECT_GE((*cache).store().newestVersion(), objectVersion(*made)) << "our own write is seen";
+  EXPECT_EQ((*cache).counts().failures, 0u) << "this server offers it";
+  EXPECT_EQ((*cache).counts().watches, 1u) << "one watch is both";
+}
+
 class ProxyTest : public ApiserverTest {
  protected:
   void SetUp() override {
@@ -292,6 +289,22 @@ class ProxyTest : public ApiserverTest {
   }
   std::unique_ptr<FaultProxy> proxy_;
 };
+
+TEST_F(ProxyTest, ListsInPagesWhereStreamsAreNotOffered) {
+  for (int i = 0; i < 7; ++i) ASSERT_TRUE(makeMap(fmt::format("m{}", i)).ok());
+  Fault refuse;
+  refuse.target_part = "sendInitialEvents";
+  refuse.times = -1;
+  refuse.status = 422;
+  refuse.body = R"({"kind":"Status","code":422,"reason":"Invalid","message":"sendInitialEvents: )"
+                R"(Forbidden: sendInitialEvents is forbidden for watch"})";
+  proxy_->inject(refuse);
+  Cache cache(proxy_->config(), ours(), {}, true);
+  EXPECT_EQ((*cache).store().size(), 7u);
+  EXPECT_EQ((*cache).counts().failures, 1u);
+  ASSERT_TRUE(makeMap("new").ok());
+  EXPECT_TRUE(cache.agreesWith(*client_, ours()));
+}
 
 TEST_F(ProxyTest, HandsOnAndCounts) {
   const auto through = connectTo(proxy_->config(), systemClock());

@@ -1,6 +1,7 @@
 #include "tests/operator/kube/certificates.h"
 
 #include "base/core/check.h"
+#include "base/security/openssl_ptr.h"
 #include "openssl/evp.h"
 #include "openssl/pem.h"
 #include "openssl/x509v3.h"
@@ -8,17 +9,6 @@
 namespace trainyard::control {
 
 namespace {
-
-template <auto kFree>
-struct Freer {
-  template <typename T>
-  void operator()(T* object) const {
-    kFree(object);
-  }
-};
-using X509Ptr = std::unique_ptr<X509, Freer<X509_free>>;
-using KeyPtr = std::unique_ptr<EVP_PKEY, Freer<EVP_PKEY_free>>;
-using BioPtr = std::unique_ptr<BIO, Freer<BIO_free_all>>;
 
 std::string textOf(BIO* bio) {
   char* data = nullptr;

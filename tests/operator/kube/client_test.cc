@@ -297,6 +297,38 @@ TEST_F(ClientTest, WatchHandsOnEvents) {
   EXPECT_GT(transport_.last_limits.deadline, seconds(200));
 }
 
+TEST_F(ClientTest, WatchMayBeginWithWhatIsThere) {
+  answers_ = {HttpResponse{.status = 200, .headers = {}, .body = ""}};
+  WatchRequest request;
+  request.timeout = seconds(200);
+  request.initial_events = true;
+  ASSERT_TRUE(client_.watch(kPods, {}, request, [](const WatchEvent&) { return true; }).ok());
+  EXPECT_EQ(transport_.requests().at(0).target,
+            "/api/v1/pods?watch=true&allowWatchBookmarks=true&timeoutSeconds=200"
+            "&sendInitialEvents=true&resourceVersionMatch=NotOlderThan");
+}
+
+TEST_F(ClientTest, AsksRightBeforeEveryWriteWhetherItMay) {
+  bool leads = true;
+  KubeClientOptions options;
+  options.may_write = [&leads] { return leads; };
+  KubeClient client(transport_, systemClock(), options);
+  // Another one has taken over while the server made us wait.
+  answers_ = {HttpResponse{.status = 429, .headers = {{"Retry-After", "0"}}, .body = "{}"}};
+  FakeTransport pausing([&](const HttpRequest&) -> StatusOr<HttpResponse> {
+    leads = false;
+    return answers_.front();
+  });
+  KubeClient paused(pausing, systemClock(), options);
+  EXPECT_EQ(paused.create(kPods, "ns", {{"metadata", {{"name", "p"}}}}).status().code(),
+            StatusCode::kUnavailable);
+  EXPECT_EQ(pausing.requests().size(), 1u) << "it is not sent again";
+  EXPECT_EQ(client.remove(kPods, "ns", "p", {}).status().code(), StatusCode::kUnavailable);
+  EXPECT_EQ(transport_.requests().size(), 0u);
+  answers_.clear();
+  EXPECT_TRUE(client.get(kPods, "ns", "p").ok()) << "who may not write may look";
+}
+
 TEST_F(ClientTest, WatchFailsByStatusOrByEvent) {
   const Json gone = kubeStatus(410, "Expired", "too old resource version: 1 (9)");
   const auto watch = [&] {

@@ -17,6 +17,7 @@
 #include "operator/kube/observe/observe.h"
 #include "operator/kube/render/names.h"
 #include "tests/conformance/cluster/cluster_conformance.h"
+#include "tests/operator/kube/test_apiserver.h"
 
 namespace trainyard::control {
 namespace {
@@ -27,20 +28,6 @@ using std::chrono::seconds;
 
 constexpr KubeResource kDefinitions{"apiextensions.k8s.io", "v1", "customresourcedefinitions",
                                     "CustomResourceDefinition"};
-
-std::string variable(const char* name) {
-  const char* value = std::getenv(name);
-  return value == nullptr ? "" : value;
-}
-
-// The kubeconfig of the cluster that these tests use; "" where there is none.
-std::string kubeconfigPath() {
-  for (const char* name : {"TRAINYARD_CLUSTER", "TRAINYARD_TEST_APISERVER"}) {
-    const std::string path = variable(name) + "/kubeconfig";
-    if (::access(path.c_str(), R_OK) == 0) return path;
-  }
-  return "";
-}
 
 Json definition() {
   internal::YamlDocument document;
@@ -82,14 +69,7 @@ class KubeHarness : public ClusterHarness {
     (void)client_->create(kDefinitions, "", definition());  // another test may have been first
     EXPECT_TRUE(client_->create(kNamespaces, "", {{"metadata", {{"name", ns_}}}}).ok());
     EXPECT_TRUE(waitFor([this] { return client_->create(kTrainingJobs, ns_, smallJob()).ok(); }));
-    KubeClusterOptions options;
-    options.ns = ns_;
-    options.render = {.agent_image = "agent:1", .runtime_image = "runtime:1"};
-    options.root_secrets = {std::string(32, 'r')};
-    options.fresh_wait = seconds(30);
-    cluster_ = std::make_unique<KubeCluster>(*client_, systemClock(), options);
-    EXPECT_TRUE(cluster_->watch([](const JobKey&) {}).ok());
-    EXPECT_TRUE(cluster_->listJobs().ok());
+    restart(std::nullopt);
     kubelet_ = std::jthread([this](const std::stop_token& stop) { giveAddresses(stop); });
   }
   ~KubeHarness() override {
@@ -104,6 +84,19 @@ class KubeHarness : public ClusterHarness {
     cluster_.reset();
     (void)client_->remove(kNamespaces, "", ns_, {});
   }
+
+  // Another operator process takes over.
+  void restart(const std::optional<PolicyOptions>& policy) {
+    KubeClusterOptions options;
+    options.ns = ns_;
+    options.render = {.agent_image = "agent:1", .runtime_image = "runtime:1", .policy = policy};
+    options.root_secrets = {std::string(32, 'r')};
+    options.fresh_wait = seconds(30);
+    cluster_ = std::make_unique<KubeCluster>(*client_, systemClock(), options);
+    EXPECT_TRUE(cluster_->watch([](const JobKey&) {}).ok());
+    EXPECT_TRUE(cluster_->listJobs().ok());
+  }
+  KubeClient& client() { return *client_; }
 
   Cluster& cluster() override { return *cluster_; }
   JobKey jobKey() override { return {ns_, "demo"}; }
@@ -171,11 +164,68 @@ std::vector<ConformanceParam> harnesses() {
 }
 
 TEST(KubeConformance, HasACluster) {
-  if (!kubeconfigPath().empty()) return;
-  if (variable("TRAINYARD_REQUIRE").find("cluster") != std::string::npos) {
-    FAIL() << "no cluster, and TRAINYARD_REQUIRE asks for one";
+  if (kubeconfigPath().empty()) missApiserver();
+}
+
+PolicyOptions policyFor(const std::string& metrics_from) {
+  const auto options = parsePolicyOptions(
+      R"({"agentFrom": [{"namespaceSelector": {}, "podSelector": {"matchLabels": {"a": "b"}}}],
+          "metricsFrom": )" +
+      metrics_from + "}");
+  EXPECT_TRUE(options.ok()) << options.status();
+  return options.ok() ? *options : PolicyOptions();
+}
+
+class KubePolicy : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (kubeconfigPath().empty()) return missApiserver();
+    harness_ = std::make_unique<KubeHarness>();
   }
-  GTEST_SKIP() << "no cluster: TRAINYARD_CLUSTER names none, and none could be started";
+  Status createTask(const TaskKey& task) {
+    const auto seen = harness_->cluster().observe(harness_->jobKey());
+    TY_RETURN_IF_ERROR(seen.status());
+    return harness_->cluster().createTask(seen->job, task, 1);
+  }
+  StatusOr<Json> policy() {
+    return harness_->client().get(kNetworkPolicies, harness_->jobKey().ns, "demo");
+  }
+
+  std::unique_ptr<KubeHarness> harness_;
+};
+
+TEST_F(KubePolicy, IsMadeBeforeTheTasksAndFollowsTheOptions) {
+  if (harness_ == nullptr) return;
+  ASSERT_TRUE(createTask({v1::ROLE_PS, 0}).ok());
+  EXPECT_TRUE(absl::IsNotFound(policy().status())) << "off by default";
+  harness_->restart(policyFor("[]"));
+  ASSERT_TRUE(createTask({v1::ROLE_WORKER, 0}).ok());
+  StatusOr<Json> made = policy();
+  ASSERT_TRUE(made.ok()) << made.status();
+  EXPECT_EQ(controllerUid(*made),
+            harness_->cluster().observe(harness_->jobKey())->job.metadata().uid());
+  EXPECT_EQ((*made)["spec"]["ingress"].size(), 2u) << made->dump();
+  EXPECT_EQ((*made)["spec"]["policyTypes"], Json::array({"Ingress"}));
+  harness_->restart(policyFor(R"([{"ipBlock": {"cidr": "10.1.0.0/16"}}])"));
+  ASSERT_TRUE(createTask({v1::ROLE_WORKER, 1}).ok());
+  made = policy();
+  ASSERT_TRUE(made.ok()) << made.status();
+  const Json metrics = (*made)["spec"]["ingress"].at(2);
+  EXPECT_EQ(metrics["from"].at(0)["ipBlock"]["cidr"], "10.1.0.0/16");
+  EXPECT_EQ(metrics["ports"].at(0)["port"], 2231);
+}
+
+TEST_F(KubePolicy, OfSomebodyElseIsLeftAlone) {
+  if (harness_ == nullptr) return;
+  const Json other = {{"metadata", {{"name", "demo"}}},
+                      {"spec", {{"podSelector", {{"matchLabels", {{"x", "y"}}}}}}}};
+  ASSERT_TRUE(harness_->client().create(kNetworkPolicies, harness_->jobKey().ns, other).ok());
+  harness_->restart(policyFor("[]"));
+  EXPECT_TRUE(absl::IsUnavailable(createTask({v1::ROLE_PS, 0})));
+  EXPECT_EQ((*policy())["spec"]["podSelector"]["matchLabels"]["x"], "y");
+  const auto seen = harness_->cluster().observe(harness_->jobKey());
+  ASSERT_TRUE(seen.ok() && seen->refusal);
+  EXPECT_EQ(seen->refusal->reason, "NameConflict");
 }
 
 GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(ClusterConformance);

@@ -27,6 +27,7 @@ TaskObservation runningTask(const TaskKey& key, std::uint32_t created) {
 PlannerInput runningJob() {
   PlannerInput input;
   input.observed.job = fakeJob("job", 1, 2);
+  input.observed.job.mutable_spec()->mutable_training()->set_steps(1000);
   input.now = TimePoint(std::chrono::hours(5));
   input.unix_ms = 1'700'000'000'000;
   input.observed.tasks = {runningTask(kPs0, 1), runningTask(kWorker0, 1), runningTask(kWorker1, 1)};
@@ -69,10 +70,64 @@ TEST(Planner, SameInputSamePlan) {
   EXPECT_EQ(a.wake_at, b.wake_at);
 }
 
+TEST(Planner, ADeletedJobsTasksGoUnlessTheyAreToBeOrphans) {
+  PlannerInput input = runningJob();
+  input.observed.tasks[2].terminating = true;
+  for (TaskObservation& task : input.observed.tasks) task.held = true;
+  v1::ObjectMeta* meta = input.observed.job.mutable_metadata();
+  meta->set_deletion_timestamp("2026-01-31T13:05:09Z");
+  const Plan with_all = planJob(input);
+  EXPECT_EQ(with_all.deletes.size(), 2u);
+  EXPECT_EQ(with_all.releases.size(), 1u);
+  meta->add_finalizers("orphan");
+  const Plan alone = planJob(input);
+  EXPECT_TRUE(alone.deletes.empty());
+  EXPECT_EQ(alone.releases.size(), 3u) << "nothing of ours holds them";
+  EXPECT_FALSE(alone.status.has_value());
+}
+
+TEST(Planner, SaysWhichTaskIsStillOnItsWayOut) {
+  PlannerInput input = runningJob();
+  TaskObservation& task = input.observed.tasks[2];
+  task.terminating = true;
+  task.ready = false;
+  task.waiting = TaskWait{"Terminating", "on node n1"};
+  recordStatus(&input);
+  const v1::Condition* reconciling = condition(input, "Reconciling");
+  ASSERT_NE(reconciling, nullptr);
+  EXPECT_EQ(reconciling->reason(), "TasksNotReady");
+  EXPECT_THAT(reconciling->message(),
+              testing::HasSubstr("worker-1 (created 1): Terminating: on node n1"));
+  EXPECT_TRUE(planJob(input).creates.empty());
+}
+
 TEST(Planner, RestsAtRest) {
   const PlannerInput input = runningJob();
   EXPECT_TRUE(isEmpty(planJob(input)));
   EXPECT_FALSE(planJob(input).wake_at.has_value());
+}
+
+TEST(Planner, AnotherNumberOfStepsIsPublished) {
+  PlannerInput input = runningJob();
+  const std::int64_t revision = input.observed.membership->revision();
+  EXPECT_TRUE(input.observed.membership->has_steps());
+  input.observed.job.mutable_spec()->mutable_training()->set_steps(4321);
+  const Plan plan = planJob(input);
+  ASSERT_TRUE(plan.publish.has_value());
+  EXPECT_EQ(plan.publish->steps(), 4321);
+  EXPECT_EQ(plan.publish->revision(), revision + 1);
+  EXPECT_EQ(plan.publish->tasks_size(), input.observed.membership->tasks_size());
+  EXPECT_TRUE(plan.creates.empty());
+  EXPECT_TRUE(plan.deletes.empty());
+  input.observed.membership = plan.publish;
+  EXPECT_FALSE(planJob(input).publish.has_value());
+}
+
+// An upgrade of the operator must not disturb jobs whose runtime does not heed a number.
+TEST(Planner, ARecordWithoutANumberOfStepsIsLeftAlone) {
+  PlannerInput input = runningJob();
+  input.observed.membership->clear_steps();
+  EXPECT_TRUE(isEmpty(planJob(input)));
 }
 
 TEST(Planner, LossIsRecordedBeforeTheNextLifeAndWakesForIt) {
@@ -99,6 +154,24 @@ TEST(Planner, LossIsRecordedBeforeTheNextLifeAndWakesForIt) {
   ASSERT_EQ(due.creates.size(), 1u);
   EXPECT_EQ(due.creates[0].key, kWorker1);
   EXPECT_EQ(due.creates[0].created, 2u);
+}
+
+TEST(Planner, CountsARestartThatTurnsUpAfterTheEnd) {
+  PlannerInput input = runningJob();
+  TaskObservation& chief = input.observed.tasks[1];
+  chief.phase = TaskPhase::kSucceeded;
+  chief.ready = false;
+  recordStatus(&input);
+  ASSERT_EQ(input.observed.job.status().state(), "Succeeded");
+  EXPECT_EQ(input.observed.job.status().restarts(), 0);
+  // Killed beside the last checkpoint, started again, and told that all is over.
+  input.observed.tasks[2].restarts = 1;
+  recordStatus(&input);
+  EXPECT_EQ(input.observed.job.status().restarts(), 1);
+  EXPECT_EQ(input.observed.job.status().state(), "Succeeded");
+  const Plan rest = planJob(input);
+  EXPECT_FALSE(rest.status.has_value()) << "counted once";
+  EXPECT_TRUE(rest.creates.empty());
 }
 
 TEST(Planner, LostStatusDoesNotReuseANumber) {

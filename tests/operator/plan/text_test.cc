@@ -24,6 +24,26 @@ TEST(Indices, WhatDoesNotParseIsSkipped) {
   EXPECT_LE(parseIndices("0-4294967295").size(), 65536u);
 }
 
+TEST(WantedTasks, AreThoseOfTheStatusAndTheLowestFreeOnes) {
+  v1::TrainingJob job;
+  job.mutable_spec()->mutable_ps()->set_replicas(1);
+  job.mutable_spec()->mutable_worker()->set_replicas(3);
+  const auto names = [&] {
+    std::vector<std::string> texts;
+    for (const TaskKey& key : wantedTasks(job)) texts.push_back(toString(key));
+    return texts;
+  };
+  using Names = std::vector<std::string>;
+  EXPECT_EQ(names(), (Names{"ps-0", "worker-0", "worker-1", "worker-2"}));
+  job.mutable_status()->mutable_worker()->set_indices("2-3");
+  job.mutable_status()->mutable_worker()->set_finished_indices("0");
+  EXPECT_EQ(names(), (Names{"ps-0", "worker-0", "worker-2", "worker-3"}));
+  job.mutable_spec()->mutable_worker()->set_replicas(2);
+  job.mutable_status()->mutable_worker()->clear_finished_indices();
+  job.mutable_status()->mutable_worker()->set_indices("0-2");
+  EXPECT_EQ(names(), (Names{"ps-0", "worker-0", "worker-1"})) << "one is leaving";
+}
+
 TEST(Times, ComeBack) {
   const UnixMillis at = 1'700'000'000'123;
   EXPECT_EQ(formatMillis(at), "2023-11-14T22:13:20.123Z");

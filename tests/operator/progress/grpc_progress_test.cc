@@ -1,9 +1,14 @@
 #include "operator/progress/grpc_progress.h"
 
+#include <arpa/inet.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
 #include <atomic>
 
 #include "base/rpc/channel.h"
 #include "base/rpc/token.h"
+#include "base/security/job_keys.h"
 #include "fmt/format.h"
 #include "gmock/gmock.h"
 #include "trainyard/v1/agent.grpc.pb.h"
@@ -138,7 +143,8 @@ class GrpcProgressTest : public testing::Test {
   FakeAgent worker_{kWorker0, 1};
   FakeDirectory directory_;
   std::atomic<int> changes_ = 0;
-  GrpcProgress progress_{directory_, {std::chrono::milliseconds(5), std::chrono::seconds(5)}};
+  GrpcProgress progress_{
+      directory_, {.interval = std::chrono::milliseconds(5), .timeout = std::chrono::seconds(5)}};
 };
 
 TEST_F(GrpcProgressTest, CollectsTheTasksAndTheCoordinatorsWord) {
@@ -234,6 +240,153 @@ TEST_F(GrpcProgressTest, AnotherUidStartsEmptyAndForgetForgets) {
   progress_.forget(kJob);
   EXPECT_TRUE(progress_.newest(kJob).tasks.empty());
   EXPECT_EQ(progress_.pollOnce(kJob).code(), absl::StatusCode::kNotFound);
+}
+
+// Takes connections and never says a word.
+class HungAgent {
+ public:
+  HungAgent() : socket_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    socklen_t size = sizeof address;
+    auto* const generic = reinterpret_cast<sockaddr*>(&address);
+    EXPECT_EQ(::bind(socket_, generic, size), 0);
+    EXPECT_EQ(::listen(socket_, 64), 0);
+    EXPECT_EQ(::getsockname(socket_, generic, &size), 0);
+    port_ = ntohs(address.sin_port);
+  }
+  ~HungAgent() { ::close(socket_); }
+  AgentEndpoint endpoint() const { return {kPs0, 1, fmt::format("127.0.0.1:{}", port_)}; }
+
+ private:
+  const int socket_;
+  int port_ = 0;
+};
+
+// Jobs of several names, each with agents of its own.
+class JobsDirectory : public AgentDirectory {
+ public:
+  StatusOr<std::vector<AgentEndpoint>> agents(const JobKey& key) override {
+    return agents_of.at(key);
+  }
+  StatusOr<std::string> token(const JobKey&) override { return kToken; }
+  void pushFailed(const JobKey&, const AgentEndpoint&, std::int64_t revision) override {
+    helped = revision;
+    ++helps;
+  }
+  StatusOr<std::optional<AgentTls>> tls(const JobKey&) override {
+    if (!with_tls) return std::nullopt;
+    return AgentTls{keys.client.ca, keys.client.cert, keys.client.key, "agent"};
+  }
+  std::map<JobKey, std::vector<AgentEndpoint>> agents_of;  // set before it is used
+  bool with_tls = false;                                   // set before it is used
+  const JobKeys keys = deriveJobKeys(std::string(64, 'r'), "uid");
+  std::atomic<std::int64_t> helped = 0;
+  std::atomic<int> helps = 0;
+};
+
+bool eventually(const std::function<bool()>& condition) {
+  const TimePoint end = systemClock().now() + std::chrono::seconds(60);
+  while (!condition() && systemClock().now() < end) std::this_thread::yield();
+  return condition();
+}
+
+TEST(GrpcProgressSideBySide, HungAgentsDelayNoOtherJob) {
+  FakeAgent well(kPs0, 1);
+  HungAgent hung;
+  JobsDirectory directory;
+  for (int i = 0; i < 8; ++i)
+    directory.agents_of[{"default", fmt::format("a-{}", i)}] = {hung.endpoint()};
+  directory.agents_of[kJob] = {well.endpoint()};
+  // Longer than the whole test: whoever waited for a hung agent would not get on.
+  GrpcProgress progress(
+      directory, {.interval = std::chrono::milliseconds(1), .timeout = std::chrono::hours(1)});
+  for (const auto& [key, agents] : directory.agents_of) progress.follow(key, "uid", {});
+  progress.start();
+  for (std::int64_t step = 1; step <= 5; ++step) {
+    sayStep(well, step);
+    EXPECT_TRUE(eventually([&] {
+      const auto word = progress.newest(kJob).progress;
+      return word && word->step() == step;
+    })) << "step "
+        << step;
+  }
+  progress.stop();  // and does not wait for them either
+}
+
+TEST(GrpcProgressSideBySide, OnlySoManyCallsAreUnderWay) {
+  FakeAgent well(kPs0, 1);
+  HungAgent hung;
+  JobsDirectory directory;
+  const JobKey first{"default", "a"};
+  directory.agents_of[first] = {hung.endpoint()};
+  directory.agents_of[kJob] = {well.endpoint()};
+  GrpcProgress progress(directory, {.interval = std::chrono::milliseconds(1),
+                                    .timeout = std::chrono::milliseconds(200),
+                                    .calls = 1});
+  progress.follow(first, "uid", {});
+  progress.follow(kJob, "uid", {});
+  sayStep(well, 7);
+  progress.start();
+  // One at a time, yet each in its turn.
+  EXPECT_TRUE(eventually([&] { return progress.newest(kJob).progress.has_value(); }));
+  progress.stop();
+}
+
+TEST(GrpcProgressSideBySide, AgentThatStaysSilentIsHelpedByOtherMeans) {
+  JobsDirectory directory;
+  directory.agents_of[kJob] = {{kPs0, 1, "127.0.0.1:1"}};
+  GrpcProgress progress(directory, {.interval = std::chrono::milliseconds(1),
+                                    .timeout = std::chrono::milliseconds(50)});
+  JobWish wish;
+  wish.membership.emplace().set_revision(3);
+  progress.follow(kJob, "uid", wish);
+  progress.start();
+  EXPECT_TRUE(eventually([&] { return directory.helped == 3; }));
+  progress.stop();
+}
+
+// New connections are made at a measured pace, which must hold up nobody's help.
+TEST(GrpcProgressSideBySide, AgentsThatAreNotAskedAreHelpedToo) {
+  JobsDirectory directory;
+  directory.with_tls = true;
+  constexpr int kAgents = 4000;
+  for (std::uint32_t i = 0; i < std::uint32_t{kAgents}; ++i) {
+    directory.agents_of[kJob].push_back(
+        {{v1::ROLE_WORKER, i}, 1, fmt::format("127.0.{}.{}:1", 1 + i / 250, 1 + i % 250)});
+  }
+  GrpcProgress progress(directory, {.interval = std::chrono::milliseconds(10),
+                                    .timeout = std::chrono::milliseconds(50)});
+  JobWish wish;
+  wish.membership.emplace().set_revision(3);
+  progress.follow(kJob, "uid", wish);
+  progress.start();
+  EXPECT_TRUE(eventually([&] { return directory.helps == kAgents; })) << directory.helps;
+  progress.stop();
+  EXPECT_EQ(directory.helps, kAgents) << "each once";
+}
+
+TEST(GrpcProgressSideBySide, WhoMayNotTellAsksAllTheSame) {
+  FakeAgent agent(kPs0, 1);
+  JobsDirectory directory;
+  directory.agents_of[kJob] = {agent.endpoint()};
+  std::atomic<bool> leads = false;
+  GrpcProgress progress(directory, {.interval = std::chrono::milliseconds(1),
+                                    .timeout = std::chrono::seconds(5),
+                                    .may_tell = [&leads] { return leads.load(); }});
+  JobWish wish;
+  wish.membership.emplace().set_revision(3);
+  wish.stop = true;
+  progress.follow(kJob, "uid", wish);
+  sayStep(agent, 1);
+  for (int i = 0; i < 3; ++i) ASSERT_TRUE(progress.pollOnce(kJob).ok());
+  EXPECT_EQ(progress.newest(kJob).progress->step(), 1);
+  EXPECT_EQ(agent.pushes() + agent.stops(), 0);
+  leads = true;
+  ASSERT_TRUE(progress.pollOnce(kJob).ok());
+  EXPECT_EQ(agent.pushes(), 1);
+  EXPECT_EQ(agent.stops(), 1);
 }
 
 TEST_F(GrpcProgressTest, ThreadPollsByItself) {

@@ -119,9 +119,11 @@ struct Bench {
     const std::int64_t epoch = view.epoch().epoch();
     r.set_highest_epoch(std::max(r.highest_epoch(), epoch));
     r.set_sealed_epoch(r.highest_epoch());
-    if (r.id().role() == v1::ROLE_PS && view.phase() == v1::PHASE_PREPARING && prepares) {
+    if (r.id().role() == v1::ROLE_PS && view.phase() == v1::PHASE_PREPARING && prepares &&
+        isMember(view.epoch(), r.id())) {
       r.set_prepared_epoch(epoch);
-      if (view.epoch().fresh() || !view.epoch().restore_manifest().empty())
+      const bool takes_over = r.shard().empty();
+      if (takes_over || view.epoch().fresh() || !view.epoch().restore_manifest().empty())
         setShard(r, view.epoch().first_step());
     }
     if (r.id().role() == v1::ROLE_WORKER) heedAsWorker(r, view);
@@ -148,10 +150,16 @@ struct Bench {
     if (r.worker().epoch() != epoch) r.mutable_worker()->set_finished(0);
     r.mutable_worker()->set_epoch(epoch);
   }
-  static bool isRank(const v1::EpochInfo& epoch, std::uint32_t index) {
+  static bool isMember(const v1::EpochInfo& epoch, const v1::TaskId& id) {
     return std::any_of(epoch.members().begin(), epoch.members().end(), [&](const auto& m) {
-      return m.id().role() == v1::ROLE_WORKER && m.id().index() == index;
+      return m.id().role() == id.role() && m.id().index() == id.index();
     });
+  }
+  static bool isRank(const v1::EpochInfo& epoch, std::uint32_t index) {
+    v1::TaskId id;
+    id.set_role(v1::ROLE_WORKER);
+    id.set_index(index);
+    return isMember(epoch, id);
   }
   static void setShard(v1::MemberReport& r, std::int64_t lowest, std::int64_t highest = -1) {
     r.mutable_shard()->set_empty(false);
@@ -254,6 +262,27 @@ struct Bench {
       r.mutable_worker()->set_version(-1);
     }
   }
+  // The record says so many, and those of them that report know it; new ones do not report yet.
+  void rescale(int ps, int workers, std::int64_t revision) {
+    c.setMembership(members(ps, workers, revision), now);
+    for (auto& [key, r] : reports) {
+      const int wanted = key.first == v1::ROLE_PS ? ps : workers;
+      if (static_cast<int>(key.second) < wanted) r.set_revision(revision);
+    }
+    tick();
+  }
+  // Of a job in its first epoch: steps up to `step` are taken while somebody is yet to come.
+  void expectNobodyIsWaitedFor(std::int64_t step) {
+    tick(std::chrono::seconds(3));
+    settle();
+    tick(std::chrono::seconds(3));
+    reach(step);
+    EXPECT_EQ(c.phase(), v1::PHASE_ACTIVE);
+    EXPECT_EQ(epoch(), 1);
+    EXPECT_FALSE(last_view.hold());
+    EXPECT_EQ(c.waitingFor(now), "");
+  }
+  std::int64_t epoch() const { return last_view.epoch().epoch(); }
   int logged(const std::string& part) const {
     return static_cast<int>(std::count_if(logs.begin(), logs.end(), [&](const std::string& text) {
       return text.find(part) != std::string::npos;

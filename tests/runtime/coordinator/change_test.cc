@@ -13,14 +13,7 @@ struct Running : Bench {
     activate();
     reach(10);
   }
-  // The record says so many; the processes of new ones do not report yet.
-  void scale(int workers, std::int64_t revision) {
-    c.setMembership(members(1, workers, revision), now);
-    for (auto& [key, r] : reports) {
-      if (static_cast<int>(key.second) < workers) r.set_revision(revision);
-    }
-    tick();
-  }
+  void scale(int workers, std::int64_t revision) { rescale(1, workers, revision); }
   void arrive(int workers, std::int64_t revision) {
     Bench fresh(1, workers);
     for (const auto& [key, r] : fresh.reports) {
@@ -28,21 +21,26 @@ struct Running : Bench {
     }
   }
   void leave(std::uint32_t index) { reports.erase({v1::ROLE_WORKER, index}); }
-  std::int64_t epoch() const { return last_view.epoch().epoch(); }
   int ranks() const { return last_view.epoch().members_size() - 1; }
 };
 
 TEST(CoordinatorChange, NobodyWaitsForAWorkerThatIsToJoin) {
   Running b;
   b.scale(4, 2);
-  b.tick(seconds(3));
+  b.expectNobodyIsWaitedFor(14);
+}
+
+// A job that is launched again with more workers: some of its processes know the new record later.
+TEST(CoordinatorChange, WhoIsNamedBeforeTheFirstEpochIsWaitedFor) {
+  Bench b(1, 2);
+  b.c.setMembership(members(1, 3, 2), b.now);
   b.settle();
-  b.tick(seconds(3));
-  b.reach(14);
+  EXPECT_EQ(b.c.phase(), v1::PHASE_SEALING);
+  EXPECT_EQ(b.c.waitingFor(b.now), "worker-2");
+  b.join(1, 3);
+  b.settle();
   EXPECT_EQ(b.c.phase(), v1::PHASE_ACTIVE);
-  EXPECT_EQ(b.epoch(), 1);
-  EXPECT_FALSE(b.last_view.hold());
-  EXPECT_EQ(b.c.waitingFor(b.now), "");
+  EXPECT_EQ(b.last_view.epoch().members_size(), 4);
 }
 
 TEST(CoordinatorChange, TheStepsGoOnUntilAllAreThere) {
@@ -197,6 +195,40 @@ TEST(CoordinatorChange, ALeaverThatDiesIsNotWaitedFor) {
 }
 
 // What one server has taken of step 10 came from 30 samples: so must what the other takes.
+// A worker that was lost and finds no room, and comes when there is some: ranks have no gaps.
+TEST(CoordinatorChange, WhoDoesNotComeBackIsLeftOutUntilThereIsRoom) {
+  Running b(3);
+  b.leave(1);
+  b.tick(seconds(6));
+  b.settle();
+  EXPECT_EQ(b.c.phase(), v1::PHASE_SEALING);
+  EXPECT_EQ(b.c.waitingFor(b.now), "worker-1");
+
+  v1::Membership fewer = members(1, 3, 2);
+  fewer.mutable_tasks()->DeleteSubrange(2, 1);
+  b.c.setMembership(fewer, b.now);
+  b.settle();
+  EXPECT_EQ(b.c.phase(), v1::PHASE_ACTIVE);
+  EXPECT_EQ(b.ranks(), 2);
+  EXPECT_EQ(b.last_view.epoch().members(2).id().index(), 2);
+  EXPECT_EQ(b.last_view.epoch().members(2).rank(), 1);
+  EXPECT_EQ(b.last_view.epoch().first_step(), 10);
+  EXPECT_EQ(b.last_view.epoch().step_samples(), 20);
+  b.reach(13);
+
+  b.c.setMembership(members(1, 3, 3), b.now);
+  b.settle();
+  b.reach(15);
+  EXPECT_EQ(b.ranks(), 2) << "nobody waits for it";
+  b.arrive(3, 3);
+  *b.worker(1).mutable_incarnation() = incarnation(2, 1);
+  b.settle();
+  EXPECT_EQ(b.c.phase(), v1::PHASE_ACTIVE);
+  EXPECT_EQ(b.ranks(), 3);
+  EXPECT_EQ(b.last_view.epoch().first_step(), 15);
+  EXPECT_EQ(b.last_view.lost_steps(), 0);
+}
+
 TEST(CoordinatorChange, AStepThatIsTakenInPartIsOfTheSameSamples) {
   Running b(3, [](CoordinatorConfig& c) {
     c.steps = 0;

@@ -172,6 +172,31 @@ TEST(CoordinatorCheckpoint, AFailedShardIsSaidOnceAndTrainingGoesOn) {
   EXPECT_GT(b.last_view.last_checkpoint(), 3);
 }
 
+TEST(CoordinatorCheckpoint, IsMeasuredFromTheDecisionToTheCommit) {
+  Bench b(1, 1, every(seconds(1)));
+  b.activate();
+  b.write(0);
+  b.commit();
+  v1::Measurements measured;
+  b.c.measure(measured);
+  const double first = measured.checkpoint_times().sum();
+  b.now += seconds(1);
+  b.reach(20);  // decides on one
+  ASSERT_GT(b.last_view.checkpoint_at(), 20);
+  b.now += seconds(4);
+  b.write(b.last_view.checkpoint_at());
+  b.now += seconds(2);
+  ASSERT_EQ(b.commits.size(), 2u);
+  b.commits.back().files.at(0).size = 1000;
+  b.commit();
+  b.c.measure(measured);
+  EXPECT_DOUBLE_EQ(measured.checkpoint_times().sum(), first + 6);
+  EXPECT_EQ(measured.checkpoint_bytes(), 1000);
+  std::uint64_t count = 0;
+  for (const std::uint64_t of_bucket : measured.checkpoint_times().counts()) count += of_bucket;
+  EXPECT_EQ(count, 2u);
+}
+
 TEST(CoordinatorCheckpoint, ACommitThatFailsIsNotTakenForOne) {
   Bench b(1, 2, every(seconds(1)));
   b.activate();

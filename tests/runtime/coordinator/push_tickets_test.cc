@@ -429,5 +429,32 @@ TEST(BoundedDelay, ATicketThatWasLostDoesNotWidenTheBound) {
   EXPECT_TRUE(b.lease(0));
 }
 
+// An epoch of fewer steps than were pushed ends at once; an update that was begun is completed.
+TEST(PushTickets, FewerStepsThanWereTaken) {
+  Book book(TicketRules{.aggregate = 2});
+  for (int i = 0; i < 6; ++i) ASSERT_EQ(book.push(0), i);
+  book.next(staying(2), startOf(2));
+  EXPECT_TRUE(book.tickets.over());
+  EXPECT_EQ(book.tickets.steps(), 3);
+  EXPECT_EQ(book.tickets.version(), 3);
+
+  Book odd(TicketRules{.aggregate = 2});
+  for (int i = 0; i < 5; ++i) ASSERT_EQ(odd.push(0), i);
+  odd.next(staying(2), startOf(2));
+  EXPECT_FALSE(odd.tickets.over());
+  EXPECT_EQ(odd.push(1), 5);
+  EXPECT_TRUE(odd.tickets.over());
+  EXPECT_EQ(odd.tickets.version(), 3);
+}
+
+TEST(PushTickets, MoreStepsThanBefore) {
+  Book book(TicketRules{}, 2, startOf(3));
+  for (int i = 0; i < 2; ++i) ASSERT_EQ(book.push(0), i);
+  book.next(staying(2), startOf(5));
+  for (int i = 2; i < 5; ++i) ASSERT_EQ(book.push(0), i);
+  EXPECT_TRUE(book.tickets.over());
+  EXPECT_EQ(book.tickets.version(), 5);
+}
+
 }  // namespace
 }  // namespace trainyard::runtime

@@ -1,16 +1,15 @@
 // CPU time of one training step on this thread: model_step_bench [mnist_cnn|mlp] [batch] [steps].
 // CPU time, because other processes may share the cores.
-#include <malloc.h>
 #include <time.h>
 
 #include <algorithm>
 #include <cstdio>
-#include <limits>
 #include <string>
 #include <vector>
 
 #include "base/core/rng.h"
 #include "base/core/strings.h"
+#include "base/process/freed_memory.h"
 #include "runtime/catalog/catalog.h"
 #include "runtime/model/model.h"
 
@@ -36,9 +35,7 @@ Batch randomBatch(int size) {
 }
 
 int run(const std::string& name, int size, int steps) {
-  // As the training process does: large blocks come from the heap again instead of fresh pages.
-  mallopt(M_MMAP_THRESHOLD, 1 << 30);
-  mallopt(M_TRIM_THRESHOLD, std::numeric_limits<int>::max());
+  keepFreedMemory();
   setComputeThreads(1);
   v1::ModelSpec spec;
   spec.set_name(name);

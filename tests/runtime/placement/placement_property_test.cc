@@ -131,7 +131,7 @@ void checkChunks(const Placement& p) {
           << "sorted, and runs that touch are joined";
     }
     EXPECT_EQ(elements, chunk.elements);
-    EXPECT_LE(elements * 4, 4 << 20);
+    EXPECT_LE(elements * 4, 1 << 20);
     below_64k[chunk.ps] += elements * 4 < (64 << 10) - 60;
     EXPECT_LE(chunk.segments.front().variable, first_variable) << "last variables first";
     first_variable = chunk.segments.front().variable;

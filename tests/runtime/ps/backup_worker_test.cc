@@ -135,6 +135,50 @@ TEST(BackupWorker, WhoStandsByStandsByUnderTheNextEpochToo) {
   EXPECT_TRUE(b.turn().has_value());
 }
 
+// The job's end moves to where the workers rest: the step in hand does not come any more.
+TEST(BackupWorker, AGradientBehindTheJobsNewEndIsDropped) {
+  for (const bool has_place : {false, true}) {
+    BackupBench b([](WorkerConfig& c) { c.evaluates = true; });
+    b.tell(b.compute(), b.skip(5));
+    b.machine.endStep();
+    b.serve();
+    const v1::TakeRequest q = b.compute();
+    if (has_place) b.tell(q, b.ticket(0));
+    b.see(v1::PHASE_SEALING, 2);
+    b.steps = 5;
+    b.see(v1::PHASE_ACTIVE, 2, 5);
+    EXPECT_EQ(b.machine.stepState(), StepState::kAbandoned);
+    b.machine.endStep();
+    for (const Send& send : b.sends()) {
+      EXPECT_TRUE(send.header.pull_only());
+      EXPECT_EQ(send.header.step(), 5);
+      EXPECT_TRUE(b.answer(send));
+    }
+    EXPECT_EQ(b.machine.version(), 5);
+    EXPECT_FALSE(b.asks());
+    const auto turn = b.turn();
+    ASSERT_TRUE(turn.has_value());
+    EXPECT_EQ(turn->kind, Turn::Kind::kEvaluate);
+    EXPECT_EQ(turn->ranks, 3) << "the last score is everybody's";
+  }
+}
+
+TEST(BackupWorker, WhoStandsByForAStepBehindTheNewEndFetchesTheLastVersion) {
+  BackupBench b;
+  b.tell(b.compute(), b.skip(6));  // computes nothing, waits for version 6
+  b.machine.endStep();
+  b.receiveAll();
+  b.see(v1::PHASE_SEALING, 2);
+  b.steps = 5;
+  b.see(v1::PHASE_ACTIVE, 2, 5);
+  const auto sends = b.sends();
+  ASSERT_EQ(sends.size(), 4u);
+  EXPECT_TRUE(sends[0].header.pull_only());
+  for (const Send& send : sends) EXPECT_TRUE(b.answer(send));
+  EXPECT_EQ(b.machine.version(), 5);
+  EXPECT_FALSE(b.asks());
+}
+
 TEST(BackupWorker, TheChiefAloneScoresWhatItHoldsBeforeTheLastStep) {
   BackupBench b([](WorkerConfig& c) { c.evaluate_every = 10; });
   b.tell(b.compute(), b.skip(13));

@@ -5,6 +5,7 @@
 #include "base/rpc/token.h"
 #include "gmock/gmock.h"
 #include "runtime/ps/chunk_client.h"
+#include "runtime/ps/protocol.h"
 #include "tests/runtime/ps/rpc_bench.h"
 #include "trainyard/v1/parameter_server.grpc.pb.h"
 
@@ -25,12 +26,14 @@ class Caller {
     std::vector<float> values;
   };
   explicit Caller(const PsServer& server, const std::string& token = kToken,
-                  Duration limit = kLimit)
-      : client_(token, limit, events()) {
-    client_.setAddress(0, server.address);
+                  Duration limit = kLimit, bool near = false)
+      : client_(token, limit, events(), {0, {{{0, 8}}}}) {
+    client_.setAddress(0, server.address, near);
   }
-  std::uint64_t push(std::uint32_t rank, float value) {
+  std::uint64_t push(std::uint32_t rank, float value, std::int64_t step = 0) {
     v1::ChunkRequestHeader h;
+    h.set_step(step);
+    h.set_protocol(protocol);
     h.set_job_uid(kJob);
     *h.mutable_server() = incarnation(1, 1);
     h.set_epoch(1);
@@ -53,6 +56,7 @@ class Caller {
     return replies_[attempt];
   }
   ChunkClient& client() { return client_; }
+  std::uint32_t protocol = kChunkProtocol;
 
  private:
   ChunkClient::Events events() {
@@ -105,6 +109,68 @@ TEST(ClientAndServer, ACallIsReceivedWhileItsAnswerWaitsForTheQuorum) {
   EXPECT_EQ(report.traffic(1).transmitted_bytes(), 32u);
 }
 
+// Pushes as the only rank until an answer came through shared memory.
+std::int64_t pushUntilShared(const PsServer& server, Caller& caller) {
+  std::int64_t pushes = 0;
+  while (server.service.sharedRequests() == 0 && pushes < 1000) {
+    caller.reply(caller.push(0, 1, pushes));
+    ++pushes;
+  }
+  return pushes;
+}
+
+TEST(ClientAndServer, MemoryOfAGivenUpCallIsNotUsedAgain) {
+  PsServer server(1, 1);
+  Caller caller(server, kToken, kLimit, true);
+  std::int64_t step = pushUntilShared(server, caller);
+  ASSERT_EQ(server.service.sharedRequests(), 1u);
+  // Another server's gradient would be missing: no version but the next is ever answered.
+  const auto parked = caller.push(0, 1, step + 1);
+  caller.client().cancelAll();
+  caller.reply(parked);
+  const auto before = server.service.sharedRequests();
+  const Caller::Reply reply = caller.reply(caller.push(0, 1, step));
+  ASSERT_TRUE(reply.status.ok()) << reply.status;
+  EXPECT_EQ(reply.header.code(), v1::CHUNK_OK);
+  EXPECT_THAT(reply.values, Each(-static_cast<float>(step + 1)));
+  EXPECT_LE(server.service.sharedRequests(), before + 1);
+}
+
+TEST(ClientAndServer, PlacesOutsideOfSharedMemoryAreRefused) {
+  PsServer server(1, 1);
+  const auto slots = SharedSlots::create({{0, 8}});
+  ASSERT_TRUE(slots.ok()) << slots.status();
+  auto channel = openChannel(server.address);
+  const auto stub = v1::ParameterServer::NewStub(channel);
+  const auto push = [&](const v1::SharedPlace& place) {
+    grpc::ClientContext context;
+    addToken(context, kToken);
+    setDeadline(context, kLimit);
+    v1::ChunkRequest request;
+    request.mutable_header()->set_protocol(kChunkProtocol);
+    *request.mutable_header()->mutable_shared() = place;
+    v1::ChunkReply reply;
+    return stub->PushPull(&context, request, &reply);
+  };
+  v1::SharedPlace place = (*slots)->take(0)->place(32);
+  EXPECT_THAT(push(place).error_message(), HasSubstr("not known here"));
+  grpc::ClientContext context;
+  addToken(context, kToken);
+  setDeadline(context, kLimit);
+  v1::ShareMemoryRequest offer = (*slots)->invitation();
+  offer.set_protocol(kChunkProtocol);
+  v1::ShareMemoryReply none;
+  ASSERT_TRUE(stub->ShareMemory(&context, offer, &none).ok());
+  EXPECT_TRUE(push(place).ok()) << "of another job: refused by the shard";
+  place.set_reply_offset((*slots)->bytes() - 4);
+  EXPECT_THAT(push(place).error_message(), HasSubstr("outside of the shared memory"));
+
+  grpc::ClientContext stranger;
+  setDeadline(stranger, kLimit);
+  EXPECT_EQ(stub->ShareMemory(&stranger, offer, &none).error_code(),
+            grpc::StatusCode::UNAUTHENTICATED);
+}
+
 TEST(ClientAndServer, AWrongTokenIsRefused) {
   PsServer server(1, 1);
   Caller caller(server, "another-token");
@@ -148,6 +214,16 @@ TEST(ClientAndServer, AMessageThatIsNoChunkIsInvalid) {
   std::unique_lock lock(mutex);
   ASSERT_TRUE(changed.wait_for(lock, kLimit, [&] { return status.has_value(); }));
   EXPECT_EQ(status->error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+}
+
+TEST(ClientAndServer, AnotherProtocolIsRefusedByName) {
+  PsServer server(1, 1);
+  Caller caller(server);
+  caller.protocol = kChunkProtocol + 1;
+  const Caller::Reply reply = caller.reply(caller.push(0, 1));
+  EXPECT_TRUE(absl::IsInvalidArgument(reply.status)) << reply.status;
+  EXPECT_THAT(std::string(reply.status.message()),
+              HasSubstr("the request speaks protocol 2, this server 1"));
 }
 
 TEST(ClientAndServer, ACancelledCallDoesNotDisturbTheStep) {

@@ -18,6 +18,7 @@ class PsMachineTest : public testing::Test {
     v.mutable_epoch()->set_fresh(true);
     v.mutable_epoch()->set_step_samples(2);
     v.mutable_epoch()->set_steps(100);
+    v.mutable_epoch()->add_members()->mutable_id()->set_role(v1::ROLE_PS);
     for (std::uint32_t w = 0; w < 2; ++w) {
       v1::EpochMember* m = v.mutable_epoch()->add_members();
       m->mutable_id()->set_role(v1::ROLE_WORKER);
@@ -76,6 +77,38 @@ TEST_F(PsMachineTest, SealsPreparesOnceAndOpens) {
   b_.push(0, 0, 0, 1);
   b_.push(0, 0, 1, 1);
   EXPECT_EQ(b_.code(b_.calls), v1::CHUNK_OK);  // two ranks, as the epoch says
+}
+
+// What it holds stays as it is, for others to fetch.
+TEST_F(PsMachineTest, WhoIsNoMemberPreparesNothing) {
+  activate(1);
+  v1::View other = view(v1::PHASE_PREPARING, 2);
+  other.mutable_epoch()->mutable_members(0)->mutable_id()->set_index(1);
+  see(other);
+  EXPECT_FALSE(machine_.takePrepare().has_value());
+  EXPECT_EQ(report().sealed_epoch(), 2);
+  EXPECT_FALSE(machine_.serves());
+  EXPECT_TRUE(b_.shard.give(2, 0).ok());
+  other.set_phase(v1::PHASE_ACTIVE);
+  other.set_sequence(++sequence_);
+  other.set_left(true);
+  see(other);
+  EXPECT_TRUE(machine_.over());
+  EXPECT_TRUE(report().leaving());
+}
+
+TEST_F(PsMachineTest, TheLastVersionsFileIsReportedToTheEnd) {
+  activate(1);
+  for (const std::int64_t version : {100, 0, 10, 20, 30, 40}) {
+    v1::ShardFile file;
+    file.set_epoch(1);
+    file.set_version(version);
+    machine_.onWritten(file);
+  }
+  std::vector<std::int64_t> versions;
+  const v1::MemberReport told = report();
+  for (const v1::ShardFile& file : told.written()) versions.push_back(file.version());
+  EXPECT_EQ(versions, (std::vector<std::int64_t>{20, 30, 40, 100}));
 }
 
 TEST_F(PsMachineTest, AFailureToLoadIsReported) {

@@ -11,7 +11,8 @@ namespace trainyard::runtime::ps {
 
 inline constexpr char kToken[] = "the-token";
 
-// `variables` of 40 elements in 5 chunks each, all on ps-0; plain descent with rate 1 from zero.
+// `variables` of 40 elements in 5 chunks each, all on ps-0; plain descent with rate 1 from zero. A
+// server of another index keeps replicas of all of them.
 inline Placement evenPlacement(int variables) {
   Placement p;
   p.num_ps = 1;
@@ -30,9 +31,15 @@ class PsServer {
       : placement(evenPlacement(variables)),
         optimizer(make(descent())),
         shard(ShardBench::with(change), placement, *optimizer, LearningRate(descent())),
-        service(shard, id(), incarnation(1, 1), kToken, systemClock(), [] {}) {
+        service(
+            shard, id(), incarnation(1, 1), kToken, systemClock(), [] {}, [] {}, kJob) {
     std::vector<ChunkAnswer> none;
     shard.seal(1, none);
+    if (shard.ps() != 0) {
+      std::vector<std::uint32_t> all;
+      for (const Chunk& chunk : placement.chunks) all.push_back(chunk.id);
+      shard.replicate(all, false);
+    }
     for (const Chunk& chunk : placement.chunks) shard.load(chunk.id, 0, std::vector<float>(8), {});
     EXPECT_TRUE(shard.open(1, planFor(0, ranks), false, true).ok());
     grpc::ServerBuilder builder;
@@ -53,8 +60,15 @@ class PsServer {
     task.set_role(v1::ROLE_PS);
     return task;
   }
-  v1::Membership membership() const {
+  // Workers of `near` have the server's address.
+  v1::Membership membership(int near = 0) const {
     v1::Membership m;
+    for (int w = 0; w < near; ++w) {
+      v1::MemberTask* worker = m.add_tasks();
+      worker->mutable_id()->set_role(v1::ROLE_WORKER);
+      worker->mutable_id()->set_index(static_cast<std::uint32_t>(w));
+      worker->set_ip("127.0.0.1");
+    }
     v1::MemberTask* task = m.add_tasks();
     *task->mutable_id() = id();
     task->set_ip("127.0.0.1");

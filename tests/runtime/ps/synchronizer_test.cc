@@ -14,11 +14,11 @@ using testing::Each;
 class Worker {
  public:
   Worker(const PsServer& server, std::uint32_t index,
-         Duration retry_delay = std::chrono::milliseconds(50))
+         Duration retry_delay = std::chrono::milliseconds(50), int near = 0)
       : weights_(server.placement.variables.size(), std::vector<float>(40, -77.0f)),
         synchronizer(options(server, index, retry_delay), server.placement, spans(), systemClock(),
                      [] {}) {
-    synchronizer.setServers(server.membership());
+    synchronizer.setMembership(server.membership(near));
   }
   static PsSynchronizerOptions options(const PsServer& server, std::uint32_t index,
                                        Duration retry_delay) {
@@ -91,6 +91,36 @@ TEST(PsSynchronizer, AWindowOfOneCarriesThreeWorkersThroughFiftyChunks) {
     EXPECT_EQ(traffic.traffic(0).received_bytes(), 6u * 1600);
   }
   EXPECT_EQ(server.shard.state().min_version(), kSteps);
+}
+
+// From some step on, when the server has opened the memory, nothing is left in the messages.
+TEST(PsSynchronizer, NearServersAreReachedThroughSharedMemory) {
+  constexpr std::int64_t kMostSteps = 90;
+  constexpr auto kRetry = std::chrono::milliseconds(50);
+  PsServer server(10, 3);
+  std::vector<std::unique_ptr<Worker>> workers;
+  for (std::uint32_t i = 0; i < 3; ++i) {
+    workers.push_back(std::make_unique<Worker>(server, i, kRetry, 3));
+    workers.back()->synchronizer.onView(server.activeView(3));
+  }
+  std::int64_t steps = 0;
+  while (steps < kMostSteps && server.service.sharedRequests() < 300) {
+    std::vector<std::thread> threads;
+    for (auto& worker : workers) threads.emplace_back([&, step = steps] { worker->step(step); });
+    for (std::thread& thread : threads) thread.join();
+    ++steps;
+  }
+  EXPECT_GE(server.service.sharedRequests(), 300u);
+  const auto n = static_cast<float>(steps);
+  for (const auto& worker : workers) {
+    for (std::size_t v = 0; v < 10; ++v) {
+      EXPECT_THAT(worker->weights(v), Each(-n * (n + 1) - n * static_cast<float>(v))) << v;
+    }
+    v1::RuntimeReport traffic;
+    worker->synchronizer.traffic().fill(traffic);
+    ASSERT_EQ(traffic.traffic_size(), 1);
+    EXPECT_EQ(traffic.traffic(0).transmitted_bytes(), static_cast<std::uint64_t>(steps) * 1600);
+  }
 }
 
 // All answers of a step wait until its last chunk is in: the window must not wait for them.

@@ -110,6 +110,10 @@ TEST(Wire, WithoutPayloadThereIsNoField) {
   auto payload = decode(cutAt(bytes, {}));
   ASSERT_TRUE(payload.ok());
   EXPECT_EQ((*payload)->sizeBytes(), 0u);
+  float untouched = 7;
+  (*payload)->copyTo(std::span<float>(&untouched, 0));
+  (*payload)->addTo(std::span<float>(&untouched, 0));
+  EXPECT_EQ(untouched, 7);
   v1::ChunkReplyHeader empty;  // a header of no bytes
   ASSERT_TRUE(decodeChunk(encodeChunk(v1::ChunkReplyHeader(), {}), &empty).ok());
 }

@@ -198,6 +198,8 @@ TEST_F(TrainerTest, TotalsAddUp) {
   EXPECT_DOUBLE_EQ(totals.compute_seconds, 4);
   EXPECT_DOUBLE_EQ(totals.wait_seconds, 4 + 2);  // four times next(), two times finish()
   EXPECT_DOUBLE_EQ(totals.last_step_seconds, 3);
+  EXPECT_DOUBLE_EQ(totals.step_times.sum(), 6);
+  EXPECT_EQ(totals.staleness.counts()[0], 2u);   // nobody else's update came in between
   EXPECT_DOUBLE_EQ(totals.evaluate_seconds, 6);  // 500 samples in two batches
   // Evaluation is no part of the time of training.
   EXPECT_DOUBLE_EQ(records_.records[1].train_seconds, 6);

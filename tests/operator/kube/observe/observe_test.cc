@@ -2,6 +2,7 @@
 
 #include <string>
 
+#include "base/core/exit_code.h"
 #include "gtest/gtest.h"
 
 namespace trainyard::control {
@@ -75,6 +76,13 @@ TEST(ObservePod, CodesAbove128AreSignals) {
   EXPECT_EQ(own.exit->cause, "exit code 255: bye");
 }
 
+TEST(ObservePod, SaysWhenItEnded) {
+  const TaskObservation task = seen(podWith(
+      container(R"({"terminated": {"exitCode": 1, "finishedAt": "2023-11-14T22:13:20Z"}})")));
+  EXPECT_EQ(task.exit->at, 1'700'000'000'000);
+  EXPECT_EQ(seen(podWith(container(R"({"terminated": {"exitCode": 1}})"))).exit->at, 0);
+}
+
 TEST(ObservePod, KeepsTheCoordinatorsLastWord) {
   const TaskObservation task = seen(podWith(container(R"({"terminated": {"exitCode": 4, "message":
       "{\"jobProgress\":{\"step\":\"200\",\"accuracy\":0.9,\"failure\":\"diverged\",\"newer\":1}}\n"}})")));
@@ -106,7 +114,7 @@ TEST(ObservePod, EndedFromOutsideIsDisrupted) {
 TEST(ObservePod, AFailedInitContainerSaysWhy) {
   const TaskObservation task = seen(podWith(R"({"phase": "Failed", "initContainerStatuses": [
       {"name": "fetch", "state": {"terminated": {"exitCode": 2, "reason": "Error"}}}]})"));
-  EXPECT_EQ(task.exit->code, 1);  // not the program's own word
+  EXPECT_EQ(task.exit->code, kExitAgentFailure) << "not the program's own word";
   EXPECT_EQ(task.exit->cause, "init container fetch: exit code 2");
 }
 
@@ -131,6 +139,8 @@ TEST(ObservePod, ATerminatingPodIsNotReady) {
                                             R"(, "deletionTimestamp": "2026-01-01T00:00:00Z",
                       "finalizers": ["trainyard.dev/result"])"));
   EXPECT_TRUE(task.terminating);
+  ASSERT_TRUE(task.waiting.has_value());
+  EXPECT_EQ(task.waiting->reason, "Terminating");
   EXPECT_TRUE(task.held);
   EXPECT_FALSE(task.ready);
 }

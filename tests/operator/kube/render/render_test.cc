@@ -265,6 +265,17 @@ TEST(RenderPod, RestartPolicyNeverReachesTheAgent) {
   EXPECT_TRUE(contains(words(at(pod, "/spec/containers/0/command")), "--no-restart"));
 }
 
+TEST(RenderPod, TellsTheAgentHowManyProcessesAWorkerHas) {
+  const auto command = [](const std::string& worker) {
+    return words(at(
+        podOf(jobOf("  strategy: AllReduce\n  worker: {" + worker + "}\n" + std::string(kTraining)),
+              {v1::ROLE_WORKER, 0}),
+        "/spec/containers/0/command"));
+  };
+  EXPECT_TRUE(contains(command("processesPerPod: 3"), "--processes=3"));
+  for (const std::string& word : command("")) EXPECT_NE(word.rfind("--processes", 0), 0u) << word;
+}
+
 TEST(CheckTemplates, NamesTheField) {
   const auto problem = [](const v1::TrainingJob& job) {
     return std::string(checkTemplates(job).message());
@@ -298,6 +309,56 @@ TEST(RenderObjects, ServiceIsHeadless) {
   EXPECT_EQ(at(service, "/spec/publishNotReadyAddresses"), true);
   EXPECT_EQ(at(service, "/spec/selector/trainyard.dev~1job-name"), "fashion");
   EXPECT_EQ(at(service, "/metadata/ownerReferences/0/uid"), "0123456789abcdef");
+}
+
+TEST(RenderObjects, PolicyLetsInThePeersAndWhoIsNamed) {
+  const auto options = parsePolicyOptions(
+      R"({"agentFrom": [{"podSelector": {}}], "metricsFrom": [{"ipBlock": {"cidr": "10.0.0.0/8"}}]})");
+  ASSERT_TRUE(options.ok()) << options.status();
+  const Json policy = renderNetworkPolicy(plainJob(), *options);
+  EXPECT_EQ(at(policy, "/apiVersion"), "networking.k8s.io/v1");
+  EXPECT_EQ(at(policy, "/metadata/name"), "fashion");
+  EXPECT_EQ(at(policy, "/metadata/ownerReferences/0/uid"), "0123456789abcdef");
+  EXPECT_EQ(at(policy, "/spec/podSelector/matchLabels/trainyard.dev~1job-name"), "fashion");
+  EXPECT_EQ(at(policy, "/spec/policyTypes"), Json::array({"Ingress"}));
+  ASSERT_EQ(at(policy, "/spec/ingress").size(), 3u);
+  EXPECT_EQ(at(policy, "/spec/ingress/0/from/0/podSelector"), at(policy, "/spec/podSelector"));
+  EXPECT_FALSE(at(policy, "/spec/ingress/0").contains("ports")) << "from peers, to any port";
+  EXPECT_EQ(at(policy, "/spec/ingress/1/ports/0/port"), 2230);
+  EXPECT_EQ(at(policy, "/spec/ingress/2/ports/0/port"), 2231);
+  EXPECT_EQ(at(policy, "/spec/ingress/2/from/0/ipBlock/cidr"), "10.0.0.0/8");
+}
+
+TEST(RenderObjects, APolicyRuleWithoutPeersWouldLetEverybodyIn) {
+  const auto options = parsePolicyOptions(R"({"agentFrom": [], "metricsFrom": []})");
+  ASSERT_TRUE(options.ok());
+  EXPECT_EQ(at(renderNetworkPolicy(plainJob(), *options), "/spec/ingress").size(), 1u);
+  for (const char* text :
+       {"", "[]", "{}", R"({"agentFrom": []})", R"({"agentFrom": {}, "metricsFrom": []})"}) {
+    EXPECT_FALSE(parsePolicyOptions(text).ok()) << text;
+  }
+}
+
+TEST(RenderObjects, StorageThatPassesWithThePod) {
+  const auto of = [](const std::string& storage, const std::string& more = "") {
+    return passingStorage(jobOf("  ps: {replicas: 1}\n  worker: {replicas: 1" + more + "}\n" +
+                                (storage.empty() ? "" : "  storage: " + storage + "\n") +
+                                kTraining));
+  };
+  const auto none = of("");
+  ASSERT_TRUE(none.has_value());
+  EXPECT_EQ(none->reason, "NoStorageVolume");
+  EXPECT_EQ(none->message,
+            "spec.storage.volume is not set: /job is an empty folder of each pod and ends with it, "
+            "and so do checkpoints");
+  EXPECT_TRUE(of("{volume: {}}").has_value());
+  EXPECT_TRUE(of("{volume: {emptyDir: {medium: Memory}}}").has_value());
+  EXPECT_FALSE(of("{volume: {persistentVolumeClaim: {claimName: a}}}").has_value());
+  EXPECT_FALSE(of("",
+                  ", template: {spec: {containers: [{name: task, volumeMounts: [{name: own, "
+                  "mountPath: /job}]}]}}")
+                   .has_value());
+  EXPECT_FALSE(passingStorage(foreignJob("{name: a, image: b, command: [x]}")).has_value());
 }
 
 TEST(RenderObjects, MembershipComesBack) {

@@ -1,0 +1,9 @@
+#include "base/core/commit.h"
+
+namespace trainyard {
+
+const char* builtCommit() {
+  return TRAINYARD_COMMIT;
+}
+
+}  // namespace trainyard

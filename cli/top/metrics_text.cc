@@ -1,0 +1,119 @@
+#include "cli/top/metrics_text.h"
+
+#include <algorithm>
+
+#include "base/core/strings.h"
+#include "base/metrics/catalogue.h"
+
+namespace trainyard::cli {
+namespace {
+
+// Takes `name="value"` off the front of `text`; false where there is none. A value may hold escaped
+// quotes.
+bool takeLabel(std::string_view& text, MetricSample* sample) {
+  const std::size_t equals = text.find("=\"");
+  if (equals == std::string_view::npos) return false;
+  std::string value;
+  std::size_t at = equals + 2;
+  for (; at < text.size() && text[at] != '"'; ++at) {
+    if (text[at] == '\\' && at + 1 < text.size()) {
+      ++at;
+      value += text[at] == 'n' ? '\n' : text[at];
+    } else {
+      value += text[at];
+    }
+  }
+  if (at >= text.size()) return false;
+  sample->labels[std::string(trim(text.substr(0, equals)))] = std::move(value);
+  text.remove_prefix(at + 1);
+  if (text.starts_with(',')) text.remove_prefix(1);
+  return true;
+}
+
+std::optional<MetricSample> parseLine(std::string_view line) {
+  if (line.empty() || line.front() == '#') return std::nullopt;
+  MetricSample sample;
+  const std::size_t end = line.find_first_of("{ ");
+  if (end == std::string_view::npos) return std::nullopt;
+  sample.name = std::string(line.substr(0, end));
+  line.remove_prefix(end);
+  if (line.front() == '{') {
+    line.remove_prefix(1);
+    while (!line.starts_with('}')) {
+      if (!takeLabel(line, &sample)) return std::nullopt;
+    }
+    line.remove_prefix(1);
+  }
+  line = trim(line);
+  const auto value = parseNumber<double>(line.substr(0, line.find(' ')));
+  if (!value) return std::nullopt;
+  sample.value = *value;
+  return sample;
+}
+
+// Values by name; those of one name added up, but for phases, which are told apart:
+// "trainyard_worker_phase_seconds_total compute".
+class Sums {
+ public:
+  explicit Sums(std::string_view text) {
+    for (const MetricSample& sample : parseMetricsText(text)) {
+      const auto phase = sample.labels.find("phase");
+      const std::string key =
+          phase == sample.labels.end() ? sample.name : sample.name + " " + phase->second;
+      sums_[key] += sample.value;
+    }
+  }
+  std::optional<double> of(const MetricSpec& spec, const std::string& phase = "") const {
+    const std::string name(spec.name);
+    const auto found = sums_.find(phase.empty() ? name : name + " " + phase);
+    return found == sums_.end() ? std::nullopt : std::optional(found->second);
+  }
+
+ private:
+  std::map<std::string, double> sums_;
+};
+
+// Of the same traffic: payload may pass through shared memory, which the wire does not see, and the
+// wire carries framing too.
+std::optional<double> mostOf(std::initializer_list<std::optional<double>> values) {
+  return std::max(values);  // nothing is less than any number
+}
+
+}  // namespace
+
+std::vector<MetricSample> parseMetricsText(std::string_view text) {
+  std::vector<MetricSample> samples;
+  for (const std::string_view line : split(text, '\n')) {
+    if (auto sample = parseLine(line)) samples.push_back(*std::move(sample));
+  }
+  return samples;
+}
+
+TaskReading readTaskPage(std::string_view text) {
+  const Sums sums(text);
+  constexpr const MetricSpec& phases = metric("trainyard_worker_phase_seconds_total");
+  TaskReading reading;
+  reading.ready = sums.of(metric("trainyard_task_ready")).value_or(0) > 0;
+  reading.restarts = sums.of(metric("trainyard_task_restarts_total")).value_or(0);
+  reading.step = sums.of(metric("trainyard_global_step"));
+  reading.target_steps = sums.of(metric("trainyard_target_steps"));
+  reading.examples = sums.of(metric("trainyard_worker_examples_total"));
+  reading.steps = sums.of(metric("trainyard_worker_steps_total"));
+  const auto compute = sums.of(phases, "compute");
+  if (compute) reading.busy_seconds = *compute + sums.of(phases, "data").value_or(0);
+  reading.wait_seconds = sums.of(phases, "push_pull");
+  reading.received = mostOf({sums.of(metric("trainyard_ps_wire_receive_bytes_total")),
+                             sums.of(metric("trainyard_worker_wire_receive_bytes_total")),
+                             sums.of(metric("trainyard_ps_receive_bytes_total"))});
+  reading.transmitted = mostOf({sums.of(metric("trainyard_ps_wire_transmit_bytes_total")),
+                                sums.of(metric("trainyard_worker_wire_transmit_bytes_total")),
+                                sums.of(metric("trainyard_ps_transmit_bytes_total"))});
+  reading.loss = sums.of(metric("trainyard_training_loss"));
+  reading.accuracy = sums.of(metric("trainyard_evaluation_accuracy"));
+  reading.checkpoint_seconds =
+      sums.of(metric("trainyard_checkpoint_last_success_timestamp_seconds"));
+  reading.lost_steps = sums.of(metric("trainyard_lost_steps_total"));
+  return reading;
+}
+
+}  // namespace trainyard::cli

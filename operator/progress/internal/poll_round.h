@@ -1,0 +1,99 @@
+// One look at the agents of one job: all are asked side by side, then told what they lack.
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "base/core/clock.h"
+#include "grpcpp/grpcpp.h"
+#include "operator/cluster/agent_directory.h"
+#include "operator/progress/progress_source.h"
+#include "trainyard/v1/agent.grpc.pb.h"
+
+namespace trainyard::control {
+
+// The connection to one agent, from round to round.
+struct AgentPeer {
+  // Null: there is none. It is given up when an answer fails to come: gRPC would try to connect for
+  // ever, at some milliseconds of computing each time.
+  std::unique_ptr<v1::Agent::Stub> stub;
+  int silent_rounds = 0;  // in which it was asked, in a row
+  int skip = 0;           // rounds until it is asked again
+  TimePoint silent_since{};
+  bool helped = false;  // during this silence
+};
+
+class PollRound;
+
+// A call under way, which is the tag of its event.
+class PollCall {
+ public:
+  explicit PollCall(PollRound& of) : round(of) {}
+  virtual ~PollCall() = default;
+  PollRound& round;
+  grpc::ClientContext context;
+  grpc::Status status;
+  std::function<void()> take;  // what it brought
+};
+
+// Lifecycle: construct, ask(), one onOver() for each call begun, tell(), the same again. Not
+// thread-safe; one that has calls under way must not be destroyed.
+class PollRound {
+ public:
+  struct Answer {
+    AgentEndpoint endpoint;
+    std::shared_ptr<AgentPeer> peer;
+    // Nothing: no answer, or another life of the task answered.
+    std::optional<v1::TaskState> state;
+  };
+  struct Job {
+    JobKey key;
+    std::string uid;
+    std::string token;
+    std::uint64_t number = 0;  // of the round
+    TimePoint began{};
+  };
+
+  PollRound(Job job, std::vector<Answer> agents, Duration timeout);
+
+  void ask(grpc::CompletionQueue& queue);
+  // Membership to those with an older one; the end to the coordinator as long as it is wished and
+  // its outcome is open.
+  void tell(grpc::CompletionQueue& queue, const JobWish& wish);
+  // `call` came out of the queue.
+  void onOver(PollCall* call);
+  // Ends all calls soon.
+  void cancel();
+
+  std::size_t callsUnderWay() const { return calls_.size(); }
+  bool told() const { return told_; }
+  const Job& job() const { return job_; }
+  std::vector<Answer>& answers() { return answers_; }
+  // Agents to whom a newer membership could not be pushed.
+  std::vector<AgentEndpoint>& unreached() { return unreached_; }
+
+ private:
+  template <typename Reply>
+  using Done = std::function<void(const grpc::Status&, Reply&)>;
+  // Begins a call; `begin` gives its reader.
+  template <typename Reply, typename Begin>
+  void call(Begin begin, Done<Reply> done);
+  void push(grpc::CompletionQueue& queue, const Answer& answer, const v1::Membership& membership);
+  void stop(grpc::CompletionQueue& queue, const Answer& answer);
+
+  const Job job_;
+  const Duration timeout_;
+  std::vector<Answer> answers_;
+  std::vector<AgentEndpoint> unreached_;
+  std::map<PollCall*, std::unique_ptr<PollCall>> calls_;
+  bool told_ = false;
+};
+
+}  // namespace trainyard::control

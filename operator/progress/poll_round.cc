@@ -1,0 +1,114 @@
+#include "operator/progress/internal/poll_round.h"
+
+#include "base/core/log.h"
+#include "base/rpc/channel.h"
+#include "base/rpc/status_map.h"
+#include "base/rpc/token.h"
+#include "base/security/sha256.h"
+#include "fmt/format.h"
+
+namespace trainyard::control {
+
+namespace {
+
+template <typename Reply>
+class TypedCall : public PollCall {
+ public:
+  using PollCall::PollCall;
+  Reply reply;
+  std::unique_ptr<grpc::ClientAsyncResponseReader<Reply>> reader;
+};
+
+std::string describe(std::string_view call, const AgentEndpoint& agent) {
+  return fmt::format("{} to {} at {}", call, toString(agent.key), agent.address);
+}
+
+}  // namespace
+
+PollRound::PollRound(Job job, std::vector<Answer> agents, Duration timeout)
+    : job_(std::move(job)), timeout_(timeout), answers_(std::move(agents)) {}
+
+template <typename Reply, typename Begin>
+void PollRound::call(Begin begin, Done<Reply> done) {
+  auto call = std::make_unique<TypedCall<Reply>>(*this);
+  TypedCall<Reply>* const raw = call.get();
+  setDeadline(raw->context, timeout_);
+  addToken(raw->context, job_.token);
+  raw->take = [raw, done = std::move(done)] { done(raw->status, raw->reply); };
+  calls_.emplace(raw, std::move(call));
+  raw->reader = begin(&raw->context);
+  raw->reader->Finish(&raw->reply, &raw->status, static_cast<PollCall*>(raw));
+}
+
+void PollRound::ask(grpc::CompletionQueue& queue) {
+  for (Answer& answer : answers_) {
+    call<v1::TaskState>(
+        [&](grpc::ClientContext* context) {
+          return answer.peer->stub->AsyncGetTask(context, v1::GetTaskRequest(), &queue);
+        },
+        [&answer](const grpc::Status& status, v1::TaskState& state) {
+          if (!status.ok()) {
+            TY_DEBUG("{}", fromGrpc(status, describe("GetTask", answer.endpoint)).ToString());
+            return;
+          }
+          // A port that another life, or another task, has taken over meanwhile.
+          const AgentEndpoint& agent = answer.endpoint;
+          if (state.created() == agent.created && state.id().role() == agent.key.role &&
+              state.id().index() == agent.key.index) {
+            answer.state = std::move(state);
+          }
+        });
+  }
+}
+
+void PollRound::push(grpc::CompletionQueue& queue, const Answer& answer,
+                     const v1::Membership& membership) {
+  v1::PushMembershipRequest request;
+  *request.mutable_membership() = membership;
+  request.set_sha256(sha256Hex(std::string_view(membership.SerializeAsString())));
+  call<v1::PushMembershipReply>(
+      [&](grpc::ClientContext* context) {
+        return answer.peer->stub->AsyncPushMembership(context, request, &queue);
+      },
+      [this, &answer](const grpc::Status& status, v1::PushMembershipReply&) {
+        if (status.ok()) return;
+        TY_WARN("{}", fromGrpc(status, describe("PushMembership", answer.endpoint)).ToString());
+        unreached_.push_back(answer.endpoint);
+      });
+}
+
+void PollRound::stop(grpc::CompletionQueue& queue, const Answer& answer) {
+  v1::StopJobRequest request;
+  request.set_reason("suspended");
+  call<v1::StopJobReply>(
+      [&](grpc::ClientContext* context) {
+        return answer.peer->stub->AsyncStopJob(context, request, &queue);
+      },
+      [&answer](const grpc::Status& status, v1::StopJobReply&) {
+        if (status.ok()) return;
+        TY_WARN("{}", fromGrpc(status, describe("StopJob", answer.endpoint)).ToString());
+      });
+}
+
+void PollRound::tell(grpc::CompletionQueue& queue, const JobWish& wish) {
+  told_ = true;
+  for (const Answer& answer : answers_) {
+    if (!answer.state) continue;
+    if (wish.membership && answer.state->revision() < wish.membership->revision()) {
+      push(queue, answer, *wish.membership);
+    }
+    const v1::RuntimeReport& report = answer.state->report();
+    if (wish.stop && report.has_job() && report.job().outcome().empty()) stop(queue, answer);
+  }
+}
+
+void PollRound::onOver(PollCall* call) {
+  const auto own = calls_.extract(call);
+  call->take();
+}
+
+void PollRound::cancel() {
+  for (const auto& [call, own] : calls_) call->context.TryCancel();
+}
+
+}  // namespace trainyard::control

@@ -1,0 +1,54 @@
+// What each operation sends, by formula: checked against the counters of real runs, and what the
+// bench foretells times from. n elements of b bytes, P ranks; D = n b.
+//
+//   all-reduce, ring               2 (P - 1) rounds        2 (P - 1)/P D bytes a rank
+//   all-reduce, halving-doubling   2 log2 P rounds         2 (P - 1)/P D; where P is no power of
+//   two,
+//                                  2 more                  up to D more
+//   all-reduce, direct             2 rounds                2 (P - 1)/P D, P - 1 messages a round
+//   reduce-scatter                 P - 1 rounds            (P - 1)/P D
+//   all-gather                     P - 1 rounds            (P - 1)/P D
+//   broadcast, tree                ceil(log2 P) rounds     D for each child
+//   broadcast, chain               P - 1 rounds            D, the last rank nothing
+//   all-to-all                     1 round                 what it has for others
+//   barrier                        ceil(log2 P) rounds     nothing
+//
+// (R. Thakur, R. Rabenseifner, W. Gropp, "Optimization of Collective Communication Operations in
+// MPICH", 2005.) Pure.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "runtime/collective/collective.h"
+#include "runtime/transport/message.h"
+
+namespace trainyard::runtime::collective {
+
+// Up to here an all-reduce takes halving and doubling, and a broadcast a tree: fewer rounds. Above,
+// the ring and the chain: larger messages, cut in segments so that one travels while the next is
+// put together.
+inline constexpr std::int64_t kSmallBytes = 256 * 1024;
+// Of a segment; chosen by bench/allreduce.
+inline constexpr std::int64_t kSegmentBytes = 256 * 1024;
+
+struct Cost {
+  std::int64_t rounds = 0;
+  std::int64_t messages = 0;  // sent by the rank
+  std::int64_t bytes = 0;     // sent by the rank
+  bool operator==(const Cost&) const = default;
+};
+
+// Messages that a chunk of `bytes` is cut in.
+std::int64_t segmentsOf(std::int64_t bytes);
+
+Cost ringAllReduceCost(std::int64_t elements, std::int64_t element_bytes, int rank, int ranks);
+Cost halvingDoublingCost(std::int64_t elements, std::int64_t element_bytes, int rank, int ranks);
+// `wire_bytes` of an element as it travels.
+Cost directAllReduceCost(std::int64_t elements, std::int64_t wire_bytes, int rank, int ranks);
+Cost reduceScatterCost(std::int64_t elements, std::int64_t element_bytes, int rank, int ranks);
+Cost allGatherCost(std::span<const std::int64_t> counts, std::int64_t element_bytes, int rank);
+Cost broadcastCost(std::int64_t bytes, int root, int rank, int ranks);
+Cost barrierCost(int ranks);
+
+}  // namespace trainyard::runtime::collective

@@ -1,0 +1,119 @@
+// What is held twice: the server after the one that holds a chunk keeps a replica of it, which has
+// taken every step that anybody knows the outcome of. And what the others know of the job when the
+// coordinator itself is lost.
+#include <algorithm>
+#include <limits>
+
+#include "fmt/format.h"
+#include "runtime/coordinator/coordinator.h"
+#include "runtime/coordinator/epoch_plan.h"
+#include "runtime/coordinator/names.h"
+
+namespace trainyard::runtime {
+
+// Who has the chunks of a server of `held_`.
+Coordinator::Holding Coordinator::holdingOf(int server, TimePoint now) const {
+  const MemberKey key{v1::ROLE_PS, static_cast<std::uint32_t>(server)};
+  const auto member = members_.find(key);
+  if (member != members_.end() && awaited(key, member->second, now)) {
+    const v1::ShardState& shard = member->second.report.shard();
+    if (!shard.empty() && shard.max_version() >= 0)
+      return {server, shard.min_version(), shard.max_version()};
+  }
+  return replicasOf(server, now)
+      .value_or(Holding{-1, std::numeric_limits<std::int64_t>::max(), -1});
+}
+
+std::optional<Coordinator::Holding> Coordinator::replicasOf(int server, TimePoint now) const {
+  const int keeper = held_replicated_ ? replicaServer(held_.servers, server) : -1;
+  const MemberKey key{v1::ROLE_PS, static_cast<std::uint32_t>(keeper)};
+  const auto member = members_.find(key);
+  if (keeper < 0 || member == members_.end() || !awaited(key, member->second, now))
+    return std::nullopt;
+  const v1::ShardState& shard = member->second.report.shard();
+  if (shard.empty()) return std::nullopt;
+  std::map<std::uint32_t, std::int64_t> versions;
+  for (const v1::ChunkReplica& replica : shard.replicas())
+    versions[replica.chunk()] = replica.version();
+  Holding holding{keeper, std::numeric_limits<std::int64_t>::max(), -1};
+  for (std::size_t id = 0; id < held_.ps.size(); ++id) {
+    if (held_.ps[id] != server) continue;
+    const auto found = versions.find(static_cast<std::uint32_t>(id));
+    if (found == versions.end()) return std::nullopt;
+    holding.lowest = std::min(holding.lowest, found->second);
+    holding.highest = std::max(holding.highest, found->second);
+  }
+  return holding;
+}
+
+// Before the first epoch of this process: what the newest one was that anybody has seen compute.
+void Coordinator::adoptBegun() {
+  if (!elastic() || tickets_) return;
+  v1::EpochInfo epoch;
+  for (const auto& [key, member] : members_) {
+    if (member.joined && member.report.begun().epoch() > epoch.epoch())
+      epoch = member.report.begun();
+  }
+  if (epoch.epoch() == 0) return;
+  ChunkMap map = initialMap(config_.chunks, config_.grid_ps);
+  if (!epoch.chunk_ps().empty()) map.ps = {epoch.chunk_ps().begin(), epoch.chunk_ps().end()};
+  if (map.ps.size() != config_.chunks.size()) return;
+  map.servers.clear();
+  for (const v1::EpochMember& member : epoch.members()) {
+    if (member.id().role() == v1::ROLE_PS)
+      map.servers.insert(static_cast<int>(member.id().index()));
+  }
+  held_ = std::move(map);
+  held_replicated_ = epoch.replicated();
+  plan_ = planOf(epoch);
+  lineage_ = epoch_.epoch();
+  // Who did not take part in it is new, as it would have been to the former coordinator.
+  for (auto& [key, member] : members_) {
+    member.newcomer =
+        std::none_of(epoch.members().begin(), epoch.members().end(), [&](const auto& m) {
+          return key == MemberKey{m.id().role(), m.id().index()};
+        });
+  }
+  for (const v1::StreamPart& part : epoch.past()) {
+    epochs_.push_back({part.epoch(), part.first_step(), part.first_position(), part.ranks(),
+                       part.step_samples()});
+  }
+  actions_.push_back(
+      LogAction{fmt::format("this coordinator is told of epoch {}, which began at step {}",
+                            epoch.epoch(), epoch.first_step())});
+}
+
+void Coordinator::tellPast() {
+  for (const EpochRecord& record : epochs_) {
+    v1::StreamPart* part = epoch_.add_past();
+    part->set_epoch(record.epoch);
+    part->set_first_step(record.first_step);
+    part->set_first_position(record.first_position);
+    part->set_ranks(record.ranks);
+    part->set_step_samples(record.step_samples);
+  }
+}
+
+// Clipping: some chunks have taken the first step. With which norm, those know that hold them; the
+// others take it with the same.
+void Coordinator::followKnownNorm() {
+  for (const auto& [key, member] : members_) {
+    const v1::ShardState& shard = member.report.shard();
+    if (key.role != v1::ROLE_PS || !member.in_epoch || !shard.has_norm()) continue;
+    if (shard.norm().step() == epoch_.first_step()) norm_ = shard.norm();
+  }
+}
+
+// The others are told where each server is: of a life that is newer than the membership here that
+// is not known yet.
+bool Coordinator::serversPlaced(TimePoint now) const {
+  return !elastic() || std::none_of(members_.begin(), members_.end(), [&](const auto& entry) {
+    const auto& [key, member] = entry;
+    if (key.role != v1::ROLE_PS || !awaited(key, member, now)) return false;
+    // A membership written by hand has no lives.
+    const std::uint32_t known = member.place.created();
+    return known > 0 && member.report.incarnation().created() > known;
+  });
+}
+
+}  // namespace trainyard::runtime

@@ -1,0 +1,43 @@
+#include "runtime/ps/chunk_moves.h"
+
+#include <set>
+
+#include "runtime/placement/moves.h"
+
+namespace trainyard::runtime::ps {
+
+std::vector<int> serversOf(const std::vector<int>& ps_of_chunk, const v1::EpochInfo& epoch) {
+  if (epoch.chunk_ps().empty()) return ps_of_chunk;
+  return {epoch.chunk_ps().begin(), epoch.chunk_ps().end()};
+}
+
+std::vector<std::uint32_t> chunksToFetch(const v1::EpochInfo& epoch, int ps) {
+  std::vector<std::uint32_t> chunks;
+  for (int id = 0; id < epoch.former_ps_size() && id < epoch.chunk_ps_size(); ++id) {
+    if (epoch.chunk_ps(id) == ps && epoch.former_ps(id) != ps)
+      chunks.push_back(static_cast<std::uint32_t>(id));
+  }
+  return chunks;
+}
+
+int replicaTarget(const v1::EpochInfo& epoch, int ps) {
+  if (!epoch.replicated()) return -1;
+  std::set<int> servers;
+  for (const v1::EpochMember& member : epoch.members()) {
+    if (member.id().role() == v1::ROLE_PS) servers.insert(static_cast<int>(member.id().index()));
+  }
+  return replicaServer(servers, ps);
+}
+
+std::vector<std::uint32_t> chunksToReplicate(const std::vector<int>& ps_of_chunk,
+                                             const v1::EpochInfo& epoch, int ps) {
+  std::vector<std::uint32_t> chunks;
+  if (!epoch.replicated()) return chunks;
+  const std::vector<int> servers = serversOf(ps_of_chunk, epoch);
+  for (std::size_t id = 0; id < servers.size(); ++id) {
+    if (replicaTarget(epoch, servers[id]) == ps) chunks.push_back(static_cast<std::uint32_t>(id));
+  }
+  return chunks;
+}
+
+}  // namespace trainyard::runtime::ps

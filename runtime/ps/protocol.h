@@ -1,0 +1,10 @@
+#pragma once
+
+#include <cstdint>
+
+namespace trainyard::runtime::ps {
+
+// Of ChunkRequest and ChunkReply (ChunkRequestHeader.protocol).
+inline constexpr std::uint32_t kChunkProtocol = 1;
+
+}  // namespace trainyard::runtime::ps

@@ -1,0 +1,105 @@
+#include "runtime/ps/replica_link.h"
+
+#include <utility>
+
+#include "base/core/log.h"
+#include "base/core/strings.h"
+#include "runtime/ps/chunk_moves.h"
+#include "runtime/ps/protocol.h"
+
+namespace trainyard::runtime::ps {
+
+ReplicaLink::ReplicaLink(Options options, const Clock& clock, Replicated replicated)
+    : options_(std::move(options)),
+      clock_(clock),
+      replicated_(std::move(replicated)),
+      client_(options_.token, options_.call_limit,
+              {[](std::uint32_t, std::uint64_t) {},
+               [this](std::uint32_t chunk, std::uint64_t attempt, const Status& status,
+                      const v1::ChunkReplyHeader& header,
+                      std::unique_ptr<WirePayload>) { onReply(chunk, attempt, status, header); }}) {
+}
+
+ReplicaLink::~ReplicaLink() {
+  close();
+}
+
+void ReplicaLink::close() {
+  client_.close();
+}
+
+void ReplicaLink::start(const v1::EpochInfo& epoch) {
+  const int target = replicaTarget(epoch, static_cast<int>(options_.ps));
+  std::lock_guard lock(mutex_);
+  epoch_ = epoch.epoch();
+  target_ = target;
+  pending_.clear();
+  for (const v1::ChunkSource& source : epoch.sources()) {
+    if (static_cast<int>(source.ps()) != target) continue;
+    target_incarnation_ = source.incarnation();
+    client_.setAddress(target, source.address());
+  }
+}
+
+// With the mutex held.
+ReplicaLink::Ready ReplicaLink::begin(Pending& pending) {
+  pending.under_way = true;
+  pending.attempt = ++attempts_;
+  return {pending.update, pending.attempt, target_};
+}
+
+void ReplicaLink::send(std::vector<ReplicaUpdate> updates) {
+  std::vector<Ready> ready;
+  {
+    std::lock_guard lock(mutex_);
+    for (ReplicaUpdate& update : updates) {
+      if (target_ < 0 || update.header.epoch() != epoch_) continue;
+      update.header.set_protocol(kChunkProtocol);
+      *update.header.mutable_server() = target_incarnation_;
+      update.header.set_worker(options_.ps);
+      Pending& pending = pending_[update.header.chunk()];
+      pending = {std::move(update)};
+      ready.push_back(begin(pending));
+    }
+  }
+  transmit(ready);
+}
+
+void ReplicaLink::tick() {
+  std::vector<Ready> ready;
+  {
+    std::lock_guard lock(mutex_);
+    const TimePoint now = clock_.now();
+    for (auto& [chunk, pending] : pending_) {
+      if (!pending.under_way && pending.not_before <= now) ready.push_back(begin(pending));
+    }
+  }
+  transmit(ready);
+}
+
+void ReplicaLink::transmit(const std::vector<Ready>& ready) {
+  for (const auto& [update, attempt, to] : ready) {
+    client_.send(to, attempt, update.header, {{*update.mean, update.mean}});
+  }
+}
+
+void ReplicaLink::onReply(std::uint32_t chunk, std::uint64_t attempt, const Status& status,
+                          const v1::ChunkReplyHeader& header) {
+  ReplicaUpdate done;
+  {
+    std::lock_guard lock(mutex_);
+    const auto found = pending_.find(chunk);
+    if (found == pending_.end() || found->second.attempt != attempt) return;
+    if (!status.ok() || header.code() != v1::CHUNK_OK) {
+      // It may not have seen the epoch yet, or is starting again: then this epoch ends.
+      found->second.under_way = false;
+      found->second.not_before = clock_.now() + options_.retry_delay;
+      return;
+    }
+    done = std::move(found->second.update);
+    pending_.erase(found);
+  }
+  replicated_(done.header);
+}
+
+}  // namespace trainyard::runtime::ps

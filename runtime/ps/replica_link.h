@@ -1,0 +1,73 @@
+// Sends the steps of a server's chunks to the server that keeps their replicas, until it has them.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "base/core/clock.h"
+#include "base/core/status.h"
+#include "runtime/ps/chunk_client.h"
+#include "runtime/ps/shard.h"
+#include "trainyard/v1/coordinator.pb.h"
+
+namespace trainyard::runtime::ps {
+
+// Thread-safe.
+class ReplicaLink {
+ public:
+  struct Options {
+    std::string token;
+    std::uint32_t ps = 0;  // this server
+    Duration call_limit = std::chrono::seconds(10);
+    Duration retry_delay = std::chrono::milliseconds(50);
+  };
+  // A step has been taken by its replica; from gRPC's threads.
+  using Replicated = std::function<void(const v1::ChunkRequestHeader& update)>;
+
+  ReplicaLink(Options options, const Clock& clock, Replicated replicated);
+  ~ReplicaLink();  // closes
+
+  // From now on steps of this epoch go to the replicas' server of the epoch; nothing is sent of an
+  // earlier one any more.
+  void start(const v1::EpochInfo& epoch);
+  // Each of another chunk, or of a step that follows one that was confirmed.
+  void send(std::vector<ReplicaUpdate> updates);
+  // Sends again what did not arrive; to be called now and then.
+  void tick();
+  // Gives up what is under way and waits for the last call of `replicated`.
+  void close();
+
+ private:
+  struct Pending {
+    ReplicaUpdate update;
+    std::uint64_t attempt = 0;
+    bool under_way = false;
+    TimePoint not_before{};
+  };
+  struct Ready {
+    ReplicaUpdate update;
+    std::uint64_t attempt = 0;
+    int to = -1;
+  };
+  void onReply(std::uint32_t chunk, std::uint64_t attempt, const Status& status,
+               const v1::ChunkReplyHeader& header);
+  Ready begin(Pending& pending);
+  void transmit(const std::vector<Ready>& ready);
+
+  const Options options_;
+  const Clock& clock_;
+  const Replicated replicated_;
+  std::mutex mutex_;
+  std::int64_t epoch_ = 0;
+  int target_ = -1;  // -1: nobody
+  v1::Incarnation target_incarnation_;
+  std::uint64_t attempts_ = 0;
+  std::map<std::uint32_t, Pending> pending_;  // by chunk
+  ChunkClient client_;                        // last: its calls use the rest
+};
+
+}  // namespace trainyard::runtime::ps

@@ -1,0 +1,166 @@
+// Second copies of chunks: what a chunk's server sends, and what the replica's does with it.
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "base/core/check.h"
+#include "fmt/format.h"
+#include "runtime/ps/shard.h"
+
+namespace trainyard::runtime::ps {
+
+ChunkState* Shard::findReplica(std::uint32_t chunk) const {
+  const auto found = replicas_.find(chunk);
+  return found == replicas_.end() ? nullptr : found->second.get();
+}
+
+void Shard::replicate(const std::vector<std::uint32_t>& chunks, bool guarded) {
+  std::unique_lock epoch_lock(epoch_mutex_);
+  TY_CHECK(!open_, "replicas change while nobody computes");
+  guarded_ = guarded;
+  wanted_replicas_ = {chunks.begin(), chunks.end()};
+  for (const std::uint32_t id : chunks) {
+    TY_CHECK(find(id) == nullptr, "a replica is of another server's chunk");
+    std::unique_ptr<ChunkState>& replica = replicas_[id];
+    if (replica != nullptr) continue;
+    replica = std::make_unique<ChunkState>();
+    replica->plan = &placement_.chunks[id];
+  }
+}
+
+std::int64_t Shard::replicaVersion(std::uint32_t chunk) const {
+  std::shared_lock epoch_lock(epoch_mutex_);
+  const ChunkState* replica = findReplica(chunk);
+  return replica == nullptr ? -1 : replica->version;
+}
+
+void Shard::adoptReplicas() {
+  std::unique_lock epoch_lock(epoch_mutex_);
+  TY_CHECK(!open_, "chunks change hands while nobody computes");
+  for (auto& chunk : chunks_) {
+    const ChunkState* replica = findReplica(chunk->plan->id);
+    if (chunk->version >= 0 || replica == nullptr || replica->version < 0) continue;
+    chunk->version = replica->version;
+    chunk->current = std::make_shared<Weights>(*replica->current);
+    chunk->previous =
+        replica->previous == nullptr ? nullptr : std::make_shared<Weights>(*replica->previous);
+    chunk->slots = replica->slots;
+    chunk->last_samples = replica->last_samples;
+    chunk->last_loss_sum = replica->last_loss_sum;
+    chunk->last_norm = replica->last_norm;
+    chunk->previous_samples = replica->previous_samples;
+    chunk->previous_loss_sum = replica->previous_loss_sum;
+    chunk->resetStep(0);
+  }
+}
+
+// With the chunk's mutex held: memory for the mean, of which no message holds a part any more.
+void Shard::prepareMean(ChunkState& chunk) {
+  if (!guarded_) return;
+  if (chunk.mean != nullptr && chunk.mean.use_count() == 1) return;
+  chunk.mean = std::make_shared<Weights>(static_cast<std::size_t>(chunk.plan->elements));
+}
+
+// The block at `at` of the mean, which the update is about to overwrite.
+void Shard::keepMean(ChunkState& chunk, std::int64_t at) {
+  if (!guarded_) return;
+  const auto begin = static_cast<std::size_t>(at);
+  const std::size_t count =
+      std::min(chunk.sum->size() - begin, static_cast<std::size_t>(kUpdateBlock));
+  std::memcpy(chunk.mean->data() + begin, chunk.sum->data() + begin, count * sizeof(float));
+}
+
+// The step that made the newest version is to be sent to the replica.
+void Shard::announce(ChunkState& chunk) {
+  chunk.unconfirmed = true;
+  ReplicaUpdate update;
+  update.header.set_job_uid(config_.job_uid);
+  update.header.set_epoch(epoch_);
+  update.header.set_replica(true);
+  update.header.set_chunk(chunk.plan->id);
+  update.header.set_step(chunk.version - 1);
+  update.header.set_samples(static_cast<std::uint32_t>(chunk.last_samples));
+  update.header.set_loss_sum(chunk.last_loss_sum);
+  if (chunk.last_norm) update.header.set_gradient_norm(*chunk.last_norm);
+  update.mean = chunk.mean;
+  std::lock_guard lock(updates_mutex_);
+  updates_.push_back(std::move(update));
+}
+
+std::vector<ReplicaUpdate> Shard::takeUpdates() {
+  std::lock_guard lock(updates_mutex_);
+  return std::exchange(updates_, {});
+}
+
+void Shard::onReplicated(const v1::ChunkRequestHeader& update, std::vector<ChunkAnswer>& out) {
+  std::shared_lock epoch_lock(epoch_mutex_);
+  ChunkState* chunk = find(update.chunk());
+  if (!open_ || update.epoch() != epoch_ || chunk == nullptr) return;
+  std::lock_guard chunk_lock(chunk->mutex);
+  if (!chunk->unconfirmed || update.step() != chunk->version - 1) return;
+  chunk->unconfirmed = false;
+  tell(*chunk, out);
+}
+
+// The epoch is open and the request's own.
+void Shard::applyReplica(const v1::ChunkRequestHeader& header, const GradientPayload* payload,
+                         CallId call, std::vector<ChunkAnswer>& out) {
+  ChunkAnswer answer;
+  answer.call = call;
+  answer.header.set_chunk(header.chunk());
+  answer.header.set_epoch(epoch_);
+  ChunkState* chunk =
+      wanted_replicas_.contains(header.chunk()) ? findReplica(header.chunk()) : nullptr;
+  const std::size_t bytes =
+      chunk == nullptr ? 0 : static_cast<std::size_t>(chunk->plan->elements) * sizeof(float);
+  if (chunk == nullptr || payload == nullptr || payload->sizeBytes() != bytes) {
+    answer.header.set_code(v1::CHUNK_WRONG_SERVER);
+    answer.header.set_message(
+        fmt::format("ps-{} has no such replica of chunk {}", config_.ps, header.chunk()));
+    return out.push_back(std::move(answer));
+  }
+  std::lock_guard chunk_lock(chunk->mutex);
+  if (header.step() == chunk->version) {
+    // The oldest version is needed no more: every worker that takes part in this step has pushed.
+    chunk->sum = std::move(chunk->previous);
+    if (chunk->sum == nullptr || chunk->sum.use_count() > 1)
+      chunk->sum = std::make_shared<Weights>(static_cast<std::size_t>(chunk->plan->elements));
+    payload->copyTo(*chunk->sum);
+    const UpdateContext context{header.step(), learning_rate_.at(header.step())};
+    for (std::int64_t at = 0; at < chunk->plan->elements; at += kUpdateBlock)
+      updateBlock(*chunk, context, at);
+    chunk->samples = header.samples();
+    chunk->losses = {header.loss_sum()};
+    chunk->last_norm.reset();
+    if (header.has_gradient_norm()) chunk->last_norm = header.gradient_norm();
+    turnVersion(*chunk);
+  }
+  const bool taken =
+      header.step() == chunk->version - 1;  // now, or by a call that this one repeats
+  answer.header.set_code(taken ? v1::CHUNK_OK : v1::CHUNK_GONE);
+  answer.header.set_version(chunk->version);
+  if (!taken) {
+    answer.header.set_message(fmt::format("the replica of chunk {} is at version {}, not {}",
+                                          header.chunk(), chunk->version, header.step()));
+  }
+  out.push_back(std::move(answer));
+}
+
+// What a coordinator needs when it decides from where an epoch starts.
+void Shard::fillReplicas(v1::ShardState& state) const {
+  for (const auto& [id, replica] : replicas_) {
+    if (replica->version < 0) continue;
+    v1::ChunkReplica* held = state.add_replicas();
+    held->set_chunk(id);
+    held->set_version(replica->version);
+  }
+  const auto look = [&](const ChunkState& chunk) {
+    if (!chunk.last_norm || (state.has_norm() && state.norm().step() >= chunk.version - 1)) return;
+    state.mutable_norm()->set_step(chunk.version - 1);
+    state.mutable_norm()->set_norm(*chunk.last_norm);
+  };
+  for (const auto& chunk : chunks_) look(*chunk);
+  for (const auto& [id, replica] : replicas_) look(*replica);
+}
+
+}  // namespace trainyard::runtime::ps

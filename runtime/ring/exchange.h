@@ -1,0 +1,122 @@
+// Puts the gradients of a step together with those of the other ranks while the backward pass goes
+// on: gradients are copied into buckets, and a thread of its own all-reduces each bucket as soon as
+// it and all before it are full, in the same order on every rank.
+//
+// The memory of the buckets is shared memory where the group has it, so that ranks of one machine
+// read each other's gradients where they are.
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <vector>
+
+#include "base/core/status.h"
+#include "runtime/collective/group.h"
+#include "runtime/events/timeline.h"
+
+namespace trainyard::runtime::ring {
+
+struct ExchangeOptions {
+  std::string bind = "127.0.0.1";  // the other ranks connect to a free port there
+  std::string token;               // of the job
+  bool deterministic = false;      // sums in the order of ranks, over every transport
+  bool share_memory = true;        // where all ranks have one address
+  collective::BucketSizes buckets;
+  Duration join_timeout = std::chrono::seconds(60);
+  // Of one operation: how long the slowest rank may be behind. A rank that ends is noticed at once;
+  // one that is silent, by the coordinator.
+  Duration timeout = std::chrono::minutes(10);
+  Duration warn_after = std::chrono::seconds(10);  // of waiting: says for whom
+  // Each operation, when it has ended; called from either thread. May be empty.
+  std::function<void(const Span&)> span = {};
+};
+
+struct RingPlace {
+  std::int64_t epoch = 0;
+  int rank = 0;
+  std::vector<transport::TcpAddress> addresses;  // by rank
+};
+
+// What all ranks bring beside their gradients, summed.
+struct StepTotals {
+  double loss_sum = 0;
+  double samples = 0;
+};
+
+// All calls from one thread but port().
+class Exchange {
+ public:
+  // `tensors` in the order in which gradients become ready. `cancelled` is asked by waits, on
+  // either thread, with the epoch of the group: true ends them with CANCELLED.
+  static StatusOr<std::unique_ptr<Exchange>> make(ExchangeOptions options,
+                                                  std::vector<collective::PlannedTensor> tensors,
+                                                  std::function<bool(std::int64_t)> cancelled);
+  ~Exchange();
+  Exchange(const Exchange&) = delete;
+  Exchange& operator=(const Exchange&) = delete;
+
+  std::uint16_t port() const { return listener_.port(); }
+
+  // Leaves the former group and forms the next one. Errors as of collective::joinGroup().
+  Status join(const RingPlace& place);
+  // Every rank's array becomes that of `root`.
+  Status broadcast(std::span<float> array, int root);
+
+  // Step `step`: begin(), each tensor once by submit(), finish(). After a failure the group is of
+  // no more use, and finish() says why.
+  void begin(std::int64_t step = 0);
+  void submit(std::size_t tensor, std::span<const float> values);
+  // For a rank without samples: what changes nobody's sum, not a bit.
+  void submitNothing();
+  StatusOr<StepTotals> finish(const StepTotals& own);
+  // Instead of finish(), when not all has been submitted.
+  void abandon();
+  // After finish(): the sums over all ranks, to be changed at will until begin().
+  std::span<float> sum(std::size_t tensor);
+
+ private:
+  struct Place {  // of a tensor
+    std::size_t bucket = 0;
+    std::size_t offset = 0;
+  };
+  Exchange(ExchangeOptions options, std::vector<collective::PlannedTensor> tensors,
+           std::function<bool(std::int64_t)> cancelled, transport::TcpListener listener);
+  Status takeMemory();
+  void run();
+  bool due() const;
+  void filled(std::size_t bucket);
+  void tell(std::string_view name, std::int64_t step, TimePoint start) const;
+
+  const ExchangeOptions options_;
+  const std::vector<collective::PlannedTensor> tensors_;
+  const std::function<bool(std::int64_t)> cancelled_;
+  const transport::TcpListener listener_;
+  const std::vector<collective::Bucket> buckets_;
+  std::vector<Place> places_;  // by tensor
+  collective::Group group_;
+  std::vector<std::vector<float>> own_memory_;  // where there is no arena
+  std::vector<std::span<float>> memory_;        // by bucket
+  std::span<double> totals_;                    // loss and samples
+  std::vector<double> own_totals_;
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::vector<std::size_t> missing_;  // tensors, by bucket
+  std::size_t next_ = 0;              // operation: the buckets in order, then the totals
+  bool totals_given_ = false;
+  std::int64_t step_ = 0;
+  bool stepping_ = false;
+  bool reducing_ = false;
+  bool ending_ = false;
+  Status failure_;
+  std::thread thread_;
+};
+
+}  // namespace trainyard::runtime::ring

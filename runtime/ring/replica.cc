@@ -1,0 +1,124 @@
+#include "runtime/ring/replica.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/core/check.h"
+#include "runtime/tensor/kernels.h"
+#include "runtime/tensor/square_sum.h"
+
+namespace trainyard::runtime::ring {
+namespace {
+
+// Elements updated at a time: stays in the L1 cache.
+constexpr std::size_t kUpdateBlock = 2048;
+
+std::span<const float> partOf(std::span<const float> values, const Segment& segment) {
+  return values.subspan(static_cast<std::size_t>(segment.begin),
+                        static_cast<std::size_t>(segment.end - segment.begin));
+}
+
+}  // namespace
+
+Replica::Replica(const Placement& placement, std::vector<std::span<float>> weights,
+                 const Optimizer& optimizer, LearningRate learning_rate, double clip_norm)
+    : placement_(placement),
+      weights_(std::move(weights)),
+      optimizer_(optimizer),
+      learning_rate_(learning_rate),
+      clip_norm_(clip_norm),
+      model_variable_(placement.variables.size(), -1),
+      slots_(optimizer.slots().size()) {
+  int next = 0;
+  for (std::size_t v = 0; v < placement.variables.size(); ++v) {
+    if (placement.variables[v].trainable) model_variable_[v] = next++;
+  }
+  TY_CHECK(next == static_cast<int>(weights_.size()),
+           "placement and model have the same variables");
+  for (std::size_t s = 0; s < slots_.size(); ++s) {
+    for (const std::span<float> values : weights_)
+      slots_[s].emplace_back(values.size(), optimizer.initialSlot(s));
+  }
+}
+
+void Replica::load(std::uint32_t chunk, std::span<const float> weights,
+                   const std::vector<std::vector<float>>& slots) {
+  std::size_t at = 0;
+  for (const Segment& segment : placement_.chunks[chunk].segments) {
+    const auto variable = static_cast<std::size_t>(variableOf(segment));
+    const auto length = static_cast<std::size_t>(segment.end - segment.begin);
+    const auto copy = [&](std::span<const float> from, std::span<float> into) {
+      std::copy_n(from.begin() + static_cast<std::ptrdiff_t>(at), length,
+                  into.begin() + segment.begin);
+    };
+    copy(weights, weights_[variable]);
+    for (std::size_t s = 0; s < slots_.size(); ++s) copy(slots[s], slots_[s][variable]);
+    at += length;
+  }
+}
+
+std::vector<std::span<float>> Replica::arrays() {
+  std::vector<std::span<float>> arrays = weights_;
+  for (auto& slot : slots_) {
+    for (std::vector<float>& values : slot) arrays.emplace_back(values);
+  }
+  return arrays;
+}
+
+Snapshot Replica::snapshot(std::int64_t epoch, std::int64_t version) const {
+  Snapshot snapshot;
+  snapshot.epoch = epoch;
+  snapshot.version = version;
+  for (const Chunk& chunk : placement_.chunks) {
+    Snapshot::ChunkCopy copy;
+    copy.chunk = chunk.id;
+    copy.slots.resize(slots_.size());
+    for (const Segment& segment : chunk.segments) {
+      const auto variable = static_cast<std::size_t>(variableOf(segment));
+      const std::span<const float> values = partOf(weights_[variable], segment);
+      copy.weights.insert(copy.weights.end(), values.begin(), values.end());
+      for (std::size_t s = 0; s < slots_.size(); ++s) {
+        const std::span<const float> slot = partOf(slots_[s][variable], segment);
+        copy.slots[s].insert(copy.slots[s].end(), slot.begin(), slot.end());
+      }
+    }
+    snapshot.chunks.push_back(std::move(copy));
+  }
+  return snapshot;
+}
+
+Replica::Means Replica::average(std::vector<std::span<float>>& sums, std::int64_t samples) const {
+  Means means;
+  SquareSum squares;
+  for (std::size_t v = 0; v < sums.size(); ++v) {
+    divideFloats(sums[v], static_cast<float>(samples));
+    if (!allFinite(sums[v])) {
+      means.not_finite = static_cast<int>(v);
+      return means;
+    }
+    if (clip_norm_ > 0) squares.add(sums[v]);
+  }
+  if (!(clip_norm_ > 0)) return means;
+  means.norm = squares.norm();
+  if (*means.norm <= clip_norm_) return means;
+  const auto scale = static_cast<float>(clip_norm_ / *means.norm);
+  for (const std::span<float> values : sums) scaleFloats(values, scale);
+  return means;
+}
+
+void Replica::update(std::int64_t step, const std::vector<std::span<float>>& means) {
+  const UpdateContext context{step, learning_rate_.at(step)};
+  std::vector<std::span<float>> slots(slots_.size());
+  for (std::size_t v = 0; v < weights_.size(); ++v) {
+    const std::span<float> all = weights_[v];
+    for (std::size_t at = 0; at < all.size(); at += kUpdateBlock) {
+      const std::size_t length = std::min(kUpdateBlock, all.size() - at);
+      for (std::size_t s = 0; s < slots.size(); ++s)
+        slots[s] = std::span(slots_[s][v]).subspan(at, length);
+      const std::span<float> weights = all.subspan(at, length);
+      optimizer_.apply(context, weights, means[v].subspan(at, length), weights, slots);
+    }
+  }
+}
+
+}  // namespace trainyard::runtime::ring

@@ -1,0 +1,322 @@
+#include "runtime/ring/ring_synchronizer.h"
+
+#include <utility>
+
+#include "base/core/failpoint.h"
+#include "base/core/log.h"
+#include "base/core/strings.h"
+#include "fmt/format.h"
+#include "runtime/coordinator/names.h"
+
+namespace trainyard::runtime::ring {
+namespace {
+
+std::string nameOfRank(const v1::EpochInfo& epoch, int rank, int processes) {
+  for (const v1::EpochMember& m : epoch.members()) {
+    if (static_cast<int>(m.rank()) == rank) {
+      return memberName(m.id().role(), m.id().index(), processes);
+    }
+  }
+  return "";
+}
+
+}  // namespace
+
+RingSynchronizer::RingSynchronizer(RingSynchronizerOptions options, const Placement& placement,
+                                   std::vector<std::span<float>> weights,
+                                   const Optimizer& optimizer, LearningRate learning_rate,
+                                   const Clock& clock, std::function<void()> urgent)
+    : options_(std::move(options)),
+      placement_(placement),
+      clock_(clock),
+      urgent_(std::move(urgent)),
+      replica_(placement, std::move(weights), optimizer, learning_rate, options_.clip_norm) {
+  for (const Variable& variable : placement.variables) {
+    if (variable.trainable) names_.push_back(variable.name);
+  }
+  writer_ = std::thread([this] { write(); });
+}
+
+// A backward pass delivers the last variable first.
+Status RingSynchronizer::open() {
+  std::vector<collective::PlannedTensor> tensors;
+  RingWorkerConfig config = options_.worker;
+  for (auto v = placement_.variables.rbegin(); v != placement_.variables.rend(); ++v) {
+    if (!v->trainable) continue;
+    tensors.push_back({v->name, ElementType::kFloat32, v->elements()});
+    config.parameter_bytes += static_cast<std::uint64_t>(v->elements()) * sizeof(float);
+  }
+  TY_ASSIGN_OR_RETURN(exchange_,
+                      Exchange::make(options_.exchange, std::move(tensors),
+                                     [this](std::int64_t epoch) { return cancelled(epoch); }));
+  config.port = exchange_->port();
+  worker_ = std::make_unique<RingWorker>(config);
+  return absl::OkStatus();
+}
+
+RingSynchronizer::~RingSynchronizer() {
+  {
+    std::lock_guard lock(mutex_);
+    closing_ = true;
+    changed_.notify_all();
+  }
+  writer_.join();
+  exchange_.reset();
+}
+
+bool RingSynchronizer::cancelled(std::int64_t epoch) const {
+  std::lock_guard lock(mutex_);
+  return closing_ || worker_->cancelled(epoch);
+}
+
+// Wakes the trainer and, where the worker asks for it, the link.
+void RingSynchronizer::changed() {
+  bool urgent = false;
+  {
+    std::lock_guard lock(mutex_);
+    urgent = worker_->takeUrgent();
+  }
+  changed_.notify_all();
+  if (urgent) urgent_();
+}
+
+void RingSynchronizer::onView(const v1::View& view) {
+  {
+    std::lock_guard lock(mutex_);
+    worker_->onView(view);
+  }
+  changed();
+}
+
+void RingSynchronizer::fillReport(v1::MemberReport& report) const {
+  std::lock_guard lock(mutex_);
+  worker_->fillReport(report);
+}
+
+bool RingSynchronizer::interrupted() const {
+  std::lock_guard lock(mutex_);
+  return worker_->interrupted();
+}
+
+StatusOr<Turn> RingSynchronizer::next() {
+  const TimePoint limit = clock_.now() + options_.patience;
+  for (;;) {
+    copyIfDue();
+    std::unique_lock lock(mutex_);
+    if (const auto epoch = worker_->takePrepare()) {
+      lock.unlock();
+      prepare(*epoch);
+      continue;
+    }
+    TY_ASSIGN_OR_RETURN(const std::optional<Turn> turn, worker_->turn());
+    const bool stands = worker_->standing();
+    const std::int64_t step = worker_->step();
+    if (!turn && !stands) {
+      if (clock_.now() >= limit) return absl::DeadlineExceededError("nothing to do for too long");
+      changed_.wait_for(lock, std::chrono::milliseconds(50));
+      continue;
+    }
+    lock.unlock();
+    if (turn && turn->kind != Turn::Kind::kTrain) return *turn;
+    exchange_->begin(step);
+    if (turn) return *turn;
+    exchange_->submitNothing();
+    takeStep({});
+  }
+}
+
+// Forms the group of an epoch; then all of its ranks have what it starts from.
+void RingSynchronizer::prepare(const v1::EpochInfo& epoch) {
+  hitFailpoint("ring.prepare", epoch.first_step());
+  RingPlace place;
+  place.epoch = epoch.epoch();
+  for (const v1::EpochMember& m : epoch.members()) {
+    if (m.id().index() == options_.worker.index) place.rank = static_cast<int>(m.rank());
+    place.addresses.push_back({m.ring_host(), static_cast<std::uint16_t>(m.ring_port())});
+  }
+  group_ = epoch;
+  Status status = exchange_->join(place);
+  if (status.ok()) status = receive(epoch, place.rank);
+  if (!status.ok()) return failed(epoch, status);
+  {
+    std::lock_guard lock(mutex_);
+    worker_->onPrepared(epoch);
+  }
+  changed();
+}
+
+// The source rank reads what is in no rank's memory. Who has the state already keeps it: should the
+// group fail meanwhile, the next one can still start from there.
+Status RingSynchronizer::receive(const v1::EpochInfo& epoch, int rank) {
+  bool missing = false;
+  {
+    std::lock_guard lock(mutex_);
+    missing = worker_->beginReceive(epoch);
+  }
+  const bool is_source = rank == epoch.source_rank();
+  if (missing && is_source) {
+    const Status loaded = options_.load(
+        epoch, [this](std::uint32_t chunk, std::int64_t, const std::vector<float>& weights,
+                      const std::vector<std::vector<float>>& slots) {
+          replica_.load(chunk, weights, slots);
+        });
+    if (!loaded.ok()) {
+      std::lock_guard lock(mutex_);
+      worker_->onProblem(std::string(fromAbsl(loaded.message())));
+      return loaded;
+    }
+  }
+  std::vector<float> unread;
+  for (std::span<float> array : replica_.arrays()) {
+    if (!missing && !is_source) {
+      unread.resize(array.size());
+      array = unread;
+    }
+    TY_RETURN_IF_ERROR(exchange_->broadcast(array, epoch.source_rank()));
+  }
+  return absl::OkStatus();
+}
+
+void RingSynchronizer::failed(const v1::EpochInfo& epoch, const Status& status) {
+  std::string message(fromAbsl(status.message()));
+  if (const auto rank = transport::blamedRank(status); rank && *rank >= 0) {
+    message += fmt::format(" (rank {} is {})", *rank,
+                           nameOfRank(epoch, *rank, options_.processes_per_pod));
+  }
+  if (!absl::IsCancelled(status)) TY_WARN("epoch {}: {}", epoch.epoch(), message);
+  {
+    std::lock_guard lock(mutex_);
+    worker_->onFailure(epoch.epoch(), message);
+  }
+  changed();
+}
+
+// Tensors are numbered in the order of the backward pass.
+void RingSynchronizer::push(Gradient gradient) {
+  const auto tensor = names_.size() - 1 - static_cast<std::size_t>(gradient.variable);
+  exchange_->submit(tensor, gradient.values);
+}
+
+StatusOr<StepOutcome> RingSynchronizer::finish(const BatchLoss& loss) {
+  bool aborted = false;
+  {
+    std::lock_guard lock(mutex_);
+    aborted = worker_->aborted();
+  }
+  if (aborted) {
+    // Some gradients were not handed over: nothing can be made of the step. The others wait in it
+    // until they hear that the job fails.
+    leaveStep();
+    exchange_->abandon();
+    return StepOutcome{};
+  }
+  return takeStep({loss.loss_sum, static_cast<double>(loss.samples)});
+}
+
+StepOutcome RingSynchronizer::leaveStep() {
+  {
+    std::lock_guard lock(mutex_);
+    worker_->leaveStep();
+  }
+  changed();
+  return {};
+}
+
+StepOutcome RingSynchronizer::takeStep(const StepTotals& own) {
+  const StatusOr<StepTotals> totals = exchange_->finish(own);
+  if (!totals.ok()) {
+    failed(group_, totals.status());
+    return leaveStep();
+  }
+  std::vector<std::span<float>> sums;
+  for (std::size_t v = 0; v < names_.size(); ++v)
+    sums.push_back(exchange_->sum(names_.size() - 1 - v));
+  copyIfDue();  // the version that the step starts from
+  std::int64_t step = 0;
+  std::int64_t samples = 0;
+  {
+    std::lock_guard lock(mutex_);
+    step = worker_->step();
+    samples = worker_->stepSamples();
+  }
+  const Replica::Means means = replica_.average(sums, samples);
+  if (means.not_finite) {
+    abort(step, names_[static_cast<std::size_t>(*means.not_finite)],
+          "the sum of the gradients is not finite");
+    return leaveStep();
+  }
+  {
+    std::unique_lock lock(mutex_);
+    if (!worker_->beginApply()) {
+      lock.unlock();
+      return leaveStep();
+    }
+  }
+  replica_.update(step, sums);
+  StepOutcome outcome;
+  outcome.complete = true;
+  outcome.step = step;
+  outcome.loss = totals->loss_sum / totals->samples;
+  outcome.gradient_norm = means.norm;
+  {
+    std::lock_guard lock(mutex_);
+    worker_->applied(outcome.loss);
+  }
+  changed();
+  copyIfDue();
+  return outcome;
+}
+
+void RingSynchronizer::evaluated(const BatchScore& score) {
+  {
+    std::lock_guard lock(mutex_);
+    worker_->evaluated(score.hits, score.samples, score.loss_sum);
+  }
+  changed();
+}
+
+void RingSynchronizer::abort(std::int64_t step, std::string_view variable,
+                             std::string_view reason) {
+  {
+    std::lock_guard lock(mutex_);
+    worker_->abort(step, std::string(variable), std::string(reason));
+  }
+  changed();
+}
+
+// The trainer's thread alone changes the state: what it copies stays as it is meanwhile.
+void RingSynchronizer::copyIfDue() {
+  std::int64_t epoch = 0;
+  std::int64_t version = 0;
+  {
+    std::lock_guard lock(mutex_);
+    if (!worker_->takeSnapshot()) return;
+    epoch = worker_->epoch();
+    version = worker_->version();
+  }
+  Snapshot snapshot = replica_.snapshot(epoch, version);
+  std::lock_guard lock(mutex_);
+  to_write_.push_back(std::move(snapshot));
+  changed_.notify_all();
+}
+
+void RingSynchronizer::write() {
+  for (;;) {
+    Snapshot snapshot;
+    {
+      std::unique_lock lock(mutex_);
+      changed_.wait(lock, [&] { return closing_ || !to_write_.empty(); });
+      if (closing_) return;
+      snapshot = std::move(to_write_.front());
+      to_write_.pop_front();
+    }
+    const v1::ShardFile file = options_.write(snapshot);
+    {
+      std::lock_guard lock(mutex_);
+      worker_->onWritten(file);
+    }
+    changed();
+  }
+}
+
+}  // namespace trainyard::runtime::ring

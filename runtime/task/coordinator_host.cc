@@ -1,0 +1,104 @@
+#include "runtime/task/coordinator_host.h"
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "base/core/log.h"
+#include "base/core/strings.h"
+#include "runtime/placement/moves.h"
+#include "runtime/task/finish_record.h"
+#include "runtime/task/shard_files.h"
+
+namespace trainyard::runtime {
+namespace {
+
+CoordinatorConfig coordinatorConfig(const TaskOptions& options, const std::string& digest,
+                                    const Placement& placement) {
+  const v1::Training& training = options.job.spec().training();
+  CoordinatorConfig config;
+  config.job_uid = options.job.metadata().uid();
+  config.job_digest = digest;
+  config.self = options.self;
+  config.ring = isRing(options.job);
+  config.processes_per_pod = processesPerPod(options.job);
+  if (!config.ring) {
+    config.chunks = chunkLoads(placement);
+    config.grid_ps = placement.num_ps;
+  }
+  config.steps = training.steps();
+  config.passes = training.passes();
+  config.batch_size = training.batch_size();
+  config.global_batch_size = training.global_batch_size();
+  const v1::UpdateSpec& update = training.update();
+  config.backup_workers = update.backup_workers();
+  if (isAsynchronous(update)) {
+    config.tickets.emplace();
+    config.tickets->aggregate = std::max(1, update.aggregate());
+    if (update.has_max_delay()) config.tickets->max_delay = update.max_delay();
+    config.tickets->stop_all = update.stop() == "All";
+  }
+  config.evaluate_every = training.evaluate_every_steps();
+  config.checkpoint_every = std::chrono::seconds(training.checkpoint().every_seconds());
+  return config;
+}
+
+// A corrupt file is named and the one before it taken.
+std::optional<Manifest> newestWhole(const TaskOptions& options) {
+  std::vector<std::string> problems;
+  std::optional<Manifest> newest;
+  for (const Manifest& manifest : listManifests(options.checkpointDir(), &problems)) {
+    const Status verified = verifyFiles(options.checkpointDir(), manifest);
+    if (verified.ok() && manifest.job_uid == options.job.metadata().uid()) {
+      newest = manifest;
+      break;
+    }
+    TY_WARN("checkpoint {} is left out: {}", manifest.fileName(),
+            verified.ok() ? "of another job" : std::string(fromAbsl(verified.message())));
+  }
+  for (const std::string& problem : problems) TY_WARN("{}", problem);
+  return newest;
+}
+
+}  // namespace
+
+StatusOr<std::unique_ptr<CoordinatorService>> startCoordinator(const TaskOptions& task,
+                                                               const std::string& job_digest,
+                                                               const Placement& placement,
+                                                               const Optimizer& optimizer) {
+  CoordinatorService::Options options;
+  options.token = task.token;
+  options.checkpoint_dir = task.checkpointDir();
+  options.keep = task.job.spec().training().checkpoint().keep();
+  options.complete = [&](Manifest& manifest, const v1::DataFingerprint& data) {
+    describeModel(placement, optimizer, task.job.spec().training().optimizer().name(), manifest);
+    manifest.data_sha256 = data.sha256();
+    manifest.data_samples = data.samples();
+    manifest.max_ps = std::max(placement.num_ps, task.job.spec().ps().max_replicas());
+  };
+  options.evaluated = [](const v1::Evaluation& e) {
+    TY_INFO("step {}: accuracy {:.4f} on {} samples", e.version(),
+            static_cast<double>(e.hits()) / static_cast<double>(e.samples()), e.samples());
+  };
+  options.finish = [&](const FinishAction& end) {
+    return recordFinish(task.checkpointDir(), task.job, task.self.created(), end.steps,
+                        end.evaluation);
+  };
+  CoordinatorConfig config = coordinatorConfig(task, job_digest, placement);
+  config.used_epoch = highestEpochNamed(task.checkpointDir());
+  config.finished =
+      readFinish(task.checkpointDir(), task.job, task.self.created(),
+                 task.membership.steps() > 0 ? task.membership.steps() : config.steps);
+  std::optional<Manifest> newest = newestWhole(task);
+  const std::string& init_from = task.job.spec().training().init_from();
+  if (!newest && !init_from.empty()) {
+    TY_ASSIGN_OR_RETURN(config.init_manifest, chooseInitManifest(init_from, placement));
+    TY_INFO("the weights start from {}", config.init_manifest);
+  }
+  return std::make_unique<CoordinatorService>(
+      std::move(options),
+      Coordinator(config, task.membership, std::move(newest), task.clock->now()), *task.clock);
+}
+
+}  // namespace trainyard::runtime

@@ -1,0 +1,255 @@
+#include "runtime/tensor/reduce.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <type_traits>
+
+#include "base/core/check.h"
+#include "runtime/tensor/internal/half.h"
+#include "runtime/tensor/internal/reduce_variants.h"
+
+namespace trainyard::runtime {
+namespace {
+
+using internal::Isa;
+using internal::runOn;
+
+// What an element is in memory (Stored) and what it is computed as (Value).
+template <typename T>
+struct Plain {
+  using Stored = T;
+  using Value = T;
+  static TY_ALWAYS_INLINE Value load(Stored s) { return s; }
+  static TY_ALWAYS_INLINE Stored store(Value v) { return v; }
+};
+struct Half {
+  using Stored = std::uint16_t;
+  using Value = float;
+  static TY_ALWAYS_INLINE Value load(Stored s) { return internal::halfToFloat(s); }
+  static TY_ALWAYS_INLINE Stored store(Value v) { return internal::floatToHalf(v); }
+};
+struct Bfloat {
+  using Stored = std::uint16_t;
+  using Value = float;
+  static TY_ALWAYS_INLINE Value load(Stored s) { return internal::bfloatToFloat(s); }
+  static TY_ALWAYS_INLINE Stored store(Value v) { return internal::floatToBfloat(v); }
+};
+
+struct Sum {
+  template <typename T>
+  static TY_ALWAYS_INLINE T of(T a, T b) {
+    if constexpr (std::is_integral_v<T>) {
+      using U = std::make_unsigned_t<T>;
+      return static_cast<T>(static_cast<U>(a) + static_cast<U>(b));
+    } else {
+      return a + b;
+    }
+  }
+};
+struct Min {
+  template <typename T>
+  static TY_ALWAYS_INLINE T of(T a, T b) {
+    return (b < a || b != b) ? b : a;  // a NaN is less than nothing, and stays
+  }
+};
+struct Max {
+  template <typename T>
+  static TY_ALWAYS_INLINE T of(T a, T b) {
+    return (b > a || b != b) ? b : a;
+  }
+};
+
+template <typename Format>
+TY_ALWAYS_INLINE typename Format::Value loadAt(const std::byte* x, std::int64_t i) {
+  typename Format::Stored stored;
+  std::memcpy(&stored, x + i * static_cast<std::int64_t>(sizeof(stored)), sizeof(stored));
+  return Format::load(stored);
+}
+template <typename Format>
+TY_ALWAYS_INLINE void storeAt(std::byte* x, std::int64_t i, typename Format::Value value) {
+  const typename Format::Stored stored = Format::store(value);
+  std::memcpy(x + i * static_cast<std::int64_t>(sizeof(stored)), &stored, sizeof(stored));
+}
+
+template <typename Format, typename Op>
+struct ReduceLoop {
+  static TY_ALWAYS_INLINE void run(std::byte* acc, const std::byte* x, std::int64_t n) {
+    std::byte* __restrict to = acc;
+    const std::byte* __restrict from = x;
+    for (std::int64_t i = 0; i < n; ++i) {
+      storeAt<Format>(to, i, Op::of(loadAt<Format>(to, i), loadAt<Format>(from, i)));
+    }
+  }
+};
+
+// Sums of `kCount` float32 arrays into the same arrays: loads and stores of one element only ever
+// meet at the same index, which the compiler cannot know.
+template <int kCount>
+struct SumEverywhereLoop {
+  static TY_ALWAYS_INLINE void run(std::byte* const* arrays, std::int64_t n) {
+    std::byte* x[kCount];
+    for (int k = 0; k < kCount; ++k) x[k] = arrays[k];
+#pragma GCC ivdep
+    for (std::int64_t i = 0; i < n; ++i) {
+      float sum = loadAt<Plain<float>>(x[0], i);
+      for (int k = 1; k < kCount; ++k) sum = sum + loadAt<Plain<float>>(x[k], i);
+      for (int k = 0; k < kCount; ++k) storeAt<Plain<float>>(x[k], i, sum);
+    }
+  }
+};
+
+template <typename Format>
+struct DivideLoop {
+  static TY_ALWAYS_INLINE void run(std::byte* x, std::int64_t n, typename Format::Value divisor) {
+    for (std::int64_t i = 0; i < n; ++i) storeAt<Format>(x, i, loadAt<Format>(x, i) / divisor);
+  }
+};
+
+template <typename Format>
+struct NarrowLoop {
+  static TY_ALWAYS_INLINE void run(std::byte* narrow, const std::byte* wide, std::int64_t n) {
+    std::byte* __restrict to = narrow;
+    const std::byte* __restrict from = wide;
+    for (std::int64_t i = 0; i < n; ++i) storeAt<Format>(to, i, loadAt<Plain<float>>(from, i));
+  }
+};
+
+template <typename Format>
+struct WidenLoop {
+  static TY_ALWAYS_INLINE void run(std::byte* wide, const std::byte* narrow, std::int64_t n) {
+    std::byte* __restrict to = wide;
+    const std::byte* __restrict from = narrow;
+    for (std::int64_t i = 0; i < n; ++i) storeAt<Plain<float>>(to, i, loadAt<Format>(from, i));
+  }
+};
+
+// Calls `use` with a value of the format's type.
+template <typename Use>
+void withFormat(ElementType type, const Use& use) {
+  switch (type) {
+    case ElementType::kFloat32:
+      return use(Plain<float>());
+    case ElementType::kFloat16:
+      return use(Half());
+    case ElementType::kBFloat16:
+      return use(Bfloat());
+    case ElementType::kFloat64:
+      return use(Plain<double>());
+    case ElementType::kInt32:
+      return use(Plain<std::int32_t>());
+    case ElementType::kInt64:
+      return use(Plain<std::int64_t>());
+  }
+}
+
+bool sumEverywhere(Isa isa, std::span<std::byte* const> arrays, std::int64_t n) {
+  switch (arrays.size()) {
+    case 2:
+      runOn<SumEverywhereLoop<2>>(isa, arrays.data(), n);
+      return true;
+    case 3:
+      runOn<SumEverywhereLoop<3>>(isa, arrays.data(), n);
+      return true;
+    case 4:
+      runOn<SumEverywhereLoop<4>>(isa, arrays.data(), n);
+      return true;
+    default:
+      return false;
+  }
+}
+
+}  // namespace
+
+namespace internal {
+
+void reduceInto(Isa isa, ElementType type, ReduceOp op, std::byte* acc, const std::byte* x,
+                std::int64_t n) {
+  withFormat(type, [&](auto format) {
+    using Format = decltype(format);
+    if (op == ReduceOp::kSum) runOn<ReduceLoop<Format, Sum>>(isa, acc, x, n);
+    if (op == ReduceOp::kMin) runOn<ReduceLoop<Format, Min>>(isa, acc, x, n);
+    if (op == ReduceOp::kMax) runOn<ReduceLoop<Format, Max>>(isa, acc, x, n);
+  });
+}
+
+void reduceAcross(Isa isa, ElementType type, ReduceOp op, std::span<const std::byte* const> sources,
+                  std::span<std::byte* const> targets, std::int64_t n) {
+  TY_CHECK(!sources.empty() && sources.size() <= kMaxSources, "1 to kMaxSources sources");
+  const bool in_place = std::equal(sources.begin(), sources.end(), targets.begin(), targets.end());
+  if (type == ElementType::kFloat32 && op == ReduceOp::kSum && in_place &&
+      sumEverywhere(isa, targets, n)) {
+    return;
+  }
+  // A block stays in the first-level cache while the sources are added and the targets written.
+  constexpr std::size_t kBlockBytes = 8192;
+  alignas(64) std::array<std::byte, kBlockBytes> block;
+  const std::size_t size = sizeOf(type);
+  const auto total = static_cast<std::size_t>(n) * size;
+  for (std::size_t at = 0; at < total; at += kBlockBytes) {
+    const std::size_t bytes = std::min(kBlockBytes, total - at);
+    std::memcpy(block.data(), sources[0] + at, bytes);
+    for (const std::byte* source : sources.subspan(1)) {
+      reduceInto(isa, type, op, block.data(), source + at, static_cast<std::int64_t>(bytes / size));
+    }
+    for (std::byte* target : targets) std::memcpy(target + at, block.data(), bytes);
+  }
+}
+
+void divideElements(Isa isa, ElementType type, std::byte* x, std::int64_t n, std::int64_t divisor) {
+  withFormat(type, [&](auto format) {
+    using Format = decltype(format);
+    runOn<DivideLoop<Format>>(isa, x, n, static_cast<typename Format::Value>(divisor));
+  });
+}
+
+void narrowFloats(Isa isa, ElementType type, std::byte* narrow, const std::byte* wide,
+                  std::int64_t n) {
+  TY_CHECK(type == ElementType::kFloat16 || type == ElementType::kBFloat16, "a 16-bit float");
+  if (type == ElementType::kFloat16) return runOn<NarrowLoop<Half>>(isa, narrow, wide, n);
+  runOn<NarrowLoop<Bfloat>>(isa, narrow, wide, n);
+}
+
+void widenFloats(Isa isa, ElementType type, std::byte* wide, const std::byte* narrow,
+                 std::int64_t n) {
+  TY_CHECK(type == ElementType::kFloat16 || type == ElementType::kBFloat16, "a 16-bit float");
+  if (type == ElementType::kFloat16) return runOn<WidenLoop<Half>>(isa, wide, narrow, n);
+  runOn<WidenLoop<Bfloat>>(isa, wide, narrow, n);
+}
+
+}  // namespace internal
+
+std::string_view nameOf(ReduceOp op) {
+  switch (op) {
+    case ReduceOp::kSum:
+      return "sum";
+    case ReduceOp::kMin:
+      return "min";
+    case ReduceOp::kMax:
+      return "max";
+  }
+  TY_CHECK(false, "the operations above are all there are");
+}
+
+void reduceInto(ElementType type, ReduceOp op, std::byte* acc, const std::byte* x, std::int64_t n) {
+  internal::reduceInto(internal::bestIsa(), type, op, acc, x, n);
+}
+
+void reduceAcross(ElementType type, ReduceOp op, std::span<const std::byte* const> sources,
+                  std::span<std::byte* const> targets, std::int64_t n) {
+  internal::reduceAcross(internal::bestIsa(), type, op, sources, targets, n);
+}
+
+void divideElements(ElementType type, std::byte* x, std::int64_t n, std::int64_t divisor) {
+  internal::divideElements(internal::bestIsa(), type, x, n, divisor);
+}
+
+void narrowFloats(ElementType type, std::byte* narrow, const std::byte* wide, std::int64_t n) {
+  internal::narrowFloats(internal::bestIsa(), type, narrow, wide, n);
+}
+
+void widenFloats(ElementType type, std::byte* wide, const std::byte* narrow, std::int64_t n) {
+  internal::widenFloats(internal::bestIsa(), type, wide, narrow, n);
+}
+
+}  // namespace trainyard::runtime

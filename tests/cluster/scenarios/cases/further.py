@@ -1,0 +1,58 @@
+"""Scenarios beyond the 72: a quota, and a namespace that goes."""
+import json
+
+from harness.jobs import foreign
+
+TASKS = ["ps-0", "worker-0", "worker-1"]
+
+
+def scenario_73_quota_exceeded(case):
+    """The namespace admits two of three pods: said so, asked again now and then, made when there is room."""
+    quota = case.create("resourcequotas", {"metadata": {"name": "two"}, "spec": {"hard": {"pods": "2"}}})
+    case.wait("the quota to count", lambda: case.get("resourcequotas", quota["metadata"]["name"]).get(
+        "status", {}).get("hard"))
+    proxy = case.proxy()
+    case.operator(kubeconfig=proxy.kubeconfig)
+    case.submit(foreign())
+    told = case.wait_condition("Reconciling", "True", "QuotaExceeded")
+    case.contains("exceeded quota: two", told["message"])
+
+    def attempts(start):
+        return sum(r["method"] == "POST" and r["target"].endswith("/pods") for r in proxy.requests(start))
+
+    case.wait("some attempts", lambda: attempts(0) >= 6)
+    begun = len(proxy.requests())
+    case.stays("two pods are there", lambda: len(case.pods()) == 2, 5)
+    case.true(attempts(begun) <= 10, f"{attempts(begun)} attempts in five seconds")
+    case.equal(1, len({json.dumps(e["message"]) for e in case.events("JobCreated")}))
+    case.api.merge(case.path("resourcequotas", "two"), {"spec": {"hard": {"pods": "5"}}})
+    status = case.wait_state("Running")
+    case.equal((0, 0), (status["restarts"], status["disruptions"]))
+    case.equal({task: "1" for task in TASKS}, case.lives())
+
+
+def scenario_74_namespace_deleted(case):
+    """A namespace is deleted with jobs in it, running, ended and suspended: nothing of ours holds it."""
+    space = f"{case.ns}-gone"
+    case.make_namespace(space)
+    own, case.ns = case.ns, space
+    try:
+        proxy = case.proxy()
+        operator = case.operator(kubeconfig=proxy.kubeconfig)
+        for name in ("running", "ended", "resting"):
+            case.submit(foreign(name, spec={"runPolicy": {"suspend": name == "resting", "cleanPodPolicy": "None"}}))
+        case.wait_state("Running", "running")
+        case.wait_state("Running", "ended")
+        case.finish("worker-0", name="ended")
+        case.wait_state("Succeeded", "ended")
+        case.wait_state("Suspended", "resting")
+        begun = len(proxy.requests())
+        case.api.ask("DELETE", f"/api/v1/namespaces/{space}")
+        case.wait("the namespace to go", lambda: case.api.find(f"/api/v1/namespaces/{space}") is None)
+        # What cannot be created there any more is not tried over and over.
+        created = sum(r["method"] == "POST" for r in proxy.requests(begun))
+        case.true(created <= 40, f"{created} creations in a namespace that goes")
+        case.true(operator.alive(), "it goes on")
+    finally:
+        case.ns = own
+        case.world.remove_namespace(space)

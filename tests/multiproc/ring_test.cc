@@ -1,0 +1,168 @@
+// Strategy AllReduce in whole runs: the weights are those of parameter servers to the last bit,
+// over shared memory and over TCP; ranks that die or stop cost nothing, the coordinator's the steps
+// since the last checkpoint; a run may go on with the other strategy.
+#include <signal.h>
+
+#include "fmt/format.h"
+#include "tests/multiproc/run_fixture.h"
+
+namespace trainyard {
+namespace {
+
+using testing::HasSubstr;
+using testing::Not;
+using testing::StartsWith;
+
+constexpr int kSteps = 120;
+const std::vector<std::string> kRing = {"--set", "strategy=AllReduce", "--set", "ps="};
+
+std::vector<std::string> ringWith(std::vector<std::string> more) {
+  std::vector<std::string> flags = kRing;
+  flags.insert(flags.end(), more.begin(), more.end());
+  return flags;
+}
+
+// Ranks that do not have one address share no memory.
+std::vector<std::string> overTcp(int workers) {
+  std::vector<std::string> flags = kRing;
+  for (int i = 0; i < workers; ++i) {
+    flags.insert(flags.end(), {"--task-address", fmt::format("worker-{}=127.0.0.{}", i, i + 1)});
+  }
+  return flags;
+}
+
+class RingTest : public RunTest {
+ protected:
+  // Of the job with one parameter server, once for all tests.
+  static std::string digestOfServers(int workers) {
+    static std::map<int, std::string> digests;
+    std::string& digest = digests[workers];
+    if (digest.empty()) {
+      TempDir dir;
+      JobRun run(dir.path(), smallJob(1, workers, kSteps));
+      EXPECT_EQ(run.launchAndWait().code, 0);
+      digest = run.digest();
+    }
+    return digest;
+  }
+  void expectSameEnd(const JobRun& run, const ProgramEnd& end, int workers) {
+    EXPECT_EQ(end.code, 0);
+    EXPECT_THAT(end.lastLine(), StartsWith(fmt::format("result: succeeded steps={} ", kSteps)));
+    expectEachPositionOnce(run, workers, kSteps * workers * 16);
+    EXPECT_EQ(run.digest(), digestOfServers(workers));
+    if (HasFailure()) run.printLogs();
+  }
+};
+
+class RingSizes : public RingTest, public testing::WithParamInterface<int> {};
+
+TEST_P(RingSizes, EndsWithTheWeightsOfParameterServers) {
+  const int workers = GetParam();
+  const std::string yaml = smallJob(1, workers, kSteps);
+  JobRun shared(folder("shared"), yaml, kRing);
+  expectSameEnd(shared, shared.launchAndWait(), workers);
+  JobRun tcp(folder("tcp"), yaml, overTcp(workers));
+  expectSameEnd(tcp, tcp.launchAndWait("worker.push=delay(5)@20-40,task=worker-1"), workers);
+}
+INSTANTIATE_TEST_SUITE_P(, RingSizes, testing::Values(1, 3, 4));
+
+// 3000 samples of 3 ranks and 32 each: the last of a pass has one rank without samples.
+TEST_F(RingTest, APassMayEndUnevenly) {
+  const std::vector<std::string> sets = {
+      "--set", "training.steps=", "--set", "training.passes=1", "--set", "training.batchSize=37"};
+  JobRun servers(folder("servers"), smallJob(2, 3, 1), sets);
+  EXPECT_EQ(servers.launchAndWait().code, 0);
+  JobRun ring(folder("ring"), smallJob(2, 3, 1), ringWith(sets));
+  EXPECT_EQ(ring.launchAndWait().code, 0);
+  expectEachPositionOnce(ring, 3, 3000);
+  EXPECT_EQ(ring.digest(), servers.digest());
+}
+
+TEST_F(RingTest, ClipsAsParameterServersDo) {
+  const std::vector<std::string> sets = {"--set", "training.optimizer.clipNorm=0.05"};
+  JobRun servers(folder("servers"), smallJob(2, 3, 60), sets);
+  EXPECT_EQ(servers.launchAndWait().code, 0);
+  JobRun ring(folder("ring"), smallJob(2, 3, 60), ringWith(sets));
+  EXPECT_EQ(ring.launchAndWait().code, 0);
+  EXPECT_EQ(ring.digest(), servers.digest());
+}
+
+// The others hear of it at once, and go on from what they hold.
+TEST_F(RingTest, AKilledWorkerCostsNoStep) {
+  constexpr Duration kNoticed = std::chrono::seconds(10);
+  JobRun run(folder("killed"), smallJob(1, 3, kSteps), kRing);
+  run.launch("worker.compute=delay(20)@0-60;worker.compute=crash@90,task=worker-1,life=1.1");
+  ASSERT_TRUE(run.reaches("worker-0", 20));
+  ASSERT_EQ(::kill(run.runtimePid("worker-2"), SIGKILL), 0);
+  const auto named = [&](const std::string& task) {
+    return run.taskLog(task).find("(rank 2 is worker-2)") != std::string::npos;
+  };
+  EXPECT_TRUE(eventually([&] { return named("worker-0") && named("worker-1"); }, kNoticed));
+  const ProgramEnd end = run.wait();
+  expectSameEnd(run, end, 3);
+  EXPECT_EQ(run.json("status.json")["status"].value("lostSteps", 0), 0);
+  EXPECT_THAT(run.taskLog("worker-0"), HasSubstr("is worker-2)"));
+  EXPECT_THAT(run.taskLog("worker-0"), HasSubstr("from what the workers hold"));
+  EXPECT_THAT(run.taskLog("worker-0"), Not(HasSubstr("from checkpoint")));
+}
+
+// With the coordinator go the positions of the sample stream: back to the last checkpoint.
+TEST_F(RingTest, AKilledCoordinatorCostsTheStepsSinceTheCheckpoint) {
+  JobRun run(folder("killed"), smallJob(1, 3, kSteps), kRing);
+  const ProgramEnd end = run.launchAndWait("worker.compute=crash@60,task=worker-0,life=1.1");
+  expectSameEnd(run, end, 3);
+  EXPECT_THAT(run.taskLog("worker-0"), HasSubstr("from checkpoint step-0"));
+}
+
+// A rank that is stopped is missed by the coordinator, and waited for.
+TEST_F(RingTest, AStoppedWorkerIsNamedAndGoesOn) {
+  JobRun run(folder("stopped"), smallJob(1, 3, kSteps), kRing);
+  run.launch("worker.compute=delay(10)");
+  ASSERT_TRUE(run.reaches("worker-1", 20));
+  const pid_t stopped = run.runtimePid("worker-1");
+  ASSERT_EQ(::kill(stopped, SIGSTOP), 0);
+  EXPECT_TRUE(eventually(
+      [&] {
+        return run.taskLog("worker-0").find("worker-1 has not been heard of") != std::string::npos;
+      },
+      std::chrono::seconds(60)));
+  ASSERT_EQ(::kill(stopped, SIGCONT), 0);
+  expectSameEnd(run, run.wait(), 3);
+}
+
+TEST_F(RingTest, CtrlCLeavesACheckpointOfTheReachedStep) {
+  JobRun run(folder("interrupt"), smallJob(1, 3, kSteps), kRing);
+  run.launch("worker.compute=delay(20)@0-100");
+  ASSERT_TRUE(run.reaches("worker-0", 30));
+  ASSERT_TRUE(run.launcher().signal(SIGINT).ok());
+  const ProgramEnd end = run.wait();
+  EXPECT_EQ(end.code, 130);
+  const std::int64_t reached = run.checkpointSteps().back();
+  EXPECT_GE(reached, 30);
+  EXPECT_THAT(end.lastLine(), StartsWith(fmt::format("result: interrupted step={} ", reached)));
+  EXPECT_TRUE(processesWith(run.dir().string()).empty());
+  expectSameEnd(run, run.launchAndWait(), 3);
+}
+
+TEST_F(RingTest, ARunMayGoOnWithTheOtherStrategy) {
+  const std::filesystem::path dir = folder("run");
+  const auto launch = [&](int ps, int steps, const std::vector<std::string>& flags) {
+    JobRun run(dir, smallJob(ps, 3, steps), flags);
+    EXPECT_EQ(run.launchAndWait().code, 0) << run.output();
+    return run.digest();
+  };
+  launch(2, kSteps / 3, {});
+  launch(1, kSteps * 2 / 3, kRing);
+  EXPECT_EQ(launch(3, kSteps, {}), digestOfServers(3));
+}
+
+TEST_F(RingTest, ALossThatIsNotFiniteFailsTheJob) {
+  JobRun run(folder("nan"), smallJob(1, 3, kSteps), kRing);
+  const ProgramEnd end = run.launchAndWait("worker.gradient=nan@30,task=worker-1");
+  EXPECT_NE(end.code, 0);
+  EXPECT_THAT(end.output, HasSubstr("worker-1: step 30"));
+  EXPECT_LE(run.checkpointSteps().back(), 30);
+}
+
+}  // namespace
+}  // namespace trainyard

@@ -1,0 +1,346 @@
+// Every operation, over every transport, for all numbers of ranks, types, reductions and sizes
+// around the algorithms' edges; and what it costs by the counters against the formulas.
+#include "runtime/collective/collective.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <cstring>
+#include <numeric>
+#include <tuple>
+
+#include "fmt/format.h"
+#include "gtest/gtest.h"
+#include "runtime/collective/cost.h"
+#include "tests/runtime/collective/ranks.h"
+
+namespace trainyard::runtime::collective {
+namespace {
+
+using testing::Group;
+using testing::runRanks;
+using transport::Algorithm;
+
+// Whole numbers that every type holds exactly, so that the order of addition does not matter.
+double valueAt(int rank, std::int64_t i) {
+  return static_cast<double>((i * 7 + rank * 13) % 31 - 15);
+}
+
+std::vector<std::byte> bytesOf(ElementType type, std::int64_t n,
+                               const std::function<double(std::int64_t)>& value) {
+  std::vector<std::byte> bytes(static_cast<std::size_t>(n) * sizeOf(type));
+  for (std::int64_t i = 0; i < n; ++i) {
+    std::byte* at = bytes.data() + static_cast<std::size_t>(i) * sizeOf(type);
+    const double v = value(i);
+    const auto f = static_cast<float>(v);
+    const auto store = [&](auto x) { std::memcpy(at, &x, sizeof(x)); };
+    switch (type) {
+      case ElementType::kFloat32:
+        store(f);
+        break;
+      case ElementType::kFloat64:
+        store(v);
+        break;
+      case ElementType::kInt32:
+        store(static_cast<std::int32_t>(v));
+        break;
+      case ElementType::kInt64:
+        store(static_cast<std::int64_t>(v));
+        break;
+      case ElementType::kFloat16:
+      case ElementType::kBFloat16:
+        narrowFloats(type, at, reinterpret_cast<const std::byte*>(&f), 1);
+        break;
+    }
+  }
+  return bytes;
+}
+
+double reduced(Reduction reduction, int ranks, std::int64_t i, bool is_integer) {
+  double result = valueAt(0, i);
+  for (int r = 1; r < ranks; ++r) {
+    const double v = valueAt(r, i);
+    if (reduction == Reduction::kMin) result = std::min(result, v);
+    if (reduction == Reduction::kMax) result = std::max(result, v);
+    if (reduction == Reduction::kSum || reduction == Reduction::kAverage) result += v;
+  }
+  if (reduction != Reduction::kAverage) return result;
+  return is_integer ? std::trunc(result / ranks) : result / ranks;
+}
+
+class EveryGroup : public ::testing::TestWithParam<Group> {
+ protected:
+  void run(const CollectiveOptions& options, const std::function<Status(Collective&)>& act) {
+    const auto results = runRanks(GetParam(), options, act);
+    for (std::size_t r = 0; r < results.size(); ++r) {
+      EXPECT_TRUE(results[r].ok()) << "rank " << r << ": " << results[r];
+    }
+  }
+  int ranks() const { return GetParam().ranks; }
+};
+
+Status expectBytes(const std::vector<std::byte>& got, const std::vector<std::byte>& expected,
+                   const std::string& what) {
+  if (got == expected) return absl::OkStatus();
+  std::size_t at = 0;
+  while (got[at] == expected[at]) ++at;
+  return absl::InternalError(fmt::format("{}: wrong at byte {} of {}", what, at, got.size()));
+}
+
+Status checkAllReduce(Collective& c, ElementType type, Reduction reduction, std::int64_t n) {
+  auto bytes = bytesOf(type, n, [&](std::int64_t i) { return valueAt(c.rank(), i); });
+  TY_RETURN_IF_ERROR(c.allReduce({bytes.data(), n, type}, reduction));
+  const bool is_integer = type == ElementType::kInt32 || type == ElementType::kInt64;
+  return expectBytes(
+      bytes,
+      bytesOf(type, n, [&](std::int64_t i) { return reduced(reduction, c.size(), i, is_integer); }),
+      fmt::format("{} of {}", nameOf(type), n));
+}
+
+TEST_P(EveryGroup, AllReducesEveryTypeAndReduction) {
+  for (const auto algorithm : {Algorithm::kRing, Algorithm::kHalvingDoubling, Algorithm::kDirect}) {
+    CollectiveOptions options;
+    options.algorithm = algorithm;
+    run(options, [&](Collective& c) -> Status {
+      for (int type = 0; type < kElementTypes; ++type) {
+        for (const auto reduction :
+             {Reduction::kSum, Reduction::kAverage, Reduction::kMin, Reduction::kMax}) {
+          TY_RETURN_IF_ERROR(checkAllReduce(c, static_cast<ElementType>(type), reduction, 103));
+        }
+      }
+      return absl::OkStatus();
+    });
+  }
+}
+
+TEST_P(EveryGroup, AllReducesEverySize) {
+  for (const auto algorithm : {Algorithm::kRing, Algorithm::kHalvingDoubling, Algorithm::kDirect}) {
+    CollectiveOptions options;
+    options.algorithm = algorithm;
+    run(options, [&](Collective& c) -> Status {
+      // None, fewer than ranks, around the size of a segment and of several.
+      for (const std::int64_t n : {0, 1, 2, 3, 5, 1023, 65535, 65537, 262144 + 1, 786432 + 5}) {
+        TY_RETURN_IF_ERROR(checkAllReduce(c, ElementType::kFloat32, Reduction::kSum, n));
+      }
+      return absl::OkStatus();
+    });
+  }
+}
+
+TEST_P(EveryGroup, ChoosesAnAlgorithmBySize) {
+  run({}, [](Collective& c) -> Status {
+    TY_RETURN_IF_ERROR(checkAllReduce(c, ElementType::kFloat32, Reduction::kAverage, 1000));
+    return checkAllReduce(c, ElementType::kFloat32, Reduction::kAverage, 100'000);
+  });
+}
+
+TEST_P(EveryGroup, ReducesAndScatters) {
+  for (const bool deterministic : {false, true}) {
+    CollectiveOptions options;
+    options.deterministic = deterministic;
+    run(options, [&](Collective& c) -> Status {
+      for (const std::int64_t n : {0, 1, 7, 1000, 400'003}) {
+        auto bytes =
+            bytesOf(ElementType::kFloat32, n, [&](std::int64_t i) { return valueAt(c.rank(), i); });
+        const Array array{bytes.data(), n, ElementType::kFloat32};
+        TY_RETURN_IF_ERROR(c.reduceScatter(array, Reduction::kSum));
+        const Range own = sliceOf(n, c.rank(), c.size());
+        const Array mine = array.slice(own.begin, own.end);
+        TY_RETURN_IF_ERROR(expectBytes({mine.data, mine.data + mine.bytes()},
+                                       bytesOf(ElementType::kFloat32, own.size(),
+                                               [&](std::int64_t i) {
+                                                 return reduced(Reduction::kSum, c.size(),
+                                                                own.begin + i, false);
+                                               }),
+                                       "slice"));
+      }
+      return absl::OkStatus();
+    });
+  }
+}
+
+TEST_P(EveryGroup, GathersUnevenPieces) {
+  run({}, [](Collective& c) -> Status {
+    for (const std::int64_t unit : {0, 1, 17, 90'001}) {
+      std::vector<std::int64_t> counts;
+      for (int r = 0; r < c.size(); ++r) counts.push_back(r == 1 ? 0 : unit * (r + 1));
+      const std::int64_t n = std::accumulate(counts.begin(), counts.end(), std::int64_t{0});
+      const auto expected =
+          bytesOf(ElementType::kInt32, n, [](std::int64_t i) { return valueAt(3, i); });
+      std::vector<std::byte> bytes(expected.size());
+      const Array array{bytes.data(), n, ElementType::kInt32};
+      const auto before =
+          std::accumulate(counts.begin(), counts.begin() + c.rank(), std::int64_t{0});
+      const Array own = array.slice(before, before + counts[static_cast<std::size_t>(c.rank())]);
+      std::copy_n(expected.data() + 4 * before, own.bytes(), own.data);  // perhaps nothing
+      TY_RETURN_IF_ERROR(c.allGather(array, counts));
+      TY_RETURN_IF_ERROR(expectBytes(bytes, expected, "gathered"));
+    }
+    return absl::OkStatus();
+  });
+}
+
+TEST_P(EveryGroup, BroadcastsFromEveryRoot) {
+  run({}, [](Collective& c) -> Status {
+    for (int root = 0; root < c.size(); ++root) {
+      for (const std::int64_t n : {0, 1, 1000, 300'000}) {
+        const auto expected =
+            bytesOf(ElementType::kFloat64, n, [&](std::int64_t i) { return valueAt(root, i); });
+        auto bytes = c.rank() == root ? expected : std::vector<std::byte>(expected.size());
+        TY_RETURN_IF_ERROR(c.broadcast({bytes.data(), n, ElementType::kFloat64}, root));
+        TY_RETURN_IF_ERROR(expectBytes(bytes, expected, "broadcast"));
+      }
+    }
+    return absl::OkStatus();
+  });
+}
+
+// Rank s sends s * 3 + r + 1 elements to rank r.
+TEST_P(EveryGroup, ExchangesUnevenPieces) {
+  run({}, [](Collective& c) -> Status {
+    for (const std::int64_t unit : {1, 20'000}) {
+      const auto count = [&](int s, int r) { return unit * (s * 3 + r + 1); };
+      std::vector<std::int64_t> send_counts;
+      std::vector<std::int64_t> receive_counts;
+      std::int64_t total = 0;
+      for (int r = 0; r < c.size(); ++r) {
+        send_counts.push_back(count(c.rank(), r));
+        receive_counts.push_back(count(r, c.rank()));
+        for (int s = 0; s < c.size(); ++s) total += count(s, r);
+      }
+      std::vector<float> send;
+      std::vector<float> expected;
+      for (int r = 0; r < c.size(); ++r) {
+        send.insert(send.end(), static_cast<std::size_t>(count(c.rank(), r)),
+                    static_cast<float>(100 * c.rank() + r));
+        expected.insert(expected.end(), static_cast<std::size_t>(count(r, c.rank())),
+                        static_cast<float>(100 * r + c.rank()));
+      }
+      std::vector<float> receive(expected.size());
+      TY_RETURN_IF_ERROR(
+          c.allToAll(arrayOf(send), send_counts, arrayOf(receive), receive_counts, total));
+      if (receive != expected) return absl::InternalError("wrong pieces");
+    }
+    return absl::OkStatus();
+  });
+}
+
+TEST_P(EveryGroup, BarrierHoldsUntilAllHaveCome) {
+  std::atomic<int> come{0};
+  run({}, [&](Collective& c) -> Status {
+    for (int round = 1; round <= 20; ++round) {
+      ++come;
+      TY_RETURN_IF_ERROR(c.barrier());
+      if (come.load() < round * c.size()) return absl::InternalError("a barrier let go too early");
+      TY_RETURN_IF_ERROR(c.barrier());
+    }
+    return absl::OkStatus();
+  });
+}
+
+// Numbers whose sum depends on the order of addition.
+float roughAt(int rank, std::int64_t i) {
+  return std::ldexp(1.0f + static_cast<float>((i * 31 + rank * 17) % 1009) / 1009.0f,
+                    static_cast<int>((i + rank * 5) % 40) - 20) *
+         ((i + rank) % 3 == 0 ? -1.0f : 1.0f);
+}
+
+TEST_P(EveryGroup, DeterministicAddsInTheOrderOfRanks) {
+  CollectiveOptions options;
+  options.deterministic = true;
+  run(options, [](Collective& c) -> Status {
+    for (const std::int64_t n : {1, 1000, 300'001}) {
+      std::vector<float> x(static_cast<std::size_t>(n));
+      std::vector<float> expected(x.size());
+      for (std::int64_t i = 0; i < n; ++i) {
+        x[static_cast<std::size_t>(i)] = roughAt(c.rank(), i);
+        volatile float sum = roughAt(0, i);
+        for (int r = 1; r < c.size(); ++r) sum = sum + roughAt(r, i);
+        expected[static_cast<std::size_t>(i)] = sum;
+      }
+      TY_RETURN_IF_ERROR(c.allReduce(arrayOf(x), Reduction::kSum));
+      if (std::memcmp(x.data(), expected.data(), 4 * x.size()) != 0) {
+        return absl::InternalError(fmt::format("other bits at {} elements", n));
+      }
+    }
+    return absl::OkStatus();
+  });
+}
+
+// All ranks end with the same bits, whatever the algorithm and whatever is on the wire.
+TEST_P(EveryGroup, AllRanksGetTheSameBits) {
+  std::vector<CollectiveOptions> all(5);
+  all[0].algorithm = Algorithm::kRing;
+  all[1].algorithm = Algorithm::kHalvingDoubling;
+  all[2].deterministic = true;
+  all[3].wire = ElementType::kFloat16;
+  all[4].wire = ElementType::kBFloat16;
+  for (const CollectiveOptions& options : all) {
+    std::vector<std::vector<float>> results(static_cast<std::size_t>(ranks()));
+    run(options, [&](Collective& c) -> Status {
+      std::vector<float>& x = results[static_cast<std::size_t>(c.rank())];
+      for (std::int64_t i = 0; i < 70'001; ++i) x.push_back(roughAt(c.rank(), i) * 0.001f);
+      return c.allReduce(arrayOf(x), Reduction::kAverage);
+    });
+    for (const auto& x : results) {
+      EXPECT_EQ(std::memcmp(x.data(), results[0].data(), 4 * x.size()), 0);
+    }
+  }
+}
+
+// In shared memory nothing travels, so nothing is rounded.
+TEST_P(EveryGroup, HalfFloatsOnTheWireAreRoundedTwice) {
+  const bool shared = GetParam().over == testing::Over::kShared;
+  for (const auto wire : {ElementType::kFloat16, ElementType::kBFloat16}) {
+    CollectiveOptions options;
+    options.wire = wire;
+    run(options, [&](Collective& c) -> Status {
+      const std::int64_t n = 5003;
+      std::vector<float> x(static_cast<std::size_t>(n));
+      std::vector<float> expected(x.size());
+      const auto value = [](int rank, std::int64_t i) {
+        return 1.0f + static_cast<float>((i * 37 + rank * 11) % 997) / 997.0f;
+      };
+      const auto rounded = [&](float v) {
+        if (shared) return v;
+        std::uint16_t narrow;
+        float wide;
+        narrowFloats(wire, reinterpret_cast<std::byte*>(&narrow),
+                     reinterpret_cast<const std::byte*>(&v), 1);
+        widenFloats(wire, reinterpret_cast<std::byte*>(&wide),
+                    reinterpret_cast<const std::byte*>(&narrow), 1);
+        return wide;
+      };
+      for (std::int64_t i = 0; i < n; ++i) {
+        x[static_cast<std::size_t>(i)] = value(c.rank(), i);
+        float sum = rounded(value(0, i));
+        for (int r = 1; r < c.size(); ++r) sum += rounded(value(r, i));
+        expected[static_cast<std::size_t>(i)] = rounded(sum);
+      }
+      if (c.size() == 1) return absl::OkStatus();  // nothing travels
+      TY_RETURN_IF_ERROR(c.allReduce(arrayOf(x), Reduction::kSum));
+      return x == expected ? absl::OkStatus() : absl::InternalError("not the sum of the rounded");
+    });
+  }
+}
+
+TEST_P(EveryGroup, RefusesArgumentsThatDoNotFit) {
+  run({}, [](Collective& c) -> Status {
+    std::vector<float> x(10);
+    const std::vector<std::int64_t> counts(static_cast<std::size_t>(c.size()), 11);
+    const std::vector<std::int64_t> fewer(static_cast<std::size_t>(c.size() - 1), 0);
+    for (const Status& refused : {c.allGather(arrayOf(x), counts), c.allGather(arrayOf(x), fewer),
+                                  c.broadcast(arrayOf(x), c.size()), c.broadcast(arrayOf(x), -1)}) {
+      if (refused.code() != absl::StatusCode::kInvalidArgument) {
+        return absl::InternalError("accepted");
+      }
+    }
+    return c.barrier();  // and the group goes on
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(Groups, EveryGroup, ::testing::ValuesIn(testing::groups()),
+                         [](const auto& info) { return nameOf(info.param); });
+
+}  // namespace
+}  // namespace trainyard::runtime::collective

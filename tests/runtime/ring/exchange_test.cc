@@ -1,0 +1,149 @@
+// Ranks as threads over real sockets and shared memory.
+#include "runtime/ring/exchange.h"
+
+#include <atomic>
+#include <cmath>
+
+#include "gtest/gtest.h"
+
+namespace trainyard::runtime::ring {
+namespace {
+
+const std::vector<collective::PlannedTensor> kTensors = {{"c", ElementType::kFloat32, 5},
+                                                         {"b", ElementType::kFloat32, 70'000},
+                                                         {"a", ElementType::kFloat32, 3}};
+
+struct Ranks {
+  Ranks(int size, bool shared) {
+    for (int r = 0; r < size; ++r) {
+      ExchangeOptions options;
+      // Without one common address there is no shared memory.
+      options.bind = shared ? "127.0.0.1" : "127.0.0." + std::to_string(r + 1);
+      options.token = "token";
+      options.deterministic = true;
+      options.buckets = {64, 1 << 20};
+      auto made = Exchange::make(options, kTensors, [this](std::int64_t) { return cancel.load(); });
+      EXPECT_TRUE(made.ok()) << made.status();
+      place.addresses.push_back({options.bind, (*made)->port()});
+      exchanges.push_back(std::move(*made));
+    }
+    place.epoch = 1;
+  }
+  // `act` for each rank in a thread of its own; what it returned.
+  std::vector<Status> run(const std::function<Status(Exchange&, int)>& act) {
+    std::vector<Status> results(exchanges.size());
+    std::vector<std::thread> threads;
+    for (std::size_t r = 0; r < exchanges.size(); ++r) {
+      threads.emplace_back([&, r] { results[r] = act(*exchanges[r], static_cast<int>(r)); });
+    }
+    for (std::thread& thread : threads) thread.join();
+    return results;
+  }
+  Status join(Exchange& exchange, int rank) const {
+    RingPlace own = place;
+    own.rank = rank;
+    return exchange.join(own);
+  }
+
+  std::atomic<bool> cancel = false;
+  RingPlace place;
+  std::vector<std::unique_ptr<Exchange>> exchanges;
+};
+
+Status submitAll(Exchange& exchange, float value) {
+  for (std::size_t t = 0; t < kTensors.size(); ++t) {
+    const auto n = static_cast<std::size_t>(kTensors[t].elements);
+    exchange.submit(t, std::vector<float>(n, value * static_cast<float>(t + 1)));
+  }
+  return absl::OkStatus();
+}
+
+class ExchangeTest : public testing::TestWithParam<bool> {};
+
+TEST_P(ExchangeTest, SumsStepAfterStep) {
+  Ranks ranks(3, GetParam());
+  const auto results = ranks.run([&](Exchange& exchange, int rank) -> Status {
+    TY_RETURN_IF_ERROR(ranks.join(exchange, rank));
+    for (int step = 1; step <= 20; ++step) {
+      exchange.begin();
+      TY_RETURN_IF_ERROR(submitAll(exchange, static_cast<float>(step * (rank + 1))));
+      TY_ASSIGN_OR_RETURN(const StepTotals totals, exchange.finish({0.5 * rank, 10}));
+      if (totals.loss_sum != 1.5 || totals.samples != 30) return absl::InternalError("totals");
+      for (std::size_t t = 0; t < kTensors.size(); ++t) {
+        for (const float sum : exchange.sum(t)) {
+          if (sum != static_cast<float>(6 * step) * static_cast<float>(t + 1))
+            return absl::InternalError("sum");
+        }
+      }
+    }
+    return absl::OkStatus();
+  });
+  for (const Status& result : results) EXPECT_TRUE(result.ok()) << result;
+}
+
+// A rank without samples leaves every bit of the others' sum, the sign of zero too.
+TEST_P(ExchangeTest, NothingChangesNoBit) {
+  Ranks ranks(2, GetParam());
+  const auto results = ranks.run([&](Exchange& exchange, int rank) -> Status {
+    TY_RETURN_IF_ERROR(ranks.join(exchange, rank));
+    exchange.begin();
+    if (rank == 0) {
+      TY_RETURN_IF_ERROR(submitAll(exchange, -0.0F));
+    } else {
+      exchange.submitNothing();
+    }
+    TY_RETURN_IF_ERROR(exchange.finish({1, 1}).status());
+    for (const float sum : exchange.sum(1)) {
+      if (sum != 0 || !std::signbit(sum)) return absl::InternalError("the sign is gone");
+    }
+    return absl::OkStatus();
+  });
+  for (const Status& result : results) EXPECT_TRUE(result.ok()) << result;
+}
+
+// One rank does not come to the step: the others wait until they are told not to, and meet again.
+TEST_P(ExchangeTest, ACancelledStepLeavesRoomForTheNextGroup) {
+  Ranks ranks(2, GetParam());
+  const auto first = ranks.run([&](Exchange& exchange, int rank) -> Status {
+    TY_RETURN_IF_ERROR(ranks.join(exchange, rank));
+    if (rank == 1) {
+      ranks.cancel = true;
+      return absl::OkStatus();
+    }
+    exchange.begin();
+    TY_RETURN_IF_ERROR(submitAll(exchange, 1));
+    return exchange.finish({1, 1}).status();
+  });
+  EXPECT_TRUE(absl::IsCancelled(first[0])) << first[0];
+  ranks.cancel = false;
+  ranks.place.epoch = 2;
+  const auto second = ranks.run([&](Exchange& exchange, int rank) -> Status {
+    TY_RETURN_IF_ERROR(ranks.join(exchange, rank));
+    exchange.begin();
+    TY_RETURN_IF_ERROR(submitAll(exchange, 1));
+    return exchange.finish({1, 1}).status();
+  });
+  for (const Status& result : second) EXPECT_TRUE(result.ok()) << result;
+}
+
+TEST_P(ExchangeTest, ARankThatLeavesIsNamed) {
+  Ranks ranks(3, GetParam());
+  const auto results = ranks.run([&](Exchange& exchange, int rank) -> Status {
+    TY_RETURN_IF_ERROR(ranks.join(exchange, rank));
+    exchange.begin();
+    if (rank == 2) {
+      ranks.exchanges[2].reset();
+      return absl::OkStatus();
+    }
+    TY_RETURN_IF_ERROR(submitAll(exchange, 1));
+    return exchange.finish({1, 1}).status();
+  });
+  for (int r = 0; r < 2; ++r)
+    EXPECT_EQ(transport::blamedRank(results[static_cast<std::size_t>(r)]), 2) << results[r];
+}
+
+INSTANTIATE_TEST_SUITE_P(, ExchangeTest, testing::Bool(),
+                         [](const auto& info) { return info.param ? "Shared" : "Tcp"; });
+
+}  // namespace
+}  // namespace trainyard::runtime::ring

@@ -1,0 +1,173 @@
+#include "runtime/tensor/reduce.h"
+
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <vector>
+
+#include "base/core/rng.h"
+#include "gtest/gtest.h"
+#include "runtime/tensor/internal/half.h"
+#include "runtime/tensor/internal/reduce_variants.h"
+
+namespace trainyard::runtime {
+namespace {
+
+using internal::Isa;
+
+std::vector<std::byte> randomBytes(std::size_t n, std::uint64_t seed) {
+  Rng rng(seed);
+  std::vector<std::byte> bytes(n);
+  for (std::byte& b : bytes) b = static_cast<std::byte>(rng.next());
+  return bytes;
+}
+
+// Bits of NaN results may depend on the operands' order, which the compiler may change.
+bool sameNumbers(ElementType type, const std::vector<std::byte>& a,
+                 const std::vector<std::byte>& b) {
+  if (a == b) return true;
+  if (type == ElementType::kInt32 || type == ElementType::kInt64) return false;
+  const std::size_t size = sizeOf(type);
+  for (std::size_t at = 0; at < a.size(); at += size) {
+    if (std::memcmp(&a[at], &b[at], size) == 0) continue;
+    double x[2];
+    for (int k = 0; k < 2; ++k) {
+      const std::byte* from = (k == 0 ? a : b).data() + at;
+      float wide = 0;
+      if (size == 2) widenFloats(type, reinterpret_cast<std::byte*>(&wide), from, 1);
+      if (size == 4) std::memcpy(&wide, from, 4);
+      x[k] = wide;
+      if (size == 8) std::memcpy(&x[k], from, 8);
+    }
+    if (!std::isnan(x[0]) || !std::isnan(x[1])) return false;
+  }
+  return true;
+}
+
+TEST(ReduceTest, EveryInstructionSetGivesTheSameBitsAtAnyAddress) {
+  constexpr std::int64_t kCount = 1003;
+  for (int t = 0; t < kElementTypes; ++t) {
+    const auto type = static_cast<ElementType>(t);
+    const std::size_t bytes = kCount * sizeOf(type);
+    for (int o = 0; o < kReduceOps; ++o) {
+      const auto op = static_cast<ReduceOp>(o);
+      const auto first = randomBytes(bytes, 1);
+      const auto second = randomBytes(bytes + 1, 2);  // from an odd address
+      auto expected = first;
+      internal::reduceInto(Isa::kBaseline, type, op, expected.data(), second.data() + 1, kCount);
+      for (const Isa isa : internal::supportedIsas()) {
+        auto got = first;
+        internal::reduceInto(isa, type, op, got.data(), second.data() + 1, kCount);
+        EXPECT_TRUE(sameNumbers(type, got, expected)) << nameOf(type) << " " << nameOf(op);
+      }
+    }
+  }
+}
+
+TEST(ReduceTest, AcrossIsOneAfterTheOther) {
+  constexpr std::int64_t kCount = 5001;  // more than a block
+  for (const std::size_t ranks : {1, 2, 3, 4, 5, 9}) {
+    for (const ElementType type : {ElementType::kFloat32, ElementType::kInt64}) {
+      std::vector<std::vector<std::byte>> arrays;
+      std::vector<const std::byte*> sources;
+      std::vector<std::byte*> targets;
+      for (std::size_t r = 0; r < ranks; ++r) {
+        std::vector<std::byte> array(kCount * sizeOf(type));
+        for (std::int64_t i = 0; i < kCount; ++i) {
+          const float f = std::ldexp(1.0f + static_cast<float>(i % 97) / 97.0f,
+                                     static_cast<int>((i + static_cast<int>(r) * 7) % 30) - 15);
+          if (type == ElementType::kFloat32) std::memcpy(&array[4 * i], &f, 4);
+          if (type == ElementType::kInt64) std::memcpy(&array[8 * i], &i, 8);
+        }
+        arrays.push_back(std::move(array));
+      }
+      auto expected = arrays[0];
+      for (std::size_t r = 1; r < ranks; ++r) {
+        reduceInto(type, ReduceOp::kSum, expected.data(), arrays[r].data(), kCount);
+      }
+      for (auto& array : arrays) {
+        sources.push_back(array.data());
+        targets.push_back(array.data());
+      }
+      reduceAcross(type, ReduceOp::kSum, sources, targets, kCount);
+      for (const auto& array : arrays) EXPECT_EQ(array, expected) << ranks << nameOf(type);
+    }
+  }
+}
+
+float exactHalf(std::uint16_t half) {
+  const int exponent = (half >> 10) & 31;
+  const int mantissa = half & 1023;
+  const float sign = (half & 0x8000) != 0 ? -1.0f : 1.0f;
+  if (exponent == 0) return sign * std::ldexp(static_cast<float>(mantissa), -24);
+  if (exponent < 31) return sign * std::ldexp(static_cast<float>(1024 + mantissa), exponent - 25);
+  return mantissa == 0 ? sign * std::numeric_limits<float>::infinity()
+                       : std::numeric_limits<float>::quiet_NaN();
+}
+
+TEST(ReduceTest, EveryHalfGoesToItsFloatAndBack) {
+  for (std::uint32_t bits = 0; bits < 65536; ++bits) {
+    const auto half = static_cast<std::uint16_t>(bits);
+    const float expected = exactHalf(half);
+    const float got = internal::halfToFloat(half);
+    if (std::isnan(expected)) {
+      EXPECT_TRUE(std::isnan(got));
+      continue;
+    }
+    EXPECT_EQ(std::bit_cast<std::uint32_t>(got), std::bit_cast<std::uint32_t>(expected)) << bits;
+    EXPECT_EQ(internal::floatToHalf(got), half);
+    // A quarter of the way to the next one goes back; half of it to the even one.
+    const float next = exactHalf(static_cast<std::uint16_t>(half + 1));
+    if ((half & 0x7C00) == 0x7C00 || std::isinf(next) || std::isnan(next)) continue;
+    EXPECT_EQ(internal::floatToHalf(got + (next - got) / 4), half);
+    const auto even = static_cast<std::uint16_t>(half + (half & 1));
+    EXPECT_EQ(internal::floatToHalf(got + (next - got) / 2), even) << bits;
+  }
+  EXPECT_EQ(internal::floatToHalf(65520.0f), 0x7C00);  // the first that is out of range
+  EXPECT_EQ(internal::floatToHalf(65519.0f), 0x7BFF);
+  EXPECT_EQ(internal::floatToHalf(std::numeric_limits<float>::infinity()), 0x7C00);
+  EXPECT_TRUE(std::isnan(
+      internal::halfToFloat(internal::floatToHalf(std::numeric_limits<float>::quiet_NaN()))));
+}
+
+TEST(ReduceTest, BfloatIsTheNearestUpperHalf) {
+  const auto rounded = [](std::uint32_t bits) {
+    return internal::floatToBfloat(std::bit_cast<float>(bits));
+  };
+  EXPECT_EQ(rounded(0x3F800000), 0x3F80);
+  EXPECT_EQ(rounded(0x3F807FFF), 0x3F80);
+  EXPECT_EQ(rounded(0x3F808000), 0x3F80);  // a tie, to even
+  EXPECT_EQ(rounded(0x3F808001), 0x3F81);
+  EXPECT_EQ(rounded(0x3F818000), 0x3F82);  // a tie, to even
+  EXPECT_EQ(rounded(0x7F7FFFFF), 0x7F80);
+  EXPECT_TRUE(std::isnan(internal::bfloatToFloat(rounded(0x7F800001))));
+  EXPECT_EQ(internal::bfloatToFloat(0xC040), -3.0f);
+}
+
+TEST(ReduceTest, MinimumAndMaximumKeepNotANumber) {
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  for (const ReduceOp op : {ReduceOp::kMin, ReduceOp::kMax}) {
+    float acc[] = {nan, 1.0f, 2.0f};
+    const float x[] = {1.0f, nan, -2.0f};
+    reduceInto(ElementType::kFloat32, op, reinterpret_cast<std::byte*>(acc),
+               reinterpret_cast<const std::byte*>(x), 3);
+    EXPECT_TRUE(std::isnan(acc[0]));
+    EXPECT_TRUE(std::isnan(acc[1]));
+    EXPECT_EQ(acc[2], op == ReduceOp::kMin ? -2.0f : 2.0f);
+  }
+}
+
+TEST(ReduceTest, IntegersWrapAroundAndAreDividedTowardsZero) {
+  std::int32_t acc[] = {std::numeric_limits<std::int32_t>::max(), -7, 7};
+  const std::int32_t x[] = {1, 0, 0};
+  reduceInto(ElementType::kInt32, ReduceOp::kSum, reinterpret_cast<std::byte*>(acc),
+             reinterpret_cast<const std::byte*>(x), 3);
+  EXPECT_EQ(acc[0], std::numeric_limits<std::int32_t>::min());
+  divideElements(ElementType::kInt32, reinterpret_cast<std::byte*>(acc), 3, 2);
+  EXPECT_EQ(acc[1], -3);
+  EXPECT_EQ(acc[2], 3);
+}
+
+}  // namespace
+}  // namespace trainyard::runtime

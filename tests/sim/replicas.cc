@@ -1,0 +1,103 @@
+// Between the servers: replicas of chunks, and the steps that they take.
+#include <utility>
+
+#include "runtime/placement/moves.h"
+#include "runtime/ps/chunk_moves.h"
+#include "tests/sim/nodes.h"
+
+namespace trainyard::sim {
+namespace {
+
+bool same(const v1::Incarnation& a, const v1::Incarnation& b) {
+  return a.created() == b.created() && a.start() == b.start();
+}
+
+}  // namespace
+
+std::vector<int> World::startMap() const {
+  return runtime::initialMap(runtime::chunkLoads(placement_), placement_.num_ps).ps;
+}
+
+int World::serverOf(const v1::EpochInfo& epoch, std::uint32_t chunk) const {
+  return runtime::ps::serversOf(startMap(), epoch)[chunk];
+}
+
+std::vector<std::uint32_t> World::replicasOf(const v1::EpochInfo& epoch, int ps) const {
+  return runtime::ps::chunksToReplicate(startMap(), epoch, ps);
+}
+
+// Its own chunks are all here; the replicas come after them.
+void World::fetchReplicas(PsNode& node, const v1::EpochInfo& epoch) {
+  if (std::exchange(node.replicas_fetched, epoch.epoch()) == epoch.epoch())
+    return prepared(node, epoch);
+  node.shard->adoptReplicas();
+  fetchNext(node, epoch, replicasOf(epoch, static_cast<int>(node.index)));
+}
+
+void World::prepared(PsNode& node, const v1::EpochInfo& epoch) {
+  node.machine->onPrepared(epoch, absl::OkStatus());
+  poke(node, node.machine->takeUrgent());
+  workPs(node);
+}
+
+void World::forward(PsNode& node) {
+  for (const auto& update : node.shard->takeUpdates()) {
+    sendUpdate(node, update.header, *update.mean);
+    // The mutation: workers are told before the replica has it.
+    if (config_.confirms_early) replicated(node, update.header);
+  }
+}
+
+void World::replicated(PsNode& node, const v1::ChunkRequestHeader& update) {
+  std::vector<runtime::ps::ChunkAnswer> answers;
+  node.shard->onReplicated(update, answers);
+  deliver(node, std::move(answers));
+}
+
+void World::sendUpdate(PsNode& node, v1::ChunkRequestHeader header, std::vector<float> mean) {
+  const int target = runtime::ps::replicaTarget(node.epoch, static_cast<int>(node.index));
+  for (const auto& source : node.epoch.sources()) {
+    if (static_cast<int>(source.ps()) == target) *header.mutable_server() = source.incarnation();
+  }
+  header.set_worker(node.index);
+  const v1::Incarnation self = node.incarnation;
+  const std::size_t index = node.index;
+  const Owner owner = ownerOf(node);
+  const auto find = [this, index, self, header]() -> PsNode* {
+    PsNode* alive = ps_[index].get();
+    const bool here = alive != nullptr && same(alive->incarnation, self);
+    return here && alive->shard->epoch() == header.epoch() ? alive : nullptr;
+  };
+  const auto answered = [this, find, header, mean,
+                         over = std::make_shared<bool>(false)](bool taken) {
+    PsNode* alive = find();
+    if (alive == nullptr || std::exchange(*over, true)) return;
+    if (taken) return replicated(*alive, header);
+    at(ownerOf(*alive), std::chrono::milliseconds(50), [this, find, header, mean] {
+      if (PsNode* again = find()) sendUpdate(*again, header, mean);
+    });
+  };
+  const auto later = [this, owner, answered](bool taken) {
+    at(owner, networkDelay(), [answered, taken] { answered(taken); });
+  };
+  at(owner, std::chrono::seconds(3), [answered] { answered(false); });
+  if (rng_.unit() < config_.drop) return later(false);
+  const int copies = rng_.unit() < config_.duplicate ? 2 : 1;
+  for (int copy = 0; copy < copies; ++copy) {
+    const auto to = static_cast<std::size_t>(target);
+    at(ownerOf(v1::ROLE_PS, to), networkDelay(), [this, to, header, mean, later] {
+      PsNode* keeper = ps_[to].get();
+      if (keeper == nullptr) return later(false);
+      const auto call = keeper->next_call++;
+      keeper->calls_in[call] = [this, later](const v1::ChunkReplyHeader& reply,
+                                             std::shared_ptr<const std::vector<float>>) {
+        later(reply.code() == v1::CHUNK_OK && rng_.unit() >= config_.drop);
+      };
+      std::vector<runtime::ps::ChunkAnswer> answers;
+      keeper->shard->onRequest(header, std::make_unique<VectorPayload>(mean), call, now_, answers);
+      deliver(*keeper, std::move(answers));
+    });
+  }
+}
+
+}  // namespace trainyard::sim

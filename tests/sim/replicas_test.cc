@@ -1,0 +1,100 @@
+// Servers that die one at a time where there are at least two: the replicas stand in, and no step
+// is lost, whoever of them it is and at whatever moment.
+#include <gtest/gtest.h>
+
+#include "tests/sim/run_world.h"
+
+namespace trainyard::sim {
+namespace {
+
+WorldConfig deaths(std::uint64_t seed) {
+  return {.seed = seed * 7919,
+          .ps = 2 + static_cast<int>(seed % 3),
+          .workers = 1 + static_cast<int>(seed % 3),
+          .steps = 40,
+          .deterministic = seed % 2 == 0,
+          .kills = 4,
+          .kill_workers = seed % 3 == 0,
+          .one_by_one = true,
+          .kill_within = std::chrono::milliseconds(400),
+          .drop = seed % 4 == 0 ? 0.03 : 0.0,
+          .duplicate = 0.05};
+}
+
+TEST(Replicas, StandInForEachServerThatDies) {
+  int kills = 0;
+  for (std::uint64_t seed = 1; seed <= 300; ++seed) {
+    const WorldResult result = runWorld(deaths(seed));
+    EXPECT_EQ(result.outcome, "succeeded") << seed;
+    EXPECT_EQ(result.lost_steps, 0) << seed;
+    EXPECT_EQ(result.steps, 40) << seed;
+    kills += result.kills;
+  }
+  EXPECT_GT(kills, 500);
+}
+
+// Some chunks of a server may have taken a step, with its norm, and others not.
+TEST(Replicas, StandInAmidAClippedStep) {
+  int kills = 0;
+  for (std::uint64_t seed = 1; seed <= 150; ++seed) {
+    WorldConfig config = deaths(seed);
+    config.workers = 2 + static_cast<int>(seed % 2);
+    config.clip_norm = 8.6;
+    config.drop = seed % 4 == 0 ? 0.1 : 0.0;
+    const WorldResult result = runWorld(config);
+    EXPECT_EQ(result.outcome, "succeeded") << seed;
+    EXPECT_EQ(result.lost_steps, 0) << seed;
+    kills += result.kills;
+  }
+  EXPECT_GT(kills, 250);
+}
+
+TEST(Replicas, StandInWithBackupWorkers) {
+  for (std::uint64_t seed = 1; seed <= 80; ++seed) {
+    WorldConfig config = deaths(seed);
+    config.workers = 3;
+    config.backup_workers = 1;
+    const WorldResult result = runWorld(config);
+    EXPECT_EQ(result.outcome, "succeeded") << seed;
+    EXPECT_EQ(result.lost_steps, 0) << seed;
+  }
+}
+
+TEST(Replicas, StandInWhileServersAndWorkersComeAndGo) {
+  int kills = 0;
+  int scalings = 0;
+  for (std::uint64_t seed = 1; seed <= 120; ++seed) {
+    WorldConfig config = deaths(seed);
+    config.steps = 0;
+    config.passes = 2;
+    config.samples = 300;
+    config.batch = 3;
+    config.kills = 3;
+    config.ps_scalings = 3;
+    config.min_ps = 2;
+    config.max_ps = 4;
+    config.scalings = seed % 2 == 0 ? 2 : 0;
+    const WorldResult result = runWorld(config);
+    EXPECT_EQ(result.outcome, "succeeded") << seed;
+    EXPECT_EQ(result.lost_steps, 0) << seed;
+    kills += result.kills;
+    scalings += result.ps_scalings;
+  }
+  EXPECT_GT(kills, 100);
+  EXPECT_GT(scalings, 100);
+}
+
+// What it takes to notice that workers were told of a step too early.
+TEST(Replicas, ToldBeforeTheReplicaHasItIsCaught) {
+  std::uint64_t seed = 1;
+  for (; seed <= 500; ++seed) {
+    WorldConfig config = deaths(seed);
+    config.confirms_early = true;
+    const WorldResult result = World(config).run();
+    if (!result.problem.empty() || result.lost_steps > 0) break;
+  }
+  EXPECT_LE(seed, 500u);
+}
+
+}  // namespace
+}  // namespace trainyard::sim
