@@ -228,8 +228,8 @@ class Kubelet:
         meta = pod["metadata"]
         if not pod["spec"].get("nodeName") or meta["namespace"] in self.kept:
             return
-        if meta.get("deletionGracePeriodSeconds", 0) == 0:
-            return  # only finalizers hold it
+        if meta.get("deletionGracePeriodSeconds", 0) == 0 and meta.get("finalizers"):
+            return  # only they hold it; without them an interrupted request has left it behind
         ended = pod.get("status", {}).get("phase") in ("Succeeded", "Failed")
         if not ended and pod.get("status", {}).get("containerStatuses"):
             code = self.exit_on_delete.get(meta["namespace"], 143)
