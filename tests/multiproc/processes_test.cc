@@ -41,15 +41,7 @@ class ProcessesTest : public RunTest {
  protected:
   // Of as many workers of one process each.
   static std::string digestOf(int workers) {
-    static std::map<int, std::string> digests;
-    std::string& digest = digests[workers];
-    if (digest.empty()) {
-      TempDir dir;
-      JobRun run(dir.path(), smallJob(1, workers, kSteps), ringOf(1));
-      EXPECT_EQ(run.launchAndWait().code, 0);
-      digest = run.digest();
-    }
-    return digest;
+    return undisturbedDigest(smallJob(1, workers, kSteps), ringOf(1));
   }
   void expectSameEnd(const JobRun& run, const ProgramEnd& end, int workers, int processes) {
     EXPECT_EQ(end.code, 0);

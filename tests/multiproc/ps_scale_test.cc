@@ -79,12 +79,6 @@ class PsScaleTest : public ScalingTest {
     // The design's bound: an even share and one chunk, which is below 128 KiB here.
     EXPECT_LE(most, total / bytes.size() + (128 << 10));
   }
-  std::string digestOf(const std::string& yaml) {
-    JobRun undisturbed(folder("undisturbed"), yaml);
-    const ProgramEnd end = undisturbed.launchAndWait();
-    EXPECT_EQ(end.code, 0) << end.output;
-    return undisturbed.digest();
-  }
 };
 
 TEST_F(PsScaleTest, TwoThreeOne) {
@@ -133,7 +127,8 @@ TEST_F(PsScaleTest, TwoThreeOne) {
   EXPECT_THAT(end.lastLine(), StartsWith(fmt::format("result: succeeded steps={} ", kSteps)));
   expectUndisturbed(run);
   expectEachPositionOnce(run, 2, kSteps * 2 * 16);
-  EXPECT_EQ(run.digest(), digestOf(wideJob(2, 2, kSteps))) << "a move has changed the weights";
+  EXPECT_EQ(run.digest(), undisturbedDigest(wideJob(2, 2, kSteps)))
+      << "a move has changed the weights";
   // What one server has written is read by three.
   const std::string more = fmt::format("training.steps={}", kSteps + 5);
   JobRun again(folder("job"), wideJob(3, 2, kSteps), {"--set", more});
@@ -194,7 +189,7 @@ TEST_F(PsScaleTest, AJoinerThatDiesInAMoveCostsNothing) {
   EXPECT_EQ(statusOf(run).value("lostSteps", 0), 0);
   EXPECT_EQ(statusOf(run).value("restarts", 0), 1);
   expectEachPositionOnce(run, 2, kSteps * 2 * 16);
-  EXPECT_EQ(run.digest(), digestOf(wideJob(1, 2, kSteps)));
+  EXPECT_EQ(run.digest(), undisturbedDigest(wideJob(1, 2, kSteps)));
 }
 
 // The giver dies before the others have what it held: its replicas stand in.
@@ -208,7 +203,7 @@ TEST_F(PsScaleTest, ALeaverThatDiesInAMoveCostsNothing) {
   end = run.wait();
   ASSERT_EQ(end.code, 0) << end.output;
   EXPECT_EQ(statusOf(run).value("lostSteps", 0), 0);
-  EXPECT_EQ(run.digest(), digestOf(wideJob(2, 2, kSteps)));
+  EXPECT_EQ(run.digest(), undisturbedDigest(wideJob(2, 2, kSteps)));
 }
 
 }  // namespace

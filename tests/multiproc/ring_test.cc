@@ -33,17 +33,8 @@ std::vector<std::string> overTcp(int workers) {
 
 class RingTest : public RunTest {
  protected:
-  // Of the job with one parameter server, once for all tests.
   static std::string digestOfServers(int workers) {
-    static std::map<int, std::string> digests;
-    std::string& digest = digests[workers];
-    if (digest.empty()) {
-      TempDir dir;
-      JobRun run(dir.path(), smallJob(1, workers, kSteps));
-      EXPECT_EQ(run.launchAndWait().code, 0);
-      digest = run.digest();
-    }
-    return digest;
+    return undisturbedDigest(smallJob(1, workers, kSteps));
   }
   void expectSameEnd(const JobRun& run, const ProgramEnd& end, int workers) {
     EXPECT_EQ(end.code, 0);

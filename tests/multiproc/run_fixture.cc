@@ -357,6 +357,20 @@ fs::path RunTest::writeText(const std::string& name, const std::string& text) {
   return path;
 }
 
+std::string RunTest::undisturbedDigest(const std::string& yaml,
+                                       const std::vector<std::string>& flags) {
+  static std::map<std::pair<std::string, std::vector<std::string>>, std::string> digests;
+  std::string& digest = digests[{yaml, flags}];
+  if (digest.empty()) {
+    const TempDir dir;
+    JobRun run(dir.path(), yaml, flags);
+    const ProgramEnd end = run.launchAndWait();
+    EXPECT_EQ(end.code, 0) << end.output;
+    digest = run.digest();
+  }
+  return digest;
+}
+
 ProgramEnd RunTest::program(const std::vector<std::string>& argv, const std::string& failpoints) {
   return runProgram(argv, failpoints);
 }

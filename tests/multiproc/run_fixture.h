@@ -105,6 +105,10 @@ class RunTest : public testing::Test {
   std::filesystem::path writeText(const std::string& name, const std::string& text);
   // Programs of the build by name, to their end.
   ProgramEnd program(const std::vector<std::string>& argv, const std::string& failpoints = "");
+  // Digest of the weights that a run of that job ends with when nobody disturbs it; computed once
+  // for all tests of the program.
+  static std::string undisturbedDigest(const std::string& yaml,
+                                       const std::vector<std::string>& flags = {});
 
   const std::filesystem::path& root() const { return root_.path(); }
 
