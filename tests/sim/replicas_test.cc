@@ -21,12 +21,17 @@ WorldConfig deaths(std::uint64_t seed) {
           .duplicate = 0.05};
 }
 
+WorldResult runWithoutLoss(const WorldConfig& config) {
+  const WorldResult result = runWorld(config);
+  EXPECT_EQ(result.outcome, "succeeded") << config.seed;
+  EXPECT_EQ(result.lost_steps, 0) << config.seed;
+  return result;
+}
+
 TEST(Replicas, StandInForEachServerThatDies) {
   int kills = 0;
   for (std::uint64_t seed = 1; seed <= 300; ++seed) {
-    const WorldResult result = runWorld(deaths(seed));
-    EXPECT_EQ(result.outcome, "succeeded") << seed;
-    EXPECT_EQ(result.lost_steps, 0) << seed;
+    const WorldResult result = runWithoutLoss(deaths(seed));
     EXPECT_EQ(result.steps, 40) << seed;
     kills += result.kills;
   }
@@ -41,9 +46,7 @@ TEST(Replicas, StandInAmidAClippedStep) {
     config.workers = 2 + static_cast<int>(seed % 2);
     config.clip_norm = 8.6;
     config.drop = seed % 4 == 0 ? 0.1 : 0.0;
-    const WorldResult result = runWorld(config);
-    EXPECT_EQ(result.outcome, "succeeded") << seed;
-    EXPECT_EQ(result.lost_steps, 0) << seed;
+    const WorldResult result = runWithoutLoss(config);
     kills += result.kills;
   }
   EXPECT_GT(kills, 250);
@@ -54,9 +57,7 @@ TEST(Replicas, StandInWithBackupWorkers) {
     WorldConfig config = deaths(seed);
     config.workers = 3;
     config.backup_workers = 1;
-    const WorldResult result = runWorld(config);
-    EXPECT_EQ(result.outcome, "succeeded") << seed;
-    EXPECT_EQ(result.lost_steps, 0) << seed;
+    runWithoutLoss(config);
   }
 }
 
@@ -74,9 +75,7 @@ TEST(Replicas, StandInWhileServersAndWorkersComeAndGo) {
     config.min_ps = 2;
     config.max_ps = 4;
     config.scalings = seed % 2 == 0 ? 2 : 0;
-    const WorldResult result = runWorld(config);
-    EXPECT_EQ(result.outcome, "succeeded") << seed;
-    EXPECT_EQ(result.lost_steps, 0) << seed;
+    const WorldResult result = runWithoutLoss(config);
     kills += result.kills;
     scalings += result.ps_scalings;
   }

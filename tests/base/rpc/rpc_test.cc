@@ -1,4 +1,7 @@
+#include <filesystem>
+#include <fstream>
 #include <future>
+#include <string>
 
 #include "base/process/files.h"
 #include "base/rpc/callback_threads.h"
@@ -75,6 +78,17 @@ TEST(Server, DoesNotShareItsPort) {
   (*server)->Shutdown(deadlineAfter(std::chrono::seconds(1)));
 }
 
+// gRPC's threads for callbacks in this process, by the name that gRPC gives them.
+int callbackThreads() {
+  int count = 0;
+  for (const auto& task : std::filesystem::directory_iterator("/proc/self/task")) {
+    std::ifstream file(task.path() / "comm");
+    std::string name;
+    count += std::getline(file, name) && name == "nexting_thread" ? 1 : 0;
+  }
+  return count;
+}
+
 // The call holds the last reference to its channel when it ends.
 TEST(CallbackThreads, AChannelMayEndOnOneOfThem) {
   struct Call {
@@ -87,6 +101,8 @@ TEST(CallbackThreads, AChannelMayEndOnOneOfThem) {
   };
   for (int round = 0; round < 20; ++round) {
     const auto threads = CallbackThreads::hold();
+    const int running = callbackThreads();
+    ASSERT_GT(running, 0);
     auto call = std::make_unique<Call>("unix:/no/such/socket");
     std::promise<void> ended;
     call->stub.UnaryCall(&call->context, "/", grpc::StubOptions(), &call->request, &call->reply,
@@ -96,6 +112,7 @@ TEST(CallbackThreads, AChannelMayEndOnOneOfThem) {
                            ended.set_value();
                          });
     ended.get_future().wait();
+    EXPECT_GE(callbackThreads(), running);
   }
 }
 
