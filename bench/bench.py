@@ -104,7 +104,7 @@ def push_pull_rows(result):
         # Of what workers push and pull; what servers send each other is the model once.
         rows.append((f"the same with replicas, {name}",
                      f"{measured:.1f} ms, {median([r['cpu_ms'] for r in runs]):.0f} ms of CPU",
-                     f"{ratio:.2f}x of the step without; {1 / (2 * workers):.1%} more bytes", ""))
+                     f"{ratio:.2f}x of the step without; {1 / (2 * workers):.1%} more bytes predicted", ""))
     shared = result["shared"]["large 1x1"]
     shared_rate = shared[0]["bytes"] / median([r["milliseconds"] for r in shared]) / 1e6
     rows.append(("64 MiB, 1x1, shared memory, against the bar", f"{shared_rate:.2f} GB/s",
