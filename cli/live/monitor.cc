@@ -6,6 +6,7 @@
 
 #include "cli/live/text.h"
 #include "fmt/format.h"
+#include "operator/cluster/task_keys.h"
 
 namespace trainyard::cli {
 namespace {
@@ -134,12 +135,7 @@ void RunMonitor::update(const RunView& view, TimePoint now, UnixMillis unix_ms) 
   snapshot_.restarts = job.status().restarts();
   snapshot_.tasks.clear();
   std::map<TaskKey, const TaskObservation*> observed;
-  for (int i = 0; i < job.spec().ps().replicas(); ++i) {
-    observed[{v1::ROLE_PS, static_cast<std::uint32_t>(i)}] = nullptr;
-  }
-  for (int i = 0; i < job.spec().worker().replicas(); ++i) {
-    observed[{v1::ROLE_WORKER, static_cast<std::uint32_t>(i)}] = nullptr;
-  }
+  for (const TaskKey& key : control::wantedTasks(job)) observed[key] = nullptr;
   for (const TaskObservation& task : view.observed.tasks) observed[task.key] = &task;
   tellRestarts(view, unix_ms);
   for (const auto& [key, task] : observed) {

@@ -276,8 +276,8 @@ class Coordinator {
   std::set<MemberKey> dismissed_;  // have belonged to the job once
   ChunkMap held_;                  // who holds what; no chunks: nobody, as far as is known
   bool held_replicated_ = false;
-  std::map<int, int>
-      givers_;     // by server of held_, who has its chunks: itself, or its replicas' server
+  // By server of held_, who has its chunks: itself, or the server of its replicas.
+  std::map<int, int> givers_;
   ChunkMap next_;  // of the epoch that is being prepared or runs
   // When the newest membership came, until an epoch with it has taken a step.
   std::optional<TimePoint> changed_at_;

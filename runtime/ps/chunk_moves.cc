@@ -20,22 +20,31 @@ std::vector<std::uint32_t> chunksToFetch(const v1::EpochInfo& epoch, int ps) {
   return chunks;
 }
 
-int replicaTarget(const v1::EpochInfo& epoch, int ps) {
-  if (!epoch.replicated()) return -1;
+namespace {
+
+std::set<int> serversIn(const v1::EpochInfo& epoch) {
   std::set<int> servers;
   for (const v1::EpochMember& member : epoch.members()) {
     if (member.id().role() == v1::ROLE_PS) servers.insert(static_cast<int>(member.id().index()));
   }
-  return replicaServer(servers, ps);
+  return servers;
+}
+
+}  // namespace
+
+int replicaTarget(const v1::EpochInfo& epoch, int ps) {
+  return epoch.replicated() ? replicaServer(serversIn(epoch), ps) : -1;
 }
 
 std::vector<std::uint32_t> chunksToReplicate(const std::vector<int>& ps_of_chunk,
                                              const v1::EpochInfo& epoch, int ps) {
   std::vector<std::uint32_t> chunks;
   if (!epoch.replicated()) return chunks;
-  const std::vector<int> servers = serversOf(ps_of_chunk, epoch);
-  for (std::size_t id = 0; id < servers.size(); ++id) {
-    if (replicaTarget(epoch, servers[id]) == ps) chunks.push_back(static_cast<std::uint32_t>(id));
+  const std::set<int> servers = serversIn(epoch);
+  const std::vector<int> server_of = serversOf(ps_of_chunk, epoch);
+  for (std::size_t id = 0; id < server_of.size(); ++id) {
+    if (replicaServer(servers, server_of[id]) == ps)
+      chunks.push_back(static_cast<std::uint32_t>(id));
   }
   return chunks;
 }

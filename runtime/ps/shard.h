@@ -117,8 +117,7 @@ class Shard {
   StatusOr<v1::ChunkContents> give(std::int64_t epoch, std::uint32_t chunk,
                                    std::int64_t known = -1) const;
   // A chunk of its own, or a replica, as another server gave it, in place of what may be here.
-  // INVALID_ARGUMENT:
-  // its arrays do not fit. Precondition: assigned and sealed.
+  // INVALID_ARGUMENT: its arrays do not fit. Precondition: assigned and sealed.
   Status takeOver(std::uint32_t chunk, const v1::ChunkContents& contents);
   // The epoch has begun everywhere: what was given away is dropped.
   void release();
