@@ -206,6 +206,7 @@ class Coordinator {
   Holding holdingOf(int server, TimePoint now) const;
   std::optional<Holding> replicasOf(int server, TimePoint now) const;
   void adoptBegun();
+  bool adoptMap(const v1::EpochInfo& epoch);
   void tellPast();
   void followKnownNorm();
   bool serversPlaced(TimePoint now) const;

@@ -121,6 +121,7 @@ void MemberCore::fillCommon(v1::MemberReport& report) const {
   worker->set_epoch(epoch_.epoch());
   for (const v1::EvaluationPart& part : parts_) *worker->add_evaluations() = part;
   if (abort_) *report.mutable_abort() = *abort_;
+  if (epoch_.epoch() > 0 && epoch_.epoch() < sealed_) *report.mutable_begun() = epoch_;
 }
 
 bool MemberCore::takeUrgent() {

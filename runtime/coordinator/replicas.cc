@@ -46,18 +46,11 @@ std::optional<Coordinator::Holding> Coordinator::replicasOf(int server, TimePoin
   return holding;
 }
 
-// Before the first epoch of this process: what the newest one was that anybody has seen compute.
-void Coordinator::adoptBegun() {
-  if (!elastic() || tickets_) return;
-  v1::EpochInfo epoch;
-  for (const auto& [key, member] : members_) {
-    if (member.joined && member.report.begun().epoch() > epoch.epoch())
-      epoch = member.report.begun();
-  }
-  if (epoch.epoch() == 0) return;
+// False: the map is of other chunks than this job's.
+bool Coordinator::adoptMap(const v1::EpochInfo& epoch) {
   ChunkMap map = initialMap(config_.chunks, config_.grid_ps);
   if (!epoch.chunk_ps().empty()) map.ps = {epoch.chunk_ps().begin(), epoch.chunk_ps().end()};
-  if (map.ps.size() != config_.chunks.size()) return;
+  if (map.ps.size() != config_.chunks.size()) return false;
   map.servers.clear();
   for (const v1::EpochMember& member : epoch.members()) {
     if (member.id().role() == v1::ROLE_PS)
@@ -65,6 +58,23 @@ void Coordinator::adoptBegun() {
   }
   held_ = std::move(map);
   held_replicated_ = epoch.replicated();
+  return true;
+}
+
+// Before the first epoch of this process: what the newest one was that anybody has seen compute.
+void Coordinator::adoptBegun() {
+  if (tickets_ || !(elastic() || config_.ring)) return;
+  v1::EpochInfo epoch;
+  for (const auto& [key, member] : members_) {
+    if (member.joined && member.report.begun().epoch() > epoch.epoch())
+      epoch = member.report.begun();
+  }
+  if (epoch.epoch() == 0) return;
+  if (config_.ring) {
+    ring_since_ = epoch.lineage();
+  } else if (!adoptMap(epoch)) {
+    return;
+  }
   plan_ = planOf(epoch);
   lineage_ = epoch_.epoch();
   // Who did not take part in it is new, as it would have been to the former coordinator.

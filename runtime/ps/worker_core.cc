@@ -129,7 +129,6 @@ void WorkerCore::fillCommon(v1::MemberReport& report) const {
     worker->set_loss(step_loss_);
     worker->set_loss_step(loss_step_);
   }
-  if (epoch_.epoch() > 0 && epoch_.epoch() < sealed_) *report.mutable_begun() = epoch_;
   report.set_leaving(over() && step_state_ == StepState::kNone);
 }
 

@@ -127,7 +127,7 @@ TEST_F(ProcessesTest, OneThatDiesTakesItsWorkerAlong) {
   EXPECT_THAT(log, HasSubstr("kills the other processes of the task"));
 }
 
-// With the process that coordinates goes what it knew: back to the last checkpoint.
+// Its processes end together, and nobody holds the state any more: back to the last checkpoint.
 TEST_F(ProcessesTest, TheOnlyWorkerMayLoseOne) {
   JobRun run(folder("killed"), smallJob(1, 1, kSteps), ringOf(3));
   const ProgramEnd end = run.launchAndWait("worker.compute=crash@60,task=worker-0.2,life=1.1");

@@ -97,12 +97,14 @@ TEST_F(RingTest, AKilledWorkerCostsNoStep) {
   EXPECT_THAT(run.taskLog("worker-0"), Not(HasSubstr("from checkpoint")));
 }
 
-// With the coordinator go the positions of the sample stream: back to the last checkpoint.
-TEST_F(RingTest, AKilledCoordinatorCostsTheStepsSinceTheCheckpoint) {
+// The others tell the one that starts again where the job is.
+TEST_F(RingTest, AKilledCoordinatorCostsNoStep) {
   JobRun run(folder("killed"), smallJob(1, 3, kSteps), kRing);
   const ProgramEnd end = run.launchAndWait("worker.compute=crash@60,task=worker-0,life=1.1");
   expectSameEnd(run, end, 3);
-  EXPECT_THAT(run.taskLog("worker-0"), HasSubstr("from checkpoint step-0"));
+  EXPECT_EQ(run.json("status.json")["status"].value("lostSteps", 0), 0);
+  EXPECT_THAT(run.taskLog("worker-0"), HasSubstr("from what the workers hold"));
+  EXPECT_THAT(run.taskLog("worker-0"), Not(HasSubstr("from checkpoint")));
 }
 
 // A rank that is stopped is missed by the coordinator, and waited for.

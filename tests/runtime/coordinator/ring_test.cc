@@ -9,9 +9,15 @@ using testing::HasSubstr;
 
 // Three workers that heed the coordinator as ring/ring_worker.h does.
 struct Ring {
-  explicit Ring(std::optional<Manifest> newest = std::nullopt)
+  // `start` of the coordinator's process.
+  explicit Ring(std::optional<Manifest> newest = std::nullopt, std::uint32_t start = 1)
       : b(
-            0, 3, [](CoordinatorConfig& config) { config.ring = true; }, std::move(newest)) {
+            0, 3,
+            [&](CoordinatorConfig& config) {
+              config.ring = true;
+              config.self = incarnation(1, start);
+            },
+            std::move(newest)) {
     b.c.setMembership(places(3, 2), b.now);
     for (auto& [key, r] : b.reports) begin(r, 2);
   }
@@ -123,6 +129,41 @@ TEST(CoordinatorRing, WhatIsOlderThanTheHistoryIsOfNoUse) {
   EXPECT_EQ(ring.epoch().restore_manifest(), newest.fileName());
   EXPECT_EQ(ring.epoch().first_step(), 20);
   EXPECT_EQ(ring.b.c.progress(ring.b.now).lost_steps(), 30);
+}
+
+// worker-0 has died, and the coordinator with it.
+TEST(CoordinatorRing, ACoordinatorThatStartsAgainGoesOnFromWhatTheOthersHold) {
+  Ring former;
+  former.settle();
+  const v1::EpochInfo before = former.epoch();
+  former.hold(1, 41, before.epoch());
+  former.hold(2, 42, before.epoch());
+
+  Manifest newest;
+  newest.job_uid = "uid-1";
+  newest.step = 20;
+  newest.epoch = before.epoch();
+  newest.position = 600;
+  newest.epochs = {{before.epoch(), 0, 0, 3, 30}};
+  Ring ring(newest, 2);
+  *ring.b.worker(0).mutable_incarnation() = incarnation(1, 2);
+  for (const std::uint32_t i : {1u, 2u}) {
+    ring.b.worker(i) = former.b.worker(i);
+    ring.b.worker(i).set_seen_view(0);
+    *ring.b.worker(i).mutable_begun() = before;
+  }
+  ring.settle();
+  ASSERT_EQ(ring.b.c.phase(), v1::PHASE_ACTIVE) << ring.b.c.waitingFor(ring.b.now);
+  EXPECT_GT(ring.epoch().epoch(), before.epoch());
+  EXPECT_EQ(ring.epoch().restore_manifest(), "");
+  EXPECT_EQ(ring.epoch().first_step(), 42);
+  EXPECT_EQ(ring.epoch().first_position(), 42 * 30);
+  EXPECT_EQ(ring.epoch().source_rank(), 2);
+  EXPECT_EQ(ring.epoch().lineage(), before.lineage());
+  ASSERT_EQ(ring.epoch().past_size(), 2);
+  EXPECT_EQ(ring.epoch().past(0).epoch(), before.epoch());
+  EXPECT_EQ(ring.epoch().past(1).first_step(), 42);
+  EXPECT_EQ(ring.b.last_view.lost_steps(), 0);
 }
 
 // Were it let in before, all would wait for a word of its machine.

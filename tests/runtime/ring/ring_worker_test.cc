@@ -149,6 +149,17 @@ TEST(RingWorker, AFailureIsReportedUntilTheNextEpoch) {
   EXPECT_EQ(b.report().ring_failure().message(), "rank 1 is lost");
 }
 
+TEST(RingWorker, ASealedOneTellsOfTheEpochThatRan) {
+  Bench b;
+  b.begin(1, 0, true);
+  EXPECT_EQ(b.report().begun().epoch(), 0) << "it still runs";
+  b.announce(2, 0, false);
+  EXPECT_EQ(b.report().begun().epoch(), 1);
+  EXPECT_EQ(b.report().begun().members_size(), 2);
+  ASSERT_TRUE(b.worker.takePrepare().has_value());
+  EXPECT_EQ(b.report().begun().epoch(), 1) << "it does not hold the state of the next yet";
+}
+
 // Others rest at version 1; this one has begun the step from there, which will never be complete.
 TEST(RingWorker, AStopEndsAStepThatOthersDoNotTake) {
   Bench b;
