@@ -41,6 +41,14 @@ void addTo(RuntimeCounters& sum, const RuntimeCounters& more) {
   addTo(sum.staleness, more.staleness);
   addTo(sum.request_times, more.request_times);
   addTo(sum.checkpoint_times, more.checkpoint_times);
+  addTo(sum.epoch_change_times, more.epoch_change_times);
+  for (const auto& [op, work] : more.collective) {
+    RuntimeCounters::Collective& to = sum.collective[op];
+    to.sent_bytes += work.sent_bytes;
+    to.received_bytes += work.received_bytes;
+    to.seconds += work.seconds;
+    to.waited_seconds += work.waited_seconds;
+  }
   for (const auto& [phase, seconds] : more.phase_seconds) sum.phase_seconds[phase] += seconds;
   for (const auto& [peer, traffic] : more.traffic) {
     sum.traffic[peer].received_bytes += traffic.received_bytes;
@@ -58,10 +66,13 @@ class FamilyList {
 
   void open(const MetricSpec& spec) { families_.push_back(makeFamily(spec)); }
   void put(double value) { addMetric(families_.back(), labels_, value); }
-  void put(const std::string& label, const std::string& text, double value) {
+  void put(const MetricLabels& more, double value) {
     MetricLabels labels = labels_;
-    labels.emplace_back(label, text);
+    labels.insert(labels.end(), more.begin(), more.end());
     addMetric(families_.back(), labels, value);
+  }
+  void put(const std::string& label, const std::string& text, double value) {
+    put({{label, text}}, value);
   }
   void one(const MetricSpec& spec, double value) {
     open(spec);
@@ -106,6 +117,21 @@ void addWire(FamilyList& list, bool ps, const WireReading& wire) {
     list.put("peer", peer, static_cast<double>(bytes.transmitted));
 }
 
+void addCollective(FamilyList& list, const RuntimeCounters& total) {
+  if (total.collective.empty()) return;
+  list.open(metric("trainyard_collective_bytes_total"));
+  for (const auto& [op, work] : total.collective) {
+    list.put({{"op", op}, {"direction", "transmit"}}, work.sent_bytes);
+    list.put({{"op", op}, {"direction", "receive"}}, work.received_bytes);
+  }
+  list.open(metric("trainyard_collective_seconds_total"));
+  for (const auto& [op, work] : total.collective) list.put("op", op, work.seconds);
+  const auto reduced = total.collective.find("all_reduce");
+  if (reduced == total.collective.end() || reduced->second.seconds <= 0) return;
+  list.one(metric("trainyard_collective_overlap_ratio"),
+           std::clamp(1 - reduced->second.waited_seconds / reduced->second.seconds, 0.0, 1.0));
+}
+
 void addWorker(FamilyList& list, const RuntimeCounters& total, const v1::RuntimeReport& report) {
   list.one(metric("trainyard_worker_examples_total"), total.examples);
   list.one(metric("trainyard_worker_steps_total"), total.steps);
@@ -117,6 +143,7 @@ void addWorker(FamilyList& list, const RuntimeCounters& total, const v1::Runtime
   list.one(metric("trainyard_worker_last_step_seconds"), report.step_seconds());
   addTraffic(list, metric("trainyard_worker_receive_bytes_total"),
              metric("trainyard_worker_transmit_bytes_total"), total);
+  addCollective(list, total);
 }
 
 void addPs(FamilyList& list, const RuntimeCounters& total, const v1::RuntimeReport& report) {
@@ -132,6 +159,7 @@ void addJob(FamilyList& list, const RuntimeCounters& total, const v1::JobProgres
   if (job.accuracy_step() > 0) list.one(metric("trainyard_evaluation_accuracy"), job.accuracy());
   list.one(metric("trainyard_lost_steps_total"), total.lost_steps);
   list.histogram(metric("trainyard_checkpoint_duration_seconds"), total.checkpoint_times);
+  list.histogram(metric("trainyard_epoch_change_seconds"), total.epoch_change_times);
   if (!job.has_checkpoint()) return;
   list.one(metric("trainyard_checkpoint_last_step"), static_cast<double>(job.checkpoint_step()));
   list.one(metric("trainyard_checkpoint_last_success_timestamp_seconds"),
@@ -156,6 +184,14 @@ void CounterTotals::update(std::uint32_t start, const v1::Measurements& measured
   raise(current_.staleness, measured.staleness());
   raise(current_.request_times, measured.request_times());
   raise(current_.checkpoint_times, measured.checkpoint_times());
+  raise(current_.epoch_change_times, measured.epoch_change_times());
+  for (const v1::CollectiveWork& work : measured.collective()) {
+    RuntimeCounters::Collective& held = current_.collective[work.op()];
+    raise(held.sent_bytes, static_cast<double>(work.sent_bytes()));
+    raise(held.received_bytes, static_cast<double>(work.received_bytes()));
+    raise(held.seconds, work.seconds());
+    raise(held.waited_seconds, work.waited_seconds());
+  }
 }
 
 void CounterTotals::update(std::uint32_t start, const v1::RuntimeReport& report) {

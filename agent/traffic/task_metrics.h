@@ -30,6 +30,13 @@ struct RuntimeCounters {
     std::vector<std::uint64_t> counts;
     double sum = 0;
   };
+  // Of one collective operation.
+  struct Collective {
+    double sent_bytes = 0;
+    double received_bytes = 0;
+    double seconds = 0;
+    double waited_seconds = 0;
+  };
   double examples = 0;
   double steps = 0;
   double requests = 0;
@@ -39,8 +46,10 @@ struct RuntimeCounters {
   Histogram staleness;
   Histogram request_times;
   Histogram checkpoint_times;
-  std::map<std::string, double> phase_seconds;  // by phase name
-  std::map<std::string, Traffic> traffic;       // by peer, "worker-0"
+  Histogram epoch_change_times;
+  std::map<std::string, double> phase_seconds;   // by phase name
+  std::map<std::string, Traffic> traffic;        // by peer, "worker-0"
+  std::map<std::string, Collective> collective;  // by operation, "all_reduce"
 };
 
 // Pure; not thread-safe.

@@ -9,7 +9,8 @@ namespace trainyard {
 // A summary of ours has no quantiles: a count and a sum.
 enum class MetricKind { kCounter, kGauge, kHistogram, kSummary };
 
-// Who exports it. kPs and kWorker are the agents of the built-in runtime's tasks, kForeign those of
+// Who exports it. kPs and kWorker are the agents of the built-in runtime's tasks, kRing those of
+// workers of strategy AllReduce (beside what is kWorker's), kForeign those of
 // users' own programs.
 enum MetricExporter : unsigned {
   kReserved = 0,  // nobody yet: the name is kept for a later version
@@ -17,6 +18,7 @@ enum MetricExporter : unsigned {
   kPs = 2,
   kWorker = 4,
   kForeign = 8,
+  kRing = 16,
   kTasks = kPs | kWorker | kForeign,
 };
 

@@ -108,7 +108,8 @@ StatusOr<PlanReport> makePlanReport(const v1::TrainingJob& job,
   }
   addServers(report);
   const std::string& mode = spec.training().update().mode();
-  if (mode.empty() || mode == "Sync") addReplicas(report);
+  const bool replicate = spec.training().chunk_replicas() != "Never";
+  if (replicate && (mode.empty() || mode == "Sync")) addReplicas(report);
   const auto& held = report.placement.bytes_per_ps;
   const auto [least, most] = std::minmax_element(held.begin(), held.end());
   if (*least > 0) report.max_to_min = double(*most) / double(*least);

@@ -302,6 +302,7 @@ void Coordinator::checkLiveness(TimePoint now) {
 void Coordinator::beginEpoch(const std::string& why, TimePoint now, bool planned) {
   highest_epoch_ = std::max(highest_epoch_, epoch_.epoch()) + 1;
   actions_.push_back(LogAction{fmt::format("epoch {} ends: {}", epoch_.epoch(), why), !planned});
+  if (!epochs_.empty() && !epoch_ended_) epoch_ended_ = now;
   endTakes();
   epoch_.Clear();
   epoch_.set_epoch(highest_epoch_);
@@ -380,6 +381,7 @@ std::vector<CoordinatorAction> Coordinator::takeActions() {
 
 void Coordinator::measure(v1::Measurements& measured) const {
   setBuckets(*measured.mutable_checkpoint_times(), checkpoint_times_);
+  setBuckets(*measured.mutable_epoch_change_times(), epoch_change_times_);
   measured.set_checkpoint_bytes(newest_ ? bytesOf(*newest_) : 0);
 }
 

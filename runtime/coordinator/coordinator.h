@@ -66,6 +66,7 @@ struct CoordinatorConfig {
   // The grid of chunks and where the placement puts them; empty: the servers are always the same.
   std::vector<ChunkLoad> chunks;
   int grid_ps = 0;                     // servers of that placement
+  bool replicate = true;               // where there are several servers and common steps
   std::int64_t steps = 0;              // of the job, until a membership says otherwise; or
   std::int64_t passes = 0;             // over the data, whose size the workers tell
   int batch_size = 0;                  // samples of each worker in a step; or
@@ -342,6 +343,8 @@ class Coordinator {
   TimePoint next_checkpoint_{};
   Duration checkpoint_lead_ = std::chrono::milliseconds(300);
   UnixMillis checkpoint_unix_ms_ = 0;
+  std::optional<TimePoint> epoch_ended_;  // until the next one has taken a step
+  BucketCounts epoch_change_times_{metric("trainyard_epoch_change_seconds").buckets};
   BucketCounts checkpoint_times_{metric("trainyard_checkpoint_duration_seconds").buckets};
   TimePoint committing_since_{};    // of the version being committed
   bool checkpoint_failed_ = false;  // said once

@@ -41,7 +41,11 @@ Coordinator::Held Coordinator::enlist(TimePoint now) {
 }
 
 void Coordinator::startFrom(TimePoint now) {
-  if (epochs_.empty()) adoptBegun();
+  if (epochs_.empty()) {
+    adoptBegun();
+    // When the former coordinator ended is not known.
+    if (!epochs_.empty()) epoch_ended_ = phase_since_;
+  }
   const auto [lost, lowest, highest] = enlist(now);
   epoch_.set_revision(membership_.revision());
   std::int64_t held = heldVersion();

@@ -40,6 +40,8 @@ void Coordinator::followProgress(TimePoint now) {
     newest_known = std::max(newest_known, lowest);
   if (newest_known > progress_) progress_ = newest_known;
   rate_.observe(progress_, now);
+  if (epoch_ended_ && progress_ > epoch_.first_step())
+    epoch_change_times_.observe(toSeconds(now - *std::exchange(epoch_ended_, std::nullopt)));
   if (!changed_at_ || epoch_.revision() < membership_.revision() ||
       progress_ <= epoch_.first_step())
     return;

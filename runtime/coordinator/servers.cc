@@ -76,7 +76,7 @@ void Coordinator::placeChunks(bool kept) {
   }
   next_ = moveChunks(config_.chunks, before, servers);
   // Without common steps a version does not say which pushes are in it.
-  epoch_.set_replicated(!tickets_ && servers.size() > 1);
+  epoch_.set_replicated(config_.replicate && !tickets_ && servers.size() > 1);
   std::vector<int> from = before.ps;
   if (kept) {
     for (int& server : from) server = givers_.at(server);

@@ -67,6 +67,7 @@ Status Exchange::join(const RingPlace& place) {
   options.tcp.stall_after = options_.warn_after;
   options.collective.timeout = options_.timeout;
   options.collective.deterministic = options_.deterministic;
+  options.collective.wire = options_.wire;
   options.share_memory = options_.share_memory;
   options.arena.bytes = kTotals * sizeof(double) + kAlignment;
   for (const collective::Bucket& bucket : buckets_) {
@@ -105,9 +106,28 @@ void Exchange::tell(std::string_view name, std::int64_t step, TimePoint start) c
   if (options_.span) options_.span({Lane::kExchange, name, step, start, systemClock().now()});
 }
 
+Status Exchange::counted(ExchangeWork::Operation& sum,
+                         const std::function<Status(collective::Collective&)>& operation) {
+  const collective::Totals before = group_.collective->totals();
+  Status done = operation(*group_.collective);
+  const collective::Totals after = group_.collective->totals();
+  const std::lock_guard lock(mutex_);
+  sum.bytes_sent += after.bytes_sent - before.bytes_sent;
+  sum.bytes_received += after.bytes_received - before.bytes_received;
+  sum.seconds += after.seconds - before.seconds;
+  return done;
+}
+
+ExchangeWork Exchange::work() const {
+  const std::lock_guard lock(mutex_);
+  return work_;
+}
+
 Status Exchange::broadcast(std::span<float> array, int root) {
   const TimePoint start = systemClock().now();
-  const Status done = group_.collective->broadcast(collective::arrayOf(array), root);
+  const Status done = counted(work_.broadcast, [&](collective::Collective& group) {
+    return group.broadcast(collective::arrayOf(array), root);
+  });
   tell("broadcast", 0, start);
   return done;
 }
@@ -152,7 +172,9 @@ StatusOr<StepTotals> Exchange::finish(const StepTotals& own) {
   totals_[1] = own.samples;
   totals_given_ = true;
   changed_.notify_all();
+  const TimePoint start = systemClock().now();
   changed_.wait(lock, [&] { return next_ > buckets_.size() || !failure_.ok(); });
+  work_.waited += systemClock().now() - start;
   stepping_ = false;
   if (!failure_.ok()) return failure_;
   return StepTotals{totals_[0], totals_[1]};
@@ -191,7 +213,9 @@ void Exchange::run() {
                             : Array{reinterpret_cast<std::byte*>(totals_.data()),
                                     static_cast<std::int64_t>(kTotals), ElementType::kFloat64};
     const TimePoint start = systemClock().now();
-    const Status done = group_.collective->allReduce(array, Reduction::kSum);
+    const Status done = counted(work_.all_reduce, [&](collective::Collective& group) {
+      return group.allReduce(array, Reduction::kSum);
+    });
     tell(is_bucket ? fmt::format("bucket {}", operation) : "loss and samples", step, start);
     lock.lock();
     reducing_ = false;

@@ -11,6 +11,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -24,10 +25,11 @@
 namespace trainyard::runtime::ring {
 
 struct ExchangeOptions {
-  std::string bind = "127.0.0.1";  // the other ranks connect to a free port there
-  std::string token;               // of the job
-  bool deterministic = false;      // sums in the order of ranks, over every transport
-  bool share_memory = true;        // where all ranks have one address
+  std::string bind = "127.0.0.1";        // the other ranks connect to a free port there
+  std::string token;                     // of the job
+  bool deterministic = false;            // sums in the order of ranks, over every transport
+  bool share_memory = true;              // where all ranks have one address, and no `wire` is set
+  std::optional<ElementType> wire = {};  // what gradients travel as: see CollectiveOptions
   collective::BucketSizes buckets;
   Duration join_timeout = std::chrono::seconds(60);
   // Of one operation: how long the slowest rank may be behind. A rank that ends is noticed at once;
@@ -50,7 +52,19 @@ struct StepTotals {
   double samples = 0;
 };
 
-// All calls from one thread but port().
+// What was done so far, over all groups; see collective::Totals.
+struct ExchangeWork {
+  struct Operation {
+    std::uint64_t bytes_sent = 0;
+    std::uint64_t bytes_received = 0;
+    Duration seconds{};
+  };
+  Operation all_reduce;
+  Operation broadcast;
+  Duration waited{};  // by finish(): what the trainer did not hide behind its own work
+};
+
+// All calls from one thread but port() and work().
 class Exchange {
  public:
   // `tensors` in the order in which gradients become ready. `cancelled` is asked by waits, on
@@ -81,6 +95,8 @@ class Exchange {
   // After finish(): the sums over all ranks, to be changed at will until begin().
   std::span<float> sum(std::size_t tensor);
 
+  ExchangeWork work() const;
+
  private:
   struct Place {  // of a tensor
     std::size_t bucket = 0;
@@ -93,6 +109,9 @@ class Exchange {
   bool due() const;
   void filled(std::size_t bucket);
   void tell(std::string_view name, std::int64_t step, TimePoint start) const;
+  // Runs one operation of the group and adds what it cost; mutex_ is not held.
+  Status counted(ExchangeWork::Operation& sum,
+                 const std::function<Status(collective::Collective&)>& operation);
 
   const ExchangeOptions options_;
   const std::vector<collective::PlannedTensor> tensors_;
@@ -106,8 +125,9 @@ class Exchange {
   std::span<double> totals_;                    // loss and samples
   std::vector<double> own_totals_;
 
-  std::mutex mutex_;
+  mutable std::mutex mutex_;
   std::condition_variable changed_;
+  ExchangeWork work_;
   std::vector<std::size_t> missing_;  // tensors, by bucket
   std::size_t next_ = 0;              // operation: the buckets in order, then the totals
   bool totals_given_ = false;

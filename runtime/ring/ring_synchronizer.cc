@@ -93,6 +93,20 @@ void RingSynchronizer::fillReport(v1::MemberReport& report) const {
   worker_->fillReport(report);
 }
 
+void RingSynchronizer::measure(v1::Measurements& measured) const {
+  const ExchangeWork work = exchange_->work();
+  const auto add = [&](const char* op, const ExchangeWork::Operation& done, Duration waited) {
+    v1::CollectiveWork* to = measured.add_collective();
+    to->set_op(op);
+    to->set_sent_bytes(done.bytes_sent);
+    to->set_received_bytes(done.bytes_received);
+    to->set_seconds(toSeconds(done.seconds));
+    to->set_waited_seconds(toSeconds(waited));
+  };
+  add("all_reduce", work.all_reduce, work.waited);
+  add("broadcast", work.broadcast, work.broadcast.seconds);
+}
+
 bool RingSynchronizer::interrupted() const {
   std::lock_guard lock(mutex_);
   return worker_->interrupted();

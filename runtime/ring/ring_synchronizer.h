@@ -56,6 +56,7 @@ class RingSynchronizer final : public MemberSynchronizer {
   // Ranks find each other by what the coordinator says.
   void setMembership(const v1::Membership&) override {}
   void fillTraffic(v1::RuntimeReport&) const override {}
+  void measure(v1::Measurements& measured) const override;
 
  private:
   bool cancelled(std::int64_t epoch) const;

@@ -31,6 +31,7 @@ CoordinatorConfig coordinatorConfig(const TaskOptions& options, const std::strin
   config.passes = training.passes();
   config.batch_size = training.batch_size();
   config.global_batch_size = training.global_batch_size();
+  config.replicate = training.chunk_replicas() != "Never";
   const v1::UpdateSpec& update = training.update();
   config.backup_workers = update.backup_workers();
   if (isAsynchronous(update)) {

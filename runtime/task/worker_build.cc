@@ -26,6 +26,7 @@ constexpr std::size_t kLeastAbreast = 3;
 constexpr std::int64_t kAbreastBytes = 1 << 20;
 // How long a worker of a job that is over looks for the coordinator, which may have left.
 constexpr Duration kOverPatience = std::chrono::seconds(5);
+
 void setWindow(const v1::Training& training, const Placement& placement, ps::WorkerConfig& config) {
   // Clipping answers no chunk before the step's last one is in; asynchronous workers need not wait
   // for each other.
@@ -36,6 +37,14 @@ void setWindow(const v1::Training& training, const Placement& placement, ps::Wor
   for (const Chunk& chunk : placement.chunks) largest = std::max(largest, chunk.elements * 4);
   const auto fitting = static_cast<std::size_t>(kAbreastBytes / largest);
   config.window = std::clamp(fitting, kLeastAbreast, kWindow);
+}
+
+void setWire(const v1::AllReduceSpec& spec, ring::ExchangeOptions& options) {
+  if (spec.wire_type() == "Float16") options.wire = ElementType::kFloat16;
+  if (spec.wire_type() == "BFloat16") options.wire = ElementType::kBFloat16;
+  if (!spec.has_bucket_bytes()) return;
+  options.buckets.bytes = spec.bucket_bytes();
+  options.buckets.first_bytes = std::min(options.buckets.first_bytes, spec.bucket_bytes());
 }
 
 }  // namespace
@@ -106,6 +115,7 @@ Status WorkerTask::synchronizeInRing() {
   sync.exchange.token = options_.token;
   sync.exchange.share_memory = training.shared_memory() != "Never";
   sync.exchange.deterministic = training.deterministic();
+  setWire(training.all_reduce(), sync.exchange);
   if (timeline_ != nullptr) sync.exchange.span = [this](const Span& span) { timeline_->add(span); };
   sync.clip_norm = training.optimizer().clip_norm();
   sync.processes_per_pod = processesPerPod(options_.job);

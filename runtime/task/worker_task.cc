@@ -221,6 +221,7 @@ v1::Measurements WorkerTask::measurements() const {
   setBuckets(*measured.mutable_step_times(), totals.step_times);
   setBuckets(*measured.mutable_staleness(), totals.staleness);
   measured.set_discarded(totals.too_late);
+  synchronizer_->measure(measured);
   if (coordinator_ != nullptr) coordinator_->measure(measured);
   return measured;
 }

@@ -4,6 +4,7 @@
 #include "runtime/train/synchronizer.h"
 #include "trainyard/v1/agent.pb.h"
 #include "trainyard/v1/coordinator.pb.h"
+#include "trainyard/v1/measurements.pb.h"
 #include "trainyard/v1/membership.pb.h"
 
 namespace trainyard::runtime {
@@ -19,6 +20,8 @@ class MemberSynchronizer : public Synchronizer {
   virtual void setMembership(const v1::Membership& membership) = 0;
   // Adds bytes by peer to a report to the agent.
   virtual void fillTraffic(v1::RuntimeReport& report) const = 0;
+  // Adds what only this way of putting gradients together can measure.
+  virtual void measure(v1::Measurements&) const {}
 };
 
 }  // namespace trainyard::runtime

@@ -130,6 +130,9 @@ TEST(PlanReport, ReplicasOfTheNextServer) {
   EXPECT_EQ(reportOf(makeJob("mnist_cnn", "RoundRobin", 1, 7)).ps[0].replicas, 0);
   job.mutable_spec()->mutable_training()->mutable_update()->set_mode("Async");
   EXPECT_EQ(reportOf(job).ps[1].replica_out_per_step, 0);
+  job.mutable_spec()->mutable_training()->mutable_update()->set_mode("Sync");
+  job.mutable_spec()->mutable_training()->set_chunk_replicas("Never");
+  EXPECT_EQ(reportOf(job).ps[1].replica_out_per_step, 0);
 }
 
 TEST(PlanReport, EveryProcessOfAPodIsAWorker) {

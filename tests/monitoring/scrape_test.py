@@ -29,7 +29,7 @@ JOB = """apiVersion: trainyard.dev/v1alpha1
 kind: TrainingJob
 metadata: {name: NAME}
 spec:
-  ps: {replicas: 2}
+  SPEC
   worker: {replicas: 2}
   training:
     model: {name: mlp, hidden: [64], simulatedStepSeconds: 0.05}
@@ -40,6 +40,8 @@ spec:
     checkpoint: {everySeconds: 2, keep: 2}
     optimizer: {name: SGD, learningRate: 0.01}
 """
+SERVERS = "ps: {replicas: 2}"
+JOB, RING = JOB.replace("SPEC", SERVERS), JOB.replace("SPEC", "strategy: AllReduce")
 FOREIGN = """apiVersion: trainyard.dev/v1alpha1
 kind: TrainingJob
 metadata: {name: foreign}
@@ -102,14 +104,19 @@ class ScrapeTest(unittest.TestCase):
         start = cls.enterClassContext if hasattr(cls, "enterClassContext") else cls.enter
         cls.operator = start(programs.Operator(folder / "operator", cls.cluster, cls.namespace))
         cls.trained = start(programs.LocalJob(folder, "trained", JOB.replace("NAME", "trained")))
+        cls.ring = start(programs.LocalJob(folder, "ring", RING.replace("NAME", "ring")))
         cls.foreign = start(programs.LocalJob(folder, "foreign", FOREIGN.replace("SCRIPT", str(script))))
         until("the operator serves", cls.operator.address)
         cls.operator.publish()
         cls.prometheus = start(programs.Prometheus(folder / "prometheus", {
             "trainyard-operator": [cls.operator.targets],
-            "trainyard-tasks": [job.directory / "prometheus.json" for job in (cls.trained, cls.foreign)]}))
+            "trainyard-tasks": [job.directory / "prometheus.json" for job in cls.local()]}))
         until("Prometheus is ready", cls.prometheus.ready)
         cls.make_history()
+
+    @classmethod
+    def local(cls):
+        return cls.trained, cls.ring, cls.foreign
 
     @classmethod
     def enter(cls, program):
@@ -146,15 +153,15 @@ class ScrapeTest(unittest.TestCase):
         assert status == 200, answer
         api.request("DELETE", f"{cls.jobs}/short")
         until(lambda: f"all tasks are scraped: {cls.prometheus.query('trainyard_task_ready')}\n{cls.trained.text()}",
-              lambda: cls.trained.alive() and cls.foreign.alive() and
-              cls.prometheus.sum("trainyard_task_ready") == 6)
-        until("an evaluation and a checkpoint", lambda: cls.prometheus.query("trainyard_evaluation_accuracy") and
-              cls.prometheus.query("trainyard_checkpoint_last_step > 0"))
+              lambda: all(job.alive() for job in cls.local()) and
+              cls.prometheus.sum("trainyard_task_ready") == 8)
+        until("an evaluation and a checkpoint", lambda: len(cls.prometheus.query("trainyard_evaluation_accuracy")) == 2 and
+              len(cls.prometheus.query("trainyard_checkpoint_last_step > 0")) == 2)
         worker = json.loads((cls.trained.directory / "tasks/worker-1/agent.json").read_text())
         os.kill(worker["childPid"], signal.SIGKILL)
         until("it was started again", lambda: cls.prometheus.sum("trainyard_task_restarts_total") == 1)
         until("it trains again", lambda: cls.prometheus.sum(
-            'rate(trainyard_worker_steps_total{index="1"}[10s])') > 0)
+            'rate(trainyard_worker_steps_total{trainyard_job="trained",index="1"}[10s])') > 0)
         until("the jobs are known", lambda: cls.prometheus.query("trainyard_job_step == 40") and
               cls.prometheus.sum("trainyard_jobs_deleted_total") == 1)
 
@@ -162,6 +169,7 @@ class ScrapeTest(unittest.TestCase):
         pages = {"operator": [self.operator.metrics()]}
         for task in ("ps-0", "ps-1", "worker-0", "worker-1"):
             pages.setdefault(task.split("-")[0], []).append(self.trained.metrics(task))
+        pages["all-reduce"] = [self.ring.metrics(task) for task in ("worker-0", "worker-1")]
         pages["foreign"] = [self.foreign.metrics(task) for task in ("ps-0", "worker-0")]
         rows = {row["name"]: row for row in queries.catalogue()}
         for exporter, texts in pages.items():
@@ -171,8 +179,17 @@ class ScrapeTest(unittest.TestCase):
                 self.assertEqual(0, check.returncode, f"{exporter}: {check.stdout}{check.stderr}")
                 found |= programs.families(page)
                 self.check_labels(page, rows, exporter)
-            claimed = {name: row["type"] for name, row in rows.items() if exporter in row["exporters"]}
+            roles = {exporter} | ({"worker"} if exporter == "all-reduce" else set())
+            claimed = {name: row["type"] for name, row in rows.items() if roles & set(row["exporters"])}
             self.assertEqual(claimed, found, exporter)
+
+    def test_workers_of_all_reduce_say_what_it_moves(self):
+        moved = self.prometheus.query('trainyard_collective_bytes_total{op="all_reduce"}')
+        self.assertEqual({("0", "transmit"), ("0", "receive"), ("1", "transmit"), ("1", "receive")},
+                         {(one["metric"]["index"], one["metric"]["direction"]) for one in moved})
+        self.assertLess(0, min(float(one["value"][1]) for one in moved))
+        for one in self.prometheus.query("trainyard_collective_overlap_ratio"):
+            self.assertTrue(0 <= float(one["value"][1]) <= 1, one)
 
     def check_labels(self, page, rows, exporter):
         own = {"trainyard_job", "role", "index"} if exporter != "operator" else set()
@@ -240,7 +257,7 @@ class ScrapeTest(unittest.TestCase):
             for rule in group["rules"]:
                 self.assertEqual("ok", rule["health"], rule)
         targets = self.prometheus.get("targets")["activeTargets"]
-        self.assertEqual(7, len(targets))
+        self.assertEqual(9, len(targets))
         tasks = [one for one in targets if one["scrapePool"] == "trainyard-tasks"]
         self.assertEqual({"default"}, {one["labels"]["namespace"] for one in tasks})
 

@@ -54,6 +54,20 @@ TEST_F(DigestTest, IsTheSameForAConvolutionalNetwork) {
             want);
 }
 
+// A job may do without the copies that servers keep of each other's chunks: then a server that dies
+// takes all back, to the same bits in the end.
+TEST_F(DigestTest, StaysWhereAServerDiesThatNobodyHasACopyOf) {
+  for (const bool replicated : {false, true}) {
+    JobRun run(folder(replicated ? "auto" : "never"), smallJob(2, 2, 120),
+               {"--set", std::string("training.chunkReplicas=") + (replicated ? "Auto" : "Never")});
+    const ProgramEnd end = run.launchAndWait("ps.request=crash@60,task=ps-1,life=1.1");
+    EXPECT_EQ(end.code, 0) << end.output;
+    EXPECT_EQ(run.digest(), undisturbedDigest(smallJob(2, 2, 120)));
+    const std::int64_t lost = run.json("status.json")["status"].value("lostSteps", std::int64_t{0});
+    EXPECT_EQ(lost > 0, !replicated) << lost;
+  }
+}
+
 // Without `deterministic` gradients are summed as they come. Float addition is not associative, so
 // (g0 + g1) + g2 and (g2 + g1) + g0 differ in their last bits; with 3 workers the order matters
 // (with 2 it would not: a + b is b + a), and 60 steps of training make the difference grow.

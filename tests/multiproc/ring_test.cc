@@ -107,6 +107,24 @@ TEST_F(RingTest, AKilledCoordinatorCostsNoStep) {
   EXPECT_THAT(run.taskLog("worker-0"), Not(HasSubstr("from checkpoint")));
 }
 
+// Rounded once on each side of the sum: the same bits every time, and others than those of 32 bits.
+TEST_F(RingTest, SixteenBitsOnTheWireAreRounded) {
+  const auto digestWith = [&](const std::string& name, const std::string& type) {
+    JobRun run(folder(name), smallJob(1, 3, kSteps),
+               ringWith({"--set", "training.allReduce.wireType=" + type, "--set",
+                         "training.allReduce.bucketBytes=4096"}));
+    const ProgramEnd end = run.launchAndWait();
+    EXPECT_EQ(end.code, 0) << end.output;
+    expectEachPositionOnce(run, 3, kSteps * 3 * 16);
+    return run.digest();
+  };
+  const std::string half = digestWith("half", "BFloat16");
+  EXPECT_EQ(digestWith("again", "BFloat16"), half);
+  EXPECT_NE(digestWith("float16", "Float16"), half);
+  EXPECT_NE(half, digestOfServers(3));
+  EXPECT_EQ(digestWith("full", "Float32"), digestOfServers(3)) << "buckets change no bit";
+}
+
 // A rank that is stopped is missed by the coordinator, and waited for.
 TEST_F(RingTest, AStoppedWorkerIsNamedAndGoesOn) {
   JobRun run(folder("stopped"), smallJob(1, 3, kSteps), kRing);

@@ -132,6 +132,29 @@ TEST(TaskMetrics, ShowTheNewestReport) {
   EXPECT_EQ(valueOf(metrics, "trainyard_task_ready"), 0) << "until the new life says so";
 }
 
+TEST(TaskMetrics, TellWhatAllReduceMovesAndHowMuchOfItIsHidden) {
+  TaskMetrics metrics(makeSelf(v1::ROLE_WORKER));
+  EXPECT_EQ(valueOf(metrics, "trainyard_collective_seconds_total"), std::nullopt);
+  v1::Measurements measured;
+  measured.mutable_incarnation()->set_start(1);
+  v1::CollectiveWork* work = measured.add_collective();
+  work->set_op("all_reduce");
+  EXPECT_EQ(valueOf(metrics, "trainyard_collective_overlap_ratio"), std::nullopt);
+  work->set_sent_bytes(700);
+  work->set_received_bytes(900);
+  work->set_seconds(4);
+  work->set_waited_seconds(1);
+  metrics.onMeasurements(measured);
+  EXPECT_EQ(valueOf(metrics, "trainyard_collective_bytes_total", "transmit"), 700);
+  EXPECT_EQ(valueOf(metrics, "trainyard_collective_bytes_total", "receive"), 900);
+  EXPECT_EQ(valueOf(metrics, "trainyard_collective_seconds_total", "all_reduce"), 4);
+  EXPECT_EQ(valueOf(metrics, "trainyard_collective_overlap_ratio"), 0.75);
+  measured.mutable_incarnation()->set_start(2);
+  metrics.onMeasurements(measured);
+  EXPECT_EQ(valueOf(metrics, "trainyard_collective_seconds_total", "all_reduce"), 8)
+      << "of both lives";
+}
+
 TEST(TaskMetrics, AddUpWhatTheProcessesOfATaskCount) {
   TaskIdentity self = makeSelf(v1::ROLE_WORKER);
   self.processes = 2;

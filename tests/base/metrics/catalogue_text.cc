@@ -11,8 +11,11 @@
 namespace trainyard {
 namespace {
 
-constexpr std::pair<MetricExporter, const char*> kExporters[] = {
-    {kOperator, "operator"}, {kPs, "ps"}, {kWorker, "worker"}, {kForeign, "foreign"}};
+constexpr std::pair<MetricExporter, const char*> kExporters[] = {{kOperator, "operator"},
+                                                                 {kPs, "ps"},
+                                                                 {kWorker, "worker"},
+                                                                 {kForeign, "foreign"},
+                                                                 {kRing, "all-reduce"}};
 
 constexpr char kHead[] =
     R"(# Metrics
@@ -26,8 +29,8 @@ they export with it. To make it anew: `build/dev/bin/print_metrics > docs/metric
   jobs have `job_namespace` and, gauges only, `trainyard_job`: they end with the job.
 - Counters begin at zero with the program that exports them. An agent adds up over the lives of its program: a
   restart in place does not set them back.
-- *Exported by*: the `operator`; agents of the built-in runtime's `ps` and `worker`; agents of `foreign` programs,
-  which are users' own.
+- *Exported by*: the `operator`; agents of the built-in runtime's `ps` and `worker`; agents of workers of strategy
+  AllReduce (`all-reduce`), beside what is a worker's; agents of `foreign` programs, which are users' own.
 - Rates (examples per second, bytes per second) are computed by who reads: `rate(trainyard_worker_examples_total[1m])`.
 )";
 

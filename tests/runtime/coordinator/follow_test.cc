@@ -197,6 +197,29 @@ TEST(CoordinatorCheckpoint, IsMeasuredFromTheDecisionToTheCommit) {
   EXPECT_EQ(count, 2u);
 }
 
+TEST(CoordinatorProgress, TheTimeOfAnEpochChangeIsMeasured) {
+  Bench b(1, 2);
+  b.activate();
+  b.reach(5);
+  const auto changes = [&] {
+    v1::Measurements measured;
+    b.c.measure(measured);
+    return measured.epoch_change_times();
+  };
+  EXPECT_EQ(changes().sum(), 0) << "the first epoch changed nothing";
+  b.restart(b.worker(1));
+  b.say(b.worker(1));
+  b.now += seconds(3);
+  b.settle();
+  ASSERT_EQ(b.c.phase(), v1::PHASE_ACTIVE) << b.c.waitingFor(b.now);
+  EXPECT_EQ(changes().sum(), 0) << "it has taken no step yet";
+  b.now += seconds(1);
+  b.reach(6);
+  EXPECT_DOUBLE_EQ(changes().sum(), 4);
+  b.reach(7);
+  EXPECT_DOUBLE_EQ(changes().sum(), 4);
+}
+
 TEST(CoordinatorCheckpoint, ACommitThatFailsIsNotTakenForOne) {
   Bench b(1, 2, every(seconds(1)));
   b.activate();

@@ -230,6 +230,23 @@ TEST(CoordinatorServers, ALostServerThatIsNotWantedAnyMoreIsNotMissed) {
   EXPECT_EQ(b.last_view.lost_steps(), 0);
 }
 
+// A job may do without: then a server that dies takes all back.
+TEST(CoordinatorServers, WithoutReplicasALostServerCostsTheStepsSinceTheCheckpoint) {
+  Bench b(kGrid, 2, [&](CoordinatorConfig& config) {
+    for (int i = 0; i < kChunks; ++i) config.chunks.push_back({1000, i % kGrid, false});
+    config.grid_ps = kGrid;
+    config.replicate = false;
+  });
+  b.activate();
+  EXPECT_FALSE(b.last_view.epoch().replicated());
+  b.reach(10);
+  b.restart(b.ps(1));
+  Bench::clear(b.ps(1));
+  b.settle();
+  EXPECT_TRUE(b.last_view.epoch().fresh());
+  EXPECT_EQ(b.last_view.lost_steps(), 10);
+}
+
 TEST(CoordinatorServers, ACoordinatorThatStartsAgainIsToldWhereTheJobIs) {
   Running former;
   former.reach(17);

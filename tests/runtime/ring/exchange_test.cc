@@ -14,13 +14,14 @@ const std::vector<collective::PlannedTensor> kTensors = {{"c", ElementType::kFlo
                                                          {"a", ElementType::kFloat32, 3}};
 
 struct Ranks {
-  Ranks(int size, bool shared) {
+  Ranks(int size, bool shared, std::optional<ElementType> wire = {}) {
     for (int r = 0; r < size; ++r) {
       ExchangeOptions options;
       // Without one common address there is no shared memory.
       options.bind = shared ? "127.0.0.1" : "127.0.0." + std::to_string(r + 1);
       options.token = "token";
       options.deterministic = true;
+      options.wire = wire;
       options.buckets = {64, 1 << 20};
       auto made = Exchange::make(options, kTensors, [this](std::int64_t) { return cancel.load(); });
       EXPECT_TRUE(made.ok()) << made.status();
@@ -79,6 +80,38 @@ TEST_P(ExchangeTest, SumsStepAfterStep) {
     return absl::OkStatus();
   });
   for (const Status& result : results) EXPECT_TRUE(result.ok()) << result;
+  for (const auto& exchange : ranks.exchanges) {
+    const ExchangeWork work = exchange->work();
+    EXPECT_GE(work.all_reduce.bytes_sent + work.all_reduce.bytes_received,
+              20u * 70'008 * sizeof(float));
+    EXPECT_GT(work.all_reduce.seconds, Duration(0));
+    EXPECT_GT(work.waited, Duration(0));
+    EXPECT_EQ(work.broadcast.bytes_sent + work.broadcast.bytes_received, 0u);
+  }
+}
+
+// Half the bytes; what 16 bits hold is summed without an error.
+TEST_P(ExchangeTest, SixteenBitsOnTheWire) {
+  for (const ElementType wire : {ElementType::kFloat16, ElementType::kBFloat16}) {
+    Ranks ranks(2, GetParam(), wire);
+    const auto results = ranks.run([&](Exchange& exchange, int rank) -> Status {
+      TY_RETURN_IF_ERROR(ranks.join(exchange, rank));
+      exchange.begin();
+      TY_RETURN_IF_ERROR(submitAll(exchange, rank == 0 ? 8.0F : 0.5F));
+      TY_ASSIGN_OR_RETURN(const StepTotals totals, exchange.finish({1e-9 * rank, 1}));
+      if (totals.loss_sum != 1e-9) return absl::InternalError("totals are not gradients");
+      for (std::size_t t = 0; t < kTensors.size(); ++t) {
+        for (const float sum : exchange.sum(t)) {
+          if (sum != 8.5F * static_cast<float>(t + 1)) return absl::InternalError("sum");
+        }
+      }
+      return absl::OkStatus();
+    });
+    for (const Status& result : results) EXPECT_TRUE(result.ok()) << result;
+    const ExchangeWork work = ranks.exchanges[0]->work();
+    EXPECT_GE(work.all_reduce.bytes_sent, 70'008u * 2);
+    EXPECT_LT(work.all_reduce.bytes_sent, 70'008u * 2 + 1000);
+  }
 }
 
 // A rank without samples leaves every bit of the others' sum, the sign of zero too.
