@@ -111,8 +111,10 @@ class Fashion(unittest.TestCase):
 
         self.world.apply(LATE, namespace=SPACE)  # alerts speak of failures too
         monitored.check(self.world, SPACE, "long", 4, self.keep_operators_busy)
-        self.kubectl("scale", "tj/long", "-n", SPACE, "--replicas=3")
+        self.until_first_step("2 -> 3 workers",
+                              lambda: self.kubectl("scale", "tj/long", "-n", SPACE, "--replicas=3"))
         self.world.wait("a third worker", lambda: self.world.status("long", SPACE)["worker"].get("ready") == 3)
+        self.storm()
         self.wait_steps("long", 20)
 
         self.kill_operators()
@@ -123,6 +125,12 @@ class Fashion(unittest.TestCase):
         self.kubectl("scale", "tj/long", "-n", SPACE, "--replicas=1")
         self.world.wait("two workers to leave", lambda: set(self.world.pods("long", SPACE)) == {
             "long-ps-0", "long-ps-1", "long-worker-0"})
+        self.wait_steps("long", 20)
+        self.until_first_step("2 -> 3 parameter servers", lambda: self.servers(3))
+        self.wait_steps("long", 20)
+        self.until_first_step("3 -> 1 parameter servers", lambda: self.servers(1))
+        self.world.wait("two servers to leave", lambda: set(self.world.pods("long", SPACE)) == {
+            "long-ps-0", "long-worker-0"})
         self.wait_steps("long", 20)
         after = {name: identity(pod) for name, pod in self.world.pods("long", SPACE).items()}
         for name in after:
@@ -167,7 +175,7 @@ class Fashion(unittest.TestCase):
         self.assertEqual({}, self.world.pods("typed", SPACE))
 
     def test_4_all_reduce(self):
-        """The example with three workers: one is killed, one leaves, and no step is lost."""
+        """The example with three workers: two are killed, one leaves, and no step is lost."""
         self.world.volume(SPACE, "ring-job")
         self.trainyard("submit", "-f", str(ROOT / "examples/fashion-mnist/allreduce.yaml"), "--set", "worker.replicas=3",
                        "--set", "storage.volume.persistentVolumeClaim.claimName=ring-job")
@@ -177,12 +185,13 @@ class Fashion(unittest.TestCase):
         before = {pod: identity(found) for pod, found in self.world.pods(name, SPACE).items()}
         self.assertEqual(set(workers), set(before))
 
-        killed = self.world.cluster.inside(sys.executable, "-c", KILL, workers[1])
-        self.assertEqual("1\n", killed.stdout, killed.stderr)
-        for other in (workers[0], workers[2]):
-            self.world.wait(f"{other} to name the killed one",
-                            lambda: "rank 1 is worker-1" in self.kubectl("logs", other, "-n", SPACE))
-        self.wait_steps(name, 5)
+        for rank in (1, 0):  # 0 has the coordinator
+            killed = self.world.cluster.inside(sys.executable, "-c", KILL, workers[rank])
+            self.assertEqual("1\n", killed.stdout, killed.stderr)
+            for other in set(workers) - {workers[rank]}:
+                self.world.wait(f"{other} to name the killed one",
+                                lambda: f"rank {rank} is worker-{rank}" in self.kubectl("logs", other, "-n", SPACE))
+            self.wait_steps(name, 5)
         self.assertEqual(before, {pod: identity(found) for pod, found in self.world.pods(name, SPACE).items()},
                          "agents start their programs again, in the same pods")
 
@@ -228,6 +237,43 @@ class Fashion(unittest.TestCase):
         done = subprocess.run(self.command(*words, *timeout), capture_output=True, text=True, timeout=2000, **more)
         self.assertEqual(0, done.returncode, f"{words}: {done.stderr}")
         return done.stdout
+
+    def servers(self, number):
+        self.kubectl("patch", "tj", "long", "-n", SPACE, "--type=merge", "-p",
+                     json.dumps({"spec": {"ps": {"replicas": number}}}))
+
+    def until_first_step(self, what, edit):
+        """Edits the long job, and prints how long it is to the first step of those whom it is to have then."""
+
+        def steps():
+            return self.kubectl("logs", "long-ps-0", "-n", SPACE).count("has taken its first step")
+
+        before, began = steps(), time.monotonic()
+        edit()
+        self.world.wait(f"the first step with {what}", lambda: steps() > before)
+        print(f"{what}: {time.monotonic() - began:.1f} s from the edit to the first step", flush=True)
+
+    def storm(self):
+        """Twenty edits at once: the last one counts, and who was always wanted stays as it is."""
+        before = {name: identity(pod) for name, pod in self.world.pods("long", SPACE).items()}
+        path = f"/apis/trainyard.dev/v1alpha1/namespaces/{SPACE}/trainingjobs/long/scale"
+        began = time.monotonic()
+        for size in [4, 2, 3, 4] * 4 + [2, 4, 2, 3]:
+            status, answer = self.world.cluster.api.request("PATCH", path, {"spec": {"replicas": size}},
+                                                            "application/merge-patch+json")
+            self.assertEqual(200, status, answer)
+        print(f"20 edits of replicas in {time.monotonic() - began:.2f} s", flush=True)
+        stayers = {"long-ps-0", "long-ps-1", "long-worker-0", "long-worker-1"}
+        self.world.wait("three workers", lambda: self.three_workers(stayers | {"long-worker-2"}))
+        self.wait_steps("long", 5)
+        after = {name: identity(pod) for name, pod in self.world.pods("long", SPACE).items()}
+        self.assertEqual(stayers | {"long-worker-2"}, set(after))
+        self.assertEqual({name: before[name] for name in stayers}, {name: after[name] for name in stayers})
+
+    def three_workers(self, pods):
+        status = self.world.status("long", SPACE)
+        settled = status["observedGeneration"] == self.world.job("long", SPACE)["metadata"]["generation"]
+        return settled and status["worker"].get("ready") == 3 and set(self.world.pods("long", SPACE)) == pods
 
     def keep_operators_busy(self):
         """Rates of an operator without work are zero."""
