@@ -43,12 +43,14 @@ bool Coordinator::dismissed(const v1::MemberReport& report, const MemberKey& key
 
 void Coordinator::dismiss(const MemberKey& key, const Member& member) {
   dismissed_.insert(key);
-  if (member.ticket) dismissCall(*member.ticket);
+  if (member.ticket) dismissCall(*member.ticket, member.report.revision());
 }
 
-void Coordinator::dismissCall(std::uint64_t ticket) {
+// A task of a membership that this process has not read yet has not left: it is asked to come
+// again.
+void Coordinator::dismissCall(std::uint64_t ticket, std::int64_t revision) {
   v1::View view = viewFor();
-  view.set_left(true);
+  view.set_left(revision <= membership_.revision());
   actions_.push_back(ReplyAction{ticket, view});
 }
 

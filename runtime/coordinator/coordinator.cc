@@ -176,7 +176,7 @@ std::string Coordinator::refusalOf(const v1::MemberReport& report, const MemberK
 
 void Coordinator::onReport(const v1::MemberReport& report, std::uint64_t ticket, TimePoint now) {
   const MemberKey key{report.id().role(), report.id().index()};
-  if (dismissed(report, key)) return dismissCall(ticket);
+  if (dismissed(report, key)) return dismissCall(ticket, report.revision());
   const std::string refusal = refusalOf(report, key);
   if (!refusal.empty()) {
     // A task of a membership that this process has not read yet is asked to come again, not sent
@@ -190,7 +190,8 @@ void Coordinator::onReport(const v1::MemberReport& report, std::uint64_t ticket,
   if (members_[key].ticket) answer(members_[key], now);
   accept(key, report, now);
   const auto accepted = members_.find(key);
-  if (accepted == members_.end()) return dismissCall(ticket);  // it had to leave, and came again
+  // It had to leave, and came again.
+  if (accepted == members_.end()) return dismissCall(ticket, report.revision());
   accepted->second.ticket = ticket;
   accepted->second.parked_since = now;
   evaluate(now);

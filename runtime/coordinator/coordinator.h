@@ -213,7 +213,7 @@ class Coordinator {
   bool serversPlaced(TimePoint now) const;
   // change.cc: members that come and go.
   void dismiss(const MemberKey& key, const Member& member);
-  void dismissCall(std::uint64_t ticket);
+  void dismissCall(std::uint64_t ticket, std::int64_t revision);
   void dismissUnwanted();
   bool dismissed(const v1::MemberReport& report, const MemberKey& key) const;
   bool awaited(const MemberKey& key, const Member& member, TimePoint now) const;

@@ -194,6 +194,25 @@ TEST(CoordinatorChange, ALeaverThatDiesIsNotWaitedFor) {
   EXPECT_TRUE(b.worker(2).leaving());
 }
 
+// It was to leave by the membership that is known here, and belongs by one that is not.
+TEST(CoordinatorChange, ALeaverThatANewerMembershipBringsBackHasNotLeft) {
+  Running b(3);
+  b.rests = false;
+  b.scale(2, 2);
+  b.settle();
+  b.restart(b.worker(2));
+  b.worker(2).set_revision(3);
+  const auto view = b.reply(b.send(b.worker(2)));
+  ASSERT_TRUE(view.has_value());
+  EXPECT_FALSE(view->left());
+  EXPECT_EQ(view->refusal(), "");
+  b.scale(3, 3);
+  b.settle();
+  EXPECT_EQ(b.c.phase(), v1::PHASE_ACTIVE);
+  EXPECT_EQ(b.ranks(), 3);
+  EXPECT_FALSE(b.worker(2).leaving());
+}
+
 // What one server has taken of step 10 came from 30 samples: so must what the other takes.
 // A worker that was lost and finds no room, and comes when there is some: ranks have no gaps.
 TEST(CoordinatorChange, WhoDoesNotComeBackIsLeftOutUntilThereIsRoom) {
