@@ -42,9 +42,9 @@ void World::prepared(PsNode& node, const v1::EpochInfo& epoch) {
 
 void World::forward(PsNode& node) {
   for (const auto& update : node.shard->takeUpdates()) {
-    sendUpdate(node, update.header, *update.mean);
-    // The mutation: workers are told before the replica has it.
-    if (config_.confirms_early) replicated(node, update.header);
+    if (!broken(Mutation::kReplicaForgets)) sendUpdate(node, update.header, *update.mean);
+    if (broken(Mutation::kReplicaForgets) || broken(Mutation::kConfirmsEarly))
+      replicated(node, update.header);
   }
 }
 

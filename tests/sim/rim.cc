@@ -110,7 +110,9 @@ void World::sendReport(Node& node) {
       at(owner, networkDelay(),
          [answered, view, lost] { answered(lost ? std::nullopt : std::optional<v1::View>(view)); });
     };
-    home->coordinator->onReport(report, ticket, now_);
+    v1::MemberReport told = report;
+    breakReport(told);
+    home->coordinator->onReport(told, ticket, now_);
     execute(*home, home->coordinator->takeActions());
   });
   // The caller's deadline, also for calls that were parked in a coordinator that has died.
@@ -145,6 +147,7 @@ void World::execute(PsNode& node, std::vector<runtime::CoordinatorAction> action
           if (found->second.version != manifest.step)
             problem("a manifest names a file of another step");
         }
+        checkLedger(manifest);
         manifests_.push_back(manifest);
         manifests_.back().data_samples = config_.samples;
         home->coordinator->onCommitted(manifest, absl::OkStatus(), now_);
@@ -153,14 +156,22 @@ void World::execute(PsNode& node, std::vector<runtime::CoordinatorAction> action
     } else if (auto* finish = std::get_if<runtime::FinishAction>(&action)) {
       const v1::Incarnation self = node.incarnation;
       const Duration work = std::chrono::milliseconds(rng_.below(10));
-      at(ownerOf(node), work, [this, self, end = *finish] {
+      const auto recorded = [this, self] {
         PsNode* home = ps_[0].get();
         if (home == nullptr || !same(home->incarnation, self)) return;
-        finished_ = end.evaluation;
-        finished_->set_version(end.steps);
         home->coordinator->onFinishRecorded(absl::OkStatus(), now_);
         execute(*home, home->coordinator->takeActions());
-      });
+      };
+      const bool early = broken(Mutation::kEndToldEarly);
+      if (early) at(ownerOf(node), work, recorded);
+      at(ownerOf(node), early ? std::chrono::milliseconds(500) : work,
+         [this, self, end = *finish, recorded] {
+           PsNode* home = ps_[0].get();
+           if (home == nullptr || !same(home->incarnation, self)) return;
+           finished_ = end.evaluation;
+           finished_->set_version(end.steps);
+           recorded();
+         });
     } else if (auto* evaluation = std::get_if<runtime::EvaluationAction>(&action)) {
       if (evaluation->evaluation.samples() != 100) problem("an evaluation does not cover the set");
       if (evaluation->evaluation.version() == plan_.steps) {
@@ -185,6 +196,7 @@ void World::execute(PsNode& node, std::vector<runtime::CoordinatorAction> action
 }
 
 void World::onView(Node& node, const v1::View& view) {
+  if (view.left() && belongs(node)) problem("a task of the membership is told that it has left");
   if (auto* ps = dynamic_cast<PsNode*>(&node)) {
     std::vector<runtime::ps::ChunkAnswer> answers;
     ps->machine->onView(view, answers);
@@ -194,7 +206,9 @@ void World::onView(Node& node, const v1::View& view) {
     poke(*ps, ps->machine->takeUrgent());
   } else {
     auto& worker = static_cast<WorkerNode&>(node);
-    worker.machine->onView(view);
+    v1::View seen = view;
+    breakView(worker, seen);
+    worker.machine->onView(seen);
     poke(worker, worker.machine->takeUrgent());
     trainer(worker);
     pump(worker);
@@ -277,9 +291,11 @@ void World::fetchNext(PsNode& node, const v1::EpochInfo& epoch, std::vector<std:
   at(ownerOf(v1::ROLE_PS, source_index), networkDelay(),
      [this, owner, answered, fail, source_index, meant, chunk, known, number = epoch.epoch()] {
        PsNode* source = ps_[source_index].get();
-       if (source == nullptr || !same(source->incarnation, meant)) return fail();
+       const bool alike = broken(Mutation::kSuccessorAlike);
+       if (source == nullptr || (!alike && !same(source->incarnation, meant))) return fail();
        auto contents = source->shard->give(number, chunk, known);
        if (!contents.ok() || rng_.unit() < config_.drop) return fail();
+       breakContents(*contents);
        at(owner, networkDelay(), [answered, given = *std::move(contents)] { answered(given); });
      });
   at(owner, std::chrono::seconds(3), [answered] { answered(std::nullopt); });
@@ -307,16 +323,21 @@ void World::workPs(PsNode& node) {
       if (!equal)
         problem(fmt::format("snapshot of step {} differs from the reference", snapshot->version));
     }
+    v1::ShardFile file;
+    file.set_epoch(snapshot->epoch);
+    file.set_version(snapshot->version);
+    file.set_name(fmt::format("ps-{}.step-{}.e{}.i{}", index, snapshot->version, snapshot->epoch,
+                              self.start()));
+    if (broken(Mutation::kWrittenClaimed)) {
+      node.machine->onWritten(file);
+      poke(node, node.machine->takeUrgent());
+    }
     at(ownerOf(node), std::chrono::milliseconds(1 + rng_.below(60)),
-       [this, self, index, snapshot = std::move(*snapshot)] {
+       [this, self, index, file, snapshot = std::move(*snapshot)] {
          PsNode* alive = ps_[index].get();
          if (alive == nullptr || !same(alive->incarnation, self)) return;  // died before the rename
-         v1::ShardFile file;
-         file.set_epoch(snapshot.epoch);
-         file.set_version(snapshot.version);
-         file.set_name(fmt::format("ps-{}.step-{}.e{}.i{}", index, snapshot.version, snapshot.epoch,
-                                   self.start()));
          files_[file.name()] = snapshot;
+         if (broken(Mutation::kWrittenClaimed)) return;
          alive->machine->onWritten(file);
          poke(*alive, alive->machine->takeUrgent());
        });

@@ -20,7 +20,7 @@ bool World::belongs(const Node& node) const {
 void World::publishTasks(int ps, int workers) {
   wanted_ps_ = ps;
   wanted_workers_ = workers;
-  membership_.set_revision(membership_.revision() + 1);
+  nextRevision();
   membership_.clear_tasks();
   for (int i = 0; i < ps + workers; ++i) {
     v1::MemberTask* task = membership_.add_tasks();
@@ -70,6 +70,7 @@ void World::scalePs() {
   ++result_.ps_scalings;
   const int before = wanted_ps_;
   publishTasks(wanted, wanted_workers_);
+  breakLeavers(wanted, before);
   for (int i = before; i < wanted; ++i) {
     const auto index = static_cast<std::size_t>(i);
     ps_done_[index] = false;
@@ -80,10 +81,17 @@ void World::scalePs() {
   tellMembership();
 }
 
+void World::nextRevision() {
+  const int step = broken(Mutation::kRevisionsDisordered) ? 10 : 1;
+  membership_.set_revision(membership_.revision() + step);
+}
+
+// One may overtake another.
 void World::tellMembership() {
-  at(kNobody, networkDelay(), [this] {
+  at(kNobody, networkDelay(), [this, membership = membership_]() mutable {
     if (ps_[0] == nullptr || ps_done_[0]) return;
-    ps_[0]->coordinator->setMembership(membership_, now_);
+    breakMembership(membership);
+    ps_[0]->coordinator->setMembership(membership, now_);
     execute(*ps_[0], ps_[0]->coordinator->takeActions());
   });
 }
@@ -92,7 +100,7 @@ void World::changeLength() {
   if (finished_) return;
   const auto most = static_cast<std::uint64_t>(2 * config_.steps);
   membership_.set_steps(1 + static_cast<std::int64_t>(rng_.below(most)));
-  membership_.set_revision(membership_.revision() + 1);
+  nextRevision();
   ++result_.lengths;
   tellMembership();
 }

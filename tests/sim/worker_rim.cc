@@ -54,7 +54,9 @@ void World::sendAsk(WorkerNode& node, const v1::TakeRequest& request) {
       if (rng_.unit() < config_.drop) return at(owner, networkDelay(), fail);
       at(owner, networkDelay(), [answered, reply] { answered(absl::OkStatus(), reply); });
     };
-    home->coordinator->onTake(request, call, now_);
+    v1::TakeRequest asked = request;
+    breakQuestion(asked);
+    home->coordinator->onTake(asked, call, now_);
     execute(*home, home->coordinator->takeActions());
   });
   at(owner, std::chrono::seconds(4), fail);
@@ -105,9 +107,11 @@ void World::sendChunk(WorkerNode& node, const runtime::ps::Send& send) {
           replied(lost ? Status(absl::UnavailableError("lost")) : absl::OkStatus(), header, sent);
         });
       };
+      v1::ChunkRequestHeader header = send.header;
+      breakPush(*server, header);
       std::vector<runtime::ps::ChunkAnswer> answers;
       server->shard->onRequest(
-          send.header, send.with_payload ? std::make_unique<VectorPayload>(payload) : nullptr, call,
+          header, send.with_payload ? std::make_unique<VectorPayload>(payload) : nullptr, call,
           now_, answers);
       forward(*server);
       deliver(*server, std::move(answers));

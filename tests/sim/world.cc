@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
-#include <set>
 
 #include "fmt/format.h"
 #include "runtime/coordinator/epoch_plan.h"
@@ -32,7 +31,7 @@ float initialWeight(std::uint32_t chunk, std::size_t element) {
 }
 
 // A model this small is one chunk a server: here each of its pieces is one, so that there is
-// something to move.
+// something to move, and servers have several.
 void splitChunks(runtime::Placement& placement) {
   std::vector<runtime::Chunk> pieces;
   for (const runtime::Chunk& chunk : placement.chunks) {
@@ -62,7 +61,7 @@ World::World(WorldConfig config) : config_(std::move(config)), rng_(config_.seed
     return;
   }
   placement_ = *placed;
-  if (config_.ps_scalings > 0) splitChunks(placement_);
+  if (config_.ps_scalings > 0 || config_.small_chunks) splitChunks(placement_);
   v1::OptimizerSpec optimizer;
   optimizer.set_name("Momentum");
   optimizer.set_learning_rate(0.125);
@@ -246,6 +245,7 @@ void World::startPs(int index) {
       if (!newest || std::pair(m.step, m.epoch) > std::pair(newest->step, newest->epoch))
         newest = m;
     }
+    if (newest) breakManifest(*newest);
     node->coordinator = std::make_unique<runtime::Coordinator>(c, membership_, newest, now_);
   }
   ps_[i] = std::move(node);
@@ -368,74 +368,6 @@ bool World::allGone() const {
     if (!worker_done_[i] && !never_joined) return false;
   }
   return true;
-}
-
-// The weights after so many updates. A worker's death may keep its last push from some chunks.
-bool World::plausible(std::int64_t version, std::uint32_t chunk,
-                      const std::vector<float>& weights) const {
-  const std::int64_t deaths = config_.tickets ? result_.kills + result_.freezes : 0;
-  for (std::int64_t lacking = 0; lacking <= std::min(deaths, version); ++lacking) {
-    const auto at = static_cast<std::size_t>(std::min(version - lacking, plan_.steps));
-    if (reference_[at][chunk] == weights) return true;
-  }
-  return false;
-}
-
-// Without common steps: no sample is pushed twice, and all are when nobody died.
-void World::checkLeases() {
-  std::set<std::int64_t> seen;
-  for (const Used& used : used_) {
-    for (int s = 0; s < used.share.count; ++s) {
-      // After the death of a server samples are read again.
-      if (!seen.insert(used.share.first + s).second && (result_.kills == 0 || !config_.kill_ps))
-        problem(fmt::format("position {} used twice", used.share.first + s));
-    }
-  }
-  if (result_.outcome != "succeeded" || result_.kills + result_.freezes > 0 || config_.drop > 0)
-    return;
-  // A change drops what is computed of a step that does not come any more.
-  if (config_.backup_workers > 0 && config_.scalings > 0) return;
-  const auto used = static_cast<std::int64_t>(seen.size());
-  std::int64_t expected = plan_.steps * plan_.step_samples;
-  if (config_.passes > 0) expected = plan_.end_position;
-  if (config_.backup_workers > 0) {
-    expected = plan_.steps * (config_.workers - config_.backup_workers) * config_.batch;
-    const std::int64_t taken = static_cast<std::int64_t>(used_.size());
-    // Nobody takes what is computed of a step behind the end that a change has set.
-    const std::int64_t dropped = computed_ - taken - result_.skipped;
-    if (dropped < 0 || dropped > (config_.lengths > 0 ? config_.workers : 0))
-      problem(fmt::format("{} gradients computed, {} taken, {} skipped", computed_, taken,
-                          result_.skipped));
-  }
-  if (used != expected) problem(fmt::format("{} positions used, {} expected", used, expected));
-}
-
-// Of each step, the newest epoch's record counts: exactly the positions of that step, each once.
-void World::checkPositions() {
-  if (!sharesSteps()) return checkLeases();
-  std::map<std::int64_t, std::map<int, Used>> newest;
-  for (const Used& used : used_) {
-    auto& slot = newest[used.step];
-    const auto it = slot.find(used.rank);
-    if (it == slot.end() || it->second.epoch <= used.epoch) slot[used.rank] = used;
-  }
-  std::set<std::int64_t> seen;
-  for (const auto& [step, ranks] : newest) {
-    for (const auto& [rank, used] : ranks) {
-      for (int s = 0; s < used.share.count; ++s) {
-        if (!seen.insert(used.share.first + s).second)
-          problem(fmt::format("position {} used twice", used.share.first + s));
-      }
-    }
-  }
-  const auto expected = static_cast<std::size_t>(plan_.positionOf(plan_.steps));
-  if (!seen.empty() && *seen.rbegin() >= static_cast<std::int64_t>(expected))
-    problem(fmt::format("position {} is behind the end", *seen.rbegin()));
-  // A worker that died after a step was complete has not written it down; nothing may be used
-  // twice.
-  if (result_.outcome == "succeeded" && result_.kills == 0 && seen.size() != expected) {
-    problem(fmt::format("{} positions used, {} expected", seen.size(), expected));
-  }
 }
 
 WorldResult World::run() {

@@ -17,6 +17,7 @@
 #include "runtime/ps/ps_machine.h"
 #include "runtime/ps/shard.h"
 #include "runtime/ps/worker_machine.h"
+#include "tests/sim/mutation.h"
 
 namespace trainyard::sim {
 
@@ -40,15 +41,15 @@ struct WorldConfig {
   bool kill_ps = true;
   bool kill_workers = true;
   bool one_by_one = false;  // only while all tasks are there and compute: what is left waits
-  bool confirms_early =
-      false;  // a wrong protocol: workers are told of a step before its replica has it
+  Mutation mutation = Mutation::kNone;  // a wrong protocol
   Duration kill_within = std::chrono::milliseconds(1500);
   int freezes = 0;         // of random tasks at random moments: they wake again
   double drop = 0.0;       // share of messages that are lost (the caller learns of it)
   double duplicate = 0.0;  // share of requests that are delivered twice
   Duration max_delay = std::chrono::milliseconds(8);
-  int ps_scalings = 0;  // to a random number of servers at random moments
-  int min_ps = 1;       // of them
+  bool small_chunks = false;  // several of a server; also with ps_scalings
+  int ps_scalings = 0;        // to a random number of servers at random moments
+  int min_ps = 1;             // of them
   int max_ps = 0;
   int scalings = 0;     // to a random number of workers at random moments
   int max_workers = 5;  // of them
@@ -131,6 +132,7 @@ class World {
   void scale();
   void scalePs();
   void changeLength();
+  void nextRevision();
   void tellMembership();
   void publishTasks(int ps, int workers);
   bool isMember(std::size_t worker) const;
@@ -166,8 +168,20 @@ class World {
   void onChunkReply(WorkerNode& node, const runtime::ps::Send& send, const Status& transport,
                     const v1::ChunkReplyHeader& header,
                     std::shared_ptr<const std::vector<float>> payload);
+  // checks.cc
   void checkPositions();
+  void checkLedger(const runtime::Manifest& manifest);
   bool allGone() const;
+  // mutations.cc: each leaves what it is given as it is, but for the mutation that is about it.
+  bool broken(Mutation mutation) const { return config_.mutation == mutation; }
+  void breakReport(v1::MemberReport& report) const;
+  void breakView(const WorkerNode& node, v1::View& view) const;
+  void breakPush(const PsNode& server, v1::ChunkRequestHeader& header);
+  void breakContents(v1::ChunkContents& contents) const;
+  void breakQuestion(v1::TakeRequest& request);
+  void breakManifest(runtime::Manifest& manifest) const;
+  void breakLeavers(int from, int to);
+  void breakMembership(v1::Membership& membership);
 
   WorldConfig config_;
   Rng rng_;
@@ -218,6 +232,8 @@ class World {
   };
   std::vector<Used> used_;
   std::int64_t computed_ = 0;  // gradients
+  std::int64_t made_up_ = 0;   // numbers given by mutations
+  std::int64_t told_ = 0;      // revision that the coordinator was told last
   WorldResult result_;
 };
 

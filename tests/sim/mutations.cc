@@ -1,0 +1,98 @@
+// What a mutation does to messages on their way.
+#include <algorithm>
+
+#include "tests/sim/nodes.h"
+
+namespace trainyard::sim {
+
+// At the coordinator.
+void World::breakReport(v1::MemberReport& report) const {
+  const bool server = report.id().role() == v1::ROLE_PS;
+  const PsNode& home = *ps_[0];
+  switch (config_.mutation) {
+    case Mutation::kSealClaimed:
+      if (server) report.set_sealed_epoch(home.coordinator->progress(now_).epoch());
+      break;
+    case Mutation::kPreparedClaimed:
+      if (server) report.set_prepared_epoch(report.sealed_epoch());
+      break;
+    case Mutation::kVersionClaimed:
+      if (!server && report.worker().version() > 0)
+        report.mutable_worker()->set_version(report.worker().version() + 1);
+      break;
+    case Mutation::kRestClaimed:
+      if (!server) report.mutable_worker()->set_idle(true);
+      break;
+    case Mutation::kBegunNotTold:
+      report.clear_begun();
+      break;
+    case Mutation::kHighestNotTold:
+      report.clear_highest_epoch();
+      break;
+    case Mutation::kFormerSealCounts:
+      *report.mutable_seen_coordinator() = home.incarnation;
+      break;
+    case Mutation::kSuccessorAlike:
+      report.mutable_incarnation()->set_start(1);
+      break;
+    case Mutation::kReplicaRoundedUp: {
+      std::int64_t newest = -1;
+      for (const auto& replica : report.shard().replicas())
+        newest = std::max(newest, replica.version());
+      for (auto& replica : *report.mutable_shard()->mutable_replicas()) replica.set_version(newest);
+      break;
+    }
+    default:
+      break;
+  }
+}
+
+// At a worker.
+void World::breakView(const WorkerNode& node, v1::View& view) const {
+  if (!broken(Mutation::kOneRankTwice) || node.index != 1) return;
+  for (auto& member : *view.mutable_epoch()->mutable_members()) {
+    if (member.id().role() == v1::ROLE_WORKER && member.id().index() == 1) member.set_rank(0);
+  }
+}
+
+// At a server.
+void World::breakPush(const PsNode& server, v1::ChunkRequestHeader& header) {
+  if (broken(Mutation::kRepeatIsNew)) header.set_push(++made_up_);
+  if (broken(Mutation::kSuccessorAlike)) *header.mutable_server() = server.incarnation;
+}
+
+// Where a chunk arrives that was another server's.
+void World::breakContents(v1::ChunkContents& contents) const {
+  if (broken(Mutation::kMovedWithoutSlots)) {
+    for (std::string& slot : *contents.mutable_slots()) slot.assign(slot.size(), '\0');
+  }
+  if (broken(Mutation::kMovedFormer) && !contents.previous().empty())
+    contents.set_weights(contents.previous());
+  if (broken(Mutation::kMovedWithoutPushes)) contents.clear_applied();
+}
+
+// At the coordinator.
+void World::breakQuestion(v1::TakeRequest& request) {
+  if (broken(Mutation::kQuestionIsNew)) request.set_sequence(++made_up_);
+}
+
+// On the disk.
+void World::breakManifest(runtime::Manifest& manifest) const {
+  if (broken(Mutation::kLedgerForgotten)) manifest.epochs.clear();
+  if (broken(Mutation::kPositionForgotten)) manifest.position = 0;
+}
+
+// The membership has left these servers out.
+void World::breakLeavers(int from, int to) {
+  if (!broken(Mutation::kLeaverNotAwaited)) return;
+  for (int i = from; i < to; ++i) ps_[static_cast<std::size_t>(i)].reset();
+}
+
+// At the coordinator. (Revisions have room between them.)
+void World::breakMembership(v1::Membership& membership) {
+  if (!broken(Mutation::kRevisionsDisordered)) return;
+  told_ = std::max(told_ + 1, membership.revision());
+  membership.set_revision(told_);
+}
+
+}  // namespace trainyard::sim
