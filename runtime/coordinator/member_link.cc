@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/core/failpoint.h"
 #include "base/rpc/channel.h"
 #include "base/rpc/token.h"
 #include "fmt/format.h"
@@ -13,6 +14,12 @@ constexpr int kUnderWay = 2;
 // Calls in a row that a coordinator denies before this member takes it for an answer: at a place
 // that another job's server has taken a moment ago, the next membership names a better one.
 constexpr int kDenials = 10;
+
+void hitViewsFailpoint(const v1::View& view) {
+  if (view.phase() == v1::PHASE_SEALING) hitFailpoint("member.seal", view.epoch().epoch());
+  if (view.phase() == v1::PHASE_PREPARING) hitFailpoint("member.prepare", view.epoch().epoch());
+  if (view.phase() == v1::PHASE_ACTIVE) hitFailpoint("member.begin", view.epoch().epoch());
+}
 
 }  // namespace
 
@@ -161,7 +168,10 @@ v1::View MemberLink::denial(const std::string& message) const {
 }
 
 void MemberLink::done(Call* call, const grpc::Status& status) {
-  if (status.ok()) view_(call->view);
+  if (status.ok()) {
+    hitViewsFailpoint(call->view);
+    view_(call->view);
+  }
   const std::uint64_t number = call->number;
   delete call;
   const bool denied = status.error_code() == grpc::StatusCode::UNAUTHENTICATED;

@@ -101,6 +101,7 @@ void CoordinatorService::execute(std::vector<CoordinatorAction> actions) {
     } else if (auto* log = std::get_if<LogAction>(&action)) {
       logLine(log->warning ? LogLevel::kWarning : LogLevel::kInfo, log->text);
     } else if (auto* evaluation = std::get_if<EvaluationAction>(&action)) {
+      hitFailpoint("coordinator.evaluated", evaluation->evaluation.version());
       if (options_.evaluated) options_.evaluated(evaluation->evaluation);
     } else if (auto* commit = std::get_if<CommitAction>(&action)) {
       later([this, manifest = std::move(commit->manifest)] { this->commit(manifest); });
@@ -217,6 +218,7 @@ void CoordinatorService::commit(Manifest manifest) {
       TY_WARN("old checkpoints stay: {}", pruned.ToString());
     }
   }
+  hitFailpoint("coordinator.committed", manifest.step);
   handle([&](Coordinator& c, TimePoint now) { c.onCommitted(manifest, status, now); });
 }
 

@@ -187,6 +187,7 @@ void PsService::deliver(std::vector<ChunkAnswer> answers) {
       call->answer(answer);
       continue;
     }
+    hitFailpoint("ps.answer", answer.header.version());
     if (answer.payload != nullptr)
       transmitted(call->worker(), answer.payload->size() * sizeof(float));
     ++requests_;

@@ -152,6 +152,7 @@ void RingSynchronizer::prepare(const v1::EpochInfo& epoch) {
   Status status = exchange_->join(place);
   if (status.ok()) status = receive(epoch, place.rank);
   if (!status.ok()) return failed(epoch, status);
+  hitFailpoint("ring.prepared", epoch.first_step());
   {
     std::lock_guard lock(mutex_);
     worker_->onPrepared(epoch);
@@ -167,6 +168,7 @@ Status RingSynchronizer::receive(const v1::EpochInfo& epoch, int rank) {
     std::lock_guard lock(mutex_);
     missing = worker_->beginReceive(epoch);
   }
+  hitFailpoint("ring.receive", epoch.first_step());
   const bool is_source = rank == epoch.source_rank();
   if (missing && is_source) {
     const Status loaded = options_.load(
@@ -266,7 +268,9 @@ StepOutcome RingSynchronizer::takeStep(const StepTotals& own) {
       return leaveStep();
     }
   }
+  hitFailpoint("ring.apply", step);
   replica_.update(step, sums);
+  hitFailpoint("ring.applied", step);
   StepOutcome outcome;
   outcome.complete = true;
   outcome.step = step;

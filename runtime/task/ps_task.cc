@@ -259,6 +259,7 @@ void PsTask::prepare(const v1::EpochInfo& epoch) {
   const bool loads = epoch.fresh() || !epoch.restore_manifest().empty();
   const Status loaded = loads ? load(epoch) : fetch(epoch);
   if (!loads && absl::IsCancelled(loaded)) return;
+  hitFailpoint("ps.prepared", epoch.first_step());
   bool urgent = false;
   {
     std::lock_guard lock(mutex_);

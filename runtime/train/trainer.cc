@@ -99,6 +99,7 @@ Status Trainer::trainStep(const Turn& turn) {
   const TimePoint computed = clock_.now();
   hitFailpoint("worker.push", turn.step);
   TY_ASSIGN_OR_RETURN(const StepOutcome outcome, synchronizer_.finish(loss));
+  if (outcome.complete) hitFailpoint("worker.step", outcome.step);
   const TimePoint end = clock_.now();
   observer_.onSpan("data", turn.step, start, have_data);
   observer_.onSpan("compute", turn.step, have_data, computed);
