@@ -2,11 +2,9 @@
 
 #include <signal.h>
 
-#include <algorithm>
-#include <set>
-
 #include "base/core/strings.h"
 #include "fmt/format.h"
+#include "tests/multiproc/faults/killed_run.h"
 
 namespace trainyard {
 namespace {
@@ -142,26 +140,11 @@ std::string FaultRun::nothingLeft() {
   return listeningAmong(ports_, dir).empty() ? "" : "ports left";
 }
 
-// Steps that somebody completed more than once. (Not everybody has the newest version when a server
-// stops.)
-std::int64_t FaultRun::repeatedSteps() const {
-  std::int64_t most = 0;
-  for (int w = 0; w < kWorkers; ++w) {
-    std::int64_t repeated = 0;
-    std::set<std::int64_t> seen;
-    for (const PositionRecord& record : run_.positions(fmt::format("worker-{}", w))) {
-      repeated += !seen.insert(record.step).second;
-    }
-    most = std::max(most, repeated);
-  }
-  return most;
-}
-
 void FaultRun::readEnd(const ProgramEnd& end) {
   const EpochLine line = lastEpochLine(run_.taskLog(cell_.coordinator()));
   result_.outcome = cell_.ofLauncher() ? "resumes" : outcomeOf(line);
   result_.first_step = line.first_step;
-  result_.lost = repeatedSteps();
+  result_.lost = repeatedSteps(run_, kWorkers);
   const std::string wanted = fmt::format("result: succeeded steps={} ", kFaultSteps);
   if (end.code != 0 || !end.lastLine().starts_with(wanted)) {
     result_.outcome = "fails";

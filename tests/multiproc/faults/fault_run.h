@@ -40,7 +40,6 @@ class FaultRun {
   std::string nothingLeft();
   void readEnd(const ProgramEnd& end);
   std::string compare() const;
-  std::int64_t repeatedSteps() const;
   std::string positionsProblem() const;
 
   const FaultCell cell_;

@@ -1,0 +1,106 @@
+#include "tests/multiproc/faults/held_run.h"
+
+#include <signal.h>
+
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+#include "base/core/strings.h"
+#include "fmt/format.h"
+
+namespace trainyard {
+namespace {
+
+// Bounds against hangs only.
+constexpr Duration kPatience = std::chrono::seconds(300);
+constexpr Duration kLook = std::chrono::milliseconds(5);
+
+// The failpoint that a task's log names last.
+std::string lastFailpoint(const std::string& log) {
+  constexpr std::string_view kWord = "failpoint ";
+  const std::size_t at = log.rfind(kWord);
+  if (at == std::string::npos) return "";
+  return std::string(splitFirst(std::string_view(log).substr(at + kWord.size()), ' ').first);
+}
+
+}  // namespace
+
+std::string Stroke::task() const {
+  return ofAgent() ? victim.substr(victim.find('/') + 1) : victim;
+}
+
+std::string failpointsOf(const Strokes& strokes) {
+  std::map<std::string, std::pair<int, int>> lives;  // how often created, and started since
+  std::string text;
+  for (const Stroke& stroke : strokes) {
+    auto& [created, start] = lives.try_emplace(stroke.task(), 1, 1).first->second;
+    text += fmt::format("{}=pause@{}-{},task={},life={}.{};", stroke.point, stroke.from,
+                        std::numeric_limits<std::int64_t>::max(), stroke.task(), created, start);
+    created += stroke.ofAgent() ? 1 : 0;
+    start = stroke.ofAgent() ? 1 : start + 1;
+  }
+  return text;
+}
+
+HeldRun::HeldRun(const std::filesystem::path& dir, const std::string& yaml,
+                 const std::vector<std::string>& flags, int workers, const Strokes& strokes)
+    : run_(dir, yaml, flags, workers) {
+  for (auto stroke = strokes.rbegin(); stroke != strokes.rend(); ++stroke)
+    left_[stroke->task()].push_back(*stroke);
+}
+
+std::optional<HeldRun::Held> HeldRun::findHeld() const {
+  for (const auto& [task, strokes] : left_) {
+    if (strokes.empty()) continue;
+    const pid_t pid = run_.job().runtimePid(task);
+    if (pid > 0 && stateOf(pid) == 'T') return Held{task, pid};
+  }
+  return std::nullopt;
+}
+
+// Who dies again while he comes back does not wait for a step: his replicas are where they were.
+std::string HeldRun::meet(const Held& held) {
+  if (!run_.recovered() && held.task != last_task_) {
+    ::kill(held.pid, SIGCONT);
+    return "";
+  }
+  const Stroke stroke = left_[held.task].back();
+  const std::string point = lastFailpoint(run_.job().taskLog(held.task));
+  if (point != stroke.point)
+    return fmt::format("{} stands at '{}', not at {}", held.task, point, stroke.point);
+  left_[held.task].pop_back();
+  last_task_ = held.task;
+  return run_.kill(stroke.victim, stroke.point);
+}
+
+std::string HeldRun::missing() const {
+  std::string text;
+  for (const auto& [task, strokes] : left_) {
+    if (!strokes.empty()) text += fmt::format("{} never came to {}; ", task, strokes.back().point);
+  }
+  return text;
+}
+
+std::string HeldRun::run(const std::string& failpoints, std::int64_t steps,
+                         const std::string& digest, int spare) {
+  run_.job().launch(failpoints);
+  const TimePoint limit = systemClock().now() + kPatience;
+  std::string problem;
+  while (problem.empty() && !missing().empty()) {
+    const auto ended = run_.job().launcher().poll();
+    if (!ended.ok() || ended->has_value() || systemClock().now() >= limit) {
+      problem = missing();
+    } else if (const auto held = findHeld()) {
+      problem = meet(*held);
+    } else {
+      run_.recovered();
+      pollUntil({}, systemClock().now() + kLook);
+    }
+  }
+  if (problem.empty()) problem = run_.end(steps, digest, spare);
+  if (!problem.empty()) run_.job().printLogs();
+  return problem;
+}
+
+}  // namespace trainyard
