@@ -5,16 +5,17 @@
 #include "fmt/format.h"
 #include "runtime/coordinator/coordinator.h"
 #include "runtime/coordinator/epoch_plan.h"
+#include "runtime/coordinator/held_versions.h"
 
 namespace trainyard::runtime {
 
-// The newest version that was complete: a worker that holds it proves it.
+// The newest version that was complete.
 std::int64_t Coordinator::heldVersion() const {
-  std::int64_t held = progress_;
+  HeldVersions held(config_.ring && members_.size() > 1, progress_);
   for (const auto& [key, member] : members_) {
-    if (key.role == v1::ROLE_WORKER) held = std::max(held, member.report.worker().version());
+    if (key.role == v1::ROLE_WORKER) held.add(member.report.worker().version());
   }
-  return held;
+  return held.complete();
 }
 
 // Who takes part in the epoch, and what its servers hold. While some servers have taken a step and

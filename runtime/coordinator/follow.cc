@@ -7,13 +7,14 @@
 #include "base/core/strings.h"
 #include "fmt/format.h"
 #include "runtime/coordinator/coordinator.h"
+#include "runtime/coordinator/held_versions.h"
 #include "runtime/coordinator/names.h"
 
 namespace trainyard::runtime {
 
 void Coordinator::followProgress(TimePoint now) {
   std::int64_t lowest = std::numeric_limits<std::int64_t>::max();
-  std::int64_t newest_known = epoch_.first_step();
+  HeldVersions held(config_.ring && workers() > 1, epoch_.first_step());
   for (const auto& [key, member] : members_) {
     const v1::MemberReport& report = member.report;
     if (key.role == v1::ROLE_PS) {
@@ -25,17 +26,17 @@ void Coordinator::followProgress(TimePoint now) {
     }
     // What a worker held before a roll-back is no progress.
     if (report.worker().epoch() != epoch_.epoch()) continue;
-    newest_known = std::max(newest_known, report.worker().version());
+    held.add(report.worker().version());
     if (report.worker().has_loss() && report.worker().loss_step() > loss_step_) {
       loss_step_ = report.worker().loss_step();
       loss_ = report.worker().loss();
     }
   }
+  std::int64_t newest_known = held.complete();
   if (tickets_) {
     newest_known = tickets_->version();
     lowest = newest_known;
   }
-  // A worker that holds version v proves that every chunk has reached it.
   if (lowest != std::numeric_limits<std::int64_t>::max())
     newest_known = std::max(newest_known, lowest);
   if (newest_known > progress_) progress_ = newest_known;

@@ -36,6 +36,7 @@ class HeldRun {
   // or "".
   std::string run(const std::string& failpoints, std::int64_t steps, const std::string& digest,
                   int spare);
+  void inRing() { run_.inRing(); }  // as of KilledRun
   const std::vector<Kill>& kills() const { return run_.kills(); }
 
  private:

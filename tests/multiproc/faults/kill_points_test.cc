@@ -130,6 +130,7 @@ class KillPoints : public RunTest {
     std::vector<std::string> flags;
     if (plan.ps == 0) flags = {"--set", "strategy=AllReduce", "--set", "ps="};
     HeldRun run(folder(name), yaml(plan.ps), flags, kWorkers, plan.strokes);
+    if (plan.ps == 0) run.inRing();
     // Steps that last, so that checkpoints come before the end.
     const std::string slow = fmt::format("worker.compute=delay(20)@0-{}", kSteps - 40);
     const std::string problem =

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <fstream>
+#include <map>
 #include <set>
 
 #include "base/core/strings.h"
@@ -29,6 +30,18 @@ std::int64_t repeatedSteps(const JobRun& run, int workers) {
     most = std::max(most, repeated);
   }
   return most;
+}
+
+std::int64_t stepsTakenTwice(const JobRun& run, int workers, int holders) {
+  std::map<std::int64_t, int> twice;  // by step, workers
+  for (int w = 0; w < workers; ++w) {
+    std::map<std::int64_t, int> times;
+    for (const PositionRecord& record : run.positions(fmt::format("worker-{}", w))) {
+      if (++times[record.step] == 2) ++twice[record.step];
+    }
+  }
+  return std::count_if(twice.begin(), twice.end(),
+                       [&](const auto& step) { return step.second >= holders; });
 }
 
 std::string lineOf(const Kill& kill) {
@@ -83,7 +96,7 @@ std::string KilledRun::kill(const std::string& victim, const std::string& place)
 bool KilledRun::recovered() {
   if (recovered_ == kills_.size()) return true;
   if (newest().epoch <= kills_.back().epoch) return false;
-  const std::int64_t repeated = repeatedSteps(job_, workers_);
+  const std::int64_t repeated = lostSteps();
   kills_.back().lost = repeated - repeated_;
   repeated_ = repeated;
   recovered_ = kills_.size();
@@ -92,14 +105,14 @@ bool KilledRun::recovered() {
 
 std::string KilledRun::end(std::int64_t steps, const std::string& digest, int spare) {
   const ProgramEnd end = job_.wait(kPatience);
-  if (!kills_.empty()) kills_.back().lost += repeatedSteps(job_, workers_) - repeated_;
+  if (!kills_.empty()) kills_.back().lost += lostSteps() - repeated_;
   if (end.code != 0 ||
       !end.lastLine().starts_with(fmt::format("result: succeeded steps={} ", steps)))
     return fmt::format("exit {}: {}", end.code, end.lastLine());
   const nlohmann::json status = job_.json("status.json").at("status");
   if (const int lost = status.value("lostSteps", 0); lost != 0)
     return fmt::format("the status says that {} steps were lost", lost);
-  if (const auto repeated = repeatedSteps(job_, workers_); repeated != 0)
+  if (const auto repeated = lostSteps(); repeated != 0)
     return fmt::format("{} steps were taken twice", repeated);
   const auto kills = static_cast<int>(kills_.size());
   const int restarts = status.value("restarts", 0);

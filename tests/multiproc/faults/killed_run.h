@@ -15,6 +15,9 @@ namespace trainyard {
 // has the newest version when somebody stops.)
 std::int64_t repeatedSteps(const JobRun& run, int workers);
 
+// Steps that at least so many workers completed more than once.
+std::int64_t stepsTakenTwice(const JobRun& run, int workers, int holders);
+
 struct Kill {
   std::string victim;     // a task's program, or agent/TASK
   std::string place;      // where it was: a failpoint, or in words
@@ -30,6 +33,8 @@ class KilledRun {
   KilledRun(const std::filesystem::path& dir, const std::string& yaml,
             const std::vector<std::string>& flags, int workers);
 
+  // Strategy AllReduce: a step that one worker has taken, and no other yet, dies with it.
+  void inRing() { holders_ = 2; }
   JobRun& job() { return job_; }
   const JobRun& job() const { return job_; }
   const std::vector<Kill>& kills() const { return kills_; }
@@ -48,7 +53,10 @@ class KilledRun {
  private:
   PositionRecord lastOf(int worker) const;
 
+  std::int64_t lostSteps() const { return stepsTakenTwice(job_, workers_, holders_); }
+
   const int workers_;
+  int holders_ = 1;
   JobRun job_;
   std::vector<Kill> kills_;
   std::int64_t repeated_ = 0;  // until the last recovery

@@ -91,6 +91,7 @@ class RandomKills : public RunTest {
   std::string carryOut(const Job& job, const std::string& name, std::uint64_t seed,
                        const std::string& digest, std::vector<Kill>& kills) {
     KilledRun run(folder(name), job.yaml(), job.flags(), job.workers);
+    if (job.ps == 0) run.inRing();
     run.job().launch(fmt::format("worker.compute=delay({})@0-{}", kStepMillis, kSlowSteps));
     std::string problem = disturb(run, job, seed);
     if (problem.empty()) problem = run.end(kSteps, digest, 0);

@@ -111,6 +111,23 @@ TEST(CoordinatorRing, AFailureEndsTheEpochAndTheNewestVersionCounts) {
   EXPECT_EQ(ring.b.c.progress(ring.b.now).lost_steps(), 0);
 }
 
+// Nobody else has the sums: who takes the step again takes the same.
+TEST(CoordinatorRing, AStepThatOneRankAloneHasTakenIsNoneThatIsLost) {
+  Ring ring;
+  ring.settle();
+  const std::int64_t first = ring.epoch().epoch();
+  for (const std::uint32_t i : {0u, 2u}) ring.hold(i, 41, first);
+  ring.hold(1, 42, first);
+  ring.settle();
+  EXPECT_EQ(ring.b.c.progress(ring.b.now).step(), 41);
+  ring.b.restart(ring.b.worker(1));
+  Bench::clear(ring.b.worker(1));
+  ring.settle();
+  ASSERT_EQ(ring.b.c.phase(), v1::PHASE_ACTIVE) << ring.b.c.waitingFor(ring.b.now);
+  EXPECT_EQ(ring.epoch().first_step(), 41);
+  EXPECT_EQ(ring.b.c.progress(ring.b.now).lost_steps(), 0);
+}
+
 // What a worker has kept from before a roll-back is of another history, however new it is.
 TEST(CoordinatorRing, WhatIsOlderThanTheHistoryIsOfNoUse) {
   Manifest newest;
