@@ -275,7 +275,14 @@ TEST_F(ControlTest, ALauncherEndsWhenItsDirectoryIsGone) {
   JobRun run(folder("job"), smallJob(1, 1, kSteps));
   run.launch("worker.compute=delay(50)");
   ASSERT_TRUE(goesOn(run, 0));
-  fs::remove_all(run.dir());
+  // Tasks write into it meanwhile.
+  ASSERT_TRUE(eventually(
+      [&] {
+        std::error_code busy;
+        fs::remove_all(run.dir(), busy);
+        return !busy;
+      },
+      kLimit));
   const ProgramEnd end = run.wait();
   EXPECT_EQ(end.code, 1);
   EXPECT_THAT(end.lastLine(), HasSubstr("is gone"));
