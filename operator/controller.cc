@@ -26,13 +26,14 @@ bool isAged(const Status& status) {
   return status.GetPayload(toAbsl(kAgedUrl)).has_value();
 }
 
-// What only the agents know: how often they started their programs again.
-void takeRestarts(const JobReport& report, std::vector<TaskObservation>& tasks) {
+// What only the agents know: how often they started their programs.
+void takeStarts(const JobReport& report, std::vector<TaskObservation>& tasks) {
   for (TaskObservation& task : tasks) {
     const auto found = report.tasks.find(task.key);
     if (found == report.tasks.end() || found->second.created() != task.created) continue;
     const std::uint32_t planned = 1 + found->second.planned_starts();
     const std::uint32_t starts = found->second.start();
+    task.began = task.began && starts > 0;
     if (starts > planned) task.restarts = std::max(task.restarts, starts - planned);
   }
 }
@@ -167,7 +168,7 @@ Status Controller::reconcileOnce(const JobKey& key) {
   PlannerInput input;
   input.observed = *std::move(observed);
   JobReport report = progress_.newest(key);
-  takeRestarts(report, input.observed.tasks);
+  takeStarts(report, input.observed.tasks);
   takeLastWords(input.observed.tasks, report);
   input.progress = std::move(report.progress);
   input.progress_created = report.progress_created;

@@ -65,6 +65,7 @@ struct TaskObservation {
   std::string ip;
   std::uint32_t port = 0;           // 0: not yet known
   std::uint32_t restarts = 0;       // times the agent started its child again in place
+  bool began = true;                // the agent has started its child; true where nobody knows
   std::optional<TaskExit> exit;     // of the agent, in kSucceeded and kFailed
   std::optional<TaskWait> waiting;  // in kPending, where it is known
   // What the job's coordinator said last, where its task has ended and left that behind.

@@ -136,6 +136,7 @@ TaskObservation LocalCluster::observeTask(const TaskKey& key, const Task& task) 
     seen.port = task.agent->task_port;
     const std::uint32_t planned = 1 + task.agent->planned_starts;
     seen.restarts = task.agent->start > planned ? task.agent->start - planned : 0;
+    seen.began = task.agent->start > 0;
     seen.ready = !task.exit && !task.terminating && task.agent->ready;
   }
   if (task.exit) {

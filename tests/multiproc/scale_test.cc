@@ -3,6 +3,7 @@
 // and started again with so many workers at the same steps.
 #include <signal.h>
 
+#include <array>
 #include <fstream>
 #include <iostream>
 #include <set>
@@ -209,6 +210,42 @@ TEST_F(ScaleTest, DuringACheckpointAndByTheEditedFile) {
   const ProgramEnd late = scale(run, 2);
   EXPECT_EQ(late.code, 1);
   EXPECT_THAT(late.output, HasSubstr("has ended already: Succeeded"));
+}
+
+// Faster than tasks can come or go: what is left is what the last edit wants, and who was wanted by
+// all of them has noticed nothing.
+TEST_F(ScaleTest, OfManyEditsTheLastOneHolds) {
+  constexpr int kSteps = 500;
+  constexpr std::array<std::pair<int, int>, 20> kSizes{
+      {{2, 4}, {1, 5}, {3, 3}, {2, 6}, {1, 2}, {3, 5}, {2, 3}, {1, 6}, {3, 4}, {2, 2},
+       {1, 4}, {3, 6}, {2, 5}, {1, 3}, {3, 2}, {2, 4}, {1, 5}, {3, 6}, {1, 2}, {2, 3}}};
+  JobRun run(folder("job"), smallJob(2, 2, kSteps));
+  run.launch(std::string(kSlow) + "@0-400");
+  ASSERT_TRUE(run.reaches("worker-0", 3));
+  const std::vector<std::string> stayers = {"ps-0", "worker-0", "worker-1"};
+  const auto lives = livesOf(run, stayers);
+  const TimePoint first = systemClock().now();
+  for (const auto& [ps, workers] : kSizes) {
+    const ProgramEnd edit = scale(run, workers, {"--ps", fmt::format("{}", ps), "--no-wait"});
+    ASSERT_EQ(edit.code, 0) << edit.output;
+  }
+  std::cout << fmt::format("{} edits in {:.2f} s\n", kSizes.size(),
+                           toSeconds(systemClock().now() - first));
+  ProgramEnd end = scale(run, kSizes.back().second, {"--ps", "2"});
+  ASSERT_EQ(end.code, 0) << end.output;
+  ASSERT_TRUE(goesOn(run));
+  EXPECT_EQ(livesOf(run, stayers), lives);
+  EXPECT_EQ(statusOf(run).at("worker").value("indices", ""), "0-2");
+  EXPECT_EQ(statusOf(run).at("ps").value("indices", ""), "0-1");
+  end = run.wait();
+  ASSERT_EQ(end.code, 0) << end.output;
+  EXPECT_THAT(end.lastLine(), StartsWith(fmt::format("result: succeeded steps={} ", kSteps)));
+  expectUndisturbed(run);
+  const nlohmann::json epochs = epochsOf(run);
+  ASSERT_FALSE(epochs.empty());
+  EXPECT_EQ(epochs.back().value("ranks", 0), 3);
+  const std::int64_t last = epochs.back().value("firstStep", 0);
+  expectWholePasses(run, 6, epochs.back().value("firstPosition", 0) + (kSteps - last) * 3 * 16);
 }
 
 // A batch for all workers: the number of steps and their samples stay what they are, whoever comes

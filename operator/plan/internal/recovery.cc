@@ -203,10 +203,12 @@ void recallPs(PlannerState& state) {
 
 // An index that nobody wants leaves the membership; should it ever come back, it is another life. A
 // task that takes part is given time to go by itself: a worker ends its step, a parameter server
-// hands over what it holds. The others need not miss it.
+// hands over what it holds. The others need not miss it; nor one whose program never began, because
+// the membership that it was in for a moment came and went too fast: it would wait for ever.
 void letGo(PlannerState& state, TaskView& task) {
   const bool takes_part = state.spec.has_training() && task.lives() && task.member != nullptr &&
-                          task.member->created() == task.seen->created;
+                          task.member->created() == task.seen->created &&
+                          (task.seen->began || task.seen->ready);
   const std::int64_t grace =
       task.key.role == v1::ROLE_PS ? toMillis(kDrainGrace) : toMillis(kLeaveGrace);
   task.renumber();

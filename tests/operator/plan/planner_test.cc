@@ -174,6 +174,24 @@ TEST(Planner, CountsARestartThatTurnsUpAfterTheEnd) {
   EXPECT_TRUE(rest.creates.empty());
 }
 
+// A worker that takes part ends its step; one whose agent never started it has none.
+TEST(Planner, WhoNeverBeganIsGivenNoTimeToLeave) {
+  for (const bool began : {true, false}) {
+    PlannerInput input = runningJob();
+    input.observed.tasks[2].ready = false;
+    input.observed.tasks[2].began = began;
+    input.observed.job.mutable_spec()->mutable_worker()->set_replicas(1);
+    const Plan plan = planJob(input);
+    ASSERT_TRUE(plan.publish.has_value());
+    EXPECT_EQ(plan.publish->tasks_size(), 2);
+    EXPECT_EQ(plan.deletes.size(), began ? 0u : 1u);
+  }
+  PlannerInput input = runningJob();
+  input.observed.tasks[2].began = false;  // an answer of its agent from before
+  input.observed.job.mutable_spec()->mutable_worker()->set_replicas(1);
+  EXPECT_TRUE(planJob(input).deletes.empty()) << "it says that it is ready";
+}
+
 TEST(Planner, LostStatusDoesNotReuseANumber) {
   // The status is gone (a damaged record), the membership and the tasks are not.
   PlannerInput input = runningJob();
