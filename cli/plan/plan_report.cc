@@ -55,10 +55,16 @@ void addServers(PlanReport& report) {
   }
 }
 
-// Each server's chunks have replicas on the next one.
+// Each server's chunks have replicas on the next one, an only server's on the first worker.
 void addReplicas(PlanReport& report) {
   const std::size_t servers = report.ps.size();
-  if (servers < 2) return;
+  if (servers == 1) {
+    const std::int64_t bytes = report.ps[0].weights / 2;
+    report.ps[0].replica_out_per_step = bytes;
+    report.ps[0].replicas = bytes;
+    report.worker_replicas = (2 + report.slots) * bytes;
+    return;
+  }
   for (std::size_t i = 0; i < servers; ++i) {
     PsPlan& keeper = report.ps[(i + 1) % servers];
     const std::int64_t bytes = report.ps[i].weights / 2;

@@ -23,8 +23,8 @@ struct PsPlan {
   // headers.
   std::int64_t in_per_step = 0;
   std::int64_t out_per_step = 0;
-  // Synchronous mode with several servers: the mean gradients of the chunks of which this one keeps
-  // replicas, from their server, and those of its own to another.
+  // Synchronous mode: the mean gradients of the chunks of which this one keeps replicas, from their
+  // server, and those of its own to another, or to the first worker.
   std::int64_t replica_in_per_step = 0;
   std::int64_t replica_out_per_step = 0;
   // Memory: two versions of the weights, the optimizer's slots, and the copy of weights and slots
@@ -57,6 +57,8 @@ struct PlanReport {
   // A worker: two versions of the weights and the gradients; activations and libraries not counted.
   std::int64_t worker_weights = 0;
   std::int64_t worker_gradients = 0;
+  // The first worker, beside that: replicas of an only server's part, two versions and slots.
+  std::int64_t worker_replicas = 0;
 };
 
 // `job` as loadJob() gives it; `script`: the variables of its TorchScript module, global_step first

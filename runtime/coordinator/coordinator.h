@@ -10,8 +10,8 @@
 //
 // A new epoch starts from what the servers hold: the smallest version over all chunks (readable
 // everywhere, see ps/shard.h). For a server that is empty the one stands in that keeps the replicas
-// of its chunks (replicas.cc); when that is empty too, or there is none, the epoch starts from the
-// newest checkpoint, or, with none, from the seed.
+// of its chunks (replicas.cc): another server, for an only one the first worker; when that is empty
+// too, or there is none, the epoch starts from the newest checkpoint, or, with none, from the seed.
 //
 // A coordinator that starts again knows nothing of the epoch that ran. The others tell it
 // (MemberReport.begun), so that it decides as the former one would have.
@@ -197,13 +197,16 @@ class Coordinator {
   bool takesPart(const MemberKey& key, const Member& member, bool within_step, TimePoint now) const;
   void placeChunks(bool kept);
   void addSources(const std::vector<int>& from);
-  void addSource(const MemberKey& key, Member& member);
+  void addSource(int server, Member& member);
   void chunksAreThere();
   // replicas.cc: who stands in for a server, and what a coordinator that starts again is told.
   struct Holding {
     int server = -1;  // who has all of its chunks; -1: nobody
     std::int64_t lowest = 0, highest = -1;
   };
+  static MemberKey keyOf(int server);
+  bool canKeep() const;
+  bool keeps(const MemberKey& key) const;
   Holding holdingOf(int server, TimePoint now) const;
   std::optional<Holding> replicasOf(int server, TimePoint now) const;
   void adoptBegun();

@@ -1,5 +1,6 @@
-// What is held twice: the server after the one that holds a chunk keeps a replica of it, which has
-// taken every step that anybody knows the outcome of. And what the others know of the job when the
+// What is held twice: the server after the one that holds a chunk (the first worker, where there is
+// no other server) keeps a replica of it, which has taken every step that anybody knows the outcome
+// of. And what the others know of the job when the
 // coordinator itself is lost.
 #include <algorithm>
 #include <limits>
@@ -11,9 +12,27 @@
 
 namespace trainyard::runtime {
 
+// Whose process it is.
+Coordinator::MemberKey Coordinator::keyOf(int server) {
+  if (server == kWorkerKeeper) return {v1::ROLE_WORKER, 0};
+  return {v1::ROLE_PS, static_cast<std::uint32_t>(server)};
+}
+
+// The first worker is there, and others can reach what it keeps.
+bool Coordinator::canKeep() const {
+  const auto member = members_.find(keyOf(kWorkerKeeper));
+  return member != members_.end() && member->second.in_epoch &&
+         member->second.report.ring_port() != 0 && !member->second.place.ip().empty();
+}
+
+// Whether it is the worker that keeps replicas in the epoch that is being prepared or runs.
+bool Coordinator::keeps(const MemberKey& key) const {
+  return key == keyOf(kWorkerKeeper) && epoch_.replicated() && next_.servers.size() == 1;
+}
+
 // Who has the chunks of a server of `held_`.
 Coordinator::Holding Coordinator::holdingOf(int server, TimePoint now) const {
-  const MemberKey key{v1::ROLE_PS, static_cast<std::uint32_t>(server)};
+  const MemberKey key = keyOf(server);
   const auto member = members_.find(key);
   if (member != members_.end() && awaited(key, member->second, now)) {
     const v1::ShardState& shard = member->second.report.shard();
@@ -25,11 +44,11 @@ Coordinator::Holding Coordinator::holdingOf(int server, TimePoint now) const {
 }
 
 std::optional<Coordinator::Holding> Coordinator::replicasOf(int server, TimePoint now) const {
-  const int keeper = held_replicated_ ? replicaServer(held_.servers, server) : -1;
-  const MemberKey key{v1::ROLE_PS, static_cast<std::uint32_t>(keeper)};
+  if (!held_replicated_) return std::nullopt;
+  const int keeper = replicaServer(held_.servers, server);
+  const MemberKey key = keyOf(keeper);
   const auto member = members_.find(key);
-  if (keeper < 0 || member == members_.end() || !awaited(key, member->second, now))
-    return std::nullopt;
+  if (member == members_.end() || !awaited(key, member->second, now)) return std::nullopt;
   const v1::ShardState& shard = member->second.report.shard();
   if (shard.empty()) return std::nullopt;
   std::map<std::uint32_t, std::int64_t> versions;
@@ -109,17 +128,18 @@ void Coordinator::tellPast() {
 void Coordinator::followKnownNorm() {
   for (const auto& [key, member] : members_) {
     const v1::ShardState& shard = member.report.shard();
-    if (key.role != v1::ROLE_PS || !member.in_epoch || !shard.has_norm()) continue;
+    if (!member.in_epoch || !shard.has_norm()) continue;
     if (shard.norm().step() == epoch_.first_step()) norm_ = shard.norm();
   }
 }
 
-// The others are told where each server is: of a life that is newer than the membership here that
-// is not known yet.
+// The others are told where each server is, and the worker that may keep replicas: of a life that
+// is newer than the membership here that is not known yet.
 bool Coordinator::serversPlaced(TimePoint now) const {
   return !elastic() || std::none_of(members_.begin(), members_.end(), [&](const auto& entry) {
     const auto& [key, member] = entry;
-    if (key.role != v1::ROLE_PS || !awaited(key, member, now)) return false;
+    const bool keeper = key == keyOf(kWorkerKeeper) && member.report.ring_port() != 0;
+    if (!(key.role == v1::ROLE_PS || keeper) || !awaited(key, member, now)) return false;
     // A membership written by hand has no lives.
     const std::uint32_t known = member.place.created();
     return known > 0 && member.report.incarnation().created() > known;

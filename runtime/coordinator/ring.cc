@@ -17,7 +17,7 @@ constexpr int kMaxRingFailures = 20;
 
 // Whether an epoch starts from what it holds.
 bool Coordinator::holds(const MemberKey& key) const {
-  return key.role == (config_.ring ? v1::ROLE_WORKER : v1::ROLE_PS);
+  return key.role == (config_.ring ? v1::ROLE_WORKER : v1::ROLE_PS) || keeps(key);
 }
 
 // Whether a part of each checkpoint is its own.

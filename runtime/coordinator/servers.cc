@@ -12,7 +12,7 @@ namespace trainyard::runtime {
 // Of the epoch that began last: chunks or replicas.
 bool Coordinator::holdsChunks(std::uint32_t ps) const {
   return std::any_of(held_.ps.begin(), held_.ps.end(), [&](int server) {
-    const int keeper = held_replicated_ ? replicaServer(held_.servers, server) : -1;
+    const int keeper = held_replicated_ ? replicaServer(held_.servers, server) : server;
     return server == static_cast<int>(ps) || keeper == static_cast<int>(ps);
   });
 }
@@ -76,7 +76,7 @@ void Coordinator::placeChunks(bool kept) {
   }
   next_ = moveChunks(config_.chunks, before, servers);
   // Without common steps a version does not say which pushes are in it.
-  epoch_.set_replicated(config_.replicate && !tickets_ && servers.size() > 1);
+  epoch_.set_replicated(config_.replicate && !tickets_ && (servers.size() > 1 || canKeep()));
   std::vector<int> from = before.ps;
   if (kept) {
     for (int& server : from) server = givers_.at(server);
@@ -104,21 +104,27 @@ void Coordinator::addSources(const std::vector<int>& from) {
   }
   for (auto& [key, member] : members_) {
     if (key.role != v1::ROLE_PS) continue;
-    const bool gives = givers.contains(static_cast<int>(key.index));
-    if (gives || (epoch_.replicated() && member.in_epoch)) addSource(key, member);
+    const auto server = static_cast<int>(key.index);
+    if (givers.contains(server) || (epoch_.replicated() && member.in_epoch))
+      addSource(server, member);
   }
+  const MemberKey keeper = keyOf(kWorkerKeeper);
+  if (givers.contains(kWorkerKeeper) || keeps(keeper))
+    addSource(kWorkerKeeper, members_.at(keeper));
   if (moved == 0) return;
   actions_.push_back(
       LogAction{fmt::format("epoch {} needs {} of {} chunks on other servers, {} bytes of weights",
                             epoch_.epoch(), moved, next_.ps.size(), bytes)});
 }
 
-void Coordinator::addSource(const MemberKey& key, Member& member) {
+void Coordinator::addSource(int server, Member& member) {
   member.source = !member.in_epoch;
   v1::ChunkSource* source = epoch_.add_sources();
-  source->set_ps(key.index);
+  source->set_ps(static_cast<std::uint32_t>(server));
   *source->mutable_incarnation() = member.report.incarnation();
-  source->set_address(fmt::format("{}:{}", member.place.ip(), member.place.port()));
+  const bool keeper = server == kWorkerKeeper;
+  source->set_address(fmt::format("{}:{}", member.place.ip(),
+                                  keeper ? member.report.ring_port() : member.place.port()));
 }
 
 // All servers of the epoch have what it starts from: who only gave may go.

@@ -136,7 +136,11 @@ ChunkMap moveChunks(const std::vector<ChunkLoad>& chunks, const ChunkMap& before
 int replicaServer(const std::set<int>& servers, int ps) {
   const auto next = servers.upper_bound(ps);
   const int found = next != servers.end() ? *next : servers.empty() ? ps : *servers.begin();
-  return found == ps ? -1 : found;
+  return found == ps ? kWorkerKeeper : found;
+}
+
+std::string serverName(int ps) {
+  return ps == kWorkerKeeper ? "worker-0" : "ps-" + std::to_string(ps);
 }
 
 Placement withChunksAt(Placement placement, const std::vector<int>& ps_of_chunk) {

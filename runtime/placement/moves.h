@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <set>
+#include <string>
 #include <vector>
 
 #include "runtime/placement/placement.h"
@@ -36,9 +37,15 @@ ChunkMap initialMap(const std::vector<ChunkLoad>& chunks, int num_ps);
 ChunkMap moveChunks(const std::vector<ChunkLoad>& chunks, const ChunkMap& before,
                     const std::set<int>& servers);
 
+// The number under which the first worker keeps the replicas of an only server's chunks. No server
+// has it.
+inline constexpr int kWorkerKeeper = 1 << 20;
+
 // Which of the servers keeps a replica of the chunks of `ps`: the next one, after the last the
-// first. -1: there is no other.
+// first. Of an only server: kWorkerKeeper.
 int replicaServer(const std::set<int>& servers, int ps);
+// "ps-1"; of kWorkerKeeper "worker-0".
+std::string serverName(int ps);
 
 // The placement with its chunks on the servers of the map (by chunk; empty: unchanged). Its parts
 // stay as the strategy cut them, for another number of servers; global_step stays where it is as

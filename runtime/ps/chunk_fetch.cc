@@ -8,6 +8,7 @@
 #include "base/rpc/status_map.h"
 #include "base/rpc/token.h"
 #include "fmt/format.h"
+#include "runtime/placement/moves.h"
 #include "trainyard/v1/parameter_server.grpc.pb.h"
 
 namespace trainyard::runtime::ps {
@@ -40,9 +41,9 @@ Status fetchChunks(const FetchOptions& options, const v1::EpochInfo& epoch,
     const auto source = sources.find(ps);
     if (source == sources.end()) {
       return absl::InternalError(
-          fmt::format("chunk {} is to come from ps-{}, which epoch {} "
+          fmt::format("chunk {} is to come from {}, which epoch {} "
                       "does not name",
-                      chunk, ps, epoch.epoch()));
+                      chunk, serverName(ps), epoch.epoch()));
     }
     v1::FetchChunkRequest request;
     request.set_job_uid(options.job_uid);
@@ -56,7 +57,7 @@ Status fetchChunks(const FetchOptions& options, const v1::EpochInfo& epoch,
       setDeadline(context, options.call_limit);
       v1::ChunkContents contents;
       const Status status = fromGrpc(source->second.stub->FetchChunk(&context, request, &contents),
-                                     fmt::format("ps-{}: chunk {}", ps, chunk));
+                                     fmt::format("{}: chunk {}", serverName(ps), chunk));
       if (status.ok()) {
         TY_RETURN_IF_ERROR(take(chunk, contents));
         limit = clock.now() + options.patience;

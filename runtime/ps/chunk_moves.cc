@@ -32,8 +32,15 @@ std::set<int> serversIn(const v1::EpochInfo& epoch) {
 
 }  // namespace
 
+bool servesIn(const v1::EpochInfo& epoch, int ps) {
+  const std::set<int> servers = serversIn(epoch);
+  if (ps == kWorkerKeeper) return epoch.replicated() && servers.size() == 1;
+  return servers.contains(ps);
+}
+
 int replicaTarget(const v1::EpochInfo& epoch, int ps) {
-  return epoch.replicated() ? replicaServer(serversIn(epoch), ps) : -1;
+  if (!epoch.replicated() || ps == kWorkerKeeper) return -1;
+  return replicaServer(serversIn(epoch), ps);
 }
 
 std::vector<std::uint32_t> chunksToReplicate(const std::vector<int>& ps_of_chunk,

@@ -6,6 +6,8 @@
 
 #include "base/core/strings.h"
 #include "runtime/coordinator/epoch_plan.h"
+#include "runtime/placement/moves.h"
+#include "runtime/ps/chunk_moves.h"
 
 namespace trainyard::runtime::ps {
 namespace {
@@ -30,14 +32,18 @@ void PsMachine::onView(const v1::View& view, std::vector<ChunkAnswer>& answers) 
     shard_.seal(epoch, answers);
     urgent_ = true;
   }
-  const bool prepares = view.phase() == v1::PHASE_PREPARING && takesPart(view.epoch());
+  // A server that is to leave, or not yet to join, keeps what it holds.
+  const bool prepares = view.phase() == v1::PHASE_PREPARING && servesIn(view.epoch(), shard_.ps());
   if (prepares && epoch == highest_epoch_ && epoch > preparing_) {
+    if (missedSteps(view.epoch())) shard_.dropReplicas();
     preparing_ = epoch;
     to_prepare_ = view.epoch();
   }
   const bool running = view.phase() == v1::PHASE_ACTIVE || view.phase() == v1::PHASE_STOPPING;
   if (running && begun_.epoch() != epoch) begun_ = view.epoch();
   if (running && epoch == prepared_ && std::exchange(released_, epoch) != epoch) shard_.release();
+  if (running && epoch == highest_epoch_ && !servesIn(view.epoch(), shard_.ps()) && keeper())
+    shard_.dropReplicas();
   if (running && view.has_gradient_norm()) {
     shard_.setNorm(epoch, view.gradient_norm().step(), view.gradient_norm().norm());
   }
@@ -51,12 +57,16 @@ void PsMachine::onView(const v1::View& view, std::vector<ChunkAnswer>& answers) 
   if (over() && view.phase() != before) urgent_ = true;
 }
 
-// A server that is to leave, or not yet to join, keeps what it holds.
-bool PsMachine::takesPart(const v1::EpochInfo& epoch) const {
-  return std::any_of(epoch.members().begin(), epoch.members().end(), [this](const auto& member) {
-    return member.id().role() == v1::ROLE_PS &&
-           static_cast<int>(member.id().index()) == shard_.ps();
-  });
+bool PsMachine::keeper() const {
+  return shard_.ps() == kWorkerKeeper;
+}
+
+// A worker stays when there are several servers and it keeps nothing for a while; what it kept
+// before is then of an older history, even where its version is the same.
+bool PsMachine::missedSteps(const v1::EpochInfo& epoch) const {
+  return keeper() && std::any_of(epoch.past().begin(), epoch.past().end(), [&](const auto& part) {
+           return part.epoch() > prepared_ && part.epoch() < epoch.epoch();
+         });
 }
 
 std::optional<v1::EpochInfo> PsMachine::takePrepare() {
@@ -105,6 +115,14 @@ void PsMachine::fillReport(v1::MemberReport& report) const {
   if (auto abort = shard_.abort()) *report.mutable_abort() = *abort;
   report.set_parameter_bytes(shard_.parameterBytes());
   report.set_leaving(over());
+}
+
+void PsMachine::fillKept(v1::MemberReport& report) const {
+  report.set_highest_epoch(std::max(report.highest_epoch(), highest_epoch_));
+  report.set_sealed_epoch(std::min(report.sealed_epoch(), highest_epoch_));
+  report.set_prepared_epoch(prepared_);
+  *report.mutable_shard() = shard_.state();
+  report.mutable_shard()->set_problem(problem_);
 }
 
 bool PsMachine::takeUrgent() {

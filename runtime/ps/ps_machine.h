@@ -31,6 +31,8 @@ class PsMachine {
   void onWritten(const v1::ShardFile& file);
 
   void fillReport(v1::MemberReport& report) const;
+  // Of a shard that only keeps replicas: what it adds to the report of the worker that it is in.
+  void fillKept(v1::MemberReport& report) const;
   bool takeUrgent();
   // It holds its part of the newest epoch, which has begun.
   bool serves() const;
@@ -39,7 +41,8 @@ class PsMachine {
   const v1::View& view() const { return view_; }
 
  private:
-  bool takesPart(const v1::EpochInfo& epoch) const;
+  bool keeper() const;
+  bool missedSteps(const v1::EpochInfo& epoch) const;
 
   Shard& shard_;
   v1::View view_;

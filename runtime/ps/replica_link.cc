@@ -8,6 +8,11 @@
 #include "runtime/ps/protocol.h"
 
 namespace trainyard::runtime::ps {
+namespace {
+
+constexpr int kKeeper = 0;  // as the client knows it, whoever it is
+
+}  // namespace
 
 ReplicaLink::ReplicaLink(Options options, const Clock& clock, Replicated replicated)
     : options_(std::move(options)),
@@ -37,7 +42,7 @@ void ReplicaLink::start(const v1::EpochInfo& epoch) {
   for (const v1::ChunkSource& source : epoch.sources()) {
     if (static_cast<int>(source.ps()) != target) continue;
     target_incarnation_ = source.incarnation();
-    client_.setAddress(target, source.address());
+    client_.setAddress(kKeeper, source.address());
   }
 }
 
@@ -45,7 +50,7 @@ void ReplicaLink::start(const v1::EpochInfo& epoch) {
 ReplicaLink::Ready ReplicaLink::begin(Pending& pending) {
   pending.under_way = true;
   pending.attempt = ++attempts_;
-  return {pending.update, pending.attempt, target_};
+  return {pending.update, pending.attempt};
 }
 
 void ReplicaLink::send(std::vector<ReplicaUpdate> updates) {
@@ -78,8 +83,8 @@ void ReplicaLink::tick() {
 }
 
 void ReplicaLink::transmit(const std::vector<Ready>& ready) {
-  for (const auto& [update, attempt, to] : ready) {
-    client_.send(to, attempt, update.header, {{*update.mean, update.mean}});
+  for (const auto& [update, attempt] : ready) {
+    client_.send(kKeeper, attempt, update.header, {{*update.mean, update.mean}});
   }
 }
 

@@ -51,7 +51,6 @@ class ReplicaLink {
   struct Ready {
     ReplicaUpdate update;
     std::uint64_t attempt = 0;
-    int to = -1;
   };
   void onReply(std::uint32_t chunk, std::uint64_t attempt, const Status& status,
                const v1::ChunkReplyHeader& header);

@@ -5,6 +5,7 @@
 
 #include "base/core/check.h"
 #include "fmt/format.h"
+#include "runtime/placement/moves.h"
 #include "runtime/tensor/kernels.h"
 
 namespace trainyard::runtime::ps {
@@ -100,7 +101,7 @@ void Shard::onRequest(const v1::ChunkRequestHeader& header,
   ChunkState* chunk = find(header.chunk());
   if (chunk == nullptr) {
     return no(v1::CHUNK_WRONG_SERVER,
-              fmt::format("chunk {} is not on ps-{}", header.chunk(), config_.ps));
+              fmt::format("chunk {} is not on {}", header.chunk(), serverName(config_.ps)));
   }
   std::lock_guard chunk_lock(chunk->mutex);
   if (config_.asynchronous) {
@@ -342,7 +343,7 @@ Status Shard::open(std::int64_t epoch, const StepPlan& plan, bool fresh, bool re
   std::unique_lock epoch_lock(epoch_mutex_);
   if (epoch != epoch_) {
     return absl::FailedPreconditionError(
-        fmt::format("ps-{} is sealed for epoch {}, not {}", config_.ps, epoch_, epoch));
+        fmt::format("{} is sealed for epoch {}, not {}", serverName(config_.ps), epoch_, epoch));
   }
   const auto fits = [&](const ChunkState* chunk) {
     const std::int64_t version = chunk == nullptr ? -1 : chunk->version;
@@ -354,8 +355,8 @@ Status Shard::open(std::int64_t epoch, const StepPlan& plan, bool fresh, bool re
     if (slot_of_chunk_[id] < 0 && !wanted_replicas_.contains(id)) continue;
     if (fits(chunk)) continue;
     return absl::FailedPreconditionError(
-        fmt::format("ps-{}: chunk {} is at version {}, epoch {} starts at {}", config_.ps, id,
-                    chunk == nullptr ? -1 : chunk->version, epoch, first_step));
+        fmt::format("{}: chunk {} is at version {}, epoch {} starts at {}", serverName(config_.ps),
+                    id, chunk == nullptr ? -1 : chunk->version, epoch, first_step));
   }
   plan_ = plan;
   for (auto& chunk : chunks_) {
@@ -368,62 +369,6 @@ Status Shard::open(std::int64_t epoch, const StepPlan& plan, bool fresh, bool re
   // Without common steps the coordinator asks, when no push is under way.
   if (!config_.asynchronous && (!restored || first_step != plan.steps)) arm(plan.steps);
   return absl::OkStatus();
-}
-
-bool Shard::arm(std::int64_t version) {
-  std::shared_lock epoch_lock(epoch_mutex_);
-  if (!open_) return false;
-  {
-    std::lock_guard lock(snapshot_mutex_);
-    // Asked late for what the coordinator knows to be copied: pushes go on meanwhile.
-    if (config_.asynchronous && version <= captured_) return true;
-    for (const Pending& pending : pending_) {
-      if (pending.snapshot.version == version) return true;
-    }
-    Pending pending;
-    pending.snapshot.epoch = epoch_;
-    pending.snapshot.version = version;
-    pending.missing = chunks_.size();
-    pending.have.assign(chunks_.size(), false);
-    pending_.push_back(std::move(pending));
-  }
-  for (auto& chunk : chunks_) {
-    std::lock_guard chunk_lock(chunk->mutex);
-    if (config_.asynchronous) settle(*chunk, version);
-    if (chunk->version > version) {
-      std::lock_guard lock(snapshot_mutex_);
-      std::erase_if(pending_, [&](const Pending& p) { return p.snapshot.version == version; });
-      missed_ = std::max(missed_, version);
-      return false;
-    }
-    if (!chunk->unconfirmed) capture(*chunk);
-  }
-  return true;
-}
-
-// Called with the chunk's mutex held: its weights and slots are those of exactly `version`.
-void Shard::capture(ChunkState& chunk) {
-  std::lock_guard lock(snapshot_mutex_);
-  const auto index = static_cast<std::size_t>(slot_of_chunk_[chunk.plan->id]);
-  for (Pending& pending : pending_) {
-    if (pending.snapshot.version != chunk.version || pending.have[index]) continue;
-    pending.have[index] = true;
-    if (--pending.missing == 0) captured_ = std::max(captured_, chunk.version);
-    pending.snapshot.chunks.push_back({chunk.plan->id, *chunk.current, chunk.slots});
-  }
-}
-
-std::optional<Snapshot> Shard::takeSnapshot() {
-  std::lock_guard lock(snapshot_mutex_);
-  for (auto it = pending_.begin(); it != pending_.end(); ++it) {
-    if (it->missing > 0) continue;
-    Snapshot snapshot = std::move(it->snapshot);
-    pending_.erase(it);
-    std::sort(snapshot.chunks.begin(), snapshot.chunks.end(),
-              [](const auto& a, const auto& b) { return a.chunk < b.chunk; });
-    return snapshot;
-  }
-  return std::nullopt;
 }
 
 v1::ShardState Shard::state() const {

@@ -129,6 +129,8 @@ class Shard {
   // Chunks that are to be its own and are nowhere else: its replicas of them become theirs. After
   // all others have been taken over.
   void adoptReplicas();
+  // They are of no use any more. Precondition: sealed, or it takes no part.
+  void dropReplicas();
   // Of a replica; -1: there is none. To be compared with the chunk's own version, see give().
   std::int64_t replicaVersion(std::uint32_t chunk) const;
   // Steps that are to be sent to replicas, each once. After whatever may have given answers.

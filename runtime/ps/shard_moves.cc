@@ -94,14 +94,15 @@ StatusOr<v1::ChunkContents> Shard::give(std::int64_t epoch, std::uint32_t id,
                                         std::int64_t known) const {
   std::shared_lock epoch_lock(epoch_mutex_);
   if (epoch != epoch_ || released_) {
-    return absl::FailedPreconditionError(
-        fmt::format("ps-{} gives no chunk for epoch {}, it is in {}", config_.ps, epoch, epoch_));
+    return absl::FailedPreconditionError(fmt::format("{} gives no chunk for epoch {}, it is in {}",
+                                                     serverName(config_.ps), epoch, epoch_));
   }
   const auto given = aside_.find(id);
   ChunkState* chunk = given != aside_.end() ? given->second.get() : find(id);
   if (chunk == nullptr || chunk->version < 0) chunk = findReplica(id);
   if (chunk == nullptr || chunk->version < 0)
-    return absl::NotFoundError(fmt::format("ps-{} does not hold chunk {}", config_.ps, id));
+    return absl::NotFoundError(
+        fmt::format("{} does not hold chunk {}", serverName(config_.ps), id));
   std::lock_guard lock(chunk->mutex);
   v1::ChunkContents contents;
   contents.set_version(chunk->version);
@@ -138,7 +139,8 @@ Status Shard::takeOver(std::uint32_t id, const v1::ChunkContents& contents) {
   if (known && chunk->version >= 0 && contents.version() == chunk->version) return absl::OkStatus();
   const std::string wrong = misfit(contents, chunk->plan->elements, optimizer_.slots().size());
   if (!wrong.empty()) {
-    return absl::InvalidArgumentError(fmt::format("ps-{}: chunk {}: {}", config_.ps, id, wrong));
+    return absl::InvalidArgumentError(
+        fmt::format("{}: chunk {}: {}", serverName(config_.ps), id, wrong));
   }
   chunk->version = contents.version();
   chunk->current = getWeights(contents.weights());

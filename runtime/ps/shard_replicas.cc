@@ -5,6 +5,7 @@
 
 #include "base/core/check.h"
 #include "fmt/format.h"
+#include "runtime/placement/moves.h"
 #include "runtime/ps/shard.h"
 
 namespace trainyard::runtime::ps {
@@ -26,6 +27,14 @@ void Shard::replicate(const std::vector<std::uint32_t>& chunks, bool guarded) {
     replica = std::make_unique<ChunkState>();
     replica->plan = &placement_.chunks[id];
   }
+}
+
+void Shard::dropReplicas() {
+  std::unique_lock epoch_lock(epoch_mutex_);
+  if (open_ || replicas_.empty()) return;
+  replicas_.clear();
+  wanted_replicas_.clear();
+  empty_ = true;
 }
 
 std::int64_t Shard::replicaVersion(std::uint32_t chunk) const {
@@ -116,7 +125,7 @@ void Shard::applyReplica(const v1::ChunkRequestHeader& header, const GradientPay
   if (chunk == nullptr || payload == nullptr || payload->sizeBytes() != bytes) {
     answer.header.set_code(v1::CHUNK_WRONG_SERVER);
     answer.header.set_message(
-        fmt::format("ps-{} has no such replica of chunk {}", config_.ps, header.chunk()));
+        fmt::format("{} has no such replica of chunk {}", serverName(config_.ps), header.chunk()));
     return out.push_back(std::move(answer));
   }
   std::lock_guard chunk_lock(chunk->mutex);

@@ -2,11 +2,8 @@
 // checkpoint files; with index 0 also the coordinator.
 #pragma once
 
-#include <condition_variable>
-#include <functional>
 #include <memory>
 #include <mutex>
-#include <optional>
 #include <string>
 
 #include "base/core/status.h"
@@ -15,11 +12,9 @@
 #include "runtime/coordinator/service.h"
 #include "runtime/model/model.h"
 #include "runtime/placement/placement.h"
-#include "runtime/ps/ps_machine.h"
-#include "runtime/ps/replica_link.h"
-#include "runtime/ps/service.h"
 #include "runtime/task/agent_link.h"
 #include "runtime/task/options.h"
+#include "runtime/task/shard_host.h"
 
 namespace trainyard::runtime {
 
@@ -45,33 +40,19 @@ class PsTask {
   v1::Measurements measurements() const;
   void onView(const v1::View& view);
   void onDirective(const v1::RuntimeDirective& directive);
-  void prepare(const v1::EpochInfo& epoch);
-  Status load(const v1::EpochInfo& epoch);
-  Status fetch(const v1::EpochInfo& epoch);
-  std::vector<int> startMap() const;
-  void work();
   Status outcome() const;
-  void wake();
 
   TaskOptions options_;
   ModelLayout model_;
-  Placement placement_;        // the grid, and where the job's chunks begin
-  Placement epoch_placement_;  // of the newest epoch; the main thread's
-  std::unique_ptr<Optimizer> optimizer_;
+  Placement placement_;  // the grid, and where the job's chunks begin
   std::string digest_;
-  std::unique_ptr<ps::Shard> shard_;
-  std::unique_ptr<ps::PsService> service_;
-  std::unique_ptr<ps::ReplicaLink> replicas_;
+  std::unique_ptr<ShardHost> host_;
   std::unique_ptr<CoordinatorService> coordinator_;  // ps-0 only
   std::unique_ptr<grpc::Server> server_;
 
-  mutable std::mutex mutex_;
-  std::condition_variable wake_;
-  bool wanted_ = false;
-  bool end_ = false;
-  bool was_active_ = false;  // has served an epoch
-  std::unique_ptr<ps::PsMachine> machine_;
+  std::mutex mutex_;
   v1::Membership membership_;
+  bool was_active_ = false;  // has served an epoch; the agent link's
 
   std::unique_ptr<AgentLink> agent_;
   std::unique_ptr<MemberLink> link_;  // made before the server: requests may poke it

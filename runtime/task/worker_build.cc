@@ -2,6 +2,8 @@
 // themselves.
 #include <algorithm>
 
+#include "base/core/log.h"
+#include "base/core/strings.h"
 #include "base/process/files.h"
 #include "base/rpc/channel.h"
 #include "base/rpc/status_map.h"
@@ -101,6 +103,21 @@ Status WorkerTask::synchronizeOverServers() {
   synchronizer_ = std::make_unique<ps::PsSynchronizer>(sync, placement_, weights(), *options_.clock,
                                                        [this] { poke(); });
   return absl::OkStatus();
+}
+
+// Training goes on without it.
+void WorkerTask::startKeeper() {
+  const v1::Training& training = options_.job.spec().training();
+  const bool wanted = options_.id.index() == 0 && !isRing(options_.job) &&
+                      !isAsynchronous(training.update()) && training.chunk_replicas() != "Never";
+  if (!wanted) return;
+  auto keeper = ReplicaKeeper::start(options_, layout_, placement_, [this] { poke(); });
+  if (keeper.ok()) {
+    keeper_ = *std::move(keeper);
+  } else {
+    TY_WARN("the weights of an only parameter server are not kept here: {}",
+            fromAbsl(keeper.status().message()));
+  }
 }
 
 Status WorkerTask::synchronizeInRing() {

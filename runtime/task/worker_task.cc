@@ -172,8 +172,9 @@ WorkerTask::~WorkerTask() {
   if (coordinator_ != nullptr) coordinator_->stop();
   if (server_ != nullptr) server_->Shutdown(std::chrono::system_clock::time_point{});
   server_.reset();
-  // The link asks the synchronizer for reports, and the synchronizer pokes the link.
+  // The link asks synchronizer and keeper for reports, and they poke the link.
   if (link_ != nullptr) link_->close();
+  keeper_.reset();
   trainer_.reset();
   synchronizer_.reset();
 }
@@ -188,6 +189,7 @@ v1::MemberReport WorkerTask::report() {
     report.set_revision(membership_.revision());
   }
   synchronizer_->fillReport(report);
+  if (keeper_ != nullptr) keeper_->fillReport(report);
   return report;
 }
 
@@ -198,6 +200,7 @@ void WorkerTask::onView(const v1::View& view) {
   }
   log_->onEvaluation(view.evaluation());
   synchronizer_->onView(view);
+  if (keeper_ != nullptr) keeper_->onView(view);
 }
 
 void WorkerTask::onDirective(const v1::RuntimeDirective& directive) {
@@ -270,6 +273,7 @@ Status WorkerTask::run() {
   link_ = std::make_unique<MemberLink>(
       MemberLink::Options{.token = options_.token}, *options_.clock, [this] { return report(); },
       [this](const v1::View& v) { onView(v); });
+  startKeeper();
   synchronizer_->setMembership(membership_);
   link_->setAddress(coordinatorAddress(options_.job, membership_));
   hitFailpoint("worker.start");

@@ -1,6 +1,7 @@
 // The process of one worker: data, model, step loop, its link to the coordinator; the chief (index
-// 0) also writes the events and metrics of the job. With strategy AllReduce it holds all of the
-// state, and index 0 is also the coordinator and writes checkpoints.
+// 0) also writes the events and metrics of the job, and keeps the replicas of an only server. With
+// strategy AllReduce it holds all of the state, and index 0 is also the coordinator and writes
+// checkpoints.
 #pragma once
 
 #include <memory>
@@ -21,6 +22,7 @@
 #include "runtime/placement/placement.h"
 #include "runtime/task/agent_link.h"
 #include "runtime/task/options.h"
+#include "runtime/task/replica_keeper.h"
 #include "runtime/task/run_log.h"
 #include "runtime/train/member_synchronizer.h"
 #include "runtime/train/trainer.h"
@@ -42,6 +44,7 @@ class WorkerTask final : TrainObserver {
   // worker_build.cc: which synchronizer the job's strategy means.
   Status place();
   Status synchronizeOverServers();
+  void startKeeper();
   Status synchronizeInRing();
   Status hostCoordinator();
   std::vector<std::span<float>> weights();
@@ -83,6 +86,8 @@ class WorkerTask final : TrainObserver {
 
   std::unique_ptr<CoordinatorService> coordinator_;  // AllReduce, index 0
   std::unique_ptr<grpc::Server> server_;
+
+  std::unique_ptr<ReplicaKeeper> keeper_;  // with parameter servers, index 0
 
   std::unique_ptr<AgentLink> agent_;
   std::unique_ptr<MemberLink> link_;

@@ -127,7 +127,12 @@ TEST(PlanReport, ReplicasOfTheNextServer) {
   EXPECT_EQ(report.ps[1].replica_in_per_step, 4'520);
   EXPECT_EQ(report.ps[0].replicas, 2 * 13'094'016 + 4'520);
   EXPECT_EQ(renderPlanJson(report)["ps"][1]["replicaBytesOutPerStep"], 13'094'016);
-  EXPECT_EQ(reportOf(makeJob("mnist_cnn", "RoundRobin", 1, 7)).ps[0].replicas, 0);
+  EXPECT_EQ(report.worker_replicas, 0);
+  const PlanReport single = reportOf(makeJob("mnist_cnn", "RoundRobin", 1, 7));
+  EXPECT_EQ(single.ps[0].replicas, 13'098'536);
+  EXPECT_EQ(single.ps[0].replica_in_per_step, 0);
+  EXPECT_EQ(single.ps[0].replica_out_per_step, 13'098'536);
+  EXPECT_EQ(single.worker_replicas, (2 + single.slots) * 13'098'536);
   job.mutable_spec()->mutable_training()->mutable_update()->set_mode("Async");
   EXPECT_EQ(reportOf(job).ps[1].replica_out_per_step, 0);
   job.mutable_spec()->mutable_training()->mutable_update()->set_mode("Sync");

@@ -54,9 +54,13 @@ void World::checkLedger(const runtime::Manifest& manifest) {
   std::int64_t step = 0;
   std::int64_t position = 0;
   std::int64_t samples = 0;
+  // The last step of the passes may be shorter than the others.
+  const auto bounded = [&](std::int64_t end) {
+    return plan_.end_position > 0 ? std::min(end, plan_.end_position) : end;
+  };
   for (const runtime::EpochRecord& record : manifest.epochs) {
     if (record.first_step > manifest.step) break;
-    position += (record.first_step - step) * samples;
+    position = bounded(position + (record.first_step - step) * samples);
     const bool begins = step > 0 || samples > 0 || record.first_step == 0;
     if (!begins || record.first_position != position)
       problem(fmt::format("the manifest of step {} does not tell what epoch {} follows",
@@ -64,8 +68,7 @@ void World::checkLedger(const runtime::Manifest& manifest) {
     step = record.first_step;
     samples = record.step_samples;
   }
-  position += (manifest.step - step) * samples;
-  if (plan_.end_position > 0) position = std::min(position, plan_.end_position);
+  position = bounded(position + (manifest.step - step) * samples);
   if (position != manifest.position)
     problem(fmt::format("the manifest of step {} is at position {}, its epochs have read {}",
                         manifest.step, manifest.position, position));

@@ -34,7 +34,9 @@ struct World::Node {
   bool poked = false;
 };
 
+// With number kWorkerKeeper it is a part of worker 0's process.
 struct World::PsNode : World::Node {
+  int number = 0;
   std::unique_ptr<runtime::ps::Shard> shard;
   std::unique_ptr<runtime::ps::PsMachine> machine;
   std::unique_ptr<runtime::Coordinator> coordinator;
@@ -52,6 +54,7 @@ struct World::PsNode : World::Node {
 
 struct World::WorkerNode : World::Node {
   std::unique_ptr<runtime::ps::WorkerMachine> machine;
+  std::unique_ptr<PsNode> keeper;           // worker 0, with common steps
   std::vector<std::vector<float>> weights;  // by chunk
   std::optional<runtime::Turn> turn;
   bool computing = false;

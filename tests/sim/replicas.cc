@@ -1,4 +1,5 @@
-// Between the servers: replicas of chunks, and the steps that they take.
+// Between the servers, or an only one and the first worker: replicas of chunks, and the steps that
+// they take.
 #include <utility>
 
 #include "runtime/placement/moves.h"
@@ -31,7 +32,7 @@ void World::fetchReplicas(PsNode& node, const v1::EpochInfo& epoch) {
   if (std::exchange(node.replicas_fetched, epoch.epoch()) == epoch.epoch())
     return prepared(node, epoch);
   node.shard->adoptReplicas();
-  fetchNext(node, epoch, replicasOf(epoch, static_cast<int>(node.index)));
+  fetchNext(node, epoch, replicasOf(epoch, node.number));
 }
 
 void World::prepared(PsNode& node, const v1::EpochInfo& epoch) {
@@ -55,16 +56,16 @@ void World::replicated(PsNode& node, const v1::ChunkRequestHeader& update) {
 }
 
 void World::sendUpdate(PsNode& node, v1::ChunkRequestHeader header, std::vector<float> mean) {
-  const int target = runtime::ps::replicaTarget(node.epoch, static_cast<int>(node.index));
+  const int target = runtime::ps::replicaTarget(node.epoch, node.number);
   for (const auto& source : node.epoch.sources()) {
     if (static_cast<int>(source.ps()) == target) *header.mutable_server() = source.incarnation();
   }
-  header.set_worker(node.index);
+  header.set_worker(static_cast<std::uint32_t>(node.number));
   const v1::Incarnation self = node.incarnation;
-  const std::size_t index = node.index;
+  const int number = node.number;
   const Owner owner = ownerOf(node);
-  const auto find = [this, index, self, header]() -> PsNode* {
-    PsNode* alive = ps_[index].get();
+  const auto find = [this, number, self, header]() -> PsNode* {
+    PsNode* alive = server(number);
     const bool here = alive != nullptr && same(alive->incarnation, self);
     return here && alive->shard->epoch() == header.epoch() ? alive : nullptr;
   };
@@ -84,9 +85,8 @@ void World::sendUpdate(PsNode& node, v1::ChunkRequestHeader header, std::vector<
   if (rng_.unit() < config_.drop) return later(false);
   const int copies = rng_.unit() < config_.duplicate ? 2 : 1;
   for (int copy = 0; copy < copies; ++copy) {
-    const auto to = static_cast<std::size_t>(target);
-    at(ownerOf(v1::ROLE_PS, to), networkDelay(), [this, to, header, mean, later] {
-      PsNode* keeper = ps_[to].get();
+    at(ownerOfServer(target), networkDelay(), [this, target, header, mean, later] {
+      PsNode* keeper = server(target);
       if (keeper == nullptr) return later(false);
       const auto call = keeper->next_call++;
       keeper->calls_in[call] = [this, later](const v1::ChunkReplyHeader& reply,

@@ -1,4 +1,4 @@
-// Servers that die one at a time where there are at least two: the replicas stand in, and no step
+// Servers that die one at a time: the replicas stand in, and no step
 // is lost, whoever of them it is and at whatever moment.
 #include <gtest/gtest.h>
 
@@ -37,6 +37,46 @@ TEST(Replicas, StandInForEachServerThatDies) {
     kills += result.kills;
   }
   EXPECT_GT(kills, 500);
+}
+
+// The first worker keeps what is needed then.
+TEST(Replicas, StandInForAnOnlyServer) {
+  int kills = 0;
+  int fetched = 0;
+  for (std::uint64_t seed = 1; seed <= 300; ++seed) {
+    WorldConfig config = deaths(seed);
+    config.ps = 1;
+    config.small_chunks = true;
+    config.kill_workers = seed % 2 == 0;
+    if (seed % 3 == 0) config.clip_norm = 8.6;
+    if (seed % 5 == 0) config.workers = 3, config.backup_workers = 1, config.clip_norm = 0;
+    const WorldResult result = runWithoutLoss(config);
+    EXPECT_EQ(result.steps, 40) << seed;
+    kills += result.kills;
+    fetched += result.moved;
+  }
+  EXPECT_GT(kills, 400);
+  EXPECT_GT(fetched, 1000);
+}
+
+TEST(Replicas, StandInWhileThereIsSometimesOneServer) {
+  int kills = 0;
+  int scalings = 0;
+  for (std::uint64_t seed = 1; seed <= 200; ++seed) {
+    WorldConfig config = deaths(seed);
+    config.ps = 1 + static_cast<int>(seed % 2);
+    config.steps = 60;
+    config.kills = 3;
+    config.ps_scalings = 4;
+    config.min_ps = 1;
+    config.max_ps = 2 + static_cast<int>(seed % 2);
+    config.scalings = seed % 2 == 0 ? 2 : 0;
+    const WorldResult result = runWithoutLoss(config);
+    kills += result.kills;
+    scalings += result.ps_scalings;
+  }
+  EXPECT_GT(kills, 150);
+  EXPECT_GT(scalings, 200);
 }
 
 // Some chunks of a server may have taken a step, with its norm, and others not.

@@ -37,12 +37,18 @@ v1::MemberReport World::reportOf(Node& node) {
     auto& worker = static_cast<WorkerNode&>(node);
     if (!isMember(node.index)) report.set_revision(worker.revision);
     worker.machine->fillReport(report);
+    if (worker.keeper != nullptr) {
+      report.set_ring_port(1);
+      worker.keeper->machine->fillKept(report);
+    }
   }
   return report;
 }
 
 void World::poke(Node& node, bool urgent) {
   if (!urgent) return;
+  const auto* part = dynamic_cast<PsNode*>(&node);
+  if (part != nullptr && part->number == runtime::kWorkerKeeper) return poke(*workers_[0], true);
   if (node.calls < 2) {
     sendReport(node);
   } else {
@@ -198,25 +204,30 @@ void World::execute(PsNode& node, std::vector<runtime::CoordinatorAction> action
 void World::onView(Node& node, const v1::View& view) {
   if (view.left() && belongs(node)) problem("a task of the membership is told that it has left");
   if (auto* ps = dynamic_cast<PsNode*>(&node)) {
-    std::vector<runtime::ps::ChunkAnswer> answers;
-    ps->machine->onView(view, answers);
-    deliver(*ps, std::move(answers));
-    updateNext(*ps);
-    workPs(*ps);
-    poke(*ps, ps->machine->takeUrgent());
+    followView(*ps, view);
   } else {
     auto& worker = static_cast<WorkerNode&>(node);
     v1::View seen = view;
     breakView(worker, seen);
     worker.machine->onView(seen);
+    if (worker.keeper != nullptr) followView(*worker.keeper, seen);
     poke(worker, worker.machine->takeUrgent());
     trainer(worker);
     pump(worker);
   }
 }
 
+void World::followView(PsNode& node, const v1::View& view) {
+  std::vector<runtime::ps::ChunkAnswer> answers;
+  node.machine->onView(view, answers);
+  deliver(node, std::move(answers));
+  updateNext(node);
+  workPs(node);
+  poke(node, node.machine->takeUrgent());
+}
+
 void World::prepare(PsNode& node, const v1::EpochInfo& epoch) {
-  const auto self = static_cast<int>(node.index);
+  const int self = node.number;
   const std::vector<int> map = runtime::ps::serversOf(startMap(), epoch);
   node.shard->assign(map);
   const auto replicas = replicasOf(epoch, self);
@@ -250,7 +261,7 @@ void World::prepare(PsNode& node, const v1::EpochInfo& epoch) {
 void World::fetchNext(PsNode& node, const v1::EpochInfo& epoch, std::vector<std::uint32_t> left) {
   if (left.empty()) return fetchReplicas(node, epoch);
   const std::uint32_t chunk = left.back();
-  const auto own = runtime::ps::chunksToFetch(epoch, static_cast<int>(node.index));
+  const auto own = runtime::ps::chunksToFetch(epoch, node.number);
   const bool replica = std::find(own.begin(), own.end(), chunk) == own.end();
   const int from = replica ? serverOf(epoch, chunk) : epoch.former_ps(static_cast<int>(chunk));
   const std::int64_t known = replica ? node.shard->replicaVersion(chunk) : -1;
@@ -259,18 +270,18 @@ void World::fetchNext(PsNode& node, const v1::EpochInfo& epoch, std::vector<std:
     if (static_cast<int>(source.ps()) == from) meant = source.incarnation();
   }
   const v1::Incarnation self = node.incarnation;
-  const std::size_t index = node.index;
+  const int number = node.number;
   const auto answered =
-      [this, self, index, epoch, left, chunk, replica,
+      [this, self, number, epoch, left, chunk, replica,
        over = std::make_shared<bool>(false)](std::optional<v1::ChunkContents> contents) {
-        PsNode* alive = ps_[index].get();
+        PsNode* alive = server(number);
         if (alive == nullptr || !same(alive->incarnation, self) || std::exchange(*over, true))
           return;
         if (alive->shard->epoch() != epoch.epoch()) return;  // it has ended
         auto rest = left;
         if (!contents) {
-          at(ownerOf(*alive), std::chrono::milliseconds(50), [this, self, index, epoch, rest] {
-            PsNode* again = ps_[index].get();
+          at(ownerOf(*alive), std::chrono::milliseconds(50), [this, self, number, epoch, rest] {
+            PsNode* again = server(number);
             if (again == nullptr || !same(again->incarnation, self)) return;
             if (again->shard->epoch() == epoch.epoch()) fetchNext(*again, epoch, rest);
           });
@@ -287,13 +298,12 @@ void World::fetchNext(PsNode& node, const v1::EpochInfo& epoch, std::vector<std:
     at(owner, networkDelay(), [answered] { answered(std::nullopt); });
   };
   if (rng_.unit() < config_.drop) return fail();
-  const auto source_index = static_cast<std::size_t>(from);
-  at(ownerOf(v1::ROLE_PS, source_index), networkDelay(),
-     [this, owner, answered, fail, source_index, meant, chunk, known, number = epoch.epoch()] {
-       PsNode* source = ps_[source_index].get();
+  at(ownerOfServer(from), networkDelay(),
+     [this, owner, answered, fail, from, meant, chunk, known, sealed = epoch.epoch()] {
+       PsNode* source = server(from);
        const bool alike = broken(Mutation::kSuccessorAlike);
        if (source == nullptr || (!alike && !same(source->incarnation, meant))) return fail();
-       auto contents = source->shard->give(number, chunk, known);
+       auto contents = source->shard->give(sealed, chunk, known);
        if (!contents.ok() || rng_.unit() < config_.drop) return fail();
        breakContents(*contents);
        at(owner, networkDelay(), [answered, given = *std::move(contents)] { answered(given); });
@@ -303,11 +313,11 @@ void World::fetchNext(PsNode& node, const v1::EpochInfo& epoch, std::vector<std:
 
 void World::workPs(PsNode& node) {
   const v1::Incarnation self = node.incarnation;
-  const std::size_t index = node.index;
+  const int number = node.number;
   if (auto epoch = node.machine->takePrepare()) {
     const Duration work = std::chrono::milliseconds(rng_.below(30));
-    at(ownerOf(node), work, [this, self, index, epoch = *epoch] {
-      PsNode* alive = ps_[index].get();
+    at(ownerOf(node), work, [this, self, number, epoch = *epoch] {
+      PsNode* alive = server(number);
       if (alive == nullptr || !same(alive->incarnation, self)) return;
       if (alive->shard->epoch() == epoch.epoch()) prepare(*alive, epoch);
     });
@@ -326,15 +336,15 @@ void World::workPs(PsNode& node) {
     v1::ShardFile file;
     file.set_epoch(snapshot->epoch);
     file.set_version(snapshot->version);
-    file.set_name(fmt::format("ps-{}.step-{}.e{}.i{}", index, snapshot->version, snapshot->epoch,
+    file.set_name(fmt::format("ps-{}.step-{}.e{}.i{}", number, snapshot->version, snapshot->epoch,
                               self.start()));
     if (broken(Mutation::kWrittenClaimed)) {
       node.machine->onWritten(file);
       poke(node, node.machine->takeUrgent());
     }
     at(ownerOf(node), std::chrono::milliseconds(1 + rng_.below(60)),
-       [this, self, index, file, snapshot = std::move(*snapshot)] {
-         PsNode* alive = ps_[index].get();
+       [this, self, number, file, snapshot = std::move(*snapshot)] {
+         PsNode* alive = server(number);
          if (alive == nullptr || !same(alive->incarnation, self)) return;  // died before the rename
          files_[file.name()] = snapshot;
          if (broken(Mutation::kWrittenClaimed)) return;
@@ -360,9 +370,9 @@ void World::deliver(PsNode& node, std::vector<runtime::ps::ChunkAnswer> answers)
 void World::updateNext(PsNode& node) {
   if (config_.clip_norm <= 0 || std::exchange(node.updating, true)) return;
   const v1::Incarnation self = node.incarnation;
-  const std::size_t index = node.index;
-  at(ownerOf(node), std::chrono::microseconds(rng_.below(400)), [this, self, index] {
-    PsNode* alive = ps_[index].get();
+  const int number = node.number;
+  at(ownerOf(node), std::chrono::microseconds(rng_.below(400)), [this, self, number] {
+    PsNode* alive = server(number);
     if (alive == nullptr || !same(alive->incarnation, self)) return;
     alive->updating = false;
     std::vector<runtime::ps::ChunkAnswer> answers;

@@ -28,6 +28,7 @@ void World::publishTasks(int ps, int workers) {
     task->mutable_id()->set_role(is_ps ? v1::ROLE_PS : v1::ROLE_WORKER);
     task->mutable_id()->set_index(static_cast<std::uint32_t>(is_ps ? i : i - ps));
     task->set_created(1);
+    task->set_ip("127.0.0.1");
   }
 }
 

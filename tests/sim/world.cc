@@ -117,6 +117,16 @@ World::Owner World::ownerOf(const Node& node) const {
   return ownerOf(node.role, node.index);
 }
 
+World::Owner World::ownerOfServer(int number) const {
+  if (number == runtime::kWorkerKeeper) return ownerOf(v1::ROLE_WORKER, 0);
+  return ownerOf(v1::ROLE_PS, static_cast<std::size_t>(number));
+}
+
+World::PsNode* World::server(int number) const {
+  if (number != runtime::kWorkerKeeper) return ps_[static_cast<std::size_t>(number)].get();
+  return workers_[0] == nullptr ? nullptr : workers_[0]->keeper.get();
+}
+
 Duration World::networkDelay() {
   const double share = rng_.unit();
   // Mostly quick, sometimes as late as it gets: enough to reorder everything.
@@ -206,24 +216,29 @@ float World::clipScale(const Weights& mean, std::int64_t step) {
   return static_cast<float>(config_.clip_norm / norm);
 }
 
+void World::makeShard(PsNode& node) {
+  runtime::ps::ShardConfig config;
+  config.job_uid = kUid;
+  config.self = node.incarnation;
+  config.ps = node.number;
+  config.deterministic = config_.deterministic;
+  config.clip_norm = config_.clip_norm;
+  config.asynchronous = config_.tickets.has_value();
+  if (config_.tickets) config.aggregate = config_.tickets->aggregate;
+  node.shard =
+      std::make_unique<runtime::ps::Shard>(config, placement_, *optimizer_, *learning_rate_);
+  node.machine = std::make_unique<runtime::ps::PsMachine>(*node.shard);
+}
+
 void World::startPs(int index) {
   const auto i = static_cast<std::size_t>(index);
   auto node = std::make_unique<PsNode>();
   node->role = v1::ROLE_PS;
   node->index = static_cast<std::uint32_t>(index);
+  node->number = index;
   node->incarnation.set_created(1);
   node->incarnation.set_start(++ps_starts_[i]);
-  runtime::ps::ShardConfig config;
-  config.job_uid = kUid;
-  config.self = node->incarnation;
-  config.ps = index;
-  config.deterministic = config_.deterministic;
-  config.clip_norm = config_.clip_norm;
-  config.asynchronous = config_.tickets.has_value();
-  if (config_.tickets) config.aggregate = config_.tickets->aggregate;
-  node->shard =
-      std::make_unique<runtime::ps::Shard>(config, placement_, *optimizer_, *learning_rate_);
-  node->machine = std::make_unique<runtime::ps::PsMachine>(*node->shard);
+  makeShard(*node);
   if (index == 0) {
     runtime::CoordinatorConfig c;
     c.job_uid = kUid;
@@ -283,6 +298,13 @@ void World::startWorker(int index) {
   node->machine = runtime::ps::makeWorkerMachine(config);
   node->weights.resize(placement_.chunks.size());
   node->revision = isMember(i) ? membership_.revision() : 1;
+  if (index == 0 && !config_.tickets) {
+    node->keeper = std::make_unique<PsNode>();
+    node->keeper->role = node->role;
+    node->keeper->incarnation = node->incarnation;
+    node->keeper->number = runtime::kWorkerKeeper;
+    makeShard(*node->keeper);
+  }
   workers_[i] = std::move(node);
   sendReport(*workers_[i]);
 }

@@ -103,6 +103,9 @@ class World {
   static constexpr Owner kNobody = -1;
   Owner ownerOf(v1::Role role, std::size_t index) const;
   Owner ownerOf(const Node& node) const;
+  Owner ownerOfServer(int number) const;
+  // Null: its process is not there.
+  PsNode* server(int number) const;
 
   // Something that happens to the owner: while that is frozen, it waits.
   void at(Owner owner, Duration delay, std::function<void()> event);
@@ -120,6 +123,7 @@ class World {
   float clipScale(const Weights& mean, std::int64_t step);
   std::vector<float> gradient(const runtime::StepPlan::Share& share, std::uint32_t chunk) const;
 
+  void makeShard(PsNode& node);
   void startPs(int index);
   void startWorker(int index);
   void tickCoordinator(std::uint32_t start);
@@ -156,6 +160,7 @@ class World {
   std::vector<int> startMap() const;
   int serverOf(const v1::EpochInfo& epoch, std::uint32_t chunk) const;
   std::vector<std::uint32_t> replicasOf(const v1::EpochInfo& epoch, int ps) const;
+  void followView(PsNode& node, const v1::View& view);
   void fetchReplicas(PsNode& node, const v1::EpochInfo& epoch);
   void forward(PsNode& node);
   void sendUpdate(PsNode& node, v1::ChunkRequestHeader header, std::vector<float> mean);

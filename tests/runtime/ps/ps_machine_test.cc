@@ -1,5 +1,6 @@
 #include "runtime/ps/ps_machine.h"
 
+#include "runtime/placement/moves.h"
 #include "tests/runtime/ps/helpers.h"
 
 namespace trainyard::runtime::ps {
@@ -51,6 +52,83 @@ class PsMachineTest : public testing::Test {
   std::uint32_t coordinator_ = 1;
   std::uint64_t sequence_ = 0;
 };
+
+// A worker's part that keeps replicas of an only server.
+class KeeperMachineTest : public PsMachineTest {
+ protected:
+  v1::View kept(v1::Phase phase, std::int64_t epoch, int servers) {
+    v1::View v = view(phase, epoch);
+    v.mutable_epoch()->set_fresh(false);
+    v.mutable_epoch()->set_replicated(true);
+    for (int i = 1; i < servers; ++i) {
+      v1::TaskId* id = v.mutable_epoch()->add_members()->mutable_id();
+      id->set_role(v1::ROLE_PS);
+      id->set_index(static_cast<std::uint32_t>(i));
+    }
+    return v;
+  }
+  void begin(std::int64_t epoch) {
+    ShardBench& b = keeper_;
+    see(kept(v1::PHASE_PREPARING, epoch, 1));
+    const auto prepare = kept_.takePrepare();
+    ASSERT_TRUE(prepare.has_value());
+    b.shard.replicate({0, 1, 2}, false);
+    for (const std::uint32_t chunk : {0u, 1u, 2u}) {
+      if (b.shard.replicaVersion(chunk) < 0)
+        b.shard.load(chunk, 0, std::vector<float>(b.elements(chunk)), {});
+    }
+    kept_.onPrepared(*prepare, absl::OkStatus());
+    see(kept(v1::PHASE_ACTIVE, epoch, 1));
+  }
+  void see(const v1::View& v) { kept_.onView(v, keeper_.out); }
+  v1::MemberReport report() const {
+    v1::MemberReport r;
+    r.set_highest_epoch(100);
+    r.set_sealed_epoch(100);
+    kept_.fillKept(r);
+    return r;
+  }
+
+  ShardBench keeper_{[](ShardConfig& config) { config.ps = kWorkerKeeper; }};
+  PsMachine kept_{keeper_.shard};
+};
+
+TEST_F(KeeperMachineTest, SaysWhatItKeepsBesideTheWorkersOwnReport) {
+  EXPECT_TRUE(report().shard().empty());
+  ASSERT_NO_FATAL_FAILURE(begin(3));
+  EXPECT_EQ(report().prepared_epoch(), 3);
+  EXPECT_EQ(report().sealed_epoch(), 3) << "the worker alone has sealed a later one";
+  EXPECT_EQ(report().highest_epoch(), 100);
+  EXPECT_FALSE(report().shard().empty());
+  see(kept(v1::PHASE_SEALING, 4, 1));
+  EXPECT_EQ(report().shard().replicas_size(), 3);
+  EXPECT_FALSE(keeper_.shard.takeSnapshot().has_value()) << "checkpoints are the server's";
+}
+
+TEST_F(KeeperMachineTest, KeepsNothingOnceThereAreTwoServers) {
+  ASSERT_NO_FATAL_FAILURE(begin(3));
+  see(kept(v1::PHASE_PREPARING, 4, 2));
+  EXPECT_FALSE(kept_.takePrepare().has_value());
+  EXPECT_EQ(report().shard().replicas_size(), 3) << "the former map holds until the epoch begins";
+  see(kept(v1::PHASE_ACTIVE, 4, 2));
+  EXPECT_TRUE(report().shard().empty());
+  EXPECT_EQ(report().shard().replicas_size(), 0);
+}
+
+// It may not have heard of an epoch that others computed in.
+TEST_F(KeeperMachineTest, WhatItKeptBeforeStepsThatItMissedIsVoid) {
+  for (const bool missed : {false, true}) {
+    const std::int64_t first = missed ? 10 : 3;
+    ASSERT_NO_FATAL_FAILURE(begin(first));
+    v1::View next = kept(v1::PHASE_PREPARING, first + 3, 1);
+    next.mutable_epoch()->add_past()->set_epoch(first);
+    if (missed) next.mutable_epoch()->add_past()->set_epoch(first + 1);
+    next.mutable_epoch()->add_past()->set_epoch(first + 3);
+    see(next);
+    ASSERT_TRUE(kept_.takePrepare().has_value());
+    EXPECT_EQ(keeper_.shard.replicaVersion(0), missed ? -1 : 0);
+  }
+}
 
 TEST_F(PsMachineTest, SealsPreparesOnceAndOpens) {
   EXPECT_TRUE(report().shard().empty());

@@ -2,6 +2,7 @@
 #include <cmath>
 
 #include "gmock/gmock.h"
+#include "runtime/placement/moves.h"
 #include "runtime/ps/chunk_moves.h"
 #include "tests/runtime/ps/helpers.h"
 
@@ -286,6 +287,25 @@ TEST(ChunkMoves, EachServerKeepsReplicasOfTheOneBefore) {
   EXPECT_THAT(chunksToReplicate(map, epoch, 1), ElementsAre(0u, 3u));
   EXPECT_THAT(chunksToReplicate(map, epoch, 3), ElementsAre(1u));
   EXPECT_THAT(chunksToReplicate(map, epoch, 0), ElementsAre(2u));
+}
+
+TEST(ChunkMoves, AWorkerKeepsReplicasOfAnOnlyServer) {
+  v1::EpochInfo epoch;
+  for (const v1::Role role : {v1::ROLE_PS, v1::ROLE_WORKER})
+    epoch.add_members()->mutable_id()->set_role(role);
+  const std::vector<int> map = {0, 0};
+  EXPECT_FALSE(servesIn(epoch, kWorkerKeeper));
+  epoch.set_replicated(true);
+  EXPECT_TRUE(servesIn(epoch, 0));
+  EXPECT_TRUE(servesIn(epoch, kWorkerKeeper));
+  EXPECT_EQ(replicaTarget(epoch, 0), kWorkerKeeper);
+  EXPECT_EQ(replicaTarget(epoch, kWorkerKeeper), -1);
+  EXPECT_TRUE(chunksToReplicate(map, epoch, 0).empty());
+  EXPECT_THAT(chunksToReplicate(map, epoch, kWorkerKeeper), ElementsAre(0u, 1u));
+  epoch.add_members()->mutable_id()->set_index(1);
+  epoch.mutable_members(2)->mutable_id()->set_role(v1::ROLE_PS);
+  EXPECT_FALSE(servesIn(epoch, kWorkerKeeper));
+  EXPECT_EQ(replicaTarget(epoch, 0), 1);
 }
 
 }  // namespace
