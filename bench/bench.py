@@ -27,6 +27,7 @@ BAR_STREAM = 0.43  # of one TCP stream of iperf3
 BAR_SHARE = 0.18
 BAR_SHARED_RATE = 8.0  # GB/s, through shared memory
 BAR_SHARED_SHARE = 0.08
+BAR_REPLICAS = 0.15
 BAR_SMALL = 2.0
 
 
@@ -50,12 +51,17 @@ def push_pull(bin_dir, rounds, steps):
 
 def training(bin_dir, out, data, rounds, steps):
     """Rounds of: two workers that only compute, then the job with two workers and two servers, over TCP and
-    through shared memory, then without servers (strategy AllReduce), in the same two ways."""
-    result = {"compute": [], "job": [], "shared": [], "ring": [], "shared_ring": []}
+    through shared memory, in both ways with and without replicas, then without servers (strategy AllReduce),
+    in the same two ways."""
+    result = {"compute": [], "job": [], "shared": [], "bare": [], "shared_bare": [], "ring": [],
+              "shared_ring": []}
     for _ in range(rounds):
         result["compute"].append(programs.compute(bin_dir, data, workers=2, steps=steps))
         result["job"].append(programs.job(bin_dir, out, data, steps=2 * steps))
         result["shared"].append(programs.job(bin_dir, out, data, steps=2 * steps, shared=True))
+        result["bare"].append(programs.job(bin_dir, out, data, steps=2 * steps, replicas=False))
+        result["shared_bare"].append(
+            programs.job(bin_dir, out, data, steps=2 * steps, shared=True, replicas=False))
         result["ring"].append(programs.job(bin_dir, out, data, steps=2 * steps, servers=0))
         result["shared_ring"].append(programs.job(bin_dir, out, data, steps=2 * steps, shared=True, servers=0))
     return result
@@ -137,6 +143,10 @@ def training_rows(result):
     for over, servers, ring in (("TCP", "job", "ring"), ("shared memory", "shared", "shared_ring")):
         ratio = median([s["step_ms"] / r["step_ms"] for s, r in zip(result[servers], result[ring])])
         rows.append((f"a step with 2 ps against one with AllReduce, {over}", f"{ratio:.2f}x", "", ""))
+    for over, kept, bare in (("TCP", "job", "bare"), ("shared memory", "shared", "shared_bare")):
+        cost = median([k["step_ms"] / b["step_ms"] - 1 for k, b in zip(result[kept], result[bare])])
+        rows.append((f"what replicas cost of a step with 2 ps, {over}", f"{cost * 100:.1f} %",
+                     f"<= {BAR_REPLICAS * 100:.0f} %", verdict(cost <= BAR_REPLICAS)))
     start = median([j["first_step_seconds"] for j in result["job"] + result["shared"]])
     return [
         ("mnist_cnn's two workers without a synchronizer", f"{alone:.1f} ms a step", "", ""),

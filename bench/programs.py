@@ -123,12 +123,13 @@ spec:
     data: {format: idx, images: /data/train-images-idx3-ubyte.gz, labels: /data/train-labels-idx1-ubyte.gz}
     batchSize: 128
     sharedMemory: SHARED
+    chunkReplicas: REPLICAS
     steps: STEPS
     optimizer: {name: RMSProp, learningRate: 0.001}
 """
 
 
-def job(bin_dir, out, data, steps, shared=False, servers=2):
+def job(bin_dir, out, data, steps, shared=False, servers=2, replicas=True):
     """The whole job as a user runs it, without servers with strategy AllReduce: the median step between two
     lines of its metrics, and the time from the command to the end of the first step."""
     strategy = f"ps: {{replicas: {servers}}}" if servers else "strategy: AllReduce"
@@ -136,7 +137,7 @@ def job(bin_dir, out, data, steps, shared=False, servers=2):
         scratch = pathlib.Path(scratch)
         file = scratch / "job.yaml"
         file.write_text(JOB.replace("STEPS", str(steps)).replace("SHARED", "Auto" if shared else "Never")
-                        .replace("STRATEGY", strategy))
+                        .replace("STRATEGY", strategy).replace("REPLICAS", "Auto" if replicas else "Never"))
         started = time.time()
         subprocess.run([bin_dir / "trainyard", "run", "-f", file, "--dir", scratch / "run",
                         "--volume", f"data={data}"], check=True, timeout=LIMIT,

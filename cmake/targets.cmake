@@ -53,6 +53,20 @@ function(ty_links_grpc target result)
   endwhile()
 endfunction()
 
+# Fast tests (unit) run all at once. The others start processes of their own; of those that start jobs
+# on this machine one runs at a time, beside one of those that use a cluster, and any other kind alone.
+function(ty_set_lane name)
+  foreach(lane multiproc cluster)
+    if(lane IN_LIST ARGN)
+      set_tests_properties(${name} PROPERTIES RESOURCE_LOCK ${lane})
+      return()
+    endif()
+  endforeach()
+  if(NOT "unit" IN_LIST ARGN)
+    set_tests_properties(${name} PROPERTIES RUN_SERIAL ON)
+  endif()
+endfunction()
+
 # One ctest entry per test program. Programs that the test starts are found through the environment
 # variable TRAINYARD_BIN (the build's bin folder), sources through TRAINYARD_SOURCE.
 #
@@ -93,6 +107,7 @@ function(ty_test)
   set_tests_properties(${ARG_NAME} PROPERTIES
     TIMEOUT ${ARG_TIMEOUT} LABELS "${ARG_LABELS}"
     ENVIRONMENT "TRAINYARD_BIN=${CMAKE_BINARY_DIR}/bin;TRAINYARD_SOURCE=${PROJECT_SOURCE_DIR}")
+  ty_set_lane(${ARG_NAME} ${ARG_LABELS})
 endfunction()
 
 # One ctest entry for a Python script (standard library only); exit code 77 means skipped, the last line
@@ -116,4 +131,5 @@ function(ty_script_test)
   set_tests_properties(${ARG_NAME} PROPERTIES
     TIMEOUT ${ARG_TIMEOUT} LABELS "${ARG_LABELS}" SKIP_RETURN_CODE 77
     ENVIRONMENT "TRAINYARD_BIN=${CMAKE_BINARY_DIR}/bin;TRAINYARD_SOURCE=${PROJECT_SOURCE_DIR};PYTHONDONTWRITEBYTECODE=1")
+  ty_set_lane(${ARG_NAME} ${ARG_LABELS})
 endfunction()

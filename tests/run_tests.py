@@ -6,7 +6,8 @@ whose tests did not run to the end since then counts as one failure.
 
 A ctest entry is a whole test program; where the program is GoogleTest's, its cases are counted one by
 one (from the XML that GTEST_OUTPUT asks for), else the entry counts as one case. Fast tests run side
-by side, all others alone, because they start processes of their own and watch the time.
+by side, then all others in two lanes (ty_set_lane in cmake/targets.cmake), because they start processes
+of their own, most of whose time is waiting.
 
 Exits 1 when a case failed, a program died, or no case ran at all.
 """
@@ -21,6 +22,7 @@ import xml.etree.ElementTree as ET
 
 FAST = "unit"
 FAILED = "failed: "
+LANES = 2
 RESULTS = "test-results"
 TOTALS = "totals.json"
 
@@ -127,7 +129,7 @@ def run_build(build, label):
     if label in (None, FAST):
         tiers.append((FAST, ["-L", f"^{FAST}$"], max(2, os.cpu_count() or 2)))
     if label is None:
-        tiers.append(("rest", ["-LE", f"^{FAST}$"], 1))
+        tiers.append(("rest", ["-LE", f"^{FAST}$"], LANES))
     elif label != FAST:
         tiers.append((label, ["-L", f"^{label}$"], 1))
     totals = Totals()
