@@ -55,8 +55,9 @@ void addServers(PlanReport& report) {
   }
 }
 
-// Each server's chunks have replicas on the next one, an only server's on the first worker.
-void addReplicas(PlanReport& report) {
+// Each server's chunks have replicas on the next one, an only server's on the first worker. In a
+// step, where each worker has pushed once, they are sent `times` gradients.
+void addReplicas(PlanReport& report, int times) {
   const std::size_t servers = report.ps.size();
   if (servers == 1) {
     const std::int64_t bytes = report.ps[0].weights / 2;
@@ -68,9 +69,9 @@ void addReplicas(PlanReport& report) {
   for (std::size_t i = 0; i < servers; ++i) {
     PsPlan& keeper = report.ps[(i + 1) % servers];
     const std::int64_t bytes = report.ps[i].weights / 2;
-    report.ps[i].replica_out_per_step = bytes;
+    report.ps[i].replica_out_per_step = times * bytes;
     report.ps[i].replicas += bytes;
-    keeper.replica_in_per_step = bytes;
+    keeper.replica_in_per_step = times * bytes;
     keeper.replicas += (2 + report.slots) * bytes;
   }
 }
@@ -114,8 +115,11 @@ StatusOr<PlanReport> makePlanReport(const v1::TrainingJob& job,
   }
   addServers(report);
   const std::string& mode = spec.training().update().mode();
-  const bool replicate = spec.training().chunk_replicas() != "Never";
-  if (replicate && (mode.empty() || mode == "Sync")) addReplicas(report);
+  const std::string& replicas = spec.training().chunk_replicas();
+  const bool sync = mode.empty() || mode == "Sync";
+  if (sync && replicas != "Never") addReplicas(report, 1);
+  // There each push goes to the replica, not their mean.
+  if (!sync && replicas == "Always" && report.ps.size() > 1) addReplicas(report, report.workers);
   const auto& held = report.placement.bytes_per_ps;
   const auto [least, most] = std::minmax_element(held.begin(), held.end());
   if (*least > 0) report.max_to_min = double(*most) / double(*least);

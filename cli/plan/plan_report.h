@@ -23,8 +23,8 @@ struct PsPlan {
   // headers.
   std::int64_t in_per_step = 0;
   std::int64_t out_per_step = 0;
-  // Synchronous mode: the mean gradients of the chunks of which this one keeps replicas, from their
-  // server, and those of its own to another, or to the first worker.
+  // Synchronous mode: the mean gradients (others: the pushes) of the chunks of which this one keeps
+  // replicas, from their server, and those of its own to another, or to the first worker.
   std::int64_t replica_in_per_step = 0;
   std::int64_t replica_out_per_step = 0;
   // Memory: two versions of the weights, the optimizer's slots, and the copy of weights and slots

@@ -66,7 +66,8 @@ struct CoordinatorConfig {
   // The grid of chunks and where the placement puts them; empty: the servers are always the same.
   std::vector<ChunkLoad> chunks;
   int grid_ps = 0;                     // servers of that placement
-  bool replicate = true;               // where there are several servers and common steps
+  bool replicate = true;               // in modes with common steps
+  bool replicate_pushes = false;       // in the others, where there are several servers
   std::int64_t steps = 0;              // of the job, until a membership says otherwise; or
   std::int64_t passes = 0;             // over the data, whose size the workers tell
   int batch_size = 0;                  // samples of each worker in a step; or

@@ -75,8 +75,8 @@ void Coordinator::placeChunks(bool kept) {
     if (key.role == v1::ROLE_PS && member.in_epoch) servers.insert(static_cast<int>(key.index));
   }
   next_ = moveChunks(config_.chunks, before, servers);
-  // Without common steps a version does not say which pushes are in it.
-  epoch_.set_replicated(config_.replicate && !tickets_ && (servers.size() > 1 || canKeep()));
+  epoch_.set_replicated(tickets_ ? config_.replicate_pushes && servers.size() > 1
+                                 : config_.replicate && (servers.size() > 1 || canKeep()));
   std::vector<int> from = before.ps;
   if (kept) {
     for (int& server : from) server = givers_.at(server);

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -67,10 +68,18 @@ struct ChunkState {
   };
   std::vector<Parked> parked;
 
-  // Replicated: `current` is not yet with the replica, and nobody has been told of it. What goes
-  // there is kept in memory of its own.
+  // Replicated: `current` (asynchronous modes: the newest push) is not yet with the replica, and
+  // nobody has been told of it. What goes there is kept in memory of its own.
   bool unconfirmed = false;
   std::shared_ptr<Weights> mean;
+  // Asynchronous modes: pushes that have come meanwhile.
+  struct Later {
+    v1::ChunkRequestHeader header;
+    std::unique_ptr<GradientPayload> payload;
+    CallId call = 0;
+    TimePoint since{};
+  };
+  std::deque<Later> later;
 
   // Asynchronous modes: by worker, its newest push that is in; pushes of a newer process are newer.
   using PushKey = std::tuple<std::uint32_t, std::uint32_t, std::int64_t>;  // created, start, push

@@ -165,6 +165,7 @@ void PsService::replicated(const v1::ChunkRequestHeader& update) {
   hitFailpoint("ps.replicated", update.step());
   std::vector<ChunkAnswer> answers;
   shard_.onReplicated(update, answers);
+  forward();
   deliver(std::move(answers));
 }
 

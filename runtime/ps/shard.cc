@@ -97,7 +97,7 @@ void Shard::onRequest(const v1::ChunkRequestHeader& header,
     return no(v1::CHUNK_WRONG_EPOCH,
               fmt::format("epoch {} is not open, the server is in {}", header.epoch(), epoch_));
   }
-  if (header.replica()) return applyReplica(header, payload.get(), call, out);
+  if (header.replica()) return applyReplica(header, std::move(payload), call, out);
   ChunkState* chunk = find(header.chunk());
   if (chunk == nullptr) {
     return no(v1::CHUNK_WRONG_SERVER,
@@ -266,6 +266,7 @@ void Shard::onCancelled(CallId call) {
   for (auto& chunk : chunks_) {
     std::lock_guard lock(chunk->mutex);
     std::erase_if(chunk->parked, [&](const ChunkState::Parked& p) { return p.call == call; });
+    std::erase_if(chunk->later, [&](const ChunkState::Later& l) { return l.call == call; });
   }
 }
 
@@ -305,6 +306,7 @@ void Shard::seal(std::int64_t epoch, std::vector<ChunkAnswer>& out) {
     // Without common steps what was pushed stays pushed.
     if (!config_.asynchronous) chunk->resetStep(0);
     chunk->parked.clear();
+    refuseLater(*chunk, out);
     chunk->unconfirmed = false;  // the replica gets it before the next epoch begins
   }
   takeUpdates();
@@ -380,7 +382,9 @@ v1::ShardState Shard::state() const {
   for (const auto& chunk : chunks_) {
     std::lock_guard lock(chunk->mutex);
     if (chunk->version < 0) continue;  // it is another server's as long as it is not here
-    const std::int64_t version = chunk->version - chunk->unconfirmed;  // the replica's
+    // The replica's.
+    const std::int64_t version =
+        chunk->version - (chunk->unconfirmed && !config_.asynchronous ? 1 : 0);
     lowest = lowest < 0 ? version : std::min(lowest, version);
     highest = std::max(highest, version);
   }

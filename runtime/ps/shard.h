@@ -131,7 +131,8 @@ class Shard {
   void adoptReplicas();
   // They are of no use any more. Precondition: sealed, or it takes no part.
   void dropReplicas();
-  // Of a replica; -1: there is none. To be compared with the chunk's own version, see give().
+  // Of a replica; -1: there is none. To be compared with the chunk's own, see give(). (Asynchronous
+  // modes: the count of pushes in it.)
   std::int64_t replicaVersion(std::uint32_t chunk) const;
   // Steps that are to be sent to replicas, each once. After whatever may have given answers.
   std::vector<ReplicaUpdate> takeUpdates();
@@ -185,8 +186,21 @@ class Shard {
   void prepareMean(ChunkState& chunk);
   void keepMean(ChunkState& chunk, std::int64_t at);
   void announce(ChunkState& chunk);
-  void applyReplica(const v1::ChunkRequestHeader& header, const GradientPayload* payload,
+  void applyReplica(const v1::ChunkRequestHeader& header, std::unique_ptr<GradientPayload> payload,
                     CallId call, std::vector<ChunkAnswer>& out);
+  bool takeStep(ChunkState& replica, const v1::ChunkRequestHeader& header,
+                const GradientPayload& payload);
+  // shard_async.cc
+  std::int64_t pointOf(const ChunkState& chunk) const;
+  void contributePush(ChunkState& chunk, std::uint32_t worker, const v1::ChunkRequestHeader& header,
+                      std::unique_ptr<GradientPayload> payload);
+  bool updateComplete(ChunkState& chunk, std::int64_t step, std::vector<ChunkAnswer>& out);
+  void announcePush(ChunkState& chunk, const v1::ChunkRequestHeader& header, std::int64_t before);
+  bool takePush(ChunkState& replica, const v1::ChunkRequestHeader& header,
+                std::unique_ptr<GradientPayload> payload);
+  void applyLater(ChunkState& chunk, std::vector<ChunkAnswer>& out);
+  void refuseLater(ChunkState& chunk, std::vector<ChunkAnswer>& out);
+  static void copyPushes(const ChunkState& from, ChunkState& to);
   void fillReplicas(v1::ShardState& state) const;
   void finishStep(ChunkState& chunk, std::int64_t step, std::vector<ChunkAnswer>& out);
   void holdStep(ChunkState& chunk, std::vector<ChunkAnswer>& out);

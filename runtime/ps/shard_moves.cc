@@ -106,7 +106,7 @@ StatusOr<v1::ChunkContents> Shard::give(std::int64_t epoch, std::uint32_t id,
   std::lock_guard lock(chunk->mutex);
   v1::ChunkContents contents;
   contents.set_version(chunk->version);
-  if (known == chunk->version) return contents;
+  if (known == pointOf(*chunk)) return contents;
   putFloats(contents.mutable_weights(), *chunk->current);
   if (chunk->previous != nullptr) putFloats(contents.mutable_previous(), *chunk->previous);
   for (const std::vector<float>& slot : chunk->slots) putFloats(contents.add_slots(), slot);

@@ -40,7 +40,7 @@ void Shard::dropReplicas() {
 std::int64_t Shard::replicaVersion(std::uint32_t chunk) const {
   std::shared_lock epoch_lock(epoch_mutex_);
   const ChunkState* replica = findReplica(chunk);
-  return replica == nullptr ? -1 : replica->version;
+  return replica == nullptr || replica->version < 0 ? -1 : pointOf(*replica);
 }
 
 void Shard::adoptReplicas() {
@@ -60,6 +60,7 @@ void Shard::adoptReplicas() {
     chunk->previous_samples = replica->previous_samples;
     chunk->previous_loss_sum = replica->previous_loss_sum;
     chunk->resetStep(0);
+    if (config_.asynchronous) copyPushes(*replica, *chunk);
   }
 }
 
@@ -106,14 +107,40 @@ void Shard::onReplicated(const v1::ChunkRequestHeader& update, std::vector<Chunk
   ChunkState* chunk = find(update.chunk());
   if (!open_ || update.epoch() != epoch_ || chunk == nullptr) return;
   std::lock_guard chunk_lock(chunk->mutex);
-  if (!chunk->unconfirmed || update.step() != chunk->version - 1) return;
+  const bool newest = config_.asynchronous ? update.ticket() == pointOf(*chunk) - 1
+                                           : update.step() == chunk->version - 1;
+  if (!chunk->unconfirmed || !newest) return;
   chunk->unconfirmed = false;
-  tell(*chunk, out);
+  if (!config_.asynchronous) return tell(*chunk, out);
+  answerParked(*chunk, out);
+  applyLater(*chunk, out);
+}
+
+// False: the step cannot be the replica's next, nor the one that it has taken last.
+bool Shard::takeStep(ChunkState& replica, const v1::ChunkRequestHeader& header,
+                     const GradientPayload& payload) {
+  // Now, or by a call that this one repeats.
+  if (header.step() != replica.version) return header.step() == replica.version - 1;
+  // The oldest version is needed no more: every worker that takes part in this step has pushed.
+  replica.sum = std::move(replica.previous);
+  if (replica.sum == nullptr || replica.sum.use_count() > 1)
+    replica.sum = std::make_shared<Weights>(static_cast<std::size_t>(replica.plan->elements));
+  payload.copyTo(*replica.sum);
+  const UpdateContext context{header.step(), learning_rate_.at(header.step())};
+  for (std::int64_t at = 0; at < replica.plan->elements; at += kUpdateBlock)
+    updateBlock(replica, context, at);
+  replica.samples = header.samples();
+  replica.losses = {header.loss_sum()};
+  replica.last_norm.reset();
+  if (header.has_gradient_norm()) replica.last_norm = header.gradient_norm();
+  turnVersion(replica);
+  return true;
 }
 
 // The epoch is open and the request's own.
-void Shard::applyReplica(const v1::ChunkRequestHeader& header, const GradientPayload* payload,
-                         CallId call, std::vector<ChunkAnswer>& out) {
+void Shard::applyReplica(const v1::ChunkRequestHeader& header,
+                         std::unique_ptr<GradientPayload> payload, CallId call,
+                         std::vector<ChunkAnswer>& out) {
   ChunkAnswer answer;
   answer.call = call;
   answer.header.set_chunk(header.chunk());
@@ -129,23 +156,8 @@ void Shard::applyReplica(const v1::ChunkRequestHeader& header, const GradientPay
     return out.push_back(std::move(answer));
   }
   std::lock_guard chunk_lock(chunk->mutex);
-  if (header.step() == chunk->version) {
-    // The oldest version is needed no more: every worker that takes part in this step has pushed.
-    chunk->sum = std::move(chunk->previous);
-    if (chunk->sum == nullptr || chunk->sum.use_count() > 1)
-      chunk->sum = std::make_shared<Weights>(static_cast<std::size_t>(chunk->plan->elements));
-    payload->copyTo(*chunk->sum);
-    const UpdateContext context{header.step(), learning_rate_.at(header.step())};
-    for (std::int64_t at = 0; at < chunk->plan->elements; at += kUpdateBlock)
-      updateBlock(*chunk, context, at);
-    chunk->samples = header.samples();
-    chunk->losses = {header.loss_sum()};
-    chunk->last_norm.reset();
-    if (header.has_gradient_norm()) chunk->last_norm = header.gradient_norm();
-    turnVersion(*chunk);
-  }
-  const bool taken =
-      header.step() == chunk->version - 1;  // now, or by a call that this one repeats
+  const bool taken = config_.asynchronous ? takePush(*chunk, header, std::move(payload))
+                                          : takeStep(*chunk, header, *payload);
   answer.header.set_code(taken ? v1::CHUNK_OK : v1::CHUNK_GONE);
   answer.header.set_version(chunk->version);
   if (!taken) {

@@ -34,7 +34,7 @@ bool Shard::arm(std::int64_t version) {
       missed_ = std::max(missed_, version);
       return false;
     }
-    if (!chunk->unconfirmed) capture(*chunk);
+    if (config_.asynchronous || !chunk->unconfirmed) capture(*chunk);
   }
   return true;
 }

@@ -32,6 +32,7 @@ CoordinatorConfig coordinatorConfig(const TaskOptions& options, const std::strin
   config.batch_size = training.batch_size();
   config.global_batch_size = training.global_batch_size();
   config.replicate = training.chunk_replicas() != "Never";
+  config.replicate_pushes = training.chunk_replicas() == "Always";
   const v1::UpdateSpec& update = training.update();
   config.backup_workers = update.backup_workers();
   if (isAsynchronous(update)) {

@@ -135,6 +135,8 @@ TEST(PlanReport, ReplicasOfTheNextServer) {
   EXPECT_EQ(single.worker_replicas, (2 + single.slots) * 13'098'536);
   job.mutable_spec()->mutable_training()->mutable_update()->set_mode("Async");
   EXPECT_EQ(reportOf(job).ps[1].replica_out_per_step, 0);
+  job.mutable_spec()->mutable_training()->set_chunk_replicas("Always");
+  EXPECT_EQ(reportOf(job).ps[1].replica_out_per_step, 7 * 13'094'016);
   job.mutable_spec()->mutable_training()->mutable_update()->set_mode("Sync");
   job.mutable_spec()->mutable_training()->set_chunk_replicas("Never");
   EXPECT_EQ(reportOf(job).ps[1].replica_out_per_step, 0);

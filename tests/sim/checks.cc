@@ -8,10 +8,12 @@
 
 namespace trainyard::sim {
 
-// The weights after so many updates. A worker's death may keep its last push from some chunks.
+// The weights after so many updates. A worker's death may keep its last push from some chunks, and
+// so may a server's, where pushes have no replica.
 bool World::plausible(std::int64_t version, std::uint32_t chunk,
                       const std::vector<float>& weights) const {
-  const std::int64_t deaths = config_.tickets ? result_.kills + result_.freezes : 0;
+  const int kills = config_.replicate_pushes ? result_.worker_kills : result_.kills;
+  const std::int64_t deaths = config_.tickets ? kills + result_.freezes : 0;
   for (std::int64_t lacking = 0; lacking <= std::min(deaths, version); ++lacking) {
     const auto at = static_cast<std::size_t>(std::min(version - lacking, plan_.steps));
     if (reference_[at][chunk] == weights) return true;
@@ -24,8 +26,9 @@ void World::checkLeases() {
   std::set<std::int64_t> seen;
   for (const Used& used : used_) {
     for (int s = 0; s < used.share.count; ++s) {
-      // After the death of a server samples are read again.
-      if (!seen.insert(used.share.first + s).second && (result_.kills == 0 || !config_.kill_ps))
+      // After the death of a server that has no replica samples are read again.
+      const bool again = result_.kills > 0 && config_.kill_ps && !config_.replicate_pushes;
+      if (!seen.insert(used.share.first + s).second && !again)
         problem(fmt::format("position {} used twice", used.share.first + s));
     }
   }

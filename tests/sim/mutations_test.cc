@@ -123,6 +123,18 @@ WorldConfig asynchronousServersComeAndGo(std::uint64_t seed) {
   return config;
 }
 
+// Servers that die one at a time, the coordinator's not among them; pushes have replicas.
+WorldConfig asynchronousDeaths(std::uint64_t seed) {
+  WorldConfig config = deaths(seed);
+  config.workers = 3;
+  config.deterministic = false;
+  config.tickets = runtime::TicketRules{.aggregate = 1 + static_cast<int>(seed % 2)};
+  config.replicate_pushes = true;
+  config.spare_coordinator = true;
+  config.kill_workers = false;
+  return config;
+}
+
 WorldConfig stops(std::uint64_t seed) {
   return {.seed = seed * 77,
           .steps = 200,
@@ -146,6 +158,8 @@ const std::vector<Case>& cases() {
       {kRevisionsDisordered, "RevisionsDisordered", workersComeAndGo},
       {kConfirmsEarly, "ConfirmsEarly", deaths},
       {kReplicaForgets, "ReplicaForgets", deaths},
+      {kConfirmsEarly, "PushConfirmedEarly", asynchronousDeaths},
+      {kReplicaForgets, "PushForgotten", asynchronousDeaths},
       {kReplicaRoundedUp, "ReplicaRoundedUp", deaths},
       {kMovedWithoutSlots, "MovedWithoutSlots", serversComeAndGo},
       {kMovedFormer, "MovedFormer", serversComeAndGo},

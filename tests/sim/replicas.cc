@@ -52,6 +52,7 @@ void World::forward(PsNode& node) {
 void World::replicated(PsNode& node, const v1::ChunkRequestHeader& update) {
   std::vector<runtime::ps::ChunkAnswer> answers;
   node.shard->onReplicated(update, answers);
+  forward(node);
   deliver(node, std::move(answers));
 }
 

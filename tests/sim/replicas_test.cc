@@ -102,6 +102,31 @@ TEST(Replicas, StandInWithBackupWorkers) {
   }
 }
 
+// What was answered stays, each push once; only the coordinator's ledger has no replica.
+TEST(Replicas, StandInWithoutCommonSteps) {
+  int kills = 0;
+  int fetched = 0;
+  for (std::uint64_t seed = 1; seed <= 300; ++seed) {
+    WorldConfig config = deaths(seed);
+    config.replicate_pushes = true;
+    config.spare_coordinator = true;
+    config.workers = 2 + static_cast<int>(seed % 3);
+    config.deterministic = false;
+    config.tickets = runtime::TicketRules{.aggregate = 1 + static_cast<int>(seed / 4 % 3)};
+    if (seed % 5 == 0) config.tickets->max_delay = 2;
+    config.ps_scalings = seed % 7 == 0 ? 2 : 0;
+    config.min_ps = 2;
+    config.max_ps = 4;
+    const WorldResult result = runWithoutLoss(config);
+    EXPECT_EQ(result.steps, 40) << seed;
+    EXPECT_LE(result.partial, result.worker_kills) << seed;
+    kills += result.kills - result.worker_kills;
+    fetched += result.moved;
+  }
+  EXPECT_GT(kills, 300);
+  EXPECT_GT(fetched, 500);
+}
+
 TEST(Replicas, StandInWhileServersAndWorkersComeAndGo) {
   int kills = 0;
   int scalings = 0;

@@ -255,6 +255,7 @@ void World::startPs(int index) {
     c.finished = finished_;
     c.backup_workers = config_.backup_workers;
     c.tickets = config_.tickets;
+    c.replicate_pushes = config_.replicate_pushes;
     std::optional<runtime::Manifest> newest;
     for (const auto& m : manifests_) {
       if (!newest || std::pair(m.step, m.epoch) > std::pair(newest->step, newest->epoch))
@@ -349,8 +350,10 @@ void World::killSomeone() {
   const bool leaving = std::any_of(ps_.begin() + wanted_ps_, ps_.end(), here);
   if (config_.one_by_one && leaving && victim == 0) return;
   if (victim == kNobody || (is_ps ? !config_.kill_ps : !config_.kill_workers)) return;
+  if (config_.spare_coordinator && victim == 0) return;
   const auto i = static_cast<std::size_t>(is_ps ? victim : victim - ps_places_);
   ++result_.kills;
+  result_.worker_kills += !is_ps;
   if (config_.one_by_one && ps_[0] != nullptr)
     killed_in_ = ps_[0]->coordinator->progress(now_).epoch();
   frozen_until_.erase(victim);

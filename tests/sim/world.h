@@ -37,6 +37,8 @@ struct WorldConfig {
   // weights tell the number of updates.
   int backup_workers = 0;
   std::optional<runtime::TicketRules> tickets = std::nullopt;
+  bool replicate_pushes = false;
+  bool spare_coordinator = false;
   int kills = 0;  // of random tasks at random moments
   bool kill_ps = true;
   bool kill_workers = true;
@@ -70,6 +72,7 @@ struct WorldResult {
   std::int64_t stopped_at = -1;
   std::int64_t accuracy_hits = 0;
   int kills = 0;
+  int worker_kills = 0;  // of these
   int freezes = 0;
   int scalings = 0;  // that changed something
   int lengths = 0;   // that changed something

@@ -153,6 +153,25 @@ TEST_F(UpdateModesFaults, AParameterServerIsKilled) {
   }
 }
 
+// Then each push has been taken by two servers before its worker is told.
+TEST_F(UpdateModesFaults, AParameterServerWhosePushesHaveReplicasIsKilled) {
+  for (const Mode& mode : kModes) {
+    if (!mode.asks_for_samples()) continue;
+    SCOPED_TRACE(mode.name);
+    JobRun run(folder(mode.name), jobOf(mode.update, mode.steps),
+               {"--set", "training.chunkReplicas=Always"});
+    run.launch();
+    ASSERT_TRUE(run.reaches("worker-1", mode.steps / 5));
+    killTask(run, "ps-1");
+    ASSERT_TRUE(run.reaches("worker-1", mode.steps / 2));
+    killTask(run, "ps-1");
+    const ProgramEnd end = run.wait(kPatience);
+    checkEnd(run, mode, end, 0);
+    EXPECT_THAT(run.taskLog("ps-0"), HasSubstr("from what the servers hold"));
+    EXPECT_THAT(run.taskLog("ps-0"), testing::Not(HasSubstr("from checkpoint")));
+  }
+}
+
 TEST_F(UpdateModesFaults, CtrlCLeavesACheckpointFromWhichTheJobGoesOn) {
   for (const Mode& mode : kModes) {
     SCOPED_TRACE(mode.name);
