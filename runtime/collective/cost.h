@@ -11,6 +11,7 @@
 //   broadcast, tree                ceil(log2 P) rounds     D for each child
 //   broadcast, chain               P - 1 rounds            D, the last rank nothing
 //   all-to-all                     1 round                 what it has for others
+//   sum of sparse rows             those of three all-gathers (sparse.h)
 //   barrier                        ceil(log2 P) rounds     nothing
 //   all-reduce, hierarchical       those of one of the     over TCP that algorithm's for a slice of
 //                                  first three among H     D/L among H hosts; in memory (P/H - 1)
