@@ -99,4 +99,25 @@ Cost barrierCost(int ranks) {
   return {ceilLog2(ranks), ceilLog2(ranks), 0};
 }
 
+Cost hierarchicalAllReduceCost(std::int64_t elements, std::int64_t element_bytes,
+                               std::int64_t piece_bytes, bool in_arena, const Hosts& hosts) {
+  const std::int64_t step = piece_bytes / element_bytes;
+  const std::int64_t pieces = (elements + step - 1) / step;
+  Cost cost{in_arena ? 2 : 1 + 2 * pieces, 0, 0};
+  if (hosts.place >= hosts.lanes()) return cost;
+  cost.messages = 1;  // to the next host: which operation it is
+  const auto others = static_cast<std::int64_t>(hosts.local().size()) - 1;
+  for (std::int64_t b = 0; b < elements; b += step) {
+    const std::int64_t piece = std::min(step, elements - b);
+    const std::int64_t slice = sliceOf(piece, hosts.place, hosts.lanes()).size();
+    const auto formula =
+        slice * element_bytes <= kSmallBytes ? halvingDoublingCost : ringAllReduceCost;
+    const Cost between = formula(slice, element_bytes, hosts.host, hosts.count());
+    cost.rounds += between.rounds;
+    cost.messages += between.messages;
+    cost.bytes += between.bytes + others * slice * element_bytes;
+  }
+  return cost;
+}
+
 }  // namespace trainyard::runtime::collective

@@ -11,7 +11,11 @@
 //   broadcast, tree                ceil(log2 P) rounds     D for each child
 //   broadcast, chain               P - 1 rounds            D, the last rank nothing
 //   all-to-all                     1 round                 what it has for others
+//   sum of sparse rows             those of three all-gathers (sparse.h)
 //   barrier                        ceil(log2 P) rounds     nothing
+//   all-reduce, hierarchical       those of one of the     over TCP that algorithm's for a slice of
+//                                  first three among H     D/L among H hosts; in memory (P/H - 1)
+//                                  hosts, and 2 meetings   D/L read and as much written
 //
 // (R. Thakur, R. Rabenseifner, W. Gropp, "Optimization of Collective Communication Operations in
 // MPICH", 2005.) Pure.
@@ -21,6 +25,7 @@
 #include <span>
 
 #include "runtime/collective/collective.h"
+#include "runtime/collective/hosts.h"
 #include "runtime/transport/message.h"
 
 namespace trainyard::runtime::collective {
@@ -50,5 +55,9 @@ Cost reduceScatterCost(std::int64_t elements, std::int64_t element_bytes, int ra
 Cost allGatherCost(std::span<const std::int64_t> counts, std::int64_t element_bytes, int rank);
 Cost broadcastCost(std::int64_t bytes, int root, int rank, int ranks);
 Cost barrierCost(int ranks);
+// `piece_bytes` of the arena's window. What is written in memory counts as sent; as much is read.
+// Meetings are rounds: 2 for arrays in the arena, else 1 and 2 for each piece.
+Cost hierarchicalAllReduceCost(std::int64_t elements, std::int64_t element_bytes,
+                               std::int64_t piece_bytes, bool in_arena, const Hosts& hosts);
 
 }  // namespace trainyard::runtime::collective

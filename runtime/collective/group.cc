@@ -1,16 +1,53 @@
 #include "runtime/collective/group.h"
 
-#include <algorithm>
-
 #include "base/core/log.h"
+#include "runtime/collective/hierarchical_collective.h"
+#include "runtime/collective/hosts.h"
 #include "runtime/collective/shared_collective.h"
 
 namespace trainyard::runtime::collective {
 namespace {
 
-bool onOneMachine(const std::vector<transport::TcpAddress>& addresses) {
-  return std::all_of(addresses.begin(), addresses.end(),
-                     [&](const auto& address) { return address.host == addresses[0].host; });
+// Whether ranks share memory, and which. All ranks come to the same.
+bool shares(const GroupOptions& options, const Hosts& hosts) {
+  if (!options.share_memory || options.collective.wire || options.mesh.addresses.size() < 2) {
+    return false;
+  }
+  // Between hosts nothing is added in the order of ranks.
+  return hosts.count() == 1 || (hosts.worthwhile() && !options.collective.deterministic);
+}
+
+// Null where it cannot be had, and the transport goes on.
+StatusOr<std::shared_ptr<transport::SharedArena>> shareMemory(transport::Transport& tcp,
+                                                              const GroupOptions& options,
+                                                              const Hosts& hosts) {
+  transport::ArenaOptions arena = options.arena;
+  // A window of a quarter of what is there is at least windowBytes() of what is asked for.
+  arena.bytes += 2 * windowBytes(arena.bytes);
+  auto created = transport::SharedArena::create(tcp, arena, hosts.local());
+  if (created.ok()) {
+    if (hosts.count() > 1 && options.mesh.rank == 0) {
+      TY_INFO("gradients go through the memory of each of {} hosts, and over TCP between them",
+              hosts.count());
+    }
+    return std::shared_ptr<transport::SharedArena>(std::move(*created));
+  }
+  if (created.status().code() != absl::StatusCode::kUnavailable || !tcp.check().ok()) {
+    return created.status();
+  }
+  if (options.mesh.rank == 0) {
+    TY_WARN("gradients go over TCP: {}", std::string(created.status().message()));
+  }
+  return std::shared_ptr<transport::SharedArena>();
+}
+
+StatusOr<std::unique_ptr<Collective>> makeCollective(std::unique_ptr<transport::Transport> tcp,
+                                                     std::shared_ptr<transport::SharedArena> arena,
+                                                     const Hosts& hosts,
+                                                     const CollectiveOptions& options) {
+  if (arena == nullptr) return makeMessageCollective(std::move(tcp), options);
+  if (hosts.count() == 1) return makeSharedCollective(std::move(tcp), std::move(arena), options);
+  return makeHierarchicalCollective(std::move(tcp), std::move(arena), hosts, options);
 }
 
 }  // namespace
@@ -20,28 +57,13 @@ StatusOr<Group> joinGroup(const transport::TcpListener& listener, const GroupOpt
   TY_ASSIGN_OR_RETURN(transport::TcpMesh mesh, connectMesh(listener, options.mesh));
   std::unique_ptr<transport::Transport> tcp =
       std::make_unique<transport::TcpTransport>(std::move(mesh), options.tcp);
+  const Hosts hosts = hostsOf(options.mesh.addresses, options.mesh.rank);
   Group group;
-  const bool shares = options.share_memory && !options.collective.wire &&
-                      options.mesh.addresses.size() > 1 && onOneMachine(options.mesh.addresses);
-  if (shares) {
-    transport::ArenaOptions arena = options.arena;
-    // A window of a quarter of what is there is at least windowBytes() of what is asked for.
-    arena.bytes += 2 * windowBytes(arena.bytes);
-    auto created = transport::SharedArena::create(*tcp, arena);
-    if (created.ok()) {
-      group.arena = std::move(*created);
-    } else if (created.status().code() != absl::StatusCode::kUnavailable || !tcp->check().ok()) {
-      return created.status();
-    } else if (options.mesh.rank == 0) {
-      TY_WARN("gradients go over TCP: {}", std::string(created.status().message()));
-    }
+  if (shares(options, hosts)) {
+    TY_ASSIGN_OR_RETURN(group.arena, shareMemory(*tcp, options, hosts));
   }
-  if (group.arena) {
-    TY_ASSIGN_OR_RETURN(group.collective,
-                        makeSharedCollective(std::move(tcp), group.arena, options.collective));
-  } else {
-    group.collective = makeMessageCollective(std::move(tcp), options.collective);
-  }
+  TY_ASSIGN_OR_RETURN(group.collective,
+                      makeCollective(std::move(tcp), group.arena, hosts, options.collective));
   TY_RETURN_IF_ERROR(comparePlans(*group.collective, plan));
   return group;
 }

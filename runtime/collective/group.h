@@ -1,5 +1,5 @@
-// Forms a group of ranks: connections, shared memory where all ranks are on one machine, and the
-// check that all train the same tensors.
+// Forms a group of ranks: connections, shared memory between those on one machine, and the check
+// that all train the same tensors.
 #pragma once
 
 #include <memory>
@@ -28,9 +28,10 @@ struct Group {
   std::shared_ptr<transport::SharedArena> arena;
 };
 
-// All ranks call it with the same addresses, epoch and plan. Shared memory when all addresses have
-// one host; where it cannot be had TCP, which is said once, by rank 0, with the reason. Errors as
-// of connectMesh() and comparePlans().
+// All ranks call it with the same addresses, epoch and plan. Ranks whose addresses have one host
+// share memory: all of them, or those of each host, unless `deterministic` (then TCP); where it
+// cannot be had TCP, which is said once, by rank 0, with the reason. Errors as of connectMesh() and
+// comparePlans().
 StatusOr<Group> joinGroup(const transport::TcpListener& listener, const GroupOptions& options,
                           std::span<const PlannedTensor> plan);
 

@@ -40,6 +40,7 @@ class MessageCollective : public Collective {
         case Algorithm::kHalvingDoubling:
           return internal::halvingDoubling(call, array, divisor);
         case Algorithm::kDirect:
+        case Algorithm::kHierarchical:  // needs shared memory
           return on_wire ? internal::directOnWire(call, array, divisor, scratch_)
                          : internal::directAllReduce(call, array, divisor, scratch_);
       }

@@ -3,17 +3,17 @@
 #include <algorithm>
 #include <cstring>
 #include <functional>
+#include <numeric>
 #include <vector>
 
-#include "fmt/format.h"
 #include "runtime/collective/internal/arguments.h"
+#include "runtime/collective/internal/meeting.h"
 
 namespace trainyard::runtime::collective {
 namespace {
 
 using transport::Algorithm;
 using transport::Kind;
-using transport::Offer;
 using transport::Operation;
 using transport::SharedArena;
 
@@ -30,7 +30,10 @@ class SharedCollective : public Collective {
         arena_(std::move(arena)),
         options_(options),
         table_(window.first(kTableBytes)),
-        window_(window.subspan(kTableBytes)) {}
+        window_(window.subspan(kTableBytes)),
+        members_(static_cast<std::size_t>(transport_->size())) {
+    std::iota(members_.begin(), members_.end(), 0);
+  }
 
   int rank() const override { return transport_->rank(); }
   int size() const override { return transport_->size(); }
@@ -40,10 +43,10 @@ class SharedCollective : public Collective {
   Status allReduce(const Array& array, Reduction reduction) override {
     Call call = begin(Kind::kAllReduce, array, reduction, 0);
     const std::int64_t divisor = internal::divisorOf(reduction, size());
-    TY_RETURN_IF_ERROR(meet(call, array));
-    if (allInArena()) {
-      reduceSlice(call, arraysOfAll(array), divisor, true);
-      TY_RETURN_IF_ERROR(meet(call, array));
+    TY_RETURN_IF_ERROR(call.meeting.meet(array));
+    if (call.meeting.allInArena()) {
+      reduceSlice(call, arraysOfAll(call, array), divisor, true);
+      TY_RETURN_IF_ERROR(call.meeting.meet(array));
       return finish(call);
     }
     return inPieces(call, array, array, [&](const std::vector<Array>& pieces) {
@@ -54,10 +57,10 @@ class SharedCollective : public Collective {
   Status reduceScatter(const Array& array, Reduction reduction) override {
     Call call = begin(Kind::kReduceScatter, array, reduction, 0);
     const std::int64_t divisor = internal::divisorOf(reduction, size());
-    TY_RETURN_IF_ERROR(meet(call, array));
-    if (allInArena()) {
-      reduceSlice(call, arraysOfAll(array), divisor, false);
-      TY_RETURN_IF_ERROR(meet(call, array));
+    TY_RETURN_IF_ERROR(call.meeting.meet(array));
+    if (call.meeting.allInArena()) {
+      reduceSlice(call, arraysOfAll(call, array), divisor, false);
+      TY_RETURN_IF_ERROR(call.meeting.meet(array));
       return finish(call);
     }
     // A piece's slices are not the array's: every rank puts whole pieces together, as far as they
@@ -86,15 +89,15 @@ class SharedCollective : public Collective {
       at += count;
     }
     const Range own = ranges[static_cast<std::size_t>(rank())];
-    TY_RETURN_IF_ERROR(meet(call, array));
-    if (allInArena()) {
-      const std::vector<Array> all = arraysOfAll(array);
+    TY_RETURN_IF_ERROR(call.meeting.meet(array));
+    if (call.meeting.allInArena()) {
+      const std::vector<Array> all = arraysOfAll(call, array);
       for (int r = 0; r < size(); ++r) {
         const Range range = ranges[static_cast<std::size_t>(r)];
         copyFrom(r, all[static_cast<std::size_t>(r)].slice(range.begin, range.end),
                  array.slice(range.begin, range.end).data);
       }
-      TY_RETURN_IF_ERROR(meet(call, array));
+      TY_RETURN_IF_ERROR(call.meeting.meet(array));
       return finish(call);
     }
     const std::int64_t largest = *std::max_element(counts.begin(), counts.end());
@@ -106,12 +109,12 @@ class SharedCollective : public Collective {
       };
       const Array mine = pieceOf(own);
       std::copy_n(mine.data, mine.bytes(), window_.data());
-      TY_RETURN_IF_ERROR(meet(call, array));
+      TY_RETURN_IF_ERROR(call.meeting.meet(array));
       for (int r = 0; r < size(); ++r) {
         const Array piece = pieceOf(ranges[static_cast<std::size_t>(r)]);
         copyFrom(r, {windowOf(r), piece.elements, piece.type}, piece.data);
       }
-      TY_RETURN_IF_ERROR(meet(call, array));
+      TY_RETURN_IF_ERROR(call.meeting.meet(array));
     }
     return finish(call);
   }
@@ -119,19 +122,19 @@ class SharedCollective : public Collective {
   Status broadcast(const Array& array, int root) override {
     TY_RETURN_IF_ERROR(internal::checkRoot(root, size()));
     Call call = begin(Kind::kBroadcast, array, Reduction::kSum, root);
-    TY_RETURN_IF_ERROR(meet(call, array));
-    if (arena_->offer(root).offset != Offer::kNotInArena) {
-      copyFrom(root, arraysOfAll(array)[static_cast<std::size_t>(root)], array.data);
-      TY_RETURN_IF_ERROR(meet(call, array));
+    TY_RETURN_IF_ERROR(call.meeting.meet(array));
+    if (call.meeting.inArena(root)) {
+      copyFrom(root, arraysOfAll(call, array)[static_cast<std::size_t>(root)], array.data);
+      TY_RETURN_IF_ERROR(call.meeting.meet(array));
       return finish(call);
     }
     const std::int64_t step = windowElements(array.type);
     for (std::int64_t b = 0; b < array.elements; b += step) {
       const Array piece = array.slice(b, std::min(array.elements, b + step));
       if (rank() == root) std::copy_n(piece.data, piece.bytes(), window_.data());
-      TY_RETURN_IF_ERROR(meet(call, array));
+      TY_RETURN_IF_ERROR(call.meeting.meet(array));
       copyFrom(root, {windowOf(root), piece.elements, piece.type}, piece.data);
-      TY_RETURN_IF_ERROR(meet(call, array));
+      TY_RETURN_IF_ERROR(call.meeting.meet(array));
     }
     return finish(call);
   }
@@ -143,22 +146,18 @@ class SharedCollective : public Collective {
     TY_RETURN_IF_ERROR(
         internal::checkAllToAll(send, send_counts, receive, receive_counts, rank(), size()));
     Call call = begin(Kind::kAllToAll, send, Reduction::kSum, 0);
-    call.offer.operation.elements = static_cast<std::uint64_t>(total);
-    call.offer.argument =
-        static_cast<std::uint64_t>(*std::max_element(send_counts.begin(), send_counts.end()));
+    call.meeting.setElements(total);
+    call.meeting.setArgument(*std::max_element(send_counts.begin(), send_counts.end()));
     writeTable(send_counts);
-    TY_RETURN_IF_ERROR(meet(call, send));
-    std::int64_t largest = 0;
-    for (int r = 0; r < size(); ++r) {
-      largest = std::max(largest, static_cast<std::int64_t>(arena_->offer(r).argument));
-    }
-    const bool direct = allInArena();
+    TY_RETURN_IF_ERROR(call.meeting.meet(send));
+    const std::int64_t largest = call.meeting.largestArgument();
+    const bool direct = call.meeting.allInArena();
     const std::int64_t step =
         direct ? std::max<std::int64_t>(1, largest) : windowElements(send.type) / size();
     for (std::int64_t b = 0; b < largest; b += step) {
       if (!direct) {
         fillWindow(send, send_counts, b, step);
-        TY_RETURN_IF_ERROR(meet(call, send));
+        TY_RETURN_IF_ERROR(call.meeting.meet(send));
       }
       std::int64_t into = 0;
       for (int r = 0; r < size(); ++r) {
@@ -167,92 +166,52 @@ class SharedCollective : public Collective {
         const std::int64_t n = std::min(count - begin, step);
         const Array from =
             direct
-                ? Array{arrayAt(r) + static_cast<std::size_t>(readTable(r)) * sizeOf(send.type), n,
-                        send.type}
+                ? Array{call.meeting.arrayAt(r) +
+                            static_cast<std::size_t>(readTable(r)) * sizeOf(send.type),
+                        n, send.type}
                 : Array{windowOf(r) + static_cast<std::size_t>(rank() * step) * sizeOf(send.type),
                         n, send.type};
         copyFrom(r, from, receive.slice(into + begin, into + begin + n).data);
         into += count;
       }
-      if (!direct) TY_RETURN_IF_ERROR(meet(call, send));
+      if (!direct) TY_RETURN_IF_ERROR(call.meeting.meet(send));
     }
-    if (direct) TY_RETURN_IF_ERROR(meet(call, send));
+    if (direct) TY_RETURN_IF_ERROR(call.meeting.meet(send));
     return finish(call);
   }
 
   Status barrier() override {
     Call call = begin(Kind::kBarrier, {}, Reduction::kSum, 0);
-    TY_RETURN_IF_ERROR(meet(call, {}));
+    TY_RETURN_IF_ERROR(call.meeting.meet({}));
     return finish(call);
   }
 
  private:
   struct Call {
-    Offer offer;
+    internal::Meeting meeting;
     TimePoint start;
-    int round = 0;
   };
 
   Call begin(Kind kind, const Array& array, Reduction reduction, int root) {
-    Call call;
-    call.start = systemClock().now();
-    call.offer.operation =
+    const TimePoint start = systemClock().now();
+    const Operation operation =
         internal::operationOf(totals_.operations++, kind, array, reduction, Algorithm::kDirect);
-    call.offer.argument = static_cast<std::uint64_t>(root);
-    return call;
+    return {{*arena_, *transport_, members_, operation, static_cast<std::uint64_t>(root),
+             start + options_.timeout},
+            start};
   }
 
   Status finish(const Call& call) {
-    totals_.rounds += static_cast<std::uint64_t>(call.round);
+    totals_.rounds += static_cast<std::uint64_t>(call.meeting.count());
     totals_.seconds += systemClock().now() - call.start;
     return absl::OkStatus();
   }
 
-  Status meet(Call& call, const Array& array) {
-    call.offer.offset = arena_->offsetOf(array.data, array.bytes());
-    call.offer.bytes = array.bytes();
-    const transport::Wait wait{call.start + options_.timeout, &call.offer.operation, call.round++};
-    TY_RETURN_IF_ERROR(arena_->meet(call.offer, *transport_, wait));
-    for (int r = 0; r < size(); ++r) {
-      Status same = checkOffer(r, call.offer, wait);
-      if (same.ok()) continue;
-      transport_->abort(same);
-      return same;
-    }
-    return absl::OkStatus();
-  }
-
-  Status checkOffer(int r, const Offer& mine, const transport::Wait& wait) const {
-    const Offer& theirs = arena_->offer(r);
-    // What it may differ in: where its array is, and what it has for others.
-    const bool argument_counts = mine.operation.kind != Kind::kAllToAll;
-    if (theirs.operation != mine.operation ||
-        (argument_counts && theirs.argument != mine.argument)) {
-      return transport::withBlamedRank(
-          absl::FailedPreconditionError(fmt::format("{}: rank {} is in {}", placeOf(wait), r,
-                                                    transport::toString(theirs.operation))),
-          r);
-    }
-    const bool fits =
-        theirs.offset == Offer::kNotInArena ||
-        (theirs.offset <= arena_->bytes() && theirs.bytes <= arena_->bytes() - theirs.offset);
-    if (fits && (theirs.bytes == mine.bytes || !argument_counts)) return absl::OkStatus();
-    return transport::withBlamedRank(
-        absl::DataLossError(fmt::format("{}: rank {} offers {} bytes at {}", placeOf(wait), r,
-                                        theirs.bytes, theirs.offset)),
-        r);
-  }
-
-  bool allInArena() const {
-    for (int r = 0; r < size(); ++r) {
-      if (arena_->offer(r).offset == Offer::kNotInArena) return false;
-    }
-    return true;
-  }
-  std::byte* arrayAt(int r) const { return arena_->part(r) + arena_->offer(r).offset; }
-  std::vector<Array> arraysOfAll(const Array& like) const {
+  std::vector<Array> arraysOfAll(const Call& call, const Array& like) const {
     std::vector<Array> all;
-    for (int r = 0; r < size(); ++r) all.push_back({arrayAt(r), like.elements, like.type});
+    for (int r = 0; r < size(); ++r) {
+      all.push_back({call.meeting.arrayAt(r), like.elements, like.type});
+    }
     return all;
   }
 
@@ -330,10 +289,10 @@ class SharedCollective : public Collective {
         to[t] = targets[t].data + static_cast<std::size_t>(b) * size_of;
       }
       if (divisor == 1) {
-        reduceAcross(type, call.offer.operation.op, from, to, n);
+        reduceAcross(type, call.meeting.operation().op, from, to, n);
         continue;
       }
-      reduceAcross(type, call.offer.operation.op, from, std::span(to).first(1), n);
+      reduceAcross(type, call.meeting.operation().op, from, std::span(to).first(1), n);
       divideElements(type, to[0], n, divisor);
       for (std::byte* other : std::span(to).subspan(1)) {
         std::memcpy(other, to[0], static_cast<std::size_t>(n) * size_of);
@@ -349,13 +308,13 @@ class SharedCollective : public Collective {
     for (std::int64_t b = 0; b < array.elements; b += step) {
       const Array piece = array.slice(b, std::min(array.elements, b + step));
       std::copy_n(piece.data, piece.bytes(), window_.data());
-      TY_RETURN_IF_ERROR(meet(call, array));
+      TY_RETURN_IF_ERROR(call.meeting.meet(array));
       std::vector<Array> pieces;
       for (int r = 0; r < size(); ++r) {
         pieces.push_back({windowOf(r), piece.elements, piece.type});
       }
       act(pieces);
-      TY_RETURN_IF_ERROR(meet(call, array));
+      TY_RETURN_IF_ERROR(call.meeting.meet(array));
       if (result.elements > 0) std::copy_n(window_.data(), piece.bytes(), piece.data);
     }
     return finish(call);
@@ -366,6 +325,7 @@ class SharedCollective : public Collective {
   const CollectiveOptions options_;
   const std::span<std::byte> table_;
   const std::span<std::byte> window_;
+  std::vector<int> members_;  // all ranks
   Totals totals_;
 };
 

@@ -214,10 +214,26 @@ class ScriptNetwork : public Network {
     return loss.reshape({});
   }
 
+  // A row that is there several times is added up in the order in which it is.
+  static at::Tensor dense(const at::Tensor& sparse) {
+    if (sparse.sparse_dim() != 1) return sparse.to_dense().contiguous();
+    at::Tensor sum = at::zeros(sparse.sizes(), sparse.options().layout(at::kStrided));
+    const at::Tensor indices = sparse._indices().contiguous();
+    const at::Tensor values = sparse._values().contiguous();
+    const std::int64_t width = sum.size(0) == 0 ? 0 : sum.numel() / sum.size(0);
+    for (std::int64_t i = 0; i < indices.size(1); ++i) {
+      float* into = sum.data_ptr<float>() + indices.data_ptr<std::int64_t>()[i] * width;
+      const float* from = values.data_ptr<float>() + i * width;
+      for (std::int64_t k = 0; k < width; ++k) into[k] += from[k];
+    }
+    return sum;
+  }
+
   void deliver(std::size_t i, const at::Tensor& gradient, const ParameterGradientSink& sink) const {
     // A parameter that the loss does not depend on has none.
-    const at::Tensor values =
-        gradient.defined() ? gradient.contiguous() : at::zeros_like(parameters_[i]);
+    const at::Tensor values = !gradient.defined()    ? at::zeros_like(parameters_[i])
+                              : gradient.is_sparse() ? dense(gradient)
+                                                     : gradient.contiguous();
     sink(static_cast<int>(i), {values.data_ptr<float>(), static_cast<std::size_t>(values.numel())},
          std::make_shared<at::Tensor>(values));
   }

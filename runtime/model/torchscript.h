@@ -29,7 +29,8 @@ struct Script {
   bool has_metrics = false;
   // Parameters start with the file's values. forwardBackward() is in training mode, evaluate() is
   // not; random numbers in a pass are keyed by `seed` and the first of the samples' keys. Gradients
-  // are delivered after the whole backward pass, last parameter first. State: the module's buffers.
+  // are delivered after the whole backward pass, last parameter first; those that autograd gives as
+  // sparse rows (an embedding's) are written out. State: the module's buffers.
   std::unique_ptr<Network> network;
 };
 

@@ -5,6 +5,7 @@
 
 #include "base/core/check.h"
 #include "base/core/clock.h"
+#include "base/core/log.h"
 #include "fmt/format.h"
 
 namespace trainyard::runtime::ring {
@@ -13,7 +14,7 @@ namespace {
 using collective::Array;
 using collective::Reduction;
 
-constexpr std::size_t kTotals = 2;
+constexpr std::size_t kTotals = 2;      // loss and samples
 constexpr std::size_t kAlignment = 64;  // of an allocation in the arena
 
 }  // namespace
@@ -33,13 +34,13 @@ Exchange::Exchange(ExchangeOptions options, std::vector<collective::PlannedTenso
       tensors_(std::move(tensors)),
       cancelled_(std::move(cancelled)),
       listener_(std::move(listener)),
-      buckets_(collective::planBuckets(tensors_, options_.buckets)),
-      places_(tensors_.size()) {
-  for (std::size_t b = 0; b < buckets_.size(); ++b) {
-    for (const collective::Bucket::Part& part : buckets_[b].parts) {
-      places_[part.tensor] = {b, static_cast<std::size_t>(part.offset)};
-    }
+      bucket_of_(tensors_.size()) {
+  for (const collective::PlannedTensor& tensor : tensors_) {
+    begins_.push_back(elements_);
+    elements_ += static_cast<std::size_t>(tensor.elements);
   }
+  if (!options_.sizes_to_try.empty())
+    tuner_.emplace(differingSizes(tensors_, options_.sizes_to_try));
   thread_ = std::thread([this] { run(); });
 }
 
@@ -55,7 +56,7 @@ Exchange::~Exchange() {
 Status Exchange::join(const RingPlace& place) {
   abandon();
   group_ = {};
-  memory_.clear();
+  memory_ = {};
   collective::GroupOptions options;
   options.mesh.rank = place.rank;
   options.mesh.addresses = place.addresses;
@@ -69,36 +70,56 @@ Status Exchange::join(const RingPlace& place) {
   options.collective.deterministic = options_.deterministic;
   options.collective.wire = options_.wire;
   options.share_memory = options_.share_memory;
-  options.arena.bytes = kTotals * sizeof(double) + kAlignment;
-  for (const collective::Bucket& bucket : buckets_) {
-    options.arena.bytes += static_cast<std::size_t>(bucket.elements) * sizeof(float) + kAlignment;
-  }
+  own_totals_.assign(kTotals + (tuner_ ? tuner_->sizes().size() : 0), 0);
+  options.arena.bytes =
+      elements_ * sizeof(float) + own_totals_.size() * sizeof(double) + 2 * kAlignment;
   options.arena.timeout = options_.join_timeout;
   TY_ASSIGN_OR_RETURN(group_, collective::joinGroup(listener_, options, tensors_));
-  return takeMemory();
+  rank_ = place.rank;
+  TY_RETURN_IF_ERROR(takeMemory());
+  TY_RETURN_IF_ERROR(agreeOnSize());
+  plan(tuner_ ? bucketsOf(tuner_->size()) : options_.buckets);
+  return absl::OkStatus();
+}
+
+// Ranks that have been in other groups have chosen what is chosen for all; none: they begin anew.
+Status Exchange::agreeOnSize() {
+  if (!tuner_) return absl::OkStatus();
+  std::int64_t chosen = tuner_->chosen();
+  TY_RETURN_IF_ERROR(group_.collective->allReduce(
+      {reinterpret_cast<std::byte*>(&chosen), 1, ElementType::kInt64}, Reduction::kMax));
+  tuner_->agree(chosen);
+  planned_size_ = tuner_->size();
+  return absl::OkStatus();
+}
+
+// Between two steps.
+void Exchange::plan(const collective::BucketSizes& sizes) {
+  buckets_ = collective::planBuckets(tensors_, sizes);
+  arrays_.clear();
+  std::size_t begin = 0;
+  for (std::size_t b = 0; b < buckets_.size(); ++b) {
+    for (const collective::Bucket::Part& part : buckets_[b].parts) bucket_of_[part.tensor] = b;
+    const auto elements = static_cast<std::size_t>(buckets_[b].elements);
+    arrays_.push_back(memory_.subspan(begin, elements));
+    begin += elements;
+  }
 }
 
 Status Exchange::takeMemory() {
   own_memory_.clear();
-  own_memory_.resize(buckets_.size());
-  for (std::size_t b = 0; b < buckets_.size(); ++b) {
-    const auto elements = static_cast<std::size_t>(buckets_[b].elements);
-    if (group_.arena) {
-      TY_ASSIGN_OR_RETURN(const std::span<std::byte> bytes,
-                          group_.arena->allocate(elements * sizeof(float)));
-      memory_.emplace_back(reinterpret_cast<float*>(bytes.data()), elements);
-    } else {
-      own_memory_[b].resize(elements);
-      memory_.emplace_back(own_memory_[b]);
-    }
-  }
-  own_totals_.assign(kTotals, 0);
   totals_ = own_totals_;
-  if (group_.arena) {
-    TY_ASSIGN_OR_RETURN(const std::span<std::byte> bytes,
-                        group_.arena->allocate(kTotals * sizeof(double)));
-    totals_ = {reinterpret_cast<double*>(bytes.data()), kTotals};
+  if (!group_.arena) {
+    own_memory_.resize(elements_);
+    memory_ = own_memory_;
+    return absl::OkStatus();
   }
+  TY_ASSIGN_OR_RETURN(const std::span<std::byte> bytes,
+                      group_.arena->allocate(elements_ * sizeof(float)));
+  memory_ = {reinterpret_cast<float*>(bytes.data()), elements_};
+  TY_ASSIGN_OR_RETURN(const std::span<std::byte> totals,
+                      group_.arena->allocate(totals_.size_bytes()));
+  totals_ = {reinterpret_cast<double*>(totals.data()), own_totals_.size()};
   return absl::OkStatus();
 }
 
@@ -134,7 +155,12 @@ Status Exchange::broadcast(std::span<float> array, int root) {
 
 void Exchange::begin(std::int64_t step) {
   std::lock_guard lock(mutex_);
-  TY_CHECK(!reducing_ && !memory_.empty(), "a step begins in a group, after the former one");
+  TY_CHECK(!reducing_ && group_.collective, "a step begins in a group, after the former one");
+  if (tuner_ && tuner_->size() != planned_size_) {
+    planned_size_ = tuner_->size();
+    plan(bucketsOf(planned_size_));
+  }
+  begun_ = systemClock().now();
   missing_.clear();
   for (const collective::Bucket& bucket : buckets_) missing_.push_back(bucket.parts.size());
   next_ = 0;
@@ -154,7 +180,7 @@ void Exchange::submit(std::size_t tensor, std::span<const float> values) {
   const std::span<float> into = sum(tensor);
   TY_CHECK(values.size() == into.size(), "a gradient is as long as its tensor");
   std::copy(values.begin(), values.end(), into.begin());
-  filled(places_[tensor].bucket);
+  filled(bucket_of_[tensor]);
 }
 
 // x + -0 is x for every x, -0 and +0 as well.
@@ -162,7 +188,7 @@ void Exchange::submitNothing() {
   for (std::size_t t = 0; t < tensors_.size(); ++t) {
     const std::span<float> into = sum(t);
     std::fill(into.begin(), into.end(), -0.0F);
-    filled(places_[t].bucket);
+    filled(bucket_of_[t]);
   }
 }
 
@@ -170,6 +196,9 @@ StatusOr<StepTotals> Exchange::finish(const StepTotals& own) {
   std::unique_lock lock(mutex_);
   totals_[0] = own.loss_sum;
   totals_[1] = own.samples;
+  const std::span<double> times = totals_.subspan(kTotals);
+  std::fill(times.begin(), times.end(), 0.0);
+  if (tuning() && tuner_->reports()) std::ranges::copy(tuner_->times(), times.begin());
   totals_given_ = true;
   changed_.notify_all();
   const TimePoint start = systemClock().now();
@@ -177,7 +206,15 @@ StatusOr<StepTotals> Exchange::finish(const StepTotals& own) {
   work_.waited += systemClock().now() - start;
   stepping_ = false;
   if (!failure_.ok()) return failure_;
+  if (tuning()) learn(systemClock().now() - begun_);
   return StepTotals{totals_[0], totals_[1]};
+}
+
+// All ranks do so after the same step, and are given the same sums.
+void Exchange::learn(Duration taken) {
+  if (!tuner_->reports()) return tuner_->took(toSeconds(taken));
+  tuner_->choose(totals_.subspan(kTotals), group_.collective->size());
+  if (rank_ == 0) TY_INFO("{}", tuner_->summary());
 }
 
 void Exchange::abandon() {
@@ -187,9 +224,7 @@ void Exchange::abandon() {
 }
 
 std::span<float> Exchange::sum(std::size_t tensor) {
-  const Place& place = places_[tensor];
-  return memory_[place.bucket].subspan(place.offset,
-                                       static_cast<std::size_t>(tensors_[tensor].elements));
+  return memory_.subspan(begins_[tensor], static_cast<std::size_t>(tensors_[tensor].elements));
 }
 
 // The next operation may begin.
@@ -208,10 +243,10 @@ void Exchange::run() {
     reducing_ = true;
     lock.unlock();
     const bool is_bucket = operation < buckets_.size();
-    const Array array = is_bucket
-                            ? collective::arrayOf(memory_[operation])
-                            : Array{reinterpret_cast<std::byte*>(totals_.data()),
-                                    static_cast<std::int64_t>(kTotals), ElementType::kFloat64};
+    const Array array =
+        is_bucket ? collective::arrayOf(arrays_[operation])
+                  : Array{reinterpret_cast<std::byte*>(totals_.data()),
+                          static_cast<std::int64_t>(totals_.size()), ElementType::kFloat64};
     const TimePoint start = systemClock().now();
     const Status done = counted(work_.all_reduce, [&](collective::Collective& group) {
       return group.allReduce(array, Reduction::kSum);

@@ -21,6 +21,7 @@
 #include "base/core/status.h"
 #include "runtime/collective/group.h"
 #include "runtime/events/timeline.h"
+#include "runtime/ring/bucket_tuner.h"
 
 namespace trainyard::runtime::ring {
 
@@ -31,6 +32,8 @@ struct ExchangeOptions {
   bool share_memory = true;              // where all ranks have one address, and no `wire` is set
   std::optional<ElementType> wire = {};  // what gradients travel as: see CollectiveOptions
   collective::BucketSizes buckets;
+  // Instead of these: sizes of which the fastest is found by trying (BucketTuner). Ascending.
+  std::vector<std::int64_t> sizes_to_try = {};
   Duration join_timeout = std::chrono::seconds(60);
   // Of one operation: how long the slowest rank may be behind. A rank that ends is noticed at once;
   // one that is silent, by the coordinator.
@@ -96,15 +99,17 @@ class Exchange {
   std::span<float> sum(std::size_t tensor);
 
   ExchangeWork work() const;
+  // Of the buckets after the first, as planned for the next step.
+  std::int64_t bucketBytes() const { return tuner_ ? tuner_->size() : options_.buckets.bytes; }
 
  private:
-  struct Place {  // of a tensor
-    std::size_t bucket = 0;
-    std::size_t offset = 0;
-  };
   Exchange(ExchangeOptions options, std::vector<collective::PlannedTensor> tensors,
            std::function<bool(std::int64_t)> cancelled, transport::TcpListener listener);
   Status takeMemory();
+  Status agreeOnSize();
+  void plan(const collective::BucketSizes& sizes);
+  void learn(Duration taken);
+  bool tuning() const { return tuner_ && tuner_->chosen() == 0; }
   void run();
   bool due() const;
   void filled(std::size_t bucket);
@@ -117,19 +122,26 @@ class Exchange {
   const std::vector<collective::PlannedTensor> tensors_;
   const std::function<bool(std::int64_t)> cancelled_;
   const transport::TcpListener listener_;
-  const std::vector<collective::Bucket> buckets_;
-  std::vector<Place> places_;  // by tensor
+  std::optional<BucketTuner> tuner_;  // where several sizes are to be tried
+  std::int64_t planned_size_ = 0;     // the tuner's, of buckets_
+  std::vector<collective::Bucket> buckets_;
+  std::vector<std::size_t> bucket_of_;  // by tensor, as the next
+  std::vector<std::size_t> begins_;     // in memory_
+  std::size_t elements_ = 0;            // of all tensors
   collective::Group group_;
-  std::vector<std::vector<float>> own_memory_;  // where there is no arena
-  std::vector<std::span<float>> memory_;        // by bucket
-  std::span<double> totals_;                    // loss and samples
+  std::vector<float> own_memory_;  // where there is no arena
+  std::span<float> memory_;        // tensors one after the other, and so buckets
+  std::span<double> totals_;       // loss, samples, and what the tuner brings
   std::vector<double> own_totals_;
+  int rank_ = 0;
+  TimePoint begun_;  // the step
 
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   ExchangeWork work_;
-  std::vector<std::size_t> missing_;  // tensors, by bucket
-  std::size_t next_ = 0;              // operation: the buckets in order, then the totals
+  std::vector<std::size_t> missing_;      // tensors, by bucket
+  std::vector<std::span<float>> arrays_;  // by bucket
+  std::size_t next_ = 0;                  // operation: the buckets in order, then the totals
   bool totals_given_ = false;
   std::int64_t step_ = 0;
   bool stepping_ = false;

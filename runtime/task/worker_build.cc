@@ -26,6 +26,8 @@ constexpr std::size_t kWindow = 16;
 // much (measured with seven workers at links of 1 Gbit/s, and between processes of one machine).
 constexpr std::size_t kLeastAbreast = 3;
 constexpr std::int64_t kAbreastBytes = 1 << 20;
+// Of which the fastest is taken where the job does not say.
+constexpr std::int64_t kBucketSizes[] = {1 << 20, 4 << 20, 25 << 20, 64 << 20};
 // How long a worker of a job that is over looks for the coordinator, which may have left.
 constexpr Duration kOverPatience = std::chrono::seconds(5);
 
@@ -44,9 +46,11 @@ void setWindow(const v1::Training& training, const Placement& placement, ps::Wor
 void setWire(const v1::AllReduceSpec& spec, ring::ExchangeOptions& options) {
   if (spec.wire_type() == "Float16") options.wire = ElementType::kFloat16;
   if (spec.wire_type() == "BFloat16") options.wire = ElementType::kBFloat16;
-  if (!spec.has_bucket_bytes()) return;
-  options.buckets.bytes = spec.bucket_bytes();
-  options.buckets.first_bytes = std::min(options.buckets.first_bytes, spec.bucket_bytes());
+  if (spec.has_bucket_bytes()) {
+    options.buckets = ring::bucketsOf(spec.bucket_bytes());
+  } else {
+    options.sizes_to_try.assign(std::begin(kBucketSizes), std::end(kBucketSizes));
+  }
 }
 
 }  // namespace

@@ -99,6 +99,22 @@ class Member : public Transport {
     return failure();
   }
 
+  Status watch(OutsideWait& outside) override {
+    std::lock_guard lock(group_->mutex_);
+    group_->waiting_[static_cast<std::size_t>(rank_)] = outside.peer;
+    const TimePoint now = systemClock().now();
+    if (now >= outside.wait.deadline) {
+      fail(silentRank(blame(rank_, outside.peer, group_->waiting_), outside.wait,
+                      now - outside.start));
+    }
+    return failure();
+  }
+
+  void endWatch(const OutsideWait&) override {
+    std::lock_guard lock(group_->mutex_);
+    group_->waiting_[static_cast<std::size_t>(rank_)].reset();
+  }
+
   bool hasLeft(int peer) const override {
     std::lock_guard lock(group_->mutex_);
     return group_->left_[static_cast<std::size_t>(peer)];

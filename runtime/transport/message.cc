@@ -33,6 +33,8 @@ std::string_view nameOf(Algorithm algorithm) {
       return "halving-doubling";
     case Algorithm::kDirect:
       return "direct";
+    case Algorithm::kHierarchical:
+      return "hierarchical";
   }
   TY_CHECK(false, "the algorithms above are all there are");
 }

@@ -25,8 +25,13 @@ enum class Kind : std::uint8_t {
   kBarrier = 6,
 };
 inline constexpr int kKinds = 7;
-enum class Algorithm : std::uint8_t { kRing = 0, kHalvingDoubling = 1, kDirect = 2 };
-inline constexpr int kAlgorithms = 3;
+enum class Algorithm : std::uint8_t {
+  kRing = 0,
+  kHalvingDoubling = 1,
+  kDirect = 2,
+  kHierarchical = 3,  // in each host's shared memory, and between hosts
+};
+inline constexpr int kAlgorithms = 4;
 std::string_view nameOf(Kind kind);            // "all_reduce"
 std::string_view nameOf(Algorithm algorithm);  // "ring"
 

@@ -9,6 +9,7 @@
 #include <charconv>
 #include <cstring>
 #include <memory>
+#include <numeric>
 
 #include "base/core/check.h"
 #include "base/core/strings.h"
@@ -93,6 +94,12 @@ Status noneOf(const std::vector<Told>& all) {
   return absl::UnavailableError(fmt::format("no shared memory: {}", fmt::join(lines, "; ")));
 }
 
+int placeAmong(const std::vector<int>& members, int rank) {
+  const auto at = std::find(members.begin(), members.end(), rank);
+  TY_CHECK(at != members.end(), "a rank shares its own memory");
+  return static_cast<int>(at - members.begin());
+}
+
 }  // namespace
 
 // The first page of a part.
@@ -106,49 +113,56 @@ struct SharedArena::Header {
   alignas(64) Offer offers[2];  // by the last bit of the meeting's number
 };
 
-SharedArena::SharedArena(const Transport& transport, const ArenaOptions& options)
-    : rank_(transport.rank()),
-      size_(transport.size()),
+SharedArena::SharedArena(const Transport& transport, const ArenaOptions& options,
+                         std::vector<int> members)
+    : members_(std::move(members)),
+      place_(placeAmong(members_, transport.rank())),
       options_(options),
       bytes_(toPages(options.bytes)),
-      parts_(static_cast<std::size_t>(size_)) {
+      parts_(members_.size()) {
   static_assert(sizeof(Header) <= kPage);
   static_assert(std::atomic<std::uint32_t>::is_always_lock_free);
 }
 
-SharedArena::Header& SharedArena::header(int rank) const {
-  return *reinterpret_cast<Header*>(parts_[static_cast<std::size_t>(rank)]->data());
+SharedArena::Header& SharedArena::header(int place) const {
+  return *reinterpret_cast<Header*>(parts_[static_cast<std::size_t>(place)]->data());
 }
 
-std::byte* SharedArena::part(int rank) const {
-  return parts_[static_cast<std::size_t>(rank)]->data() + kPage;
+std::byte* SharedArena::part(int place) const {
+  return parts_[static_cast<std::size_t>(place)]->data() + kPage;
 }
 
 Status SharedArena::makeOwn(std::uint64_t nonce) {
   TY_ASSIGN_OR_RETURN(SharedMemory memory, SharedMemory::create("trainyard-arena", kPage + bytes_));
-  parts_[static_cast<std::size_t>(rank_)].emplace(std::move(memory));
-  Header& own = *std::construct_at(&header(rank_));
+  parts_[static_cast<std::size_t>(place_)].emplace(std::move(memory));
+  Header& own = *std::construct_at(&header(place_));
   own.magic = kMagic;
   own.nonce = nonce;
   own.bytes = bytes_;
   return absl::OkStatus();
 }
 
-Status SharedArena::mapPeer(int rank, pid_t pid, int fd, std::uint64_t nonce) {
-  const std::string place = fmt::format("memory of rank {}", rank);
+Status SharedArena::mapPeer(int place, pid_t pid, int fd, std::uint64_t nonce) {
+  const auto at = static_cast<std::size_t>(place);
+  const std::string name = fmt::format("memory of rank {}", members_[at]);
   StatusOr<SharedMemory> memory = SharedMemory::open(pid, fd, kPage + bytes_);
-  if (!memory.ok()) return annotate(memory.status(), place);
-  parts_[static_cast<std::size_t>(rank)].emplace(*std::move(memory));
+  if (!memory.ok()) return annotate(memory.status(), name);
+  parts_[at].emplace(*std::move(memory));
   // The number of a process can be another's on another machine.
-  if (header(rank).magic != kMagic || header(rank).nonce != nonce) {
-    return absl::UnavailableError(place + ": another arena is there");
+  if (header(place).magic != kMagic || header(place).nonce != nonce) {
+    return absl::UnavailableError(name + ": another arena is there");
   }
   return absl::OkStatus();
 }
 
 StatusOr<std::unique_ptr<SharedArena>> SharedArena::create(Transport& transport,
-                                                           const ArenaOptions& options) {
-  std::unique_ptr<SharedArena> arena(new SharedArena(transport, options));
+                                                           const ArenaOptions& options,
+                                                           std::vector<int> members) {
+  if (members.empty()) {
+    members.resize(static_cast<std::size_t>(transport.size()));
+    std::iota(members.begin(), members.end(), 0);
+  }
+  std::unique_ptr<SharedArena> arena(new SharedArena(transport, options, std::move(members)));
   const Operation set_up;
   const Wait wait{systemClock().now() + options.timeout, &set_up, 0};
   Told mine;
@@ -157,17 +171,19 @@ StatusOr<std::unique_ptr<SharedArena>> SharedArena::create(Transport& transport,
   std::from_chars(nonce.data(), nonce.data() + nonce.size(), mine.nonce, 16);
   if (const Status made = arena->makeOwn(mine.nonce); made.ok()) {
     mine.pid = ::getpid();
-    mine.fd = arena->parts_[static_cast<std::size_t>(arena->rank_)]->fd();
+    mine.fd = arena->parts_[static_cast<std::size_t>(arena->place_)]->fd();
   } else {
     copyText(fromAbsl(made.message()), mine.why);
   }
   TY_ASSIGN_OR_RETURN(const std::vector<Told> all, exchange(transport, mine, 0, wait));
   Told mapped;
-  for (int r = 0; r < arena->size_ && mapped.why[0] == '\0'; ++r) {
+  const auto count = static_cast<int>(arena->members_.size());
+  for (int place = 0; place < count && mapped.why[0] == '\0'; ++place) {
+    const int r = arena->members_[static_cast<std::size_t>(place)];
     const Told& peer = all[static_cast<std::size_t>(r)];
-    if (r == arena->rank_ || peer.why[0] != '\0') continue;
+    if (place == arena->place_ || peer.why[0] != '\0') continue;
     Status open = peer.bytes == arena->bytes_
-                      ? arena->mapPeer(r, peer.pid, peer.fd, peer.nonce)
+                      ? arena->mapPeer(place, peer.pid, peer.fd, peer.nonce)
                       : absl::UnavailableError(fmt::format("rank {} has {} bytes, this rank {}", r,
                                                            peer.bytes, arena->bytes_));
     if (!open.ok()) copyText(fromAbsl(open.message()), mapped.why);
@@ -186,23 +202,23 @@ StatusOr<std::span<std::byte>> SharedArena::allocate(std::size_t bytes) {
                                                     bytes_));
   }
   given_out_ = begin + bytes;
-  return std::span(part(rank_) + begin, bytes);
+  return std::span(part(place_) + begin, bytes);
 }
 
 std::uint64_t SharedArena::offsetOf(const std::byte* p, std::size_t bytes) const {
-  const std::byte* begin = part(rank_);
+  const std::byte* begin = part(place_);
   if (std::less<>()(p, begin) || std::less<>()(begin + bytes_, p + bytes)) {
     return Offer::kNotInArena;
   }
   return static_cast<std::uint64_t>(p - begin);
 }
 
-const Offer& SharedArena::offer(int rank) const {
-  return header(rank).offers[meetings_ & 1];
+const Offer& SharedArena::offer(int place) const {
+  return header(place).offers[meetings_ & 1];
 }
 
 Status SharedArena::meet(const Offer& offer, Transport& transport, const Wait& wait) {
-  Header& own = header(rank_);
+  Header& own = header(place_);
   const std::uint32_t meeting = ++meetings_;
   own.offers[meeting & 1] = offer;
   // Sequentially consistent, as is the sleeper's order of announcing itself and looking again: one
@@ -210,20 +226,26 @@ Status SharedArena::meet(const Offer& offer, Transport& transport, const Wait& w
   own.come.store(meeting);
   if (own.sleepers.load() != 0) futexWake(own.come);
   const TimePoint start = systemClock().now();
-  for (int k = 1; k < size_; ++k) {
-    TY_RETURN_IF_ERROR(awaitRank((rank_ + k) % size_, meeting, transport, wait, start));
+  const auto count = static_cast<int>(members_.size());
+  for (int k = 1; k < count; ++k) {
+    TY_RETURN_IF_ERROR(awaitRank((place_ + k) % count, meeting, transport, wait, start));
   }
   return absl::OkStatus();
 }
 
-Status SharedArena::awaitRank(int rank, std::uint32_t meeting, Transport& transport,
+Status SharedArena::awaitRank(int place, std::uint32_t meeting, Transport& transport,
                               const Wait& wait, TimePoint start) {
-  Header& peer = header(rank);
+  Header& peer = header(place);
+  const int rank = members_[static_cast<std::size_t>(place)];
+  OutsideWait outside{.peer = rank, .wait = wait, .start = start};
   // A rank is never more than one meeting ahead.
   const auto ahead = [&](std::uint32_t come) { return static_cast<std::int32_t>(come - meeting); };
   for (int spins = 1;; ++spins) {
     const std::uint32_t come = peer.come.load(std::memory_order_acquire);
-    if (ahead(come) == 0 || ahead(come) == 1) return absl::OkStatus();
+    if (ahead(come) == 0 || ahead(come) == 1) {
+      transport.endWatch(outside);
+      return absl::OkStatus();
+    }
     if (ahead(come) > 1 || ahead(come) < -1) {
       const Status wrong =
           withBlamedRank(absl::DataLossError(
@@ -237,20 +259,17 @@ Status SharedArena::awaitRank(int rank, std::uint32_t meeting, Transport& transp
     if (spins % 256 != 0 && options_.spin > Duration(0)) continue;
     const TimePoint now = systemClock().now();
     if (now - start < options_.spin) continue;
-    TY_RETURN_IF_ERROR(transport.check());
+    TY_RETURN_IF_ERROR(transport.watch(outside));
     // It may have come before it left: what it did then is seen once its goodbye is.
     if (transport.hasLeft(rank) && peer.come.load() == come) {
       const Status gone = lostRank(rank, wait, "it left the group");
       transport.abort(gone);
       return gone;
     }
-    if (now >= wait.deadline) {
-      const Status silent = silentRank(rank, wait, now - start);
-      transport.abort(silent);
-      return silent;
-    }
     peer.sleepers.fetch_add(1);
-    if (peer.come.load() == come) futexWait(peer.come, come, std::min(kSleep, wait.deadline - now));
+    if (peer.come.load() == come) {
+      futexWait(peer.come, come, std::clamp(wait.deadline - now, Duration(0), kSleep));
+    }
     peer.sleepers.fetch_sub(1);
   }
 }

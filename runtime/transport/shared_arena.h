@@ -1,6 +1,6 @@
 // Memory that the ranks of one machine share: each rank has a part that it owns and gives out, and
-// every rank sees all parts. Ranks meet in it by counters, without the kernel while all of them
-// run.
+// every rank of the machine sees all parts. Ranks meet in it by counters, without the kernel while
+// all of them run.
 //
 // Setting up needs a transport between the same ranks (who is where, and whether all could map all
 // parts); afterwards the transport only says who is lost. A part is a SharedMemory, for which all
@@ -41,16 +41,20 @@ struct Offer {
 
 class SharedArena {
  public:
-  // All ranks call it. UNAVAILABLE on all of them, naming ranks and reasons, when any rank could
-  // not make or map a part (no memory, a full folder, ranks that do not see each other): the
-  // transport goes on. Other errors are the transport's, and it has failed.
+  // All ranks of the transport call it, each with the ranks that share its memory, itself among
+  // them, in ascending order; without any all share. UNAVAILABLE on all ranks, naming ranks and
+  // reasons, when any rank could not make or map a part (no memory, a full folder, ranks that do
+  // not see each other): the transport goes on. Other errors are the transport's, and it has
+  // failed.
   static StatusOr<std::unique_ptr<SharedArena>> create(Transport& transport,
-                                                       const ArenaOptions& options);
+                                                       const ArenaOptions& options,
+                                                       std::vector<int> members = {});
   SharedArena(const SharedArena&) = delete;
   SharedArena& operator=(const SharedArena&) = delete;
 
-  // The part of a rank as mapped here, page aligned.
-  std::byte* part(int rank) const;
+  // The part of a rank as mapped here, page aligned. Ranks are numbered by their place among the
+  // members, which is their rank where all share; so in offer().
+  std::byte* part(int place) const;
   std::size_t bytes() const { return bytes_; }
   // Memory of this rank's part, aligned to 64 bytes, zero at first, for good. RESOURCE_EXHAUSTED
   // saying how much is left.
@@ -58,25 +62,24 @@ class SharedArena {
   // Of `p` in this rank's part; kNotInArena when [p, p + bytes) is not all in it.
   std::uint64_t offsetOf(const std::byte* p, std::size_t bytes) const;
 
-  // Comes to the next meeting and waits for all ranks. Everything that a rank wrote before it came
-  // is seen after. `transport` is asked for failures and for who has left, and fails with a rank
-  // that does not come;
-  // errors as of Transport::waitReceived.
+  // Comes to the next meeting and waits for all members. Everything that a rank wrote before it
+  // came is seen after. `transport` is asked for failures and for who has left, and fails with a
+  // rank that does not come; errors as of Transport::waitReceived.
   Status meet(const Offer& offer, Transport& transport, const Wait& wait);
-  // What `rank` offered at the last meeting; valid until this rank comes to the next.
-  const Offer& offer(int rank) const;
+  // What the rank offered at the last meeting; valid until this rank comes to the next.
+  const Offer& offer(int place) const;
 
  private:
   struct Header;
-  SharedArena(const Transport& transport, const ArenaOptions& options);
+  SharedArena(const Transport& transport, const ArenaOptions& options, std::vector<int> members);
   Status makeOwn(std::uint64_t nonce);
-  Status mapPeer(int rank, pid_t pid, int fd, std::uint64_t nonce);
-  Header& header(int rank) const;
-  Status awaitRank(int rank, std::uint32_t meeting, Transport& transport, const Wait& wait,
+  Status mapPeer(int place, pid_t pid, int fd, std::uint64_t nonce);
+  Header& header(int place) const;
+  Status awaitRank(int place, std::uint32_t meeting, Transport& transport, const Wait& wait,
                    TimePoint start);
 
-  const int rank_;
-  const int size_;
+  const std::vector<int> members_;  // their ranks, by place
+  const int place_;                 // of this rank
   const ArenaOptions options_;
   const std::size_t bytes_;
   std::vector<std::optional<SharedMemory>> parts_;  // a header page, then what is given out

@@ -424,6 +424,32 @@ Status TcpTransport::check() {
   return failure_;
 }
 
+Status TcpTransport::watch(OutsideWait& outside) {
+  current_ = outside.wait;
+  if (failure_.ok()) readControlOfAll();
+  if (!failure_.ok() || isCancelled()) return failure_;
+  const TimePoint now = systemClock().now();
+  if (now >= outside.wait.deadline) {
+    fail(silentRank(blame(rank_, outside.peer, waiting_), outside.wait, now - outside.start));
+    return failure_;
+  }
+  if (!outside.stall_after) {
+    outside.stall_after =
+        std::min(options_.stall_after, (outside.wait.deadline - outside.start) / 3);
+  }
+  if (now - outside.start >= *outside.stall_after) {
+    sayWaiting(outside.peer);
+    outside.announced = true;
+    reportStall(outside.peer, outside.wait, now - outside.start);
+    *outside.stall_after *= 2;
+  }
+  return failure_;
+}
+
+void TcpTransport::endWatch(const OutsideWait& outside) {
+  if (outside.announced) sayWaiting(std::nullopt);
+}
+
 bool TcpTransport::isCancelled() {
   if (!failure_.ok() || !options_.cancelled || !options_.cancelled()) return false;
   failure_ = absl::CancelledError(fmt::format("{}: given up", placeOf(current_)));

@@ -45,6 +45,8 @@ class TcpTransport : public Transport {
   Status waitSent(int peer, std::uint64_t count, const Wait& wait) override;
   Status waitReceived(int peer, std::uint64_t count, const Wait& wait) override;
   Status check() override;
+  Status watch(OutsideWait& wait) override;
+  void endWatch(const OutsideWait& wait) override;
   bool hasLeft(int peer) const override {
     return peers_[static_cast<std::size_t>(peer)].left_group;
   }

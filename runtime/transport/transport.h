@@ -54,6 +54,14 @@ struct Stall {
 // "all_reduce sum of 8 float32 (ring, operation 12), round 3: 5.0 s without rank 2; rank 1 waits
 // for 2; not heard from: 2"
 std::string toString(const Stall& stall);
+// A wait for `peer` that the transport does not see, as in shared memory.
+struct OutsideWait {
+  int peer = 0;
+  Wait wait;
+  TimePoint start;
+  std::optional<Duration> stall_after = {};  // the transport's, as the next
+  bool announced = false;
+};
 // How often a wait asks whether it is to go on, where it can be told.
 inline constexpr Duration kCancelCheck = std::chrono::milliseconds(50);
 // Called from the thread that waits.
@@ -81,6 +89,12 @@ class Transport {
 
   // Looks for failures without waiting: a lost rank, a rank that aborted.
   virtual Status check() = 0;
+  // Called now and then by a wait outside of the transport: looks for failures, and does what its
+  // own waits do when one takes long: tells the others and the log, and at the deadline fails the
+  // group with the rank that is to blame. Errors as of waitReceived().
+  virtual Status watch(OutsideWait& wait) = 0;
+  // The wait is over, without a failure.
+  virtual void endWatch(const OutsideWait& wait) = 0;
   // As far as check() and the waits have heard: `peer` has ended its part of the group in good
   // order. What it has sent still arrives; it is a failure for whoever needs more of it.
   virtual bool hasLeft(int peer) const = 0;

@@ -99,6 +99,25 @@ TEST_F(ScriptRunTest, TheWeightsAreTheSameForAnyNumberOfServers) {
   EXPECT_EQ(one.digest(), three.digest());
 }
 
+// An embedding whose gradient autograd gives as sparse rows: parameter servers and all-reduce make
+// the same of it.
+TEST_F(ScriptRunTest, EmbeddingsWithSparseGradientsAreTrained) {
+  const std::string yaml = job(2, 3);
+  ScriptOptions options;
+  options.embedding = true;
+  options.source = kEmbeddingSource;
+  writeScript(file_, kPixels, 4, options);
+  JobRun servers(folder("servers"), yaml, {"--set", "training.steps=60"});
+  const ProgramEnd first = servers.launchAndWait();
+  ASSERT_EQ(first.code, 0) << first.output;
+  JobRun ring(folder("ring"), yaml,
+              {"--set", "training.steps=60", "--set", "strategy=AllReduce", "--set", "ps="});
+  const ProgramEnd second = ring.launchAndWait();
+  ASSERT_EQ(second.code, 0) << second.output;
+  EXPECT_EQ(ring.digest(), servers.digest());
+  EXPECT_GT(std::stod(fieldsOf(second.lastLine()).at("accuracy")), 0.5) << second.output;
+}
+
 // The last version is mostly another worker's push: the chief's buffers are saved with it all the
 // same, and with each checkpoint before.
 TEST_F(ScriptRunTest, AsynchronousCheckpointsHaveTheChiefsBuffers) {

@@ -104,6 +104,29 @@ TEST_F(ProcessesTest, TwoInEachOfTwoWorkersTrainAsFourWorkersDo) {
   expectSameEnd(apart, apart.launchAndWait("worker.push=delay(5)@20-40,task=worker-1.0"), 2, 2);
 }
 
+// Two hosts of two ranks each: those of a host share memory, and who dies on one is named on the
+// other. The bits are not those of four workers: what memory adds is added first.
+TEST_F(ProcessesTest, HostsOfTwoEach) {
+  JobRun run(folder("hosts"), smallJob(1, 2, kSteps),
+             ringOf(2, {"--task-address", "worker-0=127.0.0.1", "--task-address",
+                        "worker-1=127.0.0.2", "--set", "training.deterministic=false"}));
+  run.launch("worker.compute=delay(20)@0-60");
+  ASSERT_TRUE(run.reaches("worker-0/process-0", 20));
+  const std::vector<pid_t> before = pidsOf(run, "worker-1");
+  ASSERT_EQ(before.size(), 2u);
+  ASSERT_EQ(::kill(before[1], SIGKILL), 0);
+  const ProgramEnd end = run.wait();
+  EXPECT_EQ(end.code, 0);
+  EXPECT_THAT(end.lastLine(), StartsWith(fmt::format("result: succeeded steps={} ", kSteps)));
+  expectEachPositionOnce(run, foldersOf(2, 2), kSteps * 4 * kBatch);
+  const std::string log = run.taskLog("worker-0");
+  EXPECT_THAT(log, HasSubstr("through the memory of each of 2 hosts"));
+  EXPECT_THAT(log, HasSubstr(" is worker-1."));
+  EXPECT_EQ(statusOf(run).value("restarts", 0), 1);
+  EXPECT_EQ(statusOf(run).value("lostSteps", 0), 0);
+  if (HasFailure()) run.printLogs();
+}
+
 // Its worker starts again as a whole, in place, and that is one restart; the others name who died.
 TEST_F(ProcessesTest, OneThatDiesTakesItsWorkerAlong) {
   constexpr Duration kNoticed = std::chrono::seconds(30);  // an operation may take 10 minutes

@@ -125,6 +125,30 @@ TEST_F(RingTest, SixteenBitsOnTheWireAreRounded) {
   EXPECT_EQ(digestWith("full", "Float32"), digestOfServers(3)) << "buckets change no bit";
 }
 
+// The sizes of buckets are tried in the first steps, once: who comes later learns what was chosen.
+// No bit depends on it.
+TEST_F(RingTest, TheSizeOfBucketsIsFoundByTrying) {
+  std::string yaml = smallJob(1, 3, kSteps);
+  const std::string small = "hidden: [32]";
+  yaml.replace(yaml.find(small), small.size(), "hidden: [512, 1024]");
+  JobRun servers(folder("servers"), yaml);
+  EXPECT_EQ(servers.launchAndWait().code, 0);
+  JobRun run(folder("tried"), yaml, overTcp(3));
+  const ProgramEnd end = run.launchAndWait("worker.compute=crash@80,task=worker-1,life=1.1");
+  EXPECT_EQ(end.code, 0) << end.output;
+  EXPECT_EQ(run.digest(), servers.digest());
+  const std::string log = run.taskLog("worker-0");
+  const std::string line = " are the fastest: steps took ";
+  const std::size_t first = log.find(line);
+  ASSERT_NE(first, std::string::npos) << log;
+  EXPECT_EQ(log.find(line, first + 1), std::string::npos) << log;
+  EXPECT_THAT(log, HasSubstr("from what the workers hold"));
+  for (const char* size : {" ms with 1 MiB, ", " ms with 4 MiB"})
+    EXPECT_THAT(log.substr(first), HasSubstr(size));
+  for (const char* other : {"worker-1", "worker-2"})
+    EXPECT_THAT(run.taskLog(other), Not(HasSubstr(line)));
+}
+
 // A rank that is stopped is missed by the coordinator, and waited for.
 TEST_F(RingTest, AStoppedWorkerIsNamedAndGoesOn) {
   JobRun run(folder("stopped"), smallJob(1, 3, kSteps), kRing);

@@ -6,6 +6,7 @@
 
 #include "fmt/format.h"
 #include "gtest/gtest.h"
+#include "runtime/collective/shared_collective.h"
 #include "tests/runtime/collective/ranks.h"
 
 namespace trainyard::runtime::collective {
@@ -19,25 +20,38 @@ using transport::Algorithm;
 struct Measured {
   std::vector<Cost> ranks;
   std::int64_t rounds = 0;
+  std::int64_t sent = 0;  // bytes, by all ranks
+  std::int64_t received = 0;
 };
 
-Measured measure(int ranks, const CollectiveOptions& options,
+Measured measure(const testing::Group& group, const CollectiveOptions& options,
                  const std::function<Status(Collective&)>& act) {
   Measured measured;
-  measured.ranks.resize(static_cast<std::size_t>(ranks));
+  measured.ranks.resize(static_cast<std::size_t>(group.ranks));
   std::mutex mutex;
-  const auto results = runRanks({Over::kInProcess, ranks}, options, [&](Collective& c) -> Status {
+  const auto results = runRanks(group, options, [&](Collective& c) -> Status {
+    const Totals before = c.totals();  // forming the group
     TY_RETURN_IF_ERROR(act(c));
-    const Totals totals = c.totals();
+    const Totals after = c.totals();
+    const auto spent = [&](std::uint64_t Totals::*counter) {
+      return static_cast<std::int64_t>(after.*counter - before.*counter);
+    };
     std::lock_guard lock(mutex);
-    measured.ranks[static_cast<std::size_t>(c.rank())] = {
-        static_cast<std::int64_t>(totals.rounds), static_cast<std::int64_t>(totals.messages_sent),
-        static_cast<std::int64_t>(totals.bytes_sent)};
-    measured.rounds = std::max(measured.rounds, static_cast<std::int64_t>(totals.rounds));
+    const Cost cost{spent(&Totals::rounds), spent(&Totals::messages_sent),
+                    spent(&Totals::bytes_sent)};
+    measured.ranks[static_cast<std::size_t>(c.rank())] = cost;
+    measured.rounds = std::max(measured.rounds, cost.rounds);
+    measured.sent += cost.bytes;
+    measured.received += spent(&Totals::bytes_received);
     return absl::OkStatus();
   });
   for (const Status& result : results) EXPECT_TRUE(result.ok()) << result;
   return measured;
+}
+
+Measured measure(int ranks, const CollectiveOptions& options,
+                 const std::function<Status(Collective&)>& act) {
+  return measure({Over::kInProcess, ranks}, options, act);
 }
 
 void expectCost(const Measured& measured, const std::function<Cost(int rank)>& formula,
@@ -118,6 +132,50 @@ TEST(CostTest, OtherOperationsSendWhatTheFormulasSay) {
     expectCost(
         barrier, [&](int) { return barrierCost(ranks); }, "barrier");
   }
+}
+
+std::vector<transport::TcpAddress> addressesOf(const std::vector<int>& hosts) {
+  std::vector<transport::TcpAddress> addresses;
+  for (const int host : hosts) addresses.push_back({std::to_string(host), 1});
+  return addresses;
+}
+
+TEST(CostTest, HostsWithSeveralRanksSendWhatTheFormulaSays) {
+  // The windows of the arenas that joinGroup() makes of 1 MiB, in whole pages.
+  const std::size_t arena = ((1 << 20) + 2 * windowBytes(1 << 20) + 4095) / 4096 * 4096;
+  const auto piece = static_cast<std::int64_t>(windowBytes(arena));
+  for (const std::vector<int>& hosts : std::vector<std::vector<int>>{
+           {0, 0, 1, 1}, {0, 1, 0, 1, 1}, {0, 0, 0, 1}, {0, 0, 1, 1, 2, 2}}) {
+    for (const std::int64_t n : kSizes) {
+      const auto measured = measure(testing::onHosts(hosts), {}, [&](Collective& c) {
+        std::vector<float> x(static_cast<std::size_t>(n));
+        return c.allReduce(arrayOf(x), Reduction::kSum);
+      });
+      std::int64_t rounds = 0;
+      for (int r = 0; r < static_cast<int>(hosts.size()); ++r) {
+        const Cost got = measured.ranks[static_cast<std::size_t>(r)];
+        const Cost expected =
+            hierarchicalAllReduceCost(n, 4, piece, false, hostsOf(addressesOf(hosts), r));
+        const std::string what = fmt::format("{} among {}, rank {}", n, hosts.size(), r);
+        EXPECT_EQ(got.bytes, expected.bytes) << what;
+        EXPECT_EQ(got.messages, expected.messages) << what;
+        rounds = std::max(rounds, expected.rounds);
+      }
+      EXPECT_EQ(measured.rounds, rounds) << n;
+      EXPECT_EQ(measured.sent, measured.received) << n;
+    }
+  }
+}
+
+// Of what ranks send, with all of them on H hosts: (H - 1)/H of a rank's share of the array twice,
+// where the flat ring sends nearly all of the array twice.
+TEST(CostTest, ALinkCarriesAShareOfTheArray) {
+  constexpr std::int64_t kElements = 1 << 20;
+  const Hosts hosts = hostsOf(addressesOf({0, 0, 0, 0, 1, 1, 1, 1}), 5);
+  const Cost cost = hierarchicalAllReduceCost(kElements, 4, 4 << 20, true, hosts);
+  const std::int64_t share = kElements / 4 * 4;
+  EXPECT_EQ(cost.bytes - 3 * share, 2 * share / 2);
+  EXPECT_EQ(cost.rounds, 2 + 2);
 }
 
 // All three send the least there is where slices are even: 2 (P - 1) / P of the array a rank.

@@ -12,6 +12,7 @@
 #include "fmt/format.h"
 #include "gtest/gtest.h"
 #include "runtime/collective/device_collective.h"
+#include "runtime/collective/hierarchical_collective.h"
 #include "runtime/collective/message_collective.h"
 #include "runtime/collective/shared_collective.h"
 #include "runtime/transport/tcp_transport.h"
@@ -21,21 +22,25 @@ namespace {
 
 using transport::blamedRank;
 
-enum class Over { kTcp, kShared, kDevice };
+enum class Over { kTcp, kShared, kHosts, kDevice };
 enum class Fault { kKilled, kStopped };
 struct Case {
   std::string name;
   Over over = Over::kTcp;
   Fault fault = Fault::kKilled;
   // The victim's fault comes at this wait of its operation; shared memory: 0 before it comes to the
-  // operation, 1 between the operation's two meetings; a device: 1 when it has begun.
+  // operation, 1 between the operation's two meetings; a device: 1 when it has begun. kLast: at the
+  // last of its waits; kBefore: the victim does not come to the operation.
   int phase = 0;
   int victim = 1;
   // What is going on.
   std::function<Status(Collective&, const Array&)> act;
   CollectiveOptions options = {};
+  std::vector<int> hosts = {0, 0, 1, 1};  // of kHosts: that of each rank
 };
 
+constexpr int kLast = -1;
+constexpr int kBefore = -2;
 constexpr int kRanks = 4;
 constexpr std::int64_t kElements = 400'000;
 // A stopped rank is noticed after this; far longer than a busy machine holds up a running one.
@@ -47,12 +52,12 @@ void strike(Fault fault) {
   ::kill(::getpid(), fault == Fault::kKilled ? SIGKILL : SIGSTOP);
 }
 
-// Strikes at the n-th wait.
+// Strikes at the n-th wait, or at the one that was the last before it was armed.
 class StrikingTransport : public transport::Transport {
  public:
   StrikingTransport(std::unique_ptr<transport::Transport> real, const bool& armed, int at,
                     std::function<void()> strike)
-      : real_(std::move(real)), armed_(armed), left_(at), strike_(std::move(strike)) {}
+      : real_(std::move(real)), armed_(armed), at_(at), strike_(std::move(strike)) {}
   int rank() const override { return real_->rank(); }
   int size() const override { return real_->size(); }
   std::uint64_t send(int peer, const transport::MessageId& id,
@@ -72,17 +77,21 @@ class StrikingTransport : public transport::Transport {
     return real_->waitReceived(peer, count, wait);
   }
   Status check() override { return real_->check(); }
+  Status watch(transport::OutsideWait& wait) override { return real_->watch(wait); }
+  void endWatch(const transport::OutsideWait& wait) override { real_->endWatch(wait); }
   bool hasLeft(int peer) const override { return real_->hasLeft(peer); }
   void abort(const Status& status) override { real_->abort(status); }
   const transport::Counters& counters() const override { return real_->counters(); }
 
  private:
   void count_down() {
-    if (armed_ && left_-- == 0) strike_();
+    const int number = waits_[armed_ ? 1 : 0]++;
+    if (armed_ && number == (at_ == kLast ? waits_[0] - 1 : at_)) strike_();
   }
   const std::unique_ptr<transport::Transport> real_;
   const bool& armed_;
-  int left_;
+  const int at_;
+  int waits_[2] = {0, 0};  // before it was armed, and since
   const std::function<void()> strike_;
 };
 
@@ -91,6 +100,7 @@ Status takePart(const Case& c, Collective& collective, bool& armed) {
   std::vector<float> x(kElements, 1.0f);
   TY_RETURN_IF_ERROR(c.act(collective, arrayOf(x)));
   armed = true;
+  if (c.phase == kBefore && collective.rank() == c.victim) strike(c.fault);
   for (int i = 0; i < 1000; ++i) TY_RETURN_IF_ERROR(c.act(collective, arrayOf(x)));
   return absl::OkStatus();
 }
@@ -128,6 +138,18 @@ class StuckDevice : public DeviceLibrary, public DeviceCommunicator {
   int operations_ = 0;
 };
 
+Status beRankOfHosts(const Case& c, std::unique_ptr<transport::Transport> tcp, bool& armed,
+                     const transport::MeshOptions& mesh) {
+  const Hosts hosts = hostsOf(mesh.addresses, mesh.rank);
+  transport::ArenaOptions arena_options;
+  arena_options.bytes = 4 << 20;
+  TY_ASSIGN_OR_RETURN(std::shared_ptr<transport::SharedArena> arena,
+                      transport::SharedArena::create(*tcp, arena_options, hosts.local()));
+  TY_ASSIGN_OR_RETURN(const auto collective,
+                      makeHierarchicalCollective(std::move(tcp), arena, hosts, c.options));
+  return takePart(c, *collective, armed);
+}
+
 Status beRank(const Case& c, int rank, const transport::TcpListener& listener,
               transport::MeshOptions mesh_options) {
   mesh_options.rank = rank;
@@ -136,11 +158,12 @@ Status beRank(const Case& c, int rank, const transport::TcpListener& listener,
       std::move(mesh), transport::TcpOptions{.on_stall = [](const transport::Stall&) {}});
   const bool is_victim = rank == c.victim;
   bool armed = false;
+  if (is_victim && c.phase != kBefore && (c.over == Over::kTcp || c.over == Over::kHosts)) {
+    tcp = std::make_unique<StrikingTransport>(std::move(tcp), armed, c.phase,
+                                              [&] { strike(c.fault); });
+  }
+  if (c.over == Over::kHosts) return beRankOfHosts(c, std::move(tcp), armed, mesh_options);
   if (c.over == Over::kTcp) {
-    if (is_victim) {
-      tcp = std::make_unique<StrikingTransport>(std::move(tcp), armed, c.phase,
-                                                [&] { strike(c.fault); });
-    }
     return takePart(c, *makeMessageCollective(std::move(tcp), c.options), armed);
   }
   if (c.over == Over::kDevice) {
@@ -176,9 +199,11 @@ class Processes {
     mesh.epoch = 3;
     std::vector<transport::TcpListener> listeners;
     for (int r = 0; r < kRanks; ++r) {
-      auto listener = transport::TcpListener::listen("127.0.0.1", 0);
+      const int host = c.over == Over::kHosts ? c.hosts[static_cast<std::size_t>(r)] : 0;
+      const std::string address = fmt::format("127.0.0.{}", host + 1);
+      auto listener = transport::TcpListener::listen(address, 0);
       if (!listener.ok()) return;
-      mesh.addresses.push_back({"127.0.0.1", listener->port()});
+      mesh.addresses.push_back({address, listener->port()});
       listeners.push_back(std::move(*listener));
     }
     auto pipe = makePipe();
@@ -305,6 +330,17 @@ std::vector<Case> cases(Fault fault) {
   add("shared, before", Over::kShared, 0, 1, reduceAll);
   add("shared, between", Over::kShared, 1, 2, reduceAll);
   add("shared, all-gather", Over::kShared, 0, 0, gatherAll);
+  add("hosts, before", Over::kHosts, kBefore, 1, reduceAll);
+  add("hosts, between them", Over::kHosts, 0, 2, reduceAll);
+  add("hosts, further", Over::kHosts, 5, 1, reduceAll);
+  add("hosts, at the end", Over::kHosts, kLast, 3, reduceAll);
+  add("hosts, broadcast", Over::kHosts, 0, 2, broadcastAll);
+  add("hosts, barrier", Over::kHosts, kBefore, 0, meetAll);
+  // Of hosts with 3 and 1 ranks: one that only brings its array, a leader, the one that is alone.
+  for (const auto& [phase, victim] : {std::pair(kBefore, 2), std::pair(1, 0), std::pair(1, 3)}) {
+    add(fmt::format("uneven hosts, rank {}", victim), Over::kHosts, phase, victim, reduceAll);
+    all.back().hosts = {0, 0, 0, 1};
+  }
   return all;
 }
 

@@ -14,7 +14,13 @@ void writeScript(const std::string& path, std::int64_t inputs, std::int64_t clas
   at::Tensor bias = 0.1 * at::randn({classes});
   weight.set_requires_grad(options.trained);
   bias.set_requires_grad(options.trained);
-  module.register_parameter("weight", weight, /*is_buffer=*/false);
+  if (options.embedding) {
+    at::Tensor table = 0.1 * at::randn({16 * inputs, classes});
+    table.set_requires_grad(true);
+    module.register_parameter("table", table, /*is_buffer=*/false);
+  } else {
+    module.register_parameter("weight", weight, /*is_buffer=*/false);
+  }
   module.register_parameter("bias", bias, /*is_buffer=*/false);
   if (options.tied) module.register_parameter("again", weight, /*is_buffer=*/false);
   module.register_buffer("mean", at::zeros({inputs}));

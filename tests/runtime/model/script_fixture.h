@@ -23,10 +23,27 @@ def metrics(self, batch: Dict[str, Tensor]) -> Dict[str, Tensor]:
             "loss": torch.nll_loss(torch.log_softmax(y, 1), batch["labels"])}
 )";
 
+// Each pixel's brightness, of 16 steps, picks a row of `table` [16 inputs, classes]; the logits are
+// their sum and the bias. The gradient of the table is sparse.
+inline constexpr char kEmbeddingSource[] = R"(
+def logits(self, batch: Dict[str, Tensor], sparse: bool) -> Tensor:
+    steps = (batch["images"].flatten(1) * 15.0).long()
+    rows = steps + torch.arange(steps.size(1)) * 16
+    return torch.embedding(self.table, rows, -1, False, sparse).sum(1) + self.bias
+
+def loss(self, batch: Dict[str, Tensor]) -> Tensor:
+    y = self.logits(batch, True)
+    return torch.nll_loss(torch.log_softmax(y, 1), batch["labels"])
+
+def metrics(self, batch: Dict[str, Tensor]) -> Dict[str, Tensor]:
+    return {"accuracy": self.logits(batch, True).argmax(1).eq(batch["labels"]).float().mean()}
+)";
+
 struct ScriptOptions {
   std::string source = std::string(kScriptLoss) + kScriptMetrics;
   bool trained = true;         // parameters require gradients
   bool double_weight = false;  // float64
+  bool embedding = false;      // a parameter `table` instead of weight, for kEmbeddingSource
   bool tied = false;           // a second parameter `again` in the memory of weight
 };
 void writeScript(const std::string& path, std::int64_t inputs, std::int64_t classes,

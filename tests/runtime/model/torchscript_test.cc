@@ -112,6 +112,30 @@ TEST_F(TorchScriptTest, ComputesWhatTheSameBuiltInModelComputes) {
   EXPECT_NEAR(score->loss_sum, expected->loss_sum, 1e-4);
 }
 
+ScriptOptions embedding(bool sparse) {
+  ScriptOptions options;
+  options.embedding = true;
+  options.source = kEmbeddingSource;
+  if (!sparse) {
+    const std::string as_sparse = "self.logits(batch, True)\n    return";
+    options.source.replace(options.source.find(as_sparse), as_sparse.size(),
+                           "self.logits(batch, False)\n    return");
+  }
+  return options;
+}
+
+TEST_F(TorchScriptTest, ASparseGradientIsDeliveredDense) {
+  const Batch batch = makeBatch(40, 3);  // rows are there several times
+  const Pass sparse = passOf(*made(written(embedding(true))), batch);
+  const Pass dense = passOf(*made(written(embedding(false))), batch);
+  EXPECT_EQ(sparse.loss, dense.loss);
+  ASSERT_EQ(sparse.gradients[0].size(), 16u * kInputs * kClasses);
+  EXPECT_THAT(sparse.gradients[0],
+              testing::Pointwise(testing::FloatNear(1e-5), dense.gradients[0]));
+  EXPECT_THAT(sparse.gradients[0], testing::Contains(testing::Ne(0.0F)));
+  EXPECT_EQ(sparse.gradients[1], dense.gradients[1]);
+}
+
 TEST_F(TorchScriptTest, TheNextPassUsesWhatWasWrittenToTheWeights) {
   const auto model = made(written());
   const Batch batch = makeBatch(4, 3);

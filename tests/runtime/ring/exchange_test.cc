@@ -13,22 +13,36 @@ const std::vector<collective::PlannedTensor> kTensors = {{"c", ElementType::kFlo
                                                          {"b", ElementType::kFloat32, 70'000},
                                                          {"a", ElementType::kFloat32, 3}};
 
+// kHosts: rank 0, and the others.
+enum class Where { kTcp, kShared, kHosts };
+
 struct Ranks {
-  Ranks(int size, bool shared, std::optional<ElementType> wire = {}) {
+  Ranks(int size, Where where, std::optional<ElementType> wire = {},
+        const std::vector<std::int64_t>& sizes_to_try = {}) {
     for (int r = 0; r < size; ++r) {
-      ExchangeOptions options;
-      // Without one common address there is no shared memory.
-      options.bind = shared ? "127.0.0.1" : "127.0.0." + std::to_string(r + 1);
+      ExchangeOptions& options = options_of.emplace_back();
+      // Ranks share memory with those of their address.
+      const int host = where == Where::kShared ? 0 : where == Where::kTcp ? r : std::min(r, 1);
+      options.bind = "127.0.0." + std::to_string(host + 1);
       options.token = "token";
-      options.deterministic = true;
+      options.deterministic = where != Where::kHosts;
       options.wire = wire;
       options.buckets = {64, 1 << 20};
-      auto made = Exchange::make(options, kTensors, [this](std::int64_t) { return cancel.load(); });
-      EXPECT_TRUE(made.ok()) << made.status();
-      place.addresses.push_back({options.bind, (*made)->port()});
-      exchanges.push_back(std::move(*made));
+      options.sizes_to_try = sizes_to_try;
+      place.addresses.emplace_back();
+      exchanges.emplace_back();
+      replace(r);
     }
     place.epoch = 1;
+  }
+  // By a rank that knows nothing.
+  void replace(int rank) {
+    const auto r = static_cast<std::size_t>(rank);
+    auto made =
+        Exchange::make(options_of[r], kTensors, [this](std::int64_t) { return cancel.load(); });
+    ASSERT_TRUE(made.ok()) << made.status();
+    place.addresses[r] = {options_of[r].bind, (*made)->port()};
+    exchanges[r] = std::move(*made);
   }
   // `act` for each rank in a thread of its own; what it returned.
   std::vector<Status> run(const std::function<Status(Exchange&, int)>& act) {
@@ -48,6 +62,7 @@ struct Ranks {
 
   std::atomic<bool> cancel = false;
   RingPlace place;
+  std::vector<ExchangeOptions> options_of;  // by rank
   std::vector<std::unique_ptr<Exchange>> exchanges;
 };
 
@@ -59,7 +74,7 @@ Status submitAll(Exchange& exchange, float value) {
   return absl::OkStatus();
 }
 
-class ExchangeTest : public testing::TestWithParam<bool> {};
+class ExchangeTest : public testing::TestWithParam<Where> {};
 
 TEST_P(ExchangeTest, SumsStepAfterStep) {
   Ranks ranks(3, GetParam());
@@ -80,14 +95,15 @@ TEST_P(ExchangeTest, SumsStepAfterStep) {
     return absl::OkStatus();
   });
   for (const Status& result : results) EXPECT_TRUE(result.ok()) << result;
+  std::uint64_t bytes = 0;  // by all: of hosts of unequal size, some leave it to others
   for (const auto& exchange : ranks.exchanges) {
     const ExchangeWork work = exchange->work();
-    EXPECT_GE(work.all_reduce.bytes_sent + work.all_reduce.bytes_received,
-              20u * 70'008 * sizeof(float));
+    bytes += work.all_reduce.bytes_sent + work.all_reduce.bytes_received;
     EXPECT_GT(work.all_reduce.seconds, Duration(0));
     EXPECT_GT(work.waited, Duration(0));
     EXPECT_EQ(work.broadcast.bytes_sent + work.broadcast.bytes_received, 0u);
   }
+  EXPECT_GE(bytes, 3 * 20u * 70'008 * sizeof(float));
 }
 
 // Half the bytes; what 16 bits hold is summed without an error.
@@ -134,6 +150,85 @@ TEST_P(ExchangeTest, NothingChangesNoBit) {
   for (const Status& result : results) EXPECT_TRUE(result.ok()) << result;
 }
 
+std::vector<float> sumsOf(Exchange& exchange) {
+  std::vector<float> all;
+  for (std::size_t t = 0; t < kTensors.size(); ++t) {
+    const std::span<float> sum = exchange.sum(t);
+    all.insert(all.end(), sum.begin(), sum.end());
+  }
+  return all;
+}
+
+// One of the ranks is new in the second group, and takes the size that the others have found. The
+// sums are right with every size, and where ranks add in their order, of the same bits.
+TEST_P(ExchangeTest, TheSizeOfBucketsIsFoundByTrying) {
+  constexpr int kSteps = BucketTuner::kWarmUp + 3 * BucketTuner::kTries + 3;
+  const std::vector<std::int64_t> sizes = {16, 280'024, 1 << 20};
+  Ranks ranks(3, GetParam(), {}, sizes);
+  const auto values = [](int rank, std::size_t tensor) {
+    std::vector<float> values(static_cast<std::size_t>(kTensors[tensor].elements));
+    for (std::size_t i = 0; i < values.size(); ++i)
+      values[i] = std::ldexp(1.0F + static_cast<float>(i % 97) / 97.0F, rank * 9 - 9);
+    return values;
+  };
+  std::vector<std::vector<float>> first(3);
+  const auto train = [&](Exchange& exchange, int rank) -> Status {
+    TY_RETURN_IF_ERROR(ranks.join(exchange, rank));
+    std::vector<float>& expected = first[static_cast<std::size_t>(rank)];
+    for (int step = 0; step < kSteps; ++step) {
+      exchange.begin(step);
+      for (std::size_t t = 0; t < kTensors.size(); ++t) exchange.submit(t, values(rank, t));
+      TY_ASSIGN_OR_RETURN(const StepTotals totals, exchange.finish({1, 2}));
+      if (totals.loss_sum != 3 || totals.samples != 6) return absl::InternalError("totals");
+      std::vector<float> sums = sumsOf(exchange);
+      if (expected.empty()) expected = sums;
+      const bool same = GetParam() == Where::kHosts
+                            ? std::abs(sums[100] - expected[100]) < 1e-3F * expected[100]
+                            : sums == expected;
+      if (!same) return absl::InternalError("the size of buckets changes the sums");
+    }
+    return absl::OkStatus();
+  };
+  const auto sizesNow = [&] {
+    std::vector<std::int64_t> now;
+    for (const auto& exchange : ranks.exchanges) now.push_back(exchange->bucketBytes());
+    return now;
+  };
+  for (const Status& result : ranks.run(train)) EXPECT_TRUE(result.ok()) << result;
+  const std::int64_t chosen = sizesNow()[0];
+  EXPECT_NE(std::find(sizes.begin(), sizes.end(), chosen), sizes.end()) << chosen;
+  EXPECT_EQ(sizesNow(), std::vector<std::int64_t>(3, chosen));
+  ranks.replace(0);
+  ranks.place.epoch = 2;
+  const auto joined =
+      ranks.run([&](Exchange& exchange, int rank) -> Status { return ranks.join(exchange, rank); });
+  for (const Status& result : joined) EXPECT_TRUE(result.ok()) << result;
+  EXPECT_EQ(sizesNow(), std::vector<std::int64_t>(3, chosen)) << "the new one has learned it";
+  ranks.place.epoch = 3;
+  for (const Status& result : ranks.run(train)) EXPECT_TRUE(result.ok()) << result;
+}
+
+// Nobody is left who has chosen: all try again, in step.
+TEST_P(ExchangeTest, WhatNobodyHasChosenIsTriedAgain) {
+  Ranks ranks(2, GetParam(), {}, {16, 1 << 20});
+  for (int epoch = 1; epoch <= 3; ++epoch) {
+    ranks.place.epoch = epoch;
+    const auto results = ranks.run([&](Exchange& exchange, int rank) -> Status {
+      TY_RETURN_IF_ERROR(ranks.join(exchange, rank));
+      for (int step = 0; step < 5 * epoch; ++step) {
+        exchange.begin(step);
+        TY_RETURN_IF_ERROR(submitAll(exchange, 1));
+        TY_RETURN_IF_ERROR(exchange.finish({1, 1}).status());
+        if (sumsOf(exchange)[0] != 2) return absl::InternalError("sum");
+      }
+      return absl::OkStatus();
+    });
+    for (const Status& result : results) EXPECT_TRUE(result.ok()) << result;
+    if (epoch == 1) ranks.replace(1);
+  }
+  EXPECT_EQ(ranks.exchanges[0]->bucketBytes(), ranks.exchanges[1]->bucketBytes());
+}
+
 // One rank does not come to the step: the others wait until they are told not to, and meet again.
 TEST_P(ExchangeTest, ACancelledStepLeavesRoomForTheNextGroup) {
   Ranks ranks(2, GetParam());
@@ -175,8 +270,13 @@ TEST_P(ExchangeTest, ARankThatLeavesIsNamed) {
     EXPECT_EQ(transport::blamedRank(results[static_cast<std::size_t>(r)]), 2) << results[r];
 }
 
-INSTANTIATE_TEST_SUITE_P(, ExchangeTest, testing::Bool(),
-                         [](const auto& info) { return info.param ? "Shared" : "Tcp"; });
+INSTANTIATE_TEST_SUITE_P(, ExchangeTest,
+                         testing::Values(Where::kTcp, Where::kShared, Where::kHosts),
+                         [](const auto& info) {
+                           return info.param == Where::kTcp      ? "Tcp"
+                                  : info.param == Where::kShared ? "Shared"
+                                                                 : "Hosts";
+                         });
 
 }  // namespace
 }  // namespace trainyard::runtime::ring
