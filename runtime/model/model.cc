@@ -91,8 +91,13 @@ class NetworkModel : public Model {
  private:
   static Status computationFailed(std::string_view what, const Batch& batch,
                                   const std::exception& failure) {
-    return absl::InternalError(
-        fmt::format("LibTorch: {} of {} samples: {}", what, batch.size(), failure.what()));
+    const std::string_view why = failure.what();
+    Status failed =
+        absl::InternalError(fmt::format("LibTorch: {} of {} samples: {}", what, batch.size(), why));
+    // At the next start the GPU may be well again, or another one; what a model asks of its memory
+    // ("CUDA out of memory") stays.
+    const bool of_gpu = why.find("CUDA error: ") != std::string_view::npos;
+    return of_gpu ? withClass(std::move(failed), FailureClass::kRetry) : failed;
   }
 
   std::size_t valuesPerSample() const {

@@ -271,5 +271,21 @@ TEST_F(TorchScriptTest, APassThatFailsSaysWhy) {
   EXPECT_THAT(std::string(status.message()), HasSubstr("weights"));
 }
 
+// How LibTorch speaks of a GPU that fails, here from the module.
+TEST_F(TorchScriptTest, AGpuThatFailsIsTriedAgainAndAModelThatFailsIsNot) {
+  ScriptOptions options;
+  const auto classOf = [&](const std::string& text) {
+    options.source = "def loss(self, batch: Dict[str, Tensor]) -> Tensor:\n    assert False, \"" +
+                     text + "\"\n    return self.bias.sum()\n";
+    const auto model = made(written(options));
+    const auto status = model->forwardBackward(makeBatch(2, 1), [](const Gradient&) {}).status();
+    EXPECT_THAT(std::string(status.message()), HasSubstr(text));
+    return failureClass(status);
+  };
+  EXPECT_EQ(classOf("CUDA error: unspecified launch failure"), FailureClass::kRetry);
+  EXPECT_EQ(classOf("CUDA out of memory. Tried to allocate 2 GiB"), FailureClass::kPermanent);
+  EXPECT_EQ(classOf("The size of tensor a must match"), FailureClass::kPermanent);
+}
+
 }  // namespace
 }  // namespace trainyard::runtime
