@@ -17,8 +17,10 @@ Status checkJobMemory(const v1::TrainingJob& job, const AvailableMemory& availab
   const auto variables = runtime::catalogVariables(model, input.shape, input.classes);
   const StatusOr<PlanReport> plan = makePlanReport(job);
   if (!variables.ok() || !plan.ok()) return absl::OkStatus();
-  const runtime::MemoryNeed worker =
-      runtime::workerMemory(model, *variables, input.shape, runtime::samplesPerWorker(spec));
+  // What Auto will find is not known here.
+  const bool on_gpu = spec.training().device() == "GPU";
+  const runtime::MemoryNeed worker = runtime::workerMemory(
+      model, *variables, input.shape, on_gpu ? 0 : runtime::samplesPerWorker(spec));
   std::int64_t servers = 0;
   for (const PsPlan& ps : plan->ps) servers += runtime::serverMemory(ps.held, plan->slots).bytes();
   runtime::MemoryNeed all;

@@ -130,7 +130,7 @@ MemoryNeed workerMemory(const v1::ModelSpec& spec, const std::vector<Variable>& 
   }
   need.parts.push_back({"gradients", weights});
   const std::int64_t activations = activationBytes(spec, variables, shape).training;
-  if (activations > 0) {
+  if (activations > 0 && samples > 0) {
     need.parts.push_back(
         {fmt::format("activations of {} samples", samples), activations * samples});
   }

@@ -35,8 +35,9 @@ struct MemoryNeed {
   std::string text() const;
 };
 
-// A worker: weights, gradients, and the activations of `samples` samples. Simulated computing keeps
-// one gradient, the largest, and no activations; of a TorchScript module they are not known.
+// A worker: weights, gradients, and the activations of `samples` samples (0: they are on a GPU).
+// Simulated computing keeps one gradient, the largest, and no activations; of a TorchScript module
+// they are not known.
 MemoryNeed workerMemory(const v1::ModelSpec& spec, const std::vector<Variable>& variables,
                         const std::array<int, 3>& shape, std::int64_t samples);
 // Samples that one worker computes at a time when all take part.

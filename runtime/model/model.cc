@@ -13,6 +13,7 @@
 #include "fmt/format.h"
 #include "runtime/catalog/catalog.h"
 #include "runtime/catalog/memory.h"
+#include "runtime/model/device_network.h"
 #include "runtime/model/network.h"
 #include "runtime/model/simulated.h"
 #include "runtime/model/torchscript.h"
@@ -90,8 +91,13 @@ class NetworkModel : public Model {
  private:
   static Status computationFailed(std::string_view what, const Batch& batch,
                                   const std::exception& failure) {
-    return absl::InternalError(
-        fmt::format("LibTorch: {} of {} samples: {}", what, batch.size(), failure.what()));
+    const std::string_view why = failure.what();
+    Status failed =
+        absl::InternalError(fmt::format("LibTorch: {} of {} samples: {}", what, batch.size(), why));
+    // At the next start the GPU may be well again, or another one; what a model asks of its memory
+    // ("CUDA out of memory") stays.
+    const bool of_gpu = why.find("CUDA error: ") != std::string_view::npos;
+    return of_gpu ? withClass(std::move(failed), FailureClass::kRetry) : failed;
   }
 
   std::size_t valuesPerSample() const {
@@ -190,13 +196,14 @@ StatusOr<std::unique_ptr<Model>> simulated(const v1::ModelSpec& spec,
 
 constexpr char kScript[] = "torchscript";
 
-StatusOr<Script> readScript(const v1::ModelSpec& spec, std::uint64_t seed) {
+StatusOr<Script> readScript(const v1::ModelSpec& spec, std::uint64_t seed,
+                            const std::string& device) {
   if (spec.path().empty()) return invalidInput("model.path", "missing: torchscript needs it");
   if (::access(spec.path().c_str(), R_OK) != 0) {
     return withClass(errnoStatus(errno, fmt::format("model.path: {}", spec.path())),
                      FailureClass::kPermanent);
   }
-  StatusOr<Script> script = loadScript(spec.path(), seed);
+  StatusOr<Script> script = loadScript(spec.path(), seed, device);
   if (!script.ok()) return annotate(script.status(), "model.path");
   return script;
 }
@@ -210,8 +217,8 @@ Variable variableOf(const ScriptParameter& parameter) {
 
 StatusOr<std::unique_ptr<Model>> scripted(const v1::ModelSpec& spec,
                                           const std::array<int, 3>& shape, int classes,
-                                          std::uint64_t seed) {
-  TY_ASSIGN_OR_RETURN(Script script, readScript(spec, seed));
+                                          std::uint64_t seed, const std::string& device) {
+  TY_ASSIGN_OR_RETURN(Script script, readScript(spec, seed, device));
   std::vector<Variable> variables;
   for (const ScriptParameter& parameter : script.parameters)
     variables.push_back(variableOf(parameter));
@@ -236,7 +243,7 @@ StatusOr<ModelLayout> modelLayout(const v1::ModelSpec& spec, const std::array<in
     layout.values.resize(layout.variables.size());
     return layout;
   }
-  TY_ASSIGN_OR_RETURN(const Script script, readScript(spec, 0));
+  TY_ASSIGN_OR_RETURN(const Script script, readScript(spec, 0, ""));
   Variable step;
   step.name = kGlobalStep;
   step.dtype = DType::kInt32;
@@ -253,9 +260,9 @@ StatusOr<ModelLayout> modelLayout(const v1::ModelSpec& spec, const std::array<in
 
 StatusOr<std::unique_ptr<Model>> makeModel(const v1::ModelSpec& spec,
                                            const std::array<int, 3>& shape, int classes,
-                                           std::uint64_t seed) {
+                                           std::uint64_t seed, const std::string& device) {
   if (spec.simulated_step_seconds() > 0) return simulated(spec, shape, classes);
-  if (spec.name() == kScript) return scripted(spec, shape, classes, seed);
+  if (spec.name() == kScript) return scripted(spec, shape, classes, seed, device);
   if (!(spec.dropout() >= 0 && spec.dropout() < 1)) {
     return invalidInput("model.dropout", fmt::format("{} is not in [0, 1)", spec.dropout()));
   }
@@ -264,7 +271,9 @@ StatusOr<std::unique_ptr<Model>> makeModel(const v1::ModelSpec& spec,
   for (const Variable& v : variables) shapes.push_back(v.shape);
   const std::vector<LayerSpec> layers = layersOf(spec, variables);
   try {
-    std::unique_ptr<Network> network = makeNetwork(shapes, layers, seed);
+    std::unique_ptr<Network> network = device.empty()
+                                           ? makeNetwork(shapes, layers, seed)
+                                           : makeDeviceNetwork(shapes, layers, seed, device);
     const std::int64_t chunk =
         kEvaluationBytes /
         std::max<std::int64_t>(1, activationBytes(spec, variables, shape).evaluation);

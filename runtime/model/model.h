@@ -1,5 +1,6 @@
 // A model as the step loop sees it: variables in TensorFlow's layout, gradients as they become
-// ready. No torch types; runtime/model's .cc files are the only ones that include LibTorch.
+// ready, both in the host's memory wherever it computes. No torch types; runtime/model's .cc files
+// are the only ones that include LibTorch.
 #pragma once
 
 #include <cstdint>
@@ -76,10 +77,12 @@ StatusOr<ModelLayout> modelLayout(const v1::ModelSpec& spec, const std::array<in
                                   int classes);
 
 // INVALID_ARGUMENT when the data's shape or classes do not fit the model. Whether they fit a
-// TorchScript module shows in its first pass.
+// TorchScript module shows in its first pass. `device` (ComputeDevice::name): empty for the
+// processor with kernels written for it, else what LibTorch calls it, for LibTorch's operators
+// alone ("cuda:0"; "cpu" differs from empty by rounding). Simulated computing needs none.
 StatusOr<std::unique_ptr<Model>> makeModel(const v1::ModelSpec& spec,
                                            const std::array<int, 3>& shape, int classes,
-                                           std::uint64_t seed);
+                                           std::uint64_t seed, const std::string& device = "");
 
 // e.g. "LibTorch 1.13.1, BLAS: OpenBLAS 0.3.21, 1 thread"; `slow_blas` when it is a reference BLAS.
 struct MathLibraries {

@@ -1,6 +1,7 @@
 #include "runtime/model/torchscript.h"
 
 #include <ATen/Parallel.h>
+#include <c10/core/DeviceGuard.h>
 #include <torch/csrc/autograd/autograd.h>
 #include <torch/csrc/jit/runtime/graph_executor.h>
 #include <torch/csrc/jit/serialization/pickle.h>
@@ -15,6 +16,7 @@
 #include "base/core/rng.h"
 #include "base/core/strings.h"
 #include "fmt/format.h"
+#include "runtime/model/internal/device_copies.h"
 
 namespace trainyard::runtime {
 namespace {
@@ -94,32 +96,44 @@ StatusOr<std::vector<NamedTensor>> trainedParameters(const torch::jit::Module& m
 
 class ScriptNetwork : public Network {
  public:
+  // `device`: LibTorch's name, empty for the host's memory.
   ScriptNetwork(torch::jit::Module module, const std::vector<NamedTensor>& parameters,
-                std::uint64_t seed)
-      : module_(std::move(module)), seed_(seed) {
+                std::uint64_t seed, const std::string& device)
+      : module_(std::move(module)),
+        device_(device.empty() ? at::Device(at::kCPU) : at::Device(device)),
+        seed_(seed) {
+    // In place: the tensors of `parameters` are the module's still.
+    if (!device.empty()) module_.to(device_);
     for (const NamedTensor& parameter : parameters) parameters_.push_back(parameter.tensor);
+    if (!device.empty()) copies_.emplace(parameters_);
   }
 
   std::span<float> parameter(int number) override {
+    if (copies_) return copies_->host(static_cast<std::size_t>(number));
     const at::Tensor& tensor = parameters_[static_cast<std::size_t>(number)];
     return {tensor.data_ptr<float>(), static_cast<std::size_t>(tensor.numel())};
   }
 
   LossSum forwardBackward(const Samples& samples, const ParameterGradientSink& sink) override {
     return plainErrors([&] {
+      const c10::DeviceGuard here(device_);
       prepare(true);
       at::manual_seed(mixKey(seed_, static_cast<std::uint64_t>(samples.keys[0])));
       const at::Tensor loss = lossOf(batchOf(samples));
       const auto count = static_cast<double>(samples.count());
       const auto gradients = torch::autograd::grad({loss * count}, parameters_, {}, c10::nullopt,
                                                    /*create_graph=*/false, /*allow_unused=*/true);
-      for (std::size_t i = gradients.size(); i-- > 0;) deliver(i, gradients[i], sink);
+      GradientCopies to_host(device_);
+      for (std::size_t i = gradients.size(); i-- > 0;)
+        to_host.add(static_cast<int>(i), whole(gradients[i], parameters_[i]));
+      to_host.deliver(sink);
       return LossSum{loss.item<double>() * count, 0};
     });
   }
 
   LossSum evaluate(const Samples& samples) override {
     return plainErrors([&] {
+      const c10::DeviceGuard here(device_);
       prepare(false);
       const torch::NoGradGuard no_gradients;
       const IValue batch = batchOf(samples);
@@ -141,7 +155,8 @@ class ScriptNetwork : public Network {
   // A dictionary of the buffers by name, as torch.load() reads it.
   std::string saveState() override {
     c10::Dict<std::string, at::Tensor> buffers;
-    for (const auto& buffer : module_.named_buffers()) buffers.insert(buffer.name, buffer.value);
+    for (const auto& buffer : module_.named_buffers())
+      buffers.insert(buffer.name, buffer.value.cpu());
     if (buffers.empty()) return {};
     const std::vector<char> bytes = torch::jit::pickle_save(buffers);
     return {bytes.begin(), bytes.end()};
@@ -184,39 +199,41 @@ class ScriptNetwork : public Network {
   void prepare(bool training) {
     // OpenMP keeps its number of threads per thread.
     at::init_num_threads();
+    if (copies_) copies_->upload();
     if (training_ == training) return;
     module_.train(training);
     training_ = training;
   }
 
-  static IValue batchOf(const Samples& samples) {
+  IValue batchOf(const Samples& samples) const {
     const auto [height, width, channels] = samples.shape;
-    const at::Tensor nhwc = at::from_blob(const_cast<float*>(samples.images),
-                                          {samples.count(), height, width, channels}, at::kFloat);
     // Copies, as a module may keep or change what it is given.
+    const at::Tensor nhwc =
+        toDevice(samples.images, {samples.count(), height, width, channels}, at::kFloat, device_);
     c10::Dict<std::string, at::Tensor> batch;
-    batch.insert("images", nhwc.permute({0, 3, 1, 2}).clone(at::MemoryFormat::Contiguous));
-    batch.insert("labels", at::from_blob(const_cast<std::int64_t*>(samples.labels.data()),
-                                         {samples.count()}, at::kLong)
-                               .clone());
+    batch.insert("images", nhwc.permute({0, 3, 1, 2}).contiguous());
+    batch.insert("labels", toDevice(samples.labels.data(), {samples.count()}, at::kLong, device_));
     return batch;
   }
 
   static double number(const at::Tensor& tensor, const char* what) {
-    if (tensor.numel() == 1) return tensor.item<double>();
+    return oneNumber(tensor, what).item<double>();
+  }
+  // Does not wait for the device.
+  static at::Tensor oneNumber(const at::Tensor& tensor, const char* what) {
+    if (tensor.numel() == 1) return tensor.reshape({});
     throw std::runtime_error(
         fmt::format("{} is a tensor of shape {}, expected one number", what, shapeText(tensor)));
   }
 
   at::Tensor lossOf(const IValue& batch) {
-    const at::Tensor loss = module_.get_method("loss")({batch}).toTensor();
-    number(loss, "loss(batch)");
-    return loss.reshape({});
+    return oneNumber(module_.get_method("loss")({batch}).toTensor(), "loss(batch)");
   }
 
-  // A row that is there several times is added up in the order in which it is.
+  // A row that is there several times is added up in the order in which it is (on a GPU in any).
   static at::Tensor dense(const at::Tensor& sparse) {
-    if (sparse.sparse_dim() != 1) return sparse.to_dense().contiguous();
+    if (!sparse.device().is_cpu() || sparse.sparse_dim() != 1)
+      return sparse.to_dense().contiguous();
     at::Tensor sum = at::zeros(sparse.sizes(), sparse.options().layout(at::kStrided));
     const at::Tensor indices = sparse._indices().contiguous();
     const at::Tensor values = sparse._values().contiguous();
@@ -229,22 +246,23 @@ class ScriptNetwork : public Network {
     return sum;
   }
 
-  void deliver(std::size_t i, const at::Tensor& gradient, const ParameterGradientSink& sink) const {
-    // A parameter that the loss does not depend on has none.
-    const at::Tensor values = !gradient.defined()    ? at::zeros_like(parameters_[i])
-                              : gradient.is_sparse() ? dense(gradient)
-                                                     : gradient.contiguous();
-    sink(static_cast<int>(i), {values.data_ptr<float>(), static_cast<std::size_t>(values.numel())},
-         std::make_shared<at::Tensor>(values));
+  // A parameter that the loss does not depend on has no gradient; an embedding's may be sparse
+  // rows.
+  static at::Tensor whole(const at::Tensor& gradient, const at::Tensor& parameter) {
+    if (!gradient.defined()) return at::zeros_like(parameter);
+    return gradient.is_sparse() ? dense(gradient) : gradient.contiguous();
   }
 
   torch::jit::Module module_;
+  at::Device device_;
   std::vector<at::Tensor> parameters_;
+  std::optional<WeightCopies> copies_;  // none: the host writes the parameters themselves
   std::uint64_t seed_;
   std::optional<bool> training_;
 };
 
-StatusOr<Script> readScript(const std::string& path, std::uint64_t seed) {
+StatusOr<Script> readScript(const std::string& path, std::uint64_t seed,
+                            const std::string& device) {
   torch::jit::Module module = torch::jit::load(path, at::kCPU);
   Script script;
   TY_ASSIGN_OR_RETURN(const bool has_loss,
@@ -259,15 +277,16 @@ StatusOr<Script> readScript(const std::string& path, std::uint64_t seed) {
   TY_ASSIGN_OR_RETURN(const std::vector<NamedTensor> parameters, trainedParameters(module, path));
   for (const NamedTensor& parameter : parameters)
     script.parameters.push_back({parameter.name, parameter.tensor.sizes().vec()});
-  script.network = std::make_unique<ScriptNetwork>(std::move(module), parameters, seed);
+  script.network = std::make_unique<ScriptNetwork>(std::move(module), parameters, seed, device);
   return script;
 }
 
 }  // namespace
 
-StatusOr<Script> loadScript(const std::string& path, std::uint64_t seed) {
+StatusOr<Script> loadScript(const std::string& path, std::uint64_t seed,
+                            const std::string& device) {
   try {
-    return readScript(path, seed);
+    return readScript(path, seed, device);
   } catch (const std::exception& failure) {
     return invalidInput(path, fmt::format("no TorchScript module that LibTorch {} reads: {}",
                                           torchVersion(), firstLine(failure)));

@@ -36,6 +36,7 @@ struct Script {
 
 // INVALID_ARGUMENT names the file and what it lacks: no TorchScript, no loss(), another signature,
 // no parameter to train, a parameter that is not float32 or shares its memory with another.
-StatusOr<Script> loadScript(const std::string& path, std::uint64_t seed);
+// `device`: where it computes, as of makeModel().
+StatusOr<Script> loadScript(const std::string& path, std::uint64_t seed, const std::string& device);
 
 }  // namespace trainyard::runtime

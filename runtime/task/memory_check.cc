@@ -21,7 +21,8 @@ Status check(const std::string& who, const MemoryNeed& need) {
 
 }  // namespace
 
-Status checkWorkerMemory(const v1::JobSpec& spec, const std::array<int, 3>& shape, int classes) {
+Status checkWorkerMemory(const v1::JobSpec& spec, const std::array<int, 3>& shape, int classes,
+                         bool on_gpu) {
   const v1::ModelSpec& model = spec.training().model();
   const std::string who = fmt::format("{} on a worker", model.name());
   if (!model.path().empty()) {
@@ -33,7 +34,7 @@ Status checkWorkerMemory(const v1::JobSpec& spec, const std::array<int, 3>& shap
   }
   TY_ASSIGN_OR_RETURN(const std::vector<Variable> variables,
                       catalogVariables(model, shape, classes));
-  return check(who, workerMemory(model, variables, shape, samplesPerWorker(spec)));
+  return check(who, workerMemory(model, variables, shape, on_gpu ? 0 : samplesPerWorker(spec)));
 }
 
 Status checkServerMemory(const v1::JobSpec& spec, const Placement& placement, int ps, int slots) {

@@ -11,7 +11,9 @@ namespace trainyard::runtime {
 
 // RESOURCE_EXHAUSTED in one line that names what needs how much, else OK; also where the system
 // does not tell. Of a TorchScript module the size of its file stands for weights and gradients.
-Status checkWorkerMemory(const v1::JobSpec& spec, const std::array<int, 3>& shape, int classes);
+// Activations `on_gpu` are not in this memory.
+Status checkWorkerMemory(const v1::JobSpec& spec, const std::array<int, 3>& shape, int classes,
+                         bool on_gpu);
 Status checkServerMemory(const v1::JobSpec& spec, const Placement& placement, int ps, int slots);
 
 }  // namespace trainyard::runtime

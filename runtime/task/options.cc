@@ -39,6 +39,22 @@ int processesPerPod(const v1::TrainingJob& job) {
   return std::max(1, job.spec().worker().processes_per_pod());
 }
 
+int localRank(const TaskOptions& options) {
+  const auto workers = [&](auto wanted) {
+    return std::count_if(options.membership.tasks().begin(), options.membership.tasks().end(),
+                         [&](const v1::MemberTask& task) {
+                           return task.id().role() == v1::ROLE_WORKER && wanted(task);
+                         });
+  };
+  for (const v1::MemberTask& own : options.membership.tasks()) {
+    if (own.id().role() != v1::ROLE_WORKER || own.id().index() != options.id.index()) continue;
+    return static_cast<int>(workers([&](const v1::MemberTask& task) {
+      return task.ip() == own.ip() && task.id().index() < own.id().index();
+    }));
+  }
+  return 0;
+}
+
 bool hostsCoordinator(const TaskOptions& options) {
   const v1::Role role = isRing(options.job) ? v1::ROLE_WORKER : v1::ROLE_PS;
   return options.id.role() == role && options.id.index() == 0;

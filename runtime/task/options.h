@@ -47,6 +47,9 @@ bool isRing(const v1::TrainingJob& job);
 // Training processes of each worker.
 int processesPerPod(const v1::TrainingJob& job);
 
+// Place of a worker's process among those of the membership that have its address.
+int localRank(const TaskOptions& options);
+
 // The task whose process hosts the coordinator: ps-0, with strategy AllReduce worker-0, its first
 // process.
 bool hostsCoordinator(const TaskOptions& options);

@@ -38,11 +38,25 @@ StatusOr<std::unique_ptr<WorkerTask>> WorkerTask::start(const TaskOptions& optio
   return task;
 }
 
+StatusOr<ComputeDevice> WorkerTask::computeDevice() const {
+  const v1::Training& training = options_.job.spec().training();
+  if (training.model().simulated_step_seconds() > 0)
+    return ComputeDevice{"", "computing is simulated"};
+  const std::string wanted = training.has_device() ? training.device() : "Auto";
+  TY_ASSIGN_OR_RETURN(
+      const ComputeDevice device,
+      chooseDevice(wanted, wanted == "CPU" ? GpuSupport{} : gpuSupport(), localRank(options_)));
+  if (!device.name.empty()) setGpuArithmetic(training.deterministic());
+  return device;
+}
+
 Status WorkerTask::build() {
   const v1::Training& training = options_.job.spec().training();
+  TY_ASSIGN_OR_RETURN(const ComputeDevice device, computeDevice());
   setComputeThreads(options_.threads);
   const MathLibraries math = mathLibraries();
   TY_INFO("{}", math.description);
+  TY_INFO("{}", device.reason);
   if (math.slow_blas)
     TY_WARN("this BLAS is several times slower than OpenBLAS: install libopenblas0-openmp");
   TY_ASSIGN_OR_RETURN(data_, openData(training.data()));
@@ -50,8 +64,10 @@ Status WorkerTask::build() {
           data_.eval == nullptr ? 0 : data_.eval->size());
   const std::array<int, 3> shape = data_.train->shape();
   const auto seed = static_cast<std::uint64_t>(training.seed());
-  TY_RETURN_IF_ERROR(checkWorkerMemory(options_.job.spec(), shape, data_.train->classes()));
-  TY_ASSIGN_OR_RETURN(model_, makeModel(training.model(), shape, data_.train->classes(), seed));
+  TY_RETURN_IF_ERROR(checkWorkerMemory(options_.job.spec(), shape, data_.train->classes(),
+                                       /*on_gpu=*/!device.name.empty()));
+  TY_ASSIGN_OR_RETURN(
+      model_, makeModel(training.model(), shape, data_.train->classes(), seed, device.name));
   if (data_.eval != nullptr) TY_RETURN_IF_ERROR(model_->canEvaluate());
   TY_RETURN_IF_ERROR(restoreModelBuffers());
   TY_RETURN_IF_ERROR(checkFit());

@@ -17,6 +17,7 @@
 #include "runtime/coordinator/service.h"
 #include "runtime/data/dataset.h"
 #include "runtime/events/timeline.h"
+#include "runtime/model/device.h"
 #include "runtime/model/model.h"
 #include "runtime/optimizer/optimizer.h"
 #include "runtime/placement/placement.h"
@@ -40,6 +41,8 @@ class WorkerTask final : TrainObserver {
  private:
   explicit WorkerTask(const TaskOptions& options);
   Status build();
+  // training.device, on this machine.
+  StatusOr<ComputeDevice> computeDevice() const;
   Status checkFit() const;
   // worker_build.cc: which synchronizer the job's strategy means.
   Status place();

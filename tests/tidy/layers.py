@@ -57,7 +57,7 @@ LAYERS = {
 
 # A folder seen from outside only through some of its headers.
 FACADES = {
-    "runtime/model": ["runtime/model/model.h"],
+    "runtime/model": ["runtime/model/device.h", "runtime/model/model.h"],
 }
 
 # Single headers that a folder may include beside its layer's: an interface that it implements.
@@ -73,7 +73,7 @@ COMPOSITION = [r"(^|/)main\.cc$"]
 
 # Headers of others and the files that may include them (regular expressions over the path).
 EXTERNAL = {
-    r"torch/|ATen/|c10/": [r"^runtime/model/.*\.cc$", r"^tests/runtime/model/"],
+    r"torch/|ATen/|c10/": [r"^runtime/model/.*\.cc$", r"^runtime/model/internal/", r"^tests/runtime/model/"],
     r"cuda_runtime\.h|nccl\.h": [r"^runtime/nccl/"],
     r"cpprest/|pplx/|boost/": [r"^operator/kube/http_"],
     r"yaml-cpp/|valijson/": [r"^operator/job/", r"^tests/operator/job/"],

@@ -24,6 +24,9 @@ constexpr const char* kSecretVolume = "trainyard-secret";
 constexpr const char* kTaskVolume = "trainyard-task";
 constexpr const char* kStorageVolume = "trainyard-storage";
 constexpr const char* kAgentVolume = "trainyard-agent";
+constexpr const char* kSharedMemoryVolume = "trainyard-shm";
+
+constexpr const char* kSharedMemoryFolder = "/dev/shm";
 
 constexpr const char* kPodIp = "TRAINYARD_POD_IP";
 
@@ -177,6 +180,24 @@ void setCommand(const Parts& parts, Json& container) {
   if (!program.empty()) container["args"] = std::move(program);
 }
 
+// One of NVIDIA's, or a part of one (nvidia.com/mig-1g.5gb).
+bool asksForGpu(const Json& container) {
+  const Json::json_pointer limits("/resources/limits"), requests("/resources/requests");
+  for (const Json::json_pointer& place : {limits, requests}) {
+    if (!container.contains(place) || !container.at(place).is_object()) continue;
+    for (const auto& [name, amount] : container.at(place).items()) {
+      if (name.starts_with("nvidia.com/") && amount != "0" && amount != 0) return true;
+    }
+  }
+  return false;
+}
+
+// Images of CUDA's ask for all GPUs of a node, which the container runtime then gives them.
+void hideGpus(Json& env) {
+  addUnlessThere(env, "name", {{"name", "NVIDIA_VISIBLE_DEVICES"}, {"value", "void"}});
+  addUnlessThere(env, "name", {{"name", "CUDA_VISIBLE_DEVICES"}, {"value", ""}});
+}
+
 void setEnvironment(const Parts& parts, Json& container) {
   // Before the user's, which may refer to it.
   Json env = Json::array();
@@ -184,9 +205,7 @@ void setEnvironment(const Parts& parts, Json& container) {
   if (has(container, "env")) {
     for (const Json& entry : container["env"]) env.push_back(entry);
   }
-  if (parts.task.role == v1::ROLE_PS) {
-    addUnlessThere(env, "name", {{"name", "NVIDIA_VISIBLE_DEVICES"}, {"value", "void"}});
-  }
+  if (parts.task.role == v1::ROLE_PS && !asksForGpu(container)) hideGpus(env);
   container["env"] = std::move(env);
 }
 
@@ -249,6 +268,20 @@ void setVolumes(const Parts& parts, Json& spec, Json& container) {
   mount(kSecretVolume, text(kSecretFolder), true);
   addVolume(spec, kTaskVolume, "", scratch);
   mount(kTaskVolume, text(kTaskFolder), false);
+}
+
+// Of 64 MiB otherwise, which is too little for what NCCL and others of its kind put there. It
+// counts towards the container's memory, and its limit is that of the pod.
+void setSharedMemory(const Parts& parts, Json& spec, Json& container) {
+  const v1::JobSpec& job = parts.job.spec();
+  const bool shares = job.strategy() == "AllReduce" || job.worker().processes_per_pod() > 1;
+  if (parts.task.role != v1::ROLE_WORKER || !(shares || asksForGpu(container))) return;
+  Json& mounts = listIn(container, "volumeMounts");
+  if (itemWith(mounts, "mountPath", kSharedMemoryFolder) != nullptr) return;
+  const Json memory = Json::object({{"medium", "Memory"}});
+  addVolume(spec, kSharedMemoryVolume, "", Json::object({{"emptyDir", memory}}));
+  mounts.push_back(
+      Json::object({{"name", kSharedMemoryVolume}, {"mountPath", kSharedMemoryFolder}}));
 }
 
 // The agent that other images lack.
@@ -322,6 +355,7 @@ StatusOr<Json> renderPod(const v1::TrainingJob& job, const TaskKey& task, std::u
   fill(container, "terminationMessagePolicy", "FallbackToLogsOnError");
   restrict(container);
   setVolumes(parts, spec, container);
+  setSharedMemory(parts, spec, container);
   const std::string name = container["name"].get<std::string>();
   if (parts.injected) inject(parts, spec, container);
   spec["containers"][place] = std::move(container);

@@ -66,6 +66,13 @@ TEST(MemoryNeed, OfAWorkerGrowsWithItsSamples) {
                                               "of 2 samples "));
 }
 
+TEST(MemoryNeed, OfAWorkerWithAGpuHasNoActivations) {
+  const v1::ModelSpec spec = specOf("vgg19");
+  const std::array<int, 3> shape{224, 224, 3};
+  const auto variables = *catalogVariables(spec, shape, 1000);
+  EXPECT_EQ(workerMemory(spec, variables, shape, 0).text(), "weights 575 MB, gradients 575 MB");
+}
+
 TEST(MemoryNeed, OfASimulatedWorkerIsItsWeightsAndOneGradient) {
   v1::ModelSpec spec = specOf("vgg19");
   spec.set_simulated_step_seconds(0.5);

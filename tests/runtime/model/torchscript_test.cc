@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/core/rng.h"
+#include "runtime/model/device.h"
 #include "runtime/model/model.h"
 #include "tests/base/process/temp_dir.h"
 #include "tests/runtime/model/script_fixture.h"
@@ -68,8 +69,8 @@ class TorchScriptTest : public testing::Test {
     spec.set_path(path_);
     return spec;
   }
-  std::unique_ptr<Model> made(const v1::ModelSpec& spec) {
-    auto model = makeModel(spec, kShape, kClasses, 1);
+  std::unique_ptr<Model> made(const v1::ModelSpec& spec, const std::string& device = "") {
+    auto model = makeModel(spec, kShape, kClasses, 1, device);
     EXPECT_TRUE(model.ok()) << model.status();
     return *std::move(model);
   }
@@ -188,6 +189,47 @@ TEST_F(TorchScriptTest, BuffersAreKeptAndGivenBack) {
               HasSubstr("buffer mean is [12], expected [13]"));
 }
 
+// Weights and gradients are copied between the host and a device, be it the processor.
+void expectTheSame(Model& ours, Model& theirs) {
+  for (int i = 0; i < 3; ++i) {
+    const Batch batch = makeBatch(7, 30 + i);
+    const Pass pass = passOf(ours, batch);
+    const Pass expected = passOf(theirs, batch);
+    EXPECT_NEAR(pass.loss, expected.loss, 1e-5 * expected.loss);
+    EXPECT_EQ(pass.order, expected.order);
+    for (int v = 0; v < 2; ++v) {
+      EXPECT_THAT(pass.gradients[v],
+                  testing::Pointwise(testing::FloatNear(1e-5), expected.gradients[v]));
+      for (Model* model : {&ours, &theirs})
+        for (float& w : model->weights(v)) w *= 0.5f;
+    }
+  }
+  const auto score = ours.evaluate(makeBatch(40, 9));
+  const auto expected = theirs.evaluate(makeBatch(40, 9));
+  ASSERT_TRUE(score.ok()) << score.status();
+  EXPECT_EQ(score->hits, expected->hits);
+  EXPECT_NEAR(score->loss_sum, expected->loss_sum, 1e-5 * expected->loss_sum);
+  // The buffers have come along.
+  EXPECT_TRUE(theirs.loadState(ours.saveState()).ok());
+  EXPECT_NEAR(theirs.evaluate(makeBatch(40, 9))->loss_sum, expected->loss_sum,
+              1e-5 * expected->loss_sum);
+}
+
+TEST_F(TorchScriptTest, ADeviceComputesTheSame) {
+  setComputeThreads(1);
+  const auto ours = made(written(), "cpu");
+  expectTheSame(*ours, *made(spec()));
+}
+
+TEST_F(TorchScriptTest, AGpuComputesTheSame) {
+  const auto gpu = chooseDevice("GPU", gpuSupport(), 0);
+  if (!gpu.ok()) GTEST_SKIP() << gpu.status().message();
+  setComputeThreads(1);
+  setGpuArithmetic(true);
+  const auto ours = made(written(), gpu->name);
+  expectTheSame(*ours, *made(spec()));
+}
+
 TEST_F(TorchScriptTest, TheLayoutBringsTheFilesValues) {
   const auto model = made(written());
   const auto layout = modelLayout(spec(), kShape, kClasses);
@@ -251,6 +293,22 @@ TEST_F(TorchScriptTest, APassThatFailsSaysWhy) {
   const auto status = lacking->forwardBackward(makeBatch(2, 1), ignore).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kInternal);
   EXPECT_THAT(std::string(status.message()), HasSubstr("weights"));
+}
+
+// How LibTorch speaks of a GPU that fails, here from the module.
+TEST_F(TorchScriptTest, AGpuThatFailsIsTriedAgainAndAModelThatFailsIsNot) {
+  ScriptOptions options;
+  const auto classOf = [&](const std::string& text) {
+    options.source = "def loss(self, batch: Dict[str, Tensor]) -> Tensor:\n    assert False, \"" +
+                     text + "\"\n    return self.bias.sum()\n";
+    const auto model = made(written(options));
+    const auto status = model->forwardBackward(makeBatch(2, 1), [](const Gradient&) {}).status();
+    EXPECT_THAT(std::string(status.message()), HasSubstr(text));
+    return failureClass(status);
+  };
+  EXPECT_EQ(classOf("CUDA error: unspecified launch failure"), FailureClass::kRetry);
+  EXPECT_EQ(classOf("CUDA out of memory. Tried to allocate 2 GiB"), FailureClass::kPermanent);
+  EXPECT_EQ(classOf("The size of tensor a must match"), FailureClass::kPermanent);
 }
 
 }  // namespace

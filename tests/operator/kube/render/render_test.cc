@@ -164,12 +164,77 @@ TEST(RenderPod, MountsVolumes) {
   EXPECT_TRUE(contains(words(at(pod, "/spec/containers/0/command")), "--job-dir=/out"));
 }
 
+// A job of ours with a GPU for each worker; `worker` and `spec` are more of them.
+v1::TrainingJob gpuJob(const std::string& worker = "", const std::string& spec = "") {
+  return jobOf(spec + "  worker:\n    replicas: 2\n" + worker + R"(
+    template:
+      spec:
+        containers:
+          - name: task
+            resources:
+              limits: {nvidia.com/gpu: 2, memory: 8Gi}
+              requests: {cpu: 500m}
+)" + kTraining);
+}
+
+TEST(RenderPod, KeepsAWorkersGpusAsGiven) {
+  const Json task = at(podOf(gpuJob("", "  ps: {replicas: 1}\n")), "/spec/containers/0");
+  EXPECT_EQ(task["resources"], Json::parse(R"({"limits": {"nvidia.com/gpu": 2, "memory": "8Gi"},
+                            "requests": {"cpu": "500m"}})"));
+  EXPECT_EQ(named(task["env"], "CUDA_VISIBLE_DEVICES"), nullptr);
+}
+
+// The volume at /dev/shm; null: none.
+Json sharedMemoryOf(const Json& pod) {
+  const Json volumes = at(pod, "/spec/volumes");
+  for (const Json& mount : at(pod, "/spec/containers/0/volumeMounts")) {
+    if (mount["mountPath"] != "/dev/shm") continue;
+    const Json* volume = named(volumes, mount["name"]);
+    return volume == nullptr ? Json("no such volume") : *volume;
+  }
+  return {};
+}
+
+TEST(RenderPod, WorkersWhoseProcessesShareMemoryGetEnoughOfIt) {
+  const Json shm = Json::parse(R"({"name": "trainyard-shm", "emptyDir": {"medium": "Memory"}})");
+  const std::string servers = "  ps: {replicas: 1}\n", ring = "  strategy: AllReduce\n";
+  EXPECT_EQ(sharedMemoryOf(podOf(gpuJob("", servers))), shm);
+  EXPECT_EQ(sharedMemoryOf(podOf(jobOf(ring + "  worker: {replicas: 2}\n" + kTraining))), shm);
+  EXPECT_EQ(sharedMemoryOf(
+                podOf(jobOf(ring + "  worker: {replicas: 2, processesPerPod: 2}\n" + kTraining))),
+            shm);
+  const std::string own = R"({name: a, image: b, command: [x]})";
+  v1::TrainingJob foreign = foreignJob(own);
+  EXPECT_EQ(sharedMemoryOf(podOf(foreign)), Json());
+  foreign.mutable_spec()->mutable_worker()->set_processes_per_pod(2);
+  EXPECT_EQ(sharedMemoryOf(podOf(foreign)), shm);
+  // A parameter server and a worker alone in its pod have nobody to share with.
+  EXPECT_EQ(sharedMemoryOf(podOf(gpuJob("", servers), {v1::ROLE_PS, 0})), Json());
+  EXPECT_EQ(sharedMemoryOf(podOf(plainJob())), Json());
+}
+
+TEST(RenderPod, ATemplatesOwnSharedMemoryStays) {
+  const Json pod = podOf(
+      foreignJob("{name: a, image: b, command: [x], resources: {limits: {nvidia.com/gpu: 1}}, "
+                 "volumeMounts: [{name: mine, mountPath: /dev/shm}]}",
+                 ", volumes: [{name: mine, emptyDir: {medium: Memory, sizeLimit: 1Gi}}]"));
+  EXPECT_EQ(sharedMemoryOf(pod)["emptyDir"]["sizeLimit"], "1Gi");
+  EXPECT_EQ(named(at(pod, "/spec/volumes"), "trainyard-shm"), nullptr);
+}
+
 TEST(RenderPod, ParameterServersGetNoGpu) {
   const Json ps = podOf(plainJob(), {v1::ROLE_PS, 0});
   EXPECT_EQ(at(*named(at(ps, "/spec/containers/0/env"), "NVIDIA_VISIBLE_DEVICES"), "/value"),
             "void");
+  EXPECT_EQ(at(*named(at(ps, "/spec/containers/0/env"), "CUDA_VISIBLE_DEVICES"), "/value"), "");
   const Json worker = podOf(plainJob());
   EXPECT_EQ(named(at(worker, "/spec/containers/0/env"), "NVIDIA_VISIBLE_DEVICES"), nullptr);
+  const Json asked = podOf(jobOf(R"(  ps:
+    template: {spec: {containers: [{name: task, resources: {limits: {nvidia.com/gpu: 1}}}]}}
+  worker: {replicas: 1}
+)" + std::string(kTraining)),
+                           {v1::ROLE_PS, 0});
+  EXPECT_EQ(named(at(asked, "/spec/containers/0/env"), "NVIDIA_VISIBLE_DEVICES"), nullptr);
 }
 
 TEST(RenderPod, KeepsWhatTheTemplateSays) {

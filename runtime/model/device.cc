@@ -1,0 +1,51 @@
+#include "runtime/model/device.h"
+
+#include <ATen/Context.h>
+#include <torch/cuda.h>
+
+#include "fmt/format.h"
+#include "runtime/model/network.h"
+
+namespace trainyard::runtime {
+namespace {
+
+// Why there is no GPU.
+std::string missing(const GpuSupport& gpus) {
+  if (!gpus.built)
+    return fmt::format("LibTorch {} is built for processors only here", torchVersion());
+  return "no GPU is visible to this process (CUDA_VISIBLE_DEVICES may hide it)";
+}
+
+}  // namespace
+
+GpuSupport gpuSupport() {
+#ifdef TRAINYARD_TORCH_CUDA
+  constexpr bool kBuilt = true;
+#else
+  constexpr bool kBuilt = false;
+#endif
+  GpuSupport support{kBuilt, 0};
+  if (torch::cuda::is_available()) support.visible = static_cast<int>(torch::cuda::device_count());
+  return support;
+}
+
+StatusOr<ComputeDevice> chooseDevice(const std::string& wanted, const GpuSupport& gpus,
+                                     int local_rank) {
+  if (wanted == "CPU") return ComputeDevice{"", "computing on the processor (training.device)"};
+  if (gpus.built && gpus.visible > 0) {
+    const std::string name = fmt::format("cuda:{}", local_rank % gpus.visible);
+    return ComputeDevice{name, fmt::format("computing on {} of {} visible GPU{}", name,
+                                           gpus.visible, gpus.visible == 1 ? "" : "s")};
+  }
+  if (wanted == "GPU") return invalidInput("training.device", "GPU, but " + missing(gpus));
+  return ComputeDevice{"", "computing on the processor: " + missing(gpus)};
+}
+
+void setGpuArithmetic(bool deterministic) {
+  at::globalContext().setAllowTF32CuDNN(false);
+  at::globalContext().setAllowTF32CuBLAS(false);
+  at::globalContext().setBenchmarkCuDNN(false);
+  at::globalContext().setDeterministicCuDNN(deterministic);
+}
+
+}  // namespace trainyard::runtime
