@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """A training job from `kubectl apply` to its result, in a restricted namespace with a quota.
 
-Then a longer one: workers come and go, the operator is killed, the apiserver is away; training goes on.
+Then a longer one: workers come and go, the operator is killed and frozen, the apiserver is away, pods are cut off;
+training goes on.
 And one that is looked after by the command line alone, and two without parameter servers.
 """
 import copy
@@ -14,6 +15,7 @@ import sys
 import time
 import unittest
 
+import chaos
 import monitored
 from world import ROOT, SYSTEM, shell_image, testing, world
 
@@ -43,22 +45,6 @@ LONG = {"apiVersion": "trainyard.dev/v1alpha1", "kind": "TrainingJob", "metadata
 LATE = {"apiVersion": "trainyard.dev/v1alpha1", "kind": "TrainingJob", "metadata": {"name": "late"},
         "spec": {"strategy": "AllReduce", "image": shell_image.NAME, "runPolicy": {"activeDeadlineSeconds": 1},
                  "worker": {"template": {"spec": {"containers": [{"name": "task", "command": ["sleep", "1000"]}]}}}}}
-
-# Inside the cluster: kills the programs of the pod named, and prints how many.
-KILL = """
-import glob, os, pathlib, signal, sys
-killed = 0
-for process in map(pathlib.Path, glob.glob("/proc/[0-9]*")):
-    try:
-        program = (process / "cmdline").read_bytes().split(b"\\0")[0]
-        pod = (process / "root/etc/hostname").read_text().strip()
-    except OSError:
-        continue
-    if program.endswith(b"trainyard-runtime") and pod == sys.argv[1]:
-        os.kill(int(process.name), signal.SIGKILL)
-        killed += 1
-print(killed)
-"""
 
 
 def identity(pod):
@@ -120,6 +106,11 @@ class Fashion(unittest.TestCase):
         self.kill_operators()
         self.wait_steps("long", 20)
         self.without_apiserver()
+        self.wait_steps("long", 20)
+        self.with_frozen_operators()
+        self.wait_steps("long", 20)
+        self.without_network("long-worker-2")
+        self.without_network("long-ps-1")
         self.wait_steps("long", 20)
 
         self.kubectl("scale", "tj/long", "-n", SPACE, "--replicas=1")
@@ -186,8 +177,7 @@ class Fashion(unittest.TestCase):
         self.assertEqual(set(workers), set(before))
 
         for rank in (1, 0):  # 0 has the coordinator
-            killed = self.world.cluster.inside(sys.executable, "-c", KILL, workers[rank])
-            self.assertEqual("1\n", killed.stdout, killed.stderr)
+            self.assertEqual(1, chaos.kill(self.world, workers[rank]))
             for other in set(workers) - {workers[rank]}:
                 self.world.wait(f"{other} to name the killed one",
                                 lambda: f"rank {rank} is worker-{rank}" in self.kubectl("logs", other, "-n", SPACE))
@@ -288,25 +278,49 @@ class Fashion(unittest.TestCase):
             pod["metadata"]["uid"] not in old and all(c["ready"] for c in pod["status"]["containerStatuses"])
             for pod in self.world.operator_pods() if pod["status"].get("containerStatuses")), 300)
 
+    def chief(self):
+        """Where the chief's metrics are; asked for while there is an API."""
+        address = self.world.pods("long", SPACE)["long-worker-0"]["status"]["podIP"]
+        return f"http://{address}:{LONG['spec'].get('network', {}).get('metricsPort', 2231)}/metrics"
+
+    def goes_on(self, page, while_):
+        """What the chief says of its steps is read from the node, as long as `while_` says."""
+        counts = []
+        while while_():
+            counts += [float(line.split()[-1]) for line in self.world.cluster.fetch(page).splitlines()
+                       if line.startswith(("trainyard_worker_steps_total ", "trainyard_worker_steps_total{"))]
+            time.sleep(1)
+        self.assertGreater(len(counts), 2, "the worker's metrics were not read")
+        self.assertGreater(counts[-1], counts[0], f"no step was made: {counts}")
+
     def without_apiserver(self):
-        """Half a minute; what the chief says of its steps is read from the node, for lack of an API."""
-        pods = self.world.pods("long", SPACE)
-        address = pods["long-worker-0"]["status"]["podIP"]
-        port = LONG["spec"].get("network", {}).get("metricsPort", 2231)
+        """Half a minute."""
+        page = self.chief()
         away = subprocess.Popen([sys.executable, "-B", testing.SCRIPT, "kill", self.world.cluster.folder,
                                  "kube-apiserver", "--seconds", "30"])
         try:
             time.sleep(2)
-            counts = []
-            while away.poll() is None:
-                page = self.world.cluster.fetch(f"http://{address}:{port}/metrics")
-                counts += [float(line.split()[-1]) for line in page.splitlines()
-                           if line.startswith(("trainyard_worker_steps_total ", "trainyard_worker_steps_total{"))]
-                time.sleep(1)
+            self.goes_on(page, lambda: away.poll() is None)
         finally:
             away.wait()
-        self.assertGreater(len(counts), 2, "the worker's metrics were not read")
-        self.assertGreater(counts[-1], counts[0], f"no step was made without an apiserver: {counts}")
+
+    def with_frozen_operators(self):
+        """Half a minute, twice as long as the lease of the one that leads."""
+        page, end = self.chief(), time.monotonic() + 30
+        with chaos.frozen_operators(self.world):
+            self.goes_on(page, lambda: time.monotonic() < end)
+
+    def without_network(self, pod):
+        """Until the others miss it; then it comes back with what it holds."""
+
+        def missed():
+            told = f"{pod.removeprefix('long-')} has not been heard of"
+            return self.kubectl("logs", "long-ps-0", "-n", SPACE).count(told)
+
+        before = missed()
+        with chaos.cut_network(self.world, pod):
+            self.world.wait(f"{pod} to be missed", lambda: missed() > before)
+        self.wait_steps("long", 5)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,61 @@
+"""What is done to the processes of pods, from inside the cluster."""
+import contextlib
+import signal
+import sys
+
+# Finds processes by the end of their program's name and, where one is given, by their pod; prints how many.
+SCRIPT = """
+import glob, os, pathlib, subprocess, sys
+program, pod, action, value = sys.argv[1:]
+found = []
+for process in map(pathlib.Path, glob.glob("/proc/[0-9]*")):
+    try:
+        name = (process / "cmdline").read_bytes().split(b"\\0")[0].decode()
+        host = (process / "root/etc/hostname").read_text().strip()
+    except OSError:
+        continue
+    if name.endswith(program) and pod in ("", host):
+        found.append(process.name)
+for pid in found:
+    if action == "signal":
+        os.kill(int(pid), int(value))
+for pid in found[:1] if action == "iptables" else []:
+    for chain in ("INPUT", "OUTPUT"):
+        subprocess.run(["nsenter", "-t", pid, "-n", "iptables", "-w", value, chain, "-j", "DROP"], check=True)
+print(len(found))
+"""
+
+
+def act(world, program, pod, action, value):
+    """How many processes there were."""
+    done = world.cluster.inside(sys.executable, "-c", SCRIPT, program, pod, action, str(value))
+    if done.returncode != 0:
+        raise AssertionError(f"{action} {value} of {program} in {pod or 'all pods'}: {done.stderr}")
+    return int(done.stdout)
+
+
+def kill(world, pod):
+    """The programs that the pod's agent has started."""
+    return act(world, "trainyard-runtime", pod, "signal", int(signal.SIGKILL))
+
+
+@contextlib.contextmanager
+def cut_network(world, pod):
+    """Nothing comes to the pod or goes from it; its connections stay open."""
+    if act(world, "trainyard-agent", pod, "iptables", "-I") == 0:
+        raise AssertionError(f"{pod} has no agent")
+    try:
+        yield
+    finally:
+        act(world, "trainyard-agent", pod, "iptables", "-D")
+
+
+@contextlib.contextmanager
+def frozen_operators(world):
+    """Longer than the lease, another one would lead; here all of them stand still."""
+    if act(world, "trainyard-operator", "", "signal", int(signal.SIGSTOP)) == 0:
+        raise AssertionError("there is no operator")
+    try:
+        yield
+    finally:
+        act(world, "trainyard-operator", "", "signal", int(signal.SIGCONT))
