@@ -1,7 +1,8 @@
 // Groups of several hosts: which ranks share memory, and what the factory makes of it.
 #include "runtime/collective/hosts.h"
 
-#include <cstring>
+#include <latch>
+#include <thread>
 
 #include "gtest/gtest.h"
 #include "runtime/collective/group.h"
@@ -156,6 +157,48 @@ TEST(HostsTest, OtherOperationsAreFoundOut) {
     }
     EXPECT_TRUE(seen) << d.name;
   }
+}
+
+// Rank 1 does not come. Rank 0 waits for it in shared memory, rank 2 of the other host for rank 0,
+// and its time is over long before that of the others: it knows for whom rank 0 waits.
+TEST(HostsTest, WhoWaitsInSharedMemoryIsNotBlamed) {
+  constexpr Duration kShort = std::chrono::seconds(6);
+  std::vector<transport::TcpListener> listeners;
+  GroupOptions options = smallArena();
+  options.mesh.token = "token";
+  options.tcp.stall_after = std::chrono::milliseconds(200);
+  options.tcp.on_stall = [](const transport::Stall&) {};
+  for (int r = 0; r < 4; ++r) {
+    const std::string address = r < 2 ? "127.0.0.1" : "127.0.0.2";
+    auto listener = transport::TcpListener::listen(address, 0);
+    ASSERT_TRUE(listener.ok()) << listener.status();
+    options.mesh.addresses.push_back({address, listener->port()});
+    listeners.push_back(std::move(*listener));
+  }
+  std::vector<Status> results(4);
+  std::latch ended(3);
+  const auto be = [&](int rank) -> Status {
+    GroupOptions own = options;
+    own.mesh.rank = rank;
+    if (rank == 2) own.collective.timeout = kShort;
+    const auto group = joinGroup(listeners[static_cast<std::size_t>(rank)], own, {});
+    if (rank == 1) {
+      ended.wait();
+      return absl::OkStatus();
+    }
+    std::vector<float> x(100);
+    const Status status =
+        group.ok() ? group->collective->allReduce(arrayOf(x), Reduction::kSum) : group.status();
+    ended.count_down();
+    return status;
+  };
+  std::vector<std::thread> threads;
+  for (int r = 0; r < 4; ++r)
+    threads.emplace_back([&, r] { results[static_cast<std::size_t>(r)] = be(r); });
+  for (std::thread& thread : threads) thread.join();
+  for (const std::size_t r : {0, 2, 3})
+    EXPECT_EQ(transport::blamedRank(results[r]), 1) << r << ": " << results[r];
+  EXPECT_EQ(results[2].code(), absl::StatusCode::kDeadlineExceeded) << results[2];
 }
 
 }  // namespace
