@@ -196,7 +196,8 @@ TEST_F(RingTest, ALossThatIsNotFiniteFailsTheJob) {
   const ProgramEnd end = run.launchAndWait("worker.gradient=nan@30,task=worker-1");
   EXPECT_NE(end.code, 0);
   EXPECT_THAT(end.output, HasSubstr("worker-1: step 30"));
-  EXPECT_LE(run.checkpointSteps().back(), 30);
+  // That of step 0 may not have been written yet.
+  for (const std::int64_t step : run.checkpointSteps()) EXPECT_LE(step, 30);
 }
 
 }  // namespace
