@@ -19,7 +19,8 @@ def scenario_01_create_ps_worker(case):
         words = spec["containers"][0]["command"]
         case.true(f"--role={role}" in words and f"--index={index}" in words, words)
         names = [entry["name"] for entry in spec["containers"][0]["env"]]
-        case.equal(["TRAINYARD_POD_IP"] + (["NVIDIA_VISIBLE_DEVICES"] if role == "ps" else []), names)
+        no_gpu = ["NVIDIA_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES"] if role == "ps" else []
+        case.equal(["TRAINYARD_POD_IP", *no_gpu], names)
         case.equal(RUNTIME_IMAGE, spec["containers"][0]["image"])
     services = case.list("services")
     case.equal(["demo"], [s["metadata"]["name"] for s in services])
