@@ -1,0 +1,83 @@
+"""What replicas cost: bytes that parameter servers receive, and the time of a step, with and without them.
+
+Computing is simulated (the time of a step and no more), so that seven workers fit on a machine of few cores;
+processes, pushes, pulls and updates are real. Runs in turns, prints a table.
+
+    python3 bench/replicas.py --bin build/dev/bin [--rounds 3] [--steps 40] [--tcp]
+"""
+import argparse
+import json
+import pathlib
+import statistics
+import subprocess
+import tempfile
+
+SHAPES = [(2, 2, 0.2), (7, 2, 0.6)]  # workers, servers, seconds of computing
+BYTES_BEYOND = 0.02  # of the bar: 1 / workers and so much
+JOB = """
+apiVersion: trainyard.dev/v1alpha1
+kind: TrainingJob
+metadata: {name: replicas}
+spec:
+  ps: {replicas: SERVERS}
+  worker: {replicas: WORKERS}
+  training:
+    model: {name: mnist_cnn, simulatedStepSeconds: SECONDS}
+    data: {format: synthetic, shape: [28, 28, 1], classes: 10, samples: 4096, evalSamples: 10}
+    batchSize: 8
+    sharedMemory: SHARED
+    chunkReplicas: KEPT
+    steps: STEPS
+    optimizer: {name: RMSProp, learningRate: 0.001}
+    checkpoint: {everySeconds: 600}
+"""
+
+
+def last_record(path):
+    return json.loads(path.read_text().splitlines()[-1])
+
+
+def run(bin_dir, shape, steps, kept, shared):
+    """Milliseconds of the median step, and bytes received by all servers in a step."""
+    workers, servers, seconds = shape
+    text = JOB
+    for name, value in {"SERVERS": servers, "WORKERS": workers, "SECONDS": seconds, "STEPS": steps,
+                        "KEPT": "Auto" if kept else "Never", "SHARED": "Auto" if shared else "Never"}.items():
+        text = text.replace(name, str(value))
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = pathlib.Path(scratch)
+        (folder / "job.yaml").write_text(text)
+        subprocess.run([bin_dir / "trainyard", "run", "-f", folder / "job.yaml", "--dir", folder / "run"], check=True,
+                       stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        lines = [json.loads(line) for line in (folder / "run/metrics.jsonl").read_text().splitlines()]
+        lines = [m for m in lines if "train_seconds" in m]
+        steady = [(b["train_seconds"] - a["train_seconds"]) / (b["step"] - a["step"])
+                  for a, b in zip(lines[1:], lines[2:])]
+        traffic = last_record(folder / "run/traffic.jsonl")
+    received = sum(ps["receivedBytes"] for ps in traffic["ps"])
+    return statistics.median(steady) * 1e3, received / steps
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--bin", required=True, type=pathlib.Path)
+    parser.add_argument("--rounds", default=3, type=int)
+    parser.add_argument("--steps", default=40, type=int)
+    parser.add_argument("--tcp", action="store_true", help="gradients do not go through shared memory")
+    args = parser.parse_args()
+    print("| workers x servers | bytes received in a step | | step | |\n|--|--|--|--|--|")
+    for shape in SHAPES:
+        kept, bare = [], []
+        for _ in range(args.rounds):
+            kept.append(run(args.bin, shape, args.steps, True, not args.tcp))
+            bare.append(run(args.bin, shape, args.steps, False, not args.tcp))
+        more = statistics.median(k[1] / b[1] - 1 for k, b in zip(kept, bare))
+        slower = statistics.median(k[0] / b[0] - 1 for k, b in zip(kept, bare))
+        bar = 1 / shape[0] + BYTES_BEYOND
+        print(f"| {shape[0]}x{shape[1]} | {statistics.median(k[1] for k in kept) / 1e6:.1f} MB | {more:+.1%} "
+              f"(bar {bar:.1%}: {'reached' if more <= bar else 'missed'}) "
+              f"| {statistics.median(k[0] for k in kept):.1f} ms | {slower:+.1%} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()
