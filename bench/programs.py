@@ -129,6 +129,20 @@ spec:
 """
 
 
+def run_job(bin_dir, file, folder, *flags):
+    """Runs a job as a user does; its metrics of training."""
+    subprocess.run([bin_dir / "trainyard", "run", "-f", file, "--dir", folder, *flags], check=True, timeout=LIMIT,
+                   stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    metrics = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    return [m for m in metrics if "train_seconds" in m]
+
+
+def median_step(lines):
+    """Seconds of a step between two lines of metrics, the first two left out."""
+    return statistics.median((b["train_seconds"] - a["train_seconds"]) / (b["step"] - a["step"])
+                             for a, b in zip(lines[1:], lines[2:]))
+
+
 def job(bin_dir, out, data, steps, shared=False, servers=2, replicas=True):
     """The whole job as a user runs it, without servers with strategy AllReduce: the median step between two
     lines of its metrics, and the time from the command to the end of the first step."""
@@ -139,14 +153,7 @@ def job(bin_dir, out, data, steps, shared=False, servers=2, replicas=True):
         file.write_text(JOB.replace("STEPS", str(steps)).replace("SHARED", "Auto" if shared else "Never")
                         .replace("STRATEGY", strategy).replace("REPLICAS", "Auto" if replicas else "Never"))
         started = time.time()
-        subprocess.run([bin_dir / "trainyard", "run", "-f", file, "--dir", scratch / "run",
-                        "--volume", f"data={data}"], check=True, timeout=LIMIT,
-                       stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        metrics = [json.loads(line) for line in
-                   (scratch / "run" / "metrics.jsonl").read_text().splitlines()]
-    lines = [m for m in metrics if "train_seconds" in m]
-    steady = [(b["train_seconds"] - a["train_seconds"]) / (b["step"] - a["step"])
-              for a, b in zip(lines[1:], lines[2:])]
-    seconds = statistics.median(steady)
+        lines = run_job(bin_dir, file, scratch / "run", "--volume", f"data={data}")
+    seconds = median_step(lines)
     return {"step_ms": seconds * 1e3, "images_per_second": 256 / seconds,
             "first_step_seconds": lines[0]["time"] - started}

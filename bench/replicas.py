@@ -9,8 +9,12 @@ import argparse
 import json
 import pathlib
 import statistics
-import subprocess
+import sys
 import tempfile
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+
+import programs  # noqa: E402
 
 SHAPES = [(2, 2, 0.2), (7, 2, 0.6)]  # workers, servers, seconds of computing
 BYTES_BEYOND = 0.02  # of the bar: 1 / workers and so much
@@ -39,23 +43,18 @@ def last_record(path):
 
 def run(bin_dir, shape, steps, kept, shared):
     """Milliseconds of the median step, and bytes received by all servers in a step."""
-    workers, servers, seconds = shape
+    workers, servers, computing = shape
     text = JOB
-    for name, value in {"SERVERS": servers, "WORKERS": workers, "SECONDS": seconds, "STEPS": steps,
+    for name, value in {"SERVERS": servers, "WORKERS": workers, "SECONDS": computing, "STEPS": steps,
                         "KEPT": "Auto" if kept else "Never", "SHARED": "Auto" if shared else "Never"}.items():
         text = text.replace(name, str(value))
     with tempfile.TemporaryDirectory() as scratch:
         folder = pathlib.Path(scratch)
         (folder / "job.yaml").write_text(text)
-        subprocess.run([bin_dir / "trainyard", "run", "-f", folder / "job.yaml", "--dir", folder / "run"], check=True,
-                       stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        lines = [json.loads(line) for line in (folder / "run/metrics.jsonl").read_text().splitlines()]
-        lines = [m for m in lines if "train_seconds" in m]
-        steady = [(b["train_seconds"] - a["train_seconds"]) / (b["step"] - a["step"])
-                  for a, b in zip(lines[1:], lines[2:])]
+        seconds = programs.median_step(programs.run_job(bin_dir, folder / "job.yaml", folder / "run"))
         traffic = last_record(folder / "run/traffic.jsonl")
     received = sum(ps["receivedBytes"] for ps in traffic["ps"])
-    return statistics.median(steady) * 1e3, received / steps
+    return seconds * 1e3, received / steps
 
 
 def main():

@@ -87,6 +87,7 @@ Json renderPlanJson(const PlanReport& report) {
            {{"memory",
              {{"weights", report.worker_weights},
               {"gradients", report.worker_gradients},
+              {"replicas", report.worker_replicas},
               {"total", report.worker_weights + report.worker_gradients}}}}},
           {"variables", variablesJson(report.placement)},
           {"chunks", chunksJson(report.placement)}};

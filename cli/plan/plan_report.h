@@ -57,7 +57,8 @@ struct PlanReport {
   // A worker: two versions of the weights and the gradients; activations and libraries not counted.
   std::int64_t worker_weights = 0;
   std::int64_t worker_gradients = 0;
-  // The first worker, beside that: replicas of an only server's part, two versions and slots.
+  // The first worker, beside that and not in the total: replicas of an only server's part, two
+  // versions and slots.
   std::int64_t worker_replicas = 0;
 };
 

@@ -133,6 +133,9 @@ TEST(PlanReport, ReplicasOfTheNextServer) {
   EXPECT_EQ(single.ps[0].replica_in_per_step, 0);
   EXPECT_EQ(single.ps[0].replica_out_per_step, 13'098'536);
   EXPECT_EQ(single.worker_replicas, (2 + single.slots) * 13'098'536);
+  EXPECT_NE(
+      renderPlanJson(single).dump().find("\"replicas\":" + std::to_string(single.worker_replicas)),
+      std::string::npos);
   job.mutable_spec()->mutable_training()->mutable_update()->set_mode("Async");
   EXPECT_EQ(reportOf(job).ps[1].replica_out_per_step, 0);
   job.mutable_spec()->mutable_training()->set_chunk_replicas("Always");

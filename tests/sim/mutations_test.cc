@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "fmt/format.h"
-#include "tests/sim/world.h"
+#include "tests/sim/run_world.h"
 
 namespace trainyard::sim {
 namespace {
@@ -35,18 +35,9 @@ std::string flaw(const WorldConfig& config, const Case& expected) {
 
 // Servers that die one at a time.
 WorldConfig deaths(std::uint64_t seed) {
-  return {.seed = seed * 7919,
-          .ps = 2 + static_cast<int>(seed % 3),
-          .workers = 1 + static_cast<int>(seed % 3),
-          .steps = 40,
-          .deterministic = seed % 2 == 0,
-          .kills = 4,
-          .kill_workers = seed % 3 == 0,
-          .one_by_one = true,
-          .kill_within = std::chrono::milliseconds(400),
-          .drop = seed % 4 == 0 ? 0.03 : 0.0,
-          .duplicate = 0.05,
-          .small_chunks = true};
+  WorldConfig config = deathsOneByOne(seed);
+  config.small_chunks = true;
+  return config;
 }
 
 // Without replicas, or several at a time.

@@ -7,21 +7,6 @@
 namespace trainyard::sim {
 namespace {
 
-WorldConfig deaths(std::uint64_t seed) {
-  return {.seed = seed * 7919,
-          .ps = 2 + static_cast<int>(seed % 3),
-          .workers = 1 + static_cast<int>(seed % 3),
-          .steps = 40,
-          .deterministic = seed % 2 == 0,
-          .kills = 4,
-          .kill_workers = seed % 3 == 0,
-          .one_by_one = true,
-          .kill_within = std::chrono::milliseconds(400),
-          .drop = seed % 4 == 0 ? 0.03 : 0.0,
-          .duplicate = 0.05,
-          .small_chunks = seed % 4 < 2};
-}
-
 WorldResult runWithoutLoss(const WorldConfig& config) {
   const WorldResult result = runWorld(config);
   EXPECT_EQ(result.outcome, "succeeded") << config.seed;
@@ -32,7 +17,7 @@ WorldResult runWithoutLoss(const WorldConfig& config) {
 TEST(Replicas, StandInForEachServerThatDies) {
   int kills = 0;
   for (std::uint64_t seed = 1; seed <= 300; ++seed) {
-    const WorldResult result = runWithoutLoss(deaths(seed));
+    const WorldResult result = runWithoutLoss(deathsOneByOne(seed));
     EXPECT_EQ(result.steps, 40) << seed;
     kills += result.kills;
   }
@@ -44,7 +29,7 @@ TEST(Replicas, StandInForAnOnlyServer) {
   int kills = 0;
   int fetched = 0;
   for (std::uint64_t seed = 1; seed <= 300; ++seed) {
-    WorldConfig config = deaths(seed);
+    WorldConfig config = deathsOneByOne(seed);
     config.ps = 1;
     config.small_chunks = true;
     config.kill_workers = seed % 2 == 0;
@@ -63,7 +48,7 @@ TEST(Replicas, StandInWhileThereIsSometimesOneServer) {
   int kills = 0;
   int scalings = 0;
   for (std::uint64_t seed = 1; seed <= 200; ++seed) {
-    WorldConfig config = deaths(seed);
+    WorldConfig config = deathsOneByOne(seed);
     config.ps = 1 + static_cast<int>(seed % 2);
     config.steps = 60;
     config.kills = 3;
@@ -83,7 +68,7 @@ TEST(Replicas, StandInWhileThereIsSometimesOneServer) {
 TEST(Replicas, StandInAmidAClippedStep) {
   int kills = 0;
   for (std::uint64_t seed = 1; seed <= 150; ++seed) {
-    WorldConfig config = deaths(seed);
+    WorldConfig config = deathsOneByOne(seed);
     config.workers = 2 + static_cast<int>(seed % 2);
     config.clip_norm = 8.6;
     config.drop = seed % 4 == 0 ? 0.1 : 0.0;
@@ -95,7 +80,7 @@ TEST(Replicas, StandInAmidAClippedStep) {
 
 TEST(Replicas, StandInWithBackupWorkers) {
   for (std::uint64_t seed = 1; seed <= 80; ++seed) {
-    WorldConfig config = deaths(seed);
+    WorldConfig config = deathsOneByOne(seed);
     config.workers = 3;
     config.backup_workers = 1;
     runWithoutLoss(config);
@@ -107,7 +92,7 @@ TEST(Replicas, StandInWithoutCommonSteps) {
   int kills = 0;
   int fetched = 0;
   for (std::uint64_t seed = 1; seed <= 300; ++seed) {
-    WorldConfig config = deaths(seed);
+    WorldConfig config = deathsOneByOne(seed);
     config.replicate_pushes = true;
     config.spare_coordinator = true;
     config.workers = 2 + static_cast<int>(seed % 3);
@@ -131,7 +116,7 @@ TEST(Replicas, StandInWhileServersAndWorkersComeAndGo) {
   int kills = 0;
   int scalings = 0;
   for (std::uint64_t seed = 1; seed <= 120; ++seed) {
-    WorldConfig config = deaths(seed);
+    WorldConfig config = deathsOneByOne(seed);
     config.steps = 0;
     config.passes = 2;
     config.samples = 300;
