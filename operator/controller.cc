@@ -179,13 +179,13 @@ Status Controller::reconcileOnce(const JobKey& key) {
   const v1::JobStatus& before = input.observed.job.status();
   news.state_before = news.state_after = before.state();
   news.restarts_before = news.restarts_after = before.restarts();
-  const Status applied = applier_.apply(input.observed, plan);
-  if (applied.ok() && plan.status) {
+  const Applied applied = applier_.apply(input.observed, plan);
+  if (applied.status_written) {
     news.state_after = plan.status->state();
     news.restarts_after = plan.status->restarts();
   }
-  if (applied.ok()) followUp(key, input.observed, plan);
-  return finish(applied);
+  if (applied.status.ok()) followUp(key, input.observed, plan);
+  return finish(applied.status);
 }
 
 // Tells the tasks what is now recorded, and arranges the next look.

@@ -20,28 +20,32 @@ Status asConflict(const Status& status, std::string_view what) {
 
 }  // namespace
 
-Status Applier::apply(const JobObservation& observed, const Plan& plan) {
-  TY_RETURN_IF_ERROR(writeRecords(observed.job, plan));
-  Status first = releaseTasks(observed.job, plan);
+Applied Applier::apply(const JobObservation& observed, const Plan& plan) {
+  Applied applied = writeRecords(observed.job, plan);
+  if (!applied.status.ok()) return applied;
+  Status& first = applied.status;
+  first.Update(releaseTasks(observed.job, plan));
   first.Update(deleteTasks(observed.job, plan));
   first.Update(createTasks(observed.job, plan));
   if (plan.delete_job) first.Update(annotate(cluster_.deleteJob(observed.job), "delete the job"));
-  return first;
+  return applied;
 }
 
-Status Applier::writeRecords(const v1::TrainingJob& job, const Plan& plan) {
+Applied Applier::writeRecords(const v1::TrainingJob& job, const Plan& plan) {
   if (plan.status) {
-    TY_RETURN_IF_ERROR(asConflict(cluster_.writeStatus(job, *plan.status), "write the status"));
+    const Status written = asConflict(cluster_.writeStatus(job, *plan.status), "write the status");
+    if (!written.ok()) return {.status = written};
     for (const RecordedEvent& event : plan.events) {
       recorder_.record(job, event.type, event.reason, event.message);
     }
   }
+  Applied applied{.status = absl::OkStatus(), .status_written = plan.status.has_value()};
   if (plan.publish) {
-    TY_RETURN_IF_ERROR(
+    applied.status =
         asConflict(cluster_.publish(job, *plan.publish),
-                   fmt::format("publish revision {} of the membership", plan.publish->revision())));
+                   fmt::format("publish revision {} of the membership", plan.publish->revision()));
   }
-  return absl::OkStatus();
+  return applied;
 }
 
 Status Applier::deleteTasks(const v1::TrainingJob& job, const Plan& plan) {

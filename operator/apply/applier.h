@@ -8,6 +8,11 @@
 
 namespace trainyard::control {
 
+struct Applied {
+  Status status;                // the first failure
+  bool status_written = false;  // the plan's status is the job's now, whatever failed after that
+};
+
 // Thread-safe, as `cluster` and `recorder` are, which outlive it: plans of several jobs can be
 // carried out side by side.
 class Applier {
@@ -24,16 +29,16 @@ class Applier {
   //   5. creates: one, then two at once, then four, ... then as many as allowed, all the time
   //   6. the end of the job itself
   // A create that finds the task there and a delete that finds it gone are proofs, not failures.
-  // Blocks as long as the writes take. Returns the first failure, with its class:
+  // Blocks as long as the writes take. A failure has its class:
   //   ABORTED              the record changed since it was observed: observe and plan again
   //   the cluster's code   otherwise; "maybe happened" is told by the next observation
   // After a failed status or membership nothing else is written. A failed delete does not hold back
   // the others; no creates are begun after the first that failed, so that a lack of quota costs few
   // calls.
-  Status apply(const JobObservation& observed, const Plan& plan);
+  Applied apply(const JobObservation& observed, const Plan& plan);
 
  private:
-  Status writeRecords(const v1::TrainingJob& job, const Plan& plan);
+  Applied writeRecords(const v1::TrainingJob& job, const Plan& plan);
   Status deleteTasks(const v1::TrainingJob& job, const Plan& plan);
   Status releaseTasks(const v1::TrainingJob& job, const Plan& plan);
   Status createTasks(const v1::TrainingJob& job, const Plan& plan);

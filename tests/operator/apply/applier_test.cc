@@ -21,7 +21,7 @@ class ApplierTest : public testing::Test {
   ApplierTest() : key_(cluster_.addJob(fakeJob("job", 1, 2))) {}
 
   JobObservation observe() { return *cluster_.observe(key_); }
-  Status apply(const Plan& plan) { return applier_.apply(observe(), plan); }
+  Status apply(const Plan& plan) { return applier_.apply(observe(), plan).status; }
   // The first words of each trace line.
   std::vector<std::string> trace() {
     std::vector<std::string> lines = cluster_.takeTrace();
@@ -61,7 +61,7 @@ TEST_F(ApplierTest, EmptyPlanWritesNothing) {
 TEST_F(ApplierTest, ConflictOfTheStatusStopsEverything) {
   const JobObservation old = observe();
   cluster_.touch(key_);
-  const Status status = applier_.apply(old, fullPlan());
+  const Status status = applier_.apply(old, fullPlan()).status;
   EXPECT_EQ(status.code(), absl::StatusCode::kAborted);
   EXPECT_EQ(failureClass(status), FailureClass::kRetry);
   EXPECT_EQ(cluster_.writes(), 0);
@@ -181,7 +181,7 @@ TEST(ApplierSideBySide, CreatesSlowlyAtFirst) {
   Applier applier(cluster, recorder, 4);
   Plan plan = eightCreates();
   plan.creates.resize(7);  // 1 + 2 + 4
-  ASSERT_TRUE(applier.apply(*cluster.observe(key), plan).ok());
+  ASSERT_TRUE(applier.apply(*cluster.observe(key), plan).status.ok());
   EXPECT_THAT(cluster.batches, ElementsAre(1, 2, 4));
   EXPECT_EQ(cluster.observe(key)->tasks.size(), 7u);
 }
@@ -193,7 +193,7 @@ TEST(ApplierSideBySide, ARefusalCostsOneCall) {
   const JobKey key = cluster.addJob(fakeJob("job", 1, 8));
   cluster.failNext(FakeCall::kCreate, absl::ResourceExhaustedError("quota"), 100);
   Applier applier(cluster, recorder, 50);
-  EXPECT_EQ(applier.apply(*cluster.observe(key), eightCreates()).code(),
+  EXPECT_EQ(applier.apply(*cluster.observe(key), eightCreates()).status.code(),
             absl::StatusCode::kResourceExhausted);
   EXPECT_EQ(cluster.calls, 1);
 }

@@ -43,6 +43,30 @@ TEST_F(ControllerTest, JobThatIsGoneIsNoFailureAndIsForgotten) {
   EXPECT_FALSE(progress_.wishOf(key).has_value());
 }
 
+class NewsKeeper : public ReconcileObserver {
+ public:
+  void begins(const JobKey&) override {}
+  void ended(const ReconcileNews& news) override { last = news; }
+  ReconcileNews last;
+};
+
+// A job whose pods may not be created, and that is deleted then, has been there all the same.
+TEST_F(ControllerTest, TellsOfAStatusThatWasWrittenBeforeAFailure) {
+  const JobKey key = cluster_.addJob(fakeJob("job", 1, 1));
+  NewsKeeper news;
+  ControllerOptions options;
+  options.observer = &news;
+  Controller controller(cluster_, progress_, clock_, options);
+  cluster_.failNext(FakeCall::kCreate, absl::PermissionDeniedError("no service account"));
+  EXPECT_EQ(controller.reconcileOnce(key).code(), absl::StatusCode::kPermissionDenied);
+  EXPECT_EQ(news.last.state_before, "");
+  EXPECT_EQ(news.last.state_after, "Created");
+  cluster_.failNext(FakeCall::kStatus, absl::UnavailableError("no answer"));
+  cluster_.editSpec(key, [](v1::JobSpec* spec) { spec->mutable_worker()->set_replicas(2); });
+  EXPECT_FALSE(controller.reconcileOnce(key).ok());
+  EXPECT_EQ(news.last.state_after, news.last.state_before) << "nothing was written";
+}
+
 TEST_F(ControllerTest, StartFailsWithTheCluster) {
   cluster_.failNext(FakeCall::kWatch, absl::UnavailableError("no apiserver"));
   Controller controller(cluster_, progress_, clock_, {});
