@@ -23,6 +23,7 @@
 #include "runtime/by_hand_flags.h"
 #include "runtime/coordinator/member_processes.h"
 #include "runtime/coordinator/names.h"
+#include "runtime/hand_over.h"
 #include "runtime/model/model.h"
 #include "runtime/task/by_hand.h"
 #include "runtime/task/evaluate_task.h"
@@ -120,7 +121,7 @@ Status readFailpoints(const std::string& task, const std::string& life) {
   return failpoints == nullptr ? absl::OkStatus() : configureFailpoints(failpoints, task, life);
 }
 
-int runRole(const Flags& flags, v1::Role role) {
+int runRole(const Flags& flags, v1::Role role, char** argv) {
   LogOptions log;
   log.format = flags.log_format == "json" ? LogFormat::kJson : LogFormat::kText;
   const StatusOr<v1::TrainingJob> job = readJob(flags.job);
@@ -130,6 +131,9 @@ int runRole(const Flags& flags, v1::Role role) {
   const std::string life = fmt::format("{}.{}", flags.created, flags.start);
   if (Status status = readFailpoints(log.task, life); !status.ok()) return exitCode(status);
   if (!job.ok()) return exitCode(job.status());
+  if (needsLibTorch(job->spec().training().model(), role)) {
+    if (Status status = haveLibTorch(argv); !status.ok()) return exitCode(status);
+  }
   const StatusOr<TaskOptions> options = taskOptions(flags, role, *job);
   if (!options.ok()) return exitCode(options.status());
   setLogIdentity({job->metadata().name(), role == v1::ROLE_PS ? "ps" : "worker",
@@ -202,10 +206,13 @@ StatusOr<TaskOptions> byHandOptions(const HandFlags& flags) {
   return options;
 }
 
-int runTaskByHand(const HandFlags& flags) {
+int runTaskByHand(const HandFlags& flags, char** argv) {
   LogOptions log;
   log.task = flags.job_name + "-" + std::to_string(flags.task_index);
   configureLog(log);
+  if (flags.job_name == "worker") {
+    if (Status status = haveLibTorch(argv); !status.ok()) return exitCode(status);
+  }
   if (Status status = readFailpoints(log.task, ""); !status.ok()) return exitCode(status);
   // Before any thread exists.
   StatusOr<SignalWaiter> signals = SignalWaiter::create({SIGINT, SIGTERM});
@@ -227,7 +234,7 @@ int runTaskByHand(const HandFlags& flags) {
   return code == kExitOk && watch.interrupted() ? kExitInterrupted : code;
 }
 
-int runByHand(std::vector<std::string> arguments) {
+int runByHand(std::vector<std::string> arguments, char** argv) {
   HandFlags flags;
   if (!arguments.front().starts_with('-')) {
     flags.job_name = arguments.front();
@@ -242,14 +249,14 @@ int runByHand(std::vector<std::string> arguments) {
   } catch (const CLI::ParseError& error) {
     return answerParseError(app, error, std::cout, std::cerr);
   }
-  return runTaskByHand(flags);
+  return runTaskByHand(flags, argv);
 }
 
 int run(int argc, char** argv) {
   keepFreedMemory();
   prepareGrpc();
   if (std::vector<std::string> words(argv + 1, argv + argc); isByHand(words)) {
-    return runByHand(std::move(words));
+    return runByHand(std::move(words), argv);
   }
   CLI::App app(
       "The training process of one task. Started by trainyard-agent; or by hand, with the flags "
@@ -277,9 +284,10 @@ int run(int argc, char** argv) {
   } catch (const CLI::ParseError& error) {
     return answerParseError(app, error, std::cout, std::cerr);
   }
+  if (*ps) return runRole(flags, v1::ROLE_PS, argv);
+  if (*worker) return runRole(flags, v1::ROLE_WORKER, argv);
+  if (Status status = haveLibTorch(argv); !status.ok()) return exitCode(status);
   if (*variables) return printVariables(model);
-  if (*ps) return runRole(flags, v1::ROLE_PS);
-  if (*worker) return runRole(flags, v1::ROLE_WORKER);
   if (*evaluate) return runEvaluate(flags);
   if (*version) std::cout << mathLibraries().description << "\n";
   return kExitOk;

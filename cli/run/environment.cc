@@ -16,10 +16,10 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr std::size_t kMaxProcBytes = 4 << 20;
+constexpr std::size_t kMaxFileBytes = 4 << 20;
 
 std::string cpuModel() {
-  const auto info = readFile("/proc/cpuinfo", kMaxProcBytes);
+  const auto info = readFile("/proc/cpuinfo", kMaxFileBytes);
   if (!info.ok()) return "";
   for (const std::string_view line : split(*info, '\n')) {
     const auto [name, value] = splitFirst(line, ':');
@@ -71,26 +71,13 @@ Json describeMachine() {
   return json;
 }
 
-RuntimeVersion::RuntimeVersion(const std::string& runtime_path)
-    : text_(std::make_shared<std::string>()) {
-  SpawnOptions spawn;
-  spawn.argv = {runtime_path, "version"};
-  spawn.on_line = [text = text_](std::string_view line) { text->append(line).append("\n"); };
-  spawn.new_process_group = true;
-  auto child = ChildProcess::spawn(spawn);
-  if (child.ok()) child_ = *std::move(child);
-}
-
-void RuntimeVersion::poll() {
-  if (child_) (void)child_->poll();  // take() tells of a failure
-}
-
-Json RuntimeVersion::take(TimePoint deadline) {
-  if (!child_) return nullptr;
-  const auto exit = child_->wait(deadline);
-  child_.reset();  // joins the thread that fills text_
-  if (!exit.ok() || *exit != ExitState{}) return nullptr;
-  return std::string(trim(*text_));
+Json computesWith(const std::filesystem::path& dir) {
+  for (const char* place : {"tasks/worker-0", "tasks/worker-0/process-0"}) {
+    const auto text = readFile(dir / place / "compute.json", kMaxFileBytes);
+    Json json = Json::parse(text.value_or(""), nullptr, /*allow_exceptions=*/false);
+    if (json.is_object()) return json;
+  }
+  return nullptr;
 }
 
 Facts reportFacts(const v1::TrainingJob& job, const std::vector<std::string>& programs,

@@ -29,7 +29,6 @@ constexpr Duration kEndBound = std::chrono::seconds(30);
 // A record that cannot be found for this long will not come back.
 constexpr Duration kGoneBound = std::chrono::seconds(3);
 constexpr Duration kSampleEvery = std::chrono::seconds(1);
-constexpr Duration kVersionBound = std::chrono::milliseconds(500);
 constexpr std::size_t kMaxReportBytes = 16 << 20;
 
 control::GrpcProgressOptions progressOptions() {
@@ -93,9 +92,6 @@ Status Session::start() {
   options.log_format = options_.log_format;
   options.places = options_.places;
   options.reaps_orphans = options_.reaps_orphans;
-  if (!foreign_) runtime_version_.emplace(options_.runtime_path);
-  if (runtime_version_ && runtime_version_->pid() > 0)
-    options.spared.push_back(runtime_version_->pid());
   TY_ASSIGN_OR_RETURN(cluster_, control::LocalCluster::open(options, clock_));
   progress_ = std::make_unique<control::GrpcProgress>(*cluster_, progressOptions());
   controller_ = std::make_unique<control::Controller>(*cluster_, *progress_, clock_,
@@ -113,7 +109,6 @@ void Session::waitForEnd() {
 
 bool Session::step() {
   look();
-  if (runtime_version_) runtime_version_->poll();
   const TimePoint now = clock_.now();
   for (const RunEvent& event : monitor_.takeEvents()) display_.event(event);
   showOutput(/*last=*/false);
@@ -314,9 +309,7 @@ RunResult Session::makeResult() const {
 
 void Session::writeFiles(const RunResult& result) {
   nlohmann::ordered_json environment = describeMachine();
-  if (runtime_version_) {
-    environment["runtime"] = runtime_version_->take(clock_.now() + kVersionBound);
-  }
+  if (!foreign_) environment["runtime"] = computesWith(run_.paths.dir);
   ReportInput report;
   report.job = key_.name;
   report.result = result;

@@ -82,7 +82,6 @@ class Session {
   const TimePoint started_;
   const UnixMillis started_unix_ms_;
 
-  std::optional<RuntimeVersion> runtime_version_;
   std::unique_ptr<control::LocalCluster> cluster_;
   std::unique_ptr<control::GrpcProgress> progress_;
   std::unique_ptr<control::Controller> controller_;

@@ -94,7 +94,7 @@ class Builder:
             agent = self_contained({"trainyard-agent": self.program("trainyard-agent")}, self.scratch)
             return [base() + agent], config(name, self.version, [f"{HOME}/trainyard-agent"])
         names = ["trainyard-operator"] if name == "trainyard-operator" else [
-            "trainyard-runtime", "trainyard-agent"]
+            "trainyard-runtime", "trainyard-runtime-torch", "trainyard-agent"]
         programs = [self.program(program) for program in names]
         own = [oci.file_entry(f"/usr/bin/{path.name}", path) for path in programs]
         # Libraries change seldom: a layer of their own is fetched once.

@@ -386,7 +386,7 @@ bool LocalCluster::lookAtTasks() {
     entry = task.exit && task.terminating ? tasks_.erase(entry) : std::next(entry);
   }
   if (options_.reaps_orphans) {
-    std::vector<pid_t> ours = options_.spared;
+    std::vector<pid_t> ours;
     for (const auto& [key, task] : tasks_) {
       if (!task.exit) ours.push_back(task.process.pid());
     }

@@ -44,9 +44,8 @@ struct LocalClusterOptions {
   // How long a deleted task may take to end by itself.
   Duration stop_grace = std::chrono::seconds(10);
   // The process is a subreaper (becomeSubreaper()): what agents that were killed leave behind is
-  // reaped as it ends, all but these children of others.
+  // reaped as it ends.
   bool reaps_orphans = false;
-  std::vector<pid_t> spared;
 };
 
 // Owns the agents: they hold the reading end of a pipe and end when the launcher is gone, however

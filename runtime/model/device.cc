@@ -1,8 +1,5 @@
 #include "runtime/model/device.h"
 
-#include <ATen/Context.h>
-#include <torch/cuda.h>
-
 #include "fmt/format.h"
 #include "runtime/model/network.h"
 
@@ -18,17 +15,6 @@ std::string missing(const GpuSupport& gpus) {
 
 }  // namespace
 
-GpuSupport gpuSupport() {
-#ifdef TRAINYARD_TORCH_CUDA
-  constexpr bool kBuilt = true;
-#else
-  constexpr bool kBuilt = false;
-#endif
-  GpuSupport support{kBuilt, 0};
-  if (torch::cuda::is_available()) support.visible = static_cast<int>(torch::cuda::device_count());
-  return support;
-}
-
 StatusOr<ComputeDevice> chooseDevice(const std::string& wanted, const GpuSupport& gpus,
                                      int local_rank) {
   if (wanted == "CPU") return ComputeDevice{"", "computing on the processor (training.device)"};
@@ -39,13 +25,6 @@ StatusOr<ComputeDevice> chooseDevice(const std::string& wanted, const GpuSupport
   }
   if (wanted == "GPU") return invalidInput("training.device", "GPU, but " + missing(gpus));
   return ComputeDevice{"", "computing on the processor: " + missing(gpus)};
-}
-
-void setGpuArithmetic(bool deterministic) {
-  at::globalContext().setAllowTF32CuDNN(false);
-  at::globalContext().setAllowTF32CuBLAS(false);
-  at::globalContext().setBenchmarkCuDNN(false);
-  at::globalContext().setDeterministicCuDNN(deterministic);
 }
 
 }  // namespace trainyard::runtime

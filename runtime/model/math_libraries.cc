@@ -62,6 +62,10 @@ Blas findBlas() {
 
 }  // namespace
 
+bool hasLibTorch() {
+  return true;
+}
+
 MathLibraries mathLibraries() {
   const Blas blas = findBlas();
   const int threads = torchThreads();

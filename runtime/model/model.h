@@ -90,6 +90,9 @@ struct MathLibraries {
   bool slow_blas = false;
 };
 MathLibraries mathLibraries();
+// Whether this program is linked with LibTorch. Without it only simulated models can be made, and
+// there is no layout of a TorchScript module.
+bool hasLibTorch();
 // Threads one process computes with; before the first use of a model.
 void setComputeThreads(int n);
 

@@ -8,7 +8,9 @@
 #include "base/core/log.h"
 #include "base/core/strings.h"
 #include "base/metrics/bucket_message.h"
+#include "base/process/files.h"
 #include "fmt/format.h"
+#include "nlohmann/json.hpp"
 #include "runtime/catalog/catalog.h"
 #include "runtime/checkpoint/checkpoint.h"
 #include "runtime/coordinator/member_processes.h"
@@ -54,11 +56,7 @@ Status WorkerTask::build() {
   const v1::Training& training = options_.job.spec().training();
   TY_ASSIGN_OR_RETURN(const ComputeDevice device, computeDevice());
   setComputeThreads(options_.threads);
-  const MathLibraries math = mathLibraries();
-  TY_INFO("{}", math.description);
-  TY_INFO("{}", device.reason);
-  if (math.slow_blas)
-    TY_WARN("this BLAS is several times slower than OpenBLAS: install libopenblas0-openmp");
+  tellCompute(device);
   TY_ASSIGN_OR_RETURN(data_, openData(training.data()));
   TY_INFO("data: {} training samples, {} for evaluation", data_.train->size(),
           data_.eval == nullptr ? 0 : data_.eval->size());
@@ -87,6 +85,19 @@ Status WorkerTask::build() {
   trainer_ =
       std::make_unique<Trainer>(data_, *model_, *synchronizer_, observer, seed, *options_.clock);
   return hostsCoordinator(options_) ? hostCoordinator() : absl::OkStatus();
+}
+
+// In the log, and for who reads of the run later. Training goes on without.
+void WorkerTask::tellCompute(const ComputeDevice& device) const {
+  const MathLibraries math = mathLibraries();
+  TY_INFO("{}", math.description);
+  TY_INFO("{}", device.reason);
+  if (math.slow_blas)
+    TY_WARN("this BLAS is several times slower than OpenBLAS: install libopenblas0-openmp");
+  const nlohmann::ordered_json json = {{"libraries", math.description}, {"device", device.reason}};
+  const Status written =
+      writeFileAtomically(options_.task_dir + "/compute.json", json.dump(2) + "\n");
+  if (!written.ok()) TY_WARN("{}", fromAbsl(written.message()));
 }
 
 // Training goes on without it.

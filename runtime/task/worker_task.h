@@ -58,6 +58,7 @@ class WorkerTask final : TrainObserver {
   void saveLastBuffers(const TrainEnd& end);
   Status onStep(const StepRecord& record) override;
   void onSpan(std::string_view name, std::int64_t step, TimePoint start, TimePoint end) override;
+  void tellCompute(const ComputeDevice& device) const;
   void openTimeline();
   void awaitOthers(const Status& end);
   v1::MemberReport report();

@@ -101,7 +101,7 @@ class Images(unittest.TestCase):
         # Any dynamic program will do for what is asked here.
         with tempfile.TemporaryDirectory() as temporary:
             folder = pathlib.Path(temporary)
-            for name in ("trainyard-operator", "trainyard-agent", "trainyard-runtime"):
+            for name in ("trainyard-operator", "trainyard-agent", "trainyard-runtime", "trainyard-runtime-torch"):
                 (folder / name).write_bytes((pathlib.Path(os.environ["TRAINYARD_BIN"]) / "yaml_to_json").read_bytes())
                 (folder / name).chmod(0o755)
             done = subprocess.run([sys.executable, "-B", ROOT / "deploy/image/images.py", "--bin", folder, "--out",

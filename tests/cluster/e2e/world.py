@@ -148,7 +148,7 @@ def build_images():
     programs = pathlib.Path(os.environ["TRAINYARD_BIN"])
     folder = programs.parent / "test-images"
     newest = max((programs / name).stat().st_mtime
-                 for name in ("trainyard-operator", "trainyard-agent", "trainyard-runtime"))
+                 for name in ("trainyard-operator", "trainyard-agent", "trainyard-runtime", "trainyard-runtime-torch"))
     archives = [folder / f"trainyard-{name}.tar" for name in ("operator", "agent", "runtime")]
     if not all(archive.exists() and archive.stat().st_mtime > newest for archive in archives):
         subprocess.run([sys.executable, "-B", ROOT / "deploy/image/images.py", "--bin", programs, "--out", folder,
