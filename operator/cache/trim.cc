@@ -9,6 +9,9 @@ namespace {
 
 using Json = nlohmann::json;
 
+constexpr char kOwnPrefix[] = "trainyard.dev/";
+constexpr char kDeletionCost[] = "controller.kubernetes.io/pod-deletion-cost";
+
 // Keeps only these members of an object.
 void keepOnly(Json& object, const std::set<std::string>& names) {
   for (auto it = object.begin(); it != object.end();) {
@@ -16,10 +19,42 @@ void keepOnly(Json& object, const std::set<std::string>& names) {
   }
 }
 
-void namesOnly(Json& containers) {
-  if (!containers.is_array()) return;
-  for (Json& container : containers) {
-    if (container.is_object()) keepOnly(container, {"name"});
+// Does `work` with each object of a list, and with nothing of what is none.
+template <typename Work>
+void forEach(Json& object, const char* list, const Work& work) {
+  const auto found = object.find(list);
+  if (found == object.end() || !found->is_array()) return;
+  for (Json& item : *found) {
+    if (item.is_object()) work(item);
+  }
+}
+
+// Null where there is none.
+Json* objectIn(Json& object, const char* name) {
+  const auto found = object.find(name);
+  return found != object.end() && found->is_object() ? &*found : nullptr;
+}
+
+void trimPodMetadata(Json& metadata) {
+  keepOnly(metadata, {"name", "namespace", "uid", "resourceVersion", "deletionTimestamp", "labels",
+                      "annotations", "ownerReferences", "finalizers"});
+  forEach(metadata, "ownerReferences", [](Json& owner) { keepOnly(owner, {"uid", "controller"}); });
+  Json* const annotations = objectIn(metadata, "annotations");
+  if (annotations == nullptr) return;
+  for (auto it = annotations->begin(); it != annotations->end();) {
+    const bool read = it.key().starts_with(kOwnPrefix) || it.key() == kDeletionCost;
+    it = read ? std::next(it) : annotations->erase(it);
+  }
+}
+
+void trimPodStatus(Json& status) {
+  keepOnly(status, {"phase", "podIP", "reason", "message", "conditions", "initContainerStatuses",
+                    "containerStatuses"});
+  forEach(status, "conditions", [](Json& one) {
+    keepOnly(one, {"type", "status", "reason", "message"});
+  });
+  for (const char* list : {"initContainerStatuses", "containerStatuses"}) {
+    forEach(status, list, [](Json& one) { keepOnly(one, {"name", "state", "ready", "image"}); });
   }
 }
 
@@ -36,10 +71,10 @@ void trimObject(Json& object) {
 
 void trimPod(Json& pod) {
   trimObject(pod);
-  const auto spec = pod.find("spec");
-  if (spec == pod.end() || !spec->is_object()) return;
-  keepOnly(*spec, {"nodeName", "containers", "hostNetwork", "subdomain", "hostname"});
-  if (spec->contains("containers")) namesOnly((*spec)["containers"]);
+  if (!pod.is_object()) return;
+  if (Json* const metadata = objectIn(pod, "metadata")) trimPodMetadata(*metadata);
+  if (Json* const spec = objectIn(pod, "spec")) keepOnly(*spec, {"nodeName"});
+  if (Json* const status = objectIn(pod, "status")) trimPodStatus(*status);
 }
 
 }  // namespace trainyard::control
