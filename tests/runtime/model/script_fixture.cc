@@ -14,9 +14,14 @@ void writeScript(const std::string& path, std::int64_t inputs, std::int64_t clas
   at::Tensor bias = 0.1 * at::randn({classes});
   weight.set_requires_grad(options.trained);
   bias.set_requires_grad(options.trained);
-  if (options.embedding) {
-    at::Tensor table = 0.1 * at::randn({16 * inputs, classes});
-    table.set_requires_grad(true);
+  at::Tensor table = 0.1 * at::randn({16 * inputs, classes});
+  table.set_requires_grad(true);
+  if (!options.words.empty()) {
+    torch::jit::Module words("__torch__.Words");
+    words.register_parameter("weight", table, /*is_buffer=*/false);
+    words.define(options.words);
+    module.register_module("words", words);
+  } else if (options.embedding) {
     module.register_parameter("table", table, /*is_buffer=*/false);
   } else {
     module.register_parameter("weight", weight, /*is_buffer=*/false);
