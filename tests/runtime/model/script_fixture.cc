@@ -1,8 +1,26 @@
 #include "tests/runtime/model/script_fixture.h"
 
+#include <torch/csrc/jit/frontend/resolver.h>
+#include <torch/csrc/jit/frontend/sugared_value.h>
 #include <torch/script.h>
 
+#include <memory>
+
 namespace trainyard {
+namespace {
+
+// Python's torch.jit.fork is a name of its own here.
+class Names : public torch::jit::NativeResolver {
+ public:
+  std::shared_ptr<torch::jit::SugaredValue> resolveValue(
+      const std::string& name, torch::jit::GraphFunction& method,
+      const torch::jit::SourceRange& place) override {
+    if (name == "fork") return torch::jit::SpecialFormValue::create(c10::prim::fork);
+    return NativeResolver::resolveValue(name, method, place);
+  }
+};
+
+}  // namespace
 
 void writeScript(const std::string& path, std::int64_t inputs, std::int64_t classes,
                  const ScriptOptions& options) {
@@ -29,7 +47,7 @@ void writeScript(const std::string& path, std::int64_t inputs, std::int64_t clas
   module.register_parameter("bias", bias, /*is_buffer=*/false);
   if (options.tied) module.register_parameter("again", weight, /*is_buffer=*/false);
   module.register_buffer("mean", at::zeros({inputs}));
-  module.define(options.source);
+  module.define(options.source, std::make_shared<Names>());
   module.save(path);
 }
 

@@ -56,9 +56,10 @@ def loss(self, batch: Dict[str, Tensor]) -> Tensor:
 
 constexpr char kRowsOfTable[] = "torch.embedding(self.table, rows, -1, False, True).sum(1)";
 
-// As torch.nn.Embedding looks when it is scripted; `max_norm` is None or a number.
-ScriptOptions partOf(const std::string& max_norm) {
-  ScriptOptions options = lookingUp("self.words.forward(rows).sum(1)");
+// As torch.nn.Embedding looks when it is scripted, and torch.nn.functional.embedding, which it
+// calls; `max_norm` is None or a number.
+ScriptOptions partOf(const std::string& max_norm, const std::string& call) {
+  ScriptOptions options = lookingUp("self.words." + call + ".sum(1)");
   options.words = R"(
 def embedding(self, input: Tensor, weight: Tensor, padding_idx: Optional[int], max_norm: Optional[float], norm_type: float, scale_grad_by_freq: bool, sparse: bool) -> Tensor:
     if padding_idx is not None:
@@ -181,9 +182,18 @@ TEST_F(ScriptRowsTest, APassThatLooksNothingUpDeliversNoRows) {
 
 TEST_F(ScriptRowsTest, EmbeddingsAreFoundInPartsOfTheModule) {
   setComputeThreads(1);
-  expectTheSame(partOf("None"), "");
+  const auto function = [](const std::string& max_norm) {
+    return "embedding(rows, self.words.weight, None, " + max_norm + ", 2.0, False, True)";
+  };
+  expectTheSame(partOf("None", "forward(rows)"), "");
+  expectTheSame(partOf("None", function("None")), "");
+  // What runs beside is not looked into.
+  EXPECT_THAT(
+      byRows(partOf("None", "forward(rows).sum(1) + torch.wait(fork(self.words.forward, rows))")),
+      IsEmpty());
   // It writes to the weights.
-  EXPECT_THAT(byRows(partOf("1.0")), IsEmpty());
+  EXPECT_THAT(byRows(partOf("1.0", "forward(rows)")), IsEmpty());
+  EXPECT_THAT(byRows(partOf("None", function("1.0"))), IsEmpty());
 }
 
 TEST_F(ScriptRowsTest, OtherMethodsMayUseTheTableAsTheyLike) {
@@ -214,6 +224,8 @@ TEST_F(ScriptRowsTest, InDoubtATableIsDeliveredWhole) {
            std::string("torch.embedding(self.table if rows.size(0) > 1 else self.table, rows, -1, "
                        "False, True).sum(1)"),
            std::string("torch.embedding([self.table][0], rows, -1, False, True).sum(1)"),
+           std::string("torch.embedding_bag(self.table, rows.flatten(), rows[0], False, 0, True, "
+                       "self.table)[0]"),
            std::string("self.table[0] + 0 * rows.sum()"),
            rows + " + (self if self.training else self).table.sum()",
            rows + "\n    self.table = torch.zeros([1, 5])",
