@@ -11,14 +11,17 @@ namespace trainyard::runtime::collective {
 namespace {
 
 std::string describe(const PlannedTensor& tensor) {
-  return fmt::format("{} of {} {}", tensor.name, tensor.elements, nameOf(tensor.type));
+  const std::string whole =
+      fmt::format("{} of {} {}", tensor.name, tensor.elements, nameOf(tensor.type));
+  return tensor.rows > 0 ? fmt::format("{} by its {} rows", whole, tensor.rows) : whole;
 }
 
-// One line for each tensor: type, elements, name.
+// One line for each tensor: type, elements, rows, name.
 std::string toText(std::span<const PlannedTensor> plan) {
   std::string text;
   for (const PlannedTensor& tensor : plan) {
-    text += fmt::format("{} {} {}\n", static_cast<int>(tensor.type), tensor.elements, tensor.name);
+    text += fmt::format("{} {} {} {}\n", static_cast<int>(tensor.type), tensor.elements,
+                        tensor.rows, tensor.name);
   }
   return text;
 }
@@ -28,11 +31,13 @@ std::vector<PlannedTensor> fromText(std::string_view text) {
   std::vector<PlannedTensor> plan;
   for (const std::string_view line : split(text, '\n')) {
     const auto [type_text, rest] = splitFirst(line, ' ');
-    const auto [elements_text, name] = splitFirst(rest, ' ');
+    const auto [elements_text, rows_and_name] = splitFirst(rest, ' ');
+    const auto [rows_text, name] = splitFirst(rows_and_name, ' ');
     const auto type = parseNumber<int>(type_text);
     const auto elements = parseNumber<std::int64_t>(elements_text);
-    if (!type || !elements || *type < 0 || *type >= kElementTypes) continue;
-    plan.push_back({std::string(name), static_cast<ElementType>(*type), *elements});
+    const auto rows = parseNumber<std::int64_t>(rows_text);
+    if (!type || !elements || !rows || *type < 0 || *type >= kElementTypes) continue;
+    plan.push_back({std::string(name), static_cast<ElementType>(*type), *elements, *rows});
   }
   return plan;
 }
@@ -72,6 +77,7 @@ std::vector<Bucket> planBuckets(std::span<const PlannedTensor> tensors, const Bu
   std::vector<Bucket> buckets;
   for (std::size_t i = 0; i < tensors.size(); ++i) {
     const PlannedTensor& tensor = tensors[i];
+    if (tensor.rows > 0) continue;
     const std::int64_t limit = buckets.size() <= 1 ? sizes.first_bytes : sizes.bytes;
     const auto size = static_cast<std::int64_t>(sizeOf(tensor.type));
     const bool fits = !buckets.empty() && buckets.back().type == tensor.type &&

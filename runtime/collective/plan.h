@@ -17,6 +17,8 @@ struct PlannedTensor {
   std::string name;
   ElementType type = ElementType::kFloat32;
   std::int64_t elements = 0;
+  // Above 0: a matrix of as many rows, of which each rank has few in a step; see sparse.h.
+  std::int64_t rows = 0;
   bool operator==(const PlannedTensor&) const = default;
 };
 
@@ -40,7 +42,7 @@ struct BucketSizes {
 
 // Buckets in the order of `tensors`, which is that in which gradients become ready. A bucket is
 // closed when the next tensor is of another type or would make it larger than it should be; a
-// tensor is never cut. Pure.
+// tensor is never cut. Those that are summed by rows are in none. Pure.
 std::vector<Bucket> planBuckets(std::span<const PlannedTensor> tensors, const BucketSizes& sizes);
 
 // "" when they are the same, else the first difference: "tensor 3 is fc1_wei of 10 float32 on rank

@@ -1,6 +1,7 @@
 #include "runtime/collective/sparse.h"
 
 #include <algorithm>
+#include <functional>
 #include <numeric>
 
 #include "fmt/format.h"
@@ -126,6 +127,11 @@ SparseRows addUp(std::int64_t rows, std::int64_t width, std::span<const std::int
   return sum;
 }
 
+bool isCoalesced(const SparseRows& given) {
+  return std::adjacent_find(given.indices.begin(), given.indices.end(), std::greater_equal<>()) ==
+         given.indices.end();
+}
+
 }  // namespace
 
 SparseRows coalesce(const SparseRows& given) {
@@ -134,9 +140,9 @@ SparseRows coalesce(const SparseRows& given) {
 
 StatusOr<SparseRows> sumRows(Collective& collective, const SparseRows& own) {
   TY_RETURN_IF_ERROR(checkOwn(own));
-  const SparseRows mine = coalesce(own);
-  TY_ASSIGN_OR_RETURN(const std::vector<Shape> shapes, gatherShapes(collective, mine));
-  TY_ASSIGN_OR_RETURN(const Gathered all, gatherRows(collective, mine, shapes));
+  if (!isCoalesced(own)) return sumRows(collective, coalesce(own));
+  TY_ASSIGN_OR_RETURN(const std::vector<Shape> shapes, gatherShapes(collective, own));
+  TY_ASSIGN_OR_RETURN(const Gathered all, gatherRows(collective, own, shapes));
   TY_RETURN_IF_ERROR(checkGathered(all, own.rows));
   return addUp(own.rows, own.width, all.indices, all.values);
 }

@@ -49,14 +49,17 @@ class NetworkModel : public Model {
     try {
       const LossSum sum = network_->forwardBackward(
           slice(batch, 0, batch.size()),
-          [&](int parameter, std::span<const float> values, std::shared_ptr<const void> owner) {
-            sink({parameter, values, std::move(owner)});
+          [&](int parameter, std::span<const float> values, std::shared_ptr<const void> owner,
+              std::span<const std::int64_t> rows) {
+            sink({parameter, values, std::move(owner), rows});
           });
       return BatchLoss{sum.loss, batch.size()};
     } catch (const std::exception& failure) {
       return computationFailed("training pass", batch, failure);
     }
   }
+
+  std::vector<int> deliverRows() override { return network_->deliverRows(); }
 
   StatusOr<BatchScore> evaluate(const Batch& batch) override {
     TY_RETURN_IF_ERROR(check(batch));

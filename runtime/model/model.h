@@ -23,6 +23,9 @@ struct Gradient {
   int variable = 0;  // index into Model::variables()
   std::span<const float> values;
   std::shared_ptr<const void> owner;
+  // Of the variables that Model::deliverRows() named: those rows, strictly ascending, whose values
+  // these are, one row after the other; all others are zero. Kept alive by `owner`, too.
+  std::span<const std::int64_t> rows = {};
 };
 // Called from within forwardBackward, on its thread, in the order of the backward pass.
 using GradientSink = std::function<void(Gradient)>;
@@ -49,6 +52,10 @@ class Model {
   // delivered exactly once before it returns, and a variable's weights are not read after its
   // gradient was delivered (the next version may be written over them while the pass goes on).
   virtual StatusOr<BatchLoss> forwardBackward(const Batch& batch, const GradientSink& sink) = 0;
+  // From now on gradients that are zero but for the rows that a batch looks up, as of an embedding,
+  // are delivered by those rows. Of which variables: matrices by their first dimension, the same
+  // ones in all processes with this model, whatever they compute on and whatever a batch holds.
+  virtual std::vector<int> deliverRows() { return {}; }
   // Forward only, no dropout.
   virtual StatusOr<BatchScore> evaluate(const Batch& batch) = 0;
   // Why it cannot evaluate (a TorchScript module without metrics()); OK otherwise.

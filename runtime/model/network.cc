@@ -257,7 +257,7 @@ class LayeredNetwork : public Network {
     const Emit emit = [&](int parameter, const at::Tensor& tensor) {
       const std::span<const float> values{tensor.data_ptr<float>(),
                                           static_cast<std::size_t>(tensor.numel())};
-      sink(parameter, values, std::make_shared<at::Tensor>(tensor));
+      sink(parameter, values, std::make_shared<at::Tensor>(tensor), {});
     };
     for (std::size_t i = layers_.size(); i-- > 0;) {
       gradient = layers_[i]->backward(std::move(gradient), i > 0, emit);

@@ -45,9 +45,9 @@ struct Samples {
 };
 
 // parameter, gradient (sum over the samples, contiguous, in the parameter's layout), owner of its
-// memory
-using ParameterGradientSink =
-    std::function<void(int, std::span<const float>, std::shared_ptr<const void>)>;
+// memory, rows as of Gradient (model.h)
+using ParameterGradientSink = std::function<void(
+    int, std::span<const float>, std::shared_ptr<const void>, std::span<const std::int64_t> rows)>;
 
 // Owned by one thread. Failures of LibTorch (memory) are exceptions derived from std::exception.
 class Network {
@@ -56,6 +56,8 @@ class Network {
   virtual std::span<float> parameter(int number) = 0;
   // Training pass; every parameter's gradient is delivered once, from the last layer to the first.
   virtual LossSum forwardBackward(const Samples& samples, const ParameterGradientSink& sink) = 0;
+  // As Model::deliverRows().
+  virtual std::vector<int> deliverRows() { return {}; }
   // Forward only, without dropout.
   virtual LossSum evaluate(const Samples& samples) = 0;
   // What passes change beside the parameters, which is only read by evaluate(); empty: nothing.

@@ -13,10 +13,13 @@
 #include <stdexcept>
 #include <utility>
 
+#include "base/core/log.h"
 #include "base/core/rng.h"
 #include "base/core/strings.h"
 #include "fmt/format.h"
 #include "runtime/model/internal/device_copies.h"
+#include "runtime/model/internal/row_parameters.h"
+#include "runtime/model/internal/sparse_gradient.h"
 
 namespace trainyard::runtime {
 namespace {
@@ -105,6 +108,7 @@ class ScriptNetwork : public Network {
     // In place: the tensors of `parameters` are the module's still.
     if (!device.empty()) module_.to(device_);
     for (const NamedTensor& parameter : parameters) parameters_.push_back(parameter.tensor);
+    by_rows_.resize(parameters_.size());
     if (!device.empty()) copies_.emplace(parameters_);
   }
 
@@ -124,11 +128,27 @@ class ScriptNetwork : public Network {
       const auto gradients = torch::autograd::grad({loss * count}, parameters_, {}, c10::nullopt,
                                                    /*create_graph=*/false, /*allow_unused=*/true);
       GradientCopies to_host(device_);
-      for (std::size_t i = gradients.size(); i-- > 0;)
-        to_host.add(static_cast<int>(i), whole(gradients[i], parameters_[i]));
+      for (std::size_t i = gradients.size(); i-- > 0;) {
+        if (!by_rows_[i]) to_host.add(static_cast<int>(i), whole(gradients[i], parameters_[i]));
+      }
       to_host.deliver(sink);
+      for (std::size_t i = gradients.size(); i-- > 0;) {
+        if (by_rows_[i]) deliverRowsOf(static_cast<int>(i), gradients[i], sink);
+      }
       return LossSum{loss.item<double>() * count, 0};
     });
+  }
+
+  // What cannot be found out is delivered whole.
+  std::vector<int> deliverRows() override {
+    std::vector<int> numbers;
+    try {
+      numbers = rowParameters(module_, parameters_);
+    } catch (const std::exception& failure) {
+      TY_WARN("sparse gradients are sent whole: {}", firstLine(failure));
+    }
+    for (const int number : numbers) by_rows_[static_cast<std::size_t>(number)] = true;
+    return numbers;
   }
 
   LossSum evaluate(const Samples& samples) override {
@@ -230,32 +250,24 @@ class ScriptNetwork : public Network {
     return oneNumber(module_.get_method("loss")({batch}).toTensor(), "loss(batch)");
   }
 
-  // A row that is there several times is added up in the order in which it is (on a GPU in any).
-  static at::Tensor dense(const at::Tensor& sparse) {
-    if (!sparse.device().is_cpu() || sparse.sparse_dim() != 1)
-      return sparse.to_dense().contiguous();
-    at::Tensor sum = at::zeros(sparse.sizes(), sparse.options().layout(at::kStrided));
-    const at::Tensor indices = sparse._indices().contiguous();
-    const at::Tensor values = sparse._values().contiguous();
-    const std::int64_t width = sum.size(0) == 0 ? 0 : sum.numel() / sum.size(0);
-    for (std::int64_t i = 0; i < indices.size(1); ++i) {
-      float* into = sum.data_ptr<float>() + indices.data_ptr<std::int64_t>()[i] * width;
-      const float* from = values.data_ptr<float>() + i * width;
-      for (std::int64_t k = 0; k < width; ++k) into[k] += from[k];
-    }
-    return sum;
-  }
-
   // A parameter that the loss does not depend on has no gradient; an embedding's may be sparse
   // rows.
   static at::Tensor whole(const at::Tensor& gradient, const at::Tensor& parameter) {
     if (!gradient.defined()) return at::zeros_like(parameter);
-    return gradient.is_sparse() ? dense(gradient) : gradient.contiguous();
+    return gradient.is_sparse() ? denseGradient(gradient) : gradient.contiguous();
+  }
+
+  static void deliverRowsOf(int number, const at::Tensor& gradient,
+                            const ParameterGradientSink& sink) {
+    const auto owner = std::make_shared<GradientRows>();
+    if (gradient.defined()) *owner = gradientRows(gradient);
+    sink(number, owner->values, owner, owner->rows);
   }
 
   torch::jit::Module module_;
   at::Device device_;
   std::vector<at::Tensor> parameters_;
+  std::vector<bool> by_rows_;           // how their gradients are delivered
   std::optional<WeightCopies> copies_;  // none: the host writes the parameters themselves
   std::uint64_t seed_;
   std::optional<bool> training_;

@@ -30,7 +30,8 @@ struct Script {
   // Parameters start with the file's values. forwardBackward() is in training mode, evaluate() is
   // not; random numbers in a pass are keyed by `seed` and the first of the samples' keys. Gradients
   // are delivered after the whole backward pass, last parameter first; those that autograd gives as
-  // sparse rows (an embedding's) are written out. State: the module's buffers.
+  // sparse rows (an embedding's) are written out, or come after the others as rows, where that is
+  // asked for and loss() uses the parameter for nothing else. State: the module's buffers.
   std::unique_ptr<Network> network;
 };
 

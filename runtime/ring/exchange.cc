@@ -11,7 +11,6 @@
 namespace trainyard::runtime::ring {
 namespace {
 
-using collective::Array;
 using collective::Reduction;
 
 constexpr std::size_t kTotals = 2;      // loss and samples
@@ -34,9 +33,11 @@ Exchange::Exchange(ExchangeOptions options, std::vector<collective::PlannedTenso
       tensors_(std::move(tensors)),
       cancelled_(std::move(cancelled)),
       listener_(std::move(listener)),
-      bucket_of_(tensors_.size()) {
+      operation_of_(tensors_.size()),
+      rows_(tensors_) {
   for (const collective::PlannedTensor& tensor : tensors_) {
     begins_.push_back(elements_);
+    if (tensor.rows > 0) continue;
     elements_ += static_cast<std::size_t>(tensor.elements);
   }
   if (!options_.sizes_to_try.empty())
@@ -99,11 +100,13 @@ void Exchange::plan(const collective::BucketSizes& sizes) {
   arrays_.clear();
   std::size_t begin = 0;
   for (std::size_t b = 0; b < buckets_.size(); ++b) {
-    for (const collective::Bucket::Part& part : buckets_[b].parts) bucket_of_[part.tensor] = b;
+    for (const collective::Bucket::Part& part : buckets_[b].parts) operation_of_[part.tensor] = b;
     const auto elements = static_cast<std::size_t>(buckets_[b].elements);
     arrays_.push_back(memory_.subspan(begin, elements));
     begin += elements;
   }
+  for (std::size_t r = 0; r < rows_.tensors().size(); ++r)
+    operation_of_[rows_.tensors()[r]] = buckets_.size() + r;
 }
 
 Status Exchange::takeMemory() {
@@ -163,6 +166,7 @@ void Exchange::begin(std::int64_t step) {
   begun_ = systemClock().now();
   missing_.clear();
   for (const collective::Bucket& bucket : buckets_) missing_.push_back(bucket.parts.size());
+  missing_.resize(buckets_.size() + rows_.tensors().size(), 1);
   next_ = 0;
   totals_given_ = false;
   step_ = step;
@@ -170,25 +174,37 @@ void Exchange::begin(std::int64_t step) {
   stepping_ = true;
 }
 
-void Exchange::filled(std::size_t bucket) {
+void Exchange::filled(std::size_t operation) {
   std::lock_guard lock(mutex_);
-  TY_CHECK(missing_[bucket] > 0, "a tensor is submitted once in a step");
-  if (--missing_[bucket] == 0) changed_.notify_all();
+  TY_CHECK(missing_[operation] > 0, "a tensor is submitted once in a step");
+  if (--missing_[operation] == 0) changed_.notify_all();
 }
 
 void Exchange::submit(std::size_t tensor, std::span<const float> values) {
+  TY_CHECK(!isByRows(tensor), "a tensor is submitted as it was planned");
   const std::span<float> into = sum(tensor);
   TY_CHECK(values.size() == into.size(), "a gradient is as long as its tensor");
   std::copy(values.begin(), values.end(), into.begin());
-  filled(bucket_of_[tensor]);
+  filled(operation_of_[tensor]);
+}
+
+void Exchange::submitRows(std::size_t tensor, std::span<const std::int64_t> rows,
+                          std::span<const float> values) {
+  TY_CHECK(isByRows(tensor), "a tensor is submitted as it was planned");
+  rows_.bring(tensor, rows, values);
+  filled(operation_of_[tensor]);
 }
 
 // x + -0 is x for every x, -0 and +0 as well.
 void Exchange::submitNothing() {
   for (std::size_t t = 0; t < tensors_.size(); ++t) {
+    if (isByRows(t)) {
+      submitRows(t, {}, {});
+      continue;
+    }
     const std::span<float> into = sum(t);
     std::fill(into.begin(), into.end(), -0.0F);
-    filled(bucket_of_[t]);
+    filled(operation_of_[t]);
   }
 }
 
@@ -202,7 +218,7 @@ StatusOr<StepTotals> Exchange::finish(const StepTotals& own) {
   totals_given_ = true;
   changed_.notify_all();
   const TimePoint start = systemClock().now();
-  changed_.wait(lock, [&] { return next_ > buckets_.size() || !failure_.ok(); });
+  changed_.wait(lock, [&] { return next_ > missing_.size() || !failure_.ok(); });
   work_.waited += systemClock().now() - start;
   stepping_ = false;
   if (!failure_.ok()) return failure_;
@@ -224,13 +240,30 @@ void Exchange::abandon() {
 }
 
 std::span<float> Exchange::sum(std::size_t tensor) {
+  if (isByRows(tensor)) return rows_.matrix(tensor);
   return memory_.subspan(begins_[tensor], static_cast<std::size_t>(tensors_[tensor].elements));
 }
 
 // The next operation may begin.
 bool Exchange::due() const {
-  if (!stepping_ || !failure_.ok() || next_ > buckets_.size()) return false;
-  return next_ < buckets_.size() ? missing_[next_] == 0 : totals_given_;
+  if (!stepping_ || !failure_.ok() || next_ > missing_.size()) return false;
+  return next_ < missing_.size() ? missing_[next_] == 0 : totals_given_;
+}
+
+Status Exchange::perform(std::size_t operation, collective::Collective& group) {
+  if (operation < buckets_.size())
+    return group.allReduce(collective::arrayOf(arrays_[operation]), Reduction::kSum);
+  if (operation < missing_.size())
+    return rows_.sum(rows_.tensors()[operation - buckets_.size()], group);
+  return group.allReduce({reinterpret_cast<std::byte*>(totals_.data()),
+                          static_cast<std::int64_t>(totals_.size()), ElementType::kFloat64},
+                         Reduction::kSum);
+}
+
+std::string Exchange::nameOf(std::size_t operation) const {
+  if (operation < buckets_.size()) return fmt::format("bucket {}", operation);
+  if (operation == missing_.size()) return "loss and samples";
+  return "rows of " + tensors_[rows_.tensors()[operation - buckets_.size()]].name;
 }
 
 void Exchange::run() {
@@ -242,16 +275,10 @@ void Exchange::run() {
     const std::int64_t step = step_;
     reducing_ = true;
     lock.unlock();
-    const bool is_bucket = operation < buckets_.size();
-    const Array array =
-        is_bucket ? collective::arrayOf(arrays_[operation])
-                  : Array{reinterpret_cast<std::byte*>(totals_.data()),
-                          static_cast<std::int64_t>(totals_.size()), ElementType::kFloat64};
     const TimePoint start = systemClock().now();
-    const Status done = counted(work_.all_reduce, [&](collective::Collective& group) {
-      return group.allReduce(array, Reduction::kSum);
-    });
-    tell(is_bucket ? fmt::format("bucket {}", operation) : "loss and samples", step, start);
+    const Status done = counted(
+        work_.all_reduce, [&](collective::Collective& group) { return perform(operation, group); });
+    tell(nameOf(operation), step, start);
     lock.lock();
     reducing_ = false;
     if (done.ok()) {

@@ -2,6 +2,9 @@
 // on: gradients are copied into buckets, and a thread of its own all-reduces each bucket as soon as
 // it and all before it are full, in the same order on every rank.
 //
+// Tensors that are planned by rows are in no bucket: they are summed one after the other when all
+// buckets are (row_exchange.h).
+//
 // The memory of the buckets is shared memory where the group has it, so that ranks of one machine
 // read each other's gradients where they are.
 #pragma once
@@ -22,6 +25,7 @@
 #include "runtime/collective/group.h"
 #include "runtime/events/timeline.h"
 #include "runtime/ring/bucket_tuner.h"
+#include "runtime/ring/row_exchange.h"
 
 namespace trainyard::runtime::ring {
 
@@ -30,7 +34,7 @@ struct ExchangeOptions {
   std::string token;                     // of the job
   bool deterministic = false;            // sums in the order of ranks, over every transport
   bool share_memory = true;              // where all ranks have one address, and no `wire` is set
-  std::optional<ElementType> wire = {};  // what gradients travel as: see CollectiveOptions
+  std::optional<ElementType> wire = {};  // what buckets travel as: see CollectiveOptions
   collective::BucketSizes buckets;
   // Instead of these: sizes of which the fastest is found by trying (BucketTuner). Ascending.
   std::vector<std::int64_t> sizes_to_try = {};
@@ -86,10 +90,14 @@ class Exchange {
   // Every rank's array becomes that of `root`.
   Status broadcast(std::span<float> array, int root);
 
-  // Step `step`: begin(), each tensor once by submit(), finish(). After a failure the group is of
-  // no more use, and finish() says why.
+  // Step `step`: begin(), each tensor once by submit() or, where it is planned by rows, by
+  // submitRows(), finish(). After a failure the group is of no more use, and finish() says why.
   void begin(std::int64_t step = 0);
   void submit(std::size_t tensor, std::span<const float> values);
+  bool isByRows(std::size_t tensor) const { return rows_.has(tensor); }
+  // See RowExchange::bring().
+  void submitRows(std::size_t tensor, std::span<const std::int64_t> rows,
+                  std::span<const float> values);
   // For a rank without samples: what changes nobody's sum, not a bit.
   void submitNothing();
   StatusOr<StepTotals> finish(const StepTotals& own);
@@ -112,7 +120,9 @@ class Exchange {
   bool tuning() const { return tuner_ && tuner_->chosen() == 0; }
   void run();
   bool due() const;
-  void filled(std::size_t bucket);
+  void filled(std::size_t operation);
+  Status perform(std::size_t operation, collective::Collective& group);
+  std::string nameOf(std::size_t operation) const;
   void tell(std::string_view name, std::int64_t step, TimePoint start) const;
   // Runs one operation of the group and adds what it cost; mutex_ is not held.
   Status counted(ExchangeWork::Operation& sum,
@@ -125,9 +135,10 @@ class Exchange {
   std::optional<BucketTuner> tuner_;  // where several sizes are to be tried
   std::int64_t planned_size_ = 0;     // the tuner's, of buckets_
   std::vector<collective::Bucket> buckets_;
-  std::vector<std::size_t> bucket_of_;  // by tensor, as the next
-  std::vector<std::size_t> begins_;     // in memory_
-  std::size_t elements_ = 0;            // of all tensors
+  std::vector<std::size_t> operation_of_;  // by tensor, as the next
+  std::vector<std::size_t> begins_;        // in memory_
+  std::size_t elements_ = 0;               // of all tensors in buckets
+  RowExchange rows_;
   collective::Group group_;
   std::vector<float> own_memory_;  // where there is no arena
   std::span<float> memory_;        // tensors one after the other, and so buckets
@@ -139,9 +150,9 @@ class Exchange {
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   ExchangeWork work_;
-  std::vector<std::size_t> missing_;      // tensors, by bucket
+  std::vector<std::size_t> missing_;      // tensors, by operation but the last
   std::vector<std::span<float>> arrays_;  // by bucket
-  std::size_t next_ = 0;                  // operation: the buckets in order, then the totals
+  std::size_t next_ = 0;                  // operation: buckets in order, tensors by rows, totals
   bool totals_given_ = false;
   std::int64_t step_ = 0;
   bool stepping_ = false;

@@ -1,5 +1,6 @@
 #include "runtime/ring/ring_synchronizer.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "base/core/failpoint.h"
@@ -43,7 +44,10 @@ Status RingSynchronizer::open() {
   RingWorkerConfig config = options_.worker;
   for (auto v = placement_.variables.rbegin(); v != placement_.variables.rend(); ++v) {
     if (!v->trainable) continue;
-    tensors.push_back({v->name, ElementType::kFloat32, v->elements()});
+    const auto number = static_cast<int>(names_.size() - 1 - tensors.size());
+    const bool by_rows = std::ranges::count(options_.by_rows, number) > 0;
+    tensors.push_back(
+        {v->name, ElementType::kFloat32, v->elements(), by_rows ? v->shape[0] : std::int64_t{0}});
     config.parameter_bytes += static_cast<std::uint64_t>(v->elements()) * sizeof(float);
   }
   TY_ASSIGN_OR_RETURN(exchange_,
@@ -210,6 +214,8 @@ void RingSynchronizer::failed(const v1::EpochInfo& epoch, const Status& status) 
 // Tensors are numbered in the order of the backward pass.
 void RingSynchronizer::push(Gradient gradient) {
   const auto tensor = names_.size() - 1 - static_cast<std::size_t>(gradient.variable);
+  if (exchange_->isByRows(tensor))
+    return exchange_->submitRows(tensor, gradient.rows, gradient.values);
   exchange_->submit(tensor, gradient.values);
 }
 

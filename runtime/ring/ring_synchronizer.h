@@ -23,7 +23,8 @@ struct RingSynchronizerOptions {
   RingWorkerConfig worker;  // without `port` and `parameter_bytes`
   ExchangeOptions exchange;
   double clip_norm = 0;
-  int processes_per_pod = 1;  // of a worker, each a member: how they are called
+  std::vector<int> by_rows = {};  // what Model::deliverRows() gave
+  int processes_per_pod = 1;      // of a worker, each a member: how they are called
   // Reads what an epoch starts from, when it is a checkpoint, another run's weights or the seed.
   std::function<Status(const v1::EpochInfo&, const LoadChunk&)> load;
   // Writes a checkpoint's file; called from a thread of its own.

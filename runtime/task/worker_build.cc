@@ -139,6 +139,9 @@ Status WorkerTask::synchronizeInRing() {
   setWire(training.all_reduce(), sync.exchange);
   if (timeline_ != nullptr) sync.exchange.span = [this](const Span& span) { timeline_->add(span); };
   sync.clip_norm = training.optimizer().clip_norm();
+  sync.by_rows = model_->deliverRows();
+  for (const int variable : sync.by_rows)
+    TY_INFO("{}: only the rows that a step uses are sent", model_->variables()[variable].name);
   sync.processes_per_pod = processesPerPod(options_.job);
   if (finished_) sync.patience = kOverPatience;
   sync.load = [this](const v1::EpochInfo& epoch, const LoadChunk& load) {

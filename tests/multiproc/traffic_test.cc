@@ -9,7 +9,7 @@
 #include "base/core/strings.h"
 #include "base/process/files.h"
 #include "fmt/format.h"
-#include "httplib.h"
+#include "tests/multiproc/metrics_page.h"
 #include "tests/multiproc/run_fixture.h"
 
 namespace trainyard {
@@ -33,23 +33,6 @@ struct Reading {
 
 double relative(double value, double to) {
   return to > 0 ? value / to - 1 : std::nan("");
-}
-
-// Sum over a family's series.
-double metricOf(const std::string& page, const std::string& name) {
-  double sum = 0;
-  std::istringstream in(page);
-  for (std::string line; std::getline(in, line);) {
-    if (!line.starts_with(name + "{")) continue;
-    sum += parseNumber<double>(line.substr(line.rfind(' ') + 1)).value_or(std::nan(""));
-  }
-  return sum;
-}
-
-std::string scrape(int port) {
-  httplib::Client client("127.0.0.1", port);
-  const auto reply = client.Get("/metrics");
-  return reply && reply->status == 200 ? reply->body : std::string();
 }
 
 // What `ss` reads from the kernel for the connections of a local port.
@@ -99,7 +82,7 @@ class TrafficTest : public RunTest {
     Reading reading;
     const nlohmann::json agent = run.agent(fmt::format("ps-{}", ps));
     if (!agent.is_object()) return reading;
-    const std::string page = scrape(agent.at("metricsPort"));
+    const std::string page = metricsPage(run, fmt::format("ps-{}", ps));
     reading.payload = {metricOf(page, "trainyard_ps_receive_bytes_total"),
                        metricOf(page, "trainyard_ps_transmit_bytes_total")};
     reading.wire = {metricOf(page, "trainyard_ps_wire_receive_bytes_total"),

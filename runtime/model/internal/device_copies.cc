@@ -86,7 +86,7 @@ void GradientCopies::deliver(const ParameterGradientSink& sink) {
     pending.source.reset();
     const std::span<const float> values{pending.host.data_ptr<float>(),
                                         static_cast<std::size_t>(pending.host.numel())};
-    sink(pending.parameter, values, std::make_shared<at::Tensor>(std::move(pending.host)));
+    sink(pending.parameter, values, std::make_shared<at::Tensor>(std::move(pending.host)), {});
   }
   pending_.clear();
 }

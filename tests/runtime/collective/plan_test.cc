@@ -20,6 +20,10 @@ PlannedTensor tensor(std::string name, std::int64_t elements,
   return {std::move(name), type, elements};
 }
 
+PlannedTensor byRows(std::string name, std::int64_t elements, std::int64_t rows) {
+  return {std::move(name), ElementType::kFloat32, elements, rows};
+}
+
 TEST(BucketTest, TensorsShareABucketUntilItIsFull) {
   const std::vector<PlannedTensor> tensors = {tensor("a", 10),  tensor("b", 20),
                                               tensor("c", 71),  tensor("d", 29),
@@ -46,6 +50,20 @@ TEST(PlanTest, NamesTheFirstDifference) {
             "tensor 1 is b of 2 float32 on rank 0 and b of 3 float32 on rank 2");
   EXPECT_EQ(differenceOf(plan, 0, std::vector{plan[0]}, 2),
             "tensor 1, b of 2 float32, is only on rank 0, not on rank 2");
+  EXPECT_EQ(differenceOf(plan, 0, std::vector{plan[0], byRows("b", 2, 2)}, 2),
+            "tensor 1 is b of 2 float32 on rank 0 and b of 2 float32 by its 2 rows on rank 2");
+}
+
+TEST(BucketTest, WhatIsSummedByRowsIsInNone) {
+  const std::vector<PlannedTensor> tensors = {byRows("a", 10, 5), tensor("b", 20),
+                                              byRows("c", 8, 2), tensor("d", 3)};
+  const auto buckets = planBuckets(tensors, {});
+  ASSERT_EQ(buckets.size(), 1u);
+  EXPECT_EQ(buckets[0].elements, 23);
+  ASSERT_EQ(buckets[0].parts.size(), 2u);
+  EXPECT_EQ(buckets[0].parts[0].tensor, 1u);
+  EXPECT_EQ(buckets[0].parts[1].tensor, 3u);
+  EXPECT_EQ(buckets[0].parts[1].offset, 20);
 }
 
 TEST(PlanTest, ARankWithAnotherPlanIsNamedOnAllRanks) {
@@ -62,6 +80,23 @@ TEST(PlanTest, ARankWithAnotherPlanIsNamedOnAllRanks) {
       EXPECT_THAT(std::string(result.message()),
                   HasSubstr("tensor 1 is bias of 10 float32 on rank 0 and bias of 10 float16 on "
                             "rank 2"));
+    }
+  }
+}
+
+// One rank has read another model: what it would sum whole, the others sum by rows, or by others.
+TEST(PlanTest, ARankWithOtherRowsIsNamed) {
+  for (const std::int64_t other : {0, 5}) {
+    const auto results =
+        testing::runRanks({testing::Over::kTcp, 3}, {}, [&](Collective& c) -> Status {
+          const std::int64_t rows = c.rank() == 1 ? other : 10;
+          return comparePlans(c, std::vector{byRows("table", 100, rows), tensor("bias", 10)});
+        });
+    for (const Status& result : results) {
+      EXPECT_EQ(blamedRank(result), 1) << result;
+      EXPECT_THAT(std::string(result.message()),
+                  HasSubstr("tensor 0 is table of 100 float32 by its 10 rows on rank 0 and table "
+                            "of 100 float32"));
     }
   }
 }

@@ -182,8 +182,8 @@ NetworkStep stepOf(Network& network, const SmallVgg& vgg, const Batch& batch) {
   const Samples samples{vgg.input, batch.images.data(), batch.labels, batch.keys};
   NetworkStep step;
   step.gradients.resize(vgg.shapes.size());
-  step.loss = network.forwardBackward(
-      samples, [&](int p, std::span<const float> values, const std::shared_ptr<const void>&) {
+  step.loss =
+      network.forwardBackward(samples, [&](int p, std::span<const float> values, const auto&...) {
         step.gradients[static_cast<std::size_t>(p)].assign(values.begin(), values.end());
       });
   step.evaluation = network.evaluate(samples);

@@ -44,7 +44,9 @@ struct ScriptOptions {
   bool trained = true;         // parameters require gradients
   bool double_weight = false;  // float64
   bool embedding = false;      // a parameter `table` instead of weight, for kEmbeddingSource
-  bool tied = false;           // a second parameter `again` in the memory of weight
+  // Not empty: the code of a part `words`, which has the table as its `weight` instead.
+  std::string words = "";
+  bool tied = false;  // a second parameter `again` in the memory of weight
 };
 void writeScript(const std::string& path, std::int64_t inputs, std::int64_t classes,
                  const ScriptOptions& options = {});

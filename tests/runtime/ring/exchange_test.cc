@@ -1,70 +1,12 @@
 // Ranks as threads over real sockets and shared memory.
 #include "runtime/ring/exchange.h"
 
-#include <atomic>
 #include <cmath>
 
-#include "gtest/gtest.h"
+#include "tests/runtime/ring/exchange_ranks.h"
 
 namespace trainyard::runtime::ring {
 namespace {
-
-const std::vector<collective::PlannedTensor> kTensors = {{"c", ElementType::kFloat32, 5},
-                                                         {"b", ElementType::kFloat32, 70'000},
-                                                         {"a", ElementType::kFloat32, 3}};
-
-// kHosts: rank 0, and the others.
-enum class Where { kTcp, kShared, kHosts };
-
-struct Ranks {
-  Ranks(int size, Where where, std::optional<ElementType> wire = {},
-        const std::vector<std::int64_t>& sizes_to_try = {}) {
-    for (int r = 0; r < size; ++r) {
-      ExchangeOptions& options = options_of.emplace_back();
-      // Ranks share memory with those of their address.
-      const int host = where == Where::kShared ? 0 : where == Where::kTcp ? r : std::min(r, 1);
-      options.bind = "127.0.0." + std::to_string(host + 1);
-      options.token = "token";
-      options.deterministic = where != Where::kHosts;
-      options.wire = wire;
-      options.buckets = {64, 1 << 20};
-      options.sizes_to_try = sizes_to_try;
-      place.addresses.emplace_back();
-      exchanges.emplace_back();
-      replace(r);
-    }
-    place.epoch = 1;
-  }
-  // By a rank that knows nothing.
-  void replace(int rank) {
-    const auto r = static_cast<std::size_t>(rank);
-    auto made =
-        Exchange::make(options_of[r], kTensors, [this](std::int64_t) { return cancel.load(); });
-    ASSERT_TRUE(made.ok()) << made.status();
-    place.addresses[r] = {options_of[r].bind, (*made)->port()};
-    exchanges[r] = std::move(*made);
-  }
-  // `act` for each rank in a thread of its own; what it returned.
-  std::vector<Status> run(const std::function<Status(Exchange&, int)>& act) {
-    std::vector<Status> results(exchanges.size());
-    std::vector<std::thread> threads;
-    for (std::size_t r = 0; r < exchanges.size(); ++r) {
-      threads.emplace_back([&, r] { results[r] = act(*exchanges[r], static_cast<int>(r)); });
-    }
-    for (std::thread& thread : threads) thread.join();
-    return results;
-  }
-  Status join(Exchange& exchange, int rank) const {
-    RingPlace own = place;
-    own.rank = rank;
-    return exchange.join(own);
-  }
-
-  std::atomic<bool> cancel = false;
-  RingPlace place;
-  std::vector<ExchangeOptions> options_of;  // by rank
-  std::vector<std::unique_ptr<Exchange>> exchanges;
-};
 
 Status submitAll(Exchange& exchange, float value) {
   for (std::size_t t = 0; t < kTensors.size(); ++t) {
@@ -271,12 +213,7 @@ TEST_P(ExchangeTest, ARankThatLeavesIsNamed) {
 }
 
 INSTANTIATE_TEST_SUITE_P(, ExchangeTest,
-                         testing::Values(Where::kTcp, Where::kShared, Where::kHosts),
-                         [](const auto& info) {
-                           return info.param == Where::kTcp      ? "Tcp"
-                                  : info.param == Where::kShared ? "Shared"
-                                                                 : "Hosts";
-                         });
+                         testing::Values(Where::kTcp, Where::kShared, Where::kHosts), nameOf);
 
 }  // namespace
 }  // namespace trainyard::runtime::ring

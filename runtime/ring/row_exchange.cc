@@ -1,0 +1,41 @@
+#include "runtime/ring/row_exchange.h"
+
+#include <algorithm>
+
+#include "base/core/check.h"
+
+namespace trainyard::runtime::ring {
+
+RowExchange::RowExchange(std::span<const collective::PlannedTensor> tensors) {
+  for (std::size_t t = 0; t < tensors.size(); ++t) {
+    const collective::PlannedTensor& tensor = tensors[t];
+    if (tensor.rows == 0) continue;
+    TY_CHECK(tensor.elements % tensor.rows == 0, "rows of a matrix are of one length");
+    Matrix& matrix = matrices_[t];
+    matrix.own.rows = tensor.rows;
+    matrix.own.width = tensor.elements / tensor.rows;
+    matrix.sum.resize(static_cast<std::size_t>(tensor.elements));
+    tensors_.push_back(t);
+  }
+}
+
+void RowExchange::bring(std::size_t tensor, std::span<const std::int64_t> rows,
+                        std::span<const float> values) {
+  collective::SparseRows& own = matrices_.at(tensor).own;
+  own.indices.assign(rows.begin(), rows.end());
+  own.values.assign(values.begin(), values.end());
+}
+
+Status RowExchange::sum(std::size_t tensor, collective::Collective& group) {
+  Matrix& matrix = matrices_.at(tensor);
+  TY_ASSIGN_OR_RETURN(const collective::SparseRows sum, collective::sumRows(group, matrix.own));
+  std::fill(matrix.sum.begin(), matrix.sum.end(), 0.0F);
+  auto from = sum.values.begin();
+  for (const std::int64_t row : sum.indices) {
+    std::copy_n(from, sum.width, matrix.sum.begin() + row * sum.width);
+    from += sum.width;
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace trainyard::runtime::ring
