@@ -50,12 +50,18 @@ class NetworkModel : public Model {
       const LossSum sum = network_->forwardBackward(
           slice(batch, 0, batch.size()),
           [&](int parameter, std::span<const float> values, std::shared_ptr<const void> owner) {
-            sink({parameter, values, std::move(owner)});
+            sink({parameter, values, std::move(owner), on_device_});
           });
       return BatchLoss{sum.loss, batch.size()};
     } catch (const std::exception& failure) {
       return computationFailed("training pass", batch, failure);
     }
+  }
+
+  bool deliverOnDevice(bool wanted) override {
+    if (!network_->deliverOnDevice(wanted)) return false;
+    on_device_ = wanted;
+    return true;
   }
 
   StatusOr<BatchScore> evaluate(const Batch& batch) override {
@@ -141,6 +147,7 @@ class NetworkModel : public Model {
   std::array<int, 3> shape_;
   int classes_;
   int evaluation_chunk_;  // samples at a time
+  bool on_device_ = false;
   Status can_evaluate_;
 };
 

@@ -1,6 +1,6 @@
 // A model as the step loop sees it: variables in TensorFlow's layout, gradients as they become
-// ready, both in the host's memory wherever it computes. No torch types; runtime/model's .cc files
-// are the only ones that include LibTorch.
+// ready, both in the host's memory wherever it computes, unless gradients are asked for on the
+// device. No torch types; runtime/model's .cc files are the only ones that include LibTorch.
 #pragma once
 
 #include <cstdint>
@@ -23,6 +23,10 @@ struct Gradient {
   int variable = 0;  // index into Model::variables()
   std::span<const float> values;
   std::shared_ptr<const void> owner;
+  // `values` are an address in the memory of the device that the model computes on, which the host
+  // must not follow. They are computed; `owner` is let go of when nothing on the device reads them
+  // any more.
+  bool on_device = false;
 };
 // Called from within forwardBackward, on its thread, in the order of the backward pass.
 using GradientSink = std::function<void(Gradient)>;
@@ -49,6 +53,9 @@ class Model {
   // delivered exactly once before it returns, and a variable's weights are not read after its
   // gradient was delivered (the next version may be written over them while the pass goes on).
   virtual StatusOr<BatchLoss> forwardBackward(const Batch& batch, const GradientSink& sink) = 0;
+  // Whether gradients of passes from now on are delivered on the device; the host's memory is where
+  // they go at first. False: this model cannot, and goes on as it was.
+  virtual bool deliverOnDevice(bool wanted) { return !wanted; }
   // Forward only, no dropout.
   virtual StatusOr<BatchScore> evaluate(const Batch& batch) = 0;
   // Why it cannot evaluate (a TorchScript module without metrics()); OK otherwise.

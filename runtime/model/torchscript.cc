@@ -123,12 +123,19 @@ class ScriptNetwork : public Network {
       const auto count = static_cast<double>(samples.count());
       const auto gradients = torch::autograd::grad({loss * count}, parameters_, {}, c10::nullopt,
                                                    /*create_graph=*/false, /*allow_unused=*/true);
-      GradientCopies to_host(device_);
+      GradientCopies copies(device_, on_device_);
       for (std::size_t i = gradients.size(); i-- > 0;)
-        to_host.add(static_cast<int>(i), whole(gradients[i], parameters_[i]));
-      to_host.deliver(sink);
+        copies.add(static_cast<int>(i), whole(gradients[i], parameters_[i]));
+      copies.deliver(sink);
       return LossSum{loss.item<double>() * count, 0};
     });
+  }
+
+  // Where the host writes the parameters themselves there is no device.
+  bool deliverOnDevice(bool wanted) override {
+    if (!copies_) return !wanted;
+    on_device_ = wanted;
+    return true;
   }
 
   LossSum evaluate(const Samples& samples) override {
@@ -259,6 +266,7 @@ class ScriptNetwork : public Network {
   std::optional<WeightCopies> copies_;  // none: the host writes the parameters themselves
   std::uint64_t seed_;
   std::optional<bool> training_;
+  bool on_device_ = false;  // gradients are delivered there
 };
 
 StatusOr<Script> readScript(const std::string& path, std::uint64_t seed,
