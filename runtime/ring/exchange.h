@@ -3,7 +3,9 @@
 // it and all before it are full, in the same order on every rank.
 //
 // The memory of the buckets is shared memory where the group has it, so that ranks of one machine
-// read each other's gradients where they are.
+// read each other's gradients where they are. Where all ranks have a device of their own it is the
+// devices' (GPUs'): gradients are copied and put together there, and each bucket's sum is copied to
+// the host while the next one is on its way.
 #pragma once
 
 #include <condition_variable>
@@ -22,6 +24,7 @@
 #include "runtime/collective/group.h"
 #include "runtime/events/timeline.h"
 #include "runtime/ring/bucket_tuner.h"
+#include "runtime/ring/device_buckets.h"
 
 namespace trainyard::runtime::ring {
 
@@ -34,6 +37,8 @@ struct ExchangeOptions {
   collective::BucketSizes buckets;
   // Instead of these: sizes of which the fastest is found by trying (BucketTuner). Ascending.
   std::vector<std::int64_t> sizes_to_try = {};
+  // Of this rank, which see collective::joinGroup() for: not with `deterministic` or `wire`.
+  collective::GroupDevice device = {};
   Duration join_timeout = std::chrono::seconds(60);
   // Of one operation: how long the slowest rank may be behind. A rank that ends is noticed at once;
   // one that is silent, by the coordinator.
@@ -55,7 +60,8 @@ struct StepTotals {
   double samples = 0;
 };
 
-// What was done so far, over all groups; see collective::Totals.
+// What was done so far, over all groups; see collective::Totals. Bytes between devices are not
+// known.
 struct ExchangeWork {
   struct Operation {
     std::uint64_t bytes_sent = 0;
@@ -86,10 +92,14 @@ class Exchange {
   // Every rank's array becomes that of `root`.
   Status broadcast(std::span<float> array, int root);
 
+  // Whether gradients may be submitted where they are on the device; known by join().
+  bool onDevice() const { return group_.device != nullptr; }
+
   // Step `step`: begin(), each tensor once by submit(), finish(). After a failure the group is of
-  // no more use, and finish() says why.
+  // no more use, and finish() says why. `values` are read before submit() returns; they lie in the
+  // host's memory, or where `on_device` in that of options.device, and are there already.
   void begin(std::int64_t step = 0);
-  void submit(std::size_t tensor, std::span<const float> values);
+  void submit(std::size_t tensor, std::span<const float> values, bool on_device = false);
   // For a rank without samples: what changes nobody's sum, not a bit.
   void submitNothing();
   StatusOr<StepTotals> finish(const StepTotals& own);
@@ -105,6 +115,7 @@ class Exchange {
  private:
   Exchange(ExchangeOptions options, std::vector<collective::PlannedTensor> tensors,
            std::function<bool(std::int64_t)> cancelled, transport::TcpListener listener);
+  collective::GroupDevice offer();
   Status takeMemory();
   Status agreeOnSize();
   void plan(const collective::BucketSizes& sizes);
@@ -112,10 +123,15 @@ class Exchange {
   bool tuning() const { return tuner_ && tuner_->chosen() == 0; }
   void run();
   bool due() const;
+  void put(std::size_t tensor, std::span<const float> values, bool on_device);
   void filled(std::size_t bucket);
+  Status reduceBucket(std::size_t bucket);
+  Status reduceOnDevice(std::span<const float> bucket);
+  Status reduceTotals();
+  Status failHere(const Status& status);
   void tell(std::string_view name, std::int64_t step, TimePoint start) const;
   // Runs one operation of the group and adds what it cost; mutex_ is not held.
-  Status counted(ExchangeWork::Operation& sum,
+  Status counted(ExchangeWork::Operation& sum, collective::Collective& group,
                  const std::function<Status(collective::Collective&)>& operation);
 
   const ExchangeOptions options_;
@@ -125,11 +141,12 @@ class Exchange {
   std::optional<BucketTuner> tuner_;  // where several sizes are to be tried
   std::int64_t planned_size_ = 0;     // the tuner's, of buckets_
   std::vector<collective::Bucket> buckets_;
-  std::vector<std::size_t> bucket_of_;  // by tensor, as the next
-  std::vector<std::size_t> begins_;     // in memory_
-  std::size_t elements_ = 0;            // of all tensors
+  std::vector<std::size_t> bucket_of_;        // by tensor, as the next
+  std::vector<std::size_t> begins_;           // in memory_
+  std::size_t elements_ = 0;                  // of all tensors
+  std::unique_ptr<DeviceBuckets> on_device_;  // null where the group is not
   collective::Group group_;
-  std::vector<float> own_memory_;  // where there is no arena
+  std::vector<float> own_memory_;  // where there is neither arena nor device
   std::span<float> memory_;        // tensors one after the other, and so buckets
   std::span<double> totals_;       // loss, samples, and what the tuner brings
   std::vector<double> own_totals_;
@@ -147,6 +164,7 @@ class Exchange {
   bool stepping_ = false;
   bool reducing_ = false;
   bool ending_ = false;
+  Status put_failure_;  // of this rank's device, found when the bucket's turn comes
   Status failure_;
   std::thread thread_;
 };
