@@ -251,7 +251,7 @@ Status FakeMemory::copyWithin(std::byte* to, const std::byte* from, std::size_t 
   if (fails) return absl::InternalError("an illegal address");
   ++copies_within;
   std::byte* const source = hostView(const_cast<std::byte*>(from));
-  EXPECT_NE(source, from) << "not in the device's memory";
+  EXPECT_TRUE(anywhere_ || source != from) << "not in the device's memory";
   std::memcpy(hostView(to), source, bytes);
   return absl::OkStatus();
 }

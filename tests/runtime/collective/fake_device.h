@@ -82,6 +82,9 @@ class FakeDevices {
 // of following one. Copies to the host are done by finishToHost(), not before.
 class FakeMemory : public DeviceMemory {
  public:
+  // `anywhere`: what copyWithin() reads need not be memory of allocate().
+  explicit FakeMemory(bool anywhere = false) : anywhere_(anywhere) {}
+
   StatusOr<std::shared_ptr<std::byte>> allocate(std::size_t bytes) override;
   StatusOr<std::shared_ptr<std::byte>> allocateOnHost(std::size_t bytes) override;
   Status copyWithin(std::byte* to, const std::byte* from, std::size_t bytes) override;
@@ -105,6 +108,7 @@ class FakeMemory : public DeviceMemory {
     const std::byte* from;
     std::size_t bytes;
   };
+  const bool anywhere_;
   std::mutex mutex_;
   std::vector<Copy> to_host_;
 };
