@@ -30,13 +30,18 @@ class DeviceCollective : public Collective {
       : transport_(std::move(transport)), options_(options) {}
 
   Status form(DeviceLibrary& library) {
-    const TimePoint deadline = systemClock().now() + options_.timeout;
+    const TimePoint deadline = systemClock().now() + options_.join_timeout;
     DeviceGroupId id{};
     TY_RETURN_IF_ERROR(agree(library, deadline, id));
     auto joined = library.join(id, rank(), size());
     if (!joined.ok()) return failHere(joined.status(), kForming);
     communicator_ = std::move(*joined);
-    return watch(kForming, idOperation(), deadline);
+    TY_RETURN_IF_ERROR(watch(kForming, idOperation(), deadline));
+    const Status all = meet(describe(Kind::kBarrier, {}), deadline + options_.grace);
+    if (!all.ok()) return fail(annotate(all, kForming));
+    is_formed_ = true;
+    totals_ = {};
+    return absl::OkStatus();
   }
 
   int rank() const override { return transport_->rank(); }
@@ -162,25 +167,31 @@ class DeviceCollective : public Collective {
       if (!heard.ok()) return annotate(heard, std::string(of_device.message()));
       sleepUntil(now + transport::kCancelCheck);
     }
-    return of_device;
+    return ofDevice(of_device);
   }
 
   // All began the operation together, so all are late together: whoever does not answer now is to
   // blame. (A rank whose own part of the operation has ended meets for the next one, and names this
   // one, with what it is still in.)
   Status overdue(const std::string& place, Operation operation, TimePoint now) {
-    const std::string late = fmt::format("{}: not done on the device after {:.1f} s", place,
-                                         toSeconds(options_.timeout));
+    const Duration given = is_formed_ ? options_.timeout : options_.join_timeout;
+    const std::string late =
+        fmt::format("{}: not done on the device after {:.1f} s", place, toSeconds(given));
     operation.kind = Kind::kBarrier;
     operation.algorithm = Algorithm::kRing;
     const Status answered = meet(operation, now + options_.grace);
     if (!answered.ok()) return annotate(answered, late);
-    return absl::DeadlineExceededError(late + ", though every rank answers");
+    return ofDevice(absl::DeadlineExceededError(late + ", though every rank answers"));
   }
 
   Status failHere(const Status& status, const std::string& place) {
-    return fail(transport::withBlamedRank(
-        annotate(status, fmt::format("rank {}: {}", rank(), place)), rank()));
+    const Status here = annotate(status, fmt::format("rank {}: {}", rank(), place));
+    return fail(transport::withBlamedRank(ofDevice(here), rank()));
+  }
+
+  // While the group forms nobody is lost by it, and the others hear of it as ABORTED as well.
+  Status ofDevice(const Status& status) const {
+    return is_formed_ ? status : absl::AbortedError(status.message());
   }
 
   Status fail(const Status& status) {
@@ -194,6 +205,7 @@ class DeviceCollective : public Collective {
   const std::unique_ptr<transport::Transport> transport_;
   const DeviceOptions options_;
   std::unique_ptr<DeviceCommunicator> communicator_;
+  bool is_formed_ = false;
   Status failure_;
   Totals totals_;
 };

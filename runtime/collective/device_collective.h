@@ -20,15 +20,18 @@ namespace trainyard::runtime::collective {
 
 // The same on all ranks.
 struct DeviceOptions {
-  Duration timeout = std::chrono::seconds(60);  // of one operation, and of joining
+  Duration timeout = std::chrono::seconds(60);  // of one operation
+  Duration join_timeout = std::chrono::seconds(60);
   // How long ranks have, after that, to say that they are alive.
   Duration grace = std::chrono::seconds(5);
 };
 
 // Forms the device's group, whose id rank 0 makes and gives the others over the transport. All
-// ranks call it. `library` stays valid as long as the result. Errors as in collective.h, and the
-// device's, with the name of the operation; the rank that an error of the device is due to is
-// known only where the transport noticed it too.
+// ranks call it, and none has the result before all are in the device's group. `library` stays
+// valid as long as the result. Errors as in collective.h, and the device's, with the name of the
+// operation; the rank that an error of the device is due to is known only where the transport
+// noticed it too. ABORTED: the device or its library is to blame, of this rank or another, and all
+// ranks are there still (as far as this one has heard).
 //
 // totals() counts the meetings: what the device's library sends it does not say.
 StatusOr<std::unique_ptr<Collective>> makeDeviceCollective(

@@ -1,11 +1,11 @@
 #include "runtime/collective/plan.h"
 
 #include <algorithm>
-#include <cstring>
 
 #include "base/core/strings.h"
 #include "base/security/sha256.h"
 #include "fmt/format.h"
+#include "runtime/collective/internal/texts.h"
 
 namespace trainyard::runtime::collective {
 namespace {
@@ -40,35 +40,6 @@ std::vector<PlannedTensor> fromText(std::string_view text) {
     plan.push_back({std::string(name), static_cast<ElementType>(*type), *elements, *rows});
   }
   return plan;
-}
-
-// Texts of all ranks. Lengths first, then the texts, in whole int32.
-StatusOr<std::vector<std::string>> gatherTexts(Collective& collective, const std::string& own) {
-  const auto ranks = static_cast<std::size_t>(collective.size());
-  const auto self = static_cast<std::size_t>(collective.rank());
-  std::vector<std::int64_t> lengths(ranks);
-  lengths[self] = static_cast<std::int64_t>(own.size());
-  const std::vector<std::int64_t> one_each(ranks, 1);
-  TY_RETURN_IF_ERROR(collective.allGather({reinterpret_cast<std::byte*>(lengths.data()),
-                                           static_cast<std::int64_t>(ranks), ElementType::kInt64},
-                                          one_each));
-  std::vector<std::int64_t> counts;
-  std::vector<std::size_t> begins;
-  std::int64_t total = 0;
-  for (const std::int64_t length : lengths) {
-    begins.push_back(static_cast<std::size_t>(4 * total));
-    counts.push_back((length + 3) / 4);
-    total += counts.back();
-  }
-  std::vector<std::byte> all(static_cast<std::size_t>(4 * total));
-  if (!own.empty()) std::memcpy(all.data() + begins[self], own.data(), own.size());
-  TY_RETURN_IF_ERROR(collective.allGather({all.data(), total, ElementType::kInt32}, counts));
-  std::vector<std::string> texts;
-  for (std::size_t r = 0; r < ranks; ++r) {
-    texts.emplace_back(reinterpret_cast<const char*>(all.data()) + begins[r],
-                       static_cast<std::size_t>(lengths[r]));
-  }
-  return texts;
 }
 
 }  // namespace
@@ -107,12 +78,12 @@ std::string differenceOf(std::span<const PlannedTensor> first, int first_rank,
 
 Status comparePlans(Collective& collective, std::span<const PlannedTensor> plan) {
   const std::string text = toText(plan);
-  TY_ASSIGN_OR_RETURN(const auto hashes, gatherTexts(collective, sha256Hex(text)));
+  TY_ASSIGN_OR_RETURN(const auto hashes, internal::gatherTexts(collective, sha256Hex(text)));
   const auto other = std::find_if(hashes.begin(), hashes.end(),
                                   [&](const std::string& hash) { return hash != hashes[0]; });
   if (other == hashes.end()) return absl::OkStatus();
   const auto rank = static_cast<int>(other - hashes.begin());
-  TY_ASSIGN_OR_RETURN(const auto texts, gatherTexts(collective, text));
+  TY_ASSIGN_OR_RETURN(const auto texts, internal::gatherTexts(collective, text));
   const std::string difference =
       differenceOf(fromText(texts[0]), 0, fromText(texts[static_cast<std::size_t>(rank)]), rank);
   return transport::withBlamedRank(

@@ -19,9 +19,12 @@ StatusOr<ComputeDevice> chooseDevice(const std::string& wanted, const GpuSupport
                                      int local_rank) {
   if (wanted == "CPU") return ComputeDevice{"", "computing on the processor (training.device)"};
   if (gpus.built && gpus.visible > 0) {
-    const std::string name = fmt::format("cuda:{}", local_rank % gpus.visible);
-    return ComputeDevice{name, fmt::format("computing on {} of {} visible GPU{}", name,
-                                           gpus.visible, gpus.visible == 1 ? "" : "s")};
+    const int number = local_rank % gpus.visible;
+    const std::string name = fmt::format("cuda:{}", number);
+    return ComputeDevice{name,
+                         fmt::format("computing on {} of {} visible GPU{}", name, gpus.visible,
+                                     gpus.visible == 1 ? "" : "s"),
+                         number};
   }
   if (wanted == "GPU") return invalidInput("training.device", "GPU, but " + missing(gpus));
   return ComputeDevice{"", "computing on the processor: " + missing(gpus)};

@@ -17,6 +17,7 @@ GpuSupport gpuSupport();
 struct ComputeDevice {
   std::string name;    // LibTorch's name of a GPU, "cuda:1"; empty: the processor
   std::string reason;  // for the log: what was chosen, and why
+  int number = 0;      // of the GPU, as CUDA counts those that are visible
 };
 // `wanted` is Auto, CPU or GPU. Processes of one machine take its GPUs in turns: the one with
 // `local_rank` (0 for the first) that which has this number, and again from 0 where there are not

@@ -175,7 +175,7 @@ class DeviceNetwork : public Network {
   LossSum forwardBackward(const Samples& samples, const ParameterGradientSink& sink) override {
     const c10::DeviceGuard here(device_);
     const DeviceLoss loss = pass(samples, true);
-    GradientCopies copies(device_);
+    GradientCopies copies(device_, on_device_);
     const Emit emit = [&](int parameter, const at::Tensor& gradient) {
       copies.add(parameter, gradient);
     };
@@ -184,6 +184,11 @@ class DeviceNetwork : public Network {
       gradient = layers_[i]->backward(std::move(gradient), i > 0, emit);
     copies.deliver(sink);
     return loss.read();
+  }
+
+  bool deliverOnDevice(bool wanted) override {
+    on_device_ = wanted;
+    return true;
   }
 
   LossSum evaluate(const Samples& samples) override {
@@ -226,6 +231,7 @@ class DeviceNetwork : public Network {
   at::Device device_;
   WeightCopies weights_;
   std::vector<std::unique_ptr<Layer>> layers_;
+  bool on_device_ = false;  // gradients are delivered there
 };
 
 }  // namespace

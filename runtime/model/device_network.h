@@ -1,11 +1,12 @@
 // The network of network.h on a device of LibTorch's, by LibTorch's operators alone. Weights and
 // computation are on the device; parameter() is the host's copy of a weight, which is copied to the
 // device before each pass, and gradients are copied to the host one by one while the device goes
-// on.
+// on, unless they are wanted on the device.
 //
 // The device is given the whole pass before the first gradient is waited for; each is delivered
-// when its copy is there. Dropout leaves out the units that network.h's leaves out, and the loss is
-// computed in 64 bits as there, so that the two differ by rounding only.
+// when its copy is there, or on the device when it is computed. Dropout leaves out the units that
+// network.h's leaves out, and the loss is computed in 64 bits as there, so that the two differ by
+// rounding only.
 #pragma once
 
 #include <cstdint>

@@ -34,7 +34,8 @@ class NetworkModel : public Model {
         network_(std::move(network)),
         shape_(shape),
         classes_(classes),
-        evaluation_chunk_(evaluation_chunk) {}
+        evaluation_chunk_(evaluation_chunk),
+        by_rows_(variables_.size()) {}
 
   const std::vector<Variable>& variables() const override { return variables_; }
 
@@ -51,7 +52,8 @@ class NetworkModel : public Model {
           slice(batch, 0, batch.size()),
           [&](int parameter, std::span<const float> values, std::shared_ptr<const void> owner,
               std::span<const std::int64_t> rows) {
-            sink({parameter, values, std::move(owner), rows});
+            const bool by_rows = by_rows_[static_cast<std::size_t>(parameter)];
+            sink({parameter, values, std::move(owner), rows, on_device_ && !by_rows});
           });
       return BatchLoss{sum.loss, batch.size()};
     } catch (const std::exception& failure) {
@@ -59,7 +61,16 @@ class NetworkModel : public Model {
     }
   }
 
-  std::vector<int> deliverRows() override { return network_->deliverRows(); }
+  std::vector<int> deliverRows() override {
+    std::vector<int> numbers = network_->deliverRows();
+    for (const int number : numbers) by_rows_[static_cast<std::size_t>(number)] = true;
+    return numbers;
+  }
+  bool deliverOnDevice(bool wanted) override {
+    if (!network_->deliverOnDevice(wanted)) return false;
+    on_device_ = wanted;
+    return true;
+  }
 
   StatusOr<BatchScore> evaluate(const Batch& batch) override {
     TY_RETURN_IF_ERROR(check(batch));
@@ -144,6 +155,9 @@ class NetworkModel : public Model {
   std::array<int, 3> shape_;
   int classes_;
   int evaluation_chunk_;  // samples at a time
+  // How gradients are delivered.
+  std::vector<bool> by_rows_;
+  bool on_device_ = false;
   Status can_evaluate_;
 };
 

@@ -1,6 +1,6 @@
 // A model as the step loop sees it: variables in TensorFlow's layout, gradients as they become
-// ready, both in the host's memory wherever it computes. No torch types; runtime/model's .cc files
-// are the only ones that include LibTorch.
+// ready, both in the host's memory wherever it computes, unless gradients are asked for on the
+// device. No torch types; runtime/model's .cc files are the only ones that include LibTorch.
 #pragma once
 
 #include <cstdint>
@@ -26,6 +26,10 @@ struct Gradient {
   // Of the variables that Model::deliverRows() named: those rows, strictly ascending, whose values
   // these are, one row after the other; all others are zero. Kept alive by `owner`, too.
   std::span<const std::int64_t> rows = {};
+  // `values` are an address in the memory of the device that the model computes on, which the host
+  // must not follow. They are computed; `owner` is let go of when nothing on the device reads them
+  // any more.
+  bool on_device = false;
 };
 // Called from within forwardBackward, on its thread, in the order of the backward pass.
 using GradientSink = std::function<void(Gradient)>;
@@ -56,6 +60,9 @@ class Model {
   // are delivered by those rows. Of which variables: matrices by their first dimension, the same
   // ones in all processes with this model, whatever they compute on and whatever a batch holds.
   virtual std::vector<int> deliverRows() { return {}; }
+  // Whether gradients of passes from now on are delivered on the device, all but those by rows; the
+  // host's memory is where they go at first. False: this model cannot, and goes on as it was.
+  virtual bool deliverOnDevice(bool wanted) { return !wanted; }
   // Forward only, no dropout.
   virtual StatusOr<BatchScore> evaluate(const Batch& batch) = 0;
   // Why it cannot evaluate (a TorchScript module without metrics()); OK otherwise.

@@ -56,8 +56,9 @@ class Network {
   virtual std::span<float> parameter(int number) = 0;
   // Training pass; every parameter's gradient is delivered once, from the last layer to the first.
   virtual LossSum forwardBackward(const Samples& samples, const ParameterGradientSink& sink) = 0;
-  // As Model::deliverRows().
+  // As Model's.
   virtual std::vector<int> deliverRows() { return {}; }
+  virtual bool deliverOnDevice(bool wanted) { return !wanted; }
   // Forward only, without dropout.
   virtual LossSum evaluate(const Samples& samples) = 0;
   // What passes change beside the parameters, which is only read by evaluate(); empty: nothing.

@@ -127,11 +127,11 @@ class ScriptNetwork : public Network {
       const auto count = static_cast<double>(samples.count());
       const auto gradients = torch::autograd::grad({loss * count}, parameters_, {}, c10::nullopt,
                                                    /*create_graph=*/false, /*allow_unused=*/true);
-      GradientCopies to_host(device_);
+      GradientCopies copies(device_, on_device_);
       for (std::size_t i = gradients.size(); i-- > 0;) {
-        if (!by_rows_[i]) to_host.add(static_cast<int>(i), whole(gradients[i], parameters_[i]));
+        if (!by_rows_[i]) copies.add(static_cast<int>(i), whole(gradients[i], parameters_[i]));
       }
-      to_host.deliver(sink);
+      copies.deliver(sink);
       for (std::size_t i = gradients.size(); i-- > 0;) {
         if (by_rows_[i]) deliverRowsOf(static_cast<int>(i), gradients[i], sink);
       }
@@ -149,6 +149,13 @@ class ScriptNetwork : public Network {
     }
     for (const int number : numbers) by_rows_[static_cast<std::size_t>(number)] = true;
     return numbers;
+  }
+
+  // Where the host writes the parameters themselves there is no device.
+  bool deliverOnDevice(bool wanted) override {
+    if (!copies_) return !wanted;
+    on_device_ = wanted;
+    return true;
   }
 
   LossSum evaluate(const Samples& samples) override {
@@ -271,6 +278,7 @@ class ScriptNetwork : public Network {
   std::optional<WeightCopies> copies_;  // none: the host writes the parameters themselves
   std::uint64_t seed_;
   std::optional<bool> training_;
+  bool on_device_ = false;  // gradients are delivered there
 };
 
 StatusOr<Script> readScript(const std::string& path, std::uint64_t seed,

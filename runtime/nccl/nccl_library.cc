@@ -110,7 +110,10 @@ class NcclCommunicator : public collective::DeviceCommunicator {
     if (state == ncclInProgress) return false;
     TY_RETURN_IF_ERROR(cudaStatus(cudaSetDevice(device_), "cudaSetDevice"));
     const cudaError_t done = cudaStreamQuery(stream_);
-    if (done == cudaErrorNotReady) return false;
+    if (done == cudaErrorNotReady) {
+      internal::forgetError();
+      return false;
+    }
     TY_RETURN_IF_ERROR(cudaStatus(done, "cudaStreamQuery"));
     return true;
   }

@@ -75,12 +75,28 @@ Status Exchange::join(const RingPlace& place) {
   options.arena.bytes =
       elements_ * sizeof(float) + own_totals_.size() * sizeof(double) + 2 * kAlignment;
   options.arena.timeout = options_.join_timeout;
+  options.device = offer();
   TY_ASSIGN_OR_RETURN(group_, collective::joinGroup(listener_, options, tensors_));
   rank_ = place.rank;
   TY_RETURN_IF_ERROR(takeMemory());
   TY_RETURN_IF_ERROR(agreeOnSize());
   plan(tuner_ ? bucketsOf(tuner_->size()) : options_.buckets);
   return absl::OkStatus();
+}
+
+// A device without room for the buckets is none, and said to be so before the ranks decide.
+collective::GroupDevice Exchange::offer() {
+  const bool ruled_out = options_.deterministic || options_.wire;
+  if (!options_.device.library || ruled_out || on_device_) return options_.device;
+  auto made = DeviceBuckets::make(options_.device.memory, elements_);
+  if (!made.ok()) {
+    collective::GroupDevice none;
+    none.missing =
+        fmt::format("memory for the gradients: {}", std::string(made.status().message()));
+    return none;
+  }
+  on_device_ = std::move(*made);
+  return options_.device;
 }
 
 // Ranks that have been in other groups have chosen what is chosen for all; none: they begin anew.
@@ -112,6 +128,11 @@ void Exchange::plan(const collective::BucketSizes& sizes) {
 Status Exchange::takeMemory() {
   own_memory_.clear();
   totals_ = own_totals_;
+  if (group_.device) {
+    memory_ = on_device_->onHost();
+    return on_device_->finishToHost();  // of a step that was given up
+  }
+  on_device_.reset();
   if (!group_.arena) {
     own_memory_.resize(elements_);
     memory_ = own_memory_;
@@ -130,11 +151,11 @@ void Exchange::tell(std::string_view name, std::int64_t step, TimePoint start) c
   if (options_.span) options_.span({Lane::kExchange, name, step, start, systemClock().now()});
 }
 
-Status Exchange::counted(ExchangeWork::Operation& sum,
+Status Exchange::counted(ExchangeWork::Operation& sum, collective::Collective& group,
                          const std::function<Status(collective::Collective&)>& operation) {
-  const collective::Totals before = group_.collective->totals();
-  Status done = operation(*group_.collective);
-  const collective::Totals after = group_.collective->totals();
+  const collective::Totals before = group.totals();
+  Status done = operation(group);
+  const collective::Totals after = group.totals();
   const std::lock_guard lock(mutex_);
   sum.bytes_sent += after.bytes_sent - before.bytes_sent;
   sum.bytes_received += after.bytes_received - before.bytes_received;
@@ -149,9 +170,10 @@ ExchangeWork Exchange::work() const {
 
 Status Exchange::broadcast(std::span<float> array, int root) {
   const TimePoint start = systemClock().now();
-  const Status done = counted(work_.broadcast, [&](collective::Collective& group) {
-    return group.broadcast(collective::arrayOf(array), root);
-  });
+  const Status done =
+      counted(work_.broadcast, *group_.collective, [&](collective::Collective& group) {
+        return group.broadcast(collective::arrayOf(array), root);
+      });
   tell("broadcast", 0, start);
   return done;
 }
@@ -170,6 +192,7 @@ void Exchange::begin(std::int64_t step) {
   next_ = 0;
   totals_given_ = false;
   step_ = step;
+  put_failure_ = absl::OkStatus();
   failure_ = absl::OkStatus();
   stepping_ = true;
 }
@@ -180,11 +203,16 @@ void Exchange::filled(std::size_t operation) {
   if (--missing_[operation] == 0) changed_.notify_all();
 }
 
-void Exchange::submit(std::size_t tensor, std::span<const float> values) {
+void Exchange::submit(std::size_t tensor, std::span<const float> values, bool on_device) {
   TY_CHECK(!isByRows(tensor), "a tensor is submitted as it was planned");
   const std::span<float> into = sum(tensor);
   TY_CHECK(values.size() == into.size(), "a gradient is as long as its tensor");
-  std::copy(values.begin(), values.end(), into.begin());
+  TY_CHECK(!on_device || onDevice(), "onDevice() is asked before");
+  if (onDevice()) {
+    put(tensor, values, on_device);
+  } else {
+    std::copy(values.begin(), values.end(), into.begin());
+  }
   filled(operation_of_[tensor]);
 }
 
@@ -204,8 +232,16 @@ void Exchange::submitNothing() {
     }
     const std::span<float> into = sum(t);
     std::fill(into.begin(), into.end(), -0.0F);
+    if (onDevice()) put(t, into, /*on_device=*/false);
     filled(operation_of_[t]);
   }
+}
+
+void Exchange::put(std::size_t tensor, std::span<const float> values, bool on_device) {
+  const Status done = on_device_->put(begins_[tensor], values, on_device);
+  if (done.ok()) return;
+  const std::lock_guard lock(mutex_);
+  put_failure_ = done;
 }
 
 StatusOr<StepTotals> Exchange::finish(const StepTotals& own) {
@@ -250,20 +286,59 @@ bool Exchange::due() const {
   return next_ < missing_.size() ? missing_[next_] == 0 : totals_given_;
 }
 
-Status Exchange::perform(std::size_t operation, collective::Collective& group) {
-  if (operation < buckets_.size())
-    return group.allReduce(collective::arrayOf(arrays_[operation]), Reduction::kSum);
-  if (operation < missing_.size())
+Status Exchange::perform(std::size_t operation) {
+  if (operation < buckets_.size()) {
+    const std::span<float> bucket = arrays_[operation];
+    return onDevice() ? reduceOnDevice(bucket) : reduce(collective::arrayOf(bucket));
+  }
+  if (operation == missing_.size()) return reduceTotals();
+  return counted(work_.all_reduce, *group_.collective, [&](collective::Collective& group) {
     return rows_.sum(rows_.tensors()[operation - buckets_.size()], group);
-  return group.allReduce({reinterpret_cast<std::byte*>(totals_.data()),
-                          static_cast<std::int64_t>(totals_.size()), ElementType::kFloat64},
-                         Reduction::kSum);
+  });
 }
 
 std::string Exchange::nameOf(std::size_t operation) const {
   if (operation < buckets_.size()) return fmt::format("bucket {}", operation);
   if (operation == missing_.size()) return "loss and samples";
   return "rows of " + tensors_[rows_.tensors()[operation - buckets_.size()]].name;
+}
+
+Status Exchange::reduce(const collective::Array& array) {
+  return counted(work_.all_reduce, *group_.collective, [&](collective::Collective& group) {
+    return group.allReduce(array, Reduction::kSum);
+  });
+}
+
+// `bucket` is where the sum goes on the host.
+Status Exchange::reduceOnDevice(std::span<const float> bucket) {
+  Status brought;
+  {
+    const std::lock_guard lock(mutex_);
+    brought = put_failure_;
+  }
+  if (!brought.ok()) return failHere(brought);
+  const auto begin = static_cast<std::size_t>(bucket.data() - memory_.data());
+  TY_RETURN_IF_ERROR(counted(work_.all_reduce, *group_.device, [&](collective::Collective& group) {
+    return group.allReduce(on_device_->at(begin, bucket.size()), Reduction::kSum);
+  }));
+  const Status copying = on_device_->startToHost(begin, bucket.size());
+  return copying.ok() ? copying : failHere(copying);
+}
+
+// All sums are on the host as well then.
+Status Exchange::reduceTotals() {
+  TY_RETURN_IF_ERROR(reduce({reinterpret_cast<std::byte*>(totals_.data()),
+                             static_cast<std::int64_t>(totals_.size()), ElementType::kFloat64}));
+  const Status copied = onDevice() ? on_device_->finishToHost() : absl::OkStatus();
+  return copied.ok() ? copied : failHere(copied);
+}
+
+// The others learn it from here, and need not wait.
+Status Exchange::failHere(const Status& status) {
+  const Status here = transport::withBlamedRank(
+      annotate(status, fmt::format("rank {}: gradients on the GPU", rank_)), rank_);
+  group_.device->abort(here);
+  return here;
 }
 
 void Exchange::run() {
@@ -276,8 +351,7 @@ void Exchange::run() {
     reducing_ = true;
     lock.unlock();
     const TimePoint start = systemClock().now();
-    const Status done = counted(
-        work_.all_reduce, [&](collective::Collective& group) { return perform(operation, group); });
+    const Status done = perform(operation);
     tell(nameOf(operation), step, start);
     lock.lock();
     reducing_ = false;

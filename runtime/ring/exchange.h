@@ -6,7 +6,9 @@
 // buckets are (row_exchange.h).
 //
 // The memory of the buckets is shared memory where the group has it, so that ranks of one machine
-// read each other's gradients where they are.
+// read each other's gradients where they are. Where all ranks have a device of their own it is the
+// devices' (GPUs'): gradients are copied and put together there, and each bucket's sum is copied to
+// the host while the next one is on its way.
 #pragma once
 
 #include <condition_variable>
@@ -25,6 +27,7 @@
 #include "runtime/collective/group.h"
 #include "runtime/events/timeline.h"
 #include "runtime/ring/bucket_tuner.h"
+#include "runtime/ring/device_buckets.h"
 #include "runtime/ring/row_exchange.h"
 
 namespace trainyard::runtime::ring {
@@ -38,6 +41,8 @@ struct ExchangeOptions {
   collective::BucketSizes buckets;
   // Instead of these: sizes of which the fastest is found by trying (BucketTuner). Ascending.
   std::vector<std::int64_t> sizes_to_try = {};
+  // Of this rank, which see collective::joinGroup() for: not with `deterministic` or `wire`.
+  collective::GroupDevice device = {};
   Duration join_timeout = std::chrono::seconds(60);
   // Of one operation: how long the slowest rank may be behind. A rank that ends is noticed at once;
   // one that is silent, by the coordinator.
@@ -59,7 +64,8 @@ struct StepTotals {
   double samples = 0;
 };
 
-// What was done so far, over all groups; see collective::Totals.
+// What was done so far, over all groups; see collective::Totals. Bytes between devices are not
+// known.
 struct ExchangeWork {
   struct Operation {
     std::uint64_t bytes_sent = 0;
@@ -90,10 +96,15 @@ class Exchange {
   // Every rank's array becomes that of `root`.
   Status broadcast(std::span<float> array, int root);
 
+  // Whether gradients may be submitted where they are on the device; known by join().
+  bool onDevice() const { return group_.device != nullptr; }
+
   // Step `step`: begin(), each tensor once by submit() or, where it is planned by rows, by
   // submitRows(), finish(). After a failure the group is of no more use, and finish() says why.
+  // `values` are read before submit() returns; they lie in the host's memory, or where `on_device`
+  // in that of options.device, and are there already.
   void begin(std::int64_t step = 0);
-  void submit(std::size_t tensor, std::span<const float> values);
+  void submit(std::size_t tensor, std::span<const float> values, bool on_device = false);
   bool isByRows(std::size_t tensor) const { return rows_.has(tensor); }
   // See RowExchange::bring().
   void submitRows(std::size_t tensor, std::span<const std::int64_t> rows,
@@ -113,6 +124,7 @@ class Exchange {
  private:
   Exchange(ExchangeOptions options, std::vector<collective::PlannedTensor> tensors,
            std::function<bool(std::int64_t)> cancelled, transport::TcpListener listener);
+  collective::GroupDevice offer();
   Status takeMemory();
   Status agreeOnSize();
   void plan(const collective::BucketSizes& sizes);
@@ -120,12 +132,17 @@ class Exchange {
   bool tuning() const { return tuner_ && tuner_->chosen() == 0; }
   void run();
   bool due() const;
+  void put(std::size_t tensor, std::span<const float> values, bool on_device);
   void filled(std::size_t operation);
-  Status perform(std::size_t operation, collective::Collective& group);
+  Status perform(std::size_t operation);
   std::string nameOf(std::size_t operation) const;
+  Status reduce(const collective::Array& array);
+  Status reduceOnDevice(std::span<const float> bucket);
+  Status reduceTotals();
+  Status failHere(const Status& status);
   void tell(std::string_view name, std::int64_t step, TimePoint start) const;
   // Runs one operation of the group and adds what it cost; mutex_ is not held.
-  Status counted(ExchangeWork::Operation& sum,
+  Status counted(ExchangeWork::Operation& sum, collective::Collective& group,
                  const std::function<Status(collective::Collective&)>& operation);
 
   const ExchangeOptions options_;
@@ -135,12 +152,13 @@ class Exchange {
   std::optional<BucketTuner> tuner_;  // where several sizes are to be tried
   std::int64_t planned_size_ = 0;     // the tuner's, of buckets_
   std::vector<collective::Bucket> buckets_;
-  std::vector<std::size_t> operation_of_;  // by tensor, as the next
-  std::vector<std::size_t> begins_;        // in memory_
-  std::size_t elements_ = 0;               // of all tensors in buckets
+  std::vector<std::size_t> operation_of_;     // by tensor, as the next
+  std::vector<std::size_t> begins_;           // in memory_
+  std::size_t elements_ = 0;                  // of all tensors in buckets
+  std::unique_ptr<DeviceBuckets> on_device_;  // null where the group is not
   RowExchange rows_;
   collective::Group group_;
-  std::vector<float> own_memory_;  // where there is no arena
+  std::vector<float> own_memory_;  // where there is neither arena nor device
   std::span<float> memory_;        // tensors one after the other, and so buckets
   std::span<double> totals_;       // loss, samples, and what the tuner brings
   std::vector<double> own_totals_;
@@ -158,6 +176,7 @@ class Exchange {
   bool stepping_ = false;
   bool reducing_ = false;
   bool ending_ = false;
+  Status put_failure_;  // of this rank's device, found when the bucket's turn comes
   Status failure_;
   std::thread thread_;
 };

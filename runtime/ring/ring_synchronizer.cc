@@ -211,12 +211,16 @@ void RingSynchronizer::failed(const v1::EpochInfo& epoch, const Status& status) 
   changed();
 }
 
+bool RingSynchronizer::wantsGradientsOnDevice() const {
+  return exchange_->onDevice();
+}
+
 // Tensors are numbered in the order of the backward pass.
 void RingSynchronizer::push(Gradient gradient) {
   const auto tensor = names_.size() - 1 - static_cast<std::size_t>(gradient.variable);
   if (exchange_->isByRows(tensor))
     return exchange_->submitRows(tensor, gradient.rows, gradient.values);
-  exchange_->submit(tensor, gradient.values);
+  exchange_->submit(tensor, gradient.values, gradient.on_device);
 }
 
 StatusOr<StepOutcome> RingSynchronizer::finish(const BatchLoss& loss) {

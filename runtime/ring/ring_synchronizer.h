@@ -46,6 +46,7 @@ class RingSynchronizer final : public MemberSynchronizer {
   Status open();
 
   StatusOr<Turn> next() override;
+  bool wantsGradientsOnDevice() const override;
   void push(Gradient gradient) override;
   StatusOr<StepOutcome> finish(const BatchLoss& loss) override;
   void evaluated(const BatchScore& score) override;

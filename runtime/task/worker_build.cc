@@ -13,6 +13,7 @@
 #include "runtime/ps/ps_synchronizer.h"
 #include "runtime/ring/ring_synchronizer.h"
 #include "runtime/task/coordinator_host.h"
+#include "runtime/task/exchange_device.h"
 #include "runtime/task/shard_files.h"
 #include "runtime/task/worker_task.h"
 
@@ -124,7 +125,7 @@ void WorkerTask::startKeeper() {
   }
 }
 
-Status WorkerTask::synchronizeInRing() {
+Status WorkerTask::synchronizeInRing(const ComputeDevice& device) {
   const v1::Training& training = options_.job.spec().training();
   TY_ASSIGN_OR_RETURN(optimizer_, makeOptimizer(training.optimizer()));
   TY_RETURN_IF_ERROR(makeDirectories(options_.checkpointDir()));
@@ -136,6 +137,7 @@ Status WorkerTask::synchronizeInRing() {
   sync.exchange.token = options_.token;
   sync.exchange.share_memory = training.shared_memory() != "Never";
   sync.exchange.deterministic = training.deterministic();
+  sync.exchange.device = exchangeDevice(device);
   setWire(training.all_reduce(), sync.exchange);
   if (timeline_ != nullptr) sync.exchange.span = [this](const Span& span) { timeline_->add(span); };
   sync.clip_norm = training.optimizer().clip_norm();

@@ -80,7 +80,7 @@ Status WorkerTask::build() {
   // Which life of the coordinator's task made the record is not known here.
   finished_ = readFinish(options_.checkpointDir(), options_.job, /*created=*/0,
                          membership_.steps() > 0 ? membership_.steps() : training.steps());
-  TY_RETURN_IF_ERROR(isRing(options_.job) ? synchronizeInRing() : synchronizeOverServers());
+  TY_RETURN_IF_ERROR(isRing(options_.job) ? synchronizeInRing(device) : synchronizeOverServers());
   TrainObserver& observer = *this;
   trainer_ =
       std::make_unique<Trainer>(data_, *model_, *synchronizer_, observer, seed, *options_.clock);

@@ -48,7 +48,7 @@ class WorkerTask final : TrainObserver {
   Status place();
   Status synchronizeOverServers();
   void startKeeper();
-  Status synchronizeInRing();
+  Status synchronizeInRing(const ComputeDevice& device);
   Status hostCoordinator();
   std::vector<std::span<float>> weights();
   void poke();

@@ -30,6 +30,8 @@ class Synchronizer {
   // construction). Errors: refused by the coordinator (INVALID_ARGUMENT names both sides), job
   // failed (FAILED_PRECONDITION with the job's reason).
   virtual StatusOr<Turn> next() = 0;
+  // Whether gradients of the current turn may be handed over where the model's device has them.
+  virtual bool wantsGradientsOnDevice() const { return false; }
   // Hands over one variable's gradient of the current train turn; returns at once.
   virtual void push(Gradient gradient) = 0;
   // After all pushes: waits until the step is complete and the next version has arrived.

@@ -79,16 +79,19 @@ Status Trainer::trainStep(const Turn& turn) {
   hitFailpoint("worker.compute", turn.step);
   const FailAction poison = hitFailpoint("worker.gradient", turn.step);
 
+  model_.deliverOnDevice(synchronizer_.wantsGradientsOnDevice());
   bool finite = true;
   const auto sink = [&](Gradient gradient) {
-    const bool bad = poison == FailAction::kNan || !allFinite(gradient.values);
+    // On a device only the sum is looked at, by whoever has it on the host.
+    const bool seen = !gradient.on_device;
+    const bool bad = poison == FailAction::kNan || (seen && !allFinite(gradient.values));
     if (bad && finite) {
       finite = false;
       const auto variable = static_cast<std::size_t>(gradient.variable);
       synchronizer_.abort(turn.step, model_.variables()[variable].name,
                           "the gradient is not finite");
     }
-    // Nothing that is not finite leaves this worker.
+    // Nothing that is seen not to be finite leaves this worker.
     if (finite) synchronizer_.push(std::move(gradient));
   };
   TY_ASSIGN_OR_RETURN(const BatchLoss loss, model_.forwardBackward(batch_, sink));

@@ -53,18 +53,25 @@ void WeightCopies::upload() {
   }
 }
 
-GradientCopies::GradientCopies(const at::Device& device) : device_(device) {
-  if (device.is_cpu()) return;
+GradientCopies::GradientCopies(const at::Device& device, bool on_device)
+    : device_(device), on_device_(on_device) {
+  if (device.is_cpu() || on_device) return;
   stream_ = c10::impl::VirtualGuardImpl(device.type()).getStreamFromGlobalPool(device);
 }
 
 void GradientCopies::add(int parameter, const at::Tensor& gradient) {
   const at::Tensor whole = gradient.contiguous();  // itself, as a rule
-  if (stream_) {
-    pending_.push_back(copyOf(parameter, whole));
-  } else {
+  if (device_.is_cpu()) {
     pending_.push_back({parameter, {}, whole, std::nullopt});
+  } else {
+    pending_.push_back(on_device_ ? computing(parameter, whole) : copyOf(parameter, whole));
   }
+}
+
+GradientCopies::Pending GradientCopies::computing(int parameter, const at::Tensor& gradient) const {
+  Pending pending{parameter, {}, gradient, c10::Event(device_.type())};
+  pending.done->record(c10::impl::VirtualGuardImpl(device_.type()).getStream(device_));
+  return pending;
 }
 
 GradientCopies::Pending GradientCopies::copyOf(int parameter, const at::Tensor& gradient) const {
@@ -75,18 +82,18 @@ GradientCopies::Pending GradientCopies::copyOf(int parameter, const at::Tensor& 
   computed.record(c10::impl::VirtualGuardImpl(device_.type()).getStream(device_));
   computed.block(*stream_);
   const c10::StreamGuard copying(*stream_);
-  pending.host.copy_(gradient, /*non_blocking=*/true);
-  pending.copied->record(*stream_);
+  pending.result.copy_(gradient, /*non_blocking=*/true);
+  pending.done->record(*stream_);
   return pending;
 }
 
 void GradientCopies::deliver(const ParameterGradientSink& sink) {
   for (Pending& pending : pending_) {
-    if (pending.copied) await(*pending.copied);
+    if (pending.done) await(*pending.done);
     pending.source.reset();
-    const std::span<const float> values{pending.host.data_ptr<float>(),
-                                        static_cast<std::size_t>(pending.host.numel())};
-    sink(pending.parameter, values, std::make_shared<at::Tensor>(std::move(pending.host)), {});
+    const std::span<const float> values{pending.result.data_ptr<float>(),
+                                        static_cast<std::size_t>(pending.result.numel())};
+    sink(pending.parameter, values, std::make_shared<at::Tensor>(std::move(pending.result)), {});
   }
   pending_.clear();
 }

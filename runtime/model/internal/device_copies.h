@@ -40,28 +40,31 @@ class WeightCopies {
   std::vector<at::Tensor> host_;
 };
 
-// The gradients of one pass on their way to the host. Nothing here waits for the device before
-// deliver(), so that it is given the whole pass to compute at once, and copies what it has computed
-// while it goes on.
+// The gradients of one pass on their way to the host, or to whoever wants them on the device.
+// Nothing here waits for the device before deliver(), so that it is given the whole pass to compute
+// at once, and copies what it has computed while it goes on.
 class GradientCopies {
  public:
-  explicit GradientCopies(const at::Device& device);
+  explicit GradientCopies(const at::Device& device, bool on_device = false);
 
   // The tensor is kept, and must not be written to any more.
   void add(int parameter, const at::Tensor& gradient);
-  // Each as soon as its copy is there, in the order of add().
+  // Each as soon as its copy is there, or where it stays on the device as soon as it is computed,
+  // in the order of add().
   void deliver(const ParameterGradientSink& sink);
 
  private:
   struct Pending {
     int parameter = 0;
-    at::Tensor source;
-    at::Tensor host;
-    std::optional<c10::Event> copied;  // none: it is there already
+    at::Tensor source;  // of the copy, until it is done
+    at::Tensor result;
+    std::optional<c10::Event> done;  // none: it is there already
   };
+  Pending computing(int parameter, const at::Tensor& gradient) const;
   Pending copyOf(int parameter, const at::Tensor& gradient) const;
 
   at::Device device_;
+  bool on_device_;
   std::optional<c10::Stream> stream_;  // of the copies
   std::vector<Pending> pending_;
 };

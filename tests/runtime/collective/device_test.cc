@@ -2,7 +2,6 @@
 // library, and what they make of its failures. (Ranks that really die are in fault_test.cc, a real
 // library in tests/runtime/nccl.)
 #include <condition_variable>
-#include <cstring>
 #include <mutex>
 #include <numeric>
 #include <thread>
@@ -13,178 +12,16 @@
 #include "runtime/collective/device_collective.h"
 #include "runtime/collective/message_collective.h"
 #include "runtime/transport/in_process.h"
+#include "tests/runtime/collective/fake_device.h"
 
 namespace trainyard::runtime::collective {
 namespace {
 
+using collective::testing::FakeDevices;
+using collective::testing::Fault;
 using ::testing::HasSubstr;
 using transport::blamedRank;
 using transport::InProcessGroup;
-using Kind = DeviceStep::Kind;
-
-// What can be wrong with it.
-enum class Fault { kNone, kNoId, kRefusesToJoin, kRefusesSteps, kFails, kNeverDone };
-
-// Does the steps of all ranks when all have brought theirs. Thread-safe.
-class FakeDevice {
- public:
-  FakeDevice(int ranks, Fault fault)
-      : fault(fault), ranks_(ranks), brought_(ranks), aborted_(ranks) {}
-
-  void bring(int rank, std::span<const DeviceStep> steps) {
-    std::lock_guard lock(mutex_);
-    auto& own = brought_[static_cast<std::size_t>(rank)];
-    own.emplace_back(steps.begin(), steps.end());
-    const std::size_t group = own.size() - 1;
-    for (const auto& of_rank : brought_) {
-      if (of_rank.size() <= group) return;
-    }
-    doGroup(group);
-    ++done_;
-  }
-  void join() {
-    std::lock_guard lock(mutex_);
-    ++joined_;
-  }
-  bool done(std::size_t groups) {
-    std::lock_guard lock(mutex_);
-    return joined_ == ranks_ && done_ >= groups;
-  }
-  void abort(int rank) {
-    std::lock_guard lock(mutex_);
-    aborted_[static_cast<std::size_t>(rank)] = true;
-  }
-  bool aborted(int rank) {
-    std::lock_guard lock(mutex_);
-    return aborted_[static_cast<std::size_t>(rank)];
-  }
-  std::size_t groups() {
-    std::lock_guard lock(mutex_);
-    return done_;
-  }
-
-  const Fault fault;
-
- private:
-  const DeviceStep& step(int rank, std::size_t group, std::size_t at) const {
-    return brought_[static_cast<std::size_t>(rank)][group][at];
-  }
-
-  void doGroup(std::size_t group) {
-    const std::size_t steps = brought_[0][group].size();
-    for (std::size_t i = 0; i < steps; ++i) {
-      if (step(0, group, i).kind < Kind::kSend) doCollective(group, i);
-    }
-    for (int r = 0; r < ranks_; ++r) {
-      for (const DeviceStep& s : brought_[static_cast<std::size_t>(r)][group]) {
-        if (s.kind == Kind::kCopy) std::memcpy(s.to.data, s.from.data, s.from.bytes());
-        if (s.kind == Kind::kSend) deliver(group, r, s);
-      }
-    }
-  }
-
-  void deliver(std::size_t group, int from, const DeviceStep& send) {
-    for (const DeviceStep& s : brought_[static_cast<std::size_t>(send.peer)][group]) {
-      if (s.kind != Kind::kReceive || s.peer != from) continue;
-      ASSERT_EQ(s.to.elements, send.from.elements);
-      std::memcpy(s.to.data, send.from.data, s.to.bytes());
-    }
-  }
-
-  void doCollective(std::size_t group, std::size_t i) {
-    const DeviceStep& first = step(0, group, i);
-    for (int r = 0; r < ranks_; ++r) {
-      const DeviceStep& own = step(r, group, i);
-      ASSERT_EQ(own.kind, first.kind);
-      ASSERT_EQ(own.from.elements, first.from.elements);
-      if (own.kind == Kind::kReduceScatter) reduce(group, i, r, own.to, r * own.to.elements);
-      if (own.kind == Kind::kReduce && own.peer == r) reduce(group, i, r, own.to, 0);
-      if (own.kind == Kind::kBroadcast && own.peer != r)
-        copy(step(own.peer, group, i).from, own.to);
-      for (int q = 0; own.kind == Kind::kAllGather && q < ranks_; ++q) {
-        const std::int64_t n = own.from.elements;
-        copy(own.from, step(q, group, i).to.slice(r * n, (r + 1) * n));
-      }
-    }
-    if (first.kind != Kind::kAllReduce) return;
-    reduce(group, i, 0, first.to, 0);
-    for (int r = 1; r < ranks_; ++r) copy(first.to, step(r, group, i).to);
-  }
-
-  // The ranks' arrays, from `begin` on, into `to`, which may be one of them.
-  void reduce(std::size_t group, std::size_t i, int rank, const Array& to, std::int64_t begin) {
-    std::vector<const std::byte*> sources;
-    for (int r = 0; r < ranks_; ++r) {
-      const Array& from = step(r, group, i).from;
-      sources.push_back(from.slice(begin, begin + to.elements).data);
-    }
-    const Reduction reduction = step(rank, group, i).reduction;
-    const ReduceOp op = reduction == Reduction::kMin   ? ReduceOp::kMin
-                        : reduction == Reduction::kMax ? ReduceOp::kMax
-                                                       : ReduceOp::kSum;
-    std::byte* const target = to.data;
-    reduceAcross(to.type, op, sources, std::span(&target, 1), to.elements);
-    if (reduction == Reduction::kAverage) divideElements(to.type, to.data, to.elements, ranks_);
-  }
-  static void copy(const Array& from, const Array& to) {
-    std::memmove(to.data, from.data, to.bytes());
-  }
-
-  std::mutex mutex_;
-  const int ranks_;
-  std::vector<std::vector<std::vector<DeviceStep>>> brought_;  // by rank and group
-  std::vector<bool> aborted_;
-  int joined_ = 0;
-  std::size_t done_ = 0;
-};
-
-class FakeCommunicator : public DeviceCommunicator {
- public:
-  FakeCommunicator(FakeDevice& device, int rank) : device_(device), rank_(rank) { device_.join(); }
-  Status enqueue(std::span<const DeviceStep> steps) override {
-    if (device_.fault == Fault::kRefusesSteps && rank_ == 1) {
-      return absl::InternalError("no kernel for this");
-    }
-    ++groups_;
-    device_.bring(rank_, steps);
-    return absl::OkStatus();
-  }
-  StatusOr<bool> poll() override {
-    EXPECT_FALSE(device_.aborted(rank_)) << "nothing is asked after abort()";
-    if (device_.fault == Fault::kFails && groups_ > 0)
-      return absl::InternalError("unhandled error");
-    if (device_.fault == Fault::kNeverDone && groups_ > 0) return false;
-    return device_.done(groups_);
-  }
-  void abort() override { device_.abort(rank_); }
-
- private:
-  FakeDevice& device_;
-  const int rank_;
-  std::size_t groups_ = 0;
-};
-
-class FakeLibrary : public DeviceLibrary {
- public:
-  explicit FakeLibrary(FakeDevice& device) : device_(device) {}
-  StatusOr<DeviceGroupId> makeId() override {
-    if (device_.fault == Fault::kNoId) return absl::InternalError("no interface");
-    DeviceGroupId id;
-    id.fill(std::byte{42});
-    return id;
-  }
-  StatusOr<std::unique_ptr<DeviceCommunicator>> join(const DeviceGroupId& id, int rank,
-                                                     int size) override {
-    EXPECT_EQ(id, *makeId()) << "rank 0's, on every rank";
-    if (device_.fault == Fault::kRefusesToJoin && rank == 1) {
-      return absl::InternalError("two ranks on one device");
-    }
-    return std::make_unique<FakeCommunicator>(device_, rank);
-  }
-
- private:
-  FakeDevice& device_;
-};
 
 // What each rank returned.
 using Results = std::vector<Status>;
@@ -200,11 +37,12 @@ Results onThreads(int ranks, const std::function<Status(int)>& be) {
   return results;
 }
 
-Results onDevice(FakeDevice& device, int ranks, const Act& act, const DeviceOptions& options = {}) {
+Results onDevice(FakeDevices& device, int ranks, const Act& act,
+                 const DeviceOptions& options = {}) {
   const auto hub = InProcessGroup::create(ranks);
   return onThreads(ranks, [&](int r) -> Status {
-    FakeLibrary library(device);
-    auto collective = makeDeviceCollective(hub->join(r), library, options);
+    const auto library = device.library();
+    auto collective = makeDeviceCollective(hub->join(r), *library, options);
     return collective.ok() ? act(**collective) : collective.status();
   });
 }
@@ -250,7 +88,7 @@ Status everything(Collective& c, std::int64_t n, std::vector<float>& out) {
 TEST(DeviceTest, EveryOperationGivesWhatMessagesGive) {
   for (const int ranks : {1, 2, 3, 4}) {
     for (const std::int64_t n : {0, 1, 10, 12}) {
-      FakeDevice device(ranks, Fault::kNone);
+      FakeDevices device;
       std::vector<std::vector<float>> on_device(static_cast<std::size_t>(ranks));
       std::vector<std::vector<float>> by_message = on_device;
       const Results results = onDevice(device, ranks, [&](Collective& c) {
@@ -269,7 +107,7 @@ TEST(DeviceTest, EveryOperationGivesWhatMessagesGive) {
 }
 
 TEST(DeviceTest, EqualPartsAreOneOperationOfTheLibrary) {
-  FakeDevice device(3, Fault::kNone);
+  FakeDevices device;
   const Results results = onDevice(device, 3, [&](Collective& c) -> Status {
     std::vector<float> x(12, 1.0f);
     TY_RETURN_IF_ERROR(c.reduceScatter(arrayOf(x), Reduction::kSum));
@@ -280,11 +118,11 @@ TEST(DeviceTest, EqualPartsAreOneOperationOfTheLibrary) {
     return absl::OkStatus();
   });
   for (const Status& status : results) EXPECT_TRUE(status.ok()) << status;
-  EXPECT_EQ(device.groups(), 2u) << "a barrier asks nothing of the device";
+  EXPECT_EQ(device.operations(), 2u) << "a barrier asks nothing of the device";
 }
 
 TEST(DeviceTest, ARankInAnotherOperationIsFoundBeforeTheDeviceBegins) {
-  FakeDevice device(3, Fault::kNone);
+  FakeDevices device;
   const Results results = onDevice(device, 3, [&](Collective& c) -> Status {
     std::vector<float> x(c.rank() == 1 ? 8 : 12, 1.0f);
     const Status first = c.allReduce(arrayOf(x), Reduction::kSum);
@@ -298,12 +136,12 @@ TEST(DeviceTest, ARankInAnotherOperationIsFoundBeforeTheDeviceBegins) {
             std::string(status.message()).find("of 8 float32") != std::string::npos;
   }
   EXPECT_TRUE(said) << results[0];
-  EXPECT_EQ(device.groups(), 0u);
+  EXPECT_EQ(device.operations(), 0u);
   for (int r = 0; r < 3; ++r) EXPECT_TRUE(device.aborted(r));
 }
 
 TEST(DeviceTest, ARankThatDoesNotComeIsNamed) {
-  FakeDevice device(3, Fault::kNone);
+  FakeDevices device;
   std::mutex mutex;
   std::condition_variable changed;
   int failed = 0;
@@ -336,7 +174,7 @@ TEST(DeviceTest, ARankThatDoesNotComeIsNamed) {
 
 // How all ranks end when the device of one, or of all, does this.
 Results failing(Fault fault, DeviceOptions options = {}) {
-  FakeDevice device(3, fault);
+  FakeDevices device(fault);
   Results results = onDevice(
       device, 3,
       [](Collective& c) {
@@ -360,6 +198,9 @@ TEST(DeviceTest, AnErrorOfOneDeviceEndsTheOperationOnAllRanks) {
     for (const Status& status : failing(fault)) {
       EXPECT_THAT(std::string(status.message()), HasSubstr(words));
       EXPECT_EQ(blamedRank(status), rank) << status;
+      // What a group can go on without, in another form.
+      const bool is_formed = fault == Fault::kRefusesSteps;
+      EXPECT_EQ(absl::IsAborted(status) && !is_formed, !is_formed) << status;
     }
   }
 }
@@ -383,7 +224,7 @@ TEST(DeviceTest, ADeviceThatIsNeverDoneIsGivenUpAtTheDeadline) {
 }
 
 TEST(DeviceTest, ArgumentsThatCannotBeAreRefusedAndHarmNobody) {
-  FakeDevice device(2, Fault::kNone);
+  FakeDevices device;
   const Results results = onDevice(device, 2, [](Collective& c) -> Status {
     std::vector<float> x(4);
     EXPECT_EQ(c.broadcast(arrayOf(x), 2).code(), absl::StatusCode::kInvalidArgument);

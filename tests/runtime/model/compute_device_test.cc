@@ -55,6 +55,7 @@ TEST(Device, ProcessesOfAMachineTakeItsGpusInTurns) {
   EXPECT_EQ(chooseDevice("GPU", kFour, 3)->name, "cuda:3");
   EXPECT_EQ(chooseDevice("GPU", kFour, 4)->name, "cuda:0");
   EXPECT_EQ(chooseDevice("Auto", kFour, 6)->name, "cuda:2");
+  EXPECT_EQ(chooseDevice("Auto", kFour, 6)->number, 2);
 }
 
 TEST(Device, WhatThisLibTorchSeesIsConsistent) {

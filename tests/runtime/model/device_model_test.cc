@@ -101,6 +101,7 @@ struct Step {
   double loss = 0;
   Gradients gradients;
   std::vector<int> order;
+  std::vector<bool> on_device;  // as the order
 };
 
 Step stepOf(Model& model, const Batch& batch) {
@@ -110,6 +111,7 @@ Step stepOf(Model& model, const Batch& batch) {
   const auto loss = model.forwardBackward(batch, [&](Gradient g) {
     EXPECT_EQ(std::this_thread::get_id(), caller);
     step.order.push_back(g.variable);
+    step.on_device.push_back(g.on_device);
     step.gradients[g.variable].assign(g.values.begin(), g.values.end());
   });
   EXPECT_TRUE(loss.ok()) << loss.status();
@@ -220,6 +222,33 @@ TEST_P(OnDevice, WeightsMayBeOverwrittenWhenTheirGradientIsThere) {
   expectSameGradients(gradients, undisturbed.gradients, toleranceOf(device()));
   // The next pass computes with what was written.
   EXPECT_NEAR(stepOf(*model, batch).loss, 8 * std::log(10.0), 1e-5);
+}
+
+// Of the device "cpu": the host can look at what it has.
+TEST(DeviceModel, GradientsStayOnTheDeviceWhereTheyAreWanted) {
+  setComputeThreads(1);
+  const std::array<int, 3> shape{8, 8, 1};
+  const auto model = modelOf(specOf("mnist_cnn", 0.5), shape, 10, "cpu");
+  const Batch batch = makeBatch(shape, 10, 8, 4);
+  const Step to_host = stepOf(*model, batch);
+  ASSERT_TRUE(model->deliverOnDevice(true));
+  const Step on_device = stepOf(*model, batch);
+  ASSERT_TRUE(model->deliverOnDevice(false));
+  const Step to_host_again = stepOf(*model, batch);
+  EXPECT_EQ(on_device.on_device, std::vector<bool>(model->variables().size(), true));
+  EXPECT_EQ(to_host.on_device, std::vector<bool>(model->variables().size(), false));
+  EXPECT_EQ(to_host_again.on_device, to_host.on_device);
+  EXPECT_EQ(on_device.order, to_host.order);
+  EXPECT_EQ(on_device.gradients, to_host.gradients);
+  EXPECT_EQ(on_device.loss, to_host.loss);
+}
+
+TEST(DeviceModel, AModelOnTheProcessorHasNoDevice) {
+  const auto model = modelOf(specOf("mnist_cnn", 0), {8, 8, 1}, 10, "");
+  EXPECT_FALSE(model->deliverOnDevice(true));
+  EXPECT_TRUE(model->deliverOnDevice(false));
+  const Step step = stepOf(*model, makeBatch({8, 8, 1}, 10, 4, 3));
+  EXPECT_EQ(step.on_device, std::vector<bool>(model->variables().size(), false));
 }
 
 TEST_P(OnDevice, AHeldGradientSurvivesLaterSteps) {

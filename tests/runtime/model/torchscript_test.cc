@@ -221,6 +221,22 @@ TEST_F(TorchScriptTest, ADeviceComputesTheSame) {
   expectTheSame(*ours, *made(spec()));
 }
 
+TEST_F(TorchScriptTest, ADeviceKeepsGradientsWhereTheyAreWanted) {
+  setComputeThreads(1);
+  const auto model = made(written(), "cpu");
+  const Batch batch = makeBatch(7, 3);
+  const Pass to_host = passOf(*model, batch);
+  ASSERT_TRUE(model->deliverOnDevice(true));
+  int on_device = 0;
+  const auto loss = model->forwardBackward(batch, [&](Gradient g) {
+    on_device += g.on_device;
+    EXPECT_THAT(g.values, testing::ElementsAreArray(to_host.gradients[g.variable]));
+  });
+  ASSERT_TRUE(loss.ok()) << loss.status();
+  EXPECT_EQ(on_device, 2);
+  EXPECT_FALSE(made(spec())->deliverOnDevice(true)) << "the processor has no device";
+}
+
 TEST_F(TorchScriptTest, AGpuComputesTheSame) {
   const auto gpu = chooseDevice("GPU", gpuSupport(), 0);
   if (!gpu.ok()) GTEST_SKIP() << gpu.status().message();

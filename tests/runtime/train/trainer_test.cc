@@ -31,8 +31,11 @@ class TinyModel : public Model {
   StatusOr<BatchLoss> forwardBackward(const Batch& batch, const GradientSink& sink) override {
     keys = batch.keys;
     clock_.advance(std::chrono::seconds(2));
+    // What is on a device has no address here.
+    constexpr const float* kElsewhere = nullptr;
     for (int v = 1; v >= 0; --v) {
-      sink({v, std::span<const float>(gradients[static_cast<std::size_t>(v)]), nullptr});
+      const std::span<const float> values(gradients[static_cast<std::size_t>(v)]);
+      sink({v, on_device ? std::span(kElsewhere, 2) : values, nullptr, {}, on_device});
     }
     if (!failure.ok()) return failure;
     return BatchLoss{loss, batch.size()};
@@ -43,7 +46,13 @@ class TinyModel : public Model {
     return BatchScore{1, batch.size(), 0.5 * batch.size()};
   }
 
+  bool deliverOnDevice(bool wanted) override {
+    on_device = wanted;
+    return true;
+  }
+
   std::array<std::array<float, 2>, 2> gradients{{{1, 2}, {3, 4}}};
+  bool on_device = false;
   double loss = 6;
   Status failure = absl::OkStatus();
   std::vector<std::int64_t> keys;
@@ -67,7 +76,11 @@ class ScriptedSynchronizer : public Synchronizer {
     step = turn.step;
     return turn;
   }
-  void push(Gradient gradient) override { pushed.push_back(gradient.variable); }
+  bool wantsGradientsOnDevice() const override { return step == on_device_in; }
+  void push(Gradient gradient) override {
+    pushed.push_back(gradient.variable);
+    pushed_on_device.push_back(gradient.on_device);
+  }
   StatusOr<StepOutcome> finish(const BatchLoss& loss) override {
     clock_.advance(std::chrono::seconds(1));
     finished.push_back(loss.loss_sum);
@@ -86,6 +99,8 @@ class ScriptedSynchronizer : public Synchronizer {
   int interrupt_after = 1000;
   mutable int looks = 0;
   std::vector<int> pushed;
+  std::vector<bool> pushed_on_device;
+  std::int64_t on_device_in = -1;  // step
   std::vector<double> finished;
   std::vector<BatchScore> scores;
   std::vector<std::string> aborts;
@@ -232,6 +247,17 @@ TEST_F(TrainerTest, WhatWasFiniteBeforeHasGoneOut) {
   EXPECT_FALSE(trainer_.run().ok());
   EXPECT_THAT(sync_.aborts, ElementsAre("3|first|the gradient is not finite"));
   EXPECT_THAT(sync_.pushed, ElementsAre(1));
+}
+
+// The synchronizer is asked for each step: its group may have changed.
+TEST_F(TrainerTest, GradientsOnADeviceAreHandedOverUnseen) {
+  sync_.on_device_in = 5;
+  sync_.turns = {train(4), train(5), train(6), turnOf(Turn::Kind::kDone, 7)};
+  ASSERT_TRUE(trainer_.run().ok());
+  EXPECT_THAT(sync_.pushed, ElementsAre(1, 0, 1, 0, 1, 0));
+  EXPECT_THAT(sync_.pushed_on_device, ElementsAre(false, false, true, true, false, false));
+  EXPECT_TRUE(sync_.aborts.empty());
+  EXPECT_EQ(records_.records.size(), 3u);
 }
 
 TEST_F(TrainerTest, ALossThatIsNotFiniteAborts) {

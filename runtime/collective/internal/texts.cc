@@ -1,0 +1,35 @@
+#include "runtime/collective/internal/texts.h"
+
+#include <cstring>
+
+namespace trainyard::runtime::collective::internal {
+
+StatusOr<std::vector<std::string>> gatherTexts(Collective& collective, const std::string& own) {
+  const auto ranks = static_cast<std::size_t>(collective.size());
+  const auto self = static_cast<std::size_t>(collective.rank());
+  std::vector<std::int64_t> lengths(ranks);
+  lengths[self] = static_cast<std::int64_t>(own.size());
+  const std::vector<std::int64_t> one_each(ranks, 1);
+  TY_RETURN_IF_ERROR(collective.allGather({reinterpret_cast<std::byte*>(lengths.data()),
+                                           static_cast<std::int64_t>(ranks), ElementType::kInt64},
+                                          one_each));
+  std::vector<std::int64_t> counts;
+  std::vector<std::size_t> begins;
+  std::int64_t total = 0;
+  for (const std::int64_t length : lengths) {
+    begins.push_back(static_cast<std::size_t>(4 * total));
+    counts.push_back((length + 3) / 4);
+    total += counts.back();
+  }
+  std::vector<std::byte> all(static_cast<std::size_t>(4 * total));
+  if (!own.empty()) std::memcpy(all.data() + begins[self], own.data(), own.size());
+  TY_RETURN_IF_ERROR(collective.allGather({all.data(), total, ElementType::kInt32}, counts));
+  std::vector<std::string> texts;
+  for (std::size_t r = 0; r < ranks; ++r) {
+    texts.emplace_back(reinterpret_cast<const char*>(all.data()) + begins[r],
+                       static_cast<std::size_t>(lengths[r]));
+  }
+  return texts;
+}
+
+}  // namespace trainyard::runtime::collective::internal
