@@ -149,7 +149,7 @@ TEST(GroupDeviceTest, WhatCannotBeJoinedIsDoneWithout) {
 TEST(GroupDeviceTest, ALibraryThatWaitsForEverIsDoneWithout) {
   Ranks ranks(2);
   ranks.devices.fault = Fault::kNeverJoins;
-  ranks.options.mesh.timeout = std::chrono::seconds(2);
+  ranks.options.mesh.timeout = std::chrono::seconds(5);
   EXPECT_EQ(ranks.sums(), all(2, "host 3"));
 }
 
@@ -165,7 +165,7 @@ TEST(GroupDeviceTest, ARankThatIsLostWhileTheyJoinIsNamed) {
   };
   Ranks ranks(3);
   ranks.devices_of[2].library = std::make_shared<LosesItsRank>();
-  ranks.options.mesh.timeout = std::chrono::seconds(2);
+  ranks.options.mesh.timeout = std::chrono::seconds(5);
   ranks.around = [](const std::function<std::string()>& act) -> std::string {
     try {
       return act();
