@@ -16,6 +16,7 @@ RowExchange::RowExchange(std::span<const collective::PlannedTensor> tensors) {
     matrix.own.width = tensor.elements / tensor.rows;
     matrix.sum.resize(static_cast<std::size_t>(tensor.elements));
     tensors_.push_back(t);
+    bytes_ += matrix.sum.size() * sizeof(float);
   }
 }
 

@@ -26,6 +26,7 @@ class RowExchange {
 
   // Those tensors, ascending: the order in which they are summed on every rank.
   const std::vector<std::size_t>& tensors() const { return tensors_; }
+  std::size_t bytes() const { return bytes_; }  // of their matrices
   bool has(std::size_t tensor) const { return matrices_.contains(tensor); }
 
   // What this rank has in a step: rows, strictly ascending, and their elements. None at all is what
@@ -43,6 +44,7 @@ class RowExchange {
   };
   std::map<std::size_t, Matrix> matrices_;
   std::vector<std::size_t> tensors_;
+  std::size_t bytes_ = 0;
 };
 
 }  // namespace trainyard::runtime::ring

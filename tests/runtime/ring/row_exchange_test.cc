@@ -3,6 +3,7 @@
 
 #include <cmath>
 #include <cstring>
+#include <numeric>
 
 #include "fmt/format.h"
 #include "gmock/gmock.h"
@@ -177,6 +178,27 @@ TEST_P(RowExchangeTest, TablesMayBeAllThereIs) {
     return absl::OkStatus();
   });
   for (const Status& result : results) EXPECT_TRUE(result.ok()) << result;
+}
+
+// Where there is little else, rows still go through memory in large pieces.
+TEST_P(RowExchangeTest, ManyRowsTakeFewRounds) {
+  constexpr std::int64_t kMany = 50'000;
+  const std::vector<PlannedTensor> tables = {
+      {"words", ElementType::kFloat32, kMany * kWidth, kMany}};
+  Ranks ranks(2, GetParam(), {}, {}, tables);
+  const auto results = ranks.run([&](Exchange& exchange, int rank) -> Status {
+    TY_RETURN_IF_ERROR(ranks.join(exchange, rank));
+    std::vector<std::int64_t> rows(kMany);
+    std::iota(rows.begin(), rows.end(), std::int64_t{0});
+    exchange.begin();
+    exchange.submitRows(0, rows, std::vector<float>(kMany * kWidth, 1));
+    TY_RETURN_IF_ERROR(exchange.finish({1, 1}).status());
+    const std::span<float> sum = exchange.sum(0);
+    const bool right = std::all_of(sum.begin(), sum.end(), [](float x) { return x == 2; });
+    return right ? absl::OkStatus() : absl::InternalError("other sums");
+  });
+  for (const Status& result : results) EXPECT_TRUE(result.ok()) << result;
+  EXPECT_LT(ranks.exchanges[0]->work().all_reduce.rounds, 100u);
 }
 
 // What is left of a step that was given up does not come up in the next.
