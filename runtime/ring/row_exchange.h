@@ -32,7 +32,7 @@ class RowExchange {
   // What this rank has in a step: rows, strictly ascending, and their elements. None at all is what
   // a rank without samples has.
   void bring(std::size_t tensor, std::span<const std::int64_t> rows, std::span<const float> values);
-  // Errors of collective::sumRows().
+  // Errors of collective::sumRowsInto().
   Status sum(std::size_t tensor, collective::Collective& group);
   // The sum over all ranks, in the order of ranks; rows that none of them had are zero.
   std::span<float> matrix(std::size_t tensor) { return matrices_.at(tensor).sum; }
