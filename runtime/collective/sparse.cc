@@ -132,6 +132,17 @@ bool isCoalesced(const SparseRows& given) {
          given.indices.end();
 }
 
+// The coalesced rows of all ranks, checked.
+StatusOr<Gathered> gather(Collective& collective, const SparseRows& own) {
+  TY_RETURN_IF_ERROR(checkOwn(own));
+  if (!isCoalesced(own))
+    return gather(collective, addUp(own.rows, own.width, own.indices, own.values));
+  TY_ASSIGN_OR_RETURN(const std::vector<Shape> shapes, gatherShapes(collective, own));
+  TY_ASSIGN_OR_RETURN(Gathered all, gatherRows(collective, own, shapes));
+  TY_RETURN_IF_ERROR(checkGathered(all, own.rows));
+  return all;
+}
+
 }  // namespace
 
 SparseRows coalesce(const SparseRows& given) {
@@ -139,12 +150,25 @@ SparseRows coalesce(const SparseRows& given) {
 }
 
 StatusOr<SparseRows> sumRows(Collective& collective, const SparseRows& own) {
-  TY_RETURN_IF_ERROR(checkOwn(own));
-  if (!isCoalesced(own)) return sumRows(collective, coalesce(own));
-  TY_ASSIGN_OR_RETURN(const std::vector<Shape> shapes, gatherShapes(collective, own));
-  TY_ASSIGN_OR_RETURN(const Gathered all, gatherRows(collective, own, shapes));
-  TY_RETURN_IF_ERROR(checkGathered(all, own.rows));
+  TY_ASSIGN_OR_RETURN(const Gathered all, gather(collective, own));
   return addUp(own.rows, own.width, all.indices, all.values);
+}
+
+Status sumRowsInto(Collective& collective, const SparseRows& own, std::span<float> matrix) {
+  const auto width = static_cast<std::size_t>(own.width);
+  if (matrix.size() != static_cast<std::size_t>(own.rows) * width) {
+    return absl::InvalidArgumentError(
+        fmt::format("{} elements for a matrix of {} x {}", matrix.size(), own.rows, own.width));
+  }
+  TY_ASSIGN_OR_RETURN(const Gathered all, gather(collective, own));
+  std::fill(matrix.begin(), matrix.end(), 0.0F);
+  const float* from = all.values.data();
+  for (const std::int64_t row : all.indices) {
+    float* const into = matrix.data() + static_cast<std::size_t>(row) * width;
+    for (std::size_t k = 0; k < width; ++k) into[k] += from[k];
+    from += width;
+  }
+  return absl::OkStatus();
 }
 
 Cost sumRowsCost(std::span<const std::int64_t> counts, std::int64_t width, int rank) {

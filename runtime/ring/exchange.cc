@@ -15,6 +15,8 @@ using collective::Reduction;
 
 constexpr std::size_t kTotals = 2;      // loss and samples
 constexpr std::size_t kAlignment = 64;  // of an allocation in the arena
+// Rows are not in the arena: they go through windows of a quarter of it, of 4 MiB at most.
+constexpr std::size_t kRowsArena = std::size_t{16} << 20;
 
 }  // namespace
 
@@ -74,6 +76,7 @@ Status Exchange::join(const RingPlace& place) {
   own_totals_.assign(kTotals + (tuner_ ? tuner_->sizes().size() : 0), 0);
   options.arena.bytes =
       elements_ * sizeof(float) + own_totals_.size() * sizeof(double) + 2 * kAlignment;
+  options.arena.bytes += std::min(rows_.bytes(), kRowsArena);
   options.arena.timeout = options_.join_timeout;
   options.device = offer();
   TY_ASSIGN_OR_RETURN(group_, collective::joinGroup(listener_, options, tensors_));
@@ -159,6 +162,7 @@ Status Exchange::counted(ExchangeWork::Operation& sum, collective::Collective& g
   const std::lock_guard lock(mutex_);
   sum.bytes_sent += after.bytes_sent - before.bytes_sent;
   sum.bytes_received += after.bytes_received - before.bytes_received;
+  sum.rounds += after.rounds - before.rounds;
   sum.seconds += after.seconds - before.seconds;
   return done;
 }

@@ -70,6 +70,7 @@ struct ExchangeWork {
   struct Operation {
     std::uint64_t bytes_sent = 0;
     std::uint64_t bytes_received = 0;
+    std::uint64_t rounds = 0;
     Duration seconds{};
   };
   Operation all_reduce;

@@ -1,7 +1,5 @@
 #include "runtime/ring/row_exchange.h"
 
-#include <algorithm>
-
 #include "base/core/check.h"
 
 namespace trainyard::runtime::ring {
@@ -16,6 +14,7 @@ RowExchange::RowExchange(std::span<const collective::PlannedTensor> tensors) {
     matrix.own.width = tensor.elements / tensor.rows;
     matrix.sum.resize(static_cast<std::size_t>(tensor.elements));
     tensors_.push_back(t);
+    bytes_ += matrix.sum.size() * sizeof(float);
   }
 }
 
@@ -28,14 +27,7 @@ void RowExchange::bring(std::size_t tensor, std::span<const std::int64_t> rows,
 
 Status RowExchange::sum(std::size_t tensor, collective::Collective& group) {
   Matrix& matrix = matrices_.at(tensor);
-  TY_ASSIGN_OR_RETURN(const collective::SparseRows sum, collective::sumRows(group, matrix.own));
-  std::fill(matrix.sum.begin(), matrix.sum.end(), 0.0F);
-  auto from = sum.values.begin();
-  for (const std::int64_t row : sum.indices) {
-    std::copy_n(from, sum.width, matrix.sum.begin() + row * sum.width);
-    from += sum.width;
-  }
-  return absl::OkStatus();
+  return collective::sumRowsInto(group, matrix.own, matrix.sum);
 }
 
 }  // namespace trainyard::runtime::ring

@@ -26,12 +26,13 @@ class RowExchange {
 
   // Those tensors, ascending: the order in which they are summed on every rank.
   const std::vector<std::size_t>& tensors() const { return tensors_; }
+  std::size_t bytes() const { return bytes_; }  // of their matrices
   bool has(std::size_t tensor) const { return matrices_.contains(tensor); }
 
   // What this rank has in a step: rows, strictly ascending, and their elements. None at all is what
   // a rank without samples has.
   void bring(std::size_t tensor, std::span<const std::int64_t> rows, std::span<const float> values);
-  // Errors of collective::sumRows().
+  // Errors of collective::sumRowsInto().
   Status sum(std::size_t tensor, collective::Collective& group);
   // The sum over all ranks, in the order of ranks; rows that none of them had are zero.
   std::span<float> matrix(std::size_t tensor) { return matrices_.at(tensor).sum; }
@@ -43,6 +44,7 @@ class RowExchange {
   };
   std::map<std::size_t, Matrix> matrices_;
   std::vector<std::size_t> tensors_;
+  std::size_t bytes_ = 0;
 };
 
 }  // namespace trainyard::runtime::ring

@@ -74,7 +74,11 @@ TEST_P(SparseTest, SumsAsADenseSumInTheOrderOfRanks) {
       const auto results = runRanks(GetParam(), {}, [&](Collective& c) -> Status {
         TY_ASSIGN_OR_RETURN(const SparseRows sum,
                             sumRows(c, brought[static_cast<std::size_t>(c.rank())]));
-        return expectSum(sum, expected);
+        TY_RETURN_IF_ERROR(expectSum(sum, expected));
+        std::vector<float> matrix(expected.size(), 3.0F);
+        TY_RETURN_IF_ERROR(sumRowsInto(c, brought[static_cast<std::size_t>(c.rank())], matrix));
+        const bool same = std::memcmp(matrix.data(), expected.data(), 4 * matrix.size()) == 0;
+        return same ? absl::OkStatus() : absl::InternalError("another matrix");
       });
       for (const Status& result : results) EXPECT_TRUE(result.ok()) << width << ": " << result;
     }
@@ -101,6 +105,9 @@ TEST_P(SparseTest, RefusesRowsOutsideOfTheMatrix) {
       if (sumRows(c, own).status().code() != absl::StatusCode::kInvalidArgument)
         return absl::InternalError("accepted");
     }
+    std::vector<float> small(5);
+    if (sumRowsInto(c, {kRows, 1, {1}, {1.0F}}, small).code() != absl::StatusCode::kInvalidArgument)
+      return absl::InternalError("accepted");
     return c.barrier();  // and the group goes on
   });
   for (const Status& result : results) EXPECT_TRUE(result.ok()) << result;
