@@ -115,6 +115,42 @@ TEST(Modes, DeathsWithBackupWorkersLoseNoStep) {
   }
 }
 
+// Of any mode; the second time of a request may come when the job is steps and epochs further.
+WorldConfig withLateDuplicates(std::uint64_t seed) {
+  WorldConfig config{.seed = seed * 31 + 7,
+                     .ps = 1 + static_cast<int>(seed % 3),
+                     .workers = 1 + static_cast<int>(seed % 4),
+                     .steps = 60,
+                     .kills = static_cast<int>(seed % 5),
+                     .kill_ps = seed % 3 == 0,
+                     .freezes = static_cast<int>(seed % 2),
+                     .drop = seed % 4 == 0 ? 0.03 : 0.0,
+                     .duplicate = 0.15,
+                     .late = std::chrono::seconds(1),
+                     .small_chunks = seed % 2 == 0};
+  const auto kind = seed / 7 % 4;
+  if (kind == 1) config.tickets = TicketRules{.aggregate = 1 + static_cast<int>(seed % 2)};
+  if (kind == 2 && config.workers > 1) config.backup_workers = 1;
+  if (kind == 3) {
+    config.tickets = TicketRules{};
+    config.ps = 2 + static_cast<int>(seed % 2);
+    config.freezes = 0;
+    config.one_by_one = true;
+    config.replicate_pushes = config.spare_coordinator = true;
+  }
+  return config;
+}
+
+TEST(Modes, ARequestMayComeForTheSecondTimeMuchLater) {
+  int kills = 0;
+  for (std::uint64_t seed = 1; seed <= 240; ++seed) {
+    const WorldResult result = runWorld(withLateDuplicates(seed));
+    EXPECT_EQ(result.outcome, "succeeded") << seed;
+    kills += result.kills;
+  }
+  EXPECT_GT(kills, 150);
+}
+
 // Each fourth job with a backup worker, the others asynchronous.
 WorldConfig comingAndGoing(std::uint64_t seed, std::uint64_t number) {
   WorldConfig config{.seed = seed,

@@ -86,7 +86,7 @@ void World::sendUpdate(PsNode& node, v1::ChunkRequestHeader header, std::vector<
   if (rng_.unit() < config_.drop) return later(false);
   const int copies = rng_.unit() < config_.duplicate ? 2 : 1;
   for (int copy = 0; copy < copies; ++copy) {
-    at(ownerOfServer(target), networkDelay(), [this, target, header, mean, later] {
+    at(ownerOfServer(target), networkDelay() + lateness(copy), [this, target, header, mean, later] {
       PsNode* keeper = server(target);
       if (keeper == nullptr) return later(false);
       const auto call = keeper->next_call++;

@@ -86,7 +86,7 @@ void World::sendChunk(WorkerNode& node, const runtime::ps::Send& send) {
   const int copies = rng_.unit() < config_.duplicate ? 2 : 1;
   for (int copy = 0; copy < copies; ++copy) {
     const Owner to = ownerOf(v1::ROLE_PS, static_cast<std::size_t>(send.ps));
-    at(to, networkDelay(), [this, owner, send, payload, replied, fail, find] {
+    at(to, networkDelay() + lateness(copy), [this, owner, send, payload, replied, fail, find] {
       PsNode* server = ps_[static_cast<std::size_t>(send.ps)].get();
       if (server == nullptr || ps_done_[static_cast<std::size_t>(send.ps)]) return fail();
       at(owner, networkDelay(), [find, send, this] {

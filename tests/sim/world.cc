@@ -133,6 +133,11 @@ Duration World::networkDelay() {
   return fromSeconds(toSeconds(config_.max_delay) * (share < 0.9 ? share * 0.2 : share));
 }
 
+Duration World::lateness(int copy) {
+  if (copy == 0 || config_.late <= Duration::zero()) return Duration::zero();
+  return fromSeconds(toSeconds(config_.late) * rng_.unit());
+}
+
 // Small whole numbers: every order of summation gives the same bits.
 std::vector<float> World::gradient(const runtime::StepPlan::Share& share,
                                    std::uint32_t chunk) const {

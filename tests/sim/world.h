@@ -48,6 +48,7 @@ struct WorldConfig {
   int freezes = 0;         // of random tasks at random moments: they wake again
   double drop = 0.0;       // share of messages that are lost (the caller learns of it)
   double duplicate = 0.0;  // share of requests that are delivered twice
+  Duration late{};         // how much later than the first the second time may be
   Duration max_delay = std::chrono::milliseconds(8);
   bool small_chunks = false;  // several of a server; also with ps_scalings
   int ps_scalings = 0;        // to a random number of servers at random moments
@@ -113,6 +114,8 @@ class World {
   // Something that happens to the owner: while that is frozen, it waits.
   void at(Owner owner, Duration delay, std::function<void()> event);
   Duration networkDelay();
+  // Of the second time that a request is delivered.
+  Duration lateness(int copy);
   void problem(const std::string& text);
 
   void followEpoch(const v1::View& view);
