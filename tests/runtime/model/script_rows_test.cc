@@ -9,10 +9,10 @@
 #include <string>
 #include <vector>
 
-#include "base/core/rng.h"
 #include "runtime/model/device.h"
 #include "runtime/model/model.h"
 #include "tests/base/process/temp_dir.h"
+#include "tests/runtime/model/script_batch.h"
 #include "tests/runtime/model/script_fixture.h"
 
 namespace trainyard::runtime {
@@ -22,22 +22,7 @@ using testing::ElementsAre;
 using testing::IsEmpty;
 using trainyard::ScriptOptions;
 
-constexpr std::array<int, 3> kShape{3, 4, 1};
-constexpr int kInputs = 12;
-constexpr int kClasses = 5;
 constexpr std::size_t kTableRows = 16 * kInputs;
-
-Batch makeBatch(int size, std::uint64_t seed) {
-  Batch batch;
-  batch.shape = kShape;
-  Rng rng(seed);
-  for (int i = 0; i < size * kInputs; ++i) batch.images.push_back(static_cast<float>(rng.unit()));
-  for (int n = 0; n < size; ++n) {
-    batch.labels.push_back(static_cast<std::int64_t>(rng.below(kClasses)));
-    batch.keys.push_back(100 + n);
-  }
-  return batch;
-}
 
 // The table as parameter 0, looked up by `look_up` of `rows`, a tensor of sample by pixel.
 ScriptOptions lookingUp(const std::string& look_up) {
