@@ -88,7 +88,8 @@ void Reflector::noteList(TimePoint began) {
 }
 
 void Reflector::onEvent(WatchEvent event) {
-  trim(event.object);
+  // A bookmark is no object: what it says stands where objects have what nobody needs.
+  if (event.type != WatchEvent::Type::kBookmark) trim(event.object);
   {
     const std::lock_guard lock(mutex_);
     ++counts_.events;

@@ -152,7 +152,9 @@ TEST_F(ReflectorTest, StreamsWhatIsThere) {
   source_.list_failure = absl::InternalError("nobody lists");
   ReflectorOptions options = quick();
   options.stream = true;
-  Reflector reflector("things", source_, systemClock(), options, callbacks());
+  ReflectorCallbacks pods = callbacks();
+  pods.trim = trimPod;  // which leaves few annotations
+  Reflector reflector("pods", source_, systemClock(), options, pods);
   reflector.start();
   ASSERT_TRUE(reflector.waitForSync(seconds(30)).ok());
   EXPECT_EQ(reflector.store().size(), 2u);
