@@ -406,9 +406,6 @@ int runReleasePods(int argc, char** argv) {
 // them is not read for every connection (cpprestsdk does so, wanted or not: some 30 ms each).
 void saveMemory(const Flags& flags) {
   ::mallopt(M_ARENA_MAX, 2);
-  // Set, these do not grow with what a burst has once allocated.
-  ::mallopt(M_MMAP_THRESHOLD, 128 << 10);
-  ::mallopt(M_TRIM_THRESHOLD, 128 << 10);
   const StatusOr<KubeConfig> config = findCluster(flags);
   if (config.ok() && !config->ca.empty()) ::setenv("SSL_CERT_FILE", "/dev/null", 1);
 }

@@ -9,8 +9,7 @@ namespace trainyard::control::internal {
 
 namespace {
 
-// That waits for its reader, of one response.
-constexpr std::size_t kMaxWaiting = std::size_t{128} << 10;
+constexpr std::size_t kMaxWaiting = std::size_t{1} << 20;
 
 // Only what cpprestsdk writes into is real; nobody reads from it.
 class BodySink : public concurrency::streams::details::streambuf_state_manager<std::uint8_t> {
