@@ -94,8 +94,5 @@ class Reflector {
 
 // Drops metadata.managedFields and the annotation of `kubectl apply`.
 void trimObject(nlohmann::json& object);
-// Also what of a pod nobody here reads: most of its spec, which is the larger part. Left are
-// nodeName, the names of its containers, and the status.
-void trimPod(nlohmann::json& pod);
 
 }  // namespace trainyard::control

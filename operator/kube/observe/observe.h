@@ -23,6 +23,10 @@ StatusOr<v1::TrainingJob> readJob(const nlohmann::json& object);
 // caller.
 std::optional<TaskObservation> observePod(const nlohmann::json& pod);
 
+// Leaves of a pod what observePod() and the functions below say of it, and KubeCluster asks for:
+// that is a small part of it.
+void trimPod(nlohmann::json& pod);
+
 // The uid of the controller that owns the object; "" when there is none.
 std::string controllerUid(const nlohmann::json& object);
 // "" where there is none.

@@ -152,9 +152,9 @@ TEST_F(ReflectorTest, StreamsWhatIsThere) {
   source_.list_failure = absl::InternalError("nobody lists");
   ReflectorOptions options = quick();
   options.stream = true;
-  ReflectorCallbacks pods = callbacks();
-  pods.trim = trimPod;  // which leaves few annotations
-  Reflector reflector("pods", source_, systemClock(), options, pods);
+  ReflectorCallbacks trimming = callbacks();
+  trimming.trim = [](Json& item) { item["metadata"].erase("annotations"); };
+  Reflector reflector("things", source_, systemClock(), options, trimming);
   reflector.start();
   ASSERT_TRUE(reflector.waitForSync(seconds(30)).ok());
   EXPECT_EQ(reflector.store().size(), 2u);

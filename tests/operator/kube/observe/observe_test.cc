@@ -25,10 +25,45 @@ std::string container(const std::string& state, bool ready = false) {
          std::string(ready ? "true" : "false") + R"(, "state": )" + state + "}]}";
 }
 
-TaskObservation seen(const Json& pod) {
+// Of the pod as it is cached.
+TaskObservation seen(Json pod) {
+  trimPod(pod);
   const auto task = observePod(pod);
   EXPECT_TRUE(task.has_value());
   return task.value_or(TaskObservation{});
+}
+
+TEST(TrimPod, LeavesWhatIsRead) {
+  Json pod = Json::parse(R"({
+    "metadata": {"name": "p", "managedFields": [{}], "creationTimestamp": "t", "labels": {"a": "b"},
+      "annotations": {"kubectl.kubernetes.io/last-applied-configuration": "{}", "mine": "1",
+        "trainyard.dev/task-container": "task", "trainyard.dev/other": "3",
+        "controller.kubernetes.io/pod-deletion-cost": "2"},
+      "ownerReferences": [{"uid": "u", "controller": true, "name": "job"}], "finalizers": ["f"]},
+    "spec": {"nodeName": "n", "volumes": [{}], "containers": [{"name": "task", "env": []}]},
+    "status": {"phase": "Running", "podIP": "10.0.0.1", "hostIP": "10.0.0.2",
+      "conditions": [{"type": "Ready", "status": "True", "lastProbeTime": null}],
+      "containerStatuses": [{"name": "task", "ready": true, "state": {"running": {}}, "imageID": "i",
+        "lastState": {}, "restartCount": 0, "image": "train:1"}]}})");
+  trimPod(pod);
+  EXPECT_EQ(pod, Json::parse(R"({
+    "metadata": {"name": "p", "labels": {"a": "b"},
+      "annotations": {"trainyard.dev/task-container": "task",
+        "controller.kubernetes.io/pod-deletion-cost": "2"},
+      "ownerReferences": [{"uid": "u", "controller": true}], "finalizers": ["f"]},
+    "spec": {"nodeName": "n"},
+    "status": {"phase": "Running", "podIP": "10.0.0.1",
+      "conditions": [{"type": "Ready", "status": "True"}],
+      "containerStatuses": [{"name": "task", "ready": true, "state": {"running": {}},
+        "image": "train:1"}]}})"));
+  for (const char* text :
+       {"{}", "{\"metadata\": 1, \"spec\": 2}",
+        "{\"metadata\": {\"annotations\": null, \"ownerReferences\": [1]}, \"status\": "
+        "{\"conditions\": 1, \"containerStatuses\": [null]}}"}) {
+    Json odd = Json::parse(text);
+    trimPod(odd);
+    EXPECT_EQ(odd, Json::parse(text));
+  }
 }
 
 TEST(ObservePod, WithoutOurLabelsIsNoTask) {
