@@ -87,8 +87,10 @@ Status Exchange::join(const RingPlace& place) {
   return absl::OkStatus();
 }
 
-// A device without room for the buckets is none, and said to be so before the ranks decide.
+// A device without room for the buckets is none, and said to be so before the ranks decide. Where
+// there are no buckets no rank has a use for one.
 collective::GroupDevice Exchange::offer() {
+  if (elements_ == 0) return {};
   const bool ruled_out = options_.deterministic || options_.wire;
   if (!options_.device.library || ruled_out || on_device_) return options_.device;
   auto made = DeviceBuckets::make(options_.device.memory, elements_);

@@ -16,6 +16,7 @@ namespace {
 using collective::testing::FakeDevices;
 using collective::testing::FakeMemory;
 using collective::testing::Fault;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 // Against hangs only.
@@ -58,7 +59,7 @@ struct Ranks {
   void open() {
     for (std::size_t r = 0; r < exchanges.size(); ++r) {
       auto made =
-          Exchange::make(options_of[r], kTensors, [this](std::int64_t) { return cancel.load(); });
+          Exchange::make(options_of[r], tensors, [this](std::int64_t) { return cancel.load(); });
       ASSERT_TRUE(made.ok()) << made.status();
       place.addresses[r] = {options_of[r].bind, (*made)->port()};
       exchanges[r] = std::move(*made);
@@ -82,6 +83,7 @@ struct Ranks {
     return results;
   }
 
+  std::vector<collective::PlannedTensor> tensors = kTensors;
   FakeDevices devices;
   std::vector<std::shared_ptr<FakeMemory>> memories;  // by rank, as the next
   std::vector<ExchangeOptions> options_of;
@@ -192,6 +194,45 @@ TEST(DeviceExchangeTest, NothingChangesNoBit) {
     }
     return absl::OkStatus();
   }));
+}
+
+// Rows are the host's: they go beside what the devices put together.
+TEST(DeviceExchangeTest, TensorsByRowsGoThroughTheHost) {
+  Ranks ranks(2);
+  ranks.tensors = {{"c", ElementType::kFloat32, 3},
+                   {"table", ElementType::kFloat32, 8, 4},
+                   {"a", ElementType::kFloat32, 2}};
+  expectOk(ranks.run([&](Exchange& exchange, int rank) -> Status {
+    if (!exchange.onDevice()) return absl::InternalError("not on the device");
+    FakeMemory& memory = *ranks.memories[static_cast<std::size_t>(rank)];
+    const auto own = static_cast<float>(rank + 1);
+    for (int step = 0; step < 3; ++step) {
+      exchange.begin(step);
+      submitFromDevice(exchange, memory, 0, {own, 2, 3});
+      exchange.submitRows(1, std::vector<std::int64_t>{rank, 3}, std::vector<float>{own, 5, 6, 7});
+      submitFromDevice(exchange, memory, 2, {own, own});
+      TY_RETURN_IF_ERROR(exchange.finish({1, 1}).status());
+      EXPECT_THAT(exchange.sum(0), ElementsAre(3, 4, 6));
+      EXPECT_THAT(exchange.sum(1), ElementsAre(1, 5, 2, 5, 0, 0, 12, 14));
+      EXPECT_THAT(exchange.sum(2), ElementsAre(3, 3));
+    }
+    return absl::OkStatus();
+  }));
+  EXPECT_GT(ranks.devices.operations(), 0U);
+}
+
+TEST(DeviceExchangeTest, WithoutAnythingForThemDevicesAreNotUsed) {
+  Ranks ranks(2);
+  ranks.tensors = {{"table", ElementType::kFloat32, 8, 4}};
+  expectOk(ranks.run([&](Exchange& exchange, int rank) -> Status {
+    if (exchange.onDevice()) return absl::InternalError("on the device");
+    exchange.begin();
+    exchange.submitRows(0, std::vector<std::int64_t>{rank}, std::vector<float>{1, 2});
+    TY_RETURN_IF_ERROR(exchange.finish({1, 1}).status());
+    EXPECT_THAT(exchange.sum(0), ElementsAre(1, 2, 1, 2, 0, 0, 0, 0));
+    return absl::OkStatus();
+  }));
+  EXPECT_EQ(ranks.devices.operations(), 0U);
 }
 
 // The rank waits for its own first bucket to be summed before it has the last gradient.
