@@ -1,13 +1,13 @@
 # The front door; the build itself is CMake (see CMakePresets.json).
 #
-#   TARGET=operator   build and check without LibTorch
-#   PACKAGES=skip     do not look for Debian packages
+#   PACKAGES=skip         do not look for Debian packages
+#   TRAINYARD_TORCH=DIR   make torch: a LibTorch in place of Debian's
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .ONESHELL:
 .DEFAULT_GOAL := help
-.PHONY: help demo test sanitize sanitize-threads check bench experiment compare soak build clean packages format image \
-  cluster cluster-build cluster-stop bench-operator
+.PHONY: help demo demo-run test test-torch torch sanitize sanitize-threads check bench experiment compare soak build \
+  clean format image image-torch push cluster cluster-build cluster-stop bench-operator
 
 # Objects in the compiler cache serve any checkout.
 export CCACHE_BASEDIR := $(CURDIR)
@@ -15,114 +15,164 @@ export CCACHE_NOHASHDIR := 1
 # Scripts leave no compiled copies in the source tree.
 export PYTHONDONTWRITEBYTECODE := 1
 
+# Begins a recipe: installs lists of deploy/packages.txt, and gives the lines after it `phase`.
+packages = @PACKAGES=$(PACKAGES); . deploy/phase.sh; packages
+
 programs := trainyard trainyard-agent trainyard-runtime
 dev := build/dev
 configure := cmake --log-level=WARNING
-ifeq ($(TARGET),operator)
-programs := trainyard trainyard-agent
-dev := build/operator
-flags := -DTRAINYARD_WITH_TORCH=OFF
-else ifneq ($(TARGET),)
-$(error TARGET=$(TARGET): expected operator)
-endif
 
 cluster := python3 tests/cluster/cluster.py
 version := $(shell sed -n 's|^project.trainyard VERSION \([0-9.]*\).*|\1|p' CMakeLists.txt)
 
+images := python3 deploy/image/images.py --bin build/release/bin --out build/image --version $(version)
+# Said before anything is built.
+ifneq ($(filter push,$(MAKECMDGOALS)),)
+ifeq ($(REGISTRY),)
+$(error make push: REGISTRY=HOST[:PORT][/PATH] says where to)
+endif
+endif
+
 help:
 	@echo "make demo     train on Fashion-MNIST on this machine: 2 parameter servers, 2 workers"
-	@echo "make test     build everything and run every test that needs no GPU"
-	@echo "make sanitize what needs no LibTorch, with address, undefined-behaviour and thread sanitizer"
-	@echo "make check    format, tidy and fast tests, before a commit (TARGET=operator: without LibTorch)"
+	@echo "make test     build everything and run every test that needs neither LibTorch nor a GPU"
+	@echo "make torch    trainyard-runtime-torch beside the programs: TorchScript modules and GPUs (TRAINYARD_TORCH=DIR)"
+	@echo "make test-torch  the tests of it"
+	@echo "make sanitize the tests with address, undefined-behaviour and thread sanitizer"
+	@echo "make check    format, tidy and fast tests, before a commit"
 	@echo "make bench    speed of push and pull and of training; tables in build/bench (see docs/results.md)"
 	@echo "make bench-operator  the operator on a real apiserver (root); PEER=build: beside Kubeflow's"
 	@echo "make experiment  7 workers, 2 parameter servers, 3 placements on links of 1 Gbit/s (LINK; root; QUICK=1)"
 	@echo "make compare  TensorFlow's parameter servers beside ours; TensorFlow comes from PyPI"
 	@echo "make soak     20 minutes with a random kill every 20 s (SOAK_SECONDS, SOAK_SEED)"
-	@echo "make image    OCI archives of operator, agent and runtime, in build/image"
+	@echo "make image    OCI archives of operator, agent and runtime, and what is in them, in build/image"
+	@echo "make image-torch  the same of the runtime with LibTorch, for TorchScript modules and GPUs"
+	@echo "make push     the images and the chart into a registry: REGISTRY=HOST[:PORT][/PATH], TORCH=1: that one too"
 	@echo "make cluster  a Kubernetes of one node in namespaces of its own (root); ends with make cluster-stop"
 	@echo "make build    the programs, in build/release/bin"
 	@echo "make format   lay out the sources with clang-format"
 	@echo "make clean    remove build/"
 
-packages:
-	@[ "$(PACKAGES)" = skip ] || deploy/install_packages.sh
+build:
+	$(packages) demo
+	$(configure) --preset release
+	phase build cmake --build build/release --target $(programs) trainyard-operator
 
-build: packages
-	@$(configure) --preset release $(flags)
-	cmake --build build/release --target $(programs) trainyard-operator
+# From now on, until make clean, every goal that builds trainyard-runtime builds this beside it.
+torch:
+	$(packages) demo $(if $(TRAINYARD_TORCH),,torch)
+	$(configure) --preset release -DTRAINYARD_WITH_TORCH=ON -DTRAINYARD_TORCH=$(TRAINYARD_TORCH)
+	phase build cmake --build build/release --target $(programs)
 
 # An interrupted demo goes on where it stopped, a finished one starts anew.
-demo: packages
-	@$(configure) --preset release
-	cmake --build build/release --target $(programs)
+# The run takes the recipe's place, so that signals reach it.
+demo: demo-run
+	@. deploy/phase.sh; said run $$((EPOCHSECONDS - $$(<build/release/run-began)))
+
+demo-run:
+	$(packages) demo
+	$(configure) --preset release
+	phase build cmake --build build/release --target $(programs)
 	again=; if grep -qs '"succeeded"' runs/fashion/result.json; then again=--new; fi
+	echo $$EPOCHSECONDS >build/release/run-began
 	exec build/release/bin/trainyard run -f examples/fashion-mnist/ps-sync.yaml \
 	  --volume data=/usr/share/datasets/fashion-mnist --dir runs/fashion $$again
 
-test: packages
-	@$(configure) --preset dev -B $(dev) $(flags)
-	cmake --build $(dev)
-	$(cluster) build >/dev/null || [ $$? -eq 77 ]
-	exec python3 tests/run_tests.py $(dev)
+test:
+	$(packages) demo test cluster
+	$(configure) --preset dev
+	# Beside the compiler, since it downloads half of the time.
+	$(cluster) build >build/cluster-build.log 2>&1 & programs=$$!
+	trap 'kill $$programs 2>/dev/null || :' EXIT
+	phase build cmake --build $(dev)
+	phase cluster-build wait $$programs || [ $$? -eq 77 ] || { tail -n 20 build/cluster-build.log >&2; exit 1; }
+	phase tests python3 tests/run_tests.py $(dev)
+
+# In a folder of its own, most of whose objects come from the compiler cache.
+test-torch:
+	$(packages) demo test $(if $(TRAINYARD_TORCH),,torch)
+	$(configure) --preset torch -DTRAINYARD_TORCH=$(TRAINYARD_TORCH)
+	phase build cmake --build build/torch --target torch_tests
+	phase tests python3 tests/run_tests.py build/torch --label torch
 
 # Both sanitizers, whatever the first one finds. sanitize-threads: only what several threads or
 # processes do at one time.
-sanitize sanitize-threads: packages
-	@code=0
+sanitize sanitize-threads:
+	$(packages) demo test
+	code=0
 	threads=$(findstring threads,$@)
 	for preset in asan tsan; do
 	  $(configure) --preset $$preset
-	  cmake --build build/$$preset --target sanitized_$${threads:+threads_}tests || { code=1; continue; }
-	  python3 tests/run_tests.py build/$$preset $${threads:+--label threads} || code=1
+	  phase $$preset-build cmake --build build/$$preset --target sanitized_$${threads:+threads_}tests || { code=1; continue; }
+	  phase $$preset-tests python3 tests/run_tests.py build/$$preset $${threads:+--label threads} || code=1
 	done
 	exit $$code
 
-check: packages
-	@python3 tests/format.py
+check:
+	$(packages) demo test
+	python3 tests/format.py
 	python3 tests/tidy/tidy.py
-	$(configure) --preset dev -B $(dev) $(flags)
+	$(configure) --preset dev
 	cmake --build $(dev)
 	exec python3 tests/run_tests.py $(dev) --label unit
 
-bench: packages
-	@$(configure) --preset dev
+bench:
+	$(packages) demo test bench
+	$(configure) --preset dev
 	cmake --build build/dev --target $(programs) trainyard-bench-push-pull trainyard-bench-compute trainyard-bench-all-reduce
 	-cmake --build build/dev --target trainyard-bench-open-mpi
+	-cmake --build build/dev --target trainyard-bench-models
 	exec python3 bench/bench.py --bin build/dev/bin --out build/bench
 
 # PEER is the binary of Kubeflow's training operator, or `build`: then it is built from its Go module.
-bench-operator: packages
-	@$(configure) --preset dev -B $(dev) $(flags)
+bench-operator:
+	$(packages) demo test cluster
+	$(configure) --preset dev
 	cmake --build $(dev) --target trainyard-operator
 	$(cluster) build kubernetes etcd kwok $(if $(filter build,$(PEER)),training-operator)
 	exec python3 bench/operator/operator_bench.py --bin $(dev)/bin --out build/bench $(if $(PEER),--peer $(PEER))
 
-experiment: packages
-	@$(configure) --preset dev
+experiment:
+	$(packages) demo test bench
+	$(configure) --preset dev
 	cmake --build build/dev --target $(programs)
 	exec python3 bench/experiment/experiment.py --bin build/dev/bin --out build/experiment \
 	  --link $(or $(LINK),1Gbit) $(if $(QUICK),--quick)
 
-compare: packages
-	@$(configure) --preset dev
+compare:
+	$(packages) demo test
+	$(configure) --preset dev
 	cmake --build build/dev --target $(programs)
 	exec python3 bench/tensorflow/compare.py --bin build/dev/bin --out build/tensorflow
 
-soak: packages
-	@$(configure) --preset release
+soak:
+	$(packages) demo test
+	$(configure) --preset release
 	cmake --build build/release --target $(programs)
 	exec python3 tests/soak/soak.py build/release/bin \
 	  --seconds $(or $(SOAK_SECONDS),1200) $(if $(SOAK_SEED),--seed $(SOAK_SEED))
 
-image: packages
-	@$(configure) --preset release
+image:
+	$(packages) demo image
+	$(configure) --preset release
 	cmake --build build/release --target trainyard-agent trainyard-operator trainyard-runtime
-	exec python3 deploy/image/images.py --bin build/release/bin --out build/image --version $(version)
+	exec $(images)
+
+image-torch:
+	$(packages) demo image $(if $(TRAINYARD_TORCH),,torch)
+	$(configure) --preset release -DTRAINYARD_WITH_TORCH=ON -DTRAINYARD_TORCH=$(TRAINYARD_TORCH)
+	cmake --build build/release --target trainyard-agent trainyard-runtime trainyard-runtime-torch
+	exec $(images) trainyard-runtime-torch
+
+push: image $(if $(TORCH),image-torch)
+	@exec python3 deploy/image/push.py --images build/image --version $(version) --chart helm/trainyard \
+	  --registry "$(REGISTRY)" trainyard-operator trainyard-agent trainyard-runtime \
+	  $(if $(TORCH),trainyard-runtime-torch)
 
 # Programs are built once for each version, into a cache outside the tree.
-cluster-build: packages
-	@$(cluster) build
+cluster-build:
+	$(packages) cluster
+	$(cluster) build
 
 cluster: cluster-build
 	@exec $(cluster) up build/cluster --detach

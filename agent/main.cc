@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <csignal>
+#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <functional>
@@ -42,6 +43,8 @@
 #include "base/process/files.h"
 #include "base/process/scope_undo.h"
 #include "base/process/signals.h"
+#include "base/programs/job_file.h"
+#include "base/programs/runtime_program.h"
 #include "base/rpc/grpc_process.h"
 #include "base/rpc/token.h"
 #include "base/security/job_keys.h"
@@ -99,7 +102,8 @@ void addFlags(CLI::App& app, Flags& flags) {
   app.add_option("--membership", flags.membership_file, "Membership file")->required();
   app.add_option("--token", flags.token_file, "File with the job's token")->required();
   CLI::Option_group* program = app.add_option_group("Program", "What to run");
-  program->add_option("--runtime", flags.runtime, "trainyard-runtime");
+  program->add_option("--runtime", flags.runtime,
+                      "trainyard-runtime; a task that needs LibTorch runs the -torch beside it");
   program->add_option("--command", flags.command_file, "File that names another program");
   // Or the program and its arguments after "--".
   program->require_option(0, 1);
@@ -189,6 +193,7 @@ class Agent {
                                         std::uint32_t process) const;
   StatusOr<std::string> writeMembership(const v1::Membership& membership) const;
   StatusOr<std::string> tellForeign() const;
+  StatusOr<std::string> chooseRuntime() const;
   StatusOr<SpawnOptions> prepareRuntime(std::uint32_t start, int port,
                                         const std::string& membership, std::uint32_t process) const;
   void publish(const ChildView& view, int port);
@@ -289,6 +294,14 @@ StatusOr<std::vector<NamedProcess>> Agent::prepareProgram(std::uint32_t start, i
   return program;
 }
 
+// The runtime itself says what is wrong with a job that cannot be read.
+StatusOr<std::string> Agent::chooseRuntime() const {
+  const StatusOr<v1::TrainingJob> job = readJobFile(flags_.job_file);
+  if (!job.ok()) return flags_.runtime;
+  return runtimeProgram(flags_.runtime, job->spec().training(), self_.id.role(),
+                        std::getenv("CUDA_VISIBLE_DEVICES"));
+}
+
 // What only one of several processes writes lies in a folder of its own, and only the first listens
 // on the task's port.
 StatusOr<SpawnOptions> Agent::prepareRuntime(std::uint32_t start, int port,
@@ -299,7 +312,8 @@ StatusOr<SpawnOptions> Agent::prepareRuntime(std::uint32_t start, int port,
     task_dir = (fs::path(task_dir) / fmt::format("process-{}", process)).native();
     TY_RETURN_IF_ERROR(makeDirectories(task_dir, 0700));
   }
-  const ChildCommand command{.runtime = flags_.runtime,
+  TY_ASSIGN_OR_RETURN(const std::string runtime, chooseRuntime());
+  const ChildCommand command{.runtime = runtime,
                              .id = processId(self_, process),
                              .created = self_.created,
                              .job_file = flags_.job_file,

@@ -18,6 +18,7 @@ import sys
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 
 import all_reduce  # noqa: E402
+import models  # noqa: E402
 import programs  # noqa: E402
 
 MIB = 1 << 20
@@ -171,7 +172,9 @@ def main():
     parser.add_argument("--data", default="/usr/share/datasets/fashion-mnist", type=pathlib.Path)
     parser.add_argument("--rounds", default=5, type=int)
     parser.add_argument("--steps", default=30, type=int, help="measured steps of a round")
-    parser.add_argument("--only", choices=["push-pull", "training", "all-reduce"])
+    parser.add_argument("--only", choices=["push-pull", "training", "models", "all-reduce"])
+    parser.add_argument("--torch-bin", type=pathlib.Path,
+                        help="where trainyard-bench-models is, which links LibTorch (as --bin)")
     args = parser.parse_args()
     args.out.mkdir(parents=True, exist_ok=True)
     results = {"machine": programs.machine(), "date": datetime.date.today().isoformat(),
@@ -183,6 +186,13 @@ def main():
     if args.only in (None, "training"):
         results["training"] = training(args.bin, args.out, args.data, args.rounds, args.steps)
         rows += training_rows(results["training"])
+    torch_bin = args.torch_bin or args.bin
+    if args.only in (None, "models"):
+        if (torch_bin / models.PROGRAM).exists():
+            results["models"] = models.measure(torch_bin, args.rounds)
+            rows += models.rows(results["models"])
+        else:
+            print(f"left out: {torch_bin / models.PROGRAM} is not there, it needs LibTorch", file=sys.stderr)
     text = f"{results['machine']}, {results['date']}, median of {args.rounds} rounds\n\n"
     text += table(rows) if rows else ""
     if args.only in (None, "all-reduce"):

@@ -11,6 +11,8 @@
 #include "base/core/strings.h"
 #include "base/flags/usage.h"
 #include "base/process/child_process.h"
+#include "base/programs/job_file.h"
+#include "base/programs/runtime_program.h"
 #include "cli/checkpoint_inspect.h"
 #include "cli/command.h"
 #include "fmt/format.h"
@@ -126,18 +128,25 @@ int exportModel(const Console& console, const Options& options) {
   return kExitOk;
 }
 
+// That which reads the model of the run's job. A job that cannot be read is refused by the runtime.
+StatusOr<std::string> evaluator(const Console& console, const fs::path& run_dir) {
+  const std::string runtime = console.program_dir + "/trainyard-runtime";
+  const StatusOr<v1::TrainingJob> job = readJobFile(run_dir / "job.json");
+  if (!job.ok()) return runtime;
+  return runtimeProgram(runtime, job->spec().training(), v1::ROLE_UNSPECIFIED, nullptr);
+}
+
 // The child writes to our standard output and error itself.
 int evaluate(const Console& console, const Options& options) {
   auto found = choose(options);
   if (!found.ok()) return fail(console, found.status());
+  const StatusOr<std::string> program = evaluator(console, found->place.run_dir);
+  if (!program.ok()) return fail(console, program.status());
   console.out.flush();
   SpawnOptions spawn;
-  spawn.argv = {console.program_dir + "/trainyard-runtime",
-                "evaluate",
-                "--job-dir",
-                found->place.run_dir.string(),
-                "--manifest",
-                found->manifests[0].fileName()};
+  spawn.argv = {*program,     "evaluate",
+                "--job-dir",  found->place.run_dir.string(),
+                "--manifest", found->manifests[0].fileName()};
   spawn.die_with_spawning_thread = true;
   auto child = ChildProcess::spawn(spawn);
   if (!child.ok()) return fail(console, child.status());

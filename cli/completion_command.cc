@@ -182,7 +182,7 @@ std::string fishScript(const std::vector<Verb>& verbs) {
   return text;
 }
 
-constexpr char kFooter[] =
+constexpr char kCompletionFooter[] =
     "Examples:\n"
     "  source <(trainyard completion bash)          # in ~/.bashrc\n"
     "  source <(trainyard completion zsh)           # in ~/.zshrc, after compinit\n"
@@ -197,7 +197,7 @@ void registerCompletion(CLI::App& app, ChosenCommand& chosen) {
   verb->add_option("SHELL", *shell, "bash, zsh or fish")
       ->required()
       ->check(CLI::IsMember({"bash", "zsh", "fish"}));
-  verb->footer(kFooter);
+  verb->footer(kCompletionFooter);
   verb->callback([&app, shell, &chosen] {
     chosen = [&app, shell](const Console& console) {
       const std::vector<Verb> verbs = verbsOf(app);

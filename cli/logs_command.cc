@@ -91,7 +91,7 @@ int logs(const LogsFlags& flags, const Console& console) {
   return kExitOk;
 }
 
-constexpr char kFooter[] =
+constexpr char kLogsFooter[] =
     "Without TASK: the last 10 lines of every task (and of the launcher of a detached job), put "
     "together\n"
     "by time. With -f it ends by itself when the job does, or is suspended; restarts do not end "
@@ -115,7 +115,7 @@ void registerLogs(CLI::App& app, ChosenCommand& chosen) {
       verb->add_option("--tail", flags->tail, "Last lines of each (default: 10, all with TASK)")
           ->check(CLI::NonNegativeNumber);
   verb->add_flag("--all", flags->all, "All lines, from the job's beginning")->excludes(tail);
-  verb->footer(kFooter);
+  verb->footer(kLogsFooter);
   verb->callback([flags, &chosen] {
     chosen = [flags](const Console& console) { return logs(*flags, console); };
   });

@@ -5,6 +5,7 @@
 #include "base/core/exit_code.h"
 #include "base/core/strings.h"
 #include "base/core/units.h"
+#include "base/programs/runtime_program.h"
 #include "cli/command.h"
 #include "cli/plan/cost_flags.h"
 #include "cli/plan/cost_report.h"
@@ -49,7 +50,10 @@ int planJob(const PlanOptions& options, const Console& console) {
   }
   std::vector<runtime::Variable> script;
   if (const v1::ModelSpec& model = job->spec().training().model(); model.name() == "torchscript") {
-    auto read = scriptVariables(console.program_dir + "/trainyard-runtime", model.path());
+    const auto runtime = runtimeProgram(console.program_dir + "/trainyard-runtime",
+                                        job->spec().training(), v1::ROLE_UNSPECIFIED, nullptr);
+    if (!runtime.ok()) return refuse(console, annotate(runtime.status(), options.file));
+    auto read = scriptVariables(*runtime, model.path());
     if (!read.ok()) return refuse(console, annotate(read.status(), options.file));
     script = *std::move(read);
   }

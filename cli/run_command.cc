@@ -142,7 +142,7 @@ int runJob(const RunFlags& flags, const Console& console) {
   launcher.show_output = flags.processes > 0;
   launcher.places = taskPlaces(flags);
   if (const Status status = checkPrograms(launcher, *job, console); !status.ok()) {
-    return fail(console, text(status), kExitFailure);
+    return fail(console, text(status), absl::IsInvalidArgument(status) ? kExitUsage : kExitFailure);
   }
   if (const auto memory = availableMemory(); memory.ok() && job->spec().has_training()) {
     const Status fits = checkJobMemory(*job, *memory);
@@ -214,7 +214,7 @@ std::string checkTaskAddress(const std::string& assignment) {
   return fmt::format("\"{}\" is not TASK=ADDRESS, such as ps-0=10.0.0.2", assignment);
 }
 
-constexpr char kFooter[] =
+constexpr char kRunFooter[] =
     "Runs all tasks of the job as processes of this machine and shows how it goes. The directory "
     "keeps\n"
     "checkpoints, logs, metrics and report.html; the same command again goes on from the newest\n"
@@ -293,7 +293,7 @@ void registerRun(CLI::App& app, ChosenCommand& chosen) {
       ->allow_extra_args(false)
       ->check(checkTaskAddress)
       ->excludes(detach);
-  run->footer(kFooter);
+  run->footer(kRunFooter);
   run->callback([flags, &chosen] {
     checkWhatToRun(*flags);
     chosen = [flags](const Console& console) { return runJob(*flags, console); };

@@ -19,8 +19,6 @@
 namespace trainyard::cli {
 namespace {
 
-using Json = nlohmann::json;
-
 struct SubmitFlags {
   std::string file;
   std::vector<std::string> sets;
@@ -67,7 +65,7 @@ int submit(const SubmitFlags& flags, const Console& console) {
   options.ns = (*connection)->ns;
   options.ns_given = !flags.cluster.ns.empty();
   options.dry_run = flags.dry_run;
-  const auto done = submitJob(*(*connection)->client, Json(written), options);
+  const auto done = submitJob(*(*connection)->client, nlohmann::json(written), options);
   if (!done.ok()) {
     return failVerb(console, "submit", explain(done.status(), (*connection)->config.server));
   }
@@ -80,7 +78,7 @@ std::string checkAssignment(const std::string& text) {
   return fmt::format("\"{}\" is not PATH=VALUE", text);
 }
 
-constexpr char kFooter[] =
+constexpr char kSubmitFooter[] =
     "Creates the TrainingJob, or changes the one of that name: fields that the file names become "
     "what it\n"
     "says, fields that an earlier submission named and this one does not are taken away, all "
@@ -102,7 +100,7 @@ void registerSubmit(CLI::App& app, ChosenCommand& chosen) {
       ->check(checkAssignment);
   verb->add_flag("--dry-run", flags->dry_run, "Only ask the cluster whether it would take the job");
   addClusterFlags(*verb, flags->cluster, false);
-  verb->footer(kFooter);
+  verb->footer(kSubmitFooter);
   verb->callback([flags, &chosen] {
     chosen = [flags](const Console& console) { return submit(*flags, console); };
   });

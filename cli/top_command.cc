@@ -210,7 +210,7 @@ int runTop(const TopFlags& flags, const Console& console) {
                                  : print(top, flags, console, *signals);
 }
 
-constexpr char kFooter[] =
+constexpr char kTopFooter[] =
     "Workers that hold up the others come first: each shows the time that it computes for a step, "
     "and how\n"
     "many times as long that is as usual among the workers. Parameter servers show the bytes that "
@@ -240,7 +240,7 @@ void registerTop(CLI::App& app, ChosenCommand& chosen) {
       ->check(CLI::PositiveNumber);
   addRunsFlag(*verb, flags->job);
   addClusterFlags(*verb, flags->job.cluster, true);
-  verb->footer(kFooter);
+  verb->footer(kTopFooter);
   verb->callback([flags, &chosen] {
     chosen = [flags](const Console& console) { return runTop(*flags, console); };
   });

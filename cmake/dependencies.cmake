@@ -14,6 +14,13 @@ find_package(cpprestsdk CONFIG REQUIRED)
 find_package(ZLIB REQUIRED)
 find_package(PkgConfig REQUIRED)
 pkg_check_modules(HTTPLIB REQUIRED IMPORTED_TARGET cpp-httplib)
+# What the built-in models compute with; oneDNN and OpenBLAS start their threads by OpenMP. Of OpenBLAS
+# only the library: its packages for development bring 60 MB that nothing here needs. Its folder goes
+# into the programs, so that they load this variant whatever Debian's alternatives say.
+find_package(OpenMP REQUIRED COMPONENTS CXX)
+find_path(TRAINYARD_DNNL_INCLUDE dnnl.h REQUIRED)
+find_library(TRAINYARD_DNNL dnnl REQUIRED)
+find_library(TRAINYARD_BLAS NAMES libopenblas.so.0 openblas PATH_SUFFIXES openblas-openmp REQUIRED)
 if(TRAINYARD_TESTS)
   find_package(GTest CONFIG REQUIRED)
 endif()

@@ -2,14 +2,20 @@
 #
 #   ty_library(NAME base_core SRCS a.cc DEPS absl::status ...)
 #   ty_program(NAME trainyard-agent SRCS main.cc DEPS ...)
-#   ty_test(NAME placement_test SRCS placement_test.cc DEPS runtime_placement LABELS unit [TIMEOUT 60])
+#   ty_test(NAME placement_test SRCS placement_test.cc DEPS runtime_placement LABELS unit
+#     [GROUP runtime_tests] [TIMEOUT 60])
 #
 # Sources are listed, never globbed. Libraries are static; headers are included from the root of the
 # tree ("runtime/placement/placement.h").
+include(units)
+include(test_groups)
+
+# UNIT: how many sources are compiled as one (units.cmake).
 function(ty_library)
-  cmake_parse_arguments(ARG "" "NAME" "SRCS;DEPS" ${ARGN})
+  cmake_parse_arguments(ARG "" "NAME;UNIT" "SRCS;DEPS" ${ARGN})
   if(ARG_SRCS)
     add_library(${ARG_NAME} STATIC ${ARG_SRCS})
+    ty_units(${ARG_NAME} ${ARG_UNIT})
     target_include_directories(${ARG_NAME} PUBLIC ${PROJECT_SOURCE_DIR})
     target_link_libraries(${ARG_NAME} PUBLIC ${ARG_DEPS})
   else()
@@ -53,16 +59,23 @@ function(ty_links_grpc target result)
   endwhile()
 endfunction()
 
-# Fast tests (unit) run all at once. The others start processes of their own; of those that start jobs
-# on this machine one runs at a time, beside one of those that use a cluster, and any other kind alone.
+# Fast tests (unit, and torch, which link LibTorch) run all at once. The others start processes of their
+# own, and two of them run at a time (tests/run_tests.py): of those that start jobs on this machine one,
+# beside one of those that use a cluster; those that are also `light` beside anybody; any other kind
+# alone. The ones with the longest TIMEOUT begin first, so that what is left in the end is light or short.
 function(ty_set_lane name)
+  get_test_property(${name} TIMEOUT cost)
+  set_tests_properties(${name} PROPERTIES COST ${cost})
+  if("light" IN_LIST ARGN)
+    return()
+  endif()
   foreach(lane multiproc cluster)
     if(lane IN_LIST ARGN)
       set_tests_properties(${name} PROPERTIES RESOURCE_LOCK ${lane})
       return()
     endif()
   endforeach()
-  if(NOT "unit" IN_LIST ARGN)
+  if(NOT "unit" IN_LIST ARGN AND NOT "torch" IN_LIST ARGN)
     set_tests_properties(${name} PROPERTIES RUN_SERIAL ON)
   endif()
 endfunction()
@@ -74,8 +87,11 @@ endfunction()
 # what links gRPC: it sees nothing of the locks inside Debian's uninstrumented library, and reports
 # races that are none. sanitized_threads_tests is those labelled `threads`: what several threads or
 # processes do at one time, and what they do it with.
+#
+# Those labelled `torch` exist in a build with LibTorch only, and are linked with it; the target
+# torch_tests is all of them.
 function(ty_test)
-  cmake_parse_arguments(ARG "" "NAME;TIMEOUT" "SRCS;DEPS;LABELS;PROGRAMS" ${ARGN})
+  cmake_parse_arguments(ARG "" "NAME;GROUP;TIMEOUT;UNIT" "SRCS;DEPS;LABELS;PROGRAMS" ${ARGN})
   if(TRAINYARD_SANITIZE STREQUAL thread)
     foreach(dependency ${ARG_DEPS} ${ARG_PROGRAMS})
       ty_links_grpc(${dependency} links_grpc)
@@ -84,10 +100,19 @@ function(ty_test)
       endif()
     endforeach()
   endif()
-  add_executable(${ARG_NAME} ${ARG_SRCS})
-  target_link_libraries(${ARG_NAME} PRIVATE ${ARG_DEPS} GTest::gmock GTest::gtest_main
-    ${TRAINYARD_SANITIZER_OPTIONS})
-  set_target_properties(${ARG_NAME} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
+  if(ARG_GROUP AND NOT TRAINYARD_SANITIZE)
+    ty_join_group(${ARG_GROUP} ${ARG_NAME} "${ARG_SRCS}" "${ARG_DEPS}")
+  else()
+    # Linking would write through the link of a test that was in a group before.
+    if(IS_SYMLINK ${CMAKE_BINARY_DIR}/tests/${ARG_NAME})
+      file(REMOVE ${CMAKE_BINARY_DIR}/tests/${ARG_NAME})
+    endif()
+    add_executable(${ARG_NAME} ${ARG_SRCS})
+    ty_units(${ARG_NAME} ${ARG_UNIT})
+    target_link_libraries(${ARG_NAME} PRIVATE ${ARG_DEPS} GTest::gmock GTest::gtest_main
+      ${TRAINYARD_SANITIZER_OPTIONS})
+    set_target_properties(${ARG_NAME} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
+  endif()
   if(ARG_PROGRAMS)
     add_dependencies(${ARG_NAME} ${ARG_PROGRAMS})
   endif()
@@ -97,13 +122,17 @@ function(ty_test)
       add_dependencies(sanitized_threads_tests ${ARG_NAME})
     endif()
   endif()
+  if("torch" IN_LIST ARG_LABELS)
+    set_target_properties(${ARG_NAME} PROPERTIES TRAINYARD_LIBTORCH ON)
+    add_dependencies(torch_tests ${ARG_NAME})
+  endif()
   if(NOT ARG_TIMEOUT)
     set(ARG_TIMEOUT 120)
   endif()
   if(TRAINYARD_SANITIZE)
     math(EXPR ARG_TIMEOUT "5 * ${ARG_TIMEOUT}")
   endif()
-  add_test(NAME ${ARG_NAME} COMMAND ${ARG_NAME})
+  add_test(NAME ${ARG_NAME} COMMAND ${CMAKE_BINARY_DIR}/tests/${ARG_NAME})
   set_tests_properties(${ARG_NAME} PROPERTIES
     TIMEOUT ${ARG_TIMEOUT} LABELS "${ARG_LABELS}"
     ENVIRONMENT "TRAINYARD_BIN=${CMAKE_BINARY_DIR}/bin;TRAINYARD_SOURCE=${PROJECT_SOURCE_DIR}")
@@ -125,6 +154,9 @@ function(ty_script_test)
   endif()
   if(ARG_PROGRAMS)
     add_custom_target(${ARG_NAME}_programs ALL DEPENDS ${ARG_PROGRAMS})
+    if("torch" IN_LIST ARG_LABELS)
+      add_dependencies(torch_tests ${ARG_NAME}_programs)
+    endif()
   endif()
   add_test(NAME ${ARG_NAME}
     COMMAND ${TRAINYARD_PYTHON} ${CMAKE_CURRENT_SOURCE_DIR}/${ARG_SCRIPT} ${ARG_ARGS})

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Installs the packages of deploy/packages.txt that are missing, and nothing when none is. Works
-# as root or through sudo. The output of apt-get goes to a log file; its path is printed on failure.
+# install_packages.sh LIST...: installs the packages of these lists of deploy/packages.txt that are missing,
+# and nothing when none is. Works as root or through sudo. The output of apt-get goes to a log file; its
+# path is printed on failure.
 set -euo pipefail
 
 root=$(cd "$(dirname "$0")/.." && pwd)
@@ -12,8 +13,20 @@ fail() {
   exit 1
 }
 
-mapfile -t wanted < <(sed -e 's/#.*//' -e 's/[[:space:]]//g' -e '/^$/d' "$list")
-[ "${#wanted[@]}" -gt 0 ] || fail "$list names no package"
+mapfile -t known < <(sed -n 's/^\[\(.*\)\]$/\1/p' "$list")
+[ $# -gt 0 ] || fail "say which lists of deploy/packages.txt: ${known[*]}"
+for name in "$@"; do
+  [[ " ${known[*]} " == *" $name "* ]] || fail "deploy/packages.txt has no list $name, only ${known[*]}"
+done
+
+# Prints the packages of the lists that are named.
+listed() {
+  sed -e 's/#.*//' -e 's/[[:space:]]//g' -e '/^$/d' "$list" | awk -v names=" $* " '
+    /^\[.*\]$/ { on = index(names, " " substr($0, 2, length($0) - 2) " "); next }
+    on' | sort -u
+}
+mapfile -t wanted < <(listed "$@")
+[ "${#wanted[@]}" -gt 0 ] || fail "deploy/packages.txt: no package for $*"
 
 command -v dpkg-query >/dev/null ||
   fail "this is not a Debian system: install the counterparts of deploy/packages.txt yourself," \
@@ -28,7 +41,7 @@ missingPackages() {
 
 mapfile -t missing < <(missingPackages)
 if [ "${#missing[@]}" -eq 0 ]; then
-  echo "packages: all ${#wanted[@]} of deploy/packages.txt are installed"
+  echo "packages: all ${#wanted[@]} for $* are installed"
   exit 0
 fi
 
@@ -46,7 +59,7 @@ fi
 
 mkdir -p "$(dirname "$log")"
 : >"$log"
-echo "packages: installing ${#missing[@]} missing (log: build/packages.log)"
+echo "packages: installing ${#missing[@]} missing for $* (log: build/packages.log)"
 
 apt() {
   "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive \

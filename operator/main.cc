@@ -61,6 +61,7 @@ struct Flags {
   std::string ns;
   std::string agent_image;
   std::string runtime_image;
+  std::string runtime_torch_image;
   std::string job_network_policy;
   std::vector<std::string> root_secrets;
   bool leader_elect = false;
@@ -92,6 +93,8 @@ void addFlags(CLI::App& app, Flags& flags) {
       ->required();
   app.add_option("--runtime-image", flags.runtime_image, "Image of tasks that name none")
       ->required();
+  app.add_option("--runtime-torch-image", flags.runtime_torch_image,
+                 "The same for tasks that need LibTorch; without it such jobs are refused");
   app.add_option("--job-network-policy", flags.job_network_policy,
                  "Each job gets a NetworkPolicy: its tasks are reached by one another and, as this "
                  "JSON says, by {agentFrom: [peers], metricsFrom: [peers]}");
@@ -232,6 +235,7 @@ Status Operator::connect(const KubeConfig& config) {
   options.sync_timeout = kSyncTimeout;
   options.render.agent_image = flags_.agent_image;
   options.render.runtime_image = flags_.runtime_image;
+  options.render.runtime_torch_image = flags_.runtime_torch_image;
   if (!flags_.job_network_policy.empty()) {
     StatusOr<PolicyOptions> policy = parsePolicyOptions(flags_.job_network_policy);
     TY_RETURN_IF_ERROR(annotate(policy.status(), "--job-network-policy"));

@@ -11,7 +11,7 @@ namespace {
 
 using prometheus::MetricFamily;
 
-constexpr const char* kController = "trainingjob";
+constexpr const char* kControllerName = "trainingjob";
 
 class OperatorMetrics : public prometheus::Collectable {
  public:
@@ -19,7 +19,7 @@ class OperatorMetrics : public prometheus::Collectable {
 
   std::vector<MetricFamily> Collect() const override {
     std::vector<MetricFamily> families = view_.work->collect(view_.workers);
-    const MetricLabels queue = {{"name", kController}, {"controller", kController}};
+    const MetricLabels queue = {{"name", kControllerName}, {"controller", kControllerName}};
     const MetricLabels lease = {{"name", "trainyard-operator"}};
     add(families, metric("workqueue_depth"), queue, view_.waiting());
     add(families, metric("workqueue_adds_total"), queue, view_.adds());

@@ -13,17 +13,18 @@
 #include "base/core/log_context.h"
 #include "base/core/strings.h"
 #include "base/flags/usage.h"
-#include "base/json/proto_json.h"
 #include "base/process/files.h"
 #include "base/process/freed_memory.h"
 #include "base/process/signals.h"
+#include "base/programs/job_file.h"
 #include "base/rpc/grpc_process.h"
 #include "base/rpc/token.h"
+#include "fmt/format.h"
 #include "google/protobuf/util/json_util.h"
+#include "nlohmann/json.hpp"
 #include "runtime/by_hand_flags.h"
 #include "runtime/coordinator/member_processes.h"
 #include "runtime/coordinator/names.h"
-#include "runtime/hand_over.h"
 #include "runtime/model/model.h"
 #include "runtime/task/by_hand.h"
 #include "runtime/task/evaluate_task.h"
@@ -46,15 +47,6 @@ struct Flags {
   std::uint16_t port = 0;
   int threads = 1;
 };
-
-StatusOr<v1::TrainingJob> readJob(const std::string& path) {
-  TY_ASSIGN_OR_RETURN(const std::string text, readFile(path, 4 << 20));
-  const auto json = nlohmann::ordered_json::parse(text, nullptr, /*allow_exceptions=*/false);
-  if (json.is_discarded()) return invalidInput(path, "is not JSON");
-  v1::TrainingJob job;
-  if (Status status = fromJson(json, &job); !status.ok()) return annotate(status, path);
-  return job;
-}
 
 StatusOr<v1::Membership> readMembership(const std::string& path) {
   TY_ASSIGN_OR_RETURN(const std::string text, readFile(path, 16 << 20));
@@ -121,19 +113,16 @@ Status readFailpoints(const std::string& task, const std::string& life) {
   return failpoints == nullptr ? absl::OkStatus() : configureFailpoints(failpoints, task, life);
 }
 
-int runRole(const Flags& flags, v1::Role role, char** argv) {
+int runRole(const Flags& flags, v1::Role role) {
   LogOptions log;
   log.format = flags.log_format == "json" ? LogFormat::kJson : LogFormat::kText;
-  const StatusOr<v1::TrainingJob> job = readJob(flags.job);
+  const StatusOr<v1::TrainingJob> job = readJobFile(flags.job);
   const int processes = job.ok() && role == v1::ROLE_WORKER ? processesPerPod(*job) : 1;
   log.task = memberName(role, flags.index, processes);
   configureLog(log);
   const std::string life = fmt::format("{}.{}", flags.created, flags.start);
   if (Status status = readFailpoints(log.task, life); !status.ok()) return exitCode(status);
   if (!job.ok()) return exitCode(job.status());
-  if (needsLibTorch(job->spec().training().model(), role)) {
-    if (Status status = haveLibTorch(argv); !status.ok()) return exitCode(status);
-  }
   const StatusOr<TaskOptions> options = taskOptions(flags, role, *job);
   if (!options.ok()) return exitCode(options.status());
   setLogIdentity({job->metadata().name(), role == v1::ROLE_PS ? "ps" : "worker",
@@ -142,7 +131,7 @@ int runRole(const Flags& flags, v1::Role role, char** argv) {
 }
 
 int runEvaluate(const Flags& flags) {
-  const StatusOr<v1::TrainingJob> job = readJob(flags.job_dir + "/job.json");
+  const StatusOr<v1::TrainingJob> job = readJobFile(flags.job_dir + "/job.json");
   if (!job.ok()) return exitCode(job.status());
   const auto result =
       evaluateCheckpoint(*job, flags.job_dir + "/checkpoints", flags.manifest, flags.threads);
@@ -206,13 +195,10 @@ StatusOr<TaskOptions> byHandOptions(const HandFlags& flags) {
   return options;
 }
 
-int runTaskByHand(const HandFlags& flags, char** argv) {
+int runTaskByHand(const HandFlags& flags) {
   LogOptions log;
   log.task = flags.job_name + "-" + std::to_string(flags.task_index);
   configureLog(log);
-  if (flags.job_name == "worker") {
-    if (Status status = haveLibTorch(argv); !status.ok()) return exitCode(status);
-  }
   if (Status status = readFailpoints(log.task, ""); !status.ok()) return exitCode(status);
   // Before any thread exists.
   StatusOr<SignalWaiter> signals = SignalWaiter::create({SIGINT, SIGTERM});
@@ -234,7 +220,7 @@ int runTaskByHand(const HandFlags& flags, char** argv) {
   return code == kExitOk && watch.interrupted() ? kExitInterrupted : code;
 }
 
-int runByHand(std::vector<std::string> arguments, char** argv) {
+int runByHand(std::vector<std::string> arguments) {
   HandFlags flags;
   if (!arguments.front().starts_with('-')) {
     flags.job_name = arguments.front();
@@ -249,14 +235,14 @@ int runByHand(std::vector<std::string> arguments, char** argv) {
   } catch (const CLI::ParseError& error) {
     return answerParseError(app, error, std::cout, std::cerr);
   }
-  return runTaskByHand(flags, argv);
+  return runTaskByHand(flags);
 }
 
 int run(int argc, char** argv) {
   keepFreedMemory();
   prepareGrpc();
   if (std::vector<std::string> words(argv + 1, argv + argc); isByHand(words)) {
-    return runByHand(std::move(words), argv);
+    return runByHand(std::move(words));
   }
   CLI::App app(
       "The training process of one task. Started by trainyard-agent; or by hand, with the flags "
@@ -284,12 +270,11 @@ int run(int argc, char** argv) {
   } catch (const CLI::ParseError& error) {
     return answerParseError(app, error, std::cout, std::cerr);
   }
-  if (*ps) return runRole(flags, v1::ROLE_PS, argv);
-  if (*worker) return runRole(flags, v1::ROLE_WORKER, argv);
-  if (Status status = haveLibTorch(argv); !status.ok()) return exitCode(status);
+  if (*ps) return runRole(flags, v1::ROLE_PS);
+  if (*worker) return runRole(flags, v1::ROLE_WORKER);
   if (*variables) return printVariables(model);
   if (*evaluate) return runEvaluate(flags);
-  if (*version) std::cout << mathLibraries().description << "\n";
+  if (*version) std::cout << mathLibraries() << "\n";
   return kExitOk;
 }
 

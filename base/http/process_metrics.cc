@@ -21,7 +21,7 @@ constexpr std::size_t kMaxProcBytes = 256 * 1024;
 // /proc/self/stat after the name; field numbers of proc(5), minus 3.
 constexpr std::size_t kUserTicks = 11;
 constexpr std::size_t kSystemTicks = 12;
-constexpr std::size_t kThreads = 17;
+constexpr std::size_t kThreadsField = 17;
 constexpr std::size_t kStartTicks = 19;
 constexpr std::size_t kVirtualBytes = 20;
 constexpr std::size_t kResidentPages = 21;
@@ -77,7 +77,7 @@ class ProcessMetrics : public prometheus::Collectable {
     const auto ticks = static_cast<double>(::sysconf(_SC_CLK_TCK));
     add(families, metric("process_cpu_seconds_total"),
         (number(kUserTicks) + number(kSystemTicks)) / ticks);
-    add(families, metric("process_threads"), number(kThreads));
+    add(families, metric("process_threads"), number(kThreadsField));
     add(families, metric("process_virtual_memory_bytes"), number(kVirtualBytes));
     add(families, metric("process_resident_memory_bytes"),
         number(kResidentPages) * static_cast<double>(::sysconf(_SC_PAGESIZE)));

@@ -5,7 +5,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
@@ -13,6 +12,7 @@
 #include <utility>
 
 #include "base/core/strings.h"
+#include "base/process/new_file.h"
 #include "base/process/poll.h"
 #include "base/process/unique_fd.h"
 #include "fmt/format.h"
@@ -43,12 +43,10 @@ Status syncFolder(const fs::path& folder) {
   return absl::OkStatus();
 }
 
-Status writeTemporary(const fs::path& temporary, std::string_view bytes, mode_t mode) {
-  const UniqueFd fd(::open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
-  if (!fd.valid()) return failed(errno, "create", temporary);
-  TY_RETURN_IF_ERROR(writeAll(fd.get(), bytes, temporary));
-  if (::fchmod(fd.get(), mode) != 0) return failed(errno, "chmod", temporary);
-  if (::fsync(fd.get()) != 0) return failed(errno, "fsync", temporary);
+Status fill(const NewFile& file, std::string_view bytes, mode_t mode) {
+  TY_RETURN_IF_ERROR(writeAll(file.fd.get(), bytes, file.path));
+  if (::fchmod(file.fd.get(), mode) != 0) return failed(errno, "chmod", file.path);
+  if (::fsync(file.fd.get()) != 0) return failed(errno, "fsync", file.path);
   return absl::OkStatus();
 }
 
@@ -93,21 +91,17 @@ Status writePid(int fd, const fs::path& path) {
 }  // namespace
 
 Status writeFileAtomically(const fs::path& path, std::string_view bytes, mode_t mode) {
-  static std::atomic<unsigned> counter{0};
-  const fs::path folder = path.has_parent_path() ? path.parent_path() : fs::path(".");
-  // Hidden, and unlike that of any other process or thread.
-  const fs::path temporary =
-      folder / fmt::format(".{}.{}.{}", path.filename().native(), ::getpid(), counter++);
-  ::unlink(temporary.c_str());  // of a former process with our pid that died here
-  Status status = writeTemporary(temporary, bytes, mode);
-  if (status.ok() && ::rename(temporary.c_str(), path.c_str()) != 0) {
+  TY_ASSIGN_OR_RETURN(NewFile file, createBeside(path));
+  Status status = fill(file, bytes, mode);
+  file.fd.reset();
+  if (status.ok() && ::rename(file.path.c_str(), path.c_str()) != 0) {
     status = failed(errno, "rename to", path);
   }
   if (!status.ok()) {
-    ::unlink(temporary.c_str());
+    ::unlink(file.path.c_str());
     return status;
   }
-  return syncFolder(folder);
+  return syncFolder(path.has_parent_path() ? path.parent_path() : fs::path("."));
 }
 
 StatusOr<std::string> readFile(const fs::path& path, std::size_t max_bytes) {

@@ -68,7 +68,10 @@ void narrow(const fs::path& mount, const std::string& group, const GroupFiles& f
     if (limit && usage) {
       const auto stat = readFile(path / "memory.stat", kMaxFile);
       const std::int64_t cache = stat.ok() ? fieldOf(*stat, files.cache).value_or(0) : 0;
-      const std::int64_t left = std::max<std::int64_t>(0, *limit - *usage + cache);
+      // The two are not counted at the same moment: there may seem to be more cache than usage, and
+      // "no limit" is nearly the largest number that there is.
+      const std::int64_t used = std::max<std::int64_t>(0, *usage - cache);
+      const std::int64_t left = std::max<std::int64_t>(0, *limit - used);
       memory.limit = std::min(memory.limit, *limit);
       if (left < memory.bytes) {
         memory.bytes = left;

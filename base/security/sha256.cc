@@ -10,6 +10,7 @@
 
 #include "base/core/check.h"
 #include "base/core/strings.h"
+#include "base/security/openssl_ptr.h"
 #include "fmt/format.h"
 
 namespace trainyard {
@@ -17,10 +18,7 @@ namespace {
 
 constexpr std::size_t kReadBytes = 1 << 18;
 
-struct FreeContext {
-  void operator()(EVP_MD_CTX* context) const { EVP_MD_CTX_free(context); }
-};
-using ContextPtr = std::unique_ptr<EVP_MD_CTX, FreeContext>;
+using ContextPtr = std::unique_ptr<EVP_MD_CTX, OpensslFree<EVP_MD_CTX_free>>;
 
 ContextPtr newContext() {
   ContextPtr context(EVP_MD_CTX_new());

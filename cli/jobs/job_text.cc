@@ -89,6 +89,8 @@ void addPlace(const JobView& job, std::vector<Row>* rows) {
   if (job.inCluster()) {
     const v1::Images& images = job.job.status().images();
     if (!images.runtime().empty()) rows->push_back({"Image:", images.runtime()});
+    if (!images.runtime_torch().empty())
+      rows->push_back({"Image with LibTorch:", images.runtime_torch()});
     if (!images.agent().empty()) rows->push_back({"Agent image:", images.agent()});
     return;
   }

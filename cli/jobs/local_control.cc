@@ -12,12 +12,12 @@ namespace fs = std::filesystem;
 using control::RunPaths;
 using control::RunRecord;
 
-constexpr std::size_t kMaxFileBytes = 16 << 20;
+constexpr std::size_t kMaxJobBytes = 16 << 20;
 constexpr Duration kLook = std::chrono::milliseconds(100);
 
 // The job as given, with other numbers of tasks: checked like any job file.
 StatusOr<v1::TrainingJob> rescaled(const control::RunPaths& paths, const Replicas& replicas) {
-  TY_ASSIGN_OR_RETURN(const std::string text, readFile(paths.jobYaml(), kMaxFileBytes));
+  TY_ASSIGN_OR_RETURN(const std::string text, readFile(paths.jobYaml(), kMaxJobBytes));
   control::ParseOptions options;
   if (replicas.ps) options.overrides.emplace_back("ps.replicas", fmt::format("{}", *replicas.ps));
   if (replicas.workers)

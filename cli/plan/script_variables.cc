@@ -60,7 +60,8 @@ StatusOr<std::vector<runtime::Variable>> scriptVariables(const std::string& runt
   if (*exit == ExitState{}) return parseVariables(text);
   const std::string_view said = trim(text);
   if (exit->signal != 0 || said.empty()) {
-    return invalidInput(kField, fmt::format("trainyard-runtime variables: {}", toString(*exit)));
+    return invalidInput(kField,
+                        fmt::format("trainyard-runtime-torch variables: {}", toString(*exit)));
   }
   return absl::InvalidArgumentError(fmt::format("spec.training.{}", said));
 }

@@ -9,7 +9,7 @@
 
 namespace trainyard::cli {
 
-// Asks `runtime` (the program trainyard-runtime) for the variables of the module in the file
+// Asks `runtime` (the program trainyard-runtime-torch) for the variables of the module in the file
 // `path`, global_step first; it takes about half a second. INVALID_ARGUMENT says what is wrong with
 // the file, or that the program cannot be asked.
 StatusOr<std::vector<runtime::Variable>> scriptVariables(const std::string& runtime,

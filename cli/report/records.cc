@@ -6,6 +6,7 @@
 
 #include "base/core/strings.h"
 #include "base/process/files.h"
+#include "cli/report/json_fields.h"
 #include "nlohmann/json.hpp"
 
 namespace trainyard::cli {
@@ -22,17 +23,6 @@ void eachObject(const std::string& text, const std::function<void(const Json&)>&
   }
 }
 
-std::optional<double> number(const Json& json, const char* name) {
-  const auto found = json.find(name);
-  if (found == json.end() || !found->is_number()) return std::nullopt;
-  return found->get<double>();
-}
-
-std::string text(const Json& json, const char* name) {
-  const auto found = json.find(name);
-  return found != json.end() && found->is_string() ? found->get<std::string>() : std::string();
-}
-
 template <typename Record>
 void dropFrom(std::vector<Record>& records, std::int64_t step) {
   while (!records.empty() && records.back().step >= step) records.pop_back();
@@ -47,34 +37,35 @@ std::string readOrEmpty(const std::filesystem::path& path) {
 
 void parseMetrics(const std::string& content, RunRecords* records) {
   eachObject(content, [&](const Json& json) {
-    const auto step_number = number(json, "step");
+    const auto step_number = numberField(json, "step");
     if (!step_number) return;
     const auto step = static_cast<std::int64_t>(*step_number);
-    if (const auto accuracy = number(json, "accuracy")) {
+    if (const auto accuracy = numberField(json, "accuracy")) {
       dropFrom(records->evaluations, step);
-      records->evaluations.push_back({step, *accuracy, number(json, "evaluation_loss")});
+      records->evaluations.push_back({step, *accuracy, numberField(json, "evaluation_loss")});
       return;
     }
     dropFrom(records->steps, step);
-    records->steps.push_back({step, number(json, "loss"), number(json, "learning_rate"),
-                              number(json, "examples_per_second"),
-                              number(json, "train_seconds").value_or(0),
-                              number(json, "time").value_or(0)});
+    records->steps.push_back({step, numberField(json, "loss"), numberField(json, "learning_rate"),
+                              numberField(json, "examples_per_second"),
+                              numberField(json, "train_seconds").value_or(0),
+                              numberField(json, "time").value_or(0)});
   });
 }
 
 void parseTraffic(const std::string& content, RunRecords* records) {
   eachObject(content, [&](const Json& json) {
-    const auto time = number(json, "time");
+    const auto time = numberField(json, "time");
     const auto ps = json.find("ps");
     if (!time || ps == json.end() || !ps->is_array()) return;
     TrafficSample sample;
     sample.time = *time;
     for (const Json& one : *ps) {
       if (!one.is_object()) continue;
-      sample.ps[text(one, "task")] = {
-          number(one, "receivedBytes").value_or(0), number(one, "transmittedBytes").value_or(0),
-          number(one, "wireReceivedBytes"), number(one, "wireTransmittedBytes")};
+      sample.ps[textField(one, "task")] = {numberField(one, "receivedBytes").value_or(0),
+                                           numberField(one, "transmittedBytes").value_or(0),
+                                           numberField(one, "wireReceivedBytes"),
+                                           numberField(one, "wireTransmittedBytes")};
     }
     records->traffic.push_back(std::move(sample));
   });
@@ -82,8 +73,8 @@ void parseTraffic(const std::string& content, RunRecords* records) {
 
 void parseEvents(const std::string& content, RunRecords* records) {
   eachObject(content, [&](const Json& json) {
-    records->events.push_back(
-        {text(json, "time"), text(json, "type"), text(json, "reason"), text(json, "message")});
+    records->events.push_back({textField(json, "time"), textField(json, "type"),
+                               textField(json, "reason"), textField(json, "message")});
   });
 }
 

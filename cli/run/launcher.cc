@@ -13,6 +13,7 @@
 #include "base/core/log.h"
 #include "base/core/printable.h"
 #include "base/core/strings.h"
+#include "base/programs/runtime_program.h"
 #include "cli/run/session.h"
 #include "fmt/format.h"
 #include "operator/job/template.h"
@@ -91,6 +92,11 @@ Status checkPrograms(const LauncherOptions& launcher, const v1::TrainingJob& job
   for (const std::string& path : paths) {
     if (::access(path.c_str(), X_OK) == 0) continue;
     return errnoStatus(errno, fmt::format("{} (it belongs beside trainyard)", path));
+  }
+  if (control::isForeign(job)) return absl::OkStatus();
+  for (const v1::Role role : {v1::ROLE_PS, v1::ROLE_WORKER}) {
+    TY_RETURN_IF_ERROR(
+        runtimeProgram(options.runtime_path, job.spec().training(), role, nullptr).status());
   }
   return absl::OkStatus();
 }

@@ -34,7 +34,8 @@ int exitCode(const RunResult& result);
 StatusOr<SignalWaiter> launcherSignals();
 
 // NOT_FOUND, or another code, naming the agent or (where the job needs it) the runtime that cannot
-// be executed: without them a job would wait for tasks that nobody can start.
+// be executed: without them a job would wait for tasks that nobody can start. INVALID_ARGUMENT: the
+// job needs the runtime with LibTorch, and it is not there.
 Status checkPrograms(const LauncherOptions& options, const v1::TrainingJob& job,
                      const Console& console);
 

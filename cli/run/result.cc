@@ -1,11 +1,10 @@
 #include "cli/run/result.h"
 
+#include "cli/report/json_fields.h"
 #include "fmt/format.h"
 
 namespace trainyard::cli {
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 std::string quoted(const std::string& value) {
   if (!value.empty() && value.find_first_of(" \t\n\"\\") == std::string::npos) return value;
@@ -17,21 +16,10 @@ std::string quoted(const std::string& value) {
   return out + "\"";
 }
 
-std::optional<double> number(const Json& json, const char* name) {
-  const auto found = json.find(name);
-  if (found == json.end() || !found->is_number()) return std::nullopt;
-  return found->get<double>();
-}
-
-std::optional<std::int64_t> count(const Json& json, const char* name) {
+std::optional<std::int64_t> count(const nlohmann::ordered_json& json, const char* name) {
   const auto found = json.find(name);
   if (found == json.end() || !found->is_number_integer()) return std::nullopt;
   return found->get<std::int64_t>();
-}
-
-std::string text(const Json& json, const char* name) {
-  const auto found = json.find(name);
-  return found != json.end() && found->is_string() ? found->get<std::string>() : std::string();
 }
 
 }  // namespace
@@ -56,8 +44,8 @@ std::string resultLine(const RunResult& result) {
   return line + fmt::format(" seconds={:.1f} dir={}", result.seconds, quoted(result.dir));
 }
 
-Json resultJson(const RunResult& result) {
-  Json json;
+nlohmann::ordered_json resultJson(const RunResult& result) {
+  nlohmann::ordered_json json;
   json["result"] = result.outcome;
   if (!result.reason.empty()) json["reason"] = result.reason;
   if (result.steps) json["steps"] = *result.steps;
@@ -73,24 +61,24 @@ Json resultJson(const RunResult& result) {
 }
 
 StatusOr<RunResult> resultFromJson(const std::string& content) {
-  const Json json = Json::parse(content, nullptr, false);
-  if (!json.is_object() || !number(json, "seconds") || text(json, "result").empty()) {
+  const nlohmann::ordered_json json = nlohmann::ordered_json::parse(content, nullptr, false);
+  if (!json.is_object() || !numberField(json, "seconds") || textField(json, "result").empty()) {
     return absl::InvalidArgumentError("is not the result of a run");
   }
   RunResult result;
-  result.outcome = text(json, "result");
-  result.reason = text(json, "reason");
-  if (const auto steps = number(json, "steps")) {
+  result.outcome = textField(json, "result");
+  result.reason = textField(json, "reason");
+  if (const auto steps = numberField(json, "steps")) {
     result.steps = static_cast<std::int64_t>(*steps);
   }
-  result.accuracy = number(json, "accuracy");
-  result.loss = number(json, "loss");
-  result.examples_per_second = number(json, "examplesPerSecond");
+  result.accuracy = numberField(json, "accuracy");
+  result.loss = numberField(json, "loss");
+  result.examples_per_second = numberField(json, "examplesPerSecond");
   result.skipped = count(json, "skipped");
   result.spread = count(json, "spread");
   result.partial = count(json, "partial");
-  result.seconds = number(json, "seconds").value_or(0);
-  result.dir = text(json, "dir");
+  result.seconds = numberField(json, "seconds").value_or(0);
+  result.dir = textField(json, "dir");
   return result;
 }
 

@@ -13,8 +13,8 @@
 #include "cli/report/report.h"
 #include "cli/run/scrape_list.h"
 #include "fmt/format.h"
-#include "google/protobuf/util/json_util.h"
 #include "operator/job/template.h"
+#include "operator/local/last_report.h"
 #include "runtime/checkpoint/checkpoint.h"
 
 namespace trainyard::cli {
@@ -29,7 +29,6 @@ constexpr Duration kEndBound = std::chrono::seconds(30);
 // A record that cannot be found for this long will not come back.
 constexpr Duration kGoneBound = std::chrono::seconds(3);
 constexpr Duration kSampleEvery = std::chrono::seconds(1);
-constexpr std::size_t kMaxReportBytes = 16 << 20;
 
 control::GrpcProgressOptions progressOptions() {
   return {.interval = std::chrono::milliseconds(500), .timeout = std::chrono::milliseconds(500)};
@@ -223,17 +222,16 @@ void Session::sampleTraffic(TimePoint now) {
 // down.
 void Session::takeLastWords() {
   for (const auto& [key, created] : lives_) {
-    const auto text = readFile(run_.paths.task(key) / "report.json", kMaxReportBytes);
-    v1::RuntimeReport report;
-    if (!text.ok() || !google::protobuf::util::JsonStringToMessage(*text, &report).ok()) continue;
+    auto report = control::readLastReport(run_.paths.lastReport(key));
+    if (!report.ok()) continue;
     v1::TaskState& state = view_.tasks[key];
     const auto life = [](const v1::Incarnation& i) { return std::pair(i.created(), i.start()); };
-    if (life(report.incarnation()) < life(state.report().incarnation())) continue;
-    if (report.incarnation().created() != created) continue;
+    if (life(report->incarnation()) < life(state.report().incarnation())) continue;
+    if (report->incarnation().created() != created) continue;
     state.set_created(created);
     state.set_child("Exited");
-    if (report.has_job()) view_.progress = report.job();
-    *state.mutable_report() = std::move(report);
+    if (report->has_job()) view_.progress = report->job();
+    *state.mutable_report() = *std::move(report);
   }
   monitor_.update(view_, clock_.now(), clock_.unixMillis());
   for (const RunEvent& event : monitor_.takeEvents()) display_.event(event);

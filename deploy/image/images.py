@@ -3,15 +3,18 @@
 
     images.py --bin build/release/bin --out build/image --version 0.1.0 [--registry REGISTRY] [IMAGE...]
 
-trainyard-operator  the operator
-trainyard-agent     the agent with a loader and libraries of its own, for images of users
-trainyard-runtime   agent and training runtime: what tasks run when they name no image
+trainyard-operator       the operator
+trainyard-agent          the agent with a loader and libraries of its own, for images of users
+trainyard-runtime        agent and training runtime: what tasks run when they name no image
+trainyard-runtime-torch  the same with LibTorch, for TorchScript modules and GPUs; only when it is named
 
-An image holds the programs, the libraries that ldd names, and nothing else: no shell, no package
-manager. Its user is 65532, its root file system may be read-only. The same programs and libraries give
-the same digest.
+An image holds the programs, the libraries that ldd names with their licences, and nothing else: no
+shell, no package manager. Its user is 65532, its root file system may be read-only. The same programs
+and libraries give the same digest. Beside IMAGE.tar lies IMAGE.spdx.json, which says what is in it.
 """
 import argparse
+import dataclasses
+import os
 import pathlib
 import shutil
 import subprocess
@@ -19,7 +22,9 @@ import sys
 import tempfile
 
 import closure
+import debian
 import oci
+import sbom
 
 USER = "65532:65532"
 LIBRARIES = "/usr/lib/x86_64-linux-gnu"
@@ -27,9 +32,26 @@ LIBRARIES = "/usr/lib/x86_64-linux-gnu"
 # (operator/kube/render/names.h).
 HOME = "/opt/trainyard/agent"
 HOME_LIBRARIES = f"{HOME}/lib"
-# What a release may weigh, unpacked. LibTorch of Debian alone links 500 MB of libraries.
-LIMIT_MB = {"trainyard-operator": 60, "trainyard-agent": 60, "trainyard-runtime": 640}
 MB = 1_000_000
+
+
+@dataclasses.dataclass(frozen=True)
+class Kind:
+    """An image: its programs, the first of which it starts, and what a release may weigh in MB."""
+    programs: tuple
+    compressed: int = 100
+    unpacked: int = 130
+
+
+KINDS = {
+    "trainyard-operator": Kind(("trainyard-operator",)),
+    "trainyard-agent": Kind(("trainyard-agent",)),
+    "trainyard-runtime": Kind(("trainyard-runtime", "trainyard-agent")),
+    # LibTorch of Debian alone links 500 MB of libraries.
+    "trainyard-runtime-torch": Kind(("trainyard-runtime", "trainyard-runtime-torch", "trainyard-agent"),
+                                    compressed=240, unpacked=640),
+}
+RELEASE = ("trainyard-operator", "trainyard-agent", "trainyard-runtime")
 
 
 def base():
@@ -51,23 +73,18 @@ def linked(programs):
     return list(entries.values())
 
 
-def self_contained(programs, scratch):
-    """Entries of {name below HOME: program} that run in any image: copies that name the loader and the
-    library folder below HOME themselves, so that neither the image nor LD_* variables decide."""
-    entries = {}
+def self_contained(program):
+    """Entries of the libraries of `program`, a copy that is changed so that it runs in any image: it names
+    the loader and the library folder below HOME itself, so that neither the image nor LD_* variables
+    decide."""
     loader = f"{HOME_LIBRARIES}/{pathlib.Path(closure.LOADER).name}"
-    entries[loader] = oci.file_entry(loader, pathlib.Path(closure.LOADER).resolve())
-    for name, program in programs.items():
-        for soname, path in closure.libraries(program).items():
-            place = f"{HOME_LIBRARIES}/{soname}"
-            entries[place] = oci.file_entry(place, path)
-        copy = scratch / name
-        shutil.copy(program, copy)
-        # A path that also holds for libraries of libraries, and comes before LD_LIBRARY_PATH.
-        subprocess.run(["patchelf", "--set-interpreter", loader, "--force-rpath",
-                        "--set-rpath", HOME_LIBRARIES, str(copy)], check=True)
-        entries[name] = oci.file_entry(f"{HOME}/{name}", copy)
-    return list(entries.values())
+    entries = [oci.file_entry(loader, pathlib.Path(closure.LOADER).resolve())]
+    entries += [oci.file_entry(f"{HOME_LIBRARIES}/{soname}", path)
+                for soname, path in closure.libraries(program).items()]
+    # A path that also holds for libraries of libraries, and comes before LD_LIBRARY_PATH.
+    subprocess.run(["patchelf", "--set-interpreter", loader, "--force-rpath",
+                    "--set-rpath", HOME_LIBRARIES, str(program)], check=True)
+    return entries
 
 
 def config(title, version, entrypoint):
@@ -83,22 +100,59 @@ class Builder:
         self.programs, self.scratch, self.version = programs, scratch, version
 
     def program(self, name):
-        path = self.programs / name
+        """A copy without symbols: a fifth less, and nothing reads them."""
+        path, copy = self.programs / name, self.scratch / name
         if not path.exists():
-            sys.exit(f"images: {path} is not built")
-        return path
+            raise ValueError(f"{path} is not built")
+        subprocess.run(["strip", "--strip-all", "-o", str(copy), str(path)], check=True)
+        copy.chmod(0o755)
+        return copy
 
     def image(self, name):
-        """(layers, config)"""
+        """(layers, config, {path: package} for the SBOM)"""
+        programs = [self.program(program) for program in KINDS[name].programs]
         if name == "trainyard-agent":
-            agent = self_contained({"trainyard-agent": self.program("trainyard-agent")}, self.scratch)
-            return [base() + agent], config(name, self.version, [f"{HOME}/trainyard-agent"])
-        names = ["trainyard-operator"] if name == "trainyard-operator" else [
-            "trainyard-runtime", "trainyard-runtime-torch", "trainyard-agent"]
-        programs = [self.program(program) for program in names]
-        own = [oci.file_entry(f"/usr/bin/{path.name}", path) for path in programs]
+            home, libraries = HOME, self_contained(programs[0])
+        else:
+            home, libraries = "/usr/bin", linked(programs)
+        own = [oci.file_entry(f"{home}/{path.name}", path) for path in programs]
+        # What is no program is the distribution's, but a LibTorch from elsewhere, of which nothing is known.
+        brought = debian.owners({entry.source for entry in libraries})
+        owners = {entry.path: brought[entry.source] for entry in libraries if entry.source in brought}
+        licences = []
+        for package in sorted(set(brought.values()), key=lambda package: package.name):
+            if package.copyright():
+                licences.append(oci.file_entry(f"{debian.DOC}/{package.name}/copyright", package.copyright()))
+                owners[licences[-1].path] = package
+        owners.update({entry.path: sbom.OURS for entry in base() + own})
         # Libraries change seldom: a layer of their own is fetched once.
-        return [base() + linked(programs), own], config(name, self.version, [f"/usr/bin/{names[0]}"])
+        return ([base() + libraries + licences, own], config(name, self.version, [own[0].path]), owners)
+
+
+def date():
+    """Seconds since 1970 that a release is said to be of: the environment's, else the commit's."""
+    if "SOURCE_DATE_EPOCH" in os.environ:
+        return int(os.environ["SOURCE_DATE_EPOCH"])
+    done = subprocess.run(["git", "-C", str(pathlib.Path(__file__).parent), "log", "-1", "--format=%ct"],
+                          capture_output=True, text=True)
+    return int(done.stdout) if done.returncode == 0 and done.stdout.strip() else 0
+
+
+def build(name, arguments):
+    """Writes the image's archive and SBOM; returns what was found too big."""
+    with tempfile.TemporaryDirectory() as scratch:
+        layers, about, owners = Builder(arguments.bin, pathlib.Path(scratch), arguments.version).image(name)
+        reference = f"{arguments.registry}/{name}:{arguments.version}"
+        archive = arguments.out / f"{name}.tar"
+        written = oci.write(archive, reference, layers, about)
+        contents = sbom.files([entry for entries in layers for entry in entries], owners)
+    text = sbom.document(name, arguments.version, written.digest, contents, date())
+    (arguments.out / f"{name}.spdx.json").write_text(text, encoding="utf-8")
+    print(f"{reference}@{written.digest}  {written.unpacked / MB:.0f} MB, "
+          f"{written.compressed / MB:.0f} MB compressed  {archive}", flush=True)
+    limits = {"unpacked": KINDS[name].unpacked, "compressed": KINDS[name].compressed}
+    return [f"{name} is above {limit} MB {what}" for what, limit in limits.items()
+            if getattr(written, what) > limit * MB]
 
 
 def main():
@@ -107,31 +161,25 @@ def main():
     parser.add_argument("--out", type=pathlib.Path, required=True)
     parser.add_argument("--version", required=True)
     parser.add_argument("--registry", default="ghcr.io/trainyard")
-    parser.add_argument("image", nargs="*", default=list(LIMIT_MB))
+    parser.add_argument("image", nargs="*", default=list(RELEASE))
     arguments = parser.parse_args()
     for name in arguments.image:
-        if name not in LIMIT_MB:
-            parser.error(f"image {name}: expected one of {', '.join(LIMIT_MB)}")
-    if not shutil.which("patchelf"):
-        sys.exit("images: patchelf is not installed (deploy/install_packages.sh)")
+        if name not in KINDS:
+            parser.error(f"image {name}: expected one of {', '.join(KINDS)}")
+    for tool in ("patchelf", "strip"):
+        if not shutil.which(tool):
+            sys.exit(f"images: {tool} is not installed (deploy/install_packages.sh)")
 
     arguments.out.mkdir(parents=True, exist_ok=True)
-    failed = False
+    found = []
     for name in arguments.image:
-        with tempfile.TemporaryDirectory() as scratch:
-            try:
-                layers, about = Builder(arguments.bin, pathlib.Path(scratch), arguments.version).image(name)
-            except ValueError as error:
-                sys.exit(f"images: {error}")
-            reference = f"{arguments.registry}/{name}:{arguments.version}"
-            archive = arguments.out / f"{name}.tar"
-            written = oci.write(archive, reference, layers, about)
-        print(f"{reference}@{written.digest}  {written.unpacked / MB:.0f} MB, "
-              f"{written.compressed / MB:.0f} MB compressed  {archive}", flush=True)
-        if written.unpacked > LIMIT_MB[name] * MB:
-            print(f"images: {name} is above {LIMIT_MB[name]} MB", file=sys.stderr)
-            failed = True
-    sys.exit(1 if failed else 0)
+        try:
+            found += build(name, arguments)
+        except ValueError as error:
+            sys.exit(f"images: {error}")
+    for one in found:
+        print(f"images: {one}", file=sys.stderr)
+    sys.exit(1 if found else 0)
 
 
 if __name__ == "__main__":

@@ -17,6 +17,9 @@ LAYER = "application/vnd.oci.image.layer.v1.tar+gzip"
 CONFIG = "application/vnd.oci.image.config.v1+json"
 MANIFEST = "application/vnd.oci.image.manifest.v1+json"
 INDEX = "application/vnd.oci.image.index.v1+json"
+# Of gzip, which every engine and registry reads; zstd, which Docker reads since 23, saves a quarter. 9 takes
+# twice as long as 6 for half a per cent.
+LEVEL = 6
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,26 +43,26 @@ def file_entry(path, source):
     return Entry(path, source=source, mode=0o755 if executable else 0o644)
 
 
-def _with_parents(entries):
-    """Entries sorted by path, each once, and the folders above them."""
+def _sorted(entries, folders):
+    """Entries sorted by path, each once, and with `folders` the folders above them."""
     by_path = {}
     for entry in entries:
         known = by_path.get(entry.path)
         if known is not None and known != entry:
             raise ValueError(f"{entry.path}: two different entries")
         by_path[entry.path] = entry
-    for path in list(by_path):
+    for path in list(by_path) if folders else ():
         for parent in pathlib.PurePosixPath(path).parents:
             if str(parent) != "/":
                 by_path.setdefault(str(parent), Entry(str(parent)))
     return [by_path[path] for path in sorted(by_path)]
 
 
-def layer(entries):
-    """The bytes of an uncompressed layer."""
+def layer(entries, folders=True):
+    """The bytes of an uncompressed layer, or of any tar; with the folders above what it holds."""
     output = io.BytesIO()
     with tarfile.open(fileobj=output, mode="w", format=tarfile.GNU_FORMAT) as archive:
-        for entry in _with_parents(entries):
+        for entry in _sorted(entries, folders):
             member = tarfile.TarInfo(entry.path.lstrip("/"))
             member.mode, member.uid, member.gid, member.mtime = entry.mode, entry.owner, entry.owner, 0
             data = None
@@ -89,44 +92,61 @@ class Written:
     unpacked: int  # bytes of the layers' tars
 
 
+class _Layout:
+    """The blobs of an archive, and its index."""
+
+    def __init__(self):
+        self.blobs = {}
+
+    def add(self, media_type, data, **more):
+        digest = _digest(data)
+        self.blobs[digest] = data
+        return {"mediaType": media_type, "digest": digest, "size": len(data), **more}
+
+    def write(self, archive_path, tag, manifest, annotations, **about):
+        """Writes the archive with the one `manifest`; returns its digest."""
+        described = self.add(MANIFEST, _json({"schemaVersion": 2, "mediaType": MANIFEST, **manifest}))
+        index = _json({"schemaVersion": 2, "mediaType": INDEX, "manifests": [
+            {**described, **about, "annotations": {**annotations, "org.opencontainers.image.ref.name": tag}}]})
+        files = {"oci-layout": b'{"imageLayoutVersion":"1.0.0"}', "index.json": index}
+        files.update({"blobs/" + digest.replace(":", "/"): data for digest, data in self.blobs.items()})
+        archive_path = pathlib.Path(archive_path)
+        temporary = archive_path.with_name(archive_path.name + ".new")
+        with tarfile.open(temporary, "w", format=tarfile.GNU_FORMAT) as archive:
+            for path in sorted(files):
+                member = tarfile.TarInfo(path)
+                member.size, member.mode, member.mtime = len(files[path]), 0o644, 0
+                archive.addfile(member, io.BytesIO(files[path]))
+        temporary.rename(archive_path)
+        return described["digest"]
+
+
 def write(archive_path, name, layers, config, architecture="amd64"):
     """Writes the archive of an image called `name` (registry/repository:tag).
 
     `layers` are lists of entries, bottom first; `config` is the "config" object of the image
     specification: User, Entrypoint, Env, WorkingDir, Labels.
     """
-    blobs, descriptors, plain_digests, unpacked = {}, [], [], 0
-
-    def add(media_type, data, **more):
-        digest = _digest(data)
-        blobs[digest] = data
-        return {"mediaType": media_type, "digest": digest, "size": len(data), **more}
-
+    layout, descriptors, plain_digests, unpacked = _Layout(), [], [], 0
     for entries in layers:
         plain = layer(entries)
         unpacked += len(plain)
         plain_digests.append(_digest(plain))
-        descriptors.append(add(LAYER, gzip.compress(plain, compresslevel=4, mtime=0)))
+        descriptors.append(layout.add(LAYER, gzip.compress(plain, compresslevel=LEVEL, mtime=0)))
     image = {"architecture": architecture, "os": "linux", "created": "1970-01-01T00:00:00Z",
              "config": config, "rootfs": {"type": "layers", "diff_ids": plain_digests}}
-    manifest = add(MANIFEST, _json({
-        "schemaVersion": 2, "mediaType": MANIFEST, "config": add(CONFIG, _json(image)),
-        "layers": descriptors}))
-    index = _json({"schemaVersion": 2, "mediaType": INDEX, "manifests": [
-        {**manifest, "platform": {"architecture": architecture, "os": "linux"},
-         "annotations": {"io.containerd.image.name": name,
-                         "org.opencontainers.image.ref.name": name.rsplit(":", 1)[1]}}]})
-    files = {"oci-layout": b'{"imageLayoutVersion":"1.0.0"}', "index.json": index}
-    files.update({"blobs/" + digest.replace(":", "/"): data for digest, data in blobs.items()})
-    archive_path = pathlib.Path(archive_path)
-    temporary = archive_path.with_name(archive_path.name + ".new")
-    with tarfile.open(temporary, "w", format=tarfile.GNU_FORMAT) as archive:
-        for path in sorted(files):
-            member = tarfile.TarInfo(path)
-            member.size, member.mode, member.mtime = len(files[path]), 0o644, 0
-            archive.addfile(member, io.BytesIO(files[path]))
-    temporary.rename(archive_path)
-    return Written(manifest["digest"], sum(d["size"] for d in descriptors), unpacked)
+    manifest = {"config": layout.add(CONFIG, _json(image)), "layers": descriptors}
+    digest = layout.write(archive_path, name.rsplit(":", 1)[1], manifest, {"io.containerd.image.name": name},
+                          platform={"architecture": architecture, "os": "linux"})
+    return Written(digest, sum(d["size"] for d in descriptors), unpacked)
+
+
+def write_artifact(archive_path, tag, config, content, annotations):
+    """Writes the archive of what is no image: `config` and `content` are each (media type, bytes). Returns
+    the manifest's digest."""
+    layout = _Layout()
+    manifest = {"config": layout.add(*config), "layers": [layout.add(*content)], "annotations": annotations}
+    return layout.write(archive_path, tag, manifest, {})
 
 
 def identity(archive_path):

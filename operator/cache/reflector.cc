@@ -8,12 +8,6 @@
 
 namespace trainyard::control {
 
-namespace {
-
-constexpr Duration kShortWatch = std::chrono::seconds(1);
-
-}  // namespace
-
 Reflector::Reflector(std::string name, ListWatch& source, const Clock& clock,
                      ReflectorOptions options, ReflectorCallbacks callbacks, IndexFunction index)
     : name_(std::move(name)),

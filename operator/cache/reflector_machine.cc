@@ -7,10 +7,6 @@ namespace trainyard::control {
 
 namespace {
 
-// A watch that ends sooner than this, without an event, is a failure whatever it says: otherwise a
-// server that ends each at once is asked without a pause.
-constexpr Duration kShortWatch = std::chrono::seconds(1);
-
 bool saysThatAllIsIn(const nlohmann::json& bookmark) {
   const auto metadata = bookmark.find("metadata");
   if (metadata == bookmark.end() || !metadata->is_object()) return false;

@@ -26,6 +26,10 @@
 
 namespace trainyard::control {
 
+// A watch that ends sooner than this, without an event, is a failure whatever it says: otherwise a
+// server that ends each at once is asked without a pause.
+inline constexpr Duration kShortWatch = std::chrono::seconds(1);
+
 struct ReflectorOptions {
   // Begin with a stream of what is there instead of pages, where the server offers it: neither side
   // holds all of it at once.

@@ -26,13 +26,16 @@ JobKey ownerKey(const ObjectKey& key, const Json& object) {
 }
 
 // Why the tasks of such a job cannot be created at all.
-std::optional<TaskWait> obstacleOf(const v1::TrainingJob& job) {
+std::optional<TaskWait> obstacleOf(const v1::TrainingJob& job, const RenderOptions& options) {
   if (const Status status = checkTemplates(job); !status.ok()) {
     const std::string message(status.message());
     const bool command = message.find("].command: missing") != std::string::npos;
     return TaskWait{command ? "CommandRequired" : "TemplateInvalid", message};
   }
   if (const Status status = checkSupported(job); !status.ok()) {
+    return TaskWait{"NotSupported", std::string(status.message())};
+  }
+  if (const Status status = checkImages(job, options); !status.ok()) {
     return TaskWait{"NotSupported", std::string(status.message())};
   }
   return std::nullopt;
@@ -184,10 +187,12 @@ StatusOr<JobObservation> KubeCluster::observe(const JobKey& key) {
   std::sort(seen.tasks.begin(), seen.tasks.end(),
             [](const TaskObservation& a, const TaskObservation& b) { return a.key < b.key; });
   TY_ASSIGN_OR_RETURN(seen.membership, recordedMembership(seen.job));
-  seen.obstacle = obstacleOf(seen.job);
+  seen.obstacle = obstacleOf(seen.job, options_.render);
   seen.passing_storage = passingStorage(seen.job);
   seen.images.set_agent(options_.render.agent_image);
   seen.images.set_runtime(options_.render.runtime_image);
+  if (!options_.render.runtime_torch_image.empty())
+    seen.images.set_runtime_torch(options_.render.runtime_torch_image);
   const bool map_is_gone = mapOf(seen.job) == nullptr;
   const std::lock_guard lock(mutex_);
   JobNotes& notes = notes_[key];

@@ -20,7 +20,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr Duration kGoneBound = std::chrono::seconds(2);
-constexpr Duration kLook = std::chrono::milliseconds(20);
+constexpr Duration kLookAgain = std::chrono::milliseconds(20);
 constexpr std::streamoff kLogTailBytes = 16 << 10;
 constexpr std::size_t kMaxCommandLineBytes = 1 << 20;
 
@@ -98,7 +98,7 @@ void endLeftoversOf(const RunPaths& paths, const Clock& clock) {
     while (isProcessOfTask(agent.pid, dir) || isProcessOfTask(agent.child_pid, dir) ||
            !programsOf(dir).empty()) {
       if (clock.now() >= deadline) return;
-      pollUntil({}, clock.now() + kLook);
+      pollUntil({}, clock.now() + kLookAgain);
     }
   }
 }

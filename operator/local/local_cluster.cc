@@ -11,6 +11,7 @@
 #include "fmt/format.h"
 #include "operator/job/template.h"
 #include "operator/local/command_file.h"
+#include "operator/local/last_report.h"
 #include "operator/local/leftovers.h"
 
 namespace trainyard::control {
@@ -143,6 +144,7 @@ TaskObservation LocalCluster::observeTask(const TaskKey& key, const Task& task) 
     const bool succeeded = *task.exit == ExitState{};
     seen.phase = succeeded ? TaskPhase::kSucceeded : TaskPhase::kFailed;
     seen.exit = TaskExit{task.exit->code, task.exit->signal, task.cause, task.ended_ms};
+    seen.last_word = task.last_word;
   }
   return seen;
 }
@@ -404,6 +406,7 @@ bool LocalCluster::lookAtTask(const TaskKey& key, Task& task) {
     task.exit = **ended;
     task.ended_ms = clock_.unixMillis();
     killTask(key, task);  // what it left behind
+    if (task.agent) task.last_word = lastWordOf(paths_.lastReport(key), *task.agent);
     task.cause = toString(*task.exit);
     if (task.exit->code != 0) {
       std::string error = lastErrorOf(paths_.taskLog(key));

@@ -107,7 +107,8 @@ class LocalCluster : public Cluster, public AgentDirectory {
     UnixMillis ended_ms = 0;  // with `exit`
     std::string cause;
     std::optional<AgentFile> agent;
-    std::string agent_text;  // as last read
+    std::string agent_text;                    // as last read
+    std::optional<v1::JobProgress> last_word;  // with `exit`
   };
   using Lock = std::unique_lock<std::mutex>;
 

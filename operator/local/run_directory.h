@@ -40,6 +40,7 @@ struct RunPaths {
   std::filesystem::path task(const TaskKey& key) const { return tasks() / toString(key); }
   std::filesystem::path agent(const TaskKey& key) const { return task(key) / "agent.json"; }
   std::filesystem::path command(const TaskKey& key) const { return task(key) / "command.json"; }
+  std::filesystem::path lastReport(const TaskKey& key) const { return task(key) / "report.json"; }
   std::filesystem::path taskLog(const TaskKey& key) const { return task(key) / "task.log"; }
 };
 

@@ -16,7 +16,6 @@ namespace {
 constexpr std::string_view kManager = "trainyard.dev/operator";
 // How Kubernetes says that a job is deleted without what belongs to it.
 constexpr std::string_view kOrphanFinalizer = "orphan";
-constexpr int kNamesMax = 5;  // in a message
 
 bool isManagedElsewhere(const v1::JobSpec& spec) {
   const std::string& manager = spec.run_policy().managed_by();

@@ -11,10 +11,8 @@ namespace trainyard::runtime {
 namespace {
 
 constexpr std::int64_t kFloat = 4;
-// The pools remember for each window which of its elements won: in 32 bits where they are ours
-// (mnist_cnn), in 64 where they are LibTorch's (vgg19).
-constexpr std::int64_t kOurWinner = 4;
-constexpr std::int64_t kTorchWinner = 8;
+// The pools remember for each window which of its elements won.
+constexpr std::int64_t kWinner = 4;
 
 // Walks through the layers; sizes are those of one sample.
 class Walk {
@@ -31,12 +29,12 @@ class Walk {
     widest_ = std::max(widest_, (last_ + values(channels)) * kFloat);
     height_ = (height_ + 1) / 2;
     width_ = (width_ + 1) / 2;
-    output(values(channels), kOurWinner);
+    output(values(channels), kWinner);
   }
   void pool(std::int64_t channels) {
     height_ /= 2;
     width_ /= 2;
-    output(values(channels), kTorchWinner);
+    output(values(channels), kWinner);
   }
 
   ActivationBytes result() const { return {kept_ + widest_, widest_}; }

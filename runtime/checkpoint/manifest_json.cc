@@ -19,7 +19,7 @@ constexpr std::size_t kMaxText = 4096;
 constexpr std::int64_t kMaxInt = std::numeric_limits<std::int64_t>::max();
 constexpr int kMaxTasks = 4096;
 
-Status bad(std::string_view field, std::string_view message) {
+Status badField(std::string_view field, std::string_view message) {
   return invalidInput(field, message);
 }
 
@@ -90,7 +90,7 @@ class Fields {
     return name.empty() ? place_ : fmt::format("{}.{}", place_, name);
   }
   void fail(std::string_view name, std::string_view message) {
-    if (status_.ok()) status_ = bad(path(name), message);
+    if (status_.ok()) status_ = badField(path(name), message);
   }
 
   const Json& json_;
@@ -106,7 +106,7 @@ ManifestVariable readVariable(const Json& json, const std::string& place, Status
     if (d.is_number_unsigned() && d <= kMaxInt) {
       result.shape.push_back(d.get<std::int64_t>());
     } else {
-      status = bad(at, "expected a whole number");
+      status = badField(at, "expected a whole number");
     }
   });
   fields.end();
@@ -156,16 +156,16 @@ Status validateVariable(const ManifestVariable& variable, const std::string& pla
     return c > ' ' && c != '[' && c != ']' && c != ':' && c != '\'' && c != 0x7f;
   });
   if (name.empty() || !clean) {
-    return bad(place + ".name",
-               fmt::format("'{}', expected a name without blanks and [ ] : '", name));
+    return badField(place + ".name",
+                    fmt::format("'{}', expected a name without blanks and [ ] : '", name));
   }
   if (variable.dtype != "F32" && variable.dtype != "I32") {
-    return bad(place + ".dtype", fmt::format("'{}', expected F32 or I32", variable.dtype));
+    return badField(place + ".dtype", fmt::format("'{}', expected F32 or I32", variable.dtype));
   }
   std::int64_t bytes = 4;
   for (const std::int64_t d : variable.shape) {
     if (d <= 0 || __builtin_mul_overflow(bytes, d, &bytes)) {
-      return bad(place + ".shape", "expected positive dimensions whose product fits 63 bits");
+      return badField(place + ".shape", "expected positive dimensions whose product fits 63 bits");
     }
   }
   return absl::OkStatus();
@@ -175,27 +175,28 @@ Status validateVariable(const ManifestVariable& variable, const std::string& pla
 
 Status validateManifest(const Manifest& manifest) {
   if (manifest.format != kCheckpointFormat) {
-    return bad("format",
-               fmt::format("{}, this release reads format {}", manifest.format, kCheckpointFormat));
+    return badField("format", fmt::format("{}, this release reads format {}", manifest.format,
+                                          kCheckpointFormat));
   }
-  if (manifest.step < 0) return bad("step", "is negative");
-  if (manifest.epoch < 0) return bad("epoch", "is negative");
-  if (manifest.variables.empty()) return bad("variables", "is empty");
-  if (manifest.files.empty()) return bad("files", "is empty");
+  if (manifest.step < 0) return badField("step", "is negative");
+  if (manifest.epoch < 0) return badField("epoch", "is negative");
+  if (manifest.variables.empty()) return badField("variables", "is empty");
+  if (manifest.files.empty()) return badField("files", "is empty");
   std::set<std::string_view> seen;
   for (std::size_t i = 0; i < manifest.variables.size(); ++i) {
     const std::string place = fmt::format("variables[{}]", i);
     TY_RETURN_IF_ERROR(validateVariable(manifest.variables[i], place));
     if (!seen.insert(manifest.variables[i].name).second) {
-      return bad(place + ".name", fmt::format("'{}' occurs twice", manifest.variables[i].name));
+      return badField(place + ".name",
+                      fmt::format("'{}' occurs twice", manifest.variables[i].name));
     }
   }
   seen.clear();
   for (std::size_t i = 0; i < manifest.slots.size(); ++i) {
     const std::string& slot = manifest.slots[i];
     if (!isPlainFileName(slot) || !seen.insert(slot).second) {
-      return bad(fmt::format("slots[{}]", i),
-                 fmt::format("'{}', expected a name of its own", slot));
+      return badField(fmt::format("slots[{}]", i),
+                      fmt::format("'{}', expected a name of its own", slot));
     }
   }
   seen.clear();
@@ -203,13 +204,13 @@ Status validateManifest(const Manifest& manifest) {
     const ShardFileInfo& file = manifest.files[i];
     const std::string place = fmt::format("files[{}]", i);
     if (!isPlainFileName(file.name)) {
-      return bad(place + ".name",
-                 fmt::format("'{}', expected a file name without a path", file.name));
+      return badField(place + ".name",
+                      fmt::format("'{}', expected a file name without a path", file.name));
     }
     if (!seen.insert(file.name).second) {
-      return bad(place + ".name", fmt::format("'{}' occurs twice", file.name));
+      return badField(place + ".name", fmt::format("'{}' occurs twice", file.name));
     }
-    if (!isSha256(file.sha256)) return bad(place + ".sha256", "expected 64 hex digits");
+    if (!isSha256(file.sha256)) return badField(place + ".sha256", "expected 64 hex digits");
   }
   return absl::OkStatus();
 }
@@ -279,7 +280,7 @@ StatusOr<Manifest> manifestFromJson(std::string_view text) {
   });
   fields.list("slots", 64, [&](const Json& item, const std::string& place) {
     if (!item.is_string()) {
-      status = bad(place, "expected a string");
+      status = badField(place, "expected a string");
     } else {
       m.slots.push_back(item.get<std::string>());
     }

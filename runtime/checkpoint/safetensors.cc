@@ -11,56 +11,56 @@
 namespace trainyard::runtime {
 namespace {
 
-using Json = nlohmann::json;
+using HeaderJson = nlohmann::json;
 
 constexpr std::uint64_t kLengthBytes = 8;
 constexpr std::uint64_t kAlignment = 64;
 constexpr std::uint64_t kElementBytes = 4;
 
-Status bad(std::string_view name, std::string_view what) {
+Status badTensor(std::string_view name, std::string_view what) {
   return absl::InvalidArgumentError(fmt::format("tensor '{}': {}", name, what));
 }
 
 StatusOr<std::uint64_t> tensorBytes(std::string_view name, const std::vector<std::int64_t>& shape) {
   std::uint64_t n = kElementBytes;
   for (const std::int64_t d : shape) {
-    if (d <= 0) return bad(name, fmt::format("dimension {}, expected at least 1", d));
+    if (d <= 0) return badTensor(name, fmt::format("dimension {}, expected at least 1", d));
     if (__builtin_mul_overflow(n, static_cast<std::uint64_t>(d), &n))
-      return bad(name, "shape overflows");
+      return badTensor(name, "shape overflows");
   }
   return n;
 }
 
-StatusOr<SafetensorsEntry> decodeEntry(const std::string& name, const Json& json) {
-  if (!json.is_object()) return bad(name, "expected an object");
+StatusOr<SafetensorsEntry> decodeEntry(const std::string& name, const HeaderJson& json) {
+  if (!json.is_object()) return badTensor(name, "expected an object");
   SafetensorsEntry entry;
   entry.name = name;
   const auto dtype = json.find("dtype");
   if (dtype == json.end() || (*dtype != "F32" && *dtype != "I32")) {
-    return bad(name, "dtype: expected \"F32\" or \"I32\"");
+    return badTensor(name, "dtype: expected \"F32\" or \"I32\"");
   }
   entry.dtype = dtype->get<std::string>();
   const auto shape = json.find("shape");
   if (shape == json.end() || !shape->is_array() || shape->size() > 32) {
-    return bad(name, "shape: expected a list of at most 32 numbers");
+    return badTensor(name, "shape: expected a list of at most 32 numbers");
   }
-  for (const Json& d : *shape) {
+  for (const HeaderJson& d : *shape) {
     if (!d.is_number_unsigned() || d > std::numeric_limits<std::int64_t>::max()) {
-      return bad(name, "shape: expected whole numbers");
+      return badTensor(name, "shape: expected whole numbers");
     }
     entry.shape.push_back(d.get<std::int64_t>());
   }
   const auto offsets = json.find("data_offsets");
   if (offsets == json.end() || !offsets->is_array() || offsets->size() != 2 ||
       !(*offsets)[0].is_number_unsigned() || !(*offsets)[1].is_number_unsigned()) {
-    return bad(name, "data_offsets: expected two whole numbers");
+    return badTensor(name, "data_offsets: expected two whole numbers");
   }
   entry.begin = (*offsets)[0].get<std::uint64_t>();
   entry.end = (*offsets)[1].get<std::uint64_t>();
   TY_ASSIGN_OR_RETURN(const std::uint64_t bytes, tensorBytes(name, entry.shape));
   if (entry.end < entry.begin || entry.end - entry.begin != bytes) {
-    return bad(name, fmt::format("data_offsets [{}, {}), expected {} bytes", entry.begin, entry.end,
-                                 bytes));
+    return badTensor(name, fmt::format("data_offsets [{}, {}), expected {} bytes", entry.begin,
+                                       entry.end, bytes));
   }
   return entry;
 }
@@ -69,21 +69,21 @@ StatusOr<SafetensorsEntry> decodeEntry(const std::string& name, const Json& json
 
 StatusOr<std::string> encodeSafetensorsHeader(const std::map<std::string, std::string>& metadata,
                                               const std::vector<SafetensorsEntry>& entries) {
-  Json json = Json::object();
+  HeaderJson json = HeaderJson::object();
   json["__metadata__"] = metadata;
   std::set<std::string_view> seen{"__metadata__"};
   std::uint64_t at = 0;
   for (const SafetensorsEntry& entry : entries) {
-    if (!seen.insert(entry.name).second) return bad(entry.name, "occurs twice");
+    if (!seen.insert(entry.name).second) return badTensor(entry.name, "occurs twice");
     TY_ASSIGN_OR_RETURN(const std::uint64_t bytes, tensorBytes(entry.name, entry.shape));
-    Json& slot = json.emplace(entry.name, Json::object()).first.value();
+    HeaderJson& slot = json.emplace(entry.name, HeaderJson::object()).first.value();
     slot["dtype"] = entry.dtype;
     slot["shape"] = entry.shape;
     slot["data_offsets"] = {at, at + bytes};
     at += bytes;
   }
   // Not UTF-8: replaced instead of thrown; variable names are ours.
-  std::string text = json.dump(-1, ' ', false, Json::error_handler_t::replace);
+  std::string text = json.dump(-1, ' ', false, HeaderJson::error_handler_t::replace);
   const std::uint64_t unpadded = kLengthBytes + text.size();
   text.append((kAlignment - unpadded % kAlignment) % kAlignment, ' ');
   if (text.size() > kMaxSafetensorsHeader) {
@@ -101,13 +101,13 @@ StatusOr<SafetensorsHeader> decodeSafetensorsHeader(std::string_view text,
                                                     std::uint64_t file_size) {
   SafetensorsHeader header;
   header.data_start = kLengthBytes + text.size();
-  const Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+  const HeaderJson json = HeaderJson::parse(text, nullptr, /*allow_exceptions=*/false);
   if (!json.is_object()) return absl::InvalidArgumentError("header is not a JSON object");
   for (const auto& [name, value] : json.items()) {
     if (name == "__metadata__") {
-      if (!value.is_object()) return bad(name, "expected an object");
+      if (!value.is_object()) return badTensor(name, "expected an object");
       for (const auto& [key, word] : value.items()) {
-        if (!word.is_string()) return bad(name, fmt::format("{}: expected a string", key));
+        if (!word.is_string()) return badTensor(name, fmt::format("{}: expected a string", key));
         header.metadata[key] = word.get<std::string>();
       }
       continue;
@@ -120,7 +120,7 @@ StatusOr<SafetensorsHeader> decodeSafetensorsHeader(std::string_view text,
   std::uint64_t at = 0;
   for (const SafetensorsEntry& entry : header.entries) {
     if (entry.begin != at) {
-      return bad(entry.name, fmt::format("starts at byte {}, expected {}", entry.begin, at));
+      return badTensor(entry.name, fmt::format("starts at byte {}, expected {}", entry.begin, at));
     }
     at = entry.end;
   }

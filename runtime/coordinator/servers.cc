@@ -91,7 +91,7 @@ void Coordinator::placeChunks(bool kept) {
   addSources(kept ? from : next_.ps);
 }
 
-// Who gives chunks, and, with replicas, all who take part.
+// Who gives chunks, and all who take part: not every member has the membership of the epoch.
 void Coordinator::addSources(const std::vector<int>& from) {
   std::set<int> givers;
   std::int64_t moved = 0;
@@ -105,8 +105,7 @@ void Coordinator::addSources(const std::vector<int>& from) {
   for (auto& [key, member] : members_) {
     if (key.role != v1::ROLE_PS) continue;
     const auto server = static_cast<int>(key.index);
-    if (givers.contains(server) || (epoch_.replicated() && member.in_epoch))
-      addSource(server, member);
+    if (givers.contains(server) || member.in_epoch) addSource(server, member);
   }
   const MemberKey keeper = keyOf(kWorkerKeeper);
   if (givers.contains(kWorkerKeeper) || keeps(keeper))

@@ -1,6 +1,7 @@
 #include "runtime/events/timeline.h"
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -8,6 +9,7 @@
 
 #include "base/core/log.h"
 #include "base/core/strings.h"
+#include "base/process/new_file.h"
 #include "fmt/format.h"
 #include "nlohmann/json.hpp"
 
@@ -26,13 +28,12 @@ std::int64_t micros(Duration time) {
 Status create(const fs::path& path) {
   std::error_code ignored;
   if (fs::exists(path, ignored)) return absl::OkStatus();
-  const std::string made = fmt::format("{}.{}", path.native(), ::getpid());
-  const UniqueFd fd(::open(made.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
-  if (!fd.valid() || ::write(fd.get(), "[\n", 2) != 2) return errnoStatus(errno, made);
-  const bool linked = ::link(made.c_str(), path.c_str()) == 0 || errno == EEXIST;
-  const int error = errno;
-  ::unlink(made.c_str());
-  return linked ? absl::OkStatus() : errnoStatus(error, path.native());
+  TY_ASSIGN_OR_RETURN(const NewFile made, createBeside(path));
+  const auto fails = [](bool well) { return well ? 0 : errno; };
+  int error = fails(::fchmod(made.fd.get(), 0644) == 0 && ::write(made.fd.get(), "[\n", 2) == 2);
+  if (error == 0) error = fails(::link(made.path.c_str(), path.c_str()) == 0 || errno == EEXIST);
+  ::unlink(made.path.c_str());
+  return error == 0 ? absl::OkStatus() : errnoStatus(error, path.native());
 }
 
 }  // namespace

@@ -1,13 +1,14 @@
 #include "runtime/model/device.h"
 
 #include "fmt/format.h"
-#include "runtime/model/network.h"
+#include "runtime/model/libtorch.h"
 
 namespace trainyard::runtime {
 namespace {
 
 // Why there is no GPU.
 std::string missing(const GpuSupport& gpus) {
+  if (torchVersion().empty()) return "this program is linked without LibTorch";
   if (!gpus.built)
     return fmt::format("LibTorch {} is built for processors only here", torchVersion());
   return "no GPU is visible to this process (CUDA_VISIBLE_DEVICES may hide it)";

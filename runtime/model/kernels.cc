@@ -93,6 +93,43 @@ void addPassed(const float* __restrict grad, const std::int32_t* __restrict winn
   }
 }
 
+void maxPixel(const float* const (&in)[4], std::int64_t channels, float* out) {
+  for (std::int64_t c = 0; c < channels; ++c) {
+    float v = in[0][c];
+    v = !(in[1][c] <= v) ? in[1][c] : v;
+    v = !(in[2][c] <= v) ? in[2][c] : v;
+    out[c] = !(in[3][c] <= v) ? in[3][c] : v;
+  }
+}
+
+void maxPixelWinners(const float* const (&in)[4], std::int64_t channels, float* out,
+                     std::int32_t* winners) {
+  for (std::int64_t c = 0; c < channels; ++c) {
+    float v = in[0][c];
+    std::int32_t winner = 0;
+    winner = !(in[1][c] <= v) ? 1 : winner;
+    v = !(in[1][c] <= v) ? in[1][c] : v;
+    winner = !(in[2][c] <= v) ? 2 : winner;
+    v = !(in[2][c] <= v) ? in[2][c] : v;
+    winner = !(in[3][c] <= v) ? 3 : winner;
+    out[c] = !(in[3][c] <= v) ? in[3][c] : v;
+    winners[c] = winner;
+  }
+}
+
+void addValues(const float* __restrict values, std::int64_t count, float* __restrict sum) {
+  for (std::int64_t i = 0; i < count; ++i) sum[i] += values[i];
+}
+
+// Nothing reaches an odd last row or column of one image.
+void clearLeftOut(const ImageGrid& grid, float* image) {
+  const std::int64_t line = grid.width * grid.channels;
+  if (grid.height % 2 != 0) std::fill_n(image + (grid.height - 1) * line, line, 0.0f);
+  if (grid.width % 2 == 0) return;
+  for (std::int64_t y = 0; y < grid.height; ++y)
+    std::fill_n(image + (y + 1) * line - grid.channels, grid.channels, 0.0f);
+}
+
 std::uint64_t dropoutKey(const Dropout& dropout) {
   return mixKey(mixKey(dropout.seed, "dropout"), static_cast<std::uint64_t>(dropout.layer));
 }
@@ -162,6 +199,66 @@ void poolBiasReluBackward(const float* out_grad, const std::int32_t* winners, co
     }
     for (std::int64_t c = 0; c < grid.channels; ++c) bias_grad[c] += image_bias[c];
     in_grad += grid.height * grid.width * grid.channels;
+  }
+}
+
+void maxPool(const float* in, const ImageGrid& grid, float* out, std::int32_t* winners) {
+  const ImageGrid pooled = grid.pooledWhole();
+  for (std::int64_t n = 0; n < grid.count; ++n, in += grid.valuesPerImage()) {
+    for (std::int64_t row = 0; row < pooled.height; ++row) {
+      for (std::int64_t column = 0; column < pooled.width; ++column, out += grid.channels) {
+        const float* const first = in + (2 * row * grid.width + 2 * column) * grid.channels;
+        const float* const below = first + grid.width * grid.channels;
+        const float* const elements[4] = {first, first + grid.channels, below,
+                                          below + grid.channels};
+        if (winners == nullptr) {
+          maxPixel(elements, grid.channels, out);
+        } else {
+          maxPixelWinners(elements, grid.channels, out, winners);
+          winners += grid.channels;
+        }
+      }
+    }
+  }
+}
+
+void maxPoolBackward(const float* out_grad, const std::int32_t* winners, const ImageGrid& grid,
+                     float* in_grad) {
+  const ImageGrid pooled = grid.pooledWhole();
+  for (std::int64_t n = 0; n < grid.count; ++n, in_grad += grid.valuesPerImage()) {
+    clearLeftOut(grid, in_grad);
+    for (std::int64_t row = 0; row < pooled.height; ++row) {
+      for (std::int64_t column = 0; column < pooled.width; ++column) {
+        for (int q = 0; q < 4; ++q) {
+          const std::int64_t pixel = (2 * row + q / 2) * grid.width + 2 * column + q % 2;
+          scatterPixel(out_grad, winners, q, grid.channels, in_grad + pixel * grid.channels);
+        }
+        out_grad += grid.channels;
+        winners += grid.channels;
+      }
+    }
+  }
+}
+
+void fillPixels(const float* bias, const ImageGrid& grid, float* out) {
+  for (std::int64_t i = 0; i < grid.pixels(); ++i, out += grid.channels)
+    std::copy_n(bias, grid.channels, out);
+}
+
+// By rows and images first: adding 50,000 pixels to one float would lose digits.
+void sumPixels(const float* values, const ImageGrid& grid, float* out) {
+  std::vector<float> line(static_cast<std::size_t>(grid.channels));
+  std::vector<float> image(static_cast<std::size_t>(grid.channels));
+  std::fill_n(out, grid.channels, 0.0f);
+  for (std::int64_t n = 0; n < grid.count; ++n) {
+    std::fill(image.begin(), image.end(), 0.0f);
+    for (std::int64_t y = 0; y < grid.height; ++y) {
+      std::fill(line.begin(), line.end(), 0.0f);
+      for (std::int64_t x = 0; x < grid.width; ++x, values += grid.channels)
+        addValues(values, grid.channels, line.data());
+      addValues(line.data(), grid.channels, image.data());
+    }
+    addValues(image.data(), grid.channels, out);
   }
 }
 

@@ -1,5 +1,5 @@
-// The parts of a model's pass that are faster written here than put together from LibTorch's
-// operators: patches of the first convolution, pooling with bias and ReLU, dropout, the loss. Plain
+// The parts of a model's pass that are neither convolutions nor matrix products: patches of the
+// first convolution, pooling with bias and ReLU, sums of biases, dropout, the loss. Plain
 // single-threaded loops over NHWC float32 arrays, no torch; the same input gives the same bits.
 // NaN passes through every function, so that a broken weight shows in the loss.
 #pragma once
@@ -17,11 +17,15 @@ struct ImageGrid {
   std::int64_t width = 0;
   std::int64_t channels = 0;
 
+  bool operator==(const ImageGrid&) const = default;
   std::int64_t pixels() const { return count * height * width; }
   std::int64_t elements() const { return pixels() * channels; }
+  std::int64_t valuesPerImage() const { return height * width * channels; }
   // After a 2x2 pool with stride 2 and SAME padding: an odd last row or column is a window of its
   // own.
   ImageGrid pooled() const { return {count, (height + 1) / 2, (width + 1) / 2, channels}; }
+  // After one without padding: an odd last row or column is left out.
+  ImageGrid pooledWhole() const { return {count, height / 2, width / 2, channels}; }
 };
 
 // out[pixel][ky][kx][channel] = the input under tap (ky, kx) of a convolution with stride 1 and
@@ -40,6 +44,18 @@ void poolBiasRelu(const float* in, const ImageGrid& grid, const float* bias, flo
 // The way back: in_grad (all of `grid`, written whole) and the sum over pixels added to bias_grad.
 void poolBiasReluBackward(const float* out_grad, const std::int32_t* winners, const ImageGrid& grid,
                           float* in_grad, float* bias_grad);
+
+// out = max over each whole 2x2 window of `in`; winners (unless null) as of poolBiasRelu(). `in` is
+// `grid`, out and winners are grid.pooledWhole().
+void maxPool(const float* in, const ImageGrid& grid, float* out, std::int32_t* winners);
+// The way back: in_grad (all of `grid`, written whole).
+void maxPoolBackward(const float* out_grad, const std::int32_t* winners, const ImageGrid& grid,
+                     float* in_grad);
+
+// out[pixel][channel] = bias[channel]
+void fillPixels(const float* bias, const ImageGrid& grid, float* out);
+// out[channel] = the sum over all pixels
+void sumPixels(const float* values, const ImageGrid& grid, float* out);
 
 // Which units are dropped. Unit u of the sample with key k in layer l stays when Philox, keyed by
 // (seed, l) with counter (k, u / 4), draws word u % 4 at or above `rate` in [0, 1): a function of

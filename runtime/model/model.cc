@@ -14,6 +14,7 @@
 #include "runtime/catalog/catalog.h"
 #include "runtime/catalog/memory.h"
 #include "runtime/model/device_network.h"
+#include "runtime/model/layer_specs.h"
 #include "runtime/model/network.h"
 #include "runtime/model/simulated.h"
 #include "runtime/model/torchscript.h"
@@ -106,8 +107,12 @@ class NetworkModel : public Model {
   static Status computationFailed(std::string_view what, const Batch& batch,
                                   const std::exception& failure) {
     const std::string_view why = failure.what();
+    if (dynamic_cast<const std::bad_alloc*>(&failure) != nullptr) {
+      return absl::ResourceExhaustedError(
+          fmt::format("{} of {} samples: out of memory", what, batch.size()));
+    }
     Status failed =
-        absl::InternalError(fmt::format("LibTorch: {} of {} samples: {}", what, batch.size(), why));
+        absl::InternalError(fmt::format("{} of {} samples: {}", what, batch.size(), why));
     // At the next start the GPU may be well again, or another one; what a model asks of its memory
     // ("CUDA out of memory") stays.
     const bool of_gpu = why.find("CUDA error: ") != std::string_view::npos;
@@ -161,31 +166,6 @@ class NetworkModel : public Model {
   Status can_evaluate_;
 };
 
-// vgg19's convolutions are conv<block>_<layer>; a pool ends each block.
-bool endsBlock(const std::vector<Variable>& variables, std::size_t kernel) {
-  constexpr std::size_t kBlockDigit = 4;
-  return variables[kernel].name[kBlockDigit] != variables[kernel + 2].name[kBlockDigit];
-}
-
-// The catalogue lists kernel and bias of one layer after the other.
-std::vector<LayerSpec> layersOf(const v1::ModelSpec& spec, const std::vector<Variable>& variables) {
-  using Kind = LayerSpec::Kind;
-  const bool vgg = spec.name() == "vgg19";
-  std::vector<LayerSpec> result;
-  for (std::size_t v = 0; v < variables.size(); v += 2) {
-    LayerSpec layer{Kind::kDense, static_cast<int>(v), static_cast<int>(v) + 1, true, 0};
-    if (variables[v].shape.size() == 4) {
-      layer.kind = vgg ? Kind::kConv : Kind::kConvPool;
-    } else {
-      layer.relu = v + 2 < variables.size();
-      layer.dropout = layer.relu ? spec.dropout() : 0;
-    }
-    result.push_back(layer);
-    if (layer.kind == Kind::kConv && endsBlock(variables, v)) result.push_back({Kind::kPool});
-  }
-  return result;
-}
-
 StatusOr<std::vector<Variable>> trainable(const v1::ModelSpec& spec,
                                           const std::array<int, 3>& shape, int classes) {
   TY_ASSIGN_OR_RETURN(std::vector<Variable> variables, catalogVariables(spec, shape, classes));
@@ -193,9 +173,9 @@ StatusOr<std::vector<Variable>> trainable(const v1::ModelSpec& spec,
   return variables;
 }
 
-Status noMemory(const v1::ModelSpec& spec, const std::exception& failure) {
+Status noMemory(const v1::ModelSpec& spec) {
   return absl::ResourceExhaustedError(
-      fmt::format("model {}: memory for the weights: {}", spec.name(), failure.what()));
+      fmt::format("model {}: there is no memory for the weights", spec.name()));
 }
 
 StatusOr<std::unique_ptr<Model>> simulated(const v1::ModelSpec& spec,
@@ -206,8 +186,8 @@ StatusOr<std::unique_ptr<Model>> simulated(const v1::ModelSpec& spec,
                   sleepUntil};
   try {
     return makeSimulatedModel(std::move(variables), std::move(moments), classes, std::move(timer));
-  } catch (const std::bad_alloc& failure) {
-    return noMemory(spec, failure);
+  } catch (const std::bad_alloc&) {
+    return noMemory(spec);
   }
 }
 
@@ -297,8 +277,10 @@ StatusOr<std::unique_ptr<Model>> makeModel(const v1::ModelSpec& spec,
     return std::make_unique<NetworkModel>(
         std::move(variables), std::move(network), shape, classes,
         static_cast<int>(std::clamp<std::int64_t>(chunk, 1, kMaxEvaluationChunk)));
+  } catch (const std::bad_alloc&) {
+    return noMemory(spec);
   } catch (const std::exception& failure) {
-    return noMemory(spec, failure);
+    return absl::InternalError(fmt::format("model {}: {}", spec.name(), failure.what()));
   }
 }
 

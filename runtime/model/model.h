@@ -1,6 +1,6 @@
 // A model as the step loop sees it: variables in TensorFlow's layout, gradients as they become
 // ready, both in the host's memory wherever it computes, unless gradients are asked for on the
-// device. No torch types; runtime/model's .cc files are the only ones that include LibTorch.
+// device. No torch types; only runtime/torch includes LibTorch.
 #pragma once
 
 #include <cstdint>
@@ -98,14 +98,10 @@ StatusOr<std::unique_ptr<Model>> makeModel(const v1::ModelSpec& spec,
                                            const std::array<int, 3>& shape, int classes,
                                            std::uint64_t seed, const std::string& device = "");
 
-// e.g. "LibTorch 1.13.1, BLAS: OpenBLAS 0.3.21, 1 thread"; `slow_blas` when it is a reference BLAS.
-struct MathLibraries {
-  std::string description;
-  bool slow_blas = false;
-};
-MathLibraries mathLibraries();
-// Whether this program is linked with LibTorch. Without it only simulated models can be made, and
-// there is no layout of a TorchScript module.
+// What computes: "oneDNN 2.6.3, OpenBLAS 0.3.21, 1 thread".
+std::string mathLibraries();
+// Whether this program is linked with LibTorch. Without it there are no models on a GPU, and
+// nothing of a TorchScript module.
 bool hasLibTorch();
 // Threads one process computes with; before the first use of a model.
 void setComputeThreads(int n);

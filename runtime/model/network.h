@@ -1,10 +1,11 @@
-// A feed-forward network as a list of layers, computed with LibTorch. The header is free of torch
-// and of protobuf: network.cc is compiled against torch alone, because some LibTorch builds bring
-// protobuf headers of another version.
+// A feed-forward network as a list of layers, computed on the processor by oneDNN, OpenBLAS and the
+// loops of kernels.h; networks of other kinds have the same interface. Free of torch and of
+// protobuf: some LibTorch builds bring protobuf headers of another version.
 //
-// The backward pass is written out layer by layer rather than recorded by autograd: a parameter's
-// gradient leaves as soon as it is computed (a dense layer's before the gradient of its input),
-// always on the calling thread, in the variable's layout, and is accumulated nowhere.
+// The backward pass is written out layer by layer rather than recorded: a parameter's gradient
+// leaves as soon as it is computed, always on the calling thread, in the variable's layout, and is
+// accumulated nowhere. The same samples give the same bits, as long as the number of threads is the
+// same.
 #pragma once
 
 #include <array>
@@ -49,7 +50,8 @@ struct Samples {
 using ParameterGradientSink = std::function<void(
     int, std::span<const float>, std::shared_ptr<const void>, std::span<const std::int64_t> rows)>;
 
-// Owned by one thread. Failures of LibTorch (memory) are exceptions derived from std::exception.
+// Owned by one thread. Failures are exceptions: std::bad_alloc, or another std::exception that says
+// which library failed.
 class Network {
  public:
   virtual ~Network() = default;
@@ -70,10 +72,5 @@ class Network {
 // layer is dense and without ReLU.
 std::unique_ptr<Network> makeNetwork(const std::vector<std::vector<std::int64_t>>& parameter_shapes,
                                      const std::vector<LayerSpec>& layers, std::uint64_t seed);
-
-std::string torchVersion();
-// Threads of LibTorch and its BLAS in every thread that computes a network.
-void setTorchThreads(int n);
-int torchThreads();
 
 }  // namespace trainyard::runtime

@@ -1,11 +1,9 @@
-// What the rest of runtime/model asks of LibTorch, for programs that are linked without it: such a
-// program computes nothing, and says so.
+// What the rest of runtime/model asks of LibTorch, for programs that are linked without it.
 #include <stdexcept>
 
 #include "runtime/model/device.h"
 #include "runtime/model/device_network.h"
-#include "runtime/model/model.h"
-#include "runtime/model/network.h"
+#include "runtime/model/libtorch.h"
 #include "runtime/model/torchscript.h"
 
 namespace trainyard::runtime {
@@ -14,15 +12,6 @@ namespace {
 constexpr char kWithout[] = "this program is linked without LibTorch";
 
 }  // namespace
-
-bool hasLibTorch() {
-  return false;
-}
-
-std::unique_ptr<Network> makeNetwork(const std::vector<std::vector<std::int64_t>>&,
-                                     const std::vector<LayerSpec>&, std::uint64_t) {
-  throw std::runtime_error(kWithout);
-}
 
 std::unique_ptr<Network> makeDeviceNetwork(const std::vector<std::vector<std::int64_t>>&,
                                            const std::vector<LayerSpec>&, std::uint64_t,
@@ -35,14 +24,10 @@ StatusOr<Script> loadScript(const std::string&, std::uint64_t, const std::string
 }
 
 std::string torchVersion() {
-  return "(none)";
+  return {};
 }
 
-MathLibraries mathLibraries() {
-  return {"no LibTorch is loaded: nothing is computed", false};
-}
-
-void setComputeThreads(int) {}
+void setTorchThreads(int) {}
 
 GpuSupport gpuSupport() {
   return {};

@@ -14,7 +14,7 @@ constexpr std::int64_t kSmallest = 64 * kKiB;
 // last goes back nothing comes in: with seven workers at 1 Gbit/s, chunks of 4 MiB made a step of
 // VGG19 4 % longer, and one of a model of 80 MB and two workers 7 %.
 constexpr std::int64_t kLargest = 1 * kMiB;
-constexpr std::int64_t kAlignment = 16;  // elements: 64 bytes
+constexpr std::int64_t kChunkAlignment = 16;  // elements: 64 bytes
 
 // Sorts, and joins runs that touch.
 void normalise(Chunk& chunk) {
@@ -66,15 +66,16 @@ class Packer {
   void cut(std::int64_t bytes, const std::vector<Segment>& segments) {
     const std::int64_t elements = bytes / 4;
     // Alignment may lengthen a piece by less than 64 bytes.
-    const std::int64_t most = kLargest - kAlignment * 4;
+    const std::int64_t most = kLargest - kChunkAlignment * 4;
     const std::int64_t pieces = std::max(bytes / target_, (bytes + most - 1) / most);
-    const std::int64_t skew = segments.size() == 1 ? segments[0].begin % kAlignment : 0;
+    const std::int64_t skew = segments.size() == 1 ? segments[0].begin % kChunkAlignment : 0;
     auto segment = segments.begin();
     std::int64_t used = 0;  // of *segment
     std::int64_t begin = 0;
     for (std::int64_t k = 1; k <= pieces; ++k) {
       std::int64_t end = elements;
-      if (k < pieces) end = (elements / pieces * k + skew) / kAlignment * kAlignment - skew;
+      if (k < pieces)
+        end = (elements / pieces * k + skew) / kChunkAlignment * kChunkAlignment - skew;
       Chunk chunk;
       chunk.ps = ps_;
       chunk.elements = end - begin;

@@ -20,6 +20,7 @@ PsSynchronizer::PsSynchronizer(PsSynchronizerOptions options, const Placement& p
       pieces_(placement.chunks.size()),
       chunks_of_(weights_.size()),
       traffic_(v1::ROLE_PS),
+      addresses_(options_.worker.index),
       machine_(makeWorkerMachine(options_.worker)),
       gradients_(weights_.size()),
       missing_(placement.chunks.size(), 0) {
@@ -93,18 +94,17 @@ void PsSynchronizer::followMap(const v1::View& view) {
   client_->share(sharedChunks(serversOf(options_.worker.ps_of_chunk, view.epoch())));
 }
 
+// Under one lock with what is done with it: an older word must not come after a newer one.
 void PsSynchronizer::setMembership(const v1::Membership& membership) {
-  std::string own;
-  for (const v1::MemberTask& task : membership.tasks()) {
-    const v1::TaskId& id = task.id();
-    if (id.role() == v1::ROLE_WORKER && id.index() == options_.worker.index) own = task.ip();
-  }
-  for (const v1::MemberTask& task : membership.tasks()) {
-    if (task.id().role() != v1::ROLE_PS) continue;
-    client_->setAddress(static_cast<int>(task.id().index()),
-                        fmt::format("{}:{}", task.ip(), task.port()),
-                        !own.empty() && task.ip() == own);
-  }
+  std::lock_guard lock(addresses_mutex_);
+  for (const auto& [ps, target, near] : addresses_.onMembership(membership))
+    client_->setAddress(ps, target, near);
+}
+
+void PsSynchronizer::followServers(const v1::View& view) {
+  std::lock_guard lock(addresses_mutex_);
+  for (const auto& [ps, target, near] : addresses_.onView(view))
+    client_->setAddress(ps, target, near);
 }
 
 std::vector<PayloadPiece> PsSynchronizer::payloadOf(std::uint32_t chunk) const {
@@ -199,6 +199,7 @@ void PsSynchronizer::changed() {
 }
 
 void PsSynchronizer::onView(const v1::View& view) {
+  followServers(view);
   followMap(view);
   {
     std::lock_guard lock(mutex_);

@@ -11,6 +11,7 @@
 #include "base/core/clock.h"
 #include "runtime/placement/placement.h"
 #include "runtime/ps/chunk_client.h"
+#include "runtime/ps/server_addresses.h"
 #include "runtime/ps/traffic.h"
 #include "runtime/ps/worker_machine.h"
 #include "runtime/train/member_synchronizer.h"
@@ -71,6 +72,7 @@ class PsSynchronizer final : public MemberSynchronizer {
   void releaseClipped();
   void gradientThere(std::size_t variable);
   std::vector<std::vector<SharedSlots::Chunk>> sharedChunks(const std::vector<int>& map) const;
+  void followServers(const v1::View& view);
   void followMap(const v1::View& view);
   std::vector<PayloadPiece> payloadOf(std::uint32_t chunk) const;
   void onReply(std::uint32_t chunk, std::uint64_t attempt, const Status& status,
@@ -84,6 +86,8 @@ class PsSynchronizer final : public MemberSynchronizer {
   std::vector<std::size_t> elements_;                  // by chunk
   std::vector<std::vector<std::uint32_t>> chunks_of_;  // by model variable
   Traffic traffic_;
+  std::mutex addresses_mutex_;  // before mutex_, and before the client's
+  ServerAddresses addresses_;
 
   mutable std::mutex mutex_;
   std::condition_variable changed_;

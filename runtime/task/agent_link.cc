@@ -8,6 +8,8 @@ namespace {
 
 constexpr Duration kInterval = std::chrono::milliseconds(500);
 constexpr Duration kCallLimit = std::chrono::seconds(2);
+// An agent on a machine that has too much to do may not come to answer in that time.
+constexpr int kLastAttempts = 5;
 
 }  // namespace
 
@@ -50,31 +52,37 @@ void AgentLink::stop() {
   if (thread_.joinable()) thread_.join();
 }
 
-// A lost report changes nothing: the next one says all of it again.
-void AgentLink::sendOnce() {
-  if (local_) return directive_(local_(report_()));
+bool AgentLink::sendOnce() {
+  if (local_) {
+    directive_(local_(report_()));
+    return true;
+  }
   grpc::ClientContext context;
   addToken(context, token_);
   setDeadline(context, kCallLimit);
   v1::RuntimeDirective directive;
   const v1::RuntimeReport report = report_();
-  if (stub_->Report(&context, report, &directive).ok()) directive_(directive);
+  const grpc::Status told = stub_->Report(&context, report, &directive);
+  if (told.ok()) directive_(directive);
   grpc::ClientContext second;
   addToken(second, token_);
   setDeadline(second, kCallLimit);
   v1::RecordReply reply;
   (void)measurements_->Record(&second, measured_(), &reply);
+  return told.error_code() != grpc::StatusCode::DEADLINE_EXCEEDED;
 }
 
+// A lost report changes nothing, for the next one says all of it again; but the last has no next.
 void AgentLink::run() {
   for (;;) {
-    sendOnce();
+    (void)sendOnce();
     std::unique_lock lock(mutex_);
     wake_.wait_for(lock, kInterval, [&] { return poked_ || stopping_; });
     poked_ = false;
     if (stopping_) break;
   }
-  sendOnce();
+  for (int attempt = 0; attempt < kLastAttempts && !sendOnce(); ++attempt) {
+  }
 }
 
 }  // namespace trainyard::runtime

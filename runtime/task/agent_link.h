@@ -25,12 +25,12 @@ class AgentLink {
   ~AgentLink();
   void start();
   void poke();
-  // Sends one last report and ends.
+  // Sends one last report, again where the agent does not answer in time, and ends.
   void stop();
 
  private:
   void run();
-  void sendOnce();
+  bool sendOnce();  // false: the agent had no time for it
 
   const std::string token_;
   const std::function<v1::RuntimeReport()> report_;

@@ -89,12 +89,10 @@ Status WorkerTask::build() {
 
 // In the log, and for who reads of the run later. Training goes on without.
 void WorkerTask::tellCompute(const ComputeDevice& device) const {
-  const MathLibraries math = mathLibraries();
-  TY_INFO("{}", math.description);
+  const std::string libraries = mathLibraries();
+  TY_INFO("{}", libraries);
   TY_INFO("{}", device.reason);
-  if (math.slow_blas)
-    TY_WARN("this BLAS is several times slower than OpenBLAS: install libopenblas0-openmp");
-  const nlohmann::ordered_json json = {{"libraries", math.description}, {"device", device.reason}};
+  const nlohmann::ordered_json json = {{"libraries", libraries}, {"device", device.reason}};
   const Status written =
       writeFileAtomically(options_.task_dir + "/compute.json", json.dump(2) + "\n");
   if (!written.ok()) TY_WARN("{}", fromAbsl(written.message()));

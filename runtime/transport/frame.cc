@@ -7,7 +7,7 @@
 namespace trainyard::runtime::transport {
 namespace {
 
-constexpr std::uint32_t kMagic = 0x31445954;  // "TYD1"
+constexpr std::uint32_t kFrameMagic = 0x31445954;  // "TYD1"
 constexpr std::size_t kChecked = 52;
 
 template <typename T>
@@ -69,7 +69,7 @@ std::uint32_t crc32c(std::span<const std::byte> bytes, std::uint32_t before) {
 FrameBytes encodeFrame(const Frame& frame) {
   const Operation& operation = frame.id.operation;
   FrameBytes bytes{};
-  put(bytes, 0, kMagic);
+  put(bytes, 0, kFrameMagic);
   put(bytes, 4, kProtocolVersion);
   put(bytes, 6, static_cast<std::uint16_t>(frame.kind));
   put(bytes, 8, frame.epoch);
@@ -89,7 +89,8 @@ FrameBytes encodeFrame(const Frame& frame) {
 }
 
 StatusOr<Frame> decodeFrame(const FrameBytes& bytes) {
-  if (get<std::uint32_t>(bytes, 0) != kMagic) return absl::DataLossError("not a Trainyard message");
+  if (get<std::uint32_t>(bytes, 0) != kFrameMagic)
+    return absl::DataLossError("not a Trainyard message");
   if (get<std::uint32_t>(bytes, kChecked) != crc32c(std::span(bytes).first(kChecked))) {
     return absl::DataLossError("a message with a damaged header");
   }

@@ -21,7 +21,7 @@ namespace trainyard::runtime::transport {
 namespace {
 
 constexpr std::size_t kPage = 4096;
-constexpr std::uint64_t kMagic = 0x3141524E45524154;  // "TARENRA1"
+constexpr std::uint64_t kArenaMagic = 0x3141524E45524154;  // "TARENRA1"
 // How long a sleeper goes without a look at who is lost.
 constexpr Duration kSleep = std::chrono::milliseconds(5);
 constexpr std::size_t kWhy = 160;
@@ -136,7 +136,7 @@ Status SharedArena::makeOwn(std::uint64_t nonce) {
   TY_ASSIGN_OR_RETURN(SharedMemory memory, SharedMemory::create("trainyard-arena", kPage + bytes_));
   parts_[static_cast<std::size_t>(place_)].emplace(std::move(memory));
   Header& own = *std::construct_at(&header(place_));
-  own.magic = kMagic;
+  own.magic = kArenaMagic;
   own.nonce = nonce;
   own.bytes = bytes_;
   return absl::OkStatus();
@@ -149,7 +149,7 @@ Status SharedArena::mapPeer(int place, pid_t pid, int fd, std::uint64_t nonce) {
   if (!memory.ok()) return annotate(memory.status(), name);
   parts_[at].emplace(*std::move(memory));
   // The number of a process can be another's on another machine.
-  if (header(place).magic != kMagic || header(place).nonce != nonce) {
+  if (header(place).magic != kArenaMagic || header(place).nonce != nonce) {
     return absl::UnavailableError(name + ": another arena is there");
   }
   return absl::OkStatus();

@@ -144,6 +144,18 @@ TEST_F(CheckpointCommand, EvaluateSaysWhenTheRuntimeDiesOrIsMissing) {
   EXPECT_THAT(err_, HasSubstr("killed by signal 9"));
 }
 
+// The model of the run's job decides who evaluates.
+TEST_F(CheckpointCommand, AModuleIsEvaluatedByTheRuntimeWithLibTorch) {
+  runtime::writeText(run_dir_ + "/job.json",
+                     R"({"spec": {"training": {"model": {"name": "torchscript"}}}})");
+  EXPECT_EQ(run({"evaluate", run_dir_}), kExitUsage);
+  EXPECT_THAT(err_, HasSubstr("spec.training.model: torchscript needs trainyard-runtime-torch"));
+  const std::string program = dir_ / "trainyard-runtime-torch";
+  runtime::writeText(program, "#!/bin/sh\nexit 7\n");
+  fs::permissions(program, fs::perms::owner_all);
+  EXPECT_EQ(run({"evaluate", run_dir_}), 7);
+}
+
 TEST_F(CheckpointCommand, WrongUse) {
   EXPECT_EQ(run({"digest", dir_ / "absent"}), kExitUsage);
   EXPECT_EQ(err_, "trainyard: " + (dir_ / "absent") + ": no such directory\n");

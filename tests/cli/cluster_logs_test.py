@@ -24,7 +24,7 @@ SECONDS = 300  # against hangs only
 def until(what, condition):
     end = time.monotonic() + SECONDS
     while not condition():
-        assert time.monotonic() < end, f"not within {SECONDS} s: {what}"
+        assert time.monotonic() < end, f"timed out after {SECONDS} s waiting for {what}"
         time.sleep(0.1)
 
 

@@ -46,7 +46,7 @@ def until(what, condition):
         found = condition()
         if found:
             return found
-        assert time.monotonic() < end, f"not within {SECONDS} s: {what}"
+        assert time.monotonic() < end, f"timed out after {SECONDS} s waiting for {what}"
         time.sleep(0.05)
 
 

@@ -30,8 +30,8 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
 
-constexpr UnixMillis kNow = 1'700'000'000'000;  // 2023-11-14T22:13:20Z
-constexpr char kJob[] = R"(apiVersion: trainyard.dev/v1alpha1
+constexpr UnixMillis kTime = 1'700'000'000'000;  // 2023-11-14T22:13:20Z
+constexpr char kSomeJob[] = R"(apiVersion: trainyard.dev/v1alpha1
 kind: TrainingJob
 metadata: {name: fashion}
 spec:
@@ -59,7 +59,7 @@ JobView sampleView() {
   JobView view;
   view.name = "fashion";
   view.dir = "runs/fashion";
-  view.job = control::parseJob(kJob, "job.yaml", {}, nullptr).value();
+  view.job = control::parseJob(kSomeJob, "job.yaml", {}, nullptr).value();
   view.job.mutable_metadata()->set_creation_timestamp("2023-11-14T22:08:15Z");
   v1::JobStatus& status = *view.job.mutable_status();
   status.set_state("Running");
@@ -91,7 +91,7 @@ JobView interruptedView() {
 }
 
 TEST(JobsTableTest, Golden) {
-  EXPECT_EQ("\n" + jobsTable({sampleView(), interruptedView()}, false, kNow), R"(
+  EXPECT_EQ("\n" + jobsTable({sampleView(), interruptedView()}, false, kTime), R"(
 NAME     STATE        STEP     WORKERS  PS   LOSS    ACCURACY  EXAMPLES/S  AGE
 fashion  Running      200/700  1/2      2/2  0.4741  0.8106    1,333       5m5s
 try      Interrupted  112/700  0/2      0/2  0.4741  -         -           5m5s
@@ -102,13 +102,13 @@ TEST(JobsTableTest, Wide) {
   JobView failed = interruptedView();
   failed.state = "Failed";
   addCondition(failed.job.mutable_status(), "Failed", "True", "BadInput", "worker-1: no data");
-  const std::string text = jobsTable({failed}, true, kNow);
+  const std::string text = jobsTable({failed}, true, kTime);
   EXPECT_THAT(text, HasSubstr("RESTARTS  CHECKPOINT  LAUNCHER  DIRECTORY  REASON\n"));
   EXPECT_THAT(text, HasSubstr("1         112         -         runs/try   BadInput: worker-1: no"));
 }
 
 TEST(JobsTableTest, AgesAreKubectls) {
-  const auto age = [](std::int64_t seconds) { return formatAge(kNow - seconds * 1000, kNow); };
+  const auto age = [](std::int64_t seconds) { return formatAge(kTime - seconds * 1000, kTime); };
   EXPECT_EQ(age(0), "0s");
   EXPECT_EQ(age(119), "119s");
   EXPECT_EQ(age(120), "2m");
@@ -119,7 +119,7 @@ TEST(JobsTableTest, AgesAreKubectls) {
   EXPECT_EQ(age(52 * 3600), "2d4h");
   EXPECT_EQ(age(9 * 86400), "9d");
   EXPECT_EQ(age(-1), "-");
-  EXPECT_EQ(formatAge(0, kNow), "-");
+  EXPECT_EQ(formatAge(0, kTime), "-");
 }
 
 TEST(JobJsonTest, HoldsTheShownStateAndTheDirectory) {
@@ -145,11 +145,11 @@ TEST(DescribeTest, Golden) {
   manifest.step = 112;
   manifest.epoch = 2;
   manifest.files = {{"a", 3000000, ""}, {"b", 3200000, ""}};
-  manifest.unix_ms = kNow - 20'000;
+  manifest.unix_ms = kTime - 20'000;
   details.checkpoints = {manifest};
   details.events = {{"2023-11-14T22:08:15Z", "Normal", "JobCreated", "ps: 2, workers: 2"},
                     {"2023-11-14T22:12:20Z", "Normal", "JobRunning", "4 of 4 tasks are ready"}};
-  EXPECT_EQ("\n" + describeText(details, {{"model", "mlp"}, {"batch", "8 per worker"}}, kNow, 1),
+  EXPECT_EQ("\n" + describeText(details, {{"model", "mlp"}, {"batch", "8 per worker"}}, kTime, 1),
             R"(
 Name:       fashion
 Directory:  runs/fashion
@@ -215,7 +215,7 @@ class JobsTest : public testing::Test {
  protected:
   fs::path add(const std::string& name, const std::string& job_name = "fashion",
                const control::ParseOptions& changes = {}) {
-    v1::TrainingJob job = control::parseJob(kJob, "job.yaml", changes, nullptr).value();
+    v1::TrainingJob job = control::parseJob(kSomeJob, "job.yaml", changes, nullptr).value();
     job.mutable_metadata()->set_name(job_name);
     DirectoryOptions options;
     options.dir = (runs() / name).string();

@@ -38,7 +38,7 @@ std::string wellFormed(const std::string& html) {
   return open.empty() ? "" : open.back() + " stays open";
 }
 
-ReportInput sample() {
+ReportInput sampleRun() {
   ReportInput input;
   input.job = "fashion <&>";
   input.result.outcome = "succeeded";
@@ -77,14 +77,14 @@ ReportInput sample() {
 
 // What Balanced cut lies along no axis.
 TEST(ReportTest, PartsOfVariablesAreRangesOfElements) {
-  const std::string html = renderReport(sample());
+  const std::string html = renderReport(sampleRun());
   EXPECT_THAT(html, HasSubstr("<td>fc1_wei</td><td>0 to 1,5"));
   EXPECT_THAT(html, HasSubstr(" of 3,211,264, elements</td><td>ps-0</td>"));
   EXPECT_THAT(html, HasSubstr("<td>conv1_wei</td><td>all</td>"));
 }
 
 TEST(ReportTest, WellFormedAndEscaped) {
-  const std::string html = renderReport(sample());
+  const std::string html = renderReport(sampleRun());
   EXPECT_EQ(wellFormed(html), "");
   EXPECT_THAT(html, HasSubstr("fashion &lt;&amp;&gt;"));
   EXPECT_THAT(html, HasSubstr("&quot;&lt;killed&gt;&quot;"));
@@ -97,7 +97,7 @@ TEST(ReportTest, WellFormedAndEscaped) {
 }
 
 TEST(ReportTest, WhatIsNotOnTheWireWentThroughSharedMemory) {
-  ReportInput input = sample();
+  ReportInput input = sampleRun();
   input.records.traffic.back().ps["ps-0"].wire_received = 2e6;
   const std::string html = renderReport(input);
   EXPECT_THAT(html, HasSubstr("<td>2 MB</td>"));
@@ -105,7 +105,7 @@ TEST(ReportTest, WhatIsNotOnTheWireWentThroughSharedMemory) {
 }
 
 TEST(ReportTest, ARunWithoutParameterServersSpeaksOfNone) {
-  ReportInput input = sample();
+  ReportInput input = sampleRun();
   input.plan = std::nullopt;
   for (TrafficSample& moment : input.records.traffic) moment.ps.clear();
   const std::string html = renderReport(input);
@@ -115,7 +115,7 @@ TEST(ReportTest, ARunWithoutParameterServersSpeaksOfNone) {
 }
 
 TEST(ReportTest, NothingFromElsewhere) {
-  const std::string html = renderReport(sample());
+  const std::string html = renderReport(sampleRun());
   EXPECT_THAT(html, Not(HasSubstr("<script")));
   EXPECT_THAT(html, Not(HasSubstr("http")));
   EXPECT_THAT(html, Not(HasSubstr("url(")));

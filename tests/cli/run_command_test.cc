@@ -5,15 +5,14 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
-#include <functional>
 #include <optional>
 
 #include "base/process/child_process.h"
 #include "base/process/files.h"
-#include "base/process/poll.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "operator/local/run_directory.h"
+#include "tests/base/process/temp_dir.h"
 
 namespace trainyard::cli {
 namespace {
@@ -95,14 +94,6 @@ class RunCommandTest : public testing::Test {
     std::string text = output();
     if (!text.empty()) text.pop_back();
     return text.substr(text.rfind('\n') + 1);
-  }
-  static bool eventually(const std::function<bool()>& predicate) {
-    const TimePoint deadline = systemClock().now() + std::chrono::seconds(30);
-    while (!predicate()) {
-      if (systemClock().now() >= deadline) return predicate();
-      pollUntil({}, systemClock().now() + std::chrono::milliseconds(5));
-    }
-    return true;
   }
   static bool gone(int pid) { return pid > 0 && ::kill(pid, 0) != 0; }
 

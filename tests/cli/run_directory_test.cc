@@ -18,7 +18,7 @@ namespace {
 namespace fs = std::filesystem;
 using testing::HasSubstr;
 
-constexpr char kJob[] = R"(apiVersion: trainyard.dev/v1alpha1
+constexpr char kDirectoryJob[] = R"(apiVersion: trainyard.dev/v1alpha1
 kind: TrainingJob
 metadata: {name: small}
 spec:
@@ -43,7 +43,7 @@ class RunDirectoryTest : public testing::Test {
 
   v1::TrainingJob job(std::vector<std::pair<std::string, std::string>> overrides = {}) {
     std::vector<control::JobProblem> problems;
-    auto parsed = control::parseJob(kJob, "job.yaml", {std::move(overrides)}, &problems);
+    auto parsed = control::parseJob(kDirectoryJob, "job.yaml", {std::move(overrides)}, &problems);
     EXPECT_TRUE(parsed.ok()) << parsed.status();
     return parsed.ok() ? *parsed : v1::TrainingJob();
   }

@@ -18,7 +18,7 @@ using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::SizeIs;
 
-constexpr char kJob[] = R"(apiVersion: trainyard.dev/v1alpha1
+constexpr char kScaledJob[] = R"(apiVersion: trainyard.dev/v1alpha1
 kind: TrainingJob
 metadata: {name: fashion}
 spec:
@@ -38,7 +38,7 @@ class RecordedJob : public testing::Test {
     DirectoryOptions options;
     options.dir = paths_.dir.string();
     options.cwd = dir_.path().string();
-    const auto job = control::parseJob(kJob, "job.yaml", {}, nullptr);
+    const auto job = control::parseJob(kScaledJob, "job.yaml", {}, nullptr);
     EXPECT_TRUE(job.ok()) << job.status();
     // Its lock is given back at once: nobody looks after it.
     EXPECT_TRUE(openRunDirectory(options, *job, systemClock()).ok());
@@ -109,7 +109,7 @@ TEST_F(RecordedJob, ThatHasEndedStaysAsItIs) {
 }
 
 TEST_F(RecordedJob, MayBeLaunchedAgainWithAnotherNumber) {
-  v1::TrainingJob other = control::parseJob(kJob, "job.yaml", {}, nullptr).value();
+  v1::TrainingJob other = control::parseJob(kScaledJob, "job.yaml", {}, nullptr).value();
   const auto before = toJson(other.spec());
   other.mutable_spec()->mutable_worker()->set_replicas(4);
   EXPECT_THAT(forbiddenChanges(before, toJson(other.spec())), IsEmpty());
@@ -120,7 +120,7 @@ TEST_F(RecordedJob, MayBeLaunchedAgainWithAnotherNumber) {
 }
 
 TEST_F(RecordedJob, MayBeLaunchedAgainWithTheOtherStrategy) {
-  v1::TrainingJob other = control::parseJob(kJob, "job.yaml", {}, nullptr).value();
+  v1::TrainingJob other = control::parseJob(kScaledJob, "job.yaml", {}, nullptr).value();
   const auto before = toJson(other.spec());
   other.mutable_spec()->set_strategy("AllReduce");
   other.mutable_spec()->clear_ps();

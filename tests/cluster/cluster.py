@@ -42,7 +42,7 @@ def check(control_plane=False):
     if reason:
         raise Unavailable(reason)
     if not control_plane and node.missing():
-        raise Unavailable(f"packages are missing: {' '.join(node.missing())} (deploy/install_packages.sh)")
+        raise Unavailable(f"packages are missing: {' '.join(node.missing())} (deploy/install_packages.sh cluster)")
     build.find("kube-apiserver")
     build.find("etcd")
     if not control_plane:

@@ -1,50 +1,21 @@
 #!/usr/bin/env python3
 """Image archives: the same bytes for the same files, digests that hold, and nothing missing."""
-import gzip
-import hashlib
-import io
-import json
 import os
 import pathlib
+import shutil
 import subprocess
 import sys
-import tarfile
 import tempfile
 import unittest
+from unittest import mock
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "deploy" / "image"))
+from archive import ROOT, Archive
 
-import closure  # noqa: E402
-import images  # noqa: E402
-import oci  # noqa: E402
+import closure
+import images
+import oci
 
 NAME = "registry.test/some/image:1"
-
-
-class Archive:
-    """What a container engine reads from an archive; checks every digest on the way."""
-
-    def __init__(self, path):
-        with tarfile.open(path) as archive:
-            self.files = {m.name: archive.extractfile(m).read() for m in archive.getmembers()}
-        self.index = json.loads(self.files["index.json"])
-        self.manifest = json.loads(self.blob(self.index["manifests"][0]))
-        self.image = json.loads(self.blob(self.manifest["config"]))
-        self.entries = {}
-        for descriptor, plain_digest in zip(self.manifest["layers"], self.image["rootfs"]["diff_ids"], strict=True):
-            plain = gzip.decompress(self.blob(descriptor))
-            assert plain_digest == "sha256:" + hashlib.sha256(plain).hexdigest()
-            with tarfile.open(fileobj=io.BytesIO(plain)) as layer:
-                for member in layer.getmembers():
-                    data = layer.extractfile(member).read() if member.isfile() else None
-                    self.entries[member.name] = (member, data)
-
-    def blob(self, descriptor):
-        data = self.files["blobs/" + descriptor["digest"].replace(":", "/")]
-        assert descriptor["size"] == len(data)
-        assert descriptor["digest"] == "sha256:" + hashlib.sha256(data).hexdigest()
-        return data
 
 
 class Writing(unittest.TestCase):
@@ -96,21 +67,32 @@ class Writing(unittest.TestCase):
         self.assertEqual(["libc.so.6"], list(found))
 
 
+def build(out, programs, *more, **environment):
+    return subprocess.run([sys.executable, "-B", ROOT / "deploy/image/images.py", "--bin", programs, "--out", out,
+                           "--version", "1.2.3", "--registry", "registry.test/t", *more],
+                          capture_output=True, text=True, env={**os.environ, **environment})
+
+
 class Images(unittest.TestCase):
+    def setUp(self):
+        temporary = tempfile.TemporaryDirectory()
+        self.addCleanup(temporary.cleanup)
+        self.folder = pathlib.Path(temporary.name)
+        self.programs = self.copies("programs", *images.KINDS)
+
+    def copies(self, folder, *names):
+        """Any dynamic program will do for what is asked here."""
+        (self.folder / folder).mkdir()
+        for name in names:
+            shutil.copy(shutil.which("true"), self.folder / folder / name)
+        return self.folder / folder
+
     def test_what_every_image_has(self):
-        # Any dynamic program will do for what is asked here.
-        with tempfile.TemporaryDirectory() as temporary:
-            folder = pathlib.Path(temporary)
-            for name in ("trainyard-operator", "trainyard-agent", "trainyard-runtime", "trainyard-runtime-torch"):
-                (folder / name).write_bytes((pathlib.Path(os.environ["TRAINYARD_BIN"]) / "yaml_to_json").read_bytes())
-                (folder / name).chmod(0o755)
-            done = subprocess.run([sys.executable, "-B", ROOT / "deploy/image/images.py", "--bin", folder, "--out",
-                                   folder, "--version", "1.2.3", "--registry", "registry.test/t"],
-                                  capture_output=True, text=True)
-            self.assertEqual(0, done.returncode, done.stderr)
-            self.assertEqual(3, done.stdout.count("MB compressed"), done.stdout)
-            for name in images.LIMIT_MB:
-                self.check(name, Archive(folder / f"{name}.tar"))
+        done = build(self.folder, self.programs, *images.KINDS)
+        self.assertEqual(0, done.returncode, done.stderr)
+        self.assertEqual(len(images.KINDS), done.stdout.count("MB compressed"), done.stdout)
+        for name in images.KINDS:
+            self.check(name, Archive(self.folder / f"{name}.tar"))
 
     def check(self, name, archive):
         config = archive.image["config"]
@@ -118,18 +100,44 @@ class Images(unittest.TestCase):
         self.assertEqual("1.2.3", config["Labels"]["org.opencontainers.image.version"])
         self.assertIn(config["Entrypoint"][0].lstrip("/"), archive.entries)
         self.assertEqual(0o1777, archive.entries["tmp"][0].mode)
+        self.assertIn("usr/share/doc/libc6/copyright", archive.entries)
         if name != "trainyard-agent":
             self.assertIn(closure.LOADER.lstrip("/"), archive.entries)
+            self.assertEqual({f"usr/bin/{program}" for program in images.KINDS[name].programs},
+                             {path for path in archive.entries if path.startswith("usr/bin/")})
             return
         home = images.HOME.lstrip("/")
         program = archive.entries[f"{home}/trainyard-agent"][1]
         self.assertIn(f"{images.HOME_LIBRARIES}/ld-linux-x86-64.so.2\0".encode(), program)
         self.assertNotIn("lib64", {path.split("/")[0] for path in archive.entries})
 
+    def test_the_same_programs_give_the_same_bytes_whenever_and_wherever(self):
+        other = self.copies("elsewhere", *images.RELEASE)
+        for at, path in enumerate(other.iterdir()):
+            os.utime(path, (at, at))
+            path.chmod(0o700)
+        day = {"SOURCE_DATE_EPOCH": "86400"}
+        for programs, out, more in ((self.programs, "first", {"TZ": "UTC"}), (other, "second", {"TZ": "Asia/Tokyo"})):
+            done = build(self.folder / out, programs, **day, **more)
+            self.assertEqual(0, done.returncode, done.stderr)
+        made = sorted(path.name for path in (self.folder / "first").iterdir())
+        self.assertEqual(sorted(f"{name}{kind}" for name in images.RELEASE for kind in (".tar", ".spdx.json")), made)
+        for name in made:
+            self.assertEqual((self.folder / "first" / name).read_bytes(), (self.folder / "second" / name).read_bytes())
+
+    def test_what_is_too_big_is_named(self):
+        small = {"trainyard-agent": images.Kind(("trainyard-agent",), compressed=0, unpacked=1)}
+        command = ["images", "--bin", str(self.programs), "--out", str(self.folder), "--version", "1", "trainyard-agent"]
+        with (mock.patch.dict(images.KINDS, small), mock.patch.object(sys, "argv", command),
+              mock.patch("sys.stderr") as errors, mock.patch("sys.stdout"), self.assertRaises(SystemExit) as ended):
+            images.main()
+        self.assertEqual(1, ended.exception.code)
+        told = "".join(call.args[0] for call in errors.write.call_args_list)
+        self.assertIn("trainyard-agent is above 1 MB unpacked", told)
+        self.assertIn("trainyard-agent is above 0 MB compressed", told)
+
     def test_programs_that_are_not_built_are_named(self):
-        with tempfile.TemporaryDirectory() as empty:
-            done = subprocess.run([sys.executable, "-B", ROOT / "deploy/image/images.py", "--bin", empty, "--out",
-                                   empty, "--version", "1"], capture_output=True, text=True)
+        done = build(self.folder, self.copies("empty"))
         self.assertNotEqual(0, done.returncode)
         self.assertIn("trainyard-operator is not built", done.stderr)
 

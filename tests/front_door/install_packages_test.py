@@ -29,6 +29,18 @@ for word in "$@"; do case $word in -*|install|*=*) ;; *) touch STATE/installed/$
 """
 
 
+LISTS = """# comment
+
+[first]
+one
+two  # why
+[second]
+two
+three
+[empty]
+"""
+
+
 class InstallPackages(unittest.TestCase):
     def setUp(self):
         self.root = pathlib.Path(tempfile.mkdtemp())
@@ -36,7 +48,7 @@ class InstallPackages(unittest.TestCase):
         for folder in ("deploy", "bin", "installed"):
             (self.root / folder).mkdir()
         shutil.copy(SOURCE / "deploy/install_packages.sh", self.root / "deploy")
-        (self.root / "deploy/packages.txt").write_text("# comment\n\none\ntwo  # why\n")
+        (self.root / "deploy/packages.txt").write_text(LISTS)
         for tool in ("bash", "env", "sed", "awk", "sort", "comm", "mkdir", "dirname", "touch", "rm"):
             os.symlink(shutil.which(tool), self.root / "bin" / tool)
         self.tool("dpkg-query", DPKG_QUERY)
@@ -48,9 +60,9 @@ class InstallPackages(unittest.TestCase):
         path.write_text(text.replace("STATE", str(self.root)))
         path.chmod(0o755)
 
-    def run_it(self):
+    def run_it(self, *lists):
         done = subprocess.run(
-            [shutil.which("bash"), self.root / "deploy/install_packages.sh"], env={"PATH": str(self.root / "bin")},
+            [shutil.which("bash"), self.root / "deploy/install_packages.sh", *(lists or ["first"])], env={"PATH": str(self.root / "bin")},
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         return done.returncode, done.stdout, done.stderr
 
@@ -61,7 +73,7 @@ class InstallPackages(unittest.TestCase):
     def test_nothing_to_do(self):
         for name in ("one", "two"):
             (self.root / "installed" / name).touch()
-        self.assertEqual(self.run_it(), (0, "packages: all 2 of deploy/packages.txt are installed\n", ""))
+        self.assertEqual(self.run_it(), (0, "packages: all 2 for first are installed\n", ""))
         self.assertEqual(self.calls(), [])
 
     def test_installs_only_what_is_missing_without_update(self):
@@ -70,6 +82,17 @@ class InstallPackages(unittest.TestCase):
         self.assertEqual((code, error), (0, ""))
         self.assertEqual(len(self.calls()), 1)
         self.assertTrue(self.calls()[0].endswith("install --no-install-recommends two"), self.calls())
+
+    def test_installs_the_union_of_the_lists(self):
+        self.assertEqual(self.run_it("second", "first")[0], 0)
+        self.assertTrue(self.calls()[0].endswith("install --no-install-recommends one three two"), self.calls())
+
+    def test_lists_that_are_not_there(self):
+        code, _, error = self.run_it("first", "third")
+        self.assertEqual((code, error), (1, "packages: deploy/packages.txt has no list third, only first second empty\n"))
+        code, _, error = self.run_it("empty")
+        self.assertEqual((code, error), (1, "packages: deploy/packages.txt: no package for empty\n"))
+        self.assertEqual(self.calls(), [])
 
     def test_stale_lists_are_refreshed(self):
         (self.root / "stale").touch()

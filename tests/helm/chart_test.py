@@ -28,6 +28,7 @@ BESIDE_DEFAULTS = {"metrics.service.enabled", "test.enabled", "test.image", "tes
 # Another valid value where one of the same type would not do.
 OTHER = {"image.pullPolicy": "Always", "image.digest": "sha256:" + "a" * 64, "logLevel": "debug",
          "agent.image.digest": "sha256:" + "b" * 64, "runtime.image.digest": "sha256:" + "c" * 64,
+         "runtimeTorch.image.digest": "sha256:" + "e" * 64,
          "logFormat": "text", "rootSecret.existingSecret": "own",
          "networkPolicy.apiserverPorts": [8443], "networkPolicy.agentPorts": [2240],
          "imagePullSecrets": [{"name": "pull"}], "extraArgs": ["--more"],
@@ -207,10 +208,32 @@ class Chart(unittest.TestCase):
 
     def test_images_default_to_this_version(self):
         text = template()
-        for name in ("operator", "agent", "runtime"):
+        for name in ("operator", "agent", "runtime", "runtime-torch"):
             self.assertRegex(text, rf"ghcr\.io/trainyard/trainyard-{name}:\d+\.\d+\.\d+\n")
         digest = "sha256:" + "d" * 64
         self.assertIn(f"trainyard-agent@{digest}", template({"agent": {"image": {"digest": digest, "tag": "1"}}}))
+
+    def test_one_registry_has_all_images(self):
+        place = "127.0.0.1:5000/team/a"
+        found = objects({"registry": place, "test": {"image": "kubectl:1"},
+                         "runtime": {"image": {"repository": "some/where/else/trainyard-runtime", "tag": "7"}},
+                         "agent": {"image": {"digest": "sha256:" + "d" * 64}}})
+        version = from_yaml((CHART / "Chart.yaml").read_text())["appVersion"]
+        containers = [container for o in found if o["kind"] in ("Deployment", "Job", "Pod")
+                      for container in (o["spec"]["template"]["spec"] if o["kind"] != "Pod" else o["spec"])["containers"]]
+        self.assertEqual({f"{place}/trainyard-operator:{version}", "kubectl:1"}, {each["image"] for each in containers})
+        arguments = one(found, "Deployment")["spec"]["template"]["spec"]["containers"][0]["args"]
+        named = {key: value for key, _, value in (a.partition("=") for a in arguments) if key.endswith("-image")}
+        self.assertEqual({"--agent-image": f"{place}/trainyard-agent@sha256:" + "d" * 64,
+                          "--runtime-image": f"{place}/trainyard-runtime:7",
+                          "--runtime-torch-image": f"{place}/trainyard-runtime-torch:{version}"}, named)
+        for wrong in ("https://registry.test", "registry.test/", "registry.test/A:1"):
+            with self.assertRaisesRegex(ValueError, "(?i)schema"):
+                template({"registry": wrong})
+
+    def test_runtime_with_libtorch_may_be_left_out(self):
+        self.assertIn("--runtime-torch-image=", template())
+        self.assertNotIn("--runtime-torch-image=", template({"runtimeTorch": {"image": {"repository": ""}}}))
 
     def test_values_exclude_each_other(self):
         with self.assertRaisesRegex(ValueError, "needs metrics.service.enabled"):

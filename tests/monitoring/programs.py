@@ -29,7 +29,7 @@ def until(what, condition, seconds=SECONDS, every=0.2):
         if found:
             return found
         if time.monotonic() > end:
-            raise AssertionError(f"not within {seconds} s: {what() if callable(what) else what}")
+            raise AssertionError(f"timed out after {seconds} s waiting for {what() if callable(what) else what}")
         time.sleep(every)
 
 

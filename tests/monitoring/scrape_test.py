@@ -271,7 +271,7 @@ class ScrapeTest(unittest.TestCase):
 
 if __name__ == "__main__":
     if shutil.which("prometheus") is None:
-        print("skipped: there is no prometheus (deploy/packages.txt)")
+        print("skipped: there is no prometheus (deploy/install_packages.sh test)")
         sys.exit(77)
     with testing.cluster(control_plane=True) as ScrapeTest.cluster:
         unittest.main()

@@ -98,7 +98,7 @@ class Tasks:
                 return
             assert all(p.poll() is None for p in self.processes.values()), self.logs()
             time.sleep(0.05)
-        raise AssertionError(f"{name} does not reach step {step}: {self.logs()}")
+        raise AssertionError(f"timed out after {PATIENCE} s waiting for {name} to reach step {step}: {self.logs()}")
 
     def checkpoints(self):
         manifests = (self.folder / "run/checkpoints").glob("step-*.json")

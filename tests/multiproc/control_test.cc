@@ -20,10 +20,10 @@ using testing::HasSubstr;
 using testing::Not;
 using testing::StartsWith;
 
-constexpr int kSteps = 200;
+constexpr int kControlSteps = 200;
 // Long enough for commands to come in the middle of the job.
 constexpr char kSlow[] = "worker.compute=delay(20)@0-180";
-constexpr Duration kLimit = std::chrono::seconds(90);
+constexpr Duration kControlLimit = std::chrono::seconds(90);
 
 bool accepts(int port) {
   const UniqueFd fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
@@ -40,7 +40,7 @@ class ControlTest : public RunTest {
   static std::string undisturbed() {
     static const std::string digest = [] {
       TempDir dir;
-      JobRun run(dir.path(), smallJob(2, 2, kSteps));
+      JobRun run(dir.path(), smallJob(2, 2, kControlSteps));
       EXPECT_EQ(run.launchAndWait().code, 0);
       return run.digest();
     }();
@@ -64,7 +64,7 @@ class ControlTest : public RunTest {
     return ChildProcess::spawn(spawn).value();
   }
   static int codeOf(ChildProcess& process) {
-    const auto exit = process.wait(systemClock().now() + kLimit);
+    const auto exit = process.wait(systemClock().now() + kControlLimit);
     EXPECT_TRUE(exit.ok()) << exit.status();
     return exit.ok() && exit->signal == 0 ? exit->code : -1;
   }
@@ -92,21 +92,21 @@ class ControlTest : public RunTest {
     const bool has = job.is_object() && job.at("run").at("launcher").is_number();
     return has ? job.at("run").at("launcher").get<pid_t>() : 0;
   }
-  bool becomes(const JobRun& run, const std::string& state) {
-    return eventually([&] { return stateOf(run) == state; }, kLimit);
+  Waited becomes(const JobRun& run, const std::string& state) {
+    return eventually([&] { return stateOf(run) == state; }, kControlLimit);
   }
-  static bool nobodyRuns(const JobRun& run) {
+  static Waited nobodyRuns(const JobRun& run) {
     return eventually([&] { return processesWith(run.dir().string()).empty(); },
                       std::chrono::seconds(15));
   }
   // Beyond the checkpoint from which it went on.
-  static bool goesOn(const JobRun& run, std::int64_t from) {
+  static Waited goesOn(const JobRun& run, std::int64_t from) {
     return eventually(
         [&] {
           const std::vector<PositionRecord> records = run.positions("worker-0");
           return !records.empty() && records.back().step >= from + 5;
         },
-        kLimit);
+        kControlLimit);
   }
   static std::int64_t newestCheckpoint(const JobRun& run) {
     const std::vector<std::int64_t> steps = run.checkpointSteps();
@@ -115,7 +115,7 @@ class ControlTest : public RunTest {
 };
 
 TEST_F(ControlTest, AJobSuspendedAgainAndAgainEndsWithTheSameWeights) {
-  JobRun run(folder("job"), smallJob(2, 2, kSteps));
+  JobRun run(folder("job"), smallJob(2, 2, kControlSteps));
   run.launch(kSlow);
   ASSERT_TRUE(run.reaches("worker-0", 20));
   // From elsewhere, under a launcher in the foreground.
@@ -148,21 +148,21 @@ TEST_F(ControlTest, AJobSuspendedAgainAndAgainEndsWithTheSameWeights) {
   end = verb("suspend", run);
   ASSERT_EQ(end.code, 0) << end.output;
   stopped = newestCheckpoint(run);
-  EXPECT_LT(stopped, kSteps) << "the job was too fast for this test";
+  EXPECT_LT(stopped, kControlSteps) << "the job was too fast for this test";
   ASSERT_EQ(verb("resume", run).code, 0);
   ChildProcess logs = start("logs", run, "logs", {"-f"});
   EXPECT_EQ(codeOf(logs), 0) << "it ends with the job";
   EXPECT_THAT(textOf("logs"), HasSubstr("[launcher] result: succeeded"));
   EXPECT_EQ(stateOf(run), "Succeeded");
   EXPECT_EQ(run.digest(), undisturbed());
-  expectEachPositionOnce(run, 2, kSteps * 2 * 16);
+  expectEachPositionOnce(run, 2, kControlSteps * 2 * 16);
   EXPECT_EQ(verb("suspend", run).code, 1);
   EXPECT_NE(verb("resume", run).code, 0);
 }
 
 TEST_F(ControlTest, AnInterruptedJobIsShownAsSuchAndResumes) {
-  JobRun run(folder("job"), smallJob(2, 2, kSteps));
-  const std::string yaml = smallJob(2, 2, kSteps);
+  JobRun run(folder("job"), smallJob(2, 2, kControlSteps));
+  const std::string yaml = smallJob(2, 2, kControlSteps);
   ProgramEnd end = detach(run, yaml, kSlow);
   ASSERT_EQ(end.code, 0) << end.output;
   ASSERT_TRUE(goesOn(run, 0));
@@ -205,9 +205,9 @@ TEST_F(ControlTest, ADetachedJobThatCannotStartSaysWhy) {
 }
 
 TEST_F(ControlTest, AJobSuspendedWhileItStartsRestsAndResumes) {
-  JobRun run(folder("job"), smallJob(2, 2, kSteps));
+  JobRun run(folder("job"), smallJob(2, 2, kControlSteps));
   run.launch(kSlow);
-  ASSERT_TRUE(eventually([&] { return fs::exists(run.dir() / "job.json"); }, kLimit));
+  ASSERT_TRUE(eventually([&] { return fs::exists(run.dir() / "job.json"); }, kControlLimit));
   EXPECT_GT(launcherOf(run), 0);
   ProgramEnd end = verb("suspend", run);
   ASSERT_EQ(end.code, 0) << end.output << run.output();
@@ -223,8 +223,8 @@ TEST_F(ControlTest, AJobSuspendedWhileItStartsRestsAndResumes) {
 }
 
 TEST_F(ControlTest, ADeletedJobLeavesNothing) {
-  JobRun run(folder("job"), smallJob(2, 2, kSteps));
-  ASSERT_EQ(detach(run, smallJob(2, 2, kSteps), "worker.compute=delay(50)").code, 0);
+  JobRun run(folder("job"), smallJob(2, 2, kControlSteps));
+  ASSERT_EQ(detach(run, smallJob(2, 2, kControlSteps), "worker.compute=delay(50)").code, 0);
   ASSERT_TRUE(goesOn(run, 0));
   const int port = run.agent("worker-0").value("metricsPort", 0);
   const int task_port = run.agent("ps-0").value("taskPort", 0);
@@ -250,7 +250,7 @@ TEST_F(ControlTest, ADeletedJobLeavesNothing) {
 }
 
 TEST_F(ControlTest, ALauncherThatDoesNotAnswerIsKilled) {
-  JobRun run(folder("job"), smallJob(1, 1, kSteps));
+  JobRun run(folder("job"), smallJob(1, 1, kControlSteps));
   run.launch("worker.compute=delay(50)");
   ASSERT_TRUE(goesOn(run, 0));
   ASSERT_TRUE(run.launcher().signal(SIGSTOP).ok());
@@ -261,7 +261,7 @@ TEST_F(ControlTest, ALauncherThatDoesNotAnswerIsKilled) {
 }
 
 TEST_F(ControlTest, ALauncherInTheForegroundIsToldOfTheDeletion) {
-  JobRun run(folder("job"), smallJob(1, 1, kSteps));
+  JobRun run(folder("job"), smallJob(1, 1, kControlSteps));
   run.launch("worker.compute=delay(50)");
   ASSERT_TRUE(goesOn(run, 0));
   ASSERT_EQ(verb("delete", run, {"--yes"}).code, 0);
@@ -272,7 +272,7 @@ TEST_F(ControlTest, ALauncherInTheForegroundIsToldOfTheDeletion) {
 }
 
 TEST_F(ControlTest, ALauncherEndsWhenItsDirectoryIsGone) {
-  JobRun run(folder("job"), smallJob(1, 1, kSteps));
+  JobRun run(folder("job"), smallJob(1, 1, kControlSteps));
   run.launch("worker.compute=delay(50)");
   ASSERT_TRUE(goesOn(run, 0));
   // Tasks write into it meanwhile.
@@ -282,7 +282,7 @@ TEST_F(ControlTest, ALauncherEndsWhenItsDirectoryIsGone) {
         fs::remove_all(run.dir(), busy);
         return !busy;
       },
-      kLimit));
+      kControlLimit));
   const ProgramEnd end = run.wait();
   EXPECT_EQ(end.code, 1);
   EXPECT_THAT(end.lastLine(), HasSubstr("is gone"));
@@ -299,7 +299,8 @@ TEST_F(ControlTest, TheLauncherReapsWhatAKilledAgentLeavesBehind) {
   const std::vector<pid_t> before = {run.agentPid("worker-1"), run.runtimePid("worker-1")};
   const auto state = [](pid_t pid) { return trainyard::stateOf(pid); };
   ASSERT_EQ(::kill(before[0], SIGKILL), 0);
-  EXPECT_TRUE(eventually([&] { return state(before[0]) == 0 && state(before[1]) == 0; }, kLimit))
+  EXPECT_TRUE(
+      eventually([&] { return state(before[0]) == 0 && state(before[1]) == 0; }, kControlLimit))
       << "agent " << state(before[0]) << ", runtime " << state(before[1]);
   EXPECT_NE(state(run.launcher().pid()), 0);
   ASSERT_EQ(verb("delete", run, {"--yes"}).code, 0);

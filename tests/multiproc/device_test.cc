@@ -7,7 +7,6 @@
 namespace trainyard {
 namespace {
 
-using testing::AllOf;
 using testing::HasSubstr;
 
 class DeviceTest : public RunTest {
@@ -30,20 +29,6 @@ TEST_F(DeviceTest, AutoIsTheProcessorAndEveryWorkerSaysSo) {
   ASSERT_EQ(other.launchAndWait().code, 0) << other.output();
   EXPECT_THAT(other.taskLog("worker-0"), HasSubstr("computing on the processor (training.device)"));
   EXPECT_EQ(other.digest(), run.digest());
-}
-
-// At once, not after twenty starts that come to the same.
-TEST_F(DeviceTest, AGpuThatIsNotThereEndsTheJobInOneLine) {
-  for (const bool ring : {false, true}) {
-    std::vector<std::string> flags = on("GPU");
-    if (ring) flags.insert(flags.end(), {"--set", "strategy=AllReduce", "--set", "ps="});
-    JobRun run(folder(ring ? "ring" : "servers"), smallJob(1, 2, 60), flags);
-    const ProgramEnd end = run.launchAndWait();
-    EXPECT_EQ(end.code, 1) << end.output;
-    EXPECT_THAT(end.lastLine(),
-                AllOf(HasSubstr("result: failed"), HasSubstr("BadInput"), HasSubstr("exit code 3"),
-                      HasSubstr("training.device: GPU, but ")));
-  }
 }
 
 }  // namespace

@@ -45,7 +45,7 @@ spec:
                        script.string());
   }
   // Waits until the log of a task holds `text`.
-  static bool says(const JobRun& run, const std::string& task, const std::string& text) {
+  static Waited says(const JobRun& run, const std::string& task, const std::string& text) {
     return eventually([&] { return run.taskLog(task).find(text) != std::string::npos; },
                       std::chrono::seconds(120));
   }

@@ -15,12 +15,12 @@ namespace {
 
 using testing::StartsWith;
 
-constexpr int kSteps = 150;
+constexpr int kHygieneSteps = 150;
 constexpr char kOptimizer[] =
     "training.optimizer={name: RMSProp, learningRate: 0.002, momentum: 0.9, clipNorm: 0.4, "
     "weightDecay: 0.05, warmupSteps: 40}";
 // A step lasts long enough for a checkpoint (one each second) to come in the middle of the job.
-constexpr char kSlow[] = "worker.compute=delay(20)@0-120";
+constexpr char kHygieneSlow[] = "worker.compute=delay(20)@0-120";
 
 std::vector<std::string> setting(std::vector<std::string> sets) {
   std::vector<std::string> flags;
@@ -48,7 +48,7 @@ class HygieneTest : public RunTest {
   static std::string undisturbed() {
     static const std::string digest = [] {
       TempDir dir;
-      JobRun run(dir.path(), smallJob(1, 3, kSteps), setting({kOptimizer}));
+      JobRun run(dir.path(), smallJob(1, 3, kHygieneSteps), setting({kOptimizer}));
       EXPECT_EQ(run.launchAndWait().code, 0);
       return run.digest();
     }();
@@ -57,7 +57,8 @@ class HygieneTest : public RunTest {
   static void expectSuccess(JobRun& run) {
     const ProgramEnd end = run.wait();
     ASSERT_EQ(end.code, 0) << end.output;
-    EXPECT_THAT(end.lastLine(), StartsWith(fmt::format("result: succeeded steps={} ", kSteps)));
+    EXPECT_THAT(end.lastLine(),
+                StartsWith(fmt::format("result: succeeded steps={} ", kHygieneSteps)));
     EXPECT_EQ(run.digest(), undisturbed());
   }
   // Weights of the checkpoint of `step`, all variables one after the other.
@@ -99,7 +100,8 @@ class HygieneTest : public RunTest {
 
 TEST_F(HygieneTest, TheDigestIsTheSameOnAnyNumberOfServersAndAnyPlacement) {
   for (const int ps : {2, 3}) {
-    JobRun run(folder(fmt::format("ps-{}", ps)), smallJob(ps, 3, kSteps), setting({kOptimizer}));
+    JobRun run(folder(fmt::format("ps-{}", ps)), smallJob(ps, 3, kHygieneSteps),
+               setting({kOptimizer}));
     run.launch("worker.push=delay(4)@50-60,task=worker-0;ps.request=delay(1)@70-75,task=ps-1");
     expectSuccess(run);
     int clipped = 0;
@@ -117,7 +119,7 @@ TEST_F(HygieneTest, TheDigestIsTheSameOnAnyNumberOfServersAndAnyPlacement) {
   }
   for (const char* placement :
        {"{strategy: RoundRobin}", "{strategy: FixedSize, fixedSize: {shards: 2}}"}) {
-    JobRun run(folder(fmt::format("placed-{}", placement[11])), smallJob(2, 3, kSteps),
+    JobRun run(folder(fmt::format("placed-{}", placement[11])), smallJob(2, 3, kHygieneSteps),
                setting({kOptimizer, fmt::format("training.placement={}", placement)}));
     run.launch();
     expectSuccess(run);
@@ -125,7 +127,7 @@ TEST_F(HygieneTest, TheDigestIsTheSameOnAnyNumberOfServersAndAnyPlacement) {
 }
 
 TEST_F(HygieneTest, AWorkerThatDiesInAClippedStepLosesNothing) {
-  JobRun run(folder("worker"), smallJob(2, 3, kSteps), setting({kOptimizer}));
+  JobRun run(folder("worker"), smallJob(2, 3, kHygieneSteps), setting({kOptimizer}));
   run.launch("worker.push=delay(2000)@60,task=worker-1");
   ASSERT_TRUE(run.reaches("worker-0", 59));
   ASSERT_TRUE(run.reaches("worker-1", 59));
@@ -135,9 +137,9 @@ TEST_F(HygieneTest, AWorkerThatDiesInAClippedStepLosesNothing) {
 }
 
 TEST_F(HygieneTest, AServerThatDiesReturnsAClippedJobToACheckpoint) {
-  JobRun run(folder("server"), smallJob(2, 3, kSteps),
+  JobRun run(folder("server"), smallJob(2, 3, kHygieneSteps),
              setting({kOptimizer, "training.checkpoint.everySeconds=1"}));
-  run.launch(kSlow);
+  run.launch(kHygieneSlow);
   const auto last = [&] {
     const std::vector<std::int64_t> steps = run.checkpointSteps();
     return steps.empty() ? -1 : steps.back();

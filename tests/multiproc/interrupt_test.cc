@@ -11,10 +11,10 @@ namespace {
 using testing::HasSubstr;
 using testing::StartsWith;
 
-constexpr int kSteps = 200;
+constexpr int kInterruptSteps = 200;
 
 TEST_F(RunTest, CtrlCLeavesACheckpointOfTheReachedStep) {
-  JobRun run(folder("interrupt"), smallJob(2, 3, kSteps));
+  JobRun run(folder("interrupt"), smallJob(2, 3, kInterruptSteps));
   run.launch("worker.compute=delay(20)@0-170");
   ASSERT_TRUE(run.reaches("worker-0", 30));
   const TimePoint before = systemClock().now();
@@ -32,12 +32,13 @@ TEST_F(RunTest, CtrlCLeavesACheckpointOfTheReachedStep) {
   run.launch();
   const ProgramEnd second = run.wait();
   EXPECT_EQ(second.code, 0);
-  EXPECT_THAT(second.lastLine(), StartsWith(fmt::format("result: succeeded steps={} ", kSteps)));
-  EXPECT_THAT(run.output(),
-              HasSubstr(fmt::format("resuming 'small' from step {} of {}", reached, kSteps)));
-  expectEachPositionOnce(run, 3, kSteps * 3 * 16);
+  EXPECT_THAT(second.lastLine(),
+              StartsWith(fmt::format("result: succeeded steps={} ", kInterruptSteps)));
+  EXPECT_THAT(run.output(), HasSubstr(fmt::format("resuming 'small' from step {} of {}", reached,
+                                                  kInterruptSteps)));
+  expectEachPositionOnce(run, 3, kInterruptSteps * 3 * 16);
 
-  JobRun undisturbed(folder("undisturbed"), smallJob(2, 3, kSteps));
+  JobRun undisturbed(folder("undisturbed"), smallJob(2, 3, kInterruptSteps));
   EXPECT_EQ(undisturbed.launchAndWait().code, 0);
   EXPECT_EQ(run.digest(), undisturbed.digest());
 }

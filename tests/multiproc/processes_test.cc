@@ -17,8 +17,8 @@ using testing::HasSubstr;
 using testing::Not;
 using testing::StartsWith;
 
-constexpr int kSteps = 120;
-constexpr int kBatch = 16;  // of smallJob()
+constexpr int kProcessesSteps = 120;
+constexpr int kProcessesBatch = 16;  // of smallJob()
 
 std::vector<std::string> ringOf(int processes, std::vector<std::string> more = {}) {
   std::vector<std::string> flags = {"--set", "strategy=AllReduce",
@@ -41,13 +41,15 @@ class ProcessesTest : public RunTest {
  protected:
   // Of as many workers of one process each.
   static std::string digestOf(int workers) {
-    return undisturbedDigest(smallJob(1, workers, kSteps), ringOf(1));
+    return undisturbedDigest(smallJob(1, workers, kProcessesSteps), ringOf(1));
   }
   void expectSameEnd(const JobRun& run, const ProgramEnd& end, int workers, int processes) {
     EXPECT_EQ(end.code, 0);
-    EXPECT_THAT(end.lastLine(), StartsWith(fmt::format("result: succeeded steps={} ", kSteps)));
+    EXPECT_THAT(end.lastLine(),
+                StartsWith(fmt::format("result: succeeded steps={} ", kProcessesSteps)));
     const int ranks = workers * processes;
-    expectEachPositionOnce(run, foldersOf(workers, processes), kSteps * ranks * kBatch);
+    expectEachPositionOnce(run, foldersOf(workers, processes),
+                           kProcessesSteps * ranks * kProcessesBatch);
     EXPECT_EQ(run.digest(), digestOf(ranks));
     if (HasFailure()) run.printLogs();
   }
@@ -59,7 +61,7 @@ class ProcessesTest : public RunTest {
 };
 
 TEST_F(ProcessesTest, ThreeInOneWorkerTrainAsThreeWorkersDo) {
-  JobRun run(folder("one"), smallJob(1, 1, kSteps), ringOf(3));
+  JobRun run(folder("one"), smallJob(1, 1, kProcessesSteps), ringOf(3));
   expectSameEnd(run, run.launchAndWait(), 1, 3);
   const std::string log = run.taskLog("worker-0");
   for (const char* name : {"worker-0.0: ", "worker-0.1: ", "worker-0.2: "}) {
@@ -96,10 +98,10 @@ TEST_F(ProcessesTest, TheTimelineShowsAllRanks) {
 }
 
 TEST_F(ProcessesTest, TwoInEachOfTwoWorkersTrainAsFourWorkersDo) {
-  JobRun shared(folder("shared"), smallJob(1, 2, kSteps), ringOf(2));
+  JobRun shared(folder("shared"), smallJob(1, 2, kProcessesSteps), ringOf(2));
   expectSameEnd(shared, shared.launchAndWait(), 2, 2);
   JobRun apart(
-      folder("apart"), smallJob(1, 2, kSteps),
+      folder("apart"), smallJob(1, 2, kProcessesSteps),
       ringOf(2, {"--task-address", "worker-0=127.0.0.1", "--task-address", "worker-1=127.0.0.2"}));
   expectSameEnd(apart, apart.launchAndWait("worker.push=delay(5)@20-40,task=worker-1.0"), 2, 2);
 }
@@ -107,7 +109,7 @@ TEST_F(ProcessesTest, TwoInEachOfTwoWorkersTrainAsFourWorkersDo) {
 // Two hosts of two ranks each: those of a host share memory, and who dies on one is named on the
 // other. The bits are not those of four workers: what memory adds is added first.
 TEST_F(ProcessesTest, HostsOfTwoEach) {
-  JobRun run(folder("hosts"), smallJob(1, 2, kSteps),
+  JobRun run(folder("hosts"), smallJob(1, 2, kProcessesSteps),
              ringOf(2, {"--task-address", "worker-0=127.0.0.1", "--task-address",
                         "worker-1=127.0.0.2", "--set", "training.deterministic=false"}));
   run.launch("worker.compute=delay(20)@0-60");
@@ -117,8 +119,9 @@ TEST_F(ProcessesTest, HostsOfTwoEach) {
   ASSERT_EQ(::kill(before[1], SIGKILL), 0);
   const ProgramEnd end = run.wait();
   EXPECT_EQ(end.code, 0);
-  EXPECT_THAT(end.lastLine(), StartsWith(fmt::format("result: succeeded steps={} ", kSteps)));
-  expectEachPositionOnce(run, foldersOf(2, 2), kSteps * 4 * kBatch);
+  EXPECT_THAT(end.lastLine(),
+              StartsWith(fmt::format("result: succeeded steps={} ", kProcessesSteps)));
+  expectEachPositionOnce(run, foldersOf(2, 2), kProcessesSteps * 4 * kProcessesBatch);
   const std::string log = run.taskLog("worker-0");
   EXPECT_THAT(log, HasSubstr("through the memory of each of 2 hosts"));
   EXPECT_THAT(log, HasSubstr(" is worker-1."));
@@ -130,7 +133,7 @@ TEST_F(ProcessesTest, HostsOfTwoEach) {
 // Its worker starts again as a whole, in place, and that is one restart; the others name who died.
 TEST_F(ProcessesTest, OneThatDiesTakesItsWorkerAlong) {
   constexpr Duration kNoticed = std::chrono::seconds(30);  // an operation may take 10 minutes
-  JobRun run(folder("killed"), smallJob(1, 2, kSteps), ringOf(2));
+  JobRun run(folder("killed"), smallJob(1, 2, kProcessesSteps), ringOf(2));
   run.launch("worker.compute=delay(20)@0-60");
   ASSERT_TRUE(run.reaches("worker-0/process-0", 20));
   const std::vector<pid_t> before = pidsOf(run, "worker-1");
@@ -152,7 +155,7 @@ TEST_F(ProcessesTest, OneThatDiesTakesItsWorkerAlong) {
 
 // Its processes end together, and nobody holds the state any more: back to the last checkpoint.
 TEST_F(ProcessesTest, TheOnlyWorkerMayLoseOne) {
-  JobRun run(folder("killed"), smallJob(1, 1, kSteps), ringOf(3));
+  JobRun run(folder("killed"), smallJob(1, 1, kProcessesSteps), ringOf(3));
   const ProgramEnd end = run.launchAndWait("worker.compute=crash@60,task=worker-0.2,life=1.1");
   expectSameEnd(run, end, 1, 3);
   EXPECT_EQ(run.agent("worker-0").value("start", 0), 2);
@@ -161,7 +164,7 @@ TEST_F(ProcessesTest, TheOnlyWorkerMayLoseOne) {
 
 // A restart would not mend it: the job fails once, by name, and none is killed for it.
 TEST_F(ProcessesTest, WhatNoRestartMendsEndsTheJob) {
-  JobRun run(folder("nan"), smallJob(1, 2, kSteps), ringOf(2));
+  JobRun run(folder("nan"), smallJob(1, 2, kProcessesSteps), ringOf(2));
   const ProgramEnd end = run.launchAndWait("worker.gradient=nan@30,task=worker-0.1");
   EXPECT_NE(end.code, 0);
   EXPECT_THAT(end.output, HasSubstr("worker-0.1: step 30"));
@@ -186,12 +189,13 @@ TEST_F(ProcessesTest, WorkersComeWithAllTheirProcesses) {
   EXPECT_EQ(statusOf(run).value("lostSteps", 0), 0);
   const std::vector<std::string> folders = foldersOf(2, 2);
   const auto end = static_cast<std::int64_t>(usesOfPositions(run, folders).size());
-  EXPECT_GT(end, run.checkpointSteps().back() * 2 * kBatch);
+  EXPECT_GT(end, run.checkpointSteps().back() * 2 * kProcessesBatch);
   expectEachPositionOnce(run, folders, end);
 }
 
 TEST_F(ProcessesTest, ParameterServersWantWorkersOfOneProcess) {
-  JobRun run(folder("refused"), smallJob(1, 2, kSteps), {"--set", "worker.processesPerPod=2"});
+  JobRun run(folder("refused"), smallJob(1, 2, kProcessesSteps),
+             {"--set", "worker.processesPerPod=2"});
   const ProgramEnd end = run.launchAndWait();
   EXPECT_NE(end.code, 0);
   EXPECT_THAT(end.output,

@@ -22,7 +22,7 @@ using testing::HasSubstr;
 using testing::Not;
 using testing::StartsWith;
 
-constexpr Duration kLimit = std::chrono::seconds(120);
+constexpr Duration kPsScaleLimit = std::chrono::seconds(120);
 
 // As smallJob(), with about a dozen chunks.
 std::string wideJob(int ps, int workers, int steps) {
@@ -94,7 +94,8 @@ TEST_F(PsScaleTest, TwoThreeOne) {
 
   const TimePoint asked = systemClock().now();
   ASSERT_EQ(scale(run, {"--ps", "3", "--no-wait"}).code, 0);
-  ASSERT_TRUE(eventually([&] { return newest(run).epoch > first_epoch; }, kLimit)) << run.output();
+  ASSERT_TRUE(eventually([&] { return newest(run).epoch > first_epoch; }, kPsScaleLimit))
+      << run.output();
   std::cout << fmt::format("first step with a new server {:.2f} s after the number was changed\n",
                            toSeconds(systemClock().now() - asked));
   ProgramEnd end = scale(run, {"--ps", "3"});
@@ -120,8 +121,8 @@ TEST_F(PsScaleTest, TwoThreeOne) {
   }
   // The coordinator knows of steps by the members' reports, of which there is one a second at rest.
   const std::string told = "has taken its first step";
-  EXPECT_TRUE(
-      eventually([&] { return run.taskLog("ps-0").find(told) != std::string::npos; }, kLimit));
+  EXPECT_TRUE(eventually([&] { return run.taskLog("ps-0").find(told) != std::string::npos; },
+                         kPsScaleLimit));
   end = run.wait();
   ASSERT_EQ(end.code, 0) << end.output;
   EXPECT_THAT(end.lastLine(), StartsWith(fmt::format("result: succeeded steps={} ", kSteps)));
@@ -153,7 +154,7 @@ TEST_F(PsScaleTest, TogetherWithWorkersByTheEditedFile) {
     text.replace(at, 11, "replicas: 3");
   }
   ASSERT_TRUE(writeFileAtomically(file, text).ok());
-  ASSERT_TRUE(eventually([&] { return !run.positions("worker-2").empty(); }, kLimit))
+  ASSERT_TRUE(eventually([&] { return !run.positions("worker-2").empty(); }, kPsScaleLimit))
       << run.output();
   EXPECT_THAT(run.output(),
               ContainsRegex("job.yaml: ps.replicas: 1 -> 3, worker.replicas: 2 -> 3"));

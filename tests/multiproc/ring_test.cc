@@ -13,7 +13,7 @@ using testing::HasSubstr;
 using testing::Not;
 using testing::StartsWith;
 
-constexpr int kSteps = 120;
+constexpr int kRingSteps = 120;
 const std::vector<std::string> kRing = {"--set", "strategy=AllReduce", "--set", "ps="};
 
 std::vector<std::string> ringWith(std::vector<std::string> more) {
@@ -34,12 +34,12 @@ std::vector<std::string> overTcp(int workers) {
 class RingTest : public RunTest {
  protected:
   static std::string digestOfServers(int workers) {
-    return undisturbedDigest(smallJob(1, workers, kSteps));
+    return undisturbedDigest(smallJob(1, workers, kRingSteps));
   }
   void expectSameEnd(const JobRun& run, const ProgramEnd& end, int workers) {
     EXPECT_EQ(end.code, 0);
-    EXPECT_THAT(end.lastLine(), StartsWith(fmt::format("result: succeeded steps={} ", kSteps)));
-    expectEachPositionOnce(run, workers, kSteps * workers * 16);
+    EXPECT_THAT(end.lastLine(), StartsWith(fmt::format("result: succeeded steps={} ", kRingSteps)));
+    expectEachPositionOnce(run, workers, kRingSteps * workers * 16);
     EXPECT_EQ(run.digest(), digestOfServers(workers));
     if (HasFailure()) run.printLogs();
   }
@@ -49,7 +49,7 @@ class RingSizes : public RingTest, public testing::WithParamInterface<int> {};
 
 TEST_P(RingSizes, EndsWithTheWeightsOfParameterServers) {
   const int workers = GetParam();
-  const std::string yaml = smallJob(1, workers, kSteps);
+  const std::string yaml = smallJob(1, workers, kRingSteps);
   JobRun shared(folder("shared"), yaml, kRing);
   expectSameEnd(shared, shared.launchAndWait(), workers);
   JobRun tcp(folder("tcp"), yaml, overTcp(workers));
@@ -81,7 +81,7 @@ TEST_F(RingTest, ClipsAsParameterServersDo) {
 // The others hear of it at once, and go on from what they hold.
 TEST_F(RingTest, AKilledWorkerCostsNoStep) {
   constexpr Duration kNoticed = std::chrono::seconds(10);
-  JobRun run(folder("killed"), smallJob(1, 3, kSteps), kRing);
+  JobRun run(folder("killed"), smallJob(1, 3, kRingSteps), kRing);
   run.launch("worker.compute=delay(20)@0-60;worker.compute=crash@90,task=worker-1,life=1.1");
   ASSERT_TRUE(run.reaches("worker-0", 20));
   ASSERT_EQ(::kill(run.runtimePid("worker-2"), SIGKILL), 0);
@@ -99,7 +99,7 @@ TEST_F(RingTest, AKilledWorkerCostsNoStep) {
 
 // The others tell the one that starts again where the job is.
 TEST_F(RingTest, AKilledCoordinatorCostsNoStep) {
-  JobRun run(folder("killed"), smallJob(1, 3, kSteps), kRing);
+  JobRun run(folder("killed"), smallJob(1, 3, kRingSteps), kRing);
   const ProgramEnd end = run.launchAndWait("worker.compute=crash@60,task=worker-0,life=1.1");
   expectSameEnd(run, end, 3);
   EXPECT_EQ(run.json("status.json")["status"].value("lostSteps", 0), 0);
@@ -110,12 +110,12 @@ TEST_F(RingTest, AKilledCoordinatorCostsNoStep) {
 // Rounded once on each side of the sum: the same bits every time, and others than those of 32 bits.
 TEST_F(RingTest, SixteenBitsOnTheWireAreRounded) {
   const auto digestWith = [&](const std::string& name, const std::string& type) {
-    JobRun run(folder(name), smallJob(1, 3, kSteps),
+    JobRun run(folder(name), smallJob(1, 3, kRingSteps),
                ringWith({"--set", "training.allReduce.wireType=" + type, "--set",
                          "training.allReduce.bucketBytes=4096"}));
     const ProgramEnd end = run.launchAndWait();
     EXPECT_EQ(end.code, 0) << end.output;
-    expectEachPositionOnce(run, 3, kSteps * 3 * 16);
+    expectEachPositionOnce(run, 3, kRingSteps * 3 * 16);
     return run.digest();
   };
   const std::string half = digestWith("half", "BFloat16");
@@ -128,7 +128,7 @@ TEST_F(RingTest, SixteenBitsOnTheWireAreRounded) {
 // The sizes of buckets are tried in the first steps, once: who comes later learns what was chosen.
 // No bit depends on it.
 TEST_F(RingTest, TheSizeOfBucketsIsFoundByTrying) {
-  std::string yaml = smallJob(1, 3, kSteps);
+  std::string yaml = smallJob(1, 3, kRingSteps);
   const std::string small = "hidden: [32]";
   yaml.replace(yaml.find(small), small.size(), "hidden: [512, 1024]");
   JobRun servers(folder("servers"), yaml);
@@ -151,7 +151,7 @@ TEST_F(RingTest, TheSizeOfBucketsIsFoundByTrying) {
 
 // A rank that is stopped is missed by the coordinator, and waited for.
 TEST_F(RingTest, AStoppedWorkerIsNamedAndGoesOn) {
-  JobRun run(folder("stopped"), smallJob(1, 3, kSteps), kRing);
+  JobRun run(folder("stopped"), smallJob(1, 3, kRingSteps), kRing);
   run.launch("worker.compute=delay(10)");
   ASSERT_TRUE(run.reaches("worker-1", 20));
   const pid_t stopped = run.runtimePid("worker-1");
@@ -166,7 +166,7 @@ TEST_F(RingTest, AStoppedWorkerIsNamedAndGoesOn) {
 }
 
 TEST_F(RingTest, CtrlCLeavesACheckpointOfTheReachedStep) {
-  JobRun run(folder("interrupt"), smallJob(1, 3, kSteps), kRing);
+  JobRun run(folder("interrupt"), smallJob(1, 3, kRingSteps), kRing);
   run.launch("worker.compute=delay(20)@0-100");
   ASSERT_TRUE(run.reaches("worker-0", 30));
   ASSERT_TRUE(run.launcher().signal(SIGINT).ok());
@@ -186,13 +186,13 @@ TEST_F(RingTest, ARunMayGoOnWithTheOtherStrategy) {
     EXPECT_EQ(run.launchAndWait().code, 0) << run.output();
     return run.digest();
   };
-  launch(2, kSteps / 3, {});
-  launch(1, kSteps * 2 / 3, kRing);
-  EXPECT_EQ(launch(3, kSteps, {}), digestOfServers(3));
+  launch(2, kRingSteps / 3, {});
+  launch(1, kRingSteps * 2 / 3, kRing);
+  EXPECT_EQ(launch(3, kRingSteps, {}), digestOfServers(3));
 }
 
 TEST_F(RingTest, ALossThatIsNotFiniteFailsTheJob) {
-  JobRun run(folder("nan"), smallJob(1, 3, kSteps), kRing);
+  JobRun run(folder("nan"), smallJob(1, 3, kRingSteps), kRing);
   const ProgramEnd end = run.launchAndWait("worker.gradient=nan@30,task=worker-1");
   EXPECT_NE(end.code, 0);
   EXPECT_THAT(end.output, HasSubstr("worker-1: step 30"));

@@ -17,8 +17,8 @@ using testing::Not;
 constexpr int kPixels = 36;
 constexpr int kClasses = 4;
 constexpr int kTableRows = 16 * kPixels;
-constexpr int kWorkers = 2;
-constexpr int kBatch = 2;  // of each worker: rows are few
+constexpr int kRowsWorkers = 2;
+constexpr int kRowsBatch = 2;  // of each worker: rows are few
 
 class RowsTest : public RunTest {
  protected:
@@ -47,7 +47,7 @@ spec:
     steps: 150
     optimizer: {{name: Momentum, learningRate: 0.1, clipNorm: 0.5}}
 )",
-                       kWorkers, file, kClasses, kBatch);
+                       kRowsWorkers, file, kClasses, kRowsBatch);
   }
 
   // What worker-0 sent in all-reduces for a step, on average over the first ones.
@@ -103,7 +103,7 @@ TEST_F(RowsTest, TheWeightsAreThoseOfWholeGradients) {
 }
 
 TEST_F(RowsTest, AStepSendsTheRowsThatItUses) {
-  constexpr double kMostRows = kPixels * kBatch;
+  constexpr double kMostRows = kPixels * kRowsBatch;
   constexpr double kTableBytes = kTableRows * kClasses * 4;
   const double by_rows = bytesOfStep(true);
   const double whole = bytesOfStep(false);

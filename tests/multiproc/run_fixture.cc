@@ -39,6 +39,12 @@ std::vector<std::string> statOf(pid_t pid) {
   return fields;
 }
 
+// Why waiting for a process has failed.
+std::string troubleOf(const Status& status, Duration limit, const std::string& what) {
+  if (absl::IsDeadlineExceeded(status)) return Waited::timedOut(limit, what).trouble();
+  return status.ToString();
+}
+
 // Port and inode of every TCP socket of this machine that listens.
 std::vector<std::pair<int, std::string>> listeningSockets() {
   std::vector<std::pair<int, std::string>> found;
@@ -76,6 +82,7 @@ pid_t ownerOf(const std::string& inode) {
 }  // namespace
 
 std::string programPath(const std::string& name) {
+  if (name.starts_with('/')) return name;
   const char* bin = std::getenv("TRAINYARD_BIN");
   return fmt::format("{}/{}", bin == nullptr ? "." : bin, name);
 }
@@ -165,7 +172,7 @@ ProgramEnd runProgram(const std::vector<std::string>& argv, const std::string& f
   const auto exit = child->wait(systemClock().now() + limit);
   end.output = readFile(spawn.output_file, kMaxText).value_or("");
   if (!exit.ok()) {
-    ADD_FAILURE() << exit.status() << "\n" << end.output;
+    ADD_FAILURE() << troubleOf(exit.status(), limit, argv[0] + " to end") << "\n" << end.output;
   } else if (exit->signal == 0) {
     end.code = exit->code;
   }
@@ -212,7 +219,7 @@ ProgramEnd JobRun::wait(Duration limit) {
   ProgramEnd end;
   const auto exit = launcher_->wait(systemClock().now() + limit);
   end.output = output();
-  EXPECT_TRUE(exit.ok()) << exit.status();
+  if (!exit.ok()) ADD_FAILURE() << troubleOf(exit.status(), limit, "the launcher to end");
   if (exit.ok() && exit->signal == 0) end.code = exit->code;
   return end;
 }
@@ -262,7 +269,7 @@ std::vector<PositionRecord> JobRun::positions(const std::string& task) const {
   return records;
 }
 
-bool JobRun::reaches(const std::string& task, std::int64_t step) const {
+Waited JobRun::reaches(const std::string& task, std::int64_t step) const {
   return eventually(
       [&] {
         const std::vector<PositionRecord> records = positions(task);
@@ -336,7 +343,7 @@ void expectEachPositionOnce(const JobRun& run, const std::vector<std::string>& f
 
 RunTest::~RunTest() {
   // Agents of a killed launcher end as soon as they see it.
-  const bool alone =
+  const Waited alone =
       eventually([&] { return processesWith(root().string()).empty(); }, std::chrono::seconds(15));
   EXPECT_TRUE(alone) << "left running";
   for (const pid_t pid : processesWith(root().string())) {

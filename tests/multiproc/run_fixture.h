@@ -70,7 +70,7 @@ class JobRun {
   nlohmann::json json(const std::string& name) const;
   std::vector<PositionRecord> positions(const std::string& task) const;
   // Waits until the task has completed `step`.
-  [[nodiscard]] bool reaches(const std::string& task, std::int64_t step) const;
+  [[nodiscard]] Waited reaches(const std::string& task, std::int64_t step) const;
   // Steps of the committed checkpoints, ascending.
   std::vector<std::int64_t> checkpointSteps() const;
   // `trainyard checkpoint digest`; "" and a failure of the test when that fails.

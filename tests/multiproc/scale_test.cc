@@ -22,9 +22,9 @@ using testing::Not;
 using testing::StartsWith;
 
 constexpr int kSamples = 3000;  // of smallJob's data
-constexpr Duration kLimit = std::chrono::seconds(120);
-constexpr char kSlow[] = "worker.compute=delay(25)";
-const std::vector<std::string> kRing = {"--set", "strategy=AllReduce", "--set", "ps="};
+constexpr Duration kScaleLimit = std::chrono::seconds(120);
+constexpr char kScaleSlow[] = "worker.compute=delay(25)";
+const std::vector<std::string> kScaleRing = {"--set", "strategy=AllReduce", "--set", "ps="};
 
 class ScaleTest : public ScalingTest {
  protected:
@@ -78,9 +78,9 @@ TEST_P(ScaleStrategies, TwoFourOneThree) {
   const bool ring = GetParam();
   // As many chunks as it takes that three servers have some.
   std::vector<std::string> flags = {"--set", "training.model.hidden=[512,256]"};
-  if (ring) flags.insert(flags.end(), kRing.begin(), kRing.end());
+  if (ring) flags.insert(flags.end(), kScaleRing.begin(), kScaleRing.end());
   JobRun run(folder("job"), smallJob(2, 2, kSteps), flags);
-  run.launch(std::string(kSlow) + "@0-600");
+  run.launch(std::string(kScaleSlow) + "@0-600");
   ASSERT_TRUE(run.reaches("worker-0", 3));
   std::vector<std::string> stayers = {"worker-0"};
   if (!ring) stayers.emplace_back("ps-0");
@@ -89,7 +89,7 @@ TEST_P(ScaleStrategies, TwoFourOneThree) {
 
   const TimePoint asked = systemClock().now();
   ASSERT_EQ(scale(run, 4, {"--no-wait"}).code, 0);
-  ASSERT_TRUE(eventually([&] { return !run.positions("worker-2").empty(); }, kLimit));
+  ASSERT_TRUE(eventually([&] { return !run.positions("worker-2").empty(); }, kScaleLimit));
   std::cout << fmt::format("first step of a new worker {:.2f} s after the number was changed\n",
                            toSeconds(systemClock().now() - asked));
   ProgramEnd end = scale(run, 4);
@@ -153,16 +153,16 @@ INSTANTIATE_TEST_SUITE_P(, ScaleStrategies, testing::Bool(), [](const auto& info
 TEST_F(ScaleTest, AJoinerThatIsKilledHoldsNobodyUp) {
   constexpr int kSteps = 400;
   JobRun run(folder("job"), smallJob(1, 2, kSteps));
-  run.launch(std::string(kSlow) + "@0-330;worker.start=pause,task=worker-2,life=1.1");
+  run.launch(std::string(kScaleSlow) + "@0-330;worker.start=pause,task=worker-2,life=1.1");
   ASSERT_TRUE(run.reaches("worker-0", 3));
   const auto lives = livesOf(run, {"ps-0", "worker-0", "worker-1"});
   ASSERT_EQ(scale(run, 3, {"--no-wait"}).code, 0);
-  ASSERT_TRUE(eventually([&] { return stateOf(run.runtimePid("worker-2")) == 'T'; }, kLimit));
+  ASSERT_TRUE(eventually([&] { return stateOf(run.runtimePid("worker-2")) == 'T'; }, kScaleLimit));
   ASSERT_TRUE(goesOn(run)) << "the others do not wait for it";
   ASSERT_EQ(::kill(run.runtimePid("worker-2"), SIGKILL), 0);
   const ProgramEnd scaled = scale(run, 3);
   ASSERT_EQ(scaled.code, 0) << scaled.output;
-  ASSERT_TRUE(eventually([&] { return !run.positions("worker-2").empty(); }, kLimit));
+  ASSERT_TRUE(eventually([&] { return !run.positions("worker-2").empty(); }, kScaleLimit));
   EXPECT_EQ(livesOf(run, {"ps-0", "worker-0", "worker-1"}), lives);
   const ProgramEnd end = run.wait();
   ASSERT_EQ(end.code, 0) << end.output;
@@ -178,13 +178,13 @@ TEST_F(ScaleTest, DuringACheckpointAndByTheEditedFile) {
   constexpr int kSteps = 400;
   JobRun run(folder("job"), smallJob(2, 3, kSteps),
              {"--set", "training.checkpoint.everySeconds=1", "--set", "worker.maxReplicas=4"});
-  run.launch(std::string(kSlow) + "@0-330;coordinator.commit=delay(1500)@1-300");
+  run.launch(std::string(kScaleSlow) + "@0-330;coordinator.commit=delay(1500)@1-300");
   ASSERT_TRUE(eventually(
       [&] {
         return run.taskLog("ps-0").find("coordinator.commit") != std::string::npos ||
                run.checkpointSteps().size() > 1;
       },
-      kLimit));
+      kScaleLimit));
   ProgramEnd end = scale(run, 2);
   ASSERT_EQ(end.code, 0) << end.output;
   ASSERT_TRUE(goesOn(run));
@@ -202,7 +202,7 @@ TEST_F(ScaleTest, DuringACheckpointAndByTheEditedFile) {
   ASSERT_NE(batch, std::string::npos);
   text.replace(batch, 13, "batchSize: 32");
   ASSERT_TRUE(writeFileAtomically(file, text).ok());
-  ASSERT_TRUE(eventually([&] { return !run.positions("worker-3").empty(); }, kLimit))
+  ASSERT_TRUE(eventually([&] { return !run.positions("worker-3").empty(); }, kScaleLimit))
       << run.output();
   EXPECT_THAT(run.output(), ContainsRegex("job.yaml: worker.replicas: 2 -> 4"));
   EXPECT_THAT(run.output(), ContainsRegex("job.yaml: cannot change while the job runs, and is set "
@@ -235,7 +235,7 @@ TEST_F(ScaleTest, OfManyEditsTheLastOneHolds) {
       {{2, 4}, {1, 5}, {3, 3}, {2, 6}, {1, 2}, {3, 5}, {2, 3}, {1, 6}, {3, 4}, {2, 2},
        {1, 4}, {3, 6}, {2, 5}, {1, 3}, {3, 2}, {2, 4}, {1, 5}, {3, 6}, {1, 2}, {2, 3}}};
   JobRun run(folder("job"), smallJob(2, 2, kSteps));
-  run.launch(std::string(kSlow) + "@0-400");
+  run.launch(std::string(kScaleSlow) + "@0-400");
   ASSERT_TRUE(run.reaches("worker-0", 3));
   const std::vector<std::string> stayers = {"ps-0", "worker-0", "worker-1"};
   const auto lives = livesOf(run, stayers);
@@ -269,7 +269,7 @@ TEST_F(ScaleTest, AGlobalBatchStaysTheSame) {
   JobRun run(folder("job"), smallJob(1, 1, 1),
              {"--set", "training.steps=null", "--set", "training.passes=4", "--set",
               "training.batchSize=null", "--set", "training.globalBatchSize=50"});
-  run.launch(std::string(kSlow) + "@0-200");
+  run.launch(std::string(kScaleSlow) + "@0-200");
   ASSERT_TRUE(run.reaches("worker-0", 3));
   ASSERT_EQ(scale(run, 3).code, 0);
   ASSERT_TRUE(goesOn(run));

@@ -9,7 +9,7 @@
 namespace trainyard {
 namespace {
 
-constexpr Duration kLimit = std::chrono::seconds(120);
+constexpr Duration kScalingFixtureLimit = std::chrono::seconds(120);
 
 Life lifeOf(pid_t pid) {
   const std::string text = readFile(fmt::format("/proc/{}/stat", pid), 1 << 16).value_or("");
@@ -44,9 +44,9 @@ PositionRecord ScalingTest::newest(const JobRun& run) {
   return records.empty() ? none : records.back();
 }
 
-bool ScalingTest::goesOn(const JobRun& run) {
+Waited ScalingTest::goesOn(const JobRun& run) {
   const std::int64_t before = newest(run).step;
-  return eventually([&] { return newest(run).step >= before + 2; }, kLimit);
+  return eventually([&] { return newest(run).step >= before + 2; }, kScalingFixtureLimit);
 }
 
 void ScalingTest::expectUndisturbed(const JobRun& run) {

@@ -23,7 +23,7 @@ class ScalingTest : public RunTest {
   // What worker 0 recorded last; step -1: nothing yet.
   static PositionRecord newest(const JobRun& run);
   // Two more steps of worker 0.
-  static bool goesOn(const JobRun& run);
+  static Waited goesOn(const JobRun& run);
   static nlohmann::json statusOf(const JobRun& run) { return run.json("status.json").at("status"); }
   static void expectUndisturbed(const JobRun& run);
 };

@@ -1,8 +1,6 @@
 // Jobs whose workers compute nothing and only take time.
 #include <cmath>
-#include <csignal>
 #include <fstream>
-#include <iterator>
 
 #include "fmt/format.h"
 #include "tests/multiproc/run_fixture.h"
@@ -10,8 +8,6 @@
 namespace trainyard {
 namespace {
 
-using testing::AllOf;
-using testing::HasSubstr;
 using testing::StartsWith;
 
 std::string simulatedJob(const std::string& model, const std::string& data, int workers,
@@ -71,37 +67,6 @@ TEST_F(SimulatedTest, AStepTakesWhatItIsSaidToTakeAndWaitsForTheSlowest) {
   // The slow worker may begin its first step before the chief, whose clock counts.
   EXPECT_GE(trainSeconds("slow", "worker.compute=delay(250),task=worker-3", kSteps),
             (kSteps - 1) * 0.30);
-}
-
-class LibrariesTest : public RunTest {
- protected:
-  static bool hasLibTorch(const JobRun& run, const std::string& task) {
-    std::ifstream maps(fmt::format("/proc/{}/maps", run.runtimePid(task)));
-    const std::string text{std::istreambuf_iterator<char>(maps), {}};
-    EXPECT_THAT(text, HasSubstr("libprotobuf")) << task << " is there";
-    return text.find("libtorch") != std::string::npos;
-  }
-};
-
-// It costs half a second and 140 MB.
-TEST_F(LibrariesTest, WhoComputesNothingDoesNotLoadLibTorch) {
-  const std::string data = "{format: synthetic, shape: [8, 8, 1], classes: 4, samples: 100}";
-  JobRun simulated(
-      folder("simulated"),
-      simulatedJob("{name: mlp, hidden: [8], simulatedStepSeconds: 0.02}", data, 1, 1000000));
-  simulated.launch();
-  ASSERT_TRUE(simulated.reaches("worker-0", 1)) << simulated.output();
-  EXPECT_FALSE(hasLibTorch(simulated, "ps-0"));
-  EXPECT_FALSE(hasLibTorch(simulated, "worker-0"));
-  JobRun computed(folder("computed"), simulatedJob("{name: mlp, hidden: [8]}", data, 1, 1000000));
-  computed.launch();
-  ASSERT_TRUE(computed.reaches("worker-0", 1)) << computed.output();
-  EXPECT_FALSE(hasLibTorch(computed, "ps-0"));
-  EXPECT_TRUE(hasLibTorch(computed, "worker-0"));
-  EXPECT_TRUE(computed.launcher().signal(SIGINT).ok());
-  (void)computed.wait();
-  EXPECT_THAT(computed.json("environment.json")["runtime"]["libraries"].get<std::string>(),
-              AllOf(StartsWith("LibTorch "), HasSubstr("BLAS")));
 }
 
 // vgg19 in 32x32 has 39 million parameters.

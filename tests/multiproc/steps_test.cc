@@ -12,8 +12,8 @@ namespace {
 using testing::HasSubstr;
 using testing::StartsWith;
 
-constexpr Duration kLimit = std::chrono::seconds(120);
-constexpr char kSlow[] = "worker.compute=delay(25)";
+constexpr Duration kStepsLimit = std::chrono::seconds(120);
+constexpr char kStepsSlow[] = "worker.compute=delay(25)";
 
 class StepsTest : public RunTest {
  protected:
@@ -27,9 +27,10 @@ class StepsTest : public RunTest {
     ASSERT_TRUE(writeFileAtomically(file, text).ok());
   }
   // The coordinator says so.
-  static bool moved(const JobRun& run, std::int64_t from, std::int64_t to) {
+  static Waited moved(const JobRun& run, std::int64_t from, std::int64_t to) {
     const std::string word = fmt::format("the job's end moves from step {} to {}\n", from, to);
-    return eventually([&] { return run.taskLog("ps-0").find(word) != std::string::npos; }, kLimit);
+    return eventually([&] { return run.taskLog("ps-0").find(word) != std::string::npos; },
+                      kStepsLimit);
   }
   static std::map<std::string, pid_t> processesOf(const JobRun& run) {
     std::map<std::string, pid_t> pids;
@@ -49,7 +50,7 @@ class StepsTest : public RunTest {
 
 TEST_F(StepsTest, MoreAndThenFewer) {
   JobRun run(folder("job"), smallJob(2, 2, 300));
-  run.launch(kSlow);
+  run.launch(kStepsSlow);
   ASSERT_TRUE(run.reaches("worker-0", 3));
   const auto processes = processesOf(run);
   ASSERT_NO_FATAL_FAILURE(edit(run, 300, 100'000));
@@ -75,7 +76,7 @@ TEST_F(StepsTest, MoreAndThenFewer) {
 
 TEST_F(StepsTest, FewerThanWereTakenEndTheJobWhereItIs) {
   JobRun run(folder("job"), smallJob(2, 2, 100'000));
-  run.launch(kSlow);
+  run.launch(kStepsSlow);
   ASSERT_TRUE(run.reaches("worker-0", 12));
   ASSERT_NO_FATAL_FAILURE(edit(run, 100'000, 5));
   const ProgramEnd end = run.wait();
@@ -96,7 +97,7 @@ TEST_F(StepsTest, FewerThanWereTakenEndTheJobWhereItIs) {
 // The number holds for a coordinator that starts again and returns to a checkpoint.
 TEST_F(StepsTest, AKilledCoordinatorKeepsTheNumber) {
   JobRun run(folder("job"), smallJob(2, 2, 100'000));
-  run.launch(kSlow);
+  run.launch(kStepsSlow);
   ASSERT_TRUE(run.reaches("worker-0", 3));
   ASSERT_NO_FATAL_FAILURE(edit(run, 100'000, 200));
   ASSERT_TRUE(moved(run, 100'000, 200)) << run.taskLog("ps-0");
@@ -112,7 +113,7 @@ TEST_F(StepsTest, AsynchronousPushesToo) {
   JobRun run(folder("job"), smallJob(2, 2, 100'000),
              {"--set", "training.deterministic=false", "--set", "training.update.mode=Async",
               "--set", "training.update.aggregate=2"});
-  run.launch(kSlow);
+  run.launch(kStepsSlow);
   ASSERT_TRUE(run.reaches("worker-0", 5));
   const auto processes = processesOf(run);
   ASSERT_NO_FATAL_FAILURE(edit(run, 100'000, 200));

@@ -68,7 +68,8 @@ class TensorBoard:
     def wait(self, what, condition):
         end = time.monotonic() + SECONDS
         while not (found := condition()):
-            assert self.child.poll() is None and time.monotonic() < end, f"no {what}: {self.log.read_text()}"
+            assert self.child.poll() is None, f"no {what}: {self.log.read_text()}"
+            assert time.monotonic() < end, f"timed out after {SECONDS} s waiting for {what}: {self.log.read_text()}"
             time.sleep(0.2)
         return found
 

@@ -14,9 +14,9 @@ namespace {
 using testing::HasSubstr;
 using testing::StartsWith;
 
-constexpr int kWorkers = 4;
+constexpr int kUpdateModesWorkers = 4;
 constexpr int kSlowest = 3;
-constexpr Duration kPatience = std::chrono::seconds(300);  // against hangs only
+constexpr Duration kUpdateModesPatience = std::chrono::seconds(300);  // against hangs only
 
 // One of the four takes six times as long as the others.
 std::string slowOne(double step_seconds) {
@@ -39,7 +39,7 @@ spec:
     optimizer: {{name: SGD, learningRate: 0.5}}
     update: {}
 )",
-                     kWorkers, step_seconds, steps, update);
+                     kUpdateModesWorkers, step_seconds, steps, update);
 }
 
 std::string workerName(int worker) {
@@ -49,7 +49,7 @@ std::string workerName(int worker) {
 // Which worker made each push, by the push's number.
 std::map<std::int64_t, int> makersOf(const JobRun& run) {
   std::map<std::int64_t, int> makers;
-  for (int w = 0; w < kWorkers; ++w) {
+  for (int w = 0; w < kUpdateModesWorkers; ++w) {
     for (const PositionRecord& record : run.positions(workerName(w))) {
       EXPECT_TRUE(makers.emplace(record.step, w).second) << "push " << record.step << " twice";
     }
@@ -62,7 +62,7 @@ class Pace {
  public:
   void look(const JobRun& run) {
     const TimePoint now = systemClock().now();
-    for (int w = 0; w < kWorkers; ++w) {
+    for (int w = 0; w < kUpdateModesWorkers; ++w) {
       std::vector<TimePoint>& seen = seen_[static_cast<std::size_t>(w)];
       seen.resize(std::max(seen.size(), run.positions(workerName(w)).size()), now);
     }
@@ -82,13 +82,14 @@ class Pace {
   }
 
  private:
-  std::vector<std::vector<TimePoint>> seen_ = std::vector<std::vector<TimePoint>>(kWorkers);
+  std::vector<std::vector<TimePoint>> seen_ =
+      std::vector<std::vector<TimePoint>>(kUpdateModesWorkers);
 };
 
 class UpdateModesTest : public RunTest {
  protected:
   static std::map<std::string, std::string> succeeded(JobRun& run, int steps) {
-    const ProgramEnd end = run.wait(kPatience);
+    const ProgramEnd end = run.wait(kUpdateModesPatience);
     EXPECT_EQ(end.code, 0) << end.output;
     EXPECT_THAT(end.lastLine(), StartsWith(fmt::format("result: succeeded steps={} ", steps)));
     return fieldsOf(end.lastLine());
@@ -109,7 +110,7 @@ class UpdateModesTest : public RunTest {
           }
           return all;
         },
-        kPatience));
+        kUpdateModesPatience));
   }
 };
 
@@ -132,7 +133,7 @@ TEST_F(UpdateModesTest, WithABackupWorkerNobodyWaitsForTheSlowOne) {
 
   // Three gradients a step; each one that was computed was taken or came too late.
   std::int64_t taken = 0, too_late = 0, lines = 0;
-  for (int w = 0; w < kWorkers; ++w) {
+  for (int w = 0; w < kUpdateModesWorkers; ++w) {
     const std::string log = backup.taskLog(workerName(w));
     const std::size_t at = log.rfind(" gradients were taken, ");
     ASSERT_NE(at, std::string::npos) << log;
@@ -141,7 +142,7 @@ TEST_F(UpdateModesTest, WithABackupWorkerNobodyWaitsForTheSlowOne) {
     too_late += std::stoll(log.substr(log.find(',', at) + 1));
     lines += static_cast<std::int64_t>(backup.positions(workerName(w)).size());
   }
-  EXPECT_EQ(taken, kSteps * (kWorkers - 1));
+  EXPECT_EQ(taken, kSteps * (kUpdateModesWorkers - 1));
   EXPECT_EQ(lines, taken);
   EXPECT_GT(too_late, 0);
   EXPECT_EQ(result["skipped"], fmt::to_string(too_late));
@@ -178,7 +179,7 @@ TEST_F(UpdateModesTest, AsyncTakesExactlyItsPushesAndTheFastKeepTheirRate) {
 
 // The clocks as the numbers of the pushes tell them.
 struct Clocks {
-  std::vector<std::int64_t> of = std::vector<std::int64_t>(kWorkers, 0);
+  std::vector<std::int64_t> of = std::vector<std::int64_t>(kUpdateModesWorkers, 0);
   std::int64_t least() const { return *std::min_element(of.begin(), of.end()); }
   std::int64_t most() const { return *std::max_element(of.begin(), of.end()); }
 };

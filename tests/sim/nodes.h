@@ -10,6 +10,10 @@
 
 namespace trainyard::sim {
 
+inline bool same(const v1::Incarnation& a, const v1::Incarnation& b) {
+  return a.created() == b.created() && a.start() == b.start();
+}
+
 class VectorPayload : public runtime::ps::GradientPayload {
  public:
   explicit VectorPayload(std::vector<float> values) : values_(std::move(values)) {}

@@ -7,14 +7,6 @@
 #include "tests/sim/nodes.h"
 
 namespace trainyard::sim {
-namespace {
-
-bool same(const v1::Incarnation& a, const v1::Incarnation& b) {
-  return a.created() == b.created() && a.start() == b.start();
-}
-
-}  // namespace
-
 std::vector<int> World::startMap() const {
   return runtime::initialMap(runtime::chunkLoads(placement_), placement_.num_ps).ps;
 }

@@ -10,14 +10,6 @@
 #include "tests/sim/nodes.h"
 
 namespace trainyard::sim {
-namespace {
-
-bool same(const v1::Incarnation& a, const v1::Incarnation& b) {
-  return a.created() == b.created() && a.start() == b.start();
-}
-
-}  // namespace
-
 v1::MemberReport World::reportOf(Node& node) {
   v1::MemberReport report;
   report.set_job_uid("uid-1");

@@ -7,14 +7,6 @@
 #include "tests/sim/nodes.h"
 
 namespace trainyard::sim {
-namespace {
-
-bool same(const v1::Incarnation& a, const v1::Incarnation& b) {
-  return a.created() == b.created() && a.start() == b.start();
-}
-
-}  // namespace
-
 void World::pump(WorkerNode& node) {
   for (const auto& send : node.machine->takeSends(now_)) sendChunk(node, send);
   if (const auto question = node.machine->takeAsk(now_)) sendAsk(node, *question);

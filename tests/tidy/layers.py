@@ -18,6 +18,7 @@ LAYERS = {
     "base/http": ["base/core", "base/metrics", "base/process"],
     "base/security": ["base/core", "base/process"],
     "base/json": ["base/core"],
+    "base/programs": ["base/core", "base/json", "base/process"],
     "base/flags": ["base/core"],
     **{folder: ["base/*", *_RUNTIME_BOTTOM[:at]] for at, folder in enumerate(_RUNTIME_BOTTOM)},
     "runtime/cost": ["base/core"],
@@ -29,6 +30,7 @@ LAYERS = {
                      "runtime/collective"],
     "runtime/nccl": ["base/*", "runtime/tensor", "runtime/collective"],
     "runtime/model": ["base/*", *_RUNTIME_BOTTOM],
+    "runtime/torch": ["base/*", "runtime/model"],
     "runtime/train": ["base/*", *_RUNTIME_BOTTOM, "runtime/coordinator", "runtime/model"],
     # The processes of the runtime, put together: runtime/task and the files in runtime itself.
     "runtime": ["base/*", "runtime/*"],
@@ -66,6 +68,9 @@ EXTRA_HEADERS = {
     "runtime/ps": ["runtime/train/member_synchronizer.h", "runtime/train/synchronizer.h",
                    "runtime/train/turn.h"],
     "runtime/ring": ["runtime/train/member_synchronizer.h", "runtime/train/turn.h"],
+    "runtime/torch": ["runtime/model/device_network.h", "runtime/model/kernels.h",
+                      "runtime/model/libtorch.h", "runtime/model/network.h",
+                      "runtime/model/torchscript.h"],
 }
 
 # Files that choose the concrete classes and may include everything.
@@ -73,7 +78,9 @@ COMPOSITION = [r"(^|/)main\.cc$"]
 
 # Headers of others and the files that may include them (regular expressions over the path).
 EXTERNAL = {
-    r"torch/|ATen/|c10/": [r"^runtime/model/.*\.cc$", r"^runtime/model/internal/", r"^tests/runtime/model/"],
+    r"(torch|ATen|c10)/": [r"^runtime/torch/", r"^bench/torch_network", r"^tests/runtime/model/"],
+    r"(oneapi/)?dnnl": [r"^runtime/model/onednn\.cc$"],
+    r"omp\.h": [r"^runtime/model/math_libraries\.cc$"],
     r"cuda_runtime\.h|nccl\.h": [r"^runtime/nccl/"],
     r"cpprest/|pplx/|boost/": [r"^operator/kube/http_"],
     r"yaml-cpp/|valijson/": [r"^operator/job/", r"^tests/operator/job/"],

@@ -99,7 +99,8 @@ def rule_layers(tree):
             if not may_include(layer, header):
                 yield path, line, f'{layer} may not include "{header}"'
             for folder, facade in FACADES.items():
-                if layer_of(header) == folder and layer != folder and header not in facade:
+                outside = layer != folder and header not in EXTRA_HEADERS.get(layer, [])
+                if layer_of(header) == folder and outside and header not in facade:
                     yield path, line, f'"{header}" is private to {folder}; include {facade[0]}'
 
 

@@ -34,7 +34,8 @@ app.kubernetes.io/part-of: trainyard
 {{- $root := index . 0 }}
 {{- $image := index . 1 }}
 {{- $name := $image.repository }}
-{{- if $image.registry }}{{ $name = printf "%s/%s" $image.registry $image.repository }}{{ end }}
+{{- if $root.Values.registry }}{{ $name = printf "%s/%s" $root.Values.registry (base $image.repository) }}
+{{- else if $image.registry }}{{ $name = printf "%s/%s" $image.registry $image.repository }}{{ end }}
 {{- if $image.digest }}
 {{- printf "%s@%s" $name $image.digest }}
 {{- else }}

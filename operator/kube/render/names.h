@@ -26,8 +26,9 @@ inline constexpr std::string_view kResultFinalizer = "trainyard.dev/result";
 
 inline constexpr std::string_view kTaskContainer = "task";  // where the template names none
 
-// --- Images. Runtime image: both programs are in PATH's /usr/bin, the entry point is not used, and
-// the user is numeric and not 0. Agent image: the folder kAgentBundle holds the agent with its own
+// --- Images. Runtime images: agent and runtime are in PATH's /usr/bin, in the one with LibTorch
+// trainyard-runtime-torch beside them; the entry point is not used, and the user is numeric and not
+// 0. Agent image: the folder kAgentBundle holds the agent with its own
 // loader and libraries; kBundledAgent in it starts wherever the folder's content is mounted at
 // kAgentBundle, whatever else the image around it holds. `kBundledAgent install FROM TO` copies a
 // folder.

@@ -1,6 +1,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/programs/runtime_program.h"
 #include "fmt/format.h"
 #include "operator/job/template.h"
 #include "operator/kube/render/internal/overlay.h"
@@ -38,6 +39,7 @@ struct Parts {
   const RenderOptions& options;
   std::string agent_image;
   std::string runtime_image;
+  std::string torch_image;      // the same with LibTorch; may be empty
   std::string last_words = {};  // the container's termination message
   bool injected = false;        // the image of the task's container need not hold the agent
 };
@@ -111,6 +113,22 @@ Status checkTemplate(const v1::TrainingJob& job, v1::Role role) {
     }
   }
   return checkVariables(container, path);
+}
+
+const std::string& torchImage(const v1::TrainingJob& job, const RenderOptions& options) {
+  const v1::Images& pinned = job.status().images();
+  return pinned.has_runtime_torch() ? pinned.runtime_torch() : options.runtime_torch_image;
+}
+
+Status checkImage(const v1::TrainingJob& job, v1::Role role, const RenderOptions& options) {
+  if (isForeign(job) || !job.spec().image().empty() || !torchImage(job, options).empty() ||
+      libTorchNeed(job.spec().training(), role) != LibTorchNeed::kAlways) {
+    return absl::OkStatus();
+  }
+  TY_ASSIGN_OR_RETURN(const Json pod, readTemplate(job, role));
+  const auto task = taskContainer(pod);
+  if (task && has(pod["spec"]["containers"][*task], "image")) return absl::OkStatus();
+  return libTorchMissing(job.spec().training(), "this operator has no image with it");
 }
 
 Json metadata(const Parts& parts, const Json& given, const std::string& container) {
@@ -190,6 +208,18 @@ bool asksForGpu(const Json& container) {
     }
   }
   return false;
+}
+
+// The image of a container that names none. With device Auto a worker has LibTorch where its
+// template asks for a GPU; whether it takes it its agent decides.
+const std::string& defaultImage(const Parts& parts, const Json& container) {
+  const v1::JobSpec& spec = parts.job.spec();
+  if (!spec.image().empty()) return spec.image();
+  const TorchPlace place{.has_program = !parts.torch_image.empty(),
+                         .has_gpu = asksForGpu(container)};
+  const bool torch =
+      !isForeign(parts.job) && takesLibTorch(libTorchNeed(spec.training(), parts.task.role), place);
+  return torch ? parts.torch_image : parts.runtime_image;
 }
 
 // Images of CUDA's ask for all GPUs of a node, which the container runtime then gives them.
@@ -326,9 +356,15 @@ Status checkTemplates(const v1::TrainingJob& job) {
   return checkTemplate(job, v1::ROLE_WORKER);
 }
 
+Status checkImages(const v1::TrainingJob& job, const RenderOptions& options) {
+  if (job.spec().has_ps()) TY_RETURN_IF_ERROR(checkImage(job, v1::ROLE_PS, options));
+  return checkImage(job, v1::ROLE_WORKER, options);
+}
+
 StatusOr<Json> renderPod(const v1::TrainingJob& job, const TaskKey& task, std::uint32_t created,
                          const RenderOptions& options) {
   TY_RETURN_IF_ERROR(checkTemplate(job, task.role));
+  TY_RETURN_IF_ERROR(checkImage(job, task.role, options));
   TY_ASSIGN_OR_RETURN(Json given, readTemplate(job, task.role));
   const v1::Images& pinned = job.status().images();
   Parts parts{.job = job,
@@ -336,7 +372,8 @@ StatusOr<Json> renderPod(const v1::TrainingJob& job, const TaskKey& task, std::u
               .created = created,
               .options = options,
               .agent_image = pinned.has_agent() ? pinned.agent() : options.agent_image,
-              .runtime_image = pinned.has_runtime() ? pinned.runtime() : options.runtime_image};
+              .runtime_image = pinned.has_runtime() ? pinned.runtime() : options.runtime_image,
+              .torch_image = torchImage(job, options)};
 
   Json& spec = objectIn(given, "spec");
   if (!taskContainer(given)) {
@@ -344,8 +381,9 @@ StatusOr<Json> renderPod(const v1::TrainingJob& job, const TaskKey& task, std::u
   }
   const std::size_t place = taskContainer(given).value_or(0);
   Json container = spec["containers"][place];
-  fill(container, "image", job.spec().image().empty() ? parts.runtime_image : job.spec().image());
-  parts.injected = container["image"] != parts.runtime_image;
+  fill(container, "image", defaultImage(parts, container));
+  parts.injected =
+      container["image"] != parts.runtime_image && container["image"] != parts.torch_image;
 
   fill(container, "terminationMessagePath", "/dev/termination-log");
   parts.last_words = container["terminationMessagePath"].get<std::string>();

@@ -27,6 +27,7 @@ struct RenderOptions {
   // For jobs whose status pins no images yet.
   std::string agent_image;
   std::string runtime_image;
+  std::string runtime_torch_image = {};  // of tasks that need LibTorch; "": they are refused
   // Extra flags of the agents.
   std::string log_format = "json";
   // Each job gets a NetworkPolicy.
@@ -49,6 +50,10 @@ StatusOr<nlohmann::ordered_json> renderPod(const v1::TrainingJob& job, const Tas
 
 // The first problem that renderPod would have with the templates of the job, for any of its tasks.
 Status checkTemplates(const v1::TrainingJob& job);
+
+// INVALID_ARGUMENT: a task of the job needs the runtime with LibTorch and names no image of its
+// own, and there is none for it.
+Status checkImages(const v1::TrainingJob& job, const RenderOptions& options);
 
 // What each pod has for itself in place of a job directory, as reason and message, when the job
 // trains; nothing where `spec.storage.volume` names a volume that outlives pods.

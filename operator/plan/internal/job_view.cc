@@ -24,19 +24,21 @@ void addDesired(ViewMap& views, v1::Role role, std::int32_t replicas) {
   }
 }
 
-// Who goes on before others do: worker-0, those who belong to the job already, the highest deletion
-// cost, the lowest index.
+// Who goes on before others do: worker-0, those who belong to the job already, of these the highest
+// deletion cost, the lowest index. Among those who have not joined yet the cost does not count: the
+// indices would get holes by who happens to be created first.
 bool staysBefore(const TaskView& a, const TaskView& b) {
   const auto order = [](const TaskView& task) {
-    const std::int32_t cost = task.current() ? task.seen->deletion_cost : 0;
-    return std::tuple(task.key.index != 0, !task.belongs(), -static_cast<std::int64_t>(cost),
-                      task.key.index);
+    const bool counts = task.belongs() && task.current();
+    const std::int64_t cost = counts ? task.seen->deletion_cost : 0;
+    return std::tuple(task.key.index != 0, !task.belongs(), -cost, task.key.index);
   };
   return order(a) < order(b);
 }
 
-// Those who belong to the job go on, as many of them as are wanted; then the lowest free indices.
-// The choice is the same at the next look: who was let go does not belong any more.
+// Those who belong to the job go on, as many of them as are wanted; then the lowest free indices,
+// whether a task of that index is on its way already or its former life has yet to go. The choice
+// is the same at the next look: who was let go does not belong any more.
 void chooseWorkers(ViewMap& views, std::int32_t replicas) {
   for (std::int32_t i = 0; i < replicas; ++i)
     viewOf(views, {v1::ROLE_WORKER, static_cast<std::uint32_t>(i)});

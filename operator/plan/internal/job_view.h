@@ -45,9 +45,10 @@ struct TaskView {
   bool hasEnded(TaskPhase phase) const {
     return current() && !seen->terminating && seen->phase == phase;
   }
-  // Takes part, or did until it was lost and is to come back; not one that was let go.
+  // Takes part, or did until it was lost and is to come back; not one that was let go, nor a
+  // newcomer that nobody has been told of.
   bool belongs() const {
-    return finished || lives() || (member != nullptr && (memberKnows() || history.recent > 0));
+    return finished || (member != nullptr && (memberKnows() || history.recent > 0));
   }
   bool hasAddress() const { return lives() && !seen->ip.empty() && seen->port != 0; }
   // The number history.created was given to a task before, so that another life needs a higher one.

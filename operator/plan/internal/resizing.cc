@@ -4,12 +4,11 @@
 
 #include "fmt/format.h"
 #include "operator/plan/internal/planner_state.h"
+#include "operator/plan/internal/text.h"
 
 namespace trainyard::control {
 
 namespace {
-
-constexpr int kNamesMax = 5;  // in a message
 
 // Names of tasks, the first few of them.
 class Names {

@@ -9,6 +9,9 @@
 
 namespace trainyard::control {
 
+// Of several tasks a message names so many.
+inline constexpr int kNamesMax = 5;
+
 // "2026-01-31T13:05:09.250Z"; formatRfc3339() of base/core has no fraction.
 std::string formatMillis(UnixMillis at);
 

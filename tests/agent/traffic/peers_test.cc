@@ -16,7 +16,7 @@ v1::TaskId taskId(v1::Role role, std::uint32_t index) {
   return id;
 }
 
-void addTask(v1::Membership& membership, v1::Role role, std::uint32_t index, const std::string& ip,
+void addPeer(v1::Membership& membership, v1::Role role, std::uint32_t index, const std::string& ip,
              std::uint32_t port) {
   v1::MemberTask* task = membership.add_tasks();
   *task->mutable_id() = taskId(role, index);
@@ -40,9 +40,9 @@ std::optional<std::string> nobody(std::uint32_t) {
 class Pods : public testing::Test {
  protected:
   Pods() {
-    addTask(membership_, v1::ROLE_PS, 0, "10.0.0.1", 2222);
-    addTask(membership_, v1::ROLE_WORKER, 0, "10.0.0.2", 2222);
-    addTask(membership_, v1::ROLE_WORKER, 1, "fd00::3", 2222);
+    addPeer(membership_, v1::ROLE_PS, 0, "10.0.0.1", 2222);
+    addPeer(membership_, v1::ROLE_WORKER, 0, "10.0.0.2", 2222);
+    addPeer(membership_, v1::ROLE_WORKER, 1, "fd00::3", 2222);
   }
   std::optional<std::string> peerOf(const TcpConnection& one) const {
     return Peers(membership_, taskId(v1::ROLE_PS, 0), 2222).peerOf(one, {one}, nobody);
@@ -72,9 +72,9 @@ TEST_F(Pods, WhoIsNoMemberIsAnOtherAtTheTasksPortAndNobodyElsewhere) {
 class OneMachine : public testing::Test {
  protected:
   OneMachine() {
-    addTask(membership_, v1::ROLE_PS, 0, "127.0.0.1", 1001);
-    addTask(membership_, v1::ROLE_WORKER, 0, "127.0.0.1", 2001);
-    addTask(membership_, v1::ROLE_WORKER, 1, "127.0.0.1", 2002);
+    addPeer(membership_, v1::ROLE_PS, 0, "127.0.0.1", 1001);
+    addPeer(membership_, v1::ROLE_WORKER, 0, "127.0.0.1", 2001);
+    addPeer(membership_, v1::ROLE_WORKER, 1, "127.0.0.1", 2002);
   }
   static std::optional<std::string> ownerOf(std::uint32_t inode) {
     if (inode == 10) return "ps-0";

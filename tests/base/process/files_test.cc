@@ -7,6 +7,7 @@
 #include "base/process/child_process.h"
 #include "base/process/poll.h"
 #include "base/process/scope_undo.h"
+#include "base/process/unique_fd.h"
 #include "fmt/format.h"
 #include "gmock/gmock.h"
 #include "tests/base/process/temp_dir.h"
@@ -54,6 +55,20 @@ TEST(WriteFileAtomically, NamesTheFolderThatIsMissing) {
   const Status status = writeFileAtomically(dir.path() / "no" / "file", "x");
   EXPECT_EQ(status.code(), absl::StatusCode::kNotFound);
   EXPECT_THAT(textOf(status), HasSubstr((dir.path() / "no").native()));
+}
+
+// Such as a process of our number in another container that shares the folder.
+TEST(WriteFileAtomically, LeavesAloneWhatAnotherIsWriting) {
+  const TempDir dir;
+  constexpr int kFiles = 1000;
+  for (int i = 0; i < kFiles; ++i) {
+    const UniqueFd made(::open((dir.path() / fmt::format(".state.{}.{}", ::getpid(), i)).c_str(),
+                               O_WRONLY | O_CREAT | O_CLOEXEC, 0600));
+    ASSERT_TRUE(made.valid());
+  }
+  ASSERT_TRUE(writeFileAtomically(dir.path() / "state", "new").ok());
+  EXPECT_EQ(std::distance(fs::directory_iterator(dir.path()), fs::directory_iterator()),
+            kFiles + 1);
 }
 
 TEST(ReadFile, TellsMissingFromTooLarge) {

@@ -65,6 +65,16 @@ TEST_F(MemoryTest, GroupsOfVersionOneAreRead) {
   EXPECT_EQ(read().bytes, 3000);
 }
 
+TEST_F(MemoryTest, MoreCacheThanUsageInAGroupWithoutALimitTakesNothingAway) {
+  write("proc/self/cgroup", "4:memory:/\n");
+  const std::int64_t machine = read().bytes;
+  write("sys/fs/cgroup/memory/memory.limit_in_bytes", "9223372036854771712\n");
+  write("sys/fs/cgroup/memory/memory.usage_in_bytes", "4847140000\n");
+  write("sys/fs/cgroup/memory/memory.stat", "cache 5\ntotal_cache 4847149056\n");
+  EXPECT_GT(machine, 0);
+  EXPECT_EQ(read().bytes, machine);
+}
+
 TEST_F(MemoryTest, AMachineThatSaysNothingIsAnError) {
   write("proc/meminfo", "MemTotal: 8000 kB\n");
   EXPECT_THAT(std::string(availableMemory(dir_.path()).status().message()),

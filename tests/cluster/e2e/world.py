@@ -96,7 +96,7 @@ class World:
             except AssertionError as error:
                 last = f": {error}"
             time.sleep(0.5)
-        raise AssertionError(f"gave up waiting for {what}{last}\n{self.describe()}")
+        raise AssertionError(f"timed out after {seconds:g} s waiting for {what}{last}\n{self.describe()}")
 
     def wait_state(self, name, namespace, state, seconds=LIMIT):
         """Waits for a terminal state; another terminal one fails at once."""
@@ -139,8 +139,7 @@ class World:
         self.namespace(SYSTEM)
         sets = [word for setting in settings for word in ("--set", setting)]
         self.helm("upgrade", "--install", "trainyard", ROOT / "helm" / "trainyard", "-n", SYSTEM, "--wait",
-                  "--timeout", f"{LIMIT}s", "--set", "image.registry=registry.test",
-                  "--set", "agent.image.registry=registry.test", "--set", "runtime.image.registry=registry.test", *sets)
+                  "--timeout", f"{LIMIT}s", "--set", f"registry={REGISTRY}", *sets)
 
 
 def build_images():
@@ -148,8 +147,8 @@ def build_images():
     programs = pathlib.Path(os.environ["TRAINYARD_BIN"])
     folder = programs.parent / "test-images"
     newest = max((programs / name).stat().st_mtime
-                 for name in ("trainyard-operator", "trainyard-agent", "trainyard-runtime", "trainyard-runtime-torch"))
-    archives = [folder / f"trainyard-{name}.tar" for name in ("operator", "agent", "runtime")]
+                 for name in ("trainyard-operator", "trainyard-agent", "trainyard-runtime"))
+    archives = [folder / f"{name}.tar" for name in images.RELEASE]
     if not all(archive.exists() and archive.stat().st_mtime > newest for archive in archives):
         subprocess.run([sys.executable, "-B", ROOT / "deploy/image/images.py", "--bin", programs, "--out", folder,
                         "--version", VERSION, "--registry", REGISTRY], check=True, stdout=sys.stderr)
@@ -180,7 +179,7 @@ def plain_image(folder, kind):
     """(name of the image, its archive) of plain_task.c, linked as PLAIN says."""
     compiler, libraries = PLAIN[kind]
     if shutil.which(compiler[0]) is None:
-        raise AssertionError("packages are missing: musl-tools (deploy/install_packages.sh)")
+        raise AssertionError("packages are missing: musl-tools (deploy/install_packages.sh cluster)")
     name, program = f"registry.test/{kind}:1", pathlib.Path(folder) / f"plain-{kind}"
     subprocess.run([*compiler, "-O1", "-o", program, pathlib.Path(__file__).with_name("plain_task.c")], check=True)
     archive = program.with_suffix(".tar")

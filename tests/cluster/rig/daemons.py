@@ -67,4 +67,4 @@ class Daemons:
             except OSError as error:
                 why = str(error)
             time.sleep(0.05)
-        raise Broken(f"gave up waiting for {what} after {seconds} s ({why}); logs: {self.published}/log")
+        raise Broken(f"timed out after {seconds:g} s waiting for {what} ({why}); logs: {self.published}/log")

@@ -11,7 +11,7 @@ BUSYBOX = pathlib.Path("/bin/busybox")
 
 def entries():
     if not BUSYBOX.exists():
-        raise Unavailable("packages are missing: busybox-static (deploy/install_packages.sh)")
+        raise Unavailable("packages are missing: busybox-static (deploy/install_packages.sh cluster)")
     names = subprocess.run([BUSYBOX, "--list"], capture_output=True, text=True, check=True).stdout.split()
     return [oci.file_entry("/bin/busybox", BUSYBOX), oci.Entry("/tmp", mode=0o1777),
             *[oci.Entry(f"/bin/{name}", link="busybox") for name in names if name != "busybox"]]

@@ -50,28 +50,31 @@ class Run:
     def __init__(self, made, keep_log):
         self.world = made
         self.keep_log = keep_log
-        self.passed, self.failed = [], []
+        self.passed, self.failed = [], {}  # {name: its exception}
 
     def one(self, function):
         begun = time.monotonic()
         name = function.__name__
         number = re.fullmatch(r"scenario_(\d\d)_\w+", name)[1]
         case = Case(self.world, f"scenario-{number}-{os.getpid()}", self.world.folder / name)
-        failure = None
+        failure = raised = None
         try:
             case.open()
             function(case)
-        except Exception:
-            failure = f"{traceback.format_exc()}\n{case.describe()}"
+        except Exception as error:
+            failure, raised = f"{traceback.format_exc()}\n{case.describe()}", error
         if self.keep_log and not failure:
             print(case.describe())
         try:
             case.close()
-        except Exception:
-            failure = failure or traceback.format_exc()
+        except Exception as error:
+            failure, raised = failure or traceback.format_exc(), raised or error
         word = "failed" if failure else "passed"
         print(f"{name}: {word} ({time.monotonic() - begun:.1f} s)" + (f"\n{failure}" if failure else ""), flush=True)
-        (self.failed if failure else self.passed).append(name)
+        if failure:
+            self.failed[name] = (f"{raised}".splitlines() or [type(raised).__name__])[0]
+        else:
+            self.passed.append(name)
 
     def all(self, functions, at_once):
         """Those marked `alone` come last, one after the other."""
@@ -107,8 +110,8 @@ def main():
         troubles = list(made.kubelet.failures)
     for trouble in troubles:
         print(f"the fake kubelet could not do something:\n{trouble}", file=sys.stderr)
-    for name in run.failed:
-        print(f"failed: {name}")
+    for name, reason in run.failed.items():
+        print(f"failed: {name}: {reason[:300]}")
     for number in pending:
         print(f"pending: {catalog.title(number)}: {catalog.PENDING[number]}")
     print(f"scenarios: {len(run.passed) + len(run.failed)} ran, {len(run.passed)} passed, {len(pending)} pending")

@@ -49,7 +49,7 @@ class Validation(unittest.TestCase):
         assert status in (200, 201), answer
         end = time.monotonic() + 60
         while cls.api.get(JOBS)[0] != 200:
-            assert time.monotonic() < end, "the definition was accepted but is not served"
+            assert time.monotonic() < end, "timed out after 60 s waiting for the definition to be served"
             time.sleep(0.05)
 
     def test_definition_is_structural_and_its_names_are_accepted(self):

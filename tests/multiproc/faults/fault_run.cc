@@ -12,7 +12,7 @@ namespace {
 constexpr int kWorkers = 3;
 constexpr int kBatch = 16;
 // Bounds against hangs only.
-constexpr Duration kPatience = std::chrono::seconds(300);
+constexpr Duration kFaultRunPatience = std::chrono::seconds(300);
 // The coordinator's deadline and a little.
 constexpr Duration kDeadCoordinator = std::chrono::seconds(7);
 
@@ -85,7 +85,7 @@ FaultResult FaultRun::run() {
     result_.problem = nothingLeft();
     if (result_.problem.empty()) run_.launch();
   }
-  if (result_.problem.empty()) readEnd(run_.wait(kPatience));
+  if (result_.problem.empty()) readEnd(run_.wait(kFaultRunPatience));
   if (result_.problem.empty()) result_.problem = compare();
   if (!result_.problem.empty()) run_.printLogs();
   return result_;
@@ -93,13 +93,15 @@ FaultResult FaultRun::run() {
 
 std::string FaultRun::strike() {
   pid_t held = 0;
-  const bool stopped = eventually(
+  const Waited stopped = eventually(
       [&] {
         held = run_.runtimePid(cell_.held);
         return held > 0 && stateOf(held) == 'T';
       },
-      kPatience);
-  if (!stopped) return fmt::format("{} never came to {}", cell_.held, cell_.place);
+      kFaultRunPatience);
+  if (!stopped) {
+    return fmt::format("{} never came to {}: {}", cell_.held, cell_.place, stopped.trouble());
+  }
   ports_ = portsOf(run_);
   if (cell_.how == "kill") return kill(held);
   return cell_.how == "freeze" ? wakeOnceDead(held) : "";
@@ -113,8 +115,8 @@ std::string FaultRun::kill(pid_t held) {
   const pid_t runtime = run_.runtimePid(cell_.task());
   const pid_t victim = cell_.ofAgent() ? run_.agentPid(cell_.task()) : runtime;
   if (victim <= 0 || ::kill(victim, SIGKILL) != 0) return "the victim does not run";
-  const bool gone = eventually([&] { return commandOf(runtime).empty(); }, kPatience);
-  if (!gone) return "the program outlived its agent";
+  const Waited gone = eventually([&] { return commandOf(runtime).empty(); }, kFaultRunPatience);
+  if (!gone) return "the program outlived its agent: " + gone.trouble();
   ::kill(held, SIGCONT);
   return "";
 }
@@ -124,19 +126,20 @@ std::string FaultRun::wakeOnceDead(pid_t held) {
     pollUntil({}, systemClock().now() + kDeadCoordinator);
   } else {
     const std::string line = fmt::format("{} has not been heard of for 5 s", cell_.victim);
-    const bool dead = eventually(
+    const Waited dead = eventually(
         [&] { return run_.taskLog(cell_.coordinator()).find(line) != std::string::npos; },
-        kPatience);
-    if (!dead) return "the frozen task was never taken for dead";
+        kFaultRunPatience);
+    if (!dead) return "the frozen task was never taken for dead: " + dead.trouble();
   }
   ::kill(held, SIGCONT);
   return "";
 }
 
 std::string FaultRun::nothingLeft() {
-  if (run_.wait(kPatience).code != -1) return "the launcher was not killed";
+  if (run_.wait(kFaultRunPatience).code != -1) return "the launcher was not killed";
   const std::string dir = run_.dir().string();
-  if (!eventually([&] { return processesWith(dir).empty(); }, kPatience)) return "processes left";
+  const Waited alone = eventually([&] { return processesWith(dir).empty(); }, kFaultRunPatience);
+  if (!alone) return "processes left: " + alone.trouble();
   return listeningAmong(ports_, dir).empty() ? "" : "ports left";
 }
 

@@ -1,6 +1,7 @@
 // Every line of table.txt through the built programs: processes die, crash, freeze and hang at
 // exact moments of a deterministic job. What comes of it is printed, and must be what is written
 // down. FAULT_LINE in the environment picks a line of the file, or lines: 82-104.
+#include <algorithm>
 #include <atomic>
 #include <cstdlib>
 #include <mutex>
@@ -79,6 +80,10 @@ TEST_F(FaultTable, EveryCellIsAsWrittenDown) {
   for (int i = 0; i < kAtOnce; ++i) threads.emplace_back([&] { work(*cells, digest); });
   for (std::thread& thread : threads) thread.join();
   fmt::print("{} cells: {} as written down\n", cells->size(), kept_);
+  // Wrong results before waits that ran out: the first one says what the test failed of.
+  std::stable_partition(problems_.begin(), problems_.end(), [](const std::string& problem) {
+    return problem.find("timed out after") == std::string::npos;
+  });
   for (const std::string& problem : problems_) ADD_FAILURE() << problem;
 }
 

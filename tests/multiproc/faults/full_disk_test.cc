@@ -11,14 +11,14 @@ namespace {
 
 using testing::HasSubstr;
 
-constexpr int kSteps = 200;
+constexpr int kFullDiskSteps = 200;
 // Steps at which worker-1 stops: behind the first checkpoints, and when some have failed.
 constexpr int kFull = 90;
 constexpr int kRoom = 180;
-constexpr Duration kPatience = std::chrono::seconds(300);
+constexpr Duration kFullDiskPatience = std::chrono::seconds(300);
 
 std::string job() {
-  return smallJob(2, 3, kSteps) + "    checkpoint: {everySeconds: 1}\n";
+  return smallJob(2, 3, kFullDiskSteps) + "    checkpoint: {everySeconds: 1}\n";
 }
 
 int count(const std::string& text, const std::string& part) {
@@ -63,7 +63,7 @@ class FullDiskTest : public RunTest {
           pid = run.runtimePid(task);
           return pid > 0 && stateOf(pid) == 'T';
         },
-        kPatience);
+        kFullDiskPatience);
     EXPECT_TRUE(stopped) << task;
     return pid;
   }
@@ -72,7 +72,7 @@ class FullDiskTest : public RunTest {
     run.launch(failpoints(last));
     pid_t worker = stoppedAt(run, "worker-1");
     const auto folder = run.dir() / "checkpoints";  // a ps has made it
-    EXPECT_TRUE(eventually([&] { return std::filesystem::exists(folder); }, kPatience));
+    EXPECT_TRUE(eventually([&] { return std::filesystem::exists(folder); }, kFullDiskPatience));
     if (real_) disk.emplace(folder);
     ::kill(worker, SIGCONT);
     worker = stoppedAt(run, "worker-1");
@@ -96,7 +96,7 @@ TEST_F(FullDiskTest, TheFormerCheckpointStaysAndTrainingGoesOn) {
   EXPECT_NE(run.digest(), "") << "which can still be read";
   if (real_) disk->makeRoom();
   ::kill(worker, SIGCONT);
-  const ProgramEnd end = run.wait(kPatience);
+  const ProgramEnd end = run.wait(kFullDiskPatience);
   EXPECT_EQ(end.code, 0);
   EXPECT_EQ(run.json("status.json").at("status").value("lostSteps", 0), 0);
   EXPECT_EQ(run.digest(), undisturbed());
@@ -105,18 +105,18 @@ TEST_F(FullDiskTest, TheFormerCheckpointStaysAndTrainingGoesOn) {
 TEST_F(FullDiskTest, WithoutTheLastCheckpointTheJobFailsAndCanBeResumed) {
   JobRun run(folder("still-full"), job());
   std::optional<SmallDisk> disk;
-  const std::int64_t committed = launchAndFill(run, disk, kSteps);
+  const std::int64_t committed = launchAndFill(run, disk, kFullDiskSteps);
   ::kill(stoppedAt(run, "worker-1"), SIGCONT);
-  const ProgramEnd end = run.wait(kPatience);
+  const ProgramEnd end = run.wait(kFullDiskPatience);
   EXPECT_EQ(end.code, 1);
   EXPECT_THAT(end.lastLine(), HasSubstr(fmt::format("the last checkpoint (step {}) could not be "
                                                     "written: ps-",
-                                                    kSteps)));
+                                                    kFullDiskSteps)));
   EXPECT_THAT(end.lastLine(), HasSubstr(real_ ? "no space left" : "failpoint"));
   EXPECT_EQ(run.checkpointSteps().back(), committed);
   if (real_) disk->makeRoom();
   run.launch();
-  EXPECT_EQ(run.wait(kPatience).code, 0);
+  EXPECT_EQ(run.wait(kFullDiskPatience).code, 0);
   EXPECT_THAT(run.output(), HasSubstr(fmt::format("resuming 'small' from step {} ", committed)));
   EXPECT_EQ(run.digest(), undisturbed());
 }

@@ -13,7 +13,7 @@ namespace trainyard {
 namespace {
 
 // Bounds against hangs only.
-constexpr Duration kPatience = std::chrono::seconds(300);
+constexpr Duration kHeldRunPatience = std::chrono::seconds(300);
 constexpr Duration kLook = std::chrono::milliseconds(5);
 
 // The failpoint that a task's log names last.
@@ -85,12 +85,14 @@ std::string HeldRun::missing() const {
 std::string HeldRun::run(const std::string& failpoints, std::int64_t steps,
                          const std::string& digest, int spare) {
   run_.job().launch(failpoints);
-  const TimePoint limit = systemClock().now() + kPatience;
+  const TimePoint limit = systemClock().now() + kHeldRunPatience;
   std::string problem;
   while (problem.empty() && !missing().empty()) {
     const auto ended = run_.job().launcher().poll();
-    if (!ended.ok() || ended->has_value() || systemClock().now() >= limit) {
+    if (!ended.ok() || ended->has_value()) {
       problem = missing();
+    } else if (systemClock().now() >= limit) {
+      problem = missing() + Waited::timedOut(kHeldRunPatience, "that").trouble();
     } else if (const auto held = findHeld()) {
       problem = meet(*held);
     } else {

@@ -13,8 +13,8 @@
 namespace trainyard {
 namespace {
 
-constexpr int kWorkers = 3;
-constexpr int kSteps = 170;
+constexpr int kKillPointsWorkers = 3;
+constexpr int kKillPointsSteps = 170;
 constexpr std::size_t kLeastPairs = 25;
 // An evaluation every 10 steps, and a checkpoint each second.
 constexpr int kScored = 40;
@@ -137,7 +137,7 @@ std::vector<Plan> plans() {
 class KillPoints : public RunTest {
  protected:
   static std::string yaml(int ps) {
-    return smallJob(std::max(ps, 1), kWorkers, kSteps) +
+    return smallJob(std::max(ps, 1), kKillPointsWorkers, kKillPointsSteps) +
            "    evaluateEverySteps: 10\n    checkpoint: {everySeconds: 1}\n"
            "  runPolicy: {backoffLimit: 1000}\n";
   }
@@ -146,12 +146,12 @@ class KillPoints : public RunTest {
                        std::vector<Kill>& kills) {
     std::vector<std::string> flags;
     if (plan.ps == 0) flags = {"--set", "strategy=AllReduce", "--set", "ps="};
-    HeldRun run(folder(name), yaml(plan.ps), flags, kWorkers, plan.strokes);
+    HeldRun run(folder(name), yaml(plan.ps), flags, kKillPointsWorkers, plan.strokes);
     if (plan.ps == 0) run.inRing();
     // Steps that last, so that checkpoints come before the end.
-    const std::string slow = fmt::format("worker.compute=delay(20)@0-{}", kSteps - 40);
+    const std::string slow = fmt::format("worker.compute=delay(20)@0-{}", kKillPointsSteps - 40);
     const std::string problem =
-        run.run(failpointsOf(plan.strokes) + slow, kSteps, digest, plan.spare);
+        run.run(failpointsOf(plan.strokes) + slow, kKillPointsSteps, digest, plan.spare);
     kills = run.kills();
     return problem;
   }

@@ -13,8 +13,8 @@
 namespace trainyard {
 namespace {
 
-constexpr Duration kPatience = std::chrono::seconds(300);  // a bound against hangs only
-constexpr std::int64_t kTail = 512;                        // holds the last lines of a record
+constexpr Duration kKilledRunPatience = std::chrono::seconds(300);  // a bound against hangs only
+constexpr std::int64_t kTail = 512;  // holds the last lines of a record
 constexpr std::string_view kAgent = "agent/";
 
 }  // namespace
@@ -89,8 +89,8 @@ std::string KilledRun::kill(const std::string& victim, const std::string& place)
     return fmt::format("{} does not run", victim);
   kills_.push_back({victim, place, done.step + 1, done.epoch});
   // A program does not outlive its agent.
-  const bool gone = eventually([&] { return commandOf(runtime).empty(); }, kPatience);
-  return gone ? "" : fmt::format("the program of {} still runs", victim);
+  const Waited gone = eventually([&] { return commandOf(runtime).empty(); }, kKilledRunPatience);
+  return gone ? "" : fmt::format("the program of {} still runs: {}", victim, gone.trouble());
 }
 
 bool KilledRun::recovered() {
@@ -104,7 +104,7 @@ bool KilledRun::recovered() {
 }
 
 std::string KilledRun::end(std::int64_t steps, const std::string& digest, int spare) {
-  const ProgramEnd end = job_.wait(kPatience);
+  const ProgramEnd end = job_.wait(kKilledRunPatience);
   if (!kills_.empty()) kills_.back().lost += lostSteps() - repeated_;
   if (end.code != 0 ||
       !end.lastLine().starts_with(fmt::format("result: succeeded steps={} ", steps)))

@@ -10,7 +10,7 @@ using testing::ContainsRegex;
 using testing::HasSubstr;
 using testing::StartsWith;
 
-constexpr int kSteps = 120;
+constexpr int kPoisonSteps = 120;
 constexpr int kPoisoned = 95;
 
 class PoisonTest : public RunTest {
@@ -24,7 +24,7 @@ class PoisonTest : public RunTest {
 };
 
 TEST_F(PoisonTest, TheJobFailsAndTheLastCheckpointIsOfFiniteWeights) {
-  JobRun run(folder("nan"), smallJob(2, 3, kSteps) + "    checkpoint: {everySeconds: 1}\n");
+  JobRun run(folder("nan"), smallJob(2, 3, kPoisonSteps) + "    checkpoint: {everySeconds: 1}\n");
   // Steps that last, so that a checkpoint comes before.
   const ProgramEnd end = run.launchAndWait(fmt::format(
       "worker.compute=delay(25)@0-{};worker.gradient=nan@{},task=worker-1", kPoisoned, kPoisoned));
@@ -42,7 +42,7 @@ TEST_F(PoisonTest, TheJobFailsAndTheLastCheckpointIsOfFiniteWeights) {
   run.launch();
   EXPECT_EQ(run.wait().code, 0);
   EXPECT_THAT(run.output(), HasSubstr(fmt::format("resuming 'small' from step {} ", committed)));
-  EXPECT_EQ(run.digest(), undisturbed(kSteps));
+  EXPECT_EQ(run.digest(), undisturbed(kPoisonSteps));
 }
 
 }  // namespace

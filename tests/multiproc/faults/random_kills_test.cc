@@ -16,8 +16,8 @@ constexpr int kKills = 20;
 constexpr int kStepMillis = 20;
 constexpr int kMostSteps = 8;  // between a recovery and the next kill
 constexpr int kSlowSteps = kKills * (kMostSteps + 4);
-constexpr int kSteps = kSlowSteps + 20;
-constexpr Duration kPatience = std::chrono::seconds(300);  // a bound against hangs only
+constexpr int kRandomKillsSteps = kSlowSteps + 20;
+constexpr Duration kRandomKillsPatience = std::chrono::seconds(300);  // a bound against hangs only
 
 struct Job {
   std::string name;
@@ -25,7 +25,7 @@ struct Job {
   int workers = 3;
 
   std::string yaml() const {
-    return smallJob(std::max(ps, 1), workers, kSteps) +
+    return smallJob(std::max(ps, 1), workers, kRandomKillsSteps) +
            "    checkpoint: {everySeconds: 1}\n  runPolicy: {backoffLimit: 1000}\n";
   }
   std::vector<std::string> flags() const {
@@ -67,11 +67,13 @@ class RandomKills : public RunTest {
     Rng random(seed);
     const std::vector<std::string> tasks = job.victims();
     for (int i = 0; i < kKills; ++i) {
-      if (!eventually([&] { return run.recovered(); }, kPatience)) return "the job does not go on";
+      const Waited goes_on = eventually([&] { return run.recovered(); }, kRandomKillsPatience);
+      if (!goes_on) return "the job does not go on: " + goes_on.trouble();
       const std::int64_t step =
           run.newest().step + 1 + static_cast<std::int64_t>(random.below(kMostSteps));
-      if (!eventually([&] { return run.newest().step >= step; }, kPatience))
-        return fmt::format("the job never came to step {}", step);
+      const Waited came =
+          eventually([&] { return run.newest().step >= step; }, kRandomKillsPatience);
+      if (!came) return fmt::format("the job never came to step {}: {}", step, came.trouble());
       const auto within = std::chrono::microseconds(random.below(kStepMillis * 1000));
       pollUntil({}, systemClock().now() + within);
       const std::string task = tasks[random.below(tasks.size())];
@@ -87,7 +89,7 @@ class RandomKills : public RunTest {
     if (job.ps == 0) run.inRing();
     run.job().launch(fmt::format("worker.compute=delay({})@0-{}", kStepMillis, kSlowSteps));
     std::string problem = disturb(run, job, seed);
-    if (problem.empty()) problem = run.end(kSteps, digest, 0);
+    if (problem.empty()) problem = run.end(kRandomKillsSteps, digest, 0);
     if (!problem.empty()) run.job().printLogs();
     kills = run.kills();
     return problem;

@@ -12,9 +12,9 @@ namespace {
 using testing::HasSubstr;
 using testing::StartsWith;
 
-constexpr int kWorkers = 3;
-constexpr int kBatch = 4;
-constexpr Duration kPatience = std::chrono::seconds(300);  // against hangs only
+constexpr int kUpdateModesFaultsWorkers = 3;
+constexpr int kUpdateModesFaultsBatch = 4;
+constexpr Duration kUpdateModesFaultsPatience = std::chrono::seconds(300);  // against hangs only
 
 struct Mode {
   const char* name;
@@ -48,7 +48,7 @@ spec:
     update: {}
     checkpoint: {{everySeconds: 1}}
 )",
-                     kWorkers, kBatch, steps, update);
+                     kUpdateModesFaultsWorkers, kUpdateModesFaultsBatch, steps, update);
 }
 
 class UpdateModesFaults : public RunTest {
@@ -63,13 +63,13 @@ class UpdateModesFaults : public RunTest {
     }
     return digest;
   }
-  static bool hasCheckpoint(const JobRun& run) {
+  static Waited hasCheckpoint(const JobRun& run) {
     return eventually(
         [&] {
           const auto steps = run.checkpointSteps();
           return !steps.empty() && steps.back() > 0;
         },
-        kPatience);
+        kUpdateModesFaultsPatience);
   }
   static void killTask(const JobRun& run, const std::string& task) {
     const pid_t pid = run.runtimePid(task);
@@ -95,7 +95,7 @@ class UpdateModesFaults : public RunTest {
   static void checkPushes(const JobRun& run, const Mode& mode, int deaths) {
     std::map<std::int64_t, std::int64_t> newest_epoch;
     std::vector<PositionRecord> all;
-    for (int w = 0; w < kWorkers; ++w) {
+    for (int w = 0; w < kUpdateModesFaultsWorkers; ++w) {
       for (const PositionRecord& record : run.positions(fmt::format("worker-{}", w))) {
         all.push_back(record);
         std::int64_t& newest = newest_epoch[record.step];
@@ -116,7 +116,8 @@ class UpdateModesFaults : public RunTest {
     EXPECT_GE(pushes, mode.steps - deaths);
     for (const auto& [position, count] : uses) ASSERT_EQ(count, 1) << "position " << position;
     // What was lent at the end and never pushed lies behind: a push for each worker in its hands.
-    EXPECT_LE(uses.rbegin()->first, (mode.steps + 2 * kWorkers) * kBatch);
+    EXPECT_LE(uses.rbegin()->first,
+              (mode.steps + 2 * kUpdateModesFaultsWorkers) * kUpdateModesFaultsBatch);
   }
 
  private:
@@ -130,7 +131,7 @@ TEST_F(UpdateModesFaults, AWorkerIsKilled) {
     run.launch();
     ASSERT_TRUE(run.reaches("worker-1", mode.steps / 5));
     killTask(run, "worker-1");
-    const ProgramEnd end = run.wait(kPatience);
+    const ProgramEnd end = run.wait(kUpdateModesFaultsPatience);
     checkEnd(run, mode, end, 1);
     EXPECT_THAT(run.taskLog("ps-0"), HasSubstr("from what the servers hold"));
     EXPECT_THAT(run.taskLog("ps-0"), testing::Not(HasSubstr("from checkpoint")));
@@ -144,7 +145,7 @@ TEST_F(UpdateModesFaults, AParameterServerIsKilled) {
     run.launch();
     ASSERT_TRUE(hasCheckpoint(run));
     killTask(run, mode.pushes == 1 ? "ps-0" : "ps-1");  // the coordinator's, too
-    const ProgramEnd end = run.wait(kPatience);
+    const ProgramEnd end = run.wait(kUpdateModesFaultsPatience);
     checkEnd(run, mode, end, 0);
     // With backup workers steps are common to all, and a server has replicas.
     const bool replicated = mode.pushes == 0;
@@ -165,7 +166,7 @@ TEST_F(UpdateModesFaults, AParameterServerWhosePushesHaveReplicasIsKilled) {
     killTask(run, "ps-1");
     ASSERT_TRUE(run.reaches("worker-1", mode.steps / 2));
     killTask(run, "ps-1");
-    const ProgramEnd end = run.wait(kPatience);
+    const ProgramEnd end = run.wait(kUpdateModesFaultsPatience);
     checkEnd(run, mode, end, 0);
     EXPECT_THAT(run.taskLog("ps-0"), HasSubstr("from what the servers hold"));
     EXPECT_THAT(run.taskLog("ps-0"), testing::Not(HasSubstr("from checkpoint")));
@@ -179,7 +180,7 @@ TEST_F(UpdateModesFaults, CtrlCLeavesACheckpointFromWhichTheJobGoesOn) {
     run.launch();
     ASSERT_TRUE(run.reaches("worker-0", mode.steps / 5));
     ASSERT_TRUE(run.launcher().signal(SIGINT).ok());
-    const ProgramEnd stopped = run.wait(kPatience);
+    const ProgramEnd stopped = run.wait(kUpdateModesFaultsPatience);
     EXPECT_EQ(stopped.code, 130);
     EXPECT_THAT(stopped.output, testing::Not(HasSubstr("without a new checkpoint")));
     const std::int64_t reached = run.checkpointSteps().back();
@@ -188,7 +189,7 @@ TEST_F(UpdateModesFaults, CtrlCLeavesACheckpointFromWhichTheJobGoesOn) {
                 StartsWith(fmt::format("result: interrupted step={} ", reached)));
     EXPECT_TRUE(processesWith(run.dir().string()).empty());
     run.launch();
-    const ProgramEnd end = run.wait(kPatience);
+    const ProgramEnd end = run.wait(kUpdateModesFaultsPatience);
     EXPECT_THAT(end.output, HasSubstr(fmt::format("resuming 'modes' from step {} ", reached)));
     checkEnd(run, mode, end, 0);
   }
@@ -201,7 +202,8 @@ TEST_F(UpdateModesFaults, AsyncIsSuspendedAndResumed) {
   ASSERT_TRUE(run.reaches("worker-0", mode.steps / 5));
   const ProgramEnd suspend = program({"trainyard", "suspend", run.dir().string()});
   EXPECT_EQ(suspend.code, 0) << suspend.output;
-  EXPECT_THAT(run.wait(kPatience).lastLine(), StartsWith("result: suspended step="));
+  EXPECT_THAT(run.wait(kUpdateModesFaultsPatience).lastLine(),
+              StartsWith("result: suspended step="));
   const std::int64_t reached = run.checkpointSteps().back();
   EXPECT_GE(reached, mode.steps / 5);
   const ProgramEnd resume = program({"trainyard", "resume", run.dir().string()});
@@ -212,8 +214,9 @@ TEST_F(UpdateModesFaults, AsyncIsSuspendedAndResumed) {
         const auto result = run.json("result.json");
         return result.is_object() && result.value("result", "") == "succeeded";
       },
-      kPatience));
-  ASSERT_TRUE(eventually([&] { return processesWith(run.dir().string()).empty(); }, kPatience));
+      kUpdateModesFaultsPatience));
+  ASSERT_TRUE(eventually([&] { return processesWith(run.dir().string()).empty(); },
+                         kUpdateModesFaultsPatience));
   EXPECT_EQ(run.digest(), digestAfter(mode.steps));
   checkPushes(run, mode, 0);
 }
@@ -229,9 +232,9 @@ TEST_F(UpdateModesFaults, AWorkerThatDiesInTheMiddleOfAPushIsCounted) {
         pid = run.runtimePid("worker-1");
         return pid > 0 && stateOf(pid) == 'T';
       },
-      kPatience));
+      kUpdateModesFaultsPatience));
   EXPECT_EQ(::kill(pid, SIGKILL), 0);
-  const ProgramEnd end = run.wait(kPatience);
+  const ProgramEnd end = run.wait(kUpdateModesFaultsPatience);
   checkEnd(run, mode, end, 1);
 }
 

@@ -12,9 +12,9 @@ namespace {
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-constexpr TaskKey kPs0{v1::ROLE_PS, 0};
-constexpr TaskKey kWorker0{v1::ROLE_WORKER, 0};
-constexpr TaskKey kWorker1{v1::ROLE_WORKER, 1};
+constexpr TaskKey kPs{v1::ROLE_PS, 0};
+constexpr TaskKey kWorkerA{v1::ROLE_WORKER, 0};
+constexpr TaskKey kWorkerB{v1::ROLE_WORKER, 1};
 
 class ApplierTest : public testing::Test {
  protected:
@@ -33,8 +33,8 @@ class ApplierTest : public testing::Test {
     plan.status.emplace().set_state("Restarting");
     plan.events = {{"Warning", "TaskLost", "worker-1"}};
     plan.publish.emplace().set_revision(1);
-    plan.deletes = {{kWorker1, 1, "Superseded"}};
-    plan.creates = {{kPs0, 1}, {kWorker0, 1}};
+    plan.deletes = {{kWorkerB, 1, "Superseded"}};
+    plan.creates = {{kPs, 1}, {kWorkerA, 1}};
     return plan;
   }
 
@@ -46,7 +46,7 @@ class ApplierTest : public testing::Test {
 };
 
 TEST_F(ApplierTest, RecordsBeforeItActs) {
-  ASSERT_TRUE(cluster_.createTask(observe().job, kWorker1, 1).ok());
+  ASSERT_TRUE(cluster_.createTask(observe().job, kWorkerB, 1).ok());
   trace();
   ASSERT_TRUE(apply(fullPlan()).ok());
   EXPECT_THAT(trace(), ElementsAre("status", "event Warning TaskLost", "publish revision 1",
@@ -77,21 +77,21 @@ TEST_F(ApplierTest, ConflictOfTheMembershipStopsTheRest) {
 }
 
 TEST_F(ApplierTest, WhatIsAlreadySoIsAProof) {
-  ASSERT_TRUE(cluster_.createTask(observe().job, kPs0, 1).ok());
+  ASSERT_TRUE(cluster_.createTask(observe().job, kPs, 1).ok());
   Plan plan;
-  plan.creates = {{kPs0, 1}};
-  plan.deletes = {{kWorker1, 3, "Superseded"}};
+  plan.creates = {{kPs, 1}};
+  plan.deletes = {{kWorkerB, 3, "Superseded"}};
   EXPECT_TRUE(apply(plan).ok());
 }
 
 TEST_F(ApplierTest, FailedDeleteHoldsBackNothing) {
-  ASSERT_TRUE(cluster_.createTask(observe().job, kWorker0, 1).ok());
-  ASSERT_TRUE(cluster_.createTask(observe().job, kWorker1, 1).ok());
+  ASSERT_TRUE(cluster_.createTask(observe().job, kWorkerA, 1).ok());
+  ASSERT_TRUE(cluster_.createTask(observe().job, kWorkerB, 1).ok());
   trace();
   cluster_.failNext(FakeCall::kDelete, absl::UnavailableError("no answer"));
   Plan plan;
-  plan.deletes = {{kWorker0, 1, "x"}, {kWorker1, 1, "x"}};
-  plan.creates = {{kPs0, 1}};
+  plan.deletes = {{kWorkerA, 1, "x"}, {kWorkerB, 1, "x"}};
+  plan.creates = {{kPs, 1}};
   const Status status = apply(plan);
   EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
   EXPECT_THAT(std::string(status.message()), HasSubstr("delete worker-0"));
@@ -101,7 +101,7 @@ TEST_F(ApplierTest, FailedDeleteHoldsBackNothing) {
 TEST_F(ApplierTest, FirstFailedCreateEndsTheCreates) {
   cluster_.failNext(FakeCall::kCreate, absl::ResourceExhaustedError("no quota"));
   Plan plan;
-  plan.creates = {{kPs0, 1}, {kWorker0, 1}};
+  plan.creates = {{kPs, 1}, {kWorkerA, 1}};
   const Status status = apply(plan);
   EXPECT_THAT(std::string(status.message()), HasSubstr("create ps-0"));
   EXPECT_EQ(cluster_.writes(), 0);
@@ -111,7 +111,7 @@ TEST_F(ApplierTest, ClassOfTheClustersFailureStays) {
   cluster_.failNext(FakeCall::kCreate,
                     withClass(absl::ResourceExhaustedError("no quota"), FailureClass::kRetry));
   Plan plan;
-  plan.creates = {{kPs0, 1}};
+  plan.creates = {{kPs, 1}};
   EXPECT_EQ(failureClass(apply(plan)), FailureClass::kRetry);
 }
 
@@ -200,10 +200,10 @@ TEST(ApplierSideBySide, ARefusalCostsOneCall) {
 
 TEST_F(ApplierTest, ReleasesAndTheEndOfTheJob) {
   cluster_.setLife({.held = true});
-  ASSERT_TRUE(cluster_.createTask(observe().job, kWorker1, 1).ok());
+  ASSERT_TRUE(cluster_.createTask(observe().job, kWorkerB, 1).ok());
   trace();
   Plan plan;
-  plan.releases = {{kWorker0, 1}, {kWorker1, 1}};  // one that is gone already
+  plan.releases = {{kWorkerA, 1}, {kWorkerB, 1}};  // one that is gone already
   plan.delete_job = true;
   EXPECT_TRUE(apply(plan).ok());
   EXPECT_THAT(trace(), ElementsAre("release worker-1 ", "delete the job"));

@@ -12,7 +12,7 @@ using std::chrono::seconds;
 using Json = nlohmann::json;
 using Machine = ReflectorMachine;
 
-Json object(const std::string& name, int version, const std::string& uid = "u") {
+Json versioned(const std::string& name, int version, const std::string& uid = "u") {
   return {
       {"metadata", {{"name", name}, {"uid", uid}, {"resourceVersion", std::to_string(version)}}}};
 }
@@ -47,7 +47,7 @@ class MachineTest : public testing::Test {
   }
   void sync(const std::string& version = "10") {
     ASSERT_EQ(next(), "list 500 ");
-    machine_.onPage(page({object("a", 5), object("b", 6)}, version), now_);
+    machine_.onPage(page({versioned("a", 5), versioned("b", 6)}, version), now_);
   }
   void end(const Status& status, Duration retry_after = {}) {
     machine_.onWatchEnded(status, retry_after, now_);
@@ -62,11 +62,11 @@ class MachineTest : public testing::Test {
 
 TEST_F(MachineTest, ListsPagesThenWatchesFromThere) {
   EXPECT_EQ(next(), "list 500 ");
-  EXPECT_TRUE(machine_.onPage(page({object("a", 5)}, "10", "t1"), now_).empty());
+  EXPECT_TRUE(machine_.onPage(page({versioned("a", 5)}, "10", "t1"), now_).empty());
   EXPECT_FALSE(machine_.synced());
   EXPECT_EQ(store_.size(), 0u) << "nobody sees half a list";
   EXPECT_EQ(next(), "list 500 t1");
-  EXPECT_EQ(machine_.onPage(page({object("b", 6)}, "10"), now_).size(), 2u);
+  EXPECT_EQ(machine_.onPage(page({versioned("b", 6)}, "10"), now_).size(), 2u);
   EXPECT_TRUE(machine_.synced());
   EXPECT_EQ(next(), "watch 10");
 }
@@ -74,15 +74,15 @@ TEST_F(MachineTest, ListsPagesThenWatchesFromThere) {
 TEST_F(MachineTest, FollowsEventsAndBookmarks) {
   sync();
   EXPECT_EQ(next(), "watch 10");
-  EXPECT_EQ(machine_.onEvent({WatchEvent::Type::kModified, object("a", 12)}).size(), 1u);
+  EXPECT_EQ(machine_.onEvent({WatchEvent::Type::kModified, versioned("a", 12)}).size(), 1u);
   now_ += minutes(3);
   end(absl::OkStatus());
   EXPECT_EQ(next(), "watch 12");
-  EXPECT_TRUE(machine_.onEvent({WatchEvent::Type::kBookmark, object("", 40)}).empty());
+  EXPECT_TRUE(machine_.onEvent({WatchEvent::Type::kBookmark, versioned("", 40)}).empty());
   EXPECT_EQ(store_.size(), 2u) << "a bookmark is no object";
   EXPECT_EQ(store_.newestVersion(), 40u);
-  EXPECT_EQ(machine_.onEvent({WatchEvent::Type::kDeleted, object("b", 41)}).size(), 1u);
-  EXPECT_EQ(machine_.onEvent({WatchEvent::Type::kAdded, object("c", 42)}).size(), 1u);
+  EXPECT_EQ(machine_.onEvent({WatchEvent::Type::kDeleted, versioned("b", 41)}).size(), 1u);
+  EXPECT_EQ(machine_.onEvent({WatchEvent::Type::kAdded, versioned("c", 42)}).size(), 1u);
   now_ += minutes(3);
   end(absl::OkStatus());
   EXPECT_EQ(next(), "watch 42");
@@ -91,7 +91,7 @@ TEST_F(MachineTest, FollowsEventsAndBookmarks) {
 TEST_F(MachineTest, AWatchThatWasDroppedGoesOnWhereItWas) {
   sync();
   next();
-  machine_.onEvent({WatchEvent::Type::kModified, object("a", 12)});
+  machine_.onEvent({WatchEvent::Type::kModified, versioned("a", 12)});
   now_ += seconds(2);
   end(kLost);
   waited();
@@ -104,7 +104,7 @@ TEST_F(MachineTest, AnExpiredVersionListsAgainAndLosesNoDeletion) {
   now_ += minutes(1);
   end(kExpired);
   EXPECT_EQ(next(), "list 500 ");
-  const auto changes = machine_.onPage(page({object("a", 50)}, "60"), now_);
+  const auto changes = machine_.onPage(page({versioned("a", 50)}, "60"), now_);
   ASSERT_EQ(changes.size(), 2u);
   EXPECT_EQ(changes[0].key.name, "b");
   EXPECT_EQ(changes[0].after, nullptr);
@@ -114,17 +114,17 @@ TEST_F(MachineTest, AnExpiredVersionListsAgainAndLosesNoDeletion) {
 
 TEST_F(MachineTest, AnExpiredTokenListsInOnePiece) {
   EXPECT_EQ(next(), "list 500 ");
-  machine_.onPage(page({object("a", 5)}, "10", "t1"), now_);
+  machine_.onPage(page({versioned("a", 5)}, "10", "t1"), now_);
   EXPECT_EQ(next(), "list 500 t1");
   machine_.onListFailed(kExpired, {}, now_);
   EXPECT_EQ(next(), "list 0 ");
-  EXPECT_EQ(machine_.onPage(page({object("b", 6)}, "11"), now_).size(), 1u)
+  EXPECT_EQ(machine_.onPage(page({versioned("b", 6)}, "11"), now_).size(), 1u)
       << "the first page does not count any more";
 }
 
 TEST_F(MachineTest, AFailedListStartsAnew) {
   next();
-  machine_.onPage(page({object("a", 5)}, "10", "t1"), now_);
+  machine_.onPage(page({versioned("a", 5)}, "10", "t1"), now_);
   machine_.onListFailed(kLost, {}, now_);
   waited();
   EXPECT_EQ(next(), "list 500 ");
@@ -142,7 +142,7 @@ TEST_F(MachineTest, BacksOffWithJitterUpToAMinuteAndForgets) {
   }
   sync();
   next();
-  machine_.onEvent({WatchEvent::Type::kModified, object("a", 12)});
+  machine_.onEvent({WatchEvent::Type::kModified, versioned("a", 12)});
   now_ += minutes(2) + seconds(1);
   end(kLost);
   EXPECT_LT(waited(), 1.6) << "two quiet minutes later it is the first failure again";
@@ -219,7 +219,7 @@ class StreamTest : public MachineTest {
   }
   void stream(int version) {
     ASSERT_EQ(next(), "stream ");
-    machine_.onEvent({WatchEvent::Type::kAdded, object("a", 5)});
+    machine_.onEvent({WatchEvent::Type::kAdded, versioned("a", 5)});
     machine_.onEvent({WatchEvent::Type::kBookmark, allIsIn(version)});
     ASSERT_TRUE(machine_.synced());
   }
@@ -228,11 +228,11 @@ class StreamTest : public MachineTest {
 TEST_F(StreamTest, ReplacesTheStoreWhenAllIsInAndGoesOn) {
   ASSERT_EQ(next(), "stream ");
   for (const char* name : {"a", "b", "c"}) {
-    EXPECT_TRUE(machine_.onEvent({WatchEvent::Type::kAdded, object(name, 5)}).empty());
+    EXPECT_TRUE(machine_.onEvent({WatchEvent::Type::kAdded, versioned(name, 5)}).empty());
   }
-  EXPECT_TRUE(machine_.onEvent({WatchEvent::Type::kModified, object("a", 8)}).empty());
-  EXPECT_TRUE(machine_.onEvent({WatchEvent::Type::kDeleted, object("b", 9)}).empty());
-  EXPECT_TRUE(machine_.onEvent({WatchEvent::Type::kBookmark, object("", 9)}).empty());
+  EXPECT_TRUE(machine_.onEvent({WatchEvent::Type::kModified, versioned("a", 8)}).empty());
+  EXPECT_TRUE(machine_.onEvent({WatchEvent::Type::kDeleted, versioned("b", 9)}).empty());
+  EXPECT_TRUE(machine_.onEvent({WatchEvent::Type::kBookmark, versioned("", 9)}).empty());
   EXPECT_FALSE(machine_.synced());
   EXPECT_TRUE(machine_.streaming());
   EXPECT_EQ(store_.size(), 0u);
@@ -242,7 +242,7 @@ TEST_F(StreamTest, ReplacesTheStoreWhenAllIsInAndGoesOn) {
   EXPECT_FALSE(machine_.streaming());
   EXPECT_EQ(objectVersion(*store_.get({"", "a"})), 8u);
   EXPECT_EQ(store_.newestVersion(), 10u);
-  EXPECT_EQ(machine_.onEvent({WatchEvent::Type::kAdded, object("d", 11)}).size(), 1u);
+  EXPECT_EQ(machine_.onEvent({WatchEvent::Type::kAdded, versioned("d", 11)}).size(), 1u);
   end(absl::OkStatus());
   now_ += minutes(3);
   EXPECT_EQ(next(), "watch 11");
@@ -260,7 +260,7 @@ TEST_F(StreamTest, AnExpiredVersionBeginsANewStreamWhichFindsWhatIsGone) {
 
 TEST_F(StreamTest, ALostStreamBeginsAgain) {
   ASSERT_EQ(next(), "stream ");
-  machine_.onEvent({WatchEvent::Type::kAdded, object("gone meanwhile", 5)});
+  machine_.onEvent({WatchEvent::Type::kAdded, versioned("gone meanwhile", 5)});
   end(kLost);
   waited();
   stream(10);
@@ -278,7 +278,7 @@ TEST_F(StreamTest, AServerThatDoesNotOfferItIsListedFromThenOn) {
 
 TEST_F(StreamTest, AServerThatNeverEndsTheInitialEventsIsListed) {
   ASSERT_EQ(next(), "stream ");
-  machine_.onEvent({WatchEvent::Type::kAdded, object("a", 5)});
+  machine_.onEvent({WatchEvent::Type::kAdded, versioned("a", 5)});
   end(absl::DeadlineExceededError("silence"));
   sync();
 }

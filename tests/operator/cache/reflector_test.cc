@@ -14,7 +14,7 @@ using std::chrono::seconds;
 using testing::HasSubstr;
 using Json = nlohmann::json;
 
-Json object(const std::string& name, int version) {
+Json listed(const std::string& name, int version) {
   return {
       {"metadata", {{"name", name}, {"uid", name}, {"resourceVersion", std::to_string(version)}}}};
 }
@@ -119,7 +119,7 @@ class ReflectorTest : public testing::Test {
 };
 
 TEST_F(ReflectorTest, FollowsItsSource) {
-  source_.items = {object("a", 5), object("b", 6)};
+  source_.items = {listed("a", 5), listed("b", 6)};
   source_.items[0]["metadata"]["managedFields"] = Json::array();
   Reflector reflector("things", source_, systemClock(), quick(), callbacks());
   EXPECT_FALSE(reflector.hasSynced());
@@ -129,13 +129,13 @@ TEST_F(ReflectorTest, FollowsItsSource) {
   EXPECT_EQ(reflector.store().size(), 2u);
   EXPECT_FALSE((*reflector.store().get({"", "a"}))["metadata"].contains("managedFields"));
 
-  source_.say(WatchEvent::Type::kModified, object("a", 101));
+  source_.say(WatchEvent::Type::kModified, listed("a", 101));
   EXPECT_TRUE(heard_.waitFor("a 101"));
   EXPECT_EQ(reflector.store().newestVersion(), 101u);
-  source_.say(WatchEvent::Type::kDeleted, object("b", 102));
+  source_.say(WatchEvent::Type::kDeleted, listed("b", 102));
   EXPECT_TRUE(heard_.waitFor("b gone"));
 
-  source_.end(absl::OutOfRangeError("expired"), {object("c", 103)});
+  source_.end(absl::OutOfRangeError("expired"), {listed("c", 103)});
   EXPECT_TRUE(heard_.waitFor("expired"));
   EXPECT_TRUE(heard_.waitFor("a gone"));
   EXPECT_TRUE(heard_.waitFor("c 103"));
@@ -148,7 +148,7 @@ TEST_F(ReflectorTest, FollowsItsSource) {
 }
 
 TEST_F(ReflectorTest, StreamsWhatIsThere) {
-  source_.items = {object("a", 5), object("b", 6)};
+  source_.items = {listed("a", 5), listed("b", 6)};
   source_.list_failure = absl::InternalError("nobody lists");
   ReflectorOptions options = quick();
   options.stream = true;
@@ -158,7 +158,7 @@ TEST_F(ReflectorTest, StreamsWhatIsThere) {
   reflector.start();
   ASSERT_TRUE(reflector.waitForSync(seconds(30)).ok());
   EXPECT_EQ(reflector.store().size(), 2u);
-  source_.say(WatchEvent::Type::kModified, object("a", 101));
+  source_.say(WatchEvent::Type::kModified, listed("a", 101));
   EXPECT_TRUE(heard_.waitFor("a 101"));
   reflector.stop();
   EXPECT_EQ(reflector.counts().lists, 1u);
@@ -168,7 +168,7 @@ TEST_F(ReflectorTest, StreamsWhatIsThere) {
 }
 
 TEST_F(ReflectorTest, ListsWhereAStreamNeverSaysThatAllIsIn) {
-  source_.items = {object("a", 5)};
+  source_.items = {listed("a", 5)};
   source_.ends_initial_events = false;
   ReflectorOptions options = quick();
   options.stream = true;
@@ -177,7 +177,7 @@ TEST_F(ReflectorTest, ListsWhereAStreamNeverSaysThatAllIsIn) {
   reflector.start();
   ASSERT_TRUE(reflector.waitForSync(seconds(30)).ok());
   EXPECT_EQ(reflector.store().size(), 1u);
-  source_.say(WatchEvent::Type::kModified, object("a", 101));
+  source_.say(WatchEvent::Type::kModified, listed("a", 101));
   EXPECT_TRUE(heard_.waitFor("a 101"));
   reflector.stop();
   EXPECT_EQ(reflector.counts().failures, 1u);

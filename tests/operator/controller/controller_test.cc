@@ -13,8 +13,8 @@
 namespace trainyard::control {
 namespace {
 
-constexpr TaskKey kPs0{v1::ROLE_PS, 0};
-constexpr TaskKey kWorker0{v1::ROLE_WORKER, 0};
+constexpr TaskKey kFirstPs{v1::ROLE_PS, 0};
+constexpr TaskKey kFirstWorker{v1::ROLE_WORKER, 0};
 constexpr TaskKey kWorker1{v1::ROLE_WORKER, 1};
 
 class ControllerTest : public testing::Test {
@@ -119,8 +119,8 @@ class Story {
     pass(std::chrono::seconds(1));
     cluster_.killTask(key_, kWorker1, 9);
     pass(std::chrono::seconds(3));
-    cluster_.setRestarts(key_, kWorker0, 1);
-    cluster_.setReady(key_, kWorker0);
+    cluster_.setRestarts(key_, kFirstWorker, 1);
+    cluster_.setReady(key_, kFirstWorker);
     pass(std::chrono::seconds(1));
     setSuspend(true);
     pass(std::chrono::seconds(1));
@@ -129,7 +129,7 @@ class Story {
     finishDeletes();
     setSuspend(false);
     pass(std::chrono::seconds(1));
-    cluster_.exitTask(key_, kWorker0, 0);
+    cluster_.exitTask(key_, kFirstWorker, 0);
     pass(std::chrono::seconds(20));
     finishDeletes();
     pass(std::chrono::seconds(1));
@@ -308,13 +308,13 @@ TEST(ControllerThread, TakesAJobThroughItsLife) {
     return false;
   };
   ASSERT_TRUE(waitForState("Running"));
-  cluster.exitTask(key, kWorker0, 0);
+  cluster.exitTask(key, kFirstWorker, 0);
   EXPECT_TRUE(waitForState("Succeeded"));
   controller.stop();
   cluster.editSpec(key,
                    [](v1::JobSpec* spec) { spec->mutable_run_policy()->set_backoff_limit(1); });
   EXPECT_EQ(cluster.observe(key)->job.status().observed_generation(), 1) << "it has stopped";
-  EXPECT_EQ(cluster.observe(key)->tasks.front().key, kPs0);
+  EXPECT_EQ(cluster.observe(key)->tasks.front().key, kFirstPs);
 }
 
 }  // namespace

@@ -4,7 +4,9 @@
 
 #include <atomic>
 #include <cstdlib>
+#include <functional>
 #include <set>
+#include <source_location>
 
 #include "fmt/format.h"
 #include "gmock/gmock.h"
@@ -13,6 +15,7 @@
 #include "operator/kube/connection.h"
 #include "operator/kube/lease_store.h"
 #include "operator/lease/leader_elector.h"
+#include "tests/base/process/temp_dir.h"
 #include "tests/operator/kube/fault_proxy.h"
 #include "tests/operator/kube/test_apiserver.h"
 
@@ -25,17 +28,9 @@ using std::chrono::seconds;
 using testing::HasSubstr;
 using Json = nlohmann::json;
 
-template <typename Condition>
-bool eventually(Condition condition) {
-  const TimePoint end = systemClock().now() + seconds(60);
-  std::mutex mutex;
-  std::condition_variable never;
-  std::unique_lock lock(mutex);
-  while (!condition()) {
-    if (systemClock().now() > end) return false;
-    never.wait_for(lock, milliseconds(20), [] { return false; });
-  }
-  return true;
+Waited eventually(const std::function<bool()>& condition,
+                  std::source_location where = std::source_location::current()) {
+  return trainyard::eventually(condition, seconds(60), where);
 }
 
 // A namespace of each test's own.
@@ -217,7 +212,7 @@ class Cache {
   Reflector& operator*() { return *reflector_; }
   int deletions() const { return deletions_; }
   // Waits until the cache is as the apiserver says now.
-  bool agreesWith(KubeClient& client, const ListQuery& query) {
+  Waited agreesWith(KubeClient& client, const ListQuery& query) {
     return eventually([&] {
       const auto there = client.list(kConfigMaps, query);
       std::set<std::pair<std::string, std::uint64_t>> wanted, held;

@@ -47,7 +47,7 @@ class Record {
   int version_ = 0;
 };
 
-class MachineTest : public testing::Test {
+class LeaderMachineTest : public testing::Test {
  protected:
   // One step of `machine`; what it was.
   std::string step(LeaderMachine& machine) {
@@ -101,7 +101,7 @@ class MachineTest : public testing::Test {
   LeaderMachine b_{optionsOf("b")};
 };
 
-TEST_F(MachineTest, TheFirstCreatesAndRenews) {
+TEST_F(LeaderMachineTest, TheFirstCreatesAndRenews) {
   EXPECT_EQ(settle(a_), "read, create, wait 2.0");
   EXPECT_TRUE(leads(a_));
   EXPECT_EQ(record_.now().holder, "a");
@@ -114,7 +114,7 @@ TEST_F(MachineTest, TheFirstCreatesAndRenews) {
   EXPECT_EQ(record_.now().renewed, unix_);
 }
 
-TEST_F(MachineTest, TheSecondWaitsUntilNobodyRenews) {
+TEST_F(LeaderMachineTest, TheSecondWaitsUntilNobodyRenews) {
   settle(a_);
   EXPECT_EQ(settle(b_), "read, wait 2.0");
   for (int i = 0; i < 20; ++i) {
@@ -135,7 +135,7 @@ TEST_F(MachineTest, TheSecondWaitsUntilNobodyRenews) {
   EXPECT_THAT(settle(a_), HasSubstr("lost")) << "who was paused learns it before it writes";
 }
 
-TEST_F(MachineTest, AClockThatIsWrongMattersNothing) {
+TEST_F(LeaderMachineTest, AClockThatIsWrongMattersNothing) {
   settle(a_);
   unix_ += 1'000'000'000;
   EXPECT_EQ(settle(b_), "read, wait 2.0");
@@ -144,7 +144,7 @@ TEST_F(MachineTest, AClockThatIsWrongMattersNothing) {
   EXPECT_FALSE(leads(b_));
 }
 
-TEST_F(MachineTest, LosesWhenItCannotRenewAndNeverLeadsAgain) {
+TEST_F(LeaderMachineTest, LosesWhenItCannotRenewAndNeverLeadsAgain) {
   settle(a_);
   down_ = true;
   for (int i = 0; i < 4; ++i) {
@@ -163,20 +163,20 @@ TEST_F(MachineTest, LosesWhenItCannotRenewAndNeverLeadsAgain) {
   EXPECT_THAT(settle(a_), HasSubstr("lost"));
 }
 
-TEST_F(MachineTest, ARenewalThatTakesTooLongIsNone) {
+TEST_F(LeaderMachineTest, ARenewalThatTakesTooLongIsNone) {
   settle(a_);
   pass(seconds(9));
   write_takes_ = seconds(2);
   EXPECT_THAT(settle(a_), HasSubstr("update, lost")) << "somebody saw that we did not lead";
 }
 
-TEST_F(MachineTest, CountsFromTheBeginOfARenewal) {
+TEST_F(LeaderMachineTest, CountsFromTheBeginOfARenewal) {
   write_takes_ = seconds(3);
   EXPECT_EQ(settle(a_), "read, create, wait 2.0");
   EXPECT_EQ(*a_.leadsUntil() - now_, seconds(7));
 }
 
-TEST_F(MachineTest, AReplyThatWasLostIsFoundOut) {
+TEST_F(LeaderMachineTest, AReplyThatWasLostIsFoundOut) {
   reply_lost_ = true;
   EXPECT_EQ(settle(a_), "read, create, wait 2.0");
   EXPECT_FALSE(leads(a_));
@@ -193,7 +193,7 @@ TEST_F(MachineTest, AReplyThatWasLostIsFoundOut) {
   EXPECT_EQ(settle(a_), "read, update, wait 2.0");
 }
 
-TEST_F(MachineTest, SomebodyElseInTheRecordEndsIt) {
+TEST_F(LeaderMachineTest, SomebodyElseInTheRecordEndsIt) {
   settle(a_);
   LeaseRecord stolen = record_.now();
   stolen.holder = "thief";
@@ -202,7 +202,7 @@ TEST_F(MachineTest, SomebodyElseInTheRecordEndsIt) {
   EXPECT_EQ(settle(a_), "update, read, lost thief has the lease");
 }
 
-TEST_F(MachineTest, LabelsAndDeletionOfTheRecordDoNot) {
+TEST_F(LeaderMachineTest, LabelsAndDeletionOfTheRecordDoNot) {
   settle(a_);
   record_.touch();
   pass(seconds(2));
@@ -221,7 +221,7 @@ TEST_F(MachineTest, LabelsAndDeletionOfTheRecordDoNot) {
   EXPECT_TRUE(leads(b_)) << "labels are no renewal";
 }
 
-TEST_F(MachineTest, AReleasedLeaseIsTakenAtOnce) {
+TEST_F(LeaderMachineTest, AReleasedLeaseIsTakenAtOnce) {
   settle(a_);
   settle(b_);
   const auto released = a_.release(unix_);
@@ -233,7 +233,7 @@ TEST_F(MachineTest, AReleasedLeaseIsTakenAtOnce) {
   EXPECT_EQ(record_.now().transitions, 1);
 }
 
-TEST_F(MachineTest, OfTwoAtOnceOneWins) {
+TEST_F(LeaderMachineTest, OfTwoAtOnceOneWins) {
   step(a_);
   step(b_);
   EXPECT_EQ(step(a_), "create");
@@ -243,7 +243,7 @@ TEST_F(MachineTest, OfTwoAtOnceOneWins) {
 }
 
 // Any number of failures, pauses and lost replies: never two at once.
-TEST_F(MachineTest, NeverTwo) {
+TEST_F(LeaderMachineTest, NeverTwo) {
   for (std::uint64_t seed = 0; seed < 200; ++seed) {
     Rng rng(seed);
     record_ = {};

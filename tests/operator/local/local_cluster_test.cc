@@ -96,6 +96,28 @@ TEST(LocalClusterTest, AProcessThatIsNotOfTheTaskIsLeftAlone) {
   EXPECT_FALSE(other->poll().value().has_value());
 }
 
+// The poller asks twice a second; what is said after that stands in the task's folder.
+TEST(LocalClusterTest, TellsWhatTheCoordinatorOfATaskThatEndedSaidLast) {
+  const auto lastStepOf = [](int created, int start) {
+    LocalRun run;
+    run.open();
+    EXPECT_TRUE(run.cluster().createTask(run.job(), kPs0, 2).ok());
+    run.pidOf(kPs0);
+    const std::string report = fmt::format(
+        R"({{"incarnation": {{"created": {}, "start": {}}}, "job": {{"step": "120", "lostSteps": "60"}}}})",
+        created, start);
+    EXPECT_TRUE(writeFileAtomically(run.paths().lastReport(kPs0), report).ok());
+    EXPECT_FALSE(find(run, kPs0)->last_word.has_value()) << "it has not ended";
+    run.command(kPs0, "exit 0");
+    EXPECT_TRUE(LocalRun::eventually([&] { return find(run, kPs0)->exit.has_value(); }));
+    const auto word = find(run, kPs0)->last_word;
+    return word ? word->step() + word->lost_steps() : 0;
+  };
+  EXPECT_EQ(lastStepOf(2, 1), 180);
+  EXPECT_EQ(lastStepOf(1, 1), 0) << "of an earlier life";
+  EXPECT_EQ(lastStepOf(2, 0), 0) << "of a program before the last one";
+}
+
 TEST(LocalClusterTest, CauseNamesTheLastErrorOfTheLog) {
   LocalRun run;
   run.open();

@@ -107,6 +107,38 @@ TEST(Planner, RestsAtRest) {
   EXPECT_FALSE(planJob(input).wake_at.has_value());
 }
 
+constexpr TaskKey kWorker2{v1::ROLE_WORKER, 2};
+constexpr TaskKey kWorker3{v1::ROLE_WORKER, 3};
+
+// Edits faster than tasks come and go: worker-2 is still on its way out when worker-3 has come
+// again. Neither has joined, so that the lower index is the one to stay.
+TEST(Planner, ANewcomerLeavesBeforeALowerIndexThatHasYetToCome) {
+  PlannerInput input = runningJob();
+  input.observed.tasks.push_back(runningTask(kWorker2, 1));
+  input.observed.tasks.push_back(runningTask(kWorker3, 2));
+  v1::TaskRecord* record = input.observed.job.mutable_status()->add_tasks();
+  record->set_task("worker-2");
+  record->set_created(2);
+  record->set_create_time(formatRfc3339(input.unix_ms + 20'000));  // so long it may take to leave
+  input.observed.job.mutable_spec()->mutable_worker()->set_replicas(3);
+  Plan plan = planJob(input);
+  ASSERT_EQ(plan.deletes.size(), 1u);
+  EXPECT_EQ(plan.deletes[0].key, kWorker3);
+  EXPECT_EQ(plan.deletes[0].reason, "ScaledDown");
+  EXPECT_FALSE(plan.publish.has_value()) << "worker-2 has yet to come";
+  recordStatus(&input);
+  input.observed.tasks.resize(3);  // worker-2 and worker-3 have gone
+  plan = planJob(input);
+  ASSERT_EQ(plan.creates.size(), 1u);
+  EXPECT_EQ(plan.creates[0].key, kWorker2);
+  EXPECT_EQ(plan.creates[0].created, 2u);
+  input.observed.tasks.push_back(runningTask(kWorker2, 2));
+  plan = planJob(input);
+  EXPECT_TRUE(plan.deletes.empty());
+  ASSERT_TRUE(plan.publish.has_value());
+  EXPECT_EQ(plan.publish->tasks_size(), 4) << "ps-0 and workers 0 to 2";
+}
+
 TEST(Planner, AnotherNumberOfStepsIsPublished) {
   PlannerInput input = runningJob();
   const std::int64_t revision = input.observed.membership->revision();

@@ -46,7 +46,7 @@ TEST(ActivationBytes, OfVgg19CountEveryConvolution) {
   const ActivationBytes bytes = activations(specOf("vgg19"), {224, 224, 3}, 1000);
   EXPECT_EQ(bytes.evaluation, 2 * 224 * 224 * 64 * 4);
   EXPECT_EQ(bytes.training - bytes.evaluation,
-            (224 * 224 * 3 + convolutions + pools + 4096 + 4096 + 1000) * 4 + pools * 8);
+            (224 * 224 * 3 + convolutions + pools + 4096 + 4096 + 1000) * 4 + pools * 4);
 }
 
 TEST(ActivationBytes, AreUnknownOutsideTheCatalogue) {

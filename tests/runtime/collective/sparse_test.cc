@@ -18,7 +18,7 @@ using testing::runRanks;
 constexpr std::int64_t kRows = 1000;
 
 // Numbers whose sum depends on the order of addition.
-float roughAt(int rank, std::int64_t i) {
+float unevenAt(int rank, std::int64_t i) {
   return std::ldexp(1.0f + static_cast<float>((i * 31 + rank * 17) % 1009) / 1009.0f,
                     static_cast<int>((i + rank * 5) % 40) - 20);
 }
@@ -28,7 +28,7 @@ SparseRows rowsOf(int rank, std::int64_t count, std::int64_t width) {
   SparseRows own{kRows, width, {}, {}};
   for (std::int64_t i = 0; i < count; ++i) {
     own.indices.push_back((i * 37 + rank * 5) % (i % 3 == 0 ? 7 : kRows));
-    for (std::int64_t k = 0; k < width; ++k) own.values.push_back(roughAt(rank, i * width + k));
+    for (std::int64_t k = 0; k < width; ++k) own.values.push_back(unevenAt(rank, i * width + k));
   }
   return own;
 }

@@ -4,14 +4,14 @@
 namespace trainyard::runtime {
 namespace {
 
-constexpr int kChunks = 3;
+constexpr int kKeptChunks = 3;
 constexpr std::uint32_t kPort = 4711;
 
 // One server, two workers, of which the first says where it listens.
 struct Alone : Bench {
   explicit Alone(std::uint32_t start = 1, bool listens = true)
       : Bench(1, 2, [&](CoordinatorConfig& config) {
-          for (int i = 0; i < kChunks; ++i) config.chunks.push_back({1000, 0, false});
+          for (int i = 0; i < kKeptChunks; ++i) config.chunks.push_back({1000, 0, false});
           config.grid_ps = 1;
           config.self = incarnation(1, start);
         }) {
@@ -25,7 +25,7 @@ struct Alone : Bench {
     v1::ShardState* shard = worker(0).mutable_shard();
     shard->set_empty(false);
     shard->clear_replicas();
-    for (std::uint32_t i = 0; i < kChunks; ++i) {
+    for (std::uint32_t i = 0; i < kKeptChunks; ++i) {
       v1::ChunkReplica* replica = shard->add_replicas();
       replica->set_chunk(i);
       replica->set_version(version);
@@ -77,8 +77,8 @@ TEST(CoordinatorKeeper, GivesWhatAServerThatStartsAgainHasLost) {
   const v1::EpochInfo& epoch = b.last_view.epoch();
   EXPECT_EQ(epoch.first_step(), 10);
   EXPECT_FALSE(epoch.fresh());
-  ASSERT_EQ(epoch.former_ps_size(), kChunks);
-  for (int i = 0; i < kChunks; ++i) {
+  ASSERT_EQ(epoch.former_ps_size(), kKeptChunks);
+  for (int i = 0; i < kKeptChunks; ++i) {
     EXPECT_EQ(epoch.former_ps(i), kWorkerKeeper);
     EXPECT_EQ(epoch.chunk_ps(i), 0);
   }

@@ -6,8 +6,8 @@ namespace {
 
 using std::chrono::seconds;
 
-struct Running : Bench {
-  explicit Running(const std::function<void(CoordinatorConfig&)>& change = {})
+struct RunningSteps : Bench {
+  explicit RunningSteps(const std::function<void(CoordinatorConfig&)>& change = {})
       : Bench(1, 2, change) {
     activate();
     reach(10);
@@ -36,7 +36,7 @@ struct Running : Bench {
 };
 
 TEST(CoordinatorLength, MoreStepsAreTakenOverBetweenTwoSteps) {
-  Running b;
+  RunningSteps b;
   b.rests = false;
   b.wish(200);
   EXPECT_TRUE(b.last_view.hold());
@@ -60,7 +60,7 @@ TEST(CoordinatorLength, MoreStepsAreTakenOverBetweenTwoSteps) {
 }
 
 TEST(CoordinatorLength, FewerStepsEndTheJobEarlier) {
-  Running b;
+  RunningSteps b;
   b.wish(40);
   EXPECT_EQ(b.last_view.steps(), 40);
   EXPECT_EQ(b.last_view.epoch().first_step(), 10);
@@ -69,7 +69,7 @@ TEST(CoordinatorLength, FewerStepsEndTheJobEarlier) {
 }
 
 TEST(CoordinatorLength, StepsThatArePassedEndTheJobWhereItRests) {
-  Running b;
+  RunningSteps b;
   b.wish(3);
   EXPECT_EQ(b.epoch(), 2);
   EXPECT_EQ(b.last_view.steps(), 10);
@@ -99,7 +99,7 @@ TEST(CoordinatorLength, AStepThatSomeServersHaveTakenIsTakenByAll) {
 }
 
 TEST(CoordinatorLength, WorkersAndStepsChangeTogether) {
-  Running b;
+  RunningSteps b;
   v1::Membership wanted = members(1, 1, 2);
   wanted.set_steps(50);
   b.c.setMembership(wanted, b.now);
@@ -113,7 +113,7 @@ TEST(CoordinatorLength, WorkersAndStepsChangeTogether) {
 }
 
 TEST(CoordinatorLength, DoesNotWaitForAWorkerThatIsToJoin) {
-  Running b;
+  RunningSteps b;
   v1::Membership wanted = members(1, 3, 2);
   wanted.set_steps(50);
   b.c.setMembership(wanted, b.now);
@@ -125,14 +125,14 @@ TEST(CoordinatorLength, DoesNotWaitForAWorkerThatIsToJoin) {
 }
 
 TEST(CoordinatorLength, TheSameNumberChangesNothing) {
-  Running b;
+  RunningSteps b;
   b.wish(100);
   EXPECT_EQ(b.epoch(), 1);
   EXPECT_FALSE(b.last_view.hold());
 }
 
 TEST(CoordinatorLength, AWishThatIsTakenBackChangesNothing) {
-  Running b;
+  RunningSteps b;
   b.rests = false;
   b.wish(50);
   EXPECT_TRUE(b.last_view.hold());
@@ -144,7 +144,7 @@ TEST(CoordinatorLength, AWishThatIsTakenBackChangesNothing) {
 }
 
 TEST(CoordinatorLength, AfterTheLastStepItIsTooLate) {
-  Running b;
+  RunningSteps b;
   b.reach(100);
   b.wish(200);
   EXPECT_FALSE(b.last_view.hold());
@@ -152,7 +152,7 @@ TEST(CoordinatorLength, AfterTheLastStepItIsTooLate) {
 }
 
 TEST(CoordinatorLength, AJobOfPassesKeepsItsLength) {
-  Running b([](CoordinatorConfig& c) {
+  RunningSteps b([](CoordinatorConfig& c) {
     c.steps = 0;
     c.passes = 1;
   });
@@ -172,7 +172,7 @@ TEST(CoordinatorLength, TheMembershipOutweighsTheSettingsAtTheStart) {
 }
 
 TEST(CoordinatorLength, AfterARollBackTheNewNumberStillHolds) {
-  Running b;
+  RunningSteps b;
   b.write(0);
   b.commit();
   b.wish(3);
@@ -185,7 +185,7 @@ TEST(CoordinatorLength, AfterARollBackTheNewNumberStillHolds) {
 }
 
 TEST(CoordinatorLength, AsynchronousJobsFinishWhatIsUnderWay) {
-  Running b([](CoordinatorConfig& c) { c.tickets = TicketRules{}; });
+  RunningSteps b([](CoordinatorConfig& c) { c.tickets = TicketRules{}; });
   const std::uint64_t lease = b.ask(0, false);
   ASSERT_EQ(b.answerOf(lease).code(), v1::TAKE_OK);
   const std::uint64_t ticket = b.ask(0, true);

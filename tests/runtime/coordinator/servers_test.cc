@@ -12,8 +12,8 @@ constexpr int kGrid = 2;  // servers at the job's start
 constexpr int kChunks = 12;
 
 // A job of two servers and two workers with ten steps behind it.
-struct Running : Bench {
-  explicit Running(const std::function<void(CoordinatorConfig&)>& change = {})
+struct RunningServers : Bench {
+  explicit RunningServers(const std::function<void(CoordinatorConfig&)>& change = {})
       : Bench(kGrid, 2, [&](CoordinatorConfig& config) {
           for (int i = 0; i < kChunks; ++i) config.chunks.push_back({1000, i % kGrid, false});
           config.grid_ps = kGrid;
@@ -43,13 +43,13 @@ struct Running : Bench {
 };
 
 TEST(CoordinatorServers, NobodyWaitsForOneThatIsToJoin) {
-  Running b;
+  RunningServers b;
   b.scale(3, 2);
   b.expectNobodyIsWaitedFor(14);
 }
 
 TEST(CoordinatorServers, AJoinerTakesItsShareAtAStepBoundary) {
-  Running b;
+  RunningServers b;
   b.prepares = false;
   b.scale(3, 2);
   b.reach(13);
@@ -89,15 +89,16 @@ TEST(CoordinatorServers, AJoinerTakesItsShareAtAStepBoundary) {
 
 // Who leaves keeps what it holds, and stays, until the others have it.
 TEST(CoordinatorServers, ALeaverGoesWhenItsChunksAreElsewhere) {
-  Running b;
+  RunningServers b;
   b.prepares = false;
   b.scale(1, 2);
   b.settle();
   ASSERT_EQ(b.c.phase(), v1::PHASE_PREPARING);
   EXPECT_EQ(b.last_view.epoch().members_size(), 3) << "ps-0 and two workers";
   EXPECT_EQ(b.servers(), (std::set<int>{0}));
-  ASSERT_EQ(b.last_view.epoch().sources_size(), 1);
-  EXPECT_EQ(b.last_view.epoch().sources(0).ps(), 1u);
+  ASSERT_EQ(b.last_view.epoch().sources_size(), 2) << "who takes part, and who gives chunks";
+  EXPECT_EQ(b.last_view.epoch().sources(0).ps(), 0u);
+  EXPECT_EQ(b.last_view.epoch().sources(1).ps(), 1u);
   EXPECT_FALSE(b.ps(1).leaving());
   b.prepare(0);
   b.settle();
@@ -114,7 +115,7 @@ TEST(CoordinatorServers, ALeaverGoesWhenItsChunksAreElsewhere) {
 }
 
 TEST(CoordinatorServers, ATakerThatDiesLeavesTheMapAsItWas) {
-  Running b;
+  RunningServers b;
   b.prepares = false;
   b.scale(3, 2);
   b.arrive(2, 2);
@@ -159,7 +160,7 @@ void keepReplicas(Bench& b, std::uint32_t keeper, int of, std::int64_t version) 
 }
 
 TEST(CoordinatorServers, ReplicasStandInForAServerThatStartsAgain) {
-  Running b;
+  RunningServers b;
   b.prepares = false;
   keepReplicas(b, 1, 0, 10);
   keepReplicas(b, 0, 1, 10);
@@ -186,7 +187,7 @@ TEST(CoordinatorServers, ReplicasStandInForAServerThatStartsAgain) {
 
 // A chunk's replica may be a step behind what its server had: the step is taken again.
 TEST(CoordinatorServers, TheEpochStartsAtTheSmallestVersionOfWhatIsLeft) {
-  Running b;
+  RunningServers b;
   b.prepares = false;
   keepReplicas(b, 0, 1, 10);
   Bench::setShard(b.ps(0), 10, 11);
@@ -198,7 +199,7 @@ TEST(CoordinatorServers, TheEpochStartsAtTheSmallestVersionOfWhatIsLeft) {
 
 TEST(CoordinatorServers, WithoutAllReplicasTheJobGoesBack) {
   for (const int missing : {0, 1, 2}) {
-    Running b;
+    RunningServers b;
     b.prepares = false;
     keepReplicas(b, 0, 1, 10);
     if (missing == 0) b.ps(0).mutable_shard()->mutable_replicas()->RemoveLast();
@@ -213,7 +214,7 @@ TEST(CoordinatorServers, WithoutAllReplicasTheJobGoesBack) {
 }
 
 TEST(CoordinatorServers, ALostServerThatIsNotWantedAnyMoreIsNotMissed) {
-  Running b;
+  RunningServers b;
   b.prepares = false;
   keepReplicas(b, 0, 1, 10);
   b.vanish(1);
@@ -248,7 +249,7 @@ TEST(CoordinatorServers, WithoutReplicasALostServerCostsTheStepsSinceTheCheckpoi
 }
 
 TEST(CoordinatorServers, ACoordinatorThatStartsAgainIsToldWhereTheJobIs) {
-  Running former;
+  RunningServers former;
   former.reach(17);
   const v1::EpochInfo before = former.last_view.epoch();
   ASSERT_EQ(before.past_size(), 1);
@@ -282,7 +283,7 @@ TEST(CoordinatorServers, ACoordinatorThatStartsAgainIsToldWhereTheJobIs) {
 
 // With one server there is nothing to go on from.
 TEST(CoordinatorServers, ACoordinatorThatStartsAgainAloneGoesBack) {
-  Running former;
+  RunningServers former;
   Bench b(1, 2, [&](CoordinatorConfig& config) {
     config.chunks.push_back({1000, 0, false});
     config.grid_ps = 1;
@@ -300,7 +301,7 @@ TEST(CoordinatorServers, ACoordinatorThatStartsAgainAloneGoesBack) {
 // Where servers are is told to others: of a life that the membership here does not know it is not
 // known.
 TEST(CoordinatorServers, ANewerLifeThanTheMembershipKnowsIsNotPlacedYet) {
-  Running b;
+  RunningServers b;
   v1::Membership known = members(2, 2, 2);
   for (v1::MemberTask& task : *known.mutable_tasks()) task.set_created(1);
   b.c.setMembership(known, b.now);
@@ -319,7 +320,7 @@ TEST(CoordinatorServers, ANewerLifeThanTheMembershipKnowsIsNotPlacedYet) {
 
 // Some chunks have taken a step, with its norm: the others take it with the same.
 TEST(CoordinatorServers, AKnownNormIsToldWithTheEpoch) {
-  Running b;
+  RunningServers b;
   Bench::setShard(b.ps(0), 10, 11);
   b.ps(0).mutable_shard()->mutable_norm()->set_step(10);
   b.ps(0).mutable_shard()->mutable_norm()->set_norm(2.5);
@@ -331,7 +332,7 @@ TEST(CoordinatorServers, AKnownNormIsToldWithTheEpoch) {
 }
 
 TEST(CoordinatorServers, AGiverThatDiesTakesTheJobBackToItsCheckpoint) {
-  Running b;
+  RunningServers b;
   b.prepares = false;
   b.scale(1, 2);
   b.settle();
@@ -352,7 +353,7 @@ TEST(CoordinatorServers, AGiverThatDiesTakesTheJobBackToItsCheckpoint) {
 
 // Silent, it may only be slow: it is waited for a while.
 TEST(CoordinatorServers, ASilentLeaverIsGivenUpInTheEnd) {
-  Running b;
+  RunningServers b;
   b.prepares = false;
   b.scale(1, 2);
   b.settle();
@@ -372,7 +373,7 @@ TEST(CoordinatorServers, ASilentLeaverIsGivenUpInTheEnd) {
 }
 
 TEST(CoordinatorServers, NobodyComesOrGoesWithinAStep) {
-  Running b;
+  RunningServers b;
   b.rests = false;
   b.scale(1, 2);
   b.settle();
@@ -397,7 +398,7 @@ TEST(CoordinatorServers, NobodyComesOrGoesWithinAStep) {
 
 // A death in the job's midst is as good a moment, when all chunks are at one version.
 TEST(CoordinatorServers, AnUnplannedEpochTakesThoseWhoAreThere) {
-  Running b;
+  RunningServers b;
   b.rests = false;
   b.scale(3, 2);
   b.arrive(2, 2);
@@ -412,7 +413,7 @@ TEST(CoordinatorServers, AnUnplannedEpochTakesThoseWhoAreThere) {
 
 // A checkpoint is of the epoch's servers; who is yet to join has none of it.
 TEST(CoordinatorServers, ACheckpointNeedsNoFileOfAJoiner) {
-  Running b;
+  RunningServers b;
   b.write(0);
   b.commit();
   b.rests = false;
@@ -456,7 +457,7 @@ TEST(CoordinatorServers, ACoordinatorThatStartsAgainPlacesTheChunksAnew) {
 
 // A joiner that has not reported when its wish is taken back was never there.
 TEST(CoordinatorServers, AWishThatIsTakenBackChangesNothing) {
-  Running b;
+  RunningServers b;
   b.scale(3, 2);
   b.scale(2, 3);
   b.arrive(2, 2);

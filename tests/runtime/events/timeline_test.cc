@@ -1,5 +1,7 @@
 #include "runtime/events/timeline.h"
 
+#include <unistd.h>
+
 #include <thread>
 #include <vector>
 
@@ -76,6 +78,16 @@ TEST(Timeline, TheNextLifeGoesOnInTheSameFile) {
     if (event.at("ph") == "X") steps.push_back(event.at("args").at("step"));
   }
   EXPECT_THAT(steps, testing::ElementsAre(0, 1));
+}
+
+// Containers that share a volume may have processes of one number.
+TEST(Timeline, LeavesAloneWhatAnotherProcessOfOurNumberIsMaking) {
+  const TempDir dir;
+  const auto path = dir.path() / "timeline.json";
+  const auto theirs = dir.path() / fmt::format("timeline.json.{}", ::getpid());
+  ASSERT_TRUE(writeFileAtomically(theirs, "[\n").ok());
+  ASSERT_TRUE(Timeline::open(path, 0, "worker-0", systemClock()).ok());
+  EXPECT_EQ(readFile(theirs, 100).value_or("gone"), "[\n");
 }
 
 TEST(Timeline, NamesThePathThatCannotBeWritten) {

@@ -113,6 +113,62 @@ TEST(Pool, EqualElementsGiveTheFirstOneTheGradient) {
   EXPECT_EQ(pooled.winners[0], 0);
 }
 
+// Windows of whole pixels only; the last row and column of 5x3 belong to none.
+TEST(WholePool, LeavesOutAnOddEdgeAndSendsGradientsToTheFirstOfEqualOnes) {
+  const ImageGrid grid{2, 5, 3, 1};
+  std::vector<float> in(30, 9.0f);  // what is left out is the largest
+  const float windows[] = {1, 2, 4, 3, /**/ 7, 7, 5, 7};
+  for (int n = 0; n < 2; ++n) {
+    for (int row = 0; row < 2; ++row) {
+      float* first = in.data() + n * 15 + row * 6;
+      const float* window = windows + row * 4;
+      first[0] = window[0];
+      first[1] = window[1];
+      first[3] = window[2];
+      first[4] = window[3];
+    }
+  }
+  std::vector<float> out(4);
+  std::vector<std::int32_t> winners(4);
+  maxPool(in.data(), grid, out.data(), winners.data());
+  EXPECT_EQ(out, (std::vector<float>{4, 7, 4, 7}));
+  EXPECT_EQ(winners, (std::vector<std::int32_t>{2, 0, 2, 0}));
+  std::vector<float> without(4);
+  maxPool(in.data(), grid, without.data(), nullptr);
+  EXPECT_EQ(without, out);
+  const std::vector<float> gradient{10, 20, 30, 40};
+  std::vector<float> back(30, -1.0f);
+  maxPoolBackward(gradient.data(), winners.data(), grid, back.data());
+  std::vector<float> expected(30, 0.0f);
+  expected[3] = 10;
+  expected[6] = 20;
+  expected[15 + 3] = 30;
+  expected[15 + 6] = 40;
+  EXPECT_EQ(back, expected);
+}
+
+TEST(Pixels, AreFilledWithTheBiasAndSummed) {
+  const ImageGrid grid{2, 3, 2, 3};
+  const std::vector<float> bias{1, 2, 3};
+  std::vector<float> pixels(36);
+  fillPixels(bias.data(), grid, pixels.data());
+  EXPECT_EQ(pixels[0], 1);
+  EXPECT_EQ(pixels[35], 3);
+  pixels[4] += 100;
+  std::vector<float> sum(3, -7.0f);
+  sumPixels(pixels.data(), grid, sum.data());
+  EXPECT_EQ(sum, (std::vector<float>{12, 124, 36}));
+}
+
+// A plain float sum of these loses one in a thousand.
+TEST(Pixels, ManyOfThemLoseNoDigits) {
+  const ImageGrid grid{4, 300, 300, 1};
+  const std::vector<float> pixels(static_cast<std::size_t>(grid.elements()), 0.1f);
+  float sum = 0;
+  sumPixels(pixels.data(), grid, &sum);
+  EXPECT_NEAR(sum, 36000.0, 0.05);
+}
+
 TEST(NanPasses, ThroughPoolReluAndLoss) {
   const float nan = std::numeric_limits<float>::quiet_NaN();
   const ImageGrid grid{1, 2, 2, 1};

@@ -1,16 +1,16 @@
-// mnist_cnn and mlp once more, in double precision and as slowly as they can be read: what the
-// models are compared with.
+// The networks once more, in double precision and as slowly as they can be read: what the models
+// are compared with.
 #pragma once
 
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
-#include <limits>
-#include <string>
+#include <utility>
 #include <vector>
 
 #include "base/core/rng.h"
 #include "runtime/data/dataset.h"
+#include "runtime/model/network.h"
 
 namespace trainyard::runtime::reference {
 
@@ -25,29 +25,36 @@ struct Image {
   }
 };
 
-// 5x5, SAME, then ReLU, then a 2x2 max pool: the textbook order.
-inline Image convPool(const Image& in, const Values& hwio, const Values& bias) {
+// SAME, then ReLU.
+inline Image conv(const Image& in, std::int64_t side, const Values& hwio, const Values& bias) {
   const std::int64_t outputs = static_cast<std::int64_t>(bias.size());
-  Image conv{in.height, in.width, outputs, {}};
-  for (std::int64_t y = 0; y < in.height; ++y)
-    for (std::int64_t x = 0; x < in.width; ++x)
-      for (std::int64_t o = 0; o < outputs; ++o) {
-        double sum = bias[o];
-        for (int ky = 0; ky < 5; ++ky)
-          for (int kx = 0; kx < 5; ++kx)
-            for (std::int64_t c = 0; c < in.channels; ++c)
-              sum += in.at(y + ky - 2, x + kx - 2, c) *
-                     hwio[((ky * 5 + kx) * in.channels + c) * outputs + o];
-        conv.values.push_back(std::max(0.0, sum));
+  Image out{in.height, in.width, outputs, {}};
+  out.values.reserve(in.height * in.width * outputs);
+  for (std::int64_t y = 0; y < in.height; ++y) {
+    for (std::int64_t x = 0; x < in.width; ++x) {
+      Values sum = bias;
+      for (std::int64_t tap = 0; tap < side * side * in.channels; ++tap) {
+        const std::int64_t pixel = tap / in.channels;
+        const double value =
+            in.at(y + pixel / side - side / 2, x + pixel % side - side / 2, tap % in.channels);
+        const double* weights = hwio.data() + tap * outputs;
+        for (std::int64_t o = 0; o < outputs; ++o) sum[o] += value * weights[o];
       }
-  Image out{(in.height + 1) / 2, (in.width + 1) / 2, outputs, {}};
-  for (std::int64_t y = 0; y < out.height; ++y)
-    for (std::int64_t x = 0; x < out.width; ++x)
-      for (std::int64_t o = 0; o < outputs; ++o) {
-        const double above = std::max(conv.at(2 * y, 2 * x, o), conv.at(2 * y, 2 * x + 1, o));
-        const double below =
-            std::max(conv.at(2 * y + 1, 2 * x, o), conv.at(2 * y + 1, 2 * x + 1, o));
-        out.values.push_back(std::max(above, below));  // zeros outside are neutral after ReLU
+      for (const double v : sum) out.values.push_back(std::max(0.0, v));
+    }
+  }
+  return out;
+}
+
+// The largest of each 2x2 window. What lies outside is zero, which is neutral after ReLU.
+inline Image pool(const Image& in, std::int64_t height, std::int64_t width) {
+  Image out{height, width, in.channels, {}};
+  for (std::int64_t y = 0; y < height; ++y)
+    for (std::int64_t x = 0; x < width; ++x)
+      for (std::int64_t c = 0; c < in.channels; ++c) {
+        const double above = std::max(in.at(2 * y, 2 * x, c), in.at(2 * y, 2 * x + 1, c));
+        const double below = std::max(in.at(2 * y + 1, 2 * x, c), in.at(2 * y + 1, 2 * x + 1, c));
+        out.values.push_back(std::max(above, below));
       }
   return out;
 }
@@ -75,25 +82,40 @@ struct Score {
   std::int64_t hits = 0;
 };
 
-// `weights` in the catalogue's order. rate 0: evaluation.
-inline Score score(const std::string& model, const std::vector<Values>& weights, const Batch& batch,
-                   double rate, std::uint64_t seed) {
+struct Network {
+  std::vector<LayerSpec> layers;
+  std::vector<std::vector<std::int64_t>> shapes;  // of the parameters
+  std::uint64_t seed = 0;                         // of dropout
+};
+
+inline Image layer(const Network& network, std::size_t number, const std::vector<Values>& weights,
+                   Image in, std::int64_t key, bool training) {
+  using Kind = LayerSpec::Kind;
+  const LayerSpec& spec = network.layers[number];
+  if (spec.kind == Kind::kPool) return pool(in, in.height / 2, in.width / 2);
+  const Values& kernel = weights[spec.weights];
+  const Values& bias = weights[spec.biases];
+  if (spec.kind != Kind::kDense) {
+    in = conv(in, network.shapes[spec.weights][0], kernel, bias);
+    const bool pooled = spec.kind == Kind::kConvPool;
+    return pooled ? pool(in, (in.height + 1) / 2, (in.width + 1) / 2) : in;
+  }
+  Image out{1, 1, static_cast<std::int64_t>(bias.size()), dense(in.values, kernel, bias)};
+  if (spec.relu)
+    activate(out.values, training ? spec.dropout : 0, network.seed, static_cast<int>(number), key);
+  return out;
+}
+
+inline Score score(const Network& network, const std::vector<Values>& weights, const Batch& batch,
+                   bool training) {
   Score total;
   const std::int64_t size = std::int64_t{batch.shape[0]} * batch.shape[1] * batch.shape[2];
   for (int n = 0; n < batch.size(); ++n) {
     const auto* begin = batch.images.data() + n * size;
     Image image{batch.shape[0], batch.shape[1], batch.shape[2], Values(begin, begin + size)};
-    std::size_t layer = 0;
-    if (model == "mnist_cnn") {
-      for (; layer < 2; ++layer)
-        image = convPool(image, weights[2 * layer], weights[2 * layer + 1]);
-    }
-    Values values = image.values;
-    for (; 2 * layer < weights.size(); ++layer) {
-      values = dense(values, weights[2 * layer], weights[2 * layer + 1]);
-      if (2 * layer + 2 < weights.size())
-        activate(values, rate, seed, static_cast<int>(layer), batch.keys[n]);
-    }
+    for (std::size_t i = 0; i < network.layers.size(); ++i)
+      image = layer(network, i, weights, std::move(image), batch.keys[n], training);
+    const Values& values = image.values;
     const auto largest = std::max_element(values.begin(), values.end());
     double sum = 0;
     for (const double v : values) sum += std::exp(v - *largest);

@@ -48,7 +48,7 @@ int run(const std::string& name, int size, int steps) {
     initialise((*model)->variables()[i], 1, 0, (*model)->weights(static_cast<int>(i)));
   }
   const Batch batch = randomBatch(size);
-  std::printf("%s\n%s, batch %d\n", mathLibraries().description.c_str(), name.c_str(), size);
+  std::printf("%s\n%s, batch %d\n", mathLibraries().c_str(), name.c_str(), size);
   double begin = 0;
   const GradientSink print = [&](Gradient g) {
     std::printf("  %7.2f ms  %s\n", cpuMillis() - begin,

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """The preset gpu configures, compiles and links without an installed toolkit and without a GPU; also
-trainyard-runtime, with the system's LibTorch.
+trainyard-runtime-torch, with the system's LibTorch.
 
 build_with_wheels.py VENV BUILD: makes the virtual environment VENV with the wheels pinned in
 deploy/wheels_cuda.txt (kept for the next time), builds the programs against them in BUILD, and runs the
@@ -19,7 +19,7 @@ from venv_of import make_venv  # noqa: E402
 SKIPPED = 77
 NO_GPU = "skipped: no GPU: "
 TESTS = ("nccl_test", "nccl_training_test")
-RUNTIME = "bin/trainyard-runtime"
+RUNTIME = "bin/trainyard-runtime-torch"
 
 
 def run(command, seconds):
@@ -54,8 +54,8 @@ def main():
     assert len(roots) == 1, roots
     run(["cmake", "--log-level=WARNING", "--preset", "gpu", "-B", build,
          f"-DTRAINYARD_CUDA_ROOT={roots[0]}", "-DTRAINYARD_WITH_TORCH=ON"], 300)
-    run(["cmake", "--build", build, "--target", "trainyard-runtime", *TESTS], 1800)
-    assert "libnccl.so" in run(["ldd", build / RUNTIME], 60), "trainyard-runtime does without NCCL"
+    run(["cmake", "--build", build, "--target", "trainyard-runtime-torch", *TESTS], 1800)
+    assert "libnccl.so" in run(["ldd", build / RUNTIME], 60), "trainyard-runtime-torch does without NCCL"
     print(run([build / RUNTIME, "version"], 60).strip())
     for test in TESTS:
         check_test(build / "tests" / test)

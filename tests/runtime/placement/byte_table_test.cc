@@ -24,28 +24,28 @@ Placement placeModel(const std::string& name, const v1::PlacementSpec& spec, int
   return placement.value_or(Placement());
 }
 
-v1::PlacementSpec strategy(const std::string& name) {
+v1::PlacementSpec byStrategy(const std::string& name) {
   v1::PlacementSpec spec;
   spec.set_strategy(name);
   return spec;
 }
 
 v1::PlacementSpec fixedSize2() {
-  v1::PlacementSpec spec = strategy("FixedSize");
+  v1::PlacementSpec spec = byStrategy("FixedSize");
   spec.mutable_fixed_size()->set_shards(2);
   spec.mutable_fixed_size()->set_axis(0);
   return spec;
 }
 
 v1::PlacementSpec minMax2() {
-  v1::PlacementSpec spec = strategy("MinMax");
+  v1::PlacementSpec spec = byStrategy("MinMax");
   spec.mutable_min_max()->set_max_shards(2);
   spec.mutable_min_max()->set_min_bytes(256 << 10);
   return spec;
 }
 
 TEST(ByteTable, MnistCnn) {
-  EXPECT_THAT(placeModel("mnist_cnn", strategy("RoundRobin")).bytes_per_ps,
+  EXPECT_THAT(placeModel("mnist_cnn", byStrategy("RoundRobin")).bytes_per_ps,
               ElementsAre(4'524, 13'094'016));
   EXPECT_THAT(placeModel("mnist_cnn", fixedSize2()).bytes_per_ps,
               ElementsAre(6'528'472, 6'570'068));
@@ -53,7 +53,7 @@ TEST(ByteTable, MnistCnn) {
 }
 
 TEST(ByteTable, Vgg19) {
-  EXPECT_THAT(placeModel("vgg19", strategy("RoundRobin")).bytes_per_ps,
+  EXPECT_THAT(placeModel("vgg19", byStrategy("RoundRobin")).bytes_per_ps,
               ElementsAre(58'788, 574'610'176));
   EXPECT_THAT(placeModel("vgg19", fixedSize2()).bytes_per_ps,
               ElementsAre(273'988'564, 300'680'400));
@@ -76,14 +76,14 @@ TEST(ByteTable, MnistCnnFixedSizePerVariable) {
 TEST(ByteTable, BalancedIsWithinOnePercentOfEven) {
   for (const std::string model : {"mnist_cnn", "vgg19"}) {
     for (const int n : {1, 2, 3, 4, 7, 16, 49}) {
-      const Placement placement = placeModel(model, strategy("Balanced"), n);
+      const Placement placement = placeModel(model, byStrategy("Balanced"), n);
       EXPECT_LE(placement.hotShare() * n, 1.01) << model << " on " << n;
     }
   }
 }
 
 TEST(ByteTable, HotShares) {
-  EXPECT_NEAR(placeModel("mnist_cnn", strategy("RoundRobin")).hotShare(), 0.9997, 5e-5);
+  EXPECT_NEAR(placeModel("mnist_cnn", byStrategy("RoundRobin")).hotShare(), 0.9997, 5e-5);
   EXPECT_NEAR(placeModel("vgg19", fixedSize2()).hotShare(), 0.5232, 5e-5);
 }
 

@@ -7,7 +7,7 @@ namespace {
 
 constexpr std::uint32_t kChunk = 0;
 
-v1::OptimizerSpec momentum() {
+v1::OptimizerSpec momentumRule() {
   v1::OptimizerSpec spec;
   spec.set_name("Momentum");
   spec.set_learning_rate(0.5);
@@ -84,8 +84,8 @@ class PushReplicas : public testing::TestWithParam<int> {
     EXPECT_GT(replica->applied_size(), 0);
   }
 
-  ShardBench primary_{config(0), momentum()};
-  ShardBench keeper_{config(1), momentum()};
+  ShardBench primary_{config(0), momentumRule()};
+  ShardBench keeper_{config(1), momentumRule()};
 };
 
 TEST_P(PushReplicas, AreAnsweredOneAfterTheOther) {

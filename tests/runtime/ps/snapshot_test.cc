@@ -6,7 +6,7 @@ namespace {
 
 using testing::Each;
 
-v1::OptimizerSpec momentum() {
+v1::OptimizerSpec withMomentum() {
   v1::OptimizerSpec spec;
   spec.set_name("Momentum");
   spec.set_learning_rate(1);
@@ -17,7 +17,7 @@ v1::OptimizerSpec momentum() {
 // One worker: each push completes the step of its chunk.
 class SnapshotTest : public testing::Test {
  protected:
-  SnapshotTest() : b_({}, momentum()) {}
+  SnapshotTest() : b_({}, withMomentum()) {}
   void open(bool fresh = false) { b_.open(planFor(0, 1, 4), fresh); }
   ShardBench b_;
 };

@@ -180,6 +180,54 @@ TEST(PsSynchronizer, AStepIsResumedUnderTheNextEpoch) {
   for (const auto& worker : workers) EXPECT_THAT(worker->weights(9), Each(-2.0f - 9.0f));
 }
 
+// A membership in which the server is where nobody listens.
+v1::Membership elsewhere(const PsServer& server, std::int64_t revision) {
+  v1::Membership membership = server.membership();
+  membership.set_revision(revision);
+  membership.mutable_tasks(0)->set_port(1);
+  return membership;
+}
+
+v1::View viewOf(const PsServer& server, std::int64_t revision, const std::string& address) {
+  v1::View view = server.activeView(1);
+  view.mutable_epoch()->set_revision(revision);
+  view.mutable_epoch()->add_sources()->set_address(address);
+  return view;
+}
+
+void takesAStep(Worker& worker) {
+  const auto turn = worker.synchronizer.next();
+  ASSERT_TRUE(turn.ok()) << turn.status();
+  worker.pushAll(1);
+  const auto outcome = worker.synchronizer.finish({1.0, 1});
+  ASSERT_TRUE(outcome.ok()) << outcome.status();
+  EXPECT_TRUE(outcome->complete);
+}
+
+// The membership that the epoch began with never came: the one before it is here, or the one after,
+// which does not name the server any more.
+TEST(PsSynchronizer, AnEpochSaysWhereItsServersAre) {
+  PsServer server(10, 1);
+  Worker worker(server, 0);
+  worker.synchronizer.setMembership(elsewhere(server, 5));
+  worker.synchronizer.onView(viewOf(server, 6, server.address));
+  worker.synchronizer.setMembership(elsewhere(server, 5));
+  v1::Membership without;
+  without.set_revision(7);
+  worker.synchronizer.setMembership(without);
+  takesAStep(worker);
+}
+
+TEST(PsSynchronizer, ANewerMembershipSaysIt) {
+  PsServer server(10, 1);
+  Worker worker(server, 0);
+  worker.synchronizer.onView(viewOf(server, 6, "127.0.0.1:1"));
+  v1::Membership newer = server.membership();
+  newer.set_revision(7);
+  worker.synchronizer.setMembership(newer);
+  takesAStep(worker);
+}
+
 TEST(PsSynchronizer, AnEndInsteadOfAnAnswerWakesTheTrainer) {
   PsServer server(10, 2);
   Worker worker(server, 0);

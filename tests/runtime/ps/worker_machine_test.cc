@@ -8,7 +8,7 @@ using StepState = WorkerMachine::StepState;
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-std::vector<std::uint32_t> chunks(const std::vector<Send>& sends) {
+std::vector<std::uint32_t> chunksOf(const std::vector<Send>& sends) {
   std::vector<std::uint32_t> ids;
   for (const Send& send : sends) ids.push_back(send.chunk);
   return ids;
@@ -25,7 +25,7 @@ TEST(WorkerMachine, WaitsUntilTheEpochIsActiveThenPullsAndTrains) {
   b.first_position = 100;
   b.see(v1::PHASE_ACTIVE, 1, 2);
   const auto sends = b.sends();
-  ASSERT_THAT(chunks(sends), ElementsAre(0, 3));
+  ASSERT_THAT(chunksOf(sends), ElementsAre(0, 3));
   const v1::ChunkRequestHeader& h = sends[1].header;
   EXPECT_TRUE(h.pull_only());
   EXPECT_FALSE(sends[1].with_payload);
@@ -57,12 +57,12 @@ TEST(WorkerMachine, AWindowOfOneSendsTheNextAsSoonAsTheServerHasReceived) {
   b.turn();
   b.gradients();
   auto sends = b.sends();
-  ASSERT_THAT(chunks(sends), ElementsAre(0, 3));
+  ASSERT_THAT(chunksOf(sends), ElementsAre(0, 3));
   EXPECT_TRUE(sends[0].header.receipt());   // ps-0 holds three chunks
   EXPECT_FALSE(sends[1].header.receipt());  // ps-1 one: it fits the window
   EXPECT_TRUE(b.sends().empty());
   b.machine.onReceived(0, sends[0].attempt);
-  EXPECT_THAT(chunks(b.sends()), ElementsAre(1));
+  EXPECT_THAT(chunksOf(b.sends()), ElementsAre(1));
   b.machine.onReceived(0, sends[0].attempt);  // said twice, counted once
   EXPECT_TRUE(b.sends().empty());
 }
@@ -74,11 +74,11 @@ TEST(WorkerMachine, AWindowUntilTheAnswerKeepsWorkersAbreast) {
   b.turn();
   b.gradients();
   const auto sends = b.sends();
-  ASSERT_THAT(chunks(sends), ElementsAre(0, 3));
+  ASSERT_THAT(chunksOf(sends), ElementsAre(0, 3));
   EXPECT_FALSE(sends[0].header.receipt());
   EXPECT_TRUE(b.sends().empty());
   EXPECT_TRUE(b.answer(sends[0]));
-  EXPECT_THAT(chunks(b.sends()), ElementsAre(1)) << "the answer frees the place";
+  EXPECT_THAT(chunksOf(b.sends()), ElementsAre(1)) << "the answer frees the place";
 }
 
 TEST(WorkerMachine, AllChunksReachTheServersWithoutAnyAnswer) {
@@ -108,14 +108,14 @@ TEST(WorkerMachine, AChunkGoesOutWhenItsGradientIsReadyTheLastWithTheLoss) {
   b.machine.gradientReady(3);
   b.machine.gradientReady(1);
   auto sends = b.sends();
-  ASSERT_THAT(chunks(sends), ElementsAre(1));
+  ASSERT_THAT(chunksOf(sends), ElementsAre(1));
   EXPECT_TRUE(sends[0].with_payload);
   EXPECT_FALSE(sends[0].header.pull_only());
   EXPECT_EQ(sends[0].header.samples(), 2u);
   EXPECT_EQ(sends[0].header.loss_sum(), 0);
   b.machine.lossReady(2.5);
   sends = b.sends();
-  ASSERT_THAT(chunks(sends), ElementsAre(3));
+  ASSERT_THAT(chunksOf(sends), ElementsAre(3));
   EXPECT_EQ(sends[0].header.loss_sum(), 2.5);
 }
 
@@ -181,7 +181,7 @@ TEST(WorkerMachine, ACopyInProgressWhenTheEpochChangesIsRepeated) {
   EXPECT_EQ(again.size(), 3u);
   b.machine.onStored(0, sent[0].attempt);
   const auto last = b.receiveAll();
-  ASSERT_THAT(chunks(last), ElementsAre(0));
+  ASSERT_THAT(chunksOf(last), ElementsAre(0));
   again.push_back(last[0]);
   for (const Send& send : again) EXPECT_TRUE(b.answer(send));
   EXPECT_EQ(b.machine.stepState(), StepState::kComplete);
@@ -354,13 +354,13 @@ TEST(WorkerMachine, FailuresAreRepeatedAfterADelayWaitsAtOnce) {
   EXPECT_TRUE(b.sends().empty());
   b.now += std::chrono::milliseconds(50);
   auto again = b.sends();
-  ASSERT_THAT(chunks(again), ElementsAre(3));
+  ASSERT_THAT(chunksOf(again), ElementsAre(3));
   EXPECT_NE(again[0].attempt, sends[1].attempt);
   EXPECT_FALSE(b.answer(sends[1]));  // the former attempt
   EXPECT_FALSE(b.machine.wakeAt().has_value());
   EXPECT_FALSE(b.machine.onReply(3, again[0].attempt, absl::OkStatus(),
                                  b.refusal(v1::CHUNK_NOT_READY), b.now));
-  EXPECT_THAT(chunks(b.sends()), ElementsAre(3));
+  EXPECT_THAT(chunksOf(b.sends()), ElementsAre(3));
 }
 
 TEST(WorkerMachine, AVersionThatWasNotAskedForIsNotStored) {

@@ -1,4 +1,4 @@
-// Ranks as threads, each with a device of its own that is imitated: the host cannot touch its
+// DeviceRanks as threads, each with a device of its own that is imitated: the host cannot touch its
 // memory.
 #include <atomic>
 #include <cmath>
@@ -22,16 +22,16 @@ using ::testing::HasSubstr;
 // Against hangs only.
 constexpr Duration kLimit = std::chrono::seconds(60);
 
-const std::vector<collective::PlannedTensor> kTensors = {{"d", ElementType::kFloat32, 5},
-                                                         {"c", ElementType::kFloat32, 70'000},
-                                                         {"b", ElementType::kFloat32, 1},
-                                                         {"a", ElementType::kFloat32, 300}};
+const std::vector<collective::PlannedTensor> kDeviceTensors = {{"d", ElementType::kFloat32, 5},
+                                                               {"c", ElementType::kFloat32, 70'000},
+                                                               {"b", ElementType::kFloat32, 1},
+                                                               {"a", ElementType::kFloat32, 300}};
 // The first two are buckets of their own.
-constexpr collective::BucketSizes kSizes = {64, 4096};
+constexpr collective::BucketSizes kDeviceSizes = {64, 4096};
 
 // Of which no two orders of adding give the same bits.
 std::vector<float> valuesOf(int rank, std::size_t tensor, int step) {
-  std::vector<float> values(static_cast<std::size_t>(kTensors[tensor].elements));
+  std::vector<float> values(static_cast<std::size_t>(kDeviceTensors[tensor].elements));
   for (std::size_t i = 0; i < values.size(); ++i) {
     const auto number =
         static_cast<float>((i * 31 + tensor * 7 + static_cast<std::size_t>(step)) % 97);
@@ -40,8 +40,8 @@ std::vector<float> valuesOf(int rank, std::size_t tensor, int step) {
   return values;
 }
 
-struct Ranks {
-  explicit Ranks(int size) : memories(static_cast<std::size_t>(size)) {
+struct DeviceRanks {
+  explicit DeviceRanks(int size) : memories(static_cast<std::size_t>(size)) {
     place.addresses.resize(static_cast<std::size_t>(size));
     exchanges.resize(static_cast<std::size_t>(size));
     for (int r = 0; r < size; ++r) {
@@ -49,7 +49,7 @@ struct Ranks {
       memory = std::make_shared<FakeMemory>();
       ExchangeOptions& options = options_of.emplace_back();
       options.token = "token";
-      options.buckets = kSizes;
+      options.buckets = kDeviceSizes;
       options.device.library = devices.library();
       options.device.memory = memory;
       options.device.identity = "GPU-" + std::to_string(r);
@@ -83,7 +83,7 @@ struct Ranks {
     return results;
   }
 
-  std::vector<collective::PlannedTensor> tensors = kTensors;
+  std::vector<collective::PlannedTensor> tensors = kDeviceTensors;
   FakeDevices devices;
   std::vector<std::shared_ptr<FakeMemory>> memories;  // by rank, as the next
   std::vector<ExchangeOptions> options_of;
@@ -105,7 +105,7 @@ void submitFromDevice(Exchange& exchange, FakeMemory& memory, std::size_t tensor
 }
 
 void submitAll(Exchange& exchange, FakeMemory& memory, int rank, int step) {
-  for (std::size_t t = 0; t < kTensors.size(); ++t) {
+  for (std::size_t t = 0; t < kDeviceTensors.size(); ++t) {
     const std::vector<float> values = valuesOf(rank, t, step);
     const bool from_host = !exchange.onDevice() || t == 2;
     if (from_host) {
@@ -117,7 +117,8 @@ void submitAll(Exchange& exchange, FakeMemory& memory, int rank, int step) {
 }
 
 // All sums after each of `steps` steps.
-Status train(Ranks& ranks, Exchange& exchange, int rank, int steps, std::vector<float>& sums) {
+Status train(DeviceRanks& ranks, Exchange& exchange, int rank, int steps,
+             std::vector<float>& sums) {
   for (int step = 0; step < steps; ++step) {
     exchange.begin(step);
     submitAll(exchange, *ranks.memories[static_cast<std::size_t>(rank)], rank, step);
@@ -125,7 +126,7 @@ Status train(Ranks& ranks, Exchange& exchange, int rank, int steps, std::vector<
     const auto size = static_cast<double>(ranks.exchanges.size());
     if (totals.loss_sum != 1.5 * size || totals.samples != 10 * size)
       return absl::InternalError("totals");
-    for (std::size_t t = 0; t < kTensors.size(); ++t) {
+    for (std::size_t t = 0; t < kDeviceTensors.size(); ++t) {
       const std::span<float> sum = exchange.sum(t);
       sums.insert(sums.end(), sum.begin(), sum.end());
     }
@@ -135,7 +136,7 @@ Status train(Ranks& ranks, Exchange& exchange, int rank, int steps, std::vector<
 
 // The host's own sums, in the order of ranks.
 std::vector<float> expectedSums(int size, int steps) {
-  Ranks ranks(size);
+  DeviceRanks ranks(size);
   for (ExchangeOptions& options : ranks.options_of) options.deterministic = true;
   std::vector<float> sums;
   expectOk(ranks.run([&](Exchange& exchange, int rank) {
@@ -149,7 +150,7 @@ std::vector<float> expectedSums(int size, int steps) {
 TEST(DeviceExchangeTest, SumsAreThoseOfTheHostToTheBit) {
   for (const int size : {1, 2, 3}) {
     const std::vector<float> expected = expectedSums(size, 5);
-    Ranks ranks(size);
+    DeviceRanks ranks(size);
     expectOk(ranks.run([&](Exchange& exchange, int rank) -> Status {
       if (!exchange.onDevice()) return absl::InternalError("not on the device");
       std::vector<float> sums;
@@ -168,7 +169,7 @@ TEST(DeviceExchangeTest, SumsAreThoseOfTheHostToTheBit) {
 TEST(DeviceExchangeTest, TheSizeOfBucketsIsFoundByTrying) {
   constexpr int kSteps = BucketTuner::kWarmUp + 2 * BucketTuner::kTries + 3;
   const std::vector<float> expected = expectedSums(2, kSteps);
-  Ranks ranks(2);
+  DeviceRanks ranks(2);
   for (ExchangeOptions& options : ranks.options_of) options.sizes_to_try = {16, 1 << 20};
   expectOk(ranks.run([&](Exchange& exchange, int rank) -> Status {
     std::vector<float> sums;
@@ -180,11 +181,11 @@ TEST(DeviceExchangeTest, TheSizeOfBucketsIsFoundByTrying) {
 }
 
 TEST(DeviceExchangeTest, NothingChangesNoBit) {
-  Ranks ranks(2);
+  DeviceRanks ranks(2);
   expectOk(ranks.run([&](Exchange& exchange, int rank) -> Status {
     exchange.begin();
-    for (std::size_t t = 0; rank == 0 && t < kTensors.size(); ++t) {
-      const std::vector<float> zeros(static_cast<std::size_t>(kTensors[t].elements), -0.0F);
+    for (std::size_t t = 0; rank == 0 && t < kDeviceTensors.size(); ++t) {
+      const std::vector<float> zeros(static_cast<std::size_t>(kDeviceTensors[t].elements), -0.0F);
       submitFromDevice(exchange, *ranks.memories[0], t, zeros);
     }
     if (rank == 1) exchange.submitNothing();
@@ -198,7 +199,7 @@ TEST(DeviceExchangeTest, NothingChangesNoBit) {
 
 // Rows are the host's: they go beside what the devices put together.
 TEST(DeviceExchangeTest, TensorsByRowsGoThroughTheHost) {
-  Ranks ranks(2);
+  DeviceRanks ranks(2);
   ranks.tensors = {{"c", ElementType::kFloat32, 3},
                    {"table", ElementType::kFloat32, 8, 4},
                    {"a", ElementType::kFloat32, 2}};
@@ -222,7 +223,7 @@ TEST(DeviceExchangeTest, TensorsByRowsGoThroughTheHost) {
 }
 
 TEST(DeviceExchangeTest, WithoutAnythingForThemDevicesAreNotUsed) {
-  Ranks ranks(2);
+  DeviceRanks ranks(2);
   ranks.tensors = {{"table", ElementType::kFloat32, 8, 4}};
   expectOk(ranks.run([&](Exchange& exchange, int rank) -> Status {
     if (exchange.onDevice()) return absl::InternalError("on the device");
@@ -237,7 +238,7 @@ TEST(DeviceExchangeTest, WithoutAnythingForThemDevicesAreNotUsed) {
 
 // The rank waits for its own first bucket to be summed before it has the last gradient.
 TEST(DeviceExchangeTest, BucketsAreSummedWhileOthersAreFilled) {
-  Ranks ranks(2);
+  DeviceRanks ranks(2);
   expectOk(ranks.run([&](Exchange& exchange, int rank) -> Status {
     FakeMemory& memory = *ranks.memories[static_cast<std::size_t>(rank)];
     exchange.begin();
@@ -252,7 +253,7 @@ TEST(DeviceExchangeTest, BucketsAreSummedWhileOthersAreFilled) {
 }
 
 // What each group of two ranks uses, and that its sums are right.
-void expectGroup(Ranks& ranks, bool on_device) {
+void expectGroup(DeviceRanks& ranks, bool on_device) {
   expectOk(ranks.run([&](Exchange& exchange, int rank) -> Status {
     if (exchange.onDevice() != on_device) return absl::InternalError("the other memory");
     std::vector<float> sums;
@@ -264,7 +265,7 @@ void expectGroup(Ranks& ranks, bool on_device) {
 
 // All together, from group to group.
 TEST(DeviceExchangeTest, WithoutADeviceForEveryRankTheHostSums) {
-  Ranks ranks(2);
+  DeviceRanks ranks(2);
   ranks.memories[1]->is_full = true;
   expectGroup(ranks, false);
   ranks.memories[1]->is_full = false;
@@ -273,16 +274,16 @@ TEST(DeviceExchangeTest, WithoutADeviceForEveryRankTheHostSums) {
   expectGroup(ranks, false);
   ranks.devices.fault = Fault::kNone;
   expectGroup(ranks, true);
-  Ranks same(2);
+  DeviceRanks same(2);
   same.options_of[1].device.identity = same.options_of[0].device.identity;
   expectGroup(same, false);
-  Ranks only_one(2);
+  DeviceRanks only_one(2);
   only_one.options_of[0].device = {};
   expectGroup(only_one, false);
 }
 
 TEST(DeviceExchangeTest, ARankThatLeavesIsNamed) {
-  Ranks ranks(3);
+  DeviceRanks ranks(3);
   const auto results = ranks.run([&](Exchange& exchange, int rank) -> Status {
     FakeMemory& memory = *ranks.memories[static_cast<std::size_t>(rank)];
     exchange.begin();
@@ -293,7 +294,7 @@ TEST(DeviceExchangeTest, ARankThatLeavesIsNamed) {
       ranks.exchanges[2].reset();
       return summed ? absl::OkStatus() : absl::InternalError("the first bucket");
     }
-    for (std::size_t t = 1; t < kTensors.size(); ++t)
+    for (std::size_t t = 1; t < kDeviceTensors.size(); ++t)
       submitFromDevice(exchange, memory, t, valuesOf(rank, t, 0));
     return exchange.finish({1, 1}).status();
   });
@@ -303,7 +304,7 @@ TEST(DeviceExchangeTest, ARankThatLeavesIsNamed) {
 
 // The others hear whose it is at once, and all can meet again.
 TEST(DeviceExchangeTest, ADeviceThatFailsEndsTheStepOnAllRanks) {
-  Ranks ranks(2);
+  DeviceRanks ranks(2);
   const auto act = [&](Exchange& exchange, int rank) -> Status {
     std::vector<float> sums;
     return train(ranks, exchange, rank, 2, sums);
@@ -326,7 +327,7 @@ TEST(DeviceExchangeTest, ADeviceThatFailsEndsTheStepOnAllRanks) {
 
 // What was on its way to the host is not in the next group's sums.
 TEST(DeviceExchangeTest, AStepThatIsGivenUpLeavesNothing) {
-  Ranks ranks(2);
+  DeviceRanks ranks(2);
   expectOk(ranks.run([&](Exchange& exchange, int rank) -> Status {
     exchange.begin();
     submitFromDevice(exchange, *ranks.memories[static_cast<std::size_t>(rank)], 0,

@@ -6,8 +6,8 @@ namespace trainyard::runtime::ring {
 namespace {
 
 // A worker and a coordinator's views.
-struct Bench {
-  explicit Bench(std::uint32_t index = 0) : worker(configOf(index)) {
+struct WorkerBench {
+  explicit WorkerBench(std::uint32_t index = 0) : worker(configOf(index)) {
     view.mutable_coordinator()->set_created(1);
     view.set_stop_at(-1);
     view.set_checkpoint_at(-1);
@@ -74,7 +74,7 @@ struct Bench {
 };
 
 TEST(RingWorker, PreparesOnceThenSteps) {
-  Bench b;
+  WorkerBench b;
   EXPECT_FALSE(b.worker.takePrepare().has_value());
   EXPECT_TRUE(b.report().shard().empty());
   b.begin(1, 0, true);
@@ -92,7 +92,7 @@ TEST(RingWorker, PreparesOnceThenSteps) {
 
 // A new epoch starts from what is reported: a step that is being applied must be waited for.
 TEST(RingWorker, DoesNotVouchForASealWhileItApplies) {
-  Bench b;
+  WorkerBench b;
   b.begin(1, 0, true);
   ASSERT_TRUE(b.turn().has_value());
   ASSERT_TRUE(b.worker.beginApply());
@@ -107,7 +107,7 @@ TEST(RingWorker, DoesNotVouchForASealWhileItApplies) {
 }
 
 TEST(RingWorker, SumsThatComeAfterASealAreNotTaken) {
-  Bench b;
+  WorkerBench b;
   b.begin(1, 0, true);
   ASSERT_TRUE(b.turn().has_value());
   EXPECT_FALSE(b.worker.cancelled(1));
@@ -120,7 +120,7 @@ TEST(RingWorker, SumsThatComeAfterASealAreNotTaken) {
 }
 
 TEST(RingWorker, KeepsWhatTheNextEpochStartsFrom) {
-  Bench b(1);
+  WorkerBench b(1);
   b.begin(1, 0, true);
   b.step();
   b.announce(2, 1, false);
@@ -136,7 +136,7 @@ TEST(RingWorker, KeepsWhatTheNextEpochStartsFrom) {
 }
 
 TEST(RingWorker, AFailureIsReportedUntilTheNextEpoch) {
-  Bench b;
+  WorkerBench b;
   b.begin(1, 0, true);
   ASSERT_TRUE(b.turn().has_value());
   b.worker.onFailure(1, "rank 1 is lost");
@@ -150,7 +150,7 @@ TEST(RingWorker, AFailureIsReportedUntilTheNextEpoch) {
 }
 
 TEST(RingWorker, ASealedOneTellsOfTheEpochThatRan) {
-  Bench b;
+  WorkerBench b;
   b.begin(1, 0, true);
   EXPECT_EQ(b.report().begun().epoch(), 0) << "it still runs";
   b.announce(2, 0, false);
@@ -162,7 +162,7 @@ TEST(RingWorker, ASealedOneTellsOfTheEpochThatRan) {
 
 // Others rest at version 1; this one has begun the step from there, which will never be complete.
 TEST(RingWorker, AStopEndsAStepThatOthersDoNotTake) {
-  Bench b;
+  WorkerBench b;
   b.begin(1, 0, true);
   b.step();
   ASSERT_TRUE(b.turn().has_value());
@@ -178,7 +178,7 @@ TEST(RingWorker, AStopEndsAStepThatOthersDoNotTake) {
 }
 
 TEST(RingWorker, Rank0CopiesTheVersionsThatAreAskedFor) {
-  Bench b;
+  WorkerBench b;
   b.begin(1, 0, true);
   EXPECT_TRUE(b.worker.takeSnapshot()) << "the first of a fresh start";
   b.view.set_checkpoint_at(2);
@@ -190,13 +190,13 @@ TEST(RingWorker, Rank0CopiesTheVersionsThatAreAskedFor) {
   b.view.set_checkpoint_at(1);
   b.show(v1::PHASE_ACTIVE);
   EXPECT_EQ(b.report().shard().missed_checkpoint(), 1);
-  Bench other(1);
+  WorkerBench other(1);
   other.begin(1, 0, true);
   EXPECT_FALSE(other.worker.takeSnapshot());
 }
 
 TEST(RingWorker, AfterAnAbortThereIsNoStep) {
-  Bench b;
+  WorkerBench b;
   b.begin(1, 0, true);
   ASSERT_TRUE(b.turn().has_value());
   b.worker.abort(0, "w", "not finite");

@@ -171,7 +171,7 @@ class Case:
             except NOT_YET as error:
                 last = f" ({error})"
             if time.monotonic() > end:
-                raise AssertionError(f"gave up waiting for {what}{last}")
+                raise AssertionError(f"timed out after {seconds:g} s waiting for {what}{last}")
             time.sleep(POLL)
 
     def wait_state(self, state, name="demo"):
@@ -239,7 +239,7 @@ class Case:
             if seen != last:
                 last, since = seen, time.monotonic()
             if time.monotonic() > end:
-                raise AssertionError("the job's objects do not come to rest")
+                raise AssertionError(f"timed out after {LIMIT} s waiting for the job's objects to come to rest")
             time.sleep(POLL)
         return last
 

@@ -87,9 +87,9 @@ class Operator:
                 if "metrics and health at " in line:
                     return line.split("metrics and health at ")[1].split()[0]
             if not self.alive():
-                break
+                raise AssertionError(f"the operator does not serve:\n{self.text()[-2000:]}")
             time.sleep(0.05)
-        raise AssertionError(f"the operator does not serve:\n{self.text()[-2000:]}")
+        raise AssertionError(f"timed out after {LIMIT} s waiting for the operator to serve:\n{self.text()[-2000:]}")
 
     def fetch(self, path):
         """(HTTP status, text)."""

@@ -28,7 +28,7 @@ class World:
         end = time.monotonic() + LIMIT
         while self.api.request("GET", f"{JOBS}/trainingjobs")[0] != 200:
             if time.monotonic() > end:
-                raise AssertionError("the definition was accepted but is not served")
+                raise AssertionError(f"timed out after {LIMIT} s waiting for the definition to be served")
             time.sleep(0.05)
         self.kubelet.start()
 

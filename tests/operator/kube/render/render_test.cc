@@ -10,8 +10,8 @@
 namespace trainyard::control {
 namespace {
 
-using Json = nlohmann::ordered_json;
-using Pointer = Json::json_pointer;
+using OrderedJson = nlohmann::ordered_json;
+using Pointer = OrderedJson::json_pointer;
 
 constexpr const char* kTraining = R"(
   training:
@@ -52,25 +52,25 @@ RenderOptions options() {
   return {.agent_image = "agent:1", .runtime_image = "runtime:1"};
 }
 
-Json podOf(const v1::TrainingJob& job, const TaskKey& key = {v1::ROLE_WORKER, 1}) {
+OrderedJson podOf(const v1::TrainingJob& job, const TaskKey& key = {v1::ROLE_WORKER, 1}) {
   const auto pod = renderPod(job, key, 3, options());
   EXPECT_TRUE(pod.ok()) << pod.status();
-  return pod.ok() ? *pod : Json();
+  return pod.ok() ? *pod : OrderedJson();
 }
 
-Json at(const Json& json, const std::string& pointer) {
+OrderedJson at(const OrderedJson& json, const std::string& pointer) {
   const Pointer p(pointer);
-  return json.contains(p) ? json.at(p) : Json();
+  return json.contains(p) ? json.at(p) : OrderedJson();
 }
 
-const Json* named(const Json& list, const std::string& name) {
-  for (const Json& item : list) {
+const OrderedJson* named(const OrderedJson& list, const std::string& name) {
+  for (const OrderedJson& item : list) {
     if (item.value("name", "") == name) return &item;
   }
   return nullptr;
 }
 
-std::vector<std::string> words(const Json& list) {
+std::vector<std::string> words(const OrderedJson& list) {
   return list.is_array() ? list.get<std::vector<std::string>>() : std::vector<std::string>();
 }
 
@@ -79,9 +79,9 @@ bool contains(const std::vector<std::string>& list, const std::string& word) {
 }
 
 TEST(RenderPod, IsNamedLabelledAndOwned) {
-  const Json pod = podOf(plainJob());
+  const OrderedJson pod = podOf(plainJob());
   EXPECT_EQ(at(pod, "/kind"), "Pod");
-  const Json meta = at(pod, "/metadata");
+  const OrderedJson meta = at(pod, "/metadata");
   EXPECT_EQ(meta["name"], "fashion-worker-1");
   EXPECT_EQ(meta["namespace"], "team");
   EXPECT_EQ(meta["labels"]["trainyard.dev/job-name"], "fashion");
@@ -89,8 +89,8 @@ TEST(RenderPod, IsNamedLabelledAndOwned) {
   EXPECT_EQ(meta["labels"]["trainyard.dev/index"], "1");
   EXPECT_EQ(meta["labels"]["trainyard.dev/created"], "3");
   EXPECT_EQ(meta["annotations"]["trainyard.dev/task-container"], "task");
-  EXPECT_EQ(meta["finalizers"], Json::array({"trainyard.dev/result"}));
-  const Json owner = meta["ownerReferences"][0];
+  EXPECT_EQ(meta["finalizers"], OrderedJson::array({"trainyard.dev/result"}));
+  const OrderedJson owner = meta["ownerReferences"][0];
   EXPECT_EQ(owner["uid"], "0123456789abcdef");
   EXPECT_EQ(owner["kind"], "TrainingJob");
   EXPECT_EQ(owner["controller"], true);
@@ -98,9 +98,9 @@ TEST(RenderPod, IsNamedLabelledAndOwned) {
 }
 
 TEST(RenderPod, RunsTheRuntimeUnderTheAgent) {
-  const Json pod = podOf(plainJob());
+  const OrderedJson pod = podOf(plainJob());
   ASSERT_EQ(at(pod, "/spec/containers").size(), 1u);
-  const Json task = at(pod, "/spec/containers/0");
+  const OrderedJson task = at(pod, "/spec/containers/0");
   EXPECT_EQ(task["name"], "task");
   EXPECT_EQ(task["image"], "runtime:1");
   const auto command = words(task["command"]);
@@ -121,12 +121,12 @@ TEST(RenderPod, RunsTheRuntimeUnderTheAgent) {
 }
 
 TEST(RenderPod, IsFoundAndProbed) {
-  const Json pod = podOf(plainJob());
+  const OrderedJson pod = podOf(plainJob());
   EXPECT_EQ(at(pod, "/spec/hostname"), "fashion-worker-1");
   EXPECT_EQ(at(pod, "/spec/subdomain"), "fashion");
   EXPECT_EQ(at(pod, "/spec/restartPolicy"), "Never");
   EXPECT_EQ(at(pod, "/spec/enableServiceLinks"), false);
-  const Json task = at(pod, "/spec/containers/0");
+  const OrderedJson task = at(pod, "/spec/containers/0");
   EXPECT_EQ(at(task, "/readinessProbe/httpGet/path"), "/readyz");
   EXPECT_EQ(at(task, "/readinessProbe/httpGet/port"), 2231);
   EXPECT_EQ(task["ports"].size(), 3u);
@@ -134,13 +134,13 @@ TEST(RenderPod, IsFoundAndProbed) {
 }
 
 TEST(RenderPod, KeepsToTheRestrictedProfile) {
-  const Json pod = podOf(plainJob());
+  const OrderedJson pod = podOf(plainJob());
   EXPECT_EQ(at(pod, "/spec/securityContext/runAsNonRoot"), true);
   EXPECT_EQ(at(pod, "/spec/securityContext/seccompProfile/type"), "RuntimeDefault");
   EXPECT_EQ(at(pod, "/spec/securityContext/fsGroup"), kImageGroup);
-  const Json security = at(pod, "/spec/containers/0/securityContext");
+  const OrderedJson security = at(pod, "/spec/containers/0/securityContext");
   EXPECT_EQ(security["allowPrivilegeEscalation"], false);
-  EXPECT_EQ(at(security, "/capabilities/drop"), Json::array({"ALL"}));
+  EXPECT_EQ(at(security, "/capabilities/drop"), OrderedJson::array({"ALL"}));
 }
 
 TEST(RenderPod, MountsVolumes) {
@@ -150,14 +150,14 @@ TEST(RenderPod, MountsVolumes) {
   worker: {replicas: 2}
   ps: {replicas: 1}
 )") + kTraining);
-  const Json pod = podOf(job);
-  const Json volumes = at(pod, "/spec/volumes");
+  const OrderedJson pod = podOf(job);
+  const OrderedJson volumes = at(pod, "/spec/volumes");
   EXPECT_EQ(at(*named(volumes, "trainyard-storage"), "/persistentVolumeClaim/claimName"), "pvc");
   EXPECT_EQ(at(*named(volumes, "data"), "/configMap/name"), "c");
   EXPECT_TRUE(named(volumes, "free")->contains("emptyDir"));
   EXPECT_EQ(at(*named(volumes, "trainyard-membership"), "/configMap/name"), "fashion-membership");
   EXPECT_EQ(at(*named(volumes, "trainyard-secret"), "/secret/secretName"), "fashion-01234567-tls");
-  const Json mounts = at(pod, "/spec/containers/0/volumeMounts");
+  const OrderedJson mounts = at(pod, "/spec/containers/0/volumeMounts");
   EXPECT_EQ(at(*named(mounts, "trainyard-storage"), "/mountPath"), "/out");
   EXPECT_EQ(at(*named(mounts, "data"), "/mountPath"), "/data");
   EXPECT_EQ(at(*named(mounts, "trainyard-membership"), "/readOnly"), true);
@@ -178,25 +178,27 @@ v1::TrainingJob gpuJob(const std::string& worker = "", const std::string& spec =
 }
 
 TEST(RenderPod, KeepsAWorkersGpusAsGiven) {
-  const Json task = at(podOf(gpuJob("", "  ps: {replicas: 1}\n")), "/spec/containers/0");
-  EXPECT_EQ(task["resources"], Json::parse(R"({"limits": {"nvidia.com/gpu": 2, "memory": "8Gi"},
+  const OrderedJson task = at(podOf(gpuJob("", "  ps: {replicas: 1}\n")), "/spec/containers/0");
+  EXPECT_EQ(task["resources"],
+            OrderedJson::parse(R"({"limits": {"nvidia.com/gpu": 2, "memory": "8Gi"},
                             "requests": {"cpu": "500m"}})"));
   EXPECT_EQ(named(task["env"], "CUDA_VISIBLE_DEVICES"), nullptr);
 }
 
 // The volume at /dev/shm; null: none.
-Json sharedMemoryOf(const Json& pod) {
-  const Json volumes = at(pod, "/spec/volumes");
-  for (const Json& mount : at(pod, "/spec/containers/0/volumeMounts")) {
+OrderedJson sharedMemoryOf(const OrderedJson& pod) {
+  const OrderedJson volumes = at(pod, "/spec/volumes");
+  for (const OrderedJson& mount : at(pod, "/spec/containers/0/volumeMounts")) {
     if (mount["mountPath"] != "/dev/shm") continue;
-    const Json* volume = named(volumes, mount["name"]);
-    return volume == nullptr ? Json("no such volume") : *volume;
+    const OrderedJson* volume = named(volumes, mount["name"]);
+    return volume == nullptr ? OrderedJson("no such volume") : *volume;
   }
   return {};
 }
 
 TEST(RenderPod, WorkersWhoseProcessesShareMemoryGetEnoughOfIt) {
-  const Json shm = Json::parse(R"({"name": "trainyard-shm", "emptyDir": {"medium": "Memory"}})");
+  const OrderedJson shm =
+      OrderedJson::parse(R"({"name": "trainyard-shm", "emptyDir": {"medium": "Memory"}})");
   const std::string servers = "  ps: {replicas: 1}\n", ring = "  strategy: AllReduce\n";
   EXPECT_EQ(sharedMemoryOf(podOf(gpuJob("", servers))), shm);
   EXPECT_EQ(sharedMemoryOf(podOf(jobOf(ring + "  worker: {replicas: 2}\n" + kTraining))), shm);
@@ -205,16 +207,16 @@ TEST(RenderPod, WorkersWhoseProcessesShareMemoryGetEnoughOfIt) {
             shm);
   const std::string own = R"({name: a, image: b, command: [x]})";
   v1::TrainingJob foreign = foreignJob(own);
-  EXPECT_EQ(sharedMemoryOf(podOf(foreign)), Json());
+  EXPECT_EQ(sharedMemoryOf(podOf(foreign)), OrderedJson());
   foreign.mutable_spec()->mutable_worker()->set_processes_per_pod(2);
   EXPECT_EQ(sharedMemoryOf(podOf(foreign)), shm);
   // A parameter server and a worker alone in its pod have nobody to share with.
-  EXPECT_EQ(sharedMemoryOf(podOf(gpuJob("", servers), {v1::ROLE_PS, 0})), Json());
-  EXPECT_EQ(sharedMemoryOf(podOf(plainJob())), Json());
+  EXPECT_EQ(sharedMemoryOf(podOf(gpuJob("", servers), {v1::ROLE_PS, 0})), OrderedJson());
+  EXPECT_EQ(sharedMemoryOf(podOf(plainJob())), OrderedJson());
 }
 
 TEST(RenderPod, ATemplatesOwnSharedMemoryStays) {
-  const Json pod = podOf(
+  const OrderedJson pod = podOf(
       foreignJob("{name: a, image: b, command: [x], resources: {limits: {nvidia.com/gpu: 1}}, "
                  "volumeMounts: [{name: mine, mountPath: /dev/shm}]}",
                  ", volumes: [{name: mine, emptyDir: {medium: Memory, sizeLimit: 1Gi}}]"));
@@ -223,17 +225,17 @@ TEST(RenderPod, ATemplatesOwnSharedMemoryStays) {
 }
 
 TEST(RenderPod, ParameterServersGetNoGpu) {
-  const Json ps = podOf(plainJob(), {v1::ROLE_PS, 0});
+  const OrderedJson ps = podOf(plainJob(), {v1::ROLE_PS, 0});
   EXPECT_EQ(at(*named(at(ps, "/spec/containers/0/env"), "NVIDIA_VISIBLE_DEVICES"), "/value"),
             "void");
   EXPECT_EQ(at(*named(at(ps, "/spec/containers/0/env"), "CUDA_VISIBLE_DEVICES"), "/value"), "");
-  const Json worker = podOf(plainJob());
+  const OrderedJson worker = podOf(plainJob());
   EXPECT_EQ(named(at(worker, "/spec/containers/0/env"), "NVIDIA_VISIBLE_DEVICES"), nullptr);
-  const Json asked = podOf(jobOf(R"(  ps:
+  const OrderedJson asked = podOf(jobOf(R"(  ps:
     template: {spec: {containers: [{name: task, resources: {limits: {nvidia.com/gpu: 1}}}]}}
   worker: {replicas: 1}
 )" + std::string(kTraining)),
-                           {v1::ROLE_PS, 0});
+                                  {v1::ROLE_PS, 0});
   EXPECT_EQ(named(at(asked, "/spec/containers/0/env"), "NVIDIA_VISIBLE_DEVICES"), nullptr);
 }
 
@@ -259,7 +261,7 @@ TEST(RenderPod, KeepsWhatTheTemplateSays) {
             securityContext: {allowPrivilegeEscalation: true, capabilities: {add: [X]}}
             readinessProbe: {exec: {command: [y]}}
 )") + kTraining);
-  const Json pod = podOf(job);
+  const OrderedJson pod = podOf(job);
   EXPECT_EQ(at(pod, "/metadata/labels/team"), "a");
   EXPECT_EQ(at(pod, "/metadata/labels/trainyard.dev~1role"), "worker");
   EXPECT_EQ(at(pod, "/metadata/annotations/note"), "b");
@@ -268,35 +270,37 @@ TEST(RenderPod, KeepsWhatTheTemplateSays) {
   EXPECT_EQ(at(pod, "/spec/securityContext/runAsUser"), 7);
   EXPECT_EQ(at(pod, "/spec/securityContext/fsGroup"), 8);
   EXPECT_EQ(at(pod, "/spec/initContainers").size(), 1u);
-  EXPECT_EQ(at(pod, "/spec/containers/0"), Json({{"name", "sidecar"}, {"image", "s"}}));
-  const Json task = at(pod, "/spec/containers/1");
+  EXPECT_EQ(at(pod, "/spec/containers/0"), OrderedJson({{"name", "sidecar"}, {"image", "s"}}));
+  const OrderedJson task = at(pod, "/spec/containers/1");
   EXPECT_EQ(at(*named(task["env"], "A"), "/value"), "b");
   EXPECT_EQ(at(task, "/resources/limits/cpu"), "2");
   EXPECT_EQ(task["ports"].size(), 4u);  // two of the user's, the task's and the metrics'
   EXPECT_EQ(at(*named(task["volumeMounts"], "mine"), "/mountPath"), "/mine");
   EXPECT_EQ(at(task, "/securityContext/allowPrivilegeEscalation"), true);
-  EXPECT_EQ(at(task, "/securityContext/capabilities"),
-            Json({{"add", Json::array({"X"})}, {"drop", Json::array({"ALL"})}}));
+  EXPECT_EQ(
+      at(task, "/securityContext/capabilities"),
+      OrderedJson({{"add", OrderedJson::array({"X"})}, {"drop", OrderedJson::array({"ALL"})}}));
   EXPECT_TRUE(task["readinessProbe"].contains("exec"));
   EXPECT_EQ(at(pod, "/metadata/annotations/trainyard.dev~1task-container"), "task");
 }
 
 TEST(RenderPod, OtherImagesGetTheAgentFromAnInitContainer) {
-  const Json pod = podOf(foreignJob("{name: main, image: busybox, command: [sh, -c], args: [run]}",
-                                    ", initContainers: [{name: mine, image: i}]"));
-  const Json inits = at(pod, "/spec/initContainers");
+  const OrderedJson pod =
+      podOf(foreignJob("{name: main, image: busybox, command: [sh, -c], args: [run]}",
+                       ", initContainers: [{name: mine, image: i}]"));
+  const OrderedJson inits = at(pod, "/spec/initContainers");
   ASSERT_EQ(inits.size(), 2u);
-  const Json copy = inits[0];
+  const OrderedJson copy = inits[0];
   EXPECT_EQ(copy["image"], "agent:1");
   EXPECT_EQ(words(copy["command"]),
             (std::vector<std::string>{"/opt/trainyard/agent/trainyard-agent", "install",
                                       "/opt/trainyard/agent", "/opt/trainyard/install"}));
   EXPECT_EQ(at(copy, "/securityContext/allowPrivilegeEscalation"), false);
-  EXPECT_EQ(at(copy, "/securityContext/capabilities/drop"), Json::array({"ALL"}));
+  EXPECT_EQ(at(copy, "/securityContext/capabilities/drop"), OrderedJson::array({"ALL"}));
   EXPECT_TRUE(at(copy, "/resources/requests").contains("cpu"));
   EXPECT_TRUE(at(copy, "/resources/limits").contains("memory"));
   EXPECT_EQ(inits[1]["name"], "mine");
-  const Json task = at(pod, "/spec/containers/0");
+  const OrderedJson task = at(pod, "/spec/containers/0");
   EXPECT_EQ(task["image"], "busybox");
   EXPECT_EQ(at(task, "/command/0"), "/opt/trainyard/agent/trainyard-agent");
   EXPECT_EQ(words(task["command"]).back(), "--");
@@ -307,7 +311,7 @@ TEST(RenderPod, OtherImagesGetTheAgentFromAnInitContainer) {
 }
 
 TEST(RenderPod, EscapedNamesOfOursReachTheAgentEscaped) {
-  const Json pod = podOf(foreignJob(
+  const OrderedJson pod = podOf(foreignJob(
       "{name: a, image: b, command: [sh, $(PS_HOSTS), $$(PS_HOSTS), $$(MINE), 'x$$(RANK)', $$]}"));
   EXPECT_EQ(words(at(pod, "/spec/containers/0/args")),
             (std::vector<std::string>{"sh", "$(PS_HOSTS)", "$$$$(PS_HOSTS)", "$$(MINE)",
@@ -318,13 +322,13 @@ TEST(RenderPod, PinnedImagesWin) {
   v1::TrainingJob job = plainJob();
   job.mutable_status()->mutable_images()->set_agent("agent:0");
   job.mutable_status()->mutable_images()->set_runtime("runtime:0");
-  const Json pod = podOf(job);
+  const OrderedJson pod = podOf(job);
   EXPECT_EQ(at(pod, "/spec/containers/0/image"), "runtime:0");
   EXPECT_FALSE(at(pod, "/spec").contains("initContainers"));
 }
 
 TEST(RenderPod, RestartPolicyNeverReachesTheAgent) {
-  const Json pod =
+  const OrderedJson pod =
       podOf(jobOf("  ps: {restartPolicy: Never}\n  worker: {}\n" + std::string(kTraining)),
             {v1::ROLE_PS, 0});
   EXPECT_TRUE(contains(words(at(pod, "/spec/containers/0/command")), "--no-restart"));
@@ -368,7 +372,7 @@ TEST(CheckTemplates, NamesTheField) {
 }
 
 TEST(RenderObjects, ServiceIsHeadless) {
-  const Json service = renderService(plainJob());
+  const OrderedJson service = renderService(plainJob());
   EXPECT_EQ(at(service, "/metadata/name"), "fashion");
   EXPECT_EQ(at(service, "/spec/clusterIP"), "None");
   EXPECT_EQ(at(service, "/spec/publishNotReadyAddresses"), true);
@@ -380,12 +384,12 @@ TEST(RenderObjects, PolicyLetsInThePeersAndWhoIsNamed) {
   const auto options = parsePolicyOptions(
       R"({"agentFrom": [{"podSelector": {}}], "metricsFrom": [{"ipBlock": {"cidr": "10.0.0.0/8"}}]})");
   ASSERT_TRUE(options.ok()) << options.status();
-  const Json policy = renderNetworkPolicy(plainJob(), *options);
+  const OrderedJson policy = renderNetworkPolicy(plainJob(), *options);
   EXPECT_EQ(at(policy, "/apiVersion"), "networking.k8s.io/v1");
   EXPECT_EQ(at(policy, "/metadata/name"), "fashion");
   EXPECT_EQ(at(policy, "/metadata/ownerReferences/0/uid"), "0123456789abcdef");
   EXPECT_EQ(at(policy, "/spec/podSelector/matchLabels/trainyard.dev~1job-name"), "fashion");
-  EXPECT_EQ(at(policy, "/spec/policyTypes"), Json::array({"Ingress"}));
+  EXPECT_EQ(at(policy, "/spec/policyTypes"), OrderedJson::array({"Ingress"}));
   ASSERT_EQ(at(policy, "/spec/ingress").size(), 3u);
   EXPECT_EQ(at(policy, "/spec/ingress/0/from/0/podSelector"), at(policy, "/spec/podSelector"));
   EXPECT_FALSE(at(policy, "/spec/ingress/0").contains("ports")) << "from peers, to any port";
@@ -433,13 +437,13 @@ TEST(RenderObjects, MembershipComesBack) {
   membership.set_uid("u");
   membership.set_revision(4);
   membership.add_tasks()->set_ip("10.0.0.1");
-  const Json map = renderMembership(job, membership, "r1");
+  const OrderedJson map = renderMembership(job, membership, "r1");
   EXPECT_EQ(at(map, "/metadata/name"), "fashion-membership");
   EXPECT_EQ(at(map, "/metadata/annotations/trainyard.dev~1root"), "r1");
   const auto read = parseMembershipText(at(map, "/data/membership.json").get<std::string>());
   ASSERT_TRUE(read.ok()) << read.status();
   EXPECT_EQ(read->SerializeAsString(), membership.SerializeAsString());
-  const Json told = Json::parse(at(map, "/data/job.json").get<std::string>());
+  const OrderedJson told = OrderedJson::parse(at(map, "/data/job.json").get<std::string>());
   EXPECT_EQ(at(told, "/metadata/uid"), "0123456789abcdef");
   EXPECT_FALSE(told.contains("status"));
   EXPECT_FALSE(parseMembershipText("no").ok());
@@ -447,7 +451,7 @@ TEST(RenderObjects, MembershipComesBack) {
 
 TEST(RenderObjects, SecretHoldsTheToken) {
   JobKeys keys = deriveJobKeys("root", "uid");
-  const Json secret = renderSecret(plainJob(), keys);
+  const OrderedJson secret = renderSecret(plainJob(), keys);
   EXPECT_EQ(at(secret, "/metadata/name"), "fashion-01234567-tls");
   EXPECT_EQ(at(secret, "/stringData/token"), keys.token);
   EXPECT_EQ(at(secret, "/stringData/tls.key"), keys.task.key);

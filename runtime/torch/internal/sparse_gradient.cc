@@ -1,4 +1,4 @@
-#include "runtime/model/internal/sparse_gradient.h"
+#include "runtime/torch/internal/sparse_gradient.h"
 
 #include <algorithm>
 #include <numeric>

@@ -1,9 +1,20 @@
 #include <ATen/Context.h>
+#include <ATen/Parallel.h>
 #include <torch/cuda.h>
+#include <torch/version.h>
 
 #include "runtime/model/device.h"
+#include "runtime/model/libtorch.h"
 
 namespace trainyard::runtime {
+
+std::string torchVersion() {
+  return TORCH_VERSION;
+}
+
+void setTorchThreads(int n) {
+  at::set_num_threads(n);
+}
 
 GpuSupport gpuSupport() {
 #ifdef TRAINYARD_TORCH_CUDA

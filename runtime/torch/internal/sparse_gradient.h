@@ -1,6 +1,6 @@
 // What autograd gives for the weights of an embedding: rows, in no order and perhaps several times.
 // A row that is there several times is added up in the order in which it is, beginning from zero,
-// so that both forms have the same bits. Only the .cc files of runtime/model include it.
+// so that both forms have the same bits. Only the .cc files of runtime/torch include it.
 #pragma once
 
 #include <ATen/ATen.h>

@@ -1,4 +1,4 @@
-#include "runtime/model/internal/row_parameters.h"
+#include "runtime/torch/internal/row_parameters.h"
 
 #include <torch/csrc/jit/ir/constants.h>
 #include <torch/csrc/jit/ir/ir.h>

@@ -1,5 +1,5 @@
 // Which parameters of a TorchScript module have gradients of few rows. Only the .cc files of
-// runtime/model include it.
+// runtime/torch include it.
 #pragma once
 
 #include <ATen/ATen.h>

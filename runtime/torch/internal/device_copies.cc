@@ -1,4 +1,4 @@
-#include "runtime/model/internal/device_copies.h"
+#include "runtime/torch/internal/device_copies.h"
 
 #include <c10/core/StreamGuard.h>
 #include <c10/core/impl/VirtualGuardImpl.h>

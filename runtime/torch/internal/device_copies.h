@@ -1,6 +1,6 @@
 // Copies between the memory of the host and that of the device that computes. For a GPU the host's
 // side is pinned, and the copies run beside the GPU's computing; for a device that computes in the
-// host's memory they are plain ones. Only the .cc files of runtime/model include it.
+// host's memory they are plain ones. Only the .cc files of runtime/torch include it.
 #pragma once
 
 #include <ATen/ATen.h>

@@ -17,9 +17,10 @@
 #include "base/core/rng.h"
 #include "base/core/strings.h"
 #include "fmt/format.h"
-#include "runtime/model/internal/device_copies.h"
-#include "runtime/model/internal/row_parameters.h"
-#include "runtime/model/internal/sparse_gradient.h"
+#include "runtime/model/libtorch.h"
+#include "runtime/torch/internal/device_copies.h"
+#include "runtime/torch/internal/row_parameters.h"
+#include "runtime/torch/internal/sparse_gradient.h"
 
 namespace trainyard::runtime {
 namespace {

@@ -9,8 +9,8 @@
 #include <utility>
 
 #include "base/core/check.h"
-#include "runtime/model/internal/device_copies.h"
-#include "runtime/model/internal/layer.h"
+#include "runtime/torch/internal/device_copies.h"
+#include "runtime/torch/internal/layer.h"
 
 namespace trainyard::runtime {
 namespace {
@@ -24,12 +24,12 @@ at::Tensor dropoutFactors(std::span<const std::int64_t> keys, std::int64_t units
   return host.to(device, /*non_blocking=*/true);
 }
 
-class DeviceDense : public Layer {
+class DeviceDense : public TorchLayer {
  public:
   DeviceDense(const LayerSpec& spec, at::Tensor weights, at::Tensor biases, Dropout dropout)
       : spec_(spec), weights_(std::move(weights)), biases_(std::move(biases)), dropout_(dropout) {}
 
-  at::Tensor forward(const at::Tensor& input, Pass& pass) override {
+  at::Tensor forward(const at::Tensor& input, TorchPass& pass) override {
     const at::Tensor flat = input.reshape({input.size(0), weights_.size(0)});
     at::Tensor output = at::addmm(biases_, flat, weights_);
     if (spec_.relu) output.relu_();
@@ -43,7 +43,7 @@ class DeviceDense : public Layer {
     return output;
   }
 
-  at::Tensor backward(at::Tensor gradient, bool input_gradient, const Emit& emit) override {
+  at::Tensor backward(at::Tensor gradient, bool input_gradient, const TorchEmit& emit) override {
     if (factors_.defined()) gradient = gradient * factors_;
     if (spec_.relu) gradient = at::threshold_backward(gradient, output_, 0);
     emit(spec_.biases, gradient.sum(0));
@@ -65,12 +65,12 @@ class DeviceDense : public Layer {
   at::Tensor output_;
 };
 
-class DeviceConv : public Layer {
+class DeviceConv : public TorchLayer {
  public:
   DeviceConv(const LayerSpec& spec, at::Tensor weights, at::Tensor biases)
       : spec_(spec), convolution_(std::move(weights)), biases_(std::move(biases)) {}
 
-  at::Tensor forward(const at::Tensor& input, Pass& pass) override {
+  at::Tensor forward(const at::Tensor& input, TorchPass& pass) override {
     at::Tensor output = convolution_.forward(input, biases_).relu_();
     if (pass.training) {
       input_ = input;
@@ -79,7 +79,7 @@ class DeviceConv : public Layer {
     return output;
   }
 
-  at::Tensor backward(at::Tensor gradient, bool input_gradient, const Emit& emit) override {
+  at::Tensor backward(at::Tensor gradient, bool input_gradient, const TorchEmit& emit) override {
     gradient = at::threshold_backward(gradient.view(output_.sizes()), output_, 0);
     output_.reset();
     emit(spec_.biases, gradient.sum({0, 1, 2}));
@@ -88,7 +88,7 @@ class DeviceConv : public Layer {
 
  private:
   LayerSpec spec_;
-  Convolution convolution_;
+  TorchConvolution convolution_;
   at::Tensor biases_;
   at::Tensor input_;
   at::Tensor output_;
@@ -96,12 +96,12 @@ class DeviceConv : public Layer {
 
 // Pool, then bias and ReLU, which give the same in either order. An odd last row or column is a
 // window of its own.
-class DeviceConvPool : public Layer {
+class DeviceConvPool : public TorchLayer {
  public:
   DeviceConvPool(const LayerSpec& spec, at::Tensor weights, at::Tensor biases)
       : spec_(spec), convolution_(std::move(weights)), biases_(std::move(biases)) {}
 
-  at::Tensor forward(const at::Tensor& input, Pass& pass) override {
+  at::Tensor forward(const at::Tensor& input, TorchPass& pass) override {
     const at::Tensor conv = convolution_.forward(input, {});
     const auto [pooled, winners] =
         at::max_pool2d_with_indices(nchw(conv), {2, 2}, {2, 2}, {0, 0}, {1, 1}, kWholeWindows);
@@ -115,7 +115,7 @@ class DeviceConvPool : public Layer {
     return output;
   }
 
-  at::Tensor backward(at::Tensor gradient, bool input_gradient, const Emit& emit) override {
+  at::Tensor backward(at::Tensor gradient, bool input_gradient, const TorchEmit& emit) override {
     gradient = at::threshold_backward(gradient.view(output_.sizes()), output_, 0);
     output_.reset();
     emit(spec_.biases, gradient.sum({0, 1, 2}));
@@ -130,7 +130,7 @@ class DeviceConvPool : public Layer {
   static constexpr bool kWholeWindows = true;  // ceil_mode
 
   LayerSpec spec_;
-  Convolution convolution_;
+  TorchConvolution convolution_;
   at::Tensor biases_;
   at::Tensor input_;
   at::Tensor conv_;
@@ -176,7 +176,7 @@ class DeviceNetwork : public Network {
     const c10::DeviceGuard here(device_);
     const DeviceLoss loss = pass(samples, true);
     GradientCopies copies(device_, on_device_);
-    const Emit emit = [&](int parameter, const at::Tensor& gradient) {
+    const TorchEmit emit = [&](int parameter, const at::Tensor& gradient) {
       copies.add(parameter, gradient);
     };
     at::Tensor gradient = loss.gradient;
@@ -197,10 +197,10 @@ class DeviceNetwork : public Network {
   }
 
  private:
-  static std::unique_ptr<Layer> makeLayer(const LayerSpec& spec, int number,
-                                          const std::vector<at::Tensor>& parameters,
-                                          std::uint64_t seed) {
-    if (spec.kind == LayerSpec::Kind::kPool) return std::make_unique<Pool>();
+  static std::unique_ptr<TorchLayer> makeLayer(const LayerSpec& spec, int number,
+                                               const std::vector<at::Tensor>& parameters,
+                                               std::uint64_t seed) {
+    if (spec.kind == LayerSpec::Kind::kPool) return std::make_unique<TorchPool>();
     const at::Tensor& weights = parameters[static_cast<std::size_t>(spec.weights)];
     const at::Tensor& biases = parameters[static_cast<std::size_t>(spec.biases)];
     switch (spec.kind) {
@@ -216,10 +216,12 @@ class DeviceNetwork : public Network {
 
   // The forward pass.
   DeviceLoss pass(const Samples& samples, bool training) {
-    at::init_num_threads();  // as network.cc's
+    // OpenMP keeps its number of threads per thread: a thread that never set it would take all
+    // cores.
+    at::init_num_threads();
     weights_.upload();
     const auto [height, width, channels] = samples.shape;
-    Pass pass{{samples.count(), height, width, channels}, samples.keys, training};
+    TorchPass pass{{samples.count(), height, width, channels}, samples.keys, training};
     at::Tensor values =
         toDevice(samples.images, {samples.count(), height, width, channels}, at::kFloat, device_);
     const at::Tensor labels =
@@ -230,7 +232,7 @@ class DeviceNetwork : public Network {
 
   at::Device device_;
   WeightCopies weights_;
-  std::vector<std::unique_ptr<Layer>> layers_;
+  std::vector<std::unique_ptr<TorchLayer>> layers_;
   bool on_device_ = false;  // gradients are delivered there
 };
 

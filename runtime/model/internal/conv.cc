@@ -1,0 +1,53 @@
+// A convolution with bias and ReLU.
+#include <utility>
+
+#include "runtime/model/internal/convolution.h"
+#include "runtime/model/internal/layer.h"
+
+namespace trainyard::runtime {
+namespace {
+
+class Conv : public Layer {
+ public:
+  Conv(const LayerSpec& spec, std::span<const std::int64_t> shape, const float* weights,
+       const float* biases)
+      : spec_(spec), convolution_(shape, weights, biases) {}
+
+  const float* forward(const float* input, Pass& pass) override {
+    ImageGrid grid = pass.grid;
+    grid.channels = convolution_.outputs();
+    float* output =
+        pass.training ? output_.atLeast(grid.elements()) : pass.work.beside(input, grid.elements());
+    convolution_.forward(input, pass.grid, output, pass.work);
+    relu({output, static_cast<std::size_t>(grid.elements())});
+    input_ = input;
+    grid_ = grid;
+    pass.grid = grid;
+    return output;
+  }
+
+  float* backward(float* gradient, bool input_gradient, Workspace& work,
+                  const Emit& emit) override {
+    reluBackward({gradient, static_cast<std::size_t>(grid_.elements())}, output_.data(), 1.0f);
+    auto biases = std::make_shared<Buffer<float>>(grid_.channels);
+    sumPixels(gradient, grid_, biases->data());
+    emit(spec_.biases, std::move(biases), grid_.channels);
+    return convolution_.backward(input_, gradient, input_gradient, spec_.weights, work, emit);
+  }
+
+ private:
+  LayerSpec spec_;
+  Convolution convolution_;
+  ImageGrid grid_;  // of the output
+  const float* input_ = nullptr;
+  Buffer<float> output_;
+};
+
+}  // namespace
+
+std::unique_ptr<Layer> makeConv(const LayerSpec& spec, std::span<const std::int64_t> shape,
+                                const float* weights, const float* biases) {
+  return std::make_unique<Conv>(spec, shape, weights, biases);
+}
+
+}  // namespace trainyard::runtime

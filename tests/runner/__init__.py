@@ -1,0 +1,1 @@
+"""What tests/run_tests.py consists of: runs of ctest, their results, second runs, tables."""
