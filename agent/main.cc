@@ -56,6 +56,9 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr int kMaxProcesses = 64;
+// The kernel tells of the last connections of a program within milliseconds, on a busy machine some
+// tens of them. What it could not tell would be waited for in vain.
+constexpr Duration kWireBound = std::chrono::seconds(3);
 
 struct Flags {
   std::string role;
@@ -182,6 +185,7 @@ class Agent {
         self_(self),
         pushed_(std::move(pushed)),
         store_(store),
+        wire_(wire),
         metrics_(std::make_shared<TaskMetrics>(
             self, [wire] { return wire != nullptr ? wire->read() : std::nullopt; })),
         hub_(self, store_, *metrics_, [this] { pushed_.wake(); }) {}
@@ -202,6 +206,7 @@ class Agent {
   const TaskIdentity& self_;
   const WakeUp pushed_;
   MembershipStore& store_;
+  WireMeter* const wire_;
   std::shared_ptr<TaskMetrics> metrics_;
   TaskHub hub_;
   MetricsPage page_;
@@ -342,6 +347,8 @@ void Agent::publish(const ChildView& view, int port) {
                              .task_port = port,
                              .created = self_.created,
                              .ready = hub_.ready()};
+  // The last word on traffic.
+  if (view.child == "Exited" && wire_ != nullptr) wire_->settle(systemClock().now() + kWireBound);
   const v1::TaskState state = hub_.state();
   if (view.child == "Exited" && state.has_report()) {
     const Status kept = writeReportFile(folder / "report.json", state.report());

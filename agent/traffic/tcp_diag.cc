@@ -13,7 +13,9 @@
 #include <cerrno>
 #include <cstring>
 #include <optional>
+#include <utility>
 
+#include "base/process/poll.h"
 #include "fmt/format.h"
 
 namespace trainyard::agent {
@@ -167,7 +169,7 @@ StatusOr<std::vector<TcpConnection>> TcpDiag::list(int port) {
   return found;
 }
 
-std::vector<TcpConnection> TcpDiag::takeEnded(int port) {
+std::vector<TcpConnection> TcpDiag::takeEvents() {
   std::vector<TcpConnection> ended;
   Buffer buffer;
   while (events_.valid()) {
@@ -175,9 +177,35 @@ std::vector<TcpConnection> TcpDiag::takeEnded(int port) {
     // ENOBUFS: some were lost, others follow.
     if (n < 0 && (errno == EINTR || errno == ENOBUFS)) continue;
     if (n <= 0) break;
-    (void)takeMessages(buffer.bytes.data(), static_cast<std::size_t>(n), port, ended);
+    (void)takeMessages(buffer.bytes.data(), static_cast<std::size_t>(n), /*port=*/0, ended);
   }
   return ended;
+}
+
+std::vector<TcpConnection> TcpDiag::takeEnded(int port) {
+  std::vector<TcpConnection> ended = std::exchange(told_, {});
+  for (const TcpConnection& one : takeEvents()) ended.push_back(one);
+  if (port != 0) std::erase_if(ended, [port](const auto& one) { return one.local.port != port; });
+  return ended;
+}
+
+bool TcpDiag::waitForEnded(TimePoint deadline) const {
+  if (!told_.empty()) return true;
+  return events_.valid() && waitReadable(events_.get(), deadline);
+}
+
+void TcpDiag::waitForEndsOfBefore(TimePoint deadline) {
+  UniqueFd mark(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  std::uint64_t cookie = 0;
+  socklen_t size = sizeof cookie;
+  if (::getsockopt(mark.get(), SOL_SOCKET, SO_COOKIE, &cookie, &size) != 0) return;
+  mark.reset();
+  for (bool seen = false; !seen && events_.valid() && waitReadable(events_.get(), deadline);) {
+    for (const TcpConnection& one : takeEvents()) {
+      seen = seen || one.cookie == cookie;
+      told_.push_back(one);
+    }
+  }
 }
 
 }  // namespace trainyard::agent

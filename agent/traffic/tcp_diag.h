@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "base/core/clock.h"
 #include "base/core/status.h"
 #include "base/process/unique_fd.h"
 
@@ -44,13 +45,22 @@ class TcpDiag {
   // Connections of that port that ended since the last call (or open()), with their last counters.
   // The kernel tells of each once, soon after its end; what it could not deliver is lost.
   std::vector<TcpConnection> takeEnded(int port);
+  // Waits until something was told that takeEnded() has not taken; false: not in time.
+  bool waitForEnded(TimePoint deadline) const;
+  // Ends a socket of its own, which the kernel tells after most of what ended before, and waits for
+  // that.
+  void waitForEndsOfBefore(TimePoint deadline);
 
  private:
   TcpDiag(UniqueFd requests, UniqueFd events)
       : requests_(std::move(requests)), events_(std::move(events)) {}
 
+  // What the kernel has told since the last call, of all ports.
+  std::vector<TcpConnection> takeEvents();
+
   UniqueFd requests_;
-  UniqueFd events_;  // invalid: the kernel does not tell of ends
+  UniqueFd events_;                  // invalid: the kernel does not tell of ends
+  std::vector<TcpConnection> told_;  // ... and takeEnded() has not taken yet
 };
 
 }  // namespace trainyard::agent

@@ -49,6 +49,10 @@ void ConnectionTotals::onEnded(const std::vector<CountedConnection>& connections
   }
 }
 
+bool ConnectionTotals::awaitsEnds() const {
+  return std::any_of(open_.begin(), open_.end(), [](const auto& one) { return one.second.missed; });
+}
+
 WireReading ConnectionTotals::total() const {
   WireReading sum = ended_;
   for (const auto& [cookie, connection] : open_) add(sum, connection.peer, connection.bytes);
@@ -101,6 +105,18 @@ std::optional<WireReading> WireMeter::read() {
     const auto bytes = interface_ ? interface_->read() : std::nullopt;
     return bytes ? std::optional<WireReading>({*bytes, {}}) : std::nullopt;
   }
+  return readKernel();
+}
+
+void WireMeter::settle(TimePoint deadline) {
+  std::lock_guard lock(mutex_);
+  if (!diag_) return;
+  diag_->waitForEndsOfBefore(deadline);
+  (void)readKernel();
+  while (totals_.awaitsEnds() && diag_->waitForEnded(deadline)) (void)readKernel();
+}
+
+WireReading WireMeter::readKernel() {
   const int listed = scope_ ? 0 : port_;
   std::optional<Peers> peers;
   if (const auto membership = scope_ ? scope_->membership() : nullptr; membership != nullptr) {

@@ -15,6 +15,7 @@
 #include "agent/traffic/socket_owners.h"
 #include "agent/traffic/tcp_diag.h"
 #include "agent/traffic/wire_bytes.h"
+#include "base/core/clock.h"
 
 namespace trainyard::agent {
 
@@ -41,6 +42,8 @@ class ConnectionTotals {
   void onEnded(const std::vector<CountedConnection>& connections);
   WireReading total() const;
   bool knows(std::uint64_t cookie) const { return open_.contains(cookie); }
+  // Whether one that has left the list has not been told of yet: its last bytes are missing.
+  bool awaitsEnds() const;
   // Connections still kept one by one.
   std::size_t size() const { return open_.size(); }
 
@@ -80,8 +83,12 @@ class WireMeter {
   // Since the meter was made, up to now. Nothing where the kernel does not say; the reason was
   // logged once.
   std::optional<WireReading> read();
+  // Once the program has ended: waits until the kernel has told of the last connections, so that
+  // read() says all that they carried.
+  void settle(TimePoint deadline);
 
  private:
+  WireReading readKernel();  // with mutex_ held and diag_ set
   // Those that concern the task, with their peers. `all`: as last listed.
   std::vector<CountedConnection> counted(const std::vector<TcpConnection>& connections,
                                          const std::vector<TcpConnection>& all,

@@ -1,6 +1,7 @@
 """One test many times, with other processes beside it that compute."""
 import collections
 import contextlib
+import re
 import shutil
 import subprocess
 import sys
@@ -19,22 +20,29 @@ def load(processes):
             burner.wait()
 
 
+def listed(program, cases):
+    done = subprocess.run([program, f"--gtest_filter={cases}", "--gtest_list_tests"], stdout=subprocess.PIPE,
+                          stderr=subprocess.DEVNULL, text=True, timeout=60, check=True)
+    return [line for line in done.stdout.splitlines() if line.strip()]
+
+
 def find(build, name):
     """(entry, cases) for the name of an entry or of a GoogleTest case."""
     if name in build.labels:
         return name, ""
-    suite = name.split(".")[0].split("/")[-1].encode()
+    suite = name.split(".")[0].split("/")[-1]
     for entry, program in build.programs.items():
         try:
             with open(program, "rb") as file:
-                if suite not in file.read():
+                if suite.encode() not in file.read():
                     continue
-            listed = subprocess.run([program, f"--gtest_filter={name}", "--gtest_list_tests"],
-                                    stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, timeout=60)
-        except (OSError, subprocess.TimeoutExpired):
+            # A filter that only leaves out: the suites of this entry, not all those of its program.
+            own = listed(program, "-none.none")
+            if any(re.fullmatch(rf"(.*/)?{suite}(/.*)?\.", line.split()[0]) for line in own) and \
+                    any(line.startswith("  ") for line in listed(program, name)):
+                return entry, name
+        except (OSError, subprocess.SubprocessError):
             continue
-        if listed.returncode == 0 and any(line.startswith("  ") for line in listed.stdout.splitlines()):
-            return entry, name
     raise SystemExit(f"{build.folder}: no entry and no case {name}")
 
 

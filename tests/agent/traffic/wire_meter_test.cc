@@ -38,6 +38,16 @@ TEST(ConnectionTotals, TheLastWordOfAConnectionCountsOnce) {
   EXPECT_EQ(totals.total().total.received, 185u);
 }
 
+TEST(ConnectionTotals, WhatHasLeftTheListIsAwaitedUntilItsEndIsTold) {
+  ConnectionTotals totals;
+  totals.onList({{1, {100, 10}}, {2, {7, 7}}});
+  EXPECT_FALSE(totals.awaitsEnds());
+  totals.onList({{2, {7, 7}}});
+  EXPECT_TRUE(totals.awaitsEnds());
+  totals.onEnded({{1, {180, 18}}});
+  EXPECT_FALSE(totals.awaitsEnds());
+}
+
 TEST(ConnectionTotals, AConnectionWhoseEndWasNotToldIsNotKeptForEver) {
   ConnectionTotals totals;
   totals.onList({{1, {100, 10}}});
@@ -156,6 +166,24 @@ TEST_F(LoopbackTest, ConnectionsThatCameAndWentUnseenCount) {
   const auto bytes = meter.read();
   EXPECT_LE(bytes->total.received, 150'000u + 12);
   EXPECT_LE(bytes->total.transmitted, 30'000u + 12);
+}
+
+// The kernel tells of an end a moment after it: a program's last report must not be made before.
+TEST_F(LoopbackTest, ASettledMeterHasTheLastBytesOfWhatJustEnded) {
+  if (const auto diag = TcpDiag::open(); !diag.ok()) GTEST_SKIP() << diag.status();
+  for (int round = 0; round < 200; ++round) {
+    WireMeter meter(port_);
+    connect();
+    if (round % 2 == 0) {  // listed once, or never
+      transfer(client_, server_, 1000);
+      ASSERT_TRUE(meter.read());
+    }
+    transfer(client_, server_, 50'000);
+    client_.reset();
+    server_.reset();
+    meter.settle(systemClock().now() + std::chrono::seconds(20));
+    ASSERT_GE(meter.read()->total.received, round % 2 == 0 ? 51'000u : 50'000u) << round;
+  }
 }
 
 TEST_F(LoopbackTest, OfTasksAtOneAddressTheHolderOfASocketTellsWhoIsWho) {
