@@ -16,6 +16,7 @@ SOURCE = pathlib.Path(__file__).resolve().parent.parent.parent
 sys.path.insert(0, str(SOURCE / "tests"))
 from venv_of import make_venv  # noqa: E402
 
+SOON = SOURCE / "tests/multiproc/tensorflow_soon.py"
 SKIPPED = 77
 DATA = "/usr/share/datasets/fashion-mnist"
 
@@ -39,7 +40,7 @@ def serves(trainyard, python):
         script.write_text((SOURCE / "examples/foreign/tensorflow_ps.py").read_text())
         job = pathlib.Path(folder) / "job.yaml"
         job.write_text(text.replace("command: [python3, examples/foreign/tensorflow_ps.py]",
-                                    f"command: [{python}, {script}]"))
+                                    f"command: [{python}, {SOON}, {script}]"))
         run = pathlib.Path(folder) / "run"
         done = subprocess.run([trainyard, "run", "-f", str(job), "--dir", str(run)], cwd=folder,
                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=800)
@@ -70,9 +71,9 @@ def traffic(trainyard, python, folder, partitions):
     run = folder / ("partitioned" if partitions > 1 else "round-robin")
     job = folder / f"{run.name}.yaml"
     text = (SOURCE / "examples/foreign/tensorflow_fashion.yaml").read_text()
-    job.write_text(text.replace("python3, examples", f"{python}, {SOURCE}/examples")
+    job.write_text(text.replace("python3, examples", f"{python}, {SOON}, {SOURCE}/examples")
                    .replace("name: tensorflow-fashion", f"name: {run.name}")
-                   .replace("- --ps_hosts", f"- --steps=200\n              - --partitions={partitions}\n"
+                   .replace("- --ps_hosts", f"- --steps=100\n              - --partitions={partitions}\n"
                             "              - --ps_hosts"))
     done = subprocess.run([trainyard, "run", "-f", str(job), "--dir", str(run), "--volume", f"data={DATA}"], cwd=folder,
                           stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=800)

@@ -42,7 +42,7 @@ def folders(interpreter):
     """What the program is made of."""
     base = subprocess.run([interpreter, "-c", "import sys; print(sys.base_prefix)"], capture_output=True, text=True,
                           check=True).stdout.strip()
-    found = [pathlib.Path("/usr"), interpreter.parent.parent, SCRIPT.parent]
+    found = [pathlib.Path("/usr"), interpreter.parent.parent, SCRIPT.parent, foreign_tensorflow.SOON.parent]
     return found if base.startswith("/usr") else [*found, pathlib.Path(base)]
 
 
@@ -70,7 +70,7 @@ def job(world, namespace, interpreter, security):
         container["volumeMounts"] = [
             {"name": "machine", "mountPath": str(path), "subPath": str(path)[1:], "readOnly": True}
             for path in folders(interpreter)]
-        container["command"] = [str(interpreter), "-B", str(SCRIPT)]
+        container["command"] = [str(interpreter), "-B", str(foreign_tensorflow.SOON), str(SCRIPT)]
         container["args"].append(f"--steps={STEPS}")
     # Servers end with the last worker: it stays until they have been asked.
     task = spec["worker"]["template"]["spec"]["containers"][0]

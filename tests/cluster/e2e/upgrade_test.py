@@ -25,12 +25,8 @@ class Upgrade(unittest.TestCase):
                        pod["status"]["containerStatuses"][0]["restartCount"])
                 for name, pod in self.world.pods("job", SPACE).items()}
 
-    def steps(self):
-        return int(self.world.status("job", SPACE).get("progress", {}).get("step", 0))
-
     def goes_on(self):
-        before = self.steps()
-        self.world.wait("further steps", lambda: self.steps() > before + 10)
+        self.world.wait_steps("job", SPACE, 10)
 
     def operator_images(self):
         return {c["image"] for pod in self.world.operator_pods() for c in pod["spec"]["containers"]
@@ -43,7 +39,7 @@ class Upgrade(unittest.TestCase):
     def test_2_job_outlives_the_chart(self):
         world = self.world
         world.apply(JOB, namespace=SPACE)
-        world.wait("the first steps", lambda: self.steps() > 5)
+        world.wait_steps("job", SPACE, 5)
         before = self.identities()
         pinned = world.status("job", SPACE)["images"]
 

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import urllib.parse
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 sys.path.insert(0, str(ROOT / "tests" / "cluster"))
@@ -23,6 +24,8 @@ SYSTEM = "trainyard-system"  # namespace of the operator
 RESTRICTED = {"pod-security.kubernetes.io/enforce": "restricted"}
 # Against hangs; a machine with other work takes twenty times the usual.
 LIMIT = 1800
+METRICS_PORT = 2231
+WORTH_TELLING = 3
 
 
 class World:
@@ -37,14 +40,24 @@ class World:
         text = "\n---\n".join(m if isinstance(m, str) else json.dumps(m) for m in manifests)
         return self.cluster.kubectl("apply", "-n", namespace, "-f", "-", input=text)
 
+    def read(self, kind, namespace, rest):
+        """What the apiserver answers, without a kubectl for each look."""
+        group = "apis/trainyard.dev/v1alpha1" if kind == "trainingjobs" else "api/v1"
+        where = f"namespaces/{namespace}/" if namespace else ""
+        try:
+            status, answer = self.cluster.api.get(f"/{group}/{where}{kind}{rest}")
+        except OSError as error:  # as kubectl would end
+            raise AssertionError(f"{kind}{rest}: {error}") from error
+        if status != 200:
+            raise AssertionError(f"{kind}{rest}: {status} {answer}")
+        return answer
+
     def get(self, kind, name, namespace):
-        return json.loads(self.cluster.kubectl("get", kind, name, "-n", namespace, "-o", "json"))
+        return self.read(kind, namespace, f"/{name}")
 
     def find(self, kind, namespace=None, selector=""):
         """Objects of a namespace, else of all."""
-        arguments = [*(["-n", namespace] if namespace else ["-A"]), *(["-l", selector] if selector else [])]
-        text = self.cluster.kubectl("get", kind, "-o", "json", *arguments)
-        return json.loads(text)["items"]
+        return self.read(kind, namespace, f"?labelSelector={urllib.parse.quote(selector)}")["items"]
 
     def namespace(self, name, labels=None):
         self.apply({"apiVersion": "v1", "kind": "Namespace",
@@ -67,13 +80,13 @@ class World:
              "spec": {**common, "volumeName": name, "resources": {"requests": {"storage": "1Gi"}}}},
             namespace=namespace)
         self.wait(f"the claim {claim} to be bound", lambda: self.get(
-            "persistentvolumeclaim", claim, namespace).get("status", {}).get("phase") == "Bound")
+            "persistentvolumeclaims", claim, namespace).get("status", {}).get("phase") == "Bound")
         return pathlib.Path(path)
 
     # --- jobs
 
     def job(self, name, namespace):
-        return self.get("trainingjob", name, namespace)
+        return self.get("trainingjobs", name, namespace)
 
     def status(self, name, namespace):
         return self.job(name, namespace).get("status", {})
@@ -83,19 +96,34 @@ class World:
         return {p["metadata"]["name"]: p
                 for p in self.find("pods", namespace, f"trainyard.dev/job-name={name}")}
 
+    def global_step(self, name, namespace):
+        """What worker-0 says; the job's status is written every ten seconds only. 0 while it does not answer."""
+        pod = self.pods(name, namespace).get(f"{name}-worker-0")
+        address = pod and pod["status"].get("podIP")
+        page = self.cluster.fetch(f"http://{address}:{METRICS_PORT}/metrics") if address else ""
+        return max((int(float(line.split()[-1])) for line in page.splitlines()
+                    if line.startswith("trainyard_global_step{")), default=0)
+
+    def wait_steps(self, name, namespace, more):
+        """Waits until `more` steps have been made since now."""
+        before = self.wait(f"the step of {name}", lambda: self.global_step(name, namespace))
+        self.wait(f"{name} beyond step {before + more}", lambda: self.global_step(name, namespace) >= before + more)
+
     def wait(self, what, condition, seconds=LIMIT):
         """The first true value of condition(); what kubectl cannot do while the apiserver is away
         counts as not yet. Raises AssertionError."""
-        end = time.monotonic() + seconds
+        began = time.monotonic()
         last = ""
-        while time.monotonic() < end:
+        while time.monotonic() < began + seconds:
             try:
                 value = condition()
                 if value:
+                    if (took := time.monotonic() - began) > WORTH_TELLING:
+                        print(f"waited {took:.1f} s for {what}", flush=True)
                     return value
             except AssertionError as error:
                 last = f": {error}"
-            time.sleep(0.5)
+            time.sleep(0.2)
         raise AssertionError(f"timed out after {seconds:g} s waiting for {what}{last}\n{self.describe()}")
 
     def wait_state(self, name, namespace, state, seconds=LIMIT):
@@ -203,6 +231,7 @@ def world(space, *settings, more_images=lambda folder: []):
         finally:
             # Jobs first: an operator of one namespace has its rights from that namespace.
             for what in (["trainingjobs", "--all", "-n", space], ["pods", "--all", "-n", space],
-                         ["namespace", space], ["persistentvolume", "-l", f"made-for={space}"]):
+                         ["namespace", space, "--wait=false"],
+                         ["persistentvolume", "-l", f"made-for={space}", "--wait=false"]):
                 with contextlib.suppress(AssertionError):
                     cluster.kubectl("delete", *what, "--timeout=120s")

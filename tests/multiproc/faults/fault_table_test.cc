@@ -2,21 +2,17 @@
 // exact moments of a deterministic job. What comes of it is printed, and must be what is written
 // down. FAULT_LINE in the environment picks a line of the file, or lines: 82-104.
 #include <algorithm>
-#include <atomic>
 #include <cstdlib>
 #include <mutex>
-#include <thread>
 
 #include "base/core/strings.h"
 #include "base/process/files.h"
 #include "fmt/format.h"
 #include "tests/multiproc/faults/fault_run.h"
+#include "tests/multiproc/faults/side_by_side.h"
 
 namespace trainyard {
 namespace {
-
-// Most of a cell is waiting: for programs to load, for back-offs and deadlines.
-constexpr int kAtOnce = 2;
 
 std::string tableText() {
   const char* source = std::getenv("TRAINYARD_SOURCE");
@@ -41,24 +37,19 @@ class FaultTable : public RunTest {
     JobRun run(folder("undisturbed"), faultJob());
     return run.launchAndWait().code == 0 ? run.digest() : "";
   }
-  // Takes the next cell until none is left.
-  void work(const std::vector<FaultCell>& cells, const std::string& digest) {
-    for (std::size_t i = next_++; i < cells.size(); i = next_++) {
-      const FaultResult result =
-          FaultRun(folder(fmt::format("line-{}", cells[i].line)), cells[i], digest).run();
-      std::lock_guard lock(mutex_);
-      fmt::print("{}\n", lineOf(cells[i], result));
-      (void)std::fflush(stdout);
-      if (result.problem.empty()) {
-        ++kept_;
-      } else {
-        problems_.push_back(
-            fmt::format("table.txt:{}: {}", cells[i].line, lineOf(cells[i], result)));
-      }
+  void work(const FaultCell& cell, const std::string& digest) {
+    const FaultResult result =
+        FaultRun(folder(fmt::format("line-{}", cell.line)), cell, digest).run();
+    std::lock_guard lock(mutex_);
+    fmt::print("{}\n", lineOf(cell, result));
+    (void)std::fflush(stdout);
+    if (result.problem.empty()) {
+      ++kept_;
+    } else {
+      problems_.push_back(fmt::format("table.txt:{}: {}", cell.line, lineOf(cell, result)));
     }
   }
 
-  std::atomic<std::size_t> next_ = 0;
   std::mutex mutex_;
   std::size_t kept_ = 0;
   std::vector<std::string> problems_;
@@ -76,9 +67,7 @@ TEST_F(FaultTable, EveryCellIsAsWrittenDown) {
   }
   const std::string digest = undisturbed();
   ASSERT_NE(digest, "") << "the undisturbed job did not succeed";
-  std::vector<std::thread> threads;
-  for (int i = 0; i < kAtOnce; ++i) threads.emplace_back([&] { work(*cells, digest); });
-  for (std::thread& thread : threads) thread.join();
+  sideBySide(cells->size(), [&](std::size_t i) { work(cells->at(i), digest); });
   fmt::print("{} cells: {} as written down\n", cells->size(), kept_);
   // Wrong results before waits that ran out: the first one says what the test failed of.
   std::stable_partition(problems_.begin(), problems_.end(), [](const std::string& problem) {

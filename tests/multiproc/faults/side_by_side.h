@@ -1,23 +1,26 @@
-// Jobs of which two run at once: most of the time of a job whose tasks die is waiting, for programs
-// to load and for back-offs.
+// Jobs of which several run at once: most of the time of a job whose tasks die is waiting, for
+// back-offs and deadlines.
 #pragma once
 
 #include <atomic>
 #include <cstddef>
 #include <functional>
 #include <thread>
+#include <vector>
 
 namespace trainyard {
 
-// `work(i)` for i = 0 to count - 1.
+constexpr int kSideBySide = 4;
+
+// `work(i)` for i = 0 to count - 1, in threads of their own.
 inline void sideBySide(std::size_t count, const std::function<void(std::size_t)>& work) {
   std::atomic<std::size_t> next = 0;
-  const auto loop = [&] {
-    for (std::size_t i = next++; i < count; i = next++) work(i);
-  };
-  std::thread other(loop);
-  loop();
-  other.join();
+  std::vector<std::jthread> threads;
+  for (int t = 0; t < kSideBySide; ++t) {
+    threads.emplace_back([&] {
+      for (std::size_t i = next++; i < count; i = next++) work(i);
+    });
+  }
 }
 
 }  // namespace trainyard
