@@ -26,6 +26,7 @@ struct Failpoint {
   std::int64_t from = std::numeric_limits<std::int64_t>::min();
   std::int64_t to = std::numeric_limits<std::int64_t>::max();
   std::int64_t times = std::numeric_limits<std::int64_t>::max();
+  std::string file;  // empty: always
 };
 
 std::mutex mutex;
@@ -36,8 +37,9 @@ std::vector<Failpoint>& table() {
 
 Status badPart(std::string_view part) {
   return invalidInput(
-      "failpoints",
-      fmt::format("'{}' is not NAME=ACTION[@FROM[-TO]][,task=T][,life=C.S][,times=N]", part));
+      "failpoints", fmt::format("'{}' is not NAME=ACTION[@FROM[-TO]][,task=T][,life=C.S][,times=N]"
+                                "[,while=FILE]",
+                                part));
 }
 
 template <typename T>
@@ -87,6 +89,8 @@ Status parseEntry(std::string_view entry, const Process& process, Failpoint& out
       mine = mine && value == process.task;
     } else if (key == "life") {
       mine = mine && value == process.life;
+    } else if (key == "while") {
+      out.file = std::string(value);
     } else if (key != "times" || !readNumber(value, out.times)) {
       return badPart(entry);
     }
@@ -119,6 +123,7 @@ FailAction internal::hitFailpointSlow(std::string_view name, std::int64_t number
     for (Failpoint& point : table()) {
       if (point.name != name || number < point.from || number > point.to || point.times <= 0)
         continue;
+      if (!point.file.empty() && ::access(point.file.c_str(), F_OK) != 0) continue;
       --point.times;
       hit = point;
       break;

@@ -1,9 +1,9 @@
 // Named places where a test makes the shipped binary misbehave. Off unless main installs a
 // configuration; a disabled failpoint costs one relaxed load.
 //
-// Configuration: "NAME=ACTION[@FROM[-TO]][,task=worker-1][,life=1.1][,times=N];..." with ACTION one
-// of delay(MS), pause, nan, crash, error; FROM and TO are values of the place's number, mostly the
-// step.
+// Configuration: "NAME=ACTION[@FROM[-TO]][,task=worker-1][,life=1.1][,times=N][,while=FILE];..."
+// with ACTION one of delay(MS), pause, nan, crash, error; FROM and TO are values of the place's
+// number, mostly the step; FILE: only as long as it exists.
 #pragma once
 
 #include <atomic>

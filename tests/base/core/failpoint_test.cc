@@ -4,9 +4,12 @@
 #include <unistd.h>
 
 #include <csignal>
+#include <filesystem>
+#include <fstream>
 
 #include "base/core/strings.h"
 #include "gmock/gmock.h"
+#include "tests/base/process/temp_dir.h"
 
 namespace trainyard {
 namespace {
@@ -43,6 +46,17 @@ TEST_F(FailpointTest, IsMeantForATaskALifeAndANumberOfTimes) {
   EXPECT_EQ(hitFailpoint("twice"), FailAction::kNan);
   EXPECT_EQ(hitFailpoint("twice"), FailAction::kNan);
   EXPECT_EQ(hitFailpoint("twice"), FailAction::kNone);
+}
+
+TEST_F(FailpointTest, ActsAsLongAsAFileExists) {
+  TempDir dir;
+  const std::string file = (dir.path() / "there").string();
+  ASSERT_TRUE(configure(("place=nan,while=" + file).c_str()).ok());
+  EXPECT_EQ(hitFailpoint("place"), FailAction::kNone);
+  std::ofstream(file).close();
+  EXPECT_EQ(hitFailpoint("place"), FailAction::kNan);
+  std::filesystem::remove(file);
+  EXPECT_EQ(hitFailpoint("place"), FailAction::kNone);
 }
 
 TEST_F(FailpointTest, NamesThePartThatDoesNotParse) {

@@ -10,7 +10,7 @@
 
 namespace trainyard {
 
-constexpr int kSideBySide = 4;
+constexpr int kSideBySide = 6;
 
 // `work(i)` for i = 0 to count - 1, in threads of their own.
 inline void sideBySide(std::size_t count, const std::function<void(std::size_t)>& work) {

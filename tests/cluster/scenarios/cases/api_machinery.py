@@ -111,6 +111,9 @@ def scenario_53_apiserver_restart(case):
             other.kubelet.stop()
 
 
+scenario_53_apiserver_restart.seconds = 60
+
+
 def scenario_54_apiserver_429_503(case):
     """A server that asks to be left alone for a while is left alone, and then asked again."""
     proxy = case.proxy()

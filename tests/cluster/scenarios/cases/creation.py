@@ -79,6 +79,9 @@ def scenario_04_create_twice(case):
     case.equal([], proxy.writes(written))
 
 
+scenario_04_create_twice.seconds = 40
+
+
 def scenario_05_already_exists_ours(case):
     case.submit(jobs.job())
     case.wait_members(["ps-0", "worker-0", "worker-1"])

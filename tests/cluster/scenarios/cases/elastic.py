@@ -168,6 +168,9 @@ def scenario_25_scale_to_min_by_preemption(case):
     case.equal([before[t] for t in START[:2]], [after[t] for t in START[:2]], "who stays is not touched")
 
 
+scenario_25_scale_to_min_by_preemption.seconds = 40
+
+
 def scenario_26_kubectl_scale_roundtrip(case):
     hpas = f"/apis/autoscaling/v2/namespaces/{case.ns}/horizontalpodautoscalers"
     target = {"apiVersion": "trainyard.dev/v1alpha1", "kind": "TrainingJob", "name": "demo"}
