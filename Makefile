@@ -6,7 +6,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .ONESHELL:
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-run test test-torch torch sanitize sanitize-threads check bench experiment compare soak build \
+.PHONY: help demo demo-run test test-long test-torch torch sanitize sanitize-threads check bench experiment compare soak build \
   clean format image image-torch push cluster cluster-build cluster-stop bench-operator
 
 # Objects in the compiler cache serve any checkout.
@@ -36,6 +36,7 @@ endif
 help:
 	@echo "make demo     train on Fashion-MNIST on this machine: 2 parameter servers, 2 workers"
 	@echo "make test     build everything and run every test that needs neither LibTorch nor a GPU"
+	@echo "make test-long  the same without units of several sources, which finds missing includes, and larger"
 	@echo "make torch    trainyard-runtime-torch beside the programs: TorchScript modules and GPUs (TRAINYARD_TORCH=DIR)"
 	@echo "make test-torch  the tests of it"
 	@echo "make sanitize the tests with address, undefined-behaviour and thread sanitizer"
@@ -87,6 +88,16 @@ test:
 	phase build cmake --build $(dev)
 	phase cluster-build wait $$programs || [ $$? -eq 77 ] || { tail -n 20 build/cluster-build.log >&2; exit 1; }
 	phase tests python3 tests/run_tests.py $(dev)
+
+# Whole examples where `test` runs a part of them (TRAINYARD_LONG); in a build whose every source is
+# compiled by itself.
+test-long:
+	$(packages) demo test cluster
+	$(configure) --preset plain
+	phase cluster-build $(cluster) build || [ $$? -eq 77 ]
+	phase build cmake --build build/plain
+	export TRAINYARD_LONG=1
+	phase tests python3 tests/run_tests.py build/plain
 
 # In a folder of its own, most of whose objects come from the compiler cache.
 test-torch:

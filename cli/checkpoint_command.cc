@@ -157,10 +157,10 @@ int evaluate(const Console& console, const Options& options) {
   return fail(console, absl::AbortedError("trainyard-runtime evaluate: " + toString(*exit)));
 }
 
-using Verb = int (*)(const Console&, const Options&);
+using CheckpointVerb = int (*)(const Console&, const Options&);
 
 CLI::App* addVerb(CLI::App& parent, ChosenCommand& chosen, const std::shared_ptr<Options>& options,
-                  const char* name, const char* help, Verb verb) {
+                  const char* name, const char* help, CheckpointVerb verb) {
   CLI::App* app = parent.add_subcommand(name, help);
   app->add_option("DIR", options->dir, "run directory, or its checkpoints folder")->required();
   app->add_option("--step", options->step, "the checkpoint of this step instead of the newest")

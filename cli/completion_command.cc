@@ -16,7 +16,7 @@ struct Flag {
   std::string help;
 };
 
-struct Verb {
+struct KnownVerb {
   std::string name;
   std::string help;
   std::vector<Flag> flags = {};
@@ -37,7 +37,7 @@ Flag flagOf(const CLI::Option& option) {
   return flag;
 }
 
-void addFlags(const CLI::App& app, Verb* verb) {
+void addFlags(const CLI::App& app, KnownVerb* verb) {
   for (const CLI::Option* option : app.get_options()) {
     if (option->get_positional()) {
       const std::string name = option->get_name(true);
@@ -48,11 +48,11 @@ void addFlags(const CLI::App& app, Verb* verb) {
   }
 }
 
-std::vector<Verb> verbsOf(const CLI::App& app) {
-  std::vector<Verb> verbs;
+std::vector<KnownVerb> verbsOf(const CLI::App& app) {
+  std::vector<KnownVerb> verbs;
   for (const CLI::App* sub : app.get_subcommands({})) {
     if (sub->get_group().empty()) continue;  // hidden
-    Verb verb{.name = sub->get_name(), .help = firstLine(sub->get_description())};
+    KnownVerb verb{.name = sub->get_name(), .help = firstLine(sub->get_description())};
     addFlags(*sub, &verb);
     for (const CLI::App* inner : sub->get_subcommands({})) {
       verb.words.push_back(inner->get_name());
@@ -64,13 +64,13 @@ std::vector<Verb> verbsOf(const CLI::App& app) {
   return verbs;
 }
 
-std::string namesOf(const std::vector<Verb>& verbs) {
+std::string namesOf(const std::vector<KnownVerb>& verbs) {
   std::string names;
-  for (const Verb& verb : verbs) names += (names.empty() ? "" : " ") + verb.name;
+  for (const KnownVerb& verb : verbs) names += (names.empty() ? "" : " ") + verb.name;
   return names;
 }
 
-std::string flagNames(const Verb& verb) {
+std::string flagNames(const KnownVerb& verb) {
   std::string names;
   for (const Flag& flag : verb.flags) {
     for (const std::string& name : flag.names) names += (names.empty() ? "" : " ") + name;
@@ -89,7 +89,7 @@ std::string quoted(std::string text) {
   return text;
 }
 
-std::string bashScript(const std::vector<Verb>& verbs) {
+std::string bashScript(const std::vector<KnownVerb>& verbs) {
   std::string text =
       "# source <(trainyard completion bash)\n"
       "_trainyard() {\n"
@@ -102,7 +102,7 @@ std::string bashScript(const std::vector<Verb>& verbs) {
       "    return\n"
       "  fi\n"
       "  case ${COMP_WORDS[1]} in\n";
-  for (const Verb& verb : verbs) {
+  for (const KnownVerb& verb : verbs) {
     text += fmt::format("    {}) flags='{}' words='{}' jobs='{}' ;;\n", verb.name, flagNames(verb),
                         joined(verb.words), verb.takes_job ? "yes" : "");
   }
@@ -119,7 +119,7 @@ std::string bashScript(const std::vector<Verb>& verbs) {
   return text;
 }
 
-std::string zshScript(const std::vector<Verb>& verbs) {
+std::string zshScript(const std::vector<KnownVerb>& verbs) {
   std::string text =
       "#compdef trainyard\n"
       "# source <(trainyard completion zsh)\n"
@@ -132,7 +132,7 @@ std::string zshScript(const std::vector<Verb>& verbs) {
     for (const char c : help) escaped += c == ':' ? "\\:" : std::string(1, c);
     return fmt::format("'{}:{}'\n", quoted(name), quoted(escaped));
   };
-  for (const Verb& verb : verbs) text += "    " + entry(verb.name, verb.help);
+  for (const KnownVerb& verb : verbs) text += "    " + entry(verb.name, verb.help);
   text +=
       "  )\n"
       "  if ((CURRENT == 2)); then\n"
@@ -140,7 +140,7 @@ std::string zshScript(const std::vector<Verb>& verbs) {
       "    return\n"
       "  fi\n"
       "  case $words[2] in\n";
-  for (const Verb& verb : verbs) {
+  for (const KnownVerb& verb : verbs) {
     text += fmt::format("    {})\n      words_=({}) jobs='{}'\n      flags=(\n", verb.name,
                         joined(verb.words), verb.takes_job ? "yes" : "");
     for (const Flag& flag : verb.flags) {
@@ -163,9 +163,9 @@ std::string zshScript(const std::vector<Verb>& verbs) {
   return text;
 }
 
-std::string fishScript(const std::vector<Verb>& verbs) {
+std::string fishScript(const std::vector<KnownVerb>& verbs) {
   std::string text = "# trainyard completion fish | source\n";
-  for (const Verb& verb : verbs) {
+  for (const KnownVerb& verb : verbs) {
     text += fmt::format("complete -c trainyard -n __fish_use_subcommand -a {} -d '{}'\n", verb.name,
                         quoted(verb.help));
     const std::string here =
@@ -200,7 +200,7 @@ void registerCompletion(CLI::App& app, ChosenCommand& chosen) {
   verb->footer(kCompletionFooter);
   verb->callback([&app, shell, &chosen] {
     chosen = [&app, shell](const Console& console) {
-      const std::vector<Verb> verbs = verbsOf(app);
+      const std::vector<KnownVerb> verbs = verbsOf(app);
       console.out << (*shell == "bash"  ? bashScript(verbs)
                       : *shell == "zsh" ? zshScript(verbs)
                                         : fishScript(verbs));

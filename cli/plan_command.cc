@@ -5,6 +5,7 @@
 #include "base/core/exit_code.h"
 #include "base/core/strings.h"
 #include "base/core/units.h"
+#include "base/flags/usage.h"
 #include "base/programs/runtime_program.h"
 #include "cli/command.h"
 #include "cli/plan/cost_flags.h"
@@ -133,12 +134,6 @@ int runPlan(const PlanOptions& options, const Console& console) {
   return options.file.empty() ? planMachines(options, console) : planJob(options, console);
 }
 
-// --set without '=' is a usage error of CLI11's kind.
-std::string checkAssignment(const std::string& text) {
-  if (text.find('=') != std::string::npos && text.front() != '=') return "";
-  return fmt::format("\"{}\" is not PATH=VALUE", text);
-}
-
 }  // namespace
 
 void registerPlan(CLI::App& app, ChosenCommand& chosen) {
@@ -148,7 +143,7 @@ void registerPlan(CLI::App& app, ChosenCommand& chosen) {
   plan->add_option("-f,--file", options->file, "TrainingJob file (YAML or JSON)");
   plan->add_option("--set", options->sets, "PATH=VALUE: change a field of the job; may be repeated")
       ->allow_extra_args(false)
-      ->check(checkAssignment);
+      ->check(assignment("PATH=VALUE"));
   plan->add_option("-o,--output", options->output, "text or json")
       ->check(CLI::IsMember({"text", "json"}));
   addCostFlags(*plan, options->cost);

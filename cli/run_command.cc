@@ -198,12 +198,6 @@ void checkWhatToRun(const RunFlags& flags) {
   if (flags.file.empty()) throw CLI::RequiredError("--file");
 }
 
-std::string checkAssignment(const std::string& assignment) {
-  const auto [name, value] = splitFirst(assignment, '=');
-  if (!name.empty() && assignment.find('=') != std::string::npos) return "";
-  return fmt::format("\"{}\" is not NAME=VALUE", assignment);
-}
-
 std::string checkTaskAddress(const std::string& assignment) {
   const auto [task, address] = splitFirst(assignment, '=');
   in6_addr ignored;
@@ -268,12 +262,12 @@ void registerRun(CLI::App& app, ChosenCommand& chosen) {
   run->add_option("command", flags->command)->group("");
   run->add_option("--set", flags->sets, "PATH=VALUE: change a field of the job; may be repeated")
       ->allow_extra_args(false)
-      ->check(checkAssignment);
+      ->check(assignment("PATH=VALUE"));
   run->add_option("--dir", flags->dir, "Directory of the run (default: runs/<job>)");
   run->add_option("--volume", flags->volumes,
                   "NAME=DIR: folder to use for a volume of the job; may be repeated")
       ->allow_extra_args(false)
-      ->check(checkAssignment);
+      ->check(assignment("NAME=DIR"));
   run->add_flag("--timeline", flags->timeline,
                 "Writes timeline.json, for chrome://tracing and ui.perfetto.dev");
   run->add_flag("--new", flags->start_anew, "Start over: removes what an earlier run left there");

@@ -7,6 +7,7 @@
 
 #include "base/core/exit_code.h"
 #include "base/core/strings.h"
+#include "base/flags/usage.h"
 #include "cli/command.h"
 #include "cli/jobs/flags.h"
 #include "cli/jobs/job_view.h"
@@ -73,11 +74,6 @@ int submit(const SubmitFlags& flags, const Console& console) {
   return kExitOk;
 }
 
-std::string checkAssignment(const std::string& text) {
-  if (text.find('=') != std::string::npos && text.front() != '=') return "";
-  return fmt::format("\"{}\" is not PATH=VALUE", text);
-}
-
 constexpr char kSubmitFooter[] =
     "Creates the TrainingJob, or changes the one of that name: fields that the file names become "
     "what it\n"
@@ -97,7 +93,7 @@ void registerSubmit(CLI::App& app, ChosenCommand& chosen) {
       ->required();
   verb->add_option("--set", flags->sets, "PATH=VALUE: change a field of the job; may be repeated")
       ->allow_extra_args(false)
-      ->check(checkAssignment);
+      ->check(assignment("PATH=VALUE"));
   verb->add_flag("--dry-run", flags->dry_run, "Only ask the cluster whether it would take the job");
   addClusterFlags(*verb, flags->cluster, false);
   verb->footer(kSubmitFooter);

@@ -4,6 +4,7 @@
 
 #include "base/core/exit_code.h"
 #include "base/core/strings.h"
+#include "base/flags/usage.h"
 #include "cli/command.h"
 #include "fmt/format.h"
 #include "operator/job/job.h"
@@ -51,11 +52,6 @@ int runValidate(const ValidateOptions& options, const Console& console) {
   return kExitOk;
 }
 
-std::string checkAssignment(const std::string& text) {
-  if (text.find('=') != std::string::npos && text.front() != '=') return "";
-  return fmt::format("\"{}\" is not PATH=VALUE", text);
-}
-
 }  // namespace
 
 void registerValidate(CLI::App& app, ChosenCommand& chosen) {
@@ -66,7 +62,7 @@ void registerValidate(CLI::App& app, ChosenCommand& chosen) {
   validate
       ->add_option("--set", options->sets, "PATH=VALUE: change a field of the job; may be repeated")
       ->allow_extra_args(false)
-      ->check(checkAssignment);
+      ->check(assignment("PATH=VALUE"));
   validate
       ->add_option("-o,--output", options->output, "text, or json: the job with all its defaults")
       ->check(CLI::IsMember({"text", "json"}));

@@ -28,6 +28,7 @@ endfunction()
 function(ty_program)
   cmake_parse_arguments(ARG "" "NAME" "SRCS;DEPS" ${ARGN})
   add_executable(${ARG_NAME} ${ARG_SRCS})
+  ty_units(${ARG_NAME})
   target_link_libraries(${ARG_NAME} PRIVATE ${ARG_DEPS} ${TRAINYARD_SANITIZER_OPTIONS})
 endfunction()
 

@@ -65,4 +65,12 @@ CLI::Validator wholeNumber(long low, long high) {
   return CLI::Validator(check, "WHOLE");
 }
 
+CLI::Validator assignment(const std::string& form) {
+  const auto check = [form](const std::string& text) {
+    if (text.find('=') != std::string::npos && text.front() != '=') return std::string();
+    return fmt::format("\"{}\" is not {}", text, form);
+  };
+  return CLI::Validator(check, "");
+}
+
 }  // namespace trainyard

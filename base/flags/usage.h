@@ -17,4 +17,8 @@ int answerParseError(const CLI::App& app, const CLI::ParseError& error, std::ost
 // For a flag whose value must be a whole number of that range, both ends included.
 CLI::Validator wholeNumber(long low, long high);
 
+// For a flag whose value is an assignment to something that has a name; `form` says so to users:
+// "PATH=VALUE".
+CLI::Validator assignment(const std::string& form);
+
 }  // namespace trainyard

@@ -14,7 +14,7 @@ namespace trainyard::cli {
 namespace {
 
 constexpr Duration kFrame = std::chrono::milliseconds(250);
-constexpr Duration kLook = std::chrono::milliseconds(500);
+constexpr Duration kDisplayInterval = std::chrono::milliseconds(500);
 constexpr Duration kLineEvery = std::chrono::seconds(10);
 
 class TableDisplay : public Display {
@@ -57,7 +57,7 @@ class TableDisplay : public Display {
 class LineDisplay : public Display {
  public:
   LineDisplay(std::ostream& out, bool json) : out_(out), json_(json) {}
-  Duration interval() const override { return kLook; }
+  Duration interval() const override { return kDisplayInterval; }
 
   void show(const RunSnapshot& run, TimePoint now, UnixMillis unix_ms) override {
     if (next_ && now < *next_) return;

@@ -6,6 +6,7 @@ foreign_tensorflow.py TRAINYARD VENV: VENV gets the wheels of deploy/wheels_tens
 there are none because the package index cannot be reached.
 """
 import json
+import os
 import pathlib
 import re
 import subprocess
@@ -18,6 +19,7 @@ from venv_of import make_venv  # noqa: E402
 
 SOON = SOURCE / "tests/multiproc/tensorflow_soon.py"
 SKIPPED = 77
+STEPS = 200 if "TRAINYARD_LONG" in os.environ else 100
 DATA = "/usr/share/datasets/fashion-mnist"
 
 
@@ -73,7 +75,7 @@ def traffic(trainyard, python, folder, partitions):
     text = (SOURCE / "examples/foreign/tensorflow_fashion.yaml").read_text()
     job.write_text(text.replace("python3, examples", f"{python}, {SOON}, {SOURCE}/examples")
                    .replace("name: tensorflow-fashion", f"name: {run.name}")
-                   .replace("- --ps_hosts", f"- --steps=100\n              - --partitions={partitions}\n"
+                   .replace("- --ps_hosts", f"- --steps={STEPS}\n              - --partitions={partitions}\n"
                             "              - --ps_hosts"))
     done = subprocess.run([trainyard, "run", "-f", str(job), "--dir", str(run), "--volume", f"data={DATA}"], cwd=folder,
                           stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=800)
