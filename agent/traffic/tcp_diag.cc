@@ -24,6 +24,9 @@ namespace {
 constexpr int kFamilies[] = {AF_INET, AF_INET6};
 constexpr std::uint32_t kListening = 1U << 10;  // bit of TCP_LISTEN
 constexpr std::size_t kBuffer = 64 << 10;       // a netlink dump fills at most 32 KiB at once
+// Some thousand ends. By default there is room for some hundred, which a busy machine reaches
+// within the half second between two reads.
+constexpr int kToldBytes = 8 << 20;
 
 struct Request {
   nlmsghdr header;
@@ -112,6 +115,14 @@ StatusOr<bool> takeMessages(const char* data, std::size_t size, int port,
   return true;
 }
 
+// The cookie of a socket that has ended since; 0: there was none to be had.
+std::uint64_t endOne() {
+  const UniqueFd mark(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  std::uint64_t cookie = 0;
+  socklen_t size = sizeof cookie;
+  return ::getsockopt(mark.get(), SOL_SOCKET, SO_COOKIE, &cookie, &size) == 0 ? cookie : 0;
+}
+
 struct alignas(nlmsghdr) Buffer {
   std::array<char, kBuffer> bytes;
 };
@@ -136,6 +147,10 @@ StatusOr<TcpDiag> TcpDiag::open() {
   // Ends of connections are told since Linux 4.2.
   if (!join(events, SKNLGRP_INET_TCP_DESTROY) || !join(events, SKNLGRP_INET6_TCP_DESTROY)) {
     events.reset();
+  } else if (::setsockopt(events.get(), SOL_SOCKET, SO_RCVBUFFORCE, &kToldBytes,
+                          sizeof kToldBytes)) {
+    // Without the right to more, as much as everybody may have.
+    (void)::setsockopt(events.get(), SOL_SOCKET, SO_RCVBUF, &kToldBytes, sizeof kToldBytes);
   }
   TcpDiag diag(std::move(requests), std::move(events));
   TY_RETURN_IF_ERROR(diag.list(1).status());  // a port that is of no interest: only asks
@@ -175,6 +190,7 @@ std::vector<TcpConnection> TcpDiag::takeEvents() {
   while (events_.valid()) {
     const ssize_t n = ::recv(events_.get(), buffer.bytes.data(), buffer.bytes.size(), MSG_DONTWAIT);
     // ENOBUFS: some were lost, others follow.
+    if (n < 0 && errno == ENOBUFS) ++losses_;
     if (n < 0 && (errno == EINTR || errno == ENOBUFS)) continue;
     if (n <= 0) break;
     (void)takeMessages(buffer.bytes.data(), static_cast<std::size_t>(n), /*port=*/0, ended);
@@ -195,15 +211,17 @@ bool TcpDiag::waitForEnded(TimePoint deadline) const {
 }
 
 void TcpDiag::waitForEndsOfBefore(TimePoint deadline) {
-  UniqueFd mark(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  std::uint64_t cookie = 0;
-  socklen_t size = sizeof cookie;
-  if (::getsockopt(mark.get(), SOL_SOCKET, SO_COOKIE, &cookie, &size) != 0) return;
-  mark.reset();
-  for (bool seen = false; !seen && events_.valid() && waitReadable(events_.get(), deadline);) {
+  std::uint64_t mark = endOne();
+  int losses = losses_;
+  while (mark != 0 && events_.valid() && waitReadable(events_.get(), deadline)) {
     for (const TcpConnection& one : takeEvents()) {
-      seen = seen || one.cookie == cookie;
+      if (one.cookie == mark) mark = 0;
       told_.push_back(one);
+    }
+    // The mark may have been among what was lost; there is room again now.
+    if (mark != 0 && losses_ != losses) {
+      mark = endOne();
+      losses = losses_;
     }
   }
 }

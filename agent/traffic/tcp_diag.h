@@ -43,13 +43,16 @@ class TcpDiag {
   // The connections whose local port is `port` (0: all), listening sockets left out.
   StatusOr<std::vector<TcpConnection>> list(int port);
   // Connections of that port that ended since the last call (or open()), with their last counters.
-  // The kernel tells of each once, soon after its end; what it could not deliver is lost.
+  // The kernel tells of each once, soon after its end. It tells all listeners of a network
+  // namespace of all that end there: what comes while kToldBytes are waiting to be taken is lost.
   std::vector<TcpConnection> takeEnded(int port);
   // Waits until something was told that takeEnded() has not taken; false: not in time.
   bool waitForEnded(TimePoint deadline) const;
   // Ends a socket of its own, which the kernel tells after most of what ended before, and waits for
   // that.
   void waitForEndsOfBefore(TimePoint deadline);
+  // Whether some ends were lost so far.
+  bool lostSome() const { return losses_ > 0; }
 
  private:
   TcpDiag(UniqueFd requests, UniqueFd events)
@@ -61,6 +64,7 @@ class TcpDiag {
   UniqueFd requests_;
   UniqueFd events_;                  // invalid: the kernel does not tell of ends
   std::vector<TcpConnection> told_;  // ... and takeEnded() has not taken yet
+  int losses_ = 0;
 };
 
 }  // namespace trainyard::agent

