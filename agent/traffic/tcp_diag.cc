@@ -24,9 +24,6 @@ namespace {
 constexpr int kFamilies[] = {AF_INET, AF_INET6};
 constexpr std::uint32_t kListening = 1U << 10;  // bit of TCP_LISTEN
 constexpr std::size_t kBuffer = 64 << 10;       // a netlink dump fills at most 32 KiB at once
-// Some thousand ends. By default there is room for some hundred, which a busy machine reaches
-// within the half second between two reads.
-constexpr int kToldBytes = 8 << 20;
 
 struct Request {
   nlmsghdr header;
@@ -141,16 +138,16 @@ StatusOr<TcpEnd> tcpEnd(const std::string& ip, int port) {
   return absl::InvalidArgumentError(fmt::format("'{}' is no address", ip));
 }
 
-StatusOr<TcpDiag> TcpDiag::open() {
+StatusOr<TcpDiag> TcpDiag::open(int told_bytes) {
   TY_ASSIGN_OR_RETURN(UniqueFd requests, openSocket());
   TY_ASSIGN_OR_RETURN(UniqueFd events, openSocket());
   // Ends of connections are told since Linux 4.2.
   if (!join(events, SKNLGRP_INET_TCP_DESTROY) || !join(events, SKNLGRP_INET6_TCP_DESTROY)) {
     events.reset();
-  } else if (::setsockopt(events.get(), SOL_SOCKET, SO_RCVBUFFORCE, &kToldBytes,
-                          sizeof kToldBytes)) {
+  } else if (::setsockopt(events.get(), SOL_SOCKET, SO_RCVBUFFORCE, &told_bytes,
+                          sizeof told_bytes)) {
     // Without the right to more, as much as everybody may have.
-    (void)::setsockopt(events.get(), SOL_SOCKET, SO_RCVBUF, &kToldBytes, sizeof kToldBytes);
+    (void)::setsockopt(events.get(), SOL_SOCKET, SO_RCVBUF, &told_bytes, sizeof told_bytes);
   }
   TcpDiag diag(std::move(requests), std::move(events));
   TY_RETURN_IF_ERROR(diag.list(1).status());  // a port that is of no interest: only asks

@@ -37,14 +37,19 @@ struct TcpConnection {
 // One network namespace: the caller's. Not thread-safe. Movable.
 class TcpDiag {
  public:
-  // UNAVAILABLE where the kernel does not offer it.
-  static StatusOr<TcpDiag> open();
+  // Some thousand ends. The default has room for 166, which a busy machine reaches within the half
+  // second between two reads.
+  static constexpr int kToldBytes = 8 << 20;
+
+  // UNAVAILABLE where the kernel does not offer it. `told_bytes`: the room for what takeEnded() has
+  // not taken yet; a user without rights gets net.core.rmem_max at most.
+  static StatusOr<TcpDiag> open(int told_bytes = kToldBytes);
 
   // The connections whose local port is `port` (0: all), listening sockets left out.
   StatusOr<std::vector<TcpConnection>> list(int port);
   // Connections of that port that ended since the last call (or open()), with their last counters.
   // The kernel tells of each once, soon after its end. It tells all listeners of a network
-  // namespace of all that end there: what comes while kToldBytes are waiting to be taken is lost.
+  // namespace of all that end there: what finds no room is lost.
   std::vector<TcpConnection> takeEnded(int port);
   // Waits until something was told that takeEnded() has not taken; false: not in time.
   bool waitForEnded(TimePoint deadline) const;

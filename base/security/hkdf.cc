@@ -27,7 +27,7 @@ std::string hkdfSha256(std::string_view secret, std::string_view salt, std::stri
                        std::size_t bytes) {
   EVP_KDF* const kdf = EVP_KDF_fetch(nullptr, "HKDF", nullptr);
   TY_CHECK(kdf != nullptr, "OpenSSL provides HKDF");
-  const std::unique_ptr<EVP_KDF_CTX, OpensslFree<EVP_KDF_CTX_free>> context(EVP_KDF_CTX_new(kdf));
+  const std::unique_ptr<EVP_KDF_CTX, FreeWith<EVP_KDF_CTX_free>> context(EVP_KDF_CTX_new(kdf));
   EVP_KDF_free(kdf);
   char digest[] = "SHA256";
   const OSSL_PARAM params[] = {OSSL_PARAM_construct_utf8_string(OSSL_KDF_PARAM_DIGEST, digest, 0),

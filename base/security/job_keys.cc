@@ -15,7 +15,7 @@
 namespace trainyard {
 namespace {
 
-using ExtensionPtr = std::unique_ptr<X509_EXTENSION, OpensslFree<X509_EXTENSION_free>>;
+using ExtensionPtr = std::unique_ptr<X509_EXTENSION, FreeWith<X509_EXTENSION_free>>;
 
 constexpr std::string_view kSalt = "trainyard.dev";
 constexpr std::size_t kKeyBytes = 32;  // of Ed25519, and of a token

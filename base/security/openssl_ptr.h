@@ -3,22 +3,15 @@
 
 #include <memory>
 
+#include "base/core/free_with.h"
 #include "openssl/bio.h"
 #include "openssl/evp.h"
 #include "openssl/x509.h"
 
 namespace trainyard {
 
-// A deleter that calls OpenSSL's own function: std::unique_ptr<SSL_CTX, OpensslFree<SSL_CTX_free>>.
-template <auto kFree>
-struct OpensslFree {
-  template <typename T>
-  void operator()(T* object) const {
-    kFree(object);
-  }
-};
-using BioPtr = std::unique_ptr<BIO, OpensslFree<BIO_free_all>>;
-using KeyPtr = std::unique_ptr<EVP_PKEY, OpensslFree<EVP_PKEY_free>>;
-using X509Ptr = std::unique_ptr<X509, OpensslFree<X509_free>>;
+using BioPtr = std::unique_ptr<BIO, FreeWith<BIO_free_all>>;
+using KeyPtr = std::unique_ptr<EVP_PKEY, FreeWith<EVP_PKEY_free>>;
+using X509Ptr = std::unique_ptr<X509, FreeWith<X509_free>>;
 
 }  // namespace trainyard

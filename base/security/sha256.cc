@@ -18,7 +18,7 @@ namespace {
 
 constexpr std::size_t kReadBytes = 1 << 18;
 
-using ContextPtr = std::unique_ptr<EVP_MD_CTX, OpensslFree<EVP_MD_CTX_free>>;
+using ContextPtr = std::unique_ptr<EVP_MD_CTX, FreeWith<EVP_MD_CTX_free>>;
 
 ContextPtr newContext() {
   ContextPtr context(EVP_MD_CTX_new());

@@ -15,8 +15,8 @@ namespace trainyard::control::internal {
 
 namespace {
 
-using StorePtr = std::unique_ptr<X509_STORE, OpensslFree<X509_STORE_free>>;
-using ContextPtr = std::unique_ptr<SSL_CTX, OpensslFree<SSL_CTX_free>>;
+using StorePtr = std::unique_ptr<X509_STORE, FreeWith<X509_STORE_free>>;
+using ContextPtr = std::unique_ptr<SSL_CTX, FreeWith<SSL_CTX_free>>;
 
 BioPtr readerOf(const std::string& pem) {
   return BioPtr(BIO_new_mem_buf(pem.data(), static_cast<int>(pem.size())));

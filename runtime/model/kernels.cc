@@ -46,14 +46,27 @@ Window windowAt(const ImageGrid& grid, std::int64_t row, std::int64_t column) {
   return window;
 }
 
-// Negated comparisons, because NaN has to win: with `b > v` a NaN would never be taken.
+// The largest of a window's four in channel c, and its number: the first of equal ones. Negated
+// comparisons, because NaN has to win: with `b > v` a NaN would never be taken.
+struct Largest {
+  float value;
+  std::int32_t number;
+};
+inline Largest largest(const float* const (&in)[4], std::int64_t c) {
+  float v = in[0][c];
+  std::int32_t number = 0;
+  number = !(in[1][c] <= v) ? 1 : number;
+  v = !(in[1][c] <= v) ? in[1][c] : v;
+  number = !(in[2][c] <= v) ? 2 : number;
+  v = !(in[2][c] <= v) ? in[2][c] : v;
+  number = !(in[3][c] <= v) ? 3 : number;
+  v = !(in[3][c] <= v) ? in[3][c] : v;
+  return {v, number};
+}
+
 void poolPixel(const float* const (&in)[4], std::int64_t channels, const float* bias, float* out) {
   for (std::int64_t c = 0; c < channels; ++c) {
-    float v = in[0][c];
-    v = !(in[1][c] <= v) ? in[1][c] : v;
-    v = !(in[2][c] <= v) ? in[2][c] : v;
-    v = !(in[3][c] <= v) ? in[3][c] : v;
-    v += bias[c];
+    const float v = largest(in, c).value + bias[c];
     out[c] = !(v <= 0.0f) ? v : 0.0f;
   }
 }
@@ -61,17 +74,10 @@ void poolPixel(const float* const (&in)[4], std::int64_t channels, const float* 
 void poolPixelWinners(const float* const (&in)[4], std::int64_t channels, const float* bias,
                       float* out, std::int32_t* winners) {
   for (std::int64_t c = 0; c < channels; ++c) {
-    float v = in[0][c];
-    std::int32_t winner = 0;
-    winner = !(in[1][c] <= v) ? 1 : winner;
-    v = !(in[1][c] <= v) ? in[1][c] : v;
-    winner = !(in[2][c] <= v) ? 2 : winner;
-    v = !(in[2][c] <= v) ? in[2][c] : v;
-    winner = !(in[3][c] <= v) ? 3 : winner;
-    v = !(in[3][c] <= v) ? in[3][c] : v;
-    v += bias[c];
+    const Largest window = largest(in, c);
+    const float v = window.value + bias[c];
     out[c] = !(v <= 0.0f) ? v : 0.0f;
-    winners[c] = !(v <= 0.0f) ? winner : -1;
+    winners[c] = !(v <= 0.0f) ? window.number : -1;
   }
 }
 
@@ -94,26 +100,15 @@ void addPassed(const float* __restrict grad, const std::int32_t* __restrict winn
 }
 
 void maxPixel(const float* const (&in)[4], std::int64_t channels, float* out) {
-  for (std::int64_t c = 0; c < channels; ++c) {
-    float v = in[0][c];
-    v = !(in[1][c] <= v) ? in[1][c] : v;
-    v = !(in[2][c] <= v) ? in[2][c] : v;
-    out[c] = !(in[3][c] <= v) ? in[3][c] : v;
-  }
+  for (std::int64_t c = 0; c < channels; ++c) out[c] = largest(in, c).value;
 }
 
 void maxPixelWinners(const float* const (&in)[4], std::int64_t channels, float* out,
                      std::int32_t* winners) {
   for (std::int64_t c = 0; c < channels; ++c) {
-    float v = in[0][c];
-    std::int32_t winner = 0;
-    winner = !(in[1][c] <= v) ? 1 : winner;
-    v = !(in[1][c] <= v) ? in[1][c] : v;
-    winner = !(in[2][c] <= v) ? 2 : winner;
-    v = !(in[2][c] <= v) ? in[2][c] : v;
-    winner = !(in[3][c] <= v) ? 3 : winner;
-    out[c] = !(in[3][c] <= v) ? in[3][c] : v;
-    winners[c] = winner;
+    const Largest window = largest(in, c);
+    out[c] = window.value;
+    winners[c] = window.number;
   }
 }
 

@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/core/free_with.h"
 #include "fmt/format.h"
 #include "runtime/model/internal/buffer.h"
 
@@ -23,19 +24,12 @@ void check(dnnl_status_t status, const char* what) {
   throw std::runtime_error(fmt::format("oneDNN: {}: {}", what, dnnl_status2str(status)));
 }
 
-template <auto Destroy>
-struct Destroyer {
-  template <typename T>
-  void operator()(T* object) const {
-    Destroy(object);
-  }
-};
-using Engine = std::unique_ptr<dnnl_engine, Destroyer<dnnl_engine_destroy>>;
-using Stream = std::unique_ptr<dnnl_stream, Destroyer<dnnl_stream_destroy>>;
-using Attributes = std::unique_ptr<dnnl_primitive_attr, Destroyer<dnnl_primitive_attr_destroy>>;
-using Description = std::unique_ptr<dnnl_primitive_desc, Destroyer<dnnl_primitive_desc_destroy>>;
-using Primitive = std::unique_ptr<dnnl_primitive, Destroyer<dnnl_primitive_destroy>>;
-using MemoryObject = std::unique_ptr<dnnl_memory, Destroyer<dnnl_memory_destroy>>;
+using Engine = std::unique_ptr<dnnl_engine, FreeWith<dnnl_engine_destroy>>;
+using Stream = std::unique_ptr<dnnl_stream, FreeWith<dnnl_stream_destroy>>;
+using Attributes = std::unique_ptr<dnnl_primitive_attr, FreeWith<dnnl_primitive_attr_destroy>>;
+using Description = std::unique_ptr<dnnl_primitive_desc, FreeWith<dnnl_primitive_desc_destroy>>;
+using Primitive = std::unique_ptr<dnnl_primitive, FreeWith<dnnl_primitive_destroy>>;
+using MemoryObject = std::unique_ptr<dnnl_memory, FreeWith<dnnl_memory_destroy>>;
 using Layout = dnnl_memory_desc_t;
 
 Engine makeEngine() {

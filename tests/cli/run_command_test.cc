@@ -137,8 +137,7 @@ TEST_F(RunCommandTest, APermanentFailureIsCodeOneAndNamed) {
   EXPECT_TRUE(gone(worker));
 }
 
-// 5 s on a machine that has nothing else to do, but not until the tasks end by themselves.
-TEST_F(RunCommandTest, CtrlCEndsEverythingSoon) {
+TEST_F(RunCommandTest, CtrlCEndsEverythingWithinFiveSeconds) {
   launch();
   const int ps = pidOf(kPs0);
   const int worker = pidOf(kWorker0);
@@ -146,7 +145,7 @@ TEST_F(RunCommandTest, CtrlCEndsEverythingSoon) {
   const TimePoint before = systemClock().now();
   ASSERT_TRUE(launcher_->signal(SIGINT).ok());
   EXPECT_EQ(waitForEnd(), 130) << output();
-  EXPECT_LT(systemClock().now() - before, std::chrono::seconds(20));
+  EXPECT_LT(systemClock().now() - before, std::chrono::seconds(5));
   EXPECT_THAT(lastLine(), testing::StartsWith("result: interrupted step="));
   EXPECT_TRUE(gone(ps));
   EXPECT_TRUE(gone(worker));

@@ -18,9 +18,6 @@ constexpr int kUpdateModesWorkers = 4;
 constexpr int kSlowest = 3;
 constexpr Duration kUpdateModesPatience = std::chrono::seconds(300);  // against hangs only
 
-// Who waited for the slow one would take six times as long; a busy machine does not.
-constexpr double kUnhindered = 2;
-
 // One of the four takes six times as long as the others.
 std::string slowOne(double step_seconds) {
   return fmt::format("worker.compute=delay({}),task=worker-{}", std::lround(step_seconds * 5000),
@@ -70,13 +67,16 @@ class Pace {
       seen.resize(std::max(seen.size(), run.positions(workerName(w)).size()), now);
     }
   }
-  // Seconds between two steps of the workers that are not slow.
+  // Seconds between two steps of the workers that are not slow. Over some steps each: a look comes
+  // every 15 ms at best, which alone would be more than what is told apart by it.
   double median() const {
     std::vector<double> all;
     for (int w = 0; w < kSlowest; ++w) {
       const std::vector<TimePoint>& seen = seen_[static_cast<std::size_t>(w)];
       // The first steps are of processes that come up one after another.
-      for (std::size_t i = 3; i < seen.size(); ++i) all.push_back(toSeconds(seen[i] - seen[i - 1]));
+      for (std::size_t i = 2 + kSteps; i < seen.size(); ++i) {
+        all.push_back(toSeconds(seen[i] - seen[i - kSteps]) / kSteps);
+      }
     }
     if (all.empty()) return 0;
     std::nth_element(all.begin(), all.begin() + static_cast<std::ptrdiff_t>(all.size() / 2),
@@ -85,6 +85,7 @@ class Pace {
   }
 
  private:
+  static constexpr std::size_t kSteps = 8;
   std::vector<std::vector<TimePoint>> seen_ =
       std::vector<std::vector<TimePoint>>(kUpdateModesWorkers);
 };
@@ -130,7 +131,7 @@ TEST_F(UpdateModesTest, WithABackupWorkerNobodyWaitsForTheSlowOne) {
   EXPECT_FALSE(succeeded(even, kSteps).contains("skipped"));
   auto result = succeeded(backup, kSteps);
   EXPECT_GE(even_pace.median(), kStep * 0.9);
-  EXPECT_LE(backup_pace.median(), kUnhindered * even_pace.median());
+  EXPECT_LE(backup_pace.median(), 1.2 * even_pace.median());
   fmt::print("step {:.3f} s undisturbed, {:.3f} s with a slow one and a backup worker\n",
              even_pace.median(), backup_pace.median());
 
@@ -170,7 +171,7 @@ TEST_F(UpdateModesTest, AsyncTakesExactlyItsPushesAndTheFastKeepTheirRate) {
   fmt::print("push every {:.3f} s undisturbed, {:.3f} s beside a slow one\n", even_pace.median(),
              slow_pace.median());
   EXPECT_GE(even_pace.median(), kStep * 0.9);
-  EXPECT_LE(slow_pace.median(), kUnhindered * even_pace.median());
+  EXPECT_LE(slow_pace.median() * 0.95, even_pace.median());
   for (const JobRun* run : {&even, &slow}) {
     const auto makers = makersOf(*run);
     EXPECT_EQ(makers.size(), static_cast<std::size_t>(kSteps));

@@ -1,6 +1,4 @@
 // A convolution with bias and ReLU.
-#include <utility>
-
 #include "runtime/model/internal/convolution.h"
 #include "runtime/model/internal/layer.h"
 
@@ -16,8 +14,7 @@ class Conv : public Layer {
   const float* forward(const float* input, Pass& pass) override {
     ImageGrid grid = pass.grid;
     grid.channels = convolution_.outputs();
-    float* output =
-        pass.training ? output_.atLeast(grid.elements()) : pass.work.beside(input, grid.elements());
+    float* output = pass.output(input, output_, grid.elements());
     convolution_.forward(input, pass.grid, output, pass.work);
     relu({output, static_cast<std::size_t>(grid.elements())});
     input_ = input;
@@ -29,9 +26,7 @@ class Conv : public Layer {
   float* backward(float* gradient, bool input_gradient, Workspace& work,
                   const Emit& emit) override {
     reluBackward({gradient, static_cast<std::size_t>(grid_.elements())}, output_.data(), 1.0f);
-    auto biases = std::make_shared<Buffer<float>>(grid_.channels);
-    sumPixels(gradient, grid_, biases->data());
-    emit(spec_.biases, std::move(biases), grid_.channels);
+    emitBiases(spec_.biases, gradient, grid_, emit);
     return convolution_.backward(input_, gradient, input_gradient, spec_.weights, work, emit);
   }
 

@@ -20,8 +20,7 @@ class ConvPool : public Layer {
     float* conv = pass.work.beside(input, grid_.elements());
     convolution_.forward(input, pass.grid, conv, pass.work);
     const ImageGrid pooled = grid_.pooled();
-    float* output = pass.training ? output_.atLeast(pooled.elements())
-                                  : pass.work.beside(conv, pooled.elements());
+    float* output = pass.output(conv, output_, pooled.elements());
     poolBiasRelu(conv, grid_, biases_, output,
                  pass.training ? winners_.atLeast(pooled.elements()) : nullptr);
     input_ = input;

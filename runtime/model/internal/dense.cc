@@ -15,8 +15,7 @@ class Dense : public Layer {
 
   const float* forward(const float* input, Pass& pass) override {
     const ImageGrid grid{pass.grid.count, 1, 1, weights_.columns};
-    float* output =
-        pass.training ? output_.atLeast(grid.elements()) : pass.work.beside(input, grid.elements());
+    float* output = pass.output(input, output_, grid.elements());
     fillPixels(biases_, grid, output);
     multiply({input, grid.count, weights_.rows}, weights_, Into::kAdd, output);
     if (spec_.relu) activate(output, grid, pass);
@@ -32,9 +31,7 @@ class Dense : public Layer {
       const float scale = spec_.dropout > 0 ? dropoutScale(spec_.dropout) : 1.0f;
       reluBackward({gradient, static_cast<std::size_t>(grid_.elements())}, output_.data(), scale);
     }
-    auto biases = std::make_shared<Buffer<float>>(grid_.channels);
-    sumPixels(gradient, grid_, biases->data());
-    emit(spec_.biases, std::move(biases), grid_.channels);
+    emitBiases(spec_.biases, gradient, grid_, emit);
     const Matrix outputs{gradient, grid_.count, grid_.channels};
     float* result = nullptr;
     if (input_gradient) {

@@ -27,8 +27,7 @@ class FirstConvPool : public Layer {
   const float* forward(const float* input, Pass& pass) override {
     grid_ = pass.grid;
     const ImageGrid pooled = outputGrid(grid_.count).pooled();
-    float* output = pass.training ? output_.atLeast(pooled.elements())
-                                  : pass.work.beside(input, pooled.elements());
+    float* output = pass.output(input, output_, pooled.elements());
     std::int32_t* winners = pass.training ? winners_.atLeast(pooled.elements()) : nullptr;
     for (std::int64_t first = 0; first < grid_.count; first += kImagesAtOnce) {
       const ImageGrid part = outputGrid(std::min(kImagesAtOnce, grid_.count - first));

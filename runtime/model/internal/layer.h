@@ -33,11 +33,19 @@ struct Pass {
   std::span<const std::int64_t> keys;
   bool training = false;
   Workspace& work;
+
+  // Memory for an output of `size` values: `kept`, the layer's own, where backward() will need it.
+  float* output(const float* input, Buffer<float>& kept, std::int64_t size) const {
+    return training ? kept.atLeast(size) : work.beside(input, size);
+  }
 };
 
 // A gradient's memory, for whoever the gradient is delivered to.
 using GradientMemory = std::shared_ptr<Buffer<float>>;
 using Emit = std::function<void(int parameter, GradientMemory gradient, std::int64_t size)>;
+
+// Biases that were added to each pixel of a `grid`: their gradient is the sum of its pixels.
+void emitBiases(int parameter, const float* gradient, const ImageGrid& grid, const Emit& emit);
 
 class Layer {
  public:

@@ -10,7 +10,7 @@ class Pool : public Layer {
     grid_ = pass.grid;
     pass.grid = grid_.pooledWhole();
     const std::int64_t size = pass.grid.elements();
-    float* output = pass.training ? output_.atLeast(size) : pass.work.beside(input, size);
+    float* output = pass.output(input, output_, size);
     maxPool(input, grid_, output, pass.training ? winners_.atLeast(size) : nullptr);
     return output;
   }
