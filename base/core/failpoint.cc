@@ -19,6 +19,9 @@ std::atomic<bool> failpoints_on{false};
 }  // namespace internal
 namespace {
 
+// A delay of which the log says that it begins.
+constexpr std::int64_t kToldMillis = 10'000;
+
 struct Failpoint {
   std::string name;
   std::string action;
@@ -138,6 +141,7 @@ FailAction internal::hitFailpointSlow(std::string_view name, std::int64_t number
     TY_WARN("failpoint {} at {}: pause", name, number);
     ::raise(SIGSTOP);
   }
+  if (hit.millis >= kToldMillis) TY_WARN("failpoint {} at {}: {} ms", name, number, hit.millis);
   if (hit.millis > 0) std::this_thread::sleep_for(std::chrono::milliseconds(hit.millis));
   if (hit.action == "nan") return FailAction::kNan;
   return hit.action == "error" ? FailAction::kError : FailAction::kNone;

@@ -2,6 +2,7 @@
 // calls.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -43,11 +44,19 @@ struct ChunkAnswer {
   std::shared_ptr<const Weights> payload;  // null unless header.code is CHUNK_OK
 };
 
-// Guarded by `mutex`. The sum of a step grows in `sum`, which takes the memory of `previous`.
+// Guarded by `mutex`, by way of a ChunkLock. The sum of a step grows in `sum`, which takes the
+// memory of `previous`.
 struct ChunkState {
-  const Chunk* plan = nullptr;
+  ChunkState(const Chunk& chunk, bool without_common_steps)
+      : plan(&chunk), asynchronous(without_common_steps) {}
+
+  const Chunk* const plan;
+  const bool asynchronous;
 
   std::mutex mutex;
+  // The version that others may know of, to be read without the mutex, which is held while a chunk
+  // is copied or updated; -1: nothing loaded.
+  std::atomic<std::int64_t> told = -1;
   std::int64_t version = -1;  // of `current`; -1: nothing loaded
   std::shared_ptr<Weights> current;
   std::shared_ptr<Weights> previous;  // version - 1, or null
@@ -93,6 +102,8 @@ struct ChunkState {
   std::uint64_t previous_samples = 0;
   double previous_loss_sum = 0;
 
+  // Sets `told`: what is not with the replica is nobody's to know, but for a push.
+  void publish() { told = version - (version >= 0 && unconfirmed && !asynchronous ? 1 : 0); }
   // Forgets the step in progress; the gradients of ranks [0, ranks) make the next one.
   void resetStep(int ranks);
   bool complete() const;
@@ -103,6 +114,19 @@ struct ChunkState {
 
  private:
   void add(const GradientPayload& payload);
+};
+
+// Holds a chunk; when it lets go, what has become of the version meanwhile can be seen.
+class ChunkLock {
+ public:
+  explicit ChunkLock(ChunkState& chunk) : chunk_(chunk), lock_(chunk.mutex) {}
+  ~ChunkLock() { chunk_.publish(); }
+  ChunkLock(const ChunkLock&) = delete;
+  ChunkLock& operator=(const ChunkLock&) = delete;
+
+ private:
+  ChunkState& chunk_;
+  const std::lock_guard<std::mutex> lock_;
 };
 
 }  // namespace trainyard::runtime::ps

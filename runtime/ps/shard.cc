@@ -103,7 +103,7 @@ void Shard::onRequest(const v1::ChunkRequestHeader& header,
     return no(v1::CHUNK_WRONG_SERVER,
               fmt::format("chunk {} is not on {}", header.chunk(), serverName(config_.ps)));
   }
-  std::lock_guard chunk_lock(chunk->mutex);
+  const ChunkLock chunk_lock(*chunk);
   if (config_.asynchronous) {
     if (!header.pull_only()) return applyPush(*chunk, header, std::move(payload), call, now, out);
     out.push_back(answerWith(call, *chunk, chunk->version, chunk->current));
@@ -219,6 +219,7 @@ void Shard::updateBlock(ChunkState& chunk, const UpdateContext& context, std::in
 // `step` decides the learning rate.
 void Shard::finishStep(ChunkState& chunk, std::int64_t step, std::vector<ChunkAnswer>& out) {
   const UpdateContext context{step, learning_rate_.at(step)};
+  capture(chunk);
   prepareMean(chunk);
   for (std::int64_t at = 0; at < chunk.plan->elements; at += kUpdateBlock) {
     if (!averageBlock(chunk, at, out)) return;
@@ -264,7 +265,7 @@ void Shard::answerParked(ChunkState& chunk, std::vector<ChunkAnswer>& out) {
 void Shard::onCancelled(CallId call) {
   std::shared_lock epoch_lock(epoch_mutex_);
   for (auto& chunk : chunks_) {
-    std::lock_guard lock(chunk->mutex);
+    const ChunkLock chunk_lock(*chunk);
     std::erase_if(chunk->parked, [&](const ChunkState::Parked& p) { return p.call == call; });
     std::erase_if(chunk->later, [&](const ChunkState::Later& l) { return l.call == call; });
   }
@@ -273,7 +274,7 @@ void Shard::onCancelled(CallId call) {
 void Shard::onTick(TimePoint now, std::vector<ChunkAnswer>& out) {
   std::shared_lock epoch_lock(epoch_mutex_);
   for (auto& chunk : chunks_) {
-    std::lock_guard lock(chunk->mutex);
+    const ChunkLock chunk_lock(*chunk);
     std::erase_if(chunk->parked, [&](const ChunkState::Parked& p) {
       if (now - p.since < config_.stall_limit) return false;
       const std::string missing = chunk->missingRanks();
@@ -288,7 +289,7 @@ void Shard::onTick(TimePoint now, std::vector<ChunkAnswer>& out) {
 }
 
 void Shard::seal(std::int64_t epoch, std::vector<ChunkAnswer>& out) {
-  std::unique_lock epoch_lock(epoch_mutex_);
+  AllExcluded epoch_lock(*this);
   if (epoch <= epoch_) return;
   // A step whose norm is known is complete: then all of this server's chunks take it, or none.
   while (updateOne(out)) {
@@ -298,7 +299,7 @@ void Shard::seal(std::int64_t epoch, std::vector<ChunkAnswer>& out) {
   open_ = false;
   released_ = false;
   for (auto& chunk : chunks_) {
-    std::lock_guard lock(chunk->mutex);
+    const ChunkLock chunk_lock(*chunk);
     for (const auto& parked : chunk->parked) {
       out.push_back(refuse(parked.call, chunk->plan->id, v1::CHUNK_WRONG_EPOCH, epoch_,
                            fmt::format("epoch {} has begun", epoch_)));
@@ -318,12 +319,13 @@ void Shard::seal(std::int64_t epoch, std::vector<ChunkAnswer>& out) {
 
 void Shard::load(std::uint32_t id, std::int64_t version, std::vector<float> weights,
                  std::vector<std::vector<float>> slots) {
-  std::unique_lock epoch_lock(epoch_mutex_);
+  AllExcluded epoch_lock(*this);
   TY_CHECK(!open_, "chunks are loaded while nobody computes");
   ChunkState* chunk = find(id) != nullptr ? find(id) : findReplica(id);
   TY_CHECK(chunk != nullptr, "only chunks of this server and replicas are loaded");
   TY_CHECK(static_cast<std::int64_t>(weights.size()) == chunk->plan->elements,
            "weights fit the chunk");
+  const ChunkLock chunk_lock(*chunk);
   chunk->version = version;
   chunk->current = std::make_shared<Weights>(std::move(weights));
   chunk->previous = nullptr;
@@ -342,7 +344,7 @@ void Shard::load(std::uint32_t id, std::int64_t version, std::vector<float> weig
 
 Status Shard::open(std::int64_t epoch, const StepPlan& plan, bool fresh, bool restored) {
   const std::int64_t first_step = plan.first_step;
-  std::unique_lock epoch_lock(epoch_mutex_);
+  AllExcluded epoch_lock(*this);
   if (epoch != epoch_) {
     return absl::FailedPreconditionError(
         fmt::format("{} is sealed for epoch {}, not {}", serverName(config_.ps), epoch_, epoch));
@@ -380,11 +382,8 @@ v1::ShardState Shard::state() const {
   std::int64_t lowest = -1;
   std::int64_t highest = -1;
   for (const auto& chunk : chunks_) {
-    std::lock_guard lock(chunk->mutex);
-    if (chunk->version < 0) continue;  // it is another server's as long as it is not here
-    // The replica's.
-    const std::int64_t version =
-        chunk->version - (chunk->unconfirmed && !config_.asynchronous ? 1 : 0);
+    const std::int64_t version = chunk->told;
+    if (version < 0) continue;  // it is another server's as long as it is not here
     lowest = lowest < 0 ? version : std::min(lowest, version);
     highest = std::max(highest, version);
   }

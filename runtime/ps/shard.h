@@ -149,8 +149,13 @@ class Shard {
   // fresh start also one of the first.
   Status open(std::int64_t epoch, const StepPlan& plan, bool fresh, bool restored);
 
-  // Takes a snapshot when every chunk is at exactly `version`. False when a chunk is beyond it.
+  // A snapshot of `version` is to be taken: of each chunk when it is at exactly that. Copies
+  // nothing. False when a chunk is beyond it.
   bool arm(std::int64_t version);
+  // Copies one chunk that was at its snapshot's version already when that was armed (the others are
+  // copied as they reach it, and before they leave it); false: there is none, or it would be in the
+  // way.
+  bool captureNext();
   // A complete snapshot, once.
   std::optional<Snapshot> takeSnapshot();
 
@@ -163,6 +168,9 @@ class Shard {
   int ps() const { return config_.ps; }
 
  private:
+  // All of epoch_mutex_. Others' requests come and go; captureNext(), which would always be there,
+  // leaves it alone as long as somebody waits.
+  class AllExcluded;
   ChunkState* find(std::uint32_t chunk) const;
   ChunkState* findReplica(std::uint32_t chunk) const;
   ChunkAnswer answerWith(CallId call, const ChunkState& chunk, std::int64_t version,
@@ -180,7 +188,8 @@ class Shard {
   void answerParked(ChunkState& chunk, std::vector<ChunkAnswer>& out);
   void settle(ChunkState& chunk, std::int64_t version);
   int quorum(const ChunkState& chunk) const;
-  void capture(ChunkState& chunk);
+  bool capture(ChunkState& chunk);
+  bool beyond(ChunkState& chunk, std::int64_t version);
   bool averageBlock(ChunkState& chunk, std::int64_t at, std::vector<ChunkAnswer>& out);
   void updateBlock(ChunkState& chunk, const UpdateContext& context, std::int64_t at);
   void prepareMean(ChunkState& chunk);
@@ -217,6 +226,7 @@ class Shard {
   std::atomic<std::uint64_t> parameter_bytes_{0};
 
   mutable std::shared_mutex epoch_mutex_;  // before any chunk's mutex
+  std::atomic<int> excluders_ = 0;         // who wait for all of epoch_mutex_, or have it
   std::int64_t epoch_ = 0;
   bool open_ = false;
   bool empty_ = true;
@@ -241,12 +251,29 @@ class Shard {
     Snapshot snapshot;
     std::size_t missing = 0;
     std::vector<bool> have;
+    std::size_t looked = 0;  // captureNext() has been to the chunks before this one
   };
   std::vector<Pending> pending_;
   std::int64_t missed_ = -1;
   std::int64_t captured_ =
       -1;  // newest version of which there was a complete snapshot, in the epoch
   std::optional<v1::Abort> abort_;
+};
+
+class Shard::AllExcluded {
+ public:
+  explicit AllExcluded(Shard& shard) : count_(shard.excluders_) {
+    ++count_;
+    lock_ = std::unique_lock(shard.epoch_mutex_);
+  }
+  ~AllExcluded() { --count_; }
+  AllExcluded(const AllExcluded&) = delete;
+  AllExcluded& operator=(const AllExcluded&) = delete;
+  void unlock() { lock_.unlock(); }
+
+ private:
+  std::atomic<int>& count_;
+  std::unique_lock<std::shared_mutex> lock_;
 };
 
 }  // namespace trainyard::runtime::ps

@@ -79,6 +79,7 @@ void Shard::applyPush(ChunkState& chunk, const v1::ChunkRequestHeader& header,
       known != chunk.applied.end() && known->second >= keyOf(header))
     return answerParked(chunk, out);
   const std::int64_t before = pointOf(chunk);
+  capture(chunk);
   prepareMean(chunk);
   if (guarded_) payload->copyTo(*chunk.mean);
   contributePush(chunk, header.worker(), header, std::move(payload));

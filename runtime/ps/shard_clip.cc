@@ -32,8 +32,9 @@ bool Shard::updateOne(std::vector<ChunkAnswer>& out) {
   const std::optional<StepNorm::Update> update = norm_.next();
   if (!update) return false;
   ChunkState& chunk = *chunks_[update->chunk];
-  std::lock_guard chunk_lock(chunk.mutex);
+  const ChunkLock chunk_lock(chunk);
   TY_CHECK(chunk.sum != nullptr && chunk.complete(), "a chunk that waits for the norm has a mean");
+  capture(chunk);
   if (update->scale != 1) scaleFloats(*chunk.sum, update->scale);
   const UpdateContext context{chunk.version, learning_rate_.at(chunk.version)};
   prepareMean(chunk);

@@ -60,10 +60,7 @@ void Shard::setOwn(std::map<std::uint32_t, std::unique_ptr<ChunkState>> held,
     if (ps_of_chunk[chunk.id] != config_.ps) continue;
     std::unique_ptr<ChunkState> state = std::move(held[chunk.id]);
     held.erase(chunk.id);
-    if (state == nullptr) {
-      state = std::make_unique<ChunkState>();
-      state->plan = &chunk;
-    }
+    if (state == nullptr) state = std::make_unique<ChunkState>(chunk, config_.asynchronous);
     slot_of_chunk_[chunk.id] = static_cast<std::int32_t>(chunks_.size());
     chunks_.push_back(std::move(state));
     bytes += static_cast<std::uint64_t>(chunk.elements) * sizeof(float);
@@ -75,7 +72,7 @@ void Shard::setOwn(std::map<std::uint32_t, std::unique_ptr<ChunkState>> held,
 
 void Shard::assign(const std::vector<int>& ps_of_chunk) {
   TY_CHECK(ps_of_chunk.size() == placement_.chunks.size(), "a map of this job's chunks");
-  std::unique_lock epoch_lock(epoch_mutex_);
+  AllExcluded epoch_lock(*this);
   TY_CHECK(!open_, "chunks change hands while nobody computes");
   bool same = true;
   for (const Chunk& chunk : placement_.chunks)
@@ -103,7 +100,7 @@ StatusOr<v1::ChunkContents> Shard::give(std::int64_t epoch, std::uint32_t id,
   if (chunk == nullptr || chunk->version < 0)
     return absl::NotFoundError(
         fmt::format("{} does not hold chunk {}", serverName(config_.ps), id));
-  std::lock_guard lock(chunk->mutex);
+  const ChunkLock chunk_lock(*chunk);
   v1::ChunkContents contents;
   contents.set_version(chunk->version);
   if (known == pointOf(*chunk)) return contents;
@@ -131,12 +128,13 @@ StatusOr<v1::ChunkContents> Shard::give(std::int64_t epoch, std::uint32_t id,
 }
 
 Status Shard::takeOver(std::uint32_t id, const v1::ChunkContents& contents) {
-  std::unique_lock epoch_lock(epoch_mutex_);
+  AllExcluded epoch_lock(*this);
   TY_CHECK(!open_, "chunks change hands while nobody computes");
   ChunkState* chunk = find(id) != nullptr ? find(id) : findReplica(id);
   TY_CHECK(chunk != nullptr, "a server takes over what is its own, or a replica");
   const bool known = contents.weights().empty() && chunk->plan->elements > 0;
   if (known && chunk->version >= 0 && contents.version() == chunk->version) return absl::OkStatus();
+  const ChunkLock chunk_lock(*chunk);
   const std::string wrong = misfit(contents, chunk->plan->elements, optimizer_.slots().size());
   if (!wrong.empty()) {
     return absl::InvalidArgumentError(
@@ -170,7 +168,7 @@ Status Shard::takeOver(std::uint32_t id, const v1::ChunkContents& contents) {
 }
 
 void Shard::release() {
-  std::unique_lock epoch_lock(epoch_mutex_);
+  AllExcluded epoch_lock(*this);
   if (!open_) return;
   released_ = true;
   aside_.clear();

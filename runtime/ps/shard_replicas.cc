@@ -16,21 +16,20 @@ ChunkState* Shard::findReplica(std::uint32_t chunk) const {
 }
 
 void Shard::replicate(const std::vector<std::uint32_t>& chunks, bool guarded) {
-  std::unique_lock epoch_lock(epoch_mutex_);
+  AllExcluded epoch_lock(*this);
   TY_CHECK(!open_, "replicas change while nobody computes");
   guarded_ = guarded;
   wanted_replicas_ = {chunks.begin(), chunks.end()};
   for (const std::uint32_t id : chunks) {
     TY_CHECK(find(id) == nullptr, "a replica is of another server's chunk");
     std::unique_ptr<ChunkState>& replica = replicas_[id];
-    if (replica != nullptr) continue;
-    replica = std::make_unique<ChunkState>();
-    replica->plan = &placement_.chunks[id];
+    if (replica == nullptr)
+      replica = std::make_unique<ChunkState>(placement_.chunks[id], config_.asynchronous);
   }
 }
 
 void Shard::dropReplicas() {
-  std::unique_lock epoch_lock(epoch_mutex_);
+  AllExcluded epoch_lock(*this);
   if (open_ || replicas_.empty()) return;
   replicas_.clear();
   wanted_replicas_.clear();
@@ -44,11 +43,12 @@ std::int64_t Shard::replicaVersion(std::uint32_t chunk) const {
 }
 
 void Shard::adoptReplicas() {
-  std::unique_lock epoch_lock(epoch_mutex_);
+  AllExcluded epoch_lock(*this);
   TY_CHECK(!open_, "chunks change hands while nobody computes");
   for (auto& chunk : chunks_) {
     const ChunkState* replica = findReplica(chunk->plan->id);
     if (chunk->version >= 0 || replica == nullptr || replica->version < 0) continue;
+    const ChunkLock chunk_lock(*chunk);
     chunk->version = replica->version;
     chunk->current = std::make_shared<Weights>(*replica->current);
     chunk->previous =
@@ -106,7 +106,7 @@ void Shard::onReplicated(const v1::ChunkRequestHeader& update, std::vector<Chunk
   std::shared_lock epoch_lock(epoch_mutex_);
   ChunkState* chunk = find(update.chunk());
   if (!open_ || update.epoch() != epoch_ || chunk == nullptr) return;
-  std::lock_guard chunk_lock(chunk->mutex);
+  const ChunkLock chunk_lock(*chunk);
   const bool newest = config_.asynchronous ? update.ticket() == pointOf(*chunk) - 1
                                            : update.step() == chunk->version - 1;
   if (!chunk->unconfirmed || !newest) return;
@@ -155,7 +155,7 @@ void Shard::applyReplica(const v1::ChunkRequestHeader& header,
         fmt::format("{} has no such replica of chunk {}", serverName(config_.ps), header.chunk()));
     return out.push_back(std::move(answer));
   }
-  std::lock_guard chunk_lock(chunk->mutex);
+  const ChunkLock chunk_lock(*chunk);
   const bool taken = config_.asynchronous ? takePush(*chunk, header, std::move(payload))
                                           : takeStep(*chunk, header, *payload);
   answer.header.set_code(taken ? v1::CHUNK_OK : v1::CHUNK_GONE);

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/core/failpoint.h"
 #include "runtime/placement/moves.h"
 #include "runtime/ps/shard.h"
 
@@ -18,37 +19,81 @@ bool Shard::arm(std::int64_t version) {
     for (const Pending& pending : pending_) {
       if (pending.snapshot.version == version) return true;
     }
-    Pending pending;
-    pending.snapshot.epoch = epoch_;
-    pending.snapshot.version = version;
-    pending.missing = chunks_.size();
-    pending.have.assign(chunks_.size(), false);
+  }
+  if (config_.asynchronous) {
+    for (auto& chunk : chunks_) {
+      const ChunkLock chunk_lock(*chunk);
+      settle(*chunk, version);
+    }
+  }
+  Pending pending;
+  pending.snapshot.epoch = epoch_;
+  pending.snapshot.version = version;
+  pending.missing = chunks_.size();
+  pending.have.assign(chunks_.size(), false);
+  {
+    std::lock_guard lock(snapshot_mutex_);
     pending_.push_back(std::move(pending));
   }
-  for (auto& chunk : chunks_) {
-    std::lock_guard chunk_lock(chunk->mutex);
-    if (config_.asynchronous) settle(*chunk, version);
-    if (chunk->version > version) {
-      std::lock_guard lock(snapshot_mutex_);
-      std::erase_if(pending_, [&](const Pending& p) { return p.snapshot.version == version; });
-      missed_ = std::max(missed_, version);
-      return false;
-    }
-    if (config_.asynchronous || !chunk->unconfirmed) capture(*chunk);
-  }
-  return true;
+  return std::none_of(chunks_.begin(), chunks_.end(),
+                      [&](auto& chunk) { return beyond(*chunk, version); });
 }
 
-// Called with the chunk's mutex held: its weights and slots are those of exactly `version`.
-void Shard::capture(ChunkState& chunk) {
+// The chunk has left the version without having been copied: there will be no such snapshot.
+bool Shard::beyond(ChunkState& chunk, std::int64_t version) {
+  const ChunkLock chunk_lock(chunk);
+  if (chunk.version <= version) return false;
   std::lock_guard lock(snapshot_mutex_);
   const auto index = static_cast<std::size_t>(slot_of_chunk_[chunk.plan->id]);
-  for (Pending& pending : pending_) {
-    if (pending.snapshot.version != chunk.version || pending.have[index]) continue;
-    pending.have[index] = true;
-    if (--pending.missing == 0) captured_ = std::max(captured_, chunk.version);
-    pending.snapshot.chunks.push_back({chunk.plan->id, *chunk.current, chunk.slots});
+  const auto missed = std::erase_if(pending_, [&](const Pending& pending) {
+    return pending.snapshot.version == version && !pending.have[index];
+  });
+  if (missed > 0) missed_ = std::max(missed_, version);
+  return missed > 0;
+}
+
+bool Shard::captureNext() {
+  if (excluders_ > 0) return false;
+  std::shared_lock epoch_lock(epoch_mutex_);
+  for (;;) {
+    std::size_t index = 0;
+    {
+      std::lock_guard lock(snapshot_mutex_);
+      const auto next = std::find_if(pending_.begin(), pending_.end(), [&](const Pending& pending) {
+        return pending.looked < pending.have.size();
+      });
+      if (next == pending_.end()) return false;
+      index = next->looked++;
+    }
+    ChunkState& chunk = *chunks_[index];
+    const ChunkLock chunk_lock(chunk);
+    // What its replica lacks is copied when it has it.
+    if ((config_.asynchronous || !chunk.unconfirmed) && capture(chunk)) return true;
   }
+}
+
+// Called with the chunk's mutex held: its weights and slots are those of exactly `version`. False:
+// no snapshot wants them.
+bool Shard::capture(ChunkState& chunk) {
+  const auto index = static_cast<std::size_t>(slot_of_chunk_[chunk.plan->id]);
+  const auto wanting = [&] {
+    return std::find_if(pending_.begin(), pending_.end(), [&](const Pending& pending) {
+      return pending.snapshot.version == chunk.version && !pending.have[index];
+    });
+  };
+  {
+    std::lock_guard lock(snapshot_mutex_);
+    if (wanting() == pending_.end()) return false;
+  }
+  hitFailpoint("ps.capture", chunk.version);
+  Snapshot::ChunkCopy copy{chunk.plan->id, *chunk.current, chunk.slots};
+  std::lock_guard lock(snapshot_mutex_);
+  const auto pending = wanting();
+  if (pending == pending_.end()) return false;
+  pending->have[index] = true;
+  pending->snapshot.chunks.push_back(std::move(copy));
+  if (--pending->missing == 0) captured_ = std::max(captured_, chunk.version);
+  return true;
 }
 
 std::optional<Snapshot> Shard::takeSnapshot() {

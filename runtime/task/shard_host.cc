@@ -28,7 +28,7 @@ ShardHost::ShardHost(const TaskOptions& options, int number, const ModelLayout& 
       layout_(layout),
       placement_(placement),
       poke_(std::move(poke)),
-      epoch_placement_(placement) {}
+      epoch_placement_(std::make_shared<const Placement>(placement)) {}
 
 StatusOr<std::unique_ptr<ShardHost>> ShardHost::make(const TaskOptions& options, int number,
                                                      const ModelLayout& layout,
@@ -64,6 +64,7 @@ Status ShardHost::build() {
       [this](const v1::ChunkRequestHeader& update) { service_->replicated(update); });
   service_->setReplicator(
       [this](std::vector<ps::ReplicaUpdate> updates) { replicas_->send(std::move(updates)); });
+  writer_ = std::thread([this] { write(); });
   return absl::OkStatus();
 }
 
@@ -72,6 +73,8 @@ ShardHost::~ShardHost() {
 }
 
 void ShardHost::close() {
+  end();
+  if (writer_.joinable()) writer_.join();
   if (replicas_ != nullptr) replicas_->close();
 }
 
@@ -85,6 +88,7 @@ void ShardHost::end() {
   std::lock_guard lock(mutex_);
   end_ = true;
   wake_.notify_all();
+  to_write_changed_.notify_all();
 }
 
 bool ShardHost::await() {
@@ -155,11 +159,11 @@ Status ShardHost::load(const v1::EpochInfo& epoch) {
   };
   if (number_ != kWorkerKeeper) {
     TY_RETURN_IF_ERROR(
-        loadStart(options_, layout_, epoch_placement_, *optimizer_, number_, epoch, take));
+        loadStart(options_, layout_, *epoch_placement_, *optimizer_, number_, epoch, take));
   }
   const std::vector<std::uint32_t> replicas = ps::chunksToReplicate(startMap(), epoch, number_);
   if (replicas.empty()) return absl::OkStatus();
-  return loadStart(options_, layout_, epoch_placement_, *optimizer_,
+  return loadStart(options_, layout_, *epoch_placement_, *optimizer_,
                    ps::serversOf(startMap(), epoch)[replicas.front()], epoch, take);
 }
 
@@ -170,7 +174,7 @@ std::vector<int> ShardHost::startMap() const {
 void ShardHost::prepare(const v1::EpochInfo& epoch) {
   hitFailpoint("ps.prepare", epoch.first_step());
   const std::vector<int> map(epoch.chunk_ps().begin(), epoch.chunk_ps().end());
-  epoch_placement_ = withChunksAt(placement_, map);
+  epoch_placement_ = std::make_shared<const Placement>(withChunksAt(placement_, map));
   shard_->assign(ps::serversOf(startMap(), epoch));
   shard_->replicate(ps::chunksToReplicate(startMap(), epoch, number_),
                     ps::replicaTarget(epoch, number_) >= 0);
@@ -188,6 +192,48 @@ void ShardHost::prepare(const v1::EpochInfo& epoch) {
   if (urgent) poke_();
 }
 
+// Chunk by chunk, until something else is to be done.
+void ShardHost::takeSnapshots() {
+  const auto others_wait = [this] {
+    std::lock_guard lock(mutex_);
+    return wanted_ || end_;
+  };
+  while (shard_->captureNext() && !others_wait()) {
+  }
+  bool taken = false;
+  while (std::optional<Snapshot> snapshot = shard_->takeSnapshot()) {
+    std::lock_guard lock(mutex_);
+    // Of an epoch that has ended nobody wants any.
+    std::erase_if(to_write_,
+                  [&](const ToWrite& one) { return one.snapshot.epoch != snapshot->epoch; });
+    to_write_.push_back({*std::move(snapshot), epoch_placement_});
+    to_write_changed_.notify_all();
+    taken = true;
+  }
+  if (taken) poke_();  // pushes may wait for it
+}
+
+void ShardHost::write() {
+  for (;;) {
+    ToWrite next;
+    {
+      std::unique_lock lock(mutex_);
+      to_write_changed_.wait(lock, [&] { return end_ || !to_write_.empty(); });
+      if (end_) return;
+      next = std::move(to_write_.front());
+      to_write_.pop_front();
+    }
+    const v1::ShardFile file = writeSnapshot(options_.checkpointDir(), *next.placement, *optimizer_,
+                                             options_.id, options_.self, next.snapshot);
+    {
+      std::lock_guard lock(mutex_);
+      machine_->onWritten(file);
+      machine_->takeUrgent();
+    }
+    poke_();
+  }
+}
+
 void ShardHost::work() {
   std::optional<v1::EpochInfo> epoch;
   {
@@ -196,16 +242,7 @@ void ShardHost::work() {
   }
   if (epoch) prepare(*epoch);
   service_->update();
-  while (std::optional<Snapshot> snapshot = shard_->takeSnapshot()) {
-    const v1::ShardFile file = writeSnapshot(options_.checkpointDir(), epoch_placement_,
-                                             *optimizer_, options_.id, options_.self, *snapshot);
-    {
-      std::lock_guard lock(mutex_);
-      machine_->onWritten(file);
-      machine_->takeUrgent();
-    }
-    poke_();
-  }
+  takeSnapshots();
   if (shard_->abort()) poke_();
   replicas_->tick();
   std::vector<ps::ChunkAnswer> late;

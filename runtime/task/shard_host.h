@@ -4,9 +4,11 @@
 #pragma once
 
 #include <condition_variable>
+#include <deque>
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <thread>
 #include <vector>
 
 #include "base/core/status.h"
@@ -30,7 +32,7 @@ class ShardHost {
                                                    const ModelLayout& layout,
                                                    const Placement& placement,
                                                    const std::function<void()>& poke);
-  // Nothing is sent to replicas any more; service() must have no server then.
+  // service() must have no server then.
   ~ShardHost();
 
   // To be registered with the process's server.
@@ -45,12 +47,13 @@ class ShardHost {
     std::lock_guard lock(mutex_);
     return f(static_cast<const ps::PsMachine&>(*machine_));
   }
-  // Gives up what is sent to replicas.
+  // As end(), and gives up what is sent to replicas. Waits for a file that is being written.
+  // Nothing is poked any more.
   void close();
 
   // Until there is something to do, or a fifth of a second. False: end() was called.
   bool await();
-  // What is due now: an epoch to prepare, a snapshot to write, calls that wait too long.
+  // What is due now: an epoch to prepare, a snapshot to take, calls that wait too long.
   void work();
   void wake();
   void end();
@@ -60,6 +63,8 @@ class ShardHost {
             const Placement& placement, std::function<void()> poke);
   Status build();
   void prepare(const v1::EpochInfo& epoch);
+  void takeSnapshots();
+  void write();
   Status load(const v1::EpochInfo& epoch);
   Status fetch(const v1::EpochInfo& epoch);
   std::vector<int> startMap() const;
@@ -69,7 +74,7 @@ class ShardHost {
   const ModelLayout& layout_;
   const Placement& placement_;
   const std::function<void()> poke_;
-  Placement epoch_placement_;  // of the newest epoch; work()'s
+  std::shared_ptr<const Placement> epoch_placement_;  // of the newest epoch; work()'s
   std::unique_ptr<Optimizer> optimizer_;
   std::unique_ptr<ps::Shard> shard_;
   std::unique_ptr<ps::PsService> service_;
@@ -80,6 +85,14 @@ class ShardHost {
   bool wanted_ = false;
   bool end_ = false;
   std::unique_ptr<ps::PsMachine> machine_;
+  struct ToWrite {
+    Snapshot snapshot;
+    std::shared_ptr<const Placement> placement;
+  };
+  std::deque<ToWrite> to_write_;  // of one epoch
+  std::condition_variable to_write_changed_;
+  // A disk that does not answer holds up nothing but checkpoints.
+  std::thread writer_;
 };
 
 }  // namespace trainyard::runtime

@@ -314,6 +314,15 @@ void World::workPs(PsNode& node) {
       if (alive->shard->epoch() == epoch.epoch()) prepare(*alive, epoch);
     });
   }
+  while (node.shard->captureNext()) {
+    if (rng_.below(4) != 0) continue;
+    // The rest later: steps may be taken meanwhile.
+    at(ownerOf(node), std::chrono::milliseconds(rng_.below(20)), [this, self, number] {
+      PsNode* alive = server(number);
+      if (alive != nullptr && same(alive->incarnation, self)) workPs(*alive);
+    });
+    break;
+  }
   while (auto snapshot = node.shard->takeSnapshot()) {
     for (const auto& copy : snapshot->chunks) {
       const auto version = static_cast<std::size_t>(snapshot->version);

@@ -59,6 +59,7 @@ std::vector<Plan> plans() {
         {"ps-1", "ps.replica", 20},
         {"ps-1", "ps.fetch.replica"},
         {"ps-1", "ps.prepared"},
+        {"ps-1", "ps.capture", 1},
         {"ps-1", "checkpoint.shard.rename", 1},
         {"worker-0", "worker.push", 14},
         {"worker-0", "member.seal"},

@@ -12,7 +12,6 @@ class ChunkStateTest : public testing::Test {
  protected:
   void SetUp() override {
     plan_.elements = 2;
-    state_.plan = &plan_;
     state_.version = 1;
     state_.current = std::make_shared<Weights>(Weights{1, 1});
     state_.previous = std::make_shared<Weights>(Weights{7, 8});
@@ -27,7 +26,7 @@ class ChunkStateTest : public testing::Test {
   }
 
   Chunk plan_;
-  ChunkState state_;
+  ChunkState state_{plan_, false};
   std::vector<std::string> log_;
 };
 

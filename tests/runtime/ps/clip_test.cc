@@ -238,6 +238,8 @@ TEST(Clipping, ASnapshotIsOfAVersionNotOfAMean) {
   b.push(0, 0, 0, 1);
   b.push(2, 0, 0, 1);
   ASSERT_TRUE(b.shard.arm(0));
+  while (b.shard.captureNext()) {
+  }
   const auto now = b.shard.takeSnapshot();
   ASSERT_TRUE(now.has_value());
   EXPECT_THAT(now->chunks[0].weights, Each(0.0f));

@@ -238,8 +238,14 @@ TEST_F(PsMachineTest, ArmsWhatTheCoordinatorAsksFor) {
   v = view(v1::PHASE_STOPPING, 1);
   v.set_checkpoint_at(8);
   v.set_stop_at(0);  // when stopping only this counts
+  const auto captureAll = [&] {
+    while (b_.shard.captureNext()) {
+    }
+  };
+  captureAll();
   b_.shard.takeSnapshot();
   see(v);
+  captureAll();
   const auto snapshot = b_.shard.takeSnapshot();
   ASSERT_TRUE(snapshot.has_value());
   EXPECT_EQ(snapshot->version, 0);

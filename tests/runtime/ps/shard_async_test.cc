@@ -116,6 +116,9 @@ TEST(AsyncShard, ASnapshotIsOfTheVersionThatTheCoordinatorNames) {
   EXPECT_EQ(b.shard.state().captured_checkpoint(), -1);
   // One push of three is in for chunk 0, whose worker died: it makes the update alone.
   EXPECT_TRUE(b.shard.arm(2));
+  EXPECT_TRUE(b.shard.captureNext());
+  EXPECT_EQ(b.shard.state().captured_checkpoint(), -1) << "one of two";
+  EXPECT_TRUE(b.shard.captureNext());
   EXPECT_EQ(b.shard.state().captured_checkpoint(), 2);
   const auto snapshot = b.shard.takeSnapshot();
   ASSERT_TRUE(snapshot.has_value());

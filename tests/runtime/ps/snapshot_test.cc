@@ -19,6 +19,10 @@ class SnapshotTest : public testing::Test {
  protected:
   SnapshotTest() : b_({}, withMomentum()) {}
   void open(bool fresh = false) { b_.open(planFor(0, 1, 4), fresh); }
+  void captureAll() {
+    while (b_.shard.captureNext()) {
+    }
+  }
   ShardBench b_;
 };
 
@@ -56,6 +60,7 @@ TEST_F(SnapshotTest, AVersionThatIsPastIsMissed) {
   EXPECT_EQ(b_.shard.state().missed_checkpoint(), 1);
   EXPECT_EQ(b_.shard.state().armed_checkpoint(), -1);
   EXPECT_TRUE(b_.shard.arm(2));  // chunk 0 is there already
+  captureAll();
   b_.push(2, 0, 0, 1);
   b_.push(2, 1, 0, 1);
   EXPECT_TRUE(b_.shard.takeSnapshot().has_value());
@@ -72,11 +77,32 @@ TEST_F(SnapshotTest, TheLastVersionIsTakenUnasked) {
   EXPECT_EQ(snapshot->version, 4);
 }
 
-TEST_F(SnapshotTest, AFreshStartIsTakenAtOnce) {
+TEST_F(SnapshotTest, AFreshStartIsTakenUnasked) {
   open(true);
+  EXPECT_FALSE(b_.shard.takeSnapshot().has_value()) << "opening copies nothing";
+  captureAll();
   const auto snapshot = b_.shard.takeSnapshot();
   ASSERT_TRUE(snapshot.has_value());
   EXPECT_EQ(snapshot->version, 0);
+}
+
+// What is there already is copied chunk by chunk, while steps go on.
+TEST_F(SnapshotTest, AChunkIsCopiedBeforeItLeavesTheVersion) {
+  open();
+  b_.push(0, 0, 0, 2);
+  b_.push(2, 0, 0, 1);
+  ASSERT_TRUE(b_.shard.arm(1));
+  EXPECT_FALSE(b_.shard.takeSnapshot().has_value()) << "arming copies nothing";
+  b_.push(0, 1, 0, 2);  // nobody has copied it yet
+  EXPECT_TRUE(b_.shard.captureNext());
+  EXPECT_FALSE(b_.shard.captureNext()) << "both are copied";
+  const auto snapshot = b_.shard.takeSnapshot();
+  ASSERT_TRUE(snapshot.has_value());
+  EXPECT_EQ(snapshot->version, 1);
+  EXPECT_THAT(snapshot->chunks[0].weights, Each(-2.0f));
+  EXPECT_THAT(snapshot->chunks[0].slots.at(0), Each(2.0f));
+  EXPECT_THAT(snapshot->chunks[1].weights, Each(-1.0f));
+  EXPECT_EQ(b_.shard.state().missed_checkpoint(), -1);
 }
 
 TEST_F(SnapshotTest, SealDropsWhatIsIncomplete) {
