@@ -192,7 +192,7 @@ Status Controller::reconcileOnce(const JobKey& key) {
 void Controller::followUp(const JobKey& key, const JobObservation& observed, const Plan& plan) {
   JobWish wish;
   wish.membership = plan.publish ? plan.publish : observed.membership;
-  wish.stop = plan.stop_job;
+  wish.stop_by = plan.stop_by;
   progress_.follow(key, observed.job.metadata().uid(), wish);
 
   const std::string name = toString(key);

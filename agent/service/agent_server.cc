@@ -43,7 +43,7 @@ class AgentService final : public v1::Agent::Service {
   grpc::Status StopJob(grpc::ServerContext* context, const v1::StopJobRequest* request,
                        v1::StopJobReply*) override {
     if (grpc::Status denied = checkToken(*context, token_); !denied.ok()) return denied;
-    hub_.stopJob(request->reason());
+    hub_.stopJob(request->reason(), request->seconds());
     return grpc::Status::OK;
   }
 

@@ -1,5 +1,7 @@
 #include "agent/service/task_hub.h"
 
+#include <algorithm>
+
 #include "agent/traffic/merged_report.h"
 #include "base/core/log.h"
 #include "base/core/log_context.h"
@@ -67,6 +69,8 @@ StatusOr<v1::RuntimeDirective> TaskHub::report(const v1::RuntimeReport& report) 
     has_report_ = true;
     ++reports_[process];
     directive.set_stop_job(stop_job_);
+    if (stop_by_)
+      directive.set_stop_seconds(std::max(toSeconds(*stop_by_ - systemClock().now()), 0.001));
   }
   setLogProgress(report.epoch(), report.step());
   metrics_.onReport(report);
@@ -91,10 +95,11 @@ void TaskHub::setChild(const ChildView& view) {
   metrics_.onMembership(store_.revision());
 }
 
-void TaskHub::stopJob(const std::string& reason) {
+void TaskHub::stopJob(const std::string& reason, double seconds) {
   std::lock_guard lock(mutex_);
   if (!stop_job_) TY_INFO("agent: asked to checkpoint and stop the job: {}", reason);
   stop_job_ = true;
+  if (seconds > 0) stop_by_ = systemClock().now() + fromSeconds(seconds);
 }
 
 v1::TaskState TaskHub::state() const {

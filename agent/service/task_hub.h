@@ -3,12 +3,14 @@
 
 #include <functional>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "agent/membership/membership_store.h"
 #include "agent/supervisor/supervisor.h"
 #include "agent/traffic/task_metrics.h"
+#include "base/core/clock.h"
 #include "base/core/status.h"
 #include "trainyard/v1/agent.pb.h"
 #include "trainyard/v1/measurements.pb.h"
@@ -38,8 +40,9 @@ class TaskHub {
   // one stays to be read.
   void setChild(const ChildView& view);
 
-  // From now on every directive asks to checkpoint and stop the job.
-  void stopJob(const std::string& reason);
+  // From now on every directive asks to checkpoint and stop the job, within so many seconds of the
+  // first call (0: as the job says).
+  void stopJob(const std::string& reason, double seconds);
 
   v1::TaskState state() const;
   // The program runs and says that it is ready; one of the user's own: it runs.
@@ -66,6 +69,7 @@ class TaskHub {
   std::vector<std::uint64_t> reports_;     // by process
   std::vector<v1::RuntimeReport> newest_;  // likewise; empty: it has not reported
   bool stop_job_ = false;
+  std::optional<TimePoint> stop_by_;
 };
 
 }  // namespace trainyard::agent

@@ -15,6 +15,7 @@
 #include "fmt/format.h"
 #include "operator/job/template.h"
 #include "operator/local/last_report.h"
+#include "operator/plan/planner.h"
 #include "runtime/checkpoint/checkpoint.h"
 
 namespace trainyard::cli {
@@ -22,8 +23,8 @@ namespace {
 
 using control::TaskKey;
 
-// All is over 5 s after the first Ctrl-C; the rest of that time is for killing and for the report.
-constexpr Duration kInterruptBound = std::chrono::milliseconds(3500);
+// The controller deletes the tasks of a job that has not stopped in its time; then this ends them.
+constexpr Duration kInterruptSlack = std::chrono::seconds(10);
 // Tasks of a job that has ended leave by themselves; the controller deletes those that do not.
 constexpr Duration kEndBound = std::chrono::seconds(30);
 // A record that cannot be found for this long will not come back.
@@ -180,10 +181,13 @@ void Session::takeSignal() {
     cluster_->killAll();
     return;
   }
-  interrupt_deadline_ = now + kInterruptBound;
+  const std::chrono::seconds limit = control::stopSeconds(view_.observed.job.spec().run_policy());
+  interrupt_deadline_ = now + limit + kInterruptSlack;
   display_.event({clock_.unixMillis(), "state",
                   foreign_ ? "stopping; Ctrl-C again kills everything at once"
-                           : "stopping with a checkpoint; Ctrl-C again kills everything at once"});
+                           : fmt::format("stopping with a checkpoint, {} s at most; Ctrl-C again "
+                                         "kills everything at once",
+                                         limit.count())});
   if (const Status status = cluster_->setSuspend(true); !status.ok()) {
     TY_WARN("cannot record the wish to stop: {}", std::string(status.message()));
     interrupt_deadline_ = now;

@@ -45,8 +45,8 @@ class Session {
   Status start();
   // Returns when the job has ended or was stopped, from here or from elsewhere (suspended or
   // deleted in the record), or when its directory is gone. The first SIGINT or SIGTERM makes the
-  // job checkpoint and stop, for at most 3.5 s; a second one, or the end of that time, kills its
-  // processes.
+  // job checkpoint and stop, within runPolicy.stopSeconds; a second one, or the end of that time,
+  // kills its processes.
   void waitForEnd();
   // Ends all processes and writes result.json, environment.json and report.html; what cannot be
   // written is logged.

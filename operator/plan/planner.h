@@ -4,6 +4,7 @@
 // something is observed to change or `wake_at` has come.
 #pragma once
 
+#include <chrono>
 #include <optional>
 #include <string>
 #include <vector>
@@ -41,9 +42,9 @@ struct Plan {
   std::vector<DeleteTask> deletes;    // sorted by key
   std::vector<CreateTask> creates;    // sorted by key
   bool delete_job = false;            // it has been finished for as long as it was to be kept
-  // Ask the coordinator's task to checkpoint and stop (suspend). A level: true in every plan while
-  // the job should stop.
-  bool stop_job = false;
+  // Ask the coordinator's task to checkpoint and stop (suspend), with its checkpoint written by
+  // then. A level: set in every plan while the job should stop.
+  std::optional<TimePoint> stop_by;
   std::optional<TimePoint> wake_at;  // look again then, even if nothing happens
 };
 
@@ -59,6 +60,9 @@ struct PlannerInput {
 // Job life: Created -> Running (all tasks ready) -> [Restarting <-> Running] -> Succeeded | Failed;
 // Suspended from anywhere but a terminal state. Rules in docs/conditions.md.
 Plan planJob(const PlannerInput& input);
+
+// How long the last checkpoint of a job that is to stop may take.
+std::chrono::seconds stopSeconds(const v1::RunPolicy& policy);
 
 // True when carrying the plan out would write nothing.
 bool isEmpty(const Plan& plan);

@@ -107,7 +107,8 @@ void GrpcProgress::follow(const JobKey& key, const std::string& uid, const JobWi
       job->uid = uid;
       news = true;
     }
-    news = news || job->wish.stop != wish.stop || revisionOf(job->wish) != revisionOf(wish);
+    news = news || job->wish.stop_by.has_value() != wish.stop_by.has_value() ||
+           revisionOf(job->wish) != revisionOf(wish);
     job->wish = wish;
     if (!news) return;
     job->hurry = true;
@@ -325,7 +326,7 @@ bool GrpcProgress::goOn(PollRound& round, grpc::CompletionQueue& queue) {
   if (changed) changed(key);
   if (round.told()) return false;
   if (!options_.may_tell()) wish = {};
-  round.tell(queue, wish);
+  round.tell(queue, wish, Poller::now());
   return true;
 }
 

@@ -1,5 +1,7 @@
 #include "operator/progress/internal/poll_round.h"
 
+#include <algorithm>
+
 #include "base/core/log.h"
 #include "base/rpc/channel.h"
 #include "base/rpc/status_map.h"
@@ -10,6 +12,9 @@
 namespace trainyard::control {
 
 namespace {
+
+// Time is over; 0 would leave it to the job's own limit.
+constexpr double kLeastStopSeconds = 0.001;
 
 template <typename Reply>
 class TypedCall : public PollCall {
@@ -77,9 +82,10 @@ void PollRound::push(grpc::CompletionQueue& queue, const Answer& answer,
       });
 }
 
-void PollRound::stop(grpc::CompletionQueue& queue, const Answer& answer) {
+void PollRound::stop(grpc::CompletionQueue& queue, const Answer& answer, Duration left) {
   v1::StopJobRequest request;
   request.set_reason("suspended");
+  request.set_seconds(std::max(toSeconds(left), kLeastStopSeconds));
   call<v1::StopJobReply>(
       [&](grpc::ClientContext* context) {
         return answer.peer->stub->AsyncStopJob(context, request, &queue);
@@ -90,7 +96,7 @@ void PollRound::stop(grpc::CompletionQueue& queue, const Answer& answer) {
       });
 }
 
-void PollRound::tell(grpc::CompletionQueue& queue, const JobWish& wish) {
+void PollRound::tell(grpc::CompletionQueue& queue, const JobWish& wish, TimePoint now) {
   told_ = true;
   for (const Answer& answer : answers_) {
     if (!answer.state) continue;
@@ -98,7 +104,8 @@ void PollRound::tell(grpc::CompletionQueue& queue, const JobWish& wish) {
       push(queue, answer, *wish.membership);
     }
     const v1::RuntimeReport& report = answer.state->report();
-    if (wish.stop && report.has_job() && report.job().outcome().empty()) stop(queue, answer);
+    if (wish.stop_by && report.has_job() && report.job().outcome().empty())
+      stop(queue, answer, *wish.stop_by - now);
   }
 }
 

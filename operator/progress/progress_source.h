@@ -22,7 +22,7 @@ struct JobReport {
 // What the agents of a job should know. Level-based: repeated until they do.
 struct JobWish {
   std::optional<v1::Membership> membership;  // as recorded
-  bool stop = false;                         // checkpoint and stop
+  std::optional<TimePoint> stop_by;          // checkpoint by then, and stop
 };
 
 // Thread-safe. No call blocks on the network.

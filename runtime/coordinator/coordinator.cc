@@ -234,9 +234,11 @@ void Coordinator::answer(Member& member, TimePoint) {
   member.ticket.reset();
 }
 
-void Coordinator::requestStop(TimePoint now) {
-  if (stop_requested_ || over()) return;
-  stop_requested_ = true;
+void Coordinator::requestStop(TimePoint now, std::optional<Duration> within) {
+  if (over()) return;
+  const TimePoint by = now + within.value_or(config_.stop_limit);
+  stop_by_ = stop_requested_ ? std::min(stop_by_, by) : by;
+  if (std::exchange(stop_requested_, true)) return;
   stop_since_ = now;
   evaluate(now);
 }

@@ -78,9 +78,9 @@ struct CoordinatorConfig {
   std::int64_t evaluate_every = 0;
   Duration checkpoint_every = std::chrono::seconds(50);
   std::int64_t used_epoch = 0;  // checkpoints of epochs up to this one are there, usable or not
-  Duration heartbeat = std::chrono::seconds(1);   // a reply is held back at most this long
-  Duration dead_after = std::chrono::seconds(5);  // without a report
-  Duration stop_limit = std::chrono::seconds(4);  // then stop without a new checkpoint
+  Duration heartbeat = std::chrono::seconds(1);    // a reply is held back at most this long
+  Duration dead_after = std::chrono::seconds(5);   // without a report
+  Duration stop_limit = std::chrono::seconds(60);  // then stop without a new checkpoint
   Duration leave_limit = std::chrono::seconds(30);
   // So long a server that is to leave and is silent is waited for: without it the job goes back to
   // a checkpoint.
@@ -138,7 +138,9 @@ class Coordinator {
   void onCommitted(const Manifest& manifest, const Status& status, TimePoint now);
   // Result of a FinishAction; a failure is said and otherwise ignored.
   void onFinishRecorded(const Status& status, TimePoint now);
-  void requestStop(TimePoint now);
+  // The last checkpoint may take `within` (nullopt: stop_limit) from now on. Of several requests
+  // the earliest end counts.
+  void requestStop(TimePoint now, std::optional<Duration> within = std::nullopt);
   void onTick(TimePoint now);
   std::vector<CoordinatorAction> takeActions();
 
@@ -356,6 +358,7 @@ class Coordinator {
   bool finishing_ = false;
   bool stop_requested_ = false;
   TimePoint stop_since_{};
+  TimePoint stop_by_{};
   std::int64_t stop_at_ = -1;
   std::string failure_;
   std::string waiting_;

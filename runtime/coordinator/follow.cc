@@ -247,13 +247,12 @@ void Coordinator::followStop(TimePoint now) {
   if (nothing_new && (phase_ == v1::PHASE_SEALING || phase_ == v1::PHASE_PREPARING)) {
     return enter(v1::PHASE_STOPPED, now);
   }
-  const bool late = now - stop_since_ >= config_.stop_limit;
-  if (!late || over()) return;
+  if (now < stop_by_ || over()) return;
   if (progress_ > (newest_ ? newest_->step : 0))
     lost_steps_ += progress_ - (newest_ ? newest_->step : 0);
   actions_.push_back(LogAction{
       fmt::format("stopped without a new checkpoint: {} did not get ready in {:.0f} s",
-                  waiting_.empty() ? "the servers" : waiting_, toSeconds(config_.stop_limit)),
+                  waiting_.empty() ? "the servers" : waiting_, toSeconds(stop_by_ - stop_since_)),
       true});
   enter(v1::PHASE_STOPPED, now);
 }

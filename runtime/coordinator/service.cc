@@ -46,7 +46,8 @@ CoordinatorService::Calls<v1::TakeReply>& CoordinatorService::calls() {
 
 CoordinatorService::CoordinatorService(Options options, Coordinator coordinator, const Clock& clock)
     : options_(std::move(options)), clock_(clock), coordinator_(std::move(coordinator)) {
-  thread_ = std::thread([this] { run(); });
+  ticker_ = std::thread([this] { tick(); });
+  worker_ = std::thread([this] { work(); });
 }
 
 CoordinatorService::~CoordinatorService() {
@@ -60,7 +61,8 @@ void CoordinatorService::stop() {
     stopping_ = true;
     wake_.notify_all();
   }
-  thread_.join();
+  ticker_.join();
+  worker_.join();
   const grpc::Status ending(grpc::StatusCode::UNAVAILABLE, "the coordinator is ending");
   Calls<v1::View> reports;
   Calls<v1::TakeReply> takes;
@@ -174,8 +176,15 @@ void CoordinatorService::setMembership(const v1::Membership& membership) {
   });
 }
 
-void CoordinatorService::requestStop() {
-  handle([](Coordinator& c, TimePoint now) { c.requestStop(now); });
+void CoordinatorService::requestStop(std::optional<Duration> within) {
+  handle([&](Coordinator& c, TimePoint now) { c.requestStop(now, within); });
+}
+
+void CoordinatorService::follow(const v1::RuntimeDirective& directive) {
+  if (!directive.stop_job()) return;
+  std::optional<Duration> within;
+  if (directive.stop_seconds() > 0) within = fromSeconds(directive.stop_seconds());
+  requestStop(within);
 }
 
 void CoordinatorService::measure(v1::Measurements& measured) const {
@@ -222,24 +231,27 @@ void CoordinatorService::commit(Manifest manifest) {
   handle([&](Coordinator& c, TimePoint now) { c.onCommitted(manifest, status, now); });
 }
 
-void CoordinatorService::run() {
+void CoordinatorService::tick() {
   for (;;) {
-    std::function<void()> work;
     {
       std::unique_lock lock(mutex_);
-      wake_.wait_for(lock, kTick, [&] { return stopping_ || !to_do_.empty(); });
-      if (!to_do_.empty()) {
-        work = std::move(to_do_.front());
-        to_do_.pop_front();
-      } else if (stopping_) {
-        return;
-      }
+      if (wake_.wait_for(lock, kTick, [&] { return stopping_; })) return;
     }
-    if (work) {
-      work();
-    } else {
-      handle([](Coordinator& c, TimePoint now) { c.onTick(now); });
+    handle([](Coordinator& c, TimePoint now) { c.onTick(now); });
+  }
+}
+
+void CoordinatorService::work() {
+  for (;;) {
+    std::function<void()> next;
+    {
+      std::unique_lock lock(mutex_);
+      wake_.wait(lock, [&] { return stopping_ || !to_do_.empty(); });
+      if (to_do_.empty()) return;
+      next = std::move(to_do_.front());
+      to_do_.pop_front();
     }
+    next();
   }
 }
 

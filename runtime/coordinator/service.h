@@ -11,6 +11,7 @@
 
 #include "base/core/clock.h"
 #include "runtime/coordinator/coordinator.h"
+#include "trainyard/v1/agent.pb.h"
 #include "trainyard/v1/coordinator.grpc.pb.h"
 
 namespace trainyard::runtime {
@@ -36,13 +37,16 @@ class CoordinatorService final : public v1::Coordinator::CallbackService {
   grpc::ServerUnaryReactor* Take(grpc::CallbackServerContext* context,
                                  const v1::TakeRequest* request, v1::TakeReply* reply) override;
   void setMembership(const v1::Membership& membership);
-  void requestStop();
+  // As Coordinator::requestStop.
+  void requestStop(std::optional<Duration> within = std::nullopt);
+  // What a directive asks for: requestStop() where it does.
+  void follow(const v1::RuntimeDirective& directive);
   v1::JobProgress progress() const;
   void measure(v1::Measurements& measured) const;
   bool finished() const;
   v1::Phase phase() const;
   std::string failure() const;
-  // Ends the ticking thread and answers what is parked.
+  // Ends the threads and answers what is parked. Waits for a file that is being written.
   void stop();
 
  private:
@@ -62,7 +66,8 @@ class CoordinatorService final : public v1::Coordinator::CallbackService {
   void commit(Manifest manifest);
   void later(std::function<void()> work);
   void finish(const FinishAction& end);
-  void run();
+  void tick();
+  void work();
   bool stopped() const;
 
   const Options options_;
@@ -73,9 +78,10 @@ class CoordinatorService final : public v1::Coordinator::CallbackService {
   std::uint64_t next_ticket_ = 1;
   Calls<v1::View> reports_;
   Calls<v1::TakeReply> takes_;
-  std::deque<std::function<void()>> to_do_;  // file work, on the service's thread
+  std::deque<std::function<void()>> to_do_;  // file work
   bool stopping_ = false;
-  std::thread thread_;
+  std::thread ticker_;
+  std::thread worker_;  // a disk that does not answer must not stop the clock
 };
 
 }  // namespace trainyard::runtime

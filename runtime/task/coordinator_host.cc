@@ -42,6 +42,8 @@ CoordinatorConfig coordinatorConfig(const TaskOptions& options, const std::strin
     config.tickets->stop_all = update.stop() == "All";
   }
   config.evaluate_every = training.evaluate_every_steps();
+  const v1::RunPolicy& policy = options.job.spec().run_policy();
+  if (policy.has_stop_seconds()) config.stop_limit = std::chrono::seconds(policy.stop_seconds());
   config.checkpoint_every = std::chrono::seconds(training.checkpoint().every_seconds());
   return config;
 }

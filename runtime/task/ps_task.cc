@@ -102,7 +102,7 @@ void PsTask::onDirective(const v1::RuntimeDirective& directive) {
       link_->setAddress(coordinatorAddress(options_.job, directive.membership()));
     if (coordinator_ != nullptr) coordinator_->setMembership(directive.membership());
   }
-  if (directive.stop_job() && coordinator_ != nullptr) coordinator_->requestStop();
+  if (coordinator_ != nullptr) coordinator_->follow(directive);
 }
 
 v1::RuntimeReport PsTask::runtimeReport() {

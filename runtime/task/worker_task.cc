@@ -229,7 +229,7 @@ void WorkerTask::onView(const v1::View& view) {
 }
 
 void WorkerTask::onDirective(const v1::RuntimeDirective& directive) {
-  if (directive.stop_job() && coordinator_ != nullptr) coordinator_->requestStop();
+  if (coordinator_ != nullptr) coordinator_->follow(directive);
   if (!directive.has_membership()) return;
   const v1::Membership members =
       memberProcesses(directive.membership(), processesPerPod(options_.job));

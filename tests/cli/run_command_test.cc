@@ -137,15 +137,32 @@ TEST_F(RunCommandTest, APermanentFailureIsCodeOneAndNamed) {
   EXPECT_TRUE(gone(worker));
 }
 
-TEST_F(RunCommandTest, CtrlCEndsEverythingWithinFiveSeconds) {
+// The stub agents do not answer.
+TEST_F(RunCommandTest, ASecondCtrlCEndsEverythingWithinFiveSeconds) {
   launch();
   const int ps = pidOf(kPs0);
   const int worker = pidOf(kWorker0);
   ASSERT_TRUE(eventually([&] { return fs::exists(paths_.membership()); })) << output();
+  ASSERT_TRUE(launcher_->signal(SIGINT).ok());
+  EXPECT_TRUE(eventually([&] { return output().find("60 s at most") != std::string::npos; }));
   const TimePoint before = systemClock().now();
   ASSERT_TRUE(launcher_->signal(SIGINT).ok());
   EXPECT_EQ(waitForEnd(), 130) << output();
   EXPECT_LT(systemClock().now() - before, std::chrono::seconds(5));
+  EXPECT_THAT(lastLine(), testing::StartsWith("result: interrupted step="));
+  EXPECT_TRUE(gone(ps));
+  EXPECT_TRUE(gone(worker));
+}
+
+TEST_F(RunCommandTest, WhoDoesNotAnswerCtrlCIsWaitedForAsLongAsTheJobSays) {
+  launch({"--set", "runPolicy.stopSeconds=1"});
+  const int ps = pidOf(kPs0);
+  const int worker = pidOf(kWorker0);
+  ASSERT_TRUE(eventually([&] { return fs::exists(paths_.membership()); })) << output();
+  ASSERT_TRUE(launcher_->signal(SIGINT).ok());
+  EXPECT_EQ(waitForEnd(), 130) << output();
+  EXPECT_THAT(readFile(paths_.events().string(), 1 << 20).value_or(""),
+              HasSubstr("did not stop within 1 s"));
   EXPECT_THAT(lastLine(), testing::StartsWith("result: interrupted step="));
   EXPECT_TRUE(gone(ps));
   EXPECT_TRUE(gone(worker));

@@ -2,6 +2,8 @@
 // the digest of the run that nobody disturbed.
 #include <signal.h>
 
+#include <map>
+
 #include "fmt/format.h"
 #include "tests/multiproc/run_fixture.h"
 
@@ -41,6 +43,40 @@ TEST_F(RunTest, CtrlCLeavesACheckpointOfTheReachedStep) {
   JobRun undisturbed(folder("undisturbed"), smallJob(2, 3, kInterruptSteps));
   EXPECT_EQ(undisturbed.launchAndWait().code, 0);
   EXPECT_EQ(run.digest(), undisturbed.digest());
+}
+
+// A step longer than anybody would guess.
+TEST_F(RunTest, ALongStepIsWaitedFor) {
+  for (const auto& [name, flags] : std::map<std::string, std::vector<std::string>>{
+           {"servers", {}}, {"ring", {"--set", "strategy=AllReduce", "--set", "ps="}}}) {
+    JobRun run(folder(name), smallJob(1, 2, kInterruptSteps), flags);
+    run.launch("worker.compute=delay(8000)@5");
+    ASSERT_TRUE(run.reaches("worker-0", 4));
+    ASSERT_TRUE(run.launcher().signal(SIGINT).ok());
+    const ProgramEnd end = run.wait();
+    EXPECT_EQ(end.code, 130);
+    EXPECT_THAT(end.lastLine(), StartsWith("result: interrupted step=6 ")) << run.output();
+    EXPECT_EQ(run.checkpointSteps().back(), 6);
+  }
+}
+
+// Neither a step nor a write is waited for any longer than the job says.
+TEST_F(RunTest, AStopThatTakesTooLongEndsWithoutACheckpoint) {
+  for (const auto& [name, failpoints] : std::map<std::string, std::string>{
+           {"step", "worker.compute=delay(600000)@5"},
+           {"write", "worker.compute=delay(300);ps.snapshot=delay(600000)@1-1000"}}) {
+    JobRun run(
+        folder(name), smallJob(1, 2, kInterruptSteps),
+        {"--set", "runPolicy.stopSeconds=3", "--set", "training.checkpoint.everySeconds=600"});
+    run.launch(failpoints);
+    ASSERT_TRUE(run.reaches("worker-0", 4));
+    ASSERT_TRUE(run.launcher().signal(SIGINT).ok());
+    const ProgramEnd end = run.wait();
+    EXPECT_EQ(end.code, 130);
+    EXPECT_THAT(end.lastLine(), StartsWith("result: interrupted step=0 ")) << run.output();
+    EXPECT_THAT(run.taskLog("ps-0"), HasSubstr("stopped without a new checkpoint"));
+    EXPECT_TRUE(processesWith(run.dir().string()).empty());
+  }
 }
 
 }  // namespace

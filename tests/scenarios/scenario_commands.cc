@@ -51,6 +51,8 @@ Status Scenario::addJob(const Command& c) {
   if (c.options.contains("ttl")) {
     policy->set_ttl_seconds_after_finished(static_cast<int>(c.number("ttl", 0)));
   }
+  if (c.options.contains("stop-seconds"))
+    policy->set_stop_seconds(static_cast<int>(c.number("stop-seconds", 60)));
   if (c.options.contains("min"))
     spec->mutable_worker()->set_min_replicas(static_cast<int>(c.number("min", 1)));
   if (c.options.contains("managed")) policy->set_managed_by(c.text("managed"));
@@ -143,7 +145,8 @@ void Scenario::addJobCommands() {
     const auto wish = progress_.wishOf(key_);
     out_ += !wish ? "not followed\n"
                   : fmt::format("membership {}, stop {}\n",
-                                wish->membership ? wish->membership->revision() : 0, wish->stop);
+                                wish->membership ? wish->membership->revision() : 0,
+                                wish->stop_by.has_value());
     return absl::OkStatus();
   };
 }

@@ -47,6 +47,10 @@ void setSuspended(PlannerState& state, const std::string& message) {
 
 }  // namespace
 
+std::chrono::seconds stopSeconds(const v1::RunPolicy& policy) {
+  return policy.has_stop_seconds() ? std::chrono::seconds(policy.stop_seconds()) : kStopSeconds;
+}
+
 void setFailed(PlannerState& state, std::string_view reason, const std::string& message) {
   state.condition(kFailed, kTrue, reason, message);
   state.condition(kStalled, kTrue, reason, message);
@@ -128,18 +132,20 @@ bool suspend(PlannerState& state) {
 
   const UnixMillis now = state.input.unix_ms;
   const UnixMillis since = stopping ? transitionTime(state.status, kSuspended) : now;
-  const UnixMillis until = since + toMillis(kStopGrace);
+  const std::chrono::seconds limit = stopSeconds(state.spec.run_policy());
+  const UnixMillis checkpoint_by = since + toMillis(limit);
+  const UnixMillis until = checkpoint_by + toMillis(kStopGrace);
   if (state.outcome() == "stopped") {
     setSuspended(state, fmt::format("stopped at step {}", state.progress()->step()));
   } else if (!computes(state)) {
     setSuspended(state, state.foreign() ? "its programs are ended" : "no task is running");
   } else if (now >= until) {
-    setSuspended(state, fmt::format("did not stop within {} s", kStopGrace.count()));
+    setSuspended(state, fmt::format("did not stop within {} s", limit.count()));
   } else {
     const std::string message = "the job checkpoints and stops";
     state.condition(kSuspended, kUnknown, "Stopping", message);
     if (!stopping) state.event("Normal", "JobStopping", message);
-    state.plan.stop_job = true;
+    state.plan.stop_by = state.input.now + std::chrono::milliseconds(checkpoint_by - now);
     state.wakeAt(until);
   }
   return true;

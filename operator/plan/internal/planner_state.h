@@ -13,8 +13,10 @@
 
 namespace trainyard::control {
 
-// How long a job may take to checkpoint and stop before its tasks are deleted.
-inline constexpr std::chrono::seconds kStopGrace{60};
+// Where the job does not say how long its last checkpoint may take.
+inline constexpr std::chrono::seconds kStopSeconds{60};
+// So much later the coordinator's word that it took longer must be here.
+inline constexpr std::chrono::seconds kStopGrace{5};
 // How long tasks of our runtime may take to end by themselves after success.
 inline constexpr std::chrono::seconds kEndGrace{15};
 // How long a worker of our runtime that is not wanted any more may take to end by itself, after the

@@ -66,7 +66,7 @@ class PollRound {
   void ask(grpc::CompletionQueue& queue);
   // Membership to those with an older one; the end to the coordinator as long as it is wished and
   // its outcome is open.
-  void tell(grpc::CompletionQueue& queue, const JobWish& wish);
+  void tell(grpc::CompletionQueue& queue, const JobWish& wish, TimePoint now);
   // `call` came out of the queue.
   void onOver(PollCall* call);
   // Ends all calls soon.
@@ -86,7 +86,7 @@ class PollRound {
   template <typename Reply, typename Begin>
   void call(Begin begin, Done<Reply> done);
   void push(grpc::CompletionQueue& queue, const Answer& answer, const v1::Membership& membership);
-  void stop(grpc::CompletionQueue& queue, const Answer& answer);
+  void stop(grpc::CompletionQueue& queue, const Answer& answer, Duration left);
 
   const Job job_;
   const Duration timeout_;

@@ -51,6 +51,7 @@ class FakeAgent : public v1::Agent::Service {
     return state_.revision();
   }
   int stops() const { return stops_; }
+  double stopSeconds() const { return stop_seconds_; }
   int pushes() const { return pushes_; }
 
   grpc::Status GetTask(grpc::ServerContext* context, const v1::GetTaskRequest*,
@@ -74,9 +75,10 @@ class FakeAgent : public v1::Agent::Service {
                ? grpc::Status::OK
                : grpc::Status(grpc::StatusCode::INVALID_ARGUMENT, "no sha256");
   }
-  grpc::Status StopJob(grpc::ServerContext*, const v1::StopJobRequest*,
+  grpc::Status StopJob(grpc::ServerContext*, const v1::StopJobRequest* request,
                        v1::StopJobReply*) override {
     ++stops_;
+    stop_seconds_ = request->seconds();
     return grpc::Status::OK;
   }
 
@@ -84,6 +86,7 @@ class FakeAgent : public v1::Agent::Service {
   mutable std::mutex mutex_;
   v1::TaskState state_;
   std::atomic<int> stops_ = 0, pushes_ = 0;
+  std::atomic<double> stop_seconds_ = 0;
   int port_ = 0;
   std::unique_ptr<grpc::Server> server_;
 };
@@ -135,7 +138,7 @@ class GrpcProgressTest : public testing::Test {
   static JobWish wish(std::int64_t revision, bool stop) {
     JobWish wish;
     wish.membership.emplace().set_revision(revision);
-    wish.stop = stop;
+    if (stop) wish.stop_by = systemClock().now() + std::chrono::seconds(600);
     return wish;
   }
 
@@ -211,6 +214,8 @@ TEST_F(GrpcProgressTest, AsksTheCoordinatorToStopUntilItHas) {
   poll();
   poll();
   EXPECT_EQ(ps_.stops(), 2);
+  EXPECT_GT(ps_.stopSeconds(), 500);
+  EXPECT_LT(ps_.stopSeconds(), 600) << "what is left";
   sayStep(ps_, 6, "stopped");
   poll();
   EXPECT_EQ(ps_.stops(), 2);
@@ -377,7 +382,7 @@ TEST(GrpcProgressSideBySide, WhoMayNotTellAsksAllTheSame) {
                                     .may_tell = [&leads] { return leads.load(); }});
   JobWish wish;
   wish.membership.emplace().set_revision(3);
-  wish.stop = true;
+  wish.stop_by = systemClock().now();
   progress.follow(kJob, "uid", wish);
   sayStep(agent, 1);
   for (int i = 0; i < 3; ++i) ASSERT_TRUE(progress.pollOnce(kJob).ok());

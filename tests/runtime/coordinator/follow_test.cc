@@ -307,14 +307,45 @@ TEST(CoordinatorStop, TooLateItStopsWithoutANewCheckpoint) {
   b.write(0);
   b.commit();
   b.reach(9);
-  b.c.requestStop(b.now);
+  b.c.requestStop(b.now, seconds(4));
   b.take();
   b.tick(milliseconds(3999));
   EXPECT_EQ(b.c.phase(), v1::PHASE_STOPPING);
   b.tick(milliseconds(1));
   EXPECT_EQ(b.c.phase(), v1::PHASE_STOPPED);
   EXPECT_EQ(b.c.progress(b.now).lost_steps(), 9);
-  EXPECT_EQ(b.logged("stopped without a new checkpoint"), 1);
+  EXPECT_EQ(b.logged("stopped without a new checkpoint: the servers did not get ready in 4 s"), 1);
+}
+
+// Nobody is heard of meanwhile, as when a member hangs.
+TEST(CoordinatorStop, WhoeverDoesNotSayHowLongGivesItAMinute) {
+  Bench b;
+  b.activate();
+  b.write(0);
+  b.commit();
+  b.reach(9);
+  b.c.requestStop(b.now);
+  b.take();
+  b.tick(milliseconds(59'999));
+  EXPECT_EQ(b.c.phase(), v1::PHASE_SEALING);
+  b.tick(milliseconds(1));
+  EXPECT_EQ(b.c.phase(), v1::PHASE_STOPPED);
+}
+
+TEST(CoordinatorStop, TheEarliestEndThatIsAskedForCounts) {
+  Bench b;
+  b.activate();
+  b.reach(9);
+  b.c.requestStop(b.now, seconds(600));
+  b.take();
+  b.tick(seconds(1));
+  b.c.requestStop(b.now, seconds(3));
+  b.c.requestStop(b.now, seconds(500));  // told anew
+  b.tick(milliseconds(2999));
+  EXPECT_EQ(b.c.phase(), v1::PHASE_STOPPING);
+  b.tick(milliseconds(1));
+  EXPECT_EQ(b.c.phase(), v1::PHASE_STOPPED);
+  EXPECT_EQ(b.logged("did not get ready in 4 s"), 1);
 }
 
 TEST(CoordinatorStop, AShardThatCannotBeWrittenFailsTheStop) {
@@ -368,7 +399,7 @@ TEST(CoordinatorEnd, NeedsTheLastCheckpointTheEvaluationAndItsRecord) {
 TEST(CoordinatorEnd, WhoLeavesIsAnsweredAtOnce) {
   Bench b;
   b.activate();
-  b.c.requestStop(b.now);
+  b.c.requestStop(b.now, seconds(4));
   b.tick(seconds(4));
   ASSERT_EQ(b.c.phase(), v1::PHASE_STOPPED);
   b.say(b.worker(0));
