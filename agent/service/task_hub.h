@@ -41,7 +41,7 @@ class TaskHub {
   void setChild(const ChildView& view);
 
   // From now on every directive asks to checkpoint and stop the job, within so many seconds of the
-  // first call (0: as the job says).
+  // newest call that says so (0: it does not).
   void stopJob(const std::string& reason, double seconds);
 
   v1::TaskState state() const;
