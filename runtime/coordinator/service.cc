@@ -47,7 +47,6 @@ CoordinatorService::Calls<v1::TakeReply>& CoordinatorService::calls() {
 CoordinatorService::CoordinatorService(Options options, Coordinator coordinator, const Clock& clock)
     : options_(std::move(options)), clock_(clock), coordinator_(std::move(coordinator)) {
   ticker_ = std::thread([this] { tick(); });
-  worker_ = std::thread([this] { work(); });
 }
 
 CoordinatorService::~CoordinatorService() {
@@ -62,7 +61,7 @@ void CoordinatorService::stop() {
     wake_.notify_all();
   }
   ticker_.join();
-  worker_.join();
+  files_.finish();
   const grpc::Status ending(grpc::StatusCode::UNAVAILABLE, "the coordinator is ending");
   Calls<v1::View> reports;
   Calls<v1::TakeReply> takes;
@@ -106,17 +105,11 @@ void CoordinatorService::execute(std::vector<CoordinatorAction> actions) {
       hitFailpoint("coordinator.evaluated", evaluation->evaluation.version());
       if (options_.evaluated) options_.evaluated(evaluation->evaluation);
     } else if (auto* commit = std::get_if<CommitAction>(&action)) {
-      later([this, manifest = std::move(commit->manifest)] { this->commit(manifest); });
+      files_.add([this, manifest = std::move(commit->manifest)] { this->commit(manifest); });
     } else if (auto* done = std::get_if<FinishAction>(&action)) {
-      later([this, end = *done] { finish(end); });
+      files_.add([this, end = *done] { finish(end); });
     }
   }
-}
-
-void CoordinatorService::later(std::function<void()> work) {
-  std::lock_guard lock(mutex_);
-  to_do_.push_back(std::move(work));
-  wake_.notify_all();
 }
 
 void CoordinatorService::finish(const FinishAction& end) {
@@ -238,20 +231,6 @@ void CoordinatorService::tick() {
       if (wake_.wait_for(lock, kTick, [&] { return stopping_; })) return;
     }
     handle([](Coordinator& c, TimePoint now) { c.onTick(now); });
-  }
-}
-
-void CoordinatorService::work() {
-  for (;;) {
-    std::function<void()> next;
-    {
-      std::unique_lock lock(mutex_);
-      wake_.wait(lock, [&] { return stopping_ || !to_do_.empty(); });
-      if (to_do_.empty()) return;
-      next = std::move(to_do_.front());
-      to_do_.pop_front();
-    }
-    next();
   }
 }
 

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <condition_variable>
-#include <deque>
 #include <functional>
 #include <map>
 #include <mutex>
@@ -10,6 +9,7 @@
 #include <thread>
 
 #include "base/core/clock.h"
+#include "base/core/work_thread.h"
 #include "runtime/coordinator/coordinator.h"
 #include "trainyard/v1/agent.pb.h"
 #include "trainyard/v1/coordinator.grpc.pb.h"
@@ -64,10 +64,8 @@ class CoordinatorService final : public v1::Coordinator::CallbackService {
   void handle(Event event);
   void execute(std::vector<CoordinatorAction> actions);
   void commit(Manifest manifest);
-  void later(std::function<void()> work);
   void finish(const FinishAction& end);
   void tick();
-  void work();
   bool stopped() const;
 
   const Options options_;
@@ -78,10 +76,9 @@ class CoordinatorService final : public v1::Coordinator::CallbackService {
   std::uint64_t next_ticket_ = 1;
   Calls<v1::View> reports_;
   Calls<v1::TakeReply> takes_;
-  std::deque<std::function<void()>> to_do_;  // file work
   bool stopping_ = false;
+  WorkThread files_;  // a disk that does not answer must not stop the clock
   std::thread ticker_;
-  std::thread worker_;  // a disk that does not answer must not stop the clock
 };
 
 }  // namespace trainyard::runtime

@@ -35,7 +35,6 @@ RingSynchronizer::RingSynchronizer(RingSynchronizerOptions options, const Placem
   for (const Variable& variable : placement.variables) {
     if (variable.trainable) names_.push_back(variable.name);
   }
-  writer_ = std::thread([this] { write(); });
 }
 
 // A backward pass delivers the last variable first.
@@ -64,7 +63,7 @@ RingSynchronizer::~RingSynchronizer() {
     closing_ = true;
     changed_.notify_all();
   }
-  writer_.join();
+  writer_.stop();
   exchange_.reset();
 }
 
@@ -322,29 +321,16 @@ void RingSynchronizer::copyIfDue() {
     epoch = worker_->epoch();
     version = worker_->version();
   }
-  Snapshot snapshot = replica_.snapshot(epoch, version);
-  std::lock_guard lock(mutex_);
-  to_write_.push_back(std::move(snapshot));
-  changed_.notify_all();
+  writer_.add([this, snapshot = replica_.snapshot(epoch, version)] { write(snapshot); });
 }
 
-void RingSynchronizer::write() {
-  for (;;) {
-    Snapshot snapshot;
-    {
-      std::unique_lock lock(mutex_);
-      changed_.wait(lock, [&] { return closing_ || !to_write_.empty(); });
-      if (closing_) return;
-      snapshot = std::move(to_write_.front());
-      to_write_.pop_front();
-    }
-    const v1::ShardFile file = options_.write(snapshot);
-    {
-      std::lock_guard lock(mutex_);
-      worker_->onWritten(file);
-    }
-    changed();
+void RingSynchronizer::write(const Snapshot& snapshot) {
+  const v1::ShardFile file = options_.write(snapshot);
+  {
+    std::lock_guard lock(mutex_);
+    worker_->onWritten(file);
   }
+  changed();
 }
 
 }  // namespace trainyard::runtime::ring

@@ -3,15 +3,14 @@
 #pragma once
 
 #include <condition_variable>
-#include <deque>
 #include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "base/core/clock.h"
+#include "base/core/work_thread.h"
 #include "runtime/ring/exchange.h"
 #include "runtime/ring/replica.h"
 #include "runtime/ring/ring_worker.h"
@@ -69,7 +68,7 @@ class RingSynchronizer final : public MemberSynchronizer {
   StepOutcome takeStep(const StepTotals& own);
   StepOutcome leaveStep();
   void copyIfDue();
-  void write();
+  void write(const Snapshot& snapshot);
 
   const RingSynchronizerOptions options_;
   const Placement& placement_;
@@ -84,8 +83,7 @@ class RingSynchronizer final : public MemberSynchronizer {
   std::condition_variable changed_;
   std::unique_ptr<RingWorker> worker_;
   bool closing_ = false;
-  std::deque<Snapshot> to_write_;
-  std::thread writer_;
+  WorkThread writer_;
 };
 
 }  // namespace trainyard::runtime::ring

@@ -64,7 +64,6 @@ Status ShardHost::build() {
       [this](const v1::ChunkRequestHeader& update) { service_->replicated(update); });
   service_->setReplicator(
       [this](std::vector<ps::ReplicaUpdate> updates) { replicas_->send(std::move(updates)); });
-  writer_ = std::thread([this] { write(); });
   return absl::OkStatus();
 }
 
@@ -74,7 +73,7 @@ ShardHost::~ShardHost() {
 
 void ShardHost::close() {
   end();
-  if (writer_.joinable()) writer_.join();
+  writer_.stop();
   if (replicas_ != nullptr) replicas_->close();
 }
 
@@ -88,7 +87,6 @@ void ShardHost::end() {
   std::lock_guard lock(mutex_);
   end_ = true;
   wake_.notify_all();
-  to_write_changed_.notify_all();
 }
 
 bool ShardHost::await() {
@@ -207,31 +205,28 @@ void ShardHost::takeSnapshots() {
     std::erase_if(to_write_,
                   [&](const ToWrite& one) { return one.snapshot.epoch != snapshot->epoch; });
     to_write_.push_back({*std::move(snapshot), epoch_placement_});
-    to_write_changed_.notify_all();
+    writer_.add([this] { writeNext(); });
     taken = true;
   }
   if (taken) poke_();  // pushes may wait for it
 }
 
-void ShardHost::write() {
-  for (;;) {
-    ToWrite next;
-    {
-      std::unique_lock lock(mutex_);
-      to_write_changed_.wait(lock, [&] { return end_ || !to_write_.empty(); });
-      if (end_) return;
-      next = std::move(to_write_.front());
-      to_write_.pop_front();
-    }
-    const v1::ShardFile file = writeSnapshot(options_.checkpointDir(), *next.placement, *optimizer_,
-                                             options_.id, options_.self, next.snapshot);
-    {
-      std::lock_guard lock(mutex_);
-      machine_->onWritten(file);
-      machine_->takeUrgent();
-    }
-    poke_();
+void ShardHost::writeNext() {
+  ToWrite next;
+  {
+    std::lock_guard lock(mutex_);
+    if (to_write_.empty()) return;
+    next = std::move(to_write_.front());
+    to_write_.pop_front();
   }
+  const v1::ShardFile file = writeSnapshot(options_.checkpointDir(), *next.placement, *optimizer_,
+                                           options_.id, options_.self, next.snapshot);
+  {
+    std::lock_guard lock(mutex_);
+    machine_->onWritten(file);
+    machine_->takeUrgent();
+  }
+  poke_();
 }
 
 void ShardHost::work() {

@@ -8,10 +8,10 @@
 #include <functional>
 #include <memory>
 #include <mutex>
-#include <thread>
 #include <vector>
 
 #include "base/core/status.h"
+#include "base/core/work_thread.h"
 #include "runtime/model/model.h"
 #include "runtime/optimizer/optimizer.h"
 #include "runtime/placement/placement.h"
@@ -64,7 +64,7 @@ class ShardHost {
   Status build();
   void prepare(const v1::EpochInfo& epoch);
   void takeSnapshots();
-  void write();
+  void writeNext();
   Status load(const v1::EpochInfo& epoch);
   Status fetch(const v1::EpochInfo& epoch);
   std::vector<int> startMap() const;
@@ -90,9 +90,7 @@ class ShardHost {
     std::shared_ptr<const Placement> placement;
   };
   std::deque<ToWrite> to_write_;  // of one epoch
-  std::condition_variable to_write_changed_;
-  // A disk that does not answer holds up nothing but checkpoints.
-  std::thread writer_;
+  WorkThread writer_;             // a disk that does not answer holds up nothing but checkpoints
 };
 
 }  // namespace trainyard::runtime
