@@ -13,13 +13,16 @@ namespace {
 using testing::ElementsAre;
 
 TEST(WorkThread, FinishesAllInTheOrderInWhichItCame) {
+  std::promise<void> both_added;
   std::vector<int> done;
   WorkThread thread;
   thread.add([&] {
+    both_added.get_future().wait();
     done.push_back(1);
     thread.add([&] { done.push_back(3); });
   });
   thread.add([&] { done.push_back(2); });
+  both_added.set_value();
   thread.finish();
   EXPECT_THAT(done, ElementsAre(1, 2, 3));
   thread.add([&] { done.push_back(4); });
