@@ -267,7 +267,7 @@ StatusOr<SpawnOptions> Agent::prepareForeign(const v1::Membership& membership,
 // Where the program reads it; the path.
 StatusOr<std::string> Agent::writeMembership(const v1::Membership& membership) const {
   const fs::path path = fs::path(flags_.task_dir) / "membership.json";
-  TY_RETURN_IF_ERROR(writeFileAtomically(path, formatMembership(membership)));
+  TY_RETURN_IF_ERROR(replaceFile(path, formatMembership(membership)));
   return path.native();
 }
 

@@ -38,7 +38,7 @@ std::string formatAgentFile(const AgentAddress& address, const ChildView& view) 
 
 Status writeAgentFile(const std::filesystem::path& path, const AgentAddress& address,
                       const ChildView& view) {
-  return writeFileAtomically(path, formatAgentFile(address, view));
+  return replaceFile(path, formatAgentFile(address, view));
 }
 
 Status writeReportFile(const std::filesystem::path& path, const v1::RuntimeReport& report) {
@@ -48,7 +48,7 @@ Status writeReportFile(const std::filesystem::path& path, const v1::RuntimeRepor
   std::string text;
   // Cannot fail: the message holds no Any.
   (void)google::protobuf::util::MessageToJsonString(report, &text, options);
-  return writeFileAtomically(path, text);
+  return replaceFile(path, text);
 }
 
 std::string lastWords(const v1::RuntimeReport& report) {

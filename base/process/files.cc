@@ -43,11 +43,29 @@ Status syncFolder(const fs::path& folder) {
   return absl::OkStatus();
 }
 
-Status fill(const NewFile& file, std::string_view bytes, mode_t mode) {
+enum class Durable { kNo, kYes };
+
+Status fill(const NewFile& file, std::string_view bytes, mode_t mode, Durable durable) {
   TY_RETURN_IF_ERROR(writeAll(file.fd.get(), bytes, file.path));
   if (::fchmod(file.fd.get(), mode) != 0) return failed(errno, "chmod", file.path);
-  if (::fsync(file.fd.get()) != 0) return failed(errno, "fsync", file.path);
+  if (durable == Durable::kYes && ::fsync(file.fd.get()) != 0)
+    return failed(errno, "fsync", file.path);
   return absl::OkStatus();
+}
+
+Status replace(const fs::path& path, std::string_view bytes, mode_t mode, Durable durable) {
+  TY_ASSIGN_OR_RETURN(NewFile file, createBeside(path));
+  Status status = fill(file, bytes, mode, durable);
+  file.fd.reset();
+  if (status.ok() && ::rename(file.path.c_str(), path.c_str()) != 0) {
+    status = failed(errno, "rename to", path);
+  }
+  if (!status.ok()) {
+    ::unlink(file.path.c_str());
+    return status;
+  }
+  if (durable == Durable::kNo) return absl::OkStatus();
+  return syncFolder(path.has_parent_path() ? path.parent_path() : fs::path("."));
 }
 
 constexpr Duration kLockLook = std::chrono::milliseconds(10);
@@ -91,17 +109,11 @@ Status writePid(int fd, const fs::path& path) {
 }  // namespace
 
 Status writeFileAtomically(const fs::path& path, std::string_view bytes, mode_t mode) {
-  TY_ASSIGN_OR_RETURN(NewFile file, createBeside(path));
-  Status status = fill(file, bytes, mode);
-  file.fd.reset();
-  if (status.ok() && ::rename(file.path.c_str(), path.c_str()) != 0) {
-    status = failed(errno, "rename to", path);
-  }
-  if (!status.ok()) {
-    ::unlink(file.path.c_str());
-    return status;
-  }
-  return syncFolder(path.has_parent_path() ? path.parent_path() : fs::path("."));
+  return replace(path, bytes, mode, Durable::kYes);
+}
+
+Status replaceFile(const fs::path& path, std::string_view bytes, mode_t mode) {
+  return replace(path, bytes, mode, Durable::kNo);
 }
 
 StatusOr<std::string> readFile(const fs::path& path, std::size_t max_bytes) {

@@ -20,6 +20,10 @@ namespace trainyard {
 Status writeFileAtomically(const std::filesystem::path& path, std::string_view bytes,
                            mode_t mode = 0644);
 
+// The same without waiting for the disk, for what only processes read that live now: readers see
+// the old content or the new, but after a crash of the machine perhaps an empty file.
+Status replaceFile(const std::filesystem::path& path, std::string_view bytes, mode_t mode = 0644);
+
 // The whole file. NOT_FOUND when there is none, INVALID_ARGUMENT when it holds more than
 // `max_bytes` or is no regular file (a pipe is not waited for); other errors name the path too.
 StatusOr<std::string> readFile(const std::filesystem::path& path, std::size_t max_bytes);

@@ -208,7 +208,7 @@ void Session::listMetrics() {
   }
   std::string text = scrapeList(key_.ns, targets);
   if (text == listed_metrics_) return;
-  const Status written = writeFileAtomically(run_.paths.dir / kScrapeList, text);
+  const Status written = replaceFile(run_.paths.dir / kScrapeList, text);
   if (written.ok()) {
     listed_metrics_ = std::move(text);
   } else {  // the next look tries again

@@ -94,7 +94,7 @@ void WorkerTask::tellCompute(const ComputeDevice& device) const {
   TY_INFO("{}", device.reason);
   const nlohmann::ordered_json json = {{"libraries", libraries}, {"device", device.reason}};
   const Status written =
-      writeFileAtomically(options_.task_dir + "/compute.json", json.dump(2) + "\n");
+      replaceFile(options_.task_dir + "/compute.json", json.dump(2) + "\n");
   if (!written.ok()) TY_WARN("{}", fromAbsl(written.message()));
 }
 

@@ -55,8 +55,14 @@ class ProcessesTest : public RunTest {
   }
   static nlohmann::json statusOf(const JobRun& run) { return run.json("status.json").at("status"); }
   static std::vector<pid_t> pidsOf(const JobRun& run, const std::string& task) {
-    const nlohmann::json file = run.agent(task);
-    return file.is_object() ? file.value("childPids", std::vector<pid_t>()) : std::vector<pid_t>();
+    std::vector<pid_t> pids;
+    const auto known = [&] {
+      const nlohmann::json file = run.agent(task);
+      if (file.is_object()) pids = file.value("childPids", std::vector<pid_t>());
+      return !pids.empty();
+    };
+    EXPECT_TRUE(eventually(known, std::chrono::seconds(60))) << task;
+    return pids;
   }
 };
 

@@ -31,6 +31,7 @@ std::map<std::string, Life> ScalingTest::livesOf(const JobRun& run,
                                                  const std::vector<std::string>& tasks) {
   std::map<std::string, Life> lives;
   for (const std::string& task : tasks) {
+    EXPECT_TRUE(eventually([&] { return run.runtimePid(task) > 0; }, kScalingFixtureLimit)) << task;
     lives[task + " agent"] = lifeOf(run.agentPid(task));
     lives[task] = lifeOf(run.runtimePid(task));
   }
@@ -58,7 +59,7 @@ void ScalingTest::expectUndisturbed(const JobRun& run) {
 std::string ScalingTest::slowUntilTheEndIsDue() {
   slow_ = folder("slow") / "steps";
   EXPECT_TRUE(writeFileAtomically(slow_, "").ok());
-  return fmt::format("worker.compute=delay(25),while={}", slow_.string());
+  return fmt::format("worker.compute=delay(100),while={}", slow_.string());
 }
 
 ProgramEnd ScalingTest::waitForEnd(JobRun& run) {

@@ -27,7 +27,8 @@ class ScalingTest : public RunTest {
   static Waited goesOn(const JobRun& run);
   static nlohmann::json statusOf(const JobRun& run) { return run.json("status.json").at("status"); }
   static void expectUndisturbed(const JobRun& run);
-  // Failpoint: steps last 25 ms, until nobody waits for anything but the end of the job.
+  // Failpoint: steps last 100 ms, until nobody waits for anything but the end of the job. So long
+  // that a job of some hundred steps has not ended before, on a slow disk either.
   std::string slowUntilTheEndIsDue();
   // Lets the steps go and waits for it.
   ProgramEnd waitForEnd(JobRun& run);

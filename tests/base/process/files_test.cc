@@ -57,6 +57,19 @@ TEST(WriteFileAtomically, NamesTheFolderThatIsMissing) {
   EXPECT_THAT(textOf(status), HasSubstr((dir.path() / "no").native()));
 }
 
+TEST(ReplaceFile, ReplacesContentAndSetsMode) {
+  const TempDir dir;
+  const fs::path path = dir.path() / "state.json";
+  ASSERT_TRUE(writeFileAtomically(path, "old and longer", 0644).ok());
+  ASSERT_TRUE(replaceFile(path, "new", 0600).ok());
+  EXPECT_EQ(readFile(path, 100).value(), "new");
+  struct stat info {};
+  ASSERT_EQ(::stat(path.c_str(), &info), 0);
+  EXPECT_EQ(info.st_mode & 0777, 0600u);
+  EXPECT_EQ(std::distance(fs::directory_iterator(dir.path()), fs::directory_iterator()), 1);
+  EXPECT_FALSE(replaceFile(dir.path() / "no" / "file", "x").ok());
+}
+
 // Such as a process of our number in another container that shares the folder.
 TEST(WriteFileAtomically, LeavesAloneWhatAnotherIsWriting) {
   const TempDir dir;
