@@ -268,6 +268,7 @@ class Coordinator {
   void enter(v1::Phase phase, TimePoint now);
   void planSteps();
   void recordEpoch();
+  void addRecord(const EpochRecord& record);
   std::int64_t stepsFrom(std::int64_t step, std::int64_t position, std::int64_t samples) const;
   std::int64_t stepSamples() const;
   int pushSamples() const;

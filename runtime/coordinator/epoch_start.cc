@@ -115,14 +115,26 @@ void Coordinator::recordEpoch() {
   const std::int64_t first = epoch_.first_step();
   const std::int64_t special = epoch_.first_step_samples();
   if (special > 0 && special != epoch_.step_samples()) {
-    epochs_.push_back({epoch_.epoch(), first, epoch_.first_position(), workers(), special});
+    addRecord({epoch_.epoch(), first, epoch_.first_position(), workers(), special});
     if (first + 1 >= steps_) return;
-    epochs_.push_back(
+    addRecord(
         {epoch_.epoch(), first + 1, plan_.positionOf(first + 1), workers(), epoch_.step_samples()});
     return;
   }
-  epochs_.push_back(
-      {epoch_.epoch(), first, epoch_.first_position(), workers(), epoch_.step_samples()});
+  addRecord({epoch_.epoch(), first, epoch_.first_position(), workers(), epoch_.step_samples()});
+}
+
+// An epoch that reads on as the one before did is no entry of its own: the list travels with every
+// epoch, and grows with the changes of a job rather than with its faults.
+void Coordinator::addRecord(const EpochRecord& record) {
+  if (!epochs_.empty()) {
+    const EpochRecord& last = epochs_.back();
+    const std::int64_t read = (record.first_step - last.first_step) * last.step_samples;
+    // Without common steps positions do not follow from steps.
+    const bool follows = tickets_ || record.first_position == last.first_position + read;
+    if (follows && last.ranks == record.ranks && last.step_samples == record.step_samples) return;
+  }
+  epochs_.push_back(record);
 }
 
 // The job's number of steps when `step` begins at `position` of a stream over so many samples.
