@@ -69,7 +69,8 @@ class ChunkClient::Call final : public grpc::ClientUnaryReactor {
     }
     hold_.reset();
     request_.Clear();
-    client_.events_.replied(chunk_, attempt_, result, header, std::move(payload));
+    client_.events_.replied(
+        {ps_, chunk_, attempt_, std::move(result), std::move(header), std::move(payload)});
     client_.finished(this);
   }
 
@@ -235,29 +236,24 @@ void ChunkClient::giveUp(int ps, const std::shared_ptr<SharedSlots::Hold>& hold)
   offer(ps, address);
 }
 
-void ChunkClient::send(int ps, std::uint64_t attempt, const v1::ChunkRequestHeader& header,
-                       const std::vector<PayloadPiece>& payload) {
+Status ChunkClient::send(int ps, std::uint64_t attempt, const v1::ChunkRequestHeader& header,
+                         const std::vector<PayloadPiece>& payload) {
   Call* call = nullptr;
-  Status refused = absl::UnavailableError(fmt::format("ps-{} has no address yet", ps));
   {
     std::lock_guard lock(mutex_);
     const auto index = static_cast<std::size_t>(ps);
-    if (closed_) {
-      refused = absl::CancelledError("closed");
-    } else if (index < servers_.size() && !servers_[index].stubs.empty()) {
-      Server& server = servers_[index];
-      auto stub = server.stubs[server.next++ % server.stubs.size()];
-      auto hold = server.slots ? server.slots->take(header.chunk()) : nullptr;
-      call = new Call(*this, ps, header.chunk(), attempt, std::move(stub), std::move(hold));
-      calls_.push_back(call);
-      ++under_way_;
-    }
+    if (closed_) return absl::CancelledError("closed");
+    if (index >= servers_.size() || servers_[index].stubs.empty())
+      return absl::UnavailableError(fmt::format("ps-{} has no address yet", ps));
+    Server& server = servers_[index];
+    auto stub = server.stubs[server.next++ % server.stubs.size()];
+    auto hold = server.slots ? server.slots->take(header.chunk()) : nullptr;
+    call = new Call(*this, ps, header.chunk(), attempt, std::move(stub), std::move(hold));
+    calls_.push_back(call);
+    ++under_way_;
   }
-  if (call != nullptr) {
-    call->start(header, payload);
-  } else {
-    events_.replied(header.chunk(), attempt, refused, {}, nullptr);
-  }
+  call->start(header, payload);
+  return absl::OkStatus();
 }
 
 void ChunkClient::cancelAll() {

@@ -30,13 +30,18 @@ struct ChunkSharing {
 // Thread-safe.
 class ChunkClient {
  public:
+  struct Reply {
+    int ps = 0;  // whom the request was sent to
+    std::uint32_t chunk = 0;
+    std::uint64_t attempt = 0;
+    Status status;  // of the call itself
+    v1::ChunkReplyHeader header = {};
+    std::unique_ptr<WirePayload> payload = nullptr;  // null unless status is OK
+  };
   // Called from gRPC's threads.
   struct Events {
     std::function<void(std::uint32_t chunk, std::uint64_t attempt)> received;
-    // `payload` is null unless status is OK.
-    std::function<void(std::uint32_t chunk, std::uint64_t attempt, const Status& status,
-                       const v1::ChunkReplyHeader& header, std::unique_ptr<WirePayload> payload)>
-        replied;
+    std::function<void(Reply reply)> replied;
   };
 
   // `call_limit` bounds one call; the server answers or says NOT_READY well before.
@@ -47,11 +52,13 @@ class ChunkClient {
   void setAddress(int ps, const std::string& address, bool near = false);
   // Which chunks go to which server from now on; memory is shared anew where that changes.
   void share(std::vector<std::vector<SharedSlots::Chunk>> chunks);
-  void send(int ps, std::uint64_t attempt, const v1::ChunkRequestHeader& header,
-            const std::vector<PayloadPiece>& payload);
+  // Not OK: nothing was sent, and there will be no reply. UNAVAILABLE: there is no address yet;
+  // CANCELLED: closed.
+  [[nodiscard]] Status send(int ps, std::uint64_t attempt, const v1::ChunkRequestHeader& header,
+                            const std::vector<PayloadPiece>& payload);
   // Gives up all calls in flight; their `replied` comes with CANCELLED.
   void cancelAll();
-  // Gives up all calls in flight and waits for their `replied`; later sends are answered CANCELLED.
+  // Gives up all calls in flight and waits for their `replied`.
   void close();
 
  private:

@@ -47,11 +47,7 @@ PsSynchronizer::PsSynchronizer(PsSynchronizerOptions options, const Placement& p
     }
     pump();
   };
-  events.replied = [this](std::uint32_t chunk, std::uint64_t attempt, const Status& status,
-                          const v1::ChunkReplyHeader& header,
-                          std::unique_ptr<WirePayload> payload) {
-    onReply(chunk, attempt, status, header, std::move(payload));
-  };
+  events.replied = [this](ChunkClient::Reply reply) { onReply(std::move(reply)); };
   ChunkSharing sharing;
   sharing.worker = options_.worker.index;
   for (const Chunk& chunk : placement.chunks)
@@ -120,26 +116,44 @@ std::vector<PayloadPiece> PsSynchronizer::payloadOf(std::uint32_t chunk) const {
 }
 
 void PsSynchronizer::pump() {
+  // For all rounds: what is refused in one is not due again in a later one.
+  const TimePoint now = clock_.now();
+  while (sendSome(now)) {
+  }
+}
+
+// True: there may be more to send, because something was refused at once and its place is free.
+bool PsSynchronizer::sendSome(TimePoint now) {
   std::vector<Send> sends;
   std::vector<std::vector<PayloadPiece>> payloads;
   std::optional<v1::TakeRequest> question;
   {
     std::lock_guard lock(mutex_);
-    if (closing_) return;
-    sends = machine_->takeSends(clock_.now());
-    question = machine_->takeAsk(clock_.now());
+    if (closing_) return false;
+    sends = machine_->takeSends(now);
+    question = machine_->takeAsk(now);
     if (question) ++asking_;
     for (const Send& send : sends) {
       payloads.push_back(send.with_payload ? payloadOf(send.chunk) : std::vector<PayloadPiece>());
     }
   }
+  bool refused = false;
   for (std::size_t i = 0; i < sends.size(); ++i) {
+    const Send& send = sends[i];
     std::uint64_t bytes = 0;
     for (const PayloadPiece& piece : payloads[i]) bytes += piece.values.size_bytes();
-    traffic_.transmitted(static_cast<std::uint32_t>(sends[i].ps), bytes);
-    client_->send(sends[i].ps, sends[i].attempt, sends[i].header, payloads[i]);
+    const Status sent = client_->send(send.ps, send.attempt, send.header, payloads[i]);
+    if (sent.ok()) {
+      traffic_.transmitted(static_cast<std::uint32_t>(send.ps), bytes);
+      continue;
+    }
+    refused = true;
+    std::lock_guard lock(mutex_);
+    machine_->onReply(send.chunk, send.attempt, sent, {}, now);
   }
+  if (refused) changed();
   if (question) ask(*question);
+  return refused;
 }
 
 void PsSynchronizer::ask(const v1::TakeRequest& request) {
@@ -156,9 +170,8 @@ void PsSynchronizer::ask(const v1::TakeRequest& request) {
   });
 }
 
-void PsSynchronizer::onReply(std::uint32_t chunk, std::uint64_t attempt, const Status& status,
-                             const v1::ChunkReplyHeader& header,
-                             std::unique_ptr<WirePayload> payload) {
+void PsSynchronizer::onReply(ChunkClient::Reply reply) {
+  const std::uint32_t chunk = reply.chunk;
   bool store = false;
   std::vector<std::span<float>> targets;
   std::size_t bytes = 0;
@@ -167,21 +180,20 @@ void PsSynchronizer::onReply(std::uint32_t chunk, std::uint64_t attempt, const S
         static_cast<std::size_t>(piece.begin), static_cast<std::size_t>(piece.end - piece.begin)));
     bytes += targets.back().size_bytes();
   }
-  Status checked = status;
-  if (status.ok() && header.code() == v1::CHUNK_OK &&
-      (payload == nullptr || payload->sizeBytes() != bytes)) {
-    checked = absl::InternalError(fmt::format("chunk {} came with the wrong length", chunk));
+  if (reply.status.ok() && reply.header.code() == v1::CHUNK_OK &&
+      (reply.payload == nullptr || reply.payload->sizeBytes() != bytes)) {
+    reply.status = absl::InternalError(fmt::format("chunk {} came with the wrong length", chunk));
   }
   {
     std::lock_guard lock(mutex_);
-    store = machine_->onReply(chunk, attempt, checked, header, clock_.now());
+    store = machine_->onReply(chunk, reply.attempt, reply.status, reply.header, clock_.now());
   }
   if (store) {
-    traffic_.received(static_cast<std::uint32_t>(options_.worker.ps_of_chunk[chunk]), bytes);
-    payload->copyTo(targets);
-    payload.reset();  // its place is free for the next step
+    traffic_.received(static_cast<std::uint32_t>(reply.ps), bytes);
+    reply.payload->copyTo(targets);
+    reply.payload.reset();  // its place is free for the next step
     std::lock_guard lock(mutex_);
-    machine_->onStored(chunk, attempt);
+    machine_->onStored(chunk, reply.attempt);
   }
   changed();
   pump();

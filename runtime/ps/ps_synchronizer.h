@@ -67,6 +67,7 @@ class PsSynchronizer final : public MemberSynchronizer {
     std::int64_t begin, end;
   };
   void pump();
+  bool sendSome(TimePoint now);
   void ask(const v1::TakeRequest& request);
   void changed();
   void releaseClipped();
@@ -75,8 +76,7 @@ class PsSynchronizer final : public MemberSynchronizer {
   void followServers(const v1::View& view);
   void followMap(const v1::View& view);
   std::vector<PayloadPiece> payloadOf(std::uint32_t chunk) const;
-  void onReply(std::uint32_t chunk, std::uint64_t attempt, const Status& status,
-               const v1::ChunkReplyHeader& header, std::unique_ptr<WirePayload> payload);
+  void onReply(ChunkClient::Reply reply);
 
   const PsSynchronizerOptions options_;
   const Clock& clock_;

@@ -20,10 +20,7 @@ ReplicaLink::ReplicaLink(Options options, const Clock& clock, Replicated replica
       replicated_(std::move(replicated)),
       client_(options_.token, options_.call_limit,
               {[](std::uint32_t, std::uint64_t) {},
-               [this](std::uint32_t chunk, std::uint64_t attempt, const Status& status,
-                      const v1::ChunkReplyHeader& header,
-                      std::unique_ptr<WirePayload>) { onReply(chunk, attempt, status, header); }}) {
-}
+               [this](const ChunkClient::Reply& reply) { onReply(reply); }}) {}
 
 ReplicaLink::~ReplicaLink() {
   close();
@@ -84,21 +81,33 @@ void ReplicaLink::tick() {
 
 void ReplicaLink::transmit(const std::vector<Ready>& ready) {
   for (const auto& [update, attempt] : ready) {
-    client_.send(kKeeper, attempt, update.header, {{*update.mean, update.mean}});
+    Status sent = client_.send(kKeeper, attempt, update.header, {{*update.mean, update.mean}});
+    if (!sent.ok()) onReply({kKeeper, update.header.chunk(), attempt, std::move(sent)});
   }
 }
 
-void ReplicaLink::onReply(std::uint32_t chunk, std::uint64_t attempt, const Status& status,
-                          const v1::ChunkReplyHeader& header) {
+// It is repeated all the same: the next epoch, which compares both copies, may be on its way.
+void ReplicaLink::tellRefused(const ReplicaUpdate& update, const v1::ChunkReplyHeader& header,
+                              TimePoint now) {
+  if (now < tell_not_before_) return;
+  tell_not_before_ = now + options_.tell_delay;
+  TY_WARN("step {} of chunk {} waits: {} refuses it for its replica: {}", update.header.step(),
+          update.header.chunk(), serverName(target_), header.message());
+}
+
+void ReplicaLink::onReply(const ChunkClient::Reply& reply) {
   ReplicaUpdate done;
   {
     std::lock_guard lock(mutex_);
-    const auto found = pending_.find(chunk);
-    if (found == pending_.end() || found->second.attempt != attempt) return;
-    if (!status.ok() || header.code() != v1::CHUNK_OK) {
+    const auto found = pending_.find(reply.chunk);
+    if (found == pending_.end() || found->second.attempt != reply.attempt) return;
+    if (!reply.status.ok() || reply.header.code() != v1::CHUNK_OK) {
       // It may not have seen the epoch yet, or is starting again: then this epoch ends.
+      const TimePoint now = clock_.now();
       found->second.under_way = false;
-      found->second.not_before = clock_.now() + options_.retry_delay;
+      found->second.not_before = now + options_.retry_delay;
+      if (reply.status.ok() && reply.header.code() != v1::CHUNK_WRONG_EPOCH)
+        tellRefused(found->second.update, reply.header, now);
       return;
     }
     done = std::move(found->second.update);

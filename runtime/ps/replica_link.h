@@ -24,6 +24,7 @@ class ReplicaLink {
     std::uint32_t ps = 0;  // this server
     Duration call_limit = std::chrono::seconds(10);
     Duration retry_delay = std::chrono::milliseconds(50);
+    Duration tell_delay = std::chrono::seconds(10);  // between two lines about what is refused
   };
   // A step has been taken by its replica; from gRPC's threads.
   using Replicated = std::function<void(const v1::ChunkRequestHeader& update)>;
@@ -52,8 +53,8 @@ class ReplicaLink {
     ReplicaUpdate update;
     std::uint64_t attempt = 0;
   };
-  void onReply(std::uint32_t chunk, std::uint64_t attempt, const Status& status,
-               const v1::ChunkReplyHeader& header);
+  void onReply(const ChunkClient::Reply& reply);
+  void tellRefused(const ReplicaUpdate& update, const v1::ChunkReplyHeader& header, TimePoint now);
   Ready begin(Pending& pending);
   void transmit(const std::vector<Ready>& ready);
 
@@ -65,6 +66,7 @@ class ReplicaLink {
   int target_ = -1;  // -1: nobody
   v1::Incarnation target_incarnation_;
   std::uint64_t attempts_ = 0;
+  TimePoint tell_not_before_{};
   std::map<std::uint32_t, Pending> pending_;  // by chunk
   ChunkClient client_;                        // last: its calls use the rest
 };

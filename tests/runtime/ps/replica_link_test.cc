@@ -3,6 +3,7 @@
 
 #include <condition_variable>
 #include <mutex>
+#include <thread>
 
 #include "gmock/gmock.h"
 #include "tests/runtime/ps/rpc_bench.h"
@@ -48,6 +49,11 @@ class ReplicaLinkTest : public testing::Test {
     update.mean = std::make_shared<Weights>(8, 2.0f);
     return update;
   }
+  std::uint64_t received() const {
+    v1::RuntimeReport report;
+    keeper_.service.replicaTraffic().fill(report);
+    return report.traffic_size() == 0 ? 0 : report.traffic(0).received_bytes();
+  }
   // Repeats what has to be repeated until so many have been confirmed.
   void awaitConfirmed(std::size_t count) {
     std::unique_lock lock(mutex_);
@@ -58,6 +64,8 @@ class ReplicaLinkTest : public testing::Test {
       lock.lock();
     }
   }
+
+  static constexpr std::uint64_t kChunkBytes = 8 * sizeof(float);
 
   PsServer keeper_;
   std::mutex mutex_;
@@ -96,6 +104,26 @@ TEST_F(ReplicaLinkTest, RepeatsUntilTheServerHasBegunTheEpoch) {
   ASSERT_TRUE(keeper_.shard.open(2, planFor(0, 1), false, false).ok());
   awaitConfirmed(1);
   EXPECT_EQ(keeper_.shard.replicaVersion(0), 1);
+}
+
+// Two copies that differ are for the next epoch to mend; until then somebody should know.
+TEST_F(ReplicaLinkTest, SaysOnceWhatAReplicaRefuses) {
+  testing::internal::CaptureStderr();
+  link_.start(epoch(1));
+  link_.send({update(1, 3, 7), update(1, 0, 0)});
+  awaitConfirmed(1);
+  while (received() < 5 * kChunkBytes) {  // once what is taken, several times what is not
+    link_.tick();
+    std::this_thread::yield();
+  }
+  link_.close();
+  const std::string log = testing::internal::GetCapturedStderr();
+  const std::string line =
+      "step 7 of chunk 3 waits: ps-1 refuses it for its replica: the replica of chunk 3 is at "
+      "version 0, not 7";
+  EXPECT_THAT(log, testing::HasSubstr(line));
+  EXPECT_EQ(log.find(line), log.rfind(line)) << log;
+  EXPECT_THAT(confirmed_, UnorderedElementsAre(0u));
 }
 
 TEST_F(ReplicaLinkTest, SendsNothingOfAnEarlierEpoch) {

@@ -228,6 +228,42 @@ TEST(PsSynchronizer, ANewerMembershipSaysIt) {
   takesAStep(worker);
 }
 
+// All chunks, on ps-0 by the placement, are on a second server.
+v1::View movedView(const PsServer& server) {
+  v1::View view = server.activeView(1);
+  v1::EpochMember* ps = view.mutable_epoch()->add_members();
+  *ps = view.epoch().members(0);
+  ps->mutable_id()->set_index(1);
+  for (std::size_t c = 0; c < server.placement.chunks.size(); ++c)
+    view.mutable_epoch()->add_chunk_ps(1);
+  return view;
+}
+
+TEST(PsSynchronizer, BytesAreOfTheServerThatSentThem) {
+  PsServer server(10, 1);
+  Worker worker(server, 0);
+  v1::Membership membership = server.membership();
+  membership.mutable_tasks(0)->mutable_id()->set_index(1);
+  worker.synchronizer.setMembership(membership);
+  worker.synchronizer.onView(movedView(server));
+  takesAStep(worker);
+  v1::RuntimeReport traffic;
+  worker.synchronizer.traffic().fill(traffic);
+  ASSERT_EQ(traffic.traffic_size(), 1) << traffic.ShortDebugString();
+  EXPECT_EQ(traffic.traffic(0).peer().index(), 1u);
+  EXPECT_EQ(traffic.traffic(0).received_bytes(), 2u * 1600);
+  EXPECT_EQ(traffic.traffic(0).transmitted_bytes(), 1600u);
+}
+
+// Each refusal frees the window's only place for the next chunk.
+TEST(PsSynchronizer, ManyRefusalsInARowNeedNoStack) {
+  PsServer server(2000, 1);
+  ASSERT_EQ(server.placement.chunks.size(), 10'000u);
+  Worker worker(server, 0);
+  worker.synchronizer.onView(movedView(server));
+  EXPECT_THAT(worker.synchronizer.waitingFor(), testing::HasSubstr("ps-1 has no address yet"));
+}
+
 TEST(PsSynchronizer, AnEndInsteadOfAnAnswerWakesTheTrainer) {
   PsServer server(10, 2);
   Worker worker(server, 0);
