@@ -4,6 +4,7 @@
 
 #include "base/core/units.h"
 #include "fmt/format.h"
+#include "runtime/catalog/memory.h"
 #include "runtime/optimizer/optimizer.h"
 
 namespace trainyard::cli {
@@ -115,17 +116,16 @@ StatusOr<PlanReport> makePlanReport(const v1::TrainingJob& job,
   }
   addServers(report);
   const std::string& mode = spec.training().update().mode();
-  const std::string& replicas = spec.training().chunk_replicas();
   const bool sync = mode.empty() || mode == "Sync";
-  if (sync && replicas != "Never") addReplicas(report, 1);
-  // There each push goes to the replica, not their mean.
-  if (!sync && replicas == "Always" && report.ps.size() > 1) addReplicas(report, report.workers);
+  // Without common steps each push goes to the replica, not their mean.
+  if (runtime::keepsReplicas(spec, report.ps.size()))
+    addReplicas(report, sync ? 1 : report.workers);
   const auto& held = report.placement.bytes_per_ps;
   const auto [least, most] = std::minmax_element(held.begin(), held.end());
   if (*least > 0) report.max_to_min = double(*most) / double(*least);
   report.hot_share = report.placement.hotShare();
   report.slowdown = report.hot_share * report.placement.num_ps;
-  report.worker_weights = 2 * report.trainable_bytes;
+  report.worker_weights = report.trainable_bytes;
   report.worker_gradients = report.trainable_bytes;
   return report;
 }

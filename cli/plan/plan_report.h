@@ -27,15 +27,14 @@ struct PsPlan {
   // replicas, from their server, and those of its own to another, or to the first worker.
   std::int64_t replica_in_per_step = 0;
   std::int64_t replica_out_per_step = 0;
-  // Memory: two versions of the weights, the optimizer's slots, and the copy of weights and slots
-  // that is held while a checkpoint is written.
+  // Memory (runtime/catalog/memory.h): two versions of the weights, the optimizer's slots; what a
+  // checkpoint holds while it is written, a copy of the slots and the weights of its version; two
+  // versions and slots of another server's part, and the mean gradient of its own.
   std::int64_t weights = 0;
   std::int64_t slots = 0;
   std::int64_t snapshot = 0;
-  // And for replicas, not in memory(): two versions and slots of another server's part, and the
-  // mean gradient of its own.
   std::int64_t replicas = 0;
-  std::int64_t memory() const { return weights + slots + snapshot; }
+  std::int64_t memory() const { return weights + slots + snapshot + replicas; }
 };
 
 struct PlanReport {
@@ -54,7 +53,7 @@ struct PlanReport {
   // Time of a step bound by the hottest ps over that of an even placement: hot share x number of
   // ps.
   double slowdown = 0;
-  // A worker: two versions of the weights and the gradients; activations and libraries not counted.
+  // A worker: the weights and the gradients; activations and libraries not counted.
   std::int64_t worker_weights = 0;
   std::int64_t worker_gradients = 0;
   // The first worker, beside that and not in the total: replicas of an only server's part, two

@@ -74,13 +74,13 @@ void walkVgg19(const std::vector<Variable>& kernels, Walk& walk) {
   }
 }
 
+}  // namespace
+
 std::int64_t trainableBytes(const std::vector<Variable>& variables) {
   std::int64_t bytes = 0;
   for (const Variable& v : variables) bytes += v.trainable ? v.bytes() : 0;
   return bytes;
 }
-
-}  // namespace
 
 ActivationBytes activationBytes(const v1::ModelSpec& spec, const std::vector<Variable>& variables,
                                 const std::array<int, 3>& shape) {
@@ -102,16 +102,29 @@ ActivationBytes activationBytes(const v1::ModelSpec& spec, const std::vector<Var
   return walk.result();
 }
 
+void MemoryNeed::add(MemoryNeed other) {
+  std::move(other.parts.begin(), other.parts.end(), std::back_inserter(parts));
+}
+
 std::int64_t MemoryNeed::bytes() const {
   std::int64_t sum = 0;
   for (const Part& part : parts) sum += part.bytes;
   return sum;
 }
 
+std::int64_t MemoryNeed::least() const {
+  std::int64_t sum = 0;
+  for (const Part& part : parts) sum += part.always ? part.bytes : 0;
+  return sum;
+}
+
 std::string MemoryNeed::text() const {
   std::vector<std::string> lines;
-  for (const Part& part : parts)
-    lines.push_back(fmt::format("{} {}", part.what, formatBytes(static_cast<double>(part.bytes))));
+  for (const Part& part : parts) {
+    if (part.always)
+      lines.push_back(
+          fmt::format("{} {}", part.what, formatBytes(static_cast<double>(part.bytes))));
+  }
   return fmt::format("{}", fmt::join(lines, ", "));
 }
 
@@ -143,11 +156,45 @@ std::int64_t samplesPerWorker(const v1::JobSpec& spec) {
   return (training.global_batch_size() + workers - 1) / workers;
 }
 
-MemoryNeed serverMemory(std::int64_t held, int slots) {
+MemoryNeed rankMemory(std::int64_t weights, int slots, bool writes) {
   MemoryNeed need;
-  need.parts.push_back({"two versions of the weights", 2 * held});
-  if (slots > 0) need.parts.push_back({"slots of the optimizer", slots * held});
-  need.parts.push_back({"the copy for a checkpoint", (1 + slots) * held});
+  if (slots > 0) need.parts.push_back({"slots of the optimizer", slots * weights});
+  if (writes) need.parts.push_back({"the copy for a checkpoint", (1 + slots) * weights});
+  return need;
+}
+
+MemoryNeed replicaMemory(std::int64_t weights, int slots) {
+  MemoryNeed need;
+  if (weights > 0) need.parts.push_back({"replicas", (2 + slots) * weights});
+  return need;
+}
+
+bool keepsReplicas(const v1::JobSpec& spec, std::size_t servers) {
+  const v1::Training& training = spec.training();
+  const std::string& mode = training.update().mode();
+  if (mode.empty() || mode == "Sync") return training.chunk_replicas() != "Never";
+  return training.chunk_replicas() == "Always" && servers > 1;
+}
+
+std::vector<ServerLoad> serverLoads(const v1::JobSpec& spec,
+                                    const std::vector<std::int64_t>& held) {
+  const bool replicated = keepsReplicas(spec, held.size());
+  std::vector<ServerLoad> loads;
+  for (std::size_t i = 0; i < held.size(); ++i) {
+    const bool keeps = replicated && held.size() > 1;
+    loads.push_back({held[i], replicated, keeps ? held[(i + held.size() - 1) % held.size()] : 0});
+  }
+  return loads;
+}
+
+MemoryNeed serverMemory(const ServerLoad& load, int slots) {
+  MemoryNeed need;
+  need.parts.push_back({"two versions of the weights", 2 * load.held});
+  if (slots > 0) need.parts.push_back({"slots of the optimizer", slots * load.held});
+  if (load.replicated) need.parts.push_back({"gradients for replicas", load.held});
+  need.add(replicaMemory(load.replicas, slots));
+  if (slots > 0) need.parts.push_back({"the slots' copy for a checkpoint", slots * load.held});
+  need.parts.push_back({"the weights of a checkpoint", load.held, /*always=*/false});
   return need;
 }
 

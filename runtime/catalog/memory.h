@@ -11,6 +11,8 @@
 
 namespace trainyard::runtime {
 
+std::int64_t trainableBytes(const std::vector<Variable>& variables);
+
 // Bytes per sample of what the layers of a built-in model hand on to each other.
 struct ActivationBytes {
   std::int64_t training =
@@ -21,17 +23,21 @@ struct ActivationBytes {
 ActivationBytes activationBytes(const v1::ModelSpec& spec, const std::vector<Variable>& variables,
                                 const std::array<int, 3>& shape);
 
-// Sums of what is known; what is not (libraries, buffers of the wire, the data set) is left out, so
-// that a task which needs more than there is cannot run.
+// Sums of what is known; what is not (libraries, buffers of the wire, the data set) is left out.
 struct MemoryNeed {
   struct Part {
     std::string what;  // "activations of 32 samples"
     std::int64_t bytes = 0;
+    bool always = true;  // every run comes to need it; else: where steps go on beside something
   };
   std::vector<Part> parts;
 
+  void add(MemoryNeed other);
+  // At the peak.
   std::int64_t bytes() const;
-  // "weights 575 MB, gradients 575 MB, activations of 2 samples 219 MB"
+  // A task that has less cannot run.
+  std::int64_t least() const;
+  // Of least(): "weights 575 MB, gradients 575 MB, activations of 2 samples 219 MB"
   std::string text() const;
 };
 
@@ -43,8 +49,27 @@ MemoryNeed workerMemory(const v1::ModelSpec& spec, const std::vector<Variable>& 
 // Samples that one worker computes at a time when all take part.
 std::int64_t samplesPerWorker(const v1::JobSpec& spec);
 
-// A parameter server that holds `held` bytes of the weights: two versions of them, `slots` arrays
-// of the optimizer, and the copy of weights and slots that is held while a checkpoint is written.
-MemoryNeed serverMemory(std::int64_t held, int slots);
+// What a worker of an all-reduce has beside: the optimizer's `slots` arrays for `weights` bytes,
+// and where it `writes` the checkpoints the copy of all that is in one.
+MemoryNeed rankMemory(std::int64_t weights, int slots, bool writes);
+// Replicas of another server's chunks, `weights` bytes: two versions and the optimizer's slots.
+MemoryNeed replicaMemory(std::int64_t weights, int slots);
+
+// Whether a second copy of each chunk is kept where `servers` hold the chunks (see
+// training.chunkReplicas): on the next server, an only server's on the first worker.
+bool keepsReplicas(const v1::JobSpec& spec, std::size_t servers);
+
+// A parameter server's part of the weights, in bytes.
+struct ServerLoad {
+  std::int64_t held = 0;
+  bool replicated = false;    // what it holds has replicas elsewhere
+  std::int64_t replicas = 0;  // of what another one holds
+};
+// Of all servers; `held` by server.
+std::vector<ServerLoad> serverLoads(const v1::JobSpec& spec, const std::vector<std::int64_t>& held);
+// Two versions of the weights, `slots` arrays of the optimizer, the mean gradients that are on
+// their way to replicas, replicas; and for a checkpoint a copy of the slots, and the weights of its
+// version where steps go on while it is written.
+MemoryNeed serverMemory(const ServerLoad& load, int slots);
 
 }  // namespace trainyard::runtime

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <vector>
 
 namespace trainyard::runtime {
@@ -14,8 +15,8 @@ struct Snapshot {
   std::int64_t version = 0;
   struct ChunkCopy {
     std::uint32_t chunk = 0;
-    std::vector<float> weights;
-    std::vector<std::vector<float>> slots;  // in the optimizer's order
+    std::shared_ptr<const std::vector<float>> weights;  // shared with who holds the chunk
+    std::vector<std::vector<float>> slots;              // in the optimizer's order
   };
   std::vector<ChunkCopy> chunks;
 };

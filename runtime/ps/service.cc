@@ -96,13 +96,18 @@ grpc::ServerUnaryReactor* PsService::PushPull(grpc::CallbackServerContext* conte
     if (take(call->id()) != nullptr) call->Finish(token);
     return call;
   }
-  handle(call, *request);
+  // gRPC would keep it until the answer, which may wait for the other workers: a step's gradients
+  // of all of them. The object is not const.
+  grpc::ByteBuffer taken;
+  taken.Swap(const_cast<grpc::ByteBuffer*>(request));
+  handle(call, std::move(taken));
   return call;
 }
 
-void PsService::handle(Call* call, const grpc::ByteBuffer& request) {
+void PsService::handle(Call* call, grpc::ByteBuffer request) {
   v1::ChunkRequestHeader header;
   auto payload = decodeChunk(request, &header);
+  request.Clear();  // the payload holds what is left of it
   std::string wrong;
   if (!payload.ok()) {
     wrong = std::string(fromAbsl(payload.status().message()));

@@ -72,7 +72,7 @@ class PsService final : public PsServiceBase {
 
  private:
   class Call;
-  void handle(Call* call, const grpc::ByteBuffer& request);
+  void handle(Call* call, grpc::ByteBuffer request);
   void forward();
   std::string takeShared(Call* call, const v1::SharedPlace& place,
                          std::unique_ptr<WirePayload>& payload);

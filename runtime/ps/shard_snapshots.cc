@@ -86,7 +86,8 @@ bool Shard::capture(ChunkState& chunk) {
     if (wanting() == pending_.end()) return false;
   }
   hitFailpoint("ps.capture", chunk.version);
-  Snapshot::ChunkCopy copy{chunk.plan->id, *chunk.current, chunk.slots};
+  // Weights are never written once they are a version; slots are updated in place.
+  Snapshot::ChunkCopy copy{chunk.plan->id, chunk.current, chunk.slots};
   std::lock_guard lock(snapshot_mutex_);
   const auto pending = wanting();
   if (pending == pending_.end()) return false;

@@ -70,18 +70,23 @@ Snapshot Replica::snapshot(std::int64_t epoch, std::int64_t version) const {
   snapshot.epoch = epoch;
   snapshot.version = version;
   for (const Chunk& chunk : placement_.chunks) {
+    const auto elements = static_cast<std::size_t>(chunk.elements);
+    std::vector<float> weights;
+    weights.reserve(elements);
     Snapshot::ChunkCopy copy;
     copy.chunk = chunk.id;
     copy.slots.resize(slots_.size());
+    for (std::vector<float>& slot : copy.slots) slot.reserve(elements);
     for (const Segment& segment : chunk.segments) {
       const auto variable = static_cast<std::size_t>(variableOf(segment));
       const std::span<const float> values = partOf(weights_[variable], segment);
-      copy.weights.insert(copy.weights.end(), values.begin(), values.end());
+      weights.insert(weights.end(), values.begin(), values.end());
       for (std::size_t s = 0; s < slots_.size(); ++s) {
         const std::span<const float> slot = partOf(slots_[s][variable], segment);
         copy.slots[s].insert(copy.slots[s].end(), slot.begin(), slot.end());
       }
     }
+    copy.weights = std::make_shared<const std::vector<float>>(std::move(weights));
     snapshot.chunks.push_back(std::move(copy));
   }
   return snapshot;

@@ -3,12 +3,16 @@
 #include <algorithm>
 #include <cstdint>
 #include <filesystem>
+#include <numeric>
 #include <system_error>
+#include <vector>
 
 #include "base/process/memory.h"
 #include "fmt/format.h"
 #include "runtime/catalog/catalog.h"
 #include "runtime/catalog/memory.h"
+#include "runtime/optimizer/optimizer.h"
+#include "runtime/task/options.h"
 
 namespace trainyard::runtime {
 namespace {
@@ -16,13 +20,14 @@ namespace {
 Status check(const std::string& who, const MemoryNeed& need) {
   const StatusOr<AvailableMemory> available = availableMemory();
   if (!available.ok()) return absl::OkStatus();
-  return checkMemory(who, need.bytes(), need.text(), *available);
+  return checkMemory(who, need.least(), need.text(), *available);
 }
 
 }  // namespace
 
-Status checkWorkerMemory(const v1::JobSpec& spec, const std::array<int, 3>& shape, int classes,
-                         bool on_gpu) {
+Status checkWorkerMemory(const v1::TrainingJob& job, std::uint32_t index,
+                         const std::array<int, 3>& shape, int classes, bool on_gpu) {
+  const v1::JobSpec& spec = job.spec();
   const v1::ModelSpec& model = spec.training().model();
   const std::string who = fmt::format("{} on a worker", model.name());
   if (!model.path().empty()) {
@@ -34,17 +39,26 @@ Status checkWorkerMemory(const v1::JobSpec& spec, const std::array<int, 3>& shap
   }
   TY_ASSIGN_OR_RETURN(const std::vector<Variable> variables,
                       catalogVariables(model, shape, classes));
-  return check(who, workerMemory(model, variables, shape, on_gpu ? 0 : samplesPerWorker(spec)));
+  TY_ASSIGN_OR_RETURN(const auto optimizer, makeOptimizer(spec.training().optimizer()));
+  const auto slots = static_cast<int>(optimizer->slots().size());
+  const std::int64_t weights = trainableBytes(variables);
+  MemoryNeed need = workerMemory(model, variables, shape, on_gpu ? 0 : samplesPerWorker(spec));
+  if (isRing(job)) {
+    need.add(rankMemory(weights, slots, index == 0));
+  } else if (index == 0 && spec.ps().replicas() == 1 && keepsReplicas(spec, 1)) {
+    need.add(replicaMemory(weights, slots));
+  }
+  return check(who, need);
 }
 
 Status checkServerMemory(const v1::JobSpec& spec, const Placement& placement, int ps, int slots) {
-  // Who joins later has about an even share.
-  std::int64_t held = 0;
-  for (const std::int64_t bytes : placement.bytes_per_ps) held += bytes;
-  held /= std::max(placement.num_ps, ps + 1);
-  if (ps < placement.num_ps) held = placement.bytes_per_ps[static_cast<std::size_t>(ps)];
+  std::vector<std::int64_t> held = placement.bytes_per_ps;
+  if (ps >= placement.num_ps) {  // who joins later has about an even share
+    const std::int64_t all = std::accumulate(held.begin(), held.end(), std::int64_t{0});
+    held.assign(static_cast<std::size_t>(ps) + 1, all / (ps + 1));
+  }
   return check(fmt::format("{} on a parameter server", spec.training().model().name()),
-               serverMemory(held, slots));
+               serverMemory(serverLoads(spec, held)[static_cast<std::size_t>(ps)], slots));
 }
 
 }  // namespace trainyard::runtime

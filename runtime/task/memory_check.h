@@ -2,6 +2,7 @@
 #pragma once
 
 #include <array>
+#include <cstdint>
 
 #include "base/core/status.h"
 #include "runtime/placement/placement.h"
@@ -12,8 +13,8 @@ namespace trainyard::runtime {
 // RESOURCE_EXHAUSTED in one line that names what needs how much, else OK; also where the system
 // does not tell. Of a TorchScript module the size of its file stands for weights and gradients.
 // Activations `on_gpu` are not in this memory.
-Status checkWorkerMemory(const v1::JobSpec& spec, const std::array<int, 3>& shape, int classes,
-                         bool on_gpu);
+Status checkWorkerMemory(const v1::TrainingJob& job, std::uint32_t index,
+                         const std::array<int, 3>& shape, int classes, bool on_gpu);
 Status checkServerMemory(const v1::JobSpec& spec, const Placement& placement, int ps, int slots);
 
 }  // namespace trainyard::runtime

@@ -196,7 +196,7 @@ v1::ShardFile writeSnapshot(const std::string& dir, const Placement& placement,
   std::vector<ShardTensor> tensors;
   for (const Snapshot::ChunkCopy& copy : snapshot.chunks) {
     const Chunk& chunk = placement.chunks[copy.chunk];
-    addTensors(placement, chunk, "", copy.weights, tensors);
+    addTensors(placement, chunk, "", *copy.weights, tensors);
     for (std::size_t s = 0; s < copy.slots.size(); ++s) {
       addTensors(placement, chunk, optimizer.slots()[s], copy.slots[s], tensors);
     }

@@ -62,7 +62,8 @@ Status WorkerTask::build() {
           data_.eval == nullptr ? 0 : data_.eval->size());
   const std::array<int, 3> shape = data_.train->shape();
   const auto seed = static_cast<std::uint64_t>(training.seed());
-  TY_RETURN_IF_ERROR(checkWorkerMemory(options_.job.spec(), shape, data_.train->classes(),
+  TY_RETURN_IF_ERROR(checkWorkerMemory(options_.job, options_.id.index(), shape,
+                                       data_.train->classes(),
                                        /*on_gpu=*/!device.name.empty()));
   TY_ASSIGN_OR_RETURN(
       model_, makeModel(training.model(), shape, data_.train->classes(), seed, device.name));
@@ -93,8 +94,7 @@ void WorkerTask::tellCompute(const ComputeDevice& device) const {
   TY_INFO("{}", libraries);
   TY_INFO("{}", device.reason);
   const nlohmann::ordered_json json = {{"libraries", libraries}, {"device", device.reason}};
-  const Status written =
-      replaceFile(options_.task_dir + "/compute.json", json.dump(2) + "\n");
+  const Status written = replaceFile(options_.task_dir + "/compute.json", json.dump(2) + "\n");
   if (!written.ok()) TY_WARN("{}", fromAbsl(written.message()));
 }
 

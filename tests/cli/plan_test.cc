@@ -52,21 +52,22 @@ fc1_bia      [1024]            4,096  ps0 4,096
 fc2_wei      [1024,10]        40,960  ps1 40,960
 fc2_bia      [10]                 40  ps0 40
 
-bytes held        share  in per step  out per step      memory
-ps0 4,524        0.03 %       31,640        31,640      31,640
-ps1 13,094,016  99.97 %   91,658,112    91,658,112  91,658,112
+bytes held        share  in per step  out per step       memory
+ps0 4,524        0.03 %       31,640        31,640   52,412,224
+ps1 13,094,016  99.97 %   91,658,112    91,658,112  104,770,208
 
 hot share              99.97 % (even: 50.00 %)
 max/min                2,894
 slowdown against even  1.999
 chunks                 34, 4,520 to 414,400 bytes each
-memory of a worker     39,295,608
+memory of a worker     26,197,072
 
 Per step: gradients that all workers push and weights that they pull; headers
 (below 0.1 %) and global_step, which travels in them, are not counted.
-Memory of a ps: two versions of its weights, 2 optimizer slots, and a copy of
-weights and slots while a checkpoint is written. Memory of a worker: two
-versions of the weights and the gradients, besides activations and libraries.
+Memory of a ps: two versions of its weights, 2 optimizer slots, what a
+checkpoint holds while it is written, and replicas of another's part.
+Memory of a worker: the weights and the gradients, besides activations and
+libraries.
 )");
 }
 
@@ -158,8 +159,11 @@ TEST(PlanReport, MemoryCountsVersionsSlotsAndSnapshot) {
   EXPECT_EQ(report.ps[0].weights, 2 * weights);
   EXPECT_EQ(report.ps[0].slots, 2 * weights);
   EXPECT_EQ(report.ps[0].snapshot, 3 * weights);
-  EXPECT_EQ(report.worker_weights + report.worker_gradients, 3 * weights);
+  EXPECT_EQ(report.worker_weights + report.worker_gradients, 2 * weights);
+  EXPECT_EQ(report.ps[0].memory(), (2 + 2 + 3 + 1) * weights) << "gradients for replicas";
+  EXPECT_THAT(renderPlanText(report), HasSubstr("of worker 0 "));
   job.mutable_spec()->mutable_training()->mutable_optimizer()->set_name("SGD");
+  job.mutable_spec()->mutable_training()->set_chunk_replicas("Never");
   EXPECT_EQ(reportOf(job).ps[0].memory(), 3 * weights);
 }
 

@@ -240,7 +240,7 @@ void World::prepare(PsNode& node, const v1::EpochInfo& epoch) {
         if (manifest.fileName() != epoch.restore_manifest()) continue;
         for (const auto& file : manifest.files) {
           for (const auto& copy : files_[file.name].chunks) {
-            if (copy.chunk == chunk.id) weights = copy.weights, slots = copy.slots;
+            if (copy.chunk == chunk.id) weights = *copy.weights, slots = copy.slots;
           }
         }
       }
@@ -326,7 +326,7 @@ void World::workPs(PsNode& node) {
   while (auto snapshot = node.shard->takeSnapshot()) {
     for (const auto& copy : snapshot->chunks) {
       const auto version = static_cast<std::size_t>(snapshot->version);
-      bool equal = plausible(snapshot->version, copy.chunk, copy.weights);
+      bool equal = plausible(snapshot->version, copy.chunk, *copy.weights);
       for (std::size_t s = 0; s < copy.slots.size(); ++s) {
         equal =
             equal && (config_.tickets || copy.slots[s] == reference_slots_[version][s][copy.chunk]);

@@ -81,10 +81,39 @@ TEST(MemoryNeed, OfASimulatedWorkerIsItsWeightsAndOneGradient) {
   EXPECT_EQ(workerMemory(spec, variables, shape, 32).bytes(), 574'668'960 + 25088LL * 4096 * 4);
 }
 
-TEST(MemoryNeed, OfAServerIsFiveTimesItsPartWithOneSlot) {
-  EXPECT_EQ(serverMemory(1000, 1).bytes(), 2000 + 1000 + 2000);
-  EXPECT_EQ(serverMemory(1'000'000, 0).text(),
-            "two versions of the weights 2 MB, the copy for a checkpoint 1 MB");
+TEST(MemoryNeed, OfAServerAloneIsItsPartAndWhatACheckpointHolds) {
+  const MemoryNeed need = serverMemory({.held = 1000}, 1);
+  EXPECT_EQ(need.least(), 2000 + 1000 + 1000);
+  EXPECT_EQ(need.bytes(), need.least() + 1000) << "steps go on while the checkpoint is written";
+  EXPECT_EQ(serverMemory({.held = 1'000'000}, 0).text(), "two versions of the weights 2 MB");
+  EXPECT_EQ(serverMemory({.held = 1'000'000}, 2).text(),
+            "two versions of the weights 2 MB, slots of the optimizer 2 MB, the slots' copy for a "
+            "checkpoint 2 MB");
+}
+
+TEST(MemoryNeed, OfAServerCountsReplicasOnBothSides) {
+  const MemoryNeed need = serverMemory({.held = 1000, .replicated = true, .replicas = 300}, 2);
+  EXPECT_EQ(need.bytes() - serverMemory({.held = 1000}, 2).bytes(), 1000 + (2 + 2) * 300);
+}
+
+TEST(MemoryNeed, EachServerKeepsReplicasOfTheOneBefore) {
+  v1::JobSpec spec;
+  const auto kept = [&](const std::vector<std::int64_t>& held) {
+    std::vector<std::int64_t> replicas;
+    for (const ServerLoad& load : serverLoads(spec, held))
+      replicas.push_back(load.replicated ? load.replicas : -1);
+    return replicas;
+  };
+  EXPECT_THAT(kept({10, 20, 30}), testing::ElementsAre(30, 10, 20));
+  EXPECT_THAT(kept({10}), testing::ElementsAre(0)) << "the first worker has them";
+  v1::Training& training = *spec.mutable_training();
+  training.mutable_update()->set_mode("Async");
+  EXPECT_THAT(kept({10, 20}), testing::ElementsAre(-1, -1));
+  training.set_chunk_replicas("Always");
+  EXPECT_THAT(kept({10, 20}), testing::ElementsAre(20, 10));
+  training.mutable_update()->set_mode("Sync");
+  training.set_chunk_replicas("Never");
+  EXPECT_THAT(kept({10, 20}), testing::ElementsAre(-1, -1));
 }
 
 TEST(MemoryNeed, SamplesOfAWorkerAreItsShareRoundedUp) {

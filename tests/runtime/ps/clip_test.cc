@@ -242,14 +242,14 @@ TEST(Clipping, ASnapshotIsOfAVersionNotOfAMean) {
   }
   const auto now = b.shard.takeSnapshot();
   ASSERT_TRUE(now.has_value());
-  EXPECT_THAT(now->chunks[0].weights, Each(0.0f));
+  EXPECT_THAT(*now->chunks[0].weights, Each(0.0f));
   ASSERT_TRUE(b.shard.arm(1));
   b.shard.setNorm(1, 0, 4);
   EXPECT_FALSE(b.shard.takeSnapshot().has_value());
   b.update();
   const auto next = b.shard.takeSnapshot();
   ASSERT_TRUE(next.has_value());
-  EXPECT_THAT(next->chunks[0].weights, Each(-0.5f));
+  EXPECT_THAT(*next->chunks[0].weights, Each(-0.5f));
 }
 
 TEST(Clipping, AMeanThatIsNotFiniteIsRefusedAndNeverCounts) {

@@ -124,8 +124,8 @@ TEST(AsyncShard, ASnapshotIsOfTheVersionThatTheCoordinatorNames) {
   ASSERT_TRUE(snapshot.has_value());
   EXPECT_EQ(snapshot->version, 2);
   ASSERT_EQ(snapshot->chunks.size(), 2u);
-  EXPECT_THAT(snapshot->chunks[0].weights, Each(-6.0f));
-  EXPECT_THAT(snapshot->chunks[1].weights, Each(-3.0f));
+  EXPECT_THAT(*snapshot->chunks[0].weights, Each(-6.0f));
+  EXPECT_THAT(*snapshot->chunks[1].weights, Each(-3.0f));
   EXPECT_EQ(b.shard.state().min_version(), 2);
   EXPECT_EQ(b.shard.state().max_version(), 2);
 }

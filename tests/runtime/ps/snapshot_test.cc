@@ -44,12 +44,29 @@ TEST_F(SnapshotTest, HoldsEveryChunkAtExactlyTheArmedVersion) {
   EXPECT_EQ(snapshot->chunks[0].chunk, 0u);
   EXPECT_EQ(snapshot->chunks[1].chunk, 2u);
   // a1 = 2, a2 = 1 + 2 = 3: w = -5.
-  EXPECT_THAT(snapshot->chunks[0].weights, Each(-5.0f));
+  EXPECT_THAT(*snapshot->chunks[0].weights, Each(-5.0f));
   EXPECT_THAT(snapshot->chunks[0].slots.at(0), Each(3.0f));
-  EXPECT_THAT(snapshot->chunks[1].weights, Each(-2.5f));
+  EXPECT_THAT(*snapshot->chunks[1].weights, Each(-2.5f));
   EXPECT_FALSE(b_.shard.takeSnapshot().has_value());  // once
   EXPECT_EQ(b_.shard.state().armed_checkpoint(), -1);
   EXPECT_EQ(b_.shard.state().missed_checkpoint(), -1);
+}
+
+// Its weights are those of the shard, which takes the memory of old versions for new ones.
+TEST_F(SnapshotTest, StaysAsItIsWhileStepsGoOn) {
+  open();
+  EXPECT_TRUE(b_.shard.arm(1));
+  b_.push(0, 0, 0, 2);
+  b_.push(2, 0, 0, 1);
+  const auto snapshot = b_.shard.takeSnapshot();
+  ASSERT_TRUE(snapshot.has_value());
+  for (std::int64_t step = 1; step < 5; ++step) {
+    b_.push(0, step, 0, 2);
+    b_.push(2, step, 0, 1);
+  }
+  EXPECT_THAT(*snapshot->chunks[0].weights, Each(-2.0f));
+  EXPECT_THAT(snapshot->chunks[0].slots.at(0), Each(2.0f));
+  EXPECT_THAT(*snapshot->chunks[1].weights, Each(-1.0f));
 }
 
 TEST_F(SnapshotTest, AVersionThatIsPastIsMissed) {
@@ -99,9 +116,9 @@ TEST_F(SnapshotTest, AChunkIsCopiedBeforeItLeavesTheVersion) {
   const auto snapshot = b_.shard.takeSnapshot();
   ASSERT_TRUE(snapshot.has_value());
   EXPECT_EQ(snapshot->version, 1);
-  EXPECT_THAT(snapshot->chunks[0].weights, Each(-2.0f));
+  EXPECT_THAT(*snapshot->chunks[0].weights, Each(-2.0f));
   EXPECT_THAT(snapshot->chunks[0].slots.at(0), Each(2.0f));
-  EXPECT_THAT(snapshot->chunks[1].weights, Each(-1.0f));
+  EXPECT_THAT(*snapshot->chunks[1].weights, Each(-1.0f));
   EXPECT_EQ(b_.shard.state().missed_checkpoint(), -1);
 }
 
