@@ -60,6 +60,7 @@ StatusOr<ComparedRun> readRun(const std::string& argument, const ReportFlags& fl
   TY_RETURN_IF_ERROR(annotate(result.status(), paths.result().string()));
   run.result = *std::move(result);
   run.records = readRecords(paths.dir);
+  run.simulated = job.spec().training().model().simulated_step_seconds() > 0;
   if (auto plan = makePlanReport(job); plan.ok()) {
     run.predicted_step = predict(*plan, job, flags);
     run.plan = *std::move(plan);

@@ -1,5 +1,7 @@
 #include "cli/report/compare.h"
 
+#include <algorithm>
+
 #include "base/core/units.h"
 #include "cli/live/text.h"
 #include "cli/plan/text_table.h"
@@ -35,7 +37,7 @@ std::string curveChart(std::string title, const std::vector<ComparedRun>& runs, 
   for (const ComparedRun& run : runs) {
     Points points = loss ? lossPoints(run.records) : accuracyPoints(run.records);
     if (loss) points = smooth(points, lossRadius(points.size()));
-    if (!points.empty()) {
+    if (!points.empty() && !run.simulated) {
       chart.series.push_back(
           {run.name, colour, loss ? Series::Line::kSolid : Series::Line::kDots, {points}});
     }
@@ -46,6 +48,26 @@ std::string curveChart(std::string title, const std::vector<ComparedRun>& runs, 
 
 std::string seconds(const std::optional<double>& value) {
   return value ? fmt::format("{:.3f} s", *value) : kNone;
+}
+
+std::string learnt(const ComparedRun& run, const std::optional<double>& value) {
+  return value && !run.simulated ? formatMeasure(*value) : kNone;
+}
+
+// "" where all runs computed.
+std::string noteOnSimulated(const std::vector<ComparedRun>& runs) {
+  std::vector<std::string> names;
+  for (const ComparedRun& run : runs) {
+    if (run.simulated) names.push_back(run.name);
+  }
+  return names.empty() ? "" : simulatedNote(names);
+}
+
+// Loss and accuracy of the runs that have them; "" where all computing was simulated.
+std::string learningCharts(const std::vector<ComparedRun>& runs) {
+  const bool any =
+      std::any_of(runs.begin(), runs.end(), [](const ComparedRun& run) { return !run.simulated; });
+  return any ? curveChart("Loss", runs, true) + curveChart("Accuracy", runs, false) : "";
 }
 
 std::string offText(const std::optional<double>& measured, const std::optional<double>& predicted) {
@@ -63,8 +85,7 @@ std::vector<TableRow> stepRows(const std::vector<ComparedRun>& runs) {
     const auto step = measuredStep(run.records);
     const RunResult& result = run.result;
     rows.push_back({run.name, result.steps ? formatCount(*result.steps) : kNone,
-                    result.loss ? formatMeasure(*result.loss) : kNone,
-                    result.accuracy ? formatMeasure(*result.accuracy) : kNone,
+                    learnt(run, result.loss), learnt(run, result.accuracy),
                     formatSeconds(result.seconds), seconds(step), seconds(run.predicted_step),
                     offText(step, run.predicted_step)});
   }
@@ -110,6 +131,20 @@ std::vector<TableRow> serverRows(const std::vector<ComparedRun>& runs) {
       }
       rows.push_back(std::move(row));
     }
+  }
+  return rows;
+}
+
+// `cells` behind the run's name.
+TableRow ofRun(std::string name, TableRow cells) {
+  cells.insert(cells.begin(), std::move(name));
+  return cells;
+}
+
+std::vector<TableRow> rankRows(const std::vector<ComparedRun>& runs) {
+  std::vector<TableRow> rows;
+  for (const ComparedRun& run : runs) {
+    for (const RankWork& rank : run.records.ranks) rows.push_back(ofRun(run.name, rankCells(rank)));
   }
   return rows;
 }
@@ -174,17 +209,30 @@ std::string renderComparison(const std::vector<ComparedRun>& runs) {
       "<title>{0} - trainyard</title>\n<style>{1}</style></head>\n<body><main>\n"
       "<header><h1>{0}</h1></header>\n",
       escapeHtml(title), kReportStyle);
-  out += htmlTable("Runs", kStepTitles, stepRows(runs)) + "<section class=\"charts wide\">\n" +
-         curveChart("Loss", runs, true) + curveChart("Accuracy", runs, false);
+  out += htmlTable("Runs", kStepTitles, stepRows(runs));
+  if (const std::string note = noteOnSimulated(runs); !note.empty()) out += quietLine(note);
+  out += "<section class=\"charts wide\">\n" + learningCharts(runs);
   for (const ComparedRun& run : runs) {
     out += trafficChart("Bytes per second of each parameter server: " + run.name, run.records);
   }
-  return out + "</section>\n" + htmlTable("Parameter servers", kServerTitles, serverRows(runs)) +
-         "</main></body></html>\n";
+  out += "</section>\n";
+  if (const auto rows = serverRows(runs); !rows.empty())
+    out += htmlTable("Parameter servers", kServerTitles, rows);
+  if (const auto rows = rankRows(runs); !rows.empty())
+    out += htmlTable("All-reduce: the slowest rank of each run first", ofRun("run", rankTitles()),
+                     rows);
+  return out + "</main></body></html>\n";
 }
 
 std::string renderComparisonText(const std::vector<ComparedRun>& runs) {
-  return textTable(kStepTitles, stepRows(runs)) + "\n" + textTable(kServerTitles, serverRows(runs));
+  std::string note = noteOnSimulated(runs);
+  if (!note.empty()) note += "\n";
+  std::string out = textTable(kStepTitles, stepRows(runs)) + note;
+  if (const auto rows = serverRows(runs); !rows.empty())
+    out += "\n" + textTable(kServerTitles, rows);
+  if (const auto rows = rankRows(runs); !rows.empty())
+    out += "\n" + textTable(ofRun("run", rankTitles()), rows);
+  return out;
 }
 
 }  // namespace trainyard::cli

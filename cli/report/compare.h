@@ -16,6 +16,8 @@ struct ComparedRun {
   std::string name;  // of its job
   RunResult result;
   RunRecords records;
+  // Nobody computed (training.model.simulatedStepSeconds): loss and accuracy say nothing.
+  bool simulated = false;
   std::optional<PlanReport> plan;        // where the job has a built-in model
   std::optional<double> predicted_step;  // seconds, where the page is asked for a prediction
 };

@@ -106,6 +106,29 @@ std::string trafficChart(std::string title, const RunRecords& records) {
   return renderChart(chart);
 }
 
+std::vector<std::string> rankTitles() {
+  return {"rank", "computing per step", "all-reduce per step", "of it hidden"};
+}
+
+std::vector<std::string> rankCells(const RankWork& rank) {
+  return {rank.name, formatSeconds(rank.busyPerStep()),
+          formatSeconds(rank.reduce_seconds / static_cast<double>(rank.steps)),
+          fmt::format("{:.1f} %", 100 * rank.hidden())};
+}
+
+std::string simulatedNote(const std::vector<std::string>& runs) {
+  std::string of;
+  for (const std::string& run : runs) of += (of.empty() ? " of " : ", ") + run;
+  return fmt::format(
+      "The computing{} was simulated (training.model.simulatedStepSeconds): there is no loss and "
+      "no accuracy to show.",
+      of);
+}
+
+std::string quietLine(const std::string& text) {
+  return fmt::format("<p class=\"quiet\">{}</p>\n", escapeHtml(text));
+}
+
 std::string tableRow(const std::vector<std::string>& cells, const char* tag) {
   std::string out = "<tr>";
   for (const std::string& cell : cells) {

@@ -23,6 +23,17 @@ Points accuracyPoints(const RunRecords& records);
 // Nothing for a run without parameter servers.
 std::string trafficChart(std::string title, const RunRecords& records);
 
+// Why a page shows neither loss nor accuracy: of a page's only run without names, else of the runs
+// of these names. One sentence.
+std::string simulatedNote(const std::vector<std::string>& runs);
+
+// A line of small print; the text is escaped.
+std::string quietLine(const std::string& text);
+
+// What a page says of a rank of an all-reduce job, and the heads of these columns.
+std::vector<std::string> rankTitles();
+std::vector<std::string> rankCells(const RankWork& rank);
+
 // A row of a table; cells are escaped.
 std::string tableRow(const std::vector<std::string>& cells, const char* tag = "td");
 

@@ -97,6 +97,7 @@ RunRecords readRecords(const std::filesystem::path& dir) {
   parseMetrics(readOrEmpty(dir / "metrics.jsonl"), &records);
   parseTraffic(readOrEmpty(dir / "traffic.jsonl"), &records);
   parseEvents(readOrEmpty(dir / "events.jsonl"), &records);
+  records.ranks = parseTimeline(readOrEmpty(dir / "timeline.json"));
   return records;
 }
 

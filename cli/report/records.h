@@ -9,6 +9,8 @@
 #include <string>
 #include <vector>
 
+#include "cli/report/ranks.h"
+
 namespace trainyard::cli {
 
 struct StepRecord {
@@ -56,6 +58,7 @@ struct RunRecords {
   std::vector<EvaluationRecord> evaluations;  // ascending
   std::vector<TrafficSample> traffic;         // in the order of the file
   std::vector<EventRecord> events;
+  std::vector<RankWork> ranks;  // of an all-reduce job with a timeline, the slowest first
 };
 
 // Reads text of metrics.jsonl. Lines that are no JSON (the last one after a crash) are left out. A
@@ -69,7 +72,8 @@ void parseEvents(const std::string& text, RunRecords* records);
 // `since` (Unix seconds), whichever process of the chief wrote them. Nothing without such records.
 std::optional<double> trainingRate(const RunRecords& records, double since);
 
-// metrics.jsonl, traffic.jsonl and events.jsonl of a run directory; what is missing stays empty.
+// metrics.jsonl, traffic.jsonl, events.jsonl and timeline.json of a run directory; what is missing
+// stays empty.
 RunRecords readRecords(const std::filesystem::path& dir);
 
 }  // namespace trainyard::cli

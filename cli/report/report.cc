@@ -26,8 +26,8 @@ std::string tile(const std::string& name, const std::string& value) {
 std::string tiles(const ReportInput& input) {
   const RunResult& result = input.result;
   std::string out = "<section class=\"tiles\">\n";
-  if (result.accuracy) out += tile("accuracy", formatMeasure(*result.accuracy));
-  if (result.loss) out += tile("loss", formatMeasure(*result.loss));
+  if (result.accuracy && !input.simulated) out += tile("accuracy", formatMeasure(*result.accuracy));
+  if (result.loss && !input.simulated) out += tile("loss", formatMeasure(*result.loss));
   if (result.steps) out += tile("steps", formatCount(*result.steps));
   if (result.examples_per_second) {
     out += tile("examples per second", formatRate(*result.examples_per_second));
@@ -145,6 +145,17 @@ std::string trafficSection(const RunRecords& records) {
   return out + "</section>\n";
 }
 
+// Of a job without parameter servers, where its timeline was kept.
+std::string rankSection(const RunRecords& records) {
+  if (records.ranks.empty()) return "";
+  std::string out =
+      "<section class=\"card wide\"><h2>All-reduce: the slowest rank first</h2>\n"
+      "<div class=\"scroll\"><table class=\"figures\">" +
+      tableRow(rankTitles(), "th");
+  for (const RankWork& rank : records.ranks) out += tableRow(rankCells(rank));
+  return out + "</table></div></section>\n";
+}
+
 // "2026-01-31T13:05:09Z" -> "13:05:09"
 std::string clockTime(const std::string& rfc3339) {
   return rfc3339.size() >= 19 ? rfc3339.substr(11, 8) : rfc3339;
@@ -190,10 +201,12 @@ std::string renderReport(const ReportInput& input) {
     out += fmt::format("<p class=\"reason\">{}</p>\n", escapeHtml(input.result.reason));
   }
   out += tiles(input);
-  out += "<section class=\"charts\">\n" + lossChart(input.records) + accuracyChart(input.records) +
-         throughputChart(input.records) +
+  if (input.simulated) out += quietLine(simulatedNote({}));
+  out += "<section class=\"charts\">\n";
+  if (!input.simulated) out += lossChart(input.records) + accuracyChart(input.records);
+  out += throughputChart(input.records) +
          trafficChart("Bytes per second of each parameter server", input.records) + "</section>\n" +
-         trafficSection(input.records);
+         trafficSection(input.records) + rankSection(input.records);
   if (input.plan) out += placementSection(*input.plan);
   out += eventSection(input.records) + factSection(input);
   return out + "</main></body></html>\n";

@@ -16,6 +16,8 @@ struct ReportInput {
   std::string job;
   RunResult result;
   RunRecords records;
+  // Nobody computed (training.model.simulatedStepSeconds): loss and accuracy say nothing.
+  bool simulated = false;
   std::optional<PlanReport> plan;  // where the job has a built-in model
   std::vector<std::pair<std::string, std::string>>
       facts;             // name and value, e.g. model, optimizer, CPU

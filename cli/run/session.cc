@@ -316,6 +316,7 @@ void Session::writeFiles(const RunResult& result) {
   report.job = key_.name;
   report.result = result;
   report.records = readRecords(run_.paths.dir);
+  report.simulated = run_.job.spec().training().model().simulated_step_seconds() > 0;
   if (auto plan = makePlanReport(run_.job); plan.ok()) report.plan = *std::move(plan);
   report.facts = reportFacts(run_.job, run_.notes, environment);
   report.finished = formatRfc3339(clock_.unixMillis());

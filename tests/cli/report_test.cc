@@ -114,6 +114,24 @@ TEST(ReportTest, ARunWithoutParameterServersSpeaksOfNone) {
   EXPECT_THAT(html, Not(HasSubstr("nothing was recorded")));
 }
 
+// Simulated computing has a loss (that of a guess) and, where it evaluates, an accuracy (of class
+// 0).
+TEST(ReportTest, SimulatedComputingHasNeitherLossNorAccuracy) {
+  ReportInput input = sampleRun();
+  EXPECT_THAT(renderReport(input), Not(HasSubstr("simulated")));
+  input.simulated = true;
+  const std::string html = renderReport(input);
+  EXPECT_EQ(wellFormed(html), "");
+  EXPECT_THAT(html, Not(HasSubstr("<figcaption>Loss</figcaption>")));
+  EXPECT_THAT(html, Not(HasSubstr("<figcaption>Accuracy</figcaption>")));
+  EXPECT_THAT(html, Not(HasSubstr("0.8931")));
+  EXPECT_THAT(html, Not(HasSubstr("0.2914")));
+  EXPECT_THAT(html, HasSubstr("<figcaption>Examples per second</figcaption>"));
+  EXPECT_THAT(html, HasSubstr("<p class=\"quiet\">The computing was simulated "
+                              "(training.model.simulatedStepSeconds): there is no loss and no "
+                              "accuracy to show.</p>"));
+}
+
 TEST(ReportTest, NothingFromElsewhere) {
   const std::string html = renderReport(sampleRun());
   EXPECT_THAT(html, Not(HasSubstr("<script")));
@@ -165,6 +183,51 @@ TEST(RecordsTest, LinesOfOtherShapesAreLeftOut) {
   EXPECT_TRUE(records.steps.empty());
   ASSERT_EQ(records.traffic.size(), 1u);
   EXPECT_EQ(records.traffic[0].ps.size(), 1u);
+}
+
+// worker-1 computes twice as long. Of its 30 ms in all-reduce 10 lie in its waiting, of worker-0's
+// 30 all but 5.
+constexpr char kTimeline[] = R"([
+{"ph":"M","pid":0,"tid":0,"name":"process_name","args":{"name":"worker-0"}},
+{"ph":"M","pid":0,"tid":1,"name":"thread_name","args":{"name":"steps"}},
+{"ph":"X","pid":0,"tid":1,"name":"wait","ts":900000,"dur":50000,"args":{"step":0}},
+{"ph":"X","pid":0,"tid":1,"name":"data","ts":1000000,"dur":2000,"args":{"step":0}},
+{"ph":"X","pid":0,"tid":2,"name":"bucket 0","ts":1017000,"dur":20000,"args":{"step":0}},
+{"ph":"X","pid":0,"tid":1,"name":"compute","ts":1002000,"dur":20000,"args":{"step":0}},
+{"ph":"X","pid":0,"tid":2,"name":"bucket 1","ts":1037000,"dur":10000,"args":{"step":0}},
+{"ph":"X","pid":0,"tid":1,"name":"wait","ts":1022000,"dur":26000,"args":{"step":0}},
+{"ph":"M","pid":1,"tid":0,"name":"process_name","args":{"name":"worker-1"}},
+{"ph":"X","pid":1,"tid":1,"name":"compute","ts":1000000,"dur":44000,"args":{"step":0}},
+{"ph":"X","pid":1,"tid":2,"name":"bucket 0","ts":1010000,"dur":20000,"args":{"step":0}},
+{"ph":"X","pid":1,"tid":2,"name":"bucket 1","ts":1044000,"dur":10000,"args":{"step":0}},
+{"ph":"X","pid":1,"tid":1,"name":"wait","ts":1044000,"dur":11000,"args":{"step":0}},
+{"ph":"X","pid":2,"tid":1,"name":"wait","ts":1044000,"dur":11000,"args":{"step":0}},
+{"ph":"X","pid":1,"tid":1,"name":"wa)";
+
+TEST(RecordsTest, RanksOfATimeline) {
+  const std::vector<RankWork> ranks = parseTimeline(kTimeline);
+  ASSERT_EQ(ranks.size(), 2u) << "the third has taken no step";
+  EXPECT_EQ(ranks[0].name, "worker-1");
+  EXPECT_DOUBLE_EQ(ranks[0].busyPerStep(), 0.044);
+  EXPECT_NEAR(ranks[0].hidden(), 20.0 / 30, 1e-9);
+  EXPECT_EQ(ranks[1].name, "worker-0");
+  EXPECT_DOUBLE_EQ(ranks[1].busyPerStep(), 0.022);
+  EXPECT_NEAR(ranks[1].hidden(), 5.0 / 30, 1e-9);
+  // With parameter servers nothing is all-reduced.
+  EXPECT_TRUE(parseTimeline("[\n{\"ph\":\"X\",\"pid\":0,\"tid\":1,\"name\":\"compute\",\"ts\":1,"
+                            "\"dur\":1}\n")
+                  .empty());
+}
+
+TEST(ReportTest, RanksOfAnAllReduceStandSlowestFirst) {
+  ReportInput input = sampleRun();
+  EXPECT_THAT(renderReport(input), Not(HasSubstr("All-reduce")));
+  input.records.ranks = parseTimeline(kTimeline);
+  const std::string html = renderReport(input);
+  EXPECT_EQ(wellFormed(html), "");
+  EXPECT_THAT(html,
+              HasSubstr("<tr><td>worker-1</td><td>44 ms</td><td>30 ms</td><td>66.7 %</td></tr>"
+                        "\n<tr><td>worker-0</td><td>22 ms</td><td>30 ms</td><td>16.7 %</td>"));
 }
 
 TEST(ChartTest, Ticks) {
@@ -306,6 +369,52 @@ TEST(ComparisonTest, RunsStandSideBySideAgainstTheModel) {
   const std::string text = renderComparisonText(runs);
   EXPECT_THAT(text, HasSubstr("round <robin>  11"));
   EXPECT_THAT(text, HasSubstr("0.800 s            0.750 s  +6.7 %"));
+}
+
+TEST(ComparisonTest, SimulatedRunsHaveNeitherLossNorAccuracy) {
+  std::vector<ComparedRun> runs = {compared("links", 0.8), compared("learns", 0.5)};
+  for (ComparedRun& run : runs) {
+    run.result.loss = 2.3026;
+    run.result.accuracy = 0.1;
+    run.records.evaluations = {{11, 0.1, 2.3026}};
+    run.records.traffic.clear();
+  }
+  runs[0].simulated = true;
+  // In text; of the other run the page still has the curves.
+  EXPECT_EQ(
+      renderComparisonText(runs),
+      "run     steps    loss  accuracy  training time  time per step  by the cost model  off\n"
+      "links   11          -         -         30.0 s        0.800 s                  -    -\n"
+      "learns  11     2.3026    0.1000         30.0 s        0.500 s                  -    -\n"
+      "The computing of links was simulated (training.model.simulatedStepSeconds): there is no "
+      "loss and no accuracy to show.\n");
+  const std::string one = renderComparison(runs);
+  EXPECT_EQ(wellFormed(one), "");
+  EXPECT_THAT(one, HasSubstr("<figcaption>Loss</figcaption><div class=\"legend\"><span><i "
+                             "class=\"key b1\"></i>learns</span></div>"));
+  EXPECT_THAT(one, HasSubstr("<figcaption>Accuracy</figcaption>"));
+
+  runs[1].simulated = true;
+  const std::string none = renderComparison(runs);
+  EXPECT_EQ(wellFormed(none), "");
+  EXPECT_THAT(none, Not(HasSubstr("<figcaption>Loss</figcaption>")));
+  EXPECT_THAT(none, Not(HasSubstr("<figcaption>Accuracy</figcaption>")));
+  EXPECT_THAT(none, HasSubstr("The computing of links, learns was simulated"));
+}
+
+TEST(ComparisonTest, AllReduceRunsHaveRanksInPlaceOfServers) {
+  ComparedRun run = compared("ring", 0.5);
+  run.records.traffic.clear();
+  run.records.ranks = parseTimeline(kTimeline);
+  EXPECT_THAT(renderComparisonText({run}),
+              HasSubstr("\n\n"
+                        "run   rank      computing per step  all-reduce per step  of it hidden\n"
+                        "ring  worker-1               44 ms                30 ms        66.7 %\n"
+                        "ring  worker-0               22 ms                30 ms        16.7 %\n"));
+  const std::string page = renderComparison({run});
+  EXPECT_EQ(wellFormed(page), "");
+  EXPECT_THAT(page, HasSubstr("the slowest rank of each run first"));
+  EXPECT_THAT(page, Not(HasSubstr("<h2>Parameter servers</h2>")));
 }
 
 TEST(ComparisonTest, ProgramsOfTheUsersOwnHaveServersToo) {
