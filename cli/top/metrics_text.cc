@@ -51,32 +51,51 @@ std::optional<MetricSample> parseLine(std::string_view line) {
   return sample;
 }
 
-// Values by name; those of one name added up, but for phases, which are told apart:
-// "trainyard_worker_phase_seconds_total compute".
+// The samples of a page, those of one name and the wanted labels added up.
 class Sums {
  public:
   explicit Sums(std::string_view text) {
-    for (const MetricSample& sample : parseMetricsText(text)) {
-      const auto phase = sample.labels.find("phase");
-      const std::string key =
-          phase == sample.labels.end() ? sample.name : sample.name + " " + phase->second;
-      sums_[key] += sample.value;
+    for (MetricSample& sample : parseMetricsText(text)) {
+      std::string name = sample.name;
+      samples_[std::move(name)].push_back(std::move(sample));
     }
   }
-  std::optional<double> of(const MetricSpec& spec, const std::string& phase = "") const {
-    const std::string name(spec.name);
-    const auto found = sums_.find(phase.empty() ? name : name + " " + phase);
-    return found == sums_.end() ? std::nullopt : std::optional(found->second);
+  // Nothing where there is no such sample.
+  std::optional<double> of(const MetricSpec& spec,
+                           const std::map<std::string, std::string>& labels = {}) const {
+    std::optional<double> sum;
+    const auto found = samples_.find(std::string(spec.name));
+    if (found == samples_.end()) return sum;
+    for (const MetricSample& sample : found->second) {
+      const bool wanted = std::all_of(labels.begin(), labels.end(), [&](const auto& label) {
+        const auto has = sample.labels.find(label.first);
+        return has != sample.labels.end() && has->second == label.second;
+      });
+      if (wanted) sum = sum.value_or(0) + sample.value;
+    }
+    return sum;
   }
 
  private:
-  std::map<std::string, double> sums_;
+  std::map<std::string, std::vector<MetricSample>> samples_;
 };
 
 // Of the same traffic: payload may pass through shared memory, which the wire does not see, and the
 // wire carries framing too.
 std::optional<double> mostOf(std::initializer_list<std::optional<double>> values) {
   return std::max(values);  // nothing is less than any number
+}
+
+void readAllReduce(const Sums& sums, TaskReading* reading) {
+  reading->all_reduce_sent = sums.of(metric("trainyard_collective_bytes_total"),
+                                     {{"op", "all_reduce"}, {"direction", "transmit"}});
+  reading->all_reduce_seconds =
+      sums.of(metric("trainyard_collective_seconds_total"), {{"op", "all_reduce"}});
+  // The ratio is that of all steps so far; with the time that it was in it gives what can be
+  // subtracted from one look to the next.
+  const auto hidden = sums.of(metric("trainyard_collective_overlap_ratio"));
+  if (hidden && reading->all_reduce_seconds)
+    reading->all_reduce_waited = *reading->all_reduce_seconds * (1 - *hidden);
 }
 
 }  // namespace
@@ -92,6 +111,7 @@ std::vector<MetricSample> parseMetricsText(std::string_view text) {
 TaskReading readTaskPage(std::string_view text) {
   const Sums sums(text);
   constexpr const MetricSpec& phases = metric("trainyard_worker_phase_seconds_total");
+  constexpr const MetricSpec& moved = metric("trainyard_collective_bytes_total");
   TaskReading reading;
   reading.ready = sums.of(metric("trainyard_task_ready")).value_or(0) > 0;
   reading.restarts = sums.of(metric("trainyard_task_restarts_total")).value_or(0);
@@ -99,15 +119,18 @@ TaskReading readTaskPage(std::string_view text) {
   reading.target_steps = sums.of(metric("trainyard_target_steps"));
   reading.examples = sums.of(metric("trainyard_worker_examples_total"));
   reading.steps = sums.of(metric("trainyard_worker_steps_total"));
-  const auto compute = sums.of(phases, "compute");
-  if (compute) reading.busy_seconds = *compute + sums.of(phases, "data").value_or(0);
-  reading.wait_seconds = sums.of(phases, "push_pull");
+  const auto compute = sums.of(phases, {{"phase", "compute"}});
+  if (compute) reading.busy_seconds = *compute + sums.of(phases, {{"phase", "data"}}).value_or(0);
+  reading.wait_seconds = sums.of(phases, {{"phase", "push_pull"}});
   reading.received = mostOf({sums.of(metric("trainyard_ps_wire_receive_bytes_total")),
                              sums.of(metric("trainyard_worker_wire_receive_bytes_total")),
-                             sums.of(metric("trainyard_ps_receive_bytes_total"))});
+                             sums.of(metric("trainyard_ps_receive_bytes_total")),
+                             sums.of(moved, {{"direction", "receive"}})});
   reading.transmitted = mostOf({sums.of(metric("trainyard_ps_wire_transmit_bytes_total")),
                                 sums.of(metric("trainyard_worker_wire_transmit_bytes_total")),
-                                sums.of(metric("trainyard_ps_transmit_bytes_total"))});
+                                sums.of(metric("trainyard_ps_transmit_bytes_total")),
+                                sums.of(moved, {{"direction", "transmit"}})});
+  readAllReduce(sums, &reading);
   reading.loss = sums.of(metric("trainyard_training_loss"));
   reading.accuracy = sums.of(metric("trainyard_evaluation_accuracy"));
   reading.checkpoint_seconds =

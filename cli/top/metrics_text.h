@@ -30,9 +30,14 @@ struct TaskReading {
   std::optional<double> steps;         // workers: completed
   std::optional<double> busy_seconds;  // workers: reading data and computing
   std::optional<double> wait_seconds;  // workers: waiting for parameter servers
-  // Of all peers: bytes on the wire where the kernel tells, else payload.
+  // Of all peers: bytes on the wire or payload, whichever are more.
   std::optional<double> received;
   std::optional<double> transmitted;
+  // Workers of an all-reduce job: what all-reduce sent, the time that it took, and the part of that
+  // time for which the worker waited, its backward pass being over.
+  std::optional<double> all_reduce_sent;
+  std::optional<double> all_reduce_seconds;
+  std::optional<double> all_reduce_waited;
   std::optional<double> loss;  // coordinator's task: of the job
   std::optional<double> accuracy;
   std::optional<double> checkpoint_seconds;  // when the newest was committed, Unix time

@@ -68,6 +68,18 @@ std::optional<double> TopModel::Rate::update(std::optional<double> value, double
   return (*value >= *before ? *value - *before : *value) / seconds;
 }
 
+// Not by Rate: of a worker that never waits the waited time is a difference of sums, which rounding
+// may let fall.
+std::optional<double> TopModel::HiddenShare::update(const TaskReading& reading) {
+  const auto seconds_before = std::exchange(seconds, reading.all_reduce_seconds);
+  const auto waited_before = std::exchange(waited, reading.all_reduce_waited);
+  if (!seconds || !waited || !seconds_before || !waited_before) return std::nullopt;
+  const bool anew = *seconds < *seconds_before;
+  const double spent = *seconds - (anew ? 0 : *seconds_before);
+  if (spent <= 0) return std::nullopt;
+  return std::clamp(1 - (*waited - (anew ? 0 : *waited_before)) / spent, 0.0, 1.0);
+}
+
 TopTask TopModel::updateTask(const control::TaskKey& key, const std::string* page, double seconds) {
   TopTask task;
   task.name = toString(key);
@@ -86,12 +98,37 @@ TopTask TopModel::updateTask(const control::TaskKey& key, const std::string* pag
   if (busy && wait && *busy + *wait > 0) task.waiting = *wait / (*busy + *wait);
   task.received_per_second = memory.received.update(reading.received, seconds);
   task.transmitted_per_second = memory.transmitted.update(reading.transmitted, seconds);
+  task.all_reduce_per_second = memory.all_reduce_sent.update(reading.all_reduce_sent, seconds);
+  task.hidden = memory.hidden.update(reading);
   const bool traffic = task.received_per_second || task.transmitted_per_second;
   remember(memory.history, task.examples_per_second ? task.examples_per_second
                            : traffic                ? std::optional(task.bytesPerSecond())
                                                     : std::nullopt);
   task.history = memory.history;
   return task;
+}
+
+void TopModel::updateAllReduce() {
+  view_.all_reduce = std::nullopt;
+  double hidden = 0;
+  int known = 0;
+  for (const TopTask& worker : view_.workers) {
+    if (!worker.all_reduce_per_second) continue;
+    if (!view_.all_reduce) view_.all_reduce.emplace();
+    view_.all_reduce->sent_per_second += *worker.all_reduce_per_second;
+    if (!worker.hidden) continue;
+    hidden += *worker.hidden;
+    ++known;
+  }
+  if (!view_.all_reduce) return;
+  if (known > 0) view_.all_reduce->hidden = hidden / known;
+  const auto slowest = std::max_element(
+      view_.workers.begin(), view_.workers.end(), [](const auto& a, const auto& b) {
+        return a.busy_per_step.value_or(-1) < b.busy_per_step.value_or(-1);
+      });
+  if (!slowest->busy_per_step) return;
+  view_.all_reduce->slowest = slowest->name;
+  view_.all_reduce->slowdown = slowest->slowdown;
 }
 
 void TopModel::updateJob(double seconds, UnixMillis unix_ms, const TaskPages& pages) {
@@ -145,6 +182,7 @@ void TopModel::update(const std::string& state, const std::vector<control::TaskK
   });
   rankWorkers(view_.workers);
   rankServers(view_.servers);
+  updateAllReduce();
   updateJob(seconds, unix_ms, pages);
 }
 

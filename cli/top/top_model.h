@@ -27,7 +27,11 @@ struct TopTask {
   std::optional<double> examples_per_second;
   std::optional<double> busy_per_step;  // seconds of reading and computing
   std::optional<double> slowdown;       // that against the median of the job's workers
-  std::optional<double> waiting;        // part of its time that it waits for servers
+  std::optional<double> waiting;        // part of its time that it waits for servers or workers
+  // Of an all-reduce job: bytes that all-reduce sends, and the part of its time that is hidden
+  // behind the worker's backward pass.
+  std::optional<double> all_reduce_per_second;
+  std::optional<double> hidden;
   std::optional<double> received_per_second;
   std::optional<double> transmitted_per_second;
   std::optional<double> share;  // ps: of the bytes of all
@@ -35,6 +39,14 @@ struct TopTask {
   double bytesPerSecond() const {
     return received_per_second.value_or(0) + transmitted_per_second.value_or(0);
   }
+};
+
+// What the workers of a job without parameter servers do together.
+struct TopAllReduce {
+  double sent_per_second = 0;    // by all workers
+  std::optional<double> hidden;  // mean of the workers
+  std::string slowest;           // who computes longest for a step; "": not known
+  std::optional<double> slowdown;
 };
 
 struct TopJob {
@@ -46,6 +58,7 @@ struct TopJob {
   std::optional<double> eta_seconds;
   std::optional<double> checkpoint_age_seconds;
   std::optional<double> lost_steps;
+  std::optional<TopAllReduce> all_reduce;  // nothing with parameter servers
   History throughput, losses;
   std::vector<TopTask> workers;  // those that hold up the others first
   std::vector<TopTask> servers;  // the busiest first
@@ -68,11 +81,19 @@ class TopModel {
     std::optional<double> last;
     std::optional<double> update(std::optional<double> value, double seconds);
   };
+  // Part of the time in all-reduce between the last two looks for which the worker did not wait.
+  struct HiddenShare {
+    std::optional<double> seconds, waited;
+    std::optional<double> update(const TaskReading& reading);
+  };
   struct Memory {
     Rate examples, steps, busy, wait, received, transmitted;
+    Rate all_reduce_sent;
+    HiddenShare hidden;
     History history;
   };
   TopTask updateTask(const control::TaskKey& key, const std::string* page, double seconds);
+  void updateAllReduce();
   void updateJob(double seconds, UnixMillis unix_ms, const TaskPages& pages);
 
   const std::string job_;

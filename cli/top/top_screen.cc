@@ -101,6 +101,8 @@ std::string workerLine(const TopTask& worker, const TableStyle& style) {
                      straggles ? Tone::kWarn : Tone::kDim});
   if (worker.waiting)
     parts.push_back({fmt::format("waits {:3.0f}%", *worker.waiting * 100), Tone::kDim});
+  if (worker.hidden)
+    parts.push_back({fmt::format("hidden {:3.0f}%", *worker.hidden * 100), Tone::kDim});
   if (worker.received_per_second)
     parts.push_back({"in " + formatBytes(*worker.received_per_second) + "/s", {}});
   if (worker.transmitted_per_second)
@@ -129,6 +131,27 @@ std::string serverLine(const TopTask& server, double busiest, const TableStyle& 
   if (!server.history.empty())
     parts.push_back({sparkline(server.history, kSpark, Floor::kZero), Tone::kAccent});
   return lineOf(parts, style);
+}
+
+// "3 workers, slowest first; all-reduce sends 120 MB/s, 87% of its time hidden; slowest worker-1
+// 1.35x"
+std::string workersTitle(const TopJob& job) {
+  std::string title = fmt::format("{} workers, slowest first", job.workers.size());
+  if (!job.all_reduce) return title;
+  const TopAllReduce& ring = *job.all_reduce;
+  title += fmt::format("; all-reduce sends {}/s", formatBytes(ring.sent_per_second));
+  if (ring.hidden) title += fmt::format(", {:.0f}% of its time hidden", *ring.hidden * 100);
+  if (!ring.slowest.empty()) title += "; slowest " + ring.slowest;
+  if (!ring.slowest.empty() && ring.slowdown) title += fmt::format(" {:.2f}x", *ring.slowdown);
+  return title;
+}
+
+std::string serversTitle(const TopJob& job) {
+  std::string title = fmt::format("{} parameter servers, busiest first", job.servers.size());
+  if (!job.servers.front().share) return title;
+  return title + fmt::format("; hot share {:.0f}%, even would be {:.0f}%",
+                             *job.servers.front().share * 100,
+                             100.0 / static_cast<double>(job.servers.size()));
 }
 
 // `lines` and as many of `more` as the screen has room for, with a word on the others.
@@ -176,24 +199,19 @@ std::vector<std::string> renderTop(const TopJob& job, const TableStyle& style) {
   double busiest = 0;
   for (const TopTask& server : job.servers) busiest = std::max(busiest, server.bytesPerSecond());
   for (const TopTask& server : job.servers) servers.push_back(serverLine(server, busiest, style));
-  // Two headings with an empty line before each; servers get what workers leave, and half at least.
-  const std::size_t fixed = lines.size() + 4;
+  // A heading or two with an empty line before each; servers get what workers leave, and half at
+  // least.
+  const std::size_t fixed = lines.size() + (servers.empty() ? 2 : 4);
   const auto rows = static_cast<std::size_t>(style.rows);
   const std::size_t room = style.rows == 0 ? SIZE_MAX / 2 : rows > fixed ? rows - fixed : 0;
   const std::size_t for_servers =
       std::min(servers.size(), std::max(room / 2, room - std::min(room, workers.size())));
   lines.emplace_back();
-  lines.push_back(
-      lineOf({{fmt::format("{} workers, slowest first", workers.size()), Tone::kDim}}, style));
+  lines.push_back(lineOf({{workersTitle(job), Tone::kDim}}, style));
   addSome(lines, workers, room - std::min(room, for_servers));
+  if (servers.empty()) return lines;
   lines.emplace_back();
-  std::string title = fmt::format("{} parameter servers, busiest first", servers.size());
-  if (!job.servers.empty() && job.servers.front().share) {
-    title +=
-        fmt::format("; hot share {:.0f}%, even would be {:.0f}%", *job.servers.front().share * 100,
-                    100.0 / static_cast<double>(servers.size()));
-  }
-  lines.push_back(lineOf({{title, Tone::kDim}}, style));
+  lines.push_back(lineOf({{serversTitle(job), Tone::kDim}}, style));
   addSome(lines, servers, for_servers);
   return lines;
 }

@@ -16,8 +16,9 @@ std::string sparkline(const History& values, int width, Floor floor);
 // "██████▌   ": `part` in [0, 1] of `width` columns.
 std::string trafficBar(double part, int width);
 
-// One job: a head, workers (those that hold up the others first), parameter servers with their
-// traffic. Fits into style.columns and, where it is not 0, style.rows.
+// One job: a head, workers (those that hold up the others first), with what all-reduce does where
+// they have it, and parameter servers, where there are any, with their traffic. Fits into
+// style.columns and, where it is not 0, style.rows.
 std::vector<std::string> renderTop(const TopJob& job, const TableStyle& style);
 
 }  // namespace trainyard::cli

@@ -155,6 +155,59 @@ TEST_F(TopTest, ACounterThatFellHasStartedAnew) {
   }
 }
 
+// Two counters of all-reduce and the share that was hidden since the start.
+std::string ringPage(double second, double compute, double sent, double seconds, double hidden) {
+  return workerPage(100 * second, 10 * second, compute, 0.1 * second) +
+         fmt::format(
+             "trainyard_collective_bytes_total{{op=\"all_reduce\",direction=\"transmit\"}} {0}\n"
+             "trainyard_collective_bytes_total{{op=\"all_reduce\",direction=\"receive\"}} {0}\n"
+             "trainyard_collective_bytes_total{{op=\"broadcast\",direction=\"transmit\"}} 1000000\n"
+             "trainyard_collective_bytes_total{{op=\"broadcast\",direction=\"receive\"}} 0\n"
+             "trainyard_collective_seconds_total{{op=\"all_reduce\"}} {1}\n"
+             "trainyard_collective_seconds_total{{op=\"broadcast\"}} 7\n"
+             "trainyard_collective_overlap_ratio {2}\n"
+             "trainyard_worker_wire_receive_bytes_total 5\n",
+             sent, seconds, hidden);
+}
+
+TEST_F(TopTest, AllReduceShowsItsBytesWhatIsHiddenAndTheSlowest) {
+  const std::vector<TaskKey> workers = {kWorker0, kWorker1};
+  const auto see = [&](double second, const TaskPages& pages) {
+    model_.update("Running", workers, pages, TimePoint() + fromSeconds(second), 1'000'000);
+  };
+  // Of 1 s none was hidden; of the second that follows 0.75 and 0.25 are.
+  see(1, {{kWorker0, ringPage(1, 0.4, 30e6, 1, 0)}, {kWorker1, ringPage(1, 0.8, 30e6, 1, 0)}});
+  EXPECT_FALSE(model_.view().all_reduce.has_value());
+  see(2,
+      {{kWorker0, ringPage(2, 0.8, 60e6, 2, 0.375)}, {kWorker1, ringPage(2, 1.6, 60e6, 2, 0.125)}});
+  const TopJob& job = model_.view();
+  ASSERT_TRUE(job.all_reduce.has_value());
+  EXPECT_DOUBLE_EQ(job.all_reduce->sent_per_second, 60e6);
+  EXPECT_DOUBLE_EQ(job.all_reduce->hidden.value(), 0.5);
+  EXPECT_EQ(job.all_reduce->slowest, "worker-1");
+  EXPECT_DOUBLE_EQ(job.workers[1].hidden.value(), 0.75);
+  EXPECT_DOUBLE_EQ(job.workers[1].received_per_second.value(), 30e6) << "in shared memory";
+  const std::string shown = text(120);
+  EXPECT_THAT(shown,
+              HasSubstr("2 workers, slowest first; all-reduce sends 60 MB/s, 50% of its time "
+                        "hidden; slowest worker-1 2.00x\n"
+                        "worker-1     ready            100 ex/s"));
+  EXPECT_THAT(shown, HasSubstr("hidden  75%  in 30 MB/s  out 30 MB/s"));
+  EXPECT_THAT(shown, Not(HasSubstr("parameter servers")));
+  for (const int columns : {20, 40, 80, 200}) (void)text(columns);
+}
+
+// Nothing was waited for between two looks: rounding lets the computed time of waiting fall.
+TEST_F(TopTest, AllReduceThatIsHiddenAltogether) {
+  for (const double seconds : {3.0, 3.1, 3.3, 3.7, 4.9, 7.3}) {
+    model_.update("Running", {kWorker0},
+                  {{kWorker0, ringPage(seconds, seconds, 30e6, seconds, 1 - 0.7 / seconds)}},
+                  TimePoint() + fromSeconds(seconds), 1'000'000);
+    if (!model_.hasRates()) continue;
+    EXPECT_NEAR(model_.view().workers[0].hidden.value_or(-1), 1, 1e-9) << seconds;
+  }
+}
+
 TEST_F(TopTest, FitsEveryScreen) {
   look(1);
   look(2);
