@@ -13,6 +13,9 @@ PS_IN = (f"sum by (index) (rate(trainyard_ps_wire_receive_bytes_total{{{JOB_IS}}
 PS_OUT = PS_IN.replace("receive", "transmit")
 PS_BOTH = (f"sum by (index) (rate(trainyard_ps_wire_receive_bytes_total{{{JOB_IS}}}{RATE})) + "
            f"sum by (index) (rate(trainyard_ps_wire_transmit_bytes_total{{{JOB_IS}}}{RATE}))")
+# What a worker does for one step itself, and how many steps it takes, by worker.
+BUSY = f'sum by (index) (rate(trainyard_worker_phase_seconds_total{{{JOB_IS},phase=~"data|compute"}}{RATE}))'
+WORKER_STEPS = f"sum by (index) (rate(trainyard_worker_steps_total{{{JOB_IS}}}{RATE}))"
 # Both generations of labels of NVIDIA's exporter: its own, and those that a scrape has renamed.
 GPU_PODS = ('label_replace({metric}{{exported_pod=~"$job_name-.+"}}, "pod", "$1", "exported_pod", "(.+)") or '
             '{metric}{{pod=~"$job_name-.+",exported_pod=""}}')
@@ -53,8 +56,6 @@ def learning():
 
 
 def pace():
-    busy = f'sum by (index) (rate(trainyard_worker_phase_seconds_total{{{JOB_IS},phase=~"data|compute"}}{RATE}))'
-    steps = f"sum by (index) (rate(trainyard_worker_steps_total{{{JOB_IS}}}{RATE}))"
     return row(
         "Where the time goes",
         graph("Step time by phase", "Mean over all workers: reading data, computing, and waiting for the "
@@ -63,7 +64,7 @@ def pace():
               stacked=True),
         graph("Stragglers: computing per step", "Data and compute of each worker per step. In Sync mode all "
               "workers take steps of the same length: the slow one is that which computes longest.", "s",
-              target(f"{busy} / ({steps} > 0)", "worker {{index}}")),
+              target(f"{BUSY} / ({WORKER_STEPS} > 0)", "worker {{index}}")),
         graph("Waiting share", "Part of a worker's time that it waits for parameter servers.", "percentunit",
               target(f'sum by (index) (rate(trainyard_worker_phase_seconds_total{{{JOB_IS},phase="push_pull"}}'
                      f"{RATE})) / (sum by (index) ({PHASES}) > 0)", "worker {{index}}"), maximum=1),
@@ -77,7 +78,7 @@ def pace():
               target(quantile(0.95, "trainyard_worker_staleness_steps", JOB_IS), "95 %"),
               target(f"sum(rate(trainyard_worker_discarded_gradients_total{{{JOB_IS}}}{RATE}))", "dropped per second")),
         graph("Steps per second", "Of all workers; in Sync mode each of them takes part in every step.", "ops",
-              target(steps, "worker {{index}}")))
+              target(WORKER_STEPS, "worker {{index}}")))
 
 
 def servers():
@@ -91,6 +92,24 @@ def servers():
               target(f"max({PS_BOTH}) / (sum({PS_BOTH}) > 0)", "busiest server"),
               target(f"1 / count({PS_BOTH})", "even"), maximum=1),
         bars("Traffic now", "Bytes per second in both directions.", "Bps", target(PS_BOTH, "ps {{index}}")))
+
+
+def all_reduce():
+    gradients = f'{JOB_IS},op="all_reduce"'
+    sent = f'sum by (index) (rate(trainyard_collective_bytes_total{{{gradients},direction="transmit"}}{RATE}))'
+    taken = f"sum by (index) (rate(trainyard_collective_seconds_total{{{gradients}}}{RATE}))"
+    return row(
+        "All-reduce (jobs without parameter servers)",
+        graph("Sent in all-reduce by each worker", "Payload bytes of gradients and their sums, also of those that pass "
+              "through shared memory.", "Bps", target(sent, "worker {{index}}")),
+        graph("All-reduce hidden", "Part of the time in all-reduce for which the worker did not wait, because its "
+              "backward pass went on; of all steps since its agent started.", "percentunit",
+              target(f"max by (index) (trainyard_collective_overlap_ratio{{{JOB_IS}}})", "worker {{index}}"), maximum=1),
+        graph("Time in all-reduce per step", "Waiting for other workers included: the one that all wait for has the "
+              "shortest.", "s", target(f"{taken} / ({WORKER_STEPS} > 0)", "worker {{index}}")),
+        graph("Slowest worker", "Who computes longest for a step, and how long: all others wait for it.", "s",
+              target(f"topk(1, {BUSY} / ({WORKER_STEPS} > 0) and on (index) {taken})", "worker {{index}}")),
+        collapsed=True)
 
 
 def health():
@@ -139,5 +158,5 @@ def dashboard_annotations():
 
 def made():
     return dashboard("trainyard-job", "Trainyard / Job", "One training job: pace, learning, traffic, health.",
-                     [NAMESPACE, JOB], [overview(), learning(), pace(), servers(), health(), gpus()],
+                     [NAMESPACE, JOB], [overview(), learning(), pace(), servers(), all_reduce(), health(), gpus()],
                      dashboard_annotations())

@@ -8,12 +8,15 @@ import queries
 RATE = "30s"
 # Series that need what no test machine has: GPUs under NVIDIA's DCGM exporter.
 EXCEPTIONS = re.compile(r"\bDCGM_")
+# Series of jobs without parameter servers alone.
+ALL_REDUCE = re.compile(r"\btrainyard_collective_")
 # What a dashboard is looked at for: more than zero while jobs train.
 KEY_PANELS = {(name, panel) for name, panels in {
     "trainyard-job.json": {"Throughput", "Step", "Step over time", "Loss", "Loss over time", "Throughput by worker",
                            "Step time by phase", "Step time of steps", "Checkpoint duration", "Checkpoint size",
                            "Received by each server", "Sent by each server", "Hot share",
-                           "Traffic now", "Tasks ready"},
+                           "Traffic now", "Tasks ready", "Sent in all-reduce by each worker",
+                           "Time in all-reduce per step", "Slowest worker"},
     "trainyard-parameter-servers.json": {"Received", "Sent", "Received by server", "Sent by server", "Traffic now",
                                          "Gradients received", "Weights sent", "Requests", "Request to answer",
                                          "Weights held"},
@@ -46,13 +49,18 @@ def substituted(expr, job, namespace=".*"):
     return re.sub(r"\boffset \w+", "", expr)
 
 
-def answers(query, asked, job, positive=frozenset(), meanwhile=lambda: None, namespace=".*"):
+def answers(query, asked, job, positive=frozenset(), meanwhile=lambda: None, namespace=".*", ring=None):
     """Asks each of [(where, expression)] by query(expression), which gives [(labels, value)], until it has series, and
-    something at each place in `positive` is more than zero; it may take a while until a rate has seen enough."""
+    something at each place in `positive` is more than zero; it may take a while until a rate has seen enough. What only
+    jobs without parameter servers have is asked of the job `ring`, or not at all."""
     found = {}
+    of_rings = {where for where, expr in asked if ALL_REDUCE.search(expr)}
+    if ring is None:
+        asked = [(where, expr) for where, expr in asked if not ALL_REDUCE.search(expr)]
+        positive = positive - (of_rings - {where for where, _ in asked})
 
     def asked_for(expr):
-        return substituted(expr, job, namespace)
+        return substituted(expr, ring if ALL_REDUCE.search(expr) else job, namespace)
 
     def zero():
         return positive - {where for (where, _), series in found.items() if any(value > 0 for _, value in series)}

@@ -219,7 +219,8 @@ class ScrapeTest(unittest.TestCase):
         api.request("DELETE", f"{cls.jobs}/busy-{cls.busy - 1}")
 
     def answers(self, asked, positive=frozenset()):
-        asking.answers(self.prometheus.query, asked, "trained", positive, self.keep_operator_busy)
+        asking.answers(self.prometheus.query, asked, "trained", positive, self.keep_operator_busy,
+                       ring="ring")
 
     def test_every_query_of_every_dashboard_returns_series(self):
         asked = asking.dashboard_questions()
