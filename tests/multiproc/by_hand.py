@@ -18,6 +18,10 @@ import time
 SKIPPED = 77
 STEPS = 300
 PATIENCE = 300
+SOURCE = pathlib.Path(__file__).resolve().parents[2]
+# Of the old examples; docs/migration.md says what to do instead.
+NO_COUNTERPART = ("--num_gpus=1", "--existing_servers=1", "--download_only", "--allow_soft_placement=1",
+                  "--log_device_placement")
 HOSTS = ("10.213.7.1", "10.213.7.2")
 
 
@@ -137,9 +141,12 @@ def check_refusals(runtime):
              "--replicas_to_aggregate: 3 is not from 1 to the 2 workers"),
             (["ps", *lists, *rest, "--optimizer=Ftrl"], "--optimizer: Ftrl not in"),
             (["ps", *lists, *rest, "--issync=maybe"], 'expected true or false, got "maybe"'),
-            (["ps", *lists, *rest, "--num_gpus=1"], "--num_gpus=1")):
+            *((["worker", *lists, *rest, flag], flag) for flag in NO_COUNTERPART)):
         line = refused(runtime, *flags)
         assert words in line, (words, line)
+    listed = (SOURCE / "docs/migration.md").read_text()
+    for flag in NO_COUNTERPART:
+        assert f"| `{flag.split('=')[0]}` |" in listed, f"docs/migration.md does not say what to do instead of {flag}"
 
 
 def train(tasks):

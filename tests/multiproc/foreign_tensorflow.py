@@ -20,6 +20,7 @@ from venv_of import make_venv  # noqa: E402
 SOON = SOURCE / "tests/multiproc/tensorflow_soon.py"
 SKIPPED = 77
 STEPS = 200 if "TRAINYARD_LONG" in os.environ else 100
+REPLICA_STEPS = 200
 DATA = "/usr/share/datasets/fashion-mnist"
 
 
@@ -105,6 +106,34 @@ def counts(trainyard, python):
         assert 49 < shares["partitioned", "ps-1"] < 51, shown.stdout
 
 
+def supervised(trainyard, python, folder, sync):
+    """A script under tf.train.Supervisor, with `sync` by SyncReplicasOptimizer; it is run as it is, flags and all."""
+    run = folder / ("sync-replicas" if sync else "supervisor")
+    job = folder / f"{run.name}.yaml"
+    more = f"- --train_steps={REPLICA_STEPS}\n" + "              - --sync_replicas\n" * sync
+    job.write_text((SOURCE / "examples/foreign/tensorflow_replica.yaml").read_text()
+                   .replace("python3, examples", f"{python}, {SOURCE}/examples")
+                   .replace("name: tensorflow-replica", f"name: {run.name}")
+                   .replace("- --log_device_placement\n", f"- --log_device_placement\n              {more}"))
+    checkpoints = folder / f"{run.name}-checkpoints"
+    checkpoints.mkdir()
+    done = subprocess.run([trainyard, "run", "-f", str(job), "--dir", str(run), "--volume", f"train={checkpoints}"],
+                          cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=800)
+    logs = {task.name: (task / "task.log").read_text() for task in (run / "tasks").iterdir()}
+    assert done.returncode == 0, (done.stdout, logs)
+    assert done.stdout.splitlines()[-1].startswith("result: succeeded "), done.stdout
+    steps = [re.findall(r"training step \d+ done \(global step: (\d+)\), loss ([\d.]+)", logs[worker])
+             for worker in ("worker-0", "worker-1")]
+    print(f"{run.name}: {[len(one) for one in steps]} gradients, the chief's last step and loss {steps[0][-1]}")
+    # A gradient makes a step, or two do, of which some come too late and are dropped. A few are on their way at the
+    # end, or not printed any more.
+    least, most = (2 * REPLICA_STEPS - 6, 4 * REPLICA_STEPS) if sync else (REPLICA_STEPS - 6, REPLICA_STEPS + 6)
+    assert least <= sum(map(len, steps)) <= most, (steps, logs)
+    assert int(steps[0][-1][0]) >= REPLICA_STEPS and float(steps[0][-1][1]) < 0.5, steps
+    assert list(checkpoints.glob("model.ckpt-*.index")), "the Supervisor saved nothing"
+    assert processes_with(str(folder)) == [], "left running"
+
+
 def main():
     trainyard, venv = sys.argv[1], pathlib.Path(sys.argv[2])
     python = make_venv(venv, SOURCE / "deploy/wheels_tensorflow.txt")
@@ -113,6 +142,9 @@ def main():
         return SKIPPED
     serves(trainyard, python)
     counts(trainyard, python)
+    with tempfile.TemporaryDirectory() as folder:
+        for sync in (False, True):
+            supervised(trainyard, python, pathlib.Path(folder), sync)
     return 0
 
 
