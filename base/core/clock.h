@@ -4,7 +4,6 @@
 
 #include <chrono>
 #include <cstdint>
-#include <string>
 
 namespace trainyard {
 
@@ -42,8 +41,5 @@ class FakeClock : public Clock {
 
 double toSeconds(Duration d);
 Duration fromSeconds(double seconds);
-
-// "2026-01-31T13:05:09Z"
-std::string formatRfc3339(UnixMillis at);
 
 }  // namespace trainyard

@@ -6,6 +6,7 @@
 #include <set>
 #include <system_error>
 
+#include "base/core/rfc3339.h"
 #include "base/process/files.h"
 #include "cli/jobs/job_view.h"
 #include "cli/jobs/patience.h"

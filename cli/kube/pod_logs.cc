@@ -1,7 +1,6 @@
 #include "cli/kube/pod_logs.h"
 
 #include <algorithm>
-#include <optional>
 #include <vector>
 
 #include "base/core/rfc3339.h"
@@ -18,47 +17,15 @@ using Json = nlohmann::json;
 
 namespace {
 
-constexpr std::size_t kSecondsLength = 19;  // 2026-01-31T13:05:09
-constexpr int kFractionDigits = 9;
 // A log is at most some tens of megabytes: nodes cut them.
 constexpr Duration kLogDeadline = std::chrono::minutes(10);
-
-// Digits behind the point, as nanoseconds; moves `text` behind them.
-std::int64_t takeFraction(std::string_view* text) {
-  if (!text->starts_with('.')) return 0;
-  text->remove_prefix(1);
-  std::int64_t nanos = 0;
-  int digits = 0;
-  for (; !text->empty() && text->front() >= '0' && text->front() <= '9'; ++digits) {
-    if (digits < kFractionDigits) nanos = nanos * 10 + (text->front() - '0');
-    text->remove_prefix(1);
-  }
-  for (; digits < kFractionDigits; ++digits) nanos *= 10;
-  return nanos;
-}
-
-// "Z" or "+02:00", in seconds.
-std::optional<std::int64_t> zoneSeconds(std::string_view text) {
-  if (text == "Z") return 0;
-  if (text.size() != 6 || (text[0] != '+' && text[0] != '-') || text[3] != ':') return std::nullopt;
-  const auto hours = parseNumber<int>(text.substr(1, 2));
-  const auto minutes = parseNumber<int>(text.substr(4, 2));
-  if (!hours || !minutes) return std::nullopt;
-  const std::int64_t seconds = *hours * 3600 + *minutes * 60;
-  return text[0] == '+' ? seconds : -seconds;
-}
 
 }  // namespace
 
 std::pair<std::int64_t, std::string_view> splitStamp(std::string_view line) {
   const auto [stamp, text] = splitFirst(line, ' ');
-  if (stamp.size() <= kSecondsLength) return {0, line};
-  const UnixMillis whole = parseRfc3339(std::string(stamp.substr(0, kSecondsLength)) + "Z");
-  std::string_view rest = stamp.substr(kSecondsLength);
-  const std::int64_t nanos = takeFraction(&rest);
-  const auto zone = zoneSeconds(rest);
-  if (whole <= 0 || !zone) return {0, line};
-  return {(whole / 1000 - *zone) * 1'000'000'000 + nanos, text};
+  const std::int64_t nanos = parseRfc3339Nanos(stamp).value_or(0);
+  return nanos > 0 ? std::pair(nanos, text) : std::pair(std::int64_t{0}, line);
 }
 
 namespace internal {

@@ -6,6 +6,7 @@
 #include <system_error>
 
 #include "base/core/printable.h"
+#include "base/core/rfc3339.h"
 #include "base/core/strings.h"
 #include "base/rpc/token.h"
 #include "base/security/random.h"

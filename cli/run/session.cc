@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/core/rfc3339.h"
 #include "base/process/files.h"
 #include "base/process/unique_fd.h"
 #include "cli/live/plain.h"

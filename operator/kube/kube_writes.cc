@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "base/core/log.h"
+#include "base/core/rfc3339.h"
 #include "fmt/format.h"
 #include "operator/kube/kube_cluster.h"
 #include "operator/kube/observe/observe.h"

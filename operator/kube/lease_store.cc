@@ -11,12 +11,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-// "2026-01-31T13:05:09.250000Z": Kubernetes's MicroTime.
-std::string toMicroTime(UnixMillis at) {
-  std::string text = formatRfc3339(at);
-  text.pop_back();
-  return fmt::format("{}.{:03}000Z", text, at % 1000);
-}
+constexpr int kMicroTime = 6;  // digits of the second's fraction in Kubernetes's MicroTime
 
 UnixMillis timeAt(const Json& spec, const char* key) {
   const auto it = spec.find(key);
@@ -66,8 +61,8 @@ Json toLease(const LeaseRecord& record, const std::string& ns, const std::string
   Json lease{{"metadata", {{"name", name}, {"namespace", ns}}},
              {"spec",
               {{"leaseDurationSeconds", record.duration_seconds},
-               {"acquireTime", toMicroTime(record.acquired)},
-               {"renewTime", toMicroTime(record.renewed)},
+               {"acquireTime", formatRfc3339(record.acquired, kMicroTime)},
+               {"renewTime", formatRfc3339(record.renewed, kMicroTime)},
                {"leaseTransitions", record.transitions}}}};
   if (!record.holder.empty()) lease["spec"]["holderIdentity"] = record.holder;
   if (!record.resource_version.empty()) {

@@ -6,6 +6,7 @@
 #include <cerrno>
 #include <utility>
 
+#include "base/core/rfc3339.h"
 #include "base/core/strings.h"
 #include "base/process/files.h"
 #include "base/process/unique_fd.h"

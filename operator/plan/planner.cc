@@ -2,12 +2,12 @@
 
 #include <algorithm>
 
+#include "base/core/rfc3339.h"
 #include "fmt/format.h"
 #include "google/protobuf/util/message_differencer.h"
 #include "operator/plan/internal/membership.h"
 #include "operator/plan/internal/planner_state.h"
 #include "operator/plan/internal/status_report.h"
-#include "operator/plan/internal/text.h"
 
 namespace trainyard::control {
 

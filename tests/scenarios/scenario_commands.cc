@@ -1,4 +1,5 @@
 // The commands of scenarios.
+#include "base/core/rfc3339.h"
 #include "base/core/strings.h"
 #include "fmt/format.h"
 #include "tests/scenarios/scenario.h"

@@ -2,7 +2,7 @@
 
 #include <string>
 
-#include "operator/plan/internal/text.h"
+#include "base/core/rfc3339.h"
 
 namespace trainyard::control {
 

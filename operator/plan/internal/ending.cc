@@ -1,7 +1,7 @@
 // How a job ends or rests: Succeeded, Failed, Suspended.
+#include "base/core/rfc3339.h"
 #include "fmt/format.h"
 #include "operator/plan/internal/planner_state.h"
-#include "operator/plan/internal/text.h"
 
 namespace trainyard::control {
 

@@ -4,7 +4,8 @@
 #include <map>
 #include <tuple>
 
-#include "operator/plan/internal/text.h"
+#include "base/core/rfc3339.h"
+#include "operator/cluster/task_keys.h"
 
 namespace trainyard::control {
 
@@ -146,7 +147,7 @@ void recordHistories(const std::vector<TaskView>& tasks, v1::JobStatus* status) 
     if (history.restarts != 0) record->set_restarts(history.restarts);
     if (history.in_place != 0) record->set_in_place(static_cast<std::int32_t>(history.in_place));
     if (history.recent != 0) record->set_recent(history.recent);
-    if (history.create_ms != 0) record->set_create_time(formatMillis(history.create_ms));
+    if (history.create_ms != 0) record->set_create_time(formatRfc3339(history.create_ms, 3));
   }
 }
 

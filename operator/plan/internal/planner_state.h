@@ -13,6 +13,8 @@
 
 namespace trainyard::control {
 
+// Of several tasks a message names so many.
+inline constexpr int kNamesMax = 5;
 // Where the job does not say how long its last checkpoint may take.
 inline constexpr std::chrono::seconds kStopSeconds{60};
 // So much later the coordinator's word that it took longer must be here.

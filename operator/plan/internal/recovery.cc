@@ -2,9 +2,9 @@
 #include <optional>
 
 #include "base/core/exit_code.h"
+#include "base/core/rfc3339.h"
 #include "fmt/format.h"
 #include "operator/plan/internal/planner_state.h"
-#include "operator/plan/internal/text.h"
 
 namespace trainyard::control {
 

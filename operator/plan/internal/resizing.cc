@@ -4,7 +4,6 @@
 
 #include "fmt/format.h"
 #include "operator/plan/internal/planner_state.h"
-#include "operator/plan/internal/text.h"
 
 namespace trainyard::control {
 

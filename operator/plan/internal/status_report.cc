@@ -3,10 +3,11 @@
 #include <algorithm>
 #include <set>
 
+#include "base/core/rfc3339.h"
 #include "fmt/format.h"
 #include "google/protobuf/util/message_differencer.h"
+#include "operator/cluster/task_keys.h"
 #include "operator/plan/internal/conditions.h"
-#include "operator/plan/internal/text.h"
 
 namespace trainyard::control {
 

@@ -1,6 +1,7 @@
 // What the scenarios do not show: purity, times of waking, conditions' transition times.
 #include "operator/plan/planner.h"
 
+#include "base/core/rfc3339.h"
 #include "gmock/gmock.h"
 #include "google/protobuf/util/message_differencer.h"
 #include "tests/fakes/fake_cluster.h"

@@ -116,6 +116,10 @@ TEST(ObservePod, SaysWhenItEnded) {
       container(R"({"terminated": {"exitCode": 1, "finishedAt": "2023-11-14T22:13:20Z"}})")));
   EXPECT_EQ(task.exit->at, 1'700'000'000'000);
   EXPECT_EQ(seen(podWith(container(R"({"terminated": {"exitCode": 1}})"))).exit->at, 0);
+  const TaskObservation garbled =
+      seen(podWith(container(R"({"terminated": {"exitCode": 1, "finishedAt": "14 Nov"}})")));
+  EXPECT_EQ(garbled.exit->at, 0) << "the end counts, whenever it was";
+  EXPECT_EQ(garbled.exit->code, 1);
 }
 
 TEST(ObservePod, KeepsTheCoordinatorsLastWord) {

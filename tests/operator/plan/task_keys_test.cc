@@ -1,4 +1,4 @@
-#include "operator/plan/internal/text.h"
+#include "operator/cluster/task_keys.h"
 
 #include "gtest/gtest.h"
 
@@ -42,20 +42,6 @@ TEST(WantedTasks, AreThoseOfTheStatusAndTheLowestFreeOnes) {
   job.mutable_status()->mutable_worker()->clear_finished_indices();
   job.mutable_status()->mutable_worker()->set_indices("0-2");
   EXPECT_EQ(names(), (Names{"ps-0", "worker-0", "worker-1"})) << "one is leaving";
-}
-
-TEST(Times, ComeBack) {
-  const UnixMillis at = 1'700'000'000'123;
-  EXPECT_EQ(formatMillis(at), "2023-11-14T22:13:20.123Z");
-  EXPECT_EQ(parseRfc3339(formatMillis(at)), at);
-  EXPECT_EQ(parseRfc3339(formatRfc3339(at)), at - 123);
-  EXPECT_EQ(parseRfc3339("2024-02-29T00:00:00Z"), 1'709'164'800'000);
-}
-
-TEST(Times, WhatIsNoTimeIsZero) {
-  for (const char* text : {"", "yesterday", "2023-02-30T00:00:00Z", "2023-11-14"}) {
-    EXPECT_EQ(parseRfc3339(text), 0) << text;
-  }
 }
 
 }  // namespace
