@@ -1,6 +1,6 @@
 #include "base/core/printable.h"
 
-#include "base/core/strings.h"
+#include "absl/strings/escaping.h"
 
 namespace trainyard {
 
@@ -12,7 +12,7 @@ std::string printable(std::string_view text) {
     if (c == '\n') {
       line += "\\n";
     } else if (byte < 0x20 || byte == 0x7f) {
-      line += "\\x" + toHex({&c, 1});
+      line += "\\x" + absl::BytesToHexString({&c, 1});
     } else {
       line += c;
     }

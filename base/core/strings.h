@@ -25,7 +25,6 @@ std::vector<std::string_view> split(std::string_view text, char separator);
 std::pair<std::string_view, std::string_view> splitFirst(std::string_view text, char separator);
 std::string join(const std::vector<std::string>& parts, std::string_view separator);
 std::string_view trim(std::string_view text);
-std::string toHex(std::string_view bytes);
 
 // The whole text as a decimal number, else nothing.
 template <typename T>

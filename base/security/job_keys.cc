@@ -6,8 +6,8 @@
 
 #include <memory>
 
+#include "absl/strings/escaping.h"
 #include "base/core/check.h"
-#include "base/core/strings.h"
 #include "base/security/hkdf.h"
 #include "base/security/openssl_ptr.h"
 #include "fmt/format.h"
@@ -125,13 +125,13 @@ JobKeys deriveJobKeys(std::string_view root_secret, std::string_view job_uid) {
                       .usage = usage};
     return TlsIdentity{ca_pem, pemOf(*makeCert(draft, *key, *ca_key)), pemOf(*key)};
   };
-  return {.token = toHex(bytes("token", kKeyBytes)),
+  return {.token = absl::BytesToHexString(bytes("token", kKeyBytes)),
           .task = issue("task", kTaskServerName, "serverAuth"),
           .client = issue("client", "operator.trainyard.dev", "clientAuth")};
 }
 
 std::string rootId(std::string_view root_secret) {
-  return toHex(hkdfSha256(root_secret, kSalt, "id", 8));
+  return absl::BytesToHexString(hkdfSha256(root_secret, kSalt, "id", 8));
 }
 
 }  // namespace trainyard

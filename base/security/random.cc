@@ -4,8 +4,8 @@
 
 #include <cerrno>
 
+#include "absl/strings/escaping.h"
 #include "base/core/check.h"
-#include "base/core/strings.h"
 
 namespace trainyard {
 
@@ -17,7 +17,7 @@ std::string randomHex(std::size_t bytes) {
     TY_CHECK(got > 0 || errno == EINTR, "the kernel has random bytes once it has booted");
     if (got > 0) filled += static_cast<std::size_t>(got);
   }
-  return toHex(buffer);
+  return absl::BytesToHexString(buffer);
 }
 
 }  // namespace trainyard

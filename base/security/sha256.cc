@@ -8,8 +8,8 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/escaping.h"
 #include "base/core/check.h"
-#include "base/core/strings.h"
 #include "base/security/openssl_ptr.h"
 #include "fmt/format.h"
 
@@ -71,7 +71,7 @@ std::string Sha256::hexDigest() const {
   TY_CHECK(EVP_MD_CTX_copy_ex(copy.get(), context_->evp.get()) == 1 &&
                EVP_DigestFinal_ex(copy.get(), digest, &size) == 1,
            "finishing a hash cannot fail");
-  return toHex(std::string_view(reinterpret_cast<const char*>(digest), size));
+  return absl::BytesToHexString({reinterpret_cast<const char*>(digest), size});
 }
 
 std::string sha256Hex(std::span<const std::byte> bytes) {

@@ -2,10 +2,9 @@
 
 #include <arpa/inet.h>
 
-#include <optional>
 #include <vector>
 
-#include "base/core/base64.h"
+#include "absl/strings/escaping.h"
 #include "base/core/strings.h"
 #include "base/process/files.h"
 #include "fmt/format.h"
@@ -45,9 +44,9 @@ StatusOr<KubeSecret> secretOf(const Part& part, const std::string& name) {
   TY_ASSIGN_OR_RETURN(const std::string data, textOf(part, (name + "-data").c_str()));
   TY_ASSIGN_OR_RETURN(const std::string path, textOf(part, name.c_str()));
   if (!data.empty()) {
-    const auto bytes = fromBase64(data);
-    if (!bytes) return wrong(part, name + "-data", "expected base64");
-    secret.value = *bytes;
+    if (!absl::Base64Unescape(data, &secret.value)) {
+      return wrong(part, name + "-data", "expected base64");
+    }
   } else if (!path.empty()) {
     secret.file = part.folder / path;
   }

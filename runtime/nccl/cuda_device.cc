@@ -5,7 +5,7 @@
 #include <string>
 #include <utility>
 
-#include "fmt/format.h"
+#include "absl/strings/escaping.h"
 #include "runtime/nccl/internal/cuda_status.h"
 #include "runtime/nccl/nccl_library.h"
 
@@ -97,10 +97,7 @@ StatusOr<std::string> identityOf(int device) {
   cudaDeviceProp properties;
   TY_RETURN_IF_ERROR(
       cudaStatus(cudaGetDeviceProperties(&properties, device), "cudaGetDeviceProperties"));
-  std::string identity = "GPU-";
-  for (const char byte : properties.uuid.bytes)
-    identity += fmt::format("{:02x}", static_cast<unsigned char>(byte));
-  return identity;
+  return "GPU-" + absl::BytesToHexString({properties.uuid.bytes, sizeof(properties.uuid.bytes)});
 }
 
 }  // namespace

@@ -4,7 +4,6 @@
 
 #include <fstream>
 
-#include "base/core/base64.h"
 #include "fmt/format.h"
 #include "gmock/gmock.h"
 
@@ -162,17 +161,6 @@ TEST(ParseServer, TakesApart) {
         "https://h:a", "https://[::1", "https://[h]", "https://[::1]x", "http://10.0.0.1",
         "http://127.evil.test", "https://h:1 "}) {
     EXPECT_EQ(parts(url), "refused") << url;
-  }
-}
-
-TEST(Base64, ThereAndBack) {
-  for (const char* text : {"", "f", "fo", "foo", "foob", "fooba", "foobar", "\xff\xfe\x01"}) {
-    EXPECT_EQ(fromBase64(toBase64(text)), text);
-  }
-  EXPECT_EQ(toBase64("fooba"), "Zm9vYmE=");
-  EXPECT_EQ(fromBase64("Zm9v\nYmE=\n"), "fooba");
-  for (const char* text : {"Zg", "Zg=", "Z===", "=", "Zg==Zg==", "Zm=v", "Zm9v!"}) {
-    EXPECT_EQ(fromBase64(text), std::nullopt) << text;
   }
 }
 
