@@ -1,21 +1,11 @@
 #include "runtime/events/event_records.h"
 
-#include <array>
 #include <bit>
+
+#include "base/core/crc32c.h"
 
 namespace trainyard::runtime {
 namespace {
-
-constexpr std::array<std::uint32_t, 256> crcTable() {
-  std::array<std::uint32_t, 256> table{};
-  for (std::uint32_t i = 0; i < table.size(); ++i) {
-    std::uint32_t crc = i;
-    for (int bit = 0; bit < 8; ++bit) crc = (crc >> 1) ^ ((crc & 1) != 0 ? 0x82F63B78u : 0u);
-    table[i] = crc;
-  }
-  return table;
-}
-constexpr auto kCrcTable = crcTable();
 
 template <typename T>
 void appendLittleEndian(std::string& out, T value) {
@@ -56,9 +46,7 @@ std::string encodeEvent(UnixMillis at, std::int64_t step, std::uint32_t field,
 }  // namespace
 
 std::uint32_t maskedCrc32c(std::string_view bytes) {
-  std::uint32_t crc = ~0u;
-  for (const unsigned char c : bytes) crc = (crc >> 8) ^ kCrcTable[(crc ^ c) & 0xFF];
-  return std::rotr(~crc, 15) + 0xA282EAD8u;
+  return std::rotr(crc32c(std::as_bytes(std::span(bytes))), 15) + 0xA282EAD8u;
 }
 
 std::string frameRecord(std::string_view data) {

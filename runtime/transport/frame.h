@@ -42,7 +42,4 @@ FrameBytes encodeFrame(const Frame& frame);
 // DATA_LOSS saying what is wrong: no frame, damaged, another version, numbers that mean nothing.
 StatusOr<Frame> decodeFrame(const FrameBytes& bytes);
 
-// CRC-32C of `bytes` after those that gave `before`.
-std::uint32_t crc32c(std::span<const std::byte> bytes, std::uint32_t before = 0);
-
 }  // namespace trainyard::runtime::transport

@@ -8,6 +8,7 @@
 #include <cstring>
 
 #include "base/core/check.h"
+#include "base/core/crc32c.h"
 #include "base/core/log.h"
 #include "base/core/strings.h"
 #include "base/process/poll.h"

@@ -189,13 +189,6 @@ std::unique_ptr<MetricsWriter> openWriter(const fs::path& dir, std::int64_t firs
   return *std::move(writer);
 }
 
-TEST(Crc, KnownValues) {
-  // RFC 3720, B.4: 32 bytes of zeros, of ones, and the digits' check value of CRC catalogues.
-  EXPECT_EQ(unmask(maskedCrc32c(std::string(32, '\0'))), 0x8A9136AAu);
-  EXPECT_EQ(unmask(maskedCrc32c(std::string(32, '\xFF'))), 0x62A8AB43u);
-  EXPECT_EQ(unmask(maskedCrc32c("123456789")), 0xE3069283u);
-}
-
 TEST(MetricsWriter, WritesWhatAnIndependentReaderFinds) {
   const TempDir dir;
   {

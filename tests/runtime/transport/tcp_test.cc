@@ -320,14 +320,6 @@ TEST(FrameTest, SurvivesTheTripAndNoDamage) {
   }
 }
 
-TEST(FrameTest, ChecksumIsCrc32c) {
-  const std::string digits = "123456789";
-  EXPECT_EQ(crc32c(std::as_bytes(std::span(digits))), 0xE3069283u);  // RFC 3720's check value
-  const std::string text(1000, 'x');
-  const auto bytes = std::as_bytes(std::span(text));
-  EXPECT_EQ(crc32c(bytes.subspan(333), crc32c(bytes.first(333))), crc32c(bytes));
-}
-
 // Both ranks say why, and go on without.
 TEST(ArenaTest, MemoryThatCannotBeHadIsAnErrorOnAllRanks) {
   Two two;
