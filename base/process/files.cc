@@ -14,7 +14,7 @@
 #include "base/core/strings.h"
 #include "base/process/new_file.h"
 #include "base/process/poll.h"
-#include "base/process/unique_fd.h"
+#include "base/process/retry_interrupted.h"
 #include "fmt/format.h"
 
 namespace trainyard {
@@ -25,30 +25,12 @@ Status failed(int error, std::string_view action, const fs::path& path) {
   return errnoStatus(error, fmt::format("{} {}", action, path.native()));
 }
 
-Status writeAll(int fd, std::string_view bytes, const fs::path& path) {
-  while (!bytes.empty()) {
-    const ssize_t n = ::write(fd, bytes.data(), bytes.size());
-    if (n < 0 && errno == EINTR) continue;
-    if (n < 0) return failed(errno, "write", path);
-    bytes.remove_prefix(static_cast<std::size_t>(n));
-  }
-  return absl::OkStatus();
-}
-
-Status syncFolder(const fs::path& folder) {
-  const UniqueFd fd(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (!fd.valid()) return failed(errno, "open", folder);
-  // Some file systems cannot sync a folder; the rename is then as durable as they make it.
-  if (::fsync(fd.get()) != 0 && errno != EINVAL) return failed(errno, "fsync", folder);
-  return absl::OkStatus();
-}
-
 enum class Durable { kNo, kYes };
 
 Status fill(const NewFile& file, std::string_view bytes, mode_t mode, Durable durable) {
   TY_RETURN_IF_ERROR(writeAll(file.fd.get(), bytes, file.path));
   if (::fchmod(file.fd.get(), mode) != 0) return failed(errno, "chmod", file.path);
-  if (durable == Durable::kYes && ::fsync(file.fd.get()) != 0)
+  if (durable == Durable::kYes && retryInterrupted([&] { return ::fsync(file.fd.get()); }) != 0)
     return failed(errno, "fsync", file.path);
   return absl::OkStatus();
 }
@@ -65,7 +47,7 @@ Status replace(const fs::path& path, std::string_view bytes, mode_t mode, Durabl
     return status;
   }
   if (durable == Durable::kNo) return absl::OkStatus();
-  return syncFolder(path.has_parent_path() ? path.parent_path() : fs::path("."));
+  return syncFolder(path.parent_path());
 }
 
 constexpr Duration kLockLook = std::chrono::milliseconds(10);
@@ -108,6 +90,27 @@ Status writePid(int fd, const fs::path& path) {
 
 }  // namespace
 
+Status writeAll(int fd, std::string_view bytes, const fs::path& path) {
+  while (!bytes.empty()) {
+    const ssize_t n = retryInterrupted([&] { return ::write(fd, bytes.data(), bytes.size()); });
+    if (n < 0) return failed(errno, "write", path);
+    bytes.remove_prefix(static_cast<std::size_t>(n));
+  }
+  return absl::OkStatus();
+}
+
+Status syncFolder(const fs::path& folder) {
+  const fs::path named = folder.empty() ? "." : folder;
+  const UniqueFd fd(
+      retryInterrupted([&] { return ::open(named.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC); }));
+  if (!fd.valid()) return failed(errno, "open", named);
+  // Some file systems cannot sync a folder (EINVAL); what was done is then as durable as they make
+  // it.
+  const int synced = retryInterrupted([&] { return ::fsync(fd.get()); });
+  if (synced != 0 && errno != EINVAL) return failed(errno, "fsync", named);
+  return absl::OkStatus();
+}
+
 Status writeFileAtomically(const fs::path& path, std::string_view bytes, mode_t mode) {
   return replace(path, bytes, mode, Durable::kYes);
 }
@@ -126,8 +129,7 @@ StatusOr<std::string> readFile(const fs::path& path, std::size_t max_bytes) {
   std::string text;
   char buffer[64 * 1024];
   for (;;) {
-    const ssize_t n = ::read(fd.get(), buffer, sizeof buffer);
-    if (n < 0 && errno == EINTR) continue;
+    const ssize_t n = retryInterrupted([&] { return ::read(fd.get(), buffer, sizeof buffer); });
     if (n < 0) return failed(errno, "read", path);
     if (n == 0) return text;
     if (text.size() + static_cast<std::size_t>(n) > max_bytes) {
@@ -167,7 +169,7 @@ StatusOr<FileLock> FileLock::acquire(const fs::path& path) {
                     pid ? fmt::format("process {}", *pid) : std::string("another process")));
   }
   TY_RETURN_IF_ERROR(writePid(fd.get(), path));
-  return FileLock(fd.release());
+  return FileLock(std::move(fd));
 }
 
 StatusOr<FileLock> FileLock::acquireBy(const fs::path& path, const Clock& clock,
@@ -191,7 +193,7 @@ StatusOr<FileLock> FileLock::adopt(int fd, const fs::path& path) {
   }
   if (::fcntl(fd, F_SETFD, FD_CLOEXEC) != 0) return failed(errno, "take over the lock of", path);
   TY_RETURN_IF_ERROR(writePid(fd, path));
-  return FileLock(fd);
+  return FileLock(UniqueFd(fd));
 }
 
 StatusOr<std::optional<pid_t>> FileLock::holder(const fs::path& path) {
@@ -202,17 +204,6 @@ StatusOr<std::optional<pid_t>> FileLock::holder(const fs::path& path) {
   if (::fcntl(fd.get(), F_OFD_GETLK, &lock) != 0) return failed(errno, "look at the lock of", path);
   if (lock.l_type == F_UNLCK) return std::optional<pid_t>();
   return std::optional<pid_t>(writtenPid(path).value_or(0));
-}
-
-FileLock::FileLock(FileLock&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
-
-FileLock& FileLock::operator=(FileLock&& other) noexcept {
-  std::swap(fd_, other.fd_);
-  return *this;
-}
-
-FileLock::~FileLock() {
-  if (fd_ >= 0) ::close(fd_);
 }
 
 }  // namespace trainyard

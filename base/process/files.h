@@ -8,9 +8,11 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "base/core/clock.h"
 #include "base/core/status.h"
+#include "base/process/unique_fd.h"
 
 namespace trainyard {
 
@@ -27,6 +29,13 @@ Status replaceFile(const std::filesystem::path& path, std::string_view bytes, mo
 // The whole file. NOT_FOUND when there is none, INVALID_ARGUMENT when it holds more than
 // `max_bytes` or is no regular file (a pipe is not waited for); other errors name the path too.
 StatusOr<std::string> readFile(const std::filesystem::path& path, std::size_t max_bytes);
+
+// All of `bytes` to the open file `fd`. Errors name `path`; part of it may then be written.
+Status writeAll(int fd, std::string_view bytes, const std::filesystem::path& path);
+
+// Makes creations, renames and removals in a folder durable (fsync); "" is the current one. Blocks
+// for the disk. Errors name it. OK where the file system has no fsync for folders.
+Status syncFolder(const std::filesystem::path& folder);
 
 // The folder and those above it; `mode` applies to the last one where it is created. OK when it
 // exists already as a folder.
@@ -52,15 +61,11 @@ class FileLock {
   // file, 0 for a holder that has not yet written its pid.
   static StatusOr<std::optional<pid_t>> holder(const std::filesystem::path& path);
 
-  FileLock(FileLock&& other) noexcept;
-  FileLock& operator=(FileLock&& other) noexcept;
-  ~FileLock();
-
-  int fd() const { return fd_; }
+  int fd() const { return fd_.get(); }
 
  private:
-  explicit FileLock(int fd) : fd_(fd) {}
-  int fd_ = -1;
+  explicit FileLock(UniqueFd fd) : fd_(std::move(fd)) {}
+  UniqueFd fd_;
 };
 
 }  // namespace trainyard

@@ -10,6 +10,8 @@
 
 #include "absl/strings/escaping.h"
 #include "base/core/check.h"
+#include "base/process/retry_interrupted.h"
+#include "base/process/unique_fd.h"
 #include "base/security/openssl_ptr.h"
 #include "fmt/format.h"
 
@@ -25,20 +27,6 @@ ContextPtr newContext() {
   TY_CHECK(context != nullptr, "OpenSSL has memory for a hash");
   return context;
 }
-
-class FileDescriptor {
- public:
-  explicit FileDescriptor(int fd) : fd_(fd) {}
-  ~FileDescriptor() {
-    if (fd_ >= 0) ::close(fd_);
-  }
-  FileDescriptor(const FileDescriptor&) = delete;
-  FileDescriptor& operator=(const FileDescriptor&) = delete;
-  int get() const { return fd_; }
-
- private:
-  int fd_;
-};
 
 }  // namespace
 
@@ -85,18 +73,16 @@ std::string sha256Hex(std::string_view text) {
 }
 
 StatusOr<std::string> sha256File(const std::string& path) {
-  const FileDescriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
-  if (file.get() < 0) return errnoStatus(errno, fmt::format("{}: open", path));
+  const UniqueFd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (!file.valid()) return errnoStatus(errno, fmt::format("{}: open", path));
   Sha256 hash;
   std::vector<std::byte> buffer(kReadBytes);
   for (;;) {
-    const ssize_t got = ::read(file.get(), buffer.data(), buffer.size());
+    const ssize_t got =
+        retryInterrupted([&] { return ::read(file.get(), buffer.data(), buffer.size()); });
+    if (got < 0) return errnoStatus(errno, fmt::format("{}: read", path));
     if (got == 0) return hash.hexDigest();
-    if (got > 0) {
-      hash.update(std::span(buffer).first(static_cast<std::size_t>(got)));
-    } else if (errno != EINTR) {
-      return errnoStatus(errno, fmt::format("{}: read", path));
-    }
+    hash.update(std::span(buffer).first(static_cast<std::size_t>(got)));
   }
 }
 

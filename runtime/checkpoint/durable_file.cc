@@ -10,6 +10,8 @@
 #include <filesystem>
 #include <utility>
 
+#include "base/process/files.h"
+#include "base/process/retry_interrupted.h"
 #include "fmt/format.h"
 
 namespace trainyard::runtime {
@@ -18,25 +20,7 @@ namespace {
 // One write() takes at most this much, so that an interruption is never far away.
 constexpr std::size_t kWriteLimit = 64u << 20;
 
-template <typename Call>
-auto retryInterrupted(Call call) {
-  auto result = call();
-  while (result < 0 && errno == EINTR) result = call();
-  return result;
-}
-
 }  // namespace
-
-Status syncFolder(const std::string& folder) {
-  UniqueFd fd(
-      retryInterrupted([&] { return ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC); }));
-  if (!fd.valid()) return errnoStatus(errno, fmt::format("{}: cannot open the folder", folder));
-  // Some file systems have no fsync for folders (EINVAL) and need none.
-  if (retryInterrupted([&] { return ::fsync(fd.get()); }) != 0 && errno != EINVAL) {
-    return errnoStatus(errno, fmt::format("{}: cannot fsync the folder", folder));
-  }
-  return absl::OkStatus();
-}
 
 StatusOr<DurableFile> DurableFile::create(const std::string& path, unsigned mode) {
   const std::string temporary = path + ".tmp";
@@ -107,8 +91,7 @@ Status DurableFile::sync() {
 }
 
 Status DurableFile::syncFolder() const {
-  const std::string folder = std::filesystem::path(path_).parent_path().string();
-  return runtime::syncFolder(folder.empty() ? "." : folder);
+  return trainyard::syncFolder(std::filesystem::path(path_).parent_path());
 }
 
 Status DurableFile::commit() {

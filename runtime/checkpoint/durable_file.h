@@ -50,7 +50,4 @@ class DurableFile {
   Sha256 hash_;
 };
 
-// fsync of a folder: makes creations, renames and removals in it durable.
-Status syncFolder(const std::string& folder);
-
 }  // namespace trainyard::runtime

@@ -3,9 +3,9 @@
 #include <set>
 #include <system_error>
 
+#include "base/process/files.h"
 #include "fmt/format.h"
 #include "runtime/checkpoint/checkpoint.h"
-#include "runtime/checkpoint/durable_file.h"
 #include "runtime/checkpoint/names.h"
 
 namespace trainyard::runtime {

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/core/strings.h"
+#include "base/process/retry_interrupted.h"
 #include "base/security/sha256.h"
 #include "fmt/format.h"
 #include "runtime/checkpoint/checkpoint.h"
@@ -24,8 +25,8 @@ Status damaged(std::string_view path, std::string_view what) {
 
 Status readFully(int fd, const std::string& path, std::uint64_t offset, std::span<std::byte> out) {
   while (!out.empty()) {
-    const ssize_t n = ::pread(fd, out.data(), out.size(), static_cast<off_t>(offset));
-    if (n < 0 && errno == EINTR) continue;
+    const ssize_t n = retryInterrupted(
+        [&] { return ::pread(fd, out.data(), out.size(), static_cast<off_t>(offset)); });
     if (n < 0) return errnoStatus(errno, fmt::format("{}: cannot read at byte {}", path, offset));
     if (n == 0) return damaged(path, fmt::format("ends at byte {}", offset));
     offset += static_cast<std::uint64_t>(n);

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "base/core/check.h"
+#include "base/process/unique_fd.h"
 #include "fmt/format.h"
 
 namespace trainyard::runtime::internal {
@@ -19,21 +20,6 @@ namespace {
 constexpr unsigned kBufferBytes = 1 << 18;
 constexpr std::size_t kReadBytesMax = 1 << 30;  // gzread counts in int
 constexpr std::int64_t kDeflateRatioMax = 1032;
-
-class Descriptor {
- public:
-  explicit Descriptor(int fd) : fd_(fd) {}
-  ~Descriptor() {
-    if (fd_ >= 0) ::close(fd_);
-  }
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
-  int get() const { return fd_; }
-  int release() { return std::exchange(fd_, -1); }
-
- private:
-  int fd_;
-};
 
 }  // namespace
 
@@ -59,8 +45,8 @@ StatusOr<std::unique_ptr<InputFile>> InputFile::open(const std::string& place,
                                                      const std::string& path,
                                                      std::int64_t bytes_max) {
   // Non-blocking, so that a named pipe is refused below instead of waited for.
-  Descriptor fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
-  if (fd.get() < 0) return errnoStatus(errno, fmt::format("{}: cannot open", place));
+  UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  if (!fd.valid()) return errnoStatus(errno, fmt::format("{}: cannot open", place));
   struct stat info = {};
   if (::fstat(fd.get(), &info) != 0) {
     return errnoStatus(errno, fmt::format("{}: cannot read its size", place));

@@ -10,6 +10,8 @@
 #include <string>
 
 #include "base/core/strings.h"
+#include "base/process/files.h"
+#include "base/process/retry_interrupted.h"
 #include "fmt/format.h"
 
 namespace trainyard::runtime {
@@ -49,9 +51,9 @@ StatusOr<off_t> AppendFile::endOfLastLine(off_t size) const {
   std::array<char, 4096> block;
   while (size > 0) {
     const off_t begin = std::max<off_t>(0, size - static_cast<off_t>(block.size()));
-    const ssize_t n =
-        ::pread(fd_.get(), block.data(), static_cast<std::size_t>(size - begin), begin);
-    if (n < 0 && errno == EINTR) continue;
+    const ssize_t n = retryInterrupted([&] {
+      return ::pread(fd_.get(), block.data(), static_cast<std::size_t>(size - begin), begin);
+    });
     if (n < 0) return failed(errno, "read", path_);
     const std::string_view text(block.data(), static_cast<std::size_t>(n));
     const std::size_t newline = text.rfind('\n');
@@ -62,7 +64,7 @@ StatusOr<off_t> AppendFile::endOfLastLine(off_t size) const {
 }
 
 Status AppendFile::append(std::string_view record) {
-  const Status written = writeAll(record);
+  const Status written = writeAll(fd_.get(), record, path_);
   if (written.ok()) {
     size_ += static_cast<off_t>(record.size());
     return written;
@@ -73,20 +75,8 @@ Status AppendFile::append(std::string_view record) {
 }
 
 Status AppendFile::truncate(off_t size) {
-  while (::ftruncate(fd_.get(), size) != 0) {
-    if (errno != EINTR) return failed(errno, "truncate", path_);
-  }
-  return absl::OkStatus();
-}
-
-Status AppendFile::writeAll(std::string_view bytes) {
-  while (!bytes.empty()) {
-    const ssize_t n = ::write(fd_.get(), bytes.data(), bytes.size());
-    if (n < 0 && errno == EINTR) continue;
-    if (n < 0) return failed(errno, "write", path_);
-    bytes.remove_prefix(static_cast<std::size_t>(n));
-  }
-  return absl::OkStatus();
+  const int cut = retryInterrupted([&] { return ::ftruncate(fd_.get(), size); });
+  return cut == 0 ? absl::OkStatus() : failed(errno, "truncate", path_);
 }
 
 }  // namespace trainyard::runtime

@@ -27,7 +27,6 @@ class AppendFile {
   AppendFile(UniqueFd fd, std::filesystem::path path)
       : fd_(std::move(fd)), path_(std::move(path)) {}
   Status truncate(off_t size);
-  Status writeAll(std::string_view bytes);
   StatusOr<off_t> endOfLastLine(off_t size) const;
 
   UniqueFd fd_;

@@ -24,24 +24,20 @@ StatusOr<std::unique_ptr<RunLog>> RunLog::open(const std::string& task_dir, std:
                                                LearningRate learning_rate, std::int64_t log_every,
                                                const Clock& clock) {
   const std::string path = task_dir + "/positions.jsonl";
-  const int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
-  if (fd < 0) return errnoStatus(errno, path);
+  UniqueFd fd(::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644));
+  if (!fd.valid()) return errnoStatus(errno, path);
   std::unique_ptr<RunLog> log;
-  log.reset(new RunLog(fd, std::move(metrics_dir), learning_rate, log_every, clock));
+  log.reset(new RunLog(std::move(fd), std::move(metrics_dir), learning_rate, log_every, clock));
   return log;
 }
 
-RunLog::RunLog(int positions_fd, std::string metrics_dir, LearningRate learning_rate,
+RunLog::RunLog(UniqueFd positions_fd, std::string metrics_dir, LearningRate learning_rate,
                std::int64_t log_every, const Clock& clock)
-    : positions_fd_(positions_fd),
+    : positions_fd_(std::move(positions_fd)),
       metrics_dir_(std::move(metrics_dir)),
       learning_rate_(learning_rate),
       log_every_(log_every),
       clock_(clock) {}
-
-RunLog::~RunLog() {
-  ::close(positions_fd_);
-}
 
 void RunLog::note(const Status& status) {
   if (status.ok()) {
@@ -72,7 +68,7 @@ Status RunLog::onStep(const StepRecord& record) {
       fmt::format("{{\"epoch\":{},\"step\":{},\"rank\":{},\"first\":{},\"count\":{}}}\n",
                   record.epoch, record.step, record.rank, record.first_position, record.samples);
   std::lock_guard lock(mutex_);
-  const ssize_t written = ::write(positions_fd_, line.data(), line.size());
+  const ssize_t written = ::write(positions_fd_.get(), line.data(), line.size());
   note(written == static_cast<ssize_t>(line.size())
            ? absl::OkStatus()
            : errnoStatus(written < 0 ? errno : ENOSPC, "positions.jsonl"));

@@ -11,6 +11,7 @@
 
 #include "base/core/clock.h"
 #include "base/core/status.h"
+#include "base/process/unique_fd.h"
 #include "runtime/events/metrics_writer.h"
 #include "runtime/optimizer/optimizer.h"
 #include "runtime/train/trainer.h"
@@ -26,7 +27,6 @@ class RunLog : public TrainObserver {
   static StatusOr<std::unique_ptr<RunLog>> open(const std::string& task_dir,
                                                 std::string metrics_dir, LearningRate learning_rate,
                                                 std::int64_t log_every, const Clock& clock);
-  ~RunLog() override;
 
   // What TensorBoard shows as the text "placement", Markdown; before the first record.
   void setPlacement(std::string markdown) { placement_ = std::move(markdown); }
@@ -36,12 +36,12 @@ class RunLog : public TrainObserver {
   void onEvaluation(const v1::Evaluation& evaluation);
 
  private:
-  RunLog(int positions_fd, std::string metrics_dir, LearningRate learning_rate,
+  RunLog(UniqueFd positions_fd, std::string metrics_dir, LearningRate learning_rate,
          std::int64_t log_every, const Clock& clock);
   void note(const Status& status);
   void writeScalars(std::int64_t step, std::span<const Scalar> scalars);
 
-  const int positions_fd_;
+  const UniqueFd positions_fd_;
   const std::string metrics_dir_;
   const LearningRate learning_rate_;
   const std::int64_t log_every_;

@@ -106,6 +106,15 @@ TEST(ReadFile, WaitsForNoPipe) {
   }
 }
 
+TEST(SyncFolder, NamesTheFolder) {
+  const TempDir dir;
+  EXPECT_TRUE(syncFolder(dir.path()).ok());
+  EXPECT_TRUE(syncFolder("").ok()) << "the current one";
+  const Status status = syncFolder(dir.path() / "no");
+  EXPECT_EQ(status.code(), absl::StatusCode::kNotFound);
+  EXPECT_THAT(textOf(status), HasSubstr((dir.path() / "no").native()));
+}
+
 TEST(MakeDirectories, AppliesTheModeToTheLast) {
   const TempDir dir;
   const fs::path path = dir.path() / "a" / "b";
