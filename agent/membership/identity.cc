@@ -1,5 +1,6 @@
 #include "agent/membership/identity.h"
 
+#include "base/json/members.h"
 #include "base/process/files.h"
 #include "fmt/format.h"
 #include "nlohmann/json.hpp"
@@ -8,11 +9,6 @@ namespace trainyard::agent {
 namespace {
 
 constexpr std::size_t kMaxJobBytes = 4 << 20;
-
-std::string textAt(const nlohmann::json& metadata, const char* field) {
-  const auto entry = metadata.find(field);
-  return entry != metadata.end() && entry->is_string() ? entry->get<std::string>() : std::string();
-}
 
 }  // namespace
 

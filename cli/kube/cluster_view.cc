@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/core/rfc3339.h"
+#include "base/json/members.h"
 #include "fmt/format.h"
 #include "operator/cluster/task_keys.h"
 #include "operator/kube/observe/observe.h"
@@ -17,18 +18,6 @@ using Json = nlohmann::json;
 using control::TaskKey;
 using control::TaskObservation;
 using control::TaskPhase;
-
-const Json& member(const Json& object, const char* name) {
-  static const Json none;
-  if (!object.is_object()) return none;
-  const auto found = object.find(name);
-  return found == object.end() ? none : *found;
-}
-
-std::string textAt(const Json& object, const char* name) {
-  const Json& value = member(object, name);
-  return value.is_string() ? value.get<std::string>() : std::string();
-}
 
 std::string endText(const control::TaskExit& exit) {
   return exit.signal != 0 ? fmt::format("Exited (signal {})", exit.signal)

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/core/strings.h"
+#include "base/json/members.h"
 #include "fmt/format.h"
 #include "operator/kube/failure.h"
 #include "operator/kube/lines.h"
@@ -71,12 +72,9 @@ bool waitFor(Duration time, const Clock& clock, const std::stop_token& stop) {
   return !stop.stop_requested();
 }
 
-// metadata.KEY as text; "" where there is none.
-std::string metadataOf(const Json& object, const char* key) {
-  const auto metadata = object.find("metadata");
-  if (metadata == object.end() || !metadata->is_object()) return {};
-  const auto it = metadata->find(key);
-  return it != metadata->end() && it->is_string() ? it->get<std::string>() : std::string();
+// "" where there is none.
+std::string metadataOf(const Json& object, std::string_view key) {
+  return textAt(member(object, "metadata"), key);
 }
 
 std::string nameOf(const Json& object) {

@@ -5,6 +5,7 @@
 
 #include "absl/strings/cord.h"
 #include "base/core/strings.h"
+#include "base/json/members.h"
 #include "fmt/format.h"
 #include "operator/kube/client.h"
 
@@ -19,23 +20,16 @@ constexpr absl::string_view kReasonUrl = "trainyard.dev/kube-reason";
 constexpr absl::string_view kRetryAfterUrl = "trainyard.dev/retry-after-seconds";
 constexpr int kMaxCauses = 5;
 
-std::string textAt(const Json& object, const char* key) {
-  const auto it = object.find(key);
-  return it != object.end() && it->is_string() ? it->get<std::string>() : std::string();
-}
-
-const Json& detailsOf(const Json& status) {
-  static const Json none = Json::object();
-  const auto it = status.find("details");
-  return it != status.end() && it->is_object() ? *it : none;
+const Json& causesOf(const Json& status) {
+  static const Json none = Json::array();
+  const Json& causes = member(member(status, "details"), "causes");
+  return causes.is_array() ? causes : none;
 }
 
 // Whether one of the causes has this text under `key`, "reason" or "field".
 bool hasCause(const Json& status, const char* key, std::string_view text) {
-  const auto causes = detailsOf(status).find("causes");
-  if (causes == detailsOf(status).end() || !causes->is_array()) return false;
-  for (const Json& cause : *causes) {
-    if (cause.is_object() && textAt(cause, key) == text) return true;
+  for (const Json& cause : causesOf(status)) {
+    if (textAt(cause, key) == text) return true;
   }
   return false;
 }
@@ -94,11 +88,9 @@ StatusCode codeOf(int http, internal::Verb verb, const std::string& reason) {
 std::string messageOf(const Json& status, int http) {
   std::string message = textAt(status, "message");
   if (message.empty()) message = fmt::format("HTTP status {}", http);
-  const auto causes = detailsOf(status).find("causes");
-  if (causes == detailsOf(status).end() || !causes->is_array()) return message;
   int named = 0;
-  for (const Json& cause : *causes) {
-    if (!cause.is_object() || named == kMaxCauses) continue;
+  for (const Json& cause : causesOf(status)) {
+    if (named == kMaxCauses) break;
     const std::string field = textAt(cause, "field");
     if (field.empty() || message.find(field) != std::string::npos) continue;
     message += fmt::format("; {}: {}", field, textAt(cause, "message"));
@@ -122,16 +114,16 @@ namespace internal {
 
 Status fromKubeStatus(const Json& status, int code, Verb verb) {
   if (code == 0) {
-    const auto it = status.find("code");
-    code = it != status.end() && it->is_number_integer() ? it->get<int>() : 500;
+    const Json& written = member(status, "code");
+    code = written.is_number_integer() ? written.get<int>() : 500;
   }
   const std::string reason = reasonOf(status);
   Status failure(codeOf(code, verb, reason), messageOf(status, code));
   if (!reason.empty()) failure.SetPayload(kReasonUrl, absl::Cord(reason));
   if (reason == "QuotaExceeded") failure = withClass(std::move(failure), FailureClass::kRetry);
-  const auto wait = detailsOf(status).find("retryAfterSeconds");
-  if (wait != detailsOf(status).end() && wait->is_number_integer() && wait->get<long>() > 0) {
-    setRetryAfter(failure, wait->get<long>());
+  const Json& wait = member(member(status, "details"), "retryAfterSeconds");
+  if (wait.is_number_integer() && wait.get<long>() > 0) {
+    setRetryAfter(failure, wait.get<long>());
   }
   return verb != Verb::kRead && isLostReply(code) ? markMaybeHappened(std::move(failure)) : failure;
 }
@@ -139,7 +131,7 @@ Status fromKubeStatus(const Json& status, int code, Verb verb) {
 Status fromResponse(const HttpResponse& response, Verb verb) {
   if (response.status >= 200 && response.status < 300) return absl::OkStatus();
   Json body = Json::parse(response.body, nullptr, false);
-  if (!body.is_object() || textAt(body, "kind") != "Status") {
+  if (textAt(body, "kind") != "Status") {
     // A proxy or load balancer answered; a line of what it said helps.
     const std::string_view line = splitFirst(response.body, '\n').first.substr(0, 200);
     body = Json{{"message", fmt::format("HTTP status {}: {}", response.status, line)}};

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "base/core/rfc3339.h"
+#include "base/json/members.h"
 #include "fmt/format.h"
 
 namespace trainyard::control {
@@ -13,14 +14,8 @@ using Json = nlohmann::json;
 
 constexpr int kMicroTime = 6;  // digits of the second's fraction in Kubernetes's MicroTime
 
-UnixMillis timeAt(const Json& spec, const char* key) {
-  const auto it = spec.find(key);
-  return it != spec.end() && it->is_string() ? parseRfc3339(it->get<std::string>()) : 0;
-}
-
-int numberAt(const Json& spec, const char* key) {
-  const auto it = spec.find(key);
-  return it != spec.end() && it->is_number_integer() ? it->get<int>() : 0;
+UnixMillis timeAt(const Json& spec, std::string_view name) {
+  return parseRfc3339(textAt(spec, name));
 }
 
 class KubeLeaseStore : public LeaseStore {
@@ -73,20 +68,16 @@ Json toLease(const LeaseRecord& record, const std::string& ns, const std::string
 
 StatusOr<LeaseRecord> fromLease(const Json& lease) {
   LeaseRecord record;
-  const auto metadata = lease.find("metadata");
-  if (metadata == lease.end() || !metadata->is_object() ||
-      !metadata->value("resourceVersion", Json()).is_string()) {
+  record.resource_version = textAt(member(lease, "metadata"), "resourceVersion");
+  if (record.resource_version.empty()) {
     return absl::InternalError("a Lease without metadata.resourceVersion");
   }
-  record.resource_version = (*metadata)["resourceVersion"].get<std::string>();
-  const auto spec = lease.find("spec");
-  if (spec == lease.end() || !spec->is_object()) return record;
-  const auto holder = spec->find("holderIdentity");
-  if (holder != spec->end() && holder->is_string()) record.holder = holder->get<std::string>();
-  record.duration_seconds = numberAt(*spec, "leaseDurationSeconds");
-  record.acquired = timeAt(*spec, "acquireTime");
-  record.renewed = timeAt(*spec, "renewTime");
-  record.transitions = numberAt(*spec, "leaseTransitions");
+  const Json& spec = member(lease, "spec");
+  record.holder = textAt(spec, "holderIdentity");
+  record.duration_seconds = numberAt(spec, "leaseDurationSeconds");
+  record.acquired = timeAt(spec, "acquireTime");
+  record.renewed = timeAt(spec, "renewTime");
+  record.transitions = numberAt(spec, "leaseTransitions");
   return record;
 }
 

@@ -5,6 +5,7 @@
 #include "base/core/exit_code.h"
 #include "base/core/rfc3339.h"
 #include "base/core/strings.h"
+#include "base/json/members.h"
 #include "base/process/child_process.h"
 #include "fmt/format.h"
 #include "google/protobuf/util/json_util.h"
@@ -31,23 +32,6 @@ constexpr std::array<std::string_view, 11> kFromOutside = {"Evicted",
                                                            "TopologyAffinityError"};
 // A container whose end nobody saw.
 constexpr std::string_view kEndUnknown = "ContainerStatusUnknown";
-
-const Json& member(const Json& object, std::string_view name) {
-  static const Json none;
-  if (!object.is_object()) return none;
-  const auto found = object.find(name);
-  return found == object.end() ? none : *found;
-}
-
-std::string textAt(const Json& object, std::string_view name) {
-  const Json& value = member(object, name);
-  return value.is_string() ? value.get<std::string>() : std::string();
-}
-
-int numberAt(const Json& object, std::string_view name) {
-  const Json& value = member(object, name);
-  return value.is_number_integer() ? value.get<int>() : 0;
-}
 
 const Json& named(const Json& list, std::string_view key, std::string_view value) {
   static const Json none;
