@@ -4,6 +4,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include <optional>
 #include <utility>
 
 #include "base/rpc/channel.h"
@@ -43,7 +44,9 @@ class AgentService final : public v1::Agent::Service {
   grpc::Status StopJob(grpc::ServerContext* context, const v1::StopJobRequest* request,
                        v1::StopJobReply*) override {
     if (grpc::Status denied = checkToken(*context, token_); !denied.ok()) return denied;
-    hub_.stopJob(request->reason(), request->seconds());
+    std::optional<Duration> within;
+    if (request->has_seconds()) within = fromSeconds(request->seconds());
+    hub_.stopJob(request->reason(), within);
     return grpc::Status::OK;
   }
 

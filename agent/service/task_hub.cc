@@ -70,7 +70,7 @@ StatusOr<v1::RuntimeDirective> TaskHub::report(const v1::RuntimeReport& report) 
     ++reports_[process];
     directive.set_stop_job(stop_job_);
     if (stop_by_)
-      directive.set_stop_seconds(std::max(toSeconds(*stop_by_ - systemClock().now()), 0.001));
+      directive.set_stop_seconds(std::max(toSeconds(*stop_by_ - systemClock().now()), 0.0));
   }
   setLogProgress(report.epoch(), report.step());
   metrics_.onReport(report);
@@ -95,11 +95,11 @@ void TaskHub::setChild(const ChildView& view) {
   metrics_.onMembership(store_.revision());
 }
 
-void TaskHub::stopJob(const std::string& reason, double seconds) {
+void TaskHub::stopJob(const std::string& reason, std::optional<Duration> within) {
   std::lock_guard lock(mutex_);
   if (!stop_job_) TY_INFO("agent: asked to checkpoint and stop the job: {}", reason);
   stop_job_ = true;
-  if (seconds > 0) stop_by_ = systemClock().now() + fromSeconds(seconds);
+  if (within) stop_by_ = systemClock().now() + *within;
 }
 
 v1::TaskState TaskHub::state() const {

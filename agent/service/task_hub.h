@@ -40,9 +40,9 @@ class TaskHub {
   // one stays to be read.
   void setChild(const ChildView& view);
 
-  // From now on every directive asks to checkpoint and stop the job, within so many seconds of the
-  // newest call that says so (0: it does not).
-  void stopJob(const std::string& reason, double seconds);
+  // From now on every directive asks to checkpoint and stop the job, within so long of the newest
+  // call that says how long.
+  void stopJob(const std::string& reason, std::optional<Duration> within);
 
   v1::TaskState state() const;
   // The program runs and says that it is ready; one of the user's own: it runs.

@@ -13,9 +13,6 @@ namespace trainyard::control {
 
 namespace {
 
-// Time is over; 0 would leave it to the job's own limit.
-constexpr double kLeastStopSeconds = 0.001;
-
 template <typename Reply>
 class TypedCall : public PollCall {
  public:
@@ -85,7 +82,7 @@ void PollRound::push(grpc::CompletionQueue& queue, const Answer& answer,
 void PollRound::stop(grpc::CompletionQueue& queue, const Answer& answer, Duration left) {
   v1::StopJobRequest request;
   request.set_reason("suspended");
-  request.set_seconds(std::max(toSeconds(left), kLeastStopSeconds));
+  request.set_seconds(std::max(toSeconds(left), 0.0));
   call<v1::StopJobReply>(
       [&](grpc::ClientContext* context) {
         return answer.peer->stub->AsyncStopJob(context, request, &queue);

@@ -176,7 +176,7 @@ void CoordinatorService::requestStop(std::optional<Duration> within) {
 void CoordinatorService::follow(const v1::RuntimeDirective& directive) {
   if (!directive.stop_job()) return;
   std::optional<Duration> within;
-  if (directive.stop_seconds() > 0) within = fromSeconds(directive.stop_seconds());
+  if (directive.has_stop_seconds()) within = fromSeconds(directive.stop_seconds());
   requestStop(within);
 }
 

@@ -160,12 +160,16 @@ TEST_F(AgentServerTest, DirectsTheProgram) {
   v1::StopJobReply reply;
   ASSERT_TRUE(call(*agent_, &v1::Agent::Stub::StopJob, v1::StopJobRequest(), reply, token_).ok());
   EXPECT_TRUE(report(current)->stop_job());
-  EXPECT_EQ(report(current)->stop_seconds(), 0) << "as the job says";
+  EXPECT_FALSE(report(current)->has_stop_seconds()) << "as the job says";
   v1::StopJobRequest limited;
   limited.set_seconds(600);
   ASSERT_TRUE(call(*agent_, &v1::Agent::Stub::StopJob, limited, reply, token_).ok());
   EXPECT_GT(report(current)->stop_seconds(), 500);
   EXPECT_LT(report(current)->stop_seconds(), 600) << "it counts down";
+  limited.set_seconds(0);
+  ASSERT_TRUE(call(*agent_, &v1::Agent::Stub::StopJob, limited, reply, token_).ok());
+  EXPECT_TRUE(report(current)->has_stop_seconds());
+  EXPECT_EQ(report(current)->stop_seconds(), 0) << "its time is over";
 }
 
 TEST_F(AgentServerTest, TakesReportsOfThePresentLifeOnly) {

@@ -78,7 +78,7 @@ class FakeAgent : public v1::Agent::Service {
   grpc::Status StopJob(grpc::ServerContext*, const v1::StopJobRequest* request,
                        v1::StopJobReply*) override {
     ++stops_;
-    stop_seconds_ = request->seconds();
+    stop_seconds_ = request->has_seconds() ? request->seconds() : -1;
     return grpc::Status::OK;
   }
 
@@ -86,7 +86,7 @@ class FakeAgent : public v1::Agent::Service {
   mutable std::mutex mutex_;
   v1::TaskState state_;
   std::atomic<int> stops_ = 0, pushes_ = 0;
-  std::atomic<double> stop_seconds_ = 0;
+  std::atomic<double> stop_seconds_ = -1;  // none was told
   int port_ = 0;
   std::unique_ptr<grpc::Server> server_;
 };
@@ -220,6 +220,16 @@ TEST_F(GrpcProgressTest, AsksTheCoordinatorToStopUntilItHas) {
   poll();
   EXPECT_EQ(ps_.stops(), 2);
   EXPECT_EQ(worker_.stops(), 0);
+}
+
+TEST_F(GrpcProgressTest, TellsThatTheTimeToStopIsOver) {
+  sayStep(ps_, 5);
+  JobWish late = wish(1, true);
+  late.stop_by = systemClock().now() - std::chrono::seconds(1);
+  progress_.follow(kJob, "uid", late);
+  poll();
+  EXPECT_EQ(ps_.stops(), 1);
+  EXPECT_EQ(ps_.stopSeconds(), 0);
 }
 
 TEST_F(GrpcProgressTest, SilentAgentIsNoFailure) {

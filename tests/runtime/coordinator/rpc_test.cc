@@ -252,5 +252,17 @@ TEST_F(CoordinatorRpcTest, AStopRequestReachesEverybody) {
   EXPECT_TRUE(eventually([&] { return worker.view().phase() == v1::PHASE_STOPPING; }));
 }
 
+TEST_F(CoordinatorRpcTest, AStopWhoseTimeIsOverWaitsForNobody) {
+  start(1);
+  Member ps(v1::ROLE_PS, home_->address());
+  Member worker(v1::ROLE_WORKER, home_->address());
+  ASSERT_TRUE(active(1));
+  v1::RuntimeDirective directive;
+  directive.set_stop_job(true);
+  directive.set_stop_seconds(0);
+  home_->service.follow(directive);
+  EXPECT_TRUE(eventually([&] { return home_->service.phase() == v1::PHASE_STOPPED; }));
+}
+
 }  // namespace
 }  // namespace trainyard::runtime
