@@ -2,13 +2,14 @@
 
 #include <string_view>
 
+#include "agent/membership/identity.h"
 #include "fmt/format.h"
 
 namespace trainyard::agent {
 
 std::vector<std::string> childArguments(const ChildCommand& command, std::uint32_t start) {
   std::vector<std::string> argv = {
-      command.runtime,  command.id.role() == v1::ROLE_PS ? "ps" : "worker",
+      command.runtime,  roleName(command.id.role()),
       "--job",          command.job_file,
       "--job-dir",      command.job_dir,
       "--task-dir",     command.task_dir,

@@ -7,6 +7,7 @@
 #include "base/core/strings.h"
 #include "fmt/format.h"
 #include "nlohmann/json.hpp"
+#include "operator/cluster/cluster.h"
 #include "operator/job/job.h"
 #include "operator/job/template.h"
 
@@ -40,7 +41,7 @@ void addNotes(const v1::TrainingJob& job, v1::Role role, int replicas, bool with
               std::vector<std::string>* notes) {
   const StatusOr<control::TaskCommand> command = control::taskCommand(job, role);
   if (!command.ok() || replicas == 0) return;
-  const char* name = role == v1::ROLE_PS ? "ps" : "worker";
+  const std::string_view name = control::roleName(role);
   const std::string tasks = replicas == 1 ? fmt::format("{}-0 runs", name)
                             : replicas == 2
                                 ? fmt::format("{0}-0 and {0}-1 run", name)

@@ -7,8 +7,12 @@
 
 namespace trainyard::control {
 
+std::string_view roleName(v1::Role role) {
+  return role == v1::ROLE_PS ? "ps" : "worker";
+}
+
 std::string toString(const TaskKey& key) {
-  return fmt::format("{}-{}", key.role == v1::ROLE_WORKER ? "worker" : "ps", key.index);
+  return fmt::format("{}-{}", roleName(key.role), key.index);
 }
 
 std::optional<TaskKey> parseTaskKey(std::string_view text) {

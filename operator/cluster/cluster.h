@@ -28,6 +28,7 @@ struct TaskKey {
   std::uint32_t index = 0;
   auto operator<=>(const TaskKey&) const = default;
 };
+std::string_view roleName(v1::Role role);  // "ps", "worker"
 std::string toString(const TaskKey& key);  // "ps-0"
 // Nothing unless `text` is "ps-N" or "worker-N".
 std::optional<TaskKey> parseTaskKey(std::string_view text);

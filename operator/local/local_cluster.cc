@@ -44,10 +44,6 @@ std::string addressOf(const TaskPlaces& places, const TaskKey& task) {
   return found == places.addresses.end() ? "127.0.0.1" : found->second;
 }
 
-std::string roleName(v1::Role role) {
-  return role == v1::ROLE_PS ? "ps" : "worker";
-}
-
 }  // namespace
 
 StatusOr<std::unique_ptr<LocalCluster>> LocalCluster::open(LocalClusterOptions options,
@@ -157,7 +153,7 @@ SpawnOptions LocalCluster::agentCommand(const TaskKey& task, std::uint32_t creat
   const std::vector<std::string> agent = {
       options_.agent_path,
       "--role",
-      roleName(task.role),
+      std::string(roleName(task.role)),
       "--index",
       std::to_string(task.index),
       "--created",

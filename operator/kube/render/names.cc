@@ -4,10 +4,6 @@
 
 namespace trainyard::control {
 
-std::string_view roleName(v1::Role role) {
-  return role == v1::ROLE_PS ? "ps" : "worker";
-}
-
 std::string podName(const v1::TrainingJob& job, const TaskKey& key) {
   return fmt::format("{}-{}", job.metadata().name(), toString(key));
 }
@@ -35,6 +31,12 @@ std::string policyName(const v1::TrainingJob& job) {
 
 std::string secretName(const v1::TrainingJob& job) {
   return fmt::format("{}-{}-tls", job.metadata().name(), job.metadata().uid().substr(0, 8));
+}
+
+std::array<std::pair<std::string_view, int>, 3> portsOf(const v1::Network& network) {
+  return {{{"task", network.task_port()},
+           {"agent", network.agent_port()},
+           {"metrics", network.metrics_port()}}};
 }
 
 }  // namespace trainyard::control

@@ -1,8 +1,10 @@
 // What the objects of a job in a cluster are called, and what the images hold.
 #pragma once
 
+#include <array>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "operator/cluster/cluster.h"
 
@@ -48,7 +50,6 @@ inline constexpr std::string_view kJobFile = "job.json";
 inline constexpr std::string_view kMembershipFile = "membership.json";
 inline constexpr std::string_view kTokenFile = "token";
 
-std::string_view roleName(v1::Role role);                             // "ps", "worker"
 std::string podName(const v1::TrainingJob& job, const TaskKey& key);  // "<job>-worker-3"
 // By which the pod's peers find it: "<pod>.<job>.<namespace>.svc".
 std::string podHost(const v1::TrainingJob& job, const TaskKey& key);
@@ -57,5 +58,7 @@ std::string membershipName(const v1::TrainingJob& job);  // "<job>-membership"
 std::string membershipName(const std::string& job);
 std::string policyName(const v1::TrainingJob& job);  // "<job>", of the NetworkPolicy
 std::string secretName(const v1::TrainingJob& job);  // "<job>-<first 8 of its uid>-tls"
+// The ports that a task listens at, and what its pod and the job's Service call them.
+std::array<std::pair<std::string_view, int>, 3> portsOf(const v1::Network& network);
 
 }  // namespace trainyard::control

@@ -56,12 +56,8 @@ Json ownerReference(const v1::TrainingJob& job) {
 
 Json renderService(const v1::TrainingJob& job) {
   Json service = object("Service", job, serviceName(job));
-  const v1::Network& network = job.spec().network();
   Json ports = Json::array();
-  const std::pair<const char*, int> ours[] = {{"task", network.task_port()},
-                                              {"agent", network.agent_port()},
-                                              {"metrics", network.metrics_port()}};
-  for (const auto& [name, port] : ours) {
+  for (const auto& [name, port] : portsOf(job.spec().network())) {
     ports.push_back({{"name", name}, {"port", port}, {"protocol", "TCP"}});
   }
   service["spec"] = {{"clusterIP", "None"},

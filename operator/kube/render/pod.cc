@@ -241,10 +241,7 @@ void setEnvironment(const Parts& parts, Json& container) {
 
 void setPorts(const v1::Network& network, Json& container) {
   Json& ports = listIn(container, "ports");
-  const std::pair<const char*, int> ours[] = {{"task", network.task_port()},
-                                              {"agent", network.agent_port()},
-                                              {"metrics", network.metrics_port()}};
-  for (const auto& [name, port] : ours) {
+  for (const auto& [name, port] : portsOf(network)) {
     if (itemWith(ports, "containerPort", port) != nullptr) continue;
     Json entry = {{"containerPort", port}, {"protocol", "TCP"}};
     if (itemWith(ports, "name", name) == nullptr) entry["name"] = name;

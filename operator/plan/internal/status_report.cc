@@ -13,10 +13,6 @@ namespace trainyard::control {
 
 namespace {
 
-std::string_view roleName(v1::Role role) {
-  return role == v1::ROLE_PS ? "ps" : "worker";
-}
-
 v1::RoleStatus reportRole(const v1::TrainingJob& job, v1::Role role,
                           const std::vector<TaskView>& tasks, bool succeeded) {
   // `there` also remembers which numbers are used: a task that is listed and gone was lost.
