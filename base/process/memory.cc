@@ -4,11 +4,11 @@
 #include <charconv>
 #include <optional>
 #include <string_view>
-#include <vector>
 
 #include "base/core/strings.h"
 #include "base/core/units.h"
 #include "base/process/files.h"
+#include "base/process/internal/control_groups.h"
 #include "fmt/format.h"
 
 namespace trainyard {
@@ -17,16 +17,6 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::size_t kMaxFile = 1 << 20;
-
-std::vector<std::string_view> linesOf(std::string_view text) {
-  std::vector<std::string_view> lines;
-  while (!text.empty()) {
-    const auto [line, rest] = splitFirst(text, '\n');
-    lines.push_back(line);
-    text = rest;
-  }
-  return lines;
-}
 
 std::optional<std::int64_t> numberIn(std::string_view text) {
   while (!text.empty() && text.front() == ' ') text.remove_prefix(1);
@@ -38,7 +28,7 @@ std::optional<std::int64_t> numberIn(std::string_view text) {
 
 // The number after `key` at the start of a line.
 std::optional<std::int64_t> fieldOf(std::string_view text, std::string_view key) {
-  for (const std::string_view line : linesOf(text)) {
+  for (const std::string_view line : split(text, '\n')) {
     if (line.starts_with(key)) return numberIn(line.substr(key.size()));
   }
   return std::nullopt;
@@ -58,27 +48,21 @@ struct GroupFiles {
 constexpr GroupFiles kVersion1{"memory.limit_in_bytes", "memory.usage_in_bytes", "total_cache "};
 constexpr GroupFiles kVersion2{"memory.max", "memory.current", "file "};
 
-// The group and those around it, up to `mount`.
-void narrow(const fs::path& mount, const std::string& group, const GroupFiles& files,
-            AvailableMemory& memory) {
-  for (fs::path path = (mount / fs::path(group).relative_path()).lexically_normal();;
-       path = path.parent_path()) {
-    const auto limit = numberOfFile(path / files.limit);
-    const auto usage = numberOfFile(path / files.usage);
-    if (limit && usage) {
-      const auto stat = readFile(path / "memory.stat", kMaxFile);
-      const std::int64_t cache = stat.ok() ? fieldOf(*stat, files.cache).value_or(0) : 0;
-      // The two are not counted at the same moment: there may seem to be more cache than usage, and
-      // "no limit" is nearly the largest number that there is.
-      const std::int64_t used = std::max<std::int64_t>(0, *usage - cache);
-      const std::int64_t left = std::max<std::int64_t>(0, *limit - used);
-      memory.limit = std::min(memory.limit, *limit);
-      if (left < memory.bytes) {
-        memory.bytes = left;
-        memory.source = fmt::format("limit of {}", path.string());
-      }
-    }
-    if (path.string().size() <= mount.string().size()) return;
+// By the limit of one group, if it has one.
+void narrow(const fs::path& group, const GroupFiles& files, AvailableMemory& memory) {
+  const auto limit = numberOfFile(group / files.limit);
+  const auto usage = numberOfFile(group / files.usage);
+  if (!limit || !usage) return;
+  const auto stat = readFile(group / "memory.stat", kMaxFile);
+  const std::int64_t cache = stat.ok() ? fieldOf(*stat, files.cache).value_or(0) : 0;
+  // The two are not counted at the same moment: there may seem to be more cache than usage, and
+  // "no limit" is nearly the largest number that there is.
+  const std::int64_t used = std::max<std::int64_t>(0, *usage - cache);
+  const std::int64_t left = std::max<std::int64_t>(0, *limit - used);
+  memory.limit = std::min(memory.limit, *limit);
+  if (left < memory.bytes) {
+    memory.bytes = left;
+    memory.source = fmt::format("limit of {}", group.string());
   }
 }
 
@@ -93,12 +77,9 @@ StatusOr<AvailableMemory> availableMemory(const fs::path& root) {
   AvailableMemory memory{*available * kKiB, *total * kKiB, "this machine"};
   const auto groups = readFile(root / "proc/self/cgroup", kMaxFile);
   if (!groups.ok()) return memory;
-  const fs::path mount = root / "sys/fs/cgroup";
-  for (const std::string_view line : linesOf(*groups)) {
-    // "0::/user.slice/a.scope", or "9:memory:/docker/b" in version 1
-    const auto [controllers, group] = splitFirst(splitFirst(line, ':').second, ':');
-    if (controllers.empty()) narrow(mount, std::string(group), kVersion2, memory);
-    if (controllers == "memory") narrow(mount / "memory", std::string(group), kVersion1, memory);
+  for (const internal::ControlGroup& group :
+       internal::controlGroups(*groups, "memory", root / "sys/fs/cgroup")) {
+    narrow(group.folder, group.version == 1 ? kVersion1 : kVersion2, memory);
   }
   return memory;
 }
