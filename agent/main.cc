@@ -27,6 +27,7 @@
 #include "agent/supervisor/child_command.h"
 #include "agent/supervisor/foreign_program.h"
 #include "agent/supervisor/port_holder.h"
+#include "agent/supervisor/runtime_choice.h"
 #include "agent/supervisor/task_loop.h"
 #include "agent/traffic/task_metrics.h"
 #include "agent/traffic/wire_meter.h"
@@ -43,8 +44,6 @@
 #include "base/process/files.h"
 #include "base/process/scope_undo.h"
 #include "base/process/signals.h"
-#include "base/programs/job_file.h"
-#include "base/programs/runtime_program.h"
 #include "base/rpc/grpc_process.h"
 #include "base/rpc/token.h"
 #include "base/security/job_keys.h"
@@ -56,6 +55,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr int kMaxProcesses = 64;
+constexpr int kMaxWorkersHere = 10000;
 // The kernel tells of the last connections of a program within milliseconds, on a busy machine some
 // tens of them. What it could not tell would be waited for in vain.
 constexpr Duration kWireBound = std::chrono::seconds(3);
@@ -82,7 +82,7 @@ struct Flags {
   int agent_port = 0;
   int metrics_port = 0;
   int task_port = 0;
-  int threads = 1;
+  int workers_here = 1;
   std::vector<std::string> volumes;
   std::string log_format = "text";
   std::string last_words;
@@ -126,7 +126,10 @@ void addFlags(CLI::App& app, Flags& flags) {
       ->check(port);
   app.add_option("--metrics-port", flags.metrics_port, "Port of /metrics; 0: any")->check(port);
   app.add_option("--task-port", flags.task_port, "Port of the program; 0: a free one")->check(port);
-  app.add_option("--threads", flags.threads, "Passed to the program")->capture_default_str();
+  app.add_option("--workers-here", flags.workers_here,
+                 "Workers of the job that share this machine's cores, this one included")
+      ->check(wholeNumber(1, kMaxWorkersHere))
+      ->capture_default_str();
   app.add_option("--volume", flags.volumes, "MOUNT=DIR, passed to the program");
   app.add_option("--tls", flags.tls_dir,
                  "Folder with ca.crt, tls.crt and tls.key: the Agent service speaks TLS");
@@ -197,7 +200,6 @@ class Agent {
                                         std::uint32_t process) const;
   StatusOr<std::string> writeMembership(const v1::Membership& membership) const;
   StatusOr<std::string> tellForeign() const;
-  StatusOr<std::string> chooseRuntime() const;
   StatusOr<SpawnOptions> prepareRuntime(std::uint32_t start, int port,
                                         const std::string& membership, std::uint32_t process) const;
   void publish(const ChildView& view, int port);
@@ -299,14 +301,6 @@ StatusOr<std::vector<NamedProcess>> Agent::prepareProgram(std::uint32_t start, i
   return program;
 }
 
-// The runtime itself says what is wrong with a job that cannot be read.
-StatusOr<std::string> Agent::chooseRuntime() const {
-  const StatusOr<v1::TrainingJob> job = readJobFile(flags_.job_file);
-  if (!job.ok()) return flags_.runtime;
-  return runtimeProgram(flags_.runtime, job->spec().training(), self_.id.role(),
-                        std::getenv("CUDA_VISIBLE_DEVICES"));
-}
-
 // What only one of several processes writes lies in a folder of its own, and only the first listens
 // on the task's port.
 StatusOr<SpawnOptions> Agent::prepareRuntime(std::uint32_t start, int port,
@@ -317,8 +311,10 @@ StatusOr<SpawnOptions> Agent::prepareRuntime(std::uint32_t start, int port,
     task_dir = (fs::path(task_dir) / fmt::format("process-{}", process)).native();
     TY_RETURN_IF_ERROR(makeDirectories(task_dir, 0700));
   }
-  TY_ASSIGN_OR_RETURN(const std::string runtime, chooseRuntime());
-  const ChildCommand command{.runtime = runtime,
+  TY_ASSIGN_OR_RETURN(const RuntimeChoice choice,
+                      chooseRuntime(flags_.job_file, flags_.runtime, self_, flags_.workers_here,
+                                    std::getenv("CUDA_VISIBLE_DEVICES")));
+  const ChildCommand command{.runtime = choice.program,
                              .id = processId(self_, process),
                              .created = self_.created,
                              .job_file = flags_.job_file,
@@ -329,7 +325,7 @@ StatusOr<SpawnOptions> Agent::prepareRuntime(std::uint32_t start, int port,
                              .agent_socket = socket_,
                              .bind = flags_.bind,
                              .port = process == 0 ? port : 0,
-                             .threads = flags_.threads,
+                             .threads = choice.threads,
                              .log_format = flags_.log_format,
                              .volumes = flags_.volumes};
   SpawnOptions options;

@@ -46,6 +46,7 @@ struct Flags {
   std::uint32_t start = 0;
   std::uint16_t port = 0;
   int threads = 1;
+  std::string threads_reason = "--threads";
 };
 
 StatusOr<v1::Membership> readMembership(const std::string& path) {
@@ -86,6 +87,7 @@ StatusOr<TaskOptions> taskOptions(const Flags& flags, v1::Role role, const v1::T
   options.bind = flags.bind;
   options.port = flags.port;
   options.threads = flags.threads;
+  options.threads_reason = flags.threads_reason;
   options.clock = &systemClock();
   if (!flags.agent_socket.empty()) {
     const bool abstract = flags.agent_socket.front() == '@';
@@ -175,6 +177,7 @@ void addTaskFlags(CLI::App& app, Flags& flags) {
   app.add_option("--membership", flags.membership, "file with the membership")->required();
   app.add_option("--threads", flags.threads, "threads to compute with")
       ->check(wholeNumber(1, kMaxThreads));
+  app.add_option("--threads-reason", flags.threads_reason, "why so many, for the log");
   app.add_option("--log-format", flags.log_format, "text or json")
       ->check(CLI::IsMember({"text", "json"}));
 }

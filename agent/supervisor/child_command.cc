@@ -21,9 +21,13 @@ std::vector<std::string> childArguments(const ChildCommand& command, std::uint32
       "--token",        command.token_file,
       "--membership",   command.membership_file,
       "--bind",         command.bind,
-      "--threads",      fmt::to_string(command.threads),
+      "--threads",      fmt::to_string(command.threads.number),
       "--log-format",   command.log_format,
   };
+  if (!command.threads.reason.empty()) {
+    argv.push_back("--threads-reason");
+    argv.push_back(command.threads.reason);
+  }
   for (const std::string& volume : command.volumes) {
     argv.push_back("--volume");
     argv.push_back(volume);

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "agent/supervisor/compute_threads.h"
 #include "trainyard/v1/membership.pb.h"
 
 namespace trainyard::agent {
@@ -22,7 +23,7 @@ struct ChildCommand {
   std::string agent_socket;  // path, or "@name" for an abstract one
   std::string bind;
   int port = 0;
-  int threads = 1;
+  ComputeThreads threads;
   std::string log_format = "text";   // or "json"
   std::vector<std::string> volumes;  // MOUNT=DIR
 };

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "base/core/strings.h"
 #include "fmt/format.h"
 #include "google/protobuf/descriptor.h"
 #include "google/protobuf/message.h"
@@ -35,6 +36,17 @@ std::string childPath(std::string_view parent, std::size_t index) {
 
 bool isRawJson(const FieldDescriptor* field) {
   return field->options().GetExtension(v1::raw_json);
+}
+
+bool isIntOrText(const FieldDescriptor* field) {
+  return field->options().GetExtension(v1::int_or_text);
+}
+
+// "2" as 2; what is no number, or not as one is written, as text.
+Json intOrText(std::string text) {
+  const auto number = parseNumber<std::int64_t>(text);
+  if (number && fmt::to_string(*number) == text) return *number;
+  return text;
 }
 
 // A value that is taken from, or put into, a repeated field where `index` >= 0.
@@ -66,6 +78,7 @@ Json getValue(const Message& message, const FieldDescriptor* field, int index) {
   }
   std::string text =
       one ? r->GetString(message, field) : r->GetRepeatedString(message, field, index);
+  if (isIntOrText(field)) return intOrText(std::move(text));
   if (!isRawJson(field)) return text;
   Json raw = Json::parse(text, nullptr, /*allow_exceptions=*/false);
   return raw.is_discarded() ? Json(text) : raw;
@@ -212,9 +225,12 @@ class Decoder {
   static Status decodeText(const Json& json, const std::string& path, const FieldDescriptor* field,
                            Message* message) {
     const bool raw = isRawJson(field);
-    if (raw && !json.is_object()) return wrongType(path, "a mapping", json);
-    if (!raw && !json.is_string()) return wrongType(path, "text", json);
-    std::string value = raw ? json.dump() : json.get<std::string>();
+    const bool either = isIntOrText(field);
+    const bool number = either && json.is_number_integer();
+    if (raw ? !json.is_object() : !number && !json.is_string()) {
+      return wrongType(path, raw ? "a mapping" : either ? "text or a whole number" : "text", json);
+    }
+    std::string value = raw || number ? json.dump() : json.get<std::string>();
     const Reflection* const r = message->GetReflection();
     field->is_repeated() ? r->AddString(message, field, std::move(value))
                          : r->SetString(message, field, std::move(value));

@@ -1,5 +1,6 @@
 // Our messages as JSON, driven by the descriptor: camelCase names, int64 as numbers, raw_json
-// fields inline, only present fields, in the order of the message. Exact round trip.
+// fields inline, int_or_text fields as a number where they hold one, only present fields, in the
+// order of the message. Exact round trip.
 #pragma once
 
 #include "base/core/status.h"

@@ -28,7 +28,8 @@ void addDefaults(Json& object, const Json& schema) {
 }  // namespace
 
 void applyDefaults(Json& value, const Json& schema) {
-  if (value.is_number_float() && schema.value("type", "") == "integer") {
+  const bool whole = schema.value("type", "") == "integer" || isIntOrText(schema);
+  if (value.is_number_float() && whole) {
     const double number = value.get<double>();
     if (std::abs(number) <= kLargestExact && number == std::trunc(number)) {
       value = static_cast<std::int64_t>(number);

@@ -51,6 +51,7 @@ const std::set<std::string>& knownKeywords() {
                                                "format",
                                                "default",
                                                "description",
+                                               "x-kubernetes-int-or-string",
                                                "x-kubernetes-preserve-unknown-fields",
                                                "x-kubernetes-list-type",
                                                "x-kubernetes-list-map-keys",
@@ -90,6 +91,10 @@ Status checkKeywords(const Json& schema) {
 
 bool isOpaque(const Json& schema) {
   return schema.value("x-kubernetes-preserve-unknown-fields", false);
+}
+
+bool isIntOrText(const Json& schema) {
+  return schema.value("x-kubernetes-int-or-string", false);
 }
 
 const Json* memberSchema(const Json& schema, const std::string& key) {

@@ -18,7 +18,8 @@ using Json = nlohmann::ordered_json;
 constexpr std::size_t kShownCharacters = 60;
 
 // Each pattern of the schema in words.
-constexpr std::array<std::pair<std::string_view, std::string_view>, 4> kPatternWords = {{
+constexpr std::array<std::pair<std::string_view, std::string_view>, 5> kPatternWords = {{
+    {"^Auto$", "Auto or a whole number"},
     {"^/", "a path that begins with '/'"},
     {"^[a-z]([-a-z0-9]*[a-z0-9])?$",
      "an RFC 1035 name: lower-case letters, digits and '-', beginning with a letter and not ending "
@@ -48,7 +49,15 @@ std::string describeValue(const Json& value) {
   return value.is_object() ? "a mapping" : shown(value);
 }
 
+std::string patternWords(const std::string& pattern) {
+  for (const auto& [known, words] : kPatternWords) {
+    if (known == pattern) return std::string(words);
+  }
+  return fmt::format("text that matches {}", pattern);
+}
+
 std::string describeType(const Json& schema) {
+  if (isIntOrText(schema)) return patternWords(schema.at("pattern").get<std::string>());
   const std::string type = schema.value("type", "");
   if (schema.contains("enum")) {
     std::vector<std::string> values;
@@ -62,7 +71,9 @@ std::string describeType(const Json& schema) {
   return type == "array" ? "a list" : "a mapping";
 }
 
-bool hasType(const Json& value, const std::string& type) {
+bool hasType(const Json& value, const Json& schema) {
+  if (isIntOrText(schema)) return value.is_string() || value.is_number_integer();
+  const std::string type = schema.value("type", "");
   if (type == "object") return value.is_object();
   if (type == "array") return value.is_array();
   if (type == "string") return value.is_string();
@@ -86,8 +97,7 @@ class Walker {
   explicit Walker(ProblemList& problems) : problems_(problems) {}
 
   void visit(const Json& value, const Json& schema, const std::string& path) {
-    const std::string type = schema.value("type", "");
-    if (!hasType(value, type)) return wrongType(value, schema, path);
+    if (!hasType(value, schema)) return wrongType(value, schema, path);
     if (value.is_number()) return checkNumber(value, schema, path);
     if (value.is_string()) return checkText(value.get<std::string>(), schema, path);
     if (value.is_array()) return checkList(value, schema, path);
@@ -97,7 +107,7 @@ class Walker {
  private:
   void wrongType(const Json& value, const Json& schema, const std::string& path) {
     // A number that fits no integer is better told its bounds.
-    if (value.is_number() && schema.value("type", "") == "integer") {
+    if (value.is_number() && (isIntOrText(schema) || schema.value("type", "") == "integer")) {
       if (value.get<double>() > schema.at("maximum").get<double>() ||
           value.get<double>() < schema.at("minimum").get<double>()) {
         return checkNumber(value, schema, path);
@@ -154,13 +164,6 @@ class Walker {
       problems_.add(
           path, fmt::format("expected a time such as 2030-01-31T12:00:00Z, got {}", shown(text)));
     }
-  }
-
-  static std::string patternWords(const std::string& pattern) {
-    for (const auto& [known, words] : kPatternWords) {
-      if (known == pattern) return std::string(words);
-    }
-    return fmt::format("text that matches {}", pattern);
   }
 
   void checkEnum(const std::string& text, const Json& schema, const std::string& path) {

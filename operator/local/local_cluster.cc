@@ -195,6 +195,10 @@ StatusOr<std::vector<std::string>> LocalCluster::programFlags(const v1::Training
   }
   if (!isForeign(job)) {
     flags.insert(flags.end(), {"--runtime", options_.runtime_path});
+    const int workers = job.spec().worker().replicas();
+    if (task.role == v1::ROLE_WORKER && workers > 1) {
+      flags.insert(flags.end(), {"--workers-here", std::to_string(workers)});
+    }
     return flags;
   }
   TY_RETURN_IF_ERROR(writeCommandFile(paths_.command(task), job, task.role));

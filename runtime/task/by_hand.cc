@@ -202,6 +202,7 @@ StatusOr<TaskOptions> handOptions(const HandFlags& flags, UnixMillis now) {
                                  taskName(options.id.role(), options.id.index()));
   options.port = own[flags.task_index].port;
   options.threads = flags.threads;
+  options.threads_reason = "--threads";
   return options;
 }
 

@@ -29,6 +29,7 @@ struct TaskOptions {
   std::function<v1::RuntimeDirective(const v1::RuntimeReport&)> local_agent = {};
   v1::Membership membership;
   int threads = 1;
+  std::string threads_reason;  // for the log
   const Clock* clock = nullptr;
 
   std::string checkpointDir() const { return job_dir + "/checkpoints"; }

@@ -91,9 +91,14 @@ Status WorkerTask::build() {
 // In the log, and for who reads of the run later. Training goes on without.
 void WorkerTask::tellCompute(const ComputeDevice& device) const {
   const std::string libraries = mathLibraries();
+  const std::string threads =
+      fmt::format("computing with {} thread{} ({})", options_.threads,
+                  options_.threads == 1 ? "" : "s", options_.threads_reason);
   TY_INFO("{}", libraries);
+  TY_INFO("{}", threads);
   TY_INFO("{}", device.reason);
-  const nlohmann::ordered_json json = {{"libraries", libraries}, {"device", device.reason}};
+  const nlohmann::ordered_json json = {
+      {"libraries", libraries}, {"threads", threads}, {"device", device.reason}};
   const Status written = replaceFile(options_.task_dir + "/compute.json", json.dump(2) + "\n");
   if (!written.ok()) TY_WARN("{}", fromAbsl(written.message()));
 }

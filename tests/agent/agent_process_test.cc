@@ -3,11 +3,13 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <csignal>
 #include <cstdlib>
 
 #include "agent/membership/membership_file.h"
 #include "base/process/child_process.h"
+#include "base/process/cpus.h"
 #include "base/process/files.h"
 #include "base/process/pipe.h"
 #include "base/rpc/channel.h"
@@ -216,6 +218,33 @@ TEST_F(AgentProcessTest, ProcessesOfOneProgramLiveAndDieTogether) {
   EXPECT_TRUE(agentSays("child", "Running")) << "until all have ended";
   ASSERT_TRUE(writeFileAtomically(taskDir() / "process-1" / "ending", "exit 0").ok());
   EXPECT_EQ(exitCode(), 0);
+}
+
+TEST_F(AgentProcessTest, TellsTheProgramHowManyThreadsComputeAndWhy) {
+  const int cores = std::max(1, static_cast<int>(availableCpus(usableCores()).cores));
+  struct Row {
+    std::string training;
+    std::vector<std::string> flags;
+    int threads;
+    std::string reason;
+  };
+  for (const Row& row :
+       {Row{R"({"threads": 3})", {}, 3, "training.threads"},
+        Row{R"({"threads": "Auto"})", {}, cores, "training.threads: Auto, "},
+        Row{R"({"threads": "Auto", "deterministic": true})", {}, 1, "deterministic"},
+        Row{R"({})", {"--workers-here", "9999", "--processes", "2"}, 1, "by 19998 processes"}}) {
+    write("job.json", fmt::format(R"({{"metadata": {{"name": "demo", "uid": "uid-1"}},
+                                      "spec": {{"training": {}}}}})",
+                                  row.training));
+    ASSERT_NO_FATAL_FAILURE(startReadyAgent(row.flags));
+    const auto folder = row.flags.empty() ? taskDir() : taskDir() / "process-1";
+    const json child = json::parse(readFile(folder / "child.json", 1 << 20).value());
+    EXPECT_EQ(child.at("flags").at("--threads"), fmt::to_string(row.threads)) << row.training;
+    EXPECT_THAT(child.at("flags").at("--threads-reason").get<std::string>(), HasSubstr(row.reason));
+    ASSERT_EQ(::kill(agent_->pid(), SIGTERM), 0);
+    exitCode();
+    std::filesystem::remove(taskDir() / "agent.json");
+  }
 }
 
 TEST_F(AgentProcessTest, EndsWithTheProgramsFinalCode) {

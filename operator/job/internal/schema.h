@@ -24,6 +24,8 @@ Status checkKeywords(const nlohmann::ordered_json& schema);
 
 // Whether the apiserver, and so we, take the value as it comes.
 bool isOpaque(const nlohmann::ordered_json& schema);
+// Whether the value is a whole number (within minimum and maximum) or text (that fits the pattern).
+bool isIntOrText(const nlohmann::ordered_json& schema);
 // A member's schema; nullptr for one that the schema does not know.
 const nlohmann::ordered_json* memberSchema(const nlohmann::ordered_json& schema,
                                            const std::string& key);

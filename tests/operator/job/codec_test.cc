@@ -1,3 +1,5 @@
+#include <map>
+
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "operator/job/job.h"
@@ -43,6 +45,18 @@ TEST(Codec, WhatIsAbsentStaysAbsent) {
   EXPECT_FALSE(job.spec().has_ps()) << "what the message held before is gone";
 }
 
+// Kubernetes' int-or-string: a number stays one, and text text.
+TEST(Codec, NumberOrText) {
+  v1::TrainingJob job;
+  for (const auto& [written, held] : std::map<std::string, std::string>{
+           {R"("Auto")", "Auto"}, {"2", "2"}, {"-1", "-1"}, {R"("02")", "02"}}) {
+    const Json json = Json::parse(R"({"spec": {"training": {"threads": )" + written + "}}}");
+    ASSERT_TRUE(fromJson(json, &job).ok()) << written;
+    EXPECT_EQ(job.spec().training().threads(), held);
+    EXPECT_EQ(toJson(job).dump(), json.dump());
+  }
+}
+
 TEST(Codec, OtherMessagesToo) {
   v1::Membership membership;
   membership.set_job("a");
@@ -80,6 +94,9 @@ TEST(Codec, RefusesWithThePath) {
       {R"({"spec": {"training": {"model": {"hidden": 5}}}})",
        "spec.training.model.hidden: expected a list"},
       {R"({"spec": {"volumes": [{}, {"nam": "x"}]}})", "spec.volumes[1].nam: unknown field"},
+      {R"({"spec": {"training": {"threads": 1.5}}})",
+       "spec.training.threads: expected text or a whole number, got number"},
+      {R"({"spec": {"training": {"threads": [2]}}})", "got array"},
       {R"({"spec": {"image": 5}})", "spec.image: expected text"},
       {R"({"spec": {"ps": {"template": "x"}}})", "spec.ps.template: expected a mapping"},
       {R"({"metadata": {"labels": {"a.b": 1}}})", "metadata.labels[\"a.b\"]: expected text"},

@@ -55,9 +55,12 @@ void compareValue(const FieldDescriptor* field, const Json& schema, const std::s
       FAIL() << "a type that no job needs; enumerations are strings";
   }
   const bool raw = field->options().GetExtension(v1::raw_json);
+  const bool either = field->options().GetExtension(v1::int_or_text);
   if (raw) type = "object";
+  if (either) type = "";  // a type beside int-or-string is refused by the apiserver
   EXPECT_EQ(schema.value("type", ""), type);
   EXPECT_EQ(internal::isOpaque(schema), raw);
+  EXPECT_EQ(internal::isIntOrText(schema), either);
   const std::string found_format = schema.value("format", "");
   if (found_format != "date-time") {
     EXPECT_EQ(found_format, format);
@@ -124,7 +127,10 @@ TEST(Schema, EverythingIsBounded) {
          [](const Json& schema, const std::string& path) {
            SCOPED_TRACE(path);
            const std::string type = schema.value("type", "");
-           if (type == "integer" || type == "number") {
+           if (internal::isIntOrText(schema)) {
+             EXPECT_TRUE(schema.contains("minimum") && schema.contains("maximum"));
+             EXPECT_TRUE(schema.contains("pattern"));
+           } else if (type == "integer" || type == "number") {
              EXPECT_TRUE(schema.contains("minimum") && schema.contains("maximum"));
            } else if (type == "string") {
              EXPECT_TRUE(schema.contains("enum") || schema.contains("maxLength"));

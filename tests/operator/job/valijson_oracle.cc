@@ -22,6 +22,7 @@ nlohmann::json closed(nlohmann::json schema) {
   if (schema.contains("properties")) {
     for (auto& [name, member] : schema["properties"].items()) member = closed(member);
   }
+  if (schema.value("x-kubernetes-int-or-string", false)) schema["type"] = {"integer", "string"};
   return schema;
 }
 

@@ -2,6 +2,7 @@
 
 #include <signal.h>
 
+#include <algorithm>
 #include <fstream>
 
 #include "base/process/files.h"
@@ -129,6 +130,22 @@ TEST(LocalClusterTest, CauseNamesTheLastErrorOfTheLog) {
   run.command(kWorker0, "exit 3");
   ASSERT_TRUE(LocalRun::eventually([&] { return find(run, kWorker0)->exit.has_value(); }));
   EXPECT_EQ(find(run, kWorker0)->exit->cause, "exit code 3: data.images: /nowhere: No such file");
+}
+
+// The machine's cores are one worker's as much as another's.
+TEST(LocalClusterTest, AgentsOfWorkersHearHowManyShareTheMachine) {
+  LocalRun run;
+  run.open();
+  const v1::TrainingJob job = run.job();
+  const auto command = [&](const TaskKey& task) {
+    EXPECT_TRUE(run.cluster().createTask(job, task, 1).ok());
+    const std::string file = fmt::format("/proc/{}/cmdline", run.pidOf(task));
+    std::string words = readFile(file, 1 << 20).value_or("");
+    std::replace(words.begin(), words.end(), '\0', ' ');
+    return words;
+  };
+  EXPECT_THAT(command({v1::ROLE_WORKER, 1}), testing::HasSubstr("--workers-here 2 "));
+  EXPECT_EQ(command(kPs0).find("--workers-here"), std::string::npos);
 }
 
 TEST(LocalClusterTest, AgentsAndTokenForTheProgressPoller) {
