@@ -1,5 +1,9 @@
 #include "runtime/task/finish_record.h"
 
+#include <cmath>
+#include <limits>
+#include <optional>
+
 #include "base/process/files.h"
 #include "nlohmann/json.hpp"
 
@@ -8,6 +12,66 @@ namespace {
 
 std::string pathIn(const std::string& dir) {
   return dir + "/finished.json";
+}
+
+struct Record {
+  std::string uid;
+  std::string strategy;
+  std::int64_t created = 0;
+  std::int64_t passes = 0;
+  v1::Evaluation evaluation;  // its version is the number of steps
+};
+
+// The members of a record, each of the type that recordFinish() writes; what is not is noted.
+class Members {
+ public:
+  explicit Members(const nlohmann::json& record) : record_(record) {}
+  bool allThere() const { return all_there_; }
+
+  std::string text(const char* name) {
+    const auto found = record_.find(name);
+    if (found != record_.end() && found->is_string()) return found->get<std::string>();
+    all_there_ = false;
+    return {};
+  }
+  std::int64_t count(const char* name) {
+    const auto found = record_.find(name);
+    // Only numbers that are not negative are unsigned here.
+    if (found != record_.end() && found->is_number_unsigned() &&
+        found->get<std::uint64_t>() <= std::numeric_limits<std::int64_t>::max()) {
+      return found->get<std::int64_t>();
+    }
+    all_there_ = false;
+    return 0;
+  }
+  // JSON has no word for what is not finite: it is written as null.
+  double number(const char* name) {
+    const auto found = record_.find(name);
+    if (found != record_.end() && found->is_number()) return found->get<double>();
+    all_there_ = all_there_ && found != record_.end() && found->is_null();
+    return std::nan("");
+  }
+
+ private:
+  const nlohmann::json& record_;
+  bool all_there_ = true;
+};
+
+std::optional<Record> parse(const std::string& text) {
+  const auto json = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
+  if (!json.is_object()) return std::nullopt;
+  Members members(json);
+  Record record;
+  record.uid = members.text("uid");
+  record.strategy = members.text("strategy");
+  record.created = members.count("created");
+  record.passes = members.count("passes");
+  record.evaluation.set_version(members.count("step"));
+  record.evaluation.set_hits(members.count("hits"));
+  record.evaluation.set_samples(members.count("samples"));
+  record.evaluation.set_loss_sum(members.number("lossSum"));
+  if (!members.allThere()) return std::nullopt;
+  return record;
 }
 
 }  // namespace
@@ -29,22 +93,15 @@ std::optional<v1::Evaluation> readFinish(const std::string& dir, const v1::Train
                                          std::uint32_t created, std::int64_t wanted) {
   const StatusOr<std::string> text = readFile(pathIn(dir), 1 << 16);
   if (!text.ok()) return std::nullopt;
-  const auto record = nlohmann::json::parse(*text, nullptr, /*allow_exceptions=*/false);
-  if (!record.is_object() || record.value("uid", "") != job.metadata().uid()) return std::nullopt;
+  const std::optional<Record> record = parse(*text);
+  if (!record || record->uid != job.metadata().uid()) return std::nullopt;
   const v1::Training& training = job.spec().training();
-  const bool same = training.has_passes()
-                        ? record.value("passes", std::int64_t{-1}) == training.passes()
-                        : record.value("step", std::int64_t{-1}) >= wanted;
+  const bool same = training.has_passes() ? record->passes == training.passes()
+                                          : record->evaluation.version() >= wanted;
   // With another strategy the coordinator's home, and with it the count of its lives, is another.
-  const bool same_life = record.value("created", std::uint32_t{0}) == created &&
-                         record.value("strategy", "") == job.spec().strategy();
+  const bool same_life = record->created == created && record->strategy == job.spec().strategy();
   if (!same && !same_life) return std::nullopt;
-  v1::Evaluation evaluation;
-  evaluation.set_version(record.value("step", std::int64_t{0}));
-  evaluation.set_hits(record.value("hits", std::int64_t{0}));
-  evaluation.set_samples(record.value("samples", std::int64_t{0}));
-  evaluation.set_loss_sum(record.value("lossSum", 0.0));
-  return evaluation;
+  return record->evaluation;
 }
 
 }  // namespace trainyard::runtime
