@@ -83,9 +83,10 @@ Status comparePlans(Collective& collective, std::span<const PlannedTensor> plan)
                                   [&](const std::string& hash) { return hash != hashes[0]; });
   if (other == hashes.end()) return absl::OkStatus();
   const auto rank = static_cast<int>(other - hashes.begin());
-  TY_ASSIGN_OR_RETURN(const auto texts, internal::gatherTexts(collective, text));
-  const std::string difference =
-      differenceOf(fromText(texts[0]), 0, fromText(texts[static_cast<std::size_t>(rank)]), rank);
+  auto texts = internal::gatherTexts(collective, text);
+  if (!texts.ok()) return annotate(texts.status(), "ranks do not train the same tensors");
+  const std::string difference = differenceOf(
+      fromText((*texts)[0]), 0, fromText((*texts)[static_cast<std::size_t>(rank)]), rank);
   return transport::withBlamedRank(
       absl::FailedPreconditionError("ranks do not train the same tensors: " + difference), rank);
 }

@@ -2,7 +2,26 @@
 
 #include <cstring>
 
+#include "fmt/format.h"
+#include "runtime/transport/transport.h"
+
 namespace trainyard::runtime::collective::internal {
+namespace {
+
+// What the others say decides on how much memory is taken.
+Status checkLengths(const std::vector<std::int64_t>& lengths) {
+  for (std::size_t r = 0; r < lengths.size(); ++r) {
+    if (lengths[r] >= 0 && lengths[r] <= kMaxTextBytes) continue;
+    const auto rank = static_cast<int>(r);
+    return transport::withBlamedRank(
+        absl::DataLossError(fmt::format("rank {} announces a text of {} bytes, expected 0 to {}",
+                                        rank, lengths[r], kMaxTextBytes)),
+        rank);
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
 
 StatusOr<std::vector<std::string>> gatherTexts(Collective& collective, const std::string& own) {
   const auto ranks = static_cast<std::size_t>(collective.size());
@@ -13,6 +32,7 @@ StatusOr<std::vector<std::string>> gatherTexts(Collective& collective, const std
   TY_RETURN_IF_ERROR(collective.allGather({reinterpret_cast<std::byte*>(lengths.data()),
                                            static_cast<std::int64_t>(ranks), ElementType::kInt64},
                                           one_each));
+  TY_RETURN_IF_ERROR(checkLengths(lengths));
   std::vector<std::int64_t> counts;
   std::vector<std::size_t> begins;
   std::int64_t total = 0;
