@@ -10,7 +10,10 @@
 #include <cstring>
 #include <list>
 #include <memory>
+#include <utility>
 
+#include "base/core/log.h"
+#include "base/core/strings.h"
 #include "base/process/poll.h"
 #include "fmt/format.h"
 #include "fmt/ranges.h"
@@ -214,7 +217,7 @@ class MeshBuilder {
     auto answer = out.handshake->take(bytes);
     if (!answer.ok()) {
       // Whoever holds the address now may be a stranger who gives it up again; but a member of the
-      // job that refuses will go on doing so.
+      // job that refuses, or speaks another version, will go on doing so.
       if (answer.status().code() != absl::StatusCode::kFailedPrecondition) {
         again(out, std::string(answer.status().message()), now);
         return absl::OkStatus();
@@ -281,6 +284,7 @@ class MeshBuilder {
         (void)sendSome(in.fd.get(), in.handshake->outgoing());
         const bool ours = in.handshake->finished();
         if (ours) return taken.status();
+        if (absl::IsUnimplemented(taken.status())) tellOfVersion(taken.status());
         return false;
       }
       if (*taken) in.peer = *taken;
@@ -291,6 +295,13 @@ class MeshBuilder {
     // A rank that connects again was started again: the newer connection counts.
     if (in.peer) mesh_.pairs[static_cast<std::size_t>(*in.peer)].in = std::move(in.fd);
     return false;
+  }
+
+  // Once: a stranger may come again and again.
+  void tellOfVersion(const Status& status) {
+    if (std::exchange(told_of_version_, true)) return;
+    TY_WARN("forming the group of epoch {}: whoever connects here without a proof {}; not taken",
+            self_.epoch, fromAbsl(status.message()));
   }
 
   void waitForEvents(TimePoint deadline) {
@@ -322,6 +333,7 @@ class MeshBuilder {
   TcpMesh mesh_;
   std::vector<Outbound> outbound_;
   std::list<Inbound> inbound_;
+  bool told_of_version_ = false;
 };
 
 }  // namespace

@@ -57,9 +57,11 @@ struct TcpMesh {
 
 // Connects until every pair has both connections. Peers may start in any order; refused connections
 // are tried again, a peer that is still in an older epoch is waited for. What a stranger sends, or
-// leaves unsent, does not disturb this. Errors, with the blamed rank: DEADLINE_EXCEEDED naming all
-// ranks that are missing and why; FAILED_PRECONDITION when a peer has the token but another epoch,
-// size or version; INVALID_ARGUMENT for an address that is not numeric or more than kMaxRanks.
+// leaves unsent, does not disturb this: one with another version is named in the log and left out.
+// Errors, with the blamed rank: DEADLINE_EXCEEDED naming all ranks that are missing and why
+// (whoever stands at a rank's address with another version and no proof among them);
+// FAILED_PRECONDITION when a peer proves that it has the token but has another epoch, size or
+// version; INVALID_ARGUMENT for an address that is not numeric or more than kMaxRanks.
 StatusOr<TcpMesh> connectMesh(const TcpListener& listener, const MeshOptions& options);
 
 }  // namespace trainyard::runtime::transport

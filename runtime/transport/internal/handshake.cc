@@ -38,21 +38,22 @@ T read(std::string_view from, std::size_t at) {
   return value;
 }
 
-std::string preamble() {
+std::string preamble(const Self& self) {
   std::string text(kMagic);
-  append(text, kProtocolVersion);
+  append(text, self.version);
   return text;
 }
 
-Status checkPreamble(std::string_view bytes) {
+// That of whoever sent this Hello or Challenge.
+StatusOr<std::uint16_t> versionIn(std::string_view bytes) {
   if (bytes.substr(0, kMagic.size()) != kMagic) {
     return absl::DataLossError("not a rank of a Trainyard job");
   }
-  if (const auto version = read<std::uint16_t>(bytes, kMagic.size()); version != kProtocolVersion) {
-    return absl::FailedPreconditionError(
-        fmt::format("speaks protocol version {}; this is {}", version, kProtocolVersion));
-  }
-  return absl::OkStatus();
+  return read<std::uint16_t>(bytes, kMagic.size());
+}
+
+std::string difference(std::uint16_t version, const Self& self) {
+  return fmt::format("speaks protocol version {}; this is {}", version, self.version);
 }
 
 std::string proof(const Self& self, std::string_view sender_nonce, std::string_view receiver_nonce,
@@ -61,11 +62,17 @@ std::string proof(const Self& self, std::string_view sender_nonce, std::string_v
                     fmt::format("trainyard transport: {}", side), kProof);
 }
 
+// The side of a receiver that speaks `version`, towards a sender that does not. With the version in
+// it nobody can pass on another receiver's proof as that of another version.
+std::string receiverOf(std::uint16_t version) {
+  return fmt::format("receiver of version {}", version);
+}
+
 }  // namespace
 
 SenderHandshake::SenderHandshake(const Self& self, int peer)
     : self_(self), peer_(peer), nonce_(randomHex(kNonce / 2)) {
-  outgoing_ = preamble() + nonce_;
+  outgoing_ = preamble(self) + nonce_;
 }
 
 std::size_t SenderHandshake::needs() const {
@@ -77,12 +84,18 @@ StatusOr<SenderHandshake::Answer> SenderHandshake::take(std::string_view bytes) 
   if (needs() > 0) return Answer::kPending;
   const std::string got = std::exchange(incoming_, {});
   if (!challenged_) {
-    TY_RETURN_IF_ERROR(checkPreamble(got));
+    TY_ASSIGN_OR_RETURN(const std::uint16_t version, versionIn(got));
+    const bool same = version == self_.version;
     const std::string peer_nonce = got.substr(kPreamble, kNonce);
     const std::string_view theirs = std::string_view(got).substr(kPreamble + kNonce);
-    if (!equalInConstantTime(theirs, proof(self_, nonce_, peer_nonce, "receiver"))) {
-      return absl::PermissionDeniedError("does not know the job's token");
+    const bool proved = equalInConstantTime(
+        theirs, proof(self_, nonce_, peer_nonce, same ? "receiver" : receiverOf(version)));
+    if (!proved && same) return absl::PermissionDeniedError("does not know the job's token");
+    if (!proved) {
+      return absl::PermissionDeniedError(difference(version, self_) +
+                                         ", and does not prove that it knows the job's token");
     }
+    if (!same) return absl::FailedPreconditionError(difference(version, self_));
     std::string fields;
     append(fields, self_.epoch);
     append(fields, static_cast<std::int32_t>(self_.rank));
@@ -117,13 +130,13 @@ StatusOr<std::optional<int>> ReceiverHandshake::take(std::string_view bytes) {
   if (needs() > 0) return std::nullopt;
   if (!peer_nonce_.empty()) return judge();
   const std::string got = std::exchange(incoming_, {});
-  if (Status known = checkPreamble(got); !known.ok()) {
-    // So that it can name this version; no proof.
-    outgoing_ = preamble() + std::string(kNonce + kProof, '0');
-    return known;
-  }
-  peer_nonce_ = got.substr(kPreamble, kNonce);
-  outgoing_ = preamble() + nonce_ + proof(self_, peer_nonce_, nonce_, "receiver");
+  TY_ASSIGN_OR_RETURN(const std::uint16_t version, versionIn(got));
+  const bool same = version == self_.version;
+  const std::string peer_nonce = got.substr(kPreamble, kNonce);
+  outgoing_ = preamble(self_) + nonce_ +
+              proof(self_, peer_nonce, nonce_, same ? "receiver" : receiverOf(self_.version));
+  if (!same) return absl::UnimplementedError(difference(version, self_));
+  peer_nonce_ = peer_nonce;
   return std::nullopt;
 }
 

@@ -7,6 +7,12 @@
 //                                    <-      Verdict: taken, not yet, refused; epoch, why
 //
 // A proof is HKDF(token; salt: both nonces; info: the side and, for the sender, its Intro).
+//
+// No version changes the layout of Hello and Challenge: with that of another version a receiver
+// proves who it is all the same, with its version in the info, and ends the conversation. So the
+// sender knows whether it is a rank of its own job that speaks the other version, which is final,
+// or a stranger, who gives the address up again. The receiver never learns who the sender is: what
+// it may say to a user is what it hears where it is the sender itself.
 #pragma once
 
 #include <cstdint>
@@ -15,6 +21,7 @@
 #include <string_view>
 
 #include "base/core/status.h"
+#include "runtime/transport/frame.h"
 
 namespace trainyard::runtime::transport::internal {
 
@@ -24,6 +31,7 @@ struct Self {
   int size = 0;
   std::uint64_t epoch = 0;
   std::string token;
+  std::uint16_t version = kProtocolVersion;
 };
 
 // The sender's side. `take()` gets the peer's bytes as they arrive.
@@ -34,8 +42,9 @@ class SenderHandshake {
   enum class Answer { kPending, kTaken, kNotYet };
   // What to send now; empty it when sent.
   std::string& outgoing() { return outgoing_; }
-  // PERMISSION_DENIED: the peer does not know the token. FAILED_PRECONDITION: refused, with the
-  // peer's reason. DATA_LOSS: not this protocol. Takes exactly what it needs: data follow later.
+  // PERMISSION_DENIED: the peer does not know the token, whatever version it speaks.
+  // FAILED_PRECONDITION: it does, and speaks another version, or refuses, with its reason.
+  // DATA_LOSS: not this protocol. Takes exactly what it needs: data follow later.
   StatusOr<Answer> take(std::string_view bytes);
   // How many bytes it needs next.
   std::size_t needs() const;
@@ -57,7 +66,8 @@ class ReceiverHandshake {
   std::string& outgoing() { return outgoing_; }
   // The sender's rank once it is taken (its verdict is then in outgoing()); nothing while pending
   // or after a refusal that it should hear (finished()). FAILED_PRECONDITION: it knows the token
-  // but does not belong here, `why` as it is told. Others: a stranger.
+  // but does not belong here, `why` as it is told. Others: a stranger; UNIMPLEMENTED one with
+  // another version, who may be a rank of this job and should hear what is in outgoing().
   StatusOr<std::optional<int>> take(std::string_view bytes);
   std::size_t needs() const;
   bool finished() const { return finished_; }
