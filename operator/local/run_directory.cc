@@ -6,6 +6,7 @@
 #include <cerrno>
 #include <utility>
 
+#include "base/core/json_depth.h"
 #include "base/core/rfc3339.h"
 #include "base/core/strings.h"
 #include "base/process/files.h"
@@ -26,6 +27,7 @@ constexpr std::size_t kMaxRecordBytes = 16 << 20;
 
 StatusOr<Json> readJson(const std::filesystem::path& path) {
   TY_ASSIGN_OR_RETURN(const std::string text, readFile(path, kMaxRecordBytes));
+  if (jsonIsTooDeep(text)) return invalidInput(path.string(), "is nested too deeply");
   Json json = Json::parse(text, nullptr, false);
   if (json.is_discarded() || !json.is_object()) {
     return invalidInput(path.string(), "is not a JSON object");

@@ -5,6 +5,7 @@
 #include <set>
 #include <utility>
 
+#include "base/core/json_depth.h"
 #include "fmt/format.h"
 #include "nlohmann/json.hpp"
 #include "runtime/checkpoint/names.h"
@@ -252,6 +253,7 @@ std::string manifestToJson(const Manifest& manifest) {
 }
 
 StatusOr<Manifest> manifestFromJson(std::string_view text) {
+  if (jsonIsTooDeep(text)) return absl::InvalidArgumentError("nested too deeply");
   const Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
   if (!json.is_object()) return absl::InvalidArgumentError("not a JSON object");
   Status status;

@@ -100,6 +100,19 @@ TEST(ManifestJson, OtherTextIsRefused) {
   EXPECT_TRUE(absl::IsInvalidArgument(manifestFromJson(std::string(1 << 20, '[')).status()));
 }
 
+// A file of a few megabytes is enough for more levels than a stack has room for.
+TEST(ManifestJson, ListsInListsWithoutEndAreRefused) {
+  constexpr std::size_t kLevels = 2'000'000;
+  Json json = Json::parse(manifestToJson(complete()));
+  json["step"] = "HERE";
+  std::string text = json.dump();
+  const std::string deep = std::string(kLevels, '[') + std::string(kLevels, ']');
+  text.replace(text.find("\"HERE\""), 6, deep);
+  const auto manifest = manifestFromJson(text);
+  ASSERT_FALSE(manifest.ok());
+  EXPECT_THAT(std::string(manifest.status().message()), HasSubstr("nested too deeply"));
+}
+
 TEST(Commit, IsExclusive) {
   TempDir dir;
   ASSERT_EQ(commitManifest(dir.path(), complete()), absl::OkStatus());
