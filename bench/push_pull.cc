@@ -176,7 +176,7 @@ int serve(const Flags& flags) {
                    [&](const v1::ChunkRequestHeader& update) { service.replicated(update); });
   service.setReplicator([&](std::vector<ReplicaUpdate> updates) { link.send(std::move(updates)); });
   grpc::ServerBuilder builder;
-  applyServerDefaults(builder);
+  applyServerDefaults(builder, serverLimits(*placement));
   int port = 0;
   builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
   builder.RegisterService(&service);

@@ -18,7 +18,6 @@
 namespace trainyard::agent {
 namespace {
 
-constexpr int kMaxMessageBytes = 8 << 20;
 constexpr Duration kStopTime = std::chrono::milliseconds(300);
 
 class AgentService final : public v1::Agent::Service {
@@ -92,7 +91,7 @@ StatusOr<std::unique_ptr<grpc::Server>> serveUnix(const std::string& socket, grp
   const bool file = socket[0] != '@';
   if (file) ::unlink(socket.c_str());  // of an agent that was killed
   grpc::ServerBuilder builder;
-  applyServerDefaults(builder, kMaxMessageBytes);
+  applyServerDefaults(builder);
   int bound = 0;
   builder.AddListeningPort(unixTarget(socket), grpc::InsecureServerCredentials(), &bound);
   builder.RegisterService(&reports);
@@ -111,7 +110,7 @@ StatusOr<std::unique_ptr<grpc::Server>> serveTcp(const AgentServerOptions& optio
   const std::string address =
       v6 ? fmt::format("[{}]:{}", bind, port) : fmt::format("{}:{}", bind, port);
   grpc::ServerBuilder builder;
-  applyServerDefaults(builder, kMaxMessageBytes);
+  applyServerDefaults(builder);
   int bound = 0;
   builder.AddListeningPort(
       address, options.tls ? secureServer(*options.tls) : grpc::InsecureServerCredentials(),

@@ -44,9 +44,13 @@ std::string unixTarget(const std::string& socket) {
   return "unix:" + socket;
 }
 
-void applyServerDefaults(grpc::ServerBuilder& builder, int max_message_bytes) {
-  builder.SetMaxReceiveMessageSize(max_message_bytes);
-  builder.SetMaxSendMessageSize(max_message_bytes);
+void applyServerDefaults(grpc::ServerBuilder& builder, const ServerLimits& limits) {
+  builder.SetMaxReceiveMessageSize(kMaxRequestBytes);
+  builder.SetMaxSendMessageSize(ChannelOptions().max_message_bytes);
+  builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, limits.streams);
+  grpc::ResourceQuota quota("server");
+  quota.Resize(limits.bytes);
+  builder.SetResourceQuota(quota);
   builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, kKeepaliveMs);
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kKeepaliveTimeoutMs);

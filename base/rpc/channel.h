@@ -1,6 +1,7 @@
 // How our gRPC channels and servers are set up; written once for all of them.
 #pragma once
 
+#include <cstddef>
 #include <memory>
 #include <string>
 
@@ -29,9 +30,25 @@ std::shared_ptr<grpc::Channel> openChannel(const std::string& target,
 // our programs write a socket without a file.
 std::string unixTarget(const std::string& socket);
 
-// Message limits, keepalive, and no SO_REUSEPORT: with it two servers on one port both start, and
-// each gets some of the calls.
-void applyServerDefaults(grpc::ServerBuilder& builder, int max_message_bytes = 64 << 20);
+// The largest request that a server takes, whoever sends it. The largest that we send are
+// memberships of thousands of tasks and chunks of 1 MiB; what is larger (all of a chunk, a view) is
+// a reply.
+inline constexpr int kMaxRequestBytes = 8 << 20;
+
+// What one connection, of whomever, may have of a server.
+struct ServerLimits {
+  // Calls under way at a time; further ones wait on their client's side. A server that answers none
+  // of several calls before the last of them is in must have room for all of them.
+  int streams = 128;
+  // Memory for what all connections together have sent and nobody has used up. gRPC has a message
+  // in memory before it compares its size with the limit and shows it to the server: this is what
+  // bounds a stranger. Beyond it connections are slowed down, then calls are ended.
+  std::size_t bytes = std::size_t{128} << 20;
+};
+
+// Limits of messages, calls and memory; keepalive; and no SO_REUSEPORT: with it two servers on one
+// port both start, and each gets some of the calls.
+void applyServerDefaults(grpc::ServerBuilder& builder, const ServerLimits& limits = {});
 
 // The end of a call, `timeout` from now.
 void setDeadline(grpc::ClientContext& context, Duration timeout);

@@ -1,10 +1,12 @@
 #include "runtime/ps/service.h"
 
+#include <algorithm>
 #include <cstring>
 #include <utility>
 
 #include "base/core/failpoint.h"
 #include "base/core/strings.h"
+#include "base/process/memory.h"
 #include "base/rpc/status_map.h"
 #include "base/rpc/token.h"
 #include "fmt/format.h"
@@ -12,6 +14,21 @@
 #include "runtime/ps/wire.h"
 
 namespace trainyard::runtime::ps {
+namespace {
+
+// Where nothing can be learned of the machine.
+constexpr std::int64_t kUnknownMemory = std::int64_t{4} << 30;
+
+}  // namespace
+
+ServerLimits serverLimits(const Placement& placement) {
+  ServerLimits limits;
+  limits.streams += 2 * static_cast<int>(placement.chunks.size());
+  const StatusOr<AvailableMemory> memory = availableMemory();
+  const std::int64_t most = memory.ok() ? memory->limit / 4 * 3 : kUnknownMemory;
+  limits.bytes = std::max(limits.bytes, static_cast<std::size_t>(most));
+  return limits;
+}
 
 // One PushPull call; deletes itself when gRPC is done with it.
 class PsService::Call final : public grpc::ServerUnaryReactor {

@@ -13,6 +13,7 @@
 #include "base/core/clock.h"
 #include "base/metrics/bucket_counts.h"
 #include "base/metrics/catalogue.h"
+#include "base/rpc/channel.h"
 #include "runtime/ps/shard.h"
 #include "runtime/ps/shared_slots.h"
 #include "runtime/ps/traffic.h"
@@ -24,6 +25,11 @@ using PsServiceBase = v1::ParameterServer::WithRawCallbackMethod_PushPull<
     v1::ParameterServer::WithCallbackMethod_ShareMemory<
         v1::ParameterServer::WithCallbackMethod_FetchChunk<
             v1::ParameterServer::WithCallbackMethod_GetShard<v1::ParameterServer::Service>>>>;
+
+// Of a server with PsService. A worker may have a call for each chunk under way that is answered
+// only when the last of them is in (clipping), and as many of the epoch before that are ending; of
+// all workers these may be most of the memory that the process may have.
+ServerLimits serverLimits(const Placement& placement);
 
 // Thread-safe. Must outlive its server.
 class PsService final : public PsServiceBase {

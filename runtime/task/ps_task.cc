@@ -44,7 +44,7 @@ Status PsTask::build() {
 
 Status PsTask::listen() {
   grpc::ServerBuilder builder;
-  applyServerDefaults(builder);
+  applyServerDefaults(builder, ps::serverLimits(placement_));
   int port = 0;
   const std::string address = fmt::format("{}:{}", options_.bind, options_.port);
   builder.AddListeningPort(address, grpc::InsecureServerCredentials(), &port);

@@ -18,7 +18,7 @@ StatusOr<std::unique_ptr<ReplicaKeeper>> ReplicaKeeper::start(const TaskOptions&
   TY_ASSIGN_OR_RETURN(keeper->host_,
                       ShardHost::make(options, kWorkerKeeper, layout, placement, poke));
   grpc::ServerBuilder builder;
-  applyServerDefaults(builder);
+  applyServerDefaults(builder, ps::serverLimits(placement));
   const std::string address = fmt::format("{}:{}", options.bind, options.port);
   builder.AddListeningPort(address, grpc::InsecureServerCredentials(), &keeper->port_);
   builder.RegisterService(&keeper->host_->service());

@@ -192,6 +192,50 @@ TEST(ClientAndServer, AWrongTokenIsRefused) {
   EXPECT_EQ(table.id().role(), v1::ROLE_PS);
 }
 
+// What placement cuts is 1 MiB at most.
+constexpr std::int64_t kLargestChunk = (1 << 20) / sizeof(float);
+
+grpc::Status pushOf(const PsServer& server, const std::string& token, std::size_t bytes,
+                    v1::ChunkReply& reply) {
+  const auto stub = v1::ParameterServer::NewStub(openChannel(server.address));
+  grpc::ClientContext context;
+  if (!token.empty()) addToken(context, token);
+  setDeadline(context, kLimit);
+  v1::ChunkRequest request;
+  v1::ChunkRequestHeader& header = *request.mutable_header();
+  header.set_protocol(kChunkProtocol);
+  header.set_job_uid(kJob);
+  *header.mutable_server() = incarnation(1, 1);
+  header.set_epoch(1);
+  header.set_samples(1);
+  request.set_payload(std::string(bytes, '\0'));
+  return stub->PushPull(&context, request, &reply);
+}
+
+TEST(ClientAndServer, TheLargestChunkFitsAndWhatIsMuchLargerDoesNot) {
+  PsServer server(1, 1, {}, kLargestChunk);
+  v1::ChunkReply reply;
+  const std::size_t largest = kLargestChunk * sizeof(float);
+  const grpc::Status taken = pushOf(server, kToken, largest, reply);
+  ASSERT_TRUE(taken.ok()) << taken.error_message();
+  EXPECT_EQ(reply.header().code(), v1::CHUNK_OK) << reply.header().message();
+  EXPECT_EQ(reply.payload().size(), largest);
+  for (const char* const token : {"", kToken}) {
+    const grpc::Status refused = pushOf(server, token, kMaxRequestBytes + 1, reply);
+    EXPECT_EQ(refused.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED)
+        << refused.error_message();
+  }
+  EXPECT_EQ(pushOf(server, "", largest, reply).error_code(), grpc::StatusCode::UNAUTHENTICATED);
+}
+
+// A server that clips answers no chunk before all are in: so many calls on a connection at least.
+TEST(ClientAndServer, ThereIsRoomForACallForEveryChunk) {
+  Placement placement = evenPlacement(1000);
+  EXPECT_GE(serverLimits(placement).streams, 2 * 5000);
+  placement.chunks.clear();
+  EXPECT_GE(serverLimits(placement).streams, 16);
+}
+
 TEST(ClientAndServer, AMessageThatIsNoChunkIsInvalid) {
   PsServer server(1, 1);
   auto channel = openChannel(server.address);

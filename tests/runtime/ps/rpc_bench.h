@@ -11,24 +11,27 @@ namespace trainyard::runtime::ps {
 
 inline constexpr char kToken[] = "the-token";
 
-// `variables` of 40 elements in 5 chunks each, all on ps-0; plain descent with rate 1 from zero. A
+// `variables` in 5 chunks of `elements` each, all on ps-0; plain descent with rate 1 from zero. A
 // server of another index keeps replicas of all of them.
-inline Placement evenPlacement(int variables) {
+inline Placement evenPlacement(int variables, std::int64_t elements = 8) {
   Placement p;
   p.num_ps = 1;
   for (int v = variables - 1; v >= 0; --v) {
-    for (std::int64_t at = 0; at < 40; at += 8) {
-      p.chunks.push_back({static_cast<std::uint32_t>(p.chunks.size()), 0, 8, {{v, at, at + 8}}});
+    for (std::int64_t at = 0; at < 5 * elements; at += elements) {
+      const auto id = static_cast<std::uint32_t>(p.chunks.size());
+      p.chunks.push_back({id, 0, elements, {{v, at, at + elements}}});
     }
   }
-  for (int v = 0; v < variables; ++v) p.variables.push_back(floats(fmt::format("v{}", v), 40));
+  for (int v = 0; v < variables; ++v)
+    p.variables.push_back(floats(fmt::format("v{}", v), 5 * elements));
   return p;
 }
 
 class PsServer {
  public:
-  PsServer(int variables, int ranks, const std::function<void(ShardConfig&)>& change = {})
-      : placement(evenPlacement(variables)),
+  PsServer(int variables, int ranks, const std::function<void(ShardConfig&)>& change = {},
+           std::int64_t elements = 8)
+      : placement(evenPlacement(variables, elements)),
         optimizer(make(descent())),
         shard(ShardBench::with(change), placement, *optimizer, LearningRate(descent())),
         service(
@@ -40,10 +43,11 @@ class PsServer {
       for (const Chunk& chunk : placement.chunks) all.push_back(chunk.id);
       shard.replicate(all, false);
     }
-    for (const Chunk& chunk : placement.chunks) shard.load(chunk.id, 0, std::vector<float>(8), {});
+    const auto n = static_cast<std::size_t>(elements);
+    for (const Chunk& chunk : placement.chunks) shard.load(chunk.id, 0, std::vector<float>(n), {});
     EXPECT_TRUE(shard.open(1, planFor(0, ranks), false, true).ok());
     grpc::ServerBuilder builder;
-    applyServerDefaults(builder);
+    applyServerDefaults(builder, serverLimits(placement));
     int port = 0;
     builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
     builder.RegisterService(&service);
