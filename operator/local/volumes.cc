@@ -66,8 +66,9 @@ Status resolveVolumes(const std::map<std::string, std::string>& folders, const s
                       v1::TrainingJob* job) {
   v1::JobSpec& spec = *job->mutable_spec();
   for (const auto& [name, folder] : folders) {
-    const bool known = std::any_of(spec.volumes().begin(), spec.volumes().end(),
-                                   [&](const v1::Volume& volume) { return volume.name() == name; });
+    const bool known =
+        std::any_of(spec.volumes().begin(), spec.volumes().end(),
+                    [&, &name = name](const v1::Volume& volume) { return volume.name() == name; });
     if (!known) {
       return absl::InvalidArgumentError(
           fmt::format("--volume {}={}: the job has no volume '{}'", name, folder, name));

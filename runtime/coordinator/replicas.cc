@@ -99,7 +99,7 @@ void Coordinator::adoptBegun() {
   // Who did not take part in it is new, as it would have been to the former coordinator.
   for (auto& [key, member] : members_) {
     member.newcomer =
-        std::none_of(epoch.members().begin(), epoch.members().end(), [&](const auto& m) {
+        std::none_of(epoch.members().begin(), epoch.members().end(), [&key = key](const auto& m) {
           return key == MemberKey{m.id().role(), m.id().index()};
         });
   }
