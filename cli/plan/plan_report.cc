@@ -118,8 +118,7 @@ StatusOr<PlanReport> makePlanReport(const v1::TrainingJob& job,
   const std::string& mode = spec.training().update().mode();
   const bool sync = mode.empty() || mode == "Sync";
   // Without common steps each push goes to the replica, not their mean.
-  if (runtime::keepsReplicas(spec, report.ps.size()))
-    addReplicas(report, sync ? 1 : report.workers);
+  if (runtime::keepsReplicas(spec)) addReplicas(report, sync ? 1 : report.workers);
   const auto& held = report.placement.bytes_per_ps;
   const auto [least, most] = std::minmax_element(held.begin(), held.end());
   if (*least > 0) report.max_to_min = double(*most) / double(*least);

@@ -169,16 +169,16 @@ MemoryNeed replicaMemory(std::int64_t weights, int slots) {
   return need;
 }
 
-bool keepsReplicas(const v1::JobSpec& spec, std::size_t servers) {
+bool keepsReplicas(const v1::JobSpec& spec) {
   const v1::Training& training = spec.training();
   const std::string& mode = training.update().mode();
   if (mode.empty() || mode == "Sync") return training.chunk_replicas() != "Never";
-  return training.chunk_replicas() == "Always" && servers > 1;
+  return training.chunk_replicas() == "Always";
 }
 
 std::vector<ServerLoad> serverLoads(const v1::JobSpec& spec,
                                     const std::vector<std::int64_t>& held) {
-  const bool replicated = keepsReplicas(spec, held.size());
+  const bool replicated = keepsReplicas(spec);
   std::vector<ServerLoad> loads;
   for (std::size_t i = 0; i < held.size(); ++i) {
     const bool keeps = replicated && held.size() > 1;

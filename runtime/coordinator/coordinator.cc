@@ -6,14 +6,11 @@
 #include "base/core/strings.h"
 #include "base/metrics/bucket_message.h"
 #include "fmt/format.h"
+#include "runtime/coordinator/incarnation.h"
 #include "runtime/coordinator/names.h"
 
 namespace trainyard::runtime {
 namespace {
-
-auto order(const v1::Incarnation& i) {
-  return std::pair(i.created(), i.start());
-}
 
 std::int64_t bytesOf(const Manifest& manifest) {
   std::int64_t sum = 0;
@@ -176,6 +173,7 @@ std::string Coordinator::refusalOf(const v1::MemberReport& report, const MemberK
 
 void Coordinator::onReport(const v1::MemberReport& report, std::uint64_t ticket, TimePoint now) {
   const MemberKey key{report.id().role(), report.id().index()};
+  meetLeaver(report, key);
   if (dismissed(report, key)) return dismissCall(ticket, report.revision());
   const std::string refusal = refusalOf(report, key);
   if (!refusal.empty()) {
@@ -345,6 +343,7 @@ void Coordinator::trySealed(TimePoint now) {
     return;
   }
   if (committing_ >= 0) return;  // the checkpoint to return to is being decided
+  if (!knowsHolders(now)) return;
   for (const auto& [key, member] : members_) {
     if (!awaited(key, member, now)) continue;
     if (!present(member, now) || member.report.sealed_epoch() != epoch_.epoch()) return;

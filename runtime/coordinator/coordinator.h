@@ -55,7 +55,7 @@
 
 namespace trainyard::runtime {
 
-inline constexpr std::uint32_t kProtocol = 5;
+inline constexpr std::uint32_t kProtocol = 6;
 
 struct CoordinatorConfig {
   std::string job_uid;
@@ -67,7 +67,7 @@ struct CoordinatorConfig {
   std::vector<ChunkLoad> chunks;
   int grid_ps = 0;                     // servers of that placement
   bool replicate = true;               // in modes with common steps
-  bool replicate_pushes = false;       // in the others, where there are several servers
+  bool replicate_pushes = false;       // in the others
   std::int64_t steps = 0;              // of the job, until a membership says otherwise; or
   std::int64_t passes = 0;             // over the data, whose size the workers tell
   int batch_size = 0;                  // samples of each worker in a step; or
@@ -213,7 +213,11 @@ class Coordinator {
   Holding holdingOf(int server, TimePoint now) const;
   std::optional<Holding> replicasOf(int server, TimePoint now) const;
   void adoptBegun();
+  v1::EpochInfo newestBegun() const;
   bool adoptMap(const v1::EpochInfo& epoch);
+  void adoptLedger(const v1::EpochInfo& epoch);
+  void meetLeaver(const v1::MemberReport& report, const MemberKey& key);
+  bool knowsHolders(TimePoint now);
   void tellPast();
   void followKnownNorm();
   bool serversPlaced(TimePoint now) const;
@@ -298,8 +302,8 @@ class Coordinator {
   v1::Phase phase_ = v1::PHASE_SEALING;
   TimePoint phase_since_{};
   v1::EpochInfo epoch_;
-  std::int64_t ring_since_ = 0;  // first epoch of those that share their weights' history
-  int ring_failures_ = 0;        // in a row, without a step between them
+  std::int64_t history_since_ = 0;  // first epoch of those that share their weights' history
+  int ring_failures_ = 0;           // in a row, without a step between them
   std::int64_t ring_failed_at_ = -1;
   std::int64_t steps_ = 0;  // of the job; 0: not known yet
   StepPlan plan_;           // of epoch_, from PREPARING on

@@ -54,9 +54,9 @@ void Coordinator::startFrom(TimePoint now) {
   const bool level = tickets_ || highest - lowest <= 1;
   const bool kept = !lost && highest >= 0 && level && !epochs_.empty();
   uneven_ = kept && !tickets_ && highest > lowest;
-  if (!kept) ring_since_ = epoch_.epoch();
+  if (!kept) history_since_ = epoch_.epoch();
   placeChunks(kept);
-  epoch_.set_lineage(ring_since_);
+  epoch_.set_lineage(history_since_);
   if (!kept || epochs_.back().ranks != workers()) {
     lineage_ = epoch_.epoch();
     parts_.clear();

@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "runtime/checkpoint/checkpoint.h"
+#include "runtime/coordinator/push_ledger.h"
 
 namespace trainyard::runtime {
 
@@ -48,6 +49,12 @@ class PushTickets {
     std::int64_t finished = 0;  // of its pushes in the epoch before
   };
   void startEpoch(bool kept, const Start& start, const std::vector<Worker>& workers);
+
+  // As the epoch begins, for a successor.
+  PushLedger ledger() const;
+  // In place of a former one that is lost: as that was when the epoch of `ledger`, whose pushes
+  // have so many samples, ended. startEpoch() is to follow. (push_ledger.cc)
+  void restore(const PushLedger& ledger, const PushNews& news, std::int64_t samples);
 
   struct Ask {
     std::uint32_t worker = 0;
@@ -110,6 +117,7 @@ class PushTickets {
   std::optional<SampleRange> lend(std::uint32_t worker);
   bool mayPush() const;
   void settle(State& state, const std::optional<Worker>& now);
+  void restoreWorker(const PushLedger::Worker& known, PushNews::Worker told);
 
   const TicketRules rules_;
   Start start_;

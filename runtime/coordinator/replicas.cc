@@ -5,9 +5,11 @@
 #include <algorithm>
 #include <limits>
 
+#include "base/core/strings.h"
 #include "fmt/format.h"
 #include "runtime/coordinator/coordinator.h"
 #include "runtime/coordinator/epoch_plan.h"
+#include "runtime/coordinator/incarnation.h"
 #include "runtime/coordinator/names.h"
 
 namespace trainyard::runtime {
@@ -80,21 +82,59 @@ bool Coordinator::adoptMap(const v1::EpochInfo& epoch) {
   return true;
 }
 
-// Before the first epoch of this process: what the newest one was that anybody has seen compute.
-void Coordinator::adoptBegun() {
-  if (tickets_ || !(elastic() || config_.ring)) return;
+// The newest epoch that anybody has seen compute; number 0: nobody has seen any.
+v1::EpochInfo Coordinator::newestBegun() const {
   v1::EpochInfo epoch;
   for (const auto& [key, member] : members_) {
     if (member.joined && member.report.begun().epoch() > epoch.epoch())
       epoch = member.report.begun();
   }
-  if (epoch.epoch() == 0) return;
-  if (config_.ring) {
-    ring_since_ = epoch.lineage();
-  } else if (!adoptMap(epoch)) {
-    return;
+  return epoch;
+}
+
+// Before the first epoch of this process: a server that the membership has left out may hold what
+// others need, as the former coordinator knew.
+void Coordinator::meetLeaver(const v1::MemberReport& report, const MemberKey& key) {
+  const bool may_hold =
+      key.role == v1::ROLE_PS && !report.shard().empty() && report.highest_epoch() > 0;
+  if (!epochs_.empty() || over() || !elastic() || !may_hold || members_.contains(key)) return;
+  if (report.job_uid() != config_.job_uid || report.revision() == 0) return;
+  if (report.revision() > membership_.revision()) return;
+  members_[key].wanted = false;
+}
+
+// Before the first epoch of this process: who held what in the one before. False: a server that
+// did, and is to leave, is still waited for.
+bool Coordinator::knowsHolders(TimePoint now) {
+  if (!epochs_.empty() || !elastic()) return true;
+  const v1::EpochInfo epoch = newestBegun();
+  if (epoch.epoch() == 0 || !adoptMap(epoch)) return true;
+  for (const v1::ChunkSource& source : epoch.sources()) {
+    const auto member = members_.find(keyOf(static_cast<int>(source.ps())));
+    if (member == members_.end() || member->second.wanted) continue;
+    // No membership here says where it is.
+    const std::string_view address = source.address();
+    const std::size_t colon = std::min(address.rfind(':'), address.size());
+    member->second.place.set_ip(std::string(address.substr(0, colon)));
+    if (colon == address.size()) continue;
+    const auto port = parseNumber<std::uint32_t>(address.substr(colon + 1));
+    member->second.place.set_port(port.value_or(0));
   }
+  const bool patient = now - phase_since_ <= config_.leaver_patience;
+  return !patient || std::none_of(held_.servers.begin(), held_.servers.end(), [&](int server) {
+    return holdsChunks(static_cast<std::uint32_t>(server)) && !members_.contains(keyOf(server));
+  });
+}
+
+// Before the first epoch of this process: the job goes on where that one has ended.
+void Coordinator::adoptBegun() {
+  if (!(elastic() || config_.ring)) return;
+  const v1::EpochInfo epoch = newestBegun();
+  if (epoch.epoch() == 0 || epoch.has_ledger() != tickets_.has_value()) return;
+  if (!config_.ring && !adoptMap(epoch)) return;
+  history_since_ = epoch.lineage();
   plan_ = planOf(epoch);
+  if (tickets_) adoptLedger(epoch);
   lineage_ = epoch_.epoch();
   // Who did not take part in it is new, as it would have been to the former coordinator.
   for (auto& [key, member] : members_) {
@@ -110,6 +150,35 @@ void Coordinator::adoptBegun() {
   actions_.push_back(
       LogAction{fmt::format("this coordinator is told of epoch {}, which began at step {}",
                             epoch.epoch(), epoch.first_step())});
+}
+
+// Of servers and replicas that hold the epoch's history, and of its workers.
+void Coordinator::adoptLedger(const v1::EpochInfo& epoch) {
+  PushNews news;
+  for (const auto& [key, member] : members_) {
+    const v1::ShardState& shard = member.report.shard();
+    if (!member.joined || member.report.prepared_epoch() < epoch.lineage()) continue;
+    news.tickets.add(NumberSet(shard.pushed_tickets()));
+    news.samples.add(NumberSet(shard.pushed_samples()));
+  }
+  computed_.clear();
+  for (const v1::EpochMember& m : epoch.members()) {
+    if (m.id().role() != v1::ROLE_WORKER) continue;
+    computed_[m.id().index()] = m.incarnation();
+    const auto member = members_.find({m.id().role(), m.id().index()});
+    if (member == members_.end() || !member->second.joined) continue;
+    if (!same(member->second.report.incarnation(), m.incarnation())) continue;
+    const v1::WorkerState& state = member->second.report.worker();
+    PushNews::Worker& worker = news.workers.emplace_back();
+    worker.index = m.id().index();
+    worker.began = state.epoch() == epoch.epoch();
+    worker.finished = state.finished();
+    if (state.pushing()) worker.pushing = state.ticket();
+    worker.own = {state.pushing_lease().first(), state.pushing_lease().samples()};
+    if (state.has_lease()) worker.lease = {state.lease().first(), state.lease().samples()};
+  }
+  const std::int64_t samples = epoch.step_samples() / config_.tickets->aggregate;
+  tickets_->restore(ledgerOf(epoch), news, std::max<std::int64_t>(1, samples));
 }
 
 void Coordinator::tellPast() {

@@ -60,7 +60,7 @@ Coordinator::Held Coordinator::enlistRing() {
     m.set_ring_host(placeOf(key, member)->ip());
     m.set_ring_port(member.report.ring_port());
     const v1::ShardState& shard = member.report.shard();
-    if (shard.empty() || member.report.worker().epoch() < ring_since_) continue;
+    if (shard.empty() || member.report.worker().epoch() < history_since_) continue;
     if (shard.max_version() <= held.highest) continue;
     held = {false, shard.max_version(), shard.max_version()};
     epoch_.set_source_rank(static_cast<std::int32_t>(m.rank()));

@@ -75,8 +75,8 @@ void Coordinator::placeChunks(bool kept) {
     if (key.role == v1::ROLE_PS && member.in_epoch) servers.insert(static_cast<int>(key.index));
   }
   next_ = moveChunks(config_.chunks, before, servers);
-  epoch_.set_replicated(tickets_ ? config_.replicate_pushes && servers.size() > 1
-                                 : config_.replicate && (servers.size() > 1 || canKeep()));
+  const bool wanted = tickets_ ? config_.replicate_pushes : config_.replicate;
+  epoch_.set_replicated(wanted && (servers.size() > 1 || canKeep()));
   std::vector<int> from = before.ps;
   if (kept) {
     for (int& server : from) server = givers_.at(server);

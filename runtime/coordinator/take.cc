@@ -5,17 +5,10 @@
 
 #include "fmt/format.h"
 #include "runtime/coordinator/coordinator.h"
+#include "runtime/coordinator/incarnation.h"
 #include "runtime/coordinator/names.h"
 
 namespace trainyard::runtime {
-namespace {
-
-bool same(const v1::Incarnation& a, const v1::Incarnation& b) {
-  return a.created() == b.created() && a.start() == b.start();
-}
-
-}  // namespace
-
 void Coordinator::onTake(const v1::TakeRequest& request, std::uint64_t call, TimePoint now) {
   v1::TakeReply no;
   no.set_code(v1::TAKE_WRONG_EPOCH);
@@ -123,7 +116,9 @@ void Coordinator::startTickets(bool kept) {
     PushTickets::Worker worker;
     worker.index = key.index;
     const auto before = computed_.find(key.index);
-    worker.stays = before != computed_.end() && same(before->second, member.report.incarnation());
+    // What it holds of a history that has ended it drops when it sees the epoch.
+    worker.stays = before != computed_.end() && state.epoch() >= history_since_ &&
+                   same(before->second, member.report.incarnation());
     if (worker.stays && state.pushing()) worker.pushing = state.ticket();
     if (worker.stays) worker.finished = state.finished();
     workers.push_back(worker);
@@ -152,6 +147,7 @@ void Coordinator::startTickets(bool kept) {
                               tickets_->partial() - partial),
                   true});
   }
+  writeLedger(tickets_->ledger(), epoch_);
   captured_ = -1;
   marks_.clear();
   if (!kept) marks_[start.step] = {start.position, start.unread};

@@ -31,12 +31,15 @@ void AsyncWorker::abandon() {
 }
 
 void AsyncWorker::adopt() {
+  const std::int64_t former = epoch_.epoch();
   enterEpoch(view_);
   finished_ = 0;
   carried_ = ticket_.has_value();
   evaluating_ = false;
   no_more_ = false;
-  const bool kept = !epoch_.fresh() && epoch_.restore_manifest().empty();
+  // What was loaded meanwhile has made void what this worker holds, though it has missed that.
+  const bool kept =
+      !epoch_.fresh() && epoch_.restore_manifest().empty() && former >= epoch_.lineage();
   if (rank_ < 0 || !kept) {
     abandon();
     evaluated_version_ = -1;
@@ -93,6 +96,7 @@ std::vector<Send> AsyncWorker::takeSends(TimePoint now) {
     if (pulling) continue;
     send.header.set_step(*ticket_ / config_.aggregate);
     send.header.set_ticket(*ticket_);
+    send.header.set_first(own_.first());
     send.header.set_push(push_);
     send.header.set_samples(static_cast<std::uint32_t>(own_.samples()));
     if (send.chunk + 1 == transfer_.size()) send.header.set_loss_sum(loss_sum_);
@@ -177,8 +181,9 @@ void AsyncWorker::pushed() {
 
 bool AsyncWorker::evaluationDue() const {
   if (!config_.evaluates || rank_ != 0 || version_ <= 0) return false;
+  // The job ends with this score: a coordinator that has started again has not heard of it.
+  if (version_ == plan_.steps) return view_.progress() == plan_.steps && !evaluationDone();
   const std::int64_t scored = std::max(evaluated_version_, view_.evaluation().version());
-  if (version_ == plan_.steps) return view_.progress() == plan_.steps && scored < version_;
   const std::int64_t every = config_.evaluate_every;
   return every > 0 && version_ / every > scored / every;
 }
@@ -253,6 +258,12 @@ void AsyncWorker::fillReport(v1::MemberReport& report) const {
   worker->set_evaluating(evaluating_);
   worker->set_pushing(ticket_.has_value());
   worker->set_ticket(ticket_.value_or(-1));
+  if (ticket_) *worker->mutable_pushing_lease() = own_;
+  if (lease_) {
+    *worker->mutable_lease() = *lease_;
+  } else if (activity_ == Activity::kComputing && !ticket_) {
+    *worker->mutable_lease() = own_;
+  }
 }
 
 }  // namespace trainyard::runtime::ps

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "base/core/clock.h"
+#include "runtime/data/number_set.h"
 #include "runtime/optimizer/optimizer.h"
 #include "runtime/placement/placement.h"
 #include "trainyard/v1/parameter_server.pb.h"
@@ -93,6 +94,9 @@ struct ChunkState {
   // Asynchronous modes: by worker, its newest push that is in; pushes of a newer process are newer.
   using PushKey = std::tuple<std::uint32_t, std::uint32_t, std::int64_t>;  // created, start, push
   std::map<std::uint32_t, PushKey> applied;
+  // Of all pushes that are in since weights were loaded: what a new coordinator goes by.
+  NumberSet pushed_tickets;
+  NumberSet pushed_samples;
 
   // Of the step that made `current`.
   std::uint64_t last_samples = 0;

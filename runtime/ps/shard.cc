@@ -337,6 +337,8 @@ void Shard::load(std::uint32_t id, std::int64_t version, std::vector<float> weig
   chunk->previous_samples = 0;
   chunk->previous_loss_sum = 0;
   chunk->applied.clear();
+  chunk->pushed_tickets = {};
+  chunk->pushed_samples = {};
   chunk->resetStep(0);
   empty_ = true;  // until open(): what is here is of two histories
   std::erase_if(replicas_, [&](const auto& r) { return !wanted_replicas_.contains(r.first); });
@@ -366,6 +368,7 @@ Status Shard::open(std::int64_t epoch, const StepPlan& plan, bool fresh, bool re
   for (auto& chunk : chunks_) {
     if (!config_.asynchronous || chunk->pushed.empty()) chunk->resetStep(quorum(*chunk));
   }
+  if (fresh || restored) aside_.clear();  // of another history
   open_ = true;
   empty_ = false;  // a server without chunks (more servers than chunks) holds its nothing
   epoch_lock.unlock();
@@ -390,7 +393,10 @@ v1::ShardState Shard::state() const {
   state.set_min_version(lowest);
   state.set_max_version(highest);
   if (auto part = norm_.part()) *state.mutable_squares() = std::move(*part);
-  if (!open_) fillReplicas(state);
+  if (!open_) {
+    fillReplicas(state);
+    fillPushes(state);
+  }
   std::lock_guard lock(snapshot_mutex_);
   state.set_missed_checkpoint(missed_);
   state.set_captured_checkpoint(captured_);

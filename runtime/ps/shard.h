@@ -211,6 +211,7 @@ class Shard {
   void refuseLater(ChunkState& chunk, std::vector<ChunkAnswer>& out);
   static void copyPushes(const ChunkState& from, ChunkState& to);
   void fillReplicas(v1::ShardState& state) const;
+  void fillPushes(v1::ShardState& state) const;
   void finishStep(ChunkState& chunk, std::int64_t step, std::vector<ChunkAnswer>& out);
   void holdStep(ChunkState& chunk, std::vector<ChunkAnswer>& out);
   bool updateOne(std::vector<ChunkAnswer>& out);

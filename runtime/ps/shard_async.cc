@@ -97,6 +97,8 @@ void Shard::contributePush(ChunkState& chunk, std::uint32_t worker,
                            const v1::ChunkRequestHeader& header,
                            std::unique_ptr<GradientPayload> payload) {
   chunk.applied[worker] = keyOf(header);
+  chunk.pushed_tickets.add(header.ticket());
+  chunk.pushed_samples.add(header.first(), header.first() + header.samples());
   const auto place = static_cast<std::uint32_t>(chunk.added);
   chunk.samples += header.samples();
   chunk.losses[place] = header.loss_sum();
@@ -128,7 +130,7 @@ void Shard::announcePush(ChunkState& chunk, const v1::ChunkRequestHeader& header
   update.header.clear_receipt();
   update.header.set_replica(true);
   update.header.set_rank(header.worker());
-  update.header.set_ticket(before);
+  update.header.set_before(before);
   update.mean = chunk.mean;
   std::lock_guard lock(updates_mutex_);
   updates_.push_back(std::move(update));
@@ -140,7 +142,7 @@ bool Shard::takePush(ChunkState& replica, const v1::ChunkRequestHeader& header,
   const auto known = replica.applied.find(header.rank());
   if (known != replica.applied.end() && known->second >= keyOf(header)) return true;
   if (replica.pushed.empty()) replica.resetStep(config_.aggregate);
-  const std::int64_t before = header.ticket();
+  const std::int64_t before = header.before();
   // Where the chunk has been settled since the last push, so is its replica now.
   if (before != pointOf(replica) && before % config_.aggregate == 0)
     settle(replica, before / config_.aggregate);
@@ -172,7 +174,7 @@ void Shard::refuseLater(ChunkState& chunk, std::vector<ChunkAnswer>& out) {
   }
 }
 
-// Of the update that is not complete, and the newest of each worker.
+// Of the update that is not complete, the newest of each worker, and which there were.
 void Shard::copyPushes(const ChunkState& from, ChunkState& to) {
   to.resetStep(static_cast<int>(from.pushed.size()));
   to.sum = from.sum == nullptr ? nullptr : std::make_shared<Weights>(*from.sum);
@@ -181,6 +183,25 @@ void Shard::copyPushes(const ChunkState& from, ChunkState& to) {
   to.added = from.added;
   to.samples = from.samples;
   to.applied = from.applied;
+  to.pushed_tickets = from.pushed_tickets;
+  to.pushed_samples = from.pushed_samples;
+}
+
+// A push that is finished is in every chunk; one that its worker's death has cut short, in some.
+// Replicas count where the chunk itself is lost.
+void Shard::fillPushes(v1::ShardState& state) const {
+  if (!config_.asynchronous || empty_) return;
+  NumberSet tickets;
+  NumberSet samples;
+  const auto look = [&](const ChunkState& chunk) {
+    tickets.add(chunk.pushed_tickets);
+    samples.add(chunk.pushed_samples);
+  };
+  for (const auto& chunk : chunks_) look(*chunk);
+  for (const auto& [id, chunk] : aside_) look(*chunk);
+  for (const auto& [id, replica] : replicas_) look(*replica);
+  tickets.write(*state.mutable_pushed_tickets());
+  samples.write(*state.mutable_pushed_samples());
 }
 
 // No push is under way. Gradients that wait for more of them (a worker has died) make a last

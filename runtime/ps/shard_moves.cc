@@ -124,6 +124,8 @@ StatusOr<v1::ChunkContents> Shard::give(std::int64_t epoch, std::uint32_t id,
     applied->mutable_incarnation()->set_start(std::get<1>(push));
     applied->set_push(std::get<2>(push));
   }
+  chunk->pushed_tickets.write(*contents.mutable_pushed_tickets());
+  chunk->pushed_samples.write(*contents.mutable_pushed_samples());
   return contents;
 }
 
@@ -164,6 +166,8 @@ Status Shard::takeOver(std::uint32_t id, const v1::ChunkContents& contents) {
     chunk->applied[push.worker()] = {push.incarnation().created(), push.incarnation().start(),
                                      push.push()};
   }
+  chunk->pushed_tickets = NumberSet(contents.pushed_tickets());
+  chunk->pushed_samples = NumberSet(contents.pushed_samples());
   return absl::OkStatus();
 }
 

@@ -107,7 +107,7 @@ void Shard::onReplicated(const v1::ChunkRequestHeader& update, std::vector<Chunk
   ChunkState* chunk = find(update.chunk());
   if (!open_ || update.epoch() != epoch_ || chunk == nullptr) return;
   const ChunkLock chunk_lock(*chunk);
-  const bool newest = config_.asynchronous ? update.ticket() == pointOf(*chunk) - 1
+  const bool newest = config_.asynchronous ? update.before() == pointOf(*chunk) - 1
                                            : update.step() == chunk->version - 1;
   if (!chunk->unconfirmed || !newest) return;
   chunk->unconfirmed = false;

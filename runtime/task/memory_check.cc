@@ -45,7 +45,7 @@ Status checkWorkerMemory(const v1::TrainingJob& job, std::uint32_t index,
   MemoryNeed need = workerMemory(model, variables, shape, on_gpu ? 0 : samplesPerWorker(spec));
   if (isRing(job)) {
     need.add(rankMemory(weights, slots, index == 0));
-  } else if (index == 0 && spec.ps().replicas() == 1 && keepsReplicas(spec, 1)) {
+  } else if (index == 0 && spec.ps().replicas() == 1 && keepsReplicas(spec)) {
     need.add(replicaMemory(weights, slots));
   }
   return check(who, need);

@@ -113,8 +113,9 @@ Status WorkerTask::synchronizeOverServers() {
 // Training goes on without it.
 void WorkerTask::startKeeper() {
   const v1::Training& training = options_.job.spec().training();
-  const bool wanted = options_.id.index() == 0 && !isRing(options_.job) &&
-                      !isAsynchronous(training.update()) && training.chunk_replicas() != "Never";
+  const bool replicated = isAsynchronous(training.update()) ? training.chunk_replicas() == "Always"
+                                                            : training.chunk_replicas() != "Never";
+  const bool wanted = options_.id.index() == 0 && !isRing(options_.job) && replicated;
   if (!wanted) return;
   auto keeper = ReplicaKeeper::start(options_, layout_, placement_, [this] { poke(); });
   if (keeper.ok()) {

@@ -21,7 +21,8 @@ bool World::plausible(std::int64_t version, std::uint32_t chunk,
   return false;
 }
 
-// Without common steps: no sample is pushed twice, and all are when nobody died.
+// Without common steps: no sample is pushed twice, and all are when nobody died whose pushes have
+// no replica.
 void World::checkLeases() {
   std::set<std::int64_t> seen;
   for (const Used& used : used_) {
@@ -32,8 +33,8 @@ void World::checkLeases() {
         problem(fmt::format("position {} used twice", used.share.first + s));
     }
   }
-  if (result_.outcome != "succeeded" || result_.kills + result_.freezes > 0 || config_.drop > 0)
-    return;
+  const int kills = config_.replicate_pushes && sameSteps() ? result_.worker_kills : result_.kills;
+  if (result_.outcome != "succeeded" || kills + result_.freezes > 0 || config_.drop > 0) return;
   // A change drops what is computed of a step that does not come any more.
   if (config_.backup_workers > 0 && config_.scalings > 0) return;
   const auto used = static_cast<std::int64_t>(seen.size());

@@ -136,7 +136,7 @@ WorldConfig withLateDuplicates(std::uint64_t seed) {
     config.ps = 2 + static_cast<int>(seed % 2);
     config.freezes = 0;
     config.one_by_one = true;
-    config.replicate_pushes = config.spare_coordinator = true;
+    config.replicate_pushes = true;
   }
   return config;
 }

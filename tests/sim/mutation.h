@@ -18,6 +18,8 @@ enum class Mutation {
   kBegunNotTold,         // a coordinator that starts again is not told of the epoch that ran
   kHighestNotTold,       // nor which numbers of epochs are used
   kFormerSealCounts,     // what was sealed for a former coordinator counts for the next one
+  kPushesNotTold,        // asynchronous: nor which pushes are in the servers' chunks
+  kHandsNotTold,         // asynchronous: nor which samples workers have in their hands
   kSuccessorAlike,       // who starts again looks like its predecessor
   kRevisionsDisordered,  // a membership counts as newer than those that came before it
   // Between servers.

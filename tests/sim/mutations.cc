@@ -26,6 +26,14 @@ void World::breakReport(v1::MemberReport& report) const {
     case Mutation::kBegunNotTold:
       report.clear_begun();
       break;
+    case Mutation::kPushesNotTold:
+      report.mutable_shard()->clear_pushed_tickets();
+      report.mutable_shard()->clear_pushed_samples();
+      break;
+    case Mutation::kHandsNotTold:
+      report.mutable_worker()->clear_lease();
+      report.mutable_worker()->clear_pushing_lease();
+      break;
     case Mutation::kHighestNotTold:
       report.clear_highest_epoch();
       break;

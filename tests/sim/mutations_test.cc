@@ -114,15 +114,22 @@ WorldConfig asynchronousServersComeAndGo(std::uint64_t seed) {
   return config;
 }
 
-// Servers that die one at a time, the coordinator's not among them; pushes have replicas.
+// Servers that die one at a time; pushes have replicas.
 WorldConfig asynchronousDeaths(std::uint64_t seed) {
   WorldConfig config = deaths(seed);
   config.workers = 3;
   config.deterministic = false;
   config.tickets = runtime::TicketRules{.aggregate = 1 + static_cast<int>(seed % 2)};
   config.replicate_pushes = true;
-  config.spare_coordinator = true;
   config.kill_workers = false;
+  return config;
+}
+
+// Of an only server, whose ledger is with its chunks at the first worker.
+WorldConfig boundedDeaths(std::uint64_t seed) {
+  WorldConfig config = asynchronousDeaths(seed);
+  config.ps = 1;
+  config.tickets = runtime::TicketRules{.max_delay = 2};
   return config;
 }
 
@@ -151,6 +158,10 @@ const std::vector<Case>& cases() {
       {kReplicaForgets, "ReplicaForgets", deaths},
       {kConfirmsEarly, "PushConfirmedEarly", asynchronousDeaths},
       {kReplicaForgets, "PushForgotten", asynchronousDeaths},
+      {kBegunNotTold, "LedgerOfTheBeginNotTold", asynchronousDeaths},
+      {kPushesNotTold, "PushesNotTold", asynchronousDeaths},
+      {kHandsNotTold, "HandsNotTold", asynchronousDeaths},
+      {kHandsNotTold, "HandsNotToldOfAnOnlyServer", boundedDeaths},
       {kReplicaRoundedUp, "ReplicaRoundedUp", deaths},
       {kMovedWithoutSlots, "MovedWithoutSlots", serversComeAndGo},
       {kMovedFormer, "MovedFormer", serversComeAndGo},

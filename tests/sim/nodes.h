@@ -58,7 +58,7 @@ struct World::PsNode : World::Node {
 
 struct World::WorkerNode : World::Node {
   std::unique_ptr<runtime::ps::WorkerMachine> machine;
-  std::unique_ptr<PsNode> keeper;           // worker 0, with common steps
+  std::unique_ptr<PsNode> keeper;           // worker 0, where there are replicas
   std::vector<std::vector<float>> weights;  // by chunk
   std::optional<runtime::Turn> turn;
   bool computing = false;

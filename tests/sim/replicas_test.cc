@@ -87,29 +87,106 @@ TEST(Replicas, StandInWithBackupWorkers) {
   }
 }
 
-// What was answered stays, each push once; only the coordinator's ledger has no replica.
-TEST(Replicas, StandInWithoutCommonSteps) {
-  int kills = 0;
-  int fetched = 0;
-  for (std::uint64_t seed = 1; seed <= 300; ++seed) {
-    WorldConfig config = deathsOneByOne(seed);
-    config.replicate_pushes = true;
-    config.spare_coordinator = true;
-    config.workers = 2 + static_cast<int>(seed % 3);
-    config.deterministic = false;
-    config.tickets = runtime::TicketRules{.aggregate = 1 + static_cast<int>(seed / 4 % 3)};
-    if (seed % 5 == 0) config.tickets->max_delay = 2;
-    config.ps_scalings = seed % 7 == 0 ? 2 : 0;
-    config.min_ps = 2;
-    config.max_ps = 4;
+// Without common steps: what was answered stays, each push once, and so does the coordinator's
+// ledger of tickets and samples.
+WorldConfig pushesHaveReplicas(std::uint64_t seed) {
+  WorldConfig config = deathsOneByOne(seed);
+  config.replicate_pushes = true;
+  config.workers = 2 + static_cast<int>(seed % 3);
+  config.deterministic = false;
+  config.tickets = runtime::TicketRules{.aggregate = 1 + static_cast<int>(seed / 4 % 3)};
+  if (seed % 5 == 0) config.tickets->max_delay = 2;
+  return config;
+}
+
+WorldConfig inOnePass(WorldConfig config) {
+  config.steps = 0;
+  config.passes = 1;
+  config.samples = 331;
+  return config;
+}
+
+struct PushSum {
+  int kills = 0, coordinators = 0, moved = 0, scalings = 0;
+  void run(const WorldConfig& config) {
     const WorldResult result = runWithoutLoss(config);
-    EXPECT_EQ(result.steps, 40) << seed;
-    EXPECT_LE(result.partial, result.worker_kills) << seed;
+    const int aggregate = config.tickets->aggregate;
+    const std::int64_t pushes = (config.samples + config.batch - 1) / config.batch;
+    const bool counted = config.passes == 0;
+    EXPECT_EQ(result.steps, counted ? config.steps : (pushes + aggregate - 1) / aggregate)
+        << config.seed;
+    EXPECT_LE(result.partial, result.worker_kills) << config.seed;
+    if (config.tickets->max_delay) {
+      EXPECT_LE(result.spread, *config.tickets->max_delay) << config.seed;
+    }
     kills += result.kills - result.worker_kills;
-    fetched += result.moved;
+    coordinators += result.coordinator_kills;
+    moved += result.moved;
+    scalings += result.ps_scalings;
   }
-  EXPECT_GT(kills, 300);
-  EXPECT_GT(fetched, 500);
+};
+
+TEST(Replicas, StandInWithoutCommonSteps) {
+  PushSum sum;
+  for (std::uint64_t seed = 1; seed <= 300; ++seed) {
+    WorldConfig config = pushesHaveReplicas(seed);
+    if (seed % 7 == 0) {
+      config.ps_scalings = 2;
+      config.min_ps = 2;
+      config.max_ps = 4;
+    }
+    sum.run(seed % 7 == 3 ? inOnePass(config) : config);
+  }
+  EXPECT_GT(sum.kills, 400);
+  EXPECT_GT(sum.coordinators, 150);
+  EXPECT_GT(sum.moved, 500);
+}
+
+TEST(Replicas, StandInForAnOnlyServerWithoutCommonSteps) {
+  PushSum sum;
+  for (std::uint64_t seed = 1; seed <= 200; ++seed) {
+    WorldConfig config = pushesHaveReplicas(seed);
+    config.ps = 1;
+    config.small_chunks = true;
+    sum.run(seed % 4 == 3 ? inOnePass(config) : config);
+  }
+  EXPECT_GT(sum.coordinators, 200);
+  EXPECT_GT(sum.moved, 500);
+}
+
+TEST(Replicas, StandInWhileThereIsSometimesOneServerWithoutCommonSteps) {
+  PushSum sum;
+  for (std::uint64_t seed = 1; seed <= 200; ++seed) {
+    WorldConfig config = pushesHaveReplicas(seed);
+    config.ps = 1 + static_cast<int>(seed % 3);
+    config.ps_scalings = 4;
+    config.min_ps = 1;
+    config.max_ps = 3;
+    sum.run(config);
+  }
+  EXPECT_GT(sum.coordinators, 100);
+  EXPECT_GT(sum.scalings, 200);
+}
+
+// The membership that a new coordinator starts with has left a server out, whose chunks nobody else
+// holds yet.
+TEST(Replicas, StandInForACoordinatorWhileServersLeave) {
+  int left_out = 0;
+  for (std::uint64_t seed = 1; seed <= 200; ++seed) {
+    WorldConfig config = seed % 2 == 0 ? pushesHaveReplicas(seed) : deathsOneByOne(seed);
+    config.ps = 4;
+    config.steps = 60;
+    config.kills = 0;
+    config.kill_workers = false;
+    config.ps_scalings = 4;
+    config.min_ps = 1;
+    config.max_ps = 4;
+    config.kill_coordinator_of_leavers = true;
+    const WorldResult result = runWithoutLoss(config);
+    EXPECT_EQ(result.steps, 60) << seed;
+    left_out += result.coordinator_kills;
+  }
+  EXPECT_GT(left_out, 120);
 }
 
 TEST(Replicas, StandInWhileServersAndWorkersComeAndGo) {

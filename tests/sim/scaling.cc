@@ -59,9 +59,6 @@ void World::scale() {
 // The same of servers.
 void World::scalePs() {
   if (finished_ || ps_done_[0]) return;
-  const PsNode* home = ps_[0].get();  // see killSomeone()
-  if (config_.one_by_one && (home == nullptr || home->coordinator->phase() == v1::PHASE_SEALING))
-    return;
   const auto choices = static_cast<std::uint64_t>(ps_places_ - config_.min_ps + 1);
   const int wanted = config_.min_ps + static_cast<int>(rng_.below(choices));
   for (int i = wanted_ps_; i < wanted; ++i) {
@@ -72,6 +69,8 @@ void World::scalePs() {
   const int before = wanted_ps_;
   publishTasks(wanted, wanted_workers_);
   breakLeavers(wanted, before);
+  if (config_.kill_coordinator_of_leavers && wanted < before)
+    at(kNobody, std::chrono::milliseconds(rng_.below(60)), [this] { killCoordinator(); });
   for (int i = before; i < wanted; ++i) {
     const auto index = static_cast<std::size_t>(i);
     ps_done_[index] = false;

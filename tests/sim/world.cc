@@ -157,7 +157,7 @@ std::vector<float> World::gradient(const runtime::StepPlan::Share& share,
 
 // An epoch may go on with other workers, and so with other samples in its steps.
 void World::followEpoch(const v1::View& view) {
-  if (config_.scalings == 0 && config_.ps_scalings == 0 && config_.lengths == 0) return;
+  if (sameSteps()) return;
   // Where nobody that knew of it lives any more, a number may be given again.
   const std::pair named(view.coordinator().start(), view.epoch().epoch());
   if (named <= plan_named_ || view.epoch().members().empty()) return;
@@ -304,7 +304,7 @@ void World::startWorker(int index) {
   node->machine = runtime::ps::makeWorkerMachine(config);
   node->weights.resize(placement_.chunks.size());
   node->revision = isMember(i) ? membership_.revision() : 1;
-  if (index == 0 && !config_.tickets) {
+  if (index == 0 && (!config_.tickets || config_.replicate_pushes)) {
     node->keeper = std::make_unique<PsNode>();
     node->keeper->role = node->role;
     node->keeper->incarnation = node->incarnation;
@@ -350,15 +350,20 @@ void World::killSomeone() {
   }
   const Owner victim = chooseVictim();
   const bool is_ps = victim < ps_places_;
-  // A coordinator that starts again does not know of servers that the membership has left out.
-  const auto here = [](const auto& node) { return node != nullptr; };
-  const bool leaving = std::any_of(ps_.begin() + wanted_ps_, ps_.end(), here);
-  if (config_.one_by_one && leaving && victim == 0) return;
   if (victim == kNobody || (is_ps ? !config_.kill_ps : !config_.kill_workers)) return;
-  if (config_.spare_coordinator && victim == 0) return;
+  killTask(victim);
+}
+
+void World::killCoordinator() {
+  if (ps_[0] != nullptr && !ps_done_[0] && allCompute()) killTask(ownerOf(v1::ROLE_PS, 0));
+}
+
+void World::killTask(Owner victim) {
+  const bool is_ps = victim < ps_places_;
   const auto i = static_cast<std::size_t>(is_ps ? victim : victim - ps_places_);
   ++result_.kills;
   result_.worker_kills += !is_ps;
+  result_.coordinator_kills += victim == 0;
   if (config_.one_by_one && ps_[0] != nullptr)
     killed_in_ = ps_[0]->coordinator->progress(now_).epoch();
   frozen_until_.erase(victim);

@@ -38,10 +38,10 @@ struct WorldConfig {
   int backup_workers = 0;
   std::optional<runtime::TicketRules> tickets = std::nullopt;
   bool replicate_pushes = false;
-  bool spare_coordinator = false;
   int kills = 0;  // of random tasks at random moments
   bool kill_ps = true;
   bool kill_workers = true;
+  bool kill_coordinator_of_leavers = false;  // a moment after the membership has left servers out
   bool one_by_one = false;  // only while all tasks are there and compute: what is left waits
   Mutation mutation = Mutation::kNone;  // a wrong protocol
   Duration kill_within = std::chrono::milliseconds(1500);
@@ -74,6 +74,7 @@ struct WorldResult {
   std::int64_t accuracy_hits = 0;
   int kills = 0;
   int worker_kills = 0;  // of these
+  int coordinator_kills = 0;
   int freezes = 0;
   int scalings = 0;  // that changed something
   int lengths = 0;   // that changed something
@@ -121,6 +122,10 @@ class World {
   void followEpoch(const v1::View& view);
   bool upToDate(const WorkerNode& node, std::int64_t version) const;
   void buildReference(std::int64_t from);
+  // Nothing that was taken is taken for void.
+  bool sameSteps() const {
+    return config_.scalings == 0 && config_.ps_scalings == 0 && config_.lengths == 0;
+  }
   bool sharesSteps() const { return !config_.tickets && config_.backup_workers == 0; }
   bool plausible(std::int64_t version, std::uint32_t chunk,
                  const std::vector<float>& weights) const;
@@ -137,6 +142,8 @@ class World {
   Owner chooseVictim();
   bool allCompute() const;
   void killSomeone();
+  void killCoordinator();
+  void killTask(Owner victim);
   void freezeSomeone();
   // The planner's part: a membership of other workers.
   void scale();

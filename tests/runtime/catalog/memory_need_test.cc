@@ -111,6 +111,7 @@ TEST(MemoryNeed, EachServerKeepsReplicasOfTheOneBefore) {
   EXPECT_THAT(kept({10, 20}), testing::ElementsAre(-1, -1));
   training.set_chunk_replicas("Always");
   EXPECT_THAT(kept({10, 20}), testing::ElementsAre(20, 10));
+  EXPECT_THAT(kept({10}), testing::ElementsAre(0));
   training.mutable_update()->set_mode("Sync");
   training.set_chunk_replicas("Never");
   EXPECT_THAT(kept({10, 20}), testing::ElementsAre(-1, -1));

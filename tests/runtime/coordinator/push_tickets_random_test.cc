@@ -21,6 +21,7 @@ struct Plan {
   std::int64_t steps = 0;         // or
   std::int64_t end_position = 0;  // samples
   bool disturbed = false;         // deaths, lost answers, scores, checkpoints
+  bool successors = false;        // and of whom the ledger was
 };
 
 // Does what async_worker.h does, in whole ticks of time.
@@ -42,11 +43,12 @@ struct SimulatedWorker {
 
 class Simulation {
  public:
-  Simulation(const Plan& plan, std::uint64_t seed)
-      : plan_(plan), random_(seed), tickets_(plan.rules) {
+  Simulation(const Plan& plan, std::uint64_t seed) : plan_(plan), random_(seed) {
     workers_.resize(static_cast<std::size_t>(plan.workers));
     for (SimulatedWorker& worker : workers_) worker.slowness = upTo(9) + 1;
-    tickets_.startEpoch(false, start(), members());
+    tickets_.emplace(plan.rules);
+    tickets_->startEpoch(false, start(), members());
+    keepLedger();
   }
 
   void run() {
@@ -66,7 +68,7 @@ class Simulation {
     }
     checkEnd();
   }
-  std::int64_t spread() const { return tickets_.spread(); }
+  std::int64_t spread() const { return tickets_->spread(); }
 
  private:
   using State = SimulatedWorker::State;
@@ -87,9 +89,9 @@ class Simulation {
     return list;
   }
   bool done() const {
-    return tickets_.over() && std::all_of(workers_.begin(), workers_.end(), [](const auto& worker) {
-             return !worker.ticket && !worker.answer;
-           });
+    return tickets_->over() &&
+           std::all_of(workers_.begin(), workers_.end(),
+                       [](const auto& worker) { return !worker.ticket && !worker.answer; });
   }
 
   void step(std::uint32_t index) {
@@ -122,25 +124,26 @@ class Simulation {
       w.state = State::kHasGradient;
     } else if (w.state == State::kScoring) {
       w.state = State::kIdle;
-      tickets_.onReport(index, w.finished, w.ticket, false);
+      tickets_->onReport(index, w.finished, w.ticket, false);
     } else if (w.state == State::kPushing) {
       pushed_.push_back(w.own);
+      done_.add(*w.ticket);
       ++w.pushes;
       w.ticket.reset();
       if (!std::exchange(w.carried, false)) ++w.finished;
       w.state = State::kIdle;
-      if (chance(2)) tickets_.onReport(index, w.finished, std::nullopt, false);
+      if (chance(2)) tickets_->onReport(index, w.finished, std::nullopt, false);
       if (plan_.disturbed && index == 0 && chance(5)) {
         w.state = State::kScoring;
         w.busy = 60;
-        tickets_.onReport(index, w.finished, std::nullopt, true);
+        tickets_->onReport(index, w.finished, std::nullopt, true);
       }
     }
   }
 
   void ask(std::uint32_t index, bool ticket) {
     SimulatedWorker& w = workers_[index];
-    w.answer = tickets_.ask({index, ticket, true, w.finished});
+    w.answer = tickets_->ask({index, ticket, true, w.finished});
     if (!w.answer) return;
     moved_ = true;
     w.asked_for_ticket = ticket;
@@ -169,6 +172,7 @@ class Simulation {
   void disturb() {
     if (!chance(150)) return;
     auto list = members();
+    if (plan_.successors && chance(2)) return succeed(list);
     for (std::uint32_t i = 0; i < workers_.size(); ++i) {
       SimulatedWorker& w = workers_[i];
       list[i].stays = !chance(4);
@@ -192,29 +196,89 @@ class Simulation {
       another.pushes = w.pushes;
       w = another;
     }
-    tickets_.startEpoch(true, start(), list);
+    tickets_->startEpoch(true, start(), list);
+    keepLedger();
     moved_ = true;
     // Of a push that ended just before the death nobody may have said so.
-    EXPECT_GE(tickets_.partial(), deaths_in_a_push_);
-    EXPECT_LE(tickets_.partial(), deaths_);
+    EXPECT_GE(tickets_->partial(), deaths_in_a_push_);
+    EXPECT_LE(tickets_->partial(), deaths_);
+  }
+
+  void keepLedger() {
+    const PushLedger ledger = tickets_->ledger();
+    begin_.set_first_position(ledger.position);
+    writeLedger(ledger, begin_);
+  }
+
+  // Another ledger in place of the one that is lost, with some of the workers at once.
+  void succeed(std::vector<PushTickets::Worker>& list) {
+    PushNews news;
+    for (std::uint32_t i = 0; i < workers_.size(); ++i) {
+      SimulatedWorker& w = workers_[i];
+      list[i].stays = !chance(6);
+      if (w.answer && w.answer->ticket) numbers_.erase(*w.answer->ticket);  // nobody has heard it
+      const bool reached = w.ticket && chance(2);
+      if (reached) {
+        news.tickets.add(*w.ticket);
+        news.samples.add(w.own.first, w.own.first + w.own.samples);
+      }
+      if (list[i].stays) {
+        surviveFor(w, list[i], news);
+        continue;
+      }
+      ++deaths_;
+      deaths_in_a_push_ += w.ticket.has_value();
+      if (reached) pushed_.push_back(w.own);
+      if (w.ticket && !reached) numbers_.erase(*w.ticket);
+      SimulatedWorker another;
+      another.slowness = w.slowness;
+      another.pushes = w.pushes;
+      w = another;
+    }
+    news.tickets.add(done_);
+    for (const SampleRange& range : pushed_)
+      news.samples.add(range.first, range.first + range.samples);
+    tickets_.emplace(plan_.rules);
+    tickets_->restore(ledgerOf(begin_), news, kSamples);
+    tickets_->startEpoch(true, start(), list);
+    keepLedger();
+    moved_ = true;
+    EXPECT_GE(tickets_->partial(), deaths_in_a_push_);
+    EXPECT_LE(tickets_->partial(), deaths_);
+  }
+
+  static void surviveFor(SimulatedWorker& w, PushTickets::Worker& member, PushNews& news) {
+    member.pushing = w.ticket;
+    member.finished = w.finished;
+    const bool in_hand = w.state == State::kComputing || w.state == State::kHasGradient;
+    PushNews::Worker& told = news.workers.emplace_back();
+    told.index = member.index;
+    told.began = true;
+    told.finished = w.finished;
+    told.pushing = w.ticket;
+    told.own = w.own;
+    told.lease = in_hand ? std::optional(w.own) : w.lease;
+    w.carried = w.ticket.has_value();
+    w.finished = 0;
+    w.answer.reset();
   }
 
   void drain() {
-    if (plan_.disturbed && !tickets_.draining() && chance(100)) tickets_.drain();
-    if (!tickets_.draining() || tickets_.over() || !tickets_.drained()) return;
+    if (plan_.disturbed && !tickets_->draining() && chance(100)) tickets_->drain();
+    if (!tickets_->draining() || tickets_->over() || !tickets_->drained()) return;
     for (const SimulatedWorker& w : workers_) EXPECT_FALSE(w.ticket) << "a push is under way";
     EXPECT_EQ(static_cast<std::int64_t>(numbers_.size()) % plan_.rules.aggregate, 0);
-    EXPECT_EQ(tickets_.version(),
+    EXPECT_EQ(tickets_->version(),
               static_cast<std::int64_t>(numbers_.size()) / plan_.rules.aggregate);
-    checkCovered(tickets_.position());
-    tickets_.resume();
+    checkCovered(tickets_->position());
+    tickets_->resume();
     moved_ = true;
   }
 
   // What was pushed and what is still to be read make up [0, position), each sample once.
   void checkCovered(std::int64_t position) {
     std::vector<SampleRange> all = pushed_;
-    for (const SampleRange& range : tickets_.unread()) all.push_back(range);
+    for (const SampleRange& range : tickets_->unread()) all.push_back(range);
     std::sort(all.begin(), all.end(),
               [](const SampleRange& a, const SampleRange& b) { return a.first < b.first; });
     std::int64_t at = 0;
@@ -239,18 +303,20 @@ class Simulation {
     EXPECT_EQ(*numbers_.begin(), 0);
     EXPECT_EQ(*numbers_.rbegin() + 1, static_cast<std::int64_t>(numbers_.size()));
     if (plan_.end_position > 0) {
-      EXPECT_EQ(tickets_.position(), plan_.end_position);
+      EXPECT_EQ(tickets_->position(), plan_.end_position);
       checkCovered(plan_.end_position);
-      EXPECT_TRUE(tickets_.unread().empty());
+      EXPECT_TRUE(tickets_->unread().empty());
     } else {
       EXPECT_EQ(static_cast<std::int64_t>(numbers_.size()), plan_.steps * plan_.rules.aggregate);
-      EXPECT_EQ(tickets_.steps(), plan_.steps);
+      EXPECT_EQ(tickets_->steps(), plan_.steps);
     }
   }
 
   const Plan plan_;
   Rng random_;
-  PushTickets tickets_;
+  std::optional<PushTickets> tickets_;
+  v1::EpochInfo begin_;  // of the newest epoch, with the ledger
+  NumberSet done_;       // tickets
   std::vector<SimulatedWorker> workers_;
   std::vector<SampleRange> pushed_;
   std::set<std::int64_t> numbers_;
@@ -291,6 +357,16 @@ TEST(PushTicketsAtRandom, NothingIsLostOrTakenTwiceWhenWorkersDieAndAnswersGetLo
   simulate({.steps = 120, .disturbed = true}, 300);
   simulate({.rules = {.aggregate = 3}, .steps = 40, .disturbed = true}, 300);
   simulate({.end_position = 1003, .disturbed = true}, 300);
+}
+
+TEST(PushTicketsAtRandom, ASuccessorLosesNothingAndGivesNothingTwice) {
+  simulate({.steps = 120, .disturbed = true, .successors = true}, 300);
+  simulate({.rules = {.aggregate = 3}, .steps = 40, .disturbed = true, .successors = true}, 300);
+  simulate({.end_position = 1003, .disturbed = true, .successors = true}, 300);
+  for (const bool all : {false, true}) {
+    const TicketRules rules{.max_delay = 2, .stop_all = all};
+    simulate({.rules = rules, .end_position = 1003, .disturbed = true, .successors = true});
+  }
 }
 
 TEST(PushTicketsAtRandom, TheBoundHoldsWhenWorkersDieAndTheChiefScores) {

@@ -189,6 +189,42 @@ TEST(AsyncWorker, APushGoesOnUnderAnEpochThatKeepsTheServersState) {
   EXPECT_EQ(b.report().worker().finished(), 1);
 }
 
+// For a coordinator that starts again.
+TEST(AsyncWorker, SaysWhichSamplesAreInItsHands) {
+  AsyncBench b;
+  EXPECT_FALSE(b.report().worker().has_lease());
+  b.tell(b.question(), b.lease(40));
+  EXPECT_EQ(b.report().worker().lease().first(), 40) << "before it computes";
+  ASSERT_TRUE(b.turn().has_value());
+  EXPECT_EQ(b.report().worker().lease().first(), 40) << "while it computes";
+  b.gradients();
+  v1::TakeReply reply = b.ticket(6);
+  *reply.mutable_lease() = b.lease(50).lease();
+  b.tell(b.question(), reply);
+  EXPECT_EQ(b.report().worker().pushing_lease().first(), 40);
+  EXPECT_EQ(b.report().worker().pushing_lease().samples(), 5);
+  EXPECT_EQ(b.report().worker().lease().first(), 50) << "the next";
+  const auto sends = b.receiveAll();
+  ASSERT_FALSE(sends.empty());
+  EXPECT_EQ(sends[0].header.first(), 40);
+  for (const Send& send : sends) b.answer(send);
+  EXPECT_FALSE(b.report().worker().has_pushing_lease());
+}
+
+// It has missed the epoch in which the servers went back to a checkpoint.
+TEST(AsyncWorker, WhatItHoldsOfAnotherHistoryIsDropped) {
+  AsyncBench b;
+  b.begin();
+  b.take(4);
+  b.see(v1::PHASE_SEALING, 2);
+  EXPECT_TRUE(b.report().worker().pushing());
+  v1::View kept = b.view(v1::PHASE_ACTIVE, 3, 0);
+  kept.mutable_epoch()->set_lineage(2);
+  b.see(kept);
+  EXPECT_FALSE(b.report().worker().pushing());
+  EXPECT_EQ(b.machine.stepState(), StepState::kAbandoned);
+}
+
 TEST(AsyncWorker, ComputingGoesOnUnderTheNextEpochAndAsksForATicketThere) {
   AsyncBench b;
   b.begin();
@@ -313,6 +349,14 @@ TEST(AsyncWorker, TheChiefScoresTheFinalVersionOnWeightsThatItFetches) {
   ASSERT_TRUE(turn.has_value());
   EXPECT_EQ(turn->kind, Turn::Kind::kEvaluate);
   EXPECT_EQ(turn->step, 5);
+  b.machine.evaluated(7, 10, 2.5);
+  EXPECT_FALSE(b.turn().has_value());
+  // The coordinator has died before it recorded the end.
+  b.see(v1::PHASE_SEALING, 3);
+  b.see(v1::PHASE_ACTIVE, 3, 5);
+  const auto again = b.turn();
+  ASSERT_TRUE(again.has_value());
+  EXPECT_EQ(again->kind, Turn::Kind::kEvaluate);
 }
 
 TEST(AsyncWorker, AFailedCallAndAnOldEpochAreAskedAgainLater) {

@@ -1,5 +1,6 @@
 // Replicas without common steps: each push goes to the replica, in the chunk's order, and is
 // answered when it is there.
+#include "gmock/gmock.h"
 #include "tests/runtime/ps/helpers.h"
 
 namespace trainyard::runtime::ps {
@@ -51,6 +52,9 @@ class PushReplicas : public testing::TestWithParam<int> {
   CallId push(std::uint32_t worker, std::int64_t number, float value) {
     v1::ChunkRequestHeader h = primary_.header(kChunk, number / GetParam(), worker);
     h.set_push(number);
+    h.set_ticket(10 + number);
+    h.set_first(100 * number);
+    h.set_samples(7);
     *h.mutable_worker_incarnation() = incarnation(1, 1);
     return primary_.send(
         h, std::make_unique<LoggedPayload>(std::vector<float>(primary_.elements(kChunk), value)));
@@ -155,6 +159,34 @@ TEST_P(PushReplicas, StandInForTheirChunk) {
   keeper_.shard.assign({1, 0, 0});
   keeper_.shard.adoptReplicas();
   EXPECT_EQ(keeper_.shard.give(2, kChunk)->SerializeAsString(), given->SerializeAsString());
+}
+
+std::vector<std::pair<std::int64_t, std::int64_t>> rangesOf(const NumberSet::Ranges& told) {
+  std::vector<std::pair<std::int64_t, std::int64_t>> ranges;
+  for (const v1::NumberRange& range : told) ranges.emplace_back(range.first(), range.end());
+  return ranges;
+}
+
+// What a new coordinator needs: of all pushes, while nobody computes, until other weights come.
+TEST_P(PushReplicas, SayWhichPushesAreIn) {
+  for (int i = 0; i < 3; ++i) push(static_cast<std::uint32_t>(i % 2), i, 1);
+  deliver();
+  EXPECT_EQ(keeper_.shard.state().pushed_tickets_size(), 0) << "the epoch has not ended";
+  for (ShardBench* bench : {&primary_, &keeper_}) {
+    bench->shard.seal(2, bench->out);
+    const v1::ShardState state = bench->shard.state();
+    EXPECT_THAT(rangesOf(state.pushed_tickets()), testing::ElementsAre(testing::Pair(10, 13)));
+    EXPECT_THAT(rangesOf(state.pushed_samples()),
+                testing::ElementsAre(testing::Pair(0, 7), testing::Pair(100, 107),
+                                     testing::Pair(200, 207)));
+  }
+  keeper_.shard.assign({1, 0, 0});
+  keeper_.shard.adoptReplicas();
+  EXPECT_EQ(keeper_.shard.state().pushed_samples_size(), 3);
+  primary_.load();
+  openBoth(2);
+  primary_.shard.seal(3, primary_.out);
+  EXPECT_EQ(primary_.shard.state().pushed_tickets_size(), 0);
 }
 
 INSTANTIATE_TEST_SUITE_P(Aggregate, PushReplicas, testing::Values(1, 2, 3));
