@@ -122,6 +122,7 @@ spec:
     model: {name: mnist_cnn, dropout: 0.5}
     data: {format: idx, images: /data/train-images-idx3-ubyte.gz, labels: /data/train-labels-idx1-ubyte.gz}
     batchSize: 128
+    threads: 1
     sharedMemory: SHARED
     chunkReplicas: REPLICAS
     steps: STEPS

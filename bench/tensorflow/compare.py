@@ -136,6 +136,7 @@ class Bench:
                         "ps": {"replicas": SERVERS}, "worker": {"replicas": WORKERS},
                         "training": {"model": case["model"], "data": FILES,
                                      "batchSize": case["batch"], "steps": self.args.steps,
+                                     "threads": 1,  # as TensorFlow's workers have
                                      "sharedMemory": "Auto" if self.args.shared_memory else "Never",
                                      "update": {"mode": "Sync" if sync else "Async"},
                                      "optimizer": {"name": "RMSProp", "learningRate": 0.001},
