@@ -330,7 +330,7 @@ StatusOr<SpawnOptions> Agent::prepareRuntime(std::uint32_t start, int port,
                              .volumes = flags_.volumes};
   SpawnOptions options;
   options.argv = childArguments(command, start);
-  options.env = childEnvironment(environment());
+  options.env = runtimeEnvironment(environment());
   return options;
 }
 

@@ -1,5 +1,6 @@
 #include "agent/supervisor/child_command.h"
 
+#include <algorithm>
 #include <string_view>
 
 #include "agent/membership/identity.h"
@@ -43,6 +44,15 @@ std::vector<std::string> childEnvironment(const std::vector<std::string>& enviro
     if (!internal && !name.starts_with("LD_")) kept.push_back(entry);
   }
   return kept;
+}
+
+std::vector<std::string> runtimeEnvironment(const std::vector<std::string>& environment) {
+  std::vector<std::string> entries = childEnvironment(environment);
+  const bool chosen = std::any_of(entries.begin(), entries.end(), [](const std::string_view entry) {
+    return entry.starts_with("OMP_WAIT_POLICY=") || entry.starts_with("GOMP_SPINCOUNT=");
+  });
+  if (!chosen) entries.emplace_back("OMP_WAIT_POLICY=passive");
+  return entries;
 }
 
 }  // namespace trainyard::agent

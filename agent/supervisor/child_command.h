@@ -35,4 +35,10 @@ std::vector<std::string> childArguments(const ChildCommand& command, std::uint32
 // TRAINYARD_FAILPOINTS stays.
 std::vector<std::string> childEnvironment(const std::vector<std::string>& environment);
 
+// That of trainyard-runtime: threads that wait for their part of a layer sleep, unless the
+// environment says otherwise. OpenMP's spin, on cores that a parameter server, the network's
+// threads or another program need; where those come between, the layers wait for a thread that is
+// not running.
+std::vector<std::string> runtimeEnvironment(const std::vector<std::string>& environment);
+
 }  // namespace trainyard::agent

@@ -164,8 +164,9 @@ TEST_F(AgentProcessTest, StartsTheProgramOnceTheMembershipHoldsThisLife) {
   EXPECT_EQ(child.at("pid"), file.at("childPid"));
   EXPECT_EQ(child.at("flags").at("--port"), fmt::to_string(file.at("taskPort").get<int>()));
   EXPECT_EQ(child.at("flags").at("--created"), "7");
-  EXPECT_THAT(child.at("environment"),
-              testing::UnorderedElementsAre("TRAINYARD_FAILPOINTS=", "HOME=/"));
+  EXPECT_THAT(
+      child.at("environment"),
+      testing::UnorderedElementsAre("TRAINYARD_FAILPOINTS=", "HOME=/", "OMP_WAIT_POLICY=passive"));
   struct stat info {};
   ASSERT_EQ(::stat((taskDir() / "report.sock").c_str(), &info), 0);
   EXPECT_EQ(info.st_mode & 0777, 0600u);

@@ -26,6 +26,13 @@ TEST(ChildEnvironment, KeepsTheAgentsOwnOut) {
       ElementsAre("PATH=/bin", "TRAINYARD_FAILPOINTS=a=crash", "OLD_TRAINYARD_X=1", "OMP=LD_X"));
 }
 
+TEST(ChildEnvironment, ThreadsOfTheRuntimeSleepWhereTheyWait) {
+  EXPECT_THAT(runtimeEnvironment({"PATH=/bin", "LD_PRELOAD=x.so"}),
+              ElementsAre("PATH=/bin", "OMP_WAIT_POLICY=passive"));
+  for (const char* chosen : {"OMP_WAIT_POLICY=active", "GOMP_SPINCOUNT=7"})
+    EXPECT_THAT(runtimeEnvironment({chosen}), ElementsAre(chosen));
+}
+
 TEST(ChildArguments, AreTheRuntimesFlags) {
   ChildCommand command{.runtime = "/bin/trainyard-runtime",
                        .id = {},
