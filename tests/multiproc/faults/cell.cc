@@ -39,12 +39,20 @@ StatusOr<std::vector<FaultCell>> parseFaultTable(std::string_view text) {
   std::vector<FaultCell> cells;
   int number = 0;
   bool ring = false;
+  int ps = 2;
+  std::string update;
   for (const std::string_view line : split(text, '\n')) {
     ++number;
     const std::vector<std::string> words = wordsOf(line);
     if (words.empty() || words[0].starts_with('#')) continue;
     if (words[0] == "strategy" && words.size() == 2) {
       ring = words[1] == "AllReduce";
+      continue;
+    }
+    if (words[0] == "update" && words.size() == 4 && words[2] == "ps") {
+      update = words[1];
+      ps = parseNumber<int>(words[3]).value_or(0);
+      ring = false;
       continue;
     }
     if (words.size() != kColumns) {
@@ -62,7 +70,9 @@ StatusOr<std::vector<FaultCell>> parseFaultTable(std::string_view text) {
                    .restarts = words[6],
                    .digest = words[7],
                    .line = number,
-                   .ring = ring};
+                   .ring = ring,
+                   .ps = ps,
+                   .update = update};
     // Only who is stopped or crashes by itself can be meant.
     const bool alone = cell.how == "kill" || cell.victim == cell.held;
     if (place.find('@') == std::string_view::npos || !alone || !isOneOf(cell.how, kHow) ||

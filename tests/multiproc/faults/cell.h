@@ -22,6 +22,8 @@ struct FaultCell {
   std::string digest;
   int line = 0;       // in the table's file
   bool ring = false;  // strategy AllReduce
+  int ps = 2;
+  std::string update;  // a mode in which workers do not wait for each other, or ""
 
   bool ofAgent() const { return victim.starts_with("agent/"); }
   bool ofLauncher() const { return victim == "launcher"; }

@@ -54,7 +54,13 @@ std::string outcomeOf(const EpochLine& line) {
 
 }  // namespace
 
-std::string faultJob() {
+std::string faultJob(const FaultCell& cell) {
+  if (!cell.update.empty()) {
+    const bool bounded = cell.update == "BoundedDelay";
+    return asynchronousJob(
+        cell.ps, kFaultSteps,
+        fmt::format("{{mode: {}{}}}", cell.update, bounded ? ", maxDelay: 4" : ""));
+  }
   std::string job = smallJob(2, kWorkers, kFaultSteps);
   return job + "    evaluateEverySteps: 100\n    checkpoint: {everySeconds: 1}\n";
 }
@@ -67,14 +73,15 @@ std::vector<std::string> faultFlags(bool ring) {
 FaultRun::FaultRun(const std::filesystem::path& dir, FaultCell cell, std::string undisturbed)
     : cell_(std::move(cell)),
       undisturbed_(std::move(undisturbed)),
-      run_(dir, faultJob(), faultFlags(cell_.ring)) {}
+      run_(dir, faultJob(cell_), faultFlags(cell_.ring)) {}
 
 std::string FaultRun::failpoints() const {
   const auto [place, steps] = splitFirst(cell_.place, '@');
   std::string text = fmt::format("{}={}@{},task={},life=1.1,times=1", place,
                                  cell_.how == "crash" ? "crash" : "pause", steps, cell_.held);
   // Steps that last, so that a checkpoint (one each second) comes before step 90; once only.
-  if (cell_.moment != "start") text += ";worker.compute=delay(25)@0-89,times=90";
+  if (cell_.moment != "start" && cell_.update.empty())
+    text += ";worker.compute=delay(25)@0-89,times=90";
   return text;
 }
 
@@ -175,7 +182,8 @@ std::string FaultRun::positionsProblem() const {
   // Who is killed right after a step leaves no record of it. Nor do ranks of a ring that gave a
   // step up which one of them has finished: they are given its weights.
   const int unrecorded = cell_.ofLauncher() ? kWorkers : cell_.ring ? kWorkers - 1 : 1;
-  const std::int64_t missing = std::int64_t{kFaultSteps} * kWorkers * kBatch - used;
+  const int pushes = cell_.update.empty() ? kWorkers : 1;  // of a step
+  const std::int64_t missing = std::int64_t{kFaultSteps} * pushes * kBatch - used;
   return missing > unrecorded * kBatch ? fmt::format("{} samples were left out", missing) : "";
 }
 

@@ -12,8 +12,9 @@
 namespace trainyard {
 
 inline constexpr int kFaultSteps = 120;
-// The job of the table, in all cells the same but for its strategy, which changes no bit of it.
-std::string faultJob();
+// The job of the table, in all cells the same but for its strategy, which changes no bit of it, and
+// for the cells of the modes in which workers do not wait for each other.
+std::string faultJob(const FaultCell& cell);
 std::vector<std::string> faultFlags(bool ring);
 
 struct FaultResult {

@@ -23,7 +23,15 @@ struct Plan {
   std::string name;
   int ps = 0;  // 0: AllReduce
   Strokes strokes;
-  int spare = 0;  // victims that the job may end without
+  int spare = 0;         // victims that the job may end without
+  std::string update{};  // of workers that do not wait for each other
+
+  std::string yaml() const {
+    if (!update.empty()) return asynchronousJob(ps, kKillPointsSteps, update);
+    return smallJob(std::max(ps, 1), kKillPointsWorkers, kKillPointsSteps) +
+           "    evaluateEverySteps: 10\n    checkpoint: {everySeconds: 1}\n"
+           "  runPolicy: {backoffLimit: 1000}\n";
+  }
 };
 
 // A place whose number is 0 here is one that a life comes to while the job gets over the death of
@@ -132,25 +140,54 @@ std::vector<Plan> plans() {
         {"worker-0", "coordinator.finish"},
         {"agent/worker-1", "worker.push", 24}},
        0},
+      {"asynchronous, two servers",
+       2,
+       {{"ps-0", "ps.request", 10},
+        {"ps-0", "ps.prepare"},
+        {"ps-0", "ps.fetch"},
+        {"ps-0", "coordinator.commit", 1},
+        {"ps-0", "ps.replica", 50},
+        {"ps-0", "ps.replicated", 90},
+        {"agent/ps-0", "ps.request", 120},
+        {"ps-0", "coordinator.finish"},
+        {"ps-1", "ps.request", 30},
+        {"ps-1", "ps.fetch.replica"},
+        {"ps-1", "ps.replicated", 70}},
+       0,
+       "{mode: Async}"},
+      {"bounded delay, one server",
+       1,
+       {{"ps-0", "ps.request", 10},
+        {"ps-0", "ps.prepare"},
+        {"ps-0", "ps.fetch"},
+        {"ps-0", "coordinator.commit", 1},
+        {"ps-0", "ps.replicated", 60},
+        {"agent/ps-0", "ps.request", 100},
+        {"ps-0", "coordinator.finish"}},
+       0,
+       "{mode: BoundedDelay, maxDelay: 4}"},
   };
 }
 
 class KillPoints : public RunTest {
  protected:
-  static std::string yaml(int ps) {
-    return smallJob(std::max(ps, 1), kKillPointsWorkers, kKillPointsSteps) +
-           "    evaluateEverySteps: 10\n    checkpoint: {everySeconds: 1}\n"
-           "  runPolicy: {backoffLimit: 1000}\n";
+  std::string digestOf(const Plan& plan) {
+    Plan undisturbed = plan;
+    undisturbed.ps = 2;
+    if (plan.update.empty()) return undisturbedDigest(undisturbed.yaml());
+    undisturbed.update = "{mode: Async}";
+    return undisturbedDigest(undisturbed.yaml(), inCommonSteps());
   }
   // What is not as it should be, or "".
   std::string carryOut(const Plan& plan, const std::string& name, const std::string& digest,
                        std::vector<Kill>& kills) {
     std::vector<std::string> flags;
     if (plan.ps == 0) flags = {"--set", "strategy=AllReduce", "--set", "ps="};
-    HeldRun run(folder(name), yaml(plan.ps), flags, kKillPointsWorkers, plan.strokes);
+    HeldRun run(folder(name), plan.yaml(), flags, kKillPointsWorkers, plan.strokes);
     if (plan.ps == 0) run.inRing();
     // Steps that last, so that checkpoints come before the end.
-    const std::string slow = fmt::format("worker.compute=delay(20)@0-{}", kKillPointsSteps - 40);
+    const int slow_steps = plan.update.empty() ? kKillPointsSteps - 40 : 0;
+    const std::string slow = fmt::format("worker.compute=delay(20)@0-{}", slow_steps);
     const std::string problem =
         run.run(failpointsOf(plan.strokes) + slow, kKillPointsSteps, digest, plan.spare);
     kills = run.kills();
@@ -162,11 +199,12 @@ TEST_F(KillPoints, LoseNoStep) {
   std::vector<Plan> all = plans();
   if (const char* only = std::getenv("KILL_PLAN"))
     std::erase_if(all, [&](const Plan& plan) { return plan.name != only; });
-  const std::string digest = undisturbedDigest(yaml(2));
+  std::vector<std::string> digests;
+  for (const Plan& plan : all) digests.push_back(digestOf(plan));
   std::vector<std::vector<Kill>> kills(all.size());
   std::vector<std::string> problems(all.size());
   sideBySide(all.size(), [&](std::size_t i) {
-    problems[i] = carryOut(all[i], fmt::format("job-{}", i), digest, kills[i]);
+    problems[i] = carryOut(all[i], fmt::format("job-{}", i), digests[i], kills[i]);
   });
   std::set<std::tuple<bool, std::string, std::string>> pairs;
   std::size_t count = 0;

@@ -19,6 +19,33 @@ constexpr std::string_view kAgent = "agent/";
 
 }  // namespace
 
+std::string asynchronousJob(int ps, int steps, const std::string& update) {
+  return fmt::format(R"(apiVersion: trainyard.dev/v1alpha1
+kind: TrainingJob
+metadata: {{name: asynchronous}}
+spec:
+  ps: {{replicas: {}}}
+  worker: {{replicas: 3}}
+  runPolicy: {{backoffLimit: 1000}}
+  training:
+    model: {{name: mlp, hidden: [32], simulatedStepSeconds: 0.05}}
+    data: {{format: synthetic, shape: [8, 8, 1], classes: 4, samples: 100000, evalSamples: 100}}
+    batchSize: 16
+    steps: {}
+    optimizer: {{name: SGD, learningRate: 0.01}}
+    update: {}
+    chunkReplicas: Always
+    evaluateEverySteps: 100
+    checkpoint: {{everySeconds: 1}}
+)",
+                     ps, steps, update);
+}
+
+std::vector<std::string> inCommonSteps() {
+  return {"--set", "training.update.mode=Sync", "--set",
+          "training.model.simulatedStepSeconds=0.001"};
+}
+
 std::int64_t repeatedSteps(const JobRun& run, int workers) {
   std::int64_t most = 0;
   for (int w = 0; w < workers; ++w) {

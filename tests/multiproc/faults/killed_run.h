@@ -11,6 +11,12 @@
 
 namespace trainyard {
 
+// A job of 3 workers that do not wait for each other, and whose pushes have replicas. Its gradients
+// are constant (simulated computing): the weights tell how many updates there were.
+std::string asynchronousJob(int ps, int steps, const std::string& update);
+// Flags with which it comes to the same weights in common steps, at once.
+std::vector<std::string> inCommonSteps();
+
 // Steps that somebody completed more than once, of the worker with the most of them. (Not everybody
 // has the newest version when somebody stops.)
 std::int64_t repeatedSteps(const JobRun& run, int workers);

@@ -178,7 +178,24 @@ TEST_F(UpdateModesFaults, AParameterServerWhosePushesHaveReplicasIsKilled) {
     ASSERT_TRUE(run.reaches("worker-1", mode.steps / 5));
     killTask(run, "ps-1");
     ASSERT_TRUE(run.reaches("worker-1", mode.steps / 2));
-    killTask(run, "ps-1");
+    killTask(run, "ps-0");  // with the ledger of tickets and samples
+    const ProgramEnd end = run.wait(kUpdateModesFaultsPatience);
+    checkEnd(run, mode, end, 0);
+    EXPECT_THAT(run.taskLog("ps-0"), HasSubstr("from what the servers hold"));
+    EXPECT_THAT(run.taskLog("ps-0"), testing::Not(HasSubstr("from checkpoint")));
+  });
+}
+
+TEST_F(UpdateModesFaults, AnOnlyParameterServerWhosePushesHaveReplicasIsKilled) {
+  inEachMode([&](const Mode& mode) {
+    if (!mode.asks_for_samples()) return;
+    JobRun run(folder(mode.name), jobOf(mode.update, mode.steps),
+               {"--set", "training.chunkReplicas=Always", "--set", "ps.replicas=1"});
+    run.launch();
+    for (const int part : {5, 2}) {
+      ASSERT_TRUE(run.reaches("worker-1", mode.steps / part));
+      killTask(run, "ps-0");
+    }
     const ProgramEnd end = run.wait(kUpdateModesFaultsPatience);
     checkEnd(run, mode, end, 0);
     EXPECT_THAT(run.taskLog("ps-0"), HasSubstr("from what the servers hold"));
