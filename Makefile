@@ -130,7 +130,7 @@ check:
 bench:
 	$(packages) demo test bench
 	$(configure) --preset dev
-	cmake --build build/dev --target $(programs) trainyard-bench-push-pull trainyard-bench-compute trainyard-bench-all-reduce
+	cmake --build build/dev --target $(programs) trainyard-bench-push-pull trainyard-bench-control trainyard-bench-compute trainyard-bench-all-reduce
 	-cmake --build build/dev --target trainyard-bench-open-mpi
 	-cmake --build build/dev --target trainyard-bench-models
 	exec python3 bench/bench.py --bin build/dev/bin --out build/bench

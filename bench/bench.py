@@ -156,6 +156,19 @@ def training_rows(result):
     ]
 
 
+def control_rows(result):
+    def of(kind, what):
+        return median([r[kind][what] for r in result])
+
+    return [
+        ("a report to the coordinator, mutual TLS", f"{of('tls', 'round_trip_us'):.0f} us",
+         f"unencrypted {of('plain', 'round_trip_us'):.0f} us", ""),
+        ("the first on a new connection", f"{of('tls', 'first_call_ms'):.1f} ms",
+         f"unencrypted {of('plain', 'first_call_ms'):.1f} ms", ""),
+        ("a process's keys from the token", f"{median([r['derive_ms'] for r in result]):.2f} ms", "", ""),
+    ]
+
+
 def verdict(reached):
     return "reached" if reached else "missed"
 
@@ -172,7 +185,7 @@ def main():
     parser.add_argument("--data", default="/usr/share/datasets/fashion-mnist", type=pathlib.Path)
     parser.add_argument("--rounds", default=5, type=int)
     parser.add_argument("--steps", default=30, type=int, help="measured steps of a round")
-    parser.add_argument("--only", choices=["push-pull", "training", "models", "all-reduce"])
+    parser.add_argument("--only", choices=["control", "push-pull", "training", "models", "all-reduce"])
     parser.add_argument("--torch-bin", type=pathlib.Path,
                         help="where trainyard-bench-models is, which links LibTorch (as --bin)")
     args = parser.parse_args()
@@ -186,6 +199,9 @@ def main():
     if args.only in (None, "training"):
         results["training"] = training(args.bin, args.out, args.data, args.rounds, args.steps)
         rows += training_rows(results["training"])
+    if args.only in (None, "control"):
+        results["control"] = [programs.control(args.bin) for _ in range(args.rounds)]
+        rows += control_rows(results["control"])
     torch_bin = args.torch_bin or args.bin
     if args.only in (None, "models"):
         if (torch_bin / models.PROGRAM).exists():

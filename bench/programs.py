@@ -45,6 +45,13 @@ def iperf3(seconds):
             "cpu_seconds_per_byte": (cpu["host_total"] + cpu["remote_total"]) / 100 / rate}
 
 
+def control(bin_dir):
+    """Calls of control over mutual TLS, and unencrypted, in turns."""
+    done = subprocess.run([bin_dir / "trainyard-bench-control"], stdout=subprocess.PIPE, text=True,
+                          timeout=LIMIT, check=True)
+    return json.loads(done.stdout)
+
+
 class PushPullServer:
     def __init__(self, bin_dir, shape, servers, workers, index, replicas=False):
         self.process = subprocess.Popen(

@@ -31,7 +31,7 @@
 namespace trainyard::runtime::ps {
 namespace {
 
-constexpr char kToken[] = "bench";
+constexpr char kDataKey[] = "bench";
 constexpr char kJob[] = "bench";
 constexpr std::int64_t kForEver = std::int64_t{1} << 40;
 
@@ -168,11 +168,9 @@ int serve(const Flags& flags) {
     shard.load(id, 0, std::vector<float>(placement->chunks[id].elements), {});
   const StepPlan plan = planOf(activeView(flags).epoch());
   if (Status opened = shard.open(1, plan, false, true); !opened.ok()) return fail(opened);
-  v1::TaskId id;
-  id.set_role(v1::ROLE_PS);
-  id.set_index(static_cast<std::uint32_t>(flags.ps));
-  PsService service(shard, id, firstLife(), kToken, systemClock(), [] {});
-  ReplicaLink link({.token = kToken, .ps = static_cast<std::uint32_t>(flags.ps)}, systemClock(),
+  PsService service(shard, kDataKey, systemClock(), [] {});
+  ReplicaLink link({.data_key = kDataKey, .ps = static_cast<std::uint32_t>(flags.ps)},
+                   systemClock(),
                    [&](const v1::ChunkRequestHeader& update) { service.replicated(update); });
   service.setReplicator([&](std::vector<ReplicaUpdate> updates) { link.send(std::move(updates)); });
   grpc::ServerBuilder builder;
@@ -264,7 +262,7 @@ Status work(const Flags& flags) {
   }
   for (auto& w : weights) spans.emplace_back(w);
   PsSynchronizerOptions options;
-  options.token = kToken;
+  options.data_key = kDataKey;
   options.worker.job_uid = kJob;
   options.worker.index = static_cast<std::uint32_t>(flags.index);
   options.worker.self = firstLife();

@@ -74,7 +74,8 @@ Status checkMember(const std::string& path, const TaskOptions& options) {
 StatusOr<TaskOptions> taskOptions(const Flags& flags, v1::Role role, const v1::TrainingJob& job) {
   TaskOptions options;
   options.job = job;
-  TY_ASSIGN_OR_RETURN(options.token, readToken(flags.token));
+  TY_ASSIGN_OR_RETURN(const std::string token, readToken(flags.token));
+  options.setToken(token);
   TY_ASSIGN_OR_RETURN(const v1::Membership membership, readMembership(flags.membership));
   options.membership = memberProcesses(membership, processesPerPod(options.job));
   options.id.set_role(role);
@@ -184,10 +185,11 @@ void addTaskFlags(CLI::App& app, Flags& flags) {
 
 StatusOr<TaskOptions> byHandOptions(const HandFlags& flags) {
   TY_ASSIGN_OR_RETURN(TaskOptions options, handOptions(flags, systemClock().unixMillis()));
-  options.token = derivedToken(flags);
+  std::string token = derivedToken(flags);
   if (!flags.token_file.empty()) {
-    TY_ASSIGN_OR_RETURN(options.token, readToken(flags.token_file));
+    TY_ASSIGN_OR_RETURN(token, readToken(flags.token_file));
   }
+  options.setToken(token);
   options.bind = flags.bind;
   if (options.bind.empty() && options.id.role() == v1::ROLE_PS) {
     const v1::MemberTask& own = options.membership.tasks(static_cast<int>(flags.task_index));

@@ -31,4 +31,17 @@ std::shared_ptr<grpc::ServerCredentials> secureServer(const TlsIdentity& self) {
   return grpc::SslServerCredentials(ssl);
 }
 
+grpc::Status checkPeer(const grpc::ServerContextBase& context) {
+  const auto peer = context.auth_context();
+  if (peer != nullptr && peer->IsPeerAuthenticated()) return grpc::Status::OK;
+  return {grpc::StatusCode::UNAUTHENTICATED, "the connection proves nothing about its client"};
+}
+
+// gRPC has no code of its own for it: a call whose connection cannot be made ends by the
+// connection's last error, which says what OpenSSL did not accept.
+bool isStranger(const grpc::Status& status) {
+  return status.error_code() == grpc::StatusCode::UNAVAILABLE &&
+         status.error_message().find("SSL_ERROR_SSL") != std::string::npos;
+}
+
 }  // namespace trainyard

@@ -25,4 +25,12 @@ std::shared_ptr<grpc::Channel> openSecureChannel(
 // For a server that proves to be `self`, and takes only clients that its ca has signed.
 std::shared_ptr<grpc::ServerCredentials> secureServer(const TlsIdentity& self);
 
+// OK where the client of this call has proved who it is, else UNAUTHENTICATED. For services that
+// must not be reached otherwise, whatever server they were registered with.
+grpc::Status checkPeer(const grpc::ServerContextBase& context);
+
+// Whether a call failed because the server is not one of those whose authority we know: it has
+// answered, but could not prove it. A server that is not there, or ends, is none.
+bool isStranger(const grpc::Status& status);
+
 }  // namespace trainyard

@@ -1,5 +1,6 @@
-// The per-job token: every call between processes of a job carries it as metadata, every server of
-// ours checks it first.
+// Secrets that calls carry as metadata, and servers of ours check first: the job's token where
+// nobody can listen (to an agent, encrypted or on its own machine), and in pushes and pulls a key
+// that is good for nothing else (RuntimeKeys::data).
 #pragma once
 
 #include <filesystem>

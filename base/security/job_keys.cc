@@ -20,6 +20,7 @@ using ExtensionPtr = std::unique_ptr<X509_EXTENSION, FreeWith<X509_EXTENSION_fre
 constexpr std::string_view kSalt = "trainyard.dev";
 constexpr std::size_t kKeyBytes = 32;  // of Ed25519, and of a token
 constexpr std::size_t kSerialBytes = 16;
+constexpr std::size_t kIdBytes = 8;
 // Fixed, so that a certificate can be derived again.
 constexpr const char* kNotBefore = "20200101000000Z";
 constexpr const char* kNotAfter = "21200101000000Z";
@@ -104,34 +105,56 @@ X509Ptr makeCert(const Draft& draft, EVP_PKEY& key, EVP_PKEY& signer) {
   return cert;
 }
 
+// Who signs a job's certificates, and the keys of whom it signs: all from one secret.
+class Authority {
+ public:
+  // `scope` tells what is derived from one secret for several jobs apart.
+  Authority(std::string_view secret, std::string_view scope, std::string name)
+      : secret_(secret), scope_(scope), name_(std::move(name)), key_(keyFrom(bytes("ca"))) {
+    const Draft draft{.name = name_, .issuer = name_, .serial = serial("ca"), .authority = true};
+    pem_ = pemOf(*makeCert(draft, *key_, *key_));
+  }
+  std::string bytes(std::string_view purpose) const {
+    return derive(secret_, scope_, purpose, kKeyBytes);
+  }
+  TlsIdentity issue(std::string_view who, std::string_view name, const char* usage) const {
+    const KeyPtr key = keyFrom(bytes(who));
+    const Draft draft{.name = name, .issuer = name_, .serial = serial(who), .usage = usage};
+    return TlsIdentity{pem_, pemOf(*makeCert(draft, *key, *key_)), pemOf(*key)};
+  }
+
+ private:
+  std::string serial(std::string_view who) const {
+    return derive(secret_, scope_, fmt::format("{}-serial", who), kSerialBytes);
+  }
+
+  const std::string_view secret_;
+  const std::string_view scope_;
+  const std::string name_;
+  const KeyPtr key_;
+  std::string pem_;
+};
+
 }  // namespace
 
 JobKeys deriveJobKeys(std::string_view root_secret, std::string_view job_uid) {
-  const auto bytes = [&](std::string_view purpose, std::size_t size) {
-    return derive(root_secret, job_uid, purpose, size);
-  };
-  const std::string authority = fmt::format("trainyard job {}", job_uid.substr(0, 36));
-  const KeyPtr ca_key = keyFrom(bytes("ca", kKeyBytes));
-  const Draft ca{.name = authority,
-                 .issuer = authority,
-                 .serial = bytes("ca-serial", kSerialBytes),
-                 .authority = true};
-  const std::string ca_pem = pemOf(*makeCert(ca, *ca_key, *ca_key));
-  const auto issue = [&](const std::string& who, std::string_view name, const char* usage) {
-    const KeyPtr key = keyFrom(bytes(who, kKeyBytes));
-    const Draft draft{.name = name,
-                      .issuer = authority,
-                      .serial = bytes(who + "-serial", kSerialBytes),
-                      .usage = usage};
-    return TlsIdentity{ca_pem, pemOf(*makeCert(draft, *key, *ca_key)), pemOf(*key)};
-  };
-  return {.token = absl::BytesToHexString(bytes("token", kKeyBytes)),
-          .task = issue("task", kTaskServerName, "serverAuth"),
-          .client = issue("client", "operator.trainyard.dev", "clientAuth")};
+  const Authority ca(root_secret, job_uid, fmt::format("trainyard job {}", job_uid.substr(0, 36)));
+  return {.token = absl::BytesToHexString(ca.bytes("token")),
+          .task = ca.issue("task", kTaskServerName, "serverAuth"),
+          .client = ca.issue("client", "operator.trainyard.dev", "clientAuth")};
+}
+
+RuntimeKeys deriveRuntimeKeys(std::string_view token) {
+  // A name of its own: what another authority of the same name has signed is a broken signature
+  // instead of an unknown issuer.
+  const std::string id = absl::BytesToHexString(derive(token, "runtime", "id", kIdBytes));
+  const Authority ca(token, "runtime", fmt::format("trainyard runtime {}", id));
+  return {.control = ca.issue("control", kRuntimeServerName, "serverAuth,clientAuth"),
+          .data = absl::BytesToHexString(ca.bytes("data"))};
 }
 
 std::string rootId(std::string_view root_secret) {
-  return absl::BytesToHexString(hkdfSha256(root_secret, kSalt, "id", 8));
+  return absl::BytesToHexString(hkdfSha256(root_secret, kSalt, "id", kIdBytes));
 }
 
 }  // namespace trainyard

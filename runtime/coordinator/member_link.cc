@@ -3,17 +3,17 @@
 #include <algorithm>
 
 #include "base/core/failpoint.h"
-#include "base/rpc/channel.h"
-#include "base/rpc/token.h"
+#include "base/rpc/secure_channel.h"
 #include "fmt/format.h"
 
 namespace trainyard::runtime {
 namespace {
 
 constexpr int kUnderWay = 2;
-// Calls in a row that a coordinator denies before this member takes it for an answer: at a place
-// that another job's server has taken a moment ago, the next membership names a better one.
+// Calls in a row that find a stranger before this member takes it for an answer: at a place that
+// another job's server has taken a moment ago, the next membership names a better one.
 constexpr int kDenials = 10;
+constexpr char kStranger[] = "cannot prove to be of this job: it has another token";
 
 void hitViewsFailpoint(const v1::View& view) {
   if (view.phase() == v1::PHASE_SEALING) hitFailpoint("member.seal", view.epoch().epoch());
@@ -64,7 +64,8 @@ void MemberLink::setAddress(const std::string& address) {
   address_ = address;
   ChannelOptions options;
   options.own_connection = true;  // control never queues behind a chunk
-  stub_ = v1::Coordinator::NewStub(openChannel(address, options));
+  stub_ = v1::Coordinator::NewStub(
+      openSecureChannel(address, options_.identity, kRuntimeServerName, options));
   poked_ = true;
   wake_.notify_all();
 }
@@ -121,7 +122,6 @@ void MemberLink::send(std::unique_lock<std::mutex>& lock) {
   not_before_ = clock_.now() + std::chrono::milliseconds(1);
   lock.unlock();
   call->report = report_();
-  addToken(call->context, options_.token);
   setDeadline(call->context, options_.heartbeat * 4);
   call->stub->async()->Sync(&call->context, &call->report, &call->view,
                             [this, call](const grpc::Status& status) { done(call, status); });
@@ -142,7 +142,6 @@ void MemberLink::take(const v1::TakeRequest& request,
   }
   call->request = request;
   call->answer = std::move(answer);
-  addToken(call->context, options_.token);
   setDeadline(call->context, options_.heartbeat * 4);
   call->stub->async()->Take(&call->context, &call->request, &call->reply,
                             [this, call](const grpc::Status& status) {
@@ -160,10 +159,10 @@ bool MemberLink::countDenial() {
   return ++denials_ == kDenials && answered_ == 0;
 }
 
-v1::View MemberLink::denial(const std::string& message) const {
+v1::View MemberLink::denial() const {
   std::lock_guard lock(mutex_);
   v1::View view;
-  view.set_refusal(fmt::format("coordinator at {}: {}", address_, message));
+  view.set_refusal(fmt::format("coordinator at {}: {}", address_, kStranger));
   return view;
 }
 
@@ -174,8 +173,8 @@ void MemberLink::done(Call* call, const grpc::Status& status) {
   }
   const std::uint64_t number = call->number;
   delete call;
-  const bool denied = status.error_code() == grpc::StatusCode::UNAUTHENTICATED;
-  if (denied && countDenial()) view_(denial(status.error_message()));
+  const bool denied = isStranger(status);
+  if (denied && countDenial()) view_(denial());
   std::lock_guard lock(mutex_);
   --under_way_;
   if (!denied) denials_ = 0;
@@ -183,7 +182,8 @@ void MemberLink::done(Call* call, const grpc::Status& status) {
     answered_ = std::max(answered_, number);
     problem_.clear();
   } else {
-    problem_ = fmt::format("coordinator at {}: {}", address_, status.error_message());
+    problem_ = fmt::format("coordinator at {}: {}", address_,
+                           denied ? std::string(kStranger) : status.error_message());
     not_before_ = clock_.now() + options_.retry_delay;
   }
   wake_.notify_all();

@@ -10,6 +10,7 @@
 
 #include "base/core/clock.h"
 #include "base/rpc/callback_threads.h"
+#include "base/security/job_keys.h"
 #include "trainyard/v1/coordinator.grpc.pb.h"
 
 namespace trainyard::runtime {
@@ -20,7 +21,7 @@ namespace trainyard::runtime {
 class MemberLink {
  public:
   struct Options {
-    std::string token;
+    TlsIdentity identity;  // RuntimeKeys::control
     Duration heartbeat = std::chrono::seconds(1);
     Duration retry_delay = std::chrono::milliseconds(100);
   };
@@ -55,7 +56,7 @@ class MemberLink {
   void send(std::unique_lock<std::mutex>& lock);
   void done(Call* call, const grpc::Status& status);
   bool countDenial();
-  v1::View denial(const std::string& message) const;
+  v1::View denial() const;
 
   const std::shared_ptr<CallbackThreads> threads_ = CallbackThreads::hold();
   const Options options_;

@@ -4,7 +4,7 @@
 
 #include "base/core/failpoint.h"
 #include "base/core/log.h"
-#include "base/rpc/token.h"
+#include "base/rpc/secure_channel.h"
 
 namespace trainyard::runtime {
 namespace {
@@ -130,7 +130,7 @@ grpc::ServerUnaryReactor* CoordinatorService::serve(grpc::CallbackServerContext*
     call = new Call<Reply>(*this, ticket, reply);
     calls<Reply>().emplace(ticket, call);
   }
-  grpc::Status refused = checkToken(*context, options_.token);
+  grpc::Status refused = checkPeer(*context);
   if (refused.ok() && stopped()) {
     refused = grpc::Status(grpc::StatusCode::UNAVAILABLE, "the coordinator is ending");
   }

@@ -16,11 +16,11 @@
 
 namespace trainyard::runtime {
 
-// Thread-safe. Must outlive its server; stop() before the server is destroyed.
+// Thread-safe. Must outlive its server, which must know its clients (checkPeer()); stop() before
+// the server is destroyed.
 class CoordinatorService final : public v1::Coordinator::CallbackService {
  public:
   struct Options {
-    std::string token;
     std::string checkpoint_dir;
     int keep = 5;
     // What the manifest says beside what the coordinator knows (variables, optimizer, data, ...).

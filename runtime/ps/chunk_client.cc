@@ -28,7 +28,7 @@ class ChunkClient::Call final : public grpc::ClientUnaryReactor {
         attempt_(attempt),
         stub_(std::move(stub)),
         hold_(std::move(hold)) {
-    addToken(context_, client.token_);
+    addToken(context_, client.data_key_);
     setDeadline(context_, client.call_limit_);
   }
   void start(const v1::ChunkRequestHeader& header, const std::vector<PayloadPiece>& payload) {
@@ -99,7 +99,7 @@ class ChunkClient::Offer final : public grpc::ClientUnaryReactor {
         request_(slots_->invitation()) {
     request_.set_protocol(kChunkProtocol);
     request_.set_worker(client_.sharing_.worker);
-    addToken(context_, client_.token_);
+    addToken(context_, client_.data_key_);
     setDeadline(context_, client_.call_limit_);
     context_.set_wait_for_ready(true);
   }
@@ -124,9 +124,9 @@ class ChunkClient::Offer final : public grpc::ClientUnaryReactor {
   grpc::ClientContext context_;
 };
 
-ChunkClient::ChunkClient(std::string token, Duration call_limit, Events events,
+ChunkClient::ChunkClient(std::string data_key, Duration call_limit, Events events,
                          ChunkSharing sharing)
-    : token_(std::move(token)),
+    : data_key_(std::move(data_key)),
       call_limit_(call_limit),
       events_(std::move(events)),
       sharing_(std::move(sharing)) {}

@@ -44,8 +44,9 @@ class ChunkClient {
     std::function<void(Reply reply)> replied;
   };
 
-  // `call_limit` bounds one call; the server answers or says NOT_READY well before.
-  ChunkClient(std::string token, Duration call_limit, Events events, ChunkSharing sharing = {});
+  // `data_key`: see PsService. `call_limit` bounds one call; the server answers or says NOT_READY
+  // well before.
+  ChunkClient(std::string data_key, Duration call_limit, Events events, ChunkSharing sharing = {});
   ~ChunkClient();  // closes
 
   // Where ps `ps` listens from now on ("ip:port"); `near`: on this machine.
@@ -81,7 +82,7 @@ class ChunkClient {
   void ended();
 
   const std::shared_ptr<CallbackThreads> threads_ = CallbackThreads::hold();
-  const std::string token_;
+  const std::string data_key_;
   const Duration call_limit_;
   const Events events_;
   std::mutex mutex_;

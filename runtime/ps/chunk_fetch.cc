@@ -4,9 +4,8 @@
 #include <memory>
 
 #include "base/core/strings.h"
-#include "base/rpc/channel.h"
+#include "base/rpc/secure_channel.h"
 #include "base/rpc/status_map.h"
-#include "base/rpc/token.h"
 #include "fmt/format.h"
 #include "runtime/placement/moves.h"
 #include "trainyard/v1/parameter_server.grpc.pb.h"
@@ -16,15 +15,17 @@ namespace {
 
 struct Source {
   v1::Incarnation incarnation;
-  std::unique_ptr<v1::ParameterServer::Stub> stub;
+  std::unique_ptr<v1::ShardTransfer::Stub> stub;
 };
 
-std::map<int, Source> openSources(const v1::EpochInfo& epoch) {
+std::map<int, Source> openSources(const TlsIdentity& identity, const v1::EpochInfo& epoch) {
+  const auto credentials = secureClient(identity);
   std::map<int, Source> sources;
   for (const v1::ChunkSource& named : epoch.sources()) {
     Source& source = sources[static_cast<int>(named.ps())];
     source.incarnation = named.incarnation();
-    source.stub = v1::ParameterServer::NewStub(openChannel(named.address(), ChannelOptions()));
+    source.stub = v1::ShardTransfer::NewStub(
+        openSecureChannel(named.address(), credentials, kRuntimeServerName));
   }
   return sources;
 }
@@ -35,7 +36,7 @@ Status fetchChunks(const FetchOptions& options, const v1::EpochInfo& epoch,
                    const std::vector<FetchedChunk>& chunks, const Clock& clock,
                    const TakeChunk& take) {
   if (chunks.empty()) return absl::OkStatus();
-  const std::map<int, Source> sources = openSources(epoch);
+  const std::map<int, Source> sources = openSources(options.identity, epoch);
   TimePoint limit = clock.now() + options.patience;
   for (const auto& [chunk, ps, known] : chunks) {
     const auto source = sources.find(ps);
@@ -53,7 +54,6 @@ Status fetchChunks(const FetchOptions& options, const v1::EpochInfo& epoch,
     if (known >= 0) request.set_known_version(known);
     for (;;) {
       grpc::ClientContext context;
-      addToken(context, options.token);
       setDeadline(context, options.call_limit);
       v1::ChunkContents contents;
       const Status status = fromGrpc(source->second.stub->FetchChunk(&context, request, &contents),

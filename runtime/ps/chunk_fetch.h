@@ -8,13 +8,14 @@
 
 #include "base/core/clock.h"
 #include "base/core/status.h"
+#include "base/security/job_keys.h"
 #include "trainyard/v1/coordinator.pb.h"
 #include "trainyard/v1/parameter_server.pb.h"
 
 namespace trainyard::runtime::ps {
 
 struct FetchOptions {
-  std::string token;
+  TlsIdentity identity;  // of this process; RuntimeKeys::control
   std::string job_uid;
   Duration call_limit = std::chrono::seconds(5);  // one chunk
   // Without success of any chunk; longer than the coordinator takes to end the epoch when a server

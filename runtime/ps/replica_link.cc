@@ -18,7 +18,7 @@ ReplicaLink::ReplicaLink(Options options, const Clock& clock, Replicated replica
     : options_(std::move(options)),
       clock_(clock),
       replicated_(std::move(replicated)),
-      client_(options_.token, options_.call_limit,
+      client_(options_.data_key, options_.call_limit,
               {[](std::uint32_t, std::uint64_t) {},
                [this](const ChunkClient::Reply& reply) { onReply(reply); }}) {}
 

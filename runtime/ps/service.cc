@@ -85,14 +85,10 @@ class PsService::Call final : public grpc::ServerUnaryReactor {
   TimePoint arrived_{};
 };
 
-PsService::PsService(Shard& shard, v1::TaskId id, v1::Incarnation self, std::string token,
-                     const Clock& clock, std::function<void()> progressed,
-                     std::function<void()> urgent, std::string job_uid)
+PsService::PsService(Shard& shard, std::string data_key, const Clock& clock,
+                     std::function<void()> progressed, std::function<void()> urgent)
     : shard_(shard),
-      id_(std::move(id)),
-      self_(std::move(self)),
-      token_(std::move(token)),
-      job_uid_(std::move(job_uid)),
+      data_key_(std::move(data_key)),
       clock_(clock),
       progressed_(std::move(progressed)),
       urgent_(std::move(urgent)),
@@ -108,9 +104,9 @@ grpc::ServerUnaryReactor* PsService::PushPull(grpc::CallbackServerContext* conte
     call = new Call(*this, id, reply);
     calls_.emplace(id, call);
   }
-  const grpc::Status token = checkToken(*context, token_);
-  if (!token.ok()) {
-    if (take(call->id()) != nullptr) call->Finish(token);
+  const grpc::Status allowed = checkToken(*context, data_key_);
+  if (!allowed.ok()) {
+    if (take(call->id()) != nullptr) call->Finish(allowed);
     return call;
   }
   // gRPC would keep it until the answer, which may wait for the other workers: a step's gradients
@@ -231,51 +227,14 @@ grpc::ServerUnaryReactor* PsService::ShareMemory(grpc::CallbackServerContext* co
                                                  const v1::ShareMemoryRequest* request,
                                                  v1::ShareMemoryReply*) {
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-  const grpc::Status token = checkToken(*context, token_);
-  if (!token.ok()) {
-    reactor->Finish(token);
+  const grpc::Status allowed = checkToken(*context, data_key_);
+  if (!allowed.ok()) {
+    reactor->Finish(allowed);
   } else if (request->protocol() != kChunkProtocol) {
     reactor->Finish(grpc::Status(grpc::StatusCode::INVALID_ARGUMENT, "another protocol"));
   } else {
     reactor->Finish(toGrpc(shared_.open(*request)));
   }
-  return reactor;
-}
-
-grpc::ServerUnaryReactor* PsService::FetchChunk(grpc::CallbackServerContext* context,
-                                                const v1::FetchChunkRequest* request,
-                                                v1::ChunkContents* reply) {
-  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-  const grpc::Status token = checkToken(*context, token_);
-  const bool meant = request->job_uid() == job_uid_ &&
-                     request->server().created() == self_.created() &&
-                     request->server().start() == self_.start();
-  if (!token.ok()) {
-    reactor->Finish(token);
-  } else if (!meant) {
-    reactor->Finish(grpc::Status(grpc::StatusCode::FAILED_PRECONDITION,
-                                 "meant for another job or incarnation of this server"));
-  } else {
-    hitFailpoint("ps.give", request->epoch());
-    StatusOr<v1::ChunkContents> contents =
-        shard_.give(request->epoch(), request->chunk(),
-                    request->has_known_version() ? request->known_version() : -1);
-    if (contents.ok()) *reply = *std::move(contents);
-    reactor->Finish(toGrpc(contents.status()));
-  }
-  return reactor;
-}
-
-grpc::ServerUnaryReactor* PsService::GetShard(grpc::CallbackServerContext* context,
-                                              const v1::GetShardRequest*, v1::ShardTable* reply) {
-  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-  const grpc::Status token = checkToken(*context, token_);
-  if (token.ok()) {
-    *reply->mutable_id() = id_;
-    *reply->mutable_incarnation() = self_;
-    shard_.fillTable(*reply);
-  }
-  reactor->Finish(token);
   return reactor;
 }
 

@@ -22,9 +22,7 @@
 namespace trainyard::runtime::ps {
 
 using PsServiceBase = v1::ParameterServer::WithRawCallbackMethod_PushPull<
-    v1::ParameterServer::WithCallbackMethod_ShareMemory<
-        v1::ParameterServer::WithCallbackMethod_FetchChunk<
-            v1::ParameterServer::WithCallbackMethod_GetShard<v1::ParameterServer::Service>>>>;
+    v1::ParameterServer::WithCallbackMethod_ShareMemory<v1::ParameterServer::Service>>;
 
 // Of a server with PsService. A worker may have a call for each chunk under way that is answered
 // only when the last of them is in (clipping), and as many of the epoch before that are ending; of
@@ -34,12 +32,12 @@ ServerLimits serverLimits(const Placement& placement);
 // Thread-safe. Must outlive its server.
 class PsService final : public PsServiceBase {
  public:
-  // `progressed` is called after answers were given, from gRPC's threads: a snapshot may be ready.
-  // `urgent` when the coordinator should hear from the shard at once, also from gRPC's threads.
+  // Calls must carry `data_key` (RuntimeKeys::data). `progressed` is called after answers were
+  // given, from gRPC's threads: a snapshot may be ready. `urgent` when the coordinator should hear
+  // from the shard at once, also from gRPC's threads.
   PsService(
-      Shard& shard, v1::TaskId id, v1::Incarnation self, std::string token, const Clock& clock,
-      std::function<void()> progressed, std::function<void()> urgent = [] {},
-      std::string job_uid = "");
+      Shard& shard, std::string data_key, const Clock& clock, std::function<void()> progressed,
+      std::function<void()> urgent = [] {});
 
   grpc::ServerUnaryReactor* PushPull(grpc::CallbackServerContext* context,
                                      const grpc::ByteBuffer* request,
@@ -47,12 +45,6 @@ class PsService final : public PsServiceBase {
   grpc::ServerUnaryReactor* ShareMemory(grpc::CallbackServerContext* context,
                                         const v1::ShareMemoryRequest* request,
                                         v1::ShareMemoryReply* reply) override;
-  grpc::ServerUnaryReactor* FetchChunk(grpc::CallbackServerContext* context,
-                                       const v1::FetchChunkRequest* request,
-                                       v1::ChunkContents* reply) override;
-  grpc::ServerUnaryReactor* GetShard(grpc::CallbackServerContext* context,
-                                     const v1::GetShardRequest* request,
-                                     v1::ShardTable* reply) override;
 
   // Who sends the steps of this server's chunks to their replicas; before any request comes.
   void setReplicator(std::function<void(std::vector<ReplicaUpdate>)> replicate) {
@@ -87,10 +79,7 @@ class PsService final : public PsServiceBase {
   void transmitted(std::uint32_t worker, std::uint64_t bytes);
 
   Shard& shard_;
-  const v1::TaskId id_;
-  const v1::Incarnation self_;
-  const std::string token_;
-  const std::string job_uid_;
+  const std::string data_key_;
   const Clock& clock_;
   const std::function<void()> progressed_;
   const std::function<void()> urgent_;

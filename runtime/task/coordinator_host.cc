@@ -72,7 +72,6 @@ StatusOr<std::unique_ptr<CoordinatorService>> startCoordinator(const TaskOptions
                                                                const Placement& placement,
                                                                const Optimizer& optimizer) {
   CoordinatorService::Options options;
-  options.token = task.token;
   options.checkpoint_dir = task.checkpointDir();
   options.keep = task.job.spec().training().checkpoint().keep();
   options.complete = [&](Manifest& manifest, const v1::DataFingerprint& data) {

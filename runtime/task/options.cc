@@ -2,11 +2,13 @@
 
 #include <algorithm>
 
+#include "base/rpc/task_server.h"
 #include "base/security/sha256.h"
 #include "fmt/format.h"
 #include "google/protobuf/io/coded_stream.h"
 #include "google/protobuf/io/zero_copy_stream_impl_lite.h"
 #include "runtime/coordinator/coordinator.h"
+#include "runtime/coordinator/names.h"
 
 namespace trainyard::runtime {
 
@@ -25,6 +27,13 @@ StatusOr<std::string> jobDigest(const v1::TrainingJob& job) {
     bytes += content;
   }
   return sha256Hex(bytes);
+}
+
+TaskServerOptions taskServerOptions(const TaskOptions& options) {
+  return {.what = taskName(options.id.role(), options.id.index()),
+          .bind = options.bind,
+          .port = options.port,
+          .identity = options.keys.control};
 }
 
 bool isAsynchronous(const v1::UpdateSpec& update) {

@@ -7,11 +7,16 @@
 
 #include "base/core/clock.h"
 #include "base/core/status.h"
+#include "base/security/job_keys.h"
 #include "trainyard/v1/agent.pb.h"
 #include "trainyard/v1/coordinator.pb.h"
 #include "trainyard/v1/job.pb.h"
 #include "trainyard/v1/measurements.pb.h"
 #include "trainyard/v1/membership.pb.h"
+
+namespace trainyard {
+struct TaskServerOptions;  // of base/rpc/task_server.h, which includes gRPC
+}
 
 namespace trainyard::runtime {
 
@@ -22,8 +27,9 @@ struct TaskOptions {
   std::string job_dir;   // checkpoints/, metrics.jsonl, events/
   std::string task_dir;  // positions.jsonl
   std::string bind = "127.0.0.1";
-  std::uint16_t port = 0;  // of a ps, and of whoever hosts the coordinator
-  std::string token;
+  std::uint16_t port = 0;    // of a ps, and of whoever hosts the coordinator
+  std::string token;         // of the job: for the agent, and between ranks
+  RuntimeKeys keys;          // derived from it
   std::string agent_target;  // gRPC target of the agent's report socket; empty: none
   // In place of an agent: takes the task's report and says what it wants. Called from one thread.
   std::function<v1::RuntimeDirective(const v1::RuntimeReport&)> local_agent = {};
@@ -32,8 +38,16 @@ struct TaskOptions {
   std::string threads_reason;  // for the log
   const Clock* clock = nullptr;
 
+  // And the keys that follow from it.
+  void setToken(const std::string& value) {
+    token = value;
+    keys = deriveRuntimeKeys(value);
+  }
   std::string checkpointDir() const { return job_dir + "/checkpoints"; }
 };
+
+// How the task listens at its port.
+TaskServerOptions taskServerOptions(const TaskOptions& options);
 
 // SHA-256 (hex) over the resolved training section, and the content of the file of a TorchScript
 // model: tasks of one job agree on it. Errors name the file.

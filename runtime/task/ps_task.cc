@@ -5,10 +5,7 @@
 #include "base/core/log_context.h"
 #include "base/metrics/bucket_message.h"
 #include "base/process/files.h"
-#include "base/rpc/channel.h"
-#include "fmt/format.h"
 #include "runtime/catalog/catalog.h"
-#include "runtime/coordinator/names.h"
 #include "runtime/task/coordinator_host.h"
 #include "runtime/task/memory_check.h"
 
@@ -19,7 +16,7 @@ StatusOr<std::unique_ptr<PsTask>> PsTask::start(const TaskOptions& options) {
   std::unique_ptr<PsTask> task(new PsTask(options));
   TY_RETURN_IF_ERROR(task->build());
   task->link_ = std::make_unique<MemberLink>(
-      MemberLink::Options{.token = options.token}, *options.clock,
+      MemberLink::Options{.identity = options.keys.control}, *options.clock,
       [ps = task.get()] { return ps->report(); },
       [ps = task.get()](const v1::View& v) { ps->onView(v); });
   TY_RETURN_IF_ERROR(task->listen());
@@ -43,21 +40,16 @@ Status PsTask::build() {
 }
 
 Status PsTask::listen() {
-  grpc::ServerBuilder builder;
-  applyServerDefaults(builder, ps::serverLimits(placement_));
-  int port = 0;
-  const std::string address = fmt::format("{}:{}", options_.bind, options_.port);
-  builder.AddListeningPort(address, grpc::InsecureServerCredentials(), &port);
-  builder.RegisterService(&host_->service());
+  std::vector<grpc::Service*> control = {&host_->transfers()};
   if (hostsCoordinator(options_)) {
     TY_ASSIGN_OR_RETURN(coordinator_,
                         startCoordinator(options_, digest_, placement_, host_->optimizer()));
-    builder.RegisterService(coordinator_.get());
+    control.push_back(coordinator_.get());
   }
-  TY_ASSIGN_OR_RETURN(
-      server_,
-      startServer(builder, taskName(options_.id.role(), options_.id.index()), address, port));
-  TY_INFO("listening on {}:{}, {} bytes of parameters", options_.bind, port,
+  TaskServerOptions listening = taskServerOptions(options_);
+  listening.data_limits = ps::serverLimits(placement_);
+  TY_ASSIGN_OR_RETURN(server_, TaskServer::start(listening, control, {&host_->service()}));
+  TY_INFO("listening on {}:{}, {} bytes of parameters", options_.bind, server_->port(),
           host_->shard().parameterBytes());
   return absl::OkStatus();
 }
@@ -67,7 +59,6 @@ PsTask::~PsTask() {
   agent_.reset();
   if (coordinator_ != nullptr) coordinator_->stop();
   if (host_ != nullptr) host_->close();
-  if (server_ != nullptr) server_->Shutdown(std::chrono::system_clock::time_point{});
   server_.reset();
   link_.reset();  // after the server, whose requests may poke it
 }

@@ -7,7 +7,7 @@
 #include <string>
 
 #include "base/core/status.h"
-#include "grpcpp/server.h"
+#include "base/rpc/task_server.h"
 #include "runtime/coordinator/member_link.h"
 #include "runtime/coordinator/service.h"
 #include "runtime/model/model.h"
@@ -48,7 +48,7 @@ class PsTask {
   std::string digest_;
   std::unique_ptr<ShardHost> host_;
   std::unique_ptr<CoordinatorService> coordinator_;  // ps-0 only
-  std::unique_ptr<grpc::Server> server_;
+  std::unique_ptr<TaskServer> server_;
 
   std::mutex mutex_;
   v1::Membership membership_;

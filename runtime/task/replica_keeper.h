@@ -7,7 +7,7 @@
 #include <thread>
 
 #include "base/core/status.h"
-#include "grpcpp/server.h"
+#include "base/rpc/task_server.h"
 #include "runtime/task/shard_host.h"
 
 namespace trainyard::runtime {
@@ -32,8 +32,7 @@ class ReplicaKeeper {
   void run();
 
   std::unique_ptr<ShardHost> host_;
-  std::unique_ptr<grpc::Server> server_;
-  int port_ = 0;
+  std::unique_ptr<TaskServer> server_;
   std::thread thread_;
 };
 

@@ -56,10 +56,12 @@ Status ShardHost::build() {
                                        LearningRate(training.optimizer()));
   machine_ = std::make_unique<ps::PsMachine>(*shard_);
   service_ = std::make_unique<ps::PsService>(
-      *shard_, options_.id, options_.self, options_.token, *options_.clock, [this] { wake(); },
-      poke_, config.job_uid);
+      *shard_, options_.keys.data, *options_.clock, [this] { wake(); }, poke_);
+  transfers_ =
+      std::make_unique<ps::TransferService>(*shard_, options_.id, options_.self, config.job_uid);
   replicas_ = std::make_unique<ps::ReplicaLink>(
-      ps::ReplicaLink::Options{.token = options_.token, .ps = static_cast<std::uint32_t>(number_)},
+      ps::ReplicaLink::Options{.data_key = options_.keys.data,
+                               .ps = static_cast<std::uint32_t>(number_)},
       *options_.clock,
       [this](const v1::ChunkRequestHeader& update) { service_->replicated(update); });
   service_->setReplicator(
@@ -115,7 +117,7 @@ void ShardHost::onView(const v1::View& view) {
 // fetched them by then.
 Status ShardHost::fetch(const v1::EpochInfo& epoch) {
   ps::FetchOptions options;
-  options.token = options_.token;
+  options.identity = options_.keys.control;
   options.job_uid = options_.job.metadata().uid();
   options.pause = [&] {
     std::unique_lock lock(mutex_);

@@ -18,6 +18,7 @@
 #include "runtime/ps/ps_machine.h"
 #include "runtime/ps/replica_link.h"
 #include "runtime/ps/service.h"
+#include "runtime/ps/transfer_service.h"
 #include "runtime/task/options.h"
 
 namespace trainyard::runtime {
@@ -32,11 +33,12 @@ class ShardHost {
                                                    const ModelLayout& layout,
                                                    const Placement& placement,
                                                    const std::function<void()>& poke);
-  // service() must have no server then.
+  // service() and transfers() must have no server then.
   ~ShardHost();
 
-  // To be registered with the process's server.
+  // To be registered with the process's server: data, and what needs known clients.
   ps::PsService& service() { return *service_; }
+  ps::TransferService& transfers() { return *transfers_; }
   const ps::Shard& shard() const { return *shard_; }
   const Optimizer& optimizer() const { return *optimizer_; }
 
@@ -78,6 +80,7 @@ class ShardHost {
   std::unique_ptr<Optimizer> optimizer_;
   std::unique_ptr<ps::Shard> shard_;
   std::unique_ptr<ps::PsService> service_;
+  std::unique_ptr<ps::TransferService> transfers_;
   std::unique_ptr<ps::ReplicaLink> replicas_;
 
   mutable std::mutex mutex_;

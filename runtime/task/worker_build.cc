@@ -5,9 +5,7 @@
 #include "base/core/log.h"
 #include "base/core/strings.h"
 #include "base/process/files.h"
-#include "base/rpc/channel.h"
 #include "base/rpc/status_map.h"
-#include "fmt/format.h"
 #include "runtime/coordinator/names.h"
 #include "runtime/placement/placement_table.h"
 #include "runtime/ps/ps_synchronizer.h"
@@ -86,7 +84,7 @@ Status WorkerTask::synchronizeOverServers() {
   const v1::Training& training = options_.job.spec().training();
   log_->setPlacement(placementTable(placement_));
   ps::PsSynchronizerOptions sync;
-  sync.token = options_.token;
+  sync.data_key = options_.keys.data;
   sync.share_memory = training.shared_memory() != "Never";
   sync.worker.job_uid = options_.job.metadata().uid();
   sync.worker.index = options_.id.index();
@@ -164,15 +162,8 @@ Status WorkerTask::synchronizeInRing(const ComputeDevice& device) {
 
 Status WorkerTask::hostCoordinator() {
   TY_ASSIGN_OR_RETURN(coordinator_, startCoordinator(options_, digest_, placement_, *optimizer_));
-  grpc::ServerBuilder builder;
-  applyServerDefaults(builder);
-  int port = 0;
-  const std::string address = fmt::format("{}:{}", options_.bind, options_.port);
-  builder.AddListeningPort(address, grpc::InsecureServerCredentials(), &port);
-  builder.RegisterService(coordinator_.get());
-  TY_ASSIGN_OR_RETURN(
-      server_,
-      startServer(builder, taskName(options_.id.role(), options_.id.index()), address, port));
+  TY_ASSIGN_OR_RETURN(server_,
+                      TaskServer::start(taskServerOptions(options_), {coordinator_.get()}));
   return absl::OkStatus();
 }
 

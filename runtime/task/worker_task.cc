@@ -200,7 +200,6 @@ WorkerTask::~WorkerTask() {
   if (link_ != nullptr) link_->stop();
   agent_.reset();
   if (coordinator_ != nullptr) coordinator_->stop();
-  if (server_ != nullptr) server_->Shutdown(std::chrono::system_clock::time_point{});
   server_.reset();
   // The link asks synchronizer and keeper for reports, and they poke the link.
   if (link_ != nullptr) link_->close();
@@ -301,8 +300,8 @@ Status WorkerTask::run() {
       [this](const v1::RuntimeDirective& d) { onDirective(d); }, [this] { return measurements(); },
       options_.local_agent);
   link_ = std::make_unique<MemberLink>(
-      MemberLink::Options{.token = options_.token}, *options_.clock, [this] { return report(); },
-      [this](const v1::View& v) { onView(v); });
+      MemberLink::Options{.identity = options_.keys.control}, *options_.clock,
+      [this] { return report(); }, [this](const v1::View& v) { onView(v); });
   startKeeper();
   synchronizer_->setMembership(membership_);
   link_->setAddress(coordinatorAddress(options_.job, membership_));

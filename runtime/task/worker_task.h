@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "base/core/status.h"
-#include "grpcpp/server.h"
+#include "base/rpc/task_server.h"
 #include "runtime/coordinator/member_link.h"
 #include "runtime/coordinator/service.h"
 #include "runtime/data/dataset.h"
@@ -89,7 +89,7 @@ class WorkerTask final : TrainObserver {
   v1::View view_;
 
   std::unique_ptr<CoordinatorService> coordinator_;  // AllReduce, index 0
-  std::unique_ptr<grpc::Server> server_;
+  std::unique_ptr<TaskServer> server_;
 
   std::unique_ptr<ReplicaKeeper> keeper_;  // with parameter servers, index 0
 

@@ -7,7 +7,7 @@
 #include <iostream>
 
 #include "base/process/files.h"
-#include "base/rpc/channel.h"
+#include "base/rpc/secure_channel.h"
 #include "base/rpc/token.h"
 #include "fmt/format.h"
 #include "google/protobuf/util/json_util.h"
@@ -43,14 +43,13 @@ class PsScaleTest : public ScalingTest {
   static std::map<std::uint32_t, std::uint64_t> expectWholeModel(const JobRun& run) {
     std::map<std::uint32_t, std::uint64_t> bytes;
     std::map<std::string, std::map<std::int64_t, std::int64_t>> segments;  // begin -> end
-    const std::string token = readFile(run.dir() / "token", 1 << 10).value_or("");
+    const RuntimeKeys keys = deriveRuntimeKeys(readToken(run.dir() / "token").value_or(""));
     const v1::Membership membership = membershipOf(run);
     for (const v1::MemberTask& task : membership.tasks()) {
       if (task.id().role() != v1::ROLE_PS) continue;
-      const auto stub =
-          v1::ParameterServer::NewStub(openChannel(fmt::format("{}:{}", task.ip(), task.port())));
+      const auto stub = v1::ShardTransfer::NewStub(openSecureChannel(
+          fmt::format("{}:{}", task.ip(), task.port()), keys.control, kRuntimeServerName));
       grpc::ClientContext context;
-      addToken(context, token.substr(0, token.find('\n')));
       v1::ShardTable table;
       const grpc::Status status = stub->GetShard(&context, {}, &table);
       EXPECT_TRUE(status.ok()) << status.error_message();

@@ -5,7 +5,7 @@
 #include <tuple>
 
 #include "base/process/files.h"
-#include "base/rpc/channel.h"
+#include "base/rpc/secure_channel.h"
 #include "base/rpc/token.h"
 #include "fmt/format.h"
 #include "google/protobuf/util/json_util.h"
@@ -56,18 +56,22 @@ class ShardTest : public RunTest, public testing::WithParamInterface<std::vector
     v1::ShardTable table;
     for (const v1::MemberTask& task : membership.tasks()) {
       if (task.id().role() != v1::ROLE_PS || static_cast<int>(task.id().index()) != ps) continue;
+      const std::string address = fmt::format("{}:{}", task.ip(), task.port());
+      const RuntimeKeys keys = deriveRuntimeKeys(readToken(run.dir() / "token").value_or(""));
       const auto stub =
-          v1::ParameterServer::NewStub(openChannel(fmt::format("{}:{}", task.ip(), task.port())));
+          v1::ShardTransfer::NewStub(openSecureChannel(address, keys.control, kRuntimeServerName));
       grpc::ClientContext context;
       setDeadline(context, std::chrono::seconds(20));
-      addToken(context, readToken(run.dir() / "token").value_or(""));
       const grpc::Status status = stub->GetShard(&context, {}, &table);
       EXPECT_TRUE(status.ok()) << status.error_message();
       grpc::ClientContext stranger;
       setDeadline(stranger, std::chrono::seconds(20));
+      addToken(stranger, keys.data);
       v1::ShardTable nothing;
-      EXPECT_EQ(stub->GetShard(&stranger, {}, &nothing).error_code(),
-                grpc::StatusCode::UNAUTHENTICATED);
+      EXPECT_EQ(v1::ShardTransfer::NewStub(openChannel(address))
+                    ->GetShard(&stranger, {}, &nothing)
+                    .error_code(),
+                grpc::StatusCode::UNIMPLEMENTED);
     }
     return table;
   }

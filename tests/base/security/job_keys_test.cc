@@ -57,6 +57,35 @@ TEST(JobKeys, EachSideProvesWhatItIsAndNothingElse) {
             1);
 }
 
+TEST(RuntimeKeys, FollowFromTheToken) {
+  const RuntimeKeys a = deriveRuntimeKeys("token"), b = deriveRuntimeKeys("token");
+  EXPECT_EQ(a.control.ca, b.control.ca);
+  EXPECT_EQ(a.control.cert, b.control.cert);
+  EXPECT_EQ(a.control.key, b.control.key);
+  EXPECT_EQ(a.data, b.data);
+  for (const int purpose : {X509_PURPOSE_SSL_SERVER, X509_PURPOSE_SSL_CLIENT})
+    EXPECT_TRUE(verifies(a.control.cert, b.control.ca, purpose));
+  EXPECT_EQ(X509_check_host(read(a.control.cert).get(), kRuntimeServerName.data(),
+                            kRuntimeServerName.size(), 0, nullptr),
+            1);
+  const RuntimeKeys other = deriveRuntimeKeys("another token");
+  EXPECT_FALSE(verifies(a.control.cert, other.control.ca, X509_PURPOSE_SSL_CLIENT));
+  EXPECT_NE(a.data, other.data);
+}
+
+TEST(RuntimeKeys, EachOpensItsOwnOnly) {
+  const JobKeys job = deriveJobKeys(kRoot, kUid);
+  const RuntimeKeys keys = deriveRuntimeKeys(job.token);
+  EXPECT_EQ(keys.data.size(), 64u);
+  EXPECT_NE(keys.data, job.token);
+  // Agents know their operator by another authority, and it is none to a runtime.
+  EXPECT_FALSE(verifies(keys.control.cert, job.task.ca, X509_PURPOSE_SSL_CLIENT));
+  EXPECT_FALSE(verifies(job.client.cert, keys.control.ca, X509_PURPOSE_SSL_CLIENT));
+  // Whoever takes the key of data for a token gets other keys.
+  EXPECT_FALSE(verifies(deriveRuntimeKeys(keys.data).control.cert, keys.control.ca,
+                        X509_PURPOSE_SSL_CLIENT));
+}
+
 TEST(JobKeys, OtherJobsAndRootsHaveOthers) {
   const JobKeys keys = deriveJobKeys(kRoot, kUid);
   for (const JobKeys& other :

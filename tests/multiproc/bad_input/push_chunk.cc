@@ -7,6 +7,7 @@
 #include "base/core/strings.h"
 #include "base/rpc/channel.h"
 #include "base/rpc/token.h"
+#include "base/security/job_keys.h"
 #include "trainyard/v1/parameter_server.grpc.pb.h"
 
 namespace trainyard {
@@ -20,7 +21,7 @@ int pushChunk(const std::string& address, const std::string& token_file, std::ui
   }
   const auto stub = v1::ParameterServer::NewStub(openChannel(address));
   grpc::ClientContext context;
-  addToken(context, *token);
+  addToken(context, deriveRuntimeKeys(*token).data);
   setDeadline(context, std::chrono::seconds(60));
   v1::ChunkRequest request;
   request.mutable_header()->set_protocol(protocol);

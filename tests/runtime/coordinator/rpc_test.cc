@@ -1,9 +1,10 @@
 // Members and the coordinator over sockets.
 #include <atomic>
+#include <map>
 
 #include "base/process/poll.h"
-#include "base/rpc/channel.h"
-#include "base/rpc/token.h"
+#include "base/rpc/task_server.h"
+#include "base/security/job_keys.h"
 #include "gmock/gmock.h"
 #include "runtime/coordinator/member_link.h"
 #include "runtime/coordinator/service.h"
@@ -16,6 +17,13 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 using testing::HasSubstr;
+
+const TlsIdentity& identityOf(const std::string& token) {
+  static std::map<std::string, TlsIdentity> identities;
+  const auto [at, added] = identities.try_emplace(token);
+  if (added) at->second = deriveRuntimeKeys(token).control;
+  return at->second;
+}
 
 constexpr char kToken[] = "the-token";
 
@@ -31,18 +39,18 @@ class Home {
                             }),
                             members(1, 1), std::nullopt, systemClock().now()),
                 systemClock()) {
-    grpc::ServerBuilder builder;
-    applyServerDefaults(builder);
-    const std::string wanted = "127.0.0.1:" + std::to_string(port);
-    builder.AddListeningPort(wanted, grpc::InsecureServerCredentials(), &this->port);
-    builder.RegisterService(&service);
-    auto started = startServer(builder, "ps-0", wanted, this->port);
+    auto started = TaskServer::start(
+        {.what = "ps-0", .port = static_cast<std::uint16_t>(port), .identity = identityOf(kToken)},
+        {&service});
     EXPECT_TRUE(started.ok()) << started.status();
-    if (started.ok()) server_ = std::move(*started);
+    if (started.ok()) {
+      server_ = std::move(*started);
+      this->port = server_->port();
+    }
   }
   ~Home() {
     service.stop();
-    if (server_ != nullptr) server_->Shutdown(deadlineAfter(Duration(0)));
+    server_.reset();
   }
   std::string address() const { return "127.0.0.1:" + std::to_string(port); }
 
@@ -54,7 +62,6 @@ class Home {
  private:
   CoordinatorService::Options options(const std::string& checkpoints) {
     CoordinatorService::Options o;
-    o.token = kToken;
     o.checkpoint_dir = checkpoints;
     o.complete = [](Manifest& m, const v1::DataFingerprint& data) {
       m.model_digest = std::string(64, 'a');
@@ -71,7 +78,7 @@ class Home {
     };
     return o;
   }
-  std::unique_ptr<grpc::Server> server_;
+  std::unique_ptr<TaskServer> server_;
 };
 
 // A member whose report a test writes and which heeds views as Bench's members do.
@@ -81,7 +88,9 @@ class Member {
       : bench_(1, 1),
         report_(bench_.reports[{role, 0}]),
         link(
-            {.token = token, .heartbeat = seconds(1), .retry_delay = milliseconds(20)},
+            {.identity = identityOf(token),
+             .heartbeat = seconds(1),
+             .retry_delay = milliseconds(20)},
             systemClock(),
             [this] {
               std::lock_guard lock(mutex_);
@@ -192,7 +201,8 @@ TEST_F(CoordinatorRpcTest, AWrongTokenIsNotHeard) {
   EXPECT_TRUE(eventually([&] { return !stranger.link.problem().empty(); }));
   EXPECT_EQ(stranger.view().sequence(), 0u);
   EXPECT_TRUE(eventually([&] { return !stranger.view().refusal().empty(); }));
-  EXPECT_THAT(stranger.view().refusal(), HasSubstr("missing or wrong trainyard-token"));
+  EXPECT_THAT(stranger.view().refusal(),
+              HasSubstr("cannot prove to be of this job: it has another token"));
   EXPECT_THAT(home_->service.progress().waiting_for(), HasSubstr("worker-0"));
 }
 

@@ -13,7 +13,7 @@ using testing::HasSubstr;
 class ChunkFetchTest : public testing::Test {
  protected:
   ChunkFetchTest() : server_(1, 1) {
-    options_.token = kToken;
+    options_.identity = keys().control;
     options_.job_uid = kJob;
     options_.pause = [this] { return --pauses_ > 0; };
     epoch_.set_epoch(2);
@@ -101,7 +101,7 @@ TEST_F(ChunkFetchTest, AnotherJobsServerIsNotAsked) {
   pauses_ = 2;
   EXPECT_TRUE(absl::IsCancelled(fetch({1})));
   epoch_.mutable_sources(0)->mutable_incarnation()->set_start(1);
-  options_.token = "wrong";
+  options_.identity = deriveRuntimeKeys("another token").control;
   pauses_ = 2;
   EXPECT_TRUE(absl::IsCancelled(fetch({1})));
   EXPECT_THAT(fetched_, ElementsAre());

@@ -2,6 +2,7 @@
 #include <map>
 #include <mutex>
 
+#include "base/rpc/secure_channel.h"
 #include "base/rpc/token.h"
 #include "gmock/gmock.h"
 #include "runtime/ps/chunk_client.h"
@@ -25,9 +26,9 @@ class Caller {
     v1::ChunkReplyHeader header;
     std::vector<float> values;
   };
-  explicit Caller(const PsServer& server, const std::string& token = kToken,
+  explicit Caller(const PsServer& server, const std::string& key = keys().data,
                   Duration limit = kLimit, bool near = false)
-      : client_(token, limit, events(), {0, {{{0, 8}}}}) {
+      : client_(key, limit, events(), {0, {{{0, 8}}}}) {
     client_.setAddress(0, server.address, near);
   }
   std::uint64_t push(std::uint32_t rank, float value, std::int64_t step = 0) {
@@ -121,7 +122,7 @@ std::int64_t pushUntilShared(const PsServer& server, Caller& caller) {
 
 TEST(ClientAndServer, MemoryOfAGivenUpCallIsNotUsedAgain) {
   PsServer server(1, 1);
-  Caller caller(server, kToken, kLimit, true);
+  Caller caller(server, keys().data, kLimit, true);
   std::int64_t step = pushUntilShared(server, caller);
   ASSERT_EQ(server.service.sharedRequests(), 1u);
   // Another server's gradient would be missing: no version but the next is ever answered.
@@ -144,7 +145,7 @@ TEST(ClientAndServer, PlacesOutsideOfSharedMemoryAreRefused) {
   const auto stub = v1::ParameterServer::NewStub(channel);
   const auto push = [&](const v1::SharedPlace& place) {
     grpc::ClientContext context;
-    addToken(context, kToken);
+    addToken(context, keys().data);
     setDeadline(context, kLimit);
     v1::ChunkRequest request;
     request.mutable_header()->set_protocol(kChunkProtocol);
@@ -155,7 +156,7 @@ TEST(ClientAndServer, PlacesOutsideOfSharedMemoryAreRefused) {
   v1::SharedPlace place = (*slots)->take(0)->place(32);
   EXPECT_THAT(push(place).error_message(), HasSubstr("not known here"));
   grpc::ClientContext context;
-  addToken(context, kToken);
+  addToken(context, keys().data);
   setDeadline(context, kLimit);
   v1::ShareMemoryRequest offer = (*slots)->invitation();
   offer.set_protocol(kChunkProtocol);
@@ -171,23 +172,31 @@ TEST(ClientAndServer, PlacesOutsideOfSharedMemoryAreRefused) {
             grpc::StatusCode::UNAUTHENTICATED);
 }
 
-TEST(ClientAndServer, AWrongTokenIsRefused) {
+TEST(ClientAndServer, AWrongKeyIsRefused) {
   PsServer server(1, 1);
-  Caller caller(server, "another-token");
+  Caller caller(server, "another-key");
   const Caller::Reply reply = caller.reply(caller.push(0, 1));
   EXPECT_EQ(reply.status.code(), absl::StatusCode::kUnauthenticated);
   EXPECT_THAT(std::string(reply.status.message()), HasSubstr("ps-0"));
   EXPECT_EQ(server.shard.state().max_version(), 0);
+}
 
-  auto stub = v1::ParameterServer::NewStub(openChannel(server.address));
-  grpc::ClientContext context;
-  setDeadline(context, kLimit);
+TEST(ClientAndServer, TheShardIsShownToThoseWhoProveThemselves) {
+  PsServer server(1, 1);
   v1::ShardTable table;
-  EXPECT_EQ(stub->GetShard(&context, {}, &table).error_code(), grpc::StatusCode::UNAUTHENTICATED);
-  grpc::ClientContext with_token;
-  addToken(with_token, kToken);
-  setDeadline(with_token, kLimit);
-  ASSERT_TRUE(stub->GetShard(&with_token, {}, &table).ok());
+  const auto ask = [&](const std::shared_ptr<grpc::Channel>& channel, const std::string& key) {
+    const auto stub = v1::ShardTransfer::NewStub(channel);
+    grpc::ClientContext context;
+    setDeadline(context, kLimit);
+    addToken(context, key);
+    return stub->GetShard(&context, {}, &table).error_code();
+  };
+  const RuntimeKeys others = deriveRuntimeKeys("another token");
+  EXPECT_EQ(ask(openChannel(server.address), keys().data), grpc::StatusCode::UNIMPLEMENTED);
+  EXPECT_EQ(ask(openSecureChannel(server.address, others.control, kRuntimeServerName), keys().data),
+            grpc::StatusCode::UNAVAILABLE);
+  ASSERT_EQ(ask(openSecureChannel(server.address, keys().control, kRuntimeServerName), "none"),
+            grpc::StatusCode::OK);
   EXPECT_EQ(table.entries_size(), 5);
   EXPECT_EQ(table.id().role(), v1::ROLE_PS);
 }
@@ -216,11 +225,11 @@ TEST(ClientAndServer, TheLargestChunkFitsAndWhatIsMuchLargerDoesNot) {
   PsServer server(1, 1, {}, kLargestChunk);
   v1::ChunkReply reply;
   const std::size_t largest = kLargestChunk * sizeof(float);
-  const grpc::Status taken = pushOf(server, kToken, largest, reply);
+  const grpc::Status taken = pushOf(server, keys().data, largest, reply);
   ASSERT_TRUE(taken.ok()) << taken.error_message();
   EXPECT_EQ(reply.header().code(), v1::CHUNK_OK) << reply.header().message();
   EXPECT_EQ(reply.payload().size(), largest);
-  for (const char* const token : {"", kToken}) {
+  for (const std::string& token : {std::string(), keys().data}) {
     const grpc::Status refused = pushOf(server, token, kMaxRequestBytes + 1, reply);
     EXPECT_EQ(refused.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED)
         << refused.error_message();
@@ -241,7 +250,7 @@ TEST(ClientAndServer, AMessageThatIsNoChunkIsInvalid) {
   auto channel = openChannel(server.address);
   grpc::TemplatedGenericStub<v1::TaskId, v1::ChunkReply> stub(channel);
   grpc::ClientContext context;
-  addToken(context, kToken);
+  addToken(context, keys().data);
   setDeadline(context, kLimit);
   v1::TaskId nonsense;
   nonsense.set_index(3);
@@ -286,7 +295,7 @@ TEST(ClientAndServer, ACancelledCallDoesNotDisturbTheStep) {
 
 TEST(ClientAndServer, ACallEndsAtItsLimit) {
   PsServer server(1, 2);
-  Caller caller(server, kToken, std::chrono::milliseconds(300));
+  Caller caller(server, keys().data, std::chrono::milliseconds(300));
   EXPECT_EQ(caller.reply(caller.push(0, 1)).status.code(), absl::StatusCode::kDeadlineExceeded);
 }
 

@@ -3,13 +3,19 @@
 
 #include <memory>
 
-#include "base/rpc/channel.h"
+#include "base/rpc/task_server.h"
+#include "base/security/job_keys.h"
 #include "runtime/ps/service.h"
+#include "runtime/ps/transfer_service.h"
 #include "tests/runtime/ps/helpers.h"
 
 namespace trainyard::runtime::ps {
 
-inline constexpr char kToken[] = "the-token";
+// Of one job; derived once, for it takes some signatures.
+inline const RuntimeKeys& keys() {
+  static const RuntimeKeys keys = deriveRuntimeKeys("the-token");
+  return keys;
+}
 
 // `variables` in 5 chunks of `elements` each, all on ps-0; plain descent with rate 1 from zero. A
 // server of another index keeps replicas of all of them.
@@ -29,13 +35,15 @@ inline Placement evenPlacement(int variables, std::int64_t elements = 8) {
 
 class PsServer {
  public:
+  // `beside`: other services for known clients at the same port; they outlive the server.
   PsServer(int variables, int ranks, const std::function<void(ShardConfig&)>& change = {},
-           std::int64_t elements = 8)
+           std::int64_t elements = 8, const RuntimeKeys& own = keys(),
+           std::vector<grpc::Service*> beside = {})
       : placement(evenPlacement(variables, elements)),
         optimizer(make(descent())),
         shard(ShardBench::with(change), placement, *optimizer, LearningRate(descent())),
-        service(
-            shard, id(), incarnation(1, 1), kToken, systemClock(), [] {}, [] {}, kJob) {
+        service(shard, own.data, systemClock(), [] {}),
+        transfers(shard, id(), incarnation(1, 1), kJob) {
     std::vector<ChunkAnswer> none;
     shard.seal(1, none);
     if (shard.ps() != 0) {
@@ -46,19 +54,16 @@ class PsServer {
     const auto n = static_cast<std::size_t>(elements);
     for (const Chunk& chunk : placement.chunks) shard.load(chunk.id, 0, std::vector<float>(n), {});
     EXPECT_TRUE(shard.open(1, planFor(0, ranks), false, true).ok());
-    grpc::ServerBuilder builder;
-    applyServerDefaults(builder, serverLimits(placement));
-    int port = 0;
-    builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
-    builder.RegisterService(&service);
-    auto started = startServer(builder, "ps-0", "127.0.0.1:0", port);
+    beside.push_back(&transfers);
+    auto started = TaskServer::start(
+        {.what = "ps-0", .identity = own.control, .data_limits = serverLimits(placement)}, beside,
+        {&service});
     EXPECT_TRUE(started.ok()) << started.status();
     server_ = std::move(*started);
-    address = fmt::format("127.0.0.1:{}", port);
-    port_ = port;
+    address = fmt::format("127.0.0.1:{}", server_->port());
   }
-  ~PsServer() { server_->Shutdown(deadlineAfter(Duration(0))); }
 
+  int port() const { return server_->port(); }
   static v1::TaskId id() {
     v1::TaskId task;
     task.set_role(v1::ROLE_PS);
@@ -76,7 +81,7 @@ class PsServer {
     v1::MemberTask* task = m.add_tasks();
     *task->mutable_id() = id();
     task->set_ip("127.0.0.1");
-    task->set_port(static_cast<std::uint32_t>(port_));
+    task->set_port(static_cast<std::uint32_t>(server_->port()));
     return m;
   }
   v1::View activeView(int workers) const {
@@ -105,11 +110,11 @@ class PsServer {
   std::unique_ptr<Optimizer> optimizer;
   Shard shard;
   PsService service;
+  TransferService transfers;
   std::string address;
 
  private:
-  int port_ = 0;
-  std::unique_ptr<grpc::Server> server_;
+  std::unique_ptr<TaskServer> server_;
 };
 
 }  // namespace trainyard::runtime::ps

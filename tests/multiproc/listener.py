@@ -1,0 +1,186 @@
+#!/usr/bin/env python3
+"""Somebody listens between the tasks of a job that are started by hand with a token in a file.
+
+listener.py RUNTIME: all connections to 2 ps lead through relays that keep every byte, while a worker trains and
+a ps is killed and comes back. Neither the token nor a call of control is in what was heard; pushes carry their
+own key; and what was heard of control, sent again to the servers themselves, is not answered.
+"""
+import hashlib
+import hmac
+import json
+import os
+import pathlib
+import secrets
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+
+STEPS = 120
+PATIENCE = 200
+# The servers listen at one address of this machine, and are told and known by another: the relays'.
+RELAYS, SERVERS = "127.0.0.1", "127.0.0.2"
+TLS = b"\x16"
+
+
+class Relay:
+    """Passes on what comes, and keeps it: `heard` is a list of (to the server, to the client)."""
+
+    def __init__(self):
+        self.listener = socket.create_server((RELAYS, 0))
+        self.port = self.listener.getsockname()[1]
+        self.heard = []
+        threading.Thread(target=self.accept, daemon=True).start()
+
+    def accept(self):
+        while True:
+            client, _ = self.listener.accept()
+            try:
+                server = socket.create_connection((SERVERS, self.port))
+            except OSError:
+                client.close()
+                continue
+            both = (bytearray(), bytearray())
+            self.heard.append(both)
+            for source, target, record in ((client, server, both[0]), (server, client, both[1])):
+                threading.Thread(target=self.pump, args=(source, target, record), daemon=True).start()
+
+    @staticmethod
+    def pump(source, target, record):
+        try:
+            while data := source.recv(1 << 16):
+                record += data
+                target.sendall(data)
+        except OSError:
+            pass
+        for end in (source, target):
+            try:
+                end.shutdown(socket.SHUT_RDWR)
+            except OSError:
+                pass
+
+
+def data_key(token):
+    """RuntimeKeys::data: HKDF with SHA-256, 32 bytes."""
+    secret = hmac.new(b"trainyard.dev", token.encode(), hashlib.sha256).digest()
+    return hmac.new(secret, b"data/runtime\x01", hashlib.sha256).hexdigest().encode()
+
+
+class Job:
+    def __init__(self, runtime, folder, relays):
+        self.runtime, self.folder, self.relays = runtime, pathlib.Path(folder), relays
+        self.processes = {}
+        with socket.create_server((RELAYS, 0)) as free:
+            self.worker_port = free.getsockname()[1]
+        self.token = secrets.token_hex(32)
+        (self.folder / "token").write_text(self.token + "\n")
+
+    def start(self, role, index):
+        hosts = ",".join(f"{RELAYS}:{relay.port}" for relay in self.relays)
+        flags = [role, f"--task_index={index}", f"--ps_hosts={hosts}",
+                 f"--worker_hosts={RELAYS}:{self.worker_port}", "--issync=1", "--model=mlp",
+                 "--hidden_units=32", "--synthetic_data=1000", "--batch_size=16",
+                 f"--train_steps={STEPS}", "--optimizer=SGD", f"--token_file={self.folder}/token",
+                 f"--checkpoint_dir={self.folder}/run"]
+        if role == "ps":
+            flags.append(f"--bind={SERVERS}")
+        # Slow enough to be disturbed on the way.
+        environment = dict(os.environ, TRAINYARD_FAILPOINTS="worker.compute=delay(20)")
+        with open(self.folder / f"{role}-{index}.log", "ab") as log:
+            self.processes[f"{role}-{index}"] = subprocess.Popen(
+                [self.runtime, *flags], stdout=log, stderr=subprocess.STDOUT, env=environment)
+
+    def reach(self, step):
+        positions = self.folder / "run/tasks/worker-0/positions.jsonl"
+        deadline = time.monotonic() + PATIENCE
+        while time.monotonic() < deadline:
+            lines = positions.read_text().splitlines() if positions.exists() else []
+            records = [json.loads(line) for line in lines if line.endswith("}")]
+            if records and records[-1]["step"] >= step:
+                return
+            assert all(p.poll() is None for p in self.processes.values()), self.logs()
+            time.sleep(0.05)
+        raise AssertionError(f"timed out after {PATIENCE} s waiting for step {step}: {self.logs()}")
+
+    def logs(self):
+        return "\n".join(p.name + ":\n" + p.read_text() for p in sorted(self.folder.glob("*.log")))
+
+    def end(self):
+        for process in self.processes.values():
+            if process.poll() is None:
+                process.kill()
+            process.wait()
+
+
+def answer_to(port, data):
+    """What a server says to these bytes until it closes, or says nothing more."""
+    answer = bytearray()
+    try:
+        with socket.create_connection((SERVERS, port), timeout=3) as own:
+            own.sendall(data)
+            while more := own.recv(1 << 16):
+                answer += more
+    except OSError:
+        pass
+    return bytes(answer)
+
+
+def check(relays, token, found):
+    controls = pushes = 0
+    for number, relay in enumerate(relays):
+        for to_server, to_client in list(relay.heard):
+            said, all_bytes = bytes(to_server), bytes(to_server) + bytes(to_client)
+            if token.encode() in all_bytes:
+                found.add(f"ps-{number}: the token was heard")
+            for name in (b"trainyard.v1.Coordinator", b"/FetchChunk"):
+                if name in all_bytes:
+                    found.add(f"ps-{number}: a call of {name.decode()} was heard")
+            if said.startswith(TLS):
+                controls += 1
+            elif b"/PushPull" in said:
+                pushes += 1
+                if data_key(token) not in said:
+                    found.add(f"ps-{number}: a push without the key of data")
+            if b"/PushPull" in said:
+                continue
+            answer = answer_to(relay.port, said)
+            if f"{RELAYS}:".encode() in answer:  # a view says where the servers are
+                found.add(f"ps-{number}: what was heard of control is answered when it is repeated")
+    return controls, pushes
+
+
+def train(job):
+    found = set()
+    job.start("ps", 0)
+    job.start("ps", 1)
+    job.start("worker", 0)
+    job.reach(20)
+    job.processes["ps-1"].kill()
+    job.processes["ps-1"].wait()
+    job.start("ps", 1)  # fetches what it had from ps-0
+    job.reach(50)
+    controls, pushes = check(job.relays, job.token, found)
+    assert not found, "\n".join(sorted(found))
+    for name, process in job.processes.items():
+        assert process.wait(timeout=PATIENCE) == 0, (name, job.logs())
+    assert "chunks taken over from other servers" in job.logs(), job.logs()
+    return controls, pushes
+
+
+def main():
+    relays = [Relay(), Relay()]
+    with tempfile.TemporaryDirectory() as folder:
+        job = Job(sys.argv[1], folder, relays)
+        try:
+            controls, pushes = train(job)
+        finally:
+            job.end()
+    print(f"heard {controls} connections for control, {pushes} with pushes")
+    assert controls >= 4 and pushes >= 2, (controls, pushes)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

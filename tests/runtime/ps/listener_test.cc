@@ -1,0 +1,210 @@
+// Somebody who listens between a member and a server's process, and what that is good for.
+#include <condition_variable>
+#include <future>
+#include <mutex>
+
+#include "base/rpc/secure_channel.h"
+#include "base/rpc/token.h"
+#include "base/security/random.h"
+#include "gmock/gmock.h"
+#include "runtime/coordinator/member_link.h"
+#include "runtime/coordinator/service.h"
+#include "runtime/ps/chunk_client.h"
+#include "runtime/ps/chunk_fetch.h"
+#include "runtime/ps/protocol.h"
+#include "tests/base/process/recording_relay.h"
+#include "tests/base/process/temp_dir.h"
+#include "tests/runtime/coordinator/bench.h"
+#include "tests/runtime/ps/rpc_bench.h"
+
+namespace trainyard::runtime::ps {
+namespace {
+
+using testing::AnyOf;
+using testing::HasSubstr;
+using testing::Not;
+using testing::StartsWith;
+
+constexpr Duration kPatience = std::chrono::seconds(60);
+constexpr char kUid[] = "uid-1";
+
+// The process of ps-0: shard and coordinator at one port.
+class ListenerTest : public testing::Test {
+ protected:
+  ListenerTest()
+      : coordinator_(coordinatorOptions(), coordinator(), systemClock()),
+        server_(1, 1, {}, 8, keys_, {&coordinator_}),
+        relay_(server_.port()) {}
+  ~ListenerTest() override { coordinator_.stop(); }
+
+  CoordinatorService::Options coordinatorOptions() const {
+    CoordinatorService::Options options;
+    options.checkpoint_dir = dir_.path().native();
+    return options;
+  }
+  static Coordinator coordinator() {
+    return Coordinator(
+        Bench::with([](CoordinatorConfig& c) { c.heartbeat = std::chrono::milliseconds(100); }),
+        members(1, 1), std::nullopt, systemClock().now());
+  }
+  // What a worker does at its coordinator: reports, and questions.
+  void talkToTheCoordinator(const std::string& address) {
+    Bench bench(1, 1);
+    std::mutex mutex;
+    std::condition_variable changed;
+    v1::View seen;
+    MemberLink link(
+        {.identity = keys_.control}, systemClock(),
+        [&] {
+          return bench.reports[{v1::ROLE_WORKER, 0}];
+        },
+        [&](const v1::View& view) {
+          std::lock_guard lock(mutex);
+          seen = view;
+          changed.notify_all();
+        });
+    link.setAddress(address);
+    link.start();
+    {
+      std::unique_lock lock(mutex);
+      ASSERT_TRUE(changed.wait_for(lock, kPatience, [&] { return seen.sequence() > 0; }));
+      EXPECT_THAT(seen.waiting_for(), HasSubstr("ps-0"));
+    }
+    std::promise<grpc::Status> answered;
+    v1::TakeRequest request;
+    request.set_job_uid(kUid);
+    link.take(request, [&](const grpc::Status& status, const v1::TakeReply&) {
+      answered.set_value(status);
+    });
+    const grpc::Status status = answered.get_future().get();
+    EXPECT_TRUE(status.ok()) << status.error_message();
+  }
+  // What a server does at another when an epoch is prepared.
+  Status fetch(const std::string& address, const TlsIdentity& identity) {
+    std::vector<ChunkAnswer> none;
+    server_.shard.seal(2, none);
+    v1::EpochInfo epoch;
+    epoch.set_epoch(2);
+    v1::ChunkSource* source = epoch.add_sources();
+    source->set_ps(0);
+    *source->mutable_incarnation() = incarnation(1, 1);
+    source->set_address(address);
+    FetchOptions options;
+    options.identity = identity;
+    options.job_uid = kUid;
+    options.pause = [] { return false; };
+    return fetchChunks(options, epoch, {{1, 0}}, systemClock(),
+                       [](std::uint32_t, const v1::ChunkContents&) { return absl::OkStatus(); });
+  }
+  // A gradient with its message, not through memory.
+  Status push(const std::string& address, const std::string& key) {
+    std::promise<Status> replied;
+    ChunkClient::Events events;
+    events.received = [](std::uint32_t, std::uint64_t) {};
+    events.replied = [&](std::uint32_t, std::uint64_t, const Status& status,
+                         const v1::ChunkReplyHeader& header, std::unique_ptr<WirePayload>) {
+      const bool taken = !status.ok() || header.code() == v1::CHUNK_OK;
+      replied.set_value(taken ? status : absl::InternalError("not taken"));
+    };
+    ChunkClient client(key, kPatience, events);
+    client.setAddress(0, address);
+    v1::ChunkRequestHeader header;
+    header.set_protocol(kChunkProtocol);
+    header.set_job_uid(kUid);
+    *header.mutable_server() = incarnation(1, 1);
+    header.set_epoch(1);
+    header.set_samples(1);
+    const auto values = std::make_shared<std::vector<float>>(8, 1.0f);
+    client.send(0, 1, header, {{std::span<const float>(*values), values}});
+    return replied.get_future().get();
+  }
+  // The codes of all calls that are not for data, by somebody with this key.
+  static std::vector<grpc::StatusCode> tryControl(const std::shared_ptr<grpc::Channel>& channel,
+                                                  const std::string& key) {
+    std::vector<grpc::StatusCode> codes;
+    const auto call = [&](auto method) {
+      grpc::ClientContext context;
+      setDeadline(context, kPatience);
+      addToken(context, key);
+      codes.push_back(method(&context).error_code());
+    };
+    const auto coordinator = v1::Coordinator::NewStub(channel);
+    const auto transfers = v1::ShardTransfer::NewStub(channel);
+    v1::View view;
+    v1::TakeReply taken;
+    v1::ChunkContents contents;
+    v1::ShardTable table;
+    call([&](auto* context) { return coordinator->Sync(context, {}, &view); });
+    call([&](auto* context) { return coordinator->Take(context, {}, &taken); });
+    call([&](auto* context) { return transfers->FetchChunk(context, {}, &contents); });
+    call([&](auto* context) { return transfers->GetShard(context, {}, &table); });
+    return codes;
+  }
+
+  const std::string token_ = randomHex(32);
+  const RuntimeKeys keys_ = deriveRuntimeKeys(token_);
+  TempDir dir_;
+  CoordinatorService coordinator_;
+  PsServer server_;
+  RecordingRelay relay_;
+};
+
+TEST_F(ListenerTest, HearsNoTokenAndNothingOfControl) {
+  talkToTheCoordinator(relay_.address());
+  const Status fetched = fetch(relay_.address(), keys_.control);
+  EXPECT_TRUE(fetched.ok()) << fetched;
+  const auto control = relay_.heard();
+  EXPECT_GE(control.size(), 2u);
+  for (const auto& heard : control) {
+    EXPECT_THAT(heard.to_server, StartsWith("\x16"));
+    for (const std::string& bytes : {heard.to_server, heard.to_client}) {
+      EXPECT_GT(bytes.size(), 500u);
+      EXPECT_THAT(bytes, Not(AnyOf(HasSubstr(token_), HasSubstr(keys_.data), HasSubstr(kUid),
+                                   HasSubstr("worker-0"), HasSubstr("trainyard.v1"))));
+    }
+  }
+}
+
+TEST_F(ListenerTest, HearsInPushesTheirOwnKeyOnly) {
+  const Status pushed = push(relay_.address(), keys_.data);
+  EXPECT_TRUE(pushed.ok()) << pushed;
+  std::string all;
+  for (const auto& heard : relay_.heard()) all += heard.to_server + heard.to_client;
+  EXPECT_THAT(all, HasSubstr(keys_.data)) << "what was heard is not what was said";
+  EXPECT_THAT(all, Not(HasSubstr(token_)));
+}
+
+TEST_F(ListenerTest, RepeatingWhatWasHeardOfControlOpensNothing) {
+  talkToTheCoordinator(relay_.address());
+  ASSERT_TRUE(fetch(relay_.address(), keys_.control).ok());
+  for (const auto& heard : relay_.heard()) {
+    const UniqueFd own = connectTo(server_.port());
+    sendAll(own.get(), heard.to_server);
+    const std::string answer = receiveUntilClosed(own.get());
+    // No more than the server's part of a handshake, which it then gives up.
+    EXPECT_LT(answer.size(), heard.to_client.size());
+    EXPECT_THAT(answer, Not(AnyOf(HasSubstr(kUid), HasSubstr("ps-0"), HasSubstr("grpc"))));
+  }
+}
+
+TEST_F(ListenerTest, TheKeyOfPushesOpensNothingElse) {
+  ASSERT_TRUE(push(relay_.address(), keys_.data).ok());
+  const auto none = [](grpc::StatusCode code) { return std::vector<grpc::StatusCode>(4, code); };
+  const std::string address = "127.0.0.1:" + std::to_string(server_.port());
+  EXPECT_EQ(tryControl(openChannel(address), keys_.data), none(grpc::StatusCode::UNIMPLEMENTED));
+  // As a token, to derive from.
+  const TlsIdentity derived = deriveRuntimeKeys(keys_.data).control;
+  EXPECT_EQ(tryControl(openSecureChannel(address, derived, kRuntimeServerName), keys_.data),
+            none(grpc::StatusCode::UNAVAILABLE));
+  EXPECT_FALSE(fetch(address, derived).ok());
+  // Encrypted, by somebody who proves nothing.
+  TlsIdentity nameless;
+  nameless.ca = keys_.control.ca;
+  EXPECT_EQ(tryControl(openSecureChannel(address, nameless, kRuntimeServerName), keys_.data),
+            none(grpc::StatusCode::UNAVAILABLE));
+  // The token itself does not open pushes, so that nobody sends it with one.
+  EXPECT_TRUE(absl::IsUnauthenticated(push(address, token_)));
+}
+
+}  // namespace
+}  // namespace trainyard::runtime::ps
