@@ -40,9 +40,9 @@ spec:
     data: {format: synthetic, shape: [28, 28, 1], classes: 10, samples: 512, evalSamples: 10}
     batchSize: 2
     sharedMemory: Never
-    steps: 6
+    steps: 24
     optimizer: {OPTIMIZER, learningRate: 0.001CLIP}
-    checkpoint: {everySeconds: 600}
+    checkpoint: {everySeconds: 5}
 """
 
 

@@ -15,9 +15,8 @@ StatusOr<std::unique_ptr<ReplicaKeeper>> ReplicaKeeper::start(const TaskOptions&
                       ShardHost::make(options, kWorkerKeeper, layout, placement, poke));
   TaskServerOptions listening = taskServerOptions(options);
   listening.data_limits = ps::serverLimits(placement);
-  TY_ASSIGN_OR_RETURN(keeper->server_,
-                      TaskServer::start(listening, {&keeper->host_->transfers()},
-                                        {&keeper->host_->service()}));
+  TY_ASSIGN_OR_RETURN(keeper->server_, TaskServer::start(listening, {&keeper->host_->transfers()},
+                                                         {&keeper->host_->service()}));
   keeper->thread_ = std::thread([self = keeper.get()] { self->run(); });
   return keeper;
 }

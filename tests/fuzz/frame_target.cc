@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "base/core/check.h"
+#include "base/core/crc32c.h"
 #include "runtime/transport/frame.h"
 #include "tests/fuzz/target.h"
 
@@ -26,7 +27,7 @@ void runFrame(std::string_view input) {
   std::memcpy(bytes.data(), input.data(), std::min(input.size(), bytes.size()));
   if (input.size() > bytes.size() && (input[bytes.size()] & 1) != 0) {
     const auto checked = std::span(bytes).first(bytes.size() - kChecksumBytes);
-    const std::uint32_t checksum = runtime::transport::crc32c(checked);
+    const std::uint32_t checksum = crc32c(checked);
     std::memcpy(bytes.data() + checked.size(), &checksum, sizeof checksum);
   }
   const auto frame = runtime::transport::decodeFrame(bytes);

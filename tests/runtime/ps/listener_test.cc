@@ -101,10 +101,9 @@ class ListenerTest : public testing::Test {
     std::promise<Status> replied;
     ChunkClient::Events events;
     events.received = [](std::uint32_t, std::uint64_t) {};
-    events.replied = [&](std::uint32_t, std::uint64_t, const Status& status,
-                         const v1::ChunkReplyHeader& header, std::unique_ptr<WirePayload>) {
-      const bool taken = !status.ok() || header.code() == v1::CHUNK_OK;
-      replied.set_value(taken ? status : absl::InternalError("not taken"));
+    events.replied = [&](const ChunkClient::Reply& reply) {
+      const bool taken = !reply.status.ok() || reply.header.code() == v1::CHUNK_OK;
+      replied.set_value(taken ? reply.status : absl::InternalError("not taken"));
     };
     ChunkClient client(key, kPatience, events);
     client.setAddress(0, address);
@@ -115,7 +114,7 @@ class ListenerTest : public testing::Test {
     header.set_epoch(1);
     header.set_samples(1);
     const auto values = std::make_shared<std::vector<float>>(8, 1.0f);
-    client.send(0, 1, header, {{std::span<const float>(*values), values}});
+    TY_RETURN_IF_ERROR(client.send(0, 1, header, {{std::span<const float>(*values), values}}));
     return replied.get_future().get();
   }
   // The codes of all calls that are not for data, by somebody with this key.
