@@ -76,6 +76,8 @@ def work(cluster, server):
         taken += 1
         print(f"Worker {FLAGS.task_index}: training step {taken} done (global step: {newest}), loss {value:.4f}",
               flush=True)
+    made.request_stop()
+    session.close()  # the chief's thread waits for gradients of workers that may be done
     made.stop()
 
 

@@ -3,13 +3,16 @@
 #include <algorithm>
 #include <charconv>
 #include <optional>
+#include <sstream>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "base/core/strings.h"
 #include "fmt/format.h"
 #include "re2/re2.h"
 #include "yaml-cpp/depthguard.h"
+#include "yaml-cpp/eventhandler.h"
 #include "yaml-cpp/yaml.h"
 
 namespace trainyard::control::internal {
@@ -19,6 +22,7 @@ using Json = nlohmann::ordered_json;
 
 constexpr std::size_t kMaxBytes = 1 << 20;  // the apiserver refuses larger objects, too
 constexpr int kMaxDepth = 64;
+constexpr int kMaxDocuments = 64;
 constexpr int kMaxValues = 100000;  // aliases of aliases grow without bound
 
 // yaml-cpp takes a quote that is never closed for one that ends with the file. A comment put at the
@@ -176,6 +180,38 @@ std::optional<YAML::Node> theDocument(const std::vector<YAML::Node>& all, Reader
   return result;
 }
 
+// yaml-cpp 0.7 finds documents without end behind some texts that are none, each of nothing.
+class DocumentCount final : public YAML::EventHandler {
+ public:
+  void OnDocumentStart(const YAML::Mark& mark) override {
+    if (++count_ > kMaxDocuments) throw YAML::ParserException(mark, "too many documents");
+  }
+  void OnDocumentEnd() override {}
+  void OnNull(const YAML::Mark&, YAML::anchor_t) override {}
+  void OnAlias(const YAML::Mark&, YAML::anchor_t) override {}
+  void OnScalar(const YAML::Mark&, const std::string&, YAML::anchor_t,
+                const std::string&) override {}
+  void OnSequenceStart(const YAML::Mark&, const std::string&, YAML::anchor_t,
+                       YAML::EmitterStyle::value) override {}
+  void OnSequenceEnd() override {}
+  void OnMapStart(const YAML::Mark&, const std::string&, YAML::anchor_t,
+                  YAML::EmitterStyle::value) override {}
+  void OnMapEnd() override {}
+
+ private:
+  int count_ = 0;
+};
+
+// Throws as YAML::LoadAll() does.
+std::vector<YAML::Node> documentsOf(const std::string& text) {
+  std::istringstream stream(text);
+  YAML::Parser parser(stream);
+  DocumentCount count;
+  while (parser.HandleNextDocument(count)) {
+  }
+  return YAML::LoadAll(text);
+}
+
 }  // namespace
 
 StatusOr<Json> plainScalar(std::string_view text) {
@@ -221,7 +257,7 @@ bool readYaml(std::string_view text, std::string_view file, YamlDocument* docume
     return false;
   }
   try {
-    const auto node = theDocument(YAML::LoadAll(fmt::format("{}\n{}\n", text, kEndMark)), reader);
+    const auto node = theDocument(documentsOf(fmt::format("{}\n{}\n", text, kEndMark)), reader);
     if (node) document->value = reader.read(*node, "", node->Mark().line + 1, 0);
   } catch (const YAML::Exception& e) {
     const int last = std::max<int>(1, std::count(text.begin(), text.end(), '\n'));

@@ -120,7 +120,8 @@ def supervised(trainyard, python, folder, sync):
     done = subprocess.run([trainyard, "run", "-f", str(job), "--dir", str(run), "--volume", f"train={checkpoints}"],
                           cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=800)
     logs = {task.name: (task / "task.log").read_text() for task in (run / "tasks").iterdir()}
-    assert done.returncode == 0, (done.stdout, logs)
+    ends = {task: log[-2000:] for task, log in logs.items()}
+    assert done.returncode == 0, (done.stdout, ends)
     assert done.stdout.splitlines()[-1].startswith("result: succeeded "), done.stdout
     steps = [re.findall(r"training step \d+ done \(global step: (\d+)\), loss ([\d.]+)", logs[worker])
              for worker in ("worker-0", "worker-1")]
@@ -128,7 +129,7 @@ def supervised(trainyard, python, folder, sync):
     # A gradient makes a step, or two do, of which some come too late and are dropped. A few are on their way at the
     # end, or not printed any more.
     least, most = (2 * REPLICA_STEPS - 6, 4 * REPLICA_STEPS) if sync else (REPLICA_STEPS - 6, REPLICA_STEPS + 6)
-    assert least <= sum(map(len, steps)) <= most, (steps, logs)
+    assert least <= sum(map(len, steps)) <= most, (steps, ends)
     assert int(steps[0][-1][0]) >= REPLICA_STEPS and float(steps[0][-1][1]) < 0.5, steps
     assert list(checkpoints.glob("model.ckpt-*.index")), "the Supervisor saved nothing"
     assert processes_with(str(folder)) == [], "left running"

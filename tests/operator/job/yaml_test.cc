@@ -22,6 +22,8 @@ TEST(Yaml, RefusesWithALine) {
       {"empty", "", 0, "empty"},
       {"comment only", "# nothing\n", 0, "empty"},
       {"unclosed list", "a: [1, 2\nb: 3\n", 2, "not valid YAML"},
+      {"documents without end", "{b},", 1, "not valid YAML"},
+      {"and behind a text", "\"\",a", 1, "not valid YAML"},
       {"unclosed quote", "a: 1\nb: \"x\nc: 2\n", 2, "not valid YAML"},
       {"unclosed single quote", "a: 'x", 1, "not valid YAML"},
       {"bad indentation", "a:\n  b: 1\n c: 2\n", 3, "not valid YAML"},

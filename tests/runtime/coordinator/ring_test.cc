@@ -177,9 +177,8 @@ TEST(CoordinatorRing, ACoordinatorThatStartsAgainGoesOnFromWhatTheOthersHold) {
   EXPECT_EQ(ring.epoch().first_position(), 42 * 30);
   EXPECT_EQ(ring.epoch().source_rank(), 2);
   EXPECT_EQ(ring.epoch().lineage(), before.lineage());
-  ASSERT_EQ(ring.epoch().past_size(), 2);
+  ASSERT_EQ(ring.epoch().past_size(), 1) << "it reads on as the one before";
   EXPECT_EQ(ring.epoch().past(0).epoch(), before.epoch());
-  EXPECT_EQ(ring.epoch().past(1).first_step(), 42);
   EXPECT_EQ(ring.b.last_view.lost_steps(), 0);
 }
 

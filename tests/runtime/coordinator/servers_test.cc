@@ -275,9 +275,8 @@ TEST(CoordinatorServers, ACoordinatorThatStartsAgainIsToldWhereTheJobIs) {
   EXPECT_EQ(epoch.restore_manifest(), "");
   ASSERT_EQ(epoch.former_ps_size(), kChunks);
   EXPECT_EQ(epoch.former_ps(0), 1);
-  ASSERT_EQ(epoch.past_size(), 2);
+  ASSERT_EQ(epoch.past_size(), 1) << "it reads on as the one before";
   EXPECT_EQ(epoch.past(0).epoch(), before.epoch());
-  EXPECT_EQ(epoch.past(1).first_step(), 17);
   EXPECT_EQ(b.last_view.lost_steps(), 0);
 }
 
