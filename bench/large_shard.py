@@ -81,7 +81,7 @@ class Run:
         return json.loads((self.folder / "status.json").read_text())["status"]
 
     def log(self):
-        return (self.folder / "tasks/ps-0/log.txt").read_text(errors="replace")
+        return (self.folder / "tasks/ps-0/task.log").read_text(errors="replace")
 
 
 def steps_beyond(run, step, count=2):

@@ -40,7 +40,7 @@ spec:
     data: {format: synthetic, shape: [28, 28, 1], classes: 10, samples: 512, evalSamples: 10}
     batchSize: 2
     sharedMemory: Never
-    steps: 24
+    steps: 10
     optimizer: {OPTIMIZER, learningRate: 0.001CLIP}
     checkpoint: {everySeconds: 5}
 """
