@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """A job of 2 parameter servers and 3 workers, in which one process is killed every 20 s.
 
-    make soak [SOAK_SECONDS=1200] [SOAK_SEED=N]
+    make soak [SOAK_SECONDS=1200] [SOAK_EVERY=20] [SOAK_SEED=N]
 
 Kills (SIGKILL) a random program or agent of a random task, and now and then the launcher, after which
 the same command is given again. When the time is over the job is interrupted, and the same command ends
@@ -12,6 +12,7 @@ something does not hold. The same seed makes the same choices.
 import argparse
 import collections
 import json
+import math
 import os
 import pathlib
 import random
@@ -25,7 +26,6 @@ import time
 
 PS, WORKERS = 2, 3
 TASKS = [f"ps-{i}" for i in range(PS)] + [f"worker-{i}" for i in range(WORKERS)]
-KILL_EVERY = 20
 LAUNCHER_SHARE = 0.1  # of the kills
 SAMPLE_EVERY = 2
 MEMORY_EVERY = 60
@@ -33,7 +33,6 @@ MAX_GROWTH = 0.10
 # A worker sleeps this long in each step while it is being disturbed, so a job of (seconds * 1000 / STEP_MS)
 # steps cannot end before its time.
 STEP_MS = 20
-END_LIMIT = 600  # for the steps that are left, and for the undisturbed run; against hangs only
 
 JOB = """apiVersion: trainyard.dev/v1alpha1
 kind: TrainingJob
@@ -51,7 +50,7 @@ spec:
     evaluateEverySteps: 500
     optimizer: {{name: RMSProp, learningRate: 0.001, momentum: 0.9}}
     checkpoint: {{everySeconds: 5}}
-  runPolicy: {{backoffLimit: 1000}}
+  runPolicy: {{backoffLimit: {kills}}}
 """
 
 # What docs/run_directory.md lists.
@@ -121,12 +120,12 @@ def owner_of(inode):
 class Run:
     """`trainyard run` on one directory, launched as often as needed."""
 
-    def __init__(self, bin_dir, base, steps):
+    def __init__(self, bin_dir, base, steps, kills):
         self.dir = base / "run"
         self.output_path = base / "output"
         self.launcher = None
         self.command = [str(bin_dir / "trainyard"), "run", "-f", str(base / "job.yaml"), "--dir", str(self.dir)]
-        (base / "job.yaml").write_text(JOB.format(ps=PS, workers=WORKERS, steps=steps), encoding="utf-8")
+        (base / "job.yaml").write_text(JOB.format(ps=PS, workers=WORKERS, steps=steps, kills=kills), encoding="utf-8")
 
     def launch(self, failpoints=""):
         environment = dict(os.environ)
@@ -237,7 +236,11 @@ class Soak:
         self.base = base
         folder = base / "soak"
         folder.mkdir()
-        self.run = Run(arguments.bin, folder, self.steps)
+        self.every = arguments.every
+        # For the steps that are left, and for the undisturbed run; against hangs only.
+        self.end_limit = max(600, arguments.seconds)
+        self.most_kills = math.ceil(arguments.seconds / arguments.every)
+        self.run = Run(arguments.bin, folder, self.steps, self.most_kills)
         self.memory = Memory()
         self.kills = collections.Counter()
         self.restarts = self.lost = self.lost_with_launcher = 0
@@ -303,14 +306,14 @@ class Soak:
         """Until the time is over."""
         start = time.monotonic()
         self.launch()
-        next_kill, next_sample, next_memory = KILL_EVERY, SAMPLE_EVERY, MEMORY_EVERY
+        next_kill, next_sample, next_memory = self.every, SAMPLE_EVERY, MEMORY_EVERY
         while (now := time.monotonic() - start) < self.seconds:
             if self.run.launcher.poll() is not None:
                 self.problems.append(f"the launcher ended by itself at {now:.0f} s: {self.run.last_line()}")
                 return
             if now >= next_kill:
                 self.kill(now)
-                next_kill += KILL_EVERY
+                next_kill += self.every
             if now >= next_sample:
                 self.memory.sample(self.run, now)
                 for task in TASKS:
@@ -333,7 +336,7 @@ class Soak:
         self.keep_counts()
         print(f"interrupted at step {reached}: {self.run.last_line()}", flush=True)
         self.run.launch()
-        code = self.run.wait(END_LIMIT)
+        code = self.run.wait(self.end_limit)
         self.keep_counts()
         print(self.run.last_line(), flush=True)
         if code != 0:
@@ -343,10 +346,10 @@ class Soak:
     def undisturbed(self):
         folder = self.base / "undisturbed"
         folder.mkdir()
-        run = Run(self.bin, folder, self.steps)
+        run = Run(self.bin, folder, self.steps, self.most_kills)
         try:
             run.launch()
-            run.wait(END_LIMIT)
+            run.wait(self.end_limit)
             return run.digest()
         finally:
             run.end()
@@ -392,11 +395,12 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("bin", type=lambda text: pathlib.Path(text).resolve(), help="folder of the programs")
     parser.add_argument("--seconds", type=int, default=1200)
+    parser.add_argument("--every", type=float, default=20, help="seconds from kill to kill")
     parser.add_argument("--seed", type=int, default=None)
     arguments = parser.parse_args()
     if arguments.seed is None:
         arguments.seed = random.SystemRandom().randrange(1_000_000)
-    print(f"soak: {arguments.seconds} s, a kill every {KILL_EVERY} s, seed {arguments.seed}", flush=True)
+    print(f"soak: {arguments.seconds} s, a kill every {arguments.every:g} s, seed {arguments.seed}", flush=True)
     shared_before = set(os.listdir("/dev/shm"))
     with tempfile.TemporaryDirectory(prefix="trainyard-soak-") as folder:
         soak = Soak(arguments, pathlib.Path(folder))
