@@ -169,7 +169,7 @@ int serve(const Flags& flags) {
   const StepPlan plan = planOf(activeView(flags).epoch());
   if (Status opened = shard.open(1, plan, false, true); !opened.ok()) return fail(opened);
   PsService service(shard, kDataKey, systemClock(), [] {});
-  ReplicaLink link({.data_key = kDataKey, .ps = static_cast<std::uint32_t>(flags.ps)},
+  ReplicaLink link({.access = {kDataKey}, .ps = static_cast<std::uint32_t>(flags.ps)},
                    systemClock(),
                    [&](const v1::ChunkRequestHeader& update) { service.replicated(update); });
   service.setReplicator([&](std::vector<ReplicaUpdate> updates) { link.send(std::move(updates)); });
@@ -262,7 +262,7 @@ Status work(const Flags& flags) {
   }
   for (auto& w : weights) spans.emplace_back(w);
   PsSynchronizerOptions options;
-  options.data_key = kDataKey;
+  options.access = {kDataKey};
   options.worker.job_uid = kJob;
   options.worker.index = static_cast<std::uint32_t>(flags.index);
   options.worker.self = firstLife();

@@ -86,6 +86,10 @@ void addFileFlags(CLI::App& app, HandFlags& flags) {
       "--token_file", flags.token_file,
       "File with 64 hexadecimal digits, the same for all tasks; default: made of the lists "
       "of hosts, which is no secret");
+  app.add_option("--encryption", flags.encryption,
+                 "Of gradients and weights, with keys of the token")
+      ->check(CLI::IsMember({"None", "TLS"}))
+      ->capture_default_str();
   app.add_option("--bind", flags.bind,
                  "ps: address to listen at; default: that of its own host name");
   app.add_option("--threads", flags.threads, "Threads to compute with")

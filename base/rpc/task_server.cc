@@ -91,7 +91,8 @@ StatusOr<std::unique_ptr<TaskServer>> TaskServer::start(const TaskServerOptions&
   TY_ASSIGN_OR_RETURN(WakeUp end, WakeUp::create());
   std::unique_ptr<TaskServer> server(new TaskServer(std::move(listener), std::move(end)));
   server->port_ = portOf(server->listener_.get());
-  TY_RETURN_IF_ERROR(open(server->control_, control, secureServer(options.identity), {}));
+  TY_RETURN_IF_ERROR(
+      open(server->control_, control, secureServer(options.identity), options.control_limits));
   if (!data.empty()) {
     TY_RETURN_IF_ERROR(
         open(server->data_, data, grpc::InsecureServerCredentials(), options.data_limits));

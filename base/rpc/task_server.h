@@ -28,6 +28,7 @@ struct TaskServerOptions {
   std::string bind = "127.0.0.1";
   std::uint16_t port = 0;  // 0: any
   TlsIdentity identity;    // of the server for control; see secureServer()
+  ServerLimits control_limits = {};
   ServerLimits data_limits = {};
 };
 

@@ -277,6 +277,15 @@ void checkTraining(const View& spec, ProblemList& problems) {
   checkMode(training, problems);
 }
 
+// Only what our runtime sends is ours to encrypt.
+void checkEncryption(const View& spec, ProblemList& problems) {
+  const View encryption = spec["network"]["encryption"];
+  if (encryption.text().value_or("None") == "None") return;
+  const bool servers = spec["strategy"].text().value_or("ParameterServer") == "ParameterServer";
+  if (!servers || !spec["training"].present())
+    problems.add(encryption.path(), "only with training and strategy ParameterServer");
+}
+
 }  // namespace
 
 void validateAcross(const Json& job, ProblemList& problems) {
@@ -285,6 +294,7 @@ void validateAcross(const Json& job, ProblemList& problems) {
   checkStrategy(spec, problems);
   checkVolumes(spec, problems);
   checkPorts(spec["network"], problems);
+  checkEncryption(spec, problems);
   checkReplicas(spec["ps"], problems);
   checkReplicas(spec["worker"], problems);
   checkTraining(spec, problems);

@@ -4,7 +4,7 @@
 
 #include "base/core/log.h"
 #include "base/core/strings.h"
-#include "base/rpc/channel.h"
+#include "base/rpc/secure_channel.h"
 #include "base/rpc/status_map.h"
 #include "base/rpc/token.h"
 #include "fmt/format.h"
@@ -28,7 +28,7 @@ class ChunkClient::Call final : public grpc::ClientUnaryReactor {
         attempt_(attempt),
         stub_(std::move(stub)),
         hold_(std::move(hold)) {
-    addToken(context_, client.data_key_);
+    addToken(context_, client.access_.key);
     setDeadline(context_, client.call_limit_);
   }
   void start(const v1::ChunkRequestHeader& header, const std::vector<PayloadPiece>& payload) {
@@ -99,7 +99,7 @@ class ChunkClient::Offer final : public grpc::ClientUnaryReactor {
         request_(slots_->invitation()) {
     request_.set_protocol(kChunkProtocol);
     request_.set_worker(client_.sharing_.worker);
-    addToken(context_, client_.data_key_);
+    addToken(context_, client_.access_.key);
     setDeadline(context_, client_.call_limit_);
     context_.set_wait_for_ready(true);
   }
@@ -124,9 +124,9 @@ class ChunkClient::Offer final : public grpc::ClientUnaryReactor {
   grpc::ClientContext context_;
 };
 
-ChunkClient::ChunkClient(std::string data_key, Duration call_limit, Events events,
+ChunkClient::ChunkClient(DataAccess access, Duration call_limit, Events events,
                          ChunkSharing sharing)
-    : data_key_(std::move(data_key)),
+    : access_(std::move(access)),
       call_limit_(call_limit),
       events_(std::move(events)),
       sharing_(std::move(sharing)) {}
@@ -156,7 +156,10 @@ void ChunkClient::setAddress(int ps, const std::string& address, bool near) {
     for (std::size_t i = 0; i < kConnections; ++i) {
       ChannelOptions options;
       options.own_connection = true;
-      server.channels.push_back(openChannel(address, options));
+      server.channels.push_back(
+          access_.credentials == nullptr
+              ? openChannel(address, options)
+              : openSecureChannel(address, access_.credentials, kRuntimeServerName, options));
       server.stubs.push_back(std::make_shared<grpc::GenericStub>(server.channels.back()));
     }
   }

@@ -13,6 +13,7 @@
 #include "base/core/clock.h"
 #include "base/core/status.h"
 #include "base/rpc/callback_threads.h"
+#include "base/rpc/channel.h"
 #include "grpcpp/generic/generic_stub.h"
 #include "runtime/ps/shared_slots.h"
 #include "runtime/ps/wire.h"
@@ -24,6 +25,13 @@ namespace trainyard::runtime::ps {
 struct ChunkSharing {
   std::uint32_t worker = 0;
   std::vector<std::vector<SharedSlots::Chunk>> chunks = {};
+};
+
+// What lets a client push to a job's servers.
+struct DataAccess {
+  std::string key;  // see PsService
+  // Of this process (secureClient()); null: unencrypted.
+  std::shared_ptr<grpc::ChannelCredentials> credentials = nullptr;
 };
 
 // Payloads go with the messages, and through shared memory once a near server has opened it.
@@ -44,9 +52,8 @@ class ChunkClient {
     std::function<void(Reply reply)> replied;
   };
 
-  // `data_key`: see PsService. `call_limit` bounds one call; the server answers or says NOT_READY
-  // well before.
-  ChunkClient(std::string data_key, Duration call_limit, Events events, ChunkSharing sharing = {});
+  // `call_limit` bounds one call; the server answers or says NOT_READY well before.
+  ChunkClient(DataAccess access, Duration call_limit, Events events, ChunkSharing sharing = {});
   ~ChunkClient();  // closes
 
   // Where ps `ps` listens from now on ("ip:port"); `near`: on this machine.
@@ -82,7 +89,7 @@ class ChunkClient {
   void ended();
 
   const std::shared_ptr<CallbackThreads> threads_ = CallbackThreads::hold();
-  const std::string data_key_;
+  const DataAccess access_;
   const Duration call_limit_;
   const Events events_;
   std::mutex mutex_;

@@ -53,7 +53,7 @@ PsSynchronizer::PsSynchronizer(PsSynchronizerOptions options, const Placement& p
   for (const Chunk& chunk : placement.chunks)
     elements_.push_back(static_cast<std::size_t>(chunk.elements));
   if (options_.share_memory) sharing.chunks = sharedChunks(options_.worker.ps_of_chunk);
-  client_ = std::make_unique<ChunkClient>(options_.data_key, options_.call_limit, std::move(events),
+  client_ = std::make_unique<ChunkClient>(options_.access, options_.call_limit, std::move(events),
                                           std::move(sharing));
 }
 

@@ -20,7 +20,7 @@ namespace trainyard::runtime::ps {
 
 struct PsSynchronizerOptions {
   WorkerConfig worker;
-  std::string data_key;  // see PsService
+  DataAccess access;
   // Sends a question to the coordinator; `answer` is called once, on any thread, also from within.
   using AskFunction = std::function<void(
       const v1::TakeRequest&, std::function<void(const Status&, const v1::TakeReply&)> answer)>;

@@ -4,6 +4,7 @@
 
 #include "base/core/log.h"
 #include "base/core/strings.h"
+#include "runtime/placement/moves.h"
 #include "runtime/ps/chunk_moves.h"
 #include "runtime/ps/protocol.h"
 
@@ -18,7 +19,7 @@ ReplicaLink::ReplicaLink(Options options, const Clock& clock, Replicated replica
     : options_(std::move(options)),
       clock_(clock),
       replicated_(std::move(replicated)),
-      client_(options_.data_key, options_.call_limit,
+      client_(options_.access, options_.call_limit,
               {[](std::uint32_t, std::uint64_t) {},
                [this](const ChunkClient::Reply& reply) { onReply(reply); }}) {}
 

@@ -20,7 +20,7 @@ namespace trainyard::runtime::ps {
 class ReplicaLink {
  public:
   struct Options {
-    std::string data_key;  // see PsService
+    DataAccess access;
     std::uint32_t ps = 0;  // this server
     Duration call_limit = std::chrono::seconds(10);
     Duration retry_delay = std::chrono::milliseconds(50);

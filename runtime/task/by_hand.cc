@@ -186,6 +186,7 @@ StatusOr<TaskOptions> handOptions(const HandFlags& flags, UnixMillis now) {
   spec.mutable_ps()->set_replicas(static_cast<int>(ps.size()));
   spec.mutable_ps()->set_max_replicas(static_cast<int>(ps.size()));
   spec.mutable_worker()->set_replicas(static_cast<int>(workers.size()));
+  spec.mutable_network()->set_encryption(flags.encryption);
   TY_ASSIGN_OR_RETURN(*spec.mutable_training(),
                       handTraining(flags, static_cast<int>(workers.size())));
   options.membership.set_job("by-hand");

@@ -47,7 +47,8 @@ struct HandFlags {
   bool deterministic = false;
 
   std::string token_file;
-  std::string bind;  // "": the address that this task's own host name has
+  std::string encryption = "None";  // of gradients and weights
+  std::string bind;                 // "": the address that this task's own host name has
   int threads = 1;
 };
 

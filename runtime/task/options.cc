@@ -26,6 +26,8 @@ StatusOr<std::string> jobDigest(const v1::TrainingJob& job) {
     TY_ASSIGN_OR_RETURN(const std::string content, sha256File(path));
     bytes += content;
   }
+  // Whoever does not encrypt would wait for those who do.
+  if (encryptsData(job)) bytes += "encrypted";
   return sha256Hex(bytes);
 }
 
@@ -34,6 +36,10 @@ TaskServerOptions taskServerOptions(const TaskOptions& options) {
           .bind = options.bind,
           .port = options.port,
           .identity = options.keys.control};
+}
+
+bool encryptsData(const v1::TrainingJob& job) {
+  return job.spec().network().encryption() == "TLS";
 }
 
 bool isAsynchronous(const v1::UpdateSpec& update) {

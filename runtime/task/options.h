@@ -49,9 +49,12 @@ struct TaskOptions {
 // How the task listens at its port.
 TaskServerOptions taskServerOptions(const TaskOptions& options);
 
-// SHA-256 (hex) over the resolved training section, and the content of the file of a TorchScript
-// model: tasks of one job agree on it. Errors name the file.
+// SHA-256 (hex) over the resolved training section, whether data are encrypted, and the content of
+// the file of a TorchScript model: tasks of one job agree on it. Errors name the file.
 StatusOr<std::string> jobDigest(const v1::TrainingJob& job);
+
+// Between workers and parameter servers (network.encryption).
+bool encryptsData(const v1::TrainingJob& job);
 
 // Modes Async and BoundedDelay: no worker waits for another's gradient.
 bool isAsynchronous(const v1::UpdateSpec& update);

@@ -8,6 +8,7 @@
 #include "runtime/catalog/catalog.h"
 #include "runtime/task/coordinator_host.h"
 #include "runtime/task/memory_check.h"
+#include "runtime/task/shard_server.h"
 
 namespace trainyard::runtime {
 PsTask::PsTask(const TaskOptions& options) : options_(options), membership_(options.membership) {}
@@ -46,9 +47,7 @@ Status PsTask::listen() {
                         startCoordinator(options_, digest_, placement_, host_->optimizer()));
     control.push_back(coordinator_.get());
   }
-  TaskServerOptions listening = taskServerOptions(options_);
-  listening.data_limits = ps::serverLimits(placement_);
-  TY_ASSIGN_OR_RETURN(server_, TaskServer::start(listening, control, {&host_->service()}));
+  TY_ASSIGN_OR_RETURN(server_, serveShard(options_, placement_, control, host_->service()));
   TY_INFO("listening on {}:{}, {} bytes of parameters", options_.bind, server_->port(),
           host_->shard().parameterBytes());
   return absl::OkStatus();

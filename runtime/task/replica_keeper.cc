@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "runtime/placement/moves.h"
+#include "runtime/task/shard_server.h"
 
 namespace trainyard::runtime {
 
@@ -13,10 +14,8 @@ StatusOr<std::unique_ptr<ReplicaKeeper>> ReplicaKeeper::start(const TaskOptions&
   std::unique_ptr<ReplicaKeeper> keeper(new ReplicaKeeper);
   TY_ASSIGN_OR_RETURN(keeper->host_,
                       ShardHost::make(options, kWorkerKeeper, layout, placement, poke));
-  TaskServerOptions listening = taskServerOptions(options);
-  listening.data_limits = ps::serverLimits(placement);
-  TY_ASSIGN_OR_RETURN(keeper->server_, TaskServer::start(listening, {&keeper->host_->transfers()},
-                                                         {&keeper->host_->service()}));
+  TY_ASSIGN_OR_RETURN(keeper->server_, serveShard(options, placement, {&keeper->host_->transfers()},
+                                                  keeper->host_->service()));
   keeper->thread_ = std::thread([self = keeper.get()] { self->run(); });
   return keeper;
 }

@@ -11,6 +11,7 @@
 #include "runtime/ps/chunk_fetch.h"
 #include "runtime/ps/chunk_moves.h"
 #include "runtime/task/shard_files.h"
+#include "runtime/task/shard_server.h"
 
 namespace trainyard::runtime {
 namespace {
@@ -60,7 +61,7 @@ Status ShardHost::build() {
   transfers_ =
       std::make_unique<ps::TransferService>(*shard_, options_.id, options_.self, config.job_uid);
   replicas_ = std::make_unique<ps::ReplicaLink>(
-      ps::ReplicaLink::Options{.data_key = options_.keys.data,
+      ps::ReplicaLink::Options{.access = dataAccess(options_),
                                .ps = static_cast<std::uint32_t>(number_)},
       *options_.clock,
       [this](const v1::ChunkRequestHeader& update) { service_->replicated(update); });

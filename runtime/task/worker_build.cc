@@ -13,6 +13,7 @@
 #include "runtime/task/coordinator_host.h"
 #include "runtime/task/exchange_device.h"
 #include "runtime/task/shard_files.h"
+#include "runtime/task/shard_server.h"
 #include "runtime/task/worker_task.h"
 
 namespace trainyard::runtime {
@@ -84,7 +85,7 @@ Status WorkerTask::synchronizeOverServers() {
   const v1::Training& training = options_.job.spec().training();
   log_->setPlacement(placementTable(placement_));
   ps::PsSynchronizerOptions sync;
-  sync.data_key = options_.keys.data;
+  sync.access = dataAccess(options_);
   sync.share_memory = training.shared_memory() != "Never";
   sync.worker.job_uid = options_.job.metadata().uid();
   sync.worker.index = options_.id.index();

@@ -68,6 +68,21 @@ TEST_F(DigestTest, StaysWhereAServerDiesThatNobodyHasACopyOf) {
   }
 }
 
+// Encrypted, and with nothing in shared memory, a server that dies loses no step either: of two,
+// whose replica the other has, and an only one, whose worker-0 has.
+TEST_F(DigestTest, IsTheSameWhenDataAreEncrypted) {
+  for (const int servers : {1, 2}) {
+    JobRun run(folder(fmt::format("servers-{}", servers)), smallJob(servers, 2, 120),
+               {"--set", "network.encryption=TLS", "--set", "training.sharedMemory=Never"});
+    const std::string failpoint =
+        fmt::format("ps.request=crash@60,task=ps-{},life=1.1", servers - 1);
+    const ProgramEnd end = run.launchAndWait(failpoint);
+    EXPECT_EQ(end.code, 0) << end.output;
+    EXPECT_EQ(run.digest(), undisturbedDigest(smallJob(servers, 2, 120)));
+    EXPECT_EQ(run.json("status.json")["status"].value("lostSteps", std::int64_t{0}), 0);
+  }
+}
+
 // Without `deterministic` gradients are summed as they come. Float addition is not associative, so
 // (g0 + g1) + g2 and (g2 + g1) + g0 differ in their last bits; with 3 workers the order matters
 // (with 2 it would not: a + b is b + a), and 60 steps of training make the difference grow.

@@ -3,7 +3,8 @@
 
 listener.py RUNTIME: all connections to 2 ps lead through relays that keep every byte, while a worker trains and
 a ps is killed and comes back. Neither the token nor a call of control is in what was heard; pushes carry their
-own key; and what was heard of control, sent again to the servers themselves, is not answered.
+own key; and what was heard of control, sent again to the servers themselves, is not answered. Once more with
+--encryption=TLS: then no push is heard either.
 """
 import hashlib
 import hmac
@@ -69,8 +70,9 @@ def data_key(token):
 
 
 class Job:
-    def __init__(self, runtime, folder, relays):
+    def __init__(self, runtime, folder, relays, encryption):
         self.runtime, self.folder, self.relays = runtime, pathlib.Path(folder), relays
+        self.encryption = encryption
         self.processes = {}
         with socket.create_server((RELAYS, 0)) as free:
             self.worker_port = free.getsockname()[1]
@@ -83,7 +85,7 @@ class Job:
                  f"--worker_hosts={RELAYS}:{self.worker_port}", "--issync=1", "--model=mlp",
                  "--hidden_units=32", "--synthetic_data=1000", "--batch_size=16",
                  f"--train_steps={STEPS}", "--optimizer=SGD", f"--token_file={self.folder}/token",
-                 f"--checkpoint_dir={self.folder}/run"]
+                 f"--checkpoint_dir={self.folder}/run", f"--encryption={self.encryption}"]
         if role == "ps":
             flags.append(f"--bind={SERVERS}")
         # Slow enough to be disturbed on the way.
@@ -127,13 +129,15 @@ def answer_to(port, data):
     return bytes(answer)
 
 
-def check(relays, token, found):
+def check(relays, token, encryption, found):
     controls = pushes = 0
     for number, relay in enumerate(relays):
         for to_server, to_client in list(relay.heard):
             said, all_bytes = bytes(to_server), bytes(to_server) + bytes(to_client)
             if token.encode() in all_bytes:
                 found.add(f"ps-{number}: the token was heard")
+            if said and not said.startswith(TLS) and encryption == "TLS":
+                found.add(f"ps-{number}: a connection without TLS")
             for name in (b"trainyard.v1.Coordinator", b"/FetchChunk"):
                 if name in all_bytes:
                     found.add(f"ps-{number}: a call of {name.decode()} was heard")
@@ -161,7 +165,7 @@ def train(job):
     job.processes["ps-1"].wait()
     job.start("ps", 1)  # fetches what it had from ps-0
     job.reach(50)
-    controls, pushes = check(job.relays, job.token, found)
+    controls, pushes = check(job.relays, job.token, job.encryption, found)
     assert not found, "\n".join(sorted(found))
     for name, process in job.processes.items():
         assert process.wait(timeout=PATIENCE) == 0, (name, job.logs())
@@ -169,16 +173,24 @@ def train(job):
     return controls, pushes
 
 
-def main():
+def listen_to(runtime, encryption):
+    """How many connections were heard: for control or encrypted, and with pushes."""
     relays = [Relay(), Relay()]
     with tempfile.TemporaryDirectory() as folder:
-        job = Job(sys.argv[1], folder, relays)
+        job = Job(runtime, folder, relays, encryption)
         try:
-            controls, pushes = train(job)
+            heard = train(job)
         finally:
             job.end()
-    print(f"heard {controls} connections for control, {pushes} with pushes")
-    assert controls >= 4 and pushes >= 2, (controls, pushes)
+    print(f"encryption {encryption}: heard {heard[0]} connections with TLS, {heard[1]} with pushes")
+    return heard
+
+
+def main():
+    encrypted, pushes = listen_to(sys.argv[1], "None")
+    assert encrypted >= 4 and pushes >= 2, (encrypted, pushes)
+    encrypted, pushes = listen_to(sys.argv[1], "TLS")
+    assert encrypted >= 6 and pushes == 0, (encrypted, pushes)
     return 0
 
 

@@ -27,8 +27,9 @@ class Caller {
     std::vector<float> values;
   };
   explicit Caller(const PsServer& server, const std::string& key = keys().data,
-                  Duration limit = kLimit, bool near = false)
-      : client_(key, limit, events(), {0, {{{0, 8}}}}) {
+                  Duration limit = kLimit, bool near = false,
+                  std::shared_ptr<grpc::ChannelCredentials> credentials = nullptr)
+      : client_({key, std::move(credentials)}, limit, events(), {0, {{{0, 8}}}}) {
     client_.setAddress(0, server.address, near);
   }
   std::uint64_t push(std::uint32_t rank, float value, std::int64_t step = 0) {
@@ -181,6 +182,20 @@ TEST(ClientAndServer, AWrongKeyIsRefused) {
   EXPECT_EQ(server.shard.state().max_version(), 0);
 }
 
+TEST(ClientAndServer, EncryptedPushesAreForThoseWhoProveThemselves) {
+  PsServer server(1, 1, {}, 8, keys(), {}, true);
+  Caller caller(server, keys().data, kLimit, false, secureClient(keys().control));
+  const Caller::Reply reply = caller.reply(caller.push(0, 1));
+  ASSERT_TRUE(reply.status.ok()) << reply.status;
+  EXPECT_THAT(reply.values, Each(-1.0f));
+  Caller plain(server);
+  EXPECT_TRUE(absl::IsUnavailable(plain.reply(plain.push(0, 1, 1)).status));
+  Caller stranger(server, keys().data, kLimit, false,
+                  secureClient(deriveRuntimeKeys("another token").control));
+  EXPECT_TRUE(absl::IsUnavailable(stranger.reply(stranger.push(0, 1, 1)).status));
+  EXPECT_EQ(server.shard.state().max_version(), 1);
+}
+
 TEST(ClientAndServer, TheShardIsShownToThoseWhoProveThemselves) {
   PsServer server(1, 1);
   v1::ShardTable table;
@@ -248,13 +263,15 @@ TEST(ClientAndServer, ThereIsRoomForACallForEveryChunk) {
 TEST(ClientAndServer, AMessageThatIsNoChunkIsInvalid) {
   PsServer server(1, 1);
   auto channel = openChannel(server.address);
-  grpc::TemplatedGenericStub<v1::TaskId, v1::ChunkReply> stub(channel);
+  grpc::GenericStub stub(channel);
   grpc::ClientContext context;
   addToken(context, keys().data);
   setDeadline(context, kLimit);
-  v1::TaskId nonsense;
-  nonsense.set_index(3);
-  v1::ChunkReply reply;
+  v1::TaskId id;
+  id.set_index(3);
+  const grpc::Slice bytes(id.SerializeAsString());
+  const grpc::ByteBuffer nonsense(&bytes, 1);
+  grpc::ByteBuffer reply;
   std::mutex mutex;
   std::condition_variable changed;
   std::optional<grpc::Status> status;

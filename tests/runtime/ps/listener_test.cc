@@ -105,7 +105,7 @@ class ListenerTest : public testing::Test {
       const bool taken = !reply.status.ok() || reply.header.code() == v1::CHUNK_OK;
       replied.set_value(taken ? reply.status : absl::InternalError("not taken"));
     };
-    ChunkClient client(key, kPatience, events);
+    ChunkClient client({key}, kPatience, events);
     client.setAddress(0, address);
     v1::ChunkRequestHeader header;
     header.set_protocol(kChunkProtocol);

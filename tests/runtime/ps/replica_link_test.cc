@@ -17,7 +17,7 @@ class ReplicaLinkTest : public testing::Test {
  protected:
   ReplicaLinkTest()
       : keeper_(1, 1, [](ShardConfig& config) { config.ps = 1; }),
-        link_({.data_key = keys().data, .ps = 0}, systemClock(),
+        link_({.access = {keys().data}, .ps = 0}, systemClock(),
               [this](const v1::ChunkRequestHeader& update) {
                 std::lock_guard lock(mutex_);
                 confirmed_.push_back(update.chunk());

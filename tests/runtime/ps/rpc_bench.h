@@ -36,9 +36,10 @@ inline Placement evenPlacement(int variables, std::int64_t elements = 8) {
 class PsServer {
  public:
   // `beside`: other services for known clients at the same port; they outlive the server.
+  // `encrypted`: pushes are for known clients too.
   PsServer(int variables, int ranks, const std::function<void(ShardConfig&)>& change = {},
            std::int64_t elements = 8, const RuntimeKeys& own = keys(),
-           std::vector<grpc::Service*> beside = {})
+           std::vector<grpc::Service*> beside = {}, bool encrypted = false)
       : placement(evenPlacement(variables, elements)),
         optimizer(make(descent())),
         shard(ShardBench::with(change), placement, *optimizer, LearningRate(descent())),
@@ -55,9 +56,13 @@ class PsServer {
     for (const Chunk& chunk : placement.chunks) shard.load(chunk.id, 0, std::vector<float>(n), {});
     EXPECT_TRUE(shard.open(1, planFor(0, ranks), false, true).ok());
     beside.push_back(&transfers);
-    auto started = TaskServer::start(
-        {.what = "ps-0", .identity = own.control, .data_limits = serverLimits(placement)}, beside,
-        {&service});
+    std::vector<grpc::Service*> data;
+    (encrypted ? beside : data).push_back(&service);
+    auto started = TaskServer::start({.what = "ps-0",
+                                      .identity = own.control,
+                                      .control_limits = serverLimits(placement),
+                                      .data_limits = serverLimits(placement)},
+                                     beside, data);
     EXPECT_TRUE(started.ok()) << started.status();
     server_ = std::move(*started);
     address = fmt::format("127.0.0.1:{}", server_->port());

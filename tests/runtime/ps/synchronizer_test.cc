@@ -30,7 +30,7 @@ class Worker {
     o.worker.ps_of_chunk.assign(server.placement.chunks.size(), 0);
     o.worker.window = 1;
     o.worker.retry_delay = retry_delay;
-    o.data_key = keys().data;
+    o.access = {keys().data};
     o.patience = std::chrono::seconds(60);
     return o;
   }
