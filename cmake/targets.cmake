@@ -32,7 +32,7 @@ function(ty_program)
   target_link_libraries(${ARG_NAME} PRIVATE ${ARG_DEPS} ${TRAINYARD_SANITIZER_OPTIONS})
 endfunction()
 
-# Whether a target, which must be defined already, links gRPC, directly or through others.
+# Whether a target, which must be defined already, links gRPC or what stands for it, directly or through others.
 function(ty_links_grpc target result)
   if(NOT TARGET ${target})
     message(FATAL_ERROR "${target} is not defined yet")
@@ -42,7 +42,7 @@ function(ty_links_grpc target result)
   set(${result} FALSE PARENT_SCOPE)
   while(NOT open STREQUAL "")
     list(POP_FRONT open next)
-    if(next MATCHES "^gRPC::")
+    if(next MATCHES "^gRPC::" OR next STREQUAL "fake_grpc")
       set(${result} TRUE PARENT_SCOPE)
       return()
     elseif(TARGET ${next} AND NOT next IN_LIST seen)
@@ -84,16 +84,17 @@ endfunction()
 # One ctest entry per test program. Programs that the test starts are found through the environment
 # variable TRAINYARD_BIN (the build's bin folder), sources through TRAINYARD_SOURCE.
 #
-# The target sanitized_tests is all of them in a build with a sanitizer. The thread sanitizer leaves out
-# what links gRPC: it sees nothing of the locks inside Debian's uninstrumented library, and reports
-# races that are none. sanitized_threads_tests is those labelled `threads`: what several threads or
-# processes do at one time, and what they do it with.
+# The target sanitized_tests is all of them in a build with a sanitizer. The thread sanitizer sees nothing
+# of the locks inside Debian's uninstrumented gRPC, and reports races that are none: with it, tests
+# labelled `threads` have one of our own in its place (tests/fakes/grpc), and others that link gRPC are
+# left out. sanitized_threads_tests is those labelled `threads`: what several threads or processes do at
+# one time, and what they do it with.
 #
 # Those labelled `torch` exist in a build with LibTorch only, and are linked with it; the target
 # torch_tests is all of them.
 function(ty_test)
   cmake_parse_arguments(ARG "" "NAME;GROUP;TIMEOUT;UNIT" "SRCS;DEPS;LABELS;PROGRAMS" ${ARGN})
-  if(TRAINYARD_SANITIZE STREQUAL thread)
+  if(TRAINYARD_SANITIZE STREQUAL thread AND NOT "threads" IN_LIST ARG_LABELS)
     foreach(dependency ${ARG_DEPS} ${ARG_PROGRAMS})
       ty_links_grpc(${dependency} links_grpc)
       if(links_grpc)

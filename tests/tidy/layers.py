@@ -85,7 +85,7 @@ EXTERNAL = {
     r"cpprest/|pplx/|boost/": [r"^operator/kube/http_"],
     r"yaml-cpp/|valijson/": [r"^operator/job/", r"^tests/operator/job/"],
     r"openssl/": [r"^base/security/", r"^operator/kube/http_", r"^tests/base/security/",
-                  r"^tests/operator/kube/"],
+                  r"^tests/operator/kube/", r"^tests/fakes/grpc/"],
     r"httplib\.h": [r"^base/http/", r"^tests/"],
     r"zlib\.h": [r"^runtime/data/", r"^tests/"],
     r"CLI/": [r"^cli/", r"^bench/", r"^base/flags/", r"^tests/base/flags/", r"(^|/)main\.cc$",

@@ -1,0 +1,3 @@
+#pragma once
+
+#include "tests/fakes/grpc/values.h"
