@@ -6,7 +6,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .ONESHELL:
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-run test test-long test-torch torch sanitize sanitize-threads check bench experiment compare soak build \
+.PHONY: help demo demo-run test test-long test-torch torch sanitize sanitize-threads check bench experiment compare soak fuzz build \
   clean format image image-torch push cluster cluster-build cluster-stop bench-operator
 
 # Objects in the compiler cache serve any checkout.
@@ -45,7 +45,8 @@ help:
 	@echo "make bench-operator  the operator on a real apiserver (root); PEER=build: beside Kubeflow's"
 	@echo "make experiment  7 workers, 2 parameter servers, 3 placements on links of 1 Gbit/s (LINK; root; QUICK=1)"
 	@echo "make compare  TensorFlow's parameter servers beside ours; TensorFlow comes from PyPI"
-	@echo "make soak     20 minutes with a random kill every 20 s (SOAK_SECONDS, SOAK_SEED)"
+	@echo "make soak     20 minutes with a random kill every 20 s (SOAK_SECONDS, SOAK_EVERY, SOAK_SEED)"
+	@echo "make fuzz     every parser of bytes from outside under libFuzzer, 60 s each (FUZZ_SECONDS, FUZZ_ONLY)"
 	@echo "make image    OCI archives of operator, agent and runtime, and what is in them, in build/image"
 	@echo "make image-torch  the same of the runtime with LibTorch, for TorchScript modules and GPUs"
 	@echo "make push     the images and the chart into a registry: REGISTRY=HOST[:PORT][/PATH], TORCH=1: that one too"
@@ -161,7 +162,14 @@ soak:
 	$(configure) --preset release
 	cmake --build build/release --target $(programs)
 	exec python3 tests/soak/soak.py build/release/bin \
-	  --seconds $(or $(SOAK_SECONDS),1200) $(if $(SOAK_SEED),--seed $(SOAK_SEED))
+	  --seconds $(or $(SOAK_SECONDS),1200) --every $(or $(SOAK_EVERY),20) $(if $(SOAK_SEED),--seed $(SOAK_SEED))
+
+# With Clang, whose fuzzer it is.
+fuzz:
+	$(packages) demo test fuzz
+	$(configure) --preset fuzz
+	phase build cmake --build build/fuzz --target trainyard-fuzz
+	phase fuzz python3 tests/fuzz/fuzz.py build/fuzz --seconds $(or $(FUZZ_SECONDS),60) $(FUZZ_ONLY)
 
 image:
 	$(packages) demo image
