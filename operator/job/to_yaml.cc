@@ -21,6 +21,9 @@ std::string scalar(const Json& value) {
   return plain ? text : value.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
+// YAML finds a key without a mark before it within 1024 characters only.
+constexpr std::size_t kLongestKey = 1000;
+
 bool isBlock(const Json& value) {
   return value.is_structured() && !value.empty();
 }
@@ -40,7 +43,8 @@ void emitAfter(const Json& value, const std::string& indent, std::string& out) {
 void emit(const Json& value, const std::string& indent, std::string& out) {
   if (value.is_object()) {
     for (const auto& [key, member] : value.items()) {
-      out += indent + scalar(key) + ':';
+      const std::string name = scalar(key);
+      out += indent + (name.size() > kLongestKey ? "? " + name + '\n' + indent : name) + ':';
       emitAfter(member, indent + "  ", out);
     }
     return;

@@ -32,7 +32,7 @@ PARSERS = {
         "to_yaml.cc", "validate.cc", "yaml.cc", "yaml_json.cc")],
     "idx": ["runtime/data/idx.cc"],
     "safetensors": ["runtime/checkpoint/safetensors.cc", "runtime/checkpoint/reader.cc"],
-    "manifest": ["runtime/checkpoint/manifest.cc", "runtime/checkpoint/manifest_json.cc"],
+    "manifest": ["runtime/checkpoint/manifest_json.cc"],
     "chunk": ["runtime/ps/wire.cc"],
     "handshake": ["runtime/transport/internal/handshake.cc"],
     "frame": ["runtime/transport/frame.cc"],
@@ -100,13 +100,13 @@ class Fuzzer:
         merged = raw.with_suffix(".merged")
         subprocess.run(["llvm-profdata-14", "merge", "-sparse", raw, "-o", merged], check=True)
         report = json.loads(subprocess.run(
-            ["llvm-cov-14", "export", "-summary-only", f"-instr-profile={merged}", self.program,
-             *(SOURCE / path for path in PARSERS[name])], check=True, stdout=subprocess.PIPE).stdout)
-        files = report["data"][0]["files"]
-        if len(files) != len(PARSERS[name]):
-            sys.exit(f"fuzz: {name}: the program was not made of {PARSERS[name]}")
-        lines = [entry["summary"]["lines"] for entry in files]
-        return 100 * sum(line["covered"] for line in lines) / sum(line["count"] for line in lines)
+            ["llvm-cov-14", "export", "-summary-only", f"-instr-profile={merged}", self.program],
+            check=True, stdout=subprocess.PIPE).stdout)
+        # The compiler cache gives the compiler paths that begin in the build folder.
+        lines = {os.path.normpath(entry["filename"]): entry["summary"]["lines"]
+                 for entry in report["data"][0]["files"]}
+        parser = [lines[str(SOURCE / path)] for path in PARSERS[name]]
+        return 100 * sum(line["covered"] for line in parser) / sum(line["count"] for line in parser)
 
     def target(self, name):
         outcome = self.explore(name, self.seconds)

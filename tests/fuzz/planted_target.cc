@@ -13,7 +13,8 @@ void runPlanted(std::string_view input) {
   const grpc::Slice slice(input.data(), input.size());
   v1::ChunkRequestHeader header;
   const auto payload = runtime::ps::decodeChunk(grpc::ByteBuffer(&slice, 1), &header);
-  if (!payload.ok() || (*payload)->sizeBytes() % 4 != 0) return;
+  if (!payload.ok()) return;
+  if ((*payload)->sizeBytes() == 0 || (*payload)->sizeBytes() % 4 != 0) return;
   std::vector<float> values((*payload)->sizeBytes() / 4);
   (*payload)->copyTo(std::span<float>(values));
   const float* const all = values.data();

@@ -127,6 +127,15 @@ TEST(ToYaml, ReadsBackAsTheSameDocument) {
   EXPECT_EQ(toYaml(Json::object()), "{}\n");
 }
 
+// A reader looks for the end of a key within 1024 characters, and control characters take six.
+TEST(ToYaml, KeysOfAnyLengthAreKeys) {
+  for (const std::string& key : {std::string(999, 'a'), std::string(1001, 'a'),
+                                 std::string(300, '\x1e'), std::string(5000, 'a')}) {
+    const Json json = {{"list", {{{key, {{"inner", 1}}}, {"next", 2}}}}, {key, 3}};
+    EXPECT_EQ(yaml(toYaml(json)).dump(), json.dump()) << key.size();
+  }
+}
+
 TEST(ToYaml, AResolvedJobIsAJob) {
   std::vector<JobProblem> problems;
   const auto job = parseJob(kSmallJob, "job.yaml", {}, &problems);
