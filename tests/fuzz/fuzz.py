@@ -38,7 +38,7 @@ PARSERS = {
     "frame": ["runtime/transport/frame.cc"],
     "membership": ["agent/membership/identity.cc", "agent/membership/membership_file.cc"],
     "record": ["base/json/proto_json.cc"],
-    "report": ["operator/local/last_report.cc", "base/json/members.cc"],
+    "report": ["operator/local/last_report.cc"],
 }
 
 
@@ -126,7 +126,7 @@ def main():
     parser.add_argument("build", type=pathlib.Path, help="the build folder of the preset fuzz")
     parser.add_argument("--seconds", type=int, default=60, help="of each target")
     parser.add_argument("only", nargs="*", help="targets; all unless told")
-    args = parser.parse_args()
+    args = parser.parse_intermixed_args()
     unknown = set(args.only) - set(PARSERS)
     if unknown:
         parser.error(f"{', '.join(sorted(unknown))}: the targets are {', '.join(PARSERS)}")
