@@ -31,6 +31,12 @@ bool hasCome(const TaskView& task) {
          task.hasAddress();
 }
 
+// The record names the life that is there, or was there to the end: the job goes on with it.
+bool livesOn(const TaskView& task) {
+  return task.member != nullptr &&
+         (task.finished || (task.current() && task.seen->created == task.member->created()));
+}
+
 // A record of an earlier release has no number; its runtime would not heed one either.
 bool sameLength(const v1::Membership& recorded, const v1::Membership& next) {
   return !recorded.has_steps() || recorded.steps() == next.steps();
@@ -87,7 +93,9 @@ std::optional<v1::Membership> nextMembership(const PlannerInput& input,
   next.set_uid(job.metadata().uid());
   next.set_strategy(job.spec().strategy());
   if (job.spec().training().has_steps()) next.set_steps(job.spec().training().steps());
-  const bool all_came = !recorded || std::all_of(tasks.begin(), tasks.end(), hasCome);
+  // Of a job that begins anew everybody is a newcomer, whoever was recorded.
+  const bool begins = !recorded || std::none_of(tasks.begin(), tasks.end(), livesOn);
+  const bool all_came = begins || std::all_of(tasks.begin(), tasks.end(), hasCome);
   const bool shrinks = std::any_of(tasks.begin(), tasks.end(), [](const TaskView& task) {
     return (!task.desired || task.spared) && task.member != nullptr;
   });

@@ -140,6 +140,26 @@ TEST(Planner, ANewcomerLeavesBeforeALowerIndexThatHasYetToCome) {
   EXPECT_EQ(plan.publish->tasks_size(), 4) << "ps-0 and workers 0 to 2";
 }
 
+// Nobody of the record is there any more: a job that is launched again, or resumed.
+TEST(Planner, AJobThatBeginsAgainWithMoreWorkersWaitsForAllOfThem) {
+  PlannerInput input = runningJob();
+  input.observed.job.mutable_spec()->mutable_worker()->set_replicas(3);
+  input.observed.tasks = {runningTask(kPs0, 2), runningTask(kWorker0, 2), runningTask(kWorker1, 2),
+                          runningTask(kWorker2, 1)};
+  input.observed.tasks[3].ready = false;
+  input.observed.tasks[3].ip.clear();
+  EXPECT_FALSE(planJob(input).publish.has_value()) << "worker-2 has no address yet";
+  PlannerInput running = input;
+  running.observed.tasks[0] = runningTask(kPs0, 1);
+  const Plan goes_on = planJob(running);
+  ASSERT_TRUE(goes_on.publish.has_value()) << "a job that computes does not wait for newcomers";
+  EXPECT_EQ(goes_on.publish->tasks_size(), 3);
+  input.observed.tasks[3] = runningTask(kWorker2, 1);
+  const Plan plan = planJob(input);
+  ASSERT_TRUE(plan.publish.has_value());
+  EXPECT_EQ(plan.publish->tasks_size(), 4);
+}
+
 TEST(Planner, AnotherNumberOfStepsIsPublished) {
   PlannerInput input = runningJob();
   const std::int64_t revision = input.observed.membership->revision();
