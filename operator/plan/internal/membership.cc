@@ -61,24 +61,14 @@ int serversOf(const v1::Membership& membership) {
                     [](const auto& t) { return t.id().role() == v1::ROLE_PS; }));
 }
 
-// Somebody of `recorded` goes on as he is.
-bool goesOn(const v1::Membership& recorded, const v1::Membership& next) {
-  return std::any_of(next.tasks().begin(), next.tasks().end(), [&](const v1::MemberTask& task) {
-    return std::any_of(recorded.tasks().begin(), recorded.tasks().end(), [&](const auto& before) {
-      return before.id().role() == task.id().role() && before.id().index() == task.id().index() &&
-             before.created() == task.created();
-    });
-  });
-}
-
-// The grid of chunks is cut for the servers that the job starts with, and lasts until all of its
-// tasks are others.
-void setGrid(const std::optional<v1::Membership>& recorded, v1::Membership* next) {
+// The grid of chunks is cut for the servers that the job begins with; `former`: of the job that
+// goes on, if any.
+void setGrid(const v1::Membership* former, v1::Membership* next) {
   const int servers = serversOf(*next);
   if (servers == 0) return;
   next->set_grid_ps(servers);
-  if (!recorded || !goesOn(*recorded, *next)) return;
-  next->set_grid_ps(recorded->has_grid_ps() ? recorded->grid_ps() : serversOf(*recorded));
+  if (former == nullptr) return;
+  next->set_grid_ps(former->has_grid_ps() ? former->grid_ps() : serversOf(*former));
 }
 
 }  // namespace
@@ -93,10 +83,10 @@ std::optional<v1::Membership> nextMembership(const PlannerInput& input,
   next.set_uid(job.metadata().uid());
   next.set_strategy(job.spec().strategy());
   if (job.spec().training().has_steps()) next.set_steps(job.spec().training().steps());
-  // Of a job that begins anew everybody is a newcomer, whoever was recorded.
+  // A job that begins anew waits for everybody, whoever was recorded.
   const bool begins = !recorded || std::none_of(tasks.begin(), tasks.end(), livesOn);
   const bool all_came = begins || std::all_of(tasks.begin(), tasks.end(), hasCome);
-  const bool shrinks = std::any_of(tasks.begin(), tasks.end(), [](const TaskView& task) {
+  const bool shrinks = !begins && std::any_of(tasks.begin(), tasks.end(), [](const TaskView& task) {
     return (!task.desired || task.spared) && task.member != nullptr;
   });
   for (const TaskView& task : tasks) {
@@ -106,7 +96,7 @@ std::optional<v1::Membership> nextMembership(const PlannerInput& input,
     *next.add_tasks() = *task.member;
   }
   if (recorded && sameTasks(*recorded, next) && sameLength(*recorded, next)) return std::nullopt;
-  if (job.spec().has_training()) setGrid(recorded, &next);
+  if (job.spec().has_training()) setGrid(begins ? nullptr : &*recorded, &next);
   next.set_revision(recorded ? recorded->revision() + 1 : 1);
   return next;
 }

@@ -160,6 +160,20 @@ TEST(Planner, AJobThatBeginsAgainWithMoreWorkersWaitsForAllOfThem) {
   EXPECT_EQ(plan.publish->tasks_size(), 4);
 }
 
+// Else the grid of chunks would depend on who comes first.
+TEST(Planner, AJobThatBeginsAgainWithFewerTasksWaitsForAllOfThem) {
+  PlannerInput input = runningJob();
+  input.observed.job.mutable_spec()->mutable_worker()->set_replicas(1);
+  input.observed.tasks = {runningTask(kPs0, 2), runningTask(kWorker0, 2)};
+  input.observed.tasks[1].ip.clear();
+  EXPECT_FALSE(planJob(input).publish.has_value()) << "worker-0 has no address yet";
+  input.observed.tasks[1] = runningTask(kWorker0, 2);
+  const Plan plan = planJob(input);
+  ASSERT_TRUE(plan.publish.has_value());
+  EXPECT_EQ(plan.publish->tasks_size(), 2);
+  EXPECT_EQ(plan.publish->tasks(1).created(), 2u);
+}
+
 TEST(Planner, AnotherNumberOfStepsIsPublished) {
   PlannerInput input = runningJob();
   const std::int64_t revision = input.observed.membership->revision();
