@@ -5,7 +5,6 @@ by_hand.py RUNTIME: wrong flags are refused in one line; then 2 ps and 2 workers
 at ps-0 and started again, a worker is killed and started again, and all end by themselves. Exits 77 where
 namespaces cannot be made.
 """
-import json
 import os
 import pathlib
 import shutil
@@ -13,7 +12,8 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
+
+from hand_tasks import HandTasks
 
 SKIPPED = 77
 STEPS = 300
@@ -56,10 +56,10 @@ def ip(*words):
     subprocess.run(["ip", *words], check=True, capture_output=True, text=True)
 
 
-class Tasks:
+class Tasks(HandTasks):
     def __init__(self, runtime, names, folder):
-        self.runtime, self.names, self.folder = runtime, names, pathlib.Path(folder)
-        self.processes = {}
+        super().__init__(folder, PATIENCE)
+        self.runtime, self.names = runtime, names
 
     def common(self):
         return [f"--ps_hosts={HOSTS[0]}:2222,{HOSTS[1]}:2222",
@@ -72,50 +72,17 @@ class Tasks:
         task = [f"--job_name={role}", f"--task_index={index}"] if old_form else [
             role, f"--task_index={index}"]
         verb, rest = ([], task) if old_form else (task[:1], task[1:])
-        # Slow enough to be disturbed on the way.
-        environment = dict(os.environ, TRAINYARD_FAILPOINTS="worker.compute=delay(15)")
-        with open(self.folder / f"{role}-{index}.log", "ab") as log:
-            self.processes[f"{role}-{index}"] = subprocess.Popen(
-                ["ip", "netns", "exec", self.names[index], self.runtime, *verb, *self.common(), *rest],
-                stdout=log, stderr=subprocess.STDOUT, env=environment)
+        self.launch(f"{role}-{index}", ["ip", "netns", "exec", self.names[index], self.runtime, *verb, *self.common(),
+                                        *rest], step_ms=15)
 
     def start_all(self, old_form):
         for role in ("worker", "ps"):  # a worker waits for its ps
             for index in (0, 1):
                 self.start(role, index, old_form)
 
-    def wait(self, name):
-        return self.processes[name].wait(timeout=PATIENCE)
-
-    def positions(self, name):
-        try:
-            lines = (self.folder / "run/tasks" / name / "positions.jsonl").read_text().splitlines()
-        except OSError:
-            return []
-        return [json.loads(line) for line in lines if line.endswith("}")]
-
-    def reach(self, name, step):
-        deadline = time.monotonic() + PATIENCE
-        while time.monotonic() < deadline:
-            records = self.positions(name)
-            if records and records[-1]["step"] >= step:
-                return
-            assert all(p.poll() is None for p in self.processes.values()), self.logs()
-            time.sleep(0.05)
-        raise AssertionError(f"timed out after {PATIENCE} s waiting for {name} to reach step {step}: {self.logs()}")
-
     def checkpoints(self):
         manifests = (self.folder / "run/checkpoints").glob("step-*.json")
         return sorted(int(m.name[5:].split(".")[0]) for m in manifests)
-
-    def logs(self):
-        return "\n".join(p.name + ":\n" + p.read_text() for p in sorted(self.folder.glob("*.log")))
-
-    def end(self):
-        for process in self.processes.values():
-            if process.poll() is None:
-                process.kill()
-            process.wait()
 
 
 def refused(runtime, *flags):

@@ -8,16 +8,13 @@ own key; and what was heard of control, sent again to the servers themselves, is
 """
 import hashlib
 import hmac
-import json
-import os
-import pathlib
 import secrets
 import socket
-import subprocess
 import sys
 import tempfile
 import threading
-import time
+
+from hand_tasks import HandTasks
 
 STEPS = 120
 PATIENCE = 200
@@ -69,11 +66,10 @@ def data_key(token):
     return hmac.new(secret, b"data/runtime\x01", hashlib.sha256).hexdigest().encode()
 
 
-class Job:
+class Job(HandTasks):
     def __init__(self, runtime, folder, relays, encryption):
-        self.runtime, self.folder, self.relays = runtime, pathlib.Path(folder), relays
-        self.encryption = encryption
-        self.processes = {}
+        super().__init__(folder, PATIENCE)
+        self.runtime, self.relays, self.encryption = runtime, relays, encryption
         with socket.create_server((RELAYS, 0)) as free:
             self.worker_port = free.getsockname()[1]
         self.token = secrets.token_hex(32)
@@ -88,32 +84,7 @@ class Job:
                  f"--checkpoint_dir={self.folder}/run", f"--encryption={self.encryption}"]
         if role == "ps":
             flags.append(f"--bind={SERVERS}")
-        # Slow enough to be disturbed on the way.
-        environment = dict(os.environ, TRAINYARD_FAILPOINTS="worker.compute=delay(20)")
-        with open(self.folder / f"{role}-{index}.log", "ab") as log:
-            self.processes[f"{role}-{index}"] = subprocess.Popen(
-                [self.runtime, *flags], stdout=log, stderr=subprocess.STDOUT, env=environment)
-
-    def reach(self, step):
-        positions = self.folder / "run/tasks/worker-0/positions.jsonl"
-        deadline = time.monotonic() + PATIENCE
-        while time.monotonic() < deadline:
-            lines = positions.read_text().splitlines() if positions.exists() else []
-            records = [json.loads(line) for line in lines if line.endswith("}")]
-            if records and records[-1]["step"] >= step:
-                return
-            assert all(p.poll() is None for p in self.processes.values()), self.logs()
-            time.sleep(0.05)
-        raise AssertionError(f"timed out after {PATIENCE} s waiting for step {step}: {self.logs()}")
-
-    def logs(self):
-        return "\n".join(p.name + ":\n" + p.read_text() for p in sorted(self.folder.glob("*.log")))
-
-    def end(self):
-        for process in self.processes.values():
-            if process.poll() is None:
-                process.kill()
-            process.wait()
+        self.launch(f"{role}-{index}", [self.runtime, *flags], step_ms=20)
 
 
 def answer_to(port, data):
@@ -160,15 +131,15 @@ def train(job):
     job.start("ps", 0)
     job.start("ps", 1)
     job.start("worker", 0)
-    job.reach(20)
+    job.reach("worker-0", 20)
     job.processes["ps-1"].kill()
     job.processes["ps-1"].wait()
     job.start("ps", 1)  # fetches what it had from ps-0
-    job.reach(50)
+    job.reach("worker-0", 50)
     controls, pushes = check(job.relays, job.token, job.encryption, found)
     assert not found, "\n".join(sorted(found))
-    for name, process in job.processes.items():
-        assert process.wait(timeout=PATIENCE) == 0, (name, job.logs())
+    for name in job.processes:
+        assert job.wait(name) == 0, (name, job.logs())
     assert "chunks taken over from other servers" in job.logs(), job.logs()
     return controls, pushes
 
