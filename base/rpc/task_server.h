@@ -1,4 +1,5 @@
-// One port with two servers behind it: control over mutual TLS, bulk data unencrypted.
+// One port with two servers behind it: one over mutual TLS, for control and data that are to be
+// encrypted, the other unencrypted, for bulk data.
 //
 // The first byte of a connection says to which it goes: TLS begins with a handshake record (22),
 // what gRPC sends unencrypted with the letter P. So a task needs no second port, and what is

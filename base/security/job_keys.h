@@ -31,8 +31,8 @@ struct RuntimeKeys {
   // For control, as a server named kRuntimeServerName and as a client. Agents, whose certificates
   // another authority signs, do not take it.
   TlsIdentity control;
-  // 64 hexadecimal digits; in every push and pull, which are not encrypted, and good for nothing
-  // else.
+  // 64 hexadecimal digits; in every push and pull, which are encrypted only where the job asks for
+  // it, and good for nothing else.
   std::string data;
 };
 inline constexpr std::string_view kRuntimeServerName = "runtime.trainyard.dev";
