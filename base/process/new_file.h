@@ -2,6 +2,9 @@
 #pragma once
 
 #include <filesystem>
+#include <optional>
+#include <string>
+#include <string_view>
 
 #include "base/core/status.h"
 #include "base/process/unique_fd.h"
@@ -17,5 +20,9 @@ struct NewFile {
 // by nobody: not by another thread, nor by a process of the same number in another container that
 // shares the folder. The caller renames, links or removes it. Errors name the file.
 StatusOr<NewFile> createBeside(const std::filesystem::path& path);
+
+// The name for which a file called `name` was made so, where it was: one whose maker was killed
+// stays behind.
+std::optional<std::string> madeFor(std::string_view name);
 
 }  // namespace trainyard

@@ -10,6 +10,7 @@
 
 #include "base/core/strings.h"
 #include "base/process/files.h"
+#include "base/process/new_file.h"
 #include "base/process/poll.h"
 #include "fmt/format.h"
 #include "operator/record/last_words.h"
@@ -57,6 +58,15 @@ std::string tailOf(const fs::path& log) {
   return std::string{std::istreambuf_iterator<char>(in), {}};
 }
 
+// Not of job.json: another command may be changing the job at this moment.
+void removeUnfinishedIn(const fs::path& folder) {
+  std::error_code ignored;
+  for (const auto& entry : fs::directory_iterator(folder, ignored)) {
+    const auto name = madeFor(entry.path().filename().native());
+    if (name && !name->starts_with("job.")) fs::remove(entry.path(), ignored);
+  }
+}
+
 }  // namespace
 
 bool isProcessOfTask(int pid, const fs::path& task_dir) {
@@ -100,6 +110,10 @@ void endLeftoversOf(const RunPaths& paths, const Clock& clock) {
       if (clock.now() >= deadline) return;
       pollUntil({}, clock.now() + kLookAgain);
     }
+  }
+  removeUnfinishedIn(paths.dir);
+  for (const auto& entry : fs::directory_iterator(paths.tasks(), ignored)) {
+    removeUnfinishedIn(entry.path());
   }
 }
 

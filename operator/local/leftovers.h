@@ -18,7 +18,8 @@ bool isProcessOfTask(int pid, const std::filesystem::path& task_dir);
 bool killProcessesOfTask(const AgentFile& agent, const std::filesystem::path& task_dir);
 
 // Ends all processes named in the agent.json files of a run directory and removes these files.
-// Waits up to 2 s for the processes to go; they are not children of ours.
+// Waits up to 2 s for the processes to go; they are not children of ours. Files that one of them,
+// or a launcher, was about to put in place when it was killed go as well.
 void endLeftoversOf(const RunPaths& paths, const Clock& clock);
 
 // The last error line of a task's log, without time, level and task; "" where there is none.

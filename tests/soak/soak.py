@@ -55,11 +55,11 @@ spec:
 
 # What docs/run_directory.md lists.
 KNOWN_FILES = [re.compile(pattern) for pattern in (
-    r"job\.yaml|job\.json|status\.json|membership\.json|events\.jsonl|token|lock|edit\.lock|launcher\.log",
+    r"job\.yaml|job\.json|status\.json|membership\.json|events\.jsonl|token|lock|edit\.lock|launcher\.log|prometheus\.json",
     r"metrics\.jsonl|traffic\.jsonl|result\.json|report\.html|environment\.json",
     r"events/[^/]*tfevents[^/]*",
     r"checkpoints/(finished\.json|step-\d+\.e\d+\.json|ps-\d+\.step-\d+\.e\d+\.i\d+-\d+\.safetensors)",
-    r"tasks/(ps|worker)-\d+/(task\.log|agent\.json|membership\.json|report\.json|positions\.jsonl|report\.sock)",
+    r"tasks/(ps|worker)-\d+/(task\.log|agent\.json|membership\.json|report\.json|positions\.jsonl|report\.sock|compute\.json)",
 )]
 
 
@@ -240,7 +240,9 @@ class Soak:
         # For the steps that are left, and for the undisturbed run; against hangs only.
         self.end_limit = max(600, arguments.seconds)
         self.most_kills = math.ceil(arguments.seconds / arguments.every)
-        self.run = Run(arguments.bin, folder, self.steps, self.most_kills)
+        # Each launch counts its failures anew, so that the most a job may allow are enough for more kills.
+        self.backoff = min(self.most_kills, 1000)
+        self.run = Run(arguments.bin, folder, self.steps, self.backoff)
         self.memory = Memory()
         self.kills = collections.Counter()
         self.restarts = self.lost = self.lost_with_launcher = 0
@@ -346,7 +348,7 @@ class Soak:
     def undisturbed(self):
         folder = self.base / "undisturbed"
         folder.mkdir()
-        run = Run(self.bin, folder, self.steps, self.most_kills)
+        run = Run(self.bin, folder, self.steps, self.backoff)
         try:
             run.launch()
             run.wait(self.end_limit)

@@ -7,6 +7,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
+#include "operator/local/leftovers.h"
 #include "operator/local/volumes.h"
 #include "tests/operator/local/local_run.h"
 
@@ -68,6 +69,23 @@ TEST(RunRecordTest, EventsAreLinesOfJson) {
   EXPECT_EQ(json["time"], "2023-11-14T22:13:20Z");
   EXPECT_EQ(json["message"], "with \"quotes\"\nand a line");
   EXPECT_EQ(nlohmann::json::parse(second)["reason"], "B");
+}
+
+TEST(LeftoversTest, FilesOfKilledWritersGoAndThoseOfAnEditStay) {
+  LocalRun run;
+  const std::filesystem::path task = run.paths().tasks() / "worker-0";
+  std::filesystem::create_directories(task);
+  const std::vector<std::filesystem::path> unfinished = {run.paths().dir / ".status.json.RwEEdP",
+                                                         task / ".agent.json.a1B2c3"};
+  const std::vector<std::filesystem::path> others = {
+      run.paths().dir / ".job.yaml.RwEEdP", run.paths().dir / ".hidden",
+      run.paths().dir / "status.json.backup", task / ".notes.of mine"};
+  for (const auto& paths : {unfinished, others}) {
+    for (const auto& path : paths) std::ofstream(path) << "{}";
+  }
+  endLeftoversOf(run.paths(), systemClock());
+  for (const auto& path : unfinished) EXPECT_FALSE(std::filesystem::exists(path)) << path;
+  for (const auto& path : others) EXPECT_TRUE(std::filesystem::exists(path)) << path;
 }
 
 TEST(AgentFileTest, ReadyFollowsTheChildUnlessItIsPublished) {
