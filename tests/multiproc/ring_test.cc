@@ -82,8 +82,12 @@ TEST_F(RingTest, ClipsAsParameterServersDo) {
 TEST_F(RingTest, AKilledWorkerCostsNoStep) {
   constexpr Duration kNoticed = std::chrono::seconds(10);
   JobRun run(folder("killed"), smallJob(1, 3, kRingSteps), kRing);
-  run.launch("worker.compute=delay(20)@0-60;worker.compute=crash@90,task=worker-1,life=1.1");
-  ASSERT_TRUE(run.reaches("worker-0", 20));
+  // Killed within a step: between a step's end and the line that tells of it, the line would be
+  // lost and the step would not.
+  run.launch(
+      "worker.compute=delay(5000)@21,task=worker-2,life=1.1;"
+      "worker.compute=crash@90,task=worker-1,life=1.1");
+  ASSERT_TRUE(run.reaches("worker-2", 20));
   ASSERT_EQ(::kill(run.runtimePid("worker-2"), SIGKILL), 0);
   const auto named = [&](const std::string& task) {
     return run.taskLog(task).find("(rank 2 is worker-2)") != std::string::npos;
