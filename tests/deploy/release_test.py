@@ -24,7 +24,7 @@ import images
 import oci
 import push
 
-sys.path.insert(0, str(ROOT / "tests"))
+sys.path.insert(0, str(ROOT / "deploy"))
 sys.path.insert(0, str(ROOT / "tests" / "cluster"))
 
 from rig import build, unavailable  # noqa: E402

@@ -14,7 +14,7 @@ import sys
 import tempfile
 
 SOURCE = pathlib.Path(__file__).resolve().parent.parent.parent
-sys.path.insert(0, str(SOURCE / "tests"))
+sys.path.insert(0, str(SOURCE / "deploy"))
 from venv_of import make_venv  # noqa: E402
 
 SOON = SOURCE / "tests/multiproc/tensorflow_soon.py"

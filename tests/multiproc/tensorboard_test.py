@@ -16,7 +16,7 @@ import urllib.parse
 import urllib.request
 
 SOURCE = pathlib.Path(__file__).resolve().parent.parent.parent
-sys.path.insert(0, str(SOURCE / "tests"))
+sys.path.insert(0, str(SOURCE / "deploy"))
 from venv_of import make_venv  # noqa: E402
 
 SKIPPED = 77

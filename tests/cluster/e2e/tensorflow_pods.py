@@ -12,7 +12,7 @@ import sys
 
 from world import ROOT, oci
 
-sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "tests" / "multiproc")]
+sys.path[:0] = [str(ROOT / "deploy"), str(ROOT / "tests" / "multiproc")]
 
 import foreign_tensorflow  # noqa: E402
 from venv_of import make_venv  # noqa: E402

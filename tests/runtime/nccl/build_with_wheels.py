@@ -13,7 +13,7 @@ import subprocess
 import sys
 
 SOURCE = pathlib.Path(__file__).resolve().parent.parent.parent.parent
-sys.path.insert(0, str(SOURCE / "tests"))
+sys.path.insert(0, str(SOURCE / "deploy"))
 from venv_of import make_venv  # noqa: E402
 
 SKIPPED = 77
