@@ -89,7 +89,7 @@ StatusOr<Measured> measureShared(const Flags& flags, std::unique_ptr<transport::
   const int rank = tcp->rank();
   transport::ArenaOptions arena_options;
   arena_options.bytes = flags.what.bytes + (std::size_t{8} << 20);
-  if (hasCores(flags)) arena_options.spin = std::chrono::microseconds(flags.spin_us);
+  if (hasCores(flags)) arena_options.spin.most = std::chrono::microseconds(flags.spin_us);
   TY_ASSIGN_OR_RETURN(std::shared_ptr<transport::SharedArena> arena,
                       transport::SharedArena::create(*tcp, arena_options));
   TY_ASSIGN_OR_RETURN(const auto collective, makeSharedCollective(std::move(tcp), arena, {}));
@@ -118,7 +118,7 @@ StatusOr<Measured> beRank(const Flags& flags, int rank, const transport::TcpList
   mesh_options.rank = rank;
   TY_ASSIGN_OR_RETURN(transport::TcpMesh mesh, connectMesh(listener, mesh_options));
   transport::TcpOptions options;
-  if (hasCores(flags)) options.spin = std::chrono::microseconds(flags.spin_us);
+  if (hasCores(flags)) options.spin.most = std::chrono::microseconds(flags.spin_us);
   auto tcp = std::make_unique<transport::TcpTransport>(std::move(mesh), options);
   return flags.over == "tcp" ? measureMessages(flags, std::move(tcp))
                              : measureShared(flags, std::move(tcp));

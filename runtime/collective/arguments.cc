@@ -22,8 +22,17 @@ ReduceOp opOf(Reduction reduction) {
       return ReduceOp::kMin;
     case Reduction::kMax:
       return ReduceOp::kMax;
-    case Reduction::kSum:
+    case Reduction::kProduct:
+      return ReduceOp::kProduct;
+    case Reduction::kBitAnd:
+      return ReduceOp::kBitAnd;
+    case Reduction::kBitOr:
+      return ReduceOp::kBitOr;
+    case Reduction::kBitXor:
+      return ReduceOp::kBitXor;
     case Reduction::kAverage:
+      return ReduceOp::kAverage;
+    case Reduction::kSum:
       return ReduceOp::kSum;
   }
   return ReduceOp::kSum;

@@ -36,8 +36,9 @@ inline Array arrayOf(std::span<float> x) {
   return {reinterpret_cast<std::byte*>(x.data()), static_cast<std::int64_t>(x.size())};
 }
 
-// kAverage: the sum, divided once by the number of ranks; integers are rounded towards zero.
-enum class Reduction { kSum, kAverage, kMin, kMax };
+// kAverage: the sum, divided once by the number of ranks; integers are rounded towards zero, and
+// booleans have none. Bits are not of floats.
+enum class Reduction { kSum, kAverage, kMin, kMax, kProduct, kBitAnd, kBitOr, kBitXor };
 
 // The part of `elements` that belongs to `rank`: even up to one element, the larger ones first.
 struct Range {

@@ -28,7 +28,7 @@ StatusOr<std::shared_ptr<transport::SharedArena>> shareMemory(transport::Transpo
                                                               const Hosts& hosts) {
   transport::ArenaOptions arena = options.arena;
   // A window of a quarter of what is there is at least windowBytes() of what is asked for.
-  arena.bytes += 2 * windowBytes(arena.bytes);
+  arena.bytes += 2 * windowBytes(arena.bytes) + kTinyPlacesBytes;
   auto created = transport::SharedArena::create(tcp, arena, hosts.local());
   if (created.ok()) {
     if (hosts.count() > 1 && options.mesh.rank == 0) {
@@ -58,6 +58,7 @@ StatusOr<std::unique_ptr<Collective>> makeCollective(std::unique_ptr<transport::
 StatusOr<std::shared_ptr<transport::Transport>> connect(const transport::TcpListener& listener,
                                                         const GroupOptions& options) {
   TY_ASSIGN_OR_RETURN(transport::TcpMesh mesh, connectMesh(listener, options.mesh));
+  if (options.connected) options.connected(mesh);
   return std::make_shared<transport::TcpTransport>(std::move(mesh), options.tcp);
 }
 

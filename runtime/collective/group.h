@@ -2,6 +2,7 @@
 // and the check that all train the same tensors.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -23,6 +24,8 @@ struct GroupOptions {
   transport::ArenaOptions arena;
   // Of this rank.
   GroupDevice device = {};
+  // Called with the connections before they are used; again where all connect a second time.
+  std::function<void(const transport::TcpMesh&)> connected = {};
 };
 
 struct Group {

@@ -19,18 +19,22 @@ using transport::SharedArena;
 
 // What is averaged is divided while it is still in the second-level cache.
 constexpr std::int64_t kAverageBlock = 32 * 1024;
+// Every rank puts arrays up to this size together by itself: what that costs is less than a
+// meeting.
+constexpr std::size_t kTinyBytes = kTinyPlacesBytes / 2;
 constexpr std::size_t kTableBytes = sizeof(std::int64_t) * transport::kMaxRanks;
 
 class SharedCollective : public Collective {
  public:
   SharedCollective(std::unique_ptr<transport::Transport> transport,
                    std::shared_ptr<SharedArena> arena, std::span<std::byte> window,
-                   const CollectiveOptions& options)
+                   std::span<std::byte> tiny, const CollectiveOptions& options)
       : transport_(std::move(transport)),
         arena_(std::move(arena)),
         options_(options),
         table_(window.first(kTableBytes)),
         window_(window.subspan(kTableBytes)),
+        tiny_(tiny),
         members_(static_cast<std::size_t>(transport_->size())) {
     std::iota(members_.begin(), members_.end(), 0);
   }
@@ -43,6 +47,7 @@ class SharedCollective : public Collective {
   Status allReduce(const Array& array, Reduction reduction) override {
     Call call = begin(Kind::kAllReduce, array, reduction, 0);
     const std::int64_t divisor = internal::divisorOf(reduction, size());
+    if (array.bytes() <= kTinyBytes) return allReduceTiny(call, array, divisor);
     TY_RETURN_IF_ERROR(call.meeting.meet(array));
     if (call.meeting.allInArena()) {
       reduceSlice(call, arraysOfAll(call, array), divisor, true);
@@ -207,6 +212,21 @@ class SharedCollective : public Collective {
     return absl::OkStatus();
   }
 
+  // In one meeting, after which every rank reads what all have brought. There are two places for
+  // it, taken in turns: by the meeting of the next one all have read this.
+  Status allReduceTiny(Call& call, const Array& array, std::int64_t divisor) {
+    const std::span<std::byte> own = tiny_.subspan(next_tiny_ * kTinyBytes, kTinyBytes);
+    next_tiny_ = 1 - next_tiny_;
+    std::copy_n(array.data, array.bytes(), own.data());
+    TY_RETURN_IF_ERROR(call.meeting.meet(array));
+    std::vector<Array> brought;
+    for (int r = 0; r < size(); ++r) {
+      brought.push_back({elsewhere(own.data(), r), array.elements, array.type});
+    }
+    reduceRange(call, brought, {0, array.elements}, {&array, 1}, divisor);
+    return finish(call);
+  }
+
   std::vector<Array> arraysOfAll(const Call& call, const Array& like) const {
     std::vector<Array> all;
     for (int r = 0; r < size(); ++r) {
@@ -215,10 +235,11 @@ class SharedCollective : public Collective {
     return all;
   }
 
-  // Windows lie at the same place in every part.
-  std::byte* windowOf(int r) const {
-    return arena_->part(r) + (window_.data() - arena_->part(rank()));
+  // What all ranks have allocated lies at the same place in every part.
+  std::byte* elsewhere(const std::byte* own, int r) const {
+    return arena_->part(r) + (own - arena_->part(rank()));
   }
+  std::byte* windowOf(int r) const { return elsewhere(window_.data(), r); }
   std::int64_t windowElements(ElementType type) const {
     return static_cast<std::int64_t>(window_.size() / sizeOf(type));
   }
@@ -232,10 +253,7 @@ class SharedCollective : public Collective {
   }
   std::int64_t readTable(int r) const {
     std::int64_t begin;
-    std::memcpy(&begin,
-                arena_->part(r) + (table_.data() - arena_->part(rank())) +
-                    8 * static_cast<std::size_t>(rank()),
-                8);
+    std::memcpy(&begin, elsewhere(table_.data(), r) + 8 * static_cast<std::size_t>(rank()), 8);
     return begin;
   }
   void fillWindow(const Array& send, std::span<const std::int64_t> counts, std::int64_t b,
@@ -325,6 +343,8 @@ class SharedCollective : public Collective {
   const CollectiveOptions options_;
   const std::span<std::byte> table_;
   const std::span<std::byte> window_;
+  const std::span<std::byte> tiny_;  // two places
+  std::size_t next_tiny_ = 0;
   std::vector<int> members_;  // all ranks
   Totals totals_;
 };
@@ -341,8 +361,9 @@ StatusOr<std::unique_ptr<Collective>> makeSharedCollective(
     const CollectiveOptions& options) {
   TY_ASSIGN_OR_RETURN(const std::span<std::byte> window,
                       arena->allocate(windowBytes(arena->bytes())));
-  std::unique_ptr<Collective> collective =
-      std::make_unique<SharedCollective>(std::move(transport), std::move(arena), window, options);
+  TY_ASSIGN_OR_RETURN(const std::span<std::byte> tiny, arena->allocate(kTinyPlacesBytes));
+  std::unique_ptr<Collective> collective = std::make_unique<SharedCollective>(
+      std::move(transport), std::move(arena), window, tiny, options);
   return collective;
 }
 

@@ -5,6 +5,7 @@
 // all go through a window of the arena in pieces, at the price of two copies.
 //
 //   all-reduce       2 meetings; a rank reads and writes (P - 1)/P D bytes of the others' memory
+//     up to 2 KiB    1 meeting; reads (P - 1) D
 //   reduce-scatter   2 meetings; reads (P - 1)/P D
 //   all-gather       2 meetings; reads what the others bring
 //   broadcast        2 meetings; all but the root read D
@@ -30,7 +31,8 @@ StatusOr<std::unique_ptr<Collective>> makeSharedCollective(
     std::unique_ptr<transport::Transport> transport, std::shared_ptr<transport::SharedArena> arena,
     const CollectiveOptions& options);
 
-// Of each rank's part that the window takes.
+// Of each rank's part that the window takes, and what tiny arrays take beside it.
 std::size_t windowBytes(std::size_t arena_bytes);
+inline constexpr std::size_t kTinyPlacesBytes = 4096;
 
 }  // namespace trainyard::runtime::collective

@@ -52,8 +52,14 @@ ncclDataType_t typeOf(ElementType type) {
       return ncclInt32;
     case ElementType::kInt64:
       return ncclInt64;
+    case ElementType::kUint8:
+      return ncclUint8;
+    case ElementType::kInt8:
+      return ncclInt8;
+    case ElementType::kBool:
+      break;
   }
-  TY_CHECK(false, "the types above are all there are");
+  TY_CHECK(false, "NCCL has the types above");
 }
 
 ncclRedOp_t opOf(Reduction reduction) {
@@ -66,8 +72,14 @@ ncclRedOp_t opOf(Reduction reduction) {
       return ncclMin;
     case Reduction::kMax:
       return ncclMax;
+    case Reduction::kProduct:
+      return ncclProd;
+    case Reduction::kBitAnd:
+    case Reduction::kBitOr:
+    case Reduction::kBitXor:
+      break;
   }
-  TY_CHECK(false, "the reductions above are all there are");
+  TY_CHECK(false, "NCCL has the reductions above");
 }
 
 class NcclCommunicator : public collective::DeviceCommunicator {

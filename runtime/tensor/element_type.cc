@@ -6,6 +6,10 @@ namespace trainyard::runtime {
 
 std::size_t sizeOf(ElementType type) {
   switch (type) {
+    case ElementType::kUint8:
+    case ElementType::kInt8:
+    case ElementType::kBool:
+      return 1;
     case ElementType::kFloat16:
     case ElementType::kBFloat16:
       return 2;
@@ -33,8 +37,19 @@ std::string_view nameOf(ElementType type) {
       return "int32";
     case ElementType::kInt64:
       return "int64";
+    case ElementType::kUint8:
+      return "uint8";
+    case ElementType::kInt8:
+      return "int8";
+    case ElementType::kBool:
+      return "bool";
   }
   TY_CHECK(false, "the types above are all there are");
+}
+
+bool isFloat(ElementType type) {
+  return type == ElementType::kFloat32 || type == ElementType::kFloat16 ||
+         type == ElementType::kBFloat16 || type == ElementType::kFloat64;
 }
 
 }  // namespace trainyard::runtime

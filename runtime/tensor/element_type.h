@@ -15,10 +15,14 @@ enum class ElementType : std::uint8_t {
   kFloat64 = 3,
   kInt32 = 4,
   kInt64 = 5,
+  kUint8 = 6,
+  kInt8 = 7,
+  kBool = 8,  // one byte; whatever is not 0 is true, results are 0 and 1
 };
-inline constexpr int kElementTypes = 6;
+inline constexpr int kElementTypes = 9;
 
 std::size_t sizeOf(ElementType type);       // bytes of one element
 std::string_view nameOf(ElementType type);  // "float32"
+bool isFloat(ElementType type);
 
 }  // namespace trainyard::runtime

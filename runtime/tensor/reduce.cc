@@ -23,6 +23,20 @@ struct Plain {
   static TY_ALWAYS_INLINE Value load(Stored s) { return s; }
   static TY_ALWAYS_INLINE Stored store(Value v) { return v; }
 };
+// Put together as an int, of which as many bits are kept as there were.
+template <typename T>
+struct Small {
+  using Stored = T;
+  using Value = int;
+  static TY_ALWAYS_INLINE Value load(Stored s) { return s; }
+  static TY_ALWAYS_INLINE Stored store(Value v) { return static_cast<Stored>(v); }
+};
+struct Truth {
+  using Stored = std::uint8_t;
+  using Value = int;
+  static TY_ALWAYS_INLINE Value load(Stored s) { return s != 0; }
+  static TY_ALWAYS_INLINE Stored store(Value v) { return v != 0; }
+};
 struct Half {
   using Stored = std::uint16_t;
   using Value = float;
@@ -57,6 +71,36 @@ struct Max {
   template <typename T>
   static TY_ALWAYS_INLINE T of(T a, T b) {
     return (b > a || b != b) ? b : a;
+  }
+};
+
+struct Product {
+  template <typename T>
+  static TY_ALWAYS_INLINE T of(T a, T b) {
+    if constexpr (std::is_integral_v<T>) {
+      using U = std::make_unsigned_t<T>;
+      return static_cast<T>(static_cast<U>(a) * static_cast<U>(b));
+    } else {
+      return a * b;
+    }
+  }
+};
+struct BitAnd {
+  template <typename T>
+  static TY_ALWAYS_INLINE T of(T a, T b) {
+    return a & b;
+  }
+};
+struct BitOr {
+  template <typename T>
+  static TY_ALWAYS_INLINE T of(T a, T b) {
+    return a | b;
+  }
+};
+struct BitXor {
+  template <typename T>
+  static TY_ALWAYS_INLINE T of(T a, T b) {
+    return a ^ b;
   }
 };
 
@@ -107,6 +151,13 @@ struct DivideLoop {
 };
 
 template <typename Format>
+struct ScaleLoop {
+  static TY_ALWAYS_INLINE void run(std::byte* x, std::int64_t n, typename Format::Value factor) {
+    for (std::int64_t i = 0; i < n; ++i) storeAt<Format>(x, i, loadAt<Format>(x, i) * factor);
+  }
+};
+
+template <typename Format>
 struct NarrowLoop {
   static TY_ALWAYS_INLINE void run(std::byte* narrow, const std::byte* wide, std::int64_t n) {
     std::byte* __restrict to = narrow;
@@ -140,7 +191,39 @@ void withFormat(ElementType type, const Use& use) {
       return use(Plain<std::int32_t>());
     case ElementType::kInt64:
       return use(Plain<std::int64_t>());
+    case ElementType::kUint8:
+      return use(Small<std::uint8_t>());
+    case ElementType::kInt8:
+      return use(Small<std::int8_t>());
+    case ElementType::kBool:
+      return use(Truth());
   }
+}
+
+// Calls `use` with a value of the operation's type; those of bits only where `kBits`.
+template <bool kBits, typename Use>
+void withOp(ReduceOp op, const Use& use) {
+  switch (op) {
+    case ReduceOp::kSum:
+    case ReduceOp::kAverage:
+      return use(Sum());
+    case ReduceOp::kMin:
+      return use(Min());
+    case ReduceOp::kMax:
+      return use(Max());
+    case ReduceOp::kProduct:
+      return use(Product());
+    case ReduceOp::kBitAnd:
+      if constexpr (kBits) return use(BitAnd());
+      break;
+    case ReduceOp::kBitOr:
+      if constexpr (kBits) return use(BitOr());
+      break;
+    case ReduceOp::kBitXor:
+      if constexpr (kBits) return use(BitXor());
+      break;
+  }
+  TY_CHECK(false, "an operation that is defined for the type");
 }
 
 bool sumEverywhere(Isa isa, std::span<std::byte* const> arrays, std::int64_t n) {
@@ -167,9 +250,8 @@ void reduceInto(Isa isa, ElementType type, ReduceOp op, std::byte* acc, const st
                 std::int64_t n) {
   withFormat(type, [&](auto format) {
     using Format = decltype(format);
-    if (op == ReduceOp::kSum) runOn<ReduceLoop<Format, Sum>>(isa, acc, x, n);
-    if (op == ReduceOp::kMin) runOn<ReduceLoop<Format, Min>>(isa, acc, x, n);
-    if (op == ReduceOp::kMax) runOn<ReduceLoop<Format, Max>>(isa, acc, x, n);
+    withOp<std::is_integral_v<typename Format::Value>>(
+        op, [&](auto o) { runOn<ReduceLoop<Format, decltype(o)>>(isa, acc, x, n); });
   });
 }
 
@@ -177,8 +259,8 @@ void reduceAcross(Isa isa, ElementType type, ReduceOp op, std::span<const std::b
                   std::span<std::byte* const> targets, std::int64_t n) {
   TY_CHECK(!sources.empty() && sources.size() <= kMaxSources, "1 to kMaxSources sources");
   const bool in_place = std::equal(sources.begin(), sources.end(), targets.begin(), targets.end());
-  if (type == ElementType::kFloat32 && op == ReduceOp::kSum && in_place &&
-      sumEverywhere(isa, targets, n)) {
+  const bool sums = op == ReduceOp::kSum || op == ReduceOp::kAverage;
+  if (type == ElementType::kFloat32 && sums && in_place && sumEverywhere(isa, targets, n)) {
     return;
   }
   // A block stays in the first-level cache while the sources are added and the targets written.
@@ -200,6 +282,14 @@ void divideElements(Isa isa, ElementType type, std::byte* x, std::int64_t n, std
   withFormat(type, [&](auto format) {
     using Format = decltype(format);
     runOn<DivideLoop<Format>>(isa, x, n, static_cast<typename Format::Value>(divisor));
+  });
+}
+
+void scaleElements(Isa isa, ElementType type, std::byte* x, std::int64_t n, double factor) {
+  TY_CHECK(isFloat(type), "floats");
+  withFormat(type, [&](auto format) {
+    using Format = decltype(format);
+    runOn<ScaleLoop<Format>>(isa, x, n, static_cast<typename Format::Value>(factor));
   });
 }
 
@@ -227,8 +317,23 @@ std::string_view nameOf(ReduceOp op) {
       return "min";
     case ReduceOp::kMax:
       return "max";
+    case ReduceOp::kProduct:
+      return "product";
+    case ReduceOp::kBitAnd:
+      return "bitwise and";
+    case ReduceOp::kBitOr:
+      return "bitwise or";
+    case ReduceOp::kBitXor:
+      return "bitwise xor";
+    case ReduceOp::kAverage:
+      return "average";
   }
   TY_CHECK(false, "the operations above are all there are");
+}
+
+bool isDefined(ElementType type, ReduceOp op) {
+  const bool bits = op == ReduceOp::kBitAnd || op == ReduceOp::kBitOr || op == ReduceOp::kBitXor;
+  return !bits || !isFloat(type);
 }
 
 void reduceInto(ElementType type, ReduceOp op, std::byte* acc, const std::byte* x, std::int64_t n) {
@@ -242,6 +347,10 @@ void reduceAcross(ElementType type, ReduceOp op, std::span<const std::byte* cons
 
 void divideElements(ElementType type, std::byte* x, std::int64_t n, std::int64_t divisor) {
   internal::divideElements(internal::bestIsa(), type, x, n, divisor);
+}
+
+void scaleElements(ElementType type, std::byte* x, std::int64_t n, double factor) {
+  internal::scaleElements(internal::bestIsa(), type, x, n, factor);
 }
 
 void narrowFloats(ElementType type, std::byte* narrow, const std::byte* wide, std::int64_t n) {

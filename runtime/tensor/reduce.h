@@ -3,8 +3,9 @@
 // that do not overlap.
 //
 // Arrays are bytes at any address and are counted in elements. 16-bit floats are widened to
-// float32, put together there and rounded to nearest, ties to even. Integer sums wrap around.
-// Minimum and maximum of floats are NaN when either operand is.
+// float32, put together there and rounded to nearest, ties to even. Integer sums and products wrap
+// around. Minimum and maximum of floats are NaN when either operand is. The sum of booleans is
+// whether any is true.
 #pragma once
 
 #include <cstddef>
@@ -17,9 +18,22 @@
 namespace trainyard::runtime {
 
 // The numbers are sent between processes.
-enum class ReduceOp : std::uint8_t { kSum = 0, kMin = 1, kMax = 2 };
-inline constexpr int kReduceOps = 3;
+enum class ReduceOp : std::uint8_t {
+  kSum = 0,
+  kMin = 1,
+  kMax = 2,
+  kProduct = 3,
+  kBitAnd = 4,  // bit by bit; not of floats
+  kBitOr = 5,
+  kBitXor = 6,
+  // A sum that is divided afterwards, by whoever has put all parts together: named, so that a rank
+  // that sums finds out about one that averages.
+  kAverage = 7,
+};
+inline constexpr int kReduceOps = 8;
 std::string_view nameOf(ReduceOp op);  // "sum"
+// False for bits of floats. The functions below do not take such pairs.
+bool isDefined(ElementType type, ReduceOp op);
 
 // acc[i] = acc[i] op x[i] for i < n. `acc` and `x` do not overlap.
 void reduceInto(ElementType type, ReduceOp op, std::byte* acc, const std::byte* x, std::int64_t n);
@@ -32,8 +46,12 @@ void reduceAcross(ElementType type, ReduceOp op, std::span<const std::byte* cons
                   std::span<std::byte* const> targets, std::int64_t n);
 
 // x[i] = x[i] / divisor: an IEEE division for floats, rounded towards zero for integers.
-// Precondition: divisor > 0 and fits the type.
+// Precondition: divisor > 0 and fits the type, or an int where that is narrower; no booleans.
 void divideElements(ElementType type, std::byte* x, std::int64_t n, std::int64_t divisor);
+
+// x[i] = x[i] * factor; the factor is rounded to float32 first, to float64 where the type is that.
+// Precondition: floats.
+void scaleElements(ElementType type, std::byte* x, std::int64_t n, double factor);
 
 // float32 to and from float16 or bfloat16. What exceeds float16's range becomes infinite.
 // Precondition: `type` is one of the two. `narrow` and `wide` do not overlap.

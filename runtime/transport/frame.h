@@ -23,7 +23,7 @@ inline constexpr std::uint16_t kProtocolVersion = 1;
 enum class FrameKind : std::uint16_t {
   kData = 1,
   // Control, against the direction of the data:
-  kAbort = 2,    // elements: the blamed rank; payload: why, in words
+  kAbort = 2,    // elements: the blamed rank; part: the code; payload: why, in words
   kWaiting = 3,  // elements: the rank that is waited for, or kNobody
   kGoodbye = 4,  // the sender leaves on purpose
 };

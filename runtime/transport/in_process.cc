@@ -191,7 +191,8 @@ class Member : public Transport {
   Status failure() const {
     if (group_->failure_.ok() || group_->failed_by_ == rank_) return group_->failure_;
     const int blamed = blamedRank(group_->failure_).value_or(group_->failed_by_);
-    return abortedBy(group_->failed_by_, blamed, std::string(group_->failure_.message()));
+    return abortedBy(group_->failed_by_, blamed, group_->failure_.code(),
+                     std::string(group_->failure_.message()));
   }
 
   const std::shared_ptr<Group> group_;

@@ -1,6 +1,7 @@
 #include "runtime/transport/shared_arena.h"
 
 #include <linux/futex.h>
+#include <sched.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -240,6 +241,7 @@ Status SharedArena::awaitRank(int place, std::uint32_t meeting, Transport& trans
   OutsideWait outside{.peer = rank, .wait = wait, .start = start};
   // A rank is never more than one meeting ahead.
   const auto ahead = [&](std::uint32_t come) { return static_cast<std::int32_t>(come - meeting); };
+  const Duration spin = options_.spin.now();
   for (int spins = 1;; ++spins) {
     const std::uint32_t come = peer.come.load(std::memory_order_acquire);
     if (ahead(come) == 0 || ahead(come) == 1) {
@@ -256,9 +258,12 @@ Status SharedArena::awaitRank(int place, std::uint32_t meeting, Transport& trans
       return wrong;
     }
     pause();
-    if (spins % 256 != 0 && options_.spin > Duration(0)) continue;
+    if (spins % 256 != 0 && spin > Duration(0)) continue;
     const TimePoint now = systemClock().now();
-    if (now - start < options_.spin) continue;
+    if (now - start < spin) {
+      ::sched_yield();  // to the one that is waited for, where it is on this core
+      continue;
+    }
     TY_RETURN_IF_ERROR(transport.watch(outside));
     // It may have come before it left: what it did then is seen once its goodbye is.
     if (transport.hasLeft(rank) && peer.come.load() == come) {

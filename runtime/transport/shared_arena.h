@@ -22,10 +22,8 @@
 namespace trainyard::runtime::transport {
 
 struct ArenaOptions {
-  std::size_t bytes = std::size_t{64} << 20;  // of each rank's part
-  // How long a meeting asks again and again before it sleeps. More than zero only where every rank
-  // has a core of its own.
-  Duration spin{};
+  std::size_t bytes = std::size_t{64} << 20;    // of each rank's part
+  Spin spin = {};                               // of a meeting
   Duration timeout = std::chrono::seconds(60);  // of setting up
 };
 

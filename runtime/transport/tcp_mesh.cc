@@ -17,7 +17,7 @@
 #include "base/process/poll.h"
 #include "fmt/format.h"
 #include "fmt/ranges.h"
-#include "runtime/transport/internal/handshake.h"
+#include "runtime/transport/handshake.h"
 #include "runtime/transport/transport.h"
 
 namespace trainyard::runtime::transport {
@@ -84,13 +84,13 @@ struct Outbound {
   bool done = false;
   TimePoint retry_at{};
   Duration backoff = kFirstBackoff;
-  std::unique_ptr<internal::SenderHandshake> handshake;
+  std::unique_ptr<SenderHandshake> handshake;
   std::string trouble = "no answer";  // why it is not done yet
 };
 struct Inbound {
   UniqueFd fd;
   TimePoint give_up_at;
-  std::unique_ptr<internal::ReceiverHandshake> handshake;
+  std::unique_ptr<ReceiverHandshake> handshake;
   std::optional<int> peer;  // taken; the verdict may still have to leave
 };
 
@@ -180,7 +180,7 @@ class MeshBuilder {
         ::socket(out.address.storage.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
     if (!out.fd.valid()) return again(out, std::strerror(errno), now);
     setNoDelay(out.fd.get());
-    out.handshake = std::make_unique<internal::SenderHandshake>(self_, out.peer);
+    out.handshake = std::make_unique<SenderHandshake>(self_, out.peer);
     const auto* address = reinterpret_cast<const sockaddr*>(&out.address.storage);
     if (::connect(out.fd.get(), address, out.address.length) == 0) {
       out.connected = true;
@@ -224,9 +224,9 @@ class MeshBuilder {
       }
       return withBlamedRank(annotate(answer.status(), fmt::format("rank {}", out.peer)), out.peer);
     }
-    if (*answer == internal::SenderHandshake::Answer::kNotYet) {
+    if (*answer == SenderHandshake::Answer::kNotYet) {
       again(out, fmt::format("is still in epoch {}", out.handshake->peerEpoch()), now);
-    } else if (*answer == internal::SenderHandshake::Answer::kTaken) {
+    } else if (*answer == SenderHandshake::Answer::kTaken) {
       out.done = true;
       mesh_.pairs[static_cast<std::size_t>(out.peer)].out = std::move(out.fd);
     } else {
@@ -268,7 +268,7 @@ class MeshBuilder {
       setNoDelay(fd.get());
       if (inbound_.size() >= most) inbound_.pop_front();  // the one that has dawdled longest
       inbound_.push_back({std::move(fd), now + kHandshakeLimit,
-                          std::make_unique<internal::ReceiverHandshake>(self_), std::nullopt});
+                          std::make_unique<ReceiverHandshake>(self_), std::nullopt});
     }
   }
 
@@ -329,7 +329,7 @@ class MeshBuilder {
 
   const TcpListener& listener_;
   const MeshOptions& options_;
-  internal::Self self_;
+  Self self_;
   TcpMesh mesh_;
   std::vector<Outbound> outbound_;
   std::list<Inbound> inbound_;

@@ -1,5 +1,6 @@
 #include "runtime/transport/tcp_transport.h"
 
+#include <sched.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
 
@@ -50,7 +51,7 @@ TcpTransport::~TcpTransport() {
     return;
   }
   for (int r = 0; r < size(); ++r) {
-    if (r != rank_) sendControl(r, FrameKind::kGoodbye, kNobody, "");
+    if (r != rank_) sendControl(r, FrameKind::kGoodbye, kNobody, 0, "");
   }
 }
 
@@ -115,6 +116,7 @@ Status TcpTransport::waitUntil(int peer, const Wait& wait, const Done& done) {
   TimePoint idle_since = start;
   Duration stall_after = std::min(options_.stall_after, (wait.deadline - start) / 3);
   bool announced = false;
+  const Duration spin = options_.spin.now();
   for (int spins = 0;; ++spins) {
     bool moved = false;
     for (int r = 0; r < size(); ++r) {
@@ -143,7 +145,8 @@ Status TcpTransport::waitUntil(int peer, const Wait& wait, const Done& done) {
       reportStall(peer, wait, now - start);
       stall_after *= 2;
     }
-    if (now - idle_since < options_.spin) {
+    if (now - idle_since < spin) {
+      ::sched_yield();  // to the one that is waited for, where it is on this core
       if (spins % kSpinsPerCheck == kSpinsPerCheck - 1) readControlOfAll();
     } else {
       const TimePoint until = std::min(wait.deadline, idle_since + stall_after);
@@ -369,16 +372,18 @@ void TcpTransport::onControl(int peer, const Frame& frame, std::string_view text
   }
   if (frame.kind == FrameKind::kAbort) {
     // Passed on: a rank that looks at this one first must not take its leaving for the cause.
-    fail(abortedBy(peer, is_rank ? static_cast<int>(value) : peer, text));
+    const auto cause = static_cast<absl::StatusCode>(frame.id.part);
+    fail(abortedBy(peer, is_rank ? static_cast<int>(value) : peer, cause, text));
   }
 }
 
-void TcpTransport::sendControl(int peer, FrameKind kind, std::uint64_t value,
+void TcpTransport::sendControl(int peer, FrameKind kind, std::uint64_t value, std::uint32_t detail,
                                std::string_view text) {
   Frame frame;
   frame.kind = kind;
   frame.epoch = epoch_;
   frame.id.operation.elements = value;
+  frame.id.part = detail;
   frame.bytes = std::min(text.size(), kMaxControlText);
   const FrameBytes header = encodeFrame(frame);
   std::string bytes(reinterpret_cast<const char*>(header.data()), header.size());
@@ -391,7 +396,7 @@ void TcpTransport::sendControl(int peer, FrameKind kind, std::uint64_t value,
 void TcpTransport::sayWaiting(std::optional<int> on) {
   for (int r = 0; r < size(); ++r) {
     if (r == rank_) continue;
-    sendControl(r, FrameKind::kWaiting, on ? static_cast<std::uint64_t>(*on) : kNobody, "");
+    sendControl(r, FrameKind::kWaiting, on ? static_cast<std::uint64_t>(*on) : kNobody, 0, "");
   }
 }
 
@@ -459,6 +464,7 @@ bool TcpTransport::isCancelled() {
 
 void TcpTransport::abort(const Status& status) {
   TY_CHECK(!status.ok(), "a failure");
+  if (absl::IsCancelled(failure_)) failure_ = absl::OkStatus();
   if (failure_.ok()) fail(status);
 }
 
@@ -468,7 +474,7 @@ void TcpTransport::fail(Status status) {
   for (int r = 0; r < size(); ++r) {
     if (r == rank_) continue;
     sendControl(r, FrameKind::kAbort, static_cast<std::uint64_t>(to_blame),
-                fromAbsl(status.message()));
+                static_cast<std::uint32_t>(causeOf(status)), fromAbsl(status.message()));
   }
   failure_ = std::move(status);
 }

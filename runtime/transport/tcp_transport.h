@@ -18,9 +18,7 @@ struct TcpOptions {
   // twice as long, and so on. At most a third of what is left until a wait's deadline.
   Duration stall_after = std::chrono::seconds(5);
   OnStall on_stall = {};  // none: a warning in the log
-  // How long a wait asks again and again before it sleeps. Only where every rank has a core of its
-  // own: then it saves the time that waking takes.
-  Duration spin{};
+  Spin spin = {};
   // Of every payload, at about 0.15 ns a byte on each side. TCP's own checksum misses about one in
   // 65,536 damaged packets.
   bool checksum = false;
@@ -99,7 +97,9 @@ class TcpTransport : public Transport {
   void readControlOfAll();
   void readControl(int peer);
   void onControl(int peer, const Frame& frame, std::string_view text);
-  void sendControl(int peer, FrameKind kind, std::uint64_t value, std::string_view text);
+  // `detail` is of kAbort: the failure's code.
+  void sendControl(int peer, FrameKind kind, std::uint64_t value, std::uint32_t detail,
+                   std::string_view text);
   void sayWaiting(std::optional<int> on);
   void pollOnce(TimePoint until);
   void fail(Status status);

@@ -8,6 +8,7 @@ namespace trainyard::runtime::transport {
 namespace {
 
 constexpr char kBlameUrl[] = "trainyard.dev/blamed-rank";
+constexpr char kCauseUrl[] = "trainyard.dev/cause";
 
 std::string prefixed(const Wait& wait, const std::string& message) {
   const std::string place = placeOf(wait);
@@ -44,9 +45,18 @@ Status silentRank(int rank, const Wait& wait, Duration waited) {
       rank);
 }
 
-Status abortedBy(int rank, int blamed, std::string_view message) {
-  return withBlamedRank(absl::AbortedError(fmt::format("rank {} reports: {}", rank, message)),
-                        blamed);
+Status abortedBy(int rank, int blamed, absl::StatusCode cause, std::string_view message) {
+  Status status =
+      withBlamedRank(absl::AbortedError(fmt::format("rank {} reports: {}", rank, message)), blamed);
+  status.SetPayload(kCauseUrl, absl::Cord(fmt::to_string(static_cast<int>(cause))));
+  return status;
+}
+
+absl::StatusCode causeOf(const Status& status) {
+  const auto payload = status.GetPayload(kCauseUrl);
+  if (!payload) return status.code();
+  const auto code = parseNumber<int>(std::string(*payload));
+  return code && *code != 0 ? static_cast<absl::StatusCode>(*code) : status.code();
 }
 
 Status unexpectedMessage(int rank, const Wait& wait, const MessageId& expected,

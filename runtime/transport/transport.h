@@ -62,6 +62,17 @@ struct OutsideWait {
   std::optional<Duration> stall_after = {};  // the transport's, as the next
   bool announced = false;
 };
+// How long a wait asks again and again before it sleeps: only where every rank has a core of its
+// own, since it saves the time that waking takes and costs the core.
+struct Spin {
+  Duration most{};
+  // Asked as a wait begins, on its thread: false and it sleeps at once. None: always.
+  std::function<bool()> allowed = {};
+
+  Duration now() const {
+    return most > Duration(0) && (!allowed || allowed()) ? most : Duration(0);
+  }
+};
 // How often a wait asks whether it is to go on, where it can be told.
 inline constexpr Duration kCancelCheck = std::chrono::milliseconds(50);
 // Called from the thread that waits.
@@ -99,7 +110,8 @@ class Transport {
   // order. What it has sent still arrives; it is a failure for whoever needs more of it.
   virtual bool hasLeft(int peer) const = 0;
   // Ends the group: the others fail naming the blamed rank of `status`, or this one; later calls
-  // here return it. Keeps the first. Precondition: !status.ok().
+  // here return it. Keeps the first; one that was cancelled here tells the others now.
+  // Precondition: !status.ok().
   virtual void abort(const Status& status) = 0;
 
   virtual const Counters& counters() const = 0;
@@ -112,7 +124,10 @@ Status withBlamedRank(Status status, int rank);
 // The failures, in one place so that all transports say the same.
 Status lostRank(int rank, const Wait& wait, std::string_view how);
 Status silentRank(int rank, const Wait& wait, Duration waited);
-Status abortedBy(int rank, int blamed, std::string_view message);
+// `cause` is the code that the other rank failed with.
+Status abortedBy(int rank, int blamed, absl::StatusCode cause, std::string_view message);
+// What a group failed of: that of the rank that has told of it, where that is another one.
+absl::StatusCode causeOf(const Status& status);
 Status unexpectedMessage(int rank, const Wait& wait, const MessageId& expected,
                          std::size_t expected_bytes, const MessageId& got, std::size_t got_bytes);
 // "all_reduce ..., round 3", "" without an operation.

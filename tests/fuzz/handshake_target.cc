@@ -4,16 +4,16 @@
 #include <array>
 
 #include "base/core/check.h"
-#include "runtime/transport/internal/handshake.h"
+#include "runtime/transport/handshake.h"
 #include "tests/fuzz/choices.h"
 #include "tests/fuzz/target.h"
 
 namespace trainyard::fuzz {
 namespace {
 
-using runtime::transport::internal::ReceiverHandshake;
-using runtime::transport::internal::Self;
-using runtime::transport::internal::SenderHandshake;
+using runtime::transport::ReceiverHandshake;
+using runtime::transport::Self;
+using runtime::transport::SenderHandshake;
 
 // What becomes of a message, one byte in front of each.
 enum Fate : std::uint8_t { kPassed, kChanged, kReplaced, kCutShort, kFates };

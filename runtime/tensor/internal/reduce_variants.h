@@ -11,6 +11,7 @@ void reduceInto(Isa isa, ElementType type, ReduceOp op, std::byte* acc, const st
 void reduceAcross(Isa isa, ElementType type, ReduceOp op, std::span<const std::byte* const> sources,
                   std::span<std::byte* const> targets, std::int64_t n);
 void divideElements(Isa isa, ElementType type, std::byte* x, std::int64_t n, std::int64_t divisor);
+void scaleElements(Isa isa, ElementType type, std::byte* x, std::int64_t n, double factor);
 void narrowFloats(Isa isa, ElementType type, std::byte* narrow, const std::byte* wide,
                   std::int64_t n);
 void widenFloats(Isa isa, ElementType type, std::byte* wide, const std::byte* narrow,

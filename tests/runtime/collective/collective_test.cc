@@ -42,7 +42,7 @@ std::vector<std::byte> bytesOf(ElementType type, std::int64_t n,
         store(v);
         break;
       case ElementType::kInt32:
-        store(static_cast<std::int32_t>(v));
+        store(static_cast<std::int32_t>(static_cast<std::int64_t>(v)));
         break;
       case ElementType::kInt64:
         store(static_cast<std::int64_t>(v));
@@ -50,6 +50,13 @@ std::vector<std::byte> bytesOf(ElementType type, std::int64_t n,
       case ElementType::kFloat16:
       case ElementType::kBFloat16:
         narrowFloats(type, at, reinterpret_cast<const std::byte*>(&f), 1);
+        break;
+      case ElementType::kUint8:
+      case ElementType::kInt8:
+        store(static_cast<std::uint8_t>(static_cast<std::int64_t>(v)));
+        break;
+      case ElementType::kBool:
+        store(static_cast<std::uint8_t>(v != 0));
         break;
     }
   }
@@ -102,7 +109,7 @@ TEST_P(EveryGroup, AllReducesEveryTypeAndReduction) {
     CollectiveOptions options;
     options.algorithm = algorithm;
     run(options, [&](Collective& c) -> Status {
-      for (int type = 0; type < kElementTypes; ++type) {
+      for (int type = 0; type <= static_cast<int>(ElementType::kInt64); ++type) {
         for (const auto reduction :
              {Reduction::kSum, Reduction::kAverage, Reduction::kMin, Reduction::kMax}) {
           TY_RETURN_IF_ERROR(checkAllReduce(c, static_cast<ElementType>(type), reduction, 103));
@@ -111,6 +118,64 @@ TEST_P(EveryGroup, AllReducesEveryTypeAndReduction) {
       return absl::OkStatus();
     });
   }
+}
+
+// What integers of 64 bits give, cut to the type.
+std::int64_t reducedBits(Reduction reduction, ElementType type, int ranks, std::int64_t i) {
+  const auto at = [&](int r) -> std::int64_t {
+    const auto v = static_cast<std::int64_t>(valueAt(r, i));
+    if (type == ElementType::kBool) return v != 0;
+    return type == ElementType::kUint8 ? static_cast<std::uint8_t>(v) : v;
+  };
+  std::int64_t result = at(0);
+  for (int r = 1; r < ranks; ++r) {
+    const std::int64_t v = at(r);
+    if (reduction == Reduction::kSum) result += v;
+    if (reduction == Reduction::kMin) result = std::min(result, v);
+    if (reduction == Reduction::kMax) result = std::max(result, v);
+    if (reduction == Reduction::kProduct) result *= v;
+    if (reduction == Reduction::kBitAnd) result &= v;
+    if (reduction == Reduction::kBitOr) result |= v;
+    if (reduction == Reduction::kBitXor) result ^= v;
+  }
+  return result;
+}
+
+TEST_P(EveryGroup, ReducesSmallTypesProductsAndBits) {
+  for (const auto algorithm : {Algorithm::kRing, Algorithm::kHalvingDoubling, Algorithm::kDirect}) {
+    CollectiveOptions options;
+    options.algorithm = algorithm;
+    run(options, [&](Collective& c) -> Status {
+      for (const auto type : {ElementType::kUint8, ElementType::kInt8, ElementType::kBool,
+                              ElementType::kInt32, ElementType::kInt64}) {
+        for (const auto reduction :
+             {Reduction::kSum, Reduction::kMin, Reduction::kMax, Reduction::kProduct,
+              Reduction::kBitAnd, Reduction::kBitOr, Reduction::kBitXor}) {
+          constexpr std::int64_t kCount = 103;
+          auto bytes = bytesOf(type, kCount, [&](std::int64_t i) { return valueAt(c.rank(), i); });
+          TY_RETURN_IF_ERROR(c.allReduce({bytes.data(), kCount, type}, reduction));
+          const auto expected = bytesOf(type, kCount, [&](std::int64_t i) {
+            return static_cast<double>(reducedBits(reduction, type, c.size(), i));
+          });
+          TY_RETURN_IF_ERROR(expectBytes(
+              bytes, expected,
+              fmt::format("{}, reduction {}", nameOf(type), static_cast<int>(reduction))));
+        }
+      }
+      return absl::OkStatus();
+    });
+  }
+}
+
+TEST_P(EveryGroup, MultipliesFloats) {
+  run({}, [&](Collective& c) -> Status {
+    // Powers of two: the order does not matter.
+    std::vector<float> x = {c.rank() % 2 == 0 ? 2.0f : 0.5f, -1.0f, 1.0f};
+    TY_RETURN_IF_ERROR(c.allReduce(arrayOf(x), Reduction::kProduct));
+    const std::vector<float> expected = {c.size() % 2 == 0 ? 1.0f : 2.0f,
+                                         c.size() % 2 == 0 ? 1.0f : -1.0f, 1.0f};
+    return x == expected ? absl::OkStatus() : absl::InternalError("a wrong product");
+  });
 }
 
 // A sanitizer watches every access: there the largest array takes minutes, and no other path.

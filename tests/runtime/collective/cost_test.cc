@@ -142,7 +142,8 @@ std::vector<transport::TcpAddress> addressesOf(const std::vector<int>& hosts) {
 
 TEST(CostTest, HostsWithSeveralRanksSendWhatTheFormulaSays) {
   // The windows of the arenas that joinGroup() makes of 1 MiB, in whole pages.
-  const std::size_t arena = ((1 << 20) + 2 * windowBytes(1 << 20) + 4095) / 4096 * 4096;
+  const std::size_t arena =
+      ((1 << 20) + 2 * windowBytes(1 << 20) + kTinyPlacesBytes + 4095) / 4096 * 4096;
   const auto piece = static_cast<std::int64_t>(windowBytes(arena));
   for (const std::vector<int>& hosts : std::vector<std::vector<int>>{
            {0, 0, 1, 1}, {0, 1, 0, 1, 1}, {0, 0, 0, 1}, {0, 0, 1, 1, 2, 2}}) {

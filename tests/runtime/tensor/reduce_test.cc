@@ -27,7 +27,7 @@ std::vector<std::byte> randomBytes(std::size_t n, std::uint64_t seed) {
 bool sameNumbers(ElementType type, const std::vector<std::byte>& a,
                  const std::vector<std::byte>& b) {
   if (a == b) return true;
-  if (type == ElementType::kInt32 || type == ElementType::kInt64) return false;
+  if (!isFloat(type)) return false;
   const std::size_t size = sizeOf(type);
   for (std::size_t at = 0; at < a.size(); at += size) {
     if (std::memcmp(&a[at], &b[at], size) == 0) continue;
@@ -52,6 +52,7 @@ TEST(ReduceTest, EveryInstructionSetGivesTheSameBitsAtAnyAddress) {
     const std::size_t bytes = kCount * sizeOf(type);
     for (int o = 0; o < kReduceOps; ++o) {
       const auto op = static_cast<ReduceOp>(o);
+      if (!isDefined(type, op)) continue;
       const auto first = randomBytes(bytes, 1);
       const auto second = randomBytes(bytes + 1, 2);  // from an odd address
       auto expected = first;
@@ -92,6 +93,58 @@ TEST(ReduceTest, AcrossIsOneAfterTheOther) {
       }
       reduceAcross(type, ReduceOp::kSum, sources, targets, kCount);
       for (const auto& array : arrays) EXPECT_EQ(array, expected) << ranks << nameOf(type);
+    }
+  }
+}
+
+TEST(ReduceTest, SmallIntegersKeepTheirBitsAndBooleansAreZeroOrOne) {
+  const auto bytes = [](std::initializer_list<int> values) {
+    std::vector<std::byte> made;
+    for (const int v : values) made.push_back(static_cast<std::byte>(v));
+    return made;
+  };
+  const auto apply = [](ElementType type, ReduceOp op, std::vector<std::byte> a,
+                        const std::vector<std::byte>& b) {
+    reduceInto(type, op, a.data(), b.data(), static_cast<std::int64_t>(a.size()));
+    return a;
+  };
+  EXPECT_EQ(apply(ElementType::kUint8, ReduceOp::kSum, bytes({200, 1}), bytes({100, 255})),
+            bytes({44, 0}));
+  EXPECT_EQ(apply(ElementType::kUint8, ReduceOp::kMax, bytes({200, 1}), bytes({100, 255})),
+            bytes({200, 255}));
+  EXPECT_EQ(apply(ElementType::kInt8, ReduceOp::kMax, bytes({200, 1}), bytes({100, 255})),
+            bytes({100, 1}));
+  EXPECT_EQ(apply(ElementType::kInt8, ReduceOp::kProduct, bytes({-3, 100}), bytes({5, 3})),
+            bytes({-15, 44}));
+  EXPECT_EQ(apply(ElementType::kUint8, ReduceOp::kBitXor, bytes({0xF0}), bytes({0xFF})),
+            bytes({0x0F}));
+  EXPECT_EQ(apply(ElementType::kBool, ReduceOp::kSum, bytes({1, 7, 0}), bytes({1, 0, 0})),
+            bytes({1, 1, 0}));
+  EXPECT_EQ(apply(ElementType::kBool, ReduceOp::kProduct, bytes({1, 7, 0}), bytes({9, 0, 1})),
+            bytes({1, 0, 0}));
+}
+
+TEST(ReduceTest, ScalesEveryFloat) {
+  for (const ElementType type : {ElementType::kFloat32, ElementType::kFloat16,
+                                 ElementType::kBFloat16, ElementType::kFloat64}) {
+    for (const Isa isa : internal::supportedIsas()) {
+      std::vector<double> wide = {1.5, -8, 0};
+      std::vector<std::byte> x(3 * sizeOf(type));
+      const std::vector<float> narrow = {1.5f, -8.0f, 0.0f};
+      const auto* floats = reinterpret_cast<const std::byte*>(narrow.data());
+      if (sizeOf(type) == 2) narrowFloats(type, x.data(), floats, 3);
+      if (sizeOf(type) == 4) std::memcpy(x.data(), floats, 12);
+      if (sizeOf(type) == 8) std::memcpy(x.data(), wide.data(), 24);
+      internal::scaleElements(isa, type, x.data(), 3, 0.25);
+      std::vector<float> got(3);
+      if (sizeOf(type) == 2)
+        widenFloats(type, reinterpret_cast<std::byte*>(got.data()), x.data(), 3);
+      if (sizeOf(type) == 4) std::memcpy(got.data(), x.data(), 12);
+      if (sizeOf(type) == 8) {
+        std::memcpy(wide.data(), x.data(), 24);
+        got = {wide.begin(), wide.end()};
+      }
+      EXPECT_EQ(got, (std::vector<float>{0.375f, -2.0f, 0.0f})) << nameOf(type);
     }
   }
 }

@@ -1,5 +1,5 @@
 // Who is taken for whom before data: versions, proofs, and those who have neither.
-#include "runtime/transport/internal/handshake.h"
+#include "runtime/transport/handshake.h"
 
 #include <sys/socket.h>
 
@@ -18,21 +18,21 @@ using ::testing::HasSubstr;
 constexpr Duration kMeshLimit = std::chrono::seconds(60);
 constexpr std::size_t kHelloBytes = 40;
 
-internal::Self rank(int rank, std::uint16_t version = kProtocolVersion) {
+Self rank(int rank, std::uint16_t version = kProtocolVersion) {
   return {rank, 2, 5, "the job's token", version};
 }
 
 struct Ends {
-  StatusOr<internal::SenderHandshake::Answer> sender;
+  StatusOr<SenderHandshake::Answer> sender;
   Status receiver;
 };
 
 // What both make of each other, until one of them has had enough.
-Ends meet(const internal::Self& sender, const internal::Self& receiver) {
-  internal::SenderHandshake from(sender, receiver.rank);
-  internal::ReceiverHandshake to(receiver);
-  Ends ends{internal::SenderHandshake::Answer::kPending, absl::OkStatus()};
-  while (ends.sender.ok() && *ends.sender == internal::SenderHandshake::Answer::kPending) {
+Ends meet(const Self& sender, const Self& receiver) {
+  SenderHandshake from(sender, receiver.rank);
+  ReceiverHandshake to(receiver);
+  Ends ends{SenderHandshake::Answer::kPending, absl::OkStatus()};
+  while (ends.sender.ok() && *ends.sender == SenderHandshake::Answer::kPending) {
     if (ends.receiver.ok()) {
       ends.receiver = to.take(std::exchange(from.outgoing(), {})).status();
     }
@@ -46,7 +46,7 @@ Ends meet(const internal::Self& sender, const internal::Self& receiver) {
 TEST(HandshakeTest, RanksOfOneJobAndVersionTakeEachOther) {
   const Ends ends = meet(rank(0), rank(1));
   ASSERT_TRUE(ends.sender.ok()) << ends.sender.status();
-  EXPECT_EQ(*ends.sender, internal::SenderHandshake::Answer::kTaken);
+  EXPECT_EQ(*ends.sender, SenderHandshake::Answer::kTaken);
   EXPECT_TRUE(ends.receiver.ok());
 }
 
@@ -62,7 +62,7 @@ TEST(HandshakeTest, ARankOfOurJobWithAnotherVersionIsKnownAsOne) {
 }
 
 TEST(HandshakeTest, AStrangerWithAnotherVersionIsAStranger) {
-  internal::Self stranger = rank(1, 2);
+  Self stranger = rank(1, 2);
   stranger.token = "another token";
   const Ends ends = meet(rank(0), stranger);
   EXPECT_EQ(ends.sender.status().code(), absl::StatusCode::kPermissionDenied);
@@ -73,11 +73,11 @@ TEST(HandshakeTest, AStrangerWithAnotherVersionIsAStranger) {
 // A stranger between two ranks of one version asks the one as if it had another version, and hands
 // on what it got, under that version and under the right one.
 TEST(HandshakeTest, AProofForAnotherVersionIsOfNoUseElsewhere) {
-  const internal::Self zero = rank(0);
-  const internal::Self one = rank(1);
+  const Self zero = rank(0);
+  const Self one = rank(1);
   for (const char version : {'\1', '\2'}) {
-    internal::SenderHandshake from(zero, 1);
-    internal::ReceiverHandshake to(one);
+    SenderHandshake from(zero, 1);
+    ReceiverHandshake to(one);
     std::string hello = from.outgoing();
     hello[6] = '\2';
     EXPECT_FALSE(to.take(hello).ok());
@@ -138,8 +138,8 @@ TEST(MeshVersionTest, AStrangerWithAnotherVersionAtARanksAddressDoesNotEndTheGro
 
 TEST(MeshVersionTest, ARankOfOurJobWithAnotherVersionEndsItAndIsNamed) {
   const auto mesh = formPastStranger([](const std::string& hello) {
-    const internal::Self self = rank(1, 2);
-    internal::ReceiverHandshake receiver(self);
+    const Self self = rank(1, 2);
+    ReceiverHandshake receiver(self);
     (void)receiver.take(hello);
     return receiver.outgoing();
   });

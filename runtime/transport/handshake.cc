@@ -1,4 +1,4 @@
-#include "runtime/transport/internal/handshake.h"
+#include "runtime/transport/handshake.h"
 
 #include <algorithm>
 #include <cstring>
@@ -9,7 +9,7 @@
 #include "fmt/format.h"
 #include "runtime/transport/frame.h"
 
-namespace trainyard::runtime::transport::internal {
+namespace trainyard::runtime::transport {
 namespace {
 
 constexpr std::string_view kMagic = "TYMESH";
@@ -20,8 +20,8 @@ constexpr std::size_t kHello = kPreamble + kNonce;
 constexpr std::size_t kChallenge = kPreamble + kNonce + kProof;
 constexpr std::size_t kIntroFields = 8 + 3 * 4;  // epoch, from, to, size
 constexpr std::size_t kIntro = kProof + kIntroFields;
-constexpr std::size_t kWhy = 160;
-constexpr std::size_t kVerdict = 4 + 8 + kWhy;  // verdict, epoch, text padded with zeros
+constexpr std::size_t kMostOfReason = 160;
+constexpr std::size_t kVerdict = 4 + 8 + kMostOfReason;  // verdict, epoch, text padded with zeros
 
 enum Verdict { kTaken = 1, kNotYet = 2, kRefused = 3 };
 
@@ -178,8 +178,8 @@ void ReceiverHandshake::answer(int verdict, std::string_view why) {
   outgoing_.clear();
   append(outgoing_, static_cast<std::uint32_t>(verdict));
   append(outgoing_, self_.epoch);
-  outgoing_ += why.substr(0, kWhy);
+  outgoing_ += why.substr(0, kMostOfReason);
   outgoing_.resize(kVerdict, '\0');
 }
 
-}  // namespace trainyard::runtime::transport::internal
+}  // namespace trainyard::runtime::transport

@@ -23,7 +23,7 @@
 #include "base/core/status.h"
 #include "runtime/transport/frame.h"
 
-namespace trainyard::runtime::transport::internal {
+namespace trainyard::runtime::transport {
 
 // Who a side is.
 struct Self {
@@ -84,4 +84,4 @@ class ReceiverHandshake {
   bool finished_ = false;
 };
 
-}  // namespace trainyard::runtime::transport::internal
+}  // namespace trainyard::runtime::transport
