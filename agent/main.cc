@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "CLI/CLI.hpp"
+#include "agent/agent_flags.h"
 #include "agent/membership/identity.h"
 #include "agent/membership/membership_file.h"
 #include "agent/membership/membership_store.h"
@@ -29,6 +30,7 @@
 #include "agent/supervisor/port_holder.h"
 #include "agent/supervisor/runtime_choice.h"
 #include "agent/supervisor/task_loop.h"
+#include "agent/telling/tell_sockets.h"
 #include "agent/traffic/task_metrics.h"
 #include "agent/traffic/wire_meter.h"
 #include "base/core/commit.h"
@@ -54,91 +56,9 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr int kMaxProcesses = 64;
-constexpr int kMaxWorkersHere = 10000;
 // The kernel tells of the last connections of a program within milliseconds, on a busy machine some
 // tens of them. What it could not tell would be waited for in vain.
 constexpr Duration kWireBound = std::chrono::seconds(3);
-
-struct Flags {
-  std::string role;
-  std::uint32_t index = 0;
-  std::uint32_t created = 0;
-  std::uint32_t processes = 1;
-  std::string job_dir;
-  std::string task_dir;
-  std::string job_file;
-  std::string membership_file;
-  std::string token_file;
-  std::string runtime;
-  std::string command_file;
-  std::vector<std::string> program;  // what follows "--"
-  std::vector<std::string> program_volumes;
-  bool no_restart = false;
-  std::string on_change = "Restart";
-  bool gpu_by_rank = false;
-  int launcher_fd = -1;
-  std::string bind = "127.0.0.1";
-  int agent_port = 0;
-  int metrics_port = 0;
-  int task_port = 0;
-  int workers_here = 1;
-  std::vector<std::string> volumes;
-  std::string log_format = "text";
-  std::string last_words;
-  std::string tls_dir;
-};
-
-void addFlags(CLI::App& app, Flags& flags) {
-  const auto port = wholeNumber(0, 65535);
-  app.add_option("--role", flags.role, "Role of the task")
-      ->required()
-      ->check(CLI::IsMember({"ps", "worker"}));
-  app.add_option("--index", flags.index, "Index within the role")->required();
-  app.add_option("--created", flags.created, "The operator's part of the incarnation")->required();
-  app.add_option("--processes", flags.processes, "Processes of the program, each with its own rank")
-      ->check(wholeNumber(1, kMaxProcesses))
-      ->capture_default_str();
-  app.add_option("--job-dir", flags.job_dir, "Job directory")->required();
-  app.add_option("--task-dir", flags.task_dir, "Directory of this task")->required();
-  app.add_option("--job", flags.job_file, "Resolved job (JSON)")->required();
-  app.add_option("--membership", flags.membership_file, "Membership file")->required();
-  app.add_option("--token", flags.token_file, "File with the job's token")->required();
-  CLI::Option_group* program = app.add_option_group("Program", "What to run");
-  program->add_option("--runtime", flags.runtime,
-                      "trainyard-runtime; a task that needs LibTorch runs the -torch beside it");
-  program->add_option("--command", flags.command_file, "File that names another program");
-  // Or the program and its arguments after "--".
-  program->require_option(0, 1);
-  app.add_option("--program-volume", flags.program_volumes,
-                 "NAME=DIR, told to the program after --");
-  app.add_flag("--no-restart", flags.no_restart, "Every exit of the program is final");
-  app.add_option("--on-membership-change", flags.on_change,
-                 "What a running program of --command gets when tasks come or go: a new start, "
-                 "SIGHUP, or nothing")
-      ->check(CLI::IsMember({"Restart", "Signal", "Ignore"}))
-      ->capture_default_str();
-  app.add_flag("--gpu-by-rank", flags.gpu_by_rank,
-               "A worker of --command sees only the GPU of its local rank");
-  app.add_option("--launcher-fd", flags.launcher_fd, "Pipe whose end of file stops this agent");
-  app.add_option("--bind", flags.bind, "Address to listen at")->capture_default_str();
-  app.add_option("--agent-port", flags.agent_port, "Port of the Agent service; 0: any")
-      ->check(port);
-  app.add_option("--metrics-port", flags.metrics_port, "Port of /metrics; 0: any")->check(port);
-  app.add_option("--task-port", flags.task_port, "Port of the program; 0: a free one")->check(port);
-  app.add_option("--workers-here", flags.workers_here,
-                 "Workers of the job that share this machine's cores, this one included")
-      ->check(wholeNumber(1, kMaxWorkersHere))
-      ->capture_default_str();
-  app.add_option("--volume", flags.volumes, "MOUNT=DIR, passed to the program");
-  app.add_option("--tls", flags.tls_dir,
-                 "Folder with ca.crt, tls.crt and tls.key: the Agent service speaks TLS");
-  app.add_option("--last-words", flags.last_words,
-                 "File that is to hold what the job's coordinator said last");
-  app.add_option("--log-format", flags.log_format, "text or json")
-      ->check(CLI::IsMember({"text", "json"}))
-      ->capture_default_str();
-}
 
 std::vector<std::string> environment() {
   std::vector<std::string> entries;
@@ -178,11 +98,12 @@ std::function<void(std::string_view)> prefixedOutput(const std::string& name) {
 // The parts of the agent, from the bottom up; destroyed in reverse.
 class Agent {
  public:
-  static StatusOr<int> run(const Flags& flags, const TaskIdentity& self, SignalWaiter& signals);
+  static StatusOr<int> run(const AgentFlags& flags, const TaskIdentity& self,
+                           SignalWaiter& signals);
 
  private:
   // `store` and `wire` outlive this; null: bytes on the wire are not counted.
-  Agent(const Flags& flags, const TaskIdentity& self, WakeUp pushed, MembershipStore& store,
+  Agent(const AgentFlags& flags, const TaskIdentity& self, WakeUp pushed, MembershipStore& store,
         WireMeter* wire)
       : flags_(flags),
         self_(self),
@@ -193,9 +114,11 @@ class Agent {
             self, [wire] { return wire != nullptr ? wire->read() : std::nullopt; })),
         hub_(self, store_, *metrics_, [this] { pushed_.wake(); }) {}
 
+  Status listenToProgram(const std::string& token);
   Status startServers();
   TaskLoopParts loopParts(SignalWaiter& signals, MembershipSource& file, PortHolder& port);
-  StatusOr<std::vector<NamedProcess>> prepareProgram(std::uint32_t start, int port) const;
+  StatusOr<std::vector<NamedProcess>> prepareProgram(std::uint32_t start, int port);
+  ForeignPlace placeOf(std::uint32_t process) const;
   StatusOr<SpawnOptions> prepareForeign(const v1::Membership& membership, const std::string& file,
                                         std::uint32_t process) const;
   StatusOr<std::string> writeMembership(const v1::Membership& membership) const;
@@ -204,7 +127,7 @@ class Agent {
                                         const std::string& membership, std::uint32_t process) const;
   void publish(const ChildView& view, int port);
 
-  const Flags& flags_;
+  const AgentFlags& flags_;
   const TaskIdentity& self_;
   const WakeUp pushed_;
   MembershipStore& store_;
@@ -213,12 +136,28 @@ class Agent {
   TaskHub hub_;
   MetricsPage page_;
   std::string socket_;
+  std::optional<TellSockets> tells_;  // of a program of the user's own
+  std::string program_secret_;        // likewise
   std::unique_ptr<AgentServer> server_;
   std::unique_ptr<HttpServer> http_;
 };
 
+// Before the servers' threads exist: sockets get their mode by that of the whole process.
+Status Agent::listenToProgram(const std::string& token) {
+  program_secret_ = deriveProgramSecret(token);
+  std::error_code error;
+  fs::path temporary = fs::temp_directory_path(error);
+  if (error) temporary = "/tmp";
+  StatusOr<TellSockets> sockets =
+      TellSockets::open(fs::absolute(flags_.task_dir), temporary, self_.processes);
+  if (!sockets.ok()) return annotate(sockets.status(), "socket for the program");
+  tells_.emplace(*std::move(sockets));
+  return absl::OkStatus();
+}
+
 Status Agent::startServers() {
   TY_ASSIGN_OR_RETURN(const std::string token, readToken(flags_.token_file));
+  if (self_.foreign) TY_RETURN_IF_ERROR(listenToProgram(token));
   std::optional<TlsIdentity> tls;
   if (!flags_.tls_dir.empty()) {
     TY_ASSIGN_OR_RETURN(tls, readTlsIdentity(flags_.tls_dir));
@@ -246,6 +185,12 @@ Status Agent::startServers() {
   return absl::OkStatus();
 }
 
+ForeignPlace Agent::placeOf(std::uint32_t process) const {
+  return {.process = process,
+          .report = tells_->path(process),
+          .taken = {flags_.agent_port, flags_.metrics_port}};
+}
+
 StatusOr<SpawnOptions> Agent::prepareForeign(const v1::Membership& membership,
                                              const std::string& file, std::uint32_t process) const {
   ForeignProgram program;
@@ -255,9 +200,9 @@ StatusOr<SpawnOptions> Agent::prepareForeign(const v1::Membership& membership,
     TY_ASSIGN_OR_RETURN(program, readForeignProgram(flags_.command_file));
   }
   program.gpu_by_rank = flags_.gpu_by_rank;
-  ForeignStart start =
-      foreignStart(program, foreignVariables(membership, self_, file, program.volumes, process),
-                   self_.id.role(), environment());
+  ForeignStart start = foreignStart(
+      program, foreignVariables(membership, self_, file, program.volumes, placeOf(process)),
+      self_.id.role(), environment(), program_secret_);
   SpawnOptions options;
   options.argv = std::move(start.argv);
   options.env = std::move(start.env);
@@ -277,10 +222,11 @@ StatusOr<std::string> Agent::writeMembership(const v1::Membership& membership) c
 StatusOr<std::string> Agent::tellForeign() const {
   const auto newest = store_.newest();
   TY_RETURN_IF_ERROR(writeMembership(*newest).status());
-  return fingerprint(foreignVariables(*newest, self_, "", {}));
+  return fingerprint(foreignVariables(*newest, self_, "", {}, placeOf(0)));
 }
 
-StatusOr<std::vector<NamedProcess>> Agent::prepareProgram(std::uint32_t start, int port) const {
+StatusOr<std::vector<NamedProcess>> Agent::prepareProgram(std::uint32_t start, int port) {
+  if (tells_) tells_->discard();
   // The program reads what this agent goes by, which a push may have made newer than the job's
   // file.
   const auto newest = store_.newest();
@@ -372,17 +318,23 @@ TaskLoopParts Agent::loopParts(SignalWaiter& signals, MembershipSource& file, Po
       .publish = [this, &port](const ChildView& view) { publish(view, port.port()); },
       .ready = [this] { return hub_.ready(); },
       .reports = [this] { return hub_.reports(); }};
-  if (self_.foreign) parts.tell = [this] { return tellForeign(); };
+  if (!self_.foreign) return parts;
+  parts.tell = [this] { return tellForeign(); };
+  parts.tells = tells_->fds();
+  parts.read_tells = [this] {
+    tells_->read(
+        [this](std::uint32_t process, std::string_view datagram) { hub_.tell(process, datagram); });
+  };
   return parts;
 }
 
-SupervisorOptions::OnChange onChangeOf(const Flags& flags) {
+SupervisorOptions::OnChange onChangeOf(const AgentFlags& flags) {
   using OnChange = SupervisorOptions::OnChange;
   if (flags.on_change == "Restart") return OnChange::kRestart;
   return flags.on_change == "Signal" ? OnChange::kSignal : OnChange::kNone;
 }
 
-StatusOr<int> Agent::run(const Flags& flags, const TaskIdentity& self, SignalWaiter& signals) {
+StatusOr<int> Agent::run(const AgentFlags& flags, const TaskIdentity& self, SignalWaiter& signals) {
   TY_RETURN_IF_ERROR(makeDirectories(flags.task_dir, 0700));
   TY_RETURN_IF_ERROR(becomeSubreaper());
   ScopeUndo undo;
@@ -393,7 +345,8 @@ StatusOr<int> Agent::run(const Flags& flags, const TaskIdentity& self, SignalWai
   });
   TY_ASSIGN_OR_RETURN(WakeUp pushed, WakeUp::create());
   Rng rng(mixKey(static_cast<std::uint64_t>(systemClock().unixMillis()), ::getpid()));
-  TY_ASSIGN_OR_RETURN(PortHolder port, PortHolder::hold(flags.bind, flags.task_port, rng));
+  TY_ASSIGN_OR_RETURN(PortHolder port,
+                      PortHolder::hold(flags.bind, flags.task_port, rng, self.foreign));
   // A worker of ours serves nobody: its traffic is that of the parameter servers.
   MembershipStore store(self.job.uid);
   std::optional<WireMeter> wire;
@@ -447,7 +400,7 @@ int runMain(int argc, char** argv) {
   if (argc == 4 && std::strcmp(argv[1], "install") == 0) return install(argv[2], argv[3]);
   CLI::App app("Process 1 of a training task: runs and watches the task's program.",
                "trainyard-agent");
-  Flags flags;
+  AgentFlags flags;
   addFlags(app, flags);
   flags.program = takeProgram(argc, argv);
   try {

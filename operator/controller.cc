@@ -6,6 +6,7 @@
 #include "base/core/strings.h"
 #include "fmt/format.h"
 #include "operator/plan/planner.h"
+#include "operator/progress/told_progress.h"
 #include "operator/record/status_diff.h"
 
 namespace trainyard::control {
@@ -45,6 +46,17 @@ void takeLastWords(const std::vector<TaskObservation>& tasks, JobReport& report)
     report.progress = task.last_word;
     report.progress_created = task.created;
   }
+}
+
+// Of programs of the user's own, which have no coordinator: nobody but them says how it gets on.
+void takeTold(const std::vector<TaskObservation>& tasks, JobReport& report) {
+  std::vector<ToldBy> words;
+  for (const TaskObservation& task : tasks) {
+    const auto found = report.tasks.find(task.key);
+    if (found == report.tasks.end() || found->second.created() != task.created) continue;
+    words.push_back({&found->second, task.exit.has_value()});
+  }
+  report.progress = toldProgress(words);
 }
 
 void logPlan(const std::string& name, const v1::JobStatus& before, const Plan& plan) {
@@ -170,6 +182,7 @@ Status Controller::reconcileOnce(const JobKey& key) {
   JobReport report = progress_.newest(key);
   takeStarts(report, input.observed.tasks);
   takeLastWords(input.observed.tasks, report);
+  if (!input.observed.job.spec().has_training()) takeTold(input.observed.tasks, report);
   input.progress = std::move(report.progress);
   input.progress_created = report.progress_created;
   input.now = clock_.now();

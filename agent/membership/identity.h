@@ -25,7 +25,7 @@ struct TaskIdentity {
   JobIdentity job;
   v1::TaskId id;
   std::uint32_t created = 0;    // the operator's part of the incarnation
-  bool foreign = false;         // its program is the user's own, which reports nothing
+  bool foreign = false;         // its program is the user's own: see agent/telling
   std::uint32_t processes = 1;  // of its program; for others each is a member of its own
 };
 

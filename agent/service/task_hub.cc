@@ -1,6 +1,7 @@
 #include "agent/service/task_hub.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "agent/traffic/merged_report.h"
 #include "base/core/log.h"
@@ -16,7 +17,8 @@ TaskHub::TaskHub(TaskIdentity self, MembershipStore& store, TaskMetrics& metrics
       metrics_(metrics),
       on_membership_(std::move(on_membership)),
       reports_(self_.processes),
-      newest_(self_.processes) {}
+      newest_(self_.processes),
+      told_(self_.processes) {}
 
 StatusOr<std::int64_t> TaskHub::push(const v1::Membership& membership, const std::string& sha256) {
   if (!sha256.empty() && sha256 != membershipHash(membership)) {
@@ -81,6 +83,26 @@ StatusOr<v1::RuntimeDirective> TaskHub::report(const v1::RuntimeReport& report) 
   return directive;
 }
 
+void TaskHub::tell(std::uint32_t process, std::string_view datagram) {
+  const StatusOr<Telling> said = parseTelling(datagram);
+  if (!said.ok()) {
+    metrics_.onRefusedTelling();
+    std::lock_guard lock(mutex_);
+    if (!std::exchange(refused_, true)) {
+      TY_WARN("agent: {} told what is left out, as others like it will be: {}",
+              processName(self_, process), fromAbsl(said.status().message()));
+    }
+    return;
+  }
+  v1::RuntimeReport report;
+  {
+    std::lock_guard lock(mutex_);
+    told_.take(process, *said, systemClock().now());
+    report = ownReport();
+  }
+  metrics_.onReport(report);
+}
+
 void TaskHub::setChild(const ChildView& view) {
   {
     std::lock_guard lock(mutex_);
@@ -88,6 +110,8 @@ void TaskHub::setChild(const ChildView& view) {
     if (view.start != view_.start) {
       has_report_ = false;
       newest_.assign(self_.processes, {});
+      told_.restart();
+      refused_ = false;
     }
     view_ = view;
   }
@@ -134,6 +158,9 @@ v1::RuntimeReport TaskHub::ownReport() const {
   report.set_pid(static_cast<std::uint32_t>(view_.pids.empty() ? 0 : view_.pids.front()));
   report.set_phase(view_.child);
   report.set_ready(view_.child == "Running");
+  told_.fill(systemClock().now(), &report);
+  // Whoever has ended does nothing any more.
+  if (report.has_told() && !report.ready()) report.mutable_told()->clear_examples_per_second();
   return report;
 }
 

@@ -9,6 +9,7 @@
 
 #include "agent/membership/membership_store.h"
 #include "agent/supervisor/supervisor.h"
+#include "agent/telling/told_task.h"
 #include "agent/traffic/task_metrics.h"
 #include "base/core/clock.h"
 #include "base/core/status.h"
@@ -36,6 +37,10 @@ class TaskHub {
   // Takes measurements, under the same condition.
   Status record(const v1::Measurements& measured);
 
+  // Takes what process `process` of a program of the user's own has said of itself; see
+  // parseTelling(). What is no such thing is counted, and logged once for each start.
+  void tell(std::uint32_t process, std::string_view datagram);
+
   // The program was started or has ended. A new life has no report yet; the last report of an ended
   // one stays to be read.
   void setChild(const ChildView& view);
@@ -55,7 +60,8 @@ class TaskHub {
   // life. mutex_ is held.
   StatusOr<std::uint32_t> sender(const char* what, const std::string& job_uid, const v1::TaskId& id,
                                  const v1::Incarnation& incarnation) const;
-  // What the agent itself can say of a program that does not report. mutex_ is held.
+  // What the agent can say of a program that does not report: what it knows itself, and what the
+  // program has told. mutex_ is held.
   v1::RuntimeReport ownReport() const;
 
   const TaskIdentity self_;
@@ -68,6 +74,8 @@ class TaskHub {
   bool has_report_ = false;
   std::vector<std::uint64_t> reports_;     // by process
   std::vector<v1::RuntimeReport> newest_;  // likewise; empty: it has not reported
+  ToldTask told_;
+  bool refused_ = false;  // something that the present start has told
   bool stop_job_ = false;
   std::optional<TimePoint> stop_by_;
 };

@@ -69,6 +69,17 @@ Places placesOf(const v1::Membership& membership, const TaskIdentity& self, std:
   return places;
 }
 
+// All agents come to the same, since `taken` is the same for all: in pods, which have the ports of
+// the job's spec. On one machine, where nothing is taken, the agent of each worker keeps the port
+// after its own.
+std::string rendezvous(const v1::MemberTask& first, const std::vector<int>& taken) {
+  int port = static_cast<int>(first.port()) + 1;
+  while (std::find(taken.begin(), taken.end(), port) != taken.end()) ++port;
+  const std::string host = hostOf(first);
+  const bool v6 = host.find(':') != std::string::npos;
+  return v6 ? fmt::format("[{}]:{}", host, port) : fmt::format("{}:{}", host, port);
+}
+
 std::string volumeVariable(std::string name) {
   for (char& c : name) {
     c = c == '-' ? '_' : static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
@@ -124,8 +135,8 @@ ForeignProgram foreignProgram(std::vector<std::string> argv,
 Variables foreignVariables(const v1::Membership& membership, const TaskIdentity& self,
                            const std::string& membership_file,
                            const std::map<std::string, std::string>& volumes,
-                           std::uint32_t process) {
-  const Places places = placesOf(membership, self, process);
+                           const ForeignPlace& place) {
+  const Places places = placesOf(membership, self, place.process);
   Variables variables = {
       {"TRAINYARD_JOB", self.job.name},
       {"TRAINYARD_NAMESPACE", self.job.ns},
@@ -141,12 +152,14 @@ Variables foreignVariables(const v1::Membership& membership, const TaskIdentity&
   if (places.first != nullptr) {
     variables.emplace_back("MASTER_ADDR", hostOf(*places.first));
     variables.emplace_back("MASTER_PORT", std::to_string(places.first->port()));
+    variables.emplace_back("TRAINYARD_RENDEZVOUS", rendezvous(*places.first, place.taken));
   }
   if (self.id.role() == v1::ROLE_WORKER) {
     variables.emplace_back("RANK", std::to_string(places.rank));
     variables.emplace_back("LOCAL_RANK", std::to_string(places.local_rank));
     variables.emplace_back("LOCAL_WORLD_SIZE", std::to_string(places.local_size));
   }
+  if (!place.report.empty()) variables.emplace_back("TRAINYARD_REPORT", place.report);
   for (const auto& [name, folder] : volumes) variables.emplace_back(volumeVariable(name), folder);
   return variables;
 }
@@ -180,7 +193,7 @@ std::string expandVariables(const std::string& text, const Variables& variables)
 }
 
 ForeignStart foreignStart(const ForeignProgram& program, const Variables& variables, v1::Role role,
-                          const std::vector<std::string>& environment) {
+                          const std::vector<std::string>& environment, const std::string& secret) {
   ForeignStart start;
   for (const std::string& word : program.argv) {
     start.argv.push_back(expandVariables(word, variables));
@@ -197,6 +210,7 @@ ForeignStart foreignStart(const ForeignProgram& program, const Variables& variab
   }
   for (const auto& [name, value] : program.env) set(start.env, name, value);
   for (const auto& [name, value] : variables) set(start.env, name, value);
+  if (!secret.empty()) set(start.env, "TRAINYARD_SECRET", secret);
   return start;
 }
 

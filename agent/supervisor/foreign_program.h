@@ -34,19 +34,29 @@ ForeignProgram foreignProgram(std::vector<std::string> argv,
                               std::map<std::string, std::string> volumes,
                               const std::vector<std::string>& environment);
 
+// Of one process of the task.
+struct ForeignPlace {
+  std::uint32_t process = 0;
+  std::string report = "";      // path of its socket; "": it has none
+  std::vector<int> taken = {};  // ports that every task's agent has itself
+};
+
 // What `self` is told, where the membership is complete:
 //   TRAINYARD_JOB, _NAMESPACE, _ROLE, _INDEX, _REVISION, _MEMBERSHIP_FILE, _VOLUME_<NAME>
 //   PS_HOSTS, WORKER_HOSTS    host:port,host:port by index (TensorFlow's flags)
 //   TF_CONFIG                 {"cluster": {"ps": [...], "worker": [...]}, "task": {...}}
 //   WORLD_SIZE, MASTER_ADDR, MASTER_PORT   how many workers; where the first one is to be found
+//   TRAINYARD_RENDEZVOUS      host:port of the first one, for what else its program serves: the
+//                             port after MASTER_PORT
 //   RANK, LOCAL_RANK, LOCAL_WORLD_SIZE     workers only: place among all, and among those of its
 //                                          machine; dense, by index
-// Where a worker has several processes each has a place of its own, `process` is which one it is;
-// hosts and TF_CONFIG name each worker once.
+//   TRAINYARD_REPORT          where it tells how it gets on: see agent/telling
+// Where a worker has several processes each has a place of its own; hosts and TF_CONFIG name each
+// worker once.
 Variables foreignVariables(const v1::Membership& membership, const TaskIdentity& self,
                            const std::string& membership_file,
                            const std::map<std::string, std::string>& volumes,
-                           std::uint32_t process = 0);
+                           const ForeignPlace& place = {});
 
 // Equal for variables that tell the same of the other tasks: the revision alone tells nothing.
 std::string fingerprint(const Variables& variables);
@@ -61,7 +71,10 @@ struct ForeignStart {
 };
 // `environment` is the agent's. Its LD_* and TRAINYARD_* do not reach the program; `program.env`
 // stands above the rest of it, `variables` above all. A ps sees no GPU unless program.env says so.
+// `secret` becomes TRAINYARD_SECRET, which is replaced in no argument: everybody on the machine can
+// read those.
 ForeignStart foreignStart(const ForeignProgram& program, const Variables& variables, v1::Role role,
-                          const std::vector<std::string>& environment);
+                          const std::vector<std::string>& environment,
+                          const std::string& secret = "");
 
 }  // namespace trainyard::agent

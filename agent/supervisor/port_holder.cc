@@ -87,27 +87,42 @@ Range candidates() {
   return larger.last - larger.first >= kTries ? larger : Range{kLowestPort, kHighestPort};
 }
 
+// The port after a given one, where nobody has it: who else would be found there is the program's
+// affair, which may not need it.
+UniqueFd tryBeside(const std::string& text, int port) {
+  if (port >= kHighestPort) return UniqueFd();
+  StatusOr<UniqueFd> beside = bindGiven(text, port + 1);
+  return beside.ok() ? std::move(*beside) : UniqueFd();
+}
+
 }  // namespace
 
-StatusOr<PortHolder> PortHolder::hold(const std::string& address, int port, Rng& rng) {
+StatusOr<PortHolder> PortHolder::hold(const std::string& address, int port, Rng& rng,
+                                      bool neighbour) {
   if (port != 0) {
     TY_ASSIGN_OR_RETURN(UniqueFd socket, bindGiven(address, port));
-    return PortHolder(address, port, std::move(socket));
+    UniqueFd beside = neighbour ? tryBeside(address, port) : UniqueFd();
+    return PortHolder(address, port, neighbour, std::move(socket), std::move(beside));
   }
   const Range range = candidates();
-  const auto count = static_cast<std::uint64_t>(range.last - range.first + 1);
+  const auto count = static_cast<std::uint64_t>(range.last - range.first + (neighbour ? 0 : 1));
   Status last;
   for (int i = 0; i < kTries; ++i) {
     const int candidate = range.first + static_cast<int>(rng.below(count));
     StatusOr<UniqueFd> socket = bindTo(address, candidate, /*reuse=*/false);
-    if (socket.ok()) return PortHolder(address, candidate, std::move(*socket));
-    if (!absl::IsUnavailable(socket.status())) return socket.status();
-    last = socket.status();
+    StatusOr<UniqueFd> beside = UniqueFd();
+    if (socket.ok() && neighbour) beside = bindTo(address, candidate + 1, /*reuse=*/false);
+    if (socket.ok() && beside.ok()) {
+      return PortHolder(address, candidate, neighbour, std::move(*socket), std::move(*beside));
+    }
+    last = socket.ok() ? beside.status() : socket.status();
+    if (!absl::IsUnavailable(last)) return last;
   }
   return annotate(last, fmt::format("no free port after {} tries", kTries));
 }
 
 Status PortHolder::holdAgain() {
+  if (neighbour_ && !beside_.valid()) beside_ = tryBeside(address_, port_);
   if (socket_.valid()) return absl::OkStatus();
   TY_ASSIGN_OR_RETURN(socket_, bindGiven(address_, port_));
   return absl::OkStatus();

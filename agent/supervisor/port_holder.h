@@ -17,20 +17,32 @@ class PortHolder {
   // that no client's connection takes it between release() and the program's start. UNAVAILABLE
   // naming address and port when it (or, for 0, all that were tried) is taken; INVALID_ARGUMENT
   // when `address` is no IP address.
-  static StatusOr<PortHolder> hold(const std::string& address, int port, Rng& rng);
+  // With `neighbour` the port after it is kept in the same way: one that is chosen has a free one
+  // beside it; beside one that is given it is kept where it is free.
+  static StatusOr<PortHolder> hold(const std::string& address, int port, Rng& rng,
+                                   bool neighbour = false);
 
   int port() const { return port_; }
-  void release() { socket_.reset(); }
+  void release() {
+    socket_.reset();
+    beside_.reset();
+  }
   // Takes the port again after release(); what hold() says of a given port.
   Status holdAgain();
 
  private:
-  PortHolder(std::string address, int port, UniqueFd socket)
-      : address_(std::move(address)), port_(port), socket_(std::move(socket)) {}
+  PortHolder(std::string address, int port, bool neighbour, UniqueFd socket, UniqueFd beside)
+      : address_(std::move(address)),
+        port_(port),
+        neighbour_(neighbour),
+        socket_(std::move(socket)),
+        beside_(std::move(beside)) {}
 
   std::string address_;
   int port_ = 0;
+  bool neighbour_ = false;
   UniqueFd socket_;
+  UniqueFd beside_;
 };
 
 }  // namespace trainyard::agent

@@ -27,6 +27,7 @@ int TaskLoop::run() {
   parts_.publish(supervisor_.view());
   while (!exit_code_.has_value()) {
     readMembership();
+    if (parts_.read_tells) parts_.read_tells();
     readChild();
     readSignals();
     readLauncher();
@@ -64,6 +65,7 @@ void TaskLoop::waitForEvents() {
   if (parts_.launcher_fd >= 0 && !launcher_gone_) {
     fds.push_back({.fd = parts_.launcher_fd, .events = POLLIN, .revents = 0});
   }
+  for (const int fd : parts_.tells) fds.push_back({.fd = fd, .events = POLLIN, .revents = 0});
   pollUntil(fds, std::min(supervisor_.wakeAt(), next_file_poll_));
 }
 
@@ -131,6 +133,7 @@ void TaskLoop::readChild() {
   if (child_.has_value()) {
     if (const std::optional<ExitState> exit = child_->poll(parts_.clock->now())) {
       child_.reset();
+      if (parts_.read_tells) parts_.read_tells();  // its last words
       if (const Status held = parts_.port->holdAgain(); !held.ok()) {
         TY_DEBUG("agent: {}", textOf(held));
       }

@@ -40,6 +40,10 @@ struct TaskLoopParts {
   std::function<void(const ChildView&)> publish;
   // The program says that it is ready; looked at each round. May be empty.
   std::function<bool()> ready = {};
+  // Readable while the program has told something of itself, and what reads it. Called also when
+  // the program has ended, before that is published. May be empty.
+  std::vector<int> tells = {};
+  std::function<void()> read_tells = {};
   // How often each process of the running program has reported; 0 while none runs. May be empty.
   std::function<std::vector<std::uint64_t>()> reports = {};
 };

@@ -166,6 +166,23 @@ void addJob(FamilyList& list, const RuntimeCounters& total, const v1::JobProgres
            static_cast<double>(job.checkpoint_unix_ms()) / 1000.0);
 }
 
+// A member that the program leaves out is nowhere: zero would be a lie. What it has counted stays
+// when it starts anew.
+void addTold(FamilyList& list, bool ps, const RuntimeCounters& total, const v1::Told& told) {
+  if (told.has_step()) list.one(metric("trainyard_global_step"), static_cast<double>(told.step()));
+  if (told.has_steps()) {
+    list.one(metric("trainyard_target_steps"), static_cast<double>(told.steps()));
+  }
+  if (told.has_loss()) list.one(metric("trainyard_training_loss"), told.loss());
+  if (told.has_accuracy()) list.one(metric("trainyard_evaluation_accuracy"), told.accuracy());
+  if (told.has_epoch()) list.one(metric("trainyard_data_epoch"), told.epoch());
+  if (ps) return;
+  if (total.examples > 0) list.one(metric("trainyard_worker_examples_total"), total.examples);
+  if (told.has_step() || total.steps > 0) {
+    list.one(metric("trainyard_worker_steps_total"), total.steps);
+  }
+}
+
 }  // namespace
 
 bool CounterTotals::enter(std::uint32_t start) {
@@ -249,10 +266,18 @@ void TaskMetrics::onMeasurements(const v1::Measurements& measured) {
   process.checkpoint_bytes = measured.checkpoint_bytes();
 }
 
+void TaskMetrics::onRefusedTelling() {
+  std::lock_guard lock(mutex_);
+  ++refused_tellings_;
+}
+
 void TaskMetrics::onChild(std::uint32_t starts, bool running) {
   std::lock_guard lock(mutex_);
+  const bool started_anew = starts != starts_;
   starts_ = starts;
   running_ = running;
+  // What the program of the user's own told in its former life is no more.
+  if (self_.foreign && started_anew) processes_.front().newest.Clear();
   if (running) return;
   for (Process& process : processes_) process.newest.set_ready(false);
 }
@@ -273,7 +298,12 @@ std::vector<MetricFamily> TaskMetrics::Collect() const {
   list.one(metric("trainyard_task_restarts_total"), starts_ > 1 ? starts_ - 1.0 : 0.0);
   list.one(metric("trainyard_task_membership_revision"), static_cast<double>(revision_));
   if (wire_now) addWire(list, ps, *wire_now);
-  if (self_.foreign) return list.take();  // of its work nothing is known
+  if (self_.foreign) {  // of its work nothing is known but what it tells
+    list.one(metric("trainyard_task_refused_tellings_total"),
+             static_cast<double>(refused_tellings_));
+    addTold(list, ps, total, newest.told());
+    return list.take();
+  }
   list.one(metric("trainyard_global_step"), static_cast<double>(newest.step()));
   list.one(metric("trainyard_target_steps"), static_cast<double>(newest.steps()));
   list.one(metric("trainyard_epoch"), static_cast<double>(newest.epoch()));

@@ -80,6 +80,8 @@ class TaskMetrics : public prometheus::Collectable {
 
   void onReport(const v1::RuntimeReport& report);
   void onMeasurements(const v1::Measurements& measured);
+  // A program of the user's own has told what cannot be taken.
+  void onRefusedTelling();
   // `starts`: of the program so far. Not running: nothing is ready.
   void onChild(std::uint32_t starts, bool running);
   void onMembership(std::int64_t revision);
@@ -106,6 +108,7 @@ class TaskMetrics : public prometheus::Collectable {
   std::uint32_t starts_ = 0;
   bool running_ = false;
   std::int64_t revision_ = 0;
+  std::uint64_t refused_tellings_ = 0;
 };
 
 }  // namespace trainyard::agent

@@ -153,6 +153,10 @@ RuntimeKeys deriveRuntimeKeys(std::string_view token) {
           .data = absl::BytesToHexString(ca.bytes("data"))};
 }
 
+std::string deriveProgramSecret(std::string_view token) {
+  return absl::BytesToHexString(derive(token, "program", "secret", kKeyBytes));
+}
+
 std::string rootId(std::string_view root_secret) {
   return absl::BytesToHexString(hkdfSha256(root_secret, kSalt, "id", kIdBytes));
 }

@@ -39,6 +39,11 @@ inline constexpr std::string_view kRuntimeServerName = "runtime.trainyard.dev";
 
 // The same for the same token.
 RuntimeKeys deriveRuntimeKeys(std::string_view token);
+
+// What the programs of a job that are users' own prove themselves by to each other, 64 hexadecimal
+// digits: the same for the same token, of which it tells nothing, and good for nothing of ours.
+std::string deriveProgramSecret(std::string_view token);
+
 // Tells root secrets apart, and nothing of what they are: 16 hexadecimal digits.
 std::string rootId(std::string_view root_secret);
 

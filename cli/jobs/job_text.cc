@@ -47,7 +47,8 @@ std::string process(pid_t pid) {
 }
 
 std::string stepText(const JobView& job) {
-  if (!job.job.spec().has_training()) return kNone;  // nobody counts its steps
+  // Nobody counts its steps, unless its programs tell them.
+  if (!job.job.spec().has_training() && !job.job.status().has_progress()) return kNone;
   return job.steps > 0 ? fmt::format("{}/{}", job.step, job.steps) : std::to_string(job.step);
 }
 

@@ -98,6 +98,13 @@ void addResult(const RunPaths& paths, JobView* view) {
 void addProgress(const RunPaths& paths, const std::vector<runtime::Manifest>& manifests,
                  JobView* view) {
   takeProgress(view);
+  // Programs of users' own go on from where they see fit: known is what they told last.
+  if (!view->job.spec().has_training()) {
+    if (view->state == "Succeeded") addResult(paths, view);
+    const bool moves = view->state == "Succeeded" || (view->launcher && view->state != "Starting");
+    if (!moves) view->examples_per_second.reset();
+    return;
+  }
   if (!manifests.empty()) view->checkpoint_step = manifests.front().step;
   if (view->state == "Succeeded") {
     addMetrics(paths, std::nullopt, view);
@@ -212,6 +219,9 @@ void takeProgress(JobView* view) {
   view->loss = parseNumber<double>(status.progress().loss());
   view->accuracy = parseNumber<double>(status.progress().accuracy());
   view->examples_per_second = parseNumber<double>(status.progress().examples_per_second());
+  // Of programs that tell no examples.
+  const bool told = view->examples_per_second.value_or(0) > 0;
+  if (!view->job.spec().has_training() && !told) view->examples_per_second.reset();
 }
 
 StatusOr<JobView> readJob(const fs::path& dir) {

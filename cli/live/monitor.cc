@@ -7,6 +7,7 @@
 #include "cli/live/text.h"
 #include "fmt/format.h"
 #include "operator/cluster/task_keys.h"
+#include "operator/progress/told_progress.h"
 
 namespace trainyard::cli {
 namespace {
@@ -96,23 +97,25 @@ TaskRow RunMonitor::updateTask(const TaskObservation* observed, const v1::TaskSt
       memory.wire_received.add(static_cast<double>(report.wire().received_bytes()));
       memory.wire_transmitted.add(static_cast<double>(report.wire().transmitted_bytes()));
     }
-    if (snapshot_.foreign && report.has_wire()) {  // all that is known of it
+    if (snapshot_.foreign && report.has_wire()) {  // all that passes it
       received = static_cast<double>(report.wire().received_bytes());
       transmitted = static_cast<double>(report.wire().transmitted_bytes());
     }
     memory.received.add(received);
     memory.transmitted.add(transmitted);
     memory.examples.add(static_cast<double>(report.examples()));
-    memory.seconds.add(trainedSeconds(report.seconds()));
+    memory.seconds.add(snapshot_.foreign ? toldSeconds(report, now, memory)
+                                         : trainedSeconds(report.seconds()));
     memory.received_rate.add(now, received);
     memory.transmitted_rate.add(now, transmitted);
     memory.examples_rate.add(now, static_cast<double>(report.examples()));
     if (!snapshot_.foreign) row.step = report.step();
+    if (report.has_told()) showTold(report.told(), &row);
     row.message = report.message();
     if (row.is_ps || (snapshot_.foreign && report.has_wire())) {
       row.received_per_second = memory.received_rate.perSecond();
       row.transmitted_per_second = memory.transmitted_rate.perSecond();
-    } else {
+    } else if (!snapshot_.foreign) {
       row.examples_per_second = memory.examples_rate.perSecond();
     }
   }
@@ -123,6 +126,25 @@ TaskRow RunMonitor::updateTask(const TaskObservation* observed, const v1::TaskSt
     row.wire_transmitted_bytes = static_cast<std::uint64_t>(memory.wire_transmitted.total());
   }
   return row;
+}
+
+void RunMonitor::showTold(const v1::Told& told, TaskRow* row) {
+  snapshot_.told = true;
+  if (told.has_step()) row->step = told.step();
+  if (told.has_examples_per_second()) row->examples_per_second = told.examples_per_second();
+}
+
+// When such a program began to compute nobody knows: time and examples count from what was seen of
+// it first.
+double RunMonitor::toldSeconds(const v1::RuntimeReport& report, TimePoint now, TaskMemory& memory) {
+  const bool computes = report.examples() > 0 && report.ready();
+  if (memory.told_at) {  // up to its end, too, if that has come since
+    memory.told_seconds += toSeconds(now - *memory.told_at);
+  } else if (computes && memory.told_seconds == 0) {
+    memory.examples.before -= static_cast<double>(report.examples());
+  }
+  memory.told_at = computes ? std::optional(now) : std::nullopt;
+  return memory.told_seconds;
 }
 
 void RunMonitor::update(const RunView& view, TimePoint now, UnixMillis unix_ms) {
@@ -138,6 +160,7 @@ void RunMonitor::update(const RunView& view, TimePoint now, UnixMillis unix_ms) 
   for (const TaskKey& key : control::wantedTasks(job)) observed[key] = nullptr;
   for (const TaskObservation& task : view.observed.tasks) observed[task.key] = &task;
   tellRestarts(view, unix_ms);
+  std::vector<control::ToldBy> words;
   for (const auto& [key, task] : observed) {
     const auto state = view.tasks.find(key);
     // The word of another creation says nothing of this one; the last word of one that is gone
@@ -145,9 +168,11 @@ void RunMonitor::update(const RunView& view, TimePoint now, UnixMillis unix_ms) 
     const bool fits =
         state != view.tasks.end() && (task != nullptr ? state->second.created() == task->created
                                                       : state->second.child() == "Exited");
+    if (fits) words.push_back({&state->second, task == nullptr || task->exit.has_value()});
     snapshot_.tasks.push_back(updateTask(task, fits ? &state->second : nullptr, key, now));
   }
-  if (view.progress) updateProgress(*view.progress, now, unix_ms);
+  const auto progress = snapshot_.foreign ? control::toldProgress(words) : view.progress;
+  if (progress) updateProgress(*progress, now, unix_ms);
   // At the start of a launch the record may still say that the job rested before.
   const bool rested = told_state_.empty() && snapshot_.state == "Suspended" && !snapshot_.stopping;
   if (snapshot_.state != told_state_ && !snapshot_.state.empty() && !rested) {
@@ -164,6 +189,8 @@ void RunMonitor::updateProgress(const v1::JobProgress& progress, TimePoint now,
   snapshot_.lost_steps = progress.lost_steps();
   if (progress.examples_per_second() > 0) {
     snapshot_.examples_per_second = progress.examples_per_second();
+  } else if (snapshot_.foreign) {  // it has been silent for long
+    snapshot_.examples_per_second.reset();
   }
   if (progress.has_loss()) snapshot_.loss = progress.loss();
   step_rate_.add(now, static_cast<double>(progress.step()));
@@ -176,10 +203,13 @@ void RunMonitor::updateProgress(const v1::JobProgress& progress, TimePoint now,
     tell(unix_ms, "resumed", fmt::format("resumed from step {}", progress.resumed_from_step()));
     told_resumed_ = true;
   }
-  if (progress.evaluated() && progress.accuracy_step() != told_accuracy_step_) {
+  if (progress.evaluated() &&
+      (snapshot_.foreign || progress.accuracy_step() != told_accuracy_step_)) {
     told_accuracy_step_ = progress.accuracy_step();
     snapshot_.accuracy = progress.accuracy();
     snapshot_.accuracy_step = progress.accuracy_step();
+    // Programs of users' own may measure it at every step.
+    if (snapshot_.foreign) return;
     tell(unix_ms, "evaluation",
          fmt::format("accuracy {} at step {}", formatMeasure(progress.accuracy()),
                      progress.accuracy_step()));

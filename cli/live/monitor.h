@@ -72,11 +72,16 @@ class RunMonitor {
     RateWindow transmitted_rate{std::chrono::seconds(3)};
     SummedCounter examples, seconds, received, transmitted, wire_received, wire_transmitted;
     bool has_wire = false;
+    // Of a program of the user's own: the last look at which it computed, and for how long it has.
+    std::optional<TimePoint> told_at;
+    double told_seconds = 0;
     std::int32_t restarts = 0;  // as last told
   };
 
   TaskRow updateTask(const control::TaskObservation* observed, const v1::TaskState* state,
                      const control::TaskKey& key, TimePoint now);
+  void showTold(const v1::Told& told, TaskRow* row);
+  static double toldSeconds(const v1::RuntimeReport& report, TimePoint now, TaskMemory& memory);
   void updateProgress(const v1::JobProgress& progress, TimePoint now, UnixMillis unix_ms);
   void tell(UnixMillis unix_ms, std::string kind, std::string message);
   void tellRestarts(const RunView& view, UnixMillis unix_ms);

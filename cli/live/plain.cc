@@ -42,14 +42,15 @@ Json taskJson(const TaskRow& task) {
 }  // namespace
 
 std::string renderLine(const RunSnapshot& run) {
-  if (run.steps == 0) {
+  if (run.steps == 0 && !run.told) {
     std::string line = run.state.empty() ? "starting" : run.state;
     if (run.foreign && run.restarts > 0) line += fmt::format(", restarts {}", run.restarts);
     if (!run.waiting_for.empty()) line += ", waiting for " + run.waiting_for;
     return line;
   }
-  std::string line =
-      fmt::format("step {}/{} {:.0f}%", run.step, run.steps, std::floor(run.done() * 100));
+  std::string line = run.steps == 0 ? fmt::format("step {}", run.step)
+                                    : fmt::format("step {}/{} {:.0f}%", run.step, run.steps,
+                                                  std::floor(run.done() * 100));
   if (run.examples_per_second) line += fmt::format(" {:.0f} examples/s", *run.examples_per_second);
   if (run.loss) line += " loss " + formatMeasure(*run.loss);
   if (run.accuracy) line += " accuracy " + formatMeasure(*run.accuracy);
@@ -64,7 +65,7 @@ std::string renderJson(const RunSnapshot& run, UnixMillis unix_ms) {
   json["kind"] = "progress";
   json["job"] = run.job;
   json["state"] = run.state;
-  if (!run.foreign) json["step"] = run.step;
+  if (run.hasSteps()) json["step"] = run.step;
   if (run.steps > 0) json["steps"] = run.steps;
   put(json, "examplesPerSecond", run.examples_per_second);
   put(json, "loss", run.loss);

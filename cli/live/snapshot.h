@@ -30,9 +30,12 @@ struct TaskRow {
 struct RunSnapshot {
   std::string job;
   std::string state;  // Created | Running | Restarting | Suspended | Succeeded | Failed
-  // The tasks run programs of the user's own, of which only processes and connections are known: no
-  // steps, loss or examples.
+  // The tasks run programs of the user's own, of which processes and connections are known; steps,
+  // loss and examples where they tell them.
   bool foreign = false;
+  bool told = false;
+  // Whether steps are counted.
+  bool hasSteps() const { return !foreign || told; }
   std::int64_t step = 0;
   std::int64_t steps = 0;  // 0: not known yet
   std::optional<double> examples_per_second;

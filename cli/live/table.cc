@@ -71,7 +71,7 @@ std::vector<Column> columnsOf(const RunSnapshot& run) {
                                 task.restarts ? Tone::kWarn : Tone::kPlain});
   }
   if (run.restarts == 0) columns.pop_back();
-  if (run.foreign) columns.erase(columns.begin() + 2, columns.begin() + 4);
+  if (!run.hasSteps()) columns.erase(columns.begin() + 2, columns.begin() + 4);
   return columns;
 }
 
@@ -126,6 +126,8 @@ std::string headLine(const RunSnapshot& run, const TableStyle& style) {
                                : Cell{run.state, toneOfJob(run.state)});
   if (run.steps > 0) {
     parts.push_back({fmt::format("step {}/{}", formatCount(run.step), formatCount(run.steps)), {}});
+  } else if (run.told) {
+    parts.push_back({"step " + formatCount(run.step), {}});
   }
   if (run.examples_per_second) {
     parts.push_back({formatRate(*run.examples_per_second) + " examples/s", {}});
@@ -175,7 +177,7 @@ std::vector<std::string> renderTable(const RunSnapshot& run, const TableStyle& w
   TableStyle style = wanted;
   style.columns = std::clamp(wanted.columns, 1, kWidest);
   std::vector<std::string> lines = {headLine(run, style)};
-  if (!run.foreign) lines.push_back(barLine(run, style));
+  if (!run.foreign || run.steps > 0) lines.push_back(barLine(run, style));
   std::vector<Column> columns = columnsOf(run);
   // Of a table that is too wide the last columns go, but never the task and its state.
   while (columns.size() > 2 && widthOf(columns) > style.columns) columns.pop_back();

@@ -270,7 +270,7 @@ RunResult Session::makeResult() const {
   const RunRecords records = readRecords(run_.paths.dir);
   RunResult result;
   result.dir = options_.shown_dir;
-  if (!foreign_) result.steps = snapshot.step;
+  if (snapshot.hasSteps()) result.steps = snapshot.step;
   result.seconds = toSeconds(clock_.now() - started_);
   result.examples_per_second = trainingRate(records, static_cast<double>(started_unix_ms_) / 1000);
   if (!result.examples_per_second) result.examples_per_second = monitor_.examplesPerSecond();

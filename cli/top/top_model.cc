@@ -138,8 +138,9 @@ void TopModel::updateJob(double seconds, UnixMillis unix_ms, const TaskPages& pa
     const TaskReading reading = readTaskPage(page);
     take(view_.step, reading.step);
     take(view_.steps, reading.target_steps);
-    take(view_.loss, reading.loss);
-    take(view_.accuracy, reading.accuracy);
+    // Of the coordinator; of programs of users' own, which may all tell one, the first.
+    if (!view_.loss) view_.loss = reading.loss;
+    if (!view_.accuracy) view_.accuracy = reading.accuracy;
     take(view_.lost_steps, reading.lost_steps);
     take(checkpoint, reading.checkpoint_seconds);
   }

@@ -49,6 +49,8 @@ std::string headLine(const TopJob& job, const TableStyle& style) {
                              {job.state, good ? Tone::kGood : Tone::kWarn}};
   if (job.step && job.steps)
     parts.push_back({fmt::format("step {}/{}", counted(*job.step), counted(*job.steps)), {}});
+  else if (job.step)
+    parts.push_back({"step " + counted(*job.step), {}});
   if (job.examples_per_second)
     parts.push_back({formatRate(*job.examples_per_second) + " examples/s", {}});
   if (job.loss) parts.push_back({"loss " + formatMeasure(*job.loss), {}});

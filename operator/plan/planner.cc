@@ -210,6 +210,7 @@ void leave(PlannerState& state) {
 
 const v1::JobProgress* PlannerState::progress() const {
   if (!input.progress) return nullptr;
+  if (foreign()) return &*input.progress;  // of no task in particular
   const TaskKey coordinator = coordinatorOf(spec);
   for (const TaskView& task : tasks) {
     if (task.key == coordinator && task.history.created == input.progress_created) {

@@ -50,7 +50,8 @@ struct Plan {
 
 struct PlannerInput {
   JobObservation observed;
-  std::optional<v1::JobProgress> progress;  // newest word of the job's coordinator
+  std::optional<v1::JobProgress> progress;  // newest word of the job's coordinator; of programs of
+                                            // the user's own, what they tell
   // `created` of the task that said so; the word of an earlier life of the coordinator is ignored.
   std::uint32_t progress_created = 0;
   TimePoint now;

@@ -107,6 +107,16 @@ TEST(JobsTableTest, Wide) {
   EXPECT_THAT(text, HasSubstr("1         112         -         runs/try   BadInput: worker-1: no"));
 }
 
+TEST(JobsTableTest, ProgramsOfUsersHaveAStepWhereTheyTellIt) {
+  JobView view = sampleView();
+  view.job.mutable_spec()->clear_training();
+  view.steps = 0;
+  view.job.mutable_status()->clear_progress();
+  EXPECT_THAT(jobsTable({view}, false, kTime), HasSubstr("Running  -     1/2"));
+  view.job.mutable_status()->mutable_progress()->set_step(200);
+  EXPECT_THAT(jobsTable({view}, false, kTime), HasSubstr("Running  200   1/2"));
+}
+
 TEST(JobsTableTest, AgesAreKubectls) {
   const auto age = [](std::int64_t seconds) { return formatAge(kTime - seconds * 1000, kTime); };
   EXPECT_EQ(age(0), "0s");

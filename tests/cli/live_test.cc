@@ -147,6 +147,7 @@ class MonitorTest : public testing::Test {
  protected:
   MonitorTest() {
     v1::TrainingJob& job = view_.observed.job;
+    job.mutable_spec()->mutable_training();
     job.mutable_spec()->mutable_ps()->set_replicas(1);
     job.mutable_spec()->mutable_worker()->set_replicas(1);
     job.mutable_status()->set_state("Running");
@@ -302,6 +303,65 @@ TEST_F(MonitorTest, ALaunchDoesNotSayThatTheJobRestedBefore) {
   view_.observed.job.mutable_status()->set_state("Suspended");
   update(2);
   EXPECT_THAT(told(), ElementsAre("job suspended"));
+}
+
+class ForeignMonitorTest : public MonitorTest {
+ protected:
+  ForeignMonitorTest() {
+    view_.observed.job.mutable_spec()->clear_training();
+    for (auto& [key, state] : view_.tasks) {
+      state.mutable_id()->set_role(key.role);
+      state.mutable_report()->set_phase("Running");
+      state.mutable_report()->set_ready(true);
+    }
+  }
+  void tellOf(std::int64_t step, std::uint64_t examples) {
+    v1::RuntimeReport& worker = *view_.tasks[kWorker].mutable_report();
+    worker.set_examples(examples);
+    worker.mutable_told()->set_step(step);
+    worker.mutable_told()->set_loss(0.5);
+    worker.mutable_told()->set_accuracy(0.75);
+    worker.mutable_told()->set_examples_per_second(64);
+  }
+};
+
+TEST_F(ForeignMonitorTest, WhoTellsNothingIsShownAsBefore) {
+  update(0);
+  const RunSnapshot& run = monitor_.snapshot();
+  EXPECT_FALSE(run.hasSteps());
+  EXPECT_EQ(renderLine(run), "Running");
+  EXPECT_THAT(renderJson(run, 0), Not(HasSubstr("step")));
+  EXPECT_THAT(renderTable(run, {.columns = 100})[1], Not(HasSubstr("step")));
+}
+
+TEST_F(ForeignMonitorTest, WhatProgramsTellIsShown) {
+  tellOf(7, 640);
+  update(0);
+  tellOf(9, 768);
+  update(2);
+  const RunSnapshot& run = monitor_.snapshot();
+  EXPECT_EQ(renderLine(run), "step 9 64 examples/s loss 0.5000 accuracy 0.7500");
+  EXPECT_THAT(renderJson(run, 0), HasSubstr("\"step\":9,\"examplesPerSecond\":64.0"));
+  EXPECT_EQ(run.tasks[1].step, 9);
+  EXPECT_EQ(run.tasks[1].examples_per_second, 64);
+  EXPECT_FALSE(run.tasks[0].step.has_value()) << "the ps tells nothing";
+  const std::vector<std::string> table = renderTable(run, {.columns = 100});
+  EXPECT_THAT(table[0], HasSubstr("step 9  64.0 examples/s  loss 0.5000"));
+  EXPECT_THAT(table[1], HasSubstr("step  examples/s")) << "no bar without a target";
+  EXPECT_DOUBLE_EQ(*monitor_.examplesPerSecond(), 64) << "since it was first seen";
+  EXPECT_THAT(told(), ElementsAre("job running")) << "it may evaluate at every step";
+  view_.tasks[kWorker].mutable_report()->mutable_told()->set_steps(90);
+  update(3);
+  EXPECT_THAT(renderLine(monitor_.snapshot()), HasSubstr("step 9/90 10% "));
+}
+
+TEST_F(ForeignMonitorTest, SilenceIsNoPace) {
+  tellOf(7, 640);
+  update(0);
+  view_.tasks[kWorker].mutable_report()->mutable_told()->clear_examples_per_second();
+  update(60);
+  EXPECT_FALSE(monitor_.snapshot().examples_per_second.has_value());
+  EXPECT_EQ(monitor_.snapshot().step, 7);
 }
 
 }  // namespace

@@ -249,5 +249,19 @@ TEST(CollectPages, AnErrorOnlyWhereNobodyAnswers) {
   EXPECT_TRUE(collectPages({}, {}).ok());
 }
 
+TEST_F(TopTest, ProgramsThatTellNoTargetHaveAStep) {
+  TaskPages pages;
+  for (const int second : {0, 2}) {
+    const std::string page = workerPage(64 * second, second, 0, 0);
+    pages[kWorker0] = page;
+    pages[kWorker1] = page + "trainyard_training_loss 0.5\n";
+    pages[kWorker2] = page + "trainyard_training_loss 0.75\n";
+    update(pages, second);
+  }
+  const std::string text =
+      fmt::format("{}", fmt::join(renderTop(model_.view(), {.columns = 120}), "\n"));
+  EXPECT_THAT(text, HasSubstr("step 2  192 examples/s  loss 0.5000"));
+}
+
 }  // namespace
 }  // namespace trainyard::cli

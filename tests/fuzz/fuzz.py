@@ -39,6 +39,7 @@ PARSERS = {
     "membership": ["agent/membership/identity.cc", "agent/membership/membership_file.cc"],
     "record": ["base/json/proto_json.cc"],
     "report": ["operator/local/last_report.cc"],
+    "telling": ["agent/telling/telling.cc"],
 }
 
 

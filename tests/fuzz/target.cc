@@ -14,6 +14,7 @@ const std::vector<Target>& targets() {
       {"membership", runMembership, membershipSeeds, 4000},
       {"record", runRecord, recordSeeds, 3000},
       {"report", runReport, reportSeeds, 3000},
+      {"telling", runTelling, tellingSeeds, 3000},
   };
   return all;
 }

@@ -36,6 +36,7 @@ void runFrame(std::string_view input);
 void runMembership(std::string_view input);
 void runRecord(std::string_view input);
 void runReport(std::string_view input);
+void runTelling(std::string_view input);
 void runPlanted(std::string_view input);
 
 std::vector<std::string> jobSeeds();
@@ -48,6 +49,7 @@ std::vector<std::string> frameSeeds();
 std::vector<std::string> membershipSeeds();
 std::vector<std::string> recordSeeds();
 std::vector<std::string> reportSeeds();
+std::vector<std::string> tellingSeeds();
 std::vector<std::string> plantedSeeds();
 
 }  // namespace trainyard::fuzz

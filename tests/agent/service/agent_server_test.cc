@@ -4,11 +4,13 @@
 
 #include <atomic>
 
+#include "base/core/strings.h"
 #include "base/rpc/channel.h"
 #include "base/rpc/secure_channel.h"
 #include "base/rpc/token.h"
 #include "fmt/format.h"
 #include "gmock/gmock.h"
+#include "prometheus/text_serializer.h"
 #include "tests/base/process/temp_dir.h"
 #include "trainyard/v1/agent.grpc.pb.h"
 #include "trainyard/v1/measurements.grpc.pb.h"
@@ -265,6 +267,72 @@ TEST(TaskHubOfSeveralProcesses, HearsEachAndSpeaksAsOne) {
   other.mutable_id()->set_index(2);
   EXPECT_EQ(hub.report(other).status().code(), absl::StatusCode::kFailedPrecondition)
       << "of the worker before";
+}
+
+class TellingHubTest : public testing::Test {
+ protected:
+  static TaskIdentity foreign() {
+    TaskIdentity self = makeSelf();
+    self.foreign = true;
+    self.processes = 2;
+    return self;
+  }
+  void runChild(std::uint32_t start, const std::string& child = "Running") {
+    ChildView view;
+    view.child = child;
+    view.start = start;
+    hub_.setChild(view);
+  }
+  std::string page() { return prometheus::TextSerializer().Serialize(metrics_.Collect()); }
+
+  MembershipStore store_{"uid-1"};
+  TaskMetrics metrics_{foreign()};
+  TaskHub hub_{foreign(), store_, metrics_, [] {}};
+};
+
+TEST_F(TellingHubTest, WhatAProgramTellsIsInTheReportAndOnThePage) {
+  runChild(1);
+  EXPECT_FALSE(hub_.state().report().has_told());
+  EXPECT_THAT(page(), testing::Not(HasSubstr("trainyard_global_step")));
+  hub_.tell(0, R"({"step": 7, "loss": 0.5, "examples": 100})");
+  hub_.tell(1, R"({"step": 9, "examples": 50})");
+  const v1::RuntimeReport report = hub_.state().report();
+  EXPECT_EQ(report.told().step(), 7);
+  EXPECT_EQ(report.told().loss(), 0.5);
+  EXPECT_EQ(report.examples(), 150u);
+  EXPECT_TRUE(report.ready());
+  const std::string labels = R"({trainyard_job="demo",role="worker",index="1"} )";
+  for (const char* line : {"trainyard_global_step|7", "trainyard_training_loss|0.5",
+                           "trainyard_worker_examples_total|150", "trainyard_worker_steps_total|0",
+                           "trainyard_task_refused_tellings_total|0"}) {
+    const auto [name, value] = splitFirst(line, '|');
+    EXPECT_THAT(page(), HasSubstr(fmt::format("\n{}{}{}\n", name, labels, value)));
+  }
+  EXPECT_THAT(hub_.reports(), testing::ElementsAre(0, 0)) << "its silence means nothing";
+}
+
+TEST_F(TellingHubTest, ARestartedProgramStartsAnewAndCountersGoOn) {
+  runChild(1);
+  hub_.tell(0, R"({"step": 7, "loss": 0.5, "examples": 100})");
+  runChild(1, "Exited");
+  EXPECT_EQ(hub_.state().report().told().step(), 7) << "can still be read";
+  runChild(2);
+  EXPECT_FALSE(hub_.state().report().has_told());
+  EXPECT_THAT(page(), testing::Not(HasSubstr("trainyard_global_step")));
+  EXPECT_THAT(page(), HasSubstr("trainyard_worker_examples_total{"));
+  hub_.tell(0, R"({"step": 1, "examples": 10})");
+  EXPECT_EQ(hub_.state().report().told().step(), 1);
+  EXPECT_FALSE(hub_.state().report().told().has_loss());
+  EXPECT_EQ(hub_.state().report().examples(), 10u);
+  EXPECT_THAT(page(), testing::ContainsRegex("trainyard_worker_examples_total.* 110\n"));
+}
+
+TEST_F(TellingHubTest, WhatIsNoTellingIsCountedAndChangesNothing) {
+  runChild(1);
+  hub_.tell(0, "junk");
+  hub_.tell(1, R"({"step": -1})");
+  EXPECT_FALSE(hub_.state().report().has_told());
+  EXPECT_THAT(page(), testing::ContainsRegex("trainyard_task_refused_tellings_total.* 2\n"));
 }
 
 TEST(ReportSocket, IsAbstractWhereThePathIsTooLong) {

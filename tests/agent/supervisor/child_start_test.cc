@@ -136,6 +136,27 @@ TEST(PortHolder, AvoidsThePortsTheKernelHandsOut) {
   }
 }
 
+TEST(PortHolder, KeepsTheNeighbourToo) {
+  Rng rng(static_cast<std::uint64_t>(::getpid()) + 2);
+  StatusOr<PortHolder> holder = PortHolder::hold("127.0.0.1", 0, rng, /*neighbour=*/true);
+  ASSERT_TRUE(holder.ok()) << holder.status();
+  const int port = holder->port();
+  EXPECT_EQ(bindLikeAProgram(port), -1);
+  EXPECT_EQ(bindLikeAProgram(port + 1), -1);
+  holder->release();
+  const int own = bindLikeAProgram(port), beside = bindLikeAProgram(port + 1);
+  EXPECT_GE(own, 0);
+  EXPECT_GE(beside, 0);
+  ASSERT_EQ(::listen(beside, 1), 0);
+  ::close(own);
+  EXPECT_TRUE(holder->holdAgain().ok()) << "whoever has the port beside it";
+  EXPECT_EQ(bindLikeAProgram(port), -1);
+  holder->release();
+  const auto given = PortHolder::hold("127.0.0.1", port, rng, /*neighbour=*/true);
+  EXPECT_TRUE(given.ok()) << given.status();
+  ::close(beside);
+}
+
 TEST(PortHolder, WantsAnAddress) {
   Rng rng(1);
   EXPECT_EQ(PortHolder::hold("localhost", 0, rng).status().code(),

@@ -62,6 +62,7 @@ TEST(ForeignVariables, TellAWorkerItsPlace) {
            {"LOCAL_WORLD_SIZE", "2"},
            {"MASTER_ADDR", "10.0.0.1"},
            {"MASTER_PORT", "200"},
+           {"TRAINYARD_RENDEZVOUS", "10.0.0.1:201"},
            {"TF_CONFIG", R"({"cluster":{"ps":["10.0.0.1:100"],"worker":["10.0.0.1:200",)"
                          R"("10.0.0.2:201","far:202"]},"task":{"type":"worker","index":5}})"}}) {
     EXPECT_THAT(variables, Contains(Pair(name, value)));
@@ -71,7 +72,7 @@ TEST(ForeignVariables, TellAWorkerItsPlace) {
 TEST(ForeignVariables, GiveEachProcessAPlace) {
   TaskIdentity last = self(v1::ROLE_WORKER, 5);
   last.processes = 3;
-  const Variables variables = foreignVariables(sample(), last, "m.json", {}, 2);
+  const Variables variables = foreignVariables(sample(), last, "m.json", {}, {.process = 2});
   for (const auto& [name, value] :
        Variables{{"TRAINYARD_INDEX", "5"},
                  {"RANK", "8"},
@@ -82,6 +83,21 @@ TEST(ForeignVariables, GiveEachProcessAPlace) {
                  {"WORKER_HOSTS", "10.0.0.1:200,10.0.0.2:201,far:202"}}) {
     EXPECT_THAT(variables, Contains(Pair(name, value)));
   }
+}
+
+TEST(ForeignVariables, TellWhereToTellAndWhereToMeet) {
+  const TaskIdentity worker = self(v1::ROLE_WORKER, 0);
+  EXPECT_THAT(foreignVariables(sample(), worker, "m.json", {}),
+              Not(Contains(Pair("TRAINYARD_REPORT", testing::_))));
+  const Variables variables = foreignVariables(
+      sample(), worker, "m.json", {}, {.report = "/t/tell.sock", .taken = {202, 201, 204}});
+  EXPECT_THAT(variables, Contains(Pair("TRAINYARD_REPORT", "/t/tell.sock")));
+  EXPECT_THAT(variables, Contains(Pair("TRAINYARD_RENDEZVOUS", "10.0.0.1:203")))
+      << "not where agents listen";
+  v1::Membership membership = sample();
+  membership.mutable_tasks(1)->set_ip("fd00::1");
+  EXPECT_THAT(foreignVariables(membership, worker, "m.json", {}),
+              Contains(Pair("TRAINYARD_RENDEZVOUS", "[fd00::1]:201")));
 }
 
 TEST(ForeignVariables, GiveAPsNoRank) {
@@ -118,6 +134,15 @@ TEST(ForeignStart, PutsTheEnvironmentTogether) {
   program.gpu_by_rank = false;
   EXPECT_THAT(foreignStart(program, variables, v1::ROLE_WORKER, {}).env,
               Not(Contains(StartsWith("CUDA_VISIBLE_DEVICES="))));
+}
+
+TEST(ForeignStart, KeepsTheSecretFromTheArguments) {
+  ForeignProgram program;
+  program.argv = {"run", "$(TRAINYARD_SECRET)", "$(RANK)"};
+  const ForeignStart start = foreignStart(program, {{"RANK", "1"}}, v1::ROLE_WORKER,
+                                          {"TRAINYARD_SECRET=of the agent's"}, "abc");
+  EXPECT_THAT(start.argv, ElementsAre("run", "$(TRAINYARD_SECRET)", "1"));
+  EXPECT_THAT(start.env, ElementsAre("RANK=1", "TRAINYARD_SECRET=abc"));
 }
 
 TEST(ForeignProgramOfArguments, WhatItsContainerSaysOfTheLoaderIsMeantForIt) {

@@ -86,6 +86,15 @@ TEST(RuntimeKeys, EachOpensItsOwnOnly) {
                         X509_PURPOSE_SSL_CLIENT));
 }
 
+TEST(ProgramSecret, FollowsFromTheTokenAndIsNoneOfOurKeys) {
+  const std::string secret = deriveProgramSecret("token");
+  EXPECT_EQ(secret.size(), 64u);
+  EXPECT_EQ(secret.find_first_not_of("0123456789abcdef"), std::string::npos);
+  EXPECT_EQ(secret, deriveProgramSecret("token"));
+  EXPECT_NE(secret, deriveProgramSecret("another token"));
+  EXPECT_NE(secret, deriveRuntimeKeys("token").data);
+}
+
 TEST(JobKeys, OtherJobsAndRootsHaveOthers) {
   const JobKeys keys = deriveJobKeys(kRoot, kUid);
   for (const JobKeys& other :

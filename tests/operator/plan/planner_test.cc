@@ -298,6 +298,22 @@ TEST(Planner, WakesForTheEarliestOfItsTimes) {
   EXPECT_EQ(planJob(input).wake_at, input.now + std::chrono::seconds(10));
 }
 
+TEST(Planner, WhatProgramsOfUsersTellIsTheWordOfNoTask) {
+  PlannerInput input = runningJob();
+  input.observed.job.mutable_spec()->clear_training();
+  v1::JobProgress progress;
+  progress.set_step(10);
+  progress.set_has_loss(true);
+  progress.set_loss(0.5);
+  input.progress = progress;
+  input.progress_created = 0;  // there is no coordinator
+  const Plan plan = planJob(input);
+  ASSERT_TRUE(plan.status.has_value());
+  EXPECT_EQ(plan.status->progress().step(), 10);
+  EXPECT_EQ(plan.status->progress().loss(), "0.5");
+  EXPECT_FALSE(plan.status->progress().has_steps());
+}
+
 TEST(Planner, EventsComeOnlyWithAStatus) {
   PlannerInput input = runningJob();
   failTask(&input, 0, 1);
