@@ -75,9 +75,10 @@ int runApp(const std::vector<std::string>& arguments, const Console& console) {
     return answerUnknownVerb(first, verbs, console);
   }
   std::vector<std::string> words = arguments;
-  if (first == "run") {
-    // As other launchers write it; to CLI11 it would be the flag -n with the value "p".
-    const auto command = std::find(words.begin(), words.end(), "--");
+  const auto command = std::find(words.begin(), words.end(), "--");
+  if (first == "run" || (first == "submit" && command != words.end())) {
+    // As other launchers write it; to CLI11 it would be the flag -n with the value "p", which of a
+    // job's file it is.
     std::replace(words.begin(), command, std::string("-np"), std::string("--np"));
   }
   try {

@@ -34,6 +34,7 @@ struct RunFlags {
   std::string file;
   bool timeline = false;
   int processes = 0;                 // of `command`; 0: the job is in `file`
+  bool horovod = false;              // likewise
   std::vector<std::string> command;  // behind "--"
   std::vector<std::string> sets;
   std::vector<std::string> volumes;
@@ -56,7 +57,8 @@ std::string text(const Status& status) {
 }
 
 std::optional<v1::TrainingJob> loadCommand(const RunFlags& flags, const Console& console) {
-  auto job = jobOfCommand(flags.command, flags.processes);
+  auto job = jobOfCommand(
+      {.command = flags.command, .processes = flags.processes, .horovod = flags.horovod});
   if (job.ok()) return *std::move(job);
   console.err << "trainyard run: " << printable(text(job.status())) << std::endl;
   return std::nullopt;
@@ -225,7 +227,8 @@ constexpr char kRunFooter[] =
     "  trainyard run -f examples/fashion-mnist/ps-sync.yaml\n"
     "  trainyard run -f job.yaml --set training.steps=2000 --set worker.replicas=3 --new\n"
     "  trainyard run -f job.yaml --volume data=/srv/images --dir runs/try --detach\n"
-    "  trainyard run -np 4 -- python3 train.py --epochs 3";
+    "  trainyard run -np 4 -- python3 train.py --epochs 3\n"
+    "  trainyard run -np 4 --horovod -- python3 train_horovod.py";
 
 void addLauncherFlags(CLI::App& verb, LauncherOptions& options) {
   verb.add_option("--log-format", options.log_format,
@@ -254,11 +257,15 @@ void registerRun(CLI::App& app, ChosenCommand& chosen) {
   auto flags = std::make_shared<RunFlags>();
   CLI::App* run = app.add_subcommand("run", "Train a job on this machine");
   CLI::Option* file = run->add_option("-f,--file", flags->file, "TrainingJob file (YAML or JSON)");
-  run->add_option("--np", flags->processes,
-                  "-np N -- COMMAND...: run a command N times instead, with RANK, WORLD_SIZE,\n"
-                  "LOCAL_RANK, MASTER_ADDR and MASTER_PORT in its environment")
-      ->check(wholeNumber(1, kMaxProcesses))
-      ->excludes(file);
+  CLI::Option* processes =
+      run->add_option("--np", flags->processes,
+                      "-np N -- COMMAND...: run a command N times instead, with RANK, WORLD_SIZE,\n"
+                      "LOCAL_RANK, MASTER_ADDR and MASTER_PORT in its environment")
+          ->check(wholeNumber(1, kMaxProcesses))
+          ->excludes(file);
+  run->add_flag("--horovod", flags->horovod,
+                "Of -np: the Python program finds ours where it imports Horovod")
+      ->needs(processes);
   run->add_option("command", flags->command)->group("");
   run->add_option("--set", flags->sets, "PATH=VALUE: change a field of the job; may be repeated")
       ->allow_extra_args(false)

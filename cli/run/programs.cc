@@ -37,6 +37,26 @@ std::string quoted(const std::string& word) {
   return text + "'";
 }
 
+// Where the script of a Python stands, or "-m" and its module, behind the interpreter's own
+// options; the end where there is none: another program, code in its place, standard input.
+std::vector<std::string>::const_iterator scriptOf(const std::vector<std::string>& command) {
+  const bool python =
+      !command.empty() &&
+      std::filesystem::path(command.front()).filename().string().starts_with("python");
+  if (!python) return command.end();
+  for (auto word = command.begin() + 1; word != command.end(); ++word) {
+    if (!word->starts_with('-')) return word;
+    if (*word == "-m" && word + 1 != command.end()) return word;
+    const std::size_t special = word->find_first_of("cmWX", 1);
+    if (word->size() == 1 || word->starts_with("--")) break;
+    if (special == std::string::npos) continue;
+    if ((*word)[special] == 'c' || (*word)[special] == 'm') break;
+    // -W and -X take a value, in the same word or in the next.
+    if (special + 1 == word->size() && ++word == command.end()) break;
+  }
+  return command.end();
+}
+
 void addNotes(const v1::TrainingJob& job, v1::Role role, int replicas, bool with_unused,
               std::vector<std::string>* notes) {
   const StatusOr<control::TaskCommand> command = control::taskCommand(job, role);
@@ -84,17 +104,43 @@ std::string jobNameOf(const std::vector<std::string>& command) {
   return name.empty() ? "command" : name;
 }
 
-StatusOr<v1::TrainingJob> jobOfCommand(const std::vector<std::string>& command, int processes) {
-  const Json container{{"name", "task"}, {"command", command}};
+StatusOr<std::vector<std::string>> withHorovodNames(const std::vector<std::string>& command) {
+  const auto script = scriptOf(command);
+  if (script == command.end()) {
+    return absl::InvalidArgumentError(fmt::format(
+        "--horovod: {} is no Python program: python3 SCRIPT ARGUMENTS", commandText(command)));
+  }
+  std::vector<std::string> words(command.begin(), script);
+  words.insert(words.end(), {"-m", "trainyard.compat"});
+  words.insert(words.end(), script, command.end());
+  return words;
+}
+
+StatusOr<Json> documentOf(const CommandJob& command) {
+  std::vector<std::string> argv = command.command;
+  if (command.horovod) {
+    TY_ASSIGN_OR_RETURN(argv, withHorovodNames(argv));
+  }
+  Json container{{"name", "task"}};
+  if (!command.image.empty()) container["image"] = command.image;
+  container["command"] = argv;
+  if (command.gpus > 0) {
+    container["resources"]["limits"]["nvidia.com/gpu"] = std::to_string(command.gpus);
+  }
   Json job;
   job["apiVersion"] = "trainyard.dev/v1alpha1";
   job["kind"] = "TrainingJob";
-  job["metadata"]["name"] = jobNameOf(command);
+  job["metadata"]["name"] = command.name.empty() ? jobNameOf(command.command) : command.name;
   job["spec"]["strategy"] = "AllReduce";
-  job["spec"]["worker"] = {{"replicas", processes},
+  job["spec"]["worker"] = {{"replicas", command.processes},
                            {"restartPolicy", "Never"},
                            {"template", {{"spec", {{"containers", Json::array({container})}}}}}};
   job["spec"]["runPolicy"]["successPolicy"] = "AllWorkers";
+  return job;
+}
+
+StatusOr<v1::TrainingJob> jobOfCommand(const CommandJob& command) {
+  TY_ASSIGN_OR_RETURN(const Json job, documentOf(command));
   std::string text;
   try {
     text = job.dump();

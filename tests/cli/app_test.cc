@@ -51,6 +51,57 @@ TEST(AppTest, WrongFlagsAreUsage) {
   EXPECT_EQ(run({"--wrong"}).code, kExitUsage);
 }
 
+TEST(AppTest, ACommandForAClusterIsShownAsAJob) {
+  const Answer answer = run({"submit", "-np", "16", "--image", "registry/x:1", "--gpus", "1", "-n",
+                             "lab", "--dry-run", "--", "python3", "train.py", "-np", "3"});
+  EXPECT_EQ(answer.code, kExitOk) << answer.err;
+  EXPECT_EQ(answer.out, R"(apiVersion: trainyard.dev/v1alpha1
+kind: TrainingJob
+metadata:
+  name: train
+  namespace: lab
+spec:
+  strategy: AllReduce
+  worker:
+    replicas: 16
+    restartPolicy: Never
+    template:
+      spec:
+        containers:
+          - name: task
+            image: "registry/x:1"
+            command:
+              - python3
+              - train.py
+              - "-np"
+              - "3"
+            resources:
+              limits:
+                nvidia.com/gpu: "1"
+  runPolicy:
+    successPolicy: AllWorkers
+)");
+}
+
+TEST(AppTest, CommandsAreRefusedWithWhatIsMissing) {
+  const auto refusal = [](const std::vector<std::string>& arguments) {
+    const Answer answer = run(arguments);
+    EXPECT_EQ(answer.code, kExitUsage);
+    return answer.err;
+  };
+  EXPECT_THAT(refusal({"submit"}), HasSubstr("--file"));
+  EXPECT_THAT(refusal({"submit", "-np", "2", "--", "a"}), HasSubstr("--image"));
+  EXPECT_THAT(refusal({"submit", "--np", "2", "--image", "x"}), HasSubstr("needs a command"));
+  EXPECT_THAT(refusal({"submit", "-f", "x", "--", "a"}), HasSubstr("-np N -- before it"));
+  EXPECT_THAT(refusal({"submit", "-np", "2", "-f", "x", "--image", "x", "--", "a"}),
+              HasSubstr("--file"));
+  EXPECT_THAT(refusal({"submit", "-np", "2", "--image", "x", "--name", "No Name", "--", "a"}),
+              HasSubstr("metadata.name"));
+  EXPECT_THAT(refusal({"run", "-np", "2", "--horovod", "--", "./train.py"}),
+              HasSubstr("--horovod: ./train.py is no Python program"));
+  EXPECT_THAT(refusal({"run", "--horovod", "-f", "x"}), HasSubstr("--np"));
+}
+
 TEST(AppTest, Version) {
   EXPECT_THAT(run({"version"}).out, HasSubstr("trainyard 0."));
   const auto json = nlohmann::json::parse(run({"version", "-o", "json"}).out);

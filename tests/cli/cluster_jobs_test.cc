@@ -6,6 +6,7 @@
 #include "cli/kube/cluster_view.h"
 #include "cli/kube/connect.h"
 #include "cli/kube/submit.h"
+#include "cli/run/programs.h"
 #include "fmt/format.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -261,6 +262,27 @@ TEST_F(ClusterJobsTest, SubmittingAppliesWhatIsWritten) {
   EXPECT_THAT(server_.requests("PATCH").back().target, HasSubstr("dryRun=All"));
   change([](Json& job) { job["metadata"]["deletionTimestamp"] = "2023-11-14T22:13:20Z"; });
   EXPECT_TRUE(absl::IsFailedPrecondition(submitJob(*client_, written, options).status()));
+}
+
+TEST_F(ClusterJobsTest, ACommandBecomesAJobOfTheCluster) {
+  server_.refuse(std::string("GET ") + kJobPath, 404, "NotFound", "not found");
+  server_.answer(std::string("PATCH ") + kJobPath, sampleJob());
+  const auto written = documentOf({.command = {"python3", "train.py"},
+                                   .processes = 16,
+                                   .name = "fashion",
+                                   .image = "registry/x:1",
+                                   .gpus = 1});
+  ASSERT_TRUE(written.ok()) << written.status();
+  SubmitOptions options;
+  options.ns = "lab";
+  EXPECT_EQ(submitJob(*client_, Json(*written), options)->what, "created");
+  EXPECT_EQ(sent("PATCH"), Json::parse(R"({"apiVersion": "trainyard.dev/v1alpha1",
+      "kind": "TrainingJob", "metadata": {"name": "fashion", "namespace": "lab"},
+      "spec": {"strategy": "AllReduce", "runPolicy": {"successPolicy": "AllWorkers"},
+               "worker": {"replicas": 16, "restartPolicy": "Never", "template": {"spec": {
+                   "containers": [{"name": "task", "image": "registry/x:1",
+                                   "command": ["python3", "train.py"],
+                                   "resources": {"limits": {"nvidia.com/gpu": "1"}}}]}}}}})"));
 }
 
 TEST_F(ClusterJobsTest, ASubmissionHasOneNamespace) {

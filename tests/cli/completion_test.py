@@ -35,6 +35,8 @@ class CompletionTest(unittest.TestCase):
         self.assertNotIn("launch", verbs)  # hidden
         self.assertEqual({"submit", "suspend"}, set(self.bash("trainyard", "su")))
         self.assertIn("--follow", self.bash("trainyard", "logs", "--f"))
+        self.assertEqual(["--image"], self.bash("trainyard", "submit", "--i"))
+        self.assertEqual(["--horovod"], self.bash("trainyard", "run", "--ho"))
         self.assertEqual(["fashion"], self.bash("trainyard", "logs", "fa"))
         self.assertEqual(["bash", "zsh", "fish"], self.bash("trainyard", "completion", ""))
 

@@ -224,7 +224,8 @@ TEST(JobOfCommand, IsNamedAfterTheScriptAndKeepsItsWords) {
   EXPECT_EQ(jobNameOf({"/7/8"}), "command");
   EXPECT_LE(jobNameOf({std::string(300, 'a')}).size(), 48u);
 
-  const auto job = jobOfCommand({"a", "'b' \"c\" $(RANK)\n", "\xc3\xa9", "yes", ""}, 3);
+  const auto job = jobOfCommand(
+      {.command = {"a", "'b' \"c\" $(RANK)\n", "\xc3\xa9", "yes", ""}, .processes = 3});
   ASSERT_TRUE(job.ok()) << job.status();
   EXPECT_EQ(job->spec().worker().replicas(), 3);
   const auto command = control::taskCommand(*job, v1::ROLE_WORKER);
@@ -232,7 +233,49 @@ TEST(JobOfCommand, IsNamedAfterTheScriptAndKeepsItsWords) {
   EXPECT_THAT(command->argv,
               testing::ElementsAre("a", "'b' \"c\" $(RANK)\n", "\xc3\xa9", "yes", ""));
   EXPECT_EQ(commandText(command->argv), "a ''\\''b'\\'' \"c\" $(RANK)\n' '\xc3\xa9' yes ''");
-  EXPECT_FALSE(jobOfCommand({"\xff"}, 1).ok());
+  EXPECT_FALSE(jobOfCommand({.command = {"\xff"}}).ok());
+}
+
+TEST(JobOfCommand, OfAClusterHasAnImageAndGpus) {
+  const CommandJob command{.command = {"python3", "train.py"},
+                           .processes = 16,
+                           .horovod = true,
+                           .name = "try",
+                           .image = "registry/x:1",
+                           .gpus = 2};
+  const auto json = documentOf(command);
+  ASSERT_TRUE(json.ok()) << json.status();
+  EXPECT_EQ(json->at("metadata").at("name"), "try");
+  EXPECT_EQ(json->at("spec").at("worker").at("replicas"), 16);
+  const auto& container =
+      json->at("spec").at("worker").at("template").at("spec").at("containers")[0];
+  EXPECT_EQ(container.at("image"), "registry/x:1");
+  EXPECT_EQ(container.at("resources").at("limits").at("nvidia.com/gpu"), "2");
+  EXPECT_EQ(container.at("command").dump(), R"(["python3","-m","trainyard.compat","train.py"])");
+  EXPECT_TRUE(jobOfCommand(command).ok()) << jobOfCommand(command).status();
+}
+
+TEST(WithHorovodNames, StartsPythonScriptsByOurModule) {
+  const auto words = [](const std::vector<std::string>& command) {
+    const auto changed = withHorovodNames(command);
+    return changed.ok() ? commandText(*changed) : std::string(changed.status().message());
+  };
+  EXPECT_EQ(words({"python3", "train.py", "-m", "1"}), "python3 -m trainyard.compat train.py -m 1");
+  EXPECT_EQ(words({"/usr/bin/python3.12", "-uB", "-W", "ignore", "-Xdev", "a/b.py"}),
+            "/usr/bin/python3.12 -uB -W ignore -Xdev -m trainyard.compat a/b.py");
+  EXPECT_EQ(words({"python3", "-u", "-m", "a.train", "-x"}),
+            "python3 -u -m trainyard.compat -m a.train -x");
+  for (const std::vector<std::string>& command : {std::vector<std::string>{"./train.py"},
+                                                  {"bash", "x.sh"},
+                                                  {"python3"},
+                                                  {"python3", "-"},
+                                                  {"python3", "-c", "pass"},
+                                                  {"python3", "-m"},
+                                                  {"python3", "-W"},
+                                                  {"python3", "--version"},
+                                                  {}}) {
+    EXPECT_THAT(words(command), HasSubstr("is no Python program: python3 SCRIPT ARGUMENTS"));
+  }
 }
 
 }  // namespace
