@@ -7,7 +7,7 @@ SHELL := /bin/bash
 .ONESHELL:
 .DEFAULT_GOAL := help
 .PHONY: help demo demo-run test test-long test-torch torch sanitize sanitize-threads check bench experiment compare soak fuzz build \
-  clean format image image-torch push cluster cluster-build cluster-stop bench-operator
+  install clean format image image-torch push cluster cluster-build cluster-stop bench-operator
 
 # Objects in the compiler cache serve any checkout.
 export CCACHE_BASEDIR := $(CURDIR)
@@ -52,6 +52,7 @@ help:
 	@echo "make push     the images and the chart into a registry: REGISTRY=HOST[:PORT][/PATH], TORCH=1: that one too"
 	@echo "make cluster  a Kubernetes of one node in namespaces of its own (root); ends with make cluster-stop"
 	@echo "make build    the programs, in build/release/bin"
+	@echo "make install  the programs, libtrainyard, its header, for pkg-config and CMake too: PREFIX=/usr/local (DESTDIR)"
 	@echo "make format   lay out the sources with clang-format"
 	@echo "make clean    remove build/"
 
@@ -59,6 +60,12 @@ build:
 	$(packages) demo
 	$(configure) --preset release
 	phase build cmake --build build/release --target $(programs) trainyard-operator
+
+# `cpack` in build/release makes a Debian package of the same.
+install: build
+	cmake --build build/release --target trainyard_shared
+	cmake --install build/release --component trainyard --strip --prefix $(or $(PREFIX),/usr/local) >build/install.log
+	@echo "installed in $(or $(PREFIX),/usr/local)"
 
 # From now on, until make clean, every goal that builds trainyard-runtime builds this beside it.
 torch:

@@ -1,0 +1,260 @@
+/* libtrainyard: collective operations between the processes of one program, for programs in any
+ * language. Plain C; free of LibTorch, gRPC and protobuf.
+ *
+ * A process listens (ty_listen), learns where the others do (ty_meet, or by means of its own), and
+ * joins a group (ty_join). All ranks of a group call the same operations in the same order with the
+ * same types and sizes. Nothing is negotiated: what differs is found out and is an error on all
+ * ranks, which names a rank and what it is in.
+ *
+ * Threads: every function may be called from any thread. Operations of a group are carried out one
+ * after the other in the order in which they were given; messages (ty_send, ty_receive) are outside
+ * of that order. Operations of different groups do not wait for each other.
+ *
+ * Failures: a group in which a rank is lost, silent or in another operation is of no more use, and
+ * every later call tells the first failure. ty_error_rank() is the rank to blame. A new group may
+ * be joined in the same process.
+ *
+ * fork(): in the child every handle is dead: functions return TY_DEAD, and freeing one does
+ * nothing.
+ */
+#ifndef TRAINYARD_H_
+#define TRAINYARD_H_
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define TY_API __attribute__((visibility("default")))
+
+/* Changes when a program built against an older header can no longer be served. */
+#define TY_ABI_VERSION 1
+TY_API int ty_abi_version(void);
+/* "0.1.0", of the library. Static. */
+TY_API const char* ty_version(void);
+
+/* The numbers stay. */
+typedef enum ty_code {
+  TY_OK = 0,
+  TY_PENDING = 1,     /* ty_wait: not done yet */
+  TY_INVALID = 2,     /* an argument is wrong; nothing was sent and the group lives on */
+  TY_MISMATCH = 3,    /* a rank is in another operation, or with other types or sizes */
+  TY_RANK_LOST = 4,   /* a rank died, left, or failed by itself */
+  TY_TIMEOUT = 5,     /* a rank was silent for as long as the group allows */
+  TY_CORRUPT = 6,     /* what came is not of this protocol, or damaged */
+  TY_REFUSED = 7,     /* another secret, version or size */
+  TY_UNREACHABLE = 8, /* nobody there; an address is taken */
+  TY_CANCELLED = 9,   /* ty_set_interrupt's function said so, or the group was aborted here */
+  TY_DEAD = 10,       /* a handle in a forked child, or of a group that has left */
+  TY_NO_ROOM = 11,    /* memory */
+  TY_INTERNAL = 12
+} ty_code;
+
+/* Of the last call on this thread that did not return TY_OK: one line of UTF-8, valid until the
+ * next call on it; and the rank to blame, -1 where none is known. */
+TY_API const char* ty_error(void);
+TY_API int ty_error_rank(void);
+
+/* What the library has to tell, one line at a time, from any thread; NULL: to standard error, which
+ * is the default. Levels: 0 debug, 1 info, 2 warning, 3 error; only from `least` on. */
+typedef void (*ty_log_function)(int level, const char* line, void* data);
+TY_API void ty_set_log(ty_log_function function, void* data, int least);
+
+/* Asked about 20 times a second, on the calling thread, by calls that wait without a limit: not 0
+ * ends the call with TY_CANCELLED, and the group where an operation is carried out by that very
+ * thread, as ty_wait and calls without a work do where nothing else is under way. NULL: never. */
+typedef int (*ty_interrupt_function)(void* data);
+TY_API void ty_set_interrupt(ty_interrupt_function function, void* data);
+
+/* ---- Where the others are -------------------------------------------------------------------- */
+
+typedef struct ty_listener ty_listener;
+
+/* A port that the other ranks will connect to. `address` is numeric ("127.0.0.1", "0.0.0.0", "::");
+ * port 0 takes a free one. TY_UNREACHABLE: neither. */
+TY_API ty_code ty_listen(const char* address, int port, ty_listener** listener);
+TY_API int ty_listener_port(const ty_listener* listener);
+TY_API void ty_listener_free(ty_listener* listener);
+
+typedef struct ty_meeting {
+  size_t bytes; /* sizeof(ty_meeting) */
+  int rank;
+  int size;
+  const char* host; /* rank 0's, a name or numeric: it listens there, the others connect */
+  int port;
+  const char* secret; /* the same on all ranks; it is not sent */
+  double seconds;     /* how long to wait for the others */
+} ty_meeting;
+
+/* All ranks call it: rank 0 at host:port collects where they listen and tells all. `addresses`
+ * becomes `size` texts "host:port", numeric, by rank, and the same on all ranks; free with
+ * ty_addresses_free. Ranks on one machine get the same host. TY_TIMEOUT names the ranks that have
+ * not come. Waits also ask ty_set_interrupt's function. */
+TY_API ty_code ty_meet(const ty_meeting* meeting, const ty_listener* listener, char*** addresses);
+TY_API void ty_addresses_free(char** addresses, int size);
+
+/* ---- Groups ---------------------------------------------------------------------------------- */
+
+typedef enum ty_type {
+  TY_FLOAT32 = 0,
+  TY_FLOAT16 = 1,
+  TY_BFLOAT16 = 2,
+  TY_FLOAT64 = 3,
+  TY_INT32 = 4,
+  TY_INT64 = 5,
+  TY_UINT8 = 6,
+  TY_INT8 = 7,
+  TY_BOOL = 8 /* one byte, 0 or 1 */
+} ty_type;
+#define TY_NO_TYPE (-1)
+
+/* Integers wrap around. Booleans: the sum and maximum are "any", the product and minimum "all".
+ * Bitwise: integers and booleans only. The average divides the sum by the number of ranks,
+ * integers towards zero. */
+typedef enum ty_reduction {
+  TY_SUM = 0,
+  TY_MIN = 1,
+  TY_MAX = 2,
+  TY_PRODUCT = 3,
+  TY_BIT_AND = 4,
+  TY_BIT_OR = 5,
+  TY_BIT_XOR = 6,
+  TY_AVERAGE = 7
+} ty_reduction;
+
+typedef struct ty_group ty_group;
+
+typedef struct ty_group_options {
+  size_t bytes; /* sizeof(ty_group_options) */
+  int rank;
+  int size;
+  const char* const* addresses; /* "host:port", numeric, by rank, the same on all ranks */
+  const char* secret;           /* the same on all ranks; not sent */
+  uint64_t epoch;               /* the same on all ranks; a rank that is still in an older one is
+                                   waited for */
+  double join_seconds;          /* how long to wait for the others */
+  double seconds;               /* of one operation, before the silent rank is blamed */
+  int share_memory;             /* not 0: ranks of one host share memory */
+  int deterministic;            /* not 0: reductions in the order of ranks, whatever the sizes */
+  int wire;                     /* TY_FLOAT16 or TY_BFLOAT16: how float32 travels in ty_all_reduce;
+                                   TY_NO_TYPE: as it is. Then arrays do not go through memory */
+  size_t arena_bytes;           /* what ty_allocate may give out; 0: nothing */
+} ty_group_options;
+
+/* Connects to all other ranks. The listener may be freed afterwards. One rank alone is a group too,
+ * and needs neither listener (NULL) nor addresses. */
+TY_API ty_code ty_join(const ty_listener* listener, const ty_group_options* options,
+                       ty_group** group);
+/* Leaves: the others lose this rank if they need more of it. Waits for the operation under way, at
+ * most a second, then ends the group here; what has not begun fails with TY_DEAD. Works outlive it,
+ * memory of ty_allocate does not. Afterwards no ty_notify function of the group is called any more;
+ * it must not be called from one, nor while another thread is in a call with this group. */
+TY_API void ty_leave(ty_group* group);
+TY_API int ty_rank(const ty_group* group);
+TY_API int ty_size(const ty_group* group);
+
+/* Some ranks of a group as a group of their own. All ranks of the parent call it at the same place
+ * of their order with the same `ranks` (of the parent, ascending); for those that are not among
+ * them *group becomes NULL. The new group fails, times out and leaves by itself. */
+TY_API ty_code ty_split(ty_group* parent, const int* ranks, int count, ty_group** group);
+
+/* Ends the group: the others fail with TY_RANK_LOST naming this rank and `why`. For a rank that
+ * cannot go on. */
+TY_API void ty_abort(ty_group* group, const char* why);
+
+/* Memory that the other ranks of this machine read in place: arrays in it are not copied. Aligned
+ * to 64 bytes, zero at first, the group's until it is left. All ranks should allocate the same.
+ * TY_NO_ROOM where there is none, or ranks do not share memory. */
+TY_API ty_code ty_allocate(ty_group* group, size_t bytes, void** memory);
+
+typedef struct ty_totals {
+  size_t bytes; /* sizeof(ty_totals) */
+  uint64_t operations;
+  uint64_t bytes_sent; /* payload; through memory: written to other ranks' */
+  uint64_t bytes_received;
+  double seconds; /* in operations, waiting included */
+} ty_totals;
+TY_API ty_code ty_group_totals(ty_group* group, ty_totals* totals);
+
+/* ---- Operations ------------------------------------------------------------------------------ */
+
+/* Contiguous elements in memory. `name` may be NULL; errors on this rank tell it. What describes
+ * arrays (this, counts, names) is copied by calls; elements are not. */
+typedef struct ty_array {
+  void* data;
+  int64_t elements;
+  int type;
+  const char* name;
+} ty_array;
+
+/* An operation under way. Every operation takes `work`: NULL waits until it is done and returns
+ * how it went; otherwise it is only given, arrays stay valid and untouched until it is done, and
+ * the handle is freed with ty_work_free (which does not wait). */
+typedef struct ty_work ty_work;
+
+/* TY_OK: it is done; TY_PENDING: not within `seconds`; others: it failed. Below 0 it waits for
+ * ever, which is sooner done: the calling thread carries it out, and what stands before it, where
+ * nothing is under way. */
+TY_API ty_code ty_wait(ty_work* work, double seconds);
+/* Whether it is done, one way or the other. */
+TY_API int ty_done(const ty_work* work);
+/* `function(data)` is called once when it is done, on any thread; at once if it is done already.
+ * At most one for each work. It may call ty_wait, ty_done and ty_receive_source; it must not free.
+ */
+TY_API void ty_notify(ty_work* work, void (*function)(void* data), void* data);
+/* Of a ty_receive that is done: the rank it came from. */
+TY_API int ty_receive_source(const ty_work* work);
+TY_API void ty_work_free(ty_work* work);
+
+/* Every array becomes postscale * reduce(prescale * array) over all ranks; several travel together
+ * where they are of one type. Factors other than 1 need floats; they are each rank's own, and not
+ * compared. */
+TY_API ty_code ty_all_reduce(ty_group* group, const ty_array* arrays, size_t count, int reduction,
+                             double prescale, double postscale, ty_work** work);
+/* `input` is the ranks' parts one after the other, counts[r] elements for rank r (NULL: all equal);
+ * `output` becomes the reduction of this rank's. `input` is left as it was. */
+TY_API ty_code ty_reduce_scatter(ty_group* group, const ty_array* input, const int64_t* counts,
+                                 const ty_array* output, int reduction, double prescale,
+                                 double postscale, ty_work** work);
+/* `output` becomes all ranks' `input`, one after the other; counts[r] elements of rank r (NULL: all
+ * equal). `input` may lie at its place in `output`. */
+TY_API ty_code ty_all_gather(ty_group* group, const ty_array* input, const ty_array* output,
+                             const int64_t* counts, ty_work** work);
+/* The array becomes that of `root`. */
+TY_API ty_code ty_broadcast(ty_group* group, const ty_array* array, int root, ty_work** work);
+/* send_counts[r] elements of `send`, one after the other, go to rank r; receive_counts[r] come from
+ * it. NULL: all equal. Counts that do not fit those of another rank are TY_MISMATCH on all ranks.
+ */
+TY_API ty_code ty_all_to_all(ty_group* group, const ty_array* send, const int64_t* send_counts,
+                             const ty_array* receive, const int64_t* receive_counts,
+                             ty_work** work);
+/* Done when all ranks have come. */
+TY_API ty_code ty_barrier(ty_group* group, ty_work** work);
+
+/* A message to one rank; `tag` tells those of one pair apart. Sends are done when the array may be
+ * used again, which does not mean that it has been received. */
+TY_API ty_code ty_send(ty_group* group, const ty_array* array, int to, uint64_t tag,
+                       ty_work** work);
+/* From rank `from`, or from any (-1). TY_MISMATCH, and the message is dropped, when it is of
+ * another type or size; the group lives on. */
+TY_API ty_code ty_receive(ty_group* group, const ty_array* array, int from, uint64_t tag,
+                          ty_work** work);
+
+/* Checks that all ranks list the same arrays (names, types, sizes; `data` is not read): TY_MISMATCH
+ * on all ranks naming the first that differs, with both ranks and both sizes; the group lives on.
+ */
+TY_API ty_code ty_compare(ty_group* group, const ty_array* arrays, size_t count);
+
+/* ---- Keys ------------------------------------------------------------------------------------ */
+
+/* A secret for `purpose` made of another, 64 hexadecimal digits and NUL: whoever knows it learns
+ * nothing of `secret`. */
+TY_API ty_code ty_derive(const char* secret, const char* purpose, char text[65]);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* TRAINYARD_H_ */
