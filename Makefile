@@ -7,7 +7,7 @@ SHELL := /bin/bash
 .ONESHELL:
 .DEFAULT_GOAL := help
 .PHONY: help demo demo-run test test-long test-torch torch sanitize sanitize-threads check bench experiment compare soak fuzz build \
-  install clean format image image-torch push cluster cluster-build cluster-stop bench-operator
+  install wheel foreign-suites clean format image image-torch push cluster cluster-build cluster-stop bench-operator
 
 # Objects in the compiler cache serve any checkout.
 export CCACHE_BASEDIR := $(CURDIR)
@@ -47,12 +47,14 @@ help:
 	@echo "make compare  TensorFlow's parameter servers beside ours; TensorFlow comes from PyPI"
 	@echo "make soak     20 minutes with a random kill every 20 s (SOAK_SECONDS, SOAK_EVERY, SOAK_SEED)"
 	@echo "make fuzz     every parser of bytes from outside under libFuzzer, 60 s each (FUZZ_SECONDS, FUZZ_ONLY)"
+	@echo "make foreign-suites  torch's and Horovod's own tests over the Python package"
 	@echo "make image    OCI archives of operator, agent and runtime, and what is in them, in build/image"
 	@echo "make image-torch  the same of the runtime with LibTorch, for TorchScript modules and GPUs"
 	@echo "make push     the images and the chart into a registry: REGISTRY=HOST[:PORT][/PATH], TORCH=1: that one too"
 	@echo "make cluster  a Kubernetes of one node in namespaces of its own (root); ends with make cluster-stop"
 	@echo "make build    the programs, in build/release/bin"
 	@echo "make install  the programs, libtrainyard, its header, for pkg-config and CMake too: PREFIX=/usr/local (DESTDIR)"
+	@echo "make wheel    the Python package with libtrainyard in it, for pip, in build/wheel"
 	@echo "make format   lay out the sources with clang-format"
 	@echo "make clean    remove build/"
 
@@ -66,6 +68,21 @@ install: build
 	cmake --build build/release --target trainyard_shared
 	cmake --install build/release --component trainyard --strip --prefix $(or $(PREFIX),/usr/local) >build/install.log
 	@echo "installed in $(or $(PREFIX),/usr/local)"
+
+wheel:
+	$(packages) demo
+	$(configure) --preset release
+	phase build cmake --build build/release --target trainyard_shared
+	exec python3 deploy/wheel/wheel.py --library build/release/lib/libtrainyard.so --out build/wheel
+
+# torch's own tests of its backends, over ours and over gloo, and Horovod's over our names.
+foreign-suites:
+	$(packages) demo test torch
+	$(configure) --preset dev
+	phase build cmake --build $(dev) --target trainyard_shared
+	export TRAINYARD_BIN=$(dev)/bin
+	phase torch /usr/bin/python3 tests/python/foreign/torch_suite.py
+	phase horovod /usr/bin/python3 tests/python/foreign/horovod_suite.py
 
 # From now on, until make clean, every goal that builds trainyard-runtime builds this beside it.
 torch:

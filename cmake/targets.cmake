@@ -144,13 +144,19 @@ endfunction()
 # One ctest entry for a Python script (standard library only); exit code 77 means skipped, the last line
 # of its output says why. A build with a sanitizer has none: scripts are not compiled.
 #
-#   ty_script_test(NAME tidy SCRIPT tidy.py LABELS unit [ARGS ...] [PROGRAMS ...] [TIMEOUT 60])
+# SYSTEM_PYTHON: by the distribution's Python, which has the distribution's packages.
+#
+#   ty_script_test(NAME tidy SCRIPT tidy.py LABELS unit [ARGS ...] [PROGRAMS ...] [TIMEOUT 60] [SYSTEM_PYTHON])
 function(ty_script_test)
-  cmake_parse_arguments(ARG "" "NAME;SCRIPT;TIMEOUT" "ARGS;LABELS;PROGRAMS" ${ARGN})
+  cmake_parse_arguments(ARG "SYSTEM_PYTHON" "NAME;SCRIPT;TIMEOUT" "ARGS;LABELS;PROGRAMS" ${ARGN})
   if(TRAINYARD_SANITIZE)
     return()
   endif()
   find_program(TRAINYARD_PYTHON python3 REQUIRED)
+  set(python ${TRAINYARD_PYTHON})
+  if(ARG_SYSTEM_PYTHON AND EXISTS /usr/bin/python3)
+    set(python /usr/bin/python3)
+  endif()
   if(NOT ARG_TIMEOUT)
     set(ARG_TIMEOUT 120)
   endif()
@@ -161,7 +167,7 @@ function(ty_script_test)
     endif()
   endif()
   add_test(NAME ${ARG_NAME}
-    COMMAND ${TRAINYARD_PYTHON} ${CMAKE_CURRENT_SOURCE_DIR}/${ARG_SCRIPT} ${ARG_ARGS})
+    COMMAND ${python} ${CMAKE_CURRENT_SOURCE_DIR}/${ARG_SCRIPT} ${ARG_ARGS})
   set_tests_properties(${ARG_NAME} PROPERTIES
     TIMEOUT ${ARG_TIMEOUT} LABELS "${ARG_LABELS}" SKIP_RETURN_CODE 77
     ENVIRONMENT "TRAINYARD_BIN=${CMAKE_BINARY_DIR}/bin;TRAINYARD_SOURCE=${PROJECT_SOURCE_DIR};PYTHONDONTWRITEBYTECODE=1")

@@ -1,0 +1,70 @@
+"""The backend "trainyard" of torch.distributed."""
+from __future__ import annotations
+
+import datetime
+import inspect
+import os
+import sys
+from typing import Any, Dict, Optional
+
+import torch.distributed as dist
+from torch._C import _distributed_c10d as c10d
+
+from trainyard.torch._c10d_store import form_group
+from trainyard.torch._process_group import NAME, Members, TrainyardProcessGroup
+
+
+def _make_backend_class() -> Optional[type]:
+    """torch.distributed has backends in Python from 2.14 on; a group may have one for each kind of device then."""
+    base: Any = getattr(c10d, "Backend", None)
+    if base is None:
+        return None
+
+    class TrainyardBackend(Members, base):
+        """Backend for tensors of the CPU, beside others."""
+
+        def __init__(self, store: Any, rank: int, size: int, timeout: datetime.timedelta) -> None:
+            base.__init__(self, rank, size)
+            if store is not None:
+                self._begin(form_group(store, rank, size, timeout, os.environ))
+
+    try:
+        TrainyardBackend(None, 0, 1, datetime.timedelta(0))
+    except TypeError:  # no constructor: C++ only
+        return None
+    return TrainyardBackend
+
+
+_backend_class = _make_backend_class()
+HAS_BACKENDS = _backend_class is not None
+
+
+def create(store: Any, rank: int, size: int, timeout: datetime.timedelta) -> Any:
+    """What torch.distributed calls for each new group, with a store of its own.
+
+    A process group of our own takes all tensors; a backend takes those of one kind of device. Where there is a choice
+    the first is better: torch calls it without going through C++, where the ranks that messages came from and the
+    types of errors are lost.
+    """
+    made = _backend_class if _backend_class is not None and _has_other_backends() else TrainyardProcessGroup
+    return made(store, rank, size, timeout)
+
+
+def _has_other_backends() -> bool:
+    """Whether the group that torch is making has more backends. It tells those that it makes nothing of it, so this
+    looks at its variables."""
+    frame = sys._getframe(2)
+    config = frame.f_locals.get("backend_config")
+    if config is None or not hasattr(config, "get_device_backend_map"):
+        return False
+    return any(str(name).lower() != NAME for name in config.get_device_backend_map().values())
+
+
+def register() -> None:
+    """Makes init_process_group("trainyard") known to torch. Once more does nothing."""
+    if hasattr(dist.Backend, NAME.upper()):
+        return
+    options: Dict[str, Any] = {}
+    if "devices" in inspect.signature(dist.Backend.register_backend).parameters:
+        options["devices"] = ["cpu"]
+    dist.Backend.register_backend(NAME, create, **options)

@@ -1,0 +1,89 @@
+"""Cases of process_group_test.py: mistakes and faults."""
+import datetime
+import os
+import signal
+import time
+
+import torch
+import torch.distributed as dist
+
+import trainyard as ty
+from process_group_rank import expect, start
+
+
+def case_ddp_killed():
+    """DDP when a rank dies: backward raises and names it."""
+    start()
+    rank = dist.get_rank()
+    model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(4, 2))
+    model(torch.ones(1, 4)).sum().backward()
+    dist.barrier()
+    if rank == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    try:
+        for _ in range(1000):
+            model(torch.ones(1, 4)).sum().backward()
+    except RuntimeError as error:
+        assert "rank 1" in str(error), error
+        return
+    raise AssertionError("backward did not fail")
+
+
+def case_killed():
+    start()
+    rank = dist.get_rank()
+    dist.barrier()
+    if rank == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    begun = time.monotonic()
+    try:
+        while True:
+            dist.all_reduce(torch.ones(1000))
+    except ty.RankLost as error:
+        assert error.rank == 1 and time.monotonic() - begun < 5, error
+    try:
+        dist.all_reduce(torch.ones(1), async_op=True).get_future().wait()
+        raise AssertionError("the future knows nothing of it")
+    except RuntimeError as error:
+        assert "RankLost" in str(error) and "rank 1" in str(error), error
+
+
+def case_timeout():
+    start(datetime.timedelta(seconds=2))
+    if dist.get_rank() == 1:
+        time.sleep(8)
+        os._exit(0)
+    try:
+        dist.all_reduce(torch.ones(4))
+    except ty.RankLost as error:
+        assert error.rank == 1, error
+        os._exit(0)
+    raise AssertionError("nobody was blamed")
+
+
+def case_mistakes():
+    start()
+    size = dist.get_world_size()
+    group = dist.group.WORLD
+    for kind, function, words in (
+            (TypeError, lambda: dist.all_reduce(torch.ones(2, dtype=torch.int16)), ["torch.int16", "float32"]),
+            (TypeError, lambda: group.allreduce([torch.ones(2, dtype=torch.complex64)], dist.ReduceOp.MAX),
+             ["complex64"]),
+            (RuntimeError, lambda: dist.all_reduce(torch.ones(2), dist.ReduceOp.BAND), []),
+            (RuntimeError, lambda: dist.all_reduce(torch.ones(2, device="meta")), ["meta"]),
+            (RuntimeError, lambda: dist.broadcast(torch.ones(2).to_sparse(), 0), ["sparse"]),
+            (RuntimeError, lambda: dist.broadcast(torch.ones(2), size), []),
+            (RuntimeError, lambda: dist.all_gather([torch.ones(2)] * (size + 1), torch.ones(2)), [str(size)]),
+            (RuntimeError, lambda: dist.all_gather([torch.ones(3)] * size, torch.ones(2)), ["size"]),
+            ((RuntimeError, ValueError), lambda: dist.all_gather([torch.ones(2).double()] * size, torch.ones(2)),
+             ["type"]),
+            (RuntimeError, lambda: dist._all_gather_base(torch.ones(size * 2 + 1), torch.ones(2)), ["world_size"]),
+            (RuntimeError, lambda: dist._reduce_scatter_base(torch.ones(2), torch.ones(size * 2 + 1)), ["size"]),
+            (RuntimeError, lambda: dist.all_to_all_single(torch.ones(size), torch.ones(size), [1], [1]), ["splits"]),
+            (RuntimeError, lambda: dist.all_to_all_single(torch.ones(size * 2 + 1), torch.ones(size * 2 + 1)),
+             ["dim 0"])):
+        expect(kind, function, *words)
+    dist.barrier()
+    mine = torch.ones(10 + dist.get_rank())
+    expect(ty.Mismatch, lambda: dist.all_reduce(mine), "10", "11")
+    dist.destroy_process_group()
