@@ -94,8 +94,8 @@ bool isTooEarlyToJudge(PlannerState& state, const TaskView& task) {
   return true;
 }
 
-void excuseInPlace(PlannerState& state, const TaskView& task, std::int32_t more) {
-  state.status.set_disruptions(state.status.disruptions() + more);
+// What follows from another task's loss was counted with that one.
+void excuseInPlace(PlannerState& state, const TaskView& task) {
   const std::string message =
       fmt::format("{} (created {}) ended after the loss of another task: start {}",
                   toString(task.key), task.history.created, task.seen->restarts + 1);
@@ -119,17 +119,13 @@ void addRestarts(PlannerState& state, TaskView& task, std::int32_t more) {
 // A task may start again and succeed between two looks at it.
 void countBeforeSuccess(PlannerState& state, TaskView& task) {
   const std::int32_t more = takeStarts(task);
-  if (more > 0 && followsPeersLoss(state, task)) {
-    state.status.set_disruptions(state.status.disruptions() + more);
-  } else {
-    addRestarts(state, task, more);
-  }
+  if (more > 0 && !followsPeersLoss(state, task)) addRestarts(state, task, more);
 }
 
 void countInPlace(PlannerState& state, TaskView& task) {
   const std::int32_t more = takeStarts(task);
   if (more == 0) return;
-  if (followsPeersLoss(state, task)) return excuseInPlace(state, task, more);
+  if (followsPeersLoss(state, task)) return excuseInPlace(state, task);
   if (state.foreign()) task.history.create_ms = state.input.unix_ms;
   addRestarts(state, task, more);
   const std::string message =
@@ -158,9 +154,9 @@ void lose(PlannerState& state, TaskView& task, bool from_outside) {
   const bool disrupted = from_outside || excused;
   const std::string cause =
       fmt::format("{} (created {}): {}", toString(task.key), history.created, causeOf(state, task));
-  if (disrupted) {
+  if (from_outside) {
     state.status.set_disruptions(state.status.disruptions() + 1);
-  } else {
+  } else if (!excused) {
     history.restarts += 1;
     state.status.set_restarts(state.status.restarts() + 1);
     if (exceedsLimit(state, cause)) return;
