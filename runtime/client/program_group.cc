@@ -134,8 +134,8 @@ std::shared_ptr<Work> ProgramGroup::give(Operation operation) {
   return queue_.add([this, operation = std::move(operation)] { return carryOut(operation); });
 }
 
-Status ProgramGroup::run(Operation operation) {
-  return queue_.run([this, operation = std::move(operation)] { return carryOut(operation); });
+Status ProgramGroup::run(const Operation& operation) {
+  return queue_.run([this, &operation] { return carryOut(operation); });
 }
 
 std::shared_ptr<Work> ProgramGroup::send(int to, std::uint64_t tag, const Array& array) {

@@ -49,7 +49,7 @@ class ProgramGroup {
   // What an operation does with the collective, which it has to itself meanwhile.
   using Operation = std::function<Status(Collective&, Staging&)>;
   std::shared_ptr<Work> give(Operation operation);
-  Status run(Operation operation);
+  Status run(const Operation& operation);
   std::shared_ptr<Work> send(int to, std::uint64_t tag, const Array& array);
   std::shared_ptr<Work> receive(int from, std::uint64_t tag, const Array& into);
   // False: not done.

@@ -51,6 +51,10 @@ std::shared_ptr<Work> WorkQueue::add(Act act) {
 }
 
 Status WorkQueue::run(Act act) {
+  {
+    std::unique_lock lock(monitor_->mutex);
+    if (!ending_ && !running_ && entries_.empty()) return runAtOnce(act, lock);
+  }
   const std::shared_ptr<Work> work = push(std::move(act), false);
   // What is not begun cannot be left: it refers to what the caller has.
   help(*work, [] { return false; });
@@ -93,6 +97,20 @@ void WorkQueue::runFirst(std::unique_lock<std::mutex>& lock) {
   // Wakes the others too, who may carry out the next.
   entry.work->finish(std::move(status));
   lock.lock();
+}
+
+Status WorkQueue::runAtOnce(const Act& act, std::unique_lock<std::mutex>& lock) {
+  running_ = true;
+  lock.unlock();
+  on_caller = true;
+  Status status = act();
+  on_caller = false;
+  lock.lock();
+  running_ = false;
+  lock.unlock();
+  // Who has given something meanwhile may wait to carry it out.
+  monitor_->changed.notify_all();
+  return status;
 }
 
 void WorkQueue::loop() {

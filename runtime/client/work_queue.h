@@ -54,6 +54,8 @@ class WorkQueue {
   void loop();
   // Precondition: `lock` is held, entries_ is not empty, nothing is under way.
   void runFirst(std::unique_lock<std::mutex>& lock);
+  // The same for what was never put there: nobody else needs to know of it. Leaves `lock` open.
+  Status runAtOnce(const Act& act, std::unique_lock<std::mutex>& lock);
 
   const std::shared_ptr<Monitor> monitor_;
   std::deque<Entry> entries_;

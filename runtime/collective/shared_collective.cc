@@ -219,11 +219,11 @@ class SharedCollective : public Collective {
     next_tiny_ = 1 - next_tiny_;
     std::copy_n(array.data, array.bytes(), own.data());
     TY_RETURN_IF_ERROR(call.meeting.meet(array));
-    std::vector<Array> brought;
+    brought_.clear();
     for (int r = 0; r < size(); ++r) {
-      brought.push_back({elsewhere(own.data(), r), array.elements, array.type});
+      brought_.push_back({elsewhere(own.data(), r), array.elements, array.type});
     }
-    reduceRange(call, brought, {0, array.elements}, {&array, 1}, divisor);
+    reduceRange(call, brought_, {0, array.elements}, {&array, 1}, divisor);
     return finish(call);
   }
 
@@ -296,24 +296,24 @@ class SharedCollective : public Collective {
     totals_.bytes_sent += static_cast<std::uint64_t>(range.size()) * size_of *
                           static_cast<std::uint64_t>(targets.size() - 1);
     const std::int64_t step = divisor > 1 ? kAverageBlock : std::max<std::int64_t>(1, range.size());
-    std::vector<const std::byte*> from(arrays.size());
-    std::vector<std::byte*> to(targets.size());
+    from_.resize(arrays.size());
+    to_.resize(targets.size());
     for (std::int64_t b = 0; b < range.size(); b += step) {
       const std::int64_t n = std::min(step, range.size() - b);
       for (std::size_t r = 0; r < arrays.size(); ++r) {
-        from[r] = arrays[r].data + static_cast<std::size_t>(range.begin + b) * size_of;
+        from_[r] = arrays[r].data + static_cast<std::size_t>(range.begin + b) * size_of;
       }
       for (std::size_t t = 0; t < targets.size(); ++t) {
-        to[t] = targets[t].data + static_cast<std::size_t>(b) * size_of;
+        to_[t] = targets[t].data + static_cast<std::size_t>(b) * size_of;
       }
       if (divisor == 1) {
-        reduceAcross(type, call.meeting.operation().op, from, to, n);
+        reduceAcross(type, call.meeting.operation().op, from_, to_, n);
         continue;
       }
-      reduceAcross(type, call.meeting.operation().op, from, std::span(to).first(1), n);
-      divideElements(type, to[0], n, divisor);
-      for (std::byte* other : std::span(to).subspan(1)) {
-        std::memcpy(other, to[0], static_cast<std::size_t>(n) * size_of);
+      reduceAcross(type, call.meeting.operation().op, from_, std::span(to_).first(1), n);
+      divideElements(type, to_[0], n, divisor);
+      for (std::byte* other : std::span(to_).subspan(1)) {
+        std::memcpy(other, to_[0], static_cast<std::size_t>(n) * size_of);
       }
     }
   }
@@ -346,6 +346,10 @@ class SharedCollective : public Collective {
   const std::span<std::byte> tiny_;  // two places
   std::size_t next_tiny_ = 0;
   std::vector<int> members_;  // all ranks
+  // Kept, so that a small array costs no allocation.
+  std::vector<Array> brought_;
+  std::vector<const std::byte*> from_;
+  std::vector<std::byte*> to_;
   Totals totals_;
 };
 
