@@ -97,9 +97,15 @@ ty_work* handleOf(const ty_group* group, std::shared_ptr<Work> work) {
 
 // Gives the operation, or carries it out where no handle is wanted.
 ty_code carryOut(ty_group* group, ProgramGroup::Operation operation, ty_work** work) {
-  if (work == nullptr) return tell(group->group->run(std::move(operation)));
+  if (work == nullptr) return tell(group->group->run(operation));
   *work = handleOf(group, group->group->give(std::move(operation)));
   return TY_OK;
+}
+
+// How an operation on the array went, with its name.
+Status of(const NamedArray& named, const Status& done) {
+  if (done.ok() || named.name.empty()) return done;
+  return annotate(done, fmt::format("tensor '{}'", named.name));
 }
 
 ty_code waitOrHandle(ty_group* group, std::shared_ptr<Work> done, ty_work** work) {
@@ -195,9 +201,9 @@ ty_code ty_reduce_scatter(ty_group* group, const ty_array* input, const int64_t*
   if (!reducing.ok()) return tell(annotate(reducing.status(), "reduce_scatter"));
   return carryOut(
       group,
-      [from = from->array, into = into->array, reducing = *reducing,
+      [from = *from, into = into->array, reducing = *reducing,
        counts = countsOf(counts, group->group->size())](Collective& collective, Staging& staging) {
-        return reduceScatter(collective, from, counts, into, reducing, staging);
+        return of(from, reduceScatter(collective, from.array, counts, into, reducing, staging));
       },
       work);
 }
@@ -211,8 +217,10 @@ ty_code ty_all_gather(ty_group* group, const ty_array* input, const ty_array* ou
   if (!into.ok()) return tell(into.status());
   return carryOut(
       group,
-      [from = from->array, into = into->array, counts = countsOf(counts, group->group->size())](
-          Collective& collective, Staging&) { return allGather(collective, from, into, counts); },
+      [from = *from, into = into->array, counts = countsOf(counts, group->group->size())](
+          Collective& collective, Staging&) {
+        return of(from, allGather(collective, from.array, into, counts));
+      },
       work);
 }
 
@@ -223,10 +231,7 @@ ty_code ty_broadcast(ty_group* group, const ty_array* array, int root, ty_work**
   return carryOut(
       group,
       [named = *named, root](Collective& collective, Staging&) {
-        const Status done = collective.broadcast(named.array, root);
-        return done.ok() || named.name.empty()
-                   ? done
-                   : annotate(done, fmt::format("tensor '{}'", named.name));
+        return of(named, collective.broadcast(named.array, root));
       },
       work);
 }
@@ -241,9 +246,9 @@ ty_code ty_all_to_all(ty_group* group, const ty_array* send, const int64_t* send
   const int ranks = group->group->size();
   return carryOut(
       group,
-      [from = from->array, into = into->array, sends = countsOf(send_counts, ranks),
+      [from = *from, into = into->array, sends = countsOf(send_counts, ranks),
        receives = countsOf(receive_counts, ranks)](Collective& collective, Staging&) {
-        return allToAll(collective, from, sends, into, receives);
+        return of(from, allToAll(collective, from.array, sends, into, receives));
       },
       work);
 }

@@ -31,9 +31,12 @@ using transport::SenderHandshake;
 using transport::TcpAddress;
 
 constexpr Duration kHandshakeLimit = std::chrono::seconds(10);
+constexpr Duration kReasonLimit = std::chrono::seconds(1);
 constexpr Duration kAgain = std::chrono::milliseconds(50);
 constexpr std::size_t kPortBytes = 2;
 constexpr std::size_t kMostTable = 1 << 20;
+// Instead of a table's length: the length of why there is none, with this added.
+constexpr std::uint32_t kNoTable = 1U << 31;
 
 Self selfOf(const MeetingOptions& options) {
   return {options.rank, options.size, /*epoch=*/0, options.secret};
@@ -108,6 +111,22 @@ Status missing(const MeetingOptions& options, const std::vector<int>& ranks, int
       ranks.front());
 }
 
+// What rank 0 says to those who wait: which rank is to blame, whether the ranks do not fit together
+// or some are missing, and the text.
+std::string reasonOf(const Status& status) {
+  return fmt::format("{} {} {}", transport::blamedRank(status).value_or(0),
+                     absl::IsFailedPrecondition(status) ? 'p' : 'd', std::string(status.message()));
+}
+// Never OK.
+Status statusOf(std::string_view reason) {
+  const auto [blamed, rest] = splitFirst(reason, ' ');
+  const auto [kind, text] = splitFirst(rest, ' ');
+  const std::string message = fmt::format("rank 0 says: {}", text);
+  return transport::withBlamedRank(
+      kind == "p" ? absl::FailedPreconditionError(message) : absl::DeadlineExceededError(message),
+      parseNumber<int>(blamed).value_or(0));
+}
+
 // Rank 0.
 class Host {
  public:
@@ -119,6 +138,21 @@ class Host {
   StatusOr<std::vector<TcpAddress>> run() {
     TY_ASSIGN_OR_RETURN(listener_, listenAt(options_));
     const TimePoint deadline = systemClock().now() + options_.timeout;
+    if (const Status met = meetAll(deadline); !met.ok()) {
+      // Those who wait for the table hear why it does not come, instead of waiting on.
+      tell(reasonOf(met), kNoTable, systemClock().now() + kReasonLimit);
+      return met;
+    }
+    const std::vector<TcpAddress> addresses = addressesOf(known());
+    std::string table;
+    for (const TcpAddress& address : addresses) table += toText(address) + "\n";
+    // A rank that has gone meanwhile is found out when the group forms.
+    tell(table, 0, deadline);
+    return addresses;
+  }
+
+ private:
+  Status meetAll(TimePoint deadline) {
     while (!complete()) {
       if (systemClock().now() >= deadline) return missing(options_, absent(), strangers_);
       if (isCancelled(options_)) return absl::CancelledError("meeting: given up");
@@ -130,11 +164,9 @@ class Host {
         return !guest.fd.valid() || (!guest.port_known && now >= guest.give_up_at);
       });
     }
-    const std::vector<TcpAddress> addresses = addressesOf(known());
-    return tell(addresses, deadline);
+    return absl::OkStatus();
   }
 
- private:
   struct Guest {
     UniqueFd fd;
     TimePoint give_up_at;
@@ -209,6 +241,7 @@ class Host {
   }
 
   Status take(Guest& guest) {
+    guest.port_known = true;
     auto& place = arrived_[static_cast<std::size_t>(*guest.rank)];
     if (place) {
       return transport::withBlamedRank(
@@ -223,7 +256,6 @@ class Host {
     ::getpeername(guest.fd.get(), reinterpret_cast<sockaddr*>(&from), &from_length);
     ::getsockname(guest.fd.get(), reinterpret_cast<sockaddr*>(&at), &at_length);
     place = Arrived{hostOf(from), hostOf(at), port};
-    guest.port_known = true;
     return absl::OkStatus();
   }
 
@@ -234,26 +266,22 @@ class Host {
     guest.fd.reset();
   }
 
-  StatusOr<std::vector<TcpAddress>> tell(const std::vector<TcpAddress>& addresses,
-                                         TimePoint deadline) {
-    std::string table;
-    for (const TcpAddress& address : addresses) table += toText(address) + "\n";
-    const auto length = static_cast<std::uint32_t>(table.size());
-    table.insert(0, reinterpret_cast<const char*>(&length), sizeof(length));
+  // Everybody who has told its port.
+  void tell(std::string text, std::uint32_t mark, TimePoint deadline) {
+    const std::uint32_t length = mark | static_cast<std::uint32_t>(text.size());
+    text.insert(0, reinterpret_cast<const char*>(&length), sizeof(length));
     for (Guest& guest : guests_) {
-      if (guest.port_known) guest.outgoing += table;
+      if (guest.port_known) guest.outgoing += text;
     }
     const auto busy = [](const Guest& guest) {
       return guest.fd.valid() && !guest.outgoing.empty();
     };
-    // A rank that has gone meanwhile is found out when the group forms.
     while (std::any_of(guests_.begin(), guests_.end(), busy) && systemClock().now() < deadline) {
       for (Guest& guest : guests_) {
         if (busy(guest) && !push(guest.fd.get(), guest.outgoing)) guest.fd.reset();
       }
       if (std::any_of(guests_.begin(), guests_.end(), busy)) waitForEvents();
     }
-    return addresses;
   }
 
   const MeetingOptions& options_;
@@ -275,7 +303,9 @@ class Visitor {
     while (systemClock().now() < deadline_) {
       if (isCancelled(options_)) return absl::CancelledError("meeting: given up");
       auto addresses = visit();
-      if (addresses.ok() || isFinal(addresses.status())) return addresses;
+      if (!told_.ok()) return told_;
+      if (addresses.ok()) return addresses;
+      if (isFinal(addresses.status())) return atRankZero(addresses.status());
       last = addresses.status();
       pause();
     }
@@ -290,6 +320,14 @@ class Visitor {
   static bool isFinal(const Status& status) {
     return absl::IsFailedPrecondition(status) || absl::IsPermissionDenied(status) ||
            absl::IsCancelled(status);
+  }
+  // Whom a refusal is of.
+  Status atRankZero(const Status& status) const {
+    if (!absl::IsPermissionDenied(status)) return status;
+    return transport::withBlamedRank(
+        annotate(status,
+                 fmt::format("meeting: rank 0 at {}", toText({options_.host, options_.port}))),
+        0);
   }
   void pause() { pollUntil({}, std::min(deadline_, systemClock().now() + kAgain)); }
 
@@ -310,9 +348,12 @@ class Visitor {
     TY_ASSIGN_OR_RETURN(const std::string prefix, hear(sizeof(std::uint32_t)));
     std::uint32_t length = 0;
     std::memcpy(&length, prefix.data(), sizeof(length));
+    const bool is_reason = (length & kNoTable) != 0;
+    length &= ~kNoTable;
     if (length > kMostTable) return absl::DataLossError("meeting: what came is no list of ranks");
     TY_ASSIGN_OR_RETURN(const std::string table, hear(length));
-    return parse(table);
+    if (is_reason) told_ = statusOf(table);
+    return is_reason ? told_ : parse(table);
   }
 
   StatusOr<std::vector<TcpAddress>> parse(std::string_view table) const {
@@ -374,6 +415,7 @@ class Visitor {
 
   const MeetingOptions& options_;
   const Self self_;
+  Status told_;  // why rank 0 has no table for anybody
   TimePoint deadline_;
   UniqueFd fd_;
 };

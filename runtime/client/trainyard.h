@@ -44,7 +44,7 @@ typedef enum ty_code {
   TY_RANK_LOST = 4,   /* a rank died, left, or failed by itself */
   TY_TIMEOUT = 5,     /* a rank was silent for as long as the group allows */
   TY_CORRUPT = 6,     /* what came is not of this protocol, or damaged */
-  TY_REFUSED = 7,     /* another secret, version or size */
+  TY_REFUSED = 7,     /* another secret, version or size; a rank that another process has */
   TY_UNREACHABLE = 8, /* nobody there; an address is taken */
   TY_CANCELLED = 9,   /* ty_set_interrupt's function said so, or the group was aborted here */
   TY_DEAD = 10,       /* a handle in a forked child, or of a group that has left */

@@ -34,9 +34,14 @@ Status Meeting::checkOffer(int place, const transport::Wait& wait) const {
   const bool argument_counts = offer_.operation.kind != Kind::kAllToAll;
   if (theirs.operation != offer_.operation ||
       (argument_counts && theirs.argument != offer_.argument)) {
+    // Of operations that are equal otherwise: broadcasts from several ranks.
+    const std::string roots =
+        theirs.operation == offer_.operation
+            ? fmt::format(" with root {}, here with {}", theirs.argument, offer_.argument)
+            : "";
     return transport::withBlamedRank(
-        absl::FailedPreconditionError(fmt::format("{}: rank {} is in {}", placeOf(wait), rank,
-                                                  transport::toString(theirs.operation))),
+        absl::FailedPreconditionError(fmt::format("{}: rank {} is in {}{}", placeOf(wait), rank,
+                                                  transport::toString(theirs.operation), roots)),
         rank);
   }
   const bool fits =

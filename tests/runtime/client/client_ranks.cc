@@ -1,9 +1,12 @@
 #include "tests/runtime/client/client_ranks.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
-#include <random>
 #include <thread>
+
+#include "base/core/clock.h"
+#include "base/core/rng.h"
 
 namespace trainyard::testing {
 
@@ -14,10 +17,11 @@ Said said(ty_code code) {
 
 int freePort() {
   // Above those that the kernel gives to others between now and its use.
-  std::random_device random;
-  std::uniform_int_distribution<int> ports(61'000, 65'000);
+  constexpr std::uint64_t kFirst = 61'000, kCount = 4'000;
+  Rng random(mixKey(static_cast<std::uint64_t>(::getpid()),
+                    static_cast<std::uint64_t>(systemClock().now().time_since_epoch().count())));
   for (;;) {
-    const int port = ports(random);
+    const int port = static_cast<int>(kFirst + random.below(kCount));
     ty_listener* listener = nullptr;
     if (ty_listen("127.0.0.1", port, &listener) != TY_OK) continue;
     ty_listener_free(listener);
