@@ -2,9 +2,11 @@
 from __future__ import annotations
 
 import ctypes
+import sys
 import weakref
-from typing import Any, List, Mapping, NamedTuple, Optional, Sequence, Union
+from typing import Any, List, Mapping, NamedTuple, Optional, Sequence, Tuple, Union
 
+from trainyard._arguments import factor, reduction_number, whole, wholes
 from trainyard._errors import InvalidArgument
 from trainyard._handle import Handle
 from trainyard._library import CTotals, check, library
@@ -81,7 +83,7 @@ class Group:
         """
         given = _sequence(arrays, name)
         return self._carry_out("all_reduce", async_, given, library().ty_all_reduce, structs(given), len(given),
-                               int(reduction), prescale, postscale)
+                               *_reducing(reduction, prescale, postscale))
 
     def reduce_scatter(self, input: Any, output: Any, reduction: Reduction = Reduction.SUM, *,
                        counts: Optional[Sequence[int]] = None, prescale: float = 1.0, postscale: float = 1.0,
@@ -95,8 +97,8 @@ class Group:
         """
         source, target = array_of(input, name, writable=False), array_of(output, name)
         return self._carry_out("reduce_scatter", async_, (source, target), library().ty_reduce_scatter,
-                               source.struct(), self._counts(counts), target.struct(), int(reduction), prescale,
-                               postscale)
+                               source.struct(), self._counts(counts, "reduce_scatter"), target.struct(),
+                               *_reducing(reduction, prescale, postscale))
 
     def all_gather(self, input: Any, output: Any, *, counts: Optional[Sequence[int]] = None,
                    name: Optional[str] = None, async_: bool = False) -> Optional[Work]:
@@ -109,11 +111,12 @@ class Group:
         """
         source, target = array_of(input, name, writable=False), array_of(output, name)
         return self._carry_out("all_gather", async_, (source, target), library().ty_all_gather, source.struct(),
-                               target.struct(), self._counts(counts))
+                               target.struct(), self._counts(counts, "all_gather"))
 
     def broadcast(self, array: Any, root: int = 0, *, name: Optional[str] = None,
                   async_: bool = False) -> Optional[Work]:
         """`array` becomes that of rank `root`."""
+        root = whole(root, "broadcast: root")
         given = array_of(array, name, writable=root != self._rank)
         return self._carry_out("broadcast", async_, given, library().ty_broadcast, given.struct(), root)
 
@@ -128,7 +131,8 @@ class Group:
         """
         source, target = array_of(send, name, writable=False), array_of(receive, name)
         return self._carry_out("all_to_all", async_, (source, target), library().ty_all_to_all, source.struct(),
-                               self._counts(send_counts), target.struct(), self._counts(receive_counts))
+                               self._counts(send_counts, "all_to_all: send_counts"), target.struct(),
+                               self._counts(receive_counts, "all_to_all: receive_counts"))
 
     def barrier(self, *, async_: bool = False) -> Optional[Work]:
         """Done when all ranks have come."""
@@ -141,7 +145,8 @@ class Group:
         Messages are outside of the order of the other operations. `tag` (from 0) tells those of one pair apart.
         """
         given = array_of(array, name, writable=False)
-        return self._carry_out("send", async_, given, library().ty_send, given.struct(), to, _tag(tag))
+        return self._carry_out("send", async_, given, library().ty_send, given.struct(),
+                               whole(to, "send: to"), _tag(tag))
 
     def receive(self, array: Any, source: Optional[int] = None, tag: int = 0, *, name: Optional[str] = None,
                 async_: bool = False) -> Union[int, Work]:
@@ -153,8 +158,9 @@ class Group:
             Mismatch: the message is of another type or size. It is dropped and the group lives on.
         """
         given = array_of(array, name)
-        work = self._begin("receive", given, library().ty_receive, given.struct(),
-                           -1 if source is None else source, _tag(tag))
+        # -1 is the library's number for any.
+        place = -1 if source is None else whole(source, "receive: source", 0)
+        work = self._begin("receive", given, library().ty_receive, given.struct(), place, _tag(tag))
         return work if async_ else work.source
 
     # ---- The group ------------------------------------------------------------------------------
@@ -164,7 +170,7 @@ class Group:
 
         All ranks of this group call it at the same place of their order with the same ranks.
         """
-        members = sorted(ranks)
+        members = sorted(whole(rank, "split: rank") for rank in ranks)
         pointer = ctypes.c_void_p()
         self._call("split", library().ty_split, (ctypes.c_int * max(len(members), 1))(*members), len(members),
                    ctypes.byref(pointer))
@@ -178,7 +184,7 @@ class Group:
         Raises:
             Mismatch: on all ranks; it names the first that differs, both ranks and both sizes. The group lives on.
         """
-        given = [array_of(array, name, writable=False) for name, array in arrays.items()]
+        given = [array_of(array, str(name), writable=False) for name, array in arrays.items()]
         self._call("compare", library().ty_compare, structs(given), len(given))
 
     def allocate(self, nbytes: int) -> memoryview:
@@ -190,6 +196,7 @@ class Group:
         Raises:
             NoRoom: there is none left of what init(arena_bytes=) asked for, or ranks do not share memory.
         """
+        nbytes = whole(nbytes, "allocate: nbytes", 0, sys.maxsize)
         address = ctypes.c_void_p()
         self._call("allocate", library().ty_allocate, nbytes, ctypes.byref(address))
         block = (ctypes.c_ubyte * nbytes).from_address(address.value or 0)
@@ -254,12 +261,12 @@ class Group:
         work.wait()
         return None
 
-    def _counts(self, counts: Optional[Sequence[int]]) -> Any:
+    def _counts(self, counts: Optional[Sequence[int]], what: str) -> Any:
         if counts is None:
             return None
         if len(counts) != self._size:
-            raise InvalidArgument(f"{len(counts)} counts for {self._size} ranks")
-        return (ctypes.c_int64 * self._size)(*counts)
+            raise InvalidArgument(f"{what}: {len(counts)} counts for {self._size} ranks")
+        return (ctypes.c_int64 * self._size)(*wholes(counts, f"{what}: counts"))
 
 
 def _sequence(arrays: Arrays, name: Optional[str]) -> List[Array]:
@@ -268,7 +275,9 @@ def _sequence(arrays: Arrays, name: Optional[str]) -> List[Array]:
     return [array_of(array, f"{name or ''}[{at}]") for at, array in enumerate(arrays)]
 
 
+def _reducing(reduction: Reduction, prescale: float, postscale: float) -> Tuple[int, float, float]:
+    return reduction_number(reduction), factor(prescale, "prescale"), factor(postscale, "postscale")
+
+
 def _tag(tag: int) -> int:
-    if not 0 <= tag < 1 << 64:
-        raise InvalidArgument(f"tag: {tag} is not from 0 to 2^64 - 1")
-    return tag
+    return whole(tag, "tag", 0, (1 << 64) - 1)

@@ -2,9 +2,11 @@
 from __future__ import annotations
 
 import ctypes
+import sys
 from typing import List, NamedTuple, Optional, Sequence
 
-from trainyard._errors import InvalidArgument
+from trainyard._arguments import seconds, whole
+from trainyard._errors import InvalidArgument, Refused
 from trainyard._group import Group
 from trainyard._library import CGroupOptions, CMeeting, check, library
 from trainyard._types import NO_TYPE, TYPES
@@ -30,6 +32,18 @@ class Options(NamedTuple):
     wire: Optional[str] = None
     arena_bytes: int = 0
     epoch: int = 0
+
+    def checked(self) -> Options:
+        """The same, with numbers of Python.
+
+        Raises:
+            InvalidArgument: one is wrong. Asked before the ranks meet, because afterwards the others would wait.
+        """
+        if self.wire is not None and self.wire not in ("float16", "bfloat16"):
+            raise InvalidArgument(f"wire: {self.wire!r} is neither float16 nor bfloat16")
+        return self._replace(join_timeout=seconds(self.join_timeout, "join_timeout"),
+                             timeout=seconds(self.timeout, "timeout"),
+                             arena_bytes=whole(self.arena_bytes, "arena_bytes", 0, sys.maxsize))
 
 
 class Listener:
@@ -75,7 +89,13 @@ def meet(listener: Listener, rank: int, size: int, host: str, port: int, secret:
     """
     meeting = CMeeting(ctypes.sizeof(CMeeting), rank, size, host.encode(), port, secret.encode(), seconds)
     texts = ctypes.POINTER(ctypes.c_char_p)()
-    check(library().ty_meet(meeting, listener._handle, ctypes.byref(texts)))
+    try:
+        check(library().ty_meet(meeting, listener._handle, ctypes.byref(texts)))
+    except Refused as error:
+        # All but rank 0 talk to nobody else.
+        blamed = 0 if error.rank < 0 < rank else error.rank
+        raise Refused(f"rank {rank} of {size}, meeting at {host}:{port}: {error}. All need one secret "
+                      "(TRAINYARD_SECRET), one number of ranks, and a rank of their own", blamed) from None
     try:
         return [(texts[at] or b"").decode() for at in range(size)]
     finally:
@@ -90,8 +110,7 @@ def join(listener: Optional[Listener], rank: int, size: int, addresses: Sequence
         TimedOut, Refused, Unreachable, RankLost: the ranks do not come together; the text names who is missing.
         InvalidArgument: an option is wrong.
     """
-    if options.wire is not None and options.wire not in ("float16", "bfloat16"):
-        raise InvalidArgument(f"wire: {options.wire!r} is neither float16 nor bfloat16")
+    options = options.checked()
     texts = (ctypes.c_char_p * max(size, 1))(*[address.encode() for address in addresses])
     given = CGroupOptions(
         ctypes.sizeof(CGroupOptions), rank, size, ctypes.cast(texts, ctypes.POINTER(ctypes.c_char_p)),

@@ -27,7 +27,9 @@ class Array(NamedTuple):
 
     def struct(self) -> CArray:
         """As the library takes it."""
-        return CArray(self.address, self.elements, int(self.type), self.name.encode() if self.name else None)
+        # A name is for people: one that is no text, or no UTF-8, is no reason to fail.
+        name = str(self.name).encode("utf-8", "replace") if self.name else None
+        return CArray(self.address, self.elements, int(self.type), name)
 
 
 def array_of(source: Any, name: Optional[str] = None, writable: bool = True) -> Array:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from typing import List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
+from trainyard._arguments import whole
 from trainyard._errors import InvalidArgument
 
 LOOPBACK = "127.0.0.1"
@@ -67,8 +68,10 @@ def find_place(environment: Mapping[str, str], rank: Optional[int] = None, size:
     """
     if (rank is None) != (size is None):
         raise InvalidArgument("init: rank and size are given together or not at all")
+    local_rank, local_size = (None if value is None else whole(value, f"init: {name}")
+                              for name, value in (("local_rank", local_rank), ("local_size", local_size)))
     if rank is not None and size is not None:
-        return _checked(Place(rank, size, local_rank, local_size, "init()"))
+        return _checked(Place(whole(rank, "init: rank"), whole(size, "init: size"), local_rank, local_size, "init()"))
     for launcher in LAUNCHERS:
         if launcher.rank in environment or (launcher is LAUNCHERS[0] and launcher.size in environment):
             found = _place_of(environment, launcher)
@@ -154,7 +157,7 @@ def split_address(text: str, where: str) -> Tuple[str, int]:
     """Host and port of "host:port" or "[IPv6]:port"."""
     host, colon, port = text.rpartition(":")
     host = host[1:-1] if host.startswith("[") and host.endswith("]") else host
-    if not colon or not host or not port.isdigit() or not 0 < int(port) <= 65535:
+    if not colon or not host or not (port.isascii() and port.isdigit()) or not 0 < int(port) <= 65535:
         raise InvalidArgument(f"{where}: {text!r} is not host:port")
     return host, int(port)
 

@@ -57,7 +57,7 @@ def init(rank: Optional[int] = None, size: Optional[int] = None, *, local_rank: 
             return _again(_world.group, rank, size)
         set_log_level()
         place = find_place(os.environ, rank, size, local_rank, local_size)
-        options = Options(join_timeout, timeout, share_memory, deterministic, wire, arena_bytes)
+        options = Options(join_timeout, timeout, share_memory, deterministic, wire, arena_bytes).checked()
         meeting = find_meeting(os.environ, place, address, secret)
         _world = _form(place, meeting, options)
         return _world.group

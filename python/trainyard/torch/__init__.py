@@ -16,7 +16,12 @@ from __future__ import annotations
 
 import importlib.util as _util
 
-import torch.distributed as _distributed
+try:
+    import torch.distributed as _distributed
+except ImportError as _error:
+    raise type(_error)(
+        "trainyard.torch needs torch, from 1.13 on: pip install torch, or with Debian's Python apt-get install "
+        f"python3-torch ({_error})", name="torch") from _error
 
 from trainyard import (
     cross_rank, cross_size, is_initialized, local_rank, local_size, rank, size)
