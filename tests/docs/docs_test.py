@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""The documents against the tree: links and paths exist, docs/job.md is the schema of deploy/crds.yaml."""
+"""The documents against the tree: links and paths exist, docs/job.md is the schema of deploy/crds.yaml, and recipes of
+images copy what there is."""
 import glob
 import pathlib
 import re
@@ -126,12 +127,44 @@ def job_differences(schema, page):
             yield f"docs/job.md:{number}: the schema has no {path}"
 
 
+def copied(recipe):
+    """(folder, pattern) of what a Dockerfile copies: from its own folder, "", or from one that is given by name."""
+    for line in recipe.read_text(encoding="utf-8").splitlines():
+        words = line.split()
+        if words[:1] == ["COPY"]:
+            named = [word.removeprefix("--from=") for word in words if word.startswith("--from=")]
+            for source in [word for word in words[1:-1] if not word.startswith("--")]:
+                yield named[0] if named else "", source
+
+
+def missing_copies(root):
+    """What recipes below examples/ copy from their folders that is not there, and what their scripts import of it that
+    they do not copy."""
+    for recipe in sorted(root.glob("examples/*/Dockerfile")):
+        own = {source for folder, source in copied(recipe) if not folder}
+        where = recipe.relative_to(root)
+        for source in sorted(own):
+            if not (recipe.parent / source).exists():
+                yield f"{where}: there is no {source}"
+                continue
+            script = (recipe.parent / source).read_text(encoding="utf-8")
+            for module in re.findall(r"(?m)^(?:import|from) (\w+)", script):
+                if (recipe.parent / f"{module}.py").exists() and f"{module}.py" not in own:
+                    yield f"{where}: {source} needs {module}.py"
+
+
 class Documents(unittest.TestCase):
     def test_links_lead_somewhere(self):
         self.assertEqual([], list(broken_links(ROOT)))
 
     def test_paths_exist(self):
         self.assertEqual([], list(missing_paths(ROOT)))
+
+    def test_recipes_copy_what_there_is(self):
+        self.assertEqual([], list(missing_copies(ROOT)))
+        recipe = ROOT / "examples/pytorch/Dockerfile"
+        project = re.search(r'(?m)^name = "(.*)"', (ROOT / "python/pyproject.toml").read_text(encoding="utf-8"))[1]
+        self.assertIn(("wheel", f"{project.replace('-', '_')}-*.whl"), list(copied(recipe)))
 
     def test_the_page_of_the_job_is_the_schema(self):
         schema = (ROOT / "deploy/crds.yaml").read_text(encoding="utf-8")
@@ -161,6 +194,18 @@ class SelfTest(unittest.TestCase):
                    "`docs/gone.md` `docs/*.txt`\n")
         self.assertEqual(["docs/page.md:5: there is no docs/gone.md", "docs/page.md:5: there is no docs/*.txt"],
                          list(missing_paths(self.root)))
+
+    def test_recipes(self):
+        folder = self.root / "examples/x"
+        folder.mkdir(parents=True)
+        (folder / "a.py").write_text("import os\nimport b\nfrom c import d\n", encoding="utf-8")
+        (folder / "b.py").write_text("", encoding="utf-8")
+        (folder / "c.py").write_text("", encoding="utf-8")
+        recipe = folder / "Dockerfile"
+        recipe.write_text("FROM y\nCOPY --from=z w-*.whl /tmp/\nCOPY a.py b.py gone.py ./\n", encoding="utf-8")
+        self.assertEqual(["examples/x/Dockerfile: a.py needs c.py", "examples/x/Dockerfile: there is no gone.py"],
+                         list(missing_copies(self.root)))
+        self.assertEqual(("z", "w-*.whl"), next(copied(recipe)))
 
     SCHEMA = "\n" * 41 + """  spec:
     properties:

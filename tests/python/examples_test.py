@@ -5,7 +5,6 @@ import difflib
 import json
 import os
 import pathlib
-import shutil
 import signal
 import subprocess
 import sys
@@ -13,20 +12,11 @@ import tempfile
 import time
 import unittest
 
-try:
-    import torch
-except ImportError:
-    print("torch is not installed (Debian: python3-torch)")
-    sys.exit(77)
-
+import example_runs
+from example_runs import BIN, EXAMPLES, LIMIT
 from ranks import free_port
 
-SOURCE = pathlib.Path(os.environ["TRAINYARD_SOURCE"])
-BIN = pathlib.Path(os.environ["TRAINYARD_BIN"])
-EXAMPLES = SOURCE / "examples/pytorch"
-DATA = pathlib.Path("/usr/share/datasets/fashion-mnist")
 STEPS = 100
-LIMIT = 180  # seconds; against hangs only
 
 
 class ExamplesTest(unittest.TestCase):
@@ -34,26 +24,17 @@ class ExamplesTest(unittest.TestCase):
     def setUpClass(cls):
         cls.temporary = tempfile.TemporaryDirectory(prefix="trainyard-pytorch-")
         cls.folder = pathlib.Path(cls.temporary.name)
-        # As the wheel has it: the library in the package.
-        site = cls.folder / "site"
-        shutil.copytree(SOURCE / "python/trainyard", site / "trainyard", ignore=shutil.ignore_patterns("*.pyc"))
-        (site / "trainyard/libtrainyard.so").symlink_to((BIN.parent / "lib/libtrainyard.so").resolve())
-        cls.environment = {**os.environ, "PYTHONPATH": str(site), "OMP_NUM_THREADS": "1", "STEPS": str(STEPS),
-                           "PYTHONDONTWRITEBYTECODE": "1"}
-        cls.gloo = cls.weights_of(cls("test_one_line_of_ddp_changes").by_hand("ddp_gloo.py", "gloo"))
+        cls.environment = example_runs.environment(cls.folder, STEPS)
+        checkpoint = example_runs.by_hand("ddp_gloo.py", cls.folder / "gloo", cls.environment)
+        cls.gloo = example_runs.saved(checkpoint)["net"]
 
     @classmethod
     def tearDownClass(cls):
         cls.temporary.cleanup()
 
-    @staticmethod
-    def weights_of(checkpoint):
-        return torch.load(checkpoint)["net"]
-
     def expect_gloos(self, checkpoint):
-        weights = self.weights_of(checkpoint)
-        for name, expected in self.gloo.items():
-            self.assertLessEqual((weights[name] - expected).abs().max().item(), 1e-6, name)
+        weights = example_runs.saved(checkpoint)["net"]
+        self.assertLessEqual(example_runs.largest_difference(weights, self.gloo), 1e-6)
 
     def run_in(self, name, command, **variables):
         """The command in a folder of its own, of which the checkpoint's path is returned."""
@@ -66,24 +47,7 @@ class ExamplesTest(unittest.TestCase):
         return folder / "fashion.pt"
 
     def by_hand(self, script, name):
-        folder = self.folder / name
-        folder.mkdir()
-        port = free_port()
-        ranks = []
-        for rank in range(2):
-            environment = {**self.environment, "CHECKPOINT": str(folder / "fashion.pt"), "RANK": str(rank),
-                           "WORLD_SIZE": "2", "LOCAL_RANK": str(rank), "LOCAL_WORLD_SIZE": "2",
-                           "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
-            ranks.append(subprocess.Popen([sys.executable, script], cwd=EXAMPLES, env=environment, text=True,
-                                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT))
-        try:
-            for rank in ranks:
-                output = rank.communicate(timeout=LIMIT)[0]
-                self.assertEqual(rank.returncode, 0, output)
-        finally:
-            for rank in ranks:
-                rank.kill()
-        return folder / "fashion.pt"
+        return example_runs.by_hand(script, self.folder / name, self.environment)
 
     def changed(self, plain, ours):
         """Lines of `ours` that `plain` has not, but for what says how to start it."""
@@ -148,14 +112,11 @@ class ExamplesTest(unittest.TestCase):
         finally:
             launcher.kill()
         self.assertEqual(launcher.returncode, 0, output)
-        self.assertEqual(torch.load(folder / "fashion.pt")["step"], steps)
+        self.assertEqual(example_runs.saved(folder / "fashion.pt")["step"], steps)
         self.assertIn("worker-1 is restarted", output)
         # The other one lost its peer and is started again with it: one disruption.
         self.assertIn("Succeeded, restarts 1", output)
 
 
 if __name__ == "__main__":
-    if not DATA.exists():
-        print(f"{DATA} is missing (Debian: dataset-fashion-mnist)")
-        sys.exit(77)
     unittest.main(verbosity=2)
