@@ -41,7 +41,8 @@ Status lostRank(int rank, const Wait& wait, std::string_view how) {
 Status silentRank(int rank, const Wait& wait, Duration waited) {
   return withBlamedRank(
       absl::DeadlineExceededError(
-          prefixed(wait, fmt::format("rank {} was silent for {:.1f} s", rank, toSeconds(waited)))),
+          prefixed(wait, fmt::format("rank {} was silent for {:.1f} s, the timeout of an operation",
+                                     rank, toSeconds(waited)))),
       rank);
 }
 

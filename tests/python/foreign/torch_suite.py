@@ -3,25 +3,63 @@
 
     torch_suite.py [--size 3] [--only TEXT] [--limit SECONDS] [--backends gloo,trainyard]
 
-They come with torch. Each runs in processes of its own, one for each rank. Ends with a line for each backend,
-`BACKEND: N passed, N failed, N left out`, and with what of gloo's does not pass over trainyard.
+They come with torch. Tests that torch has for gloo alone are run over trainyard too. Ends with a line for each
+backend, `BACKEND: N passed, N failed, N left out`, and with what share of those that pass over gloo passes over
+trainyard, and which do not; fails where that is below 95 %.
 """
 import argparse
-import io
+import collections
+import importlib.util
 import multiprocessing
 import os
 import pathlib
 import subprocess
 import sys
-import tempfile
-import unittest
+import time
+
+import torch_tests
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 sys.path[:0] = [str(ROOT / "tests/python"), str(ROOT / "deploy")]
-import ranks  # finds the package  # noqa: E402,F401
+import ranks  # finds the package  # noqa: E402
 import venv_of  # noqa: E402
 
 BACKENDS = ["gloo", "trainyard"]
+BAR = 0.95
+
+# What is not for other backends than torch's own, and why. Run all the same, and counted as left out when it fails.
+REASONS = {
+    "test_monitored_barrier": "torch.distributed.monitored_barrier itself refuses all backends but gloo",
+}
+
+
+class Backend:
+    """A process that has torch and its tests loaded for one backend, and forks one for each test."""
+
+    def __init__(self, name, size):
+        context = multiprocessing.get_context("fork")
+        self.name, self.outcomes, self.seconds = name, {}, 0.0
+        self._pipe, other = context.Pipe()
+        # Forked before torch is imported, which each backend does in its own way.
+        self._process = context.Process(target=torch_tests.serve, args=(other, name, size))
+        self._process.start()
+        other.close()
+        self.names = self._pipe.recv()
+
+    def run(self, test, limit):
+        """("passed" | "failed" | "left out", the last lines of its output, or why it is left out)"""
+        begun = time.monotonic()
+        self._pipe.send((test, limit))
+        self.outcomes[test] = self._pipe.recv()
+        self.seconds += time.monotonic() - begun
+        return self.outcomes[test]
+
+    def end(self):
+        self._pipe.send(None)
+        self._process.join()
+
+    def those(self, how):
+        return [test for test, (was, _) in self.outcomes.items() if was == how]
 
 
 def find_library():
@@ -32,63 +70,58 @@ def find_library():
 
 
 def find_wheels():
-    """What the tests import beside torch, for this process and those it starts; False where it cannot be had."""
+    """What the tests import beside torch, for the processes that are started; False where it cannot be had."""
+    if importlib.util.find_spec("expecttest") is not None:
+        return True
     python = venv_of.make_venv(ROOT / "build/venvs/torch-suite", ROOT / "deploy/wheels_torch_suite.txt")
     if python is None:
         return False
     (packages,) = (python.parent.parent / "lib").glob("python*/site-packages")
     sys.path.append(str(packages))
-    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [os.environ.get("PYTHONPATH"), str(packages)]))
     return True
 
 
-def load(backend):
-    """The class of the tests, for a backend of which torch does not know that it has what gloo has."""
-    import torch.testing._internal.common_distributed as common
-    if backend == "trainyard":
-        import trainyard.torch  # noqa: F401
-        for having in [*common.DistTestCases.backend_feature.values(), *common.DistTestCases.skip_collective.values()]:
-            if "gloo" in having:
-                having.add("trainyard")
-    from torch.testing._internal.distributed.distributed_test import DistributedTest, TestDistBackend
-
-    class Suite(TestDistBackend, DistributedTest._DistTestBase):
-        def setUp(self):
-            super().setUp()
-            self._start_processes(multiprocessing.get_context("fork").Process)
-
-    return Suite
-
-
-def run_one(name):
-    """In a process of its own: the test's outcome as its exit code, 0, 1, or 77 for left out."""
-    suite = load(os.environ["BACKEND"])
-    output = io.StringIO()
-    result = unittest.TextTestRunner(stream=output, verbosity=2).run(suite(name))
-    print(output.getvalue())
-    sys.stdout.flush()
-    os._exit(77 if result.skipped else 0 if result.wasSuccessful() else 1)
+def run_all(only, size, limit, names):
+    """{name of a backend: Backend}, with the outcomes of all tests whose names have `only` in them."""
+    backends = {name: Backend(name, size) for name in names}
+    gloo = backends.get("gloo")
+    for test in next(iter(backends.values())).names:
+        if only not in test:
+            continue
+        for backend in backends.values():
+            if backend is not gloo and gloo and gloo.outcomes[test][0] == "left out":
+                backend.outcomes[test] = gloo.outcomes[test]  # it needs GPUs, or another number of ranks
+                continue
+            how, text = backend.run(test, limit)
+            reason = next((why for name, why in REASONS.items() if test.startswith(name)), None)
+            if how == "failed" and backend is not gloo and reason:
+                backend.outcomes[test] = "left out", reason
+            elif how == "failed":
+                print(f"--- {backend.name}: {test}\n{text}", flush=True)
+    for backend in backends.values():
+        backend.end()
+    return backends
 
 
-def names_of(only, size):
-    # The module looks at these as it is imported.
-    os.environ.update(BACKEND="gloo", WORLD_SIZE=str(size), TEMP_DIR=tempfile.gettempdir())
-    return [name for name in unittest.TestLoader().getTestCaseNames(load("gloo")) if only in name]
-
-
-def outcome(name, backend, size, limit):
-    """("passed" | "failed" | "left out", the last lines of its output)"""
-    with tempfile.TemporaryDirectory(prefix="trainyard-torch-") as folder:
-        environment = {**os.environ, "BACKEND": backend, "WORLD_SIZE": str(size), "TEMP_DIR": folder,
-                       "OMP_NUM_THREADS": "1"}
-        process = subprocess.Popen([sys.executable, __file__, "--one", name], env=environment, text=True,
-                                   stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True)
-        try:
-            output = process.communicate(timeout=limit)[0]
-        except subprocess.TimeoutExpired:
-            os.killpg(process.pid, 9)
-            return "failed", f"not over after {limit} s\n" + process.communicate()[0][-2000:]
-    return {0: "passed", 77: "left out"}.get(process.returncode, "failed"), output[-2000:]
+def report(backends):
+    """Prints the counts; whether enough of those that pass over gloo pass over ours too."""
+    for name, backend in backends.items():
+        by_reason = collections.defaultdict(list)
+        for test in backend.those("left out"):
+            by_reason[backend.outcomes[test][1]].append(test)
+        print(f"{name}: {len(backend.those('passed'))} passed, {len(backend.those('failed'))} failed, "
+              f"{len(backend.those('left out'))} left out, in {backend.seconds:.0f} s")
+        if backend.those("failed"):
+            print(f"  failed: {', '.join(backend.those('failed'))}")
+        for reason, tests in sorted(by_reason.items(), key=lambda each: -len(each[1])):
+            print(f"  {len(tests)} left out: {reason}: {', '.join(tests)}")
+    if not all(name in backends for name in BACKENDS):
+        return not any(backend.those("failed") for backend in backends.values())
+    passed, ours = backends["gloo"].those("passed"), set(backends["trainyard"].those("passed"))
+    missing = [test for test in passed if test not in ours]
+    share = 1 - len(missing) / max(1, len(passed))
+    print(f"of the {len(passed)} that pass over gloo {share:.1%} pass over trainyard; not: {', '.join(missing) or 'none'}")
+    return share >= BAR
 
 
 def main():
@@ -97,32 +130,12 @@ def main():
     parser.add_argument("--only", default="")
     parser.add_argument("--limit", type=float, default=90)
     parser.add_argument("--backends", default=",".join(BACKENDS))
-    parser.add_argument("--one", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
-    if arguments.one:
-        return run_one(arguments.one)
     find_library()
     if not find_wheels():
         print("the package index cannot be reached")
         return 77
-    outcomes = {backend: {} for backend in arguments.backends.split(",")}
-    for name in names_of(arguments.only, arguments.size):
-        for backend, of in outcomes.items():
-            if backend != "gloo" and outcomes.get("gloo", {}).get(name) == "left out":
-                of[name] = "left out"  # it needs GPUs, or is for another backend
-                continue
-            of[name], text = outcome(name, backend, arguments.size, arguments.limit)
-            if of[name] == "failed" and outcomes.get("gloo", {}).get(name) != "failed":
-                print(f"--- {backend}: {name}\n{text}", flush=True)
-    for backend, of in outcomes.items():
-        counts = [sum(each == what for each in of.values()) for what in ("passed", "failed", "left out")]
-        print("{}: {} passed, {} failed, {} left out".format(backend, *counts))
-    if len(outcomes) == 2:
-        gloo, ours = outcomes.values()
-        both = [name for name in gloo if gloo[name] == "passed"]
-        print(f"of gloo's {len(both)}: {sum(ours[name] == 'passed' for name in both)} pass over trainyard; not "
-              + ", ".join(name for name in both if ours[name] != "passed"))
-    return 0
+    return 0 if report(run_all(arguments.only, arguments.size, arguments.limit, arguments.backends.split(","))) else 1
 
 
 if __name__ == "__main__":
