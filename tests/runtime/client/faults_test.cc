@@ -222,6 +222,7 @@ Said meetAt(int port, int rank, int size, const char* secret, double seconds) {
   const ty_meeting meeting = {sizeof(ty_meeting), rank, size, "127.0.0.1", port, secret, seconds};
   char** addresses = nullptr;
   const Said result = said(ty_meet(&meeting, listener, &addresses));
+  if (result.code == TY_OK) ty_addresses_free(addresses, size);
   ty_listener_free(listener);
   return result;
 }
