@@ -8,7 +8,7 @@ import torch
 import torch.distributed as dist
 
 import trainyard as ty
-from process_group_rank import expect, start
+from process_group_rank import LIMIT, expect, start
 
 
 def case_ddp_killed():
@@ -59,6 +59,31 @@ def case_timeout():
         assert error.rank == 1, error
         os._exit(0)
     raise AssertionError("nobody was blamed")
+
+
+def case_monitored_barrier():
+    start()
+    group, rank = dist.group.WORLD, dist.get_rank()
+    group.monitored_barrier(LIMIT)
+    group.monitored_barrier(wait_all_ranks=True)
+    short = datetime.timedelta(seconds=0.5)
+    texts = ("Rank 1 failed to pass monitoredBarrier in 500 ms", "Rank 1 successfully reached monitoredBarrier",
+             "it lacked rank 1")
+    if rank == 1:
+        time.sleep(2)
+    expect(ty.TimedOut, lambda: group.monitored_barrier(short if rank == 0 else LIMIT), texts[rank])
+    if rank != 0:
+        time.sleep(2)
+    expect(ty.TimedOut, lambda: group.monitored_barrier(short if rank == 0 else LIMIT, wait_all_ranks=True),
+           "it lacked rank 1" if rank else "Ranks 1, 2 failed to pass monitoredBarrier in 500 ms")
+    expect(ty.TimedOut, lambda: group.monitored_barrier(datetime.timedelta(0) if rank == 0 else LIMIT),
+           "rank 0" if rank else "Rank 0 timed out in monitoredBarrier")
+    group.monitored_barrier(LIMIT)
+    dist.barrier()
+    if rank == 2:
+        os.kill(os.getpid(), signal.SIGKILL)
+    expect((ty.RankLost, ty.TimedOut), lambda: group.monitored_barrier(LIMIT),
+           "lacked rank 2" if rank else "Rank 2 failed to pass monitoredBarrier")
 
 
 def case_mistakes():

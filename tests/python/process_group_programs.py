@@ -63,6 +63,7 @@ def case_mixed():
     dist.barrier(part) if rank == 0 else None
     train(dist.group.WORLD)
     expect(ty.InvalidArgument, lambda: dist.all_reduce(torch.ones(2, dtype=torch.int16)), "torch.int16")
+    dist.group.WORLD.monitored_barrier(LIMIT)
     dist.barrier()
     if rank == 1:
         os.kill(os.getpid(), signal.SIGKILL)

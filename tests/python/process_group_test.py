@@ -67,6 +67,11 @@ class ProcessGroupTest(RankTest):
     def test_timeout(self):
         self.run_case("timeout", 2)
 
+    def test_monitored_barrier(self):
+        with Ranks(self.script, "monitored_barrier", 3) as ranks:
+            for rank, status in enumerate((0, 0, -signal.SIGKILL)):
+                self.assertEqual(ranks.wait(rank), status, ranks.outputs())
+
     def test_killed(self):
         for case in ("killed", "ddp_killed"):
             with Ranks(self.script, case, 3) as ranks:

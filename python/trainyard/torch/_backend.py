@@ -26,7 +26,7 @@ def _make_backend_class() -> Optional[type]:
         def __init__(self, store: Any, rank: int, size: int, timeout: datetime.timedelta) -> None:
             base.__init__(self, rank, size)
             if store is not None:
-                self._begin(form_group(store, rank, size, timeout, os.environ))
+                self._begin(form_group(store, rank, size, timeout, os.environ), timeout)
 
     try:
         TrainyardBackend(None, 0, 1, datetime.timedelta(0))

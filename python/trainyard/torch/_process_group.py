@@ -12,6 +12,7 @@ from torch._C import _distributed_c10d as c10d
 from trainyard import Group, InvalidArgument
 from trainyard import Work as TrainyardWork
 from trainyard.torch._c10d_collectives import Collectives
+from trainyard.torch._c10d_monitored import monitored_barrier
 from trainyard.torch._c10d_store import form_group
 from trainyard.torch._c10d_tensors import Outputs, check_dense, moved, packed
 from trainyard.torch._c10d_work import Work
@@ -29,8 +30,10 @@ class Members(Collectives):
     supports_splitting = False
     supports_window = False
 
-    def _begin(self, group: Group) -> None:
+    def _begin(self, group: Group, timeout: datetime.timedelta) -> None:
         self._group = group
+        self._timeout = timeout
+        self._monitored = 0
         self._together: Optional[List[Work]] = None
         self._kept = _Kept() if _FORGETFUL else None
 
@@ -69,6 +72,20 @@ class Members(Collectives):
 
     _start_coalescing = start_coalescing
     _end_coalescing = end_coalescing
+
+    # ---- Who is missing -------------------------------------------------------------------------
+
+    def monitored_barrier(self, timeout: Any = None, wait_all_ranks: bool = False) -> None:
+        """Returns when all ranks have come; else raises on rank 0, naming those that did not within `timeout`.
+
+        All ranks call it equally often. torch.distributed.monitored_barrier gets here only where the group has several
+        backends, from torch 2.15 on; others call it of the group. `timeout` is a timedelta, or for C++ options with
+        one, below 0 for none.
+        """
+        self._monitored += 1
+        given = getattr(timeout, "timeout", timeout)
+        chosen = self._timeout if given is None or given < datetime.timedelta(0) else given
+        monitored_barrier(self._group, self._monitored, chosen.total_seconds(), wait_all_ranks)
 
     # ---- About the group ------------------------------------------------------------------------
 
@@ -159,7 +176,7 @@ class TrainyardProcessGroup(Members, _ProcessGroup):
         """
         _ProcessGroup.__init__(self, rank, size)
         self._group_name = self._group_desc = ""
-        self._begin(form_group(store, rank, size, timeout, os.environ))
+        self._begin(form_group(store, rank, size, timeout, os.environ), timeout)
 
     def _get_backend(self, device: Any) -> TrainyardProcessGroup:
         """What torch asks about the backend of a kind of device it may ask this."""

@@ -1,20 +1,32 @@
 """Tests of torch's distributed_test.py, each in a process of its own that is forked from one with torch loaded."""
+import dataclasses
+import functools
+import logging
 import multiprocessing
 import os
 import signal
 import sys
 import tempfile
 import time
+import types
 import unittest
+import unittest.mock
 
 FAILED, LEFT_OUT = 1, 77
+
+# Their bodies have a way for gloo and one for nccl, and none for others.
+AS_GLOO = ("test_accumulate_gradients_no_sync",)
 
 
 def load(backend):
     """The class of the tests for a backend. Torch's decorators leave out what is not for the backend they are told of
     as the module is imported: it is gloo then, so that what they keep for gloo is run over any backend."""
-    os.environ["BACKEND"] = "gloo"
+    sys.modules.setdefault("expecttest", stand_in_expecttest())
+    # The decorators look at these too.
+    os.environ.update(BACKEND="gloo", INIT_METHOD="file:///")
     from torch.testing._internal.distributed import distributed_test as module
+    if module.torch.__version__.startswith("1."):
+        mend_shards()
     if backend != "gloo":
         import trainyard.torch  # noqa: F401
         module.BACKEND = os.environ["BACKEND"] = backend
@@ -22,20 +34,54 @@ def load(backend):
     class Suite(module.TestDistBackend, module.DistributedTest._DistTestBase):
         def setUp(self):
             super().setUp()
+            module.INIT_METHOD = os.environ["INIT_METHOD"]
             self._start_processes(multiprocessing.get_context("fork").Process)
 
+        def run_test(self, name, pipe):
+            """In a rank whose process group is made."""
+            if name.startswith(AS_GLOO):
+                module.BACKEND = "gloo"
+            super().run_test(name, pipe)
+
     return Suite
+
+
+def stand_in_expecttest():
+    """What torch's helpers for tests import, and these tests do not use."""
+    module = types.ModuleType("expecttest")
+    module.ACCEPT, module.TestCase = False, unittest.TestCase
+    return module
+
+
+def mend_shards():
+    """torch 1.13 has an object as the default of a field, in a module that tests of DDP import. Python 3.11 refuses
+    that of classes that cannot be hashed."""
+    made = dataclasses.dataclass
+
+    def hashed(kind=None, **options):
+        if kind is None:
+            return functools.partial(hashed, **options)
+        kind = made(kind, **options)
+        kind.__hash__ = kind.__hash__ or object.__hash__
+        return kind
+
+    with unittest.mock.patch("dataclasses.dataclass", hashed):
+        import torch.distributed._shard.sharded_tensor.metadata  # noqa: F401
 
 
 def serve(pipe, backend, size):
     """Sends the names of all tests, then for each (name, seconds) that comes (how it went, its output or the reason);
     until None comes."""
-    # The module looks at these as it is imported.
-    os.environ.update(WORLD_SIZE=str(size), TEMP_DIR=tempfile.gettempdir(), OMP_NUM_THREADS="1")
-    suite = load(backend)
-    pipe.send(unittest.TestLoader().getTestCaseNames(suite))
-    for name, limit in iter(pipe.recv, None):
-        pipe.send(outcome(suite, name, limit))
+    logging.basicConfig()  # before torch's tests tell it to say more
+    # Importing them leaves files too.
+    with tempfile.TemporaryDirectory(prefix="trainyard-torch-") as folder:
+        tempfile.tempdir = folder
+        # The module looks at these as it is imported.
+        os.environ.update(TMPDIR=folder, WORLD_SIZE=str(size), TEMP_DIR=folder, OMP_NUM_THREADS="1")
+        suite = load(backend)
+        pipe.send(unittest.TestLoader().getTestCaseNames(suite))
+        for name, limit in iter(pipe.recv, None):
+            pipe.send(outcome(suite, name, limit))
 
 
 def outcome(suite, name, limit):
