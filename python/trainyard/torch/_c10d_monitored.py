@@ -33,7 +33,7 @@ def monitored_barrier(group: Group, number: int, seconds: float, wait_all_ranks:
         return
     failure = _watch(group, tag, seconds, wait_all_ranks)
     # Also to those that come too late.
-    answer = torch.tensor([_ALL_CAME if failure is None else max(failure.rank, 1)], dtype=torch.int32)
+    answer = torch.tensor([_ALL_CAME if failure is None else failure.rank], dtype=torch.int32)
     for rank in range(1, group.size):
         try:
             group.send(answer, rank, tag)
@@ -52,7 +52,7 @@ def _watch(group: Group, tag: int, seconds: float, wait_all_ranks: bool) -> Opti
     for rank in range(1, group.size):
         left = end - time.monotonic()
         if left <= 0 and not wait_all_ranks:
-            return TimedOut(f"[Rank 0]: Rank 0 timed out in {took}, before rank {rank} came", 0)
+            return TimedOut(f"[Rank 0]: Rank 0 timed out in {took}, before rank {rank} came", rank)
         try:
             letter = group.receive(torch.empty(1, dtype=torch.int32), rank, tag, async_=True)
             assert isinstance(letter, TrainyardWork)
