@@ -36,7 +36,7 @@ REASONS = {
     "test_monitored_barrier": "torch.distributed.monitored_barrier is for gloo, from torch 2.15 on for groups in C++",
 }
 
-# Some of each kind, for `make test-torch`.
+# Some of each kind.
 SELECTION = """
     test_all_gather test_all_gather_coalesced_complex test_all_gather_coalesced_group test_all_gather_group
     test_all_gather_object_default_pg
