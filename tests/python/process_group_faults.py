@@ -9,6 +9,7 @@ import torch.distributed as dist
 
 import trainyard as ty
 from process_group_rank import LIMIT, expect, start
+from trainyard.torch._c10d_store import form_group
 
 
 def case_ddp_killed():
@@ -87,6 +88,8 @@ def case_monitored_barrier():
 
 
 def case_mistakes():
+    for rank in (-1, 2):
+        expect(ty.InvalidArgument, lambda: form_group(dist.HashStore(), rank, 2, LIMIT, {}), f"rank {rank} of 2")
     start()
     size = dist.get_world_size()
     group = dist.group.WORLD

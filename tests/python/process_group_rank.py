@@ -4,6 +4,7 @@ import datetime
 import torch.distributed as dist
 
 import trainyard.torch._backend
+from ranks import expect  # noqa: F401
 
 LIMIT = datetime.timedelta(seconds=30)
 
@@ -15,13 +16,3 @@ def start(timeout=LIMIT):
     dist.init_process_group("trainyard", timeout=timeout)
     assert dist.get_backend() == "trainyard"
     return dist.new_group(backend="gloo", timeout=timeout)
-
-
-def expect(kind, function, *words):
-    try:
-        function()
-    except kind as error:
-        for word in words:
-            assert word in str(error), (word, str(error))
-        return
-    raise AssertionError(f"{kind} was not raised")

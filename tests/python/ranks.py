@@ -34,6 +34,17 @@ def find_library():
     return str(pathlib.Path(programs).parent / "lib/libtrainyard.so")
 
 
+def expect(kind, function, *words):
+    """The error, which must be of the kind and have all of the words."""
+    try:
+        function()
+    except kind as error:
+        for word in words:
+            assert word in str(error), (word, str(error))
+        return error
+    raise AssertionError(f"{kind} was not raised")
+
+
 def free_port():
     """One whose successor is free too, as MASTER_PORT needs it; above those that the kernel gives to others."""
     while True:

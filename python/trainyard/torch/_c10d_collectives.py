@@ -12,7 +12,7 @@ from trainyard import Group, InvalidArgument, Reduction
 from trainyard import Work as TrainyardWork
 from trainyard.torch._c10d_reduction import Reducing, reducing_of
 from trainyard.torch._c10d_tensors import (Outputs, check_dense, check_same, joined, moved, packed, reduced,
-                                           units)
+                                           single, units)
 from trainyard.torch._c10d_work import Work
 
 Tensors = List[torch.Tensor]
@@ -32,7 +32,7 @@ class Collectives:
 
     def broadcast(self, tensors: Any, opts: Any = None, root: int = 0) -> Work:
         """The tensor becomes that of the root."""
-        tensor = _single(tensors, "broadcast")
+        tensor = single(tensors, "broadcast")
         root = opts if isinstance(opts, int) else getattr(opts, "rootRank", root)
         outputs = Outputs()
         plain = outputs.of(tensor)
@@ -92,7 +92,7 @@ class Collectives:
 
     def reduce(self, tensors: Any, opts: Any = None, root: int = 0, op: Any = None) -> Work:
         """The root's tensor becomes the reduction of all ranks'; the others' stay as they are."""
-        tensor = _single(tensors, "reduce")
+        tensor = single(tensors, "reduce")
         root = opts if isinstance(opts, int) else getattr(opts, "rootRank", root)
         self._check_root(root, "reduce")
         reducing = reducing_of(op if op is not None or isinstance(opts, int) else opts)
@@ -103,7 +103,7 @@ class Collectives:
 
     def gather(self, output_tensors: Any, input_tensors: Any, opts: Any = None, root: int = 0) -> Work:
         """The root's list becomes all ranks' tensors."""
-        tensor = _single(input_tensors, "gather")
+        tensor = single(input_tensors, "gather")
         root = opts if isinstance(opts, int) else getattr(opts, "rootRank", root)
         self._check_root(root, "gather")
         ranks, outputs = self._group.size, Outputs()
@@ -119,7 +119,7 @@ class Collectives:
 
     def scatter(self, output_tensors: Any, input_tensors: Any, opts: Any = None, root: int = 0) -> Work:
         """Each rank's tensor becomes its one of the root's list."""
-        tensor = _single(output_tensors, "scatter")
+        tensor = single(output_tensors, "scatter")
         root = opts if isinstance(opts, int) else getattr(opts, "rootRank", root)
         self._check_root(root, "scatter")
         ranks, outputs = self._group.size, Outputs()
@@ -135,7 +135,7 @@ class Collectives:
 
     def allgather(self, output_tensors: Any, input_tensors: Any, opts: Any = None) -> Work:
         """The list becomes all ranks' tensors, which may differ in size."""
-        tensor = _single(input_tensors, "allgather")
+        tensor = single(input_tensors, "allgather")
         results = self._list_of(output_tensors, tensor, "allgather")
         return self._gather_all([results], [tensor])
 
@@ -184,7 +184,7 @@ class Collectives:
 
     def reduce_scatter(self, output_tensors: Any, input_tensors: Any, opts: Any = None, op: Any = None) -> Work:
         """The tensor becomes the reduction of all ranks' tensors at this rank's place of their lists."""
-        tensor = _single(output_tensors, "reduce_scatter")
+        tensor = single(output_tensors, "reduce_scatter")
         given = self._list_of(input_tensors, tensor, "reduce_scatter")
         if given[self._group.rank].numel() != tensor.numel():
             raise InvalidArgument(f"reduce_scatter: invalid tensor size: the output has {tensor.numel()} elements, "
@@ -298,14 +298,6 @@ class Collectives:
 def _is_async(opts: Any) -> bool:
     """Newer versions of torch tell when they will wait at once: then this thread carries it out right away."""
     return bool(getattr(opts, "asyncOp", True))
-
-
-def _single(tensors: Any, what: str) -> torch.Tensor:
-    tensor = tensors if isinstance(tensors, torch.Tensor) else tensors[0] if len(tensors) == 1 else None
-    if tensor is None:
-        raise InvalidArgument(f"{what}: one tensor, not {len(tensors)}")
-    check_dense(tensor, what)
-    return tensor
 
 
 def _sparse(tensors: Tensors, reducing: Reducing) -> torch.Tensor:

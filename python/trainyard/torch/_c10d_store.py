@@ -6,6 +6,7 @@ import secrets
 import socket
 from typing import Any, Mapping
 
+from trainyard._errors import InvalidArgument
 from trainyard._group import Group
 from trainyard._join import Listener, Options, join
 from trainyard._rendezvous import LOOPBACK, is_loopback
@@ -22,8 +23,11 @@ def form_group(store: Any, rank: int, size: int, timeout: datetime.timedelta,
         timeout: of joining, and of one operation.
 
     Raises:
+        trainyard.InvalidArgument: there is no such rank.
         trainyard.TimedOut, RankLost, Refused, Unreachable: the ranks do not come together.
     """
+    if not 0 <= rank < size:  # the others would wait for the rank that nobody is
+        raise InvalidArgument(f"rank {rank} of {size}: ranks are from 0 to {size - 1}")
     seconds = max(timeout.total_seconds(), 0.001)
     options = Options(join_timeout=seconds, timeout=seconds)
     if size == 1:

@@ -130,3 +130,12 @@ def check_same(tensors: Sequence[torch.Tensor], like: torch.Tensor, what: str) -
         check_dense(each, what)
         if each.dtype != like.dtype:
             raise InvalidArgument(f"{what}: invalid tensor type: one is {each.dtype}, another {like.dtype}")
+
+
+def single(tensors: Any, what: str) -> torch.Tensor:
+    """The only one of a list as torch gives it, dense."""
+    tensor = tensors if isinstance(tensors, torch.Tensor) else tensors[0] if len(tensors) == 1 else None
+    if tensor is None:
+        raise InvalidArgument(f"{what}: one tensor, not {len(tensors)}")
+    check_dense(tensor, what)
+    return tensor

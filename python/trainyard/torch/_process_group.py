@@ -9,12 +9,12 @@ from typing import Any, Deque, List, Optional, Sequence
 import torch
 from torch._C import _distributed_c10d as c10d
 
-from trainyard import Group, InvalidArgument
+from trainyard import Group
 from trainyard import Work as TrainyardWork
 from trainyard.torch._c10d_collectives import Collectives
 from trainyard.torch._c10d_monitored import monitored_barrier
 from trainyard.torch._c10d_store import form_group
-from trainyard.torch._c10d_tensors import Outputs, check_dense, moved, packed
+from trainyard.torch._c10d_tensors import Outputs, moved, packed, single
 from trainyard.torch._c10d_work import Work
 
 NAME = "trainyard"
@@ -41,7 +41,7 @@ class Members(Collectives):
 
     def send(self, tensors: Any, dst_rank: int, tag: int = 0) -> Work:
         """Sends a tensor to a rank; done when it may be changed again."""
-        tensor = _one(tensors, "send")
+        tensor = single(tensors, "send")
         return self._work([self._group.send(moved(packed(tensor)), dst_rank, tag, async_=True)], [tensor])
 
     def recv(self, tensors: Any, src_rank: int, tag: int = 0) -> Work:
@@ -53,7 +53,7 @@ class Members(Collectives):
         return self._receive(tensors, None, tag)
 
     def _receive(self, tensors: Any, source: Optional[int], tag: int) -> Work:
-        tensor = _one(tensors, "recv")
+        tensor = single(tensors, "recv")
         outputs = Outputs()
         work = self._group.receive(moved(outputs.of(tensor)), source, tag, async_=True)
         assert isinstance(work, TrainyardWork)
@@ -133,14 +133,6 @@ class _All(Work):
     def _finish_all(self) -> None:
         for work in self._begun:
             work._finish_once()
-
-
-def _one(tensors: Any, what: str) -> torch.Tensor:
-    tensor = tensors if isinstance(tensors, torch.Tensor) else tensors[0] if len(tensors) == 1 else None
-    if tensor is None:
-        raise InvalidArgument(f"{what}: one tensor, not {len(tensors)}")
-    check_dense(tensor, what)
-    return tensor
 
 
 class _Kept:
