@@ -72,7 +72,10 @@ def work(cluster, server):
     rng = np.random.default_rng(FLAGS.task_index)
     taken = newest = 0
     while newest < FLAGS.train_steps:
-        value, newest, _ = session.run([loss, step, train], dict(zip(inputs, samples(rng))))
+        value, _ = session.run([loss, train], dict(zip(inputs, samples(rng))))
+        # In a run of its own: in one with the update it may be read before or after it, so that a worker can see the
+        # last step while the others still wait for its gradient.
+        newest = session.run(step)
         taken += 1
         print(f"Worker {FLAGS.task_index}: training step {taken} done (global step: {newest}), loss {value:.4f}",
               flush=True)

@@ -9,6 +9,7 @@ import json
 import os
 import pathlib
 import re
+import signal
 import subprocess
 import sys
 import tempfile
@@ -21,6 +22,7 @@ SOON = SOURCE / "tests/multiproc/tensorflow_soon.py"
 SKIPPED = 77
 STEPS = 200 if "TRAINYARD_LONG" in os.environ else 100
 REPLICA_STEPS = 200
+HANGS_SECONDS = 400
 DATA = "/usr/share/datasets/fashion-mnist"
 
 
@@ -35,6 +37,21 @@ def processes_with(text):
     return found
 
 
+def trained(trainyard, job, run, *more):
+    """What the command printed, and each task's log; a job that does not end is stopped, and fails with both."""
+    command = [trainyard, "run", "-f", str(job), "--dir", str(run), *more]
+    with subprocess.Popen(command, cwd=job.parent, text=True, stdout=subprocess.PIPE,
+                          stderr=subprocess.STDOUT) as process:
+        try:
+            printed, late = process.communicate(timeout=HANGS_SECONDS)[0], ""
+        except subprocess.TimeoutExpired:
+            process.send_signal(signal.SIGINT)
+            printed, late = process.communicate(timeout=HANGS_SECONDS)[0], "stopped: it did not end"
+    logs = {task.name: (task / "task.log").read_text() for task in (run / "tasks").iterdir()}
+    assert process.returncode == 0 and not late, (late, printed, {task: log[-2000:] for task, log in logs.items()})
+    return printed, logs
+
+
 def serves(trainyard, python):
     text = (SOURCE / "examples/foreign/tensorflow_ps.yaml").read_text()
     with tempfile.TemporaryDirectory() as folder:
@@ -45,11 +62,8 @@ def serves(trainyard, python):
         job.write_text(text.replace("command: [python3, examples/foreign/tensorflow_ps.py]",
                                     f"command: [{python}, {SOON}, {script}]"))
         run = pathlib.Path(folder) / "run"
-        done = subprocess.run([trainyard, "run", "-f", str(job), "--dir", str(run)], cwd=folder,
-                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=800)
-        logs = {task.name: (task / "task.log").read_text() for task in (run / "tasks").iterdir()}
-        assert done.returncode == 0, (done.stdout, logs)
-        assert done.stdout.splitlines()[-1].startswith("result: succeeded "), done.stdout
+        printed, logs = trained(trainyard, job, run)
+        assert printed.splitlines()[-1].startswith("result: succeeded "), printed
         for worker in ("worker-0", "worker-1"):
             assert "done: last loss " in logs[worker], logs[worker]
         for ps in ("ps-0", "ps-1"):
@@ -78,10 +92,7 @@ def traffic(trainyard, python, folder, partitions):
                    .replace("name: tensorflow-fashion", f"name: {run.name}")
                    .replace("- --ps_hosts", f"- --steps={STEPS}\n              - --partitions={partitions}\n"
                             "              - --ps_hosts"))
-    done = subprocess.run([trainyard, "run", "-f", str(job), "--dir", str(run), "--volume", f"data={DATA}"], cwd=folder,
-                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=800)
-    logs = {task.name: (task / "task.log").read_text() for task in (run / "tasks").iterdir()}
-    assert done.returncode == 0, (done.stdout, logs)
+    _, logs = trained(trainyard, job, run, "--volume", f"data={DATA}")
     steps = sum(int(re.search(r"done: (\d+) steps", logs[worker])[1]) for worker in ("worker-0", "worker-1"))
     last = json.loads((run / "traffic.jsonl").read_text().splitlines()[-1])
     for server in last["ps"]:
@@ -117,12 +128,9 @@ def supervised(trainyard, python, folder, sync):
                    .replace("- --log_device_placement\n", f"- --log_device_placement\n              {more}"))
     checkpoints = folder / f"{run.name}-checkpoints"
     checkpoints.mkdir()
-    done = subprocess.run([trainyard, "run", "-f", str(job), "--dir", str(run), "--volume", f"train={checkpoints}"],
-                          cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=800)
-    logs = {task.name: (task / "task.log").read_text() for task in (run / "tasks").iterdir()}
+    printed, logs = trained(trainyard, job, run, "--volume", f"train={checkpoints}")
     ends = {task: log[-2000:] for task, log in logs.items()}
-    assert done.returncode == 0, (done.stdout, ends)
-    assert done.stdout.splitlines()[-1].startswith("result: succeeded "), done.stdout
+    assert printed.splitlines()[-1].startswith("result: succeeded "), printed
     steps = [re.findall(r"training step \d+ done \(global step: (\d+)\), loss ([\d.]+)", logs[worker])
              for worker in ("worker-0", "worker-1")]
     print(f"{run.name}: {[len(one) for one in steps]} gradients, the chief's last step and loss {steps[0][-1]}")
