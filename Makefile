@@ -47,7 +47,7 @@ help:
 	@echo "make compare  TensorFlow's parameter servers beside ours; TensorFlow comes from PyPI"
 	@echo "make soak     20 minutes with a random kill every 20 s (SOAK_SECONDS, SOAK_EVERY, SOAK_SEED)"
 	@echo "make fuzz     every parser of bytes from outside under libFuzzer, 60 s each (FUZZ_SECONDS, FUZZ_ONLY)"
-	@echo "make foreign-suites  torch's and Horovod's own tests over the Python package"
+	@echo "make foreign-suites  torch's and Horovod's own tests over the Python package, and FSDP2"
 	@echo "make image    OCI archives of operator, agent and runtime, and what is in them, in build/image"
 	@echo "make image-torch  the same of the runtime with LibTorch, for TorchScript modules and GPUs"
 	@echo "make push     the images and the chart into a registry: REGISTRY=HOST[:PORT][/PATH], TORCH=1: that one too"
@@ -75,17 +75,21 @@ wheel:
 	phase build cmake --build build/release --target trainyard_shared
 	exec python3 deploy/wheel/wheel.py --library build/release/lib/libtrainyard.so --out build/wheel
 
-# torch's own tests of its backends, over ours and over gloo, of Debian's torch and PyPI's, and Horovod's over our
-# names. What PyPI does not give is left out.
+# torch's own tests of its backends, over ours and over gloo, of Debian's torch and PyPI's; what takes a newer torch than
+# Debian's: tests of ours, and FSDP2; and Horovod's tests over our names. What PyPI does not give is left out.
 foreign-suites:
-	$(packages) demo test torch
+	$(packages) demo test torch cluster
 	$(configure) --preset dev
-	phase build cmake --build $(dev) --target trainyard_shared
-	export TRAINYARD_BIN=$(dev)/bin
+	phase cluster-build $(cluster) build || [ $$? -eq 77 ]
+	phase build cmake --build $(dev) --target trainyard_shared trainyard-operator yaml_to_json $(programs)
+	export TRAINYARD_BIN=$(CURDIR)/$(dev)/bin TRAINYARD_SOURCE=$(CURDIR)
 	code=0
 	suite() { phase "$$1" /usr/bin/python3 tests/python/foreign/"$${@:2}" || [ $$? = 77 ] || code=1; }
 	suite torch torch_suite.py
 	suite torch-newest torch_suite.py --torch newest
+	suite process-groups-newest with_newest.py process_group_test.py
+	suite fsdp with_newest.py foreign/fsdp_suite.py
+	suite fsdp-pods with_newest.py foreign/fsdp_pods.py
 	suite horovod horovod_suite.py
 	exit $$code
 
@@ -154,7 +158,7 @@ check:
 	python3 tests/format.py
 	python3 tests/tidy/tidy.py
 	$(configure) --preset dev
-	cmake --build $(dev)
+	cmake --build $(dev) --target unit_tests
 	exec python3 tests/run_tests.py $(dev) --label unit
 
 bench:

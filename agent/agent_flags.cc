@@ -1,5 +1,6 @@
 #include "agent/agent_flags.h"
 
+#include "CLI/CLI.hpp"
 #include "base/flags/usage.h"
 
 namespace trainyard::agent {

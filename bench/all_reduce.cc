@@ -1,12 +1,12 @@
 // All-reduce (float32, sum, in place) among processes of this machine, without training.
 //
-//   trainyard-bench-all-reduce --over tcp|shared|staged|threads|copy --ranks 2 --bytes 4194304
+//   trainyard-bench-all-reduce --over tcp|tls|shared|staged|threads|copy --ranks 2 --bytes 4194304
 //
-// tcp: messages over loopback; shared: arrays in shared memory; staged: arrays outside it, through
-// its window; threads: messages between threads of one process; copy: no all-reduce, every rank
-// copies as much (what the memory can do). Every iteration begins with a barrier, and its result
-// is checked outside the measured time. With a core for every rank, ranks are bound to theirs and
-// spin while they wait. Prints one JSON object; bench/bench.py starts it.
+// tcp: messages over loopback; tls: the same, encrypted; shared: arrays in shared memory; staged:
+// arrays outside it, through its window; threads: messages between threads of one process; copy: no
+// all-reduce, every rank copies as much (what the memory can do). Every iteration begins with a
+// barrier, and its result is checked outside the measured time. With a core for every rank, ranks
+// are bound to theirs and spin while they wait. Prints one JSON object; bench/bench.py starts it.
 #include <sched.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -23,6 +23,7 @@
 #include "bench/all_reduce_case.h"
 #include "runtime/collective/message_collective.h"
 #include "runtime/collective/shared_collective.h"
+#include "runtime/stream/tls_stream.h"
 #include "runtime/transport/in_process.h"
 #include "runtime/transport/tcp_transport.h"
 
@@ -120,8 +121,8 @@ StatusOr<Measured> beRank(const Flags& flags, int rank, const transport::TcpList
   transport::TcpOptions options;
   if (hasCores(flags)) options.spin.most = std::chrono::microseconds(flags.spin_us);
   auto tcp = std::make_unique<transport::TcpTransport>(std::move(mesh), options);
-  return flags.over == "tcp" ? measureMessages(flags, std::move(tcp))
-                             : measureShared(flags, std::move(tcp));
+  return flags.over == "tcp" || flags.over == "tls" ? measureMessages(flags, std::move(tcp))
+                                                    : measureShared(flags, std::move(tcp));
 }
 
 // By iteration the rank that took longest; the CPU time of all.
@@ -169,6 +170,10 @@ StatusOr<std::optional<Measured>> runProcesses(const Flags& flags) {
   std::vector<transport::TcpListener> listeners;
   transport::MeshOptions mesh;
   mesh.token = "bench";
+  if (flags.over == "tls") {
+    TY_ASSIGN_OR_RETURN(mesh.encryption,
+                        stream::TlsContext::make(deriveRuntimeKeys(mesh.token).control));
+  }
   for (int r = 0; r < flags.what.ranks; ++r) {
     TY_ASSIGN_OR_RETURN(auto listener, transport::TcpListener::listen("127.0.0.1", 0));
     mesh.addresses.push_back({"127.0.0.1", listener.port()});
@@ -224,7 +229,7 @@ int main(int argc, char** argv) {
   trainyard::runtime::collective::Flags flags;
   CLI::App app("all-reduce among processes of this machine");
   app.add_option("--over", flags.over)
-      ->check(CLI::IsMember({"tcp", "shared", "staged", "threads", "copy"}));
+      ->check(CLI::IsMember({"tcp", "tls", "shared", "staged", "threads", "copy"}));
   app.add_option("--ranks", flags.what.ranks)->check(CLI::Range(1, 64));
   app.add_option("--bytes", flags.what.bytes)->check(CLI::Range(4, 1 << 30));
   app.add_option("--iterations", flags.what.iterations)->check(CLI::Range(1, 100000));

@@ -3,6 +3,9 @@
 //
 //   trainyard-bench-compute --images FILE --labels FILE --steps 60
 //
+// With --server HOST:PORT (bench/push_pull.cc, --shape barrier) workers wait for each other at the
+// end of each step, but move nothing: what of the share is waiting for the slower one.
+//
 // Reads its data, prints "ready", waits for a line, trains, prints one JSON object.
 
 #include <iostream>
@@ -11,10 +14,12 @@
 #include "base/core/exit_code.h"
 #include "base/core/strings.h"
 #include "base/process/freed_memory.h"
+#include "bench/ps_members.h"
 #include "fmt/format.h"
 #include "fmt/ranges.h"
 #include "runtime/catalog/catalog.h"
-#include "runtime/train/trainer.h"
+#include "runtime/compute/trainer.h"
+#include "runtime/placement/placement.h"
 
 namespace trainyard::runtime {
 namespace {
@@ -24,10 +29,11 @@ struct Flags {
   std::string images, labels;
   int batch = 128;
   int steps = 60;
+  ps::BenchWorker self;
 };
 
 // Hands out one step after the other and drops every gradient: the weights stay as they are.
-class NoSynchronizer final : public Synchronizer {
+class NoSynchronizer : public Synchronizer {
  public:
   NoSynchronizer(int batch, int steps) : batch_(batch), steps_(steps) {}
   StatusOr<Turn> next() override {
@@ -54,6 +60,38 @@ class NoSynchronizer final : public Synchronizer {
   const int batch_;
   const int steps_;
   int step_ = 0;
+};
+
+// All steps end together, at the servers.
+class Barrier final : public NoSynchronizer {
+ public:
+  Barrier(int batch, int steps) : NoSynchronizer(batch, steps) {}
+  Status open(const ps::BenchWorker& self) {
+    const int servers = static_cast<int>(self.servers.size());
+    const std::vector<Variable> variables = ps::barrierVariables(servers);
+    TY_ASSIGN_OR_RETURN(placement_, place({}, variables, servers));
+    weights_.resize(variables.size());
+    std::vector<std::span<float>> spans;
+    for (float& weight : weights_) spans.emplace_back(&weight, 1);
+    TY_ASSIGN_OR_RETURN(servers_, ps::synchronizerOf(self, placement_, std::move(spans)));
+    return absl::OkStatus();
+  }
+  StatusOr<Turn> next() override {
+    TY_RETURN_IF_ERROR(servers_->next().status());
+    return NoSynchronizer::next();
+  }
+  StatusOr<StepOutcome> finish(const BatchLoss& loss) override {
+    for (int v = static_cast<int>(weights_.size()) - 1; v >= 0; --v)
+      servers_->push({v, std::span<const float>(&kNothing, 1), nullptr});
+    TY_RETURN_IF_ERROR(servers_->finish({loss.loss_sum, 1}).status());
+    return NoSynchronizer::finish(loss);
+  }
+
+ private:
+  static constexpr float kNothing = 0;
+  Placement placement_;
+  std::vector<float> weights_;
+  std::unique_ptr<ps::PsSynchronizer> servers_;  // refers to the two before it
 };
 
 class Times final : public TrainObserver {
@@ -89,8 +127,11 @@ Status run(const Flags& flags) {
     initialise(model->variables()[v], 1, 0, model->weights(static_cast<int>(v)));
   }
   NoSynchronizer alone(flags.batch, flags.steps);
+  Barrier barrier(flags.batch, flags.steps);
+  const bool meets = !flags.self.servers.empty();
+  if (meets) TY_RETURN_IF_ERROR(barrier.open(flags.self));
   Times times;
-  Trainer trainer(data, *model, alone, times, 1, systemClock());
+  Trainer trainer(data, *model, meets ? barrier : alone, times, 1, systemClock());
   std::cout << "ready" << std::endl;
   std::string line;
   std::getline(std::cin, line);
@@ -113,6 +154,9 @@ int main(int argc, char** argv) {
   app.add_option("--labels", flags.labels, "IDX file")->required();
   app.add_option("--batch", flags.batch)->check(CLI::PositiveNumber);
   app.add_option("--steps", flags.steps)->check(CLI::PositiveNumber);
+  app.add_option("--server", flags.self.servers, "HOST:PORT of every server to meet at, in order");
+  app.add_option("--index", flags.self.index, "of this worker, with --server");
+  app.add_option("--workers", flags.self.workers, "that meet")->check(CLI::PositiveNumber);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

@@ -1,6 +1,7 @@
 """Runs one program, or one group of them, and returns what it measured."""
 
 import json
+import os
 import pathlib
 import socket
 import statistics
@@ -20,6 +21,27 @@ def machine():
     cores = len([l for l in pathlib.Path("/proc/cpuinfo").read_text().splitlines()
                  if l.startswith("processor")])
     return f"{cores} cores ({model})"
+
+
+def _ticks():
+    """All time of the machine since it was started, and of this what its host gave to others."""
+    fields = [int(field) for field in pathlib.Path("/proc/stat").read_text().splitlines()[0].split()[1:9]]
+    return sum(fields), fields[7]
+
+
+class Surroundings:
+    """What else the machine had to do, from now until it is asked."""
+
+    LOADED = 0.3  # figures of a run that begins with more say little
+
+    def __init__(self):
+        self.load, (self.all, self.stolen) = os.getloadavg()[0], _ticks()
+
+    def text(self):
+        now, stolen = _ticks()
+        share = (stolen - self.stolen) / max(now - self.all, 1)
+        return (f"{'LOADED: ' if self.load > self.LOADED else ''}load {self.load:.1f} at the start and "
+                f"{os.getloadavg()[0]:.1f} at the end, {100 * share:.1f} % of the time stolen")
 
 
 def iperf3(seconds):
@@ -101,12 +123,16 @@ def push_pull(bin_dir, shape, servers, workers, steps, shared=False, replicas=Fa
             "cpu_ms": server_cpu + sum(r["cpu_ms"] for r in results)}
 
 
-def compute(bin_dir, data, workers, steps):
-    """Workers that train beside each other and synchronize with nobody: their mean median step."""
+def compute(bin_dir, data, workers, steps, servers=0):
+    """Workers that train beside each other and synchronize with nobody, or only wait for each other at the end
+    of each step, at so many servers: their mean median step."""
     command = [bin_dir / "trainyard-bench-compute", "--images", data / "train-images-idx3-ubyte.gz",
-               "--labels", data / "train-labels-idx1-ubyte.gz", "--steps", str(steps)]
-    running = [subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-               for _ in range(workers)]
+               "--labels", data / "train-labels-idx1-ubyte.gz", "--steps", str(steps), "--workers", str(workers)]
+    hosts = [PushPullServer(bin_dir, "barrier", servers, workers, i) for i in range(servers)]
+    for host in hosts:
+        command += ["--server", host.address]
+    running = [subprocess.Popen(command + ["--index", str(i)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+               for i in range(workers)]
     for worker in running:
         worker.stdout.readline()
     for worker in running:
@@ -114,6 +140,8 @@ def compute(bin_dir, data, workers, steps):
         worker.stdin.flush()
     medians = [statistics.median(json.loads(w.communicate(timeout=LIMIT)[0])["milliseconds"][5:])
                for w in running]
+    for host in hosts:
+        host.close()
     return {"milliseconds": statistics.mean(medians)}
 
 
@@ -151,15 +179,19 @@ def median_step(lines):
                              for a, b in zip(lines[1:], lines[2:]))
 
 
+def job_text(steps, shared=False, servers=2, replicas=True):
+    strategy = f"ps: {{replicas: {servers}}}" if servers else "strategy: AllReduce"
+    return (JOB.replace("STEPS", str(steps)).replace("SHARED", "Auto" if shared else "Never")
+            .replace("STRATEGY", strategy).replace("REPLICAS", "Auto" if replicas else "Never"))
+
+
 def job(bin_dir, out, data, steps, shared=False, servers=2, replicas=True):
     """The whole job as a user runs it, without servers with strategy AllReduce: the median step between two
     lines of its metrics, and the time from the command to the end of the first step."""
-    strategy = f"ps: {{replicas: {servers}}}" if servers else "strategy: AllReduce"
     with tempfile.TemporaryDirectory(dir=out) as scratch:
         scratch = pathlib.Path(scratch)
         file = scratch / "job.yaml"
-        file.write_text(JOB.replace("STEPS", str(steps)).replace("SHARED", "Auto" if shared else "Never")
-                        .replace("STRATEGY", strategy).replace("REPLICAS", "Auto" if replicas else "Never"))
+        file.write_text(job_text(steps, shared, servers, replicas))
         started = time.time()
         lines = run_job(bin_dir, file, scratch / "run", "--volume", f"data={data}")
     seconds = median_step(lines)

@@ -18,8 +18,9 @@
 #include "base/core/exit_code.h"
 #include "base/core/strings.h"
 #include "base/process/freed_memory.h"
-#include "base/rpc/channel.h"
 #include "base/rpc/grpc_process.h"
+#include "base/rpc/task_server.h"
+#include "bench/ps_members.h"
 #include "fmt/format.h"
 #include "fmt/ranges.h"
 #include "runtime/coordinator/epoch_plan.h"
@@ -27,29 +28,24 @@
 #include "runtime/ps/ps_synchronizer.h"
 #include "runtime/ps/replica_link.h"
 #include "runtime/ps/service.h"
+#include "runtime/ps/table_service.h"
 
 namespace trainyard::runtime::ps {
 namespace {
-
-constexpr char kDataKey[] = "bench";
-constexpr char kJob[] = "bench";
-constexpr std::int64_t kForEver = std::int64_t{1} << 40;
 
 struct Flags {
   std::string shape = "large";
   int ps = 0;
   int servers = 1;
-  int workers = 1;
-  int index = 0;
   int steps = 30;
   int warm_up = 5;
-  bool shared_memory = false;
   bool replicas = false;
-  std::vector<std::string> addresses;
+  BenchWorker self;
 };
 
-// 64 MiB in one variable, or in 4096 of 16 KiB.
-std::vector<Variable> variablesOf(const std::string& shape) {
+// 64 MiB in one variable, or in 4096 of 16 KiB; or what bench/compute.cc waits with.
+std::vector<Variable> variablesOf(const std::string& shape, int servers) {
+  if (shape == "barrier") return barrierVariables(servers);
   std::vector<Variable> variables;
   const bool large = shape == "large";
   const int count = large ? 1 : 4096;
@@ -60,13 +56,6 @@ std::vector<Variable> variablesOf(const std::string& shape) {
     variables.push_back(std::move(v));
   }
   return variables;
-}
-
-v1::Incarnation firstLife() {
-  v1::Incarnation incarnation;
-  incarnation.set_created(1);
-  incarnation.set_start(1);
-  return incarnation;
 }
 
 v1::OptimizerSpec descent() {
@@ -89,31 +78,6 @@ double cpuMillis() {
 int fail(const Status& status) {
   std::cerr << "error: " << fmt::format("{}", std::string(status.message())) << "\n";
   return kExitFailure;
-}
-
-// The view in which all take part from step 0 on.
-v1::View activeView(const Flags& flags) {
-  v1::View view;
-  *view.mutable_coordinator() = firstLife();
-  view.set_sequence(1);
-  view.set_phase(v1::PHASE_ACTIVE);
-  view.set_stop_at(-1);
-  view.set_checkpoint_at(-1);
-  view.mutable_epoch()->set_epoch(1);
-  view.mutable_epoch()->set_step_samples(flags.workers);
-  view.mutable_epoch()->set_steps(kForEver);
-  const auto add = [&](v1::Role role, int count) {
-    for (int i = 0; i < count; ++i) {
-      v1::EpochMember* member = view.mutable_epoch()->add_members();
-      member->mutable_id()->set_role(role);
-      member->mutable_id()->set_index(static_cast<std::uint32_t>(i));
-      *member->mutable_incarnation() = firstLife();
-      member->set_rank(static_cast<std::uint32_t>(i));
-    }
-  };
-  add(v1::ROLE_PS, static_cast<int>(flags.addresses.size()));
-  add(v1::ROLE_WORKER, flags.workers);
-  return view;
 }
 
 // An epoch of servers that keep replicas of each other's chunks; where they are is not said yet.
@@ -145,13 +109,39 @@ void answerLines(v1::EpochInfo& epoch, ReplicaLink& link) {
   }
 }
 
+// As a ps task does: lanes for data, and control beside them, which nobody calls here.
+int serveShard(const Flags& flags, const Placement& placement, Shard& shard, v1::EpochInfo& epoch) {
+  const RuntimeKeys keys = benchKeys();
+  const DataAccess access = accessOf(keys, v1::ROLE_PS, flags.ps);
+  PsService service(serviceOptions(access.secrets, access.self, placement), shard, systemClock(),
+                    [] {});
+  ReplicaLink link(
+      {.access = access, .ps = static_cast<std::uint32_t>(flags.ps), .grid = placement.num_ps},
+      systemClock(), [&](const v1::ChunkRequestHeader& update) { service.replicated(update); });
+  service.setReplicator([&](std::vector<ReplicaUpdate> updates) { link.send(std::move(updates)); });
+  if (Status started = service.start(); !started.ok()) return fail(started);
+  v1::TaskId id;
+  id.set_role(v1::ROLE_PS);
+  id.set_index(static_cast<std::uint32_t>(flags.ps));
+  TableService control(shard, id, firstLife());
+  auto server = TaskServer::start({.what = "server", .identity = keys.control}, {&control},
+                                  [&](UniqueFd socket) { service.take(std::move(socket)); });
+  if (!server.ok()) return fail(server.status());
+  std::cout << (*server)->port() << std::endl;
+  answerLines(epoch, link);
+  server->reset();
+  service.close();
+  link.close();
+  return kExitOk;
+}
+
 int serve(const Flags& flags) {
-  auto placement = place({}, variablesOf(flags.shape), flags.servers);
+  auto placement = place({}, variablesOf(flags.shape, flags.servers), flags.servers);
   if (!placement.ok()) return fail(placement.status());
   auto optimizer = makeOptimizer(descent());
   if (!optimizer.ok()) return fail(optimizer.status());
   ShardConfig config;
-  config.job_uid = kJob;
+  config.job_uid = kBenchJob;
   config.self = firstLife();
   config.ps = flags.ps;
   Shard shard(config, *placement, **optimizer, LearningRate(descent()));
@@ -166,57 +156,20 @@ int serve(const Flags& flags) {
   held.insert(held.end(), own.begin(), own.end());
   for (const std::uint32_t id : held)
     shard.load(id, 0, std::vector<float>(placement->chunks[id].elements), {});
-  const StepPlan plan = planOf(activeView(flags).epoch());
+  const StepPlan plan = planOf(activeView(flags.self).epoch());
   if (Status opened = shard.open(1, plan, false, true); !opened.ok()) return fail(opened);
-  PsService service(shard, kDataKey, systemClock(), [] {});
-  ReplicaLink link({.access = {kDataKey}, .ps = static_cast<std::uint32_t>(flags.ps)},
-                   systemClock(),
-                   [&](const v1::ChunkRequestHeader& update) { service.replicated(update); });
-  service.setReplicator([&](std::vector<ReplicaUpdate> updates) { link.send(std::move(updates)); });
-  grpc::ServerBuilder builder;
-  applyServerDefaults(builder, serverLimits(*placement));
-  int port = 0;
-  builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
-  builder.RegisterService(&service);
-  auto server = startServer(builder, "server", "127.0.0.1:0", port);
-  if (!server.ok()) return fail(server.status());
-  std::cout << port << std::endl;
-  answerLines(epoch, link);
-  link.close();
-  (*server)->Shutdown(deadlineAfter(Duration(0)));
-  return kExitOk;
-}
-
-// With the worker itself only where it is to know that servers are near.
-StatusOr<v1::Membership> membershipOf(const Flags& flags) {
-  v1::Membership membership;
-  for (const std::string& address : flags.addresses) {
-    const auto colon = address.rfind(':');
-    const auto port = colon == std::string::npos
-                          ? std::nullopt
-                          : parseNumber<std::uint32_t>(address.substr(colon + 1));
-    if (!port) return absl::InvalidArgumentError("--server: not HOST:PORT: " + address);
-    v1::MemberTask* task = membership.add_tasks();
-    task->mutable_id()->set_role(v1::ROLE_PS);
-    task->mutable_id()->set_index(static_cast<std::uint32_t>(membership.tasks_size() - 1));
-    task->set_ip(address.substr(0, colon));
-    task->set_port(*port);
-  }
-  if (flags.shared_memory) {
-    v1::MemberTask* self = membership.add_tasks();
-    self->mutable_id()->set_role(v1::ROLE_WORKER);
-    self->mutable_id()->set_index(static_cast<std::uint32_t>(flags.index));
-    self->set_ip(membership.tasks(0).ip());
-  }
-  return membership;
+  return serveShard(flags, *placement, shard, epoch);
 }
 
 // Gradients of every step: element i of a variable is (i mod 8) + 1 at every worker, so that the
 // weights after n steps, by plain descent with rate 1 and one sample each, are -n ((i mod 8) + 1).
-std::vector<float> gradientOf(std::int64_t elements) {
-  std::vector<float> values(static_cast<std::size_t>(elements));
+// In the memory that the synchronizer wants them in, as a model computes them.
+using Values = std::pmr::vector<float>;
+std::shared_ptr<Values> gradientOf(std::int64_t elements, std::pmr::memory_resource* memory) {
+  auto made = std::make_shared<Values>(static_cast<std::size_t>(elements), memory);
+  Values& values = *made;
   for (std::size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(i % 8 + 1);
-  return values;
+  return made;
 }
 
 bool weightsAreRight(const std::vector<std::vector<float>>& weights, std::int64_t version) {
@@ -234,9 +187,7 @@ struct Taken {
 };
 
 StatusOr<Taken> takeStep(PsSynchronizer& synchronizer,
-                         const std::vector<std::shared_ptr<std::vector<float>>>& gradients) {
-  TY_ASSIGN_OR_RETURN(const Turn turn, synchronizer.next());
-  if (turn.kind != Turn::Kind::kTrain) return absl::InternalError("expected a step to train");
+                         const std::vector<std::shared_ptr<Values>>& gradients) {
   const double cpu = cpuMillis();
   const TimePoint start = systemClock().now();
   for (int v = static_cast<int>(gradients.size()) - 1; v >= 0; --v) {
@@ -249,31 +200,24 @@ StatusOr<Taken> takeStep(PsSynchronizer& synchronizer,
 }
 
 Status work(const Flags& flags) {
-  const std::vector<Variable> variables = variablesOf(flags.shape);
-  TY_ASSIGN_OR_RETURN(const Placement placement,
-                      place({}, variables, static_cast<int>(flags.addresses.size())));
-  TY_ASSIGN_OR_RETURN(const v1::Membership membership, membershipOf(flags));
+  const int servers = static_cast<int>(flags.self.servers.size());
+  const std::vector<Variable> variables = variablesOf(flags.shape, servers);
+  TY_ASSIGN_OR_RETURN(const Placement placement, place({}, variables, servers));
   std::vector<std::vector<float>> weights;
   std::vector<std::span<float>> spans;
-  std::vector<std::shared_ptr<std::vector<float>>> gradients;
-  for (const Variable& v : variables) {
-    weights.emplace_back(static_cast<std::size_t>(v.elements()));
-    gradients.push_back(std::make_shared<std::vector<float>>(gradientOf(v.elements())));
-  }
+  for (const Variable& v : variables) weights.emplace_back(static_cast<std::size_t>(v.elements()));
   for (auto& w : weights) spans.emplace_back(w);
-  PsSynchronizerOptions options;
-  options.access = {kDataKey};
-  options.worker.job_uid = kJob;
-  options.worker.index = static_cast<std::uint32_t>(flags.index);
-  options.worker.self = firstLife();
-  options.worker.evaluates = false;
-  for (const Chunk& chunk : placement.chunks) options.worker.ps_of_chunk.push_back(chunk.ps);
-  PsSynchronizer synchronizer(options, placement, spans, systemClock(), [] {});
-  synchronizer.setMembership(membership);
-  synchronizer.onView(activeView(flags));
+  TY_ASSIGN_OR_RETURN(const auto own, synchronizerOf(flags.self, placement, spans));
+  PsSynchronizer& synchronizer = *own;
   std::vector<double> millis;
   double cpu_ms = 0;
+  const auto memory = synchronizer.gradientMemory();
+  std::vector<std::shared_ptr<Values>> gradients;
   for (int step = 0; step < flags.warm_up + flags.steps; ++step) {
+    TY_ASSIGN_OR_RETURN(const Turn turn, synchronizer.next());
+    if (turn.kind != Turn::Kind::kTrain) return absl::InternalError("expected a step to train");
+    for (std::size_t v = gradients.size(); v < variables.size(); ++v)
+      gradients.push_back(gradientOf(variables[v].elements(), memory.get()));
     TY_ASSIGN_OR_RETURN(const Taken taken, takeStep(synchronizer, gradients));
     if (step >= flags.warm_up) {
       millis.push_back(taken.wall_ms);
@@ -298,19 +242,20 @@ int run(int argc, char** argv) {
   CLI::App* server = app.add_subcommand("server", "a parameter server; ends with its input");
   CLI::App* worker = app.add_subcommand("worker", "pushes and pulls, prints the times");
   for (CLI::App* role : {server, worker}) {
-    role->add_option("--shape", flags.shape, "large or small tensors, 64 MiB together")
-        ->check(CLI::IsMember({"large", "small"}));
-    role->add_option("--workers", flags.workers, "workers that push")->check(CLI::PositiveNumber);
+    role->add_option("--shape", flags.shape, "large or small tensors, 64 MiB together, or barrier")
+        ->check(CLI::IsMember({"large", "small", "barrier"}));
+    role->add_option("--workers", flags.self.workers, "workers that push")
+        ->check(CLI::PositiveNumber);
   }
   server->add_option("--ps", flags.ps, "index of this server");
   server->add_option("--servers", flags.servers, "servers in all")->check(CLI::PositiveNumber);
   server->add_flag("--replicas", flags.replicas, "each server keeps replicas of the one before");
-  worker->add_option("--index", flags.index, "of this worker");
-  worker->add_option("--server", flags.addresses, "HOST:PORT of every server, in order")
+  worker->add_option("--index", flags.self.index, "of this worker");
+  worker->add_option("--server", flags.self.servers, "HOST:PORT of every server, in order")
       ->required();
   worker->add_option("--steps", flags.steps, "measured steps")->check(CLI::PositiveNumber);
   worker->add_option("--warm-up", flags.warm_up, "steps before them");
-  worker->add_flag("--shared-memory", flags.shared_memory, "with servers on this machine");
+  worker->add_flag("--shared-memory", flags.self.shared_memory, "with servers on this machine");
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

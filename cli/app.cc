@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <ostream>
 
+#include "CLI/CLI.hpp"
 #include "base/core/exit_code.h"
 #include "base/core/printable.h"
 #include "base/flags/usage.h"

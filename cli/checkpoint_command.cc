@@ -6,6 +6,7 @@
 #include <optional>
 #include <ostream>
 
+#include "CLI/CLI.hpp"
 #include "base/core/exit_code.h"
 #include "base/core/printable.h"
 #include "base/core/strings.h"

@@ -6,8 +6,11 @@
 #include <iosfwd>
 #include <string>
 
-#include "CLI/CLI.hpp"
 #include "base/core/clock.h"
+
+namespace CLI {
+class App;
+}
 
 namespace trainyard::cli {
 

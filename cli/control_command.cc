@@ -5,6 +5,7 @@
 #include <ostream>
 #include <string>
 
+#include "CLI/CLI.hpp"
 #include "base/core/exit_code.h"
 #include "cli/command.h"
 #include "cli/jobs/choose_source.h"

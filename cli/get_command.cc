@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "CLI/CLI.hpp"
 #include "base/core/exit_code.h"
 #include "cli/command.h"
 #include "cli/jobs/choose_source.h"

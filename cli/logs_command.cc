@@ -4,6 +4,7 @@
 #include <set>
 #include <string>
 
+#include "CLI/CLI.hpp"
 #include "base/core/exit_code.h"
 #include "base/core/strings.h"
 #include "cli/command.h"

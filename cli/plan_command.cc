@@ -2,6 +2,7 @@
 #include <string>
 #include <vector>
 
+#include "CLI/CLI.hpp"
 #include "base/core/exit_code.h"
 #include "base/core/strings.h"
 #include "base/core/units.h"

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "CLI/CLI.hpp"
 #include "base/core/annotations.h"
 #include "base/core/exit_code.h"
 #include "base/core/log.h"

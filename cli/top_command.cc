@@ -13,6 +13,7 @@
 #include <string_view>
 #include <vector>
 
+#include "CLI/CLI.hpp"
 #include "base/core/exit_code.h"
 #include "base/process/poll.h"
 #include "base/process/signals.h"

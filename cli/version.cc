@@ -3,6 +3,7 @@
 #include <memory>
 #include <ostream>
 
+#include "CLI/CLI.hpp"
 #include "base/core/commit.h"
 #include "base/core/exit_code.h"
 #include "cli/command.h"

@@ -90,6 +90,8 @@ endfunction()
 # left out. sanitized_threads_tests is those labelled `threads`: what several threads or processes do at
 # one time, and what they do it with.
 #
+# unit_tests is all labelled `unit` and the programs that they start: what `make check` builds.
+#
 # Those labelled `torch` exist in a build with LibTorch only, and are linked with it; the target
 # torch_tests is all of them.
 function(ty_test)
@@ -123,6 +125,9 @@ function(ty_test)
     if("threads" IN_LIST ARG_LABELS)
       add_dependencies(sanitized_threads_tests ${ARG_NAME})
     endif()
+  endif()
+  if("unit" IN_LIST ARG_LABELS)
+    add_dependencies(unit_tests ${ARG_NAME})
   endif()
   if("torch" IN_LIST ARG_LABELS)
     set_target_properties(${ARG_NAME} PROPERTIES TRAINYARD_LIBTORCH ON)
@@ -162,6 +167,9 @@ function(ty_script_test)
   endif()
   if(ARG_PROGRAMS)
     add_custom_target(${ARG_NAME}_programs ALL DEPENDS ${ARG_PROGRAMS})
+    if("unit" IN_LIST ARG_LABELS)
+      add_dependencies(unit_tests ${ARG_NAME}_programs)
+    endif()
     if("torch" IN_LIST ARG_LABELS)
       add_dependencies(torch_tests ${ARG_NAME}_programs)
     endif()

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "CLI/CLI.hpp"
 #include "base/flags/usage.h"
 
 namespace trainyard::runtime {
@@ -89,6 +90,9 @@ void addFileFlags(CLI::App& app, HandFlags& flags) {
   app.add_option("--encryption", flags.encryption,
                  "Of gradients and weights, with keys of the token")
       ->check(CLI::IsMember({"None", "TLS"}))
+      ->capture_default_str();
+  app.add_option("--wire_type", flags.wire_type, "What gradients and weights travel as")
+      ->check(CLI::IsMember({"Float32", "Float16", "BFloat16"}))
       ->capture_default_str();
   app.add_option("--bind", flags.bind,
                  "ps: address to listen at; default: that of its own host name");

@@ -4,8 +4,11 @@
 #include <string>
 #include <vector>
 
-#include "CLI/CLI.hpp"
 #include "runtime/task/by_hand.h"
+
+namespace CLI {
+class App;
+}
 
 namespace trainyard::runtime {
 

@@ -13,6 +13,8 @@ namespace trainyard::agent {
 namespace {
 
 constexpr Duration kFilePollInterval = std::chrono::milliseconds(200);
+// While there is no membership to start the program with, all tasks of the job wait for it.
+constexpr Duration kStartPollInterval = std::chrono::milliseconds(20);
 
 std::string textOf(const Status& status) {
   return std::string(fromAbsl(status.message()));
@@ -92,7 +94,7 @@ void TaskLoop::readMembership() {
   parts_.pushed->clear();
   const TimePoint now = parts_.clock->now();
   if (now >= next_file_poll_) {
-    next_file_poll_ = now + kFilePollInterval;
+    next_file_poll_ = now + (supervisor_.waiting() ? kStartPollInterval : kFilePollInterval);
     if (const auto read = parts_.file->poll()) {
       const Status status = read->ok() ? parts_.store->adopt(**read).status() : read->status();
       if (!status.ok()) TY_ERROR("agent: refused: {}", textOf(status));

@@ -5,6 +5,7 @@
 #include <string_view>
 #include <vector>
 
+#include "CLI/CLI.hpp"
 #include "base/core/exit_code.h"
 #include "base/core/printable.h"
 #include "base/core/strings.h"

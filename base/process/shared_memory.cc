@@ -23,9 +23,10 @@ SharedMemory::~SharedMemory() {
   if (data_ != nullptr) ::munmap(data_, bytes_);
 }
 
-StatusOr<SharedMemory> SharedMemory::map(UniqueFd fd, const std::string& name, std::size_t bytes) {
-  void* const base =
-      ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, fd.get(), 0);
+StatusOr<SharedMemory> SharedMemory::map(UniqueFd fd, const std::string& name, std::size_t bytes,
+                                         Access access) {
+  const int allowed = access == Access::kRead ? PROT_READ : PROT_READ | PROT_WRITE;
+  void* const base = ::mmap(nullptr, bytes, allowed, MAP_SHARED | MAP_POPULATE, fd.get(), 0);
   if (base == MAP_FAILED) return errnoStatus(errno, name);
   return SharedMemory(std::move(fd), static_cast<std::byte*>(base), bytes);
 }
@@ -42,20 +43,21 @@ StatusOr<SharedMemory> SharedMemory::create(const std::string& name, std::size_t
     return errnoStatus(error, fmt::format("{} bytes of {}", bytes, name));
   }
   if (::fcntl(fd.get(), F_ADD_SEALS, kSeals) != 0) return errnoStatus(errno, name);
-  return map(std::move(fd), name, bytes);
+  return map(std::move(fd), name, bytes, Access::kWrite);
 }
 
-StatusOr<SharedMemory> SharedMemory::open(pid_t pid, int fd, std::size_t bytes) {
+StatusOr<SharedMemory> SharedMemory::open(pid_t pid, int fd, std::size_t bytes, Access access) {
   const std::string path = fmt::format("/proc/{}/fd/{}", pid, fd);
   // Whatever is there, looking at it must have no effect.
-  UniqueFd own(::open(path.c_str(), O_RDWR | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
+  const int mode = access == Access::kRead ? O_RDONLY : O_RDWR;
+  UniqueFd own(::open(path.c_str(), mode | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
   if (!own.valid()) return errnoStatus(errno, path);
   struct stat seen {};
   const bool known = ::fstat(own.get(), &seen) == 0 && S_ISREG(seen.st_mode) &&
                      seen.st_size == static_cast<off_t>(bytes) &&
                      ::fcntl(own.get(), F_GET_SEALS) == kSeals;
   if (!known) return absl::UnavailableError(path + ": another file is there");
-  return map(std::move(own), path, bytes);
+  return map(std::move(own), path, bytes, access);
 }
 
 }  // namespace trainyard

@@ -19,9 +19,12 @@ class SharedMemory {
   // size. RESOURCE_EXHAUSTED when that is more than a quarter of the memory that is left: the
   // kernel refuses nothing, it kills. Else errors as of errnoStatus(), with `name`.
   static StatusOr<SharedMemory> create(const std::string& name, std::size_t bytes);
+  enum class Access { kRead, kWrite };
   // What process `pid` made, under its file descriptor `fd`. UNAVAILABLE when something else is
-  // there, as with a number that belongs to another machine; else as of errnoStatus().
-  static StatusOr<SharedMemory> open(pid_t pid, int fd, std::size_t bytes);
+  // there, as with a number that belongs to another machine; else as of errnoStatus(). To write
+  // where only reading was asked for ends the process.
+  static StatusOr<SharedMemory> open(pid_t pid, int fd, std::size_t bytes,
+                                     Access access = Access::kWrite);
 
   SharedMemory(SharedMemory&& other) noexcept
       : fd_(std::move(other.fd_)),
@@ -37,7 +40,8 @@ class SharedMemory {
  private:
   SharedMemory(UniqueFd fd, std::byte* data, std::size_t bytes)
       : fd_(std::move(fd)), data_(data), bytes_(bytes) {}
-  static StatusOr<SharedMemory> map(UniqueFd fd, const std::string& name, std::size_t bytes);
+  static StatusOr<SharedMemory> map(UniqueFd fd, const std::string& name, std::size_t bytes,
+                                    Access access);
 
   UniqueFd fd_;
   std::byte* data_ = nullptr;

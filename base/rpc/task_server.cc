@@ -17,6 +17,7 @@ namespace trainyard {
 namespace {
 
 constexpr unsigned char kTlsHandshake = 22;
+constexpr unsigned char kOther = 'T';
 constexpr int kBacklog = 1024;
 // Who connects says something at once. More than so many at a time that do not are somebody's who
 // only wants to be in the way: the oldest goes.
@@ -86,31 +87,27 @@ int portOf(int fd) {
 
 StatusOr<std::unique_ptr<TaskServer>> TaskServer::start(const TaskServerOptions& options,
                                                         const std::vector<grpc::Service*>& control,
-                                                        const std::vector<grpc::Service*>& data) {
+                                                        Take take) {
   TY_ASSIGN_OR_RETURN(UniqueFd listener, listenAt(options));
   TY_ASSIGN_OR_RETURN(WakeUp end, WakeUp::create());
   std::unique_ptr<TaskServer> server(new TaskServer(std::move(listener), std::move(end)));
   server->port_ = portOf(server->listener_.get());
-  TY_RETURN_IF_ERROR(
-      open(server->control_, control, secureServer(options.identity), options.control_limits));
-  if (!data.empty()) {
-    TY_RETURN_IF_ERROR(
-        open(server->data_, data, grpc::InsecureServerCredentials(), options.data_limits));
-  }
+  server->take_ = std::move(take);
+  TY_RETURN_IF_ERROR(server->open(options, control));
   server->thread_ = std::thread([self = server.get()] { self->run(); });
   return server;
 }
 
-Status TaskServer::open(Side& side, const std::vector<grpc::Service*>& services,
-                        const std::shared_ptr<grpc::ServerCredentials>& credentials,
-                        const ServerLimits& limits) {
+Status TaskServer::open(const TaskServerOptions& options,
+                        const std::vector<grpc::Service*>& services) {
   grpc::ServerBuilder builder;
-  applyServerDefaults(builder, limits);
-  side.acceptor = builder.experimental().AddExternalConnectionAcceptor(
-      grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD, credentials);
+  applyServerDefaults(builder, options.control_limits);
+  acceptor_ = builder.experimental().AddExternalConnectionAcceptor(
+      grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD,
+      secureServer(options.identity));
   for (grpc::Service* service : services) builder.RegisterService(service);
-  side.server = builder.BuildAndStart();
-  if (side.server == nullptr) return absl::InternalError("gRPC starts no server");
+  server_ = builder.BuildAndStart();
+  if (server_ == nullptr) return absl::InternalError("gRPC starts no server");
   return absl::OkStatus();
 }
 
@@ -118,9 +115,7 @@ TaskServer::~TaskServer() {
   end_.wake();
   if (thread_.joinable()) thread_.join();
   listener_.reset();  // before the servers: who comes now is refused and tries again
-  for (Side* side : {&control_, &data_}) {
-    if (side->server != nullptr) side->server->Shutdown(deadlineAfter(Duration(0)));
-  }
+  if (server_ != nullptr) server_->Shutdown(deadlineAfter(Duration(0)));
 }
 
 void TaskServer::run() {
@@ -163,17 +158,21 @@ void TaskServer::accept(TimePoint now) {
   }
 }
 
-// Looks at the first byte and leaves it there. True: the connection is gRPC's, or nobody's.
-bool TaskServer::handOver(Silent& connection) const {
+// Looks at the first byte and leaves it there. True: the connection is somebody's now, or nobody's.
+bool TaskServer::handOver(Silent& connection) {
   unsigned char first = 0;
   const ssize_t got = ::recv(connection.fd.get(), &first, 1, MSG_PEEK | MSG_DONTWAIT);
   if (got < 0 && (errno == EAGAIN || errno == EINTR)) return false;
-  const Side& side = first == kTlsHandshake ? control_ : data_;
-  if (got != 1 || side.acceptor == nullptr) return true;
+  if (got != 1) return true;
+  if (first == kOther && take_ != nullptr) {
+    take_(std::move(connection.fd));
+    return true;
+  }
+  if (first != kTlsHandshake) return true;
   Acceptor::NewConnectionParameters parameters;
   parameters.listener_fd = listener_.get();
   parameters.fd = connection.fd.release();
-  side.acceptor->HandleNewConnection(&parameters);
+  acceptor_->HandleNewConnection(&parameters);
   return true;
 }
 

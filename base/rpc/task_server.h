@@ -1,13 +1,12 @@
-// One port with two servers behind it: one over mutual TLS, for control and data that are to be
-// encrypted, the other unencrypted, for bulk data.
+// One port for gRPC over mutual TLS and for connections of another kind beside it.
 //
-// The first byte of a connection says to which it goes: TLS begins with a handshake record (22),
-// what gRPC sends unencrypted with the letter P. So a task needs no second port, and what is
-// counted, allowed and announced by port stays as it is. A service that is registered with one
-// server does not exist at the other.
+// The first byte of a connection says which it is: TLS begins with a handshake record (22), the
+// others with the letter T. So a task needs no second port, and what is counted, allowed and
+// announced by port stays as it is. Whatever else comes is closed.
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <thread>
@@ -30,19 +29,19 @@ struct TaskServerOptions {
   std::uint16_t port = 0;  // 0: any
   TlsIdentity identity;    // of the server for control; see secureServer()
   ServerLimits control_limits = {};
-  ServerLimits data_limits = {};
 };
 
 // One thread of its own, which sees to connections that have not said anything yet; calls are on
 // gRPC's.
 class TaskServer {
  public:
-  // The services must outlive the server. Without any for data, connections that do not begin with
-  // TLS are closed. UNAVAILABLE "<what>: cannot listen at <address>" when the address is taken or
-  // not ours.
+  // Gets connections of the other kind, of which nothing has been read; on the server's thread.
+  using Take = std::function<void(UniqueFd)>;
+  // The services must outlive the server. UNAVAILABLE "<what>: cannot listen at <address>" when the
+  // address is taken or not ours.
   static StatusOr<std::unique_ptr<TaskServer>> start(const TaskServerOptions& options,
                                                      const std::vector<grpc::Service*>& control,
-                                                     const std::vector<grpc::Service*>& data = {});
+                                                     Take take = {});
   // Takes no more connections and ends all calls at once.
   ~TaskServer();
 
@@ -50,10 +49,6 @@ class TaskServer {
 
  private:
   using Acceptor = grpc::experimental::ExternalConnectionAcceptor;
-  struct Side {
-    std::unique_ptr<Acceptor> acceptor;  // null: there is no such server
-    std::unique_ptr<grpc::Server> server;
-  };
   // A connection that has not said anything.
   struct Silent {
     UniqueFd fd;
@@ -62,18 +57,17 @@ class TaskServer {
 
   TaskServer(UniqueFd listener, WakeUp end)
       : listener_(std::move(listener)), end_(std::move(end)) {}
-  static Status open(Side& side, const std::vector<grpc::Service*>& services,
-                     const std::shared_ptr<grpc::ServerCredentials>& credentials,
-                     const ServerLimits& limits);
+  Status open(const TaskServerOptions& options, const std::vector<grpc::Service*>& services);
   void run();
   void accept(TimePoint now);
-  bool handOver(Silent& connection) const;
+  bool handOver(Silent& connection);
 
   UniqueFd listener_;
   WakeUp end_;
   int port_ = 0;
-  Side control_;
-  Side data_;
+  std::unique_ptr<Acceptor> acceptor_;
+  std::unique_ptr<grpc::Server> server_;
+  Take take_;
   std::vector<Silent> silent_;  // the oldest first
   TimePoint accept_again_{};    // the process has no file descriptor left
   std::thread thread_;

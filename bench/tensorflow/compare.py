@@ -14,7 +14,6 @@ import argparse
 import datetime
 import hashlib
 import json
-import os
 import pathlib
 import shutil
 import signal
@@ -42,9 +41,11 @@ PORT = 2222  # of every TensorFlow task, where each has an address of its own
 # Bars: against TensorFlow's placement of that name, on links of 1 Gbit/s and without.
 CASES = {
     "mnist_cnn": {"model": {"name": "mnist_cnn", "dropout": 0.5}, "batch": 128, "unit": "images/s",
-                  "bar": 1.15, "link_bars": {"round robin": 2.0, "partitioned": 1.25}},
+                  "bars": {"sync": 1.25, "shared": 1.35, "async": 1.5},
+                  "link_bars": {"round robin": 2.0, "partitioned": 1.25}},
     "mlp": {"model": {"name": "mlp", "hidden": [4096, 4096]}, "batch": 16, "unit": "steps/s",
-            "bar": 1.5, "link_bars": {"round robin": 3.5, "partitioned": 1.8}},
+            "bars": {"sync": 1.4, "shared": 2.5, "async": 1.5},
+            "link_bars": {"round robin": 3.5, "partitioned": 1.8}},
 }
 
 
@@ -190,7 +191,14 @@ def per_second(result, side):
     return steps * case["batch"] * (WORKERS if result["mode"] == "sync" else 1)
 
 
-def table(results, link):
+def bar_of(result, link, shared_memory):
+    case = CASES[result["case"]]
+    if link:
+        return case["link_bars"][result["placement"]]
+    return case["bars"]["shared" if shared_memory and result["mode"] == "sync" else result["mode"]]
+
+
+def table(results, link, shared_memory):
     lines = ["| what | ours | TensorFlow | its placement | ratio | bar | |",
              "|--|--|--|--|--|--|--|"]
     for result in results:
@@ -198,7 +206,7 @@ def table(results, link):
         ratio = statistics.median(
             a["steps_per_second"] / b["steps_per_second"]
             for a, b in zip(result["ours"], result["tensorflow"]))
-        bar = case["link_bars"][result["placement"]] if link else case["bar"]
+        bar = bar_of(result, link, shared_memory)
         lines.append(
             f"| {result['case']}, batch {case['batch']}, {result['mode']} | "
             f"{per_second(result, 'ours'):.2f} {case['unit']} | "
@@ -255,17 +263,17 @@ def main():
         if args.python is None:
             print("TensorFlow's wheels cannot be installed", file=sys.stderr)
             return UNAVAILABLE
-    load = os.getloadavg()
+    around = programs.Surroundings()
     results = measure(args)
     head = (f"{programs.machine()}, {datetime.date.today().isoformat()}, "
             f"{'links of ' + args.link if args.link else 'loopback'}"
-            f"{', ours through shared memory' if args.shared_memory else ''}, load at the start "
-            f"{load[0]:.0f}{', ' + args.priority if args.priority else ''}, median of "
-            f"{args.rounds} rounds of {args.steps - args.warm_up} steps\n\n")
+            f"{', ours through shared memory' if args.shared_memory else ''}"
+            f"{', ' + args.priority if args.priority else ''}, median of "
+            f"{args.rounds} rounds of {args.steps - args.warm_up} steps; {around.text()}\n\n")
     (args.out / "results.json").write_text(json.dumps(
-        {"machine": programs.machine(), "date": datetime.date.today().isoformat(), "load": load,
+        {"machine": programs.machine(), "date": datetime.date.today().isoformat(), "around": around.text(),
          "link": args.link, "priority": args.priority, "results": results}, indent=1) + "\n")
-    text = head + table(results, args.link)
+    text = head + table(results, args.link, args.shared_memory)
     (args.out / "results.md").write_text(text)
     print(text)
     return 0

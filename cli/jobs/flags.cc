@@ -2,6 +2,7 @@
 
 #include <ostream>
 
+#include "CLI/CLI.hpp"
 #include "base/core/exit_code.h"
 #include "base/core/printable.h"
 #include "base/core/strings.h"

@@ -1,5 +1,6 @@
 #include "cli/plan/cost_flags.h"
 
+#include "CLI/CLI.hpp"
 #include "base/core/strings.h"
 #include "base/core/units.h"
 #include "base/flags/usage.h"

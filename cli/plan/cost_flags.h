@@ -5,9 +5,12 @@
 #include <string>
 #include <vector>
 
-#include "CLI/CLI.hpp"
 #include "base/core/status.h"
 #include "runtime/cost/cost_model.h"
+
+namespace CLI {
+class App;
+}
 
 namespace trainyard::cli {
 

@@ -5,6 +5,7 @@
 #include "base/core/units.h"
 #include "fmt/format.h"
 #include "runtime/catalog/memory.h"
+#include "runtime/catalog/wire_type.h"
 #include "runtime/optimizer/optimizer.h"
 
 namespace trainyard::cli {
@@ -36,7 +37,8 @@ Status withFullPath(const Status& status) {
   return Status(status.code(), prefix + message);
 }
 
-void addServers(PlanReport& report) {
+// `wire_bytes`: of an element between a worker and a server.
+void addServers(PlanReport& report, std::int64_t wire_bytes) {
   const runtime::Placement& placement = report.placement;
   report.ps.resize(placement.num_ps);
   std::int64_t total = 0;
@@ -48,8 +50,8 @@ void addServers(PlanReport& report) {
   for (const runtime::Chunk& chunk : placement.chunks) {
     PsPlan& ps = report.ps[chunk.ps];
     const std::int64_t bytes = chunk.elements * 4;
-    ps.in_per_step += report.workers * bytes;
-    ps.out_per_step += report.workers * bytes;
+    ps.in_per_step += report.workers * chunk.elements * wire_bytes;
+    ps.out_per_step += report.workers * chunk.elements * wire_bytes;
     ps.weights += 2 * bytes;
     ps.slots += report.slots * bytes;
     ps.snapshot += (1 + report.slots) * bytes;
@@ -114,7 +116,7 @@ StatusOr<PlanReport> makePlanReport(const v1::TrainingJob& job,
     report.parameters += variable.elements();
     report.trainable_bytes += variable.bytes();
   }
-  addServers(report);
+  addServers(report, runtime::wireBytes(spec.training()));
   const std::string& mode = spec.training().update().mode();
   const bool sync = mode.empty() || mode == "Sync";
   // Without common steps each push goes to the replica, not their mean.

@@ -8,6 +8,7 @@
 #include "base/core/printable.h"
 #include "base/core/rfc3339.h"
 #include "base/core/strings.h"
+#include "base/process/new_file.h"
 #include "base/rpc/token.h"
 #include "base/security/random.h"
 #include "cli/run/programs.h"
@@ -36,12 +37,12 @@ const std::set<std::string>& ownFiles() {
   return names;
 }
 
-// ".status.json.4711.0": left by a process that was killed while it wrote status.json.
-bool isHalfWritten(const std::string& name) {
-  if (!name.starts_with('.')) return false;
-  const std::size_t counter = name.rfind('.');
-  const std::size_t pid = counter == 0 ? 0 : name.rfind('.', counter - 1);
-  return pid > 0 && ownFiles().contains(name.substr(1, pid - 1));
+// The name of the file that one called `name` is, or is to become: another process may be writing
+// it, or was killed while it did.
+std::string finalName(const std::string& name) {
+  if (const auto whole = madeFor(name)) return *whole;
+  constexpr std::string_view kUnfinished = ".tmp";
+  return name.substr(0, name.size() - (name.ends_with(kUnfinished) ? kUnfinished.size() : 0));
 }
 
 // What may change between two launches of a run.
@@ -100,15 +101,9 @@ void compare(const std::string& path, const Json& before, const Json& after,
   }
 }
 
-bool endsWithAny(const std::string& name, std::initializer_list<std::string_view> ends) {
-  const bool temporary = name.find(".tmp") != std::string::npos;
-  return temporary || std::any_of(ends.begin(), ends.end(),
-                                  [&](std::string_view end) { return name.ends_with(end); });
-}
-
 // Whether an entry of one of our folders is of our making.
 bool isOwnInside(const std::string& folder, const std::string& name) {
-  if (folder == "checkpoints") return endsWithAny(name, {".json", ".safetensors"});
+  if (folder == "checkpoints") return name.ends_with(".json") || name.ends_with(".safetensors");
   if (folder == "events") return name.find("tfevents") != std::string::npos;
   return name.starts_with("ps-") || name.starts_with("worker-");
 }
@@ -354,10 +349,9 @@ std::string foreignEntry(const fs::path& dir) {
     if (name == "checkpoints" || name == "events" || name == "tasks") {
       for (const auto& inside : fs::directory_iterator(entry.path(), ignored)) {
         const std::string inner = inside.path().filename().string();
-        if (!isOwnInside(name, inner)) return name + "/" + inner;
+        if (!isOwnInside(name, finalName(inner))) return name + "/" + inner;
       }
-    } else if (!ownFiles().contains(name) && !isHalfWritten(name) &&
-               name.find(".tmp") == std::string::npos) {
+    } else if (!ownFiles().contains(finalName(name))) {
       return name;
     }
   }

@@ -9,6 +9,7 @@
 
 #include "base/core/rfc3339.h"
 #include "base/process/files.h"
+#include "base/process/poll.h"
 #include "base/process/unique_fd.h"
 #include "cli/live/plain.h"
 #include "cli/report/report.h"
@@ -104,8 +105,17 @@ Status Session::start() {
 
 void Session::waitForEnd() {
   while (!step()) {
-    if (const auto signal = signals_.wait(clock_.now() + display_.interval())) takeSignal();
+    waitForNews();
+    if (signals_.next()) takeSignal();
   }
+}
+
+// Until the next frame, a signal, or a change while no task runs any more, so that the job's end is
+// seen at once.
+void Session::waitForNews() {
+  pollfd fds[] = {{signals_.fd(), POLLIN, 0}, {cluster_->restFd(), POLLIN, 0}};
+  pollUntil(fds, clock_.now() + display_.interval());
+  cluster_->clearRest();
 }
 
 bool Session::step() {

@@ -56,6 +56,7 @@ class Session {
 
  private:
   bool step();  // true when the run is over
+  void waitForNews();
   void look();
   void tellWish();
   bool isOver();

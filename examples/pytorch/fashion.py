@@ -1,4 +1,5 @@
 """Fashion-MNIST and a small network, the same in all examples of this folder."""
+import functools
 import gzip
 import os
 import pathlib
@@ -20,8 +21,9 @@ def read(name):
     return torch.frombuffer(bytearray(content[4 + 4 * dimensions:]), dtype=torch.uint8).reshape(shape)
 
 
+@functools.cache
 def data(kind="train"):
-    """Images of [n, 784] from 0 to 1, labels of [n]."""
+    """Images of [n, 784] from 0 to 1, labels of [n]; read once."""
     images, labels = read(f"{kind}-images-idx3-ubyte"), read(f"{kind}-labels-idx1-ubyte")
     return images.reshape(len(images), -1).float() / 255, labels.long()
 
@@ -55,7 +57,11 @@ def resume(net, optimizer):
 
 
 def save(net, optimizer, step):
-    """Appears under its name when it is whole."""
+    write({"net": net.state_dict(), "optimizer": optimizer.state_dict(), "step": step})
+
+
+def write(state):
+    """The checkpoint appears under its name when it is whole."""
     fresh = CHECKPOINT.with_suffix(".new")
-    torch.save({"net": net.state_dict(), "optimizer": optimizer.state_dict(), "step": step}, fresh)
+    torch.save(state, fresh)
     fresh.replace(CHECKPOINT)

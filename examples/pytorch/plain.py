@@ -19,6 +19,5 @@ for step in range(begin, STEPS):
     loss.backward()
     optimizer.step()
     if (step + 1) % 50 == 0:
-        print(f"step {step + 1}: loss {loss.item():.4f}", flush=True)
+        print(f"step {step + 1}: loss {loss.item():.4f}, accuracy {fashion.accuracy(net):.4f}", flush=True)
         fashion.save(net, optimizer, step + 1)
-print(f"accuracy {fashion.accuracy(net):.4f}")

@@ -142,6 +142,11 @@ void checkStrategy(const View& spec, ProblemList& problems) {
     problems.add(mode.path(),
                  fmt::format("strategy AllReduce trains with mode Sync only, not {}", *chosen));
   }
+  const View wire = spec["training"]["wireType"];
+  if (spec["strategy"].text() == "AllReduce" && wire.present()) {
+    problems.add(wire.path(),
+                 "only with strategy ParameterServer; AllReduce has training.allReduce.wireType");
+  }
 }
 
 void checkVolumes(const View& spec, ProblemList& problems) {
@@ -281,9 +286,7 @@ void checkTraining(const View& spec, ProblemList& problems) {
 void checkEncryption(const View& spec, ProblemList& problems) {
   const View encryption = spec["network"]["encryption"];
   if (encryption.text().value_or("None") == "None") return;
-  const bool servers = spec["strategy"].text().value_or("ParameterServer") == "ParameterServer";
-  if (!servers || !spec["training"].present())
-    problems.add(encryption.path(), "only with training and strategy ParameterServer");
+  if (!spec["training"].present()) problems.add(encryption.path(), "only with training");
 }
 
 }  // namespace

@@ -18,6 +18,8 @@ namespace trainyard::control {
 namespace {
 
 constexpr Duration kLook = std::chrono::milliseconds(100);
+// While an agent starts, of whose address the others wait to hear.
+constexpr Duration kLookAtStart = std::chrono::milliseconds(10);
 // At the end of the launcher: SIGTERM, this long, SIGKILL, and again a bound for the reaping.
 constexpr Duration kShutdownGrace = std::chrono::seconds(3);
 constexpr Duration kReapBound = std::chrono::seconds(1);
@@ -56,19 +58,21 @@ StatusOr<std::unique_ptr<LocalCluster>> LocalCluster::open(LocalClusterOptions o
   endLeftoversOf(paths, clock);
   TY_ASSIGN_OR_RETURN(Pipe pipe, makePipe());
   TY_ASSIGN_OR_RETURN(WakeUp wake, WakeUp::create());
+  TY_ASSIGN_OR_RETURN(WakeUp rest, WakeUp::create());
   const JobKey key{job.metadata().namespace_(), job.metadata().name()};
   return std::make_unique<LocalCluster>(Private(), std::move(options), clock, key, std::move(pipe),
-                                        std::move(wake));
+                                        std::move(wake), std::move(rest));
 }
 
 LocalCluster::LocalCluster(Private, LocalClusterOptions options, const Clock& clock, JobKey key,
-                           Pipe launcher_pipe, WakeUp wake)
+                           Pipe launcher_pipe, WakeUp wake, WakeUp rest)
     : options_(std::move(options)),
       clock_(clock),
       key_(std::move(key)),
       paths_{options_.dir},
       launcher_pipe_(std::move(launcher_pipe)),
       wake_(std::move(wake)),
+      rest_(std::move(rest)),
       record_(paths_),
       thread_([this] { monitor(); }) {}
 
@@ -249,6 +253,7 @@ Status LocalCluster::createTask(const v1::TrainingJob& job, const TaskKey& task,
     auto process = ChildProcess::spawn(spawn);
     TY_RETURN_IF_ERROR(annotate(process.status(), toString(task)));
     tasks_.emplace(task, Task(*std::move(process), created));
+    began_ = true;
   }
   wake_.wake();
   notify();
@@ -354,6 +359,7 @@ bool LocalCluster::idle() {
 }
 
 void LocalCluster::notify() {
+  if (began_ && idle()) rest_.wake();
   const Lock lock(callback_mutex_);
   if (changed_) changed_(key_);
 }
@@ -361,14 +367,17 @@ void LocalCluster::notify() {
 void LocalCluster::monitor() {
   for (;;) {
     std::vector<pollfd> fds{{wake_.fd(), POLLIN, 0}};
+    Duration look = kLook;
     {
       const Lock lock(mutex_);
       if (stopping_) return;
       for (const auto& [key, task] : tasks_) {
-        if (!task.exit) fds.push_back({task.process.pidFd(), POLLIN, 0});
+        if (task.exit) continue;
+        fds.push_back({task.process.pidFd(), POLLIN, 0});
+        if (!task.agent) look = kLookAtStart;
       }
     }
-    pollUntil(fds, clock_.now() + kLook);
+    pollUntil(fds, clock_.now() + look);
     wake_.clear();
     bool changed = false;
     {

@@ -2,6 +2,7 @@
 // process per task.
 #pragma once
 
+#include <atomic>
 #include <functional>
 #include <map>
 #include <memory>
@@ -52,11 +53,11 @@ struct LocalClusterOptions {
 // it went. The destructor ends every task: SIGTERM, 3 s, SIGKILL; it returns within 5 s.
 //
 // Thread-safe. A thread of its own reaps agents, ends those that outlive their grace, and looks at
-// the files ten times a second; `changed` is called from it and from the threads that change
-// something, one call at a time, and must not call back into the cluster. After watch({}) no call
-// is under way. State of a task: pending (spawned) -> running (agent.json there) -> succeeded |
-// failed (agent ended); deleting a task that runs makes it terminating, and its end then removes
-// it.
+// the files ten times a second, more often while agents start; `changed` is called from it and from
+// the threads that change something, one call at a time, and must not call back into the cluster.
+// After watch({}) no call is under way. State of a task: pending (spawned) -> running (agent.json
+// there) -> succeeded | failed (agent ended); deleting a task that runs makes it terminating, and
+// its end then removes it.
 class LocalCluster : public Cluster, public AgentDirectory {
   struct Private {
     explicit Private() = default;
@@ -69,7 +70,7 @@ class LocalCluster : public Cluster, public AgentDirectory {
                                                       const Clock& clock);
   // For open() only.
   LocalCluster(Private, LocalClusterOptions options, const Clock& clock, JobKey key,
-               Pipe launcher_pipe, WakeUp wake);
+               Pipe launcher_pipe, WakeUp wake, WakeUp rest);
   ~LocalCluster() override;
 
   Status watch(std::function<void(const JobKey&)> changed) override;
@@ -94,6 +95,9 @@ class LocalCluster : public Cluster, public AgentDirectory {
   // SIGKILL for every task and what it started. Does not wait.
   void killAll();
   bool idle();  // no task's process lives
+  // Readable after each change while idle() again, for poll(): the job's end is among them.
+  int restFd() const { return rest_.fd(); }
+  void clearRest() { rest_.clear(); }
 
  private:
   struct Task {
@@ -131,6 +135,8 @@ class LocalCluster : public Cluster, public AgentDirectory {
   const RunPaths paths_;
   Pipe launcher_pipe_;  // its writing end closes with this process
   WakeUp wake_;
+  WakeUp rest_;
+  std::atomic<bool> began_ = false;  // a task was created
 
   std::mutex callback_mutex_;  // held while `changed_` runs; never taken with mutex_ held
   std::function<void(const JobKey&)> changed_;

@@ -21,6 +21,11 @@ class TrainyardError(RuntimeError):
     def __str__(self) -> str:
         return self.text
 
+    def tell(self, what: str) -> None:
+        """Puts `what` it is about before the text."""
+        self.text = f"{what}: {self.text}"
+        self.args = (self.text,)
+
     def __reduce__(self) -> Tuple[Type[TrainyardError], Tuple[str, int]]:
         return type(self), (self.text, self.rank)
 
@@ -47,7 +52,10 @@ class RankLost(TrainyardError, HorovodInternalError):
 
     def __init__(self, rank: int, operation: str) -> None:
         super().__init__(operation, rank)
-        self.operation = operation
+
+    @property
+    def operation(self) -> str:
+        return self.text
 
     def __reduce__(self) -> Tuple[Type[TrainyardError], Tuple[int, str]]:  # type: ignore[override]
         return type(self), (self.rank, self.operation)
@@ -75,6 +83,10 @@ class Unreachable(TrainyardError):
 
 class Cancelled(TrainyardError):
     """The group was aborted on this rank."""
+
+
+class JobFailed(TrainyardError):
+    """The job has failed, and with what."""
 
 
 class NotInitialized(TrainyardError):

@@ -145,8 +145,12 @@ class Group:
         Messages are outside of the order of the other operations. `tag` (from 0) tells those of one pair apart.
         """
         given = array_of(array, name, writable=False)
-        return self._carry_out("send", async_, given, library().ty_send, given.struct(),
-                               whole(to, "send: to"), _tag(tag))
+        work = self._begin("send", given, library().ty_send, given.struct(), whole(to, "send: to"), _tag(tag),
+                           tensor=name)
+        if async_:
+            return work
+        work.wait()
+        return None
 
     def receive(self, array: Any, source: Optional[int] = None, tag: int = 0, *, name: Optional[str] = None,
                 async_: bool = False) -> Union[int, Work]:
@@ -160,7 +164,7 @@ class Group:
         given = array_of(array, name)
         # -1 is the library's number for any.
         place = -1 if source is None else whole(source, "receive: source", 0)
-        work = self._begin("receive", given, library().ty_receive, given.struct(), place, _tag(tag))
+        work = self._begin("receive", given, library().ty_receive, given.struct(), place, _tag(tag), tensor=name)
         return work if async_ else work.source
 
     # ---- The group ------------------------------------------------------------------------------
@@ -233,11 +237,11 @@ class Group:
             self._handle.exit()
         check(code)
 
-    def _begin(self, what: str, keep: Any, function: Any, *arguments: Any) -> Work:
+    def _begin(self, what: str, keep: Any, function: Any, *arguments: Any, tensor: Optional[str] = None) -> Work:
         handle = ctypes.c_void_p()
         self._call(what, function, *arguments, ctypes.byref(handle))
         assert handle.value is not None
-        work = Work(handle.value, (keep, arguments), what)
+        work = Work(handle.value, (keep, arguments), what, tensor)
         self._flight.add(work)
         return work
 

@@ -55,6 +55,35 @@ class CTotals(ctypes.Structure):
                 ("bytes_received", c_uint64), ("seconds", c_double)]
 
 
+class CVariable(ctypes.Structure):
+    """ty_variable"""
+
+    _fields_ = [("name", c_char_p), ("shape", POINTER(c_int64)), ("dimensions", c_size_t), ("type", c_int),
+                ("trained", c_int)]
+
+
+class CModel(ctypes.Structure):
+    """ty_model"""
+
+    _fields_ = [("bytes", c_size_t), ("samples", c_int64), ("eval_samples", c_int64),
+                ("variables", POINTER(CVariable)), ("count", c_size_t)]
+
+
+class CTurn(ctypes.Structure):
+    """ty_turn"""
+
+    _fields_ = [("bytes", c_size_t), ("kind", c_int), ("rank", c_int), ("ranks", c_int), ("step", c_int64),
+                ("epoch", c_int64), ("first_position", c_int64), ("samples", c_int64), ("step_samples", c_int64),
+                ("sample_numbers", POINTER(c_int64))]
+
+
+class COutcome(ctypes.Structure):
+    """ty_outcome"""
+
+    _fields_ = [("bytes", c_size_t), ("complete", c_int), ("too_late", c_int), ("step", c_int64),
+                ("loss", c_double), ("gradient_norm", c_double)]
+
+
 _counts = POINTER(c_int64)
 _arrays = POINTER(CArray)
 _work = POINTER(c_void_p)
@@ -96,6 +125,19 @@ _FUNCTIONS: Dict[str, Tuple[Any, List[Any]]] = {
     "ty_receive": (c_int, [c_void_p, _arrays, c_int, c_uint64, _work]),
     "ty_compare": (c_int, [c_void_p, _arrays, c_size_t]),
     "ty_derive": (c_int, [c_char_p, c_char_p, c_char_p]),
+    "ty_session_open": (c_int, [c_char_p, c_char_p, POINTER(c_void_p)]),
+    "ty_session_free": (None, [c_void_p]),
+    "ty_session_job": (c_char_p, [c_void_p]),
+    "ty_session_index": (c_int, [c_void_p]),
+    "ty_session_declare": (c_int, [c_void_p, POINTER(CModel)]),
+    "ty_session_value": (c_void_p, [c_void_p, c_size_t]),
+    "ty_session_gradient": (c_void_p, [c_void_p, c_size_t]),
+    "ty_session_next": (c_int, [c_void_p, POINTER(CTurn)]),
+    "ty_session_push": (c_int, [c_void_p, c_size_t]),
+    "ty_session_finish": (c_int, [c_void_p, c_double, c_int64, POINTER(COutcome)]),
+    "ty_session_evaluated": (c_int, [c_void_p, c_int64, c_int64, c_double]),
+    "ty_session_interrupted": (c_int, [c_void_p]),
+    "ty_session_abort": (c_int, [c_void_p, c_char_p]),
 }
 
 _ERRORS: Dict[int, Type[_errors.TrainyardError]] = {
@@ -107,6 +149,7 @@ _ERRORS: Dict[int, Type[_errors.TrainyardError]] = {
     Code.UNREACHABLE: _errors.Unreachable,
     Code.CANCELLED: _errors.Cancelled,
     Code.NO_ROOM: _errors.NoRoom,
+    Code.JOB_FAILED: _errors.JobFailed,
 }
 
 _lock = threading.Lock()
@@ -281,6 +324,6 @@ def derive(secret: str, purpose: str) -> str:
     return text.value.decode()
 
 
-__all__ = ["ABI_VERSION", "CArray", "CGroupOptions", "CMeeting", "CTotals", "NotifyFunction", "byref",
-           "check", "derive", "error_of", "find_library", "generation", "library", "open_library", "quiet",
-           "raise_interruption", "set_log_level"]
+__all__ = ["ABI_VERSION", "CArray", "CGroupOptions", "CMeeting", "CModel", "COutcome", "CTotals", "CTurn", "CVariable",
+           "NotifyFunction", "byref", "check", "derive", "error_of", "find_library", "generation", "library",
+           "open_library", "quiet", "raise_interruption", "set_log_level"]

@@ -52,6 +52,7 @@ class Code(enum.IntEnum):
     DEAD = 10
     NO_ROOM = 11
     INTERNAL = 12
+    JOB_FAILED = 13
 
 
 NO_TYPE = -1

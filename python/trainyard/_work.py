@@ -7,7 +7,7 @@ import logging
 import threading
 from typing import Any, Callable, Deque, Dict, List, Optional
 
-from trainyard._errors import ForkedProcess, TimedOut
+from trainyard._errors import ForkedProcess, TimedOut, TrainyardError
 from trainyard._library import NotifyFunction, check, error_of, generation, library
 from trainyard._types import Code
 
@@ -23,12 +23,14 @@ class Work:
     methods may be called from any thread.
     """
 
-    def __init__(self, handle: int, keep: Any, what: str) -> None:
-        """Takes over `handle`; `keep` is referred to until the operation is done."""
+    def __init__(self, handle: int, keep: Any, what: str, tensor: Optional[str] = None) -> None:
+        """Takes over `handle`; `keep` is referred to until the operation is done. `tensor` is for errors of messages,
+        of which the library keeps no name."""
         self._handle: Optional[int] = handle
         self._generation = generation()
         self._keep = keep
-        self._what = what
+        self._what = what if tensor is None else f"{what} of '{tensor}'"
+        self._tensor = tensor
         self._lock = threading.Lock()
         self._over = False
         self._error: Optional[Exception] = None
@@ -71,6 +73,8 @@ class Work:
         if code != Code.OK:
             error = error_of(code)
             assert isinstance(error, Exception)
+            if self._tensor is not None and isinstance(error, TrainyardError):
+                error.tell(f"tensor '{self._tensor}'")
             self._error = error
         self._over = True
         self._keep = None

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <memory_resource>
 #include <vector>
 
 namespace trainyard::runtime {
@@ -15,8 +16,8 @@ struct Snapshot {
   std::int64_t version = 0;
   struct ChunkCopy {
     std::uint32_t chunk = 0;
-    std::shared_ptr<const std::vector<float>> weights;  // shared with who holds the chunk
-    std::vector<std::vector<float>> slots;              // in the optimizer's order
+    std::shared_ptr<const std::pmr::vector<float>> weights;  // shared with who holds the chunk
+    std::vector<std::vector<float>> slots;                   // in the optimizer's order
   };
   std::vector<ChunkCopy> chunks;
 };

@@ -24,17 +24,19 @@ ty_code codeOf(const Status& status, Stage stage) {
   if (status.ok()) return TY_OK;
   if (status.GetPayload(kDeadUrl)) return TY_DEAD;
   const bool forming = stage == Stage::kForming;
+  const bool of_session = stage == Stage::kSession;
   switch (transport::causeOf(status)) {
     case absl::StatusCode::kInvalidArgument:
     case absl::StatusCode::kUnimplemented:
       return TY_INVALID;
     case absl::StatusCode::kFailedPrecondition:
+      if (of_session) return TY_JOB_FAILED;
       return forming ? TY_REFUSED : TY_MISMATCH;
     case absl::StatusCode::kPermissionDenied:
     case absl::StatusCode::kUnauthenticated:
       return TY_REFUSED;
     case absl::StatusCode::kUnavailable:
-      return forming ? TY_UNREACHABLE : TY_RANK_LOST;
+      return forming || of_session ? TY_UNREACHABLE : TY_RANK_LOST;
     case absl::StatusCode::kAborted:
       return TY_RANK_LOST;
     case absl::StatusCode::kDeadlineExceeded:

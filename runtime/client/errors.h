@@ -7,7 +7,7 @@
 namespace trainyard::runtime::client {
 
 // What the failure is of: the same absl code means different things while a group forms.
-enum class Stage { kForming, kOperation };
+enum class Stage { kForming, kOperation, kSession };
 
 // Keeps the failure for ty_error() of this thread and returns its code. TY_OK keeps nothing.
 ty_code tell(const Status& status, Stage stage = Stage::kOperation);

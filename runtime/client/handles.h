@@ -11,6 +11,7 @@
 #include "runtime/client/program_group.h"
 #include "runtime/client/trainyard.h"
 #include "runtime/client/work.h"
+#include "runtime/session/program_session.h"
 #include "runtime/transport/tcp_mesh.h"
 
 struct ty_listener {
@@ -39,6 +40,18 @@ struct ty_work {
   // Gone after the group has been left: then there is nothing to carry out.
   std::weak_ptr<trainyard::runtime::client::ProgramGroup> group;
   std::uint64_t generation = trainyard::runtime::client::processGeneration();
+};
+
+struct ty_session {
+  explicit ty_session(std::unique_ptr<trainyard::runtime::session::ProgramSession> opened)
+      : session(std::move(opened)) {
+    sockets.add(session->fd());
+  }
+
+  std::unique_ptr<trainyard::runtime::session::ProgramSession> session;
+  trainyard::runtime::session::TurnMessage turn;  // whose sample numbers the program reads
+  std::uint64_t generation = trainyard::runtime::client::processGeneration();
+  trainyard::runtime::client::ClosedInChildren sockets;
 };
 
 namespace trainyard::runtime::client {

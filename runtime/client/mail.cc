@@ -4,7 +4,6 @@
 #include <sys/socket.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <utility>
 
 #include "base/process/poll.h"
@@ -22,10 +21,6 @@ constexpr Duration kIdle = std::chrono::hours(1);
 Status lostPeer(int rank, std::string_view how) {
   return transport::withBlamedRank(
       absl::UnavailableError(fmt::format("rank {} is lost: {}", rank, how)), rank);
-}
-
-bool passes(int error) {
-  return error == EAGAIN || error == EWOULDBLOCK || error == EINTR;
 }
 
 }  // namespace
@@ -149,9 +144,9 @@ void Mail::waitForEvents() {
     const std::lock_guard lock(mutex_);
     until = nextDeadline();
     for (const Peer& peer : peers_) {
-      if (peer.gives()) fds.push_back({.fd = peer.in.get(), .events = POLLIN, .revents = 0});
+      if (peer.gives()) fds.push_back({.fd = peer.in->fd(), .events = POLLIN, .revents = 0});
       if (peer.takes() && !peer.sends.empty()) {
-        fds.push_back({.fd = peer.out.get(), .events = POLLOUT, .revents = 0});
+        fds.push_back({.fd = peer.out->fd(), .events = POLLOUT, .revents = 0});
       }
     }
   }
@@ -173,17 +168,19 @@ void Mail::pushOut(int rank, Peer& peer, std::vector<Delivered>& done) {
   while (peer.takes() && !peer.sends.empty()) {
     Outgoing& next = peer.sends.front();
     const std::size_t total = kLetterBytes + next.array.bytes();
-    const bool in_header = next.sent < kLetterBytes;
-    const std::byte* from =
-        in_header ? next.header.data() + next.sent : next.array.data + (next.sent - kLetterBytes);
-    const bool more = in_header && total > kLetterBytes;
-    const std::size_t most = (in_header ? kLetterBytes : total) - next.sent;
-    const ssize_t n = most == 0 ? 0
-                                : ::send(peer.out.get(), from, most,
-                                         MSG_DONTWAIT | MSG_NOSIGNAL | (more ? MSG_MORE : 0));
-    if (n < 0 && passes(errno)) return;
-    if (n < 0) return lose(rank, errnoStatus(errno, "send"), done);
-    next.sent += static_cast<std::size_t>(n);
+    iovec parts[2];
+    std::size_t count = 0;
+    if (next.sent < kLetterBytes) {
+      parts[count++] = {next.header.data() + next.sent, kLetterBytes - next.sent};
+    }
+    const std::size_t begin = next.sent < kLetterBytes ? 0 : next.sent - kLetterBytes;
+    if (begin < next.array.bytes()) {
+      parts[count++] = {next.array.data + begin, next.array.bytes() - begin};
+    }
+    const StatusOr<std::size_t> n = peer.out->write({parts, count});
+    if (!n.ok()) return lose(rank, n.status(), done);
+    if (*n == 0) return;
+    next.sent += *n;
     if (next.sent < total) continue;
     done.push_back({next.work, absl::OkStatus()});
     peer.sends.pop_front();
@@ -201,15 +198,18 @@ void Mail::takeIn(int rank, Peer& peer, std::vector<Delivered>& done) {
         peer.arrival ? peer.arrival->into + peer.have : peer.header.data() + peer.header_have;
     const std::size_t most =
         peer.arrival ? peer.arrival->letter.bytes() - peer.have : kLetterBytes - peer.header_have;
-    const ssize_t n = ::recv(peer.in.get(), into, most, MSG_DONTWAIT);
-    if (n < 0 && passes(errno)) return;
-    if (n < 0) return lose(rank, errnoStatus(errno, "receive"), done);
-    if (n == 0) return lose(rank, absl::UnavailableError("it has closed its connection"), done);
+    const iovec part{into, most};
+    const StatusOr<std::size_t> n = peer.in->read({&part, 1});
+    if (stream::wasClosed(n.status())) {
+      return lose(rank, absl::UnavailableError("it has closed its connection"), done);
+    }
+    if (!n.ok()) return lose(rank, n.status(), done);
+    if (*n == 0) return;
     if (peer.arrival) {
-      peer.have += static_cast<std::size_t>(n);
+      peer.have += *n;
       continue;
     }
-    peer.header_have += static_cast<std::size_t>(n);
+    peer.header_have += *n;
     if (peer.header_have < kLetterBytes) continue;
     const auto letter = decodeLetter(peer.header);
     if (!letter.ok()) return lose(rank, letter.status(), done);
@@ -228,8 +228,8 @@ void Mail::lose(int rank, Status why, std::vector<Delivered>& done) {
   if (peer.arrival && peer.arrival->receive) done.push_back({peer.arrival->receive->work, lost});
   peer.arrival.reset();
   peer.lost = true;
-  ::shutdown(peer.in.get(), SHUT_RDWR);
-  ::shutdown(peer.out.get(), SHUT_RDWR);
+  ::shutdown(peer.in->fd(), SHUT_RDWR);
+  ::shutdown(peer.out->fd(), SHUT_RDWR);
   for (Delivered& each : box_.lose(rank, lost, !anybodyLeft())) done.push_back(std::move(each));
 }
 

@@ -42,10 +42,10 @@ class Mail {
   // One that is lost keeps its connections, shut down, until close(): a forked child closes them by
   // their numbers, which must be nobody else's until then.
   struct Peer {
-    UniqueFd out, in;
+    std::unique_ptr<stream::Stream> out, in;
     bool lost = false;
-    bool takes() const { return out.valid() && !lost; }
-    bool gives() const { return in.valid() && !lost; }
+    bool takes() const { return out != nullptr && !lost; }
+    bool gives() const { return in != nullptr && !lost; }
     std::deque<Outgoing> sends;
     LetterBytes header;
     std::size_t header_have = 0;

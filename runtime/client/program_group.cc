@@ -63,8 +63,8 @@ collective::GroupOptions ProgramGroup::groupOptions() {
   options.connected = [this](const transport::TcpMesh& mesh) {
     sockets_.clear();
     for (const transport::TcpMesh::Pair& pair : mesh.pairs) {
-      if (pair.out.valid()) sockets_.add(pair.out.get());
-      if (pair.in.valid()) sockets_.add(pair.in.get());
+      if (pair.out != nullptr) sockets_.add(pair.out->fd());
+      if (pair.in != nullptr) sockets_.add(pair.in->fd());
     }
   };
   return options;
@@ -83,8 +83,8 @@ Status ProgramGroup::connect(const transport::TcpListener* listener) {
   mesh.epoch = mailEpoch(options_.epoch);
   TY_ASSIGN_OR_RETURN(transport::TcpMesh letters, connectMesh(*listener, mesh));
   for (const transport::TcpMesh::Pair& pair : letters.pairs) {
-    if (pair.out.valid()) sockets_.add(pair.out.get());
-    if (pair.in.valid()) sockets_.add(pair.in.get());
+    if (pair.out != nullptr) sockets_.add(pair.out->fd());
+    if (pair.in != nullptr) sockets_.add(pair.in->fd());
   }
   mail_ = std::make_unique<Mail>(std::move(letters), options_.timeout, monitor_);
   return absl::OkStatus();

@@ -49,7 +49,8 @@ typedef enum ty_code {
   TY_CANCELLED = 9,   /* ty_set_interrupt's function said so, or the group was aborted here */
   TY_DEAD = 10,       /* a handle in a forked child, or of a group that has left */
   TY_NO_ROOM = 11,    /* memory */
-  TY_INTERNAL = 12
+  TY_INTERNAL = 12,
+  TY_JOB_FAILED = 13 /* the job of a session has failed, and with what */
 } ty_code;
 
 /* Of the last call on this thread that did not return TY_OK: one line of UTF-8, valid until the
@@ -246,6 +247,100 @@ TY_API ty_code ty_receive(ty_group* group, const ty_array* array, int from, uint
  * on all ranks naming the first that differs, with both ranks and both sizes; the group lives on.
  */
 TY_API ty_code ty_compare(ty_group* group, const ty_array* arrays, size_t count);
+
+/* ---- Sessions -------------------------------------------------------------------------------- */
+
+/* A worker of a job whose model is a program's own. The process of ours beside the program knows
+ * the job, and moves gradients and weights; the program computes. Threads: one at a time, but for
+ * ty_session_interrupted.
+ *
+ *   open -> declare -> first values in place -> next -> push each -> finish -> next ...
+ *
+ * TY_INVALID: the call is wrong, and the session goes on. Every other code ends it. */
+typedef struct ty_session ty_session;
+
+/* `path`: the socket, which the program finds in TRAINYARD_SESSION. `program` is for the job's log.
+ * TY_UNREACHABLE: nobody is there. */
+TY_API ty_code ty_session_open(const char* path, const char* program, ty_session** session);
+/* Hangs up. Before the job is over it counts as the death of the program. */
+TY_API void ty_session_free(ty_session* session);
+TY_API const char* ty_session_job(const ty_session* session); /* "": a dead handle */
+TY_API int ty_session_index(const ty_session* session); /* of this worker; -1: a dead handle */
+
+typedef struct ty_variable {
+  const char* name;
+  const int64_t* shape; /* row-major */
+  size_t dimensions;    /* 0: a scalar */
+  int type;             /* ty_type; what is trained: TY_FLOAT32 */
+  int trained;          /* 0: it only travels with checkpoints */
+} ty_variable;
+
+typedef struct ty_model {
+  size_t bytes;         /* sizeof(ty_model) */
+  int64_t samples;      /* to train on */
+  int64_t eval_samples; /* 0: it is not evaluated */
+  const ty_variable* variables;
+  size_t count;
+} ty_model;
+
+/* The same on all workers, once; copied. Waits until the job has taken it. TY_REFUSED: it is not
+ * what the job has, and where. */
+TY_API ty_code ty_session_declare(ty_session* session, const ty_model* model);
+/* Where a variable's value and gradient are, until the session is freed; NULL: there is none. The
+ * program writes the first values before its first ty_session_next, and reads those of the job
+ * after each. */
+TY_API void* ty_session_value(ty_session* session, size_t variable);
+TY_API float* ty_session_gradient(ty_session* session, size_t variable);
+
+typedef enum ty_turn_kind {
+  TY_TRAIN = 0,
+  TY_EVALUATE = 1,
+  TY_DONE = 2,    /* all steps are taken */
+  TY_STOPPED = 3, /* on request; it can be resumed */
+  TY_LEFT = 4     /* the job goes on without this worker, as was asked for */
+} ty_turn_kind;
+
+typedef struct ty_turn {
+  size_t bytes; /* sizeof(ty_turn) */
+  int kind;     /* ty_turn_kind */
+  int rank;
+  int ranks;
+  int64_t step;
+  int64_t epoch;
+  int64_t first_position; /* of the stream of samples, in which every sample comes once a pass;
+                             TY_EVALUATE: the first sample's number */
+  int64_t samples;        /* of this worker */
+  int64_t step_samples;   /* of all workers */
+  const int64_t* sample_numbers; /* TY_TRAIN: `samples` of them, until the next ty_session_next;
+                                    else NULL */
+} ty_turn;
+
+/* Waits for the next thing to do; the values are those for it. */
+TY_API ty_code ty_session_next(ty_session* session, ty_turn* turn);
+/* The variable's gradient is in place: the SUM over this worker's samples. Every one that is
+ * trained once a step, in any order, as early as it is there; it is not to be touched until
+ * ty_session_finish returns. */
+TY_API ty_code ty_session_push(ty_session* session, size_t variable);
+
+typedef struct ty_outcome {
+  size_t bytes;         /* sizeof(ty_outcome) */
+  int complete;         /* 0: the gradients were not taken, and the same samples come again */
+  int too_late;         /* not complete: backup workers had made the step without them */
+  int64_t step;         /* that was taken */
+  double loss;          /* mean over all workers' samples */
+  double gradient_norm; /* before it was clipped; below 0: it is not clipped */
+} ty_outcome;
+
+/* After all pushes: waits until the step is made. `loss_sum`: over this worker's samples. */
+TY_API ty_code ty_session_finish(ty_session* session, double loss_sum, int64_t samples,
+                                 ty_outcome* outcome);
+/* Ends a TY_EVALUATE turn: of `samples` that were looked at, `hits` were right. */
+TY_API ty_code ty_session_evaluated(ty_session* session, int64_t hits, int64_t samples,
+                                    double loss_sum);
+/* Not 0: the result of this turn will not be used; a long evaluation may end. Any thread. */
+TY_API int ty_session_interrupted(const ty_session* session);
+/* The program cannot go on: the job ends, with `why` as its reason. */
+TY_API ty_code ty_session_abort(ty_session* session, const char* why);
 
 /* ---- Keys ------------------------------------------------------------------------------------ */
 

@@ -41,9 +41,9 @@ struct Group {
 // All ranks call it with the same addresses, epoch and plan. Ranks whose addresses have one host
 // share memory: all of them, or those of each host, unless `deterministic` (then TCP); where it
 // cannot be had TCP, which is said once, by rank 0, with the reason. Ranks that all have a device
-// of their own use these instead, unless `deterministic` or `wire`; where they cannot be joined all
-// connect a second time and do without, which rank 0 says. Errors as of connectMesh() and
-// comparePlans(). What `device` refers to outlives the group.
+// of their own use these instead, unless `deterministic`, `wire`, or encrypted between several
+// hosts; where they cannot be joined all connect a second time and do without, which rank 0 says.
+// Errors as of connectMesh() and comparePlans(). What `device` refers to outlives the group.
 StatusOr<Group> joinGroup(const transport::TcpListener& listener, const GroupOptions& options,
                           std::span<const PlannedTensor> plan);
 

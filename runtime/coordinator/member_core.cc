@@ -102,6 +102,7 @@ void MemberCore::evaluated(std::int64_t hits, std::int64_t samples, double loss_
 }
 
 void MemberCore::abort(std::int64_t step, std::string variable, std::string reason) {
+  if (abort_) return;  // what comes after it follows from it
   abort_.emplace();
   abort_->set_step(step);
   abort_->set_variable(std::move(variable));

@@ -73,6 +73,10 @@ class NetworkModel : public Model {
     return true;
   }
 
+  void deliverIn(std::shared_ptr<std::pmr::memory_resource> memory) override {
+    network_->deliverIn(std::move(memory));
+  }
+
   StatusOr<BatchScore> evaluate(const Batch& batch) override {
     TY_RETURN_IF_ERROR(check(batch));
     BatchScore score;

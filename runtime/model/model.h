@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <memory_resource>
 #include <span>
 #include <string>
 #include <vector>
@@ -13,36 +14,14 @@
 #include "base/core/status.h"
 #include "runtime/catalog/variable.h"
 #include "runtime/data/dataset.h"
+#include "runtime/train/gradient.h"
+#include "runtime/train/model_layout.h"
 #include "trainyard/v1/job.pb.h"
 
 namespace trainyard::runtime {
 
-// The gradient of one variable: the SUM over the batch's samples, contiguous, in the variable's
-// layout. `owner` keeps the memory alive and unchanged as long as someone holds it.
-struct Gradient {
-  int variable = 0;  // index into Model::variables()
-  std::span<const float> values;
-  std::shared_ptr<const void> owner;
-  // Of the variables that Model::deliverRows() named: those rows, strictly ascending, whose values
-  // these are, one row after the other; all others are zero. Kept alive by `owner`, too.
-  std::span<const std::int64_t> rows = {};
-  // `values` are an address in the memory of the device that the model computes on, which the host
-  // must not follow. They are computed; `owner` is let go of when nothing on the device reads them
-  // any more.
-  bool on_device = false;
-};
 // Called from within forwardBackward, on its thread, in the order of the backward pass.
 using GradientSink = std::function<void(Gradient)>;
-
-struct BatchLoss {
-  double loss_sum = 0;  // over the batch's samples
-  int samples = 0;
-};
-struct BatchScore {
-  std::int64_t hits = 0;
-  std::int64_t samples = 0;
-  double loss_sum = 0;
-};
 
 // Owned by one thread.
 class Model {
@@ -63,6 +42,9 @@ class Model {
   // Whether gradients of passes from now on are delivered on the device, all but those by rows; the
   // host's memory is where they go at first. False: this model cannot, and goes on as it was.
   virtual bool deliverOnDevice(bool wanted) { return !wanted; }
+  // Gradients of passes from now on are computed in blocks of this memory, which their owners keep;
+  // models that have memory of their own for them leave it alone. null: the heap.
+  virtual void deliverIn(std::shared_ptr<std::pmr::memory_resource> /*memory*/) {}
   // Forward only, no dropout.
   virtual StatusOr<BatchScore> evaluate(const Batch& batch) = 0;
   // Why it cannot evaluate (a TorchScript module without metrics()); OK otherwise.
@@ -78,14 +60,6 @@ class Model {
   }
 };
 
-// What a job's model is made of, as whoever places or serves it sees it.
-struct ModelLayout {
-  // global_step first: the catalogue's, or the parameters of a TorchScript module that require
-  // gradients, in the module's order.
-  std::vector<Variable> variables;
-  // By variable, empty where initialise() gives the values: what a TorchScript file brings along.
-  std::vector<std::vector<float>> values;
-};
 // INVALID_ARGUMENT as of catalogVariables(), or naming the file.
 StatusOr<ModelLayout> modelLayout(const v1::ModelSpec& spec, const std::array<int, 3>& shape,
                                   int classes);

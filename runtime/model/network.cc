@@ -37,12 +37,16 @@ class LayeredNetwork : public Network {
     const LossSum loss =
         softmaxCrossEntropy(logits.values, logits.classes, samples.labels, gradient);
     const Emit emit = [&](int parameter, GradientMemory memory, std::int64_t size) {
-      const std::span<const float> values{memory->data(), static_cast<std::size_t>(size)};
+      const std::span<const float> values{memory.get(), static_cast<std::size_t>(size)};
       sink(parameter, values, std::move(memory), {});
     };
     for (std::size_t i = layers_.size(); i-- > 0;)
       gradient = layers_[i]->backward(gradient, i > 0, work_, emit);
     return loss;
+  }
+
+  void deliverIn(std::shared_ptr<std::pmr::memory_resource> memory) override {
+    work_.gradients = std::move(memory);
   }
 
   LossSum evaluate(const Samples& samples) override {

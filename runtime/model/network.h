@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <memory_resource>
 #include <span>
 #include <string>
 #include <vector>
@@ -61,6 +62,7 @@ class Network {
   // As Model's.
   virtual std::vector<int> deliverRows() { return {}; }
   virtual bool deliverOnDevice(bool wanted) { return !wanted; }
+  virtual void deliverIn(std::shared_ptr<std::pmr::memory_resource> /*memory*/) {}
   // Forward only, without dropout.
   virtual LossSum evaluate(const Samples& samples) = 0;
   // What passes change beside the parameters, which is only read by evaluate(); empty: nothing.

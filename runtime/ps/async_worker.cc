@@ -168,6 +168,14 @@ void AsyncWorker::onStored(std::uint32_t chunk, std::uint64_t attempt) {
   }
 }
 
+void AsyncWorker::onCut(std::uint32_t chunk, std::uint64_t, const Status& transport,
+                        TimePoint now) {
+  transfer_.onCut(chunk);
+  const bool pushing = ticket_ && (chunk + 1 < transfer_.size() || loss_ready_);
+  if (activity_ == Activity::kPulling || (pushing && transfer_.isReady(chunk)))
+    sendAgain(chunk, ticket_.value_or(-1), transport, {}, now);
+}
+
 void AsyncWorker::pushed() {
   if (!std::exchange(carried_, false)) ++finished_;
   version_ = std::max(version_, versionAfter(*ticket_ + 1));

@@ -26,6 +26,8 @@ class AsyncWorker final : public WorkerCore {
   bool onReply(std::uint32_t chunk, std::uint64_t attempt, const Status& transport,
                const v1::ChunkReplyHeader& header, TimePoint now) override;
   void onStored(std::uint32_t chunk, std::uint64_t attempt) override;
+  void onCut(std::uint32_t chunk, std::uint64_t attempt, const Status& transport,
+             TimePoint now) override;
 
   StatusOr<std::optional<Turn>> turn() override;
   void gradientReady(std::uint32_t chunk) override;

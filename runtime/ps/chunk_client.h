@@ -1,105 +1,87 @@
-// Sends chunk requests to the parameter servers over gRPC.
+// Sends chunk requests to the parameter servers over lanes.
 #pragma once
 
-#include <atomic>
-#include <condition_variable>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "base/core/clock.h"
 #include "base/core/status.h"
-#include "base/rpc/callback_threads.h"
-#include "base/rpc/channel.h"
-#include "grpcpp/generic/generic_stub.h"
-#include "runtime/ps/shared_slots.h"
-#include "runtime/ps/wire.h"
-#include "trainyard/v1/parameter_server.grpc.pb.h"
+#include "runtime/lanes/event_loop.h"
+#include "runtime/lanes/greeting.h"
+#include "runtime/ps/chunk_link.h"
+#include "runtime/ps/payload.h"
+#include "runtime/ps/shared_payloads.h"
+#include "runtime/tensor/element_type.h"
+#include "trainyard/v1/parameter_server.pb.h"
 
 namespace trainyard::runtime::ps {
 
-// Who offers memory to servers on its own machine, and of which chunks by server; none: nobody.
-struct ChunkSharing {
-  std::uint32_t worker = 0;
-  std::vector<std::vector<SharedSlots::Chunk>> chunks = {};
-};
-
-// What lets a client push to a job's servers.
-struct DataAccess {
-  std::string key;  // see PsService
-  // Of this process (secureClient()); null: unencrypted.
-  std::shared_ptr<grpc::ChannelCredentials> credentials = nullptr;
-};
-
-// Payloads go with the messages, and through shared memory once a near server has opened it.
-// Thread-safe.
+// Payloads go with the messages; to servers on this machine they stay in memory that those read,
+// as weights that come back do in theirs. What arrives is stored where it belongs while it arrives.
+// Thread-safe; one thread of its own.
 class ChunkClient {
  public:
-  struct Reply {
-    int ps = 0;  // whom the request was sent to
-    std::uint32_t chunk = 0;
-    std::uint64_t attempt = 0;
-    Status status;  // of the call itself
-    v1::ChunkReplyHeader header = {};
-    std::unique_ptr<WirePayload> payload = nullptr;  // null unless status is OK
-  };
-  // Called from gRPC's threads.
-  struct Events {
-    std::function<void(std::uint32_t chunk, std::uint64_t attempt)> received;
-    std::function<void(Reply reply)> replied;
+  using Reply = ChunkReply;
+  using Events = ChunkEvents;
+  struct Options {
+    DataAccess access;
+    // Bounds one call; the server answers or says NOT_READY well before.
+    Duration call_limit = std::chrono::seconds(90);
+    // Servers of the grid: lanes take turns among the chunks that one of them has.
+    int grid = 1;
+    // Memory that servers on this machine may read, asked for when the first of them is called;
+    // none: nothing is shared.
+    std::function<StatusOr<std::shared_ptr<SharedPool>>()> memory = {};
+    bool reads_weights = true;                 // from theirs; else answers have none
+    ElementType wire = ElementType::kFloat32;  // of bodies, both ways
   };
 
-  // `call_limit` bounds one call; the server answers or says NOT_READY well before.
-  ChunkClient(DataAccess access, Duration call_limit, Events events, ChunkSharing sharing = {});
+  ChunkClient(Options options, Events events);
   ~ChunkClient();  // closes
 
-  // Where ps `ps` listens from now on ("ip:port"); `near`: on this machine.
+  // Where ps `ps`, or kWorkerKeeper, listens from now on ("ip:port"); `near`: on this machine.
   void setAddress(int ps, const std::string& address, bool near = false);
-  // Which chunks go to which server from now on; memory is shared anew where that changes.
-  void share(std::vector<std::vector<SharedSlots::Chunk>> chunks);
-  // Not OK: nothing was sent, and there will be no reply. UNAVAILABLE: there is no address yet;
-  // CANCELLED: closed.
-  [[nodiscard]] Status send(int ps, std::uint64_t attempt, const v1::ChunkRequestHeader& header,
-                            const std::vector<PayloadPiece>& payload);
-  // Gives up all calls in flight; their `replied` comes with CANCELLED.
-  void cancelAll();
-  // Gives up all calls in flight and waits for their `replied`.
+  // The payload's bytes as they are sent. Not OK: nothing was sent, and there will be no reply.
+  // UNAVAILABLE: there is no address yet; CANCELLED: closed.
+  [[nodiscard]] StatusOr<std::size_t> send(int ps, std::uint64_t attempt,
+                                           v1::ChunkRequestHeader header,
+                                           const std::vector<PayloadPiece>& payload);
+  // Nothing is expected any more of what was sent before: no event but cut() follows for it.
+  void forget();
+  // Gives up all calls in flight; their replied() or cut() comes with CANCELLED before this
+  // returns. Not from an event.
   void close();
 
  private:
-  class Call;
-  class Offer;
   struct Server {
     std::string address;
-    bool near = false;  // on this machine
-    // Several connections: one TCP flow does not fill a fast link.
-    std::vector<std::shared_ptr<grpc::Channel>> channels;
-    std::vector<std::shared_ptr<grpc::GenericStub>> stubs;
-    std::size_t next = 0;
-    std::shared_ptr<SharedSlots> slots;  // null: not offered, or not yet opened
+    bool near = false;
+    // Of memory: offered again after a restart of the server, not after a refusal.
+    enum class Offer { kNone, kMade, kRefused, kTaken } offer = Offer::kNone;
   };
-  void offer(int ps, const std::string& address);
-  void offered(Offer* offer, const Status& status);
-  void giveUp(int ps, const std::shared_ptr<SharedSlots::Hold>& hold);
-  void finished(Call* call);
+  ChunkLink& linkOf(int ps);
+  std::shared_ptr<SharedPayloads> sharedPayloads();
+  std::optional<v1::ShareMemoryRequest> offerOf(Server& server);
+  void opened(int ps, const Status& status);
 
-  void ended();
-
-  const std::shared_ptr<CallbackThreads> threads_ = CallbackThreads::hold();
-  const DataAccess access_;
-  const Duration call_limit_;
+  const Options options_;
   const Events events_;
   std::mutex mutex_;
-  ChunkSharing sharing_;
-  std::condition_variable idle_;
-  std::vector<Server> servers_;
-  std::vector<Call*> calls_;
-  std::vector<Offer*> offers_;
-  int under_way_ = 0;  // calls and offers that are not destroyed yet
+  std::shared_ptr<SharedPayloads> payloads_;  // null: no memory yet
+  bool without_memory_ = false;               // none is to be had
+  BodyPool bodies_;
+  std::map<int, Server> servers_;  // by ps
   bool closed_ = false;
+  std::map<int, std::unique_ptr<ChunkLink>> links_;  // by ps; the loop's thread alone
+  Status trouble_;                                   // the process may not have a loop
+  std::unique_ptr<lanes::EventLoop> loop_;
 };
 
 }  // namespace trainyard::runtime::ps

@@ -2,72 +2,76 @@
 
 #include <map>
 #include <memory>
+#include <optional>
+#include <utility>
 
 #include "base/core/strings.h"
-#include "base/rpc/secure_channel.h"
-#include "base/rpc/status_map.h"
 #include "fmt/format.h"
 #include "runtime/placement/moves.h"
-#include "trainyard/v1/parameter_server.grpc.pb.h"
+#include "runtime/ps/fetch_lanes.h"
+#include "runtime/ps/protocol.h"
 
 namespace trainyard::runtime::ps {
 namespace {
 
-struct Source {
-  v1::Incarnation incarnation;
-  std::unique_ptr<v1::ShardTransfer::Stub> stub;
-};
+// How long the end of the epoch may go unnoticed while nothing comes.
+constexpr Duration kLook = std::chrono::milliseconds(50);
 
-std::map<int, Source> openSources(const TlsIdentity& identity, const v1::EpochInfo& epoch) {
-  const auto credentials = secureClient(identity);
-  std::map<int, Source> sources;
-  for (const v1::ChunkSource& named : epoch.sources()) {
-    Source& source = sources[static_cast<int>(named.ps())];
-    source.incarnation = named.incarnation();
-    source.stub = v1::ShardTransfer::NewStub(
-        openSecureChannel(named.address(), credentials, kRuntimeServerName));
-  }
+std::map<int, v1::Incarnation> sourcesOf(const v1::EpochInfo& epoch) {
+  std::map<int, v1::Incarnation> sources;
+  for (const v1::ChunkSource& source : epoch.sources())
+    sources[static_cast<int>(source.ps())] = source.incarnation();
   return sources;
 }
 
 }  // namespace
 
-Status fetchChunks(const FetchOptions& options, const v1::EpochInfo& epoch,
-                   const std::vector<FetchedChunk>& chunks, const Clock& clock,
-                   const TakeChunk& take) {
+Status fetchChunks(const FetchOptions& options, const Placement& placement,
+                   const v1::EpochInfo& epoch, const std::vector<FetchedChunk>& chunks,
+                   const Clock& clock, const TakeChunk& take) {
   if (chunks.empty()) return absl::OkStatus();
-  const std::map<int, Source> sources = openSources(options.identity, epoch);
-  TimePoint limit = clock.now() + options.patience;
-  for (const auto& [chunk, ps, known] : chunks) {
-    const auto source = sources.find(ps);
-    if (source == sources.end()) {
-      return absl::InternalError(
-          fmt::format("chunk {} is to come from {}, which epoch {} "
-                      "does not name",
-                      chunk, serverName(ps), epoch.epoch()));
-    }
-    v1::FetchChunkRequest request;
-    request.set_job_uid(options.job_uid);
-    request.set_epoch(epoch.epoch());
-    *request.mutable_server() = source->second.incarnation;
-    request.set_chunk(chunk);
-    if (known >= 0) request.set_known_version(known);
-    for (;;) {
-      grpc::ClientContext context;
-      setDeadline(context, options.call_limit);
-      v1::ChunkContents contents;
-      const Status status = fromGrpc(source->second.stub->FetchChunk(&context, request, &contents),
-                                     fmt::format("{}: chunk {}", serverName(ps), chunk));
-      if (status.ok()) {
-        TY_RETURN_IF_ERROR(take(chunk, contents));
-        limit = clock.now() + options.patience;
-        break;
-      }
-      if (!options.pause()) return absl::CancelledError("the epoch has ended");
-      if (clock.now() < limit) continue;
+  std::map<int, v1::Incarnation> sources = sourcesOf(epoch);
+  for (const FetchedChunk& one : chunks) {
+    if (sources.contains(one.from)) continue;
+    return absl::InternalError(
+        fmt::format("chunk {} is to come from {}, which epoch {} "
+                    "does not name",
+                    one.chunk, serverName(one.from), epoch.epoch()));
+  }
+  TY_ASSIGN_OR_RETURN(const std::unique_ptr<FetchLanes> lanes,
+                      FetchLanes::open(options.access, placement.num_ps, epoch));
+  const auto ask = [&](std::size_t at) {
+    const FetchedChunk& one = chunks[at];
+    FetchLanes::Question question{at, placement.chunks[one.chunk].elements, {}};
+    question.request.set_protocol(kChunkProtocol);
+    question.request.set_job_uid(options.job_uid);
+    question.request.set_epoch(epoch.epoch());
+    *question.request.mutable_server() = sources[one.from];
+    question.request.set_chunk(one.chunk);
+    if (one.known >= 0) question.request.set_known_version(one.known);
+    lanes->ask(one.from, std::move(question));
+  };
+  FetchQueue queue(chunks, options.limits, clock.now());
+  std::string last;
+  while (!queue.done()) {
+    if (options.over()) return absl::CancelledError("the epoch has ended");
+    const TimePoint now = clock.now();
+    if (queue.late(now)) {
       return absl::DeadlineExceededError(fmt::format("epoch {} is not complete after {:.0f} s: {}",
-                                                     epoch.epoch(), toSeconds(options.patience),
-                                                     fromAbsl(status.message())));
+                                                     epoch.epoch(),
+                                                     toSeconds(options.limits.patience), last));
+    }
+    if (const std::optional<int> silent = queue.silent(now))
+      lanes->drop(*silent, absl::DeadlineExceededError("it does not answer"));
+    for (const std::size_t at : queue.take(now)) ask(at);
+    for (auto& [at, chunk] : lanes->await(kLook)) {
+      if (chunk.ok()) {
+        TY_RETURN_IF_ERROR(take(chunks[at].chunk, *std::move(chunk)));
+        queue.onArrived(at, clock.now());
+      } else {
+        last = std::string(fromAbsl(chunk.status().message()));
+        queue.onFailed(at, clock.now());
+      }
     }
   }
   return absl::OkStatus();

@@ -18,9 +18,15 @@ void ChunkTransfer::setServers(const std::vector<int>& ps_of_chunk) {
   const int servers =
       ps_of_chunk_.empty() ? 0 : *std::max_element(ps_of_chunk_.begin(), ps_of_chunk_.end()) + 1;
   flying_.assign(static_cast<std::size_t>(servers), 0);
+  windows_.assign(static_cast<std::size_t>(servers), window_);
   std::vector<std::size_t> held(static_cast<std::size_t>(servers), 0);
   for (const int ps : ps_of_chunk_) ++held[static_cast<std::size_t>(ps)];
   for (const std::size_t chunks : held) receipts_.push_back(!until_answer_ && chunks > window_);
+}
+
+void ChunkTransfer::setWindow(int ps, std::size_t window) {
+  if (static_cast<std::size_t>(ps) < windows_.size())
+    windows_[static_cast<std::size_t>(ps)] = window;
 }
 
 void ChunkTransfer::forgetSent() {
@@ -99,7 +105,7 @@ std::vector<ChunkTransfer::Sent> ChunkTransfer::take(TimePoint now, std::size_t 
       held[ps] = until_answer_;
       continue;
     }
-    if (flying_[ps] >= window_ || ps >= servers) continue;
+    if (flying_[ps] >= windows_[ps] || ps >= servers) continue;
     ++flying_[ps];
     task.phase = Phase::kFlying;
     task.attempt = next_attempt_++;
@@ -136,6 +142,13 @@ void ChunkTransfer::storing(std::uint32_t chunk) {
 
 void ChunkTransfer::drop(std::uint32_t chunk) {
   tasks_[chunk].phase = Phase::kIdle;
+}
+
+void ChunkTransfer::onCut(std::uint32_t chunk) {
+  Task& task = tasks_[chunk];
+  TY_CHECK(task.phase == Phase::kStoring, "only what is being stored is cut off");
+  task.again = false;
+  task.phase = Phase::kIdle;
 }
 
 bool ChunkTransfer::onStored(std::uint32_t chunk, std::uint64_t attempt, bool still_wanted) {

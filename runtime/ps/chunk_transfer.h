@@ -26,6 +26,9 @@ class ChunkTransfer {
 
   // Other servers hold the chunks from now on; after forgetSent().
   void setServers(const std::vector<int>& ps_of_chunk);
+  // At most so many requests to this server from now on, until setServers(). None of those under
+  // way is taken back.
+  void setWindow(int ps, std::size_t window);
   // Nothing that was sent so far will be answered (a new epoch).
   void forgetSent();
   // All chunks anew: each waits for ready(), or is queued at once.
@@ -37,6 +40,7 @@ class ChunkTransfer {
   // Queues the chunk if its payload is there and nothing is under way.
   void queueIfReady(std::uint32_t chunk);
   void queueAllReady();
+  bool isReady(std::uint32_t chunk) const { return tasks_[chunk].ready; }
   // Some payload is there that was not sent yet.
   bool anyReady() const;
   // Sends the chunk again, not before the time given.
@@ -60,6 +64,8 @@ class ChunkTransfer {
   // The copy is finished. True: the chunk is done. False: it was wanted anew meanwhile; it waits
   // for again() or queueIfReady().
   bool onStored(std::uint32_t chunk, std::uint64_t attempt, bool still_wanted);
+  // The copy came to nothing: the chunk waits for again() or queueIfReady().
+  void onCut(std::uint32_t chunk);
   bool allDone() const { return done_ == tasks_.size(); }
 
  private:
@@ -84,8 +90,9 @@ class ChunkTransfer {
   const bool until_answer_;
   std::vector<Task> tasks_;
   std::size_t done_ = 0;
-  std::vector<std::size_t> flying_;  // by ps
-  std::vector<bool> receipts_;       // by ps
+  std::vector<std::size_t> flying_;   // by ps
+  std::vector<std::size_t> windows_;  // by ps
+  std::vector<bool> receipts_;        // by ps
   std::uint64_t next_attempt_ = 1;
 };
 

@@ -5,6 +5,6 @@
 namespace trainyard::runtime::ps {
 
 // Of ChunkRequest and ChunkReply (ChunkRequestHeader.protocol).
-inline constexpr std::uint32_t kChunkProtocol = 1;
+inline constexpr std::uint32_t kChunkProtocol = 2;
 
 }  // namespace trainyard::runtime::ps

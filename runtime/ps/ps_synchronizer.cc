@@ -1,12 +1,14 @@
 #include "runtime/ps/ps_synchronizer.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include "base/core/check.h"
 #include "base/core/failpoint.h"
 #include "fmt/format.h"
 #include "runtime/ps/chunk_moves.h"
 #include "runtime/ps/push_clip.h"
+#include "runtime/tensor/kernels.h"
 
 namespace trainyard::runtime::ps {
 
@@ -27,7 +29,9 @@ PsSynchronizer::PsSynchronizer(PsSynchronizerOptions options, const Placement& p
   std::vector<int> model_variable(placement.variables.size(), -1);
   int next = 0;
   for (std::size_t v = 0; v < placement.variables.size(); ++v) {
-    if (placement.variables[v].trainable) model_variable[v] = next++;
+    if (!placement.variables[v].trainable) continue;
+    model_variable[v] = next++;
+    names_.push_back(placement.variables[v].name);
   }
   TY_CHECK(next == static_cast<int>(weights_.size()),
            "placement and model have the same variables");
@@ -47,14 +51,45 @@ PsSynchronizer::PsSynchronizer(PsSynchronizerOptions options, const Placement& p
     }
     pump();
   };
-  events.replied = [this](ChunkClient::Reply reply) { onReply(std::move(reply)); };
-  ChunkSharing sharing;
-  sharing.worker = options_.worker.index;
+  events.replied = [this](const ChunkClient::Reply& reply) { return onReply(reply); };
+  events.stored = [this](const ChunkClient::Reply& reply) { onStored(reply); };
+  events.cut = [this](const ChunkClient::Reply& reply, const Status& why) {
+    {
+      std::lock_guard lock(mutex_);
+      machine_->onCut(reply.chunk, reply.attempt, why, clock_.now());
+    }
+    changed();
+    pump();
+  };
   for (const Chunk& chunk : placement.chunks)
     elements_.push_back(static_cast<std::size_t>(chunk.elements));
-  if (options_.share_memory) sharing.chunks = sharedChunks(options_.worker.ps_of_chunk);
-  client_ = std::make_unique<ChunkClient>(options_.access, options_.call_limit, std::move(events),
-                                          std::move(sharing));
+  ChunkClient::Options connecting{options_.access, options_.call_limit, placement.num_ps};
+  connecting.wire = options_.wire;
+  gradient_memory_ = std::make_shared<LatePool>(smallestAlone());
+  if (options_.share_memory) connecting.memory = [this] { return makePool(); };
+  client_ = std::make_unique<ChunkClient>(std::move(connecting), std::move(events));
+}
+
+// The bytes from which on a variable shares no chunk: its gradient is pushed from where it lies,
+// while others are put together in memory of their chunk.
+std::size_t PsSynchronizer::smallestAlone() const {
+  std::size_t sharing = 0;
+  for (const std::vector<Piece>& pieces : pieces_) {
+    for (const Piece& piece : pieces) {
+      const std::size_t size = weights_[static_cast<std::size_t>(piece.variable)].size_bytes();
+      if (pieces.size() > 1) sharing = std::max(sharing, size);
+    }
+  }
+  return sharing + 1;
+}
+
+// Room for all gradients, be they arrays of the model's or of chunks.
+StatusOr<std::shared_ptr<SharedPool>> PsSynchronizer::makePool() {
+  const std::size_t all = std::accumulate(elements_.begin(), elements_.end(), std::size_t{0});
+  TY_ASSIGN_OR_RETURN(auto pool,
+                      SharedPool::create(all * sizeof(float), elements_.size() + weights_.size()));
+  gradient_memory_->open(pool);
+  return pool;
 }
 
 PsSynchronizer::~PsSynchronizer() {
@@ -65,29 +100,6 @@ PsSynchronizer::~PsSynchronizer() {
   client_->close();
   std::unique_lock lock(mutex_);
   changed_.wait(lock, [&] { return asking_ == 0; });
-}
-
-std::vector<std::vector<SharedSlots::Chunk>> PsSynchronizer::sharedChunks(
-    const std::vector<int>& map) const {
-  std::vector<std::vector<SharedSlots::Chunk>> chunks;
-  for (std::size_t id = 0; id < map.size(); ++id) {
-    const auto ps = static_cast<std::size_t>(map[id]);
-    if (chunks.size() <= ps) chunks.resize(ps + 1);
-    chunks[ps].push_back({static_cast<std::uint32_t>(id), elements_[id]});
-  }
-  return chunks;
-}
-
-// Memory is shared by server: an epoch with another map of chunks needs other memory.
-void PsSynchronizer::followMap(const v1::View& view) {
-  if (!options_.share_memory || view.left()) return;
-  if (view.phase() != v1::PHASE_ACTIVE && view.phase() != v1::PHASE_STOPPING) return;
-  {
-    std::lock_guard lock(mutex_);
-    if (view.epoch().epoch() <= map_epoch_) return;
-    map_epoch_ = view.epoch().epoch();
-  }
-  client_->share(sharedChunks(serversOf(options_.worker.ps_of_chunk, view.epoch())));
 }
 
 // Under one lock with what is done with it: an older word must not come after a newer one.
@@ -140,16 +152,14 @@ bool PsSynchronizer::sendSome(TimePoint now) {
   bool refused = false;
   for (std::size_t i = 0; i < sends.size(); ++i) {
     const Send& send = sends[i];
-    std::uint64_t bytes = 0;
-    for (const PayloadPiece& piece : payloads[i]) bytes += piece.values.size_bytes();
-    const Status sent = client_->send(send.ps, send.attempt, send.header, payloads[i]);
+    const auto sent = client_->send(send.ps, send.attempt, send.header, payloads[i]);
     if (sent.ok()) {
-      traffic_.transmitted(static_cast<std::uint32_t>(send.ps), bytes);
+      traffic_.transmitted(static_cast<std::uint32_t>(send.ps), *sent);
       continue;
     }
     refused = true;
     std::lock_guard lock(mutex_);
-    machine_->onReply(send.chunk, send.attempt, sent, {}, now);
+    machine_->onReply(send.chunk, send.attempt, sent.status(), {}, now);
   }
   if (refused) changed();
   if (question) ask(*question);
@@ -170,53 +180,87 @@ void PsSynchronizer::ask(const v1::TakeRequest& request) {
   });
 }
 
-void PsSynchronizer::onReply(ChunkClient::Reply reply) {
-  const std::uint32_t chunk = reply.chunk;
-  bool store = false;
+std::vector<std::span<float>> PsSynchronizer::targetsOf(std::uint32_t chunk) const {
   std::vector<std::span<float>> targets;
-  std::size_t bytes = 0;
   for (const Piece& piece : pieces_[chunk]) {
     targets.push_back(weights_[static_cast<std::size_t>(piece.variable)].subspan(
         static_cast<std::size_t>(piece.begin), static_cast<std::size_t>(piece.end - piece.begin)));
-    bytes += targets.back().size_bytes();
   }
-  if (reply.status.ok() && reply.header.code() == v1::CHUNK_OK &&
-      (reply.payload == nullptr || reply.payload->sizeBytes() != bytes)) {
-    reply.status = absl::InternalError(fmt::format("chunk {} came with the wrong length", chunk));
+  return targets;
+}
+
+std::vector<std::span<float>> PsSynchronizer::onReply(const ChunkClient::Reply& reply) {
+  Status status = reply.status;
+  if (status.ok() && reply.header.code() == v1::CHUNK_OK &&
+      reply.elements != elements_[reply.chunk]) {
+    status = absl::InternalError(fmt::format("chunk {} came with the wrong length", reply.chunk));
   }
+  bool store = false;
   {
     std::lock_guard lock(mutex_);
-    store = machine_->onReply(chunk, reply.attempt, reply.status, reply.header, clock_.now());
+    if (reply.pace) {
+      machine_->onPace(reply.ps, reply.lane, reply.pace->bytes_per_second, reply.pace->round_trip);
+    }
+    store = machine_->onReply(reply.chunk, reply.attempt, status, reply.header, clock_.now());
   }
-  if (store) {
-    traffic_.received(static_cast<std::uint32_t>(reply.ps), bytes);
-    reply.payload->copyTo(targets);
-    reply.payload.reset();  // its place is free for the next step
+  if (store) return targetsOf(reply.chunk);
+  changed();
+  pump();
+  return {};
+}
+
+// The variable of a chunk's first weights that are not finite, or "". The server's are; only
+// rounding to float16 can make them so.
+std::string PsSynchronizer::overflowIn(std::uint32_t chunk) const {
+  if (options_.wire != ElementType::kFloat16) return "";
+  const std::vector<std::span<float>> targets = targetsOf(chunk);
+  const auto bad = std::find_if(targets.begin(), targets.end(),
+                                [](std::span<const float> target) { return !allFinite(target); });
+  if (bad == targets.end()) return "";
+  const Piece& piece = pieces_[chunk][static_cast<std::size_t>(bad - targets.begin())];
+  return names_[static_cast<std::size_t>(piece.variable)];
+}
+
+void PsSynchronizer::onStored(const ChunkClient::Reply& reply) {
+  traffic_.received(static_cast<std::uint32_t>(reply.ps), reply.bytes);
+  const std::string overflow = overflowIn(reply.chunk);
+  {
     std::lock_guard lock(mutex_);
-    machine_->onStored(chunk, reply.attempt);
+    if (!overflow.empty()) {
+      machine_->abort(reply.header.version(), overflow,
+                      "weights are beyond 65,504, where training.wireType Float16 ends");
+    }
+    machine_->onStored(reply.chunk, reply.attempt);
   }
   changed();
   pump();
 }
 
-// Wakes the trainer and, where the machine asks for it, the link.
+// Wakes the trainer, in finish() not before the step is over: it would compete with the thread that
+// stores the chunks. And the link, where the machine asks for it.
 void PsSynchronizer::changed() {
   bool urgent = false;
+  bool wanted = false;
   {
     std::lock_guard lock(mutex_);
     urgent = machine_->takeUrgent();
+    wanted = !finishing_ || machine_->stepState() != WorkerMachine::StepState::kPending;
   }
-  changed_.notify_all();
+  if (wanted) changed_.notify_all();
   if (urgent) urgent_();
 }
 
 void PsSynchronizer::onView(const v1::View& view) {
   followServers(view);
-  followMap(view);
+  bool entered = false;
   {
     std::lock_guard lock(mutex_);
+    const std::int64_t former = machine_->epoch();
     machine_->onView(view);
+    entered = machine_->epoch() != former;
   }
+  // A server that has gone silent in the middle of an answer would hold that chunk up.
+  if (entered) client_->forget();
   changed();
   pump();
 }
@@ -308,6 +352,7 @@ StatusOr<StepOutcome> PsSynchronizer::finish(const BatchLoss& loss) {
   {
     std::lock_guard lock(mutex_);
     machine_->lossReady(loss.loss_sum);
+    finishing_ = true;
   }
   pump();
   const TimePoint limit = clock_.now() + options_.patience;
@@ -316,6 +361,7 @@ StatusOr<StepOutcome> PsSynchronizer::finish(const BatchLoss& loss) {
       std::unique_lock lock(mutex_);
       const auto state = machine_->stepState();
       if (state != WorkerMachine::StepState::kPending) {
+        finishing_ = false;
         StepOutcome outcome;
         outcome.complete = state == WorkerMachine::StepState::kComplete;
         const WorkerMachine::StepEnd end = machine_->endStep();
@@ -328,6 +374,7 @@ StatusOr<StepOutcome> PsSynchronizer::finish(const BatchLoss& loss) {
         return outcome;
       }
       if (clock_.now() >= limit) {
+        finishing_ = false;
         return absl::DeadlineExceededError(
             fmt::format("the step is not complete: {}", machine_->lastProblem()));
       }

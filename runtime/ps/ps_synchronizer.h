@@ -3,6 +3,7 @@
 
 #include <condition_variable>
 #include <memory>
+#include <memory_resource>
 #include <mutex>
 #include <optional>
 #include <string>
@@ -14,6 +15,7 @@
 #include "runtime/ps/server_addresses.h"
 #include "runtime/ps/traffic.h"
 #include "runtime/ps/worker_machine.h"
+#include "runtime/tensor/element_type.h"
 #include "runtime/train/member_synchronizer.h"
 
 namespace trainyard::runtime::ps {
@@ -28,8 +30,11 @@ struct PsSynchronizerOptions {
   // Asynchronous modes: clips each push by its own norm (push_clip.h); 0: no clipping. Gradients
   // then leave when all are there.
   double push_clip_norm = 0;
-  // Payloads pass through shared memory to servers that have the same address as this worker.
+  // Servers that have the same address as this worker read its payloads in its memory, and it reads
+  // theirs.
   bool share_memory = true;
+  // What gradients and weights travel as.
+  ElementType wire = ElementType::kFloat32;
   Duration call_limit = std::chrono::seconds(90);
   // How long next() and finish() may wait without any sign of progress before they fail; they name
   // what they wait for meanwhile.
@@ -56,6 +61,10 @@ class PsSynchronizer final : public MemberSynchronizer {
   void onView(const v1::View& view) override;
   void fillReport(v1::MemberReport& report) const override;
   void setMembership(const v1::Membership& membership) override;
+  // Servers on this machine read them there.
+  std::shared_ptr<std::pmr::memory_resource> gradientMemory() const override {
+    return gradient_memory_;
+  }
   void fillTraffic(v1::RuntimeReport& report) const override { traffic_.fill(report); }
   const Traffic& traffic() const { return traffic_; }
   std::string waitingFor() const;
@@ -66,25 +75,30 @@ class PsSynchronizer final : public MemberSynchronizer {
     int variable;  // of the model
     std::int64_t begin, end;
   };
+  std::size_t smallestAlone() const;
+  StatusOr<std::shared_ptr<SharedPool>> makePool();
   void pump();
   bool sendSome(TimePoint now);
   void ask(const v1::TakeRequest& request);
   void changed();
   void releaseClipped();
   void gradientThere(std::size_t variable);
-  std::vector<std::vector<SharedSlots::Chunk>> sharedChunks(const std::vector<int>& map) const;
   void followServers(const v1::View& view);
-  void followMap(const v1::View& view);
   std::vector<PayloadPiece> payloadOf(std::uint32_t chunk) const;
-  void onReply(ChunkClient::Reply reply);
+  std::vector<std::span<float>> targetsOf(std::uint32_t chunk) const;
+  std::vector<std::span<float>> onReply(const ChunkClient::Reply& reply);
+  void onStored(const ChunkClient::Reply& reply);
+  std::string overflowIn(std::uint32_t chunk) const;
 
   const PsSynchronizerOptions options_;
   const Clock& clock_;
   const std::function<void()> urgent_;
   std::vector<std::span<float>> weights_;
+  std::vector<std::string> names_;                     // by model variable
   std::vector<std::vector<Piece>> pieces_;             // by chunk
   std::vector<std::size_t> elements_;                  // by chunk
   std::vector<std::vector<std::uint32_t>> chunks_of_;  // by model variable
+  std::shared_ptr<LatePool> gradient_memory_;
   Traffic traffic_;
   std::mutex addresses_mutex_;  // before mutex_, and before the client's
   ServerAddresses addresses_;
@@ -97,8 +111,8 @@ class PsSynchronizer final : public MemberSynchronizer {
   std::size_t held_ = 0;             // gradients that wait to be clipped
   int samples_ = 0;                  // of the step in progress
   std::optional<double> push_norm_;  // of the step in progress, with push_clip_norm
+  bool finishing_ = false;           // the trainer waits for the end of its step
   bool closing_ = false;
-  std::int64_t map_epoch_ = 0;           // newest epoch that began
   int asking_ = 0;                       // questions under way
   std::unique_ptr<ChunkClient> client_;  // last: its destructor waits for callbacks into the rest
 };

@@ -4,7 +4,7 @@
 
 #include <vector>
 
-#include "runtime/train/synchronizer.h"
+#include "runtime/train/gradient.h"
 
 namespace trainyard::runtime::ps {
 

@@ -11,7 +11,9 @@
 namespace trainyard::runtime::ps {
 namespace {
 
-constexpr int kKeeper = 0;  // as the client knows it, whoever it is
+std::string_view hostOf(std::string_view address) {
+  return address.substr(0, address.rfind(':'));
+}
 
 }  // namespace
 
@@ -19,9 +21,14 @@ ReplicaLink::ReplicaLink(Options options, const Clock& clock, Replicated replica
     : options_(std::move(options)),
       clock_(clock),
       replicated_(std::move(replicated)),
-      client_(options_.access, options_.call_limit,
+      client_({options_.access, options_.call_limit, options_.grid, options_.memory, false},
               {[](std::uint32_t, std::uint64_t) {},
-               [this](const ChunkClient::Reply& reply) { onReply(reply); }}) {}
+               [this](const ChunkClient::Reply& reply) {
+                 onReply(reply);
+                 return std::vector<std::span<float>>();
+               },
+               [](const ChunkClient::Reply&) {}, [](const ChunkClient::Reply&, const Status&) {}}) {
+}
 
 ReplicaLink::~ReplicaLink() {
   close();
@@ -37,10 +44,14 @@ void ReplicaLink::start(const v1::EpochInfo& epoch) {
   epoch_ = epoch.epoch();
   target_ = target;
   pending_.clear();
+  std::string_view own_host;
+  for (const v1::ChunkSource& source : epoch.sources()) {
+    if (source.ps() == options_.ps) own_host = hostOf(source.address());
+  }
   for (const v1::ChunkSource& source : epoch.sources()) {
     if (static_cast<int>(source.ps()) != target) continue;
     target_incarnation_ = source.incarnation();
-    client_.setAddress(kKeeper, source.address());
+    client_.setAddress(target, source.address(), hostOf(source.address()) == own_host);
   }
 }
 
@@ -48,7 +59,7 @@ void ReplicaLink::start(const v1::EpochInfo& epoch) {
 ReplicaLink::Ready ReplicaLink::begin(Pending& pending) {
   pending.under_way = true;
   pending.attempt = ++attempts_;
-  return {pending.update, pending.attempt};
+  return {pending.update, pending.attempt, target_};
 }
 
 void ReplicaLink::send(std::vector<ReplicaUpdate> updates) {
@@ -81,9 +92,9 @@ void ReplicaLink::tick() {
 }
 
 void ReplicaLink::transmit(const std::vector<Ready>& ready) {
-  for (const auto& [update, attempt] : ready) {
-    Status sent = client_.send(kKeeper, attempt, update.header, {{*update.mean, update.mean}});
-    if (!sent.ok()) onReply({kKeeper, update.header.chunk(), attempt, std::move(sent)});
+  for (const auto& [update, attempt, target] : ready) {
+    const auto sent = client_.send(target, attempt, update.header, {{*update.mean, update.mean}});
+    if (!sent.ok()) onReply({target, update.header.chunk(), attempt, sent.status()});
   }
 }
 

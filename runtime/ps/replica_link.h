@@ -22,11 +22,14 @@ class ReplicaLink {
   struct Options {
     DataAccess access;
     std::uint32_t ps = 0;  // this server
+    int grid = 1;          // see ChunkClient::Options
+    // As of ChunkClient::Options: that of the shard, for a server on the same machine.
+    std::function<StatusOr<std::shared_ptr<SharedPool>>()> memory = {};
     Duration call_limit = std::chrono::seconds(10);
     Duration retry_delay = std::chrono::milliseconds(50);
     Duration tell_delay = std::chrono::seconds(10);  // between two lines about what is refused
   };
-  // A step has been taken by its replica; from gRPC's threads.
+  // A step has been taken by its replica; from the client's thread.
   using Replicated = std::function<void(const v1::ChunkRequestHeader& update)>;
 
   ReplicaLink(Options options, const Clock& clock, Replicated replicated);
@@ -52,6 +55,7 @@ class ReplicaLink {
   struct Ready {
     ReplicaUpdate update;
     std::uint64_t attempt = 0;
+    int target = -1;
   };
   void onReply(const ChunkClient::Reply& reply);
   void tellRefused(const ReplicaUpdate& update, const v1::ChunkReplyHeader& header, TimePoint now);

@@ -4,165 +4,248 @@
 #include <cstring>
 #include <utility>
 
+#include "base/core/check.h"
 #include "base/core/failpoint.h"
 #include "base/core/strings.h"
-#include "base/process/memory.h"
-#include "base/rpc/status_map.h"
-#include "base/rpc/token.h"
+#include "base/process/cpus.h"
 #include "fmt/format.h"
+#include "runtime/placement/moves.h"
+#include "runtime/ps/chunk_body.h"
 #include "runtime/ps/protocol.h"
-#include "runtime/ps/wire.h"
 
 namespace trainyard::runtime::ps {
 namespace {
 
-// Where nothing can be learned of the machine.
-constexpr std::int64_t kUnknownMemory = std::int64_t{4} << 30;
+// More threads than these do not make the sums of one server faster than memory.
+constexpr int kMostLanes = 4;
+
+template <typename Request>
+std::string otherProtocol(const Request& request) {
+  return fmt::format("the request speaks protocol {}, this server {}", request.protocol(),
+                     kChunkProtocol);
+}
+
+std::string wireName(std::uint32_t number) {
+  return number < kElementTypes ? std::string(nameOf(static_cast<ElementType>(number)))
+                                : fmt::format("of type {}", number);
+}
 
 }  // namespace
 
-ServerLimits serverLimits(const Placement& placement) {
-  ServerLimits limits;
-  limits.streams += 2 * static_cast<int>(placement.chunks.size());
-  const StatusOr<AvailableMemory> memory = availableMemory();
-  const std::int64_t most = memory.ok() ? memory->limit / 4 * 3 : kUnknownMemory;
-  limits.bytes = std::max(limits.bytes, static_cast<std::size_t>(most));
-  return limits;
+PsServiceOptions serviceOptions(lanes::LaneSecrets secrets, lanes::End self,
+                                const Placement& placement, int lanes) {
+  PsServiceOptions options;
+  options.secrets = std::move(secrets);
+  options.self = std::move(self);
+  // Of the cores others have the rest: the kernel's half of each connection runs there too.
+  options.lanes = lanes > 0 ? lanes : std::clamp(usableCores() / 2, 1, kMostLanes);
+  for (const Chunk& chunk : placement.chunks) {
+    options.max_body =
+        std::max(options.max_body, static_cast<std::size_t>(chunk.elements) * sizeof(float));
+  }
+  return options;
 }
 
-// One PushPull call; deletes itself when gRPC is done with it.
-class PsService::Call final : public grpc::ServerUnaryReactor {
+// One caller's lane.
+class PsService::Session final : public lanes::Connection::Reader {
  public:
-  Call(PsService& service, CallId id, grpc::ByteBuffer* reply)
-      : service_(service), id_(id), reply_(reply) {}
-  CallId id() const { return id_; }
-  void setArrived(const v1::ChunkRequestHeader& header, TimePoint at) {
-    worker_ = header.worker();
-    of_replica_ = header.replica();
-    arrived_ = at;
-  }
-  bool ofReplica() const { return of_replica_; }
-  TimePoint arrived() const { return arrived_; }
-  std::uint32_t worker() const { return worker_; }
-  // Where the weights go; empty: into the message.
-  void setPlace(std::shared_ptr<const SharedMemory> memory, std::span<std::byte> place) {
-    memory_ = std::move(memory);
-    place_ = place;
+  Session(PsService& service, lanes::Connection& connection, int lane)
+      : connection(connection), lane(lane), service_(service), memory_(service.files_) {}
+
+  Status onHeader(const lanes::FrameHead& head, std::string_view header,
+                  std::vector<std::span<std::byte>>& body) override {
+    if (head.kind != lanes::FrameKind::kRequest)
+      return absl::DataLossError("a caller sends requests");
+    head_ = head;
+    if (head.topic == lanes::Topic::kSharedMemory) {
+      if (head.body_bytes != 0 || !offer_.ParseFromArray(header.data(), length(header)))
+        return absl::DataLossError("an offer of memory that cannot be read");
+      return absl::OkStatus();
+    }
+    if (head.topic == lanes::Topic::kFetch) {
+      if (head.body_bytes != 0 || !fetch_.ParseFromArray(header.data(), length(header)))
+        return absl::DataLossError("a question for a chunk that cannot be read");
+      return absl::OkStatus();
+    }
+    if (!header_.ParseFromArray(header.data(), length(header)))
+      return absl::DataLossError("a chunk's header that cannot be read");
+    if (head.body_bytes > service_.options_.max_body)
+      return absl::DataLossError("a body that is longer than any chunk");
+    bytes_ = nullptr;
+    if (head.body_bytes == 0) return absl::OkStatus();
+    bytes_ = service_.lanes_[static_cast<std::size_t>(lane)]->bodies.take(head.body_bytes);
+    body = {std::span(bytes_.get(), head.body_bytes)};
+    return absl::OkStatus();
   }
 
-  void answer(const ChunkAnswer& answer) {
-    const auto bytes = answer.payload == nullptr
-                           ? std::span<const std::byte>()
-                           : std::as_bytes(std::span<const float>(*answer.payload));
-    if (bytes.empty() || place_.size() < bytes.size()) {
-      std::vector<PayloadPiece> payload;
-      if (!bytes.empty()) payload.push_back({*answer.payload, answer.payload});
-      *reply_ = encodeChunk(answer.header, payload);
-    } else {
-      std::memcpy(place_.data(), bytes.data(), bytes.size());
-      v1::ChunkReplyHeader header = answer.header;
-      header.set_shared_bytes(bytes.size());
-      ++service_.shared_requests_;
-      *reply_ = encodeChunk(header, {});
+  Status onFrame() override {
+    if (head_.topic == lanes::Topic::kSharedMemory) {
+      answerOffer();
+      return absl::OkStatus();
     }
-    Finish(grpc::Status::OK);
+    if (head_.topic == lanes::Topic::kFetch) {
+      service_.give(*this, head_.number, fetch_);
+      return absl::OkStatus();
+    }
+    lent_.erase(header_.chunk());  // who asks again has read it, or wants it no more
+    std::unique_ptr<GradientPayload> payload;
+    if (bytes_ != nullptr) {
+      const std::span<const std::byte> bytes(bytes_.get(), head_.body_bytes);
+      payload = receivedPayload(service_.wireOf(header_), bytes, std::exchange(bytes_, nullptr));
+    }
+    service_.handle(*this, head_.number, header_, std::move(payload));
+    return absl::OkStatus();
   }
-  void OnCancel() override {
-    service_.shard_.onCancelled(id_);
-    // Whoever takes the call out of the table finishes it.
-    if (service_.take(id_) != nullptr) Finish(grpc::Status::CANCELLED);
+  void onClosed(const Status&) override { service_.closed(*this); }
+
+  void reply(lanes::FrameKind kind, lanes::Topic topic, std::uint64_t number, std::string header,
+             std::vector<lanes::BodyPiece> body) const {
+    connection.send(kind, topic, number, std::move(header), std::move(body));
   }
-  void OnDone() override { delete this; }
+  void refuse(std::uint64_t number, std::string why) const {
+    connection.send(lanes::FrameKind::kRefusal, lanes::Topic::kChunk, number, std::move(why));
+  }
+
+  // What the caller's memory holds at `place`.
+  StatusOr<std::unique_ptr<GradientPayload>> payloadAt(const v1::SharedPlace& place,
+                                                       ElementType wire) {
+    TY_ASSIGN_OR_RETURN(const SharedPart part, memory_.part(place));
+    return sharedPayload(wire, part.bytes, part.memory);
+  }
+  // The caller reads these weights where they are, until it asks for the chunk again: so long
+  // nothing is written there.
+  void lend(std::uint32_t chunk, std::shared_ptr<const Weights> weights) {
+    lent_[chunk] = std::move(weights);
+  }
+
+  lanes::Connection& connection;
+  const int lane;
 
  private:
+  void answerOffer() {
+    v1::ShareMemoryReply opened;
+    const Status shared = [&]() -> Status {
+      if (offer_.protocol() != kChunkProtocol)
+        return absl::InvalidArgumentError(otherProtocol(offer_));
+      TY_RETURN_IF_ERROR(memory_.open(offer_.file()));
+      if (!offer_.weights()) return absl::OkStatus();
+      TY_ASSIGN_OR_RETURN(const auto own, service_.memory());
+      *opened.mutable_file() = own->file();
+      return absl::OkStatus();
+    }();
+    const auto kind = shared.ok() ? lanes::FrameKind::kReply : lanes::FrameKind::kRefusal;
+    reply(kind, lanes::Topic::kSharedMemory, head_.number,
+          shared.ok() ? opened.SerializeAsString() : std::string(fromAbsl(shared.message())), {});
+  }
+  static int length(std::string_view header) { return static_cast<int>(header.size()); }
+
   PsService& service_;
-  const CallId id_;
-  grpc::ByteBuffer* const reply_;
-  std::uint32_t worker_ = 0;
-  bool of_replica_ = false;
-  std::shared_ptr<const SharedMemory> memory_;
-  std::span<std::byte> place_;
-  TimePoint arrived_{};
+  lanes::FrameHead head_;
+  v1::ChunkRequestHeader header_;
+  v1::ShareMemoryRequest offer_;
+  v1::FetchChunkRequest fetch_;
+  std::shared_ptr<std::byte[]> bytes_;
+  SharedPeer memory_;                                                       // the caller's
+  std::unordered_map<std::uint32_t, std::shared_ptr<const Weights>> lent_;  // by chunk
 };
 
-PsService::PsService(Shard& shard, std::string data_key, const Clock& clock,
+PsService::PsService(PsServiceOptions options, Shard& shard, const Clock& clock,
                      std::function<void()> progressed, std::function<void()> urgent)
-    : shard_(shard),
-      data_key_(std::move(data_key)),
+    : options_(std::move(options)),
+      shard_(shard),
       clock_(clock),
       progressed_(std::move(progressed)),
       urgent_(std::move(urgent)),
-      traffic_(v1::ROLE_WORKER) {}
-
-grpc::ServerUnaryReactor* PsService::PushPull(grpc::CallbackServerContext* context,
-                                              const grpc::ByteBuffer* request,
-                                              grpc::ByteBuffer* reply) {
-  Call* call = nullptr;
-  {
-    std::lock_guard lock(mutex_);
-    const CallId id = next_id_++;
-    call = new Call(*this, id, reply);
-    calls_.emplace(id, call);
-  }
-  const grpc::Status allowed = checkToken(*context, data_key_);
-  if (!allowed.ok()) {
-    if (take(call->id()) != nullptr) call->Finish(allowed);
-    return call;
-  }
-  // gRPC would keep it until the answer, which may wait for the other workers: a step's gradients
-  // of all of them. The object is not const.
-  grpc::ByteBuffer taken;
-  taken.Swap(const_cast<grpc::ByteBuffer*>(request));
-  handle(call, std::move(taken));
-  return call;
+      traffic_(v1::ROLE_WORKER) {
+  for (int lane = 0; lane < options_.lanes; ++lane)
+    lanes_.push_back(std::make_unique<Lane>(options_.wire));
 }
 
-void PsService::handle(Call* call, grpc::ByteBuffer request) {
-  v1::ChunkRequestHeader header;
-  auto payload = decodeChunk(request, &header);
-  request.Clear();  // the payload holds what is left of it
-  std::string wrong;
-  if (!payload.ok()) {
-    wrong = std::string(fromAbsl(payload.status().message()));
-  } else if (header.protocol() != kChunkProtocol) {
-    wrong = fmt::format("the request speaks protocol {}, this server {}", header.protocol(),
-                        kChunkProtocol);
-  } else if (header.has_shared()) {
-    wrong = takeShared(call, header.shared(), *payload);
+PsService::~PsService() {
+  close();
+}
+
+Status PsService::start() {
+  lanes::LaneServer::Options options;
+  options.lanes = options_.lanes;
+  options.secrets = options_.secrets;
+  options.judge = [this](const lanes::Intro& intro) { return judge(intro); };
+  options.open = [this](lanes::Connection& connection, const lanes::Intro& intro) {
+    return std::make_unique<Session>(*this, connection, static_cast<int>(intro.lane));
+  };
+  TY_ASSIGN_OR_RETURN(server_, lanes::LaneServer::start(std::move(options)));
+  return absl::OkStatus();
+}
+
+void PsService::close() {
+  if (server_ != nullptr) server_->stop();
+}
+
+std::string PsService::judge(const lanes::Intro& intro) const {
+  const auto text = [](const lanes::End& end) {
+    return fmt::format("{} of life {}.{}", serverName(static_cast<int>(end.index)),
+                       end.incarnation.created(), end.incarnation.start());
+  };
+  const std::string meant = text(intro.to);
+  const std::string self = text(options_.self);
+  return meant == self ? "" : fmt::format("{} is meant; this is {}", meant, self);
+}
+
+// Servers send each other means, which must not be rounded.
+ElementType PsService::wireOf(const v1::ChunkRequestHeader& header) const {
+  return header.replica() ? ElementType::kFloat32 : options_.wire;
+}
+
+void PsService::handle(Session& session, std::uint64_t number, const v1::ChunkRequestHeader& header,
+                       std::unique_ptr<GradientPayload> payload) {
+  Call call{&session, number, header.worker(), header.replica(), header.reads_shared()};
+  if (header.protocol() != kChunkProtocol) {
+    return session.refuse(number, otherProtocol(header));
   }
-  if (!wrong.empty()) {
-    if (take(call->id()) != nullptr)
-      call->Finish(grpc::Status(grpc::StatusCode::INVALID_ARGUMENT, wrong));
-    return;
+  if (const auto wire = wireOf(header); header.wire_type() != static_cast<std::uint32_t>(wire)) {
+    return session.refuse(number, fmt::format("the request's numbers are {}, this server's {} "
+                                              "(training.wireType)",
+                                              wireName(header.wire_type()), nameOf(wire)));
   }
-  // The request has arrived in full: its place in the caller's window is free.
-  if (header.receipt()) call->StartSendInitialMetadata();
+  if (header.has_shared()) {
+    auto there = session.payloadAt(header.shared(), wireOf(header));
+    if (!there.ok()) return session.refuse(number, std::string(fromAbsl(there.status().message())));
+    payload = *std::move(there);
+  }
   const TimePoint now = clock_.now();
-  call->setArrived(header, now);
+  call.arrived = now;
   (header.replica() ? replica_traffic_ : traffic_)
-      .received(header.worker(), (*payload)->sizeBytes());
+      .received(header.worker(), payload == nullptr ? 0 : payload->sizeBytes());
   hitFailpoint(header.replica() ? "ps.replica" : "ps.request", header.step());
+  Lane& lane = *lanes_[static_cast<std::size_t>(session.lane)];
+  const CallId id = lane.next++ * lanes_.size() + static_cast<CallId>(session.lane);
+  lane.calls.emplace(id, std::move(call));
   std::vector<ChunkAnswer> answers;
-  shard_.onRequest(header, std::move(*payload), call->id(), now, answers);
+  shard_.onRequest(header, std::move(payload), id, now, answers);
+  const bool answered = std::any_of(answers.begin(), answers.end(),
+                                    [&](const ChunkAnswer& answer) { return answer.call == id; });
+  // It has arrived in full: its place in the caller's window is free, as it is with the answer.
+  if (header.receipt() && !answered)
+    session.connection.send(lanes::FrameKind::kReceipt, lanes::Topic::kChunk, number, "");
   if (shard_.takeUrgent()) urgent_();
   forward();
   deliver(std::move(answers));
   update();
 }
 
-// Where the request's payload is and the answer's goes; what is wrong with that, or "".
-std::string PsService::takeShared(Call* call, const v1::SharedPlace& place,
-                                  std::unique_ptr<WirePayload>& payload) {
-  const auto memory = shared_.find(place.memory());
-  if (memory == nullptr) return "the shared memory is not known here";
-  const auto gradient = partOf(*memory, place.request_offset(), place.request_bytes());
-  const auto weights = partOf(*memory, place.reply_offset(), place.reply_bytes());
-  if (gradient.size() != place.request_bytes() || weights.size() != place.reply_bytes()) {
-    return "a place outside of the shared memory";
+void PsService::give(const Session& session, std::uint64_t number,
+                     const v1::FetchChunkRequest& request) const {
+  hitFailpoint("ps.give", request.epoch());
+  StatusOr<GivenChunk> given = request.protocol() == kChunkProtocol
+                                   ? shard_.give(request)
+                                   : absl::FailedPreconditionError(otherProtocol(request));
+  if (!given.ok()) {
+    return session.reply(lanes::FrameKind::kRefusal, lanes::Topic::kFetch, number,
+                         std::string(fromAbsl(given.status().message())), {});
   }
-  if (!gradient.empty()) payload = WirePayload::of(gradient, memory);
-  call->setPlace(memory, weights);
-  return "";
+  ChunkFrame frame = frameOf(*std::move(given));
+  session.reply(lanes::FrameKind::kReply, lanes::Topic::kFetch, number, std::move(frame.header),
+                std::move(frame.body));
 }
 
 void PsService::update() {
@@ -187,55 +270,96 @@ void PsService::replicated(const v1::ChunkRequestHeader& update) {
   deliver(std::move(answers));
 }
 
-PsService::Call* PsService::take(CallId id) {
-  std::lock_guard lock(mutex_);
-  const auto it = calls_.find(id);
-  if (it == calls_.end()) return nullptr;
-  Call* call = it->second;
-  calls_.erase(it);
-  return call;
-}
-
+// The answers of another thread's callers are sent there.
 void PsService::deliver(std::vector<ChunkAnswer> answers) {
-  if (answers.empty()) return;
-  const TimePoint now = clock_.now();
-  for (ChunkAnswer& answer : answers) {
-    Call* call = take(answer.call);
-    if (call == nullptr) continue;  // cancelled
-    if (call->ofReplica()) {
-      call->answer(answer);
+  std::vector<std::vector<ChunkAnswer>> others;
+  std::optional<int> here;  // the lane whose thread this is
+  for (ChunkAnswer& given : answers) {
+    const int lane = laneOf(given.call);
+    if (server_->loop(lane).here()) {
+      here = lane;
+      answer(lane, given);
       continue;
     }
+    others.resize(lanes_.size());
+    others[static_cast<std::size_t>(lane)].push_back(std::move(given));
+  }
+  if (here) forgetWeights(*here);
+  for (int lane = 0; lane < static_cast<int>(others.size()); ++lane) {
+    auto& theirs = others[static_cast<std::size_t>(lane)];
+    if (theirs.empty()) continue;
+    auto shared = std::make_shared<std::vector<ChunkAnswer>>(std::move(theirs));
+    server_->loop(lane).post([this, lane, shared] {
+      for (const ChunkAnswer& one : *shared) answer(lane, one);
+      forgetWeights(lane);
+    });
+  }
+  if (shard_.takeProgress()) progressed_();
+}
+
+// The answers that were given together have left.
+void PsService::forgetWeights(int lane) {
+  lanes_[static_cast<std::size_t>(lane)]->weights.forget();
+}
+
+void PsService::answer(int lane, const ChunkAnswer& answer) {
+  auto& calls = lanes_[static_cast<std::size_t>(lane)]->calls;
+  const auto found = calls.find(answer.call);
+  if (found == calls.end()) return;  // its caller is gone
+  const Call call = std::move(found->second);
+  calls.erase(found);
+  if (!call.of_replica) {
     hitFailpoint("ps.answer", answer.header.version());
-    if (answer.payload != nullptr)
-      transmitted(call->worker(), answer.payload->size() * sizeof(float));
     ++requests_;
-    {
-      std::lock_guard lock(times_mutex_);
-      times_.observe(toSeconds(now - call->arrived()));
-    }
-    call->answer(answer);
+    std::lock_guard lock(times_mutex_);
+    times_.observe(toSeconds(clock_.now() - call.arrived));
   }
-  progressed_();
+  send(*lanes_[static_cast<std::size_t>(lane)], call, answer);
 }
 
-void PsService::transmitted(std::uint32_t worker, std::uint64_t bytes) {
-  traffic_.transmitted(worker, bytes);
+void PsService::send(Lane& lane, const Call& call, const ChunkAnswer& answer) {
+  const auto bytes = answer.payload == nullptr
+                         ? std::span<const std::byte>()
+                         : std::as_bytes(std::span<const float>(*answer.payload));
+  v1::ChunkReplyHeader header = answer.header;
+  std::vector<lanes::BodyPiece> body;
+  std::optional<v1::SharedPlace> place;
+  if (call.reads_shared && !bytes.empty()) place = placeOf(bytes);
+  if (place) {
+    *header.mutable_shared() = *std::move(place);
+    call.session->lend(header.chunk(), answer.payload);
+    ++shared_requests_;
+    traffic_.transmitted(call.worker, bytes.size());
+  } else if (!bytes.empty()) {
+    body = lane.weights.of(answer.payload);
+    traffic_.transmitted(call.worker, bytesOf(body));
+  }
+  call.session->reply(lanes::FrameKind::kReply, lanes::Topic::kChunk, call.number,
+                      header.SerializeAsString(), std::move(body));
 }
 
-grpc::ServerUnaryReactor* PsService::ShareMemory(grpc::CallbackServerContext* context,
-                                                 const v1::ShareMemoryRequest* request,
-                                                 v1::ShareMemoryReply*) {
-  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-  const grpc::Status allowed = checkToken(*context, data_key_);
-  if (!allowed.ok()) {
-    reactor->Finish(allowed);
-  } else if (request->protocol() != kChunkProtocol) {
-    reactor->Finish(grpc::Status(grpc::StatusCode::INVALID_ARGUMENT, "another protocol"));
-  } else {
-    reactor->Finish(toGrpc(shared_.open(*request)));
+StatusOr<std::shared_ptr<SharedPool>> PsService::memory() {
+  const std::lock_guard lock(memory_mutex_);
+  if (memory_ == nullptr) {
+    TY_ASSIGN_OR_RETURN(memory_, SharedPool::create(shard_.parameterBytes(), shard_.chunks()));
+    shard_.setMemory(memory_);
   }
-  return reactor;
+  return memory_;
+}
+
+// Weights of a version from before there was memory to share, or for which none is left, are sent.
+std::optional<v1::SharedPlace> PsService::placeOf(std::span<const std::byte> bytes) {
+  const auto pool = memory();
+  return pool.ok() ? (*pool)->placeOf(bytes) : std::nullopt;
+}
+
+void PsService::closed(const Session& session) {
+  auto& calls = lanes_[static_cast<std::size_t>(session.lane)]->calls;
+  std::erase_if(calls, [&](const auto& entry) {
+    const bool gone = entry.second.session == &session;
+    if (gone) shard_.onCancelled(entry.first);
+    return gone;
+  });
 }
 
 }  // namespace trainyard::runtime::ps

@@ -1,50 +1,58 @@
-// The parameter server's gRPC rim: requests to the shard, the shard's answers back to their calls.
+// The parameter server's end of its lanes: requests to the shard, the shard's answers back to who
+// asked.
 #pragma once
 
 #include <atomic>
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
+#include <span>
 #include <string>
 #include <unordered_map>
-#include <utility>
 #include <vector>
 
 #include "base/core/clock.h"
 #include "base/metrics/bucket_counts.h"
 #include "base/metrics/catalogue.h"
-#include "base/rpc/channel.h"
+#include "base/process/unique_fd.h"
+#include "runtime/lanes/lane_server.h"
+#include "runtime/ps/payload.h"
 #include "runtime/ps/shard.h"
-#include "runtime/ps/shared_slots.h"
+#include "runtime/ps/shared_peers.h"
+#include "runtime/ps/shared_pool.h"
 #include "runtime/ps/traffic.h"
-#include "trainyard/v1/parameter_server.grpc.pb.h"
+#include "runtime/ps/wire.h"
 
 namespace trainyard::runtime::ps {
 
-using PsServiceBase = v1::ParameterServer::WithRawCallbackMethod_PushPull<
-    v1::ParameterServer::WithCallbackMethod_ShareMemory<v1::ParameterServer::Service>>;
+struct PsServiceOptions {
+  lanes::LaneSecrets secrets;
+  lanes::End self;
+  int lanes = 1;                             // data threads
+  std::size_t max_body = 0;                  // bytes of the longest chunk
+  ElementType wire = ElementType::kFloat32;  // of workers' bodies, both ways
+};
+// For the shard of a server or keeper; 0 lanes: as many as its cores are good for.
+PsServiceOptions serviceOptions(lanes::LaneSecrets secrets, lanes::End self,
+                                const Placement& placement, int lanes = 0);
 
-// Of a server with PsService. A worker may have a call for each chunk under way that is answered
-// only when the last of them is in (clipping), and as many of the epoch before that are ending; of
-// all workers these may be most of the memory that the process may have.
-ServerLimits serverLimits(const Placement& placement);
-
-// Thread-safe. Must outlive its server.
-class PsService final : public PsServiceBase {
+// Thread-safe. Chunks are summed and updated on the data threads.
+class PsService {
  public:
-  // Calls must carry `data_key` (RuntimeKeys::data). `progressed` is called after answers were
-  // given, from gRPC's threads: a snapshot may be ready. `urgent` when the coordinator should hear
-  // from the shard at once, also from gRPC's threads.
+  // `progressed` is called after answers were given, from data threads: a snapshot may be ready.
+  // `urgent` when the coordinator should hear from the shard at once, from any thread.
   PsService(
-      Shard& shard, std::string data_key, const Clock& clock, std::function<void()> progressed,
+      PsServiceOptions options, Shard& shard, const Clock& clock, std::function<void()> progressed,
       std::function<void()> urgent = [] {});
+  ~PsService();  // closes
 
-  grpc::ServerUnaryReactor* PushPull(grpc::CallbackServerContext* context,
-                                     const grpc::ByteBuffer* request,
-                                     grpc::ByteBuffer* reply) override;
-  grpc::ServerUnaryReactor* ShareMemory(grpc::CallbackServerContext* context,
-                                        const v1::ShareMemoryRequest* request,
-                                        v1::ShareMemoryReply* reply) override;
+  // Before anything else. Errors as of LaneServer::start().
+  Status start();
+  // A connection that has come to the task's port.
+  void take(UniqueFd socket) { server_->take(std::move(socket)); }
+  // Ends all connections; nothing of the shard is called any more by them.
+  void close();
 
   // Who sends the steps of this server's chunks to their replicas; before any request comes.
   void setReplicator(std::function<void(std::vector<ReplicaUpdate>)> replicate) {
@@ -52,7 +60,7 @@ class PsService final : public PsServiceBase {
   }
   // A replica has taken a step of one of these chunks.
   void replicated(const v1::ChunkRequestHeader& update);
-  // Finishes the calls that are answered.
+  // Sends the answers to those who are still there.
   void deliver(std::vector<ChunkAnswer> answers);
   // Updates and answers all chunks that wait for nothing but that (see Shard::updateNext). Two
   // threads that call it share the work.
@@ -60,8 +68,11 @@ class PsService final : public PsServiceBase {
   const Traffic& traffic() const { return traffic_; }
   const Traffic& replicaTraffic() const { return replica_traffic_; }
   std::uint64_t requests() const { return requests_.load(); }
-  // Of these, answered with weights in shared memory.
+  // Of these, whose weights the caller reads in this process's memory.
   std::uint64_t sharedRequests() const { return shared_requests_.load(); }
+  // What other processes of this machine may read of the shard's chunks; made when it is first
+  // asked for. Errors as of SharedPool::create.
+  StatusOr<std::shared_ptr<SharedPool>> memory();
   // Of requests that arrived in full, to their answer.
   BucketCounts requestTimes() const {
     std::lock_guard lock(times_mutex_);
@@ -69,21 +80,46 @@ class PsService final : public PsServiceBase {
   }
 
  private:
-  class Call;
-  void handle(Call* call, grpc::ByteBuffer request);
+  class Session;
+  // A request that is not answered yet.
+  struct Call {
+    Session* session = nullptr;
+    std::uint64_t number = 0;
+    std::uint32_t worker = 0;
+    bool of_replica = false;
+    bool reads_shared = false;
+    TimePoint arrived{};
+  };
+  // What one data thread has.
+  struct Lane {
+    explicit Lane(ElementType wire) : weights(wire, bodies) {}
+    std::unordered_map<CallId, Call> calls;
+    CallId next = 1;
+    BodyPool bodies;
+    WeightsBodies weights;
+  };
+  void handle(Session& session, std::uint64_t number, const v1::ChunkRequestHeader& header,
+              std::unique_ptr<GradientPayload> payload);
+  void give(const Session& session, std::uint64_t number,
+            const v1::FetchChunkRequest& request) const;
+  void answer(int lane, const ChunkAnswer& answer);
+  void forgetWeights(int lane);
+  void send(Lane& lane, const Call& call, const ChunkAnswer& answer);
+  std::optional<v1::SharedPlace> placeOf(std::span<const std::byte> bytes);
+  void closed(const Session& session);
+  int laneOf(CallId call) const { return static_cast<int>(call % lanes_.size()); }
   void forward();
-  std::string takeShared(Call* call, const v1::SharedPlace& place,
-                         std::unique_ptr<WirePayload>& payload);
-  // The call, out of the table: the taker finishes it. Null when it is answered already.
-  Call* take(CallId id);
-  void transmitted(std::uint32_t worker, std::uint64_t bytes);
+  ElementType wireOf(const v1::ChunkRequestHeader& header) const;
+  std::string judge(const lanes::Intro& intro) const;
 
+  const PsServiceOptions options_;
   Shard& shard_;
-  const std::string data_key_;
   const Clock& clock_;
   const std::function<void()> progressed_;
   const std::function<void()> urgent_;
-  SharedPeers shared_;
+  SharedFiles files_;
+  std::mutex memory_mutex_;
+  std::shared_ptr<SharedPool> memory_;  // null: nobody has asked
   Traffic traffic_;
   Traffic replica_traffic_{v1::ROLE_PS};
   std::function<void(std::vector<ReplicaUpdate>)> replicate_;
@@ -92,9 +128,8 @@ class PsService final : public PsServiceBase {
   mutable std::mutex times_mutex_;
   BucketCounts times_{metric("trainyard_ps_request_duration_seconds").buckets};
 
-  std::mutex mutex_;
-  CallId next_id_ = 1;
-  std::unordered_map<CallId, Call*> calls_;  // not yet answered
+  std::vector<std::unique_ptr<Lane>> lanes_;  // each is its thread's
+  std::unique_ptr<lanes::LaneServer> server_;
 };
 
 }  // namespace trainyard::runtime::ps

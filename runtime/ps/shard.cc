@@ -1,26 +1,20 @@
 #include "runtime/ps/shard.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 
 #include "base/core/check.h"
 #include "fmt/format.h"
 #include "runtime/placement/moves.h"
+#include "runtime/ps/shard_updates.h"
 #include "runtime/tensor/kernels.h"
 
 namespace trainyard::runtime::ps {
 namespace {
 
-ChunkAnswer refuse(CallId call, std::uint32_t chunk, v1::ChunkCode code, std::int64_t epoch,
-                   std::string message) {
-  ChunkAnswer answer;
-  answer.call = call;
-  answer.header.set_code(code);
-  answer.header.set_chunk(chunk);
-  answer.header.set_epoch(epoch);
-  answer.header.set_message(std::move(message));
-  return answer;
-}
+// Of any rule; at most centered RMSProp's three.
+constexpr std::size_t kMostSlots = 4;
 
 bool sameIncarnation(const v1::Incarnation& a, const v1::Incarnation& b) {
   return a.created() == b.created() && a.start() == b.start();
@@ -37,12 +31,17 @@ std::string variableAt(const Placement& placement, const Chunk& chunk, std::int6
   return "?";
 }
 
-std::span<float> blockOf(std::vector<float>& values, std::int64_t at) {
-  const std::span<float> rest = std::span<float>(values).subspan(static_cast<std::size_t>(at));
-  return rest.first(std::min(rest.size(), static_cast<std::size_t>(Shard::kUpdateBlock)));
+}  // namespace
+
+void Shard::setMemory(WeightsMemory memory) {
+  AllExcluded epoch_lock(*this);
+  memory_ = std::move(memory);
 }
 
-}  // namespace
+std::span<float> Shard::blockOf(std::span<float> values, std::int64_t at) {
+  const std::span<float> rest = values.subspan(static_cast<std::size_t>(at));
+  return rest.first(std::min(rest.size(), static_cast<std::size_t>(kUpdateBlock)));
+}
 
 Shard::Shard(ShardConfig config, const Placement& placement, const Optimizer& optimizer,
              LearningRate learning_rate)
@@ -52,11 +51,27 @@ Shard::Shard(ShardConfig config, const Placement& placement, const Optimizer& op
       learning_rate_(learning_rate),
       last_chunk_(placement.chunks.empty() ? 0 : placement.chunks.back().id),
       slot_of_chunk_(placement.chunks.size(), -1),
-      norm_(config_.clip_norm, 0, false) {
+      norm_(config_.clip_norm, 0, false),
+      mode_(config_.asynchronous ? std::unique_ptr<Updates>(std::make_unique<PushUpdates>(*this))
+                                 : std::make_unique<StepUpdates>(*this)) {
+  TY_CHECK(optimizer.slots().size() <= kMostSlots, "a rule with so many slots");
   std::vector<int> ps_of_chunk;
   for (const Chunk& chunk : placement.chunks) ps_of_chunk.push_back(chunk.ps);
   setOwn({}, ps_of_chunk);
   holds_global_step_ = placement.globalStepPs() == config_.ps;
+}
+
+Shard::~Shard() = default;
+
+ChunkAnswer Shard::refuse(CallId call, std::uint32_t chunk, v1::ChunkCode code,
+                          std::string message) const {
+  ChunkAnswer answer;
+  answer.call = call;
+  answer.header.set_code(code);
+  answer.header.set_chunk(chunk);
+  answer.header.set_epoch(epoch_);
+  answer.header.set_message(std::move(message));
+  return answer;
 }
 
 ChunkAnswer Shard::answerWith(CallId call, const ChunkState& chunk, std::int64_t version,
@@ -86,7 +101,7 @@ void Shard::onRequest(const v1::ChunkRequestHeader& header,
                       std::vector<ChunkAnswer>& out) {
   std::shared_lock epoch_lock(epoch_mutex_);
   const auto no = [&](v1::ChunkCode code, std::string message) {
-    out.push_back(refuse(call, header.chunk(), code, epoch_, std::move(message)));
+    out.push_back(refuse(call, header.chunk(), code, std::move(message)));
   };
   if (header.job_uid() != config_.job_uid)
     return no(v1::CHUNK_WRONG_SERVER, "another job's request");
@@ -104,89 +119,15 @@ void Shard::onRequest(const v1::ChunkRequestHeader& header,
               fmt::format("chunk {} is not on {}", header.chunk(), serverName(config_.ps)));
   }
   const ChunkLock chunk_lock(*chunk);
-  if (config_.asynchronous) {
-    if (!header.pull_only()) return applyPush(*chunk, header, std::move(payload), call, now, out);
-    out.push_back(answerWith(call, *chunk, chunk->version, chunk->current));
-    return;
-  }
-  if (!header.pull_only()) return answerPush(*chunk, header, std::move(payload), call, now, out);
-  if (header.step() == chunk->version && !chunk->unconfirmed) {
-    out.push_back(answerWith(call, *chunk, chunk->version, chunk->current));
-  } else if (header.step() == chunk->version - 1 && chunk->previous != nullptr) {
-    out.push_back(answerWith(call, *chunk, chunk->version - 1, chunk->previous));
-  } else {
-    no(v1::CHUNK_GONE, fmt::format("version {} of chunk {} is not held, it is at {}", header.step(),
-                                   header.chunk(), chunk->version));
-  }
+  if (header.pull_only()) return mode_->onPull(*chunk, header, call, out);
+  mode_->onPush(*chunk, header, std::move(payload), call, now, out);
 }
 
-void Shard::answerPush(ChunkState& chunk, const v1::ChunkRequestHeader& header,
-                       std::unique_ptr<GradientPayload> payload, CallId call, TimePoint now,
-                       std::vector<ChunkAnswer>& out) {
-  const auto no = [&](v1::ChunkCode code, std::string message) {
-    out.push_back(refuse(call, header.chunk(), code, epoch_, std::move(message)));
-  };
-  if (chunk.unconfirmed && header.step() == chunk.version - 1)
-    return park(chunk, header, call, now, out);
-  if (header.step() == chunk.version - 1) {
-    // Complete already, under an earlier epoch or by the call that this one repeats.
-    out.push_back(answerWith(call, chunk, chunk.version, chunk.current));
-    return;
-  }
-  if (header.step() == chunk.version - 2 && chunk.previous != nullptr) {
-    // A rank that had no part in the step after this one, which is complete as well.
-    out.push_back(answerWith(call, chunk, chunk.version - 1, chunk.previous));
-    return;
-  }
-  if (header.step() != chunk.version || header.step() >= plan_.steps) {
-    return no(v1::CHUNK_GONE,
-              fmt::format("step {} of chunk {} cannot be taken, it is at version {}", header.step(),
-                          header.chunk(), chunk.version));
-  }
-  if (header.rank() >= static_cast<std::uint32_t>(plan_.ranks)) {
-    return no(v1::CHUNK_WRONG_EPOCH, fmt::format("rank {} of {}", header.rank(), plan_.ranks));
-  }
-  const std::uint32_t rank = header.rank();
-  const bool takes_part = rank < chunk.pushed.size();
-  const std::size_t expected = static_cast<std::size_t>(chunk.plan->elements) * sizeof(float);
-  if (takes_part && (payload == nullptr || payload->sizeBytes() != expected)) {
-    return no(v1::CHUNK_WRONG_SERVER,
-              fmt::format("chunk {} has {} bytes, the request {}", header.chunk(), expected,
-                          payload == nullptr ? 0 : payload->sizeBytes()));
-  }
-  park(chunk, header, call, now, out);
-  if (!takes_part || chunk.pushed[rank]) return;
-  chunk.samples += header.samples();
-  chunk.losses[rank] = header.loss_sum();
-  chunk.contribute(rank, std::move(payload), config_.deterministic);
-  if (!chunk.complete()) return;
-  if (norm_.clips()) {
-    holdStep(chunk, out);
-  } else {
-    finishStep(chunk, chunk.version, out);
-  }
-}
-
-void Shard::park(ChunkState& chunk, const v1::ChunkRequestHeader& header, CallId call,
-                 TimePoint now, std::vector<ChunkAnswer>& out) {
-  // The same push again: the earlier call's caller has given it up.
-  std::erase_if(chunk.parked, [&](const ChunkState::Parked& p) {
-    if (p.worker != header.worker()) return false;
-    out.push_back(refuse(p.call, header.chunk(), v1::CHUNK_NOT_READY, epoch_, "repeated"));
-    return true;
-  });
-  chunk.parked.push_back({call, header.worker(), now});
-}
-
-// So many gradients make the chunk's next version.
-int Shard::quorum(const ChunkState& chunk) const {
-  return config_.asynchronous ? config_.aggregate : plan_.quorum(chunk.version);
-}
-
-// The mean of the block of elements at `at`, in place of the sum. False: it is not finite; all
+// The mean of the block of elements at `at`, in the memory of the sum. False: it is not finite; all
 // callers have been told.
 bool Shard::averageBlock(ChunkState& chunk, std::int64_t at, std::vector<ChunkAnswer>& out) {
   const std::span<float> block = blockOf(*chunk.sum, at);
+  chunk.sumBlock(block, static_cast<std::size_t>(at));
   divideFloats(block, static_cast<float>(chunk.samples));
   if (allFinite(block)) return true;
   const auto bad =
@@ -198,11 +139,15 @@ bool Shard::averageBlock(ChunkState& chunk, std::int64_t at, std::vector<ChunkAn
       abort_.emplace();
       abort_->set_step(chunk.version);
       abort_->set_variable(variable);
-      abort_->set_reason("the sum of the gradients is not finite");
+      abort_->set_reason(
+          config_.wire == ElementType::kFloat16
+              ? "the sum of the gradients is not finite; training.wireType Float16 ends at 65,504"
+              : "the sum of the gradients is not finite");
+      progress_ = true;
     }
   }
   for (const auto& parked : chunk.parked) {
-    out.push_back(refuse(parked.call, chunk.plan->id, v1::CHUNK_NON_FINITE, epoch_, variable));
+    out.push_back(refuse(parked.call, chunk.plan->id, v1::CHUNK_NON_FINITE, variable));
   }
   chunk.parked.clear();
   return false;
@@ -211,22 +156,10 @@ bool Shard::averageBlock(ChunkState& chunk, std::int64_t at, std::vector<ChunkAn
 // The weights of the block's next version, in place of the mean.
 void Shard::updateBlock(ChunkState& chunk, const UpdateContext& context, std::int64_t at) {
   const std::span<float> block = blockOf(*chunk.sum, at);
-  std::vector<std::span<float>> slots;
-  for (std::vector<float>& slot : chunk.slots) slots.push_back(blockOf(slot, at));
-  optimizer_.apply(context, blockOf(*chunk.current, at), block, block, slots);
-}
-
-// `step` decides the learning rate.
-void Shard::finishStep(ChunkState& chunk, std::int64_t step, std::vector<ChunkAnswer>& out) {
-  const UpdateContext context{step, learning_rate_.at(step)};
-  capture(chunk);
-  prepareMean(chunk);
-  for (std::int64_t at = 0; at < chunk.plan->elements; at += kUpdateBlock) {
-    if (!averageBlock(chunk, at, out)) return;
-    keepMean(chunk, at);
-    updateBlock(chunk, context, at);
-  }
-  becomeNext(chunk, out);
+  std::array<std::span<float>, kMostSlots> slots;
+  for (std::size_t i = 0; i < chunk.slots.size(); ++i) slots[i] = blockOf(chunk.slots[i], at);
+  optimizer_.apply(context, blockOf(*chunk.current, at), block, block,
+                   std::span(slots).first(chunk.slots.size()));
 }
 
 // `sum` holds the next version's weights: it becomes current.
@@ -242,19 +175,6 @@ void Shard::turnVersion(ChunkState& chunk) {
     chunk.last_loss_sum += loss;  // in rank order: always the same bits
 }
 
-void Shard::becomeNext(ChunkState& chunk, std::vector<ChunkAnswer>& out) {
-  turnVersion(chunk);
-  if (guarded_) return announce(chunk);
-  tell(chunk, out);
-}
-
-// All callers get the newest version.
-void Shard::tell(ChunkState& chunk, std::vector<ChunkAnswer>& out) {
-  capture(chunk);
-  answerParked(chunk, out);
-  chunk.resetStep(quorum(chunk));
-}
-
 void Shard::answerParked(ChunkState& chunk, std::vector<ChunkAnswer>& out) {
   for (const auto& parked : chunk.parked) {
     out.push_back(answerWith(parked.call, chunk, chunk.version, chunk.current));
@@ -267,7 +187,7 @@ void Shard::onCancelled(CallId call) {
   for (auto& chunk : chunks_) {
     const ChunkLock chunk_lock(*chunk);
     std::erase_if(chunk->parked, [&](const ChunkState::Parked& p) { return p.call == call; });
-    std::erase_if(chunk->later, [&](const ChunkState::Later& l) { return l.call == call; });
+    mode_->onCancelled(*chunk, call);
   }
 }
 
@@ -278,7 +198,7 @@ void Shard::onTick(TimePoint now, std::vector<ChunkAnswer>& out) {
     std::erase_if(chunk->parked, [&](const ChunkState::Parked& p) {
       if (now - p.since < config_.stall_limit) return false;
       const std::string missing = chunk->missingRanks();
-      out.push_back(refuse(p.call, chunk->plan->id, v1::CHUNK_NOT_READY, epoch_,
+      out.push_back(refuse(p.call, chunk->plan->id, v1::CHUNK_NOT_READY,
                            fmt::format("step {} waits for {}", chunk->version - chunk->unconfirmed,
                                        chunk->unconfirmed ? "the chunk's replica"
                                        : missing.empty()  ? "the norm of all servers' gradients"
@@ -292,7 +212,7 @@ void Shard::seal(std::int64_t epoch, std::vector<ChunkAnswer>& out) {
   AllExcluded epoch_lock(*this);
   if (epoch <= epoch_) return;
   // A step whose norm is known is complete: then all of this server's chunks take it, or none.
-  while (updateOne(out)) {
+  while (mode_->updateHeld(out)) {
   }
   norm_.drop();
   epoch_ = epoch;
@@ -301,13 +221,11 @@ void Shard::seal(std::int64_t epoch, std::vector<ChunkAnswer>& out) {
   for (auto& chunk : chunks_) {
     const ChunkLock chunk_lock(*chunk);
     for (const auto& parked : chunk->parked) {
-      out.push_back(refuse(parked.call, chunk->plan->id, v1::CHUNK_WRONG_EPOCH, epoch_,
+      out.push_back(refuse(parked.call, chunk->plan->id, v1::CHUNK_WRONG_EPOCH,
                            fmt::format("epoch {} has begun", epoch_)));
     }
-    // Without common steps what was pushed stays pushed.
-    if (!config_.asynchronous) chunk->resetStep(0);
+    mode_->seal(*chunk, out);
     chunk->parked.clear();
-    refuseLater(*chunk, out);
     chunk->unconfirmed = false;  // the replica gets it before the next epoch begins
   }
   takeUpdates();
@@ -327,7 +245,7 @@ void Shard::load(std::uint32_t id, std::int64_t version, std::vector<float> weig
            "weights fit the chunk");
   const ChunkLock chunk_lock(*chunk);
   chunk->version = version;
-  chunk->current = std::make_shared<Weights>(std::move(weights));
+  chunk->current = std::make_shared<Weights>(weights.begin(), weights.end());
   chunk->previous = nullptr;
   chunk->slots = std::move(slots);
   chunk->last_samples = 0;
@@ -336,10 +254,7 @@ void Shard::load(std::uint32_t id, std::int64_t version, std::vector<float> weig
   norm_.clear();
   chunk->previous_samples = 0;
   chunk->previous_loss_sum = 0;
-  chunk->applied.clear();
-  chunk->pushed_tickets = {};
-  chunk->pushed_samples = {};
-  chunk->resetStep(0);
+  mode_->load(*chunk);
   empty_ = true;  // until open(): what is here is of two histories
   std::erase_if(replicas_, [&](const auto& r) { return !wanted_replicas_.contains(r.first); });
 }
@@ -353,8 +268,7 @@ Status Shard::open(std::int64_t epoch, const StepPlan& plan, bool fresh, bool re
   }
   const auto fits = [&](const ChunkState* chunk) {
     const std::int64_t version = chunk == nullptr ? -1 : chunk->version;
-    return version >= 0 &&
-           (config_.asynchronous || version == first_step || version == first_step + 1);
+    return version >= 0 && mode_->canStart(version, first_step);
   };
   for (std::uint32_t id = 0; id < slot_of_chunk_.size(); ++id) {
     const ChunkState* chunk = wanted_replicas_.contains(id) ? findReplica(id) : find(id);
@@ -365,16 +279,14 @@ Status Shard::open(std::int64_t epoch, const StepPlan& plan, bool fresh, bool re
                     id, chunk == nullptr ? -1 : chunk->version, epoch, first_step));
   }
   plan_ = plan;
-  for (auto& chunk : chunks_) {
-    if (!config_.asynchronous || chunk->pushed.empty()) chunk->resetStep(quorum(*chunk));
-  }
+  for (auto& chunk : chunks_) mode_->open(*chunk);
   if (fresh || restored) aside_.clear();  // of another history
   open_ = true;
   empty_ = false;  // a server without chunks (more servers than chunks) holds its nothing
+  const bool arms_last = mode_->armsLast(restored);
   epoch_lock.unlock();
   if (fresh) arm(first_step);
-  // Without common steps the coordinator asks, when no push is under way.
-  if (!config_.asynchronous && (!restored || first_step != plan.steps)) arm(plan.steps);
+  if (arms_last) arm(plan.steps);
   return absl::OkStatus();
 }
 
@@ -395,7 +307,7 @@ v1::ShardState Shard::state() const {
   if (auto part = norm_.part()) *state.mutable_squares() = std::move(*part);
   if (!open_) {
     fillReplicas(state);
-    fillPushes(state);
+    if (!empty_) mode_->fillState(state);
   }
   std::lock_guard lock(snapshot_mutex_);
   state.set_missed_checkpoint(missed_);
@@ -406,6 +318,11 @@ v1::ShardState Shard::state() const {
   }
   state.set_armed_checkpoint(armed);
   return state;
+}
+
+std::size_t Shard::chunks() const {
+  std::shared_lock epoch_lock(epoch_mutex_);
+  return chunks_.size();
 }
 
 std::int64_t Shard::epoch() const {

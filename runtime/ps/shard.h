@@ -2,11 +2,13 @@
 // sockets, no clock, no files.
 //
 // Synchronous mode. A chunk is at version v (after v updates). A push of step v adds to the chunk's
-// sum; when every rank of the epoch has pushed, the optimizer turns the mean into version v + 1 and
-// all callers are answered with it. Two buffers per chunk: version v - 1 stays readable until the
-// first gradient of step v arrives, whose sum then takes its memory. A worker that pushes step v
-// has received all chunks of version v, so at any moment all chunks of all servers are at v or v +
-// 1, and the smaller one is readable everywhere: that is what a new epoch starts from.
+// sum (or is kept until all are there, and what is kept is summed, divided, checked and applied in
+// one pass); when every rank of the epoch has pushed, the optimizer turns the mean into version v +
+// 1 and all callers are answered with it. Two buffers per chunk: version v - 1 stays readable until
+// the first gradient of step v arrives at the earliest, whose sum then takes its memory. A worker
+// that pushes step v has received all chunks of version v, so at any moment all chunks of all
+// servers are at v or v + 1, and the smaller one is readable everywhere: that is what a new epoch
+// starts from.
 //
 // With clipping, a complete chunk keeps its mean in the sum's memory and its callers wait, until
 // the norm over all chunks of all servers is known; then all of the server's chunks take the step,
@@ -50,7 +52,9 @@
 #include "runtime/optimizer/optimizer.h"
 #include "runtime/placement/placement.h"
 #include "runtime/ps/chunk_state.h"
+#include "runtime/ps/given_chunk.h"
 #include "runtime/ps/step_norm.h"
+#include "runtime/tensor/element_type.h"
 #include "trainyard/v1/coordinator.pb.h"
 #include "trainyard/v1/parameter_server.pb.h"
 
@@ -64,6 +68,8 @@ struct ShardConfig {
   bool asynchronous = false;   // modes Async and BoundedDelay: see shard_async.cc
   int aggregate = 1;           // Async: pushes that make one update
   double clip_norm = 0;        // of the job's mean gradient; 0: none
+  // What gradients were on their way here.
+  ElementType wire = ElementType::kFloat32;
   Duration stall_limit =
       std::chrono::seconds(60);  // a parked call is answered NOT_READY after this
 };
@@ -86,6 +92,11 @@ class Shard {
   // `placement` and `optimizer` must outlive the shard.
   Shard(ShardConfig config, const Placement& placement, const Optimizer& optimizer,
         LearningRate learning_rate);
+  ~Shard();
+
+  // From now on next versions of its chunks, and what goes to replicas, are in this memory. At any
+  // time.
+  void setMemory(WeightsMemory memory);
 
   // One ChunkRequest. Answers appear in `out`: possibly none now (parked), possibly many.
   void onRequest(const v1::ChunkRequestHeader& header, std::unique_ptr<GradientPayload> payload,
@@ -98,6 +109,8 @@ class Shard {
   bool updateNext(std::vector<ChunkAnswer>& out);
   // True once when the coordinator should see state() at once: others wait for what it says.
   bool takeUrgent() { return norm_.clips() && norm_.takeUrgent(); }
+  // True once when a snapshot has become complete or abort() is set.
+  bool takeProgress() { return progress_.exchange(false); }
   // The caller of a parked call is gone.
   void onCancelled(CallId call);
   // Answers calls that were parked longer than the stall limit.
@@ -114,11 +127,13 @@ class Shard {
   // All of a chunk, for who is to hold it (or a replica) in `epoch`; of one at version `known` only
   // that. FAILED_PRECONDITION when this server is not between the seal of that epoch and its
   // release; NOT_FOUND: it does not hold the chunk.
-  StatusOr<v1::ChunkContents> give(std::int64_t epoch, std::uint32_t chunk,
-                                   std::int64_t known = -1) const;
+  StatusOr<GivenChunk> give(std::int64_t epoch, std::uint32_t chunk, std::int64_t known = -1) const;
+  // The same as it was asked for. FAILED_PRECONDITION also where another job's server is meant, or
+  // another incarnation.
+  StatusOr<GivenChunk> give(const v1::FetchChunkRequest& request) const;
   // A chunk of its own, or a replica, as another server gave it, in place of what may be here.
   // INVALID_ARGUMENT: its arrays do not fit. Precondition: assigned and sealed.
-  Status takeOver(std::uint32_t chunk, const v1::ChunkContents& contents);
+  Status takeOver(std::uint32_t chunk, GivenChunk given);
   // The epoch has begun everywhere: what was given away is dropped.
   void release();
 
@@ -165,59 +180,39 @@ class Shard {
   std::optional<v1::Abort> abort() const;
   void fillTable(v1::ShardTable& table) const;
   std::uint64_t parameterBytes() const { return parameter_bytes_; }
+  std::size_t chunks() const;  // of its own
   int ps() const { return config_.ps; }
 
  private:
+  // What differs between the update modes: shard_updates.h.
+  class Updates;
+  class StepUpdates;
+  class PushUpdates;
   // All of epoch_mutex_. Others' requests come and go; captureNext(), which would always be there,
   // leaves it alone as long as somebody waits.
   class AllExcluded;
+  // At most kUpdateBlock elements from `at` on.
+  static std::span<float> blockOf(std::span<float> values, std::int64_t at);
   ChunkState* find(std::uint32_t chunk) const;
   ChunkState* findReplica(std::uint32_t chunk) const;
   ChunkAnswer answerWith(CallId call, const ChunkState& chunk, std::int64_t version,
                          std::shared_ptr<const Weights> weights) const;
   void setOwn(std::map<std::uint32_t, std::unique_ptr<ChunkState>> held,
               const std::vector<int>& ps_of_chunk);
-  void answerPush(ChunkState& chunk, const v1::ChunkRequestHeader& header,
-                  std::unique_ptr<GradientPayload> payload, CallId call, TimePoint now,
-                  std::vector<ChunkAnswer>& out);
-  void applyPush(ChunkState& chunk, const v1::ChunkRequestHeader& header,
-                 std::unique_ptr<GradientPayload> payload, CallId call, TimePoint now,
-                 std::vector<ChunkAnswer>& out);
-  void park(ChunkState& chunk, const v1::ChunkRequestHeader& header, CallId call, TimePoint now,
-            std::vector<ChunkAnswer>& out);
+  ChunkAnswer refuse(CallId call, std::uint32_t chunk, v1::ChunkCode code,
+                     std::string message) const;
   void answerParked(ChunkState& chunk, std::vector<ChunkAnswer>& out);
-  void settle(ChunkState& chunk, std::int64_t version);
-  int quorum(const ChunkState& chunk) const;
   bool capture(ChunkState& chunk);
   bool beyond(ChunkState& chunk, std::int64_t version);
   bool averageBlock(ChunkState& chunk, std::int64_t at, std::vector<ChunkAnswer>& out);
   void updateBlock(ChunkState& chunk, const UpdateContext& context, std::int64_t at);
   void prepareMean(ChunkState& chunk);
   void keepMean(ChunkState& chunk, std::int64_t at);
-  void announce(ChunkState& chunk);
+  void sendToReplica(ChunkState& chunk, v1::ChunkRequestHeader header);
   void applyReplica(const v1::ChunkRequestHeader& header, std::unique_ptr<GradientPayload> payload,
                     CallId call, std::vector<ChunkAnswer>& out);
-  bool takeStep(ChunkState& replica, const v1::ChunkRequestHeader& header,
-                const GradientPayload& payload);
-  // shard_async.cc
-  std::int64_t pointOf(const ChunkState& chunk) const;
-  void contributePush(ChunkState& chunk, std::uint32_t worker, const v1::ChunkRequestHeader& header,
-                      std::unique_ptr<GradientPayload> payload);
-  bool updateComplete(ChunkState& chunk, std::int64_t step, std::vector<ChunkAnswer>& out);
-  void announcePush(ChunkState& chunk, const v1::ChunkRequestHeader& header, std::int64_t before);
-  bool takePush(ChunkState& replica, const v1::ChunkRequestHeader& header,
-                std::unique_ptr<GradientPayload> payload);
-  void applyLater(ChunkState& chunk, std::vector<ChunkAnswer>& out);
-  void refuseLater(ChunkState& chunk, std::vector<ChunkAnswer>& out);
-  static void copyPushes(const ChunkState& from, ChunkState& to);
   void fillReplicas(v1::ShardState& state) const;
-  void fillPushes(v1::ShardState& state) const;
-  void finishStep(ChunkState& chunk, std::int64_t step, std::vector<ChunkAnswer>& out);
-  void holdStep(ChunkState& chunk, std::vector<ChunkAnswer>& out);
-  bool updateOne(std::vector<ChunkAnswer>& out);
   static void turnVersion(ChunkState& chunk);
-  void becomeNext(ChunkState& chunk, std::vector<ChunkAnswer>& out);
-  void tell(ChunkState& chunk, std::vector<ChunkAnswer>& out);
 
   const ShardConfig config_;
   const Placement& placement_;
@@ -231,6 +226,7 @@ class Shard {
   std::int64_t epoch_ = 0;
   bool open_ = false;
   bool empty_ = true;
+  WeightsMemory memory_;                     // null: the process's own
   StepPlan plan_;                            // of the epoch that was opened last
   std::vector<std::int32_t> slot_of_chunk_;  // chunk id -> index into chunks_, -1: not ours
   std::vector<std::unique_ptr<ChunkState>> chunks_;
@@ -243,6 +239,7 @@ class Shard {
   bool guarded_ = false;
   bool holds_global_step_ = false;
   StepNorm norm_;
+  const std::unique_ptr<Updates> mode_;  // for good; also of what chunks are
 
   std::mutex updates_mutex_;  // after a chunk's mutex
   std::vector<ReplicaUpdate> updates_;
@@ -259,6 +256,7 @@ class Shard {
   std::int64_t captured_ =
       -1;  // newest version of which there was a complete snapshot, in the epoch
   std::optional<v1::Abort> abort_;
+  std::atomic<bool> progress_ = false;
 };
 
 class Shard::AllExcluded {

@@ -1,46 +1,36 @@
 // Chunks that change their server between two epochs.
-#include <cstring>
 #include <utility>
 
 #include "base/core/check.h"
 #include "fmt/format.h"
 #include "runtime/placement/moves.h"
-#include "runtime/ps/shard.h"
+#include "runtime/ps/shard_updates.h"
 
 namespace trainyard::runtime::ps {
 namespace {
 
-void putFloats(std::string* bytes, const std::vector<float>& values) {
-  bytes->assign(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(float));
-}
-
-std::vector<float> getFloats(const std::string& bytes) {
-  std::vector<float> values(bytes.size() / sizeof(float));
-  std::memcpy(values.data(), bytes.data(), values.size() * sizeof(float));
-  return values;
-}
-
-std::shared_ptr<Weights> getWeights(const std::string& bytes) {
-  return bytes.empty() ? nullptr : std::make_shared<Weights>(getFloats(bytes));
-}
-
-// Why `contents` cannot be a chunk of so many elements, or "".
-std::string misfit(const v1::ChunkContents& contents, std::int64_t elements, std::size_t slots) {
-  const std::size_t expected = static_cast<std::size_t>(elements) * sizeof(float);
-  const auto fits = [&](const std::string& bytes) { return bytes.size() == expected; };
-  if (contents.version() < 0) return "it has no version";
-  if (!fits(contents.weights())) {
-    return fmt::format("{} bytes of weights, expected {}", contents.weights().size(), expected);
+// Why `given` cannot be a chunk of so many elements, or "".
+std::string misfit(const GivenChunk& given, std::int64_t elements, std::size_t slots) {
+  const auto expected = static_cast<std::size_t>(elements);
+  const auto fits = [&](const std::shared_ptr<Weights>& array) {
+    return array != nullptr && array->size() == expected;
+  };
+  if (given.version < 0) return "it has no version";
+  if (!fits(given.weights)) {
+    const std::size_t bytes = given.weights == nullptr ? 0 : given.weights->size() * sizeof(float);
+    return fmt::format("{} bytes of weights, expected {}", bytes, expected * sizeof(float));
   }
-  if (static_cast<std::size_t>(contents.slots_size()) != slots)
-    return fmt::format("{} optimizer slots, expected {}", contents.slots_size(), slots);
-  for (const std::string& slot : contents.slots()) {
-    if (!fits(slot)) return fmt::format("{} bytes of a slot, expected {}", slot.size(), expected);
+  if (given.slots.size() != slots)
+    return fmt::format("{} optimizer slots, expected {}", given.slots.size(), slots);
+  for (const std::vector<float>& slot : given.slots) {
+    if (slot.size() != expected)
+      return fmt::format("{} elements of a slot, expected {}", slot.size(), expected);
   }
-  if (!contents.previous().empty() && !fits(contents.previous()))
+  if (given.previous != nullptr && !fits(given.previous))
     return "the former version has another size";
-  if (contents.added() < 0 || contents.added() > contents.losses_size() ||
-      (contents.added() > 0 && !fits(contents.sum()))) {
+  const v1::ChunkRecord& record = given.record;
+  if (record.added() < 0 || record.added() > record.losses_size() ||
+      (record.added() > 0 && !fits(given.sum))) {
     return "a sum of another size";
   }
   return "";
@@ -60,7 +50,7 @@ void Shard::setOwn(std::map<std::uint32_t, std::unique_ptr<ChunkState>> held,
     if (ps_of_chunk[chunk.id] != config_.ps) continue;
     std::unique_ptr<ChunkState> state = std::move(held[chunk.id]);
     held.erase(chunk.id);
-    if (state == nullptr) state = std::make_unique<ChunkState>(chunk, config_.asynchronous);
+    if (state == nullptr) state = mode_->makeChunk(chunk);
     slot_of_chunk_[chunk.id] = static_cast<std::int32_t>(chunks_.size());
     chunks_.push_back(std::move(state));
     bytes += static_cast<std::uint64_t>(chunk.elements) * sizeof(float);
@@ -87,8 +77,17 @@ void Shard::assign(const std::vector<int>& ps_of_chunk) {
   holds_global_step_ = withChunksAt(placement_, ps_of_chunk).globalStepPs() == config_.ps;
 }
 
-StatusOr<v1::ChunkContents> Shard::give(std::int64_t epoch, std::uint32_t id,
-                                        std::int64_t known) const {
+StatusOr<GivenChunk> Shard::give(const v1::FetchChunkRequest& request) const {
+  const bool meant = request.job_uid() == config_.job_uid &&
+                     request.server().created() == config_.self.created() &&
+                     request.server().start() == config_.self.start();
+  if (!meant)
+    return absl::FailedPreconditionError("meant for another job or incarnation of this server");
+  return give(request.epoch(), request.chunk(),
+              request.has_known_version() ? request.known_version() : -1);
+}
+
+StatusOr<GivenChunk> Shard::give(std::int64_t epoch, std::uint32_t id, std::int64_t known) const {
   std::shared_lock epoch_lock(epoch_mutex_);
   if (epoch != epoch_ || released_) {
     return absl::FailedPreconditionError(fmt::format("{} gives no chunk for epoch {}, it is in {}",
@@ -101,73 +100,46 @@ StatusOr<v1::ChunkContents> Shard::give(std::int64_t epoch, std::uint32_t id,
     return absl::NotFoundError(
         fmt::format("{} does not hold chunk {}", serverName(config_.ps), id));
   const ChunkLock chunk_lock(*chunk);
-  v1::ChunkContents contents;
-  contents.set_version(chunk->version);
-  if (known == pointOf(*chunk)) return contents;
-  putFloats(contents.mutable_weights(), *chunk->current);
-  if (chunk->previous != nullptr) putFloats(contents.mutable_previous(), *chunk->previous);
-  for (const std::vector<float>& slot : chunk->slots) putFloats(contents.add_slots(), slot);
-  contents.set_last_samples(chunk->last_samples);
-  contents.set_last_loss_sum(chunk->last_loss_sum);
-  if (chunk->last_norm) contents.set_last_norm(*chunk->last_norm);
-  contents.set_previous_samples(chunk->previous_samples);
-  contents.set_previous_loss_sum(chunk->previous_loss_sum);
-  if (!config_.asynchronous) return contents;
-  if (chunk->added > 0) putFloats(contents.mutable_sum(), *chunk->sum);
-  contents.set_added(chunk->added);
-  contents.set_samples(chunk->samples);
-  contents.mutable_losses()->Add(chunk->losses.begin(), chunk->losses.end());
-  for (const auto& [worker, push] : chunk->applied) {
-    v1::AppliedPush* applied = contents.add_applied();
-    applied->set_worker(worker);
-    applied->mutable_incarnation()->set_created(std::get<0>(push));
-    applied->mutable_incarnation()->set_start(std::get<1>(push));
-    applied->set_push(std::get<2>(push));
-  }
-  chunk->pushed_tickets.write(*contents.mutable_pushed_tickets());
-  chunk->pushed_samples.write(*contents.mutable_pushed_samples());
-  return contents;
+  GivenChunk all{chunk->version};
+  if (known == mode_->pointOf(*chunk)) return all;
+  all.weights = chunk->current;
+  all.previous = chunk->previous;
+  all.slots = chunk->slots;
+  v1::ChunkRecord& record = all.record;
+  record.set_last_samples(chunk->last_samples);
+  record.set_last_loss_sum(chunk->last_loss_sum);
+  if (chunk->last_norm) record.set_last_norm(*chunk->last_norm);
+  record.set_previous_samples(chunk->previous_samples);
+  record.set_previous_loss_sum(chunk->previous_loss_sum);
+  mode_->give(*chunk, all);
+  return all;
 }
 
-Status Shard::takeOver(std::uint32_t id, const v1::ChunkContents& contents) {
+Status Shard::takeOver(std::uint32_t id, GivenChunk given) {
   AllExcluded epoch_lock(*this);
   TY_CHECK(!open_, "chunks change hands while nobody computes");
   ChunkState* chunk = find(id) != nullptr ? find(id) : findReplica(id);
   TY_CHECK(chunk != nullptr, "a server takes over what is its own, or a replica");
-  const bool known = contents.weights().empty() && chunk->plan->elements > 0;
-  if (known && chunk->version >= 0 && contents.version() == chunk->version) return absl::OkStatus();
+  const bool known = given.weights == nullptr;
+  if (known && chunk->version >= 0 && given.version == chunk->version) return absl::OkStatus();
   const ChunkLock chunk_lock(*chunk);
-  const std::string wrong = misfit(contents, chunk->plan->elements, optimizer_.slots().size());
+  const std::string wrong = misfit(given, chunk->plan->elements, optimizer_.slots().size());
   if (!wrong.empty()) {
     return absl::InvalidArgumentError(
         fmt::format("{}: chunk {}: {}", serverName(config_.ps), id, wrong));
   }
-  chunk->version = contents.version();
-  chunk->current = getWeights(contents.weights());
-  chunk->previous = getWeights(contents.previous());
-  chunk->slots.clear();
-  for (const std::string& slot : contents.slots()) chunk->slots.push_back(getFloats(slot));
-  chunk->resetStep(contents.losses_size());
-  chunk->last_samples = contents.last_samples();
-  chunk->last_loss_sum = contents.last_loss_sum();
+  const v1::ChunkRecord& record = given.record;
+  chunk->version = given.version;
+  chunk->current = std::move(given.weights);
+  chunk->previous = std::move(given.previous);
+  chunk->slots = std::move(given.slots);
+  chunk->last_samples = record.last_samples();
+  chunk->last_loss_sum = record.last_loss_sum();
   chunk->last_norm.reset();
-  if (contents.has_last_norm()) chunk->last_norm = contents.last_norm();
-  chunk->previous_samples = contents.previous_samples();
-  chunk->previous_loss_sum = contents.previous_loss_sum();
-  chunk->sum = contents.added() > 0 ? getWeights(contents.sum()) : nullptr;
-  chunk->added = contents.added();
-  chunk->samples = contents.samples();
-  for (int i = 0; i < contents.losses_size(); ++i) {
-    chunk->losses[static_cast<std::size_t>(i)] = contents.losses(i);
-    chunk->pushed[static_cast<std::size_t>(i)] = i < contents.added();
-  }
-  chunk->applied.clear();
-  for (const v1::AppliedPush& push : contents.applied()) {
-    chunk->applied[push.worker()] = {push.incarnation().created(), push.incarnation().start(),
-                                     push.push()};
-  }
-  chunk->pushed_tickets = NumberSet(contents.pushed_tickets());
-  chunk->pushed_samples = NumberSet(contents.pushed_samples());
+  if (record.has_last_norm()) chunk->last_norm = record.last_norm();
+  chunk->previous_samples = record.previous_samples();
+  chunk->previous_loss_sum = record.previous_loss_sum();
+  mode_->takeOver(*chunk, given);
   return absl::OkStatus();
 }
 

@@ -6,7 +6,7 @@
 #include "base/core/check.h"
 #include "fmt/format.h"
 #include "runtime/placement/moves.h"
-#include "runtime/ps/shard.h"
+#include "runtime/ps/shard_updates.h"
 
 namespace trainyard::runtime::ps {
 
@@ -23,8 +23,7 @@ void Shard::replicate(const std::vector<std::uint32_t>& chunks, bool guarded) {
   for (const std::uint32_t id : chunks) {
     TY_CHECK(find(id) == nullptr, "a replica is of another server's chunk");
     std::unique_ptr<ChunkState>& replica = replicas_[id];
-    if (replica == nullptr)
-      replica = std::make_unique<ChunkState>(placement_.chunks[id], config_.asynchronous);
+    if (replica == nullptr) replica = mode_->makeChunk(placement_.chunks[id]);
   }
 }
 
@@ -39,7 +38,7 @@ void Shard::dropReplicas() {
 std::int64_t Shard::replicaVersion(std::uint32_t chunk) const {
   std::shared_lock epoch_lock(epoch_mutex_);
   const ChunkState* replica = findReplica(chunk);
-  return replica == nullptr || replica->version < 0 ? -1 : pointOf(*replica);
+  return replica == nullptr || replica->version < 0 ? -1 : mode_->pointOf(*replica);
 }
 
 void Shard::adoptReplicas() {
@@ -59,16 +58,17 @@ void Shard::adoptReplicas() {
     chunk->last_norm = replica->last_norm;
     chunk->previous_samples = replica->previous_samples;
     chunk->previous_loss_sum = replica->previous_loss_sum;
-    chunk->resetStep(0);
-    if (config_.asynchronous) copyPushes(*replica, *chunk);
+    mode_->adopt(*replica, *chunk);
   }
 }
 
 // With the chunk's mutex held: memory for the mean, of which no message holds a part any more.
 void Shard::prepareMean(ChunkState& chunk) {
   if (!guarded_) return;
-  if (chunk.mean != nullptr && chunk.mean.use_count() == 1) return;
-  chunk.mean = std::make_shared<Weights>(static_cast<std::size_t>(chunk.plan->elements));
+  const bool free = chunk.mean != nullptr && chunk.mean.use_count() == 1;
+  if (free && (memory_ == nullptr || chunk.mean->get_allocator().resource() == memory_.get()))
+    return;
+  chunk.mean = makeWeights(static_cast<std::size_t>(chunk.plan->elements), memory_);
 }
 
 // The block at `at` of the mean, which the update is about to overwrite.
@@ -80,21 +80,12 @@ void Shard::keepMean(ChunkState& chunk, std::int64_t at) {
   std::memcpy(chunk.mean->data() + begin, chunk.sum->data() + begin, count * sizeof(float));
 }
 
-// The step that made the newest version is to be sent to the replica.
-void Shard::announce(ChunkState& chunk) {
+// The chunk's mean, and `header` says of what.
+void Shard::sendToReplica(ChunkState& chunk, v1::ChunkRequestHeader header) {
   chunk.unconfirmed = true;
-  ReplicaUpdate update;
-  update.header.set_job_uid(config_.job_uid);
-  update.header.set_epoch(epoch_);
-  update.header.set_replica(true);
-  update.header.set_chunk(chunk.plan->id);
-  update.header.set_step(chunk.version - 1);
-  update.header.set_samples(static_cast<std::uint32_t>(chunk.last_samples));
-  update.header.set_loss_sum(chunk.last_loss_sum);
-  if (chunk.last_norm) update.header.set_gradient_norm(*chunk.last_norm);
-  update.mean = chunk.mean;
+  header.set_replica(true);
   std::lock_guard lock(updates_mutex_);
-  updates_.push_back(std::move(update));
+  updates_.push_back({std::move(header), chunk.mean});
 }
 
 std::vector<ReplicaUpdate> Shard::takeUpdates() {
@@ -107,34 +98,9 @@ void Shard::onReplicated(const v1::ChunkRequestHeader& update, std::vector<Chunk
   ChunkState* chunk = find(update.chunk());
   if (!open_ || update.epoch() != epoch_ || chunk == nullptr) return;
   const ChunkLock chunk_lock(*chunk);
-  const bool newest = config_.asynchronous ? update.before() == pointOf(*chunk) - 1
-                                           : update.step() == chunk->version - 1;
-  if (!chunk->unconfirmed || !newest) return;
+  if (!chunk->unconfirmed || !mode_->isNewest(*chunk, update)) return;
   chunk->unconfirmed = false;
-  if (!config_.asynchronous) return tell(*chunk, out);
-  answerParked(*chunk, out);
-  applyLater(*chunk, out);
-}
-
-// False: the step cannot be the replica's next, nor the one that it has taken last.
-bool Shard::takeStep(ChunkState& replica, const v1::ChunkRequestHeader& header,
-                     const GradientPayload& payload) {
-  // Now, or by a call that this one repeats.
-  if (header.step() != replica.version) return header.step() == replica.version - 1;
-  // The oldest version is needed no more: every worker that takes part in this step has pushed.
-  replica.sum = std::move(replica.previous);
-  if (replica.sum == nullptr || replica.sum.use_count() > 1)
-    replica.sum = std::make_shared<Weights>(static_cast<std::size_t>(replica.plan->elements));
-  payload.copyTo(*replica.sum);
-  const UpdateContext context{header.step(), learning_rate_.at(header.step())};
-  for (std::int64_t at = 0; at < replica.plan->elements; at += kUpdateBlock)
-    updateBlock(replica, context, at);
-  replica.samples = header.samples();
-  replica.losses = {header.loss_sum()};
-  replica.last_norm.reset();
-  if (header.has_gradient_norm()) replica.last_norm = header.gradient_norm();
-  turnVersion(replica);
-  return true;
+  mode_->onReplicated(*chunk, out);
 }
 
 // The epoch is open and the request's own.
@@ -156,8 +122,7 @@ void Shard::applyReplica(const v1::ChunkRequestHeader& header,
     return out.push_back(std::move(answer));
   }
   const ChunkLock chunk_lock(*chunk);
-  const bool taken = config_.asynchronous ? takePush(*chunk, header, std::move(payload))
-                                          : takeStep(*chunk, header, *payload);
+  const bool taken = mode_->takeAsReplica(*chunk, header, std::move(payload));
   answer.header.set_code(taken ? v1::CHUNK_OK : v1::CHUNK_GONE);
   answer.header.set_version(chunk->version);
   if (!taken) {

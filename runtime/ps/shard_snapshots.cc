@@ -4,7 +4,7 @@
 
 #include "base/core/failpoint.h"
 #include "runtime/placement/moves.h"
-#include "runtime/ps/shard.h"
+#include "runtime/ps/shard_updates.h"
 
 namespace trainyard::runtime::ps {
 
@@ -15,17 +15,12 @@ bool Shard::arm(std::int64_t version) {
   {
     std::lock_guard lock(snapshot_mutex_);
     // Asked late for what the coordinator knows to be copied: pushes go on meanwhile.
-    if (config_.asynchronous && version <= captured_) return true;
+    if (mode_->hasCaptured(version)) return true;
     for (const Pending& pending : pending_) {
       if (pending.snapshot.version == version) return true;
     }
   }
-  if (config_.asynchronous) {
-    for (auto& chunk : chunks_) {
-      const ChunkLock chunk_lock(*chunk);
-      settle(*chunk, version);
-    }
-  }
+  mode_->settle(version);
   Pending pending;
   pending.snapshot.epoch = epoch_;
   pending.snapshot.version = version;
@@ -68,7 +63,7 @@ bool Shard::captureNext() {
     ChunkState& chunk = *chunks_[index];
     const ChunkLock chunk_lock(chunk);
     // What its replica lacks is copied when it has it.
-    if ((config_.asynchronous || !chunk.unconfirmed) && capture(chunk)) return true;
+    if (mode_->canCapture(chunk) && capture(chunk)) return true;
   }
 }
 
@@ -93,7 +88,10 @@ bool Shard::capture(ChunkState& chunk) {
   if (pending == pending_.end()) return false;
   pending->have[index] = true;
   pending->snapshot.chunks.push_back(std::move(copy));
-  if (--pending->missing == 0) captured_ = std::max(captured_, chunk.version);
+  if (--pending->missing == 0) {
+    captured_ = std::max(captured_, chunk.version);
+    progress_ = true;
+  }
   return true;
 }
 

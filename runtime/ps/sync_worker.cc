@@ -169,6 +169,15 @@ void SyncWorker::onStored(std::uint32_t chunk, std::uint64_t attempt) {
   }
 }
 
+void SyncWorker::onCut(std::uint32_t chunk, std::uint64_t, const Status& transport, TimePoint now) {
+  transfer_.onCut(chunk);
+  // Where the chunk has to wait for something else, that queues it.
+  if (activity_ == Activity::kPulling ||
+      (activity_ == Activity::kStepping && !holdsBack(chunk) && transfer_.isReady(chunk))) {
+    sendAgain(chunk, step_, transport, {}, now);
+  }
+}
+
 // All chunks of the wanted version are in place.
 void SyncWorker::chunkDone() {
   const bool stepped = activity_ == Activity::kStepping;

@@ -37,6 +37,7 @@ void WorkerCore::enterEpoch(const v1::View& view) {
     servers_.resize(std::max<std::size_t>(servers_.size(), member.id().index() + 1));
     servers_[member.id().index()] = member.incarnation();
   }
+  links_.clear();
   transfer_.forgetSent();
   transfer_.setServers(serversOf(config_.ps_of_chunk, epoch_));
   asked_ = 0;
@@ -62,6 +63,14 @@ std::vector<Send> WorkerCore::sendsOf(TimePoint now) {
     sends.push_back(std::move(send));
   }
   return sends;
+}
+
+void WorkerCore::onPace(int ps, int lane, double bytes_per_second, Duration round_trip) {
+  if (!config_.window_until_answer || config_.chunk_bytes == 0) return;
+  LinkEstimate& link = links_[ps];
+  link.observe(lane, bytes_per_second, round_trip);
+  const std::uint64_t chunks = (link.windowBytes() + config_.chunk_bytes - 1) / config_.chunk_bytes;
+  transfer_.setWindow(ps, std::max<std::size_t>(config_.window, chunks));
 }
 
 void WorkerCore::onReceived(std::uint32_t chunk, std::uint64_t attempt) {

@@ -2,8 +2,11 @@
 // chunks to servers, asks the coordinator.
 #pragma once
 
+#include <map>
+
 #include "runtime/coordinator/member_core.h"
 #include "runtime/ps/chunk_transfer.h"
+#include "runtime/ps/link_estimate.h"
 #include "runtime/ps/worker_machine.h"
 
 namespace trainyard::runtime::ps {
@@ -15,6 +18,7 @@ class WorkerCore : public WorkerMachine, protected MemberCore {
   bool takeUrgent() override { return MemberCore::takeUrgent(); }
   std::optional<v1::TakeRequest> takeAsk(TimePoint now) override;
   std::optional<TimePoint> wakeAt() const override;
+  void onPace(int ps, int lane, double bytes_per_second, Duration round_trip) override;
   void onReceived(std::uint32_t chunk, std::uint64_t attempt) override;
   void evaluated(std::int64_t hits, std::int64_t samples, double loss_sum) override {
     MemberCore::evaluated(hits, samples, loss_sum);
@@ -60,6 +64,7 @@ class WorkerCore : public WorkerMachine, protected MemberCore {
   std::string last_problem_;
 
  private:
+  std::map<int, LinkEstimate> links_;  // by server of this epoch
   std::optional<v1::TakeRequest> ask_;
   bool ask_sent_ = false;
   TimePoint ask_not_before_{};

@@ -33,6 +33,9 @@ struct WorkerConfig {
   // way, while its last ones are sent: a link that is slow is used both ways at once. Not where a
   // chunk's answer may wait for later chunks (clipping).
   bool window_until_answer = false;
+  // Of the largest chunk: with window_until_answer the window is as many of these as fill the link
+  // to a server (LinkEstimate), if those are more than `window`. 0: it does not follow the link.
+  std::uint64_t chunk_bytes = 0;
   Duration retry_delay = std::chrono::milliseconds(50);
 };
 
@@ -65,6 +68,8 @@ class WorkerMachine {
                       const v1::TakeReply& reply, TimePoint now) = 0;
   // When to call takeSends and takeAsk again although nothing happens (a delayed repeat).
   virtual std::optional<TimePoint> wakeAt() const = 0;
+  // What has been measured of a lane to a server, see LinkEstimate::observe().
+  virtual void onPace(int ps, int lane, double bytes_per_second, Duration round_trip) = 0;
   // The server has received the request: its place in the window is free.
   virtual void onReceived(std::uint32_t chunk, std::uint64_t attempt) = 0;
   // The answer. True: store the payload as version header.version of the chunk, then call onStored.
@@ -72,6 +77,10 @@ class WorkerMachine {
   virtual bool onReply(std::uint32_t chunk, std::uint64_t attempt, const Status& transport,
                        const v1::ChunkReplyHeader& header, TimePoint now) = 0;
   virtual void onStored(std::uint32_t chunk, std::uint64_t attempt) = 0;
+  // In place of onStored(): only a part of the payload has arrived, and there will be no more of
+  // it. What is stored of the chunk is no version.
+  virtual void onCut(std::uint32_t chunk, std::uint64_t attempt, const Status& transport,
+                     TimePoint now) = 0;
 
   // The trainer's side. turn(): what to do now, or nothing yet, or why it is over.
   virtual StatusOr<std::optional<Turn>> turn() = 0;

@@ -64,6 +64,7 @@ Status Exchange::join(const RingPlace& place) {
   options.mesh.rank = place.rank;
   options.mesh.addresses = place.addresses;
   options.mesh.token = options_.token;
+  options.mesh.encryption = options_.encryption;
   options.mesh.epoch = static_cast<std::uint64_t>(place.epoch);
   options.mesh.timeout = options_.join_timeout;
   options.mesh.cancelled = [this, epoch = place.epoch] { return cancelled_(epoch); };

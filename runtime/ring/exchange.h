@@ -29,12 +29,14 @@
 #include "runtime/ring/bucket_tuner.h"
 #include "runtime/ring/device_buckets.h"
 #include "runtime/ring/row_exchange.h"
+#include "runtime/stream/stream.h"
 
 namespace trainyard::runtime::ring {
 
 struct ExchangeOptions {
-  std::string bind = "127.0.0.1";        // the other ranks connect to a free port there
-  std::string token;                     // of the job
+  std::string bind = "127.0.0.1";  // the other ranks connect to a free port there
+  std::string token;               // of the job
+  std::shared_ptr<const stream::Encryption> encryption = {};  // as of transport::MeshOptions
   bool deterministic = false;            // sums in the order of ranks, over every transport
   bool share_memory = true;              // where all ranks have one address, and no `wire` is set
   std::optional<ElementType> wire = {};  // what buckets travel as: see CollectiveOptions

@@ -71,7 +71,7 @@ Snapshot Replica::snapshot(std::int64_t epoch, std::int64_t version) const {
   snapshot.version = version;
   for (const Chunk& chunk : placement_.chunks) {
     const auto elements = static_cast<std::size_t>(chunk.elements);
-    std::vector<float> weights;
+    std::pmr::vector<float> weights;
     weights.reserve(elements);
     Snapshot::ChunkCopy copy;
     copy.chunk = chunk.id;
@@ -86,7 +86,7 @@ Snapshot Replica::snapshot(std::int64_t epoch, std::int64_t version) const {
         copy.slots[s].insert(copy.slots[s].end(), slot.begin(), slot.end());
       }
     }
-    copy.weights = std::make_shared<const std::vector<float>>(std::move(weights));
+    copy.weights = std::make_shared<const std::pmr::vector<float>>(std::move(weights));
     snapshot.chunks.push_back(std::move(copy));
   }
   return snapshot;

@@ -138,7 +138,7 @@ StatusOr<Turn> RingSynchronizer::next() {
     exchange_->begin(step);
     if (turn) return *turn;
     exchange_->submitNothing();
-    takeStep({});
+    if (const auto summed = gather({})) update(*summed);
   }
 }
 
@@ -223,75 +223,90 @@ void RingSynchronizer::push(Gradient gradient) {
 }
 
 StatusOr<StepOutcome> RingSynchronizer::finish(const BatchLoss& loss) {
+  TY_ASSIGN_OR_RETURN(const std::optional<SummedStep> summed, sum(loss));
+  return summed ? update(*summed) : StepOutcome{};
+}
+
+StepOutcome RingSynchronizer::update(const SummedStep& summed) {
+  replica_.update(summed.step, summed.means);
+  return commit();
+}
+
+StatusOr<std::optional<SummedStep>> RingSynchronizer::sum(const BatchLoss& loss) {
   bool aborted = false;
+  bool standing = false;
   {
     std::lock_guard lock(mutex_);
     aborted = worker_->aborted();
+    standing = worker_->standing();
   }
   if (aborted) {
     // Some gradients were not handed over: nothing can be made of the step. The others wait in it
     // until they hear that the job fails.
     leaveStep();
     exchange_->abandon();
-    return StepOutcome{};
+    return std::optional<SummedStep>();
   }
-  return takeStep({loss.loss_sum, static_cast<double>(loss.samples)});
+  if (standing) exchange_->submitNothing();
+  return gather({loss.loss_sum, static_cast<double>(loss.samples)});
 }
 
-StepOutcome RingSynchronizer::leaveStep() {
+void RingSynchronizer::leaveStep() {
   {
     std::lock_guard lock(mutex_);
     worker_->leaveStep();
   }
   changed();
-  return {};
 }
 
-StepOutcome RingSynchronizer::takeStep(const StepTotals& own) {
+std::optional<SummedStep> RingSynchronizer::gather(const StepTotals& own) {
   const StatusOr<StepTotals> totals = exchange_->finish(own);
   if (!totals.ok()) {
     failed(group_, totals.status());
-    return leaveStep();
+    leaveStep();
+    return std::nullopt;
   }
-  std::vector<std::span<float>> sums;
+  SummedStep summed;
   for (std::size_t v = 0; v < names_.size(); ++v)
-    sums.push_back(exchange_->sum(names_.size() - 1 - v));
+    summed.means.push_back(exchange_->sum(names_.size() - 1 - v));
   copyIfDue();  // the version that the step starts from
-  std::int64_t step = 0;
   std::int64_t samples = 0;
   {
     std::lock_guard lock(mutex_);
-    step = worker_->step();
+    summed.step = worker_->step();
     samples = worker_->stepSamples();
   }
-  const Replica::Means means = replica_.average(sums, samples);
+  const Replica::Means means = replica_.average(summed.means, samples);
   if (means.not_finite) {
-    abort(step, names_[static_cast<std::size_t>(*means.not_finite)],
+    abort(summed.step, names_[static_cast<std::size_t>(*means.not_finite)],
           "the sum of the gradients is not finite");
-    return leaveStep();
+    leaveStep();
+    return std::nullopt;
   }
   {
     std::unique_lock lock(mutex_);
     if (!worker_->beginApply()) {
       lock.unlock();
-      return leaveStep();
+      leaveStep();
+      return std::nullopt;
     }
   }
-  hitFailpoint("ring.apply", step);
-  replica_.update(step, sums);
-  hitFailpoint("ring.applied", step);
-  StepOutcome outcome;
-  outcome.complete = true;
-  outcome.step = step;
-  outcome.loss = totals->loss_sum / totals->samples;
-  outcome.gradient_norm = means.norm;
+  summed.loss = totals->loss_sum / totals->samples;
+  summed.gradient_norm = means.norm;
+  committing_ = {true, summed.step, summed.loss, summed.gradient_norm};
+  hitFailpoint("ring.apply", summed.step);
+  return summed;
+}
+
+StepOutcome RingSynchronizer::commit() {
+  hitFailpoint("ring.applied", committing_.step);
   {
     std::lock_guard lock(mutex_);
-    worker_->applied(outcome.loss);
+    worker_->applied(committing_.loss);
   }
   changed();
   copyIfDue();
-  return outcome;
+  return committing_;
 }
 
 void RingSynchronizer::evaluated(const BatchScore& score) {

@@ -15,6 +15,7 @@
 #include "runtime/ring/replica.h"
 #include "runtime/ring/ring_worker.h"
 #include "runtime/train/member_synchronizer.h"
+#include "runtime/train/step_commit.h"
 
 namespace trainyard::runtime::ring {
 
@@ -32,8 +33,8 @@ struct RingSynchronizerOptions {
   Duration patience = std::chrono::hours(1);
 };
 
-// next/push/finish/evaluated/abort: the trainer's thread. The rest: any thread.
-class RingSynchronizer final : public MemberSynchronizer {
+// next/push/finish/sum/commit/evaluated/abort: the trainer's thread. The rest: any thread.
+class RingSynchronizer final : public MemberSynchronizer, public StepCommit {
  public:
   // `weights` are the model's spans in the order of its variables. All must outlive this. `urgent`
   // asks the link to report at once.
@@ -47,7 +48,12 @@ class RingSynchronizer final : public MemberSynchronizer {
   StatusOr<Turn> next() override;
   bool wantsGradientsOnDevice() const override;
   void push(Gradient gradient) override;
+  // sum(), the optimizer's update, commit().
   StatusOr<StepOutcome> finish(const BatchLoss& loss) override;
+  // With an optimizer of the caller's own; `worker.tells_standing` must be set, for each step must
+  // be taken by it.
+  StatusOr<std::optional<SummedStep>> sum(const BatchLoss& loss) override;
+  StepOutcome commit() override;
   void evaluated(const BatchScore& score) override;
   void abort(std::int64_t step, std::string_view variable, std::string_view reason) override;
   bool interrupted() const override;
@@ -65,8 +71,9 @@ class RingSynchronizer final : public MemberSynchronizer {
   void prepare(const v1::EpochInfo& epoch);
   Status receive(const v1::EpochInfo& epoch, int rank);
   void failed(const v1::EpochInfo& epoch, const Status& status);
-  StepOutcome takeStep(const StepTotals& own);
-  StepOutcome leaveStep();
+  std::optional<SummedStep> gather(const StepTotals& own);
+  StepOutcome update(const SummedStep& summed);
+  void leaveStep();
   void copyIfDue();
   void write(const Snapshot& snapshot);
 
@@ -77,7 +84,9 @@ class RingSynchronizer final : public MemberSynchronizer {
   Replica replica_;
   std::vector<std::string> names_;  // of the model's variables
   std::unique_ptr<Exchange> exchange_;
-  v1::EpochInfo group_;  // the trainer's: the epoch that exchange_ has joined
+  // The trainer's: the epoch that exchange_ has joined, and what commit() will have taken.
+  v1::EpochInfo group_;
+  StepOutcome committing_;
 
   mutable std::mutex mutex_;
   std::condition_variable changed_;

@@ -95,6 +95,7 @@ bool RingWorker::evaluationDue() const {
 
 StatusOr<std::optional<Turn>> RingWorker::turn() {
   StatusOr<std::optional<Turn>> end = endTurn();
+  if (end.ok() && end->has_value()) (*end)->epoch_step = plan_.first_step;
   if (!end.ok() || end->has_value()) return end;
   if (activity_ != Activity::kReady || !active() || resting() || abort_)
     return std::optional<Turn>();
@@ -103,6 +104,7 @@ StatusOr<std::optional<Turn>> RingWorker::turn() {
   turn.step = version_;
   turn.rank = rank_;
   turn.ranks = plan_.ranks;
+  turn.epoch_step = plan_.first_step;
   turn_epoch_ = epoch_.epoch();
   if (evaluationDue()) {
     turn.kind = Turn::Kind::kEvaluate;
@@ -113,7 +115,7 @@ StatusOr<std::optional<Turn>> RingWorker::turn() {
   activity_ = Activity::kStepping;
   const StepPlan::Share share = plan_.shareOf(step_, rank_);
   standing_ = share.count == 0;
-  if (standing_) return std::optional<Turn>();
+  if (standing_ && !config_.tells_standing) return std::optional<Turn>();
   turn.kind = Turn::Kind::kTrain;
   turn.samples = share.count;
   turn.step_samples = plan_.samplesOf(step_);

@@ -29,6 +29,9 @@ struct RingWorkerConfig {
   std::int64_t evaluate_every = 0;  // 0: only after the last step
   std::uint16_t port = 0;           // where the other ranks connect
   std::uint64_t parameter_bytes = 0;
+  // A step that has no samples for this rank is a turn all the same, with samples = 0: whoever
+  // computes makes the next version of the weights himself.
+  bool tells_standing = false;
 };
 
 // Not thread-safe: the owner locks.

@@ -156,6 +156,7 @@ StatusOr<v1::Training> handTraining(const HandFlags& flags, int workers) {
     if (flags.placement != "FixedSize") return refuse("--num_shards", "only with FixedSize");
     placement.mutable_fixed_size()->set_shards(*flags.num_shards);
   }
+  training.set_wire_type(flags.wire_type);
   training.mutable_checkpoint()->set_every_seconds(flags.save_model_secs);
   training.mutable_checkpoint()->set_keep(flags.max_to_keep);
   return training;

@@ -47,8 +47,9 @@ struct HandFlags {
   bool deterministic = false;
 
   std::string token_file;
-  std::string encryption = "None";  // of gradients and weights
-  std::string bind;                 // "": the address that this task's own host name has
+  std::string encryption = "None";    // of gradients and weights
+  std::string wire_type = "Float32";  // what these travel as
+  std::string bind;                   // "": the address that this task's own host name has
   int threads = 1;
 };
 

@@ -9,8 +9,16 @@
 #include "google/protobuf/io/zero_copy_stream_impl_lite.h"
 #include "runtime/coordinator/coordinator.h"
 #include "runtime/coordinator/names.h"
+#include "runtime/stream/tls_stream.h"
 
 namespace trainyard::runtime {
+namespace {
+
+bool encryptsData(const v1::TrainingJob& job) {
+  return job.spec().network().encryption() == "TLS";
+}
+
+}  // namespace
 
 StatusOr<std::string> jobDigest(const v1::TrainingJob& job) {
   std::string bytes;
@@ -38,8 +46,9 @@ TaskServerOptions taskServerOptions(const TaskOptions& options) {
           .identity = options.keys.control};
 }
 
-bool encryptsData(const v1::TrainingJob& job) {
-  return job.spec().network().encryption() == "TLS";
+StatusOr<std::shared_ptr<const stream::Encryption>> dataEncryption(const TaskOptions& options) {
+  if (!encryptsData(options.job)) return nullptr;
+  return stream::TlsContext::make(options.keys.control);
 }
 
 bool isAsynchronous(const v1::UpdateSpec& update) {

@@ -3,11 +3,13 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <string>
 
 #include "base/core/clock.h"
 #include "base/core/status.h"
 #include "base/security/job_keys.h"
+#include "runtime/stream/stream.h"
 #include "trainyard/v1/agent.pb.h"
 #include "trainyard/v1/coordinator.pb.h"
 #include "trainyard/v1/job.pb.h"
@@ -53,8 +55,9 @@ TaskServerOptions taskServerOptions(const TaskOptions& options);
 // the file of a TorchScript model: tasks of one job agree on it. Errors name the file.
 StatusOr<std::string> jobDigest(const v1::TrainingJob& job);
 
-// Between workers and parameter servers (network.encryption).
-bool encryptsData(const v1::TrainingJob& job);
+// Of gradients and weights between the tasks (network.encryption); null: they are not encrypted.
+// INTERNAL: the job's certificates cannot be read.
+StatusOr<std::shared_ptr<const stream::Encryption>> dataEncryption(const TaskOptions& options);
 
 // Modes Async and BoundedDelay: no worker waits for another's gradient.
 bool isAsynchronous(const v1::UpdateSpec& update);

@@ -6,6 +6,7 @@
 #include "base/metrics/bucket_message.h"
 #include "base/process/files.h"
 #include "runtime/catalog/catalog.h"
+#include "runtime/model/model.h"
 #include "runtime/task/coordinator_host.h"
 #include "runtime/task/memory_check.h"
 #include "runtime/task/shard_server.h"
@@ -41,13 +42,13 @@ Status PsTask::build() {
 }
 
 Status PsTask::listen() {
-  std::vector<grpc::Service*> control = {&host_->transfers()};
+  std::vector<grpc::Service*> control = {&host_->tables()};
   if (hostsCoordinator(options_)) {
     TY_ASSIGN_OR_RETURN(coordinator_,
                         startCoordinator(options_, digest_, placement_, host_->optimizer()));
     control.push_back(coordinator_.get());
   }
-  TY_ASSIGN_OR_RETURN(server_, serveShard(options_, placement_, control, host_->service()));
+  TY_ASSIGN_OR_RETURN(server_, serveShard(options_, control, host_->service()));
   TY_INFO("listening on {}:{}, {} bytes of parameters", options_.bind, server_->port(),
           host_->shard().parameterBytes());
   return absl::OkStatus();

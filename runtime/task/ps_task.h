@@ -10,11 +10,11 @@
 #include "base/rpc/task_server.h"
 #include "runtime/coordinator/member_link.h"
 #include "runtime/coordinator/service.h"
-#include "runtime/model/model.h"
 #include "runtime/placement/placement.h"
 #include "runtime/task/agent_link.h"
 #include "runtime/task/options.h"
 #include "runtime/task/shard_host.h"
+#include "runtime/train/model_layout.h"
 
 namespace trainyard::runtime {
 

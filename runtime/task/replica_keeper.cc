@@ -14,8 +14,8 @@ StatusOr<std::unique_ptr<ReplicaKeeper>> ReplicaKeeper::start(const TaskOptions&
   std::unique_ptr<ReplicaKeeper> keeper(new ReplicaKeeper);
   TY_ASSIGN_OR_RETURN(keeper->host_,
                       ShardHost::make(options, kWorkerKeeper, layout, placement, poke));
-  TY_ASSIGN_OR_RETURN(keeper->server_, serveShard(options, placement, {&keeper->host_->transfers()},
-                                                  keeper->host_->service()));
+  TY_ASSIGN_OR_RETURN(keeper->server_,
+                      serveShard(options, {&keeper->host_->tables()}, keeper->host_->service()));
   keeper->thread_ = std::thread([self = keeper.get()] { self->run(); });
   return keeper;
 }

@@ -14,7 +14,7 @@
 #include "base/process/unique_fd.h"
 #include "runtime/events/metrics_writer.h"
 #include "runtime/optimizer/optimizer.h"
-#include "runtime/train/trainer.h"
+#include "runtime/train/step_record.h"
 #include "trainyard/v1/coordinator.pb.h"
 
 namespace trainyard::runtime {

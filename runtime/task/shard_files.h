@@ -7,10 +7,10 @@
 #include "base/core/status.h"
 #include "runtime/checkpoint/checkpoint.h"
 #include "runtime/checkpoint/snapshot.h"
-#include "runtime/model/model.h"
 #include "runtime/optimizer/optimizer.h"
 #include "runtime/placement/placement.h"
 #include "runtime/task/options.h"
+#include "runtime/train/model_layout.h"
 #include "trainyard/v1/coordinator.pb.h"
 
 namespace trainyard::runtime {

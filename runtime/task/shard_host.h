@@ -4,22 +4,21 @@
 #pragma once
 
 #include <condition_variable>
-#include <deque>
 #include <functional>
 #include <memory>
 #include <mutex>
-#include <vector>
 
 #include "base/core/status.h"
-#include "base/core/work_thread.h"
-#include "runtime/model/model.h"
 #include "runtime/optimizer/optimizer.h"
 #include "runtime/placement/placement.h"
 #include "runtime/ps/ps_machine.h"
 #include "runtime/ps/replica_link.h"
 #include "runtime/ps/service.h"
-#include "runtime/ps/transfer_service.h"
+#include "runtime/ps/table_service.h"
+#include "runtime/task/epoch_contents.h"
 #include "runtime/task/options.h"
+#include "runtime/task/snapshot_writer.h"
+#include "runtime/train/model_layout.h"
 
 namespace trainyard::runtime {
 
@@ -33,12 +32,12 @@ class ShardHost {
                                                    const ModelLayout& layout,
                                                    const Placement& placement,
                                                    const std::function<void()>& poke);
-  // service() and transfers() must have no server then.
+  // service() and tables() must have no server then.
   ~ShardHost();
 
   // To be registered with the process's server: data, and what needs known clients.
   ps::PsService& service() { return *service_; }
-  ps::TransferService& transfers() { return *transfers_; }
+  ps::TableService& tables() { return *tables_; }
   const ps::Shard& shard() const { return *shard_; }
   const Optimizer& optimizer() const { return *optimizer_; }
 
@@ -64,23 +63,25 @@ class ShardHost {
   ShardHost(const TaskOptions& options, int number, const ModelLayout& layout,
             const Placement& placement, std::function<void()> poke);
   Status build();
-  void prepare(const v1::EpochInfo& epoch);
+  // The parts of work().
+  void prepareEpoch();
   void takeSnapshots();
-  void writeNext();
-  Status load(const v1::EpochInfo& epoch);
-  Status fetch(const v1::EpochInfo& epoch);
-  std::vector<int> startMap() const;
+  void tellTrouble();
+  void endLongWaits();
+
+  bool othersWait() const;
+  void onWritten(const v1::ShardFile& file);
 
   const TaskOptions options_;
   const int number_;
   const ModelLayout& layout_;
   const Placement& placement_;
   const std::function<void()> poke_;
-  std::shared_ptr<const Placement> epoch_placement_;  // of the newest epoch; work()'s
   std::unique_ptr<Optimizer> optimizer_;
   std::unique_ptr<ps::Shard> shard_;
+  std::unique_ptr<EpochContents> contents_;  // work()'s
   std::unique_ptr<ps::PsService> service_;
-  std::unique_ptr<ps::TransferService> transfers_;
+  std::unique_ptr<ps::TableService> tables_;
   std::unique_ptr<ps::ReplicaLink> replicas_;
 
   mutable std::mutex mutex_;
@@ -88,12 +89,7 @@ class ShardHost {
   bool wanted_ = false;
   bool end_ = false;
   std::unique_ptr<ps::PsMachine> machine_;
-  struct ToWrite {
-    Snapshot snapshot;
-    std::shared_ptr<const Placement> placement;
-  };
-  std::deque<ToWrite> to_write_;  // of one epoch
-  WorkThread writer_;             // a disk that does not answer holds up nothing but checkpoints
+  std::unique_ptr<SnapshotWriter> snapshots_;
 };
 
 }  // namespace trainyard::runtime

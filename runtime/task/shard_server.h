@@ -1,4 +1,4 @@
-// How a shard is reached: control encrypted always, data (push, pull, replicas) by
+// How a shard is reached: control encrypted always, data (push, pull, replicas, whole chunks) by
 // network.encryption.
 #pragma once
 
@@ -7,20 +7,20 @@
 
 #include "base/core/status.h"
 #include "base/rpc/task_server.h"
-#include "runtime/placement/placement.h"
 #include "runtime/ps/chunk_client.h"
+#include "runtime/ps/service.h"
 #include "runtime/task/options.h"
 
 namespace trainyard::runtime {
 
-// What this task's pushes, pulls and replicas carry.
-ps::DataAccess dataAccess(const TaskOptions& options);
+// What this task proves itself by where it pushes, pulls, replicates or fetches; `self` as lanes
+// know it. INTERNAL: the job's certificates cannot be read.
+StatusOr<ps::DataAccess> dataAccess(const TaskOptions& options, lanes::End self);
 
-// Both services at the task's port. Encrypted, data are a service of the side that takes only
-// clients who have proved who they are, and there is no other. Errors as of TaskServer::start.
+// gRPC for control and lanes for data at the task's port. Both must outlive the server. Errors as
+// of TaskServer::start.
 StatusOr<std::unique_ptr<TaskServer>> serveShard(const TaskOptions& options,
-                                                 const Placement& placement,
-                                                 std::vector<grpc::Service*> control,
-                                                 grpc::Service& data);
+                                                 const std::vector<grpc::Service*>& control,
+                                                 ps::PsService& data);
 
 }  // namespace trainyard::runtime

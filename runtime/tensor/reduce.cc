@@ -175,6 +175,22 @@ struct WidenLoop {
   }
 };
 
+template <typename Format>
+struct AddWidenedLoop {
+  static TY_ALWAYS_INLINE void run(float* acc, const std::byte* x, std::int64_t n) {
+    float* __restrict to = acc;
+    const std::byte* __restrict from = x;
+    for (std::int64_t i = 0; i < n; ++i) to[i] += loadAt<Format>(from, i);
+  }
+};
+
+template <typename Format>
+struct RoundLoop {
+  static TY_ALWAYS_INLINE void run(float* x, std::int64_t n) {
+    for (std::int64_t i = 0; i < n; ++i) x[i] = Format::load(Format::store(x[i]));
+  }
+};
+
 // Calls `use` with a value of the format's type.
 template <typename Use>
 void withFormat(ElementType type, const Use& use) {
@@ -198,6 +214,14 @@ void withFormat(ElementType type, const Use& use) {
     case ElementType::kBool:
       return use(Truth());
   }
+}
+
+// The same for the two types that a float32 is rounded to.
+template <typename Use>
+void with16Bits(ElementType type, const Use& use) {
+  TY_CHECK(type == ElementType::kFloat16 || type == ElementType::kBFloat16, "a 16-bit float");
+  if (type == ElementType::kFloat16) return use(Half());
+  use(Bfloat());
 }
 
 // Calls `use` with a value of the operation's type; those of bits only where `kBits`.
@@ -295,16 +319,22 @@ void scaleElements(Isa isa, ElementType type, std::byte* x, std::int64_t n, doub
 
 void narrowFloats(Isa isa, ElementType type, std::byte* narrow, const std::byte* wide,
                   std::int64_t n) {
-  TY_CHECK(type == ElementType::kFloat16 || type == ElementType::kBFloat16, "a 16-bit float");
-  if (type == ElementType::kFloat16) return runOn<NarrowLoop<Half>>(isa, narrow, wide, n);
-  runOn<NarrowLoop<Bfloat>>(isa, narrow, wide, n);
+  with16Bits(type, [&](auto format) { runOn<NarrowLoop<decltype(format)>>(isa, narrow, wide, n); });
 }
 
 void widenFloats(Isa isa, ElementType type, std::byte* wide, const std::byte* narrow,
                  std::int64_t n) {
-  TY_CHECK(type == ElementType::kFloat16 || type == ElementType::kBFloat16, "a 16-bit float");
-  if (type == ElementType::kFloat16) return runOn<WidenLoop<Half>>(isa, wide, narrow, n);
-  runOn<WidenLoop<Bfloat>>(isa, wide, narrow, n);
+  with16Bits(type, [&](auto format) { runOn<WidenLoop<decltype(format)>>(isa, wide, narrow, n); });
+}
+
+void addWidened(Isa isa, ElementType type, float* acc, const std::byte* x, std::int64_t n) {
+  with16Bits(type, [&](auto format) { runOn<AddWidenedLoop<decltype(format)>>(isa, acc, x, n); });
+}
+
+void roundFloats(Isa isa, ElementType type, std::span<float> x) {
+  with16Bits(type, [&](auto format) {
+    runOn<RoundLoop<decltype(format)>>(isa, x.data(), static_cast<std::int64_t>(x.size()));
+  });
 }
 
 }  // namespace internal
@@ -359,6 +389,14 @@ void narrowFloats(ElementType type, std::byte* narrow, const std::byte* wide, st
 
 void widenFloats(ElementType type, std::byte* wide, const std::byte* narrow, std::int64_t n) {
   internal::widenFloats(internal::bestIsa(), type, wide, narrow, n);
+}
+
+void addWidened(ElementType type, float* acc, const std::byte* x, std::int64_t n) {
+  internal::addWidened(internal::bestIsa(), type, acc, x, n);
+}
+
+void roundFloats(ElementType type, std::span<float> x) {
+  internal::roundFloats(internal::bestIsa(), type, x);
 }
 
 }  // namespace trainyard::runtime

@@ -58,4 +58,10 @@ void scaleElements(ElementType type, std::byte* x, std::int64_t n, double factor
 void narrowFloats(ElementType type, std::byte* narrow, const std::byte* wide, std::int64_t n);
 void widenFloats(ElementType type, std::byte* wide, const std::byte* narrow, std::int64_t n);
 
+// acc[i] += x[i] for i < n, `x` of float16 or bfloat16: each is widened, the sum is float32's.
+// Precondition: `type` is one of the two. `acc` and `x` do not overlap.
+void addWidened(ElementType type, float* acc, const std::byte* x, std::int64_t n);
+// What x[i] becomes where it is narrowed and widened again. Precondition: as above.
+void roundFloats(ElementType type, std::span<float> x);
+
 }  // namespace trainyard::runtime

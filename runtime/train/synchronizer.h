@@ -3,12 +3,14 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
+#include <memory_resource>
 #include <optional>
 #include <span>
 #include <string_view>
 
 #include "base/core/status.h"
-#include "runtime/model/model.h"
+#include "runtime/train/gradient.h"
 #include "runtime/train/turn.h"
 
 namespace trainyard::runtime {
@@ -32,6 +34,9 @@ class Synchronizer {
   virtual StatusOr<Turn> next() = 0;
   // Whether gradients of the current turn may be handed over where the model's device has them.
   virtual bool wantsGradientsOnDevice() const { return false; }
+  // Where gradients should be computed, so that they need not be copied; null: anywhere. May
+  // outlive this.
+  virtual std::shared_ptr<std::pmr::memory_resource> gradientMemory() const { return nullptr; }
   // Hands over one variable's gradient of the current train turn; returns at once.
   virtual void push(Gradient gradient) = 0;
   // After all pushes: waits until the step is complete and the next version has arrived.
@@ -41,7 +46,7 @@ class Synchronizer {
   virtual bool interrupted() const = 0;
   // Result of a kEvaluate turn; ignored when interrupted.
   virtual void evaluated(const BatchScore& score) = 0;
-  // This worker saw something that must end the job (a loss that is not finite).
+  // This worker saw what must end the job (a loss not finite); finish() may wait for that end.
   virtual void abort(std::int64_t step, std::string_view variable, std::string_view reason) = 0;
 };
 

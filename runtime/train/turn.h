@@ -23,6 +23,10 @@ struct Turn {
   std::int64_t first_position = 0;
   int samples = 0;                // of this rank's batch
   std::int64_t step_samples = 0;  // of all ranks in the step
+  // Where a step needs every rank's gradient (AllReduce): the version that the epoch began with. A
+  // step before it that this worker had to give up under the former epoch was taken by others, with
+  // its gradient. 0: not so.
+  std::int64_t epoch_step = 0;
 };
 
 }  // namespace trainyard::runtime

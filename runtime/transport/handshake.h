@@ -1,18 +1,5 @@
-// What two ranks say to each other before data, as state machines over bytes: no sockets.
-//
-//   sender                                   receiver
-//   Hello: version, nonce            ->
-//                                    <-      Challenge: version, nonce, proof
-//   Intro: proof, epoch, from, to, size ->
-//                                    <-      Verdict: taken, not yet, refused; epoch, why
-//
-// A proof is HKDF(token; salt: both nonces; info: the side and, for the sender, its Intro).
-//
-// No version changes the layout of Hello and Challenge: with that of another version a receiver
-// proves who it is all the same, with its version in the info, and ends the conversation. So the
-// sender knows whether it is a rank of its own job that speaks the other version, which is final,
-// or a stranger, who gives the address up again. The receiver never learns who the sender is: what
-// it may say to a user is what it hears where it is the sender itself.
+// What two ranks say to each other before data: a mutual proof of the job's token (mutual_proof.h),
+// whose Intro says epoch, from, to and size; the number of the Verdict is the receiver's epoch.
 #pragma once
 
 #include <cstdint>
@@ -22,6 +9,7 @@
 
 #include "base/core/status.h"
 #include "runtime/transport/frame.h"
+#include "runtime/transport/mutual_proof.h"
 
 namespace trainyard::runtime::transport {
 
@@ -41,46 +29,36 @@ class SenderHandshake {
 
   enum class Answer { kPending, kTaken, kNotYet };
   // What to send now; empty it when sent.
-  std::string& outgoing() { return outgoing_; }
-  // PERMISSION_DENIED: the peer does not know the token, whatever version it speaks.
-  // FAILED_PRECONDITION: it does, and speaks another version, or refuses, with its reason.
-  // DATA_LOSS: not this protocol. Takes exactly what it needs: data follow later.
+  std::string& outgoing() { return proof_.outgoing(); }
+  // As of SenderProof::take(), and FAILED_PRECONDITION where the peer refuses, with its reason.
   StatusOr<Answer> take(std::string_view bytes);
   // How many bytes it needs next.
-  std::size_t needs() const;
+  std::size_t needs() const { return proof_.needs(); }
   std::uint64_t peerEpoch() const { return peer_epoch_; }  // after kNotYet
 
  private:
-  const Self& self_;
-  const int peer_;
-  const std::string nonce_;
-  std::string outgoing_;
-  std::string incoming_;
-  bool challenged_ = false;
+  const ProofTerms terms_;
+  SenderProof proof_;
   std::uint64_t peer_epoch_ = 0;
 };
 
 class ReceiverHandshake {
  public:
   explicit ReceiverHandshake(const Self& self);
-  std::string& outgoing() { return outgoing_; }
+  std::string& outgoing() { return proof_.outgoing(); }
   // The sender's rank once it is taken (its verdict is then in outgoing()); nothing while pending
   // or after a refusal that it should hear (finished()). FAILED_PRECONDITION: it knows the token
-  // but does not belong here, `why` as it is told. Others: a stranger; UNIMPLEMENTED one with
-  // another version, who may be a rank of this job and should hear what is in outgoing().
+  // but does not belong here, `why` as it is told. Others as of ReceiverProof::take().
   StatusOr<std::optional<int>> take(std::string_view bytes);
-  std::size_t needs() const;
+  std::size_t needs() const { return proof_.needs(); }
   bool finished() const { return finished_; }
 
  private:
-  StatusOr<std::optional<int>> judge();
-  void answer(int verdict, std::string_view why);
+  StatusOr<std::optional<int>> judge(const std::string& intro);
 
   const Self& self_;
-  const std::string nonce_;
-  std::string peer_nonce_;
-  std::string outgoing_;
-  std::string incoming_;
+  const ProofTerms terms_;
+  ReceiverProof proof_;
   bool finished_ = false;
 };
 

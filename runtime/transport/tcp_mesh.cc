@@ -54,33 +54,37 @@ void setNoDelay(int fd) {
 }
 
 // Sends what it can of `bytes` and removes it. UNAVAILABLE when the connection is gone.
-Status sendSome(int fd, std::string& bytes) {
+Status sendSome(stream::Stream& to, std::string& bytes) {
   while (!bytes.empty()) {
-    const ssize_t n = ::send(fd, bytes.data(), bytes.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
-    if (n < 0 && (errno == EAGAIN || errno == EINTR)) return absl::OkStatus();
-    if (n < 0) return errnoStatus(errno, "send");
-    bytes.erase(0, static_cast<std::size_t>(n));
+    const iovec part{bytes.data(), bytes.size()};
+    TY_ASSIGN_OR_RETURN(const std::size_t sent, to.write({&part, 1}));
+    if (sent == 0) break;
+    bytes.erase(0, sent);
   }
   return absl::OkStatus();
 }
 
 // At most `most` bytes; "" when there are none yet. UNAVAILABLE when the connection is gone.
-StatusOr<std::string> receiveSome(int fd, std::size_t most) {
+StatusOr<std::string> receiveSome(stream::Stream& from, std::size_t most) {
   std::string bytes(most, '\0');
-  const ssize_t n = ::recv(fd, bytes.data(), bytes.size(), MSG_DONTWAIT);
-  if (n < 0 && (errno == EAGAIN || errno == EINTR)) return std::string();
-  if (n < 0) return errnoStatus(errno, "receive");
-  if (n == 0) return absl::UnavailableError("the connection was closed");
-  bytes.resize(static_cast<std::size_t>(n));
+  const iovec part{bytes.data(), bytes.size()};
+  TY_ASSIGN_OR_RETURN(const std::size_t got, from.read({&part, 1}));
+  bytes.resize(got);
   return bytes;
+}
+
+// Beginning to encrypt may need either direction for both.
+pollfd awaiting(const stream::Stream& connection) {
+  const auto events = static_cast<short>(connection.awaitsWritable() ? POLLOUT : POLLIN);
+  return {.fd = connection.fd(), .events = events, .revents = 0};
 }
 
 // A connection to one peer in the making; starts again after a failure that may pass.
 struct Outbound {
   int peer = 0;
   SocketAddress address;
-  UniqueFd fd;
-  bool connected = false;
+  UniqueFd connecting;                     // until it is connected
+  std::unique_ptr<stream::Stream> stream;  // then
   bool done = false;
   TimePoint retry_at{};
   Duration backoff = kFirstBackoff;
@@ -88,7 +92,7 @@ struct Outbound {
   std::string trouble = "no answer";  // why it is not done yet
 };
 struct Inbound {
-  UniqueFd fd;
+  std::unique_ptr<stream::Stream> stream;
   TimePoint give_up_at;
   std::unique_ptr<ReceiverHandshake> handshake;
   std::optional<int> peer;  // taken; the verdict may still have to leave
@@ -145,7 +149,7 @@ class MeshBuilder {
 
   bool complete() const {
     return std::all_of(outbound_.begin(), outbound_.end(), [&](const Outbound& out) {
-      return out.done && mesh_.pairs[static_cast<std::size_t>(out.peer)].in.valid();
+      return out.done && mesh_.pairs[static_cast<std::size_t>(out.peer)].in != nullptr;
     });
   }
 
@@ -153,7 +157,7 @@ class MeshBuilder {
     std::vector<std::string> lines;
     int first = -1;
     for (const Outbound& out : outbound_) {
-      const bool heard = mesh_.pairs[static_cast<std::size_t>(out.peer)].in.valid();
+      const bool heard = mesh_.pairs[static_cast<std::size_t>(out.peer)].in != nullptr;
       if (out.done && heard) continue;
       if (first < 0) first = out.peer;
       const TcpAddress& address = options_.addresses[static_cast<std::size_t>(out.peer)];
@@ -169,47 +173,45 @@ class MeshBuilder {
 
   void again(Outbound& out, std::string trouble, TimePoint now) {
     out.trouble = std::move(trouble);
-    out.fd.reset();
-    out.connected = false;
+    out.connecting.reset();
+    out.stream.reset();
     out.retry_at = now + out.backoff;
     out.backoff = std::min(2 * out.backoff, kMaxBackoff);
   }
 
   void connect(Outbound& out, TimePoint now) {
-    out.fd = UniqueFd(
+    UniqueFd fd(
         ::socket(out.address.storage.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
-    if (!out.fd.valid()) return again(out, std::strerror(errno), now);
-    setNoDelay(out.fd.get());
+    if (!fd.valid()) return again(out, std::strerror(errno), now);
+    setNoDelay(fd.get());
     out.handshake = std::make_unique<SenderHandshake>(self_, out.peer);
     const auto* address = reinterpret_cast<const sockaddr*>(&out.address.storage);
-    if (::connect(out.fd.get(), address, out.address.length) == 0) {
-      out.connected = true;
-    } else if (errno != EINPROGRESS) {
-      again(out, std::strerror(errno), now);
+    if (::connect(fd.get(), address, out.address.length) != 0 && errno != EINPROGRESS) {
+      return again(out, std::strerror(errno), now);
     }
+    out.connecting = std::move(fd);
   }
 
   Status advance(Outbound& out, TimePoint now) {
     if (out.done) return absl::OkStatus();
-    if (!out.fd.valid()) {
-      if (now < out.retry_at) return absl::OkStatus();
-      connect(out, now);
-      if (!out.fd.valid()) return absl::OkStatus();
-    }
-    if (!out.connected && !finishConnect(out, now)) return absl::OkStatus();
-    if (Status sent = sendSome(out.fd.get(), out.handshake->outgoing()); !sent.ok()) {
-      again(out, std::string(sent.message()), now);
-      return absl::OkStatus();
+    if (out.stream == nullptr) {
+      if (!out.connecting.valid() && now >= out.retry_at) connect(out, now);
+      if (!out.connecting.valid() || !finishConnect(out, now)) return absl::OkStatus();
     }
     for (;;) {
-      auto bytes = receiveSome(out.fd.get(), out.handshake->needs());
+      if (Status sent = sendSome(*out.stream, out.handshake->outgoing()); !sent.ok()) {
+        again(out, std::string(sent.message()), now);
+        return absl::OkStatus();
+      }
+      if (!out.handshake->outgoing().empty()) return absl::OkStatus();
+      auto bytes = receiveSome(*out.stream, out.handshake->needs());
       if (!bytes.ok()) {
         again(out, std::string(bytes.status().message()), now);
         return absl::OkStatus();
       }
       if (bytes->empty()) return absl::OkStatus();
       TY_RETURN_IF_ERROR(heard(out, *bytes, now));
-      if (out.done || !out.fd.valid()) return absl::OkStatus();
+      if (out.done || out.stream == nullptr) return absl::OkStatus();
     }
   }
 
@@ -228,26 +230,22 @@ class MeshBuilder {
       again(out, fmt::format("is still in epoch {}", out.handshake->peerEpoch()), now);
     } else if (*answer == SenderHandshake::Answer::kTaken) {
       out.done = true;
-      mesh_.pairs[static_cast<std::size_t>(out.peer)].out = std::move(out.fd);
-    } else {
-      if (Status sent = sendSome(out.fd.get(), out.handshake->outgoing()); !sent.ok()) {
-        again(out, std::string(sent.message()), now);
-      }
+      mesh_.pairs[static_cast<std::size_t>(out.peer)].out = std::move(out.stream);
     }
     return absl::OkStatus();
   }
 
   bool finishConnect(Outbound& out, TimePoint now) {
-    pollfd entry{.fd = out.fd.get(), .events = POLLOUT, .revents = 0};
+    pollfd entry{.fd = out.connecting.get(), .events = POLLOUT, .revents = 0};
     if (::poll(&entry, 1, 0) <= 0) return false;
     int error = 0;
     socklen_t length = sizeof(error);
-    ::getsockopt(out.fd.get(), SOL_SOCKET, SO_ERROR, &error, &length);
+    ::getsockopt(out.connecting.get(), SOL_SOCKET, SO_ERROR, &error, &length);
     if (error != 0) {
       again(out, std::strerror(error), now);
       return false;
     }
-    out.connected = true;
+    out.stream = stream::clientStream(options_.encryption.get(), std::move(out.connecting));
     return true;
   }
 
@@ -267,8 +265,9 @@ class MeshBuilder {
       if (!fd.valid()) return;
       setNoDelay(fd.get());
       if (inbound_.size() >= most) inbound_.pop_front();  // the one that has dawdled longest
-      inbound_.push_back({std::move(fd), now + kHandshakeLimit,
-                          std::make_unique<ReceiverHandshake>(self_), std::nullopt});
+      inbound_.push_back({stream::serverStream(options_.encryption.get(), std::move(fd)),
+                          now + kHandshakeLimit, std::make_unique<ReceiverHandshake>(self_),
+                          std::nullopt});
     }
   }
 
@@ -276,24 +275,25 @@ class MeshBuilder {
   StatusOr<bool> advance(Inbound& in, TimePoint now) {
     if (now >= in.give_up_at) return false;
     while (!in.handshake->finished()) {
-      auto bytes = receiveSome(in.fd.get(), in.handshake->needs());
+      if (!sendSome(*in.stream, in.handshake->outgoing()).ok()) return false;
+      if (!in.handshake->outgoing().empty()) return true;
+      auto bytes = receiveSome(*in.stream, in.handshake->needs());
       if (!bytes.ok()) return false;
-      if (bytes->empty()) break;
+      if (bytes->empty()) return true;
       auto taken = in.handshake->take(*bytes);
       if (!taken.ok()) {
-        (void)sendSome(in.fd.get(), in.handshake->outgoing());
+        (void)sendSome(*in.stream, in.handshake->outgoing());
         const bool ours = in.handshake->finished();
         if (ours) return taken.status();
         if (absl::IsUnimplemented(taken.status())) tellOfVersion(taken.status());
         return false;
       }
       if (*taken) in.peer = *taken;
-      if (!sendSome(in.fd.get(), in.handshake->outgoing()).ok()) return false;
     }
-    if (!sendSome(in.fd.get(), in.handshake->outgoing()).ok()) return false;
-    if (!in.handshake->finished() || !in.handshake->outgoing().empty()) return true;
+    if (!sendSome(*in.stream, in.handshake->outgoing()).ok()) return false;
+    if (!in.handshake->outgoing().empty()) return true;
     // A rank that connects again was started again: the newer connection counts.
-    if (in.peer) mesh_.pairs[static_cast<std::size_t>(*in.peer)].in = std::move(in.fd);
+    if (in.peer) mesh_.pairs[static_cast<std::size_t>(*in.peer)].in = std::move(in.stream);
     return false;
   }
 
@@ -310,18 +310,16 @@ class MeshBuilder {
     TimePoint until = deadline;
     for (const Outbound& out : outbound_) {
       if (out.done) continue;
-      if (!out.fd.valid()) {
-        until = std::min(until, out.retry_at);
+      if (out.stream != nullptr) {
+        fds.push_back(awaiting(*out.stream));
+      } else if (out.connecting.valid()) {
+        fds.push_back({.fd = out.connecting.get(), .events = POLLOUT, .revents = 0});
       } else {
-        const bool sends = !out.connected || !out.handshake->outgoing().empty();
-        const auto events = static_cast<short>(sends ? POLLOUT : POLLIN);
-        fds.push_back({.fd = out.fd.get(), .events = events, .revents = 0});
+        until = std::min(until, out.retry_at);
       }
     }
     for (const Inbound& in : inbound_) {
-      const bool sends = !in.handshake->outgoing().empty();
-      const auto events = static_cast<short>(sends ? POLLOUT : POLLIN);
-      fds.push_back({.fd = in.fd.get(), .events = events, .revents = 0});
+      fds.push_back(awaiting(*in.stream));
       until = std::min(until, in.give_up_at);
     }
     pollUntil(fds, until);

@@ -6,12 +6,14 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "base/core/clock.h"
 #include "base/core/status.h"
 #include "base/process/unique_fd.h"
+#include "runtime/stream/stream.h"
 
 namespace trainyard::runtime::transport {
 
@@ -40,6 +42,9 @@ struct MeshOptions {
   std::vector<TcpAddress> addresses;  // by rank; that of `rank` itself is not used
   std::string token;                  // of the job
   std::uint64_t epoch = 0;            // of the group
+  // Of all connections, around the proof of the token as around the rest; null: none. The same on
+  // all ranks.
+  std::shared_ptr<const stream::Encryption> encryption = {};
   Duration timeout = std::chrono::seconds(60);
   // Asked a few times a second: true ends the attempt with CANCELLED.
   std::function<bool()> cancelled = {};
@@ -47,8 +52,8 @@ struct MeshOptions {
 
 struct TcpMesh {
   struct Pair {
-    UniqueFd out;  // data to the peer; control frames from it
-    UniqueFd in;   // data from the peer; control frames to it
+    std::unique_ptr<stream::Stream> out;  // data to the peer; control frames from it
+    std::unique_ptr<stream::Stream> in;   // data from the peer; control frames to it
   };
   int rank = 0;
   std::uint64_t epoch = 0;

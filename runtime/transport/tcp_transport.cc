@@ -5,7 +5,6 @@
 #include <sys/uio.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <cstring>
 
 #include "base/core/check.h"
@@ -29,10 +28,6 @@ constexpr Duration kLinger = std::chrono::seconds(1);
 // Between two looks at the control connections while a wait spins.
 constexpr int kSpinsPerCheck = 64;
 
-bool isTransient(int error) {
-  return error == EAGAIN || error == EWOULDBLOCK || error == EINTR;
-}
-
 }  // namespace
 
 TcpTransport::TcpTransport(TcpMesh mesh, TcpOptions options)
@@ -41,7 +36,7 @@ TcpTransport::TcpTransport(TcpMesh mesh, TcpOptions options)
       options_(std::move(options)),
       peers_(mesh.pairs.size()),
       waiting_(mesh.pairs.size()) {
-  for (std::size_t r = 0; r < peers_.size(); ++r) peers_[r].sockets = std::move(mesh.pairs[r]);
+  for (std::size_t r = 0; r < peers_.size(); ++r) peers_[r].connections = std::move(mesh.pairs[r]);
 }
 
 TcpTransport::~TcpTransport() {
@@ -56,18 +51,21 @@ TcpTransport::~TcpTransport() {
 }
 
 // Closing a connection with unread data takes back what was sent on it and not read yet: the reason
-// for this failure. So what still arrives is taken until the others have closed as well.
+// for this failure. So what still arrives is taken until the others have closed as well, as it
+// comes: encrypted or not, nobody reads it.
 void TcpTransport::linger() {
   const TimePoint deadline = systemClock().now() + kLinger;
-  for (Peer& peer : peers_) {
-    if (peer.sockets.in.valid()) ::shutdown(peer.sockets.in.get(), SHUT_WR);
-    if (peer.sockets.out.valid()) ::shutdown(peer.sockets.out.get(), SHUT_WR);
+  for (const Peer& peer : peers_) {
+    for (const auto* each : {&peer.connections.in, &peer.connections.out}) {
+      if (*each != nullptr) ::shutdown((*each)->fd(), SHUT_WR);
+    }
   }
   std::vector<std::byte> dropped(kScratchBytes);
-  for (Peer& peer : peers_) {
-    if (!peer.sockets.in.valid()) continue;
-    while (waitReadable(peer.sockets.in.get(), deadline)) {
-      if (::recv(peer.sockets.in.get(), dropped.data(), dropped.size(), MSG_DONTWAIT) <= 0) break;
+  for (const Peer& peer : peers_) {
+    if (peer.connections.in == nullptr) continue;
+    const int fd = peer.connections.in->fd();
+    while (waitReadable(fd, deadline)) {
+      if (::recv(fd, dropped.data(), dropped.size(), MSG_DONTWAIT) <= 0) break;
     }
   }
 }
@@ -164,7 +162,7 @@ bool TcpTransport::pushOut(int peer) {
   while (!to.sends.empty()) {
     Outgoing& message = to.sends.front();
     iovec parts[2];
-    int count = 0;
+    std::size_t count = 0;
     if (message.sent < kFrameBytes) {
       parts[count++] = {message.header.data() + message.sent, kFrameBytes - message.sent};
     }
@@ -173,20 +171,15 @@ bool TcpTransport::pushOut(int peer) {
     if (bytes > 0) {
       parts[count++] = {const_cast<std::byte*>(message.payload.data()) + begin, bytes};
     }
-    msghdr header{};
-    header.msg_iov = parts;
-    header.msg_iovlen = static_cast<std::size_t>(count);
-    const ssize_t n = ::sendmsg(to.sockets.out.get(), &header, MSG_DONTWAIT | MSG_NOSIGNAL);
-    if (n < 0) {
-      if (!isTransient(errno)) {
-        const std::string why = std::strerror(errno);
-        awaitLastWord(peer);
-        fail(lostRank(peer, current_, why));
-      }
+    const StatusOr<std::size_t> n = to.connections.out->write({parts, count});
+    if (!n.ok()) {
+      awaitLastWord(peer);
+      fail(lostRank(peer, current_, fromAbsl(n.status().message())));
       return moved;
     }
+    if (*n == 0) return moved;
     moved = true;
-    message.sent += static_cast<std::size_t>(n);
+    message.sent += *n;
     if (message.sent < kFrameBytes + message.payload.size()) return moved;
     ++counters_.messages_sent;
     counters_.bytes_sent += message.payload.size();
@@ -196,14 +189,14 @@ bool TcpTransport::pushOut(int peer) {
   return moved;
 }
 
-// One call to the kernel for the message that is next: the rest of its header, and payload to where
+// One call for the message that is next: the rest of its header, and payload to where
 // it belongs. What is to be put together goes through the scratch memory.
 bool TcpTransport::takeIn(int peer) {
   Peer& from = at(peer);
   if (from.receives.empty()) return false;
   const Landing& landing = from.receives.front().landing;
   iovec parts[2];
-  int count = 0;
+  std::size_t count = 0;
   if (from.header_have < kFrameBytes) {
     parts[count++] = {from.header.data() + from.header_have, kFrameBytes - from.header_have};
   }
@@ -214,20 +207,15 @@ bool TcpTransport::takeIn(int peer) {
             ? iovec{from.scratch.data() + from.carry, std::min(missing, kScratchBytes - from.carry)}
             : iovec{landing.into + from.payload_have, std::min(missing, kMaxStoreBytes)};
   }
-  msghdr header{};
-  header.msg_iov = parts;
-  header.msg_iovlen = static_cast<std::size_t>(count);
-  const ssize_t n = ::recvmsg(from.sockets.in.get(), &header, MSG_DONTWAIT);
-  if (n > 0) {
-    took(peer, static_cast<std::size_t>(n));
-    return true;
+  const StatusOr<std::size_t> n = from.connections.in->read({parts, count});
+  if (n.ok()) {
+    if (*n > 0) took(peer, *n);
+    return *n > 0;
   }
-  if (n < 0 && isTransient(errno)) return false;
-  const int error = n < 0 ? errno : 0;
   awaitLastWord(peer);
-  const std::string why = error != 0        ? std::strerror(error)
-                          : from.left_group ? "it left the group"
-                                            : "it closed the connection";
+  const std::string_view why = !stream::wasClosed(n.status()) ? fromAbsl(n.status().message())
+                               : from.left_group              ? "it left the group"
+                                                              : "it closed the connection";
   if (failure_.ok()) fail(lostRank(peer, current_, why));
   return false;
 }
@@ -319,7 +307,7 @@ void TcpTransport::awaitLastWord(int peer) {
   const TimePoint deadline = systemClock().now() + kLinger;
   readControlOfAll();
   while (failure_.ok() && at(peer).control_open && !at(peer).left_group &&
-         waitReadable(at(peer).sockets.out.get(), deadline)) {
+         waitReadable(at(peer).connections.out->fd(), deadline)) {
     readControl(peer);
   }
 }
@@ -334,16 +322,17 @@ void TcpTransport::readControl(int peer) {
   Peer& from = at(peer);
   while (from.control_open && failure_.ok()) {
     char bytes[2048];
-    const ssize_t n = ::recv(from.sockets.out.get(), bytes, sizeof(bytes), MSG_DONTWAIT);
-    if (n < 0 && isTransient(errno)) return;
-    if (n <= 0) {
+    const iovec part{bytes, sizeof(bytes)};
+    const StatusOr<std::size_t> n = from.connections.out->read({&part, 1});
+    if (!n.ok()) {
       from.control_open = false;
-      if (!from.left_group) {
-        fail(lostRank(peer, current_, n == 0 ? "its process ended" : std::strerror(errno)));
-      }
+      const std::string_view why =
+          stream::wasClosed(n.status()) ? "its process ended" : fromAbsl(n.status().message());
+      if (!from.left_group) fail(lostRank(peer, current_, why));
       return;
     }
-    from.control.append(bytes, static_cast<std::size_t>(n));
+    if (*n == 0) return;
+    from.control.append(bytes, *n);
     while (from.control.size() >= kFrameBytes) {
       FrameBytes header;
       std::memcpy(header.data(), from.control.data(), kFrameBytes);
@@ -386,11 +375,15 @@ void TcpTransport::sendControl(int peer, FrameKind kind, std::uint64_t value, st
   frame.id.part = detail;
   frame.bytes = std::min(text.size(), kMaxControlText);
   const FrameBytes header = encodeFrame(frame);
-  std::string bytes(reinterpret_cast<const char*>(header.data()), header.size());
+  std::string& bytes = at(peer).unsaid;
+  bytes.append(reinterpret_cast<const char*>(header.data()), header.size());
   bytes += text.substr(0, kMaxControlText);
-  // A few hundred bytes on a connection that carries nothing else in this direction always fit; to
-  // a peer that is gone nothing needs to be said.
-  (void)::send(at(peer).sockets.in.get(), bytes.data(), bytes.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
+  // A few hundred bytes on a connection that carries nothing else in this direction fit, unless the
+  // peer has long read nothing: then the next word goes after this one. To a peer that is gone
+  // nothing needs to be said.
+  const iovec part{bytes.data(), bytes.size()};
+  const StatusOr<std::size_t> n = at(peer).connections.in->write({&part, 1});
+  bytes.erase(0, n.ok() ? *n : bytes.size());
 }
 
 void TcpTransport::sayWaiting(std::optional<int> on) {
@@ -409,11 +402,11 @@ void TcpTransport::pollOnce(TimePoint until) {
     const auto wants =
         static_cast<short>((peer.control_open ? POLLIN : 0) | (peer.sends.empty() ? 0 : POLLOUT));
     if (wants != 0) {
-      fds.push_back({.fd = peer.sockets.out.get(), .events = wants, .revents = 0});
+      fds.push_back({.fd = peer.connections.out->fd(), .events = wants, .revents = 0});
       ranks.push_back(r);
     }
     if (!peer.receives.empty()) {
-      fds.push_back({.fd = peer.sockets.in.get(), .events = POLLIN, .revents = 0});
+      fds.push_back({.fd = peer.connections.in->fd(), .events = POLLIN, .revents = 0});
       ranks.push_back(-1);
     }
   }

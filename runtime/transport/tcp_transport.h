@@ -62,7 +62,7 @@ class TcpTransport : public Transport {
     Landing landing;
   };
   struct Peer {
-    TcpMesh::Pair sockets;
+    TcpMesh::Pair connections;
     std::deque<Outgoing> sends;
     std::uint64_t posted_sends = 0;
     std::uint64_t left = 0;
@@ -78,7 +78,8 @@ class TcpTransport : public Transport {
     std::uint32_t announced_checksum = 0;
     std::uint32_t checksum = 0;
     std::vector<std::byte> scratch;
-    std::string control;
+    std::string control;  // of a word that has not come whole
+    std::string unsaid;   // of words to the peer
     bool control_open = true;
     bool left_group = false;
   };

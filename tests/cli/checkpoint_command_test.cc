@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <sstream>
 
+#include "CLI/CLI.hpp"
 #include "base/core/exit_code.h"
 #include "cli/command.h"
 #include "gmock/gmock.h"

@@ -353,7 +353,17 @@ TEST_F(JobsTest, OnlyARunDirectoryIsDeleted) {
   EXPECT_THAT(err_, HasSubstr("holds 'thesis.tex', which no run has made: nothing is deleted"));
   EXPECT_EQ(readJob(fashion)->state, "Interrupted") << "not even marked";
   fs::remove(fashion / "thesis.tex");
-  write(fashion / ".status.json.4711.0", "left by a process that was killed");
+  // Being written as it is looked at, or left by a process that was killed.
+  for (const char* file :
+       {".status.json.a1B2c3", "checkpoints/ps-0.1.1.step-0.e1.safetensors.tmp",
+        "checkpoints/.step-0.e1.json.a1B2c3", "events/.events.out.tfevents.1.job.a1B2c3"}) {
+    fs::create_directories((fashion / file).parent_path());
+    write(fashion / file, "x");
+  }
+  write(fashion / ".thesis.tex.a1B2c3", "x");
+  EXPECT_EQ(run({"delete", "fashion", "--yes"}), kExitUsage);
+  EXPECT_THAT(err_, HasSubstr("holds '.thesis.tex.a1B2c3', which no run has made"));
+  fs::remove(fashion / ".thesis.tex.a1B2c3");
   EXPECT_EQ(run({"delete", "fashion", "--yes"}), kExitOk) << err_;
   EXPECT_EQ(out_, "fashion deleted\n");
   EXPECT_FALSE(fs::exists(fashion));

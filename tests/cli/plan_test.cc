@@ -1,5 +1,6 @@
 #include <string>
 
+#include "cli/plan/cost_report.h"
 #include "cli/plan/plan_report.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -115,6 +116,26 @@ TEST(PlanReport, TrafficPerStep) {
   EXPECT_NEAR(double(report.ps[1].in_per_step + report.ps[1].out_per_step) / 1e6, 183.3, 0.05);
   EXPECT_NEAR(*report.max_to_min, 2894, 0.5);
   EXPECT_NEAR(report.slowdown, 1.999, 5e-4);
+}
+
+// Workers and servers send each other 16 bits, servers each other 32.
+TEST(PlanReport, HalfTheTrafficOf16Bits) {
+  v1::TrainingJob job = makeJob("mnist_cnn", "RoundRobin", 2, 7);
+  const PlanReport wide = reportOf(job);
+  for (const char* type : {"Float16", "BFloat16"}) {
+    job.mutable_spec()->mutable_training()->set_wire_type(type);
+    const PlanReport report = reportOf(job);
+    for (std::size_t i = 0; i < 2; ++i) {
+      EXPECT_EQ(2 * report.ps[i].in_per_step, wide.ps[i].in_per_step);
+      EXPECT_EQ(2 * report.ps[i].out_per_step, wide.ps[i].out_per_step);
+      EXPECT_EQ(report.ps[i].replica_in_per_step, wide.ps[i].replica_in_per_step);
+      EXPECT_EQ(report.ps[i].memory(), wide.ps[i].memory());
+    }
+    runtime::CostInput input;
+    input.bits_per_second = 1e9;
+    const double halved = predictJob(report, input).communication;
+    EXPECT_DOUBLE_EQ(2 * halved, predictJob(wide, input).communication);
+  }
 }
 
 // Each server sends the mean gradient of its chunks to the next one, which keeps replicas of them.

@@ -11,6 +11,7 @@ namespace trainyard::fuzz {
 class Choices {
  public:
   explicit Choices(std::string_view bytes) : bytes_(bytes) {}
+  bool empty() const { return bytes_.empty(); }
   // 0 when there are no more.
   std::uint8_t byte() {
     const std::string_view one = take(1);

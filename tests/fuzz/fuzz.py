@@ -33,12 +33,15 @@ PARSERS = {
     "idx": ["runtime/data/idx.cc"],
     "safetensors": ["runtime/checkpoint/safetensors.cc", "runtime/checkpoint/reader.cc"],
     "manifest": ["runtime/checkpoint/manifest_json.cc"],
-    "chunk": ["runtime/ps/wire.cc"],
-    "handshake": ["runtime/transport/internal/handshake.cc"],
+    "chunk": ["runtime/lanes/frame.cc", "runtime/lanes/connection.cc", "runtime/ps/payload.cc"],
+    "answer": ["runtime/ps/chunk_link.cc"],
+    "greeting": ["runtime/lanes/greeting.cc"],
+    "handshake": ["runtime/transport/handshake.cc", "runtime/transport/mutual_proof.cc"],
     "frame": ["runtime/transport/frame.cc"],
     "membership": ["agent/membership/identity.cc", "agent/membership/membership_file.cc"],
     "record": ["base/json/proto_json.cc"],
     "report": ["operator/local/last_report.cc"],
+    "session": ["runtime/session/" + name for name in ("body.h", "message.cc", "serve.cc", "turn_order.cc")],
     "telling": ["agent/telling/telling.cc"],
 }
 

@@ -5,7 +5,7 @@
 
 #include "base/core/check.h"
 #include "runtime/transport/handshake.h"
-#include "tests/fuzz/choices.h"
+#include "tests/fuzz/meddler.h"
 #include "tests/fuzz/target.h"
 
 namespace trainyard::fuzz {
@@ -14,27 +14,6 @@ namespace {
 using runtime::transport::ReceiverHandshake;
 using runtime::transport::Self;
 using runtime::transport::SenderHandshake;
-
-// What becomes of a message, one byte in front of each.
-enum Fate : std::uint8_t { kPassed, kChanged, kReplaced, kCutShort, kFates };
-
-std::string changed(std::string message, Choices& choices) {
-  switch (choices.byte() % kFates) {
-    case kChanged: {
-      const std::size_t at = choices.byte();
-      if (!message.empty()) message[at % message.size()] ^= static_cast<char>(choices.byte());
-      return message;
-    }
-    case kReplaced: {
-      const std::string_view other = choices.take(message.size());
-      return message.replace(0, other.size(), other);
-    }
-    case kCutShort:
-      return message.substr(0, choices.byte());
-    default:
-      return message;
-  }
-}
 
 class Meeting {
  public:
@@ -124,7 +103,7 @@ class Meeting {
   // What arrives of `message`; `proved`: by a proof that follows.
   std::string_view note(std::string& message, bool proved) {
     const std::string sent = std::exchange(message, {});
-    arrived_ = changed(sent, choices_);
+    arrived_ = meddledWith(sent, choices_);
     meddled_ = meddled_ || (proved && arrived_ != sent);
     return arrived_;
   }
@@ -162,6 +141,9 @@ std::vector<std::string> handshakeSeeds() {
                       static_cast<char>(kChanged) + "\x06\x03" + fates.substr(at_index));
     }
   }
+  // Each is told that the other speaks its own version.
+  const std::string as_other{static_cast<char>(kChanged), '\x06', '\x03'};
+  seeds.push_back(std::string{'\2', kGroup} + as_other + as_other);
   for (const char sizes : {'\0', '\5', '\x26', '\x1d', '\x11'}) seeds.push_back({'\0', sizes});
   seeds.push_back(std::string{'\0', kGroup, static_cast<char>(kReplaced)} + "GET / HTTP/1.1\r\n");
   seeds.push_back({'\0', kGroup, static_cast<char>(kCutShort), '\3'});

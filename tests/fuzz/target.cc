@@ -9,11 +9,14 @@ const std::vector<Target>& targets() {
       {"safetensors", runSafetensors, safetensorsSeeds, 3000},
       {"manifest", runManifest, manifestSeeds, 4000},
       {"chunk", runChunk, chunkSeeds, 4000},
+      {"answer", runAnswer, answerSeeds, 4000},
+      {"greeting", runGreeting, greetingSeeds, 2000},
       {"handshake", runHandshake, handshakeSeeds, 2000},
       {"frame", runFrame, frameSeeds, 4000},
       {"membership", runMembership, membershipSeeds, 4000},
       {"record", runRecord, recordSeeds, 3000},
       {"report", runReport, reportSeeds, 3000},
+      {"session", runSession, sessionSeeds, 3000},
       {"telling", runTelling, tellingSeeds, 3000},
   };
   return all;

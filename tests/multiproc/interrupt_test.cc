@@ -2,10 +2,12 @@
 // the digest of the run that nobody disturbed.
 #include <signal.h>
 
-#include <map>
+#include <string>
+#include <vector>
 
 #include "fmt/format.h"
 #include "tests/multiproc/run_fixture.h"
+#include "tests/multiproc/side_by_side.h"
 
 namespace trainyard {
 namespace {
@@ -47,8 +49,10 @@ TEST_F(RunTest, CtrlCLeavesACheckpointOfTheReachedStep) {
 
 // A step longer than anybody would guess.
 TEST_F(RunTest, ALongStepIsWaitedFor) {
-  for (const auto& [name, flags] : std::map<std::string, std::vector<std::string>>{
-           {"servers", {}}, {"ring", {"--set", "strategy=AllReduce", "--set", "ps="}}}) {
+  const std::vector<std::pair<std::string, std::vector<std::string>>> jobs = {
+      {"servers", {}}, {"ring", {"--set", "strategy=AllReduce", "--set", "ps="}}};
+  sideBySide(jobs.size(), [&](std::size_t i) {
+    const auto& [name, flags] = jobs[i];
     JobRun run(folder(name), smallJob(1, 2, kInterruptSteps), flags);
     run.launch("worker.compute=delay(8000)@5");
     ASSERT_TRUE(run.reaches("worker-0", 4));
@@ -57,14 +61,16 @@ TEST_F(RunTest, ALongStepIsWaitedFor) {
     EXPECT_EQ(end.code, 130);
     EXPECT_THAT(end.lastLine(), StartsWith("result: interrupted step=6 ")) << run.output();
     EXPECT_EQ(run.checkpointSteps().back(), 6);
-  }
+  });
 }
 
 // Neither a step nor a write is waited for any longer than the job says.
 TEST_F(RunTest, AStopThatTakesTooLongEndsWithoutACheckpoint) {
-  for (const auto& [name, failpoints] : std::map<std::string, std::string>{
-           {"step", "worker.compute=delay(600000)@5"},
-           {"write", "worker.compute=delay(300);ps.snapshot=delay(600000)@1-1000"}}) {
+  const std::vector<std::pair<std::string, std::string>> jobs = {
+      {"step", "worker.compute=delay(600000)@5"},
+      {"write", "worker.compute=delay(300);ps.snapshot=delay(600000)@1-1000"}};
+  sideBySide(jobs.size(), [&](std::size_t i) {
+    const auto& [name, failpoints] = jobs[i];
     JobRun run(
         folder(name), smallJob(1, 2, kInterruptSteps),
         {"--set", "runPolicy.stopSeconds=3", "--set", "training.checkpoint.everySeconds=600"});
@@ -76,7 +82,7 @@ TEST_F(RunTest, AStopThatTakesTooLongEndsWithoutACheckpoint) {
     EXPECT_THAT(end.lastLine(), StartsWith("result: interrupted step=0 ")) << run.output();
     EXPECT_THAT(run.taskLog("ps-0"), HasSubstr("stopped without a new checkpoint"));
     EXPECT_TRUE(processesWith(run.dir().string()).empty());
-  }
+  });
 }
 
 }  // namespace

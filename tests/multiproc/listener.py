@@ -2,9 +2,9 @@
 """Somebody listens between the tasks of a job that are started by hand with a token in a file.
 
 listener.py RUNTIME: all connections to 2 ps lead through relays that keep every byte, while a worker trains and
-a ps is killed and comes back. Neither the token nor a call of control is in what was heard; pushes carry their
-own key; and what was heard of control, sent again to the servers themselves, is not answered. Once more with
---encryption=TLS: then no push is heard either.
+a ps is killed and comes back. Neither the token, nor the key of data, nor a call of control is in what was heard;
+what was heard of control, sent again to the servers themselves, is not answered, and what was heard of a lane not
+beyond the server's challenge. Once more with --encryption=TLS: then neither a push nor a fetch is heard.
 """
 import hashlib
 import hmac
@@ -21,13 +21,18 @@ PATIENCE = 200
 # The servers listen at one address of this machine, and are told and known by another: the relays'.
 RELAYS, SERVERS = "127.0.0.1", "127.0.0.2"
 TLS = b"\x16"
+# How a lane begins (runtime/lanes/greeting.h), and the lengths of what is said before its first frame: the caller's
+# preamble, Hello and Intro, and the server's Challenge.
+LANE, ENCRYPTED_LANE = b"TYLANE--", b"TYLANETS"
+GREETING, CHALLENGE = 8 + 40 + 68, 72
 
 
 class Relay:
-    """Passes on what comes, and keeps it: `heard` is a list of (to the server, to the client)."""
+    """Passes on to `servers` what comes, and keeps it: `heard` is a list of (to the server, to the client)."""
 
-    def __init__(self):
-        self.listener = socket.create_server((RELAYS, 0))
+    def __init__(self, servers=SERVERS, port=0):
+        self.listener = socket.create_server((RELAYS, port))
+        self.servers = servers
         self.port = self.listener.getsockname()[1]
         self.heard = []
         threading.Thread(target=self.accept, daemon=True).start()
@@ -36,7 +41,7 @@ class Relay:
         while True:
             client, _ = self.listener.accept()
             try:
-                server = socket.create_connection((SERVERS, self.port))
+                server = socket.create_connection((self.servers, self.port))
             except OSError:
                 client.close()
                 continue
@@ -100,30 +105,46 @@ def answer_to(port, data):
     return bytes(answer)
 
 
+def check_lane(port, said, found):
+    """A lane's bytes are somebody's who has proved himself, and prove nothing on another connection."""
+    if len(said) <= GREETING:
+        return
+    answer = answer_to(port, said[:GREETING + 4096])
+    if not answer.startswith(b"TYLANE"):
+        found.add("a server does not challenge who repeats a lane")
+    if len(answer) > CHALLENGE:
+        found.add("what was heard of a lane is answered when it is repeated")
+
+
 def check(relays, token, encryption, found):
-    controls = pushes = 0
+    """How many connections were heard: of control, of lanes, and of lanes that are encrypted."""
+    controls = lanes = encrypted = 0
     for number, relay in enumerate(relays):
         for to_server, to_client in list(relay.heard):
             said, all_bytes = bytes(to_server), bytes(to_server) + bytes(to_client)
-            if token.encode() in all_bytes:
-                found.add(f"ps-{number}: the token was heard")
-            if said and not said.startswith(TLS) and encryption == "TLS":
-                found.add(f"ps-{number}: a connection without TLS")
-            for name in (b"trainyard.v1.Coordinator", b"/FetchChunk"):
-                if name in all_bytes:
-                    found.add(f"ps-{number}: a call of {name.decode()} was heard")
-            if said.startswith(TLS):
-                controls += 1
-            elif b"/PushPull" in said:
-                pushes += 1
-                if data_key(token) not in said:
-                    found.add(f"ps-{number}: a push without the key of data")
-            if b"/PushPull" in said:
+            for secret, name in ((token.encode(), "token"), (data_key(token), "key of data")):
+                if secret in all_bytes:
+                    found.add(f"ps-{number}: the {name} was heard")
+            if b"trainyard.v1.Coordinator" in all_bytes:
+                found.add(f"ps-{number}: a call of control was heard")
+            if said.startswith(LANE):
+                lanes += 1
+                check_lane(relay.port, said, found)
                 continue
+            if said.startswith(ENCRYPTED_LANE):
+                encrypted += 1
+                if len(said) > len(LANE) and not said[len(LANE):].startswith(TLS):
+                    found.add(f"ps-{number}: a lane that says it encrypts does not")
+            elif said.startswith(TLS):
+                controls += 1
+            elif len(said) >= len(LANE):
+                found.add(f"ps-{number}: a connection of no kind: {said[:16]!r}")
             answer = answer_to(relay.port, said)
             if f"{RELAYS}:".encode() in answer:  # a view says where the servers are
                 found.add(f"ps-{number}: what was heard of control is answered when it is repeated")
-    return controls, pushes
+    if encryption == "TLS" and lanes:
+        found.add(f"{lanes} lanes without TLS")
+    return controls, lanes, encrypted
 
 
 def train(job):
@@ -136,16 +157,15 @@ def train(job):
     job.processes["ps-1"].wait()
     job.start("ps", 1)  # fetches what it had from ps-0
     job.reach("worker-0", 50)
-    controls, pushes = check(job.relays, job.token, job.encryption, found)
+    heard = check(job.relays, job.token, job.encryption, found)
     assert not found, "\n".join(sorted(found))
     for name in job.processes:
         assert job.wait(name) == 0, (name, job.logs())
     assert "chunks taken over from other servers" in job.logs(), job.logs()
-    return controls, pushes
+    return heard
 
 
 def listen_to(runtime, encryption):
-    """How many connections were heard: for control or encrypted, and with pushes."""
     relays = [Relay(), Relay()]
     with tempfile.TemporaryDirectory() as folder:
         job = Job(runtime, folder, relays, encryption)
@@ -153,15 +173,15 @@ def listen_to(runtime, encryption):
             heard = train(job)
         finally:
             job.end()
-    print(f"encryption {encryption}: heard {heard[0]} connections with TLS, {heard[1]} with pushes")
+    print("encryption {}: heard {} connections of control, {} lanes, {} encrypted lanes".format(encryption, *heard))
     return heard
 
 
 def main():
-    encrypted, pushes = listen_to(sys.argv[1], "None")
-    assert encrypted >= 4 and pushes >= 2, (encrypted, pushes)
-    encrypted, pushes = listen_to(sys.argv[1], "TLS")
-    assert encrypted >= 6 and pushes == 0, (encrypted, pushes)
+    controls, lanes, encrypted = listen_to(sys.argv[1], "None")
+    assert controls >= 4 and lanes >= 2 and encrypted == 0, (controls, lanes, encrypted)
+    controls, lanes, encrypted = listen_to(sys.argv[1], "TLS")
+    assert controls >= 4 and lanes == 0 and encrypted >= 2, (controls, lanes, encrypted)
     return 0
 
 

@@ -47,7 +47,7 @@ class PsScaleTest : public ScalingTest {
     const v1::Membership membership = membershipOf(run);
     for (const v1::MemberTask& task : membership.tasks()) {
       if (task.id().role() != v1::ROLE_PS) continue;
-      const auto stub = v1::ShardTransfer::NewStub(openSecureChannel(
+      const auto stub = v1::ShardTables::NewStub(openSecureChannel(
           fmt::format("{}:{}", task.ip(), task.port()), keys.control, kRuntimeServerName));
       grpc::ClientContext context;
       v1::ShardTable table;

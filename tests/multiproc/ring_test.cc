@@ -57,6 +57,19 @@ TEST_P(RingSizes, EndsWithTheWeightsOfParameterServers) {
 }
 INSTANTIATE_TEST_SUITE_P(, RingSizes, testing::Values(1, 3, 4));
 
+// Encrypted, between machines and on one, and with a rank that dies on the way.
+TEST_F(RingTest, EncryptedItEndsWithTheSameWeights) {
+  const std::string yaml = smallJob(1, 3, kRingSteps);
+  const std::vector<std::string> encrypted = {"--set", "network.encryption=TLS"};
+  std::vector<std::string> flags = overTcp(3);
+  flags.insert(flags.end(), encrypted.begin(), encrypted.end());
+  JobRun tcp(folder("tcp"), yaml, flags);
+  expectSameEnd(tcp, tcp.launchAndWait("worker.compute=crash@60,task=worker-1,life=1.1"), 3);
+  EXPECT_EQ(tcp.json("status.json")["status"].value("lostSteps", 0), 0);
+  JobRun shared(folder("shared"), yaml, ringWith(encrypted));
+  expectSameEnd(shared, shared.launchAndWait(), 3);
+}
+
 // 3000 samples of 3 ranks and 32 each: the last of a pass has one rank without samples.
 TEST_F(RingTest, APassMayEndUnevenly) {
   const std::vector<std::string> sets = {

@@ -153,15 +153,17 @@ std::vector<int> listeningAmong(const std::vector<int>& ports, const std::string
   return found;
 }
 
-ProgramEnd runProgram(const std::vector<std::string>& argv, const std::string& failpoints,
-                      Duration limit) {
+namespace {
+
+ProgramEnd runProgramIn(const fs::path& cwd, const std::vector<std::string>& argv,
+                        const std::string& failpoints, Duration limit) {
   ProgramEnd end;
   TempDir dir;
   SpawnOptions spawn;
   spawn.argv = argv;
   spawn.argv[0] = programPath(argv[0]);
   spawn.env = environmentWith(failpoints);
-  spawn.cwd = dir.path().string();
+  spawn.cwd = cwd.string();
   spawn.output_file = (dir.path() / "output").string();
   spawn.die_with_spawning_thread = true;
   auto child = ChildProcess::spawn(spawn);
@@ -177,6 +179,14 @@ ProgramEnd runProgram(const std::vector<std::string>& argv, const std::string& f
     end.code = exit->code;
   }
   return end;
+}
+
+}  // namespace
+
+ProgramEnd runProgram(const std::vector<std::string>& argv, const std::string& failpoints,
+                      Duration limit) {
+  const TempDir dir;
+  return runProgramIn(dir.path(), argv, failpoints, limit);
 }
 
 JobRun::JobRun(const fs::path& dir, const std::string& yaml, std::vector<std::string> flags)
@@ -379,7 +389,8 @@ std::string RunTest::undisturbedDigest(const std::string& yaml,
 }
 
 ProgramEnd RunTest::program(const std::vector<std::string>& argv, const std::string& failpoints) {
-  return runProgram(argv, failpoints);
+  // A job that goes on without its launcher's terminal must not lose its folder.
+  return runProgramIn(root(), argv, failpoints, std::chrono::seconds(240));
 }
 
 std::string smallJob(int ps, int workers, int steps) {

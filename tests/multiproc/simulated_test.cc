@@ -29,7 +29,7 @@ spec:
                      workers, model, data, steps);
 }
 
-std::vector<nlohmann::json> stepRecords(const JobRun& run) {
+std::vector<nlohmann::json> lossRecords(const JobRun& run) {
   std::vector<nlohmann::json> records;
   std::ifstream in(run.dir() / "metrics.jsonl");
   for (std::string line; std::getline(in, line);) {
@@ -51,7 +51,7 @@ class SimulatedTest : public RunTest {
     const ProgramEnd end = run.launchAndWait(failpoints);
     EXPECT_EQ(end.code, 0) << end.output;
     EXPECT_THAT(end.lastLine(), StartsWith(fmt::format("result: succeeded steps={} ", steps)));
-    const auto records = stepRecords(run);
+    const auto records = lossRecords(run);
     EXPECT_FALSE(records.empty());
     if (records.empty()) return 0;
     EXPECT_NEAR(records.back().at("loss").get<double>(), std::log(4.0), 1e-6);

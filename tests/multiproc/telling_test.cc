@@ -70,8 +70,9 @@ TEST_F(TellingTest, EverythingShowsWhatACommandTells) {
 
   const std::string top = program({"trainyard", "top", run.dir().string(), "--frames", "1"}).output;
   EXPECT_THAT(top, ContainsRegex("Running  step [0-9]+  [0-9,.]+ examples/s  loss 0.2500"));
-  EXPECT_TRUE(eventually([&] { return progressOf(run).value("step", 0) > 0; }));
-  EXPECT_EQ(progressOf(run).value("loss", ""), "0.25");
+  // The first record may be of worker-1 alone, whose program has told before that of worker-0.
+  EXPECT_TRUE(eventually([&] { return progressOf(run).value("loss", "") == "0.25"; }));
+  EXPECT_GT(progressOf(run).value("step", 0), 0);
   EXPECT_THAT(program({"trainyard", "get", run.dir().string()}).output,
               ContainsRegex("Running  [0-9]+ +2/2 +0/0  0.2500"));
 
@@ -82,7 +83,8 @@ TEST_F(TellingTest, EverythingShowsWhatACommandTells) {
   EXPECT_GE(result.value("steps", 0), 10);
   EXPECT_EQ(result.value("loss", 0.0), 0.25);
   EXPECT_GT(result.value("examplesPerSecond", 0.0), 0) << result;
-  EXPECT_LT(result.value("examplesPerSecond", 0.0), 1400) << "two of at most 640";
+  EXPECT_LT(result.value("examplesPerSecond", 0.0), 1920)
+      << "two of at most 640, and what it adds that a first report was read late";
   EXPECT_NE(progressOf(run).value("examplesPerSecond", ""), "");
   EXPECT_FALSE(fs::exists(run.taskDir("worker-0") / "tell.sock"));
   for (const char* task : {"worker-0", "worker-1"}) {

@@ -59,13 +59,14 @@ Bytes kernelBytes(const std::filesystem::path& scratch, int port) {
   return {sum("bytes_received"), sum("bytes_acked")};
 }
 
-class TrafficTest : public RunTest {
+class TrafficTest : public RunTest, public testing::WithParamInterface<const char*> {
  protected:
   // Bytes of each server's port per step and direction, by `trainyard plan`. (What goes to another
   // server's replicas is counted there.)
-  std::vector<Bytes> planned(const JobRun& run) {
-    const ProgramEnd end = program(
-        {"trainyard", "plan", "-o", "json", "-f", (run.dir().parent_path() / "job.yaml").string()});
+  std::vector<Bytes> planned(const JobRun& run, const std::string& wire) {
+    const ProgramEnd end =
+        program({"trainyard", "plan", "-o", "json", "--set", "training.wireType=" + wire, "-f",
+                 (run.dir().parent_path() / "job.yaml").string()});
     EXPECT_EQ(end.code, 0) << end.output;
     const auto json = nlohmann::json::parse(end.output, nullptr, false);
     std::vector<Bytes> result;
@@ -136,7 +137,10 @@ void print(int ps, const Reading& reading, const Bytes& per_step) {
   }
 }
 
-TEST_F(TrafficTest, PayloadAndWireAreWhatTheKernelCarried) {
+INSTANTIATE_TEST_SUITE_P(WireTypes, TrafficTest, testing::Values("Float32", "BFloat16"),
+                         [](const auto& type) { return std::string(type.param); });
+
+TEST_P(TrafficTest, PayloadAndWireAreWhatTheKernelCarried) {
   const std::string yaml = R"(apiVersion: trainyard.dev/v1alpha1
 kind: TrainingJob
 metadata: {name: wide}
@@ -151,8 +155,13 @@ spec:
     steps: 40
     optimizer: {name: SGD, learningRate: 0.01}
 )";
-  JobRun run(folder("wide"), yaml);
-  const std::vector<Bytes> per_step = planned(run);
+  const std::string wire = GetParam();
+  JobRun run(folder("wide"), yaml, {"--set", "training.wireType=" + wire});
+  const std::vector<Bytes> per_step = planned(run, wire);
+  // What workers pull; what they push besides replicas.
+  const std::vector<Bytes> wide = planned(run, "Float32");
+  const double share = wire == "Float32" ? 1 : 0.5;
+  for (int ps = 0; ps < kServers; ++ps) EXPECT_EQ(per_step[ps][1], share * wide[ps][1]);
   ASSERT_EQ(per_step.size(), static_cast<std::size_t>(kServers));
   for (const Bytes& bytes : per_step) {
     ASSERT_GT(bytes[0], 1e6);

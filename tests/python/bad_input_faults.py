@@ -194,6 +194,21 @@ def does_not_come_in_time():
         work.wait()
 
 
+def message_does_not_come_in_time():
+    """As before: it comes once this rank has given up waiting."""
+    group = join()
+    if group.rank == 1:
+        group.receive(bytearray(1), 0)
+        group.send(floats(), 0)
+        return
+    work = group.receive(floats(), 1, name="w", async_=True)
+    try:
+        work.wait(0.1)
+    finally:
+        group.send(bytes(1), 1)
+        work.wait()
+
+
 def in_a_child():
     """A fork in the middle of a group: in the child nothing works, by an error, and it ends like any program."""
     group = join()
@@ -222,14 +237,16 @@ GONE = [
     Row("killed", 3, survive(), [lost(1), Ends(-signal.SIGKILL), lost(1)], by_signal(signal.SIGKILL)),
     Row("killed, over TCP", 3, survive(share_memory=False), [lost(1), Ends(-signal.SIGKILL), lost(1)],
         by_signal(signal.SIGKILL)),
-    Row("killed while its messages are waited for", 2, survive(waits), [lost(1, "receive"), Ends(-signal.SIGKILL)],
-        by_signal(signal.SIGKILL)),
+    Row("killed while its messages are waited for", 2, survive(waits),
+        [lost(1, "tensor 'w'", "receive"), Ends(-signal.SIGKILL)], by_signal(signal.SIGKILL)),
     Row("terminated", 2, survive(), [lost(1), Ends(-signal.SIGTERM)], by_signal(signal.SIGTERM)),
     Row("stopped", 3, survive(timeout=1.0), [silent(1), ANYTHING, silent(1)], by_signal(signal.SIGSTOP)),
     Row("hung in its own code", 2, survive(hangs(lambda g: g.all_reduce(floats(), name="w")), timeout=1.0),
         [silent(1, "tensor 'w'"), ANYTHING]),
     Row("silent about a message", 2, survive(hangs(lambda g: g.receive(floats(), 1, name="w")), timeout=1.0),
-        [silent(1, "receive of 4 float32"), ANYTHING]),
+        [silent(1, "tensor 'w'", "receive of 4 float32"), ANYTHING]),
+    Row("a message late for the caller's own limit", 2, message_does_not_come_in_time,
+        [Told(ty.TimedOut, ("receive of 'w'", "0.1 s")), None]),
     Row("late for the caller's own limit", 2, does_not_come_in_time,
         [Told(ty.TimedOut, ("barrier", "0.1 s")), None]),
     Row("an exception on one rank", 3, survive(fails), [lost(1), Told(ValueError, ("no such file",)), lost(1)]),

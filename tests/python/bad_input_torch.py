@@ -66,6 +66,7 @@ NO_GROUP = [
     kept("shutdown before init", lambda _: hvd.shutdown()),
     kept("init of some ranks by comm", lambda _: alone(comm=[3]), NotImplementedError, "ProcessSet"),
     kept("init of process sets by a word", lambda _: alone(process_sets="static"), ValueError, "'static'"),
+    kept("not synchronized before shutdown", lambda _: left_behind(), ty.NotInitialized, "allreduce.w", "shutdown()"),
     kept("allreduce after shutdown", lambda _: (alone(), hvd.shutdown(), hvd.allreduce(ones(2))), ty.NotInitialized),
 ]
 
@@ -76,11 +77,26 @@ def alone(**arguments):
     hvd.init(**arguments)
 
 
+def left_behind():
+    """What was asked for is not dropped without a word."""
+    alone()
+    handle = hvd.allreduce_async(ones(2), name="w")
+    hvd.shutdown()
+    assert hvd.poll(handle)
+    hvd.synchronize(handle)
+
+
 HOROVOD = [
     kept("hvd: a type that is not summed", lambda _: hvd.allreduce(short(), name="w"),
-         ty.InvalidArgument, "torch.int16", "allreduce"),
+         ty.InvalidArgument, "torch.int16", "allreduce of 'w'"),
     kept("hvd: not contiguous", lambda _: hvd.allreduce_(crossed(), name="w"),
-         ty.InvalidArgument, "contiguous", "(2, 3)", "(1, 2)"),
+         ty.InvalidArgument, "contiguous", "allreduce of 'w'", "(2, 3)", "(1, 2)"),
+    kept("hvd: one of several not contiguous", lambda _: hvd.grouped_allreduce([ones(2), crossed()], name="w"),
+         ty.InvalidArgument, "contiguous", "'w[1]'"),
+    kept("hvd: gathered and not contiguous", lambda _: hvd.allgather(crossed(), name="w"),
+         ty.InvalidArgument, "contiguous", "allgather of 'w'"),
+    kept("hvd: broadcast and not contiguous", lambda _: hvd.broadcast_(crossed(), 0, name="w"),
+         ty.InvalidArgument, "contiguous", "broadcast of 'w'"),
     kept("hvd: a sparse tensor", lambda _: hvd.broadcast(ones(2).to_sparse(), 0), ty.InvalidArgument, "dense"),
     kept("hvd: no tensor", lambda _: hvd.broadcast([1.0], 0), ty.InvalidArgument, "torch.Tensor", "list"),
     kept("hvd: a scalar is gathered", lambda _: hvd.allgather(torch.tensor(1.0)),

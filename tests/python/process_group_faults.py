@@ -62,6 +62,23 @@ def case_timeout():
     raise AssertionError("nobody was blamed")
 
 
+def case_left():
+    """What has not been done when a group is left raises, and does not look as if it were."""
+    start()
+    if dist.get_rank() == 1:
+        expect(ty.RankLost, lambda: dist.recv(torch.ones(1), 0), "rank 0")
+        return
+    works = [dist.all_reduce(torch.ones(1000), async_op=True) for _ in range(3)]
+    works.append(dist.irecv(torch.ones(1), 1))
+    future = works[1].get_future()
+    dist.destroy_process_group()
+    for work in works:
+        expect((ty.NotInitialized, ty.Cancelled), work.wait)
+        assert work.is_completed() and not work.is_success()
+    expect(RuntimeError, future.wait, "NotInitialized")
+    expect(RuntimeError, works[2].get_future().wait, "NotInitialized")
+
+
 def case_monitored_barrier():
     start()
     group, rank = dist.group.WORLD, dist.get_rank()

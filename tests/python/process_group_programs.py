@@ -1,4 +1,4 @@
-"""Cases of process_group_test.py: what is built of the operations: DDP, FSDP, DTensor."""
+"""Cases of process_group_test.py: DDP, and a backend beside others."""
 import os
 import signal
 
@@ -68,52 +68,3 @@ def case_mixed():
     if rank == 1:
         os.kill(os.getpid(), signal.SIGKILL)
     expect(ty.RankLost, lambda: [dist.barrier() for _ in range(100)], "rank 1")
-
-
-def case_functional():
-    """The operations that DTensor and FSDP call, and FSDP itself, where torch has them."""
-    from torch.distributed import _functional_collectives as functional
-    start()
-    rank, size = dist.get_rank(), dist.get_world_size()
-    world = dist.group.WORLD
-    mine = torch.full((size, 2), rank + 1.0)
-    total = float(sum(range(1, size + 1)))
-    assert torch.equal(functional.all_reduce(mine, "sum", world) + 0, torch.full((size, 2), total))
-    assert torch.equal(functional.all_reduce(mine, "avg", world) + 0, torch.full((size, 2), total / size))
-    assert torch.equal(functional.all_gather_tensor(mine[:1], 0, world)[:, 0] + 0, torch.arange(1.0, size + 1))
-    assert torch.equal(functional.reduce_scatter_tensor(mine, "sum", 0, world) + 0, torch.full((1, 2), total))
-    assert torch.equal(functional.broadcast(mine, 0, world) + 0, torch.full((size, 2), 1.0))
-    assert (functional.all_to_all_single(mine, None, None, world) + 0)[:, 0].tolist() == list(range(1, size + 1))
-    several = functional.all_reduce_coalesced([mine, mine[:1]], "sum", world)
-    assert all(each[0, 0].item() == total for each in several), several
-    several = functional.all_gather_into_tensor_coalesced([mine[:1], mine], world)
-    assert several[0].shape == (size, 2) and several[1].shape == (size * size, 2), several
-    several = functional.reduce_scatter_tensor_coalesced([mine, mine], "sum", [0, 0], world)
-    assert all(torch.equal(each + 0, torch.full((1, 2), total)) for each in several), several
-    distributed_tensors(size, rank)
-    dist.destroy_process_group()
-
-
-def distributed_tensors(size, rank):
-    from torch.distributed._composable.fsdp import fully_shard
-    from torch.distributed.device_mesh import init_device_mesh
-    from torch.distributed.tensor import Replicate, Shard, distribute_tensor
-    mesh = init_device_mesh("cpu", (size,))
-    whole = torch.arange(size * 6.0).view(size * 2, 3)
-    sharded = distribute_tensor(whole.clone(), mesh, [Shard(0)])
-    assert torch.equal(sharded.redistribute(mesh, [Replicate()]).to_local(), whole)
-    assert torch.equal(sharded.redistribute(mesh, [Shard(1)]).full_tensor(), whole)
-    torch.manual_seed(1)
-    plain = torch.nn.Sequential(torch.nn.Linear(6, 8), torch.nn.ReLU(), torch.nn.Linear(8, 3))
-    model = torch.nn.Sequential(torch.nn.Linear(6, 8), torch.nn.ReLU(), torch.nn.Linear(8, 3))
-    model.load_state_dict(plain.state_dict())
-    fully_shard(model, mesh=mesh)
-    inputs = torch.randn(size * 4, 6)
-    for step, (each, rows) in enumerate(((plain, slice(None)), (model, slice(rank * 4, rank * 4 + 4)))):
-        optimizer = torch.optim.SGD(each.parameters(), 0.1)
-        for _ in range(5):
-            optimizer.zero_grad()
-            each(inputs[rows]).square().mean().backward()
-            optimizer.step()
-    for one, other in zip(plain.parameters(), model.parameters()):
-        assert torch.allclose(one, other.full_tensor(), atol=1e-6), (one, other.full_tensor())

@@ -11,12 +11,12 @@ namespace trainyard::sim {
 // The weights after so many updates. A worker's death may keep its last push from some chunks, and
 // so may a server's, where pushes have no replica.
 bool World::plausible(std::int64_t version, std::uint32_t chunk,
-                      const std::vector<float>& weights) const {
+                      std::span<const float> weights) const {
   const int kills = config_.replicate_pushes ? result_.worker_kills : result_.kills;
   const std::int64_t deaths = config_.tickets ? kills + result_.freezes : 0;
   for (std::int64_t lacking = 0; lacking <= std::min(deaths, version); ++lacking) {
     const auto at = static_cast<std::size_t>(std::min(version - lacking, plan_.steps));
-    if (reference_[at][chunk] == weights) return true;
+    if (std::ranges::equal(reference_[at][chunk], weights)) return true;
   }
   return false;
 }

@@ -69,14 +69,30 @@ void World::breakPush(const PsNode& server, v1::ChunkRequestHeader& header) {
   if (broken(Mutation::kSuccessorAlike)) *header.mutable_server() = server.incarnation;
 }
 
+// At a server, of a request that is lost on its way.
+void World::breakCutPush(const runtime::ps::Send& send, std::vector<float> gradient) {
+  if (!broken(Mutation::kCutGradientCounts) || !send.with_payload) return;
+  std::fill(gradient.begin() + static_cast<std::ptrdiff_t>(gradient.size() / 2), gradient.end(),
+            0.0f);
+  at(ownerOf(v1::ROLE_PS, static_cast<std::size_t>(send.ps)), networkDelay(),
+     [this, send, gradient] {
+       PsNode* server = ps_[static_cast<std::size_t>(send.ps)].get();
+       if (server == nullptr || ps_done_[static_cast<std::size_t>(send.ps)]) return;
+       std::vector<runtime::ps::ChunkAnswer> answers;
+       server->shard->onRequest(send.header, std::make_unique<VectorPayload>(gradient),
+                                server->next_call++, now_, answers);
+       forward(*server);
+       deliver(*server, std::move(answers));
+     });
+}
+
 // Where a chunk arrives that was another server's.
-void World::breakContents(v1::ChunkContents& contents) const {
+void World::breakContents(runtime::ps::GivenChunk& given) const {
   if (broken(Mutation::kMovedWithoutSlots)) {
-    for (std::string& slot : *contents.mutable_slots()) slot.assign(slot.size(), '\0');
+    for (auto& slot : given.slots) slot.assign(slot.size(), 0.0f);
   }
-  if (broken(Mutation::kMovedFormer) && !contents.previous().empty())
-    contents.set_weights(contents.previous());
-  if (broken(Mutation::kMovedWithoutPushes)) contents.clear_applied();
+  if (broken(Mutation::kMovedFormer) && given.previous != nullptr) given.weights = given.previous;
+  if (broken(Mutation::kMovedWithoutPushes)) given.record.clear_applied();
 }
 
 // At the coordinator.

@@ -144,6 +144,9 @@ const std::vector<Case>& cases() {
   static const std::vector<Case> all{
       {kRepeatIsNew, "RepeatIsNew", asynchronous},
       {kOneRankTwice, "OneRankTwice", deathsOfWorkers},
+      {kCutGradientCounts, "CutGradientCounts", deathsOfWorkers},
+      {kCutWeightsCount, "CutWeightsCount", deathsOfWorkers},
+      {kCutWeightsCount, "CutWeightsCountWhileServersChange", serversComeAndGo},
       {kSealClaimed, "SealClaimed", deathsWhileItScales},
       {kPreparedClaimed, "PreparedClaimed", serversComeAndGo},
       {kVersionClaimed, "VersionClaimed", deathsOfWorkers},

@@ -18,11 +18,11 @@ class VectorPayload : public runtime::ps::GradientPayload {
  public:
   explicit VectorPayload(std::vector<float> values) : values_(std::move(values)) {}
   std::size_t sizeBytes() const override { return values_.size() * sizeof(float); }
-  void copyTo(std::span<float> out) const override {
-    std::copy(values_.begin(), values_.end(), out.begin());
+  void copyTo(std::span<float> out, std::size_t at) const override {
+    std::copy_n(values_.begin() + static_cast<std::ptrdiff_t>(at), out.size(), out.begin());
   }
-  void addTo(std::span<float> acc) const override {
-    for (std::size_t i = 0; i < acc.size(); ++i) acc[i] += values_[i];
+  void addTo(std::span<float> acc, std::size_t at) const override {
+    for (std::size_t i = 0; i < acc.size(); ++i) acc[i] += values_[at + i];
   }
 
  private:
@@ -48,7 +48,7 @@ struct World::PsNode : World::Node {
   std::map<std::uint64_t, std::function<void(const v1::TakeReply&)>> takes;
   std::uint64_t next_ticket = 1;
   std::map<runtime::ps::CallId, std::function<void(const v1::ChunkReplyHeader&,
-                                                   std::shared_ptr<const std::vector<float>>)>>
+                                                   std::shared_ptr<const runtime::ps::Weights>)>>
       calls_in;
   runtime::ps::CallId next_call = 1;
   bool updating = false;              // an update is planned

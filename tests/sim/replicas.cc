@@ -35,7 +35,8 @@ void World::prepared(PsNode& node, const v1::EpochInfo& epoch) {
 
 void World::forward(PsNode& node) {
   for (const auto& update : node.shard->takeUpdates()) {
-    if (!broken(Mutation::kReplicaForgets)) sendUpdate(node, update.header, *update.mean);
+    if (!broken(Mutation::kReplicaForgets))
+      sendUpdate(node, update.header, {update.mean->begin(), update.mean->end()});
     if (broken(Mutation::kReplicaForgets) || broken(Mutation::kConfirmsEarly))
       replicated(node, update.header);
   }
@@ -83,7 +84,7 @@ void World::sendUpdate(PsNode& node, v1::ChunkRequestHeader header, std::vector<
       if (keeper == nullptr) return later(false);
       const auto call = keeper->next_call++;
       keeper->calls_in[call] = [this, later](const v1::ChunkReplyHeader& reply,
-                                             std::shared_ptr<const std::vector<float>>) {
+                                             std::shared_ptr<const runtime::ps::Weights>) {
         later(reply.code() == v1::CHUNK_OK && rng_.unit() >= config_.drop);
       };
       std::vector<runtime::ps::ChunkAnswer> answers;

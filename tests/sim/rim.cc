@@ -240,7 +240,9 @@ void World::prepare(PsNode& node, const v1::EpochInfo& epoch) {
         if (manifest.fileName() != epoch.restore_manifest()) continue;
         for (const auto& file : manifest.files) {
           for (const auto& copy : files_[file.name].chunks) {
-            if (copy.chunk == chunk.id) weights = *copy.weights, slots = copy.slots;
+            if (copy.chunk != chunk.id) continue;
+            weights.assign(copy.weights->begin(), copy.weights->end());
+            slots = copy.slots;
           }
         }
       }
@@ -265,7 +267,7 @@ void World::fetchNext(PsNode& node, const v1::EpochInfo& epoch, std::vector<std:
   const int number = node.number;
   const auto answered =
       [this, self, number, epoch, left, chunk, replica,
-       over = std::make_shared<bool>(false)](std::optional<v1::ChunkContents> contents) {
+       over = std::make_shared<bool>(false)](std::optional<runtime::ps::GivenChunk> contents) {
         PsNode* alive = server(number);
         if (alive == nullptr || !same(alive->incarnation, self) || std::exchange(*over, true))
           return;

@@ -71,10 +71,13 @@ void World::sendChunk(WorkerNode& node, const runtime::ps::Send& send) {
   const auto fail = [this, owner, replied] {
     at(owner, networkDelay(), [replied] { replied(absl::UnavailableError("lost"), {}, nullptr); });
   };
-  if (rng_.unit() < config_.drop) return fail();
   std::vector<float> payload;
   if (send.with_payload)
     payload = gradient({node.turn->first_position, node.turn->samples}, send.chunk);
+  if (rng_.unit() < config_.drop) {
+    breakCutPush(send, payload);
+    return fail();
+  }
   const int copies = rng_.unit() < config_.duplicate ? 2 : 1;
   for (int copy = 0; copy < copies; ++copy) {
     const Owner to = ownerOf(v1::ROLE_PS, static_cast<std::size_t>(send.ps));
@@ -90,11 +93,12 @@ void World::sendChunk(WorkerNode& node, const runtime::ps::Send& send) {
       const auto call = server->next_call++;
       server->calls_in[call] = [this, owner, replied](
                                    const v1::ChunkReplyHeader& header,
-                                   std::shared_ptr<const std::vector<float>> weights) {
+                                   std::shared_ptr<const runtime::ps::Weights> weights) {
         const bool lost = rng_.unit() < config_.drop;
         // What is on its way is a copy of what the server held when it answered.
-        auto sent =
-            weights == nullptr ? nullptr : std::make_shared<const std::vector<float>>(*weights);
+        auto sent = weights == nullptr ? nullptr
+                                       : std::make_shared<const std::vector<float>>(
+                                             weights->begin(), weights->end());
         at(owner, networkDelay(), [replied, header, sent, lost] {
           replied(lost ? Status(absl::UnavailableError("lost")) : absl::OkStatus(), header, sent);
         });
@@ -124,18 +128,28 @@ void World::onChunkReply(WorkerNode& node, const runtime::ps::Send& send, const 
       problem(fmt::format("worker {} got a wrong version {} of chunk {}", node.index,
                           header.version(), send.chunk));
     }
-    node.weights[send.chunk] = *payload;
-    // The copy takes a while; views may come in between.
+    // It is stored as it arrives, which takes a while; views may come in between, and the
+    // connection may break.
+    std::vector<float>& stored = node.weights[send.chunk];
+    stored.resize(payload->size());
+    std::copy_n(payload->begin(), payload->size() / 2, stored.begin());
     const v1::Incarnation self = node.incarnation;
     const std::size_t index = node.index;
-    at(ownerOf(node), std::chrono::microseconds(rng_.below(500)), [this, self, index, send] {
-      WorkerNode* alive = workers_[index].get();
-      if (alive == nullptr || !same(alive->incarnation, self)) return;
-      alive->machine->onStored(send.chunk, send.attempt);
-      trainer(*alive);
-      pump(*alive);
-      poke(*alive, alive->machine->takeUrgent());
-    });
+    const bool cut = rng_.unit() < config_.drop;
+    at(ownerOf(node), std::chrono::microseconds(rng_.below(500)),
+       [this, self, index, send, payload, cut] {
+         WorkerNode* alive = workers_[index].get();
+         if (alive == nullptr || !same(alive->incarnation, self)) return;
+         if (!cut) alive->weights[send.chunk] = *payload;
+         if (cut && !broken(Mutation::kCutWeightsCount)) {
+           alive->machine->onCut(send.chunk, send.attempt, absl::UnavailableError("lost"), now_);
+         } else {
+           alive->machine->onStored(send.chunk, send.attempt);
+         }
+         trainer(*alive);
+         pump(*alive);
+         poke(*alive, alive->machine->takeUrgent());
+       });
   }
   trainer(node);
   pump(node);

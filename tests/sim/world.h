@@ -9,6 +9,7 @@
 #include <memory>
 #include <optional>
 #include <queue>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -127,8 +128,7 @@ class World {
     return config_.scalings == 0 && config_.ps_scalings == 0 && config_.lengths == 0;
   }
   bool sharesSteps() const { return !config_.tickets && config_.backup_workers == 0; }
-  bool plausible(std::int64_t version, std::uint32_t chunk,
-                 const std::vector<float>& weights) const;
+  bool plausible(std::int64_t version, std::uint32_t chunk, std::span<const float> weights) const;
   void sendAsk(WorkerNode& node, const v1::TakeRequest& request);
   void checkLeases();
   float clipScale(const Weights& mean, std::int64_t step);
@@ -195,7 +195,8 @@ class World {
   void breakReport(v1::MemberReport& report) const;
   void breakView(const WorkerNode& node, v1::View& view) const;
   void breakPush(const PsNode& server, v1::ChunkRequestHeader& header);
-  void breakContents(v1::ChunkContents& contents) const;
+  void breakCutPush(const runtime::ps::Send& send, std::vector<float> gradient);
+  void breakContents(runtime::ps::GivenChunk& given) const;
   void breakQuestion(v1::TakeRequest& request);
   void breakManifest(runtime::Manifest& manifest) const;
   void breakLeavers(int from, int to);

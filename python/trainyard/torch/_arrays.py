@@ -6,8 +6,7 @@ devices through a copy, integers are scaled before and after the sum rather than
 """
 from __future__ import annotations
 
-
-from typing import Any, Optional, Sequence
+from typing import Any, List, Optional, Sequence
 
 import torch
 
@@ -19,22 +18,27 @@ COMPUTED = (
     torch.uint8, torch.int8, torch.bool)
 
 
-def require_contiguous(tensor: torch.Tensor, kind: str) -> None:
-    """ValueError for a tensor whose elements do not lie one after the other."""
+def labels(kind: str, name: Optional[str], count: int) -> List[str]:
+    """What errors call each of so many tensors of an operation, before it is given to a group."""
+    return [f"{kind} of {each!r}" for each in _names(name, count)] if name is not None else [kind] * count
+
+
+def require_contiguous(tensor: torch.Tensor, what: str) -> None:
+    """ValueError for a tensor whose elements do not lie one after the other; `what`: of labels()."""
     if not isinstance(tensor, torch.Tensor):
-        raise InvalidArgument(f"{kind} takes a torch.Tensor, not {type(tensor).__name__}")
+        raise InvalidArgument(f"{what} takes a torch.Tensor, not {type(tensor).__name__}")
     if tensor.layout != torch.strided:
-        raise InvalidArgument(f"{kind} takes a dense tensor; for sparse ones: sparse_allreduce_async")
+        raise InvalidArgument(f"{what} takes a dense tensor; for sparse ones: sparse_allreduce_async")
     if not tensor.is_contiguous():
         raise InvalidArgument(
-            f"Tensor is required to be contiguous: {kind} got shape {tuple(tensor.shape)} with "
+            f"Tensor is required to be contiguous: {what} got shape {tuple(tensor.shape)} with "
             f"strides {tuple(tensor.stride())}; call .contiguous() first")
 
 
-def require_computed(tensor: torch.Tensor, kind: str) -> None:
-    """ValueError for a type that no sum is formed of."""
+def require_computed(tensor: torch.Tensor, what: str) -> None:
+    """ValueError for a type that no sum is formed of; `what`: of labels()."""
     if tensor.dtype not in COMPUTED:
-        raise InvalidArgument(f"Tensor type {tensor.dtype} is not supported by {kind}")
+        raise InvalidArgument(f"Tensor type {tensor.dtype} is not supported by {what}")
 
 
 def flat(tensor: torch.Tensor) -> torch.Tensor:
@@ -101,5 +105,8 @@ def named_arrays(arrays: Sequence[torch.Tensor], name: Optional[str]) -> Any:
     """As a group takes several, with names for its errors: `name`, or `name[0]`, `name[1]`, ..."""
     if name is None:
         return list(arrays)
-    names = [name] if len(arrays) == 1 else [f"{name}[{at}]" for at in range(len(arrays))]
-    return [array_of(array, label) for array, label in zip(arrays, names)]
+    return [array_of(array, label) for array, label in zip(arrays, _names(name, len(arrays)))]
+
+
+def _names(name: str, count: int) -> List[str]:
+    return [name] if count == 1 else [f"{name}[{at}]" for at in range(count)]

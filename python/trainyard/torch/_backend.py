@@ -10,6 +10,7 @@ from typing import Any, Dict, Optional
 import torch.distributed as dist
 from torch._C import _distributed_c10d as c10d
 
+from trainyard._errors import InvalidArgument
 from trainyard.torch._c10d_store import form_group
 from trainyard.torch._process_group import NAME, Members, TrainyardProcessGroup
 
@@ -39,6 +40,10 @@ _backend_class = _make_backend_class()
 HAS_BACKENDS = _backend_class is not None
 
 
+# torch tells all that it knows of a new group from 2.15 on, where there are groups whose ranks change.
+RECONFIGURES = hasattr(getattr(c10d, "_DistributedBackendOptions", None), "enable_reconfigure")
+
+
 def create(store: Any, rank: int, size: int, timeout: datetime.timedelta) -> Any:
     """What torch.distributed calls for each new group, with a store of its own.
 
@@ -46,14 +51,32 @@ def create(store: Any, rank: int, size: int, timeout: datetime.timedelta) -> Any
     the first is better: torch calls it without going through C++, where the ranks that messages came from and the
     types of errors are lost.
     """
-    made = _backend_class if _backend_class is not None and _has_other_backends() else TrainyardProcessGroup
-    return made(store, rank, size, timeout)
+    return _made_for(sys._getframe(1))(store, rank, size, timeout)
 
 
-def _has_other_backends() -> bool:
+def create_with_options(told: Any, _: Any) -> Any:
+    """The same, of versions of torch that have more to tell.
+
+    Raises:
+        trainyard.InvalidArgument: a group with several backends cannot change its ranks, says torch.
+    """
+    made = _made_for(sys._getframe(1))
+    if not told.enable_reconfigure:
+        return made(told.store, told.group_rank, told.group_size, told.timeout)
+    if made is not TrainyardProcessGroup:
+        raise InvalidArgument("enable_reconfigure: torch has it for groups with one backend: "
+                              'init_process_group("trainyard", enable_reconfigure=True)')
+    from trainyard.torch._c10d_reconfigure import ReconfigurableProcessGroup
+    return ReconfigurableProcessGroup(told.group_rank, told.group_size, told.timeout)
+
+
+def _made_for(frame: Any) -> Any:
+    return _backend_class if _backend_class is not None and _has_other_backends(frame) else TrainyardProcessGroup
+
+
+def _has_other_backends(frame: Any) -> bool:
     """Whether the group that torch is making has more backends. It tells those that it makes nothing of it, so this
     looks at its variables."""
-    frame = sys._getframe(2)
     config = frame.f_locals.get("backend_config")
     if config is None or not hasattr(config, "get_device_backend_map"):
         return False
@@ -67,4 +90,7 @@ def register() -> None:
     options: Dict[str, Any] = {}
     if "devices" in inspect.signature(dist.Backend.register_backend).parameters:
         options["devices"] = ["cpu"]
-    dist.Backend.register_backend(NAME, create, **options)
+    if RECONFIGURES:
+        dist.Backend.register_backend(NAME, create_with_options, extended_api=True, **options)
+    else:
+        dist.Backend.register_backend(NAME, create, **options)

@@ -23,12 +23,12 @@ _MORE_DIMENSIONS = 7
 _NUMBERS = 3 + _MORE_DIMENSIONS
 
 
-def require_length(tensor: torch.Tensor, kind: str) -> None:
-    """ValueError for a tensor without a first dimension, or of a type that has no number here."""
+def require_length(tensor: torch.Tensor, what: str) -> None:
+    """ValueError for a tensor without a first dimension, or of a type that has no number here; `what`: of labels()."""
     if tensor.dim() == 0:
-        raise InvalidArgument(f"{kind} takes a tensor of at least one dimension, not a scalar")
+        raise InvalidArgument(f"{what} takes a tensor of at least one dimension, not a scalar")
     if tensor.dtype not in _TYPES:
-        raise InvalidArgument(f"Tensor type {tensor.dtype} is not supported by {kind}")
+        raise InvalidArgument(f"Tensor type {tensor.dtype} is not supported by {what}")
 
 
 class Part:

@@ -11,7 +11,7 @@ import itertools
 import threading
 from typing import Any, Callable, Dict, NamedTuple, Optional, Set, Tuple, Union
 
-from trainyard._errors import InvalidArgument
+from trainyard._errors import InvalidArgument, NotInitialized
 from trainyard.torch._sequencer import Pending
 
 # What an operation's start returns: how to wait for it, and what makes the result of what that gave.
@@ -78,10 +78,24 @@ def synchronize(handle: Union[int, Callable[[], Any]]) -> Any:
         _free(entry.name)
 
 
-def forget_all() -> None:
-    """The groups are gone, and with them what was under way."""
+class _Dropped(Pending):
+    """Was not synchronized when the groups were left."""
+
+    def __init__(self, name: Optional[str]) -> None:
+        self._name = name
+
+    def done(self) -> bool:
+        return True
+
+    def wait(self) -> Any:
+        raise NotInitialized(f"{self._name or 'the operation'} was not synchronized before shutdown()")
+
+
+def drop_all() -> None:
+    """The groups are gone, and with them what was under way: who asks for it is told."""
     with _lock:
-        _entries.clear()
+        for handle, entry in _entries.items():
+            _entries[handle] = _Entry(_Dropped(entry.name), entry.finish, None)
         _names.clear()
 
 

@@ -15,7 +15,7 @@ from typing import Any, Callable, List, NoReturn, Optional, Sequence, Tuple, Uni
 import torch
 
 from trainyard._errors import InvalidArgument
-from trainyard.torch._arrays import as_moved, flat, require_contiguous
+from trainyard.torch._arrays import as_moved, flat, labels, require_contiguous
 from trainyard.torch._exchange import Part, all_to_all, gather, require_length
 from trainyard.torch._handles import Started, begin, poll, synchronize
 from trainyard.torch._process_sets import ProcessSet, global_process_set
@@ -139,14 +139,14 @@ def grouped_allgather_async(tensors: Sequence[torch.Tensor], name: Optional[str]
 def broadcast_async(tensor: torch.Tensor, root_rank: int, name: Optional[str] = None,
                     process_set: ProcessSet = global_process_set) -> int:
     """Asks for the tensor of `root_rank` (of the whole program) in a new one. Any type travels."""
-    require_contiguous(tensor, "broadcast")
+    require_contiguous(tensor, *labels("broadcast", name, 1))
     return _broadcast(tensor.detach().clone(), root_rank, name, process_set)
 
 
 def broadcast_async_(tensor: torch.Tensor, root_rank: int, name: Optional[str] = None,
                      process_set: ProcessSet = global_process_set) -> int:
     """As `broadcast_async`, in place."""
-    require_contiguous(tensor, "broadcast")
+    require_contiguous(tensor, *labels("broadcast", name, 1))
     return _broadcast(tensor, root_rank, name, process_set)
 
 
@@ -171,8 +171,9 @@ def alltoall_async(tensor: torch.Tensor, splits: Splits = None, name: Optional[s
 def exchange_all(tensor: torch.Tensor, splits: Splits, name: Optional[str],
                  process_set: ProcessSet, now: bool = False) -> int:
     """As `alltoall_async`; `now` as for Sequencer.run."""
-    require_contiguous(tensor, "alltoall")
-    require_length(tensor, "alltoall")
+    what, = labels("alltoall", name, 1)
+    require_contiguous(tensor, what)
+    require_length(tensor, what)
     sequencer = process_set.sequencer()
     shares = _splits(tensor, splits, sequencer.group.size)
     device = splits.device if isinstance(splits, torch.Tensor) else torch.device("cpu")
@@ -239,9 +240,9 @@ def gather_all(kind: str, tensors: Sequence[torch.Tensor], name: Optional[str],
                process_set: ProcessSet, pack: Pack, now: bool = False) -> int:
     """Any of the all-gathers, as `reduce_all`; `now` as for Sequencer.run."""
     given = _several(tensors)
-    for tensor in given:
-        require_contiguous(tensor, kind)
-        require_length(tensor, kind)
+    for tensor, what in zip(given, labels(kind, name, len(given))):
+        require_contiguous(tensor, what)
+        require_length(tensor, what)
 
     def start() -> Started:
         sequencer = process_set.sequencer()

@@ -168,7 +168,10 @@ class TrainyardProcessGroup(Members, _ProcessGroup):
         """
         _ProcessGroup.__init__(self, rank, size)
         self._group_name = self._group_desc = ""
-        self._begin(form_group(store, rank, size, timeout, os.environ), timeout)
+        self._begin(self._form(store, rank, size, timeout), timeout)
+
+    def _form(self, store: Any, rank: int, size: int, timeout: datetime.timedelta) -> Group:
+        return form_group(store, rank, size, timeout, os.environ)
 
     def _get_backend(self, device: Any) -> TrainyardProcessGroup:
         """What torch asks about the backend of a kind of device it may ask this."""

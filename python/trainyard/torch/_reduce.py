@@ -14,7 +14,7 @@ import torch
 import trainyard
 from trainyard._errors import InvalidArgument
 from trainyard.torch._arrays import (
-    Reduced, flat, named_arrays, on_host, require_computed, require_contiguous, scaled)
+    Reduced, flat, labels, named_arrays, on_host, require_computed, require_contiguous, scaled)
 from trainyard.torch._handles import Started
 from trainyard.torch._process_sets import ProcessSet
 
@@ -81,9 +81,9 @@ def start_allreduce(kind: str, tensors: Sequence[torch.Tensor], in_place: bool, 
                     name: Optional[str], prescale: float, postscale: float,
                     process_set: ProcessSet, pack: Pack) -> Started:
     """Gives an all-reduce of all tensors together; `pack` makes the result of theirs."""
-    for tensor in tensors:
-        require_contiguous(tensor, kind)
-        require_computed(tensor, kind)
+    for tensor, what in zip(tensors, labels(kind, name, len(tensors))):
+        require_contiguous(tensor, what)
+        require_computed(tensor, what)
     sequencer = process_set.sequencer()
     scaling = Scaling(tensors, op, prescale, postscale, sequencer.group.size)
     reduced = [Reduced(tensor, in_place) for tensor in tensors]
@@ -112,11 +112,11 @@ def start_reducescatter(kind: str, tensors: Sequence[torch.Tensor], op: int, nam
                         prescale: float, postscale: float, process_set: ProcessSet,
                         pack: Pack) -> Started:
     """Gives one reduce-scatter after the other; the last one's end is that of all."""
-    for tensor in tensors:
-        require_contiguous(tensor, kind)
-        require_computed(tensor, kind)
+    for tensor, what in zip(tensors, labels(kind, name, len(tensors))):
+        require_contiguous(tensor, what)
+        require_computed(tensor, what)
         if tensor.dim() == 0:
-            raise InvalidArgument(f"{kind} takes a tensor of at least one dimension, not a scalar")
+            raise InvalidArgument(f"{what} takes a tensor of at least one dimension, not a scalar")
     sequencer = process_set.sequencer()
     scaling = Scaling(tensors, op, prescale, postscale, sequencer.group.size)
     given = [_Scatter(tensor, name, sequencer.group, scaling) for tensor in tensors]

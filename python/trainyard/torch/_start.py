@@ -39,7 +39,7 @@ def init(comm: Optional[Iterable[int]] = None,
 
 def shutdown() -> None:
     """Leaves the other ranks, who lose this one if they still need it. `init` may follow."""
-    _handles.forget_all()
+    _handles.drop_all()
     _process_sets.forget_all()
     _build_info.set_homogeneous(None)
     trainyard.shutdown()

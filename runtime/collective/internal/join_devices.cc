@@ -2,6 +2,7 @@
 
 #include "base/core/log.h"
 #include "runtime/collective/device_collective.h"
+#include "runtime/collective/hosts.h"
 #include "runtime/collective/internal/shared_transport.h"
 #include "runtime/collective/internal/texts.h"
 
@@ -9,15 +10,18 @@ namespace trainyard::runtime::collective::internal {
 namespace {
 
 // What the job asks for and a device's library does not do. The same on all ranks.
-const char* ruledOut(const CollectiveOptions& options) {
-  if (options.wire) return "they travel as 16-bit floats";
-  if (options.deterministic) return "sums are in the order of ranks";
+const char* ruledOut(const GroupOptions& options) {
+  if (options.collective.wire) return "they travel as 16-bit floats";
+  if (options.collective.deterministic) return "sums are in the order of ranks";
+  if (options.mesh.encryption && hostsOf(options.mesh.addresses, options.mesh.rank).count() > 1) {
+    return "they are encrypted between hosts";
+  }
   return nullptr;
 }
 
 StatusOr<DeviceVerdict> decide(const std::shared_ptr<transport::Transport>& tcp,
                                const GroupOptions& options) {
-  if (const char* reason = ruledOut(options.collective)) {
+  if (const char* reason = ruledOut(options)) {
     return DeviceVerdict{false, options.device.library ? reason : ""};
   }
   CollectiveOptions messages;

@@ -26,7 +26,7 @@ class Conv : public Layer {
   float* backward(float* gradient, bool input_gradient, Workspace& work,
                   const Emit& emit) override {
     reluBackward({gradient, static_cast<std::size_t>(grid_.elements())}, output_.data(), 1.0f);
-    emitBiases(spec_.biases, gradient, grid_, emit);
+    emitBiases(spec_.biases, gradient, grid_, work, emit);
     return convolution_.backward(input_, gradient, input_gradient, spec_.weights, work, emit);
   }
 

@@ -31,9 +31,9 @@ class ConvPool : public Layer {
   float* backward(float* gradient, bool input_gradient, Workspace& work,
                   const Emit& emit) override {
     float* conv = work.beside(gradient, grid_.elements());
-    auto biases = std::make_shared<Buffer<float>>(grid_.channels);
-    std::fill_n(biases->data(), grid_.channels, 0.0f);
-    poolBiasReluBackward(gradient, winners_.data(), grid_, conv, biases->data());
+    GradientMemory biases = work.gradient(grid_.channels);
+    std::fill_n(biases.get(), grid_.channels, 0.0f);
+    poolBiasReluBackward(gradient, winners_.data(), grid_, conv, biases.get());
     emit(spec_.biases, std::move(biases), grid_.channels);
     return convolution_.backward(input_, conv, input_gradient, spec_.weights, work, emit);
   }

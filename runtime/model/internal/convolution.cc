@@ -33,8 +33,8 @@ float* Convolution::backward(const float* input, const float* gradient, bool inp
     batch.inputGradient(gradient, kernel_, result);
   }
   const std::int64_t size = side_ * side_ * batch.shape().input.channels * outputs_;
-  auto kernel = std::make_shared<Buffer<float>>(size);
-  batch.kernelGradient(input, gradient, kernel->data());
+  GradientMemory kernel = work.gradient(size);
+  batch.kernelGradient(input, gradient, kernel.get());
   emit(parameter, std::move(kernel), size);
   return result;
 }

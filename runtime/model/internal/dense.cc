@@ -31,7 +31,7 @@ class Dense : public Layer {
       const float scale = spec_.dropout > 0 ? dropoutScale(spec_.dropout) : 1.0f;
       reluBackward({gradient, static_cast<std::size_t>(grid_.elements())}, output_.data(), scale);
     }
-    emitBiases(spec_.biases, gradient, grid_, emit);
+    emitBiases(spec_.biases, gradient, grid_, work, emit);
     const Matrix outputs{gradient, grid_.count, grid_.channels};
     float* result = nullptr;
     if (input_gradient) {
@@ -39,9 +39,8 @@ class Dense : public Layer {
       multiply(outputs, transposed(weights_), Into::kSet, result);
     }
     const std::int64_t size = weights_.rows * weights_.columns;
-    auto weights = std::make_shared<Buffer<float>>(size);
-    multiply(transposed({input_, grid_.count, weights_.rows}), outputs, Into::kSet,
-             weights->data());
+    GradientMemory weights = work.gradient(size);
+    multiply(transposed({input_, grid_.count, weights_.rows}), outputs, Into::kSet, weights.get());
     emit(spec_.weights, std::move(weights), size);
     return result;
   }

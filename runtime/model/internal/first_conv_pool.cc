@@ -45,18 +45,18 @@ class FirstConvPool : public Layer {
                   const Emit& emit) override {
     TY_CHECK(!input_gradient, "the first layer's input is data");
     const std::int64_t size = kernel_.rows * kernel_.columns;
-    auto weights = std::make_shared<Buffer<float>>(size);
-    auto biases = std::make_shared<Buffer<float>>(kernel_.columns);
-    std::fill_n(biases->data(), kernel_.columns, 0.0f);
+    GradientMemory weights = work.gradient(size);
+    GradientMemory biases = work.gradient(kernel_.columns);
+    std::fill_n(biases.get(), kernel_.columns, 0.0f);
     const std::int64_t image = outputGrid(1).pooled().elements();
     for (std::int64_t first = 0; first < grid_.count; first += kImagesAtOnce) {
       const ImageGrid part = outputGrid(std::min(kImagesAtOnce, grid_.count - first));
       float* conv = work.part.atLeast(part.elements());
       poolBiasReluBackward(gradient + first * image, winners_.data() + first * image, part, conv,
-                           biases->data());
+                           biases.get());
       multiply(transposed(patches(input_, first, part.count, work)),
                {conv, part.pixels(), part.channels}, first == 0 ? Into::kSet : Into::kAdd,
-               weights->data());
+               weights.get());
     }
     emit(spec_.biases, std::move(biases), kernel_.columns);
     emit(spec_.weights, std::move(weights), size);

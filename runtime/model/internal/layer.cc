@@ -9,9 +9,22 @@ float* Workspace::beside(const float* used, std::int64_t size) {
   return other.atLeast(size);
 }
 
-void emitBiases(int parameter, const float* gradient, const ImageGrid& grid, const Emit& emit) {
-  auto biases = std::make_shared<Buffer<float>>(grid.channels);
-  sumPixels(gradient, grid, biases->data());
+GradientMemory Workspace::gradient(std::int64_t size) const {
+  if (gradients == nullptr) {
+    const auto buffer = std::make_shared<Buffer<float>>(size);
+    return {buffer, buffer->data()};
+  }
+  const std::size_t bytes = static_cast<std::size_t>(size) * sizeof(float);
+  auto* const values = static_cast<float*>(gradients->allocate(bytes, alignof(float)));
+  return {values, [memory = gradients, bytes](float* at) {
+            memory->deallocate(at, bytes, alignof(float));
+          }};
+}
+
+void emitBiases(int parameter, const float* gradient, const ImageGrid& grid, const Workspace& work,
+                const Emit& emit) {
+  GradientMemory biases = work.gradient(grid.channels);
+  sumPixels(gradient, grid, biases.get());
   emit(parameter, std::move(biases), grid.channels);
 }
 

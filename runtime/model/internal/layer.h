@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <memory_resource>
 #include <span>
 
 #include "runtime/model/internal/buffer.h"
@@ -15,16 +16,22 @@
 
 namespace trainyard::runtime {
 
+// A gradient's memory, for whoever the gradient is delivered to.
+using GradientMemory = std::shared_ptr<float>;
+
 // Memory that the layers of one network use in turns and keep from pass to pass.
 struct Workspace {
   // Memory for `size` values that is not the one at `used`: two activations or gradients that are
   // needed at the same time.
   float* beside(const float* used, std::int64_t size);
+  // Memory for a gradient of so many values, not initialised.
+  GradientMemory gradient(std::int64_t size) const;
 
   std::shared_ptr<OneDnnContext> onednn = makeOneDnnContext();
   std::array<Buffer<float>, 2> turns;
   Buffer<float> patches;
   Buffer<float> part;
+  std::shared_ptr<std::pmr::memory_resource> gradients;  // null: the heap
 };
 
 // What one pass hands from layer to layer beside the activations.
@@ -40,12 +47,11 @@ struct Pass {
   }
 };
 
-// A gradient's memory, for whoever the gradient is delivered to.
-using GradientMemory = std::shared_ptr<Buffer<float>>;
 using Emit = std::function<void(int parameter, GradientMemory gradient, std::int64_t size)>;
 
 // Biases that were added to each pixel of a `grid`: their gradient is the sum of its pixels.
-void emitBiases(int parameter, const float* gradient, const ImageGrid& grid, const Emit& emit);
+void emitBiases(int parameter, const float* gradient, const ImageGrid& grid, const Workspace& work,
+                const Emit& emit);
 
 class Layer {
  public:

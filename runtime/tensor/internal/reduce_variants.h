@@ -16,5 +16,7 @@ void narrowFloats(Isa isa, ElementType type, std::byte* narrow, const std::byte*
                   std::int64_t n);
 void widenFloats(Isa isa, ElementType type, std::byte* wide, const std::byte* narrow,
                  std::int64_t n);
+void addWidened(Isa isa, ElementType type, float* acc, const std::byte* x, std::int64_t n);
+void roundFloats(Isa isa, ElementType type, std::span<float> x);
 
 }  // namespace trainyard::runtime::internal

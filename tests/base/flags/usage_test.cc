@@ -2,6 +2,7 @@
 
 #include <sstream>
 
+#include "CLI/CLI.hpp"
 #include "base/core/exit_code.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"

@@ -7,10 +7,12 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <functional>
 #include <mutex>
 #include <string>
 #include <string_view>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "base/process/pipe.h"
@@ -68,7 +70,17 @@ class RecordingRelay {
     std::string to_client;
   };
 
-  explicit RecordingRelay(int server_port) : server_port_(server_port) {
+  // What becomes of bytes on their way, and whether the connection goes on.
+  struct Passed {
+    std::string bytes;
+    bool open = true;
+  };
+  // Of the connection of that number, on the relay's thread.
+  using Meddle =
+      std::function<Passed(std::size_t connection, bool to_server, std::string_view bytes)>;
+
+  explicit RecordingRelay(int server_port, Meddle meddle = {})
+      : server_port_(server_port), meddle_(std::move(meddle)) {
     listener_ = UniqueFd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
     sockaddr_in address = loopback(0);
     auto* at = reinterpret_cast<sockaddr*>(&address);
@@ -134,11 +146,18 @@ class RecordingRelay {
       Heard& heard = heard_[pair.number];
       (to_server ? heard.to_server : heard.to_client) += bytes;
     }
-    sendAll(to_server ? pair.server.get() : pair.client.get(), bytes);
-    return true;
+    const int to = to_server ? pair.server.get() : pair.client.get();
+    if (!meddle_) {
+      sendAll(to, bytes);
+      return true;
+    }
+    const Passed passed = meddle_(pair.number, to_server, bytes);
+    sendAll(to, passed.bytes);
+    return passed.open;
   }
 
   const int server_port_;
+  const Meddle meddle_;
   WakeUp end_ = WakeUp::create().value();
   UniqueFd listener_;
   int port_ = 0;

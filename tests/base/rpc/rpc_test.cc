@@ -10,6 +10,7 @@
 #include "base/process/files.h"
 #include "base/rpc/callback_threads.h"
 #include "base/rpc/channel.h"
+#include "base/rpc/secure_channel.h"
 #include "base/rpc/status_map.h"
 #include "base/rpc/token.h"
 #include "fmt/format.h"
@@ -17,6 +18,7 @@
 #include "grpcpp/generic/async_generic_service.h"
 #include "grpcpp/generic/generic_stub.h"
 #include "tests/base/process/temp_dir.h"
+#include "trainyard/v1/coordinator.grpc.pb.h"
 
 namespace trainyard {
 namespace {
@@ -218,6 +220,33 @@ TEST(Server, AMessageThatIsFarTooLargeDoesNotFillTheMemory) {
   const grpc::Status status = send(grpc::ByteBuffer(pieces.data(), pieces.size()));
   EXPECT_FALSE(status.ok());
   EXPECT_LT(peakMemory() - before, kMegabytes / 2) << status.error_message();
+  (*server)->Shutdown(deadlineAfter(std::chrono::seconds(1)));
+}
+
+// Tells who has proved to be somebody.
+class ForKnownClients final : public v1::Coordinator::CallbackService {
+  grpc::ServerUnaryReactor* Sync(grpc::CallbackServerContext* context, const v1::MemberReport*,
+                                 v1::View*) override {
+    grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+    reactor->Finish(checkPeer(*context));
+    return reactor;
+  }
+};
+
+TEST(Server, AServiceForKnownClientsRefusesOthersWhereverItIsRegistered) {
+  ForKnownClients service;
+  grpc::ServerBuilder builder;
+  applyServerDefaults(builder);
+  builder.RegisterService(&service);
+  int port = 0;
+  builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
+  auto server = startServer(builder, "server", "127.0.0.1:0", port);
+  ASSERT_TRUE(server.ok()) << server.status();
+  const auto stub = v1::Coordinator::NewStub(openChannel(fmt::format("127.0.0.1:{}", port)));
+  grpc::ClientContext context;
+  setDeadline(context, std::chrono::seconds(60));
+  v1::View view;
+  EXPECT_EQ(stub->Sync(&context, {}, &view).error_code(), grpc::StatusCode::UNAUTHENTICATED);
   (*server)->Shutdown(deadlineAfter(std::chrono::seconds(1)));
 }
 

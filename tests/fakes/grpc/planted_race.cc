@@ -3,7 +3,7 @@
 #include <future>
 #include <vector>
 
-#include "base/rpc/channel.h"
+#include "base/rpc/secure_channel.h"
 #include "base/rpc/task_server.h"
 #include "trainyard/v1/coordinator.grpc.pb.h"
 
@@ -27,9 +27,9 @@ class Racing final : public Coordinator::CallbackService {
   int calls_ = 0;
 };
 
-void call(int port) {
-  const auto stub =
-      Coordinator::NewStub(trainyard::openChannel("127.0.0.1:" + std::to_string(port)));
+void call(int port, const trainyard::TlsIdentity& identity) {
+  const auto stub = Coordinator::NewStub(trainyard::openSecureChannel(
+      "127.0.0.1:" + std::to_string(port), identity, trainyard::kRuntimeServerName));
   for (int i = 0; i < 100; ++i) {
     grpc::ClientContext context;
     trainyard::v1::View view;
@@ -43,11 +43,12 @@ int main() {
   Racing service;
   const auto keys = trainyard::deriveRuntimeKeys("the-token");
   auto server =
-      trainyard::TaskServer::start({.what = "planted", .identity = keys.control}, {}, {&service});
+      trainyard::TaskServer::start({.what = "planted", .identity = keys.control}, {&service});
   if (!server.ok()) return 1;
   std::vector<std::future<void>> callers;
   for (int i = 0; i < 4; ++i) {
-    callers.push_back(std::async(std::launch::async, [&] { call((*server)->port()); }));
+    callers.push_back(
+        std::async(std::launch::async, [&] { call((*server)->port(), keys.control); }));
   }
   for (std::future<void>& caller : callers) caller.get();
   return service.calls() == 0 ? 1 : 0;

@@ -134,6 +134,7 @@ TEST_F(BadInputTest, EachRowIsAsWrittenDown) {
            {"PORT", "taskPort"}, {"AGENT_PORT", "agentPort"}, {"METRICS_PORT", "metricsPort"}}) {
     runner_.setVariable(name, std::to_string(ps.value(field, 0)));
   }
+  runner_.setVariable("LIFE", fmt::format("{}.{}", ps.value("created", 0), ps.value("start", 0)));
   perform(*rows, /*beside_job=*/true);
   const std::size_t then = live.positions("worker-0").size();
   EXPECT_LT(then, 150u) << "the job was to outlast its guests";

@@ -8,7 +8,7 @@
 
 #include "fmt/format.h"
 #include "tests/multiproc/faults/held_run.h"
-#include "tests/multiproc/faults/side_by_side.h"
+#include "tests/multiproc/side_by_side.h"
 
 namespace trainyard {
 namespace {

@@ -7,7 +7,7 @@
 #include "base/core/strings.h"
 #include "fmt/format.h"
 #include "tests/multiproc/faults/killed_run.h"
-#include "tests/multiproc/faults/side_by_side.h"
+#include "tests/multiproc/side_by_side.h"
 
 namespace trainyard {
 namespace {

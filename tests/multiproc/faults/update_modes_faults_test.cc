@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "fmt/format.h"
-#include "tests/multiproc/faults/side_by_side.h"
 #include "tests/multiproc/run_fixture.h"
+#include "tests/multiproc/side_by_side.h"
 
 namespace trainyard {
 namespace {

@@ -6,6 +6,7 @@
 #include <fstream>
 
 #include "base/process/files.h"
+#include "base/process/poll.h"
 #include "fmt/format.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -52,6 +53,24 @@ TEST(LocalClusterTest, DeletedTaskThatIgnoresSigtermIsKilledAfterTheGrace) {
   EXPECT_TRUE(find(run, kWorker0)->terminating);
   EXPECT_TRUE(LocalRun::eventually([&] { return !find(run, kWorker0); }));
   EXPECT_FALSE(LocalRun::lives(pid));
+}
+
+TEST(LocalClusterTest, WhoWaitsForTheEndHearsOfItAtOnce) {
+  LocalRun run;
+  run.open();
+  ASSERT_TRUE(run.cluster().createTask(run.job(), kPs0, 1).ok());
+  ASSERT_TRUE(run.cluster().createTask(run.job(), kWorker0, 1).ok());
+  (void)run.pidOf(kPs0);
+  const int worker = run.pidOf(kWorker0);
+  run.cluster().clearRest();
+  ASSERT_EQ(::kill(worker, SIGKILL), 0);
+  ASSERT_TRUE(LocalRun::eventually([&] { return find(run, kWorker0)->exit.has_value(); }));
+  EXPECT_FALSE(waitReadable(run.cluster().restFd(), systemClock().now())) << "ps-0 runs";
+  run.cluster().killAll();
+  EXPECT_TRUE(waitReadable(run.cluster().restFd(), systemClock().now() + std::chrono::seconds(30)));
+  EXPECT_TRUE(run.cluster().idle());
+  run.cluster().clearRest();
+  EXPECT_FALSE(waitReadable(run.cluster().restFd(), systemClock().now()));
 }
 
 TEST(LocalClusterTest, KillAllEndsEveryTaskAtOnce) {

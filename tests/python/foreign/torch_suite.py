@@ -16,16 +16,12 @@ import importlib.util
 import multiprocessing
 import os
 import pathlib
-import subprocess
 import sys
 import time
 
 import torch_tests
-
-ROOT = pathlib.Path(__file__).resolve().parents[3]
-sys.path[:0] = [str(ROOT / "tests/python"), str(ROOT / "deploy")]
-import ranks  # finds the package  # noqa: E402
-import venv_of  # noqa: E402
+import with_newest
+from with_newest import ranks
 
 BACKENDS = ["gloo", "trainyard"]
 SIZES = "3,4,8"
@@ -155,16 +151,6 @@ def find_library():
     return bool(library) and os.path.exists(library)
 
 
-def run_with_newest():
-    """The same with PyPI's torch."""
-    python = venv_of.make_venv(ROOT / "build/venvs/torch-suite", ROOT / "deploy/wheels_torch_suite.txt")
-    if python is None:
-        print("skipped: the package index cannot be reached")
-        return ranks.SKIPPED
-    arguments = [each for each in sys.argv[1:] if each not in ("--torch", "newest", "--torch=newest")]
-    return subprocess.run([python, __file__, *arguments]).returncode
-
-
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sizes", default=SIZES)
@@ -178,7 +164,8 @@ def main():
         print("skipped: libtrainyard.so is not built: TRAINYARD_LIBRARY or TRAINYARD_BIN says where")
         return ranks.SKIPPED
     if arguments.torch == "newest":
-        return run_with_newest()
+        return with_newest.run([__file__, *(each for each in sys.argv[1:]
+                                            if each not in ("--torch", "newest", "--torch=newest"))])
     lacking = [module for module in ("torch", "numpy") if importlib.util.find_spec(module) is None]
     if lacking:
         print(f"skipped: there is no {lacking[0]}")

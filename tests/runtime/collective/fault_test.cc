@@ -15,6 +15,7 @@
 #include "runtime/collective/hierarchical_collective.h"
 #include "runtime/collective/message_collective.h"
 #include "runtime/collective/shared_collective.h"
+#include "runtime/stream/tls_stream.h"
 #include "runtime/transport/tcp_transport.h"
 
 namespace trainyard::runtime::collective {
@@ -37,6 +38,7 @@ struct Case {
   std::function<Status(Collective&, const Array&)> act;
   CollectiveOptions options = {};
   std::vector<int> hosts = {0, 0, 1, 1};  // of kHosts: that of each rank
+  bool encrypted = false;
 };
 
 constexpr int kLast = -1;
@@ -197,6 +199,9 @@ class Processes {
     transport::MeshOptions mesh;
     mesh.token = "token";
     mesh.epoch = 3;
+    if (c.encrypted) {
+      mesh.encryption = *stream::TlsContext::make(deriveRuntimeKeys(mesh.token).control);
+    }
     std::vector<transport::TcpListener> listeners;
     for (int r = 0; r < kRanks; ++r) {
       const int host = c.over == Over::kHosts ? c.hosts[static_cast<std::size_t>(r)] : 0;
@@ -336,6 +341,12 @@ std::vector<Case> cases(Fault fault) {
   add("hosts, at the end", Over::kHosts, kLast, 3, reduceAll);
   add("hosts, broadcast", Over::kHosts, 0, 2, broadcastAll);
   add("hosts, barrier", Over::kHosts, kBefore, 0, meetAll);
+  for (const auto& [phase, victim] : {std::pair(1, 1), std::pair(7, 0), std::pair(12, 3)}) {
+    add(fmt::format("encrypted ring, rank {}", victim), Over::kTcp, phase, victim, reduceAll);
+    all.back().encrypted = true;
+  }
+  add("encrypted hosts", Over::kHosts, 5, 1, reduceAll);
+  all.back().encrypted = true;
   // Of hosts with 3 and 1 ranks: one that only brings its array, a leader, the one that is alone.
   for (const auto& [phase, victim] : {std::pair(kBefore, 2), std::pair(1, 0), std::pair(1, 3)}) {
     add(fmt::format("uneven hosts, rank {}", victim), Over::kHosts, phase, victim, reduceAll);

@@ -7,6 +7,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "runtime/collective/group.h"
+#include "runtime/stream/tls_stream.h"
 #include "tests/runtime/collective/fake_device.h"
 
 namespace trainyard::runtime::collective {
@@ -47,13 +48,15 @@ TEST(GroupDeviceTest, EveryRankNeedsOneOfItsOwn) {
 // A group of ranks as threads, each with a device of its own unless it is changed.
 class Ranks {
  public:
-  explicit Ranks(int size) : devices_of(static_cast<std::size_t>(size)) {
+  // `hosts`: so many addresses, in turns.
+  explicit Ranks(int size, int hosts = 1) : devices_of(static_cast<std::size_t>(size)) {
     options.mesh.token = "token";
     options.collective.timeout = std::chrono::seconds(60);
     for (int r = 0; r < size; ++r) {
-      auto listener = TcpListener::listen("127.0.0.1", 0);
+      const std::string address = "127.0.0." + std::to_string(r % hosts + 1);
+      auto listener = TcpListener::listen(address, 0);
       EXPECT_TRUE(listener.ok()) << listener.status();
-      options.mesh.addresses.push_back({"127.0.0.1", listener->port()});
+      options.mesh.addresses.push_back({address, listener->port()});
       listeners_.push_back(std::move(*listener));
       GroupDevice& device = devices_of[static_cast<std::size_t>(r)];
       device.library = devices.library();
@@ -133,6 +136,17 @@ TEST(GroupDeviceTest, OrderAndWireAreTheHosts) {
   EXPECT_EQ(ranks.sums(), all(2, "host 3"));
   ranks.options.collective.wire = {};
   EXPECT_EQ(ranks.sums(), all(2, "device 3"));
+}
+
+// What devices send each other is not encrypted, and leaves no host then.
+TEST(GroupDeviceTest, EncryptedTheyStayWithinAHost) {
+  const auto tls = *stream::TlsContext::make(deriveRuntimeKeys("token").control);
+  for (const int hosts : {1, 2}) {
+    Ranks ranks(2, hosts);
+    EXPECT_EQ(ranks.sums(), all(2, "device 3"));
+    ranks.options.mesh.encryption = tls;
+    EXPECT_EQ(ranks.sums(), all(2, hosts == 1 ? "device 3" : "host 3"));
+  }
 }
 
 // All do without together, in a new mesh; with the next group they try again.

@@ -3,6 +3,7 @@
 #include <thread>
 
 #include "runtime/collective/shared_collective.h"
+#include "runtime/stream/tls_stream.h"
 #include "runtime/transport/in_process.h"
 #include "runtime/transport/tcp_transport.h"
 
@@ -25,7 +26,8 @@ StatusOr<std::unique_ptr<Collective>> join(Over over, const TcpListener& listene
                                            const MeshOptions& mesh,
                                            const CollectiveOptions& options) {
   TY_ASSIGN_OR_RETURN(std::unique_ptr<transport::Transport> transport, connect(listener, mesh));
-  if (over == Over::kTcp) return makeMessageCollective(std::move(transport), options);
+  if (over == Over::kTcp || over == Over::kTls)
+    return makeMessageCollective(std::move(transport), options);
   transport::ArenaOptions arena_options;
   arena_options.bytes = 1 << 20;
   TY_ASSIGN_OR_RETURN(std::shared_ptr<transport::SharedArena> arena,
@@ -37,6 +39,7 @@ StatusOr<std::unique_ptr<Collective>> join(Over over, const TcpListener& listene
 
 std::string nameOf(const Group& group) {
   const char* over = group.over == Over::kTcp      ? "Tcp"
+                     : group.over == Over::kTls    ? "Tls"
                      : group.over == Over::kShared ? "Shared"
                                                    : "InProcess";
   if (group.over != Over::kHosts) return over + std::to_string(group.ranks);
@@ -53,6 +56,7 @@ std::vector<Group> groups() {
   std::vector<Group> all;
   for (const int ranks : {1, 2, 3, 4, 5, 8}) all.push_back({Over::kInProcess, ranks});
   for (const int ranks : {2, 3, 4, 7}) all.push_back({Over::kTcp, ranks});
+  for (const int ranks : {2, 5}) all.push_back({Over::kTls, ranks});
   for (const int ranks : {2, 3, 4, 5}) all.push_back({Over::kShared, ranks});
   // Of equal size, of unequal size, mixed, and more of them.
   for (const std::vector<int>& hosts : std::vector<std::vector<int>>{
@@ -77,6 +81,9 @@ std::vector<Status> runRanks(const Group& group, const CollectiveOptions& option
   MeshOptions mesh;
   mesh.token = "token";
   mesh.epoch = 7;
+  if (group.over == Over::kTls) {
+    mesh.encryption = *stream::TlsContext::make(deriveRuntimeKeys(mesh.token).control);
+  }
   for (int r = 0; group.over != Over::kInProcess && r < group.ranks; ++r) {
     auto listener = TcpListener::listen("127.0.0.1", 0);
     if (!listener.ok()) return {listener.status()};

@@ -12,7 +12,7 @@
 
 namespace trainyard::runtime::collective::testing {
 
-enum class Over { kInProcess, kTcp, kShared, kHosts };
+enum class Over { kInProcess, kTcp, kTls, kShared, kHosts };
 struct Group {
   Over over;
   int ranks;

@@ -51,6 +51,27 @@ TEST(CoordinatorEvaluation, IsWholeWhenEveryRankHasSaidItsPart) {
   EXPECT_EQ(b.c.progress(b.now).accuracy_step(), 20);
 }
 
+// Of several that become whole between two views all are told: the chief writes each down.
+TEST(CoordinatorEvaluation, ThoseBeforeTheNewestAreToldToo) {
+  Bench b;
+  b.activate();
+  for (const std::int64_t version : {20, 40, 60}) {
+    for (const std::uint32_t worker : {0U, 1U}) b.evaluated(worker, version, version / 2, 1);
+  }
+  b.settle();
+  EXPECT_EQ(b.last_view.evaluation().version(), 60);
+  ASSERT_EQ(b.last_view.earlier_evaluations_size(), 2);
+  EXPECT_EQ(b.last_view.earlier_evaluations(0).version(), 20);
+  EXPECT_EQ(b.last_view.earlier_evaluations(0).hits(), 20);
+  EXPECT_EQ(b.last_view.earlier_evaluations(1).version(), 40);
+  for (std::int64_t version = 80; version < 800; version += 20) {
+    for (const std::uint32_t worker : {0U, 1U}) b.evaluated(worker, version, 1, 1);
+    b.settle();
+  }
+  EXPECT_EQ(b.last_view.earlier_evaluations_size(), 16);
+  EXPECT_EQ(b.last_view.earlier_evaluations(15).version(), 760);
+}
+
 TEST(CoordinatorEvaluation, PartsOfOneHistoryMayComeUnderTwoEpochs) {
   Bench b;
   b.activate();

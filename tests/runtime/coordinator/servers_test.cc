@@ -185,6 +185,25 @@ TEST(CoordinatorServers, ReplicasStandInForAServerThatStartsAgain) {
   EXPECT_EQ(b.c.phase(), v1::PHASE_ACTIVE) << b.c.waitingFor(b.now);
 }
 
+// What it has fetched for an epoch that came to nothing is not all that its place in the map says:
+// who else is given chunks by that epoch may have taken some of them.
+TEST(CoordinatorServers, WhoStartsAgainHoldsNothingBeforeAnEpochBegins) {
+  RunningServers b;
+  b.prepares = false;
+  keepReplicas(b, 0, 1, 10);
+  b.restart(b.ps(1));
+  b.settle();
+  ASSERT_EQ(b.c.phase(), v1::PHASE_PREPARING);
+  b.prepare(1);
+  b.restart(b.worker(1));
+  b.settle();
+  ASSERT_EQ(b.c.phase(), v1::PHASE_PREPARING);
+  EXPECT_EQ(b.epoch(), 3);
+  ASSERT_EQ(b.last_view.epoch().former_ps_size(), kChunks);
+  for (const int from : b.last_view.epoch().former_ps()) EXPECT_EQ(from, 0);
+  EXPECT_EQ(b.last_view.lost_steps(), 0);
+}
+
 // A chunk's replica may be a step behind what its server had: the step is taken again.
 TEST(CoordinatorServers, TheEpochStartsAtTheSmallestVersionOfWhatIsLeft) {
   RunningServers b;

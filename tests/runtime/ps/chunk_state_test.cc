@@ -26,7 +26,7 @@ class ChunkStateTest : public testing::Test {
   }
 
   Chunk plan_;
-  ChunkState state_{plan_, false};
+  StepChunk state_{plan_};
   std::vector<std::string> log_;
 };
 
@@ -76,6 +76,31 @@ TEST_F(ChunkStateTest, MemoryThatAnAnswerStillHoldsIsNotWritten) {
   EXPECT_THAT(*answer, ElementsAre(7, 8));
   EXPECT_THAT(*state_.sum, ElementsAre(3, 30));
   EXPECT_EQ(state_.previous, nullptr);
+}
+
+// Nothing is added before all are there; then block by block, in the same order.
+TEST_F(ChunkStateTest, WhatIsKeptIsSummedByBlocks) {
+  StepChunk keeping(plan_, false);
+  keeping.previous = std::make_shared<Weights>(Weights{7, 8});
+  const float* memory = keeping.previous->data();
+  keeping.resetStep(2);
+  for (const std::uint32_t rank : {1U, 0U}) {
+    const float value = static_cast<float>(rank + 1);
+    keeping.contribute(rank,
+                       std::make_unique<LoggedPayload>(std::vector<float>{value, value * 10},
+                                                       std::to_string(rank), &log_),
+                       false);
+    EXPECT_TRUE(log_.empty());
+    EXPECT_NE(keeping.previous, nullptr) << "it can still be read";
+  }
+  ASSERT_TRUE(keeping.complete());
+  keeping.beginSum();
+  EXPECT_EQ(keeping.sum->data(), memory);
+  for (std::size_t at = 0; at < 2; ++at)
+    keeping.sumBlock(std::span<float>(*keeping.sum).subspan(at, 1), at);
+  keeping.endSum();
+  EXPECT_THAT(log_, ElementsAre("copy 1", "add 0", "copy 1", "add 0"));
+  EXPECT_THAT(*keeping.sum, ElementsAre(3, 30));
 }
 
 TEST_F(ChunkStateTest, ResetForgetsTheStepInProgress) {

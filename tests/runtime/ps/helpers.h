@@ -26,17 +26,18 @@ inline v1::Incarnation incarnation(std::uint32_t created, std::uint32_t start) {
 // Writes down what is done to it.
 class LoggedPayload : public GradientPayload {
  public:
-  LoggedPayload(std::vector<float> values, std::string name = "",
+  // A copy of the values.
+  LoggedPayload(std::span<const float> values, std::string name = "",
                 std::vector<std::string>* log = nullptr)
-      : values_(std::move(values)), name_(std::move(name)), log_(log) {}
+      : values_(values.begin(), values.end()), name_(std::move(name)), log_(log) {}
   std::size_t sizeBytes() const override { return values_.size() * sizeof(float); }
-  void copyTo(std::span<float> out) const override {
+  void copyTo(std::span<float> out, std::size_t at) const override {
     note("copy");
-    std::copy(values_.begin(), values_.end(), out.begin());
+    std::copy_n(values_.begin() + static_cast<std::ptrdiff_t>(at), out.size(), out.begin());
   }
-  void addTo(std::span<float> acc) const override {
+  void addTo(std::span<float> acc, std::size_t at) const override {
     note("add");
-    for (std::size_t i = 0; i < acc.size(); ++i) acc[i] += values_[i];
+    for (std::size_t i = 0; i < acc.size(); ++i) acc[i] += values_[at + i];
   }
 
  private:
@@ -47,6 +48,20 @@ class LoggedPayload : public GradientPayload {
   const std::string name_;
   std::vector<std::string>* const log_;
 };
+
+// All that it says, to be compared.
+inline std::string textOf(const GivenChunk& given) {
+  std::string text = fmt::format("{} {}", given.version, given.record.SerializeAsString());
+  const auto add = [&](const char* name, std::span<const float> array) {
+    text += fmt::format(" {}: ", name);
+    text.append(reinterpret_cast<const char*>(array.data()), array.size() * sizeof(float));
+  };
+  if (given.weights != nullptr) add("weights", *given.weights);
+  if (given.previous != nullptr) add("previous", *given.previous);
+  for (const std::vector<float>& slot : given.slots) add("slot", slot);
+  if (given.sum != nullptr) add("sum", *given.sum);
+  return text;
+}
 
 inline Variable floats(const std::string& name, std::int64_t elements) {
   Variable v;

@@ -1,6 +1,7 @@
 // Steps on their way to a real server that keeps replicas.
 #include "runtime/ps/replica_link.h"
 
+#include <algorithm>
 #include <condition_variable>
 #include <mutex>
 #include <thread>
@@ -17,13 +18,16 @@ class ReplicaLinkTest : public testing::Test {
  protected:
   ReplicaLinkTest()
       : keeper_(1, 1, [](ShardConfig& config) { config.ps = 1; }),
-        link_({.access = {keys().data}, .ps = 0}, systemClock(),
-              [this](const v1::ChunkRequestHeader& update) {
+        link_({.access = {secretsOf(keys()), {v1::ROLE_PS, 0, incarnation(1, 1)}},
+               .ps = 0,
+               .memory = [this]() -> StatusOr<std::shared_ptr<SharedPool>> { return pool_; }},
+              systemClock(), [this](const v1::ChunkRequestHeader& update) {
                 std::lock_guard lock(mutex_);
                 confirmed_.push_back(update.chunk());
                 changed_.notify_all();
               }) {}
-  v1::EpochInfo epoch(std::int64_t number) const {
+  // `near`: this server has the keeper's address.
+  v1::EpochInfo epoch(std::int64_t number, bool near = false) const {
     v1::EpochInfo epoch;
     epoch.set_epoch(number);
     epoch.set_replicated(true);
@@ -36,6 +40,8 @@ class ReplicaLinkTest : public testing::Test {
     source->set_ps(1);
     *source->mutable_incarnation() = incarnation(1, 1);
     source->set_address(keeper_.address);
+    if (near) *epoch.add_sources() = *source;
+    if (near) epoch.mutable_sources(1)->set_ps(0);
     return epoch;
   }
   static ReplicaUpdate update(std::int64_t epoch, std::uint32_t chunk, std::int64_t step) {
@@ -67,6 +73,7 @@ class ReplicaLinkTest : public testing::Test {
 
   static constexpr std::uint64_t kChunkBytes = 8 * sizeof(float);
 
+  const std::shared_ptr<SharedPool> pool_ = SharedPool::create(kChunkBytes, 5).value();
   PsServer keeper_;
   std::mutex mutex_;
   std::condition_variable changed_;
@@ -92,6 +99,25 @@ TEST_F(ReplicaLinkTest, StepsArriveAndAreConfirmed) {
   EXPECT_EQ(received.traffic(0).peer().index(), 0u);
   EXPECT_EQ(received.traffic(0).received_bytes(), 3u * 32u);
   EXPECT_EQ(keeper_.service.requests(), 0u) << "no worker has asked for anything";
+}
+
+// The mean is not sent then, but read where it lies.
+TEST_F(ReplicaLinkTest, ANearServerReadsTheMeansInMemory) {
+  link_.start(epoch(1, true));
+  for (std::int64_t step = 0; step < 20; ++step) {
+    ReplicaUpdate next = update(1, 2, step);
+    const auto mean = makeWeights(8, pool_);
+    std::fill(mean->begin(), mean->end(), 2.0f);
+    next.mean = mean;
+    std::vector<ReplicaUpdate> updates;
+    updates.push_back(std::move(next));
+    link_.send(std::move(updates));
+    awaitConfirmed(static_cast<std::size_t>(step) + 1);
+  }
+  EXPECT_EQ(keeper_.shard.replicaVersion(2), 20);
+  std::vector<ChunkAnswer> none;
+  keeper_.shard.seal(2, none);
+  EXPECT_THAT(*keeper_.shard.give(2, 2).value().weights, testing::Each(-40.0f));
 }
 
 TEST_F(ReplicaLinkTest, RepeatsUntilTheServerHasBegunTheEpoch) {

@@ -6,7 +6,8 @@
 #include "base/rpc/task_server.h"
 #include "base/security/job_keys.h"
 #include "runtime/ps/service.h"
-#include "runtime/ps/transfer_service.h"
+#include "runtime/ps/table_service.h"
+#include "runtime/stream/tls_stream.h"
 #include "tests/runtime/ps/helpers.h"
 
 namespace trainyard::runtime::ps {
@@ -33,18 +34,32 @@ inline Placement evenPlacement(int variables, std::int64_t elements = 8) {
   return p;
 }
 
+inline lanes::LaneSecrets secretsOf(const RuntimeKeys& keys, bool encrypted = false) {
+  lanes::LaneSecrets secrets{keys.data};
+  if (encrypted) secrets.tls = *stream::TlsContext::make(keys.control);
+  return secrets;
+}
+
+inline lanes::End workerEnd(std::uint32_t index = 0) {
+  return {v1::ROLE_WORKER, index, incarnation(1, 1)};
+}
+
 class PsServer {
  public:
   // `beside`: other services for known clients at the same port; they outlive the server.
-  // `encrypted`: pushes are for known clients too.
+  // `encrypted`: lanes too. `named`: which server callers mean, where that is not the shard's.
+  // `wire`: of workers' bodies.
   PsServer(int variables, int ranks, const std::function<void(ShardConfig&)>& change = {},
            std::int64_t elements = 8, const RuntimeKeys& own = keys(),
-           std::vector<grpc::Service*> beside = {}, bool encrypted = false)
-      : placement(evenPlacement(variables, elements)),
+           std::vector<grpc::Service*> beside = {}, bool encrypted = false, int lanes = 2,
+           int named = -1, ElementType wire = ElementType::kFloat32)
+      : wire(wire),
+        placement(evenPlacement(variables, elements)),
         optimizer(make(descent())),
         shard(ShardBench::with(change), placement, *optimizer, LearningRate(descent())),
-        service(shard, own.data, systemClock(), [] {}),
-        transfers(shard, id(), incarnation(1, 1), kJob) {
+        service(options(secretsOf(own, encrypted), named < 0 ? shard.ps() : named, lanes), shard,
+                systemClock(), [] {}),
+        tables(shard, id(), incarnation(1, 1)) {
     std::vector<ChunkAnswer> none;
     shard.seal(1, none);
     if (shard.ps() != 0) {
@@ -55,14 +70,10 @@ class PsServer {
     const auto n = static_cast<std::size_t>(elements);
     for (const Chunk& chunk : placement.chunks) shard.load(chunk.id, 0, std::vector<float>(n), {});
     EXPECT_TRUE(shard.open(1, planFor(0, ranks), false, true).ok());
-    beside.push_back(&transfers);
-    std::vector<grpc::Service*> data;
-    (encrypted ? beside : data).push_back(&service);
-    auto started = TaskServer::start({.what = "ps-0",
-                                      .identity = own.control,
-                                      .control_limits = serverLimits(placement),
-                                      .data_limits = serverLimits(placement)},
-                                     beside, data);
+    beside.push_back(&tables);
+    EXPECT_TRUE(service.start().ok());
+    auto started = TaskServer::start({.what = "ps-0", .identity = own.control}, beside,
+                                     [this](UniqueFd socket) { service.take(std::move(socket)); });
     EXPECT_TRUE(started.ok()) << started.status();
     server_ = std::move(*started);
     address = fmt::format("127.0.0.1:{}", server_->port());
@@ -111,14 +122,22 @@ class PsServer {
     return v;
   }
 
+  const ElementType wire;
   Placement placement;
   std::unique_ptr<Optimizer> optimizer;
   Shard shard;
   PsService service;
-  TransferService transfers;
+  TableService tables;
   std::string address;
 
  private:
+  PsServiceOptions options(lanes::LaneSecrets secrets, int ps, int lanes) const {
+    const lanes::End self{v1::ROLE_PS, static_cast<std::uint32_t>(ps), incarnation(1, 1)};
+    PsServiceOptions made = serviceOptions(std::move(secrets), self, placement, lanes);
+    made.wire = wire;
+    return made;
+  }
+
   std::unique_ptr<TaskServer> server_;
 };
 

@@ -49,7 +49,8 @@ class ShardMovesTest : public testing::Test {
   static std::vector<float> weightsOf(ShardBench& bench, std::uint32_t chunk, std::int64_t step) {
     const ChunkAnswer answer = bench.take(bench.pull(chunk, step));
     EXPECT_EQ(answer.header.code(), v1::CHUNK_OK) << answer.header.message();
-    return answer.payload == nullptr ? std::vector<float>() : *answer.payload;
+    if (answer.payload == nullptr) return {};
+    return {answer.payload->begin(), answer.payload->end()};
   }
 
   const std::vector<int> kMoved = {2, 1, 0};
@@ -124,11 +125,9 @@ TEST_F(ShardMovesTest, WhatDoesNotFitIsRefusedAndTheEpochDoesNotOpen) {
   EXPECT_THAT(to_.shard.takeOver(0, *contents).ToString(),
               HasSubstr("ps-2: chunk 0: 8 bytes of weights, expected 24"));
   contents = from_.shard.give(2, 0);
-  contents->clear_slots();
+  contents->slots.clear();
   EXPECT_THAT(to_.shard.takeOver(0, *contents).ToString(), HasSubstr("0 optimizer slots"));
-  contents->Clear();
-  contents->set_version(-1);
-  EXPECT_THAT(to_.shard.takeOver(0, *contents).ToString(), HasSubstr("no version"));
+  EXPECT_THAT(to_.shard.takeOver(0, GivenChunk{}).ToString(), HasSubstr("no version"));
 }
 
 TEST_F(ShardMovesTest, StaleCopiesAreReplaced) {
@@ -136,7 +135,7 @@ TEST_F(ShardMovesTest, StaleCopiesAreReplaced) {
   for (const std::uint32_t chunk : {0u, 2u}) from_.push(chunk, 0, 0, 8);
   ASSERT_NO_FATAL_FAILURE(move(1, 1));
   to_.push(0, 1, 0, 4);
-  auto contents = v1::ChunkContents();
+  GivenChunk contents;
   {
     to_.shard.seal(3, to_.out);
     contents = *to_.shard.give(3, 0);
@@ -144,7 +143,7 @@ TEST_F(ShardMovesTest, StaleCopiesAreReplaced) {
   from_.shard.seal(3, from_.out);
   from_.shard.assign({0, 1, 0});
   ASSERT_TRUE(from_.shard.takeOver(0, contents).ok());
-  contents.set_version(7);
+  contents.version = 7;
   ASSERT_TRUE(from_.shard.takeOver(0, contents).ok());
   EXPECT_EQ(from_.shard.state().max_version(), 7);
 }

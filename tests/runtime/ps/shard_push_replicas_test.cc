@@ -47,7 +47,7 @@ class PushReplicas : public testing::TestWithParam<int> {
     const auto contents = primary_.shard.give(epoch, kChunk, keeper_.shard.replicaVersion(kChunk));
     EXPECT_TRUE(contents.ok()) << contents.status();
     EXPECT_TRUE(keeper_.shard.takeOver(kChunk, *contents).ok());
-    return !contents->weights().empty();
+    return contents->weights != nullptr;
   }
   CallId push(std::uint32_t worker, std::int64_t number, float value) {
     v1::ChunkRequestHeader h = primary_.header(kChunk, number / GetParam(), worker);
@@ -83,9 +83,9 @@ class PushReplicas : public testing::TestWithParam<int> {
     const auto chunk = primary_.shard.give(epoch, kChunk);
     const auto replica = keeper_.shard.give(epoch, kChunk);
     ASSERT_TRUE(chunk.ok() && replica.ok());
-    EXPECT_EQ(chunk->SerializeAsString(), replica->SerializeAsString());
-    EXPECT_EQ(replica->slots_size(), 1);
-    EXPECT_GT(replica->applied_size(), 0);
+    EXPECT_EQ(textOf(*chunk), textOf(*replica));
+    EXPECT_EQ(replica->slots.size(), 1u);
+    EXPECT_GT(replica->record.applied_size(), 0);
   }
 
   ShardBench primary_{config(0), momentumRule()};
@@ -158,7 +158,7 @@ TEST_P(PushReplicas, StandInForTheirChunk) {
   ASSERT_TRUE(given.ok());
   keeper_.shard.assign({1, 0, 0});
   keeper_.shard.adoptReplicas();
-  EXPECT_EQ(keeper_.shard.give(2, kChunk)->SerializeAsString(), given->SerializeAsString());
+  EXPECT_EQ(textOf(*keeper_.shard.give(2, kChunk)), textOf(*given));
 }
 
 std::vector<std::pair<std::int64_t, std::int64_t>> rangesOf(const NumberSet::Ranges& told) {

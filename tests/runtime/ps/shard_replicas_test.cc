@@ -63,7 +63,7 @@ class ShardReplicasTest : public testing::Test {
     for (const std::uint32_t chunk : {0u, 2u}) {
       const auto contents = primary_.shard.give(epoch, chunk, keeper_.shard.replicaVersion(chunk));
       ASSERT_TRUE(contents.ok()) << contents.status();
-      sent_again_ += contents->weights().size() > 0;
+      sent_again_ += contents->weights != nullptr;
       ASSERT_TRUE(keeper_.shard.takeOver(chunk, *contents).ok());
     }
   }
@@ -93,7 +93,7 @@ class ShardReplicasTest : public testing::Test {
   static std::string contents(ShardBench& bench, std::uint32_t chunk, std::int64_t epoch) {
     const auto given = bench.shard.give(epoch, chunk);
     EXPECT_TRUE(given.ok()) << given.status();
-    return given.ok() ? given->SerializeAsString() : "";
+    return given.ok() ? textOf(*given) : "";
   }
 
   ShardBench primary_;

@@ -28,7 +28,7 @@ TEST(Shard, APushIsAnsweredByTheNextVersionOnceEveryRankHasPushed) {
   }
 }
 
-TEST(Shard, TwoVersionsAreReadableUntilTheNextStepBegins) {
+TEST(Shard, TwoVersionsAreReadableUntilTheNextStepIsThere) {
   ShardBench b;
   b.open(2);
   b.push(0, 0, 0, 1);
@@ -38,7 +38,9 @@ TEST(Shard, TwoVersionsAreReadableUntilTheNextStepBegins) {
   EXPECT_THAT(*old.payload, Each(0.0f));
   EXPECT_THAT(*b.take(b.pull(0, 1)).payload, Each(-1.0f));
   EXPECT_EQ(b.code(b.pull(0, 2)), v1::CHUNK_GONE);
-  b.push(0, 1, 0, 5);  // takes the place of version 0, which `old` still holds
+  b.push(0, 1, 0, 5);
+  EXPECT_EQ(b.code(b.pull(0, 0)), v1::CHUNK_OK) << "the gradient is kept, nothing is written yet";
+  b.push(0, 1, 1, 5);  // takes the place of version 0, which `old` still holds
   EXPECT_EQ(b.code(b.pull(0, 0)), v1::CHUNK_GONE);
   EXPECT_THAT(*old.payload, Each(0.0f));
   EXPECT_THAT(*b.take(b.pull(0, 1)).payload, Each(-1.0f));
@@ -227,6 +229,15 @@ TEST(Shard, ASumThatIsNotFiniteNamesTheVariableAndChangesNothing) {
   EXPECT_EQ(b.shard.abort()->step(), 0);
   EXPECT_EQ(b.shard.state().max_version(), 0);
   EXPECT_THAT(*b.take(b.pull(0, 0)).payload, Each(0.0f));
+}
+
+TEST(Shard, WhereFloat16EndsIsSaidToo) {
+  ShardBench b([](ShardConfig& c) { c.wire = ElementType::kFloat16; });
+  b.open(1);
+  b.push(0, 0, 0, std::numeric_limits<float>::infinity());
+  ASSERT_TRUE(b.shard.abort().has_value());
+  EXPECT_EQ(b.shard.abort()->reason(),
+            "the sum of the gradients is not finite; training.wireType Float16 ends at 65,504");
 }
 
 TEST(Shard, TheLastChunkCarriesTheLossOfTheStep) {

@@ -1,66 +1,16 @@
+#include <atomic>
 #include <cmath>
+#include <memory_resource>
 #include <thread>
 
 #include "gmock/gmock.h"
-#include "runtime/ps/ps_synchronizer.h"
-#include "tests/runtime/ps/rpc_bench.h"
+#include "tests/base/process/temp_dir.h"
+#include "tests/runtime/ps/synchronizer_bench.h"
 
 namespace trainyard::runtime::ps {
 namespace {
 
 using testing::Each;
-
-// A worker with ten variables, i.e. 50 chunks, all zero.
-class Worker {
- public:
-  Worker(const PsServer& server, std::uint32_t index,
-         Duration retry_delay = std::chrono::milliseconds(50), int near = 0)
-      : weights_(server.placement.variables.size(), std::vector<float>(40, -77.0f)),
-        synchronizer(options(server, index, retry_delay), server.placement, spans(), systemClock(),
-                     [] {}) {
-    synchronizer.setMembership(server.membership(near));
-  }
-  static PsSynchronizerOptions options(const PsServer& server, std::uint32_t index,
-                                       Duration retry_delay) {
-    PsSynchronizerOptions o;
-    o.worker.job_uid = kJob;
-    o.worker.index = index;
-    o.worker.self = incarnation(1, 1);
-    o.worker.evaluates = false;
-    o.worker.ps_of_chunk.assign(server.placement.chunks.size(), 0);
-    o.worker.window = 1;
-    o.worker.retry_delay = retry_delay;
-    o.access = {keys().data};
-    o.patience = std::chrono::seconds(60);
-    return o;
-  }
-  std::vector<std::span<float>> spans() { return {weights_.begin(), weights_.end()}; }
-  void pushAll(float value) {
-    for (int v = static_cast<int>(weights_.size()) - 1; v >= 0; --v) {
-      auto memory = std::make_shared<std::vector<float>>(40, value + static_cast<float>(v));
-      synchronizer.push({v, std::span<const float>(*memory), memory});
-    }
-  }
-  // One step with gradient (rank + 1) (step + 1) + variable and loss rank + 1.
-  void step(std::int64_t expected) {
-    auto turn = synchronizer.next();
-    ASSERT_TRUE(turn.ok()) << turn.status();
-    ASSERT_EQ(turn->kind, Turn::Kind::kTrain);
-    ASSERT_EQ(turn->step, expected);
-    pushAll(static_cast<float>((turn->rank + 1) * (expected + 1)));
-    auto outcome = synchronizer.finish({turn->rank + 1.0, 1});
-    ASSERT_TRUE(outcome.ok()) << outcome.status();
-    EXPECT_TRUE(outcome->complete);
-    EXPECT_DOUBLE_EQ(outcome->loss, 2.0);
-  }
-  const std::vector<float>& weights(std::size_t variable) const { return weights_[variable]; }
-
- private:
-  std::vector<std::vector<float>> weights_;
-
- public:
-  PsSynchronizer synchronizer;  // first to go
-};
 
 TEST(PsSynchronizer, AWindowOfOneCarriesThreeWorkersThroughFiftyChunks) {
   constexpr int kSteps = 5;
@@ -123,6 +73,91 @@ TEST(PsSynchronizer, NearServersAreReachedThroughSharedMemory) {
   }
 }
 
+// A step of two ranks, whose mean gradient of variable 9 is 10; with `change` rank 0 makes its own
+// 5 more after it has pushed and before rank 1 does, which is when the server sums.
+void stepOfTwo(Worker& first, Worker& second, bool change) {
+  for (Worker* worker : {&first, &second}) ASSERT_TRUE(worker->synchronizer.next().ok());
+  const auto pushed = first.pushAll(1, first.synchronizer.gradientMemory().get());
+  for (const auto& values : pushed) {
+    for (float& value : *values) value += change ? 5.0f : 0.0f;
+  }
+  second.pushAll(1);
+  std::thread other([&] { EXPECT_TRUE(second.synchronizer.finish({1, 1}).ok()); });
+  EXPECT_TRUE(first.synchronizer.finish({1, 1}).ok());
+  other.join();
+}
+
+TEST(PsSynchronizer, GradientsInItsMemoryAreReadWhereTheyLie) {
+  PsServer server(10, 2);
+  Worker first(server, 0, std::chrono::milliseconds(50), 2);
+  Worker second(server, 1, std::chrono::milliseconds(50), 2);
+  for (Worker* worker : {&first, &second}) worker->synchronizer.onView(server.activeView(2));
+  // Until the server has opened their memory gradients are sent.
+  std::uint64_t before = 0;
+  for (int step = 0; step < 90 && server.service.sharedRequests() < before + 100; ++step) {
+    before = server.service.sharedRequests();
+    stepOfTwo(first, second, false);
+  }
+  ASSERT_EQ(server.service.sharedRequests(), before + 100) << "of 50 chunks each";
+  const float weight = first.weights(9)[0];
+  stepOfTwo(first, second, true);
+  EXPECT_EQ(weight - first.weights(9)[0], 12.5f);
+}
+
+// Counts what one thread asks.
+class CountingClock : public Clock {
+ public:
+  TimePoint now() const override {
+    if (std::this_thread::get_id() == whose) ++asked;
+    return systemClock().now();
+  }
+  UnixMillis unixMillis() const override { return systemClock().unixMillis(); }
+  const std::thread::id whose = std::this_thread::get_id();
+  mutable std::atomic<int> asked = 0;
+};
+
+// It asks the time twice whenever it wakes: each fiftieth of a second, and when the step is over.
+TEST(PsSynchronizer, ChunksOfAStepDoNotWakeTheTrainer) {
+  const CountingClock clock;
+  PsServer server(100, 1);
+  Worker worker(server, 0, std::chrono::milliseconds(50), 0, clock);
+  worker.synchronizer.onView(server.activeView(1));
+  for (int step = 0; step < 3; ++step) {
+    ASSERT_TRUE(worker.synchronizer.next().ok());
+    worker.pushAll(1);
+    clock.asked = 0;
+    const TimePoint begin = systemClock().now();
+    ASSERT_TRUE(worker.synchronizer.finish({1, 1}).ok());
+    const auto turns = (systemClock().now() - begin) / std::chrono::milliseconds(20);
+    EXPECT_LE(clock.asked.load(), 8 + 2 * turns) << "of 500 chunks";
+  }
+}
+
+// A server's weights may go on where 16 bits cannot follow.
+TEST(PsSynchronizer, WeightsBeyondFloat16EndTheJobByName) {
+  PsServer server(1, 1, {}, 8, keys(), {}, false, 2, -1, ElementType::kFloat16);
+  Worker worker(server, 0);
+  worker.synchronizer.onView(server.activeView(1));
+  const auto abort = [&] {
+    v1::MemberReport report;
+    worker.synchronizer.fillReport(report);
+    return report.abort();
+  };
+  for (std::int64_t step = 0; step < 2; ++step) {
+    const auto turn = worker.synchronizer.next();
+    ASSERT_TRUE(turn.ok()) << turn.status();
+    EXPECT_EQ(abort().reason(), "");
+    worker.pushAll(40000);
+    if (step > 0) break;
+    EXPECT_TRUE(worker.synchronizer.finish({1.0, 1})->complete);
+    EXPECT_THAT(worker.weights(0), Each(-40000.0f));
+  }
+  ASSERT_TRUE(eventually([&] { return !abort().reason().empty(); }, std::chrono::seconds(60)));
+  EXPECT_EQ(abort().variable(), "v0");
+  EXPECT_EQ(abort().step(), 2);
+  EXPECT_EQ(abort().reason(), "weights are beyond 65,504, where training.wireType Float16 ends");
+}
+
 // All answers of a step wait until its last chunk is in: the window must not wait for them.
 TEST(PsSynchronizer, AWindowOfOneIsEnoughWhenGradientsAreClipped) {
   constexpr int kSteps = 5;
@@ -182,10 +217,7 @@ TEST(PsSynchronizer, AStepIsResumedUnderTheNextEpoch) {
 
 // A membership in which the server is where nobody listens.
 v1::Membership elsewhere(const PsServer& server, std::int64_t revision) {
-  v1::Membership membership = server.membership();
-  membership.set_revision(revision);
-  membership.mutable_tasks(0)->set_port(1);
-  return membership;
+  return membershipAt(server, revision, 1);
 }
 
 v1::View viewOf(const PsServer& server, std::int64_t revision, const std::string& address) {
@@ -193,15 +225,6 @@ v1::View viewOf(const PsServer& server, std::int64_t revision, const std::string
   view.mutable_epoch()->set_revision(revision);
   view.mutable_epoch()->add_sources()->set_address(address);
   return view;
-}
-
-void takesAStep(Worker& worker) {
-  const auto turn = worker.synchronizer.next();
-  ASSERT_TRUE(turn.ok()) << turn.status();
-  worker.pushAll(1);
-  const auto outcome = worker.synchronizer.finish({1.0, 1});
-  ASSERT_TRUE(outcome.ok()) << outcome.status();
-  EXPECT_TRUE(outcome->complete);
 }
 
 // The membership that the epoch began with never came: the one before it is here, or the one after,
@@ -240,7 +263,7 @@ v1::View movedView(const PsServer& server) {
 }
 
 TEST(PsSynchronizer, BytesAreOfTheServerThatSentThem) {
-  PsServer server(10, 1);
+  PsServer server(10, 1, {}, 8, keys(), {}, false, 2, 1);
   Worker worker(server, 0);
   v1::Membership membership = server.membership();
   membership.mutable_tasks(0)->mutable_id()->set_index(1);

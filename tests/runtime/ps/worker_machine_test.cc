@@ -81,6 +81,36 @@ TEST(WorkerMachine, AWindowUntilTheAnswerKeepsWorkersAbreast) {
   EXPECT_THAT(chunksOf(b.sends()), ElementsAre(1)) << "the answer frees the place";
 }
 
+TEST(WorkerMachine, AWindowUntilTheAnswerFollowsItsLink) {
+  WorkerBench b([](WorkerConfig& c) {
+    c.window_until_answer = true;
+    c.chunk_bytes = 1000;
+  });
+  b.see(v1::PHASE_ACTIVE, 1);
+  b.serve();
+  b.machine.onPace(0, 0, 0.6e6, std::chrono::milliseconds(1));  // 1200 bytes are to be under way
+  b.machine.onPace(7, 0, 1e9, std::chrono::milliseconds(1));    // nobody
+  b.turn();
+  b.gradients();
+  const auto sends = b.sends();
+  ASSERT_THAT(chunksOf(sends), ElementsAre(0, 1, 3)) << "ps-1 has the window that it had";
+  EXPECT_TRUE(b.answer(sends[0]));
+  EXPECT_THAT(chunksOf(b.sends()), ElementsAre(2));
+  b.see(v1::PHASE_SEALING, 2);
+  b.see(v1::PHASE_ACTIVE, 2);
+  EXPECT_THAT(chunksOf(b.sends()), ElementsAre(1, 3)) << "another server may be behind it";
+}
+
+TEST(WorkerMachine, AWindowUntilReceivedFollowsNothing) {
+  WorkerBench b([](WorkerConfig& c) { c.chunk_bytes = 1000; });
+  b.see(v1::PHASE_ACTIVE, 1);
+  b.serve();
+  b.machine.onPace(0, 0, 1e9, std::chrono::milliseconds(1));
+  b.turn();
+  b.gradients();
+  EXPECT_THAT(chunksOf(b.sends()), ElementsAre(0, 3));
+}
+
 TEST(WorkerMachine, AllChunksReachTheServersWithoutAnyAnswer) {
   // What a server holds back until the quorum is in must not hold back another chunk.
   WorkerBench b;

@@ -1,13 +1,12 @@
 // Steps of two workers of an all-reduce whose gradients are on imitated devices: from the epoch's
 // announcement to the weights.
-#include <condition_variable>
-#include <mutex>
 #include <thread>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "runtime/ring/ring_synchronizer.h"
 #include "tests/runtime/collective/fake_device.h"
+#include "tests/runtime/ring/ring_views.h"
 
 namespace trainyard::runtime::ring {
 namespace {
@@ -18,28 +17,6 @@ using collective::testing::FakeMemory;
 constexpr int kRanks = 2;
 constexpr int kSteps = 3;
 constexpr std::size_t kElements = 4;
-
-// What happens on any worker.
-class News {
- public:
-  void tell() {
-    const std::lock_guard lock(mutex_);
-    changed_.notify_all();
-  }
-  bool await(const std::function<bool()>& condition) {
-    const TimePoint limit = systemClock().now() + std::chrono::seconds(60);
-    std::unique_lock lock(mutex_);
-    while (!condition()) {
-      if (systemClock().now() >= limit) return false;
-      changed_.wait_for(lock, std::chrono::milliseconds(20));
-    }
-    return true;
-  }
-
- private:
-  std::mutex mutex_;
-  std::condition_variable changed_;
-};
 
 struct Worker {
   Worker(int rank, FakeDevices& devices, News& news) {
@@ -70,12 +47,6 @@ struct Worker {
         options, placement, std::vector<std::span<float>>{weights}, *optimizer, LearningRate(spec),
         systemClock(), [&news] { news.tell(); });
   }
-  v1::MemberReport report() const {
-    v1::MemberReport report;
-    synchronizer->fillReport(report);
-    return report;
-  }
-
   // Its steps; the gradient is `value` everywhere.
   Status train(float value) {
     for (int step = 0; step < kSteps; ++step) {
@@ -103,38 +74,6 @@ struct Worker {
   std::unique_ptr<RingSynchronizer> synchronizer;
 };
 
-// The coordinator's part.
-struct Views {
-  Views() {
-    view.mutable_coordinator()->set_created(1);
-    view.set_stop_at(-1);
-    view.set_checkpoint_at(-1);
-    view.mutable_epoch()->set_epoch(1);
-  }
-  void prepare(const std::vector<std::unique_ptr<Worker>>& workers) {
-    v1::EpochInfo& epoch = *view.mutable_epoch();
-    epoch.set_fresh(true);
-    epoch.set_step_samples(20);
-    epoch.set_rank_samples(10);
-    epoch.set_steps(100);
-    epoch.set_lineage(1);
-    for (std::uint32_t i = 0; i < workers.size(); ++i) {
-      v1::EpochMember* m = epoch.add_members();
-      m->mutable_id()->set_role(v1::ROLE_WORKER);
-      m->mutable_id()->set_index(i);
-      m->set_rank(i);
-      m->set_ring_host("127.0.0.1");
-      m->set_ring_port(workers[i]->report().ring_port());
-    }
-  }
-  void show(v1::Phase phase, const std::vector<std::unique_ptr<Worker>>& workers) {
-    view.set_sequence(view.sequence() + 1);
-    view.set_phase(phase);
-    for (const auto& worker : workers) worker->synchronizer->onView(view);
-  }
-  v1::View view;
-};
-
 TEST(DeviceSynchronizerTest, GradientsOnDevicesBecomeTheHostsWeights) {
   News news;
   FakeDevices devices;
@@ -143,19 +82,15 @@ TEST(DeviceSynchronizerTest, GradientsOnDevicesBecomeTheHostsWeights) {
     workers.push_back(std::make_unique<Worker>(r, devices, news));
     ASSERT_TRUE(workers.back()->synchronizer->open().ok());
   }
-  Views views;
-  views.show(v1::PHASE_SEALING, workers);
-  views.prepare(workers);
-  views.show(v1::PHASE_PREPARING, workers);
+  RingViews views;
+  for (const auto& worker : workers) views.add(*worker->synchronizer);
+  views.prepare(/*step_samples=*/20, /*rank_samples=*/10);
   std::vector<Status> results(kRanks);
   std::vector<std::thread> threads;
   for (std::size_t r = 0; r < workers.size(); ++r)
     threads.emplace_back([&, r] { results[r] = workers[r]->train(r == 0 ? 10.0F : 30.0F); });
-  EXPECT_TRUE(news.await([&] {
-    return std::ranges::all_of(workers,
-                               [](const auto& w) { return w->report().prepared_epoch() == 1; });
-  }));
-  views.show(v1::PHASE_ACTIVE, workers);
+  EXPECT_TRUE(news.await([&] { return views.prepared(); }));
+  views.show(v1::PHASE_ACTIVE);
   for (std::thread& thread : threads) thread.join();
   for (int r = 0; r < kRanks; ++r) {
     const auto at = static_cast<std::size_t>(r);

@@ -13,6 +13,7 @@
 
 #include "gtest/gtest.h"
 #include "runtime/ring/exchange.h"
+#include "runtime/stream/tls_stream.h"
 
 namespace trainyard::runtime::ring {
 
@@ -22,7 +23,7 @@ inline const std::vector<collective::PlannedTensor> kTensors = {
     {"a", ElementType::kFloat32, 3}};
 
 // kHosts: rank 0, and the others.
-enum class Where { kTcp, kShared, kHosts };
+enum class Where { kTcp, kTls, kShared, kHosts };
 
 struct Ranks {
   Ranks(int size, Where where, std::optional<ElementType> wire = {},
@@ -32,9 +33,12 @@ struct Ranks {
     for (int r = 0; r < size; ++r) {
       ExchangeOptions& options = options_of.emplace_back();
       // Ranks share memory with those of their address.
-      const int host = where == Where::kShared ? 0 : where == Where::kTcp ? r : std::min(r, 1);
+      const int host = where == Where::kShared ? 0 : where == Where::kHosts ? std::min(r, 1) : r;
       options.bind = "127.0.0." + std::to_string(host + 1);
       options.token = "token";
+      if (where == Where::kTls) {
+        options.encryption = *stream::TlsContext::make(deriveRuntimeKeys("token").control);
+      }
       options.deterministic = where != Where::kHosts;
       options.wire = wire;
       options.buckets = {64, 1 << 20};
@@ -81,6 +85,8 @@ inline std::string nameOf(const testing::TestParamInfo<Where>& info) {
   switch (info.param) {
     case Where::kTcp:
       return "Tcp";
+    case Where::kTls:
+      return "Tls";
     case Where::kShared:
       return "Shared";
     case Where::kHosts:

@@ -213,7 +213,8 @@ TEST_P(ExchangeTest, ARankThatLeavesIsNamed) {
 }
 
 INSTANTIATE_TEST_SUITE_P(, ExchangeTest,
-                         testing::Values(Where::kTcp, Where::kShared, Where::kHosts), nameOf);
+                         testing::Values(Where::kTcp, Where::kTls, Where::kShared, Where::kHosts),
+                         nameOf);
 
 }  // namespace
 }  // namespace trainyard::runtime::ring

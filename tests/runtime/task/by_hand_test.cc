@@ -75,10 +75,21 @@ TEST(HandTraining, MeansWhatTheOldFlagsMeant) {
   flags.hidden_units = {5, 6};
   flags.placement = "FixedSize";
   flags.num_shards = 2;
+  flags.wire_type = "BFloat16";
   const auto training = handTraining(flags, 4);
   EXPECT_EQ(training->model().hidden(1), 6);
   EXPECT_EQ(training->placement().fixed_size().shards(), 2);
   EXPECT_EQ(training->checkpoint().every_seconds(), 50);
+  EXPECT_EQ(training->wire_type(), "BFloat16");
+}
+
+// By which the coordinator refuses who was started with others.
+TEST(HandTraining, TheWireTypeIsAmongTheSettingsThatAllMustShare) {
+  v1::TrainingJob job;
+  *job.mutable_spec()->mutable_training() = *handTraining(sample(), 2);
+  const std::string wide = jobDigest(job).value();
+  job.mutable_spec()->mutable_training()->set_wire_type("BFloat16");
+  EXPECT_NE(jobDigest(job).value(), wide);
 }
 
 TEST(DerivedToken, IsThatOfTheLists) {

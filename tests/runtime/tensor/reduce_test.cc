@@ -149,6 +149,35 @@ TEST(ReduceTest, ScalesEveryFloat) {
   }
 }
 
+TEST(ReduceTest, SumsOf16BitsAreThoseOfWidenedFloats) {
+  constexpr std::int64_t kCount = 1003;
+  for (const ElementType type : {ElementType::kFloat16, ElementType::kBFloat16}) {
+    std::vector<float> acc(kCount);
+    std::vector<float> wide(kCount);
+    Rng rng(7);
+    for (std::int64_t i = 0; i < kCount; ++i) {
+      acc[i] = static_cast<float>(i) / 7.0f;
+      wide[i] = std::ldexp(static_cast<float>(rng.next() % 4096) / 4096.0f - 0.5f,
+                           static_cast<int>(i % 40) - 30);
+    }
+    std::vector<std::byte> narrow(2 * kCount + 1);  // at an odd address
+    narrowFloats(type, narrow.data() + 1, reinterpret_cast<const std::byte*>(wide.data()), kCount);
+    std::vector<float> rounded(kCount);
+    widenFloats(type, reinterpret_cast<std::byte*>(rounded.data()), narrow.data() + 1, kCount);
+    EXPECT_NE(rounded, wide);
+    std::vector<float> expected = acc;
+    for (std::int64_t i = 0; i < kCount; ++i) expected[i] += rounded[i];
+    for (const Isa isa : internal::supportedIsas()) {
+      auto got = acc;
+      internal::addWidened(isa, type, got.data(), narrow.data() + 1, kCount);
+      EXPECT_EQ(got, expected) << nameOf(type) << " " << internal::isaName(isa);
+      got = wide;
+      internal::roundFloats(isa, type, got);
+      EXPECT_EQ(got, rounded) << nameOf(type) << " " << internal::isaName(isa);
+    }
+  }
+}
+
 float exactHalf(std::uint16_t half) {
   const int exponent = (half >> 10) & 31;
   const int mantissa = half & 1023;

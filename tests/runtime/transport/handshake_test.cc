@@ -70,6 +70,20 @@ TEST(HandshakeTest, AStrangerWithAnotherVersionIsAStranger) {
               HasSubstr("version 2; this is 1, and does not prove that it knows the job's token"));
 }
 
+// A stranger between two ranks tells each that the other speaks its own version.
+TEST(HandshakeTest, VersionsThatAreChangedOnBothWaysAreFoundOut) {
+  constexpr std::size_t kVersionAt = 6;
+  SenderHandshake from(rank(0, 1), 1);
+  ReceiverHandshake to(rank(1, 2));
+  std::string hello = std::exchange(from.outgoing(), {});
+  hello[kVersionAt] = 2;
+  ASSERT_TRUE(to.take(hello).ok());
+  std::string challenge = std::exchange(to.outgoing(), {});
+  challenge[kVersionAt] = 1;
+  EXPECT_EQ(from.take(challenge).status().code(), absl::StatusCode::kPermissionDenied);
+  EXPECT_TRUE(from.outgoing().empty()) << "nothing is proved to it";
+}
+
 // A stranger between two ranks of one version asks the one as if it had another version, and hands
 // on what it got, under that version and under the right one.
 TEST(HandshakeTest, AProofForAnotherVersionIsOfNoUseElsewhere) {

@@ -9,6 +9,7 @@
 #include "fmt/format.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "runtime/stream/tls_stream.h"
 #include "runtime/transport/shared_arena.h"
 #include "runtime/transport/tcp_transport.h"
 
@@ -24,8 +25,13 @@ TimePoint later() {
   return systemClock().now() + kLong;
 }
 
+std::shared_ptr<const stream::Encryption> tls(const std::string& token = "the job's token") {
+  return *stream::TlsContext::make(deriveRuntimeKeys(token).control);
+}
+
 struct Listeners {
-  explicit Listeners(int ranks) {
+  explicit Listeners(int ranks, std::shared_ptr<const stream::Encryption> encryption = nullptr)
+      : encryption(std::move(encryption)) {
     for (int r = 0; r < ranks; ++r) {
       auto listener = TcpListener::listen("127.0.0.1", 0);
       EXPECT_TRUE(listener.ok()) << listener.status();
@@ -38,12 +44,14 @@ struct Listeners {
     options.rank = rank;
     options.addresses = addresses;
     options.token = "the job's token";
+    options.encryption = encryption;
     options.epoch = 5;
     options.timeout = kLong;
     return options;
   }
   const TcpListener& at(int rank) const { return all[static_cast<std::size_t>(rank)]; }
 
+  std::shared_ptr<const stream::Encryption> encryption;
   std::vector<TcpListener> all;
   std::vector<TcpAddress> addresses;
 };
@@ -55,18 +63,20 @@ std::future<StatusOr<TcpMesh>> connect(const TcpListener& listener, MeshOptions 
 
 // A pair of ranks, each with its transport.
 struct Two {
-  explicit Two(const TcpOptions& options = {}) {
+  explicit Two(const TcpOptions& options = {},
+               std::shared_ptr<const stream::Encryption> encryption = nullptr)
+      : listeners(2, std::move(encryption)) {
     auto other = connect(listeners.at(1), listeners.options(1));
     auto mesh = connectMesh(listeners.at(0), listeners.options(0));
     auto other_mesh = other.get();
     EXPECT_TRUE(mesh.ok() && other_mesh.ok());
     for (const auto& pair : other_mesh->pairs) {
-      if (pair.out.valid()) raw = UniqueFd(::dup(pair.out.get()));
+      if (pair.out != nullptr) raw = UniqueFd(::dup(pair.out->fd()));
     }
     zero = std::make_unique<TcpTransport>(std::move(*mesh), options);
     one = std::make_unique<TcpTransport>(std::move(*other_mesh), options);
   }
-  Listeners listeners{2};
+  Listeners listeners;
   std::unique_ptr<TcpTransport> zero;
   std::unique_ptr<TcpTransport> one;
   UniqueFd raw;  // rank 1's data connection to rank 0
@@ -82,8 +92,21 @@ UniqueFd connectRaw(std::uint16_t port) {
   return fd;
 }
 
-TEST(MeshTest, StrangersDoNotDisturb) {
-  const Listeners listeners(2);
+// As it is, and encrypted: the proof of the token is the same within.
+class Encrypted : public testing::TestWithParam<bool> {
+ protected:
+  const std::shared_ptr<const stream::Encryption> encryption_ = GetParam() ? tls() : nullptr;
+};
+std::string nameOf(const testing::TestParamInfo<bool>& info) {
+  return info.param ? "Tls" : "Plain";
+}
+class MeshTest : public Encrypted {};
+INSTANTIATE_TEST_SUITE_P(, MeshTest, testing::Bool(), nameOf);
+class TcpTransports : public Encrypted {};
+INSTANTIATE_TEST_SUITE_P(, TcpTransports, testing::Bool(), nameOf);
+
+TEST_P(MeshTest, StrangersDoNotDisturb) {
+  const Listeners listeners(2, encryption_);
   const UniqueFd silent = connectRaw(listeners.at(0).port());
   const UniqueFd rubbish = connectRaw(listeners.at(0).port());
   const std::string text = "GET / HTTP/1.1\r\nHost: here\r\n\r\n";
@@ -94,15 +117,21 @@ TEST(MeshTest, StrangersDoNotDisturb) {
   auto zero = connectMesh(listeners.at(0), listeners.options(0));
   EXPECT_TRUE(zero.ok()) << zero.status();
   EXPECT_TRUE(one.get().ok());
-  // The one that spoke rubbish was hung up on, and told nothing.
-  char byte = 0;
-  ASSERT_TRUE(waitReadable(rubbish.get(), later()));
-  EXPECT_LE(::recv(rubbish.get(), &byte, 1, 0), 0);
+  // The one that spoke rubbish was hung up on, and told nothing but, by TLS, that it is rubbish.
+  constexpr std::size_t kAlert = 7;
+  std::string told;
+  for (char bytes[64];;) {
+    ASSERT_TRUE(waitReadable(rubbish.get(), later()));
+    const ssize_t n = ::recv(rubbish.get(), bytes, sizeof(bytes), 0);
+    if (n <= 0) break;
+    told.append(bytes, static_cast<std::size_t>(n));
+  }
+  EXPECT_LE(told.size(), GetParam() ? kAlert : 0);
 }
 
 // A stranger at the address of rank 1 with another token: neither side takes the other.
-TEST(MeshTest, AnotherTokenIsNotTaken) {
-  const Listeners listeners(2);
+TEST_P(MeshTest, AnotherTokenIsNotTaken) {
+  const Listeners listeners(2, encryption_);
   MeshOptions wrong = listeners.options(1);
   wrong.token = "another token";
   wrong.timeout = std::chrono::seconds(3);
@@ -117,9 +146,9 @@ TEST(MeshTest, AnotherTokenIsNotTaken) {
   EXPECT_FALSE(stranger.get().ok());
 }
 
-TEST(MeshTest, AStrangerWithAnotherTokenDoesNotKeepTheGroupFromForming) {
-  const Listeners listeners(2);
-  Listeners elsewhere(2);
+TEST_P(MeshTest, AStrangerWithAnotherTokenDoesNotKeepTheGroupFromForming) {
+  const Listeners listeners(2, encryption_);
+  Listeners elsewhere(2, encryption_);
   MeshOptions wrong = listeners.options(1);
   wrong.token = "another token";
   wrong.timeout = std::chrono::seconds(2);
@@ -130,8 +159,8 @@ TEST(MeshTest, AStrangerWithAnotherTokenDoesNotKeepTheGroupFromForming) {
   EXPECT_FALSE(stranger.get().ok());
 }
 
-TEST(MeshTest, ARankThatDoesNotComeIsNamed) {
-  const Listeners listeners(3);
+TEST_P(MeshTest, ARankThatDoesNotComeIsNamed) {
+  const Listeners listeners(3, encryption_);
   MeshOptions options = listeners.options(0);
   options.timeout = std::chrono::milliseconds(500);
   MeshOptions other = listeners.options(1);
@@ -145,8 +174,8 @@ TEST(MeshTest, ARankThatDoesNotComeIsNamed) {
               HasSubstr(fmt::format("rank 2 (127.0.0.1:{}", listeners.at(2).port())));
 }
 
-TEST(MeshTest, ARankOfAnOlderEpochIsRefusedAndTheOthersGoOn) {
-  const Listeners listeners(2);
+TEST_P(MeshTest, ARankOfAnOlderEpochIsRefusedAndTheOthersGoOn) {
+  const Listeners listeners(2, encryption_);
   MeshOptions old = listeners.options(1);
   old.epoch = 4;
   auto late = connect(listeners.at(1), old);
@@ -161,8 +190,8 @@ TEST(MeshTest, ARankOfAnOlderEpochIsRefusedAndTheOthersGoOn) {
   EXPECT_TRUE(zero.get().ok());
 }
 
-TEST(MeshTest, ARankThatCountsOtherwiseFailsOnBothSides) {
-  const Listeners listeners(3);
+TEST_P(MeshTest, ARankThatCountsOtherwiseFailsOnBothSides) {
+  const Listeners listeners(3, encryption_);
   MeshOptions two = listeners.options(1);
   two.addresses.pop_back();
   two.timeout = std::chrono::seconds(5);
@@ -177,7 +206,7 @@ TEST(MeshTest, ARankThatCountsOtherwiseFailsOnBothSides) {
               HasSubstr(" looks for rank "));
 }
 
-TEST(MeshTest, AddressesAreNumeric) {
+TEST(AddressTest, AddressesAreNumeric) {
   const Listeners listeners(2);
   MeshOptions options = listeners.options(0);
   options.addresses[1].host = "some.name";
@@ -192,9 +221,9 @@ MessageId idOf(std::uint64_t number) {
   return id;
 }
 
-TEST(TcpTransportTest, CarriesMessagesBothWaysAtOnce) {
+TEST_P(TcpTransports, CarriesMessagesBothWaysAtOnce) {
   for (const bool checksum : {false, true}) {
-    Two two({.checksum = checksum});
+    Two two({.checksum = checksum}, encryption_);
     std::vector<std::byte> sent(3'000'001, std::byte{7});
     std::vector<std::byte> got[2] = {std::vector<std::byte>(sent.size()),
                                      std::vector<std::byte>(sent.size())};
@@ -214,8 +243,8 @@ TEST(TcpTransportTest, CarriesMessagesBothWaysAtOnce) {
   }
 }
 
-TEST(TcpTransportTest, AnotherMessageThanExpectedFailsBothSides) {
-  Two two;
+TEST_P(TcpTransports, AnotherMessageThanExpectedFailsBothSides) {
+  Two two({}, encryption_);
   std::byte byte{};
   two.one->send(0, idOf(2), {});
   auto one = std::async(std::launch::async, [&] {
@@ -263,12 +292,12 @@ TEST(TcpTransportTest, AMessageOfAnotherEpochIsRefused) {
   EXPECT_THAT(std::string(zero.message()), HasSubstr("a message of epoch 4; this is epoch 5"));
 }
 
-TEST(TcpTransportTest, ALongWaitIsReportedThenFails) {
+TEST_P(TcpTransports, ALongWaitIsReportedThenFails) {
   std::vector<std::string> stalls;
   TcpOptions options;
   options.stall_after = std::chrono::milliseconds(100);
   options.on_stall = [&](const Stall& stall) { stalls.push_back(toString(stall)); };
-  Two two(options);
+  Two two(options, encryption_);
   std::byte byte{};
   const Operation operation{9, Kind::kBarrier, Algorithm::kDirect, {}, {}, {}, 0};
   const auto r = two.zero->receive(1, idOf(1), {&byte, 1, std::nullopt});
@@ -282,8 +311,8 @@ TEST(TcpTransportTest, ALongWaitIsReportedThenFails) {
   EXPECT_THAT(stalls[0], HasSubstr("s without rank 1; not heard from: 1"));
 }
 
-TEST(TcpTransportTest, ARankThatLeavesIsNoFailureUntilItIsNeeded) {
-  Two two;
+TEST_P(TcpTransports, ARankThatLeavesIsNoFailureUntilItIsNeeded) {
+  Two two({}, encryption_);
   two.one.reset();
   two.raw.reset();
   EXPECT_TRUE(two.zero->check().ok());
@@ -291,6 +320,50 @@ TEST(TcpTransportTest, ARankThatLeavesIsNoFailureUntilItIsNeeded) {
   const Status lost = two.zero->waitReceived(1, r, {later(), nullptr, 0});
   EXPECT_EQ(lost.code(), absl::StatusCode::kUnavailable);
   EXPECT_THAT(std::string(lost.message()), HasSubstr("rank 1 is lost: it left the group"));
+}
+
+// Whose process ends says nothing: its connections are closed, and TLS's farewell is missing.
+TEST_P(TcpTransports, AnEndWithoutAWordIsALoss) {
+  Listeners listeners(2, encryption_);
+  auto other = connect(listeners.at(1), listeners.options(1));
+  auto mesh = connectMesh(listeners.at(0), listeners.options(0));
+  ASSERT_TRUE(mesh.ok()) << mesh.status();
+  ASSERT_TRUE(other.get().ok());  // and is gone
+  TcpTransport zero(std::move(*mesh), {});
+  const auto r = zero.receive(1, idOf(1), {nullptr, 0, std::nullopt});
+  const Status lost = zero.waitReceived(1, r, {later(), nullptr, 0});
+  EXPECT_EQ(lost.code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(blamedRank(lost), 1);
+  EXPECT_THAT(std::string(lost.message()), HasSubstr("rank 1 is lost: its process ended"));
+}
+
+// Somebody who can change what passes, but not read it.
+TEST(EncryptedTransportTest, WhatWasChangedOnItsWayEndsTheGroup) {
+  Two two({}, tls());
+  const std::string forged = std::string("\x17\x03\x03\x00\x48", 5) + std::string(72, 'x');
+  ASSERT_EQ(::send(two.raw.get(), forged.data(), forged.size(), MSG_NOSIGNAL), 77);
+  const auto r = two.zero->receive(1, idOf(1), {nullptr, 0, std::nullopt});
+  const Status broken = two.zero->waitReceived(1, r, {later(), nullptr, 0});
+  EXPECT_EQ(broken.code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(blamedRank(broken), 1);
+  EXPECT_THAT(std::string(broken.message()), HasSubstr("TLS: "));
+}
+
+// Whoever has the token's proof but no certificate of it, or does not encrypt, is no rank.
+TEST(EncryptedMeshTest, AStrangerWithoutACertificateIsNotTaken) {
+  for (const auto& encryption : {tls("another token"), decltype(tls()){}}) {
+    const Listeners listeners(2, tls());
+    MeshOptions wrong = listeners.options(1);
+    wrong.encryption = encryption;
+    wrong.timeout = std::chrono::seconds(2);
+    MeshOptions right = listeners.options(0);
+    right.timeout = wrong.timeout;
+    auto stranger = connect(listeners.at(1), wrong);
+    const auto zero = connectMesh(listeners.at(0), right);
+    EXPECT_EQ(zero.status().code(), absl::StatusCode::kDeadlineExceeded) << zero.status();
+    EXPECT_EQ(blamedRank(zero.status()), 1);
+    EXPECT_FALSE(stranger.get().ok());
+  }
 }
 
 TEST(BlameTest, FollowsWhoWaitsForWhom) {

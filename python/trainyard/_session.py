@@ -1,0 +1,238 @@
+"""A session with the process of ours beside a program that is a worker of a job with a model of its own.
+
+    declare -> values in place -> { next -> push... -> finish | evaluated }... -> over
+
+The job says which samples a step takes and makes the update; the program computes gradients. Arrays lie in memory
+that both processes have mapped.
+"""
+from __future__ import annotations
+
+import ctypes
+import enum
+import os
+import platform
+import weakref
+from ctypes import byref, c_int64, c_size_t, c_void_p
+from typing import Any, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+
+from trainyard._errors import InvalidArgument, NotInitialized
+from trainyard._library import CModel, COutcome, CTurn, CVariable, check, generation, library
+from trainyard._types import ITEM_BYTES, Type
+
+VARIABLE = "TRAINYARD_SESSION"
+
+# How memoryview names the types that it knows.
+_FORMATS = {Type.FLOAT32: "f", Type.FLOAT64: "d", Type.INT32: "i", Type.INT64: "q", Type.UINT8: "B", Type.INT8: "b",
+            Type.BOOL: "?"}
+
+
+class Variable(NamedTuple):
+    """One array of the model.
+
+    Attributes:
+        name: unique in the model.
+        shape: row-major; () is a scalar.
+        type: of its elements; what is trained is float32.
+        trained: whether the job updates it by its gradient. What is not only travels with checkpoints.
+    """
+
+    name: str
+    shape: Tuple[int, ...]
+    type: Type = Type.FLOAT32
+    trained: bool = True
+
+
+class TurnKind(enum.IntEnum):
+    """What a turn is for."""
+
+    TRAIN = 0
+    EVALUATE = 1
+    DONE = 2
+    STOPPED = 3
+    LEFT = 4
+
+
+class Turn(NamedTuple):
+    """What to do next.
+
+    Attributes:
+        kind: TRAIN, EVALUATE; or it is over: DONE (all steps are taken), STOPPED (on request; it can be resumed),
+            LEFT (the job goes on without this worker, as was asked for).
+        step: updates so far.
+        epoch: of the job's membership.
+        rank: of this worker among `ranks`.
+        ranks: workers that take part.
+        first_position: of the first sample in the stream, in which every sample comes once a pass.
+        samples: their numbers. EVALUATE: this worker's share of those to evaluate.
+        step_samples: how many all workers read for this step.
+    """
+
+    kind: TurnKind
+    step: int
+    epoch: int
+    rank: int
+    ranks: int
+    first_position: int
+    samples: Sequence[int]
+    step_samples: int
+
+
+class Outcome(NamedTuple):
+    """What became of a step.
+
+    Attributes:
+        complete: whether the gradients were taken. Otherwise the same samples come again.
+        too_late: not complete: backup workers had made the step without them.
+        step: the step that was taken.
+        loss: mean over all workers' samples.
+        gradient_norm: of the mean gradient before it was clipped; None: it is not clipped.
+    """
+
+    complete: bool
+    too_late: bool
+    step: int
+    loss: float
+    gradient_norm: Optional[float]
+
+
+class _Owner:
+    """The library's session, for as long as somebody refers to it or to one of its arrays."""
+
+    def __init__(self, pointer: int) -> None:
+        self.pointer = pointer
+        made_in = generation()
+        # A forked child has no session: its parent's must not be hung up by it.
+        weakref.finalize(self, lambda: library().ty_session_free(pointer) if made_in == generation() else None)
+
+
+class Session:
+    """Of one thread, but for interrupted().
+
+    An InvalidArgument leaves the session as it was; every other error ends it: JobFailed, Refused, Unreachable (the
+    job's process is gone), NotInitialized (closed).
+    """
+
+    def __init__(self, path: Optional[str] = None, environment: Mapping[str, str] = os.environ) -> None:
+        """Connects.
+
+        Args:
+            path: of the socket; by default what TRAINYARD_SESSION says.
+
+        Raises:
+            InvalidArgument: neither says where. Unreachable: nobody is there.
+        """
+        path = path or environment.get(VARIABLE)
+        if not path:
+            raise InvalidArgument(f"{VARIABLE} is not set: this is no worker of a job whose model is a program's own")
+        pointer = c_void_p()
+        program = f"Python {platform.python_version()}"
+        check(library().ty_session_open(os.fsencode(path), program.encode(), byref(pointer)))
+        self._owner: Optional[_Owner] = _Owner(pointer.value or 0)
+        self._variables: List[Variable] = []
+        self.job = (library().ty_session_job(pointer) or b"").decode("utf-8", "replace")
+        self.index = int(library().ty_session_index(pointer))
+
+    def _pointer(self) -> int:
+        if self._owner is None:
+            raise NotInitialized("the session was closed")
+        return self._owner.pointer
+
+    def close(self) -> None:
+        """Hangs up when the last of its arrays is gone. Before the job is over that is the program's death to it."""
+        self._owner = None
+
+    def __enter__(self) -> Session:
+        return self
+
+    def __exit__(self, *_raised: Any) -> None:
+        self.close()
+
+    def declare(self, samples: int, variables: Sequence[Variable], eval_samples: int = 0) -> None:
+        """Says what is trained on what; once, and the same in all workers. Waits until the job has taken it.
+
+        Args:
+            samples: how many there are to train on.
+            variables: of the model.
+            eval_samples: how many there are to evaluate; 0: it is not evaluated.
+
+        Raises:
+            InvalidArgument: no samples, no variables, an empty shape, a trained variable that is not float32.
+            Refused: it is not what the job has, and where.
+        """
+        shapes = [(c_int64 * len(each.shape))(*each.shape) for each in variables]
+        given = (CVariable * len(variables))(*(
+            CVariable(each.name.encode(), shape, len(each.shape), int(each.type), int(each.trained))
+            for each, shape in zip(variables, shapes)))
+        model = CModel(ctypes.sizeof(CModel), samples, eval_samples, given, len(variables))
+        check(library().ty_session_declare(self._pointer(), byref(model)))
+        self._variables = list(variables)
+
+    def value(self, variable: int) -> memoryview:
+        """The variable's elements, flat. The program writes the first ones before its first next(), and reads the
+        job's after each."""
+        return self._array(variable, library().ty_session_value(self._pointer(), self._number(variable)))
+
+    def gradient(self, variable: int) -> memoryview:
+        """Where the variable's gradient goes, flat, float32."""
+        return self._array(variable, library().ty_session_gradient(self._pointer(), self._number(variable)))
+
+    def _number(self, variable: int) -> c_size_t:
+        if not 0 <= variable < len(self._variables):
+            raise InvalidArgument(f"variable {variable}: {len(self._variables)} are declared")
+        return c_size_t(variable)
+
+    def _array(self, variable: int, address: Optional[int]) -> memoryview:
+        declared = self._variables[variable]
+        if not address:
+            raise InvalidArgument(f"{declared.name} is not trained and has no gradient")
+        elements = 1
+        for size in declared.shape:
+            elements *= size
+        memory = (ctypes.c_char * (elements * ITEM_BYTES[declared.type])).from_address(address)
+        # Whoever holds a view of it holds the session's memory.
+        memory._owner = self._owner  # type: ignore[attr-defined]
+        elements_format = _FORMATS.get(declared.type, "B")
+        view: memoryview = memoryview(memory).cast("B").cast(elements_format)  # type: ignore[call-overload]
+        return view
+
+    def next(self) -> Turn:
+        """Waits for the next thing to do; the values are those for it."""
+        given = CTurn(bytes=ctypes.sizeof(CTurn))
+        check(library().ty_session_next(self._pointer(), byref(given)))
+        kind = TurnKind(given.kind)
+        samples: Sequence[int] = ()
+        if kind is TurnKind.TRAIN:
+            samples = given.sample_numbers[:given.samples]
+        elif kind is TurnKind.EVALUATE:
+            samples = range(given.first_position, given.first_position + given.samples)
+        return Turn(kind, given.step, given.epoch, given.rank, given.ranks, given.first_position, samples,
+                    given.step_samples)
+
+    def push(self, variable: int) -> None:
+        """The variable's gradient is in place: the SUM over this worker's samples. Each that is trained once a step,
+        in any order; it must not be touched until finish() returns."""
+        check(library().ty_session_push(self._pointer(), self._number(variable)))
+
+    def finish(self, loss_sum: float, samples: int) -> Outcome:
+        """After all pushes: waits until the step is made.
+
+        Args:
+            loss_sum: over this worker's samples.
+            samples: how many they were.
+        """
+        made = COutcome(bytes=ctypes.sizeof(COutcome))
+        check(library().ty_session_finish(self._pointer(), loss_sum, samples, byref(made)))
+        norm = made.gradient_norm if made.gradient_norm >= 0 else None
+        return Outcome(bool(made.complete), bool(made.too_late), made.step, made.loss, norm)
+
+    def evaluated(self, hits: int, samples: int, loss_sum: float = 0.0) -> None:
+        """Ends a turn to evaluate: of `samples` that were looked at `hits` were right."""
+        check(library().ty_session_evaluated(self._pointer(), hits, samples, loss_sum))
+
+    def interrupted(self) -> bool:
+        """Whether this turn's result will not be used: a long evaluation may end. Any thread."""
+        return bool(library().ty_session_interrupted(self._pointer()))
+
+    def abort(self, why: str) -> None:
+        """The program cannot go on: the job ends, with `why` as its reason."""
+        check(library().ty_session_abort(self._pointer(), why.encode("utf-8", "replace")))

@@ -1,0 +1,188 @@
+// The C interface: sessions.
+#include <algorithm>
+#include <limits>
+#include <memory>
+#include <utility>
+
+#include "fmt/format.h"
+#include "runtime/client/errors.h"
+#include "runtime/client/handles.h"
+#include "runtime/client/interrupt.h"
+
+namespace trainyard::runtime::client {
+namespace {
+
+ty_code deadSession(const char* function) {
+  return tell(deadHandle(fmt::format("{}: the session is not of this process", function).c_str()));
+}
+
+StatusOr<session::DeclaredVariable> variableOf(const ty_variable& given, std::size_t at) {
+  const bool known = given.name != nullptr && given.type >= 0 && given.type < kElementTypes &&
+                     (given.shape != nullptr || given.dimensions == 0);
+  if (!known) {
+    return absl::InvalidArgumentError(
+        fmt::format("ty_session_declare: variable {} without name, shape or type", at));
+  }
+  session::DeclaredVariable variable;
+  variable.name = given.name;
+  variable.shape.assign(given.shape, given.shape + given.dimensions);
+  variable.type = static_cast<ElementType>(given.type);
+  variable.trainable = given.trained != 0;
+  if (variable.trainable && variable.type != ElementType::kFloat32) {
+    return absl::InvalidArgumentError(
+        fmt::format("ty_session_declare: {} is {}; what is trained "
+                    "is float32",
+                    variable.name, nameOf(variable.type)));
+  }
+  return variable;
+}
+
+StatusOr<session::Declaration> declarationOf(const ty_model& model) {
+  session::Declaration declaration;
+  declaration.samples = model.samples;
+  declaration.eval_samples = model.eval_samples;
+  for (std::size_t v = 0; v < model.count; ++v) {
+    TY_ASSIGN_OR_RETURN(session::DeclaredVariable variable, variableOf(model.variables[v], v));
+    declaration.variables.push_back(std::move(variable));
+  }
+  return declaration;
+}
+
+void fill(const session::TurnMessage& message, ty_turn& turn) {
+  turn.kind = static_cast<int>(message.turn.kind);
+  turn.rank = message.turn.rank;
+  turn.ranks = message.turn.ranks;
+  turn.step = message.turn.step;
+  turn.epoch = message.turn.epoch;
+  turn.first_position = message.turn.first_position;
+  turn.samples = message.turn.samples;
+  turn.step_samples = message.turn.step_samples;
+  const bool trains = message.turn.kind == Turn::Kind::kTrain;
+  turn.sample_numbers = trains ? message.samples.data() : nullptr;
+}
+
+// Whether `variable` is one of the declared ones, which have memory.
+const session::DeclaredVariable* declared(const ty_session* session, std::size_t variable) {
+  if (!isAlive(session)) return nullptr;
+  const auto& variables = session->session->declaration().variables;
+  return variable < variables.size() ? &variables[variable] : nullptr;
+}
+
+}  // namespace
+}  // namespace trainyard::runtime::client
+
+using namespace trainyard;                   // NOLINT: what follows is C
+using namespace trainyard::runtime::client;  // NOLINT
+
+static_assert(static_cast<int>(runtime::Turn::Kind::kTrain) == TY_TRAIN);
+static_assert(static_cast<int>(runtime::Turn::Kind::kEvaluate) == TY_EVALUATE);
+static_assert(static_cast<int>(runtime::Turn::Kind::kDone) == TY_DONE);
+static_assert(static_cast<int>(runtime::Turn::Kind::kStopped) == TY_STOPPED);
+static_assert(static_cast<int>(runtime::Turn::Kind::kLeft) == TY_LEFT);
+
+extern "C" {
+
+ty_code ty_session_open(const char* path, const char* program, ty_session** session) {
+  if (path == nullptr || program == nullptr || session == nullptr) {
+    return tell(absl::InvalidArgumentError(
+        "ty_session_open: a path, a program and a place for the result"));
+  }
+  auto opened = runtime::session::ProgramSession::open(path, program, isInterrupted);
+  if (!opened.ok()) return tell(opened.status(), Stage::kForming);
+  *session = std::make_unique<ty_session>(*std::move(opened)).release();
+  return TY_OK;
+}
+
+void ty_session_free(ty_session* session) {
+  if (!isAlive(session)) return;
+  const std::unique_ptr<ty_session> owned(session);
+  owned->sockets.clear();
+}
+
+const char* ty_session_job(const ty_session* session) {
+  return isAlive(session) ? session->session->welcome().job.c_str() : "";
+}
+
+int ty_session_index(const ty_session* session) {
+  return isAlive(session) ? session->session->welcome().index : -1;
+}
+
+ty_code ty_session_declare(ty_session* session, const ty_model* model) {
+  if (!isAlive(session)) return deadSession("ty_session_declare");
+  if (model == nullptr || model->bytes != sizeof(ty_model) ||
+      (model->variables == nullptr && model->count > 0)) {
+    return tell(absl::InvalidArgumentError("ty_session_declare: a ty_model of another size"));
+  }
+  auto declaration = declarationOf(*model);
+  if (!declaration.ok()) return tell(declaration.status());
+  return tell(session->session->declare(*std::move(declaration)), Stage::kForming);
+}
+
+void* ty_session_value(ty_session* session, size_t variable) {
+  if (declared(session, variable) == nullptr) return nullptr;
+  return session->session->value(variable).data();
+}
+
+float* ty_session_gradient(ty_session* session, size_t variable) {
+  const auto* const known = declared(session, variable);
+  if (known == nullptr || !known->trainable) return nullptr;
+  return session->session->gradient(variable).data();
+}
+
+ty_code ty_session_next(ty_session* session, ty_turn* turn) {
+  if (!isAlive(session)) return deadSession("ty_session_next");
+  if (turn == nullptr || turn->bytes != sizeof(ty_turn))
+    return tell(absl::InvalidArgumentError("ty_session_next: a ty_turn of another size"));
+  auto next = session->session->next();
+  if (!next.ok()) return tell(next.status(), Stage::kSession);
+  session->turn = *std::move(next);
+  fill(session->turn, *turn);
+  return TY_OK;
+}
+
+ty_code ty_session_push(ty_session* session, size_t variable) {
+  if (!isAlive(session)) return deadSession("ty_session_push");
+  // What does not fit is no variable either.
+  const auto number = static_cast<std::uint32_t>(
+      std::min<std::size_t>(variable, std::numeric_limits<std::uint32_t>::max()));
+  return tell(session->session->push(number), Stage::kSession);
+}
+
+ty_code ty_session_finish(ty_session* session, double loss_sum, int64_t samples,
+                          ty_outcome* outcome) {
+  if (!isAlive(session)) return deadSession("ty_session_finish");
+  if (outcome == nullptr || outcome->bytes != sizeof(ty_outcome) || samples < 0 ||
+      samples > std::numeric_limits<std::int32_t>::max()) {
+    return tell(absl::InvalidArgumentError(
+        "ty_session_finish: a ty_outcome of another size, or a number of samples that is none"));
+  }
+  const auto made =
+      session->session->finish({.loss_sum = loss_sum, .samples = static_cast<int32_t>(samples)});
+  if (!made.ok()) return tell(made.status(), Stage::kSession);
+  outcome->complete = made->complete ? 1 : 0;
+  outcome->too_late = made->too_late ? 1 : 0;
+  outcome->step = made->step;
+  outcome->loss = made->loss;
+  outcome->gradient_norm = made->gradient_norm.value_or(-1);
+  return TY_OK;
+}
+
+ty_code ty_session_evaluated(ty_session* session, int64_t hits, int64_t samples, double loss_sum) {
+  if (!isAlive(session)) return deadSession("ty_session_evaluated");
+  if (hits < 0 || samples < hits) {
+    return tell(absl::InvalidArgumentError(
+        fmt::format("ty_session_evaluated: {} hits of {} samples", hits, samples)));
+  }
+  return tell(session->session->evaluated({hits, samples, loss_sum}), Stage::kSession);
+}
+
+int ty_session_interrupted(const ty_session* session) {
+  return isAlive(session) && session->session->interrupted() ? 1 : 0;
+}
+
+ty_code ty_session_abort(ty_session* session, const char* why) {
+  if (!isAlive(session)) return deadSession("ty_session_abort");
+  return tell(session->session->abort(why == nullptr ? "" : why), Stage::kSession);
+}
+
+}  // extern "C"

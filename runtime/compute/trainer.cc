@@ -1,0 +1,75 @@
+#include "runtime/compute/trainer.h"
+
+#include <algorithm>
+#include <numeric>
+
+namespace trainyard::runtime {
+namespace {
+
+// Evaluation batches: big enough to compute well, small enough to stop soon.
+constexpr std::int64_t kEvaluationBatch = 250;
+
+SessionOptions sessionOptions(const DataSplits& data, const Model& model, std::uint64_t seed) {
+  SessionOptions options;
+  for (const Variable& variable : model.variables()) options.variables.push_back(variable.name);
+  options.seed = seed;
+  options.samples = data.train->size();
+  options.evaluation_samples = data.eval == nullptr ? 0 : data.eval->size();
+  return options;
+}
+
+}  // namespace
+
+Trainer::Trainer(const DataSplits& data, Model& model, Synchronizer& synchronizer,
+                 TrainObserver& observer, std::uint64_t seed, const Clock& clock)
+    : data_(data),
+      model_(model),
+      session_(sessionOptions(data, model, seed), synchronizer, observer, clock) {}
+
+StatusOr<TrainEnd> Trainer::run() {
+  for (;;) {
+    TY_ASSIGN_OR_RETURN(const Turn turn, session_.next());
+    switch (turn.kind) {
+      case Turn::Kind::kTrain:
+        TY_RETURN_IF_ERROR(trainStep());
+        break;
+      case Turn::Kind::kEvaluate:
+        TY_RETURN_IF_ERROR(evaluateSlice());
+        break;
+      case Turn::Kind::kDone:
+      case Turn::Kind::kStopped:
+        return TrainEnd{turn.kind == Turn::Kind::kStopped, turn.step};
+      case Turn::Kind::kLeft:
+        return TrainEnd{true, turn.step, true};
+    }
+  }
+}
+
+Status Trainer::trainStep() {
+  data_.train->read(session_.samples(), session_.positions(), batch_);
+  session_.computing();
+  model_.deliverOnDevice(session_.wantsGradientsOnDevice());
+  Status pushed;
+  const auto sink = [&](Gradient gradient) { pushed.Update(session_.push(std::move(gradient))); };
+  TY_ASSIGN_OR_RETURN(const BatchLoss loss, model_.forwardBackward(batch_, sink));
+  TY_RETURN_IF_ERROR(pushed);
+  return session_.finish(loss).status();
+}
+
+Status Trainer::evaluateSlice() {
+  const auto [begin, end] = session_.evaluationRange();
+  BatchScore total;
+  for (std::int64_t at = begin; at < end && !session_.interrupted(); at += kEvaluationBatch) {
+    samples_.resize(static_cast<std::size_t>(std::min(kEvaluationBatch, end - at)));
+    std::iota(samples_.begin(), samples_.end(), at);
+    data_.eval->read(samples_, samples_, batch_);
+    TY_ASSIGN_OR_RETURN(const BatchScore score, model_.evaluate(batch_));
+    total.hits += score.hits;
+    total.samples += score.samples;
+    total.loss_sum += score.loss_sum;
+  }
+  session_.evaluated(total);
+  return absl::OkStatus();
+}
+
+}  // namespace trainyard::runtime

@@ -1,0 +1,74 @@
+#include "runtime/session/program_session.h"
+
+#include <utility>
+
+#include "fmt/format.h"
+
+namespace trainyard::runtime::session {
+
+StatusOr<std::unique_ptr<ProgramSession>> ProgramSession::open(const std::string& path,
+                                                               const std::string& program,
+                                                               const Cancelled& cancelled) {
+  TY_ASSIGN_OR_RETURN(Channel channel, Channel::connect(path));
+  std::unique_ptr<ProgramSession> opened(new ProgramSession(std::move(channel), cancelled));
+  TY_RETURN_IF_ERROR(opened->channel_.send(Kind::kHello, encode(Hello{.program = program})));
+  TY_ASSIGN_OR_RETURN(const std::string body,
+                      opened->channel_.receive(Kind::kWelcome, opened->cancelled_));
+  TY_ASSIGN_OR_RETURN(opened->welcome_, decodeWelcome(body));
+  if (opened->welcome_.protocol != kProtocol) {
+    return absl::FailedPreconditionError(
+        fmt::format("this library speaks version {} of the session's protocol, the job's runtime "
+                    "version {}",
+                    kProtocol, opened->welcome_.protocol));
+  }
+  return opened;
+}
+
+Status ProgramSession::declare(Declaration declaration) {
+  // As the member will read it: what it would refuse is told here.
+  const std::string body = encode(declaration);
+  if (const auto readable = decodeDeclaration(body); !readable.ok()) {
+    return absl::InvalidArgumentError(
+        "a declaration needs samples, and variables with names and sizes of at least 1");
+  }
+  TY_RETURN_IF_ERROR(order_.declare(declaration));
+  TY_RETURN_IF_ERROR(channel_.send(Kind::kDeclare, body));
+  TY_ASSIGN_OR_RETURN(const std::string answer, channel_.receive(Kind::kMemory, cancelled_));
+  TY_ASSIGN_OR_RETURN(const MemoryPlace place, decodeMemoryPlace(answer));
+  TY_ASSIGN_OR_RETURN(SessionMemory memory, SessionMemory::open(declaration, place));
+  memory_.emplace(std::move(memory));
+  declaration_ = std::move(declaration);
+  return absl::OkStatus();
+}
+
+StatusOr<TurnMessage> ProgramSession::next() {
+  TY_RETURN_IF_ERROR(order_.next());
+  TY_RETURN_IF_ERROR(channel_.send(Kind::kNext, ""));
+  TY_ASSIGN_OR_RETURN(const std::string body, channel_.receive(Kind::kTurn, cancelled_));
+  TY_ASSIGN_OR_RETURN(TurnMessage message, decodeTurn(body));
+  order_.begin(message.turn.kind);
+  return message;
+}
+
+Status ProgramSession::push(std::uint32_t variable) {
+  TY_RETURN_IF_ERROR(order_.push(variable));
+  return channel_.send(Kind::kPush, encodePush(variable));
+}
+
+StatusOr<Outcome> ProgramSession::finish(const Finish& finish) {
+  TY_RETURN_IF_ERROR(order_.finish());
+  TY_RETURN_IF_ERROR(channel_.send(Kind::kFinish, encode(finish)));
+  TY_ASSIGN_OR_RETURN(const std::string body, channel_.receive(Kind::kOutcome, cancelled_));
+  return decodeOutcome(body);
+}
+
+Status ProgramSession::evaluated(const Score& score) {
+  TY_RETURN_IF_ERROR(order_.evaluated());
+  return channel_.send(Kind::kEvaluated, encode(score));
+}
+
+Status ProgramSession::abort(const std::string& why) {
+  return channel_.send(Kind::kAbort, encode(absl::AbortedError(why)));
+}
+
+}  // namespace trainyard::runtime::session

@@ -1,0 +1,64 @@
+// The program's end of a session: what a training loop calls.
+//
+//   declare -> values in place -> { next -> push... -> finish | evaluated }... -> over
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+
+#include "base/core/status.h"
+#include "runtime/session/channel.h"
+#include "runtime/session/message.h"
+#include "runtime/session/session_memory.h"
+#include "runtime/session/turn_order.h"
+
+namespace trainyard::runtime::session {
+
+// Of one thread, but for interrupted(). INVALID_ARGUMENT: the call is wrong, and the session goes
+// on; every other error ends it: what the job failed with, UNAVAILABLE (the member is gone),
+// CANCELLED.
+class ProgramSession {
+ public:
+  // `path`: the member's socket. `program` is told to it, for its log. FAILED_PRECONDITION: the
+  // member is of another version.
+  static StatusOr<std::unique_ptr<ProgramSession>> open(const std::string& path,
+                                                        const std::string& program,
+                                                        const Cancelled& cancelled);
+
+  const Welcome& welcome() const { return welcome_; }
+  // Waits until the job has taken it. FAILED_PRECONDITION: it is not what the job has, and where.
+  Status declare(Declaration declaration);
+  const Declaration& declaration() const { return declaration_; }
+  // Precondition of all below: declared. As of SessionMemory; `variable` must be one, and trained.
+  std::span<std::byte> value(std::size_t variable) const { return memory_->value(variable); }
+  std::span<float> gradient(std::size_t variable) const { return memory_->gradient(variable); }
+
+  // The first call says that the values are those to begin with, where the job has none yet.
+  // Afterwards they are those of the turn.
+  StatusOr<TurnMessage> next();
+  // The gradient is in place: the SUM over this worker's samples of the turn.
+  Status push(std::uint32_t variable);
+  StatusOr<Outcome> finish(const Finish& finish);
+  Status evaluated(const Score& score);
+  // The turn under way is void: a long evaluation may end early. Thread-safe.
+  bool interrupted() const { return memory_.has_value() && memory_->interrupted(); }
+  // A forked child must close it: the member would not learn of the program's death.
+  int fd() const { return channel_.fd(); }
+  // Ends the job, which gives `why` as its reason.
+  Status abort(const std::string& why);
+
+ private:
+  ProgramSession(Channel channel, Cancelled cancelled)
+      : channel_(std::move(channel)), cancelled_(std::move(cancelled)) {}
+
+  Channel channel_;
+  Cancelled cancelled_;
+  Welcome welcome_;
+  Declaration declaration_;
+  std::optional<SessionMemory> memory_;
+  TurnOrder order_;
+};
+
+}  // namespace trainyard::runtime::session

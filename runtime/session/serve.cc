@@ -1,0 +1,117 @@
+#include "runtime/session/serve.h"
+
+#include <utility>
+
+#include "base/core/strings.h"
+#include "fmt/format.h"
+#include "runtime/session/turn_order.h"
+
+namespace trainyard::runtime::session {
+namespace {
+
+// One session from its first message to its last.
+class Server {
+ public:
+  Server(Channel& channel, SessionHost& host) : channel_(channel), host_(host) {}
+
+  Status greet(const Welcome& welcome, const Cancelled& cancelled) {
+    TY_ASSIGN_OR_RETURN(const std::string body, channel_.receive(Kind::kHello, cancelled));
+    TY_ASSIGN_OR_RETURN(const Hello hello, decodeHello(body));
+    TY_RETURN_IF_ERROR(channel_.send(Kind::kWelcome, encode(welcome)));
+    if (hello.protocol == kProtocol) return absl::OkStatus();
+    return absl::FailedPreconditionError(
+        fmt::format("the program speaks version {} of the session's protocol, this is {}",
+                    hello.protocol, kProtocol));
+  }
+
+  // One message.
+  Status take(const Message& message) {
+    switch (message.kind) {
+      case Kind::kDeclare:
+        return declare(message.body);
+      case Kind::kNext:
+        return next();
+      case Kind::kPush:
+        return push(message.body);
+      case Kind::kFinish:
+        return finish(message.body);
+      case Kind::kEvaluated:
+        return evaluated(message.body);
+      case Kind::kAbort:
+        return abort(message.body);
+      default:
+        return absl::DataLossError(
+            fmt::format("session: a {} from the program", nameOf(message.kind)));
+    }
+  }
+
+  bool over() const { return order_.over(); }
+
+ private:
+  Status declare(std::string_view body) {
+    TY_ASSIGN_OR_RETURN(const Declaration declaration, decodeDeclaration(body));
+    TY_RETURN_IF_ERROR(order_.declare(declaration));
+    variables_ = declaration.variables.size();
+    TY_ASSIGN_OR_RETURN(const MemoryPlace place, host_.declare(declaration));
+    return channel_.send(Kind::kMemory, encode(place));
+  }
+
+  Status next() {
+    TY_RETURN_IF_ERROR(order_.next());
+    TY_ASSIGN_OR_RETURN(const TurnMessage turn, host_.next());
+    order_.begin(turn.turn.kind);
+    return channel_.send(Kind::kTurn, encode(turn));
+  }
+
+  Status push(std::string_view body) {
+    TY_ASSIGN_OR_RETURN(const std::uint32_t variable, decodePush(body, variables_));
+    TY_RETURN_IF_ERROR(order_.push(variable));
+    host_.push(variable);
+    return absl::OkStatus();
+  }
+
+  Status finish(std::string_view body) {
+    TY_ASSIGN_OR_RETURN(const Finish finish, decodeFinish(body));
+    TY_RETURN_IF_ERROR(order_.finish());
+    TY_ASSIGN_OR_RETURN(const Outcome outcome, host_.finish(finish));
+    return channel_.send(Kind::kOutcome, encode(outcome));
+  }
+
+  Status evaluated(std::string_view body) {
+    TY_ASSIGN_OR_RETURN(const Score score, decodeScore(body));
+    TY_RETURN_IF_ERROR(order_.evaluated());
+    host_.evaluated(score);
+    return absl::OkStatus();
+  }
+
+  Status abort(std::string_view body) {
+    const Status why = decodeFailure(body);
+    if (absl::IsAborted(why)) host_.abort(fromAbsl(why.message()));
+    return why;
+  }
+
+  Channel& channel_;
+  SessionHost& host_;
+  TurnOrder order_;
+  std::size_t variables_ = 0;
+};
+
+}  // namespace
+
+Status serve(Channel& channel, const Welcome& welcome, SessionHost& host,
+             const Cancelled& cancelled) {
+  Server server(channel, host);
+  TY_RETURN_IF_ERROR(server.greet(welcome, cancelled));
+  for (;;) {
+    const auto message = channel.receive(cancelled);
+    if (absl::IsUnavailable(message.status()) && server.over()) return absl::OkStatus();
+    if (!message.ok()) return message.status();
+    const Status taken = server.take(*message);
+    if (taken.ok()) continue;
+    // It may be gone; what happened is told here in any case.
+    channel.send(Kind::kFailed, encode(taken)).IgnoreError();
+    return taken;
+  }
+}
+
+}  // namespace trainyard::runtime::session

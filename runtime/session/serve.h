@@ -1,0 +1,35 @@
+// The member's end of a session: carries out what a program asks for.
+#pragma once
+
+#include <string_view>
+
+#include "base/core/status.h"
+#include "runtime/session/channel.h"
+#include "runtime/session/message.h"
+
+namespace trainyard::runtime::session {
+
+// What stands behind a session: the job. Called on the thread of serve(), in an order that
+// TurnOrder allows. An error is told to the program and ends the session.
+class SessionHost {
+ public:
+  virtual ~SessionHost() = default;
+  // Waits until the job has taken it, and says where its arrays are: in memory of the host's, made
+  // when it knows that there is room for so much. FAILED_PRECONDITION: it is not what the job has.
+  virtual StatusOr<MemoryPlace> declare(const Declaration& declaration) = 0;
+  // Waits for the next thing to do, the values of which it has put in place. The first call: the
+  // program has put its first values there.
+  virtual StatusOr<TurnMessage> next() = 0;
+  virtual void push(std::uint32_t variable) = 0;
+  virtual StatusOr<Outcome> finish(const Finish& finish) = 0;
+  virtual void evaluated(const Score& score) = 0;
+  // The program cannot go on.
+  virtual void abort(std::string_view why) = 0;
+};
+
+// Until the program hangs up after the job is over (OK); before that: UNAVAILABLE. ABORTED: the
+// program's own words. What the host failed with has been told to the program.
+Status serve(Channel& channel, const Welcome& welcome, SessionHost& host,
+             const Cancelled& cancelled);
+
+}  // namespace trainyard::runtime::session

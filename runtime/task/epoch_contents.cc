@@ -1,0 +1,91 @@
+#include "runtime/task/epoch_contents.h"
+
+#include <utility>
+
+#include "base/core/failpoint.h"
+#include "base/core/log.h"
+#include "fmt/format.h"
+#include "runtime/placement/moves.h"
+#include "runtime/ps/chunk_moves.h"
+#include "runtime/task/shard_files.h"
+
+namespace trainyard::runtime {
+
+EpochContents::EpochContents(const TaskOptions& options, int number, const ModelLayout& layout,
+                             const Placement& placement, const Optimizer& optimizer,
+                             ps::DataAccess access, ps::Shard& shard)
+    : options_(options),
+      number_(number),
+      layout_(layout),
+      placement_(placement),
+      optimizer_(optimizer),
+      access_(std::move(access)),
+      shard_(shard),
+      start_map_(initialMap(chunkLoads(placement), placement.num_ps).ps),
+      epoch_placement_(std::make_shared<const Placement>(placement)) {}
+
+void EpochContents::assign(const v1::EpochInfo& epoch) {
+  const std::vector<int> map(epoch.chunk_ps().begin(), epoch.chunk_ps().end());
+  epoch_placement_ = std::make_shared<const Placement>(withChunksAt(placement_, map));
+  shard_.assign(ps::serversOf(start_map_, epoch));
+  shard_.replicate(ps::chunksToReplicate(start_map_, epoch, number_),
+                   ps::replicaTarget(epoch, number_) >= 0);
+}
+
+Status EpochContents::fill(const v1::EpochInfo& epoch, const std::function<bool()>& over) {
+  const bool loads = epoch.fresh() || !epoch.restore_manifest().empty();
+  return loads ? load(epoch) : fetch(epoch, over);
+}
+
+// From a checkpoint or the seed: its own chunks and those of which it keeps replicas.
+Status EpochContents::load(const v1::EpochInfo& epoch) {
+  const LoadChunk take = [this](std::uint32_t chunk, std::int64_t version,
+                                std::vector<float> weights, std::vector<std::vector<float>> slots) {
+    shard_.load(chunk, version, std::move(weights), std::move(slots));
+  };
+  if (number_ != kWorkerKeeper) {
+    TY_RETURN_IF_ERROR(
+        loadStart(options_, layout_, *epoch_placement_, optimizer_, number_, epoch, take));
+  }
+  const std::vector<std::uint32_t> replicas = ps::chunksToReplicate(start_map_, epoch, number_);
+  if (replicas.empty()) return absl::OkStatus();
+  return loadStart(options_, layout_, *epoch_placement_, optimizer_,
+                   ps::serversOf(start_map_, epoch)[replicas.front()], epoch, take);
+}
+
+// What other servers hold of what is to be here: chunks, and then replicas, whose own server has
+// fetched them by then.
+Status EpochContents::fetch(const v1::EpochInfo& epoch, const std::function<bool()>& over) {
+  const TimePoint begin = options_.clock->now();
+  std::vector<ps::FetchedChunk> chunks;
+  for (const std::uint32_t chunk : ps::chunksToFetch(epoch, number_))
+    chunks.push_back({chunk, epoch.former_ps(static_cast<int>(chunk))});
+  TY_RETURN_IF_ERROR(fetch(epoch, chunks, "ps.fetch", over));
+  shard_.adoptReplicas();
+  if (!chunks.empty()) {
+    TY_INFO(
+        "epoch {}: {} chunks taken over from other servers in {:.3f} s, {} bytes of parameters now",
+        epoch.epoch(), chunks.size(), toSeconds(options_.clock->now() - begin),
+        shard_.parameterBytes());
+  }
+  const std::vector<int> servers = ps::serversOf(start_map_, epoch);
+  std::vector<ps::FetchedChunk> replicas;
+  for (const std::uint32_t chunk : ps::chunksToReplicate(start_map_, epoch, number_))
+    replicas.push_back({chunk, servers[chunk], shard_.replicaVersion(chunk)});
+  return fetch(epoch, replicas, "ps.fetch.replica", over);
+}
+
+Status EpochContents::fetch(const v1::EpochInfo& epoch, const std::vector<ps::FetchedChunk>& chunks,
+                            const char* failpoint, const std::function<bool()>& over) {
+  ps::FetchOptions options;
+  options.access = access_;
+  options.job_uid = options_.job.metadata().uid();
+  options.over = over;
+  return ps::fetchChunks(options, placement_, epoch, chunks, *options_.clock,
+                         [&](std::uint32_t chunk, ps::GivenChunk given) {
+                           hitFailpoint(failpoint, epoch.first_step());
+                           return shard_.takeOver(chunk, std::move(given));
+                         });
+}
+
+}  // namespace trainyard::runtime

@@ -1,0 +1,125 @@
+// One worker as a member of the job: what it says of itself and hears, to and from coordinator and
+// agent, the Synchronizer that puts its gradients together with those of others, the replicas that
+// index 0 keeps for an only server, and what it leaves behind. With strategy AllReduce index 0 is
+// also the coordinator and writes checkpoints. Knows no model and no data beyond WorkerModel:
+// whoever computes asks synchronizer(), in this process on one thread.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/core/status.h"
+#include "base/rpc/task_server.h"
+#include "runtime/collective/group_device.h"
+#include "runtime/coordinator/member_link.h"
+#include "runtime/coordinator/service.h"
+#include "runtime/events/timeline.h"
+#include "runtime/optimizer/optimizer.h"
+#include "runtime/placement/placement.h"
+#include "runtime/task/agent_link.h"
+#include "runtime/task/options.h"
+#include "runtime/task/replica_keeper.h"
+#include "runtime/task/run_log.h"
+#include "runtime/train/member_synchronizer.h"
+#include "runtime/train/model_layout.h"
+#include "runtime/train/step_record.h"
+#include "runtime/train/training_session.h"
+
+namespace trainyard::runtime {
+
+// What a member has to know of what is computed.
+struct WorkerModel {
+  ModelLayout layout;
+  // Of the variables that are trained, in their order; the member writes there what next()
+  // promises.
+  std::vector<std::span<float>> weights;
+  // AllReduce: variables whose gradients come by rows, and what can be summed on the GPU.
+  std::vector<int> by_rows;
+  collective::GroupDevice device;
+  // Data: the same in all workers, or the coordinator refuses.
+  std::int64_t samples = 0;
+  std::int64_t evaluation_samples = 0;
+  std::string data_sha256;
+};
+
+// make(), join(), then the computing asks the synchronizer until it is over, then leave().
+class WorkerMember final : public TrainObserver {
+ public:
+  // The weights in `model` must outlive the member. Errors: bad input names its field or file; with
+  // strategy AllReduce UNAVAILABLE when the port is taken.
+  static StatusOr<std::unique_ptr<WorkerMember>> make(const TaskOptions& options,
+                                                      WorkerModel model);
+  ~WorkerMember() override;
+
+  Synchronizer& synchronizer() { return *synchronizer_; }
+  // Begins to talk to agent and coordinator. `totals` is asked from any thread until the member is
+  // gone.
+  void join(std::function<TrainTotals()> totals);
+  // Says how computing has ended, and waits until that is heard; with the coordinator in this
+  // process until all have heard how the job ended. OK: done, stopped or left;
+  // FAILED_PRECONDITION: the job failed.
+  Status leave(const Status& end);
+
+  // What the coordinator said last of the job's versions; -1: of none. Any thread.
+  struct Versions {
+    std::int64_t checkpoint_at = -1;
+    std::int64_t last_checkpoint = -1;
+    std::int64_t steps = 0;
+  };
+  Versions versions() const;
+
+  // Of each completed step, and what the computing thread does: logs, events, timeline.
+  Status onStep(const StepRecord& record) override { return log_->onStep(record); }
+  void onSpan(std::string_view name, std::int64_t step, TimePoint start, TimePoint end) override;
+
+ private:
+  WorkerMember(const TaskOptions& options, WorkerModel model);
+  Status build();
+  // worker_member_build.cc: which synchronizer the job's strategy means.
+  Status place();
+  Status synchronizeOverServers();
+  void startKeeper();
+  Status synchronizeInRing();
+  Status hostCoordinator();
+  void poke();
+  void openTimeline();
+  void awaitOthers(const Status& end);
+  v1::MemberReport report();
+  v1::RuntimeReport runtimeReport();
+  v1::Measurements measurements() const;
+  void onView(const v1::View& view);
+  void onDirective(const v1::RuntimeDirective& directive);
+
+  const TaskOptions options_;
+  const WorkerModel model_;
+  std::string digest_;
+  Placement placement_;
+  std::unique_ptr<Optimizer> optimizer_;  // AllReduce
+  std::unique_ptr<RunLog> log_;
+  std::unique_ptr<Timeline> timeline_;  // null: not asked for
+  std::unique_ptr<MemberSynchronizer> synchronizer_;
+  std::function<TrainTotals()> totals_;
+
+  // The job was over before this process started.
+  std::optional<v1::Evaluation> finished_;
+
+  mutable std::mutex mutex_;
+  v1::Membership membership_;
+  v1::View view_;
+
+  std::unique_ptr<CoordinatorService> coordinator_;  // AllReduce, index 0
+  std::unique_ptr<TaskServer> server_;
+
+  std::unique_ptr<ReplicaKeeper> keeper_;  // with parameter servers, index 0
+
+  std::unique_ptr<AgentLink> agent_;
+  std::unique_ptr<MemberLink> link_;
+};
+
+}  // namespace trainyard::runtime

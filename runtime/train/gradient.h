@@ -1,0 +1,35 @@
+// What whoever computes brings to a step, whatever computes it: gradients, a loss, a score.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+
+namespace trainyard::runtime {
+
+// The gradient of one variable: the SUM over the batch's samples, contiguous, in the variable's
+// layout. `owner` keeps the memory alive and unchanged as long as someone holds it.
+struct Gradient {
+  int variable = 0;  // among the trainable ones, in the order of the model
+  std::span<const float> values;
+  std::shared_ptr<const void> owner;
+  // Of the variables that Model::deliverRows() named: those rows, strictly ascending, whose values
+  // these are, one row after the other; all others are zero. Kept alive by `owner`, too.
+  std::span<const std::int64_t> rows = {};
+  // `values` are an address in the memory of the device that the model computes on, which the host
+  // must not follow. They are computed; `owner` is let go of when nothing on the device reads them
+  // any more.
+  bool on_device = false;
+};
+
+struct BatchLoss {
+  double loss_sum = 0;  // over the batch's samples
+  int samples = 0;
+};
+struct BatchScore {
+  std::int64_t hits = 0;
+  std::int64_t samples = 0;
+  double loss_sum = 0;
+};
+
+}  // namespace trainyard::runtime

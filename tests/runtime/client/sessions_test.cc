@@ -1,0 +1,186 @@
+// The C interface of sessions, with a job in this process behind it.
+#include <gmock/gmock.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <thread>
+
+#include "runtime/client/trainyard.h"
+#include "tests/runtime/session/parabola_host.h"
+
+namespace trainyard::runtime::session {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr std::int64_t kTwo[] = {2};
+constexpr std::int64_t kThree[] = {3};
+// What kModel declares.
+constexpr ty_variable kVariables[] = {{"w", kTwo, 1, TY_FLOAT32, 1},
+                                      {"mean", kThree, 1, TY_FLOAT32, 0},
+                                      {"b", nullptr, 0, TY_FLOAT32, 1}};
+constexpr ty_model kGiven{sizeof(ty_model), 100, 10, kVariables, 3};
+
+class Sessions : public ::testing::Test {
+ protected:
+  Sessions() : path_(::testing::TempDir() + "c-session-" + std::to_string(::getpid()) + ".sock") {
+    auto listener = ChannelListener::open(path_);
+    EXPECT_TRUE(listener.ok()) << listener.status();
+    member_ = std::thread([this, listener = *std::move(listener)]() mutable {
+      auto channel = listener.accept({});
+      if (channel.ok()) end_ = serve(*channel, {.job = "parabola", .index = 3}, host_, {});
+    });
+    EXPECT_EQ(ty_session_open(path_.c_str(), "a test", &session_), TY_OK) << ty_error();
+    turn_.bytes = sizeof turn_;
+    outcome_.bytes = sizeof outcome_;
+  }
+  ~Sessions() override {
+    ty_session_free(session_);
+    if (member_.joinable()) member_.join();
+  }
+  void declare() { ASSERT_EQ(ty_session_declare(session_, &kGiven), TY_OK) << ty_error(); }
+  ty_code next() { return ty_session_next(session_, &turn_); }
+  // Half of what is there is the gradient.
+  ty_code push(std::size_t variable, std::size_t elements) {
+    const auto* const value = static_cast<const float*>(ty_session_value(session_, variable));
+    float* const gradient = ty_session_gradient(session_, variable);
+    for (std::size_t i = 0; i < elements; ++i) gradient[i] = value[i];
+    return ty_session_push(session_, variable);
+  }
+
+  const std::string path_;
+  ParabolaHost host_{2};
+  Status end_;
+  std::thread member_;
+  ty_session* session_ = nullptr;
+  ty_turn turn_{};
+  ty_outcome outcome_{};
+};
+
+TEST_F(Sessions, TrainEvaluateAndEnd) {
+  EXPECT_STREQ(ty_session_job(session_), "parabola");
+  EXPECT_EQ(ty_session_index(session_), 3);
+  declare();
+  auto* const w = static_cast<float*>(ty_session_value(session_, 0));
+  auto* const b = static_cast<float*>(ty_session_value(session_, 2));
+  w[0] = 8, w[1] = -4, b[0] = 2;
+  for (std::int64_t step = 0; step < 2; ++step) {
+    ASSERT_EQ(next(), TY_OK) << ty_error();
+    EXPECT_EQ(turn_.kind, TY_TRAIN);
+    EXPECT_EQ(turn_.step, step);
+    ASSERT_EQ(turn_.samples, 2);
+    EXPECT_EQ(turn_.sample_numbers[1], 2 * step + 1);
+    ASSERT_EQ(push(2, 1), TY_OK);
+    ASSERT_EQ(push(0, 2), TY_OK);
+    ASSERT_EQ(ty_session_finish(session_, 3, 2, &outcome_), TY_OK) << ty_error();
+    EXPECT_EQ(outcome_.complete, 1);
+    EXPECT_EQ(outcome_.step, step);
+    EXPECT_EQ(outcome_.loss, 1.5);
+    EXPECT_EQ(outcome_.gradient_norm, -1);
+  }
+  EXPECT_EQ(w[0], 2);
+  EXPECT_EQ(w[1], -1);
+  EXPECT_EQ(b[0], 0.5);
+  ASSERT_EQ(next(), TY_OK);
+  EXPECT_EQ(turn_.kind, TY_EVALUATE);
+  EXPECT_EQ(turn_.sample_numbers, nullptr);
+  ASSERT_EQ(ty_session_evaluated(session_, 7, 10, 1), TY_OK);
+  ASSERT_EQ(next(), TY_OK);
+  EXPECT_EQ(turn_.kind, TY_DONE);
+  EXPECT_EQ(host_.hits, 7);
+  ty_session_free(std::exchange(session_, nullptr));
+  member_.join();
+  EXPECT_EQ(end_, absl::OkStatus());
+}
+
+TEST_F(Sessions, WrongArgumentsAreToldAndItGoesOn) {
+  ty_model model = kGiven;
+  model.bytes = 1;
+  EXPECT_EQ(ty_session_declare(session_, &model), TY_INVALID);
+  EXPECT_EQ(ty_session_declare(session_, nullptr), TY_INVALID);
+  model = kGiven;
+  model.samples = 0;
+  EXPECT_EQ(ty_session_declare(session_, &model), TY_INVALID);
+  const ty_variable whole{"count", nullptr, 0, TY_INT64, 1};
+  model = {sizeof(ty_model), 100, 0, &whole, 1};
+  EXPECT_EQ(ty_session_declare(session_, &model), TY_INVALID);
+  EXPECT_THAT(ty_error(), HasSubstr("count is int64; what is trained is float32"));
+  const ty_variable nameless{nullptr, nullptr, 0, TY_FLOAT32, 1};
+  model.variables = &nameless;
+  EXPECT_EQ(ty_session_declare(session_, &model), TY_INVALID);
+  EXPECT_EQ(next(), TY_INVALID);
+  EXPECT_EQ(ty_session_value(session_, 0), nullptr);
+
+  declare();
+  EXPECT_EQ(ty_session_value(session_, 3), nullptr);
+  EXPECT_EQ(ty_session_gradient(session_, 1), nullptr);
+  turn_.bytes = 1;
+  EXPECT_EQ(next(), TY_INVALID);
+  turn_.bytes = sizeof turn_;
+  EXPECT_EQ(ty_session_push(session_, 0), TY_INVALID);
+  ASSERT_EQ(next(), TY_OK) << ty_error();
+  EXPECT_EQ(ty_session_push(session_, std::size_t{1} << 40), TY_INVALID);
+  EXPECT_EQ(ty_session_finish(session_, 1, 2, &outcome_), TY_INVALID);
+  EXPECT_THAT(ty_error(), HasSubstr("variable 0 has no gradient"));
+  EXPECT_EQ(ty_session_finish(session_, 1, -1, &outcome_), TY_INVALID);
+  ASSERT_EQ(push(0, 2), TY_OK);
+  EXPECT_EQ(push(0, 2), TY_INVALID);
+  ASSERT_EQ(push(2, 1), TY_OK);
+  EXPECT_EQ(ty_session_finish(session_, 1, 2, &outcome_), TY_OK) << ty_error();
+  EXPECT_EQ(ty_session_evaluated(session_, 8, 7, 0), TY_INVALID);
+}
+
+TEST_F(Sessions, AnotherModelIsRefused) {
+  ty_model model = kGiven;
+  model.count = 2;
+  EXPECT_EQ(ty_session_declare(session_, &model), TY_REFUSED);
+  EXPECT_THAT(ty_error(), HasSubstr("2 variables, here 3"));
+}
+
+TEST_F(Sessions, WhatTheJobFailedWithHasACodeOfItsOwn) {
+  host_.failure = absl::FailedPreconditionError("the loss is nan");
+  declare();
+  EXPECT_EQ(next(), TY_JOB_FAILED);
+  EXPECT_STREQ(ty_error(), "the loss is nan");
+  EXPECT_EQ(next(), TY_UNREACHABLE);
+}
+
+TEST_F(Sessions, AProgramSaysWhyItCannotGoOn) {
+  declare();
+  ASSERT_EQ(ty_session_abort(session_, "train.py:12: ValueError"), TY_OK);
+  member_.join();
+  EXPECT_EQ(host_.aborted, "train.py:12: ValueError");
+}
+
+TEST_F(Sessions, AForkedChildIsNotItsParent) {
+  declare();
+  const pid_t child = ::fork();
+  if (child == 0) {
+    const bool dead = next() == TY_DEAD && ty_session_value(session_, 0) == nullptr &&
+                      ty_session_index(session_) == -1;
+    ty_session_free(session_);
+    // Longer than its parent.
+    ::execlp("sleep", "sleep", dead ? "30" : "0", nullptr);
+    ::_exit(1);
+  }
+  ASSERT_EQ(next(), TY_OK) << ty_error();
+  // The child does not keep the session open.
+  ty_session_free(std::exchange(session_, nullptr));
+  member_.join();
+  EXPECT_TRUE(absl::IsUnavailable(end_)) << end_;
+  int status = 0;
+  EXPECT_EQ(::waitpid(child, &status, WNOHANG), 0) << "the handle was alive in the child";
+  ::kill(child, SIGKILL);
+  ::waitpid(child, &status, 0);
+}
+
+TEST(SessionsWithoutAJob, SayWhereTheyLooked) {
+  ty_session* session = nullptr;
+  EXPECT_EQ(ty_session_open(nullptr, "a test", &session), TY_INVALID);
+  EXPECT_EQ(ty_session_open("/nobody/there.sock", "a test", &session), TY_UNREACHABLE);
+  EXPECT_THAT(ty_error(), HasSubstr("/nobody/there.sock"));
+}
+
+}  // namespace
+}  // namespace trainyard::runtime::session
