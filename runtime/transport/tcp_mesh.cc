@@ -89,7 +89,14 @@ struct Outbound {
   TimePoint retry_at{};
   Duration backoff = kFirstBackoff;
   std::unique_ptr<SenderHandshake> handshake;
-  std::string trouble = "no answer";  // why it is not done yet
+  std::string said;     // by whoever answered last, of why it is not done yet
+  std::string trouble;  // of the connection, since then
+
+  // A peer that has spoken and gone is told of by what it said: a lost connection says less.
+  std::string reason() const {
+    if (said.empty()) return trouble.empty() ? "no answer" : trouble;
+    return trouble.empty() ? said : fmt::format("{}; then {}", said, trouble);
+  }
 };
 struct Inbound {
   std::unique_ptr<stream::Stream> stream;
@@ -162,13 +169,18 @@ class MeshBuilder {
       if (first < 0) first = out.peer;
       const TcpAddress& address = options_.addresses[static_cast<std::size_t>(out.peer)];
       lines.push_back(fmt::format("rank {} ({}:{}: {})", out.peer, address.host, address.port,
-                                  out.done ? "does not connect back" : out.trouble));
+                                  out.done ? "does not connect back" : out.reason()));
     }
     return withBlamedRank(absl::DeadlineExceededError(fmt::format(
                               "forming the group of epoch {}: after {:.1f} s "
                               "without {}",
                               self_.epoch, toSeconds(options_.timeout), fmt::join(lines, ", "))),
                           first);
+  }
+
+  void heardOf(Outbound& out, std::string said, TimePoint now) {
+    out.said = std::move(said);
+    again(out, "", now);
   }
 
   void again(Outbound& out, std::string trouble, TimePoint now) {
@@ -221,13 +233,13 @@ class MeshBuilder {
       // Whoever holds the address now may be a stranger who gives it up again; but a member of the
       // job that refuses, or speaks another version, will go on doing so.
       if (answer.status().code() != absl::StatusCode::kFailedPrecondition) {
-        again(out, std::string(answer.status().message()), now);
+        heardOf(out, std::string(answer.status().message()), now);
         return absl::OkStatus();
       }
       return withBlamedRank(annotate(answer.status(), fmt::format("rank {}", out.peer)), out.peer);
     }
     if (*answer == SenderHandshake::Answer::kNotYet) {
-      again(out, fmt::format("is still in epoch {}", out.handshake->peerEpoch()), now);
+      heardOf(out, fmt::format("is still in epoch {}", out.handshake->peerEpoch()), now);
     } else if (*answer == SenderHandshake::Answer::kTaken) {
       out.done = true;
       mesh_.pairs[static_cast<std::size_t>(out.peer)].out = std::move(out.stream);

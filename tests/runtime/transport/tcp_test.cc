@@ -10,6 +10,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "runtime/stream/tls_stream.h"
+#include "runtime/transport/handshake.h"
 #include "runtime/transport/shared_arena.h"
 #include "runtime/transport/tcp_transport.h"
 
@@ -144,6 +145,37 @@ TEST_P(MeshTest, AnotherTokenIsNotTaken) {
   EXPECT_THAT(std::string(zero.status().message()), HasSubstr("does not know the job's token"));
   EXPECT_EQ(blamedRank(zero.status()), 1);
   EXPECT_FALSE(stranger.get().ok());
+}
+
+// Takes one connection, proves that it has `token`, and goes.
+void answerOnce(TcpListener listener, const std::string& token) {
+  const Self self{1, 2, 5, token};
+  ReceiverHandshake handshake(self);
+  ASSERT_TRUE(waitReadable(listener.fd(), later()));
+  const UniqueFd fd(::accept(listener.fd(), nullptr, nullptr));
+  while (handshake.outgoing().empty()) {
+    std::string bytes(handshake.needs(), '\0');
+    const ssize_t got = ::recv(fd.get(), bytes.data(), bytes.size(), 0);
+    ASSERT_GT(got, 0);
+    bytes.resize(static_cast<std::size_t>(got));
+    ASSERT_TRUE(handshake.take(bytes).ok());
+  }
+  const std::string& bytes = handshake.outgoing();
+  EXPECT_EQ(::send(fd.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL),
+            static_cast<ssize_t>(bytes.size()));
+}
+
+// What it said is told although its address is silent, or nobody's, by the time this is given up.
+TEST(Mesh, APeerThatSaidWhyAndWentIsToldOfByWhatItSaid) {
+  Listeners listeners(2);
+  MeshOptions options = listeners.options(0);
+  options.timeout = std::chrono::seconds(3);
+  auto peer = std::async(std::launch::async, answerOnce, std::move(listeners.all[1]), "another");
+  const auto zero = connectMesh(listeners.at(0), options);
+  peer.get();
+  ASSERT_FALSE(zero.ok());
+  EXPECT_THAT(std::string(zero.status().message()),
+              HasSubstr("does not know the job's token; then Connection refused"));
 }
 
 TEST_P(MeshTest, AStrangerWithAnotherTokenDoesNotKeepTheGroupFromForming) {
