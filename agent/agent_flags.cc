@@ -30,8 +30,8 @@ void addFlags(CLI::App& app, AgentFlags& flags) {
   program->add_option("--runtime", flags.runtime,
                       "trainyard-runtime; a task that needs LibTorch runs the -torch beside it");
   program->add_option("--command", flags.command_file, "File that names another program");
-  // Or the program and its arguments after "--".
-  program->require_option(0, 1);
+  // Or the program and its arguments after "--"; beside --runtime: of one that brings the model.
+  program->require_option(0, 2);
   app.add_option("--program-volume", flags.program_volumes,
                  "NAME=DIR, told to the program after --");
   app.add_flag("--no-restart", flags.no_restart, "Every exit of the program is final");

@@ -50,6 +50,7 @@
 #include "base/rpc/token.h"
 #include "base/security/job_keys.h"
 #include "fmt/format.h"
+#include "nlohmann/json.hpp"
 
 namespace trainyard::agent {
 namespace {
@@ -119,8 +120,11 @@ class Agent {
   TaskLoopParts loopParts(SignalWaiter& signals, MembershipSource& file, PortHolder& port);
   StatusOr<std::vector<NamedProcess>> prepareProgram(std::uint32_t start, int port);
   ForeignPlace placeOf(std::uint32_t process) const;
+  StatusOr<ForeignProgram> readProgram() const;
   StatusOr<SpawnOptions> prepareForeign(const v1::Membership& membership, const std::string& file,
                                         std::uint32_t process) const;
+  StatusOr<std::string> writeProgram(const std::string& task_dir, const std::string& file,
+                                     std::uint32_t process) const;
   StatusOr<std::string> writeMembership(const v1::Membership& membership) const;
   StatusOr<std::string> tellForeign() const;
   StatusOr<SpawnOptions> prepareRuntime(std::uint32_t start, int port,
@@ -187,18 +191,18 @@ Status Agent::startServers() {
 
 ForeignPlace Agent::placeOf(std::uint32_t process) const {
   return {.process = process,
-          .report = tells_->path(process),
+          .report = tells_ ? tells_->path(process) : "",
           .taken = {flags_.agent_port, flags_.metrics_port}};
+}
+
+StatusOr<ForeignProgram> Agent::readProgram() const {
+  if (!flags_.command_file.empty()) return readForeignProgram(flags_.command_file);
+  return foreignProgram(flags_.program, volumesOf(flags_.program_volumes), environment());
 }
 
 StatusOr<SpawnOptions> Agent::prepareForeign(const v1::Membership& membership,
                                              const std::string& file, std::uint32_t process) const {
-  ForeignProgram program;
-  if (flags_.command_file.empty()) {
-    program = foreignProgram(flags_.program, volumesOf(flags_.program_volumes), environment());
-  } else {
-    TY_ASSIGN_OR_RETURN(program, readForeignProgram(flags_.command_file));
-  }
+  TY_ASSIGN_OR_RETURN(ForeignProgram program, readProgram());
   program.gpu_by_rank = flags_.gpu_by_rank;
   ForeignStart start = foreignStart(
       program, foreignVariables(membership, self_, file, program.volumes, placeOf(process)),
@@ -209,6 +213,23 @@ StatusOr<SpawnOptions> Agent::prepareForeign(const v1::Membership& membership,
   options.cwd = program.working_dir;
   if (self_.processes > 1) options.on_line = prefixedOutput(processName(self_, process));
   return options;
+}
+
+// The command that the runtime starts beside it, for a program that brings the model; the path.
+// Nothing where the runtime has the model itself.
+StatusOr<std::string> Agent::writeProgram(const std::string& task_dir, const std::string& file,
+                                          std::uint32_t process) const {
+  if (flags_.command_file.empty() && flags_.program.empty()) return "";
+  TY_ASSIGN_OR_RETURN(const ForeignProgram program, readProgram());
+  const ForeignStart start = foreignStart(
+      program, foreignVariables(*store_.newest(), self_, file, program.volumes, placeOf(process)),
+      self_.id.role(), environment());
+  const nlohmann::ordered_json json = {
+      {"argv", start.argv}, {"env", start.env}, {"workingDir", program.working_dir}};
+  const fs::path path = fs::path(task_dir) / "program.json";
+  // The environment may hold secrets.
+  TY_RETURN_IF_ERROR(replaceFile(path, json.dump() + "\n", 0600));
+  return path.native();
 }
 
 // Where the program reads it; the path.
@@ -257,6 +278,7 @@ StatusOr<SpawnOptions> Agent::prepareRuntime(std::uint32_t start, int port,
     task_dir = (fs::path(task_dir) / fmt::format("process-{}", process)).native();
     TY_RETURN_IF_ERROR(makeDirectories(task_dir, 0700));
   }
+  TY_ASSIGN_OR_RETURN(const std::string program, writeProgram(task_dir, membership, process));
   TY_ASSIGN_OR_RETURN(const RuntimeChoice choice,
                       chooseRuntime(flags_.job_file, flags_.runtime, self_, flags_.workers_here,
                                     std::getenv("CUDA_VISIBLE_DEVICES")));
@@ -272,6 +294,7 @@ StatusOr<SpawnOptions> Agent::prepareRuntime(std::uint32_t start, int port,
                              .bind = flags_.bind,
                              .port = process == 0 ? port : 0,
                              .threads = choice.threads,
+                             .program = program,
                              .log_format = flags_.log_format,
                              .volumes = flags_.volumes};
   SpawnOptions options;
@@ -405,9 +428,11 @@ int runMain(int argc, char** argv) {
   flags.program = takeProgram(argc, argv);
   try {
     app.parse(argc, argv);
-    const bool named = !flags.runtime.empty() || !flags.command_file.empty();
-    if (named != flags.program.empty()) {
-      throw CLI::RequiredError("Exactly one of --runtime, --command and -- PROGRAM");
+    const bool named = !flags.command_file.empty();
+    const bool given = !flags.program.empty();
+    if ((named && given) || (!named && !given && flags.runtime.empty())) {
+      throw CLI::RequiredError(
+          "--runtime, --command or -- PROGRAM, or --runtime beside one of them");
     }
   } catch (const CLI::ParseError& error) {
     return answerParseError(app, error, std::cout, std::cerr);

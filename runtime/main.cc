@@ -29,6 +29,7 @@
 #include "runtime/task/by_hand.h"
 #include "runtime/task/evaluate_task.h"
 #include "runtime/task/hand_watch.h"
+#include "runtime/task/program_task.h"
 #include "runtime/task/ps_task.h"
 #include "runtime/task/worker_task.h"
 
@@ -38,7 +39,7 @@ namespace {
 constexpr int kMaxThreads = 1024;
 
 struct Flags {
-  std::string job, job_dir, task_dir, agent_socket, token, membership, manifest;
+  std::string job, job_dir, task_dir, agent_socket, token, membership, manifest, program;
   std::string bind = "127.0.0.1";
   std::string log_format = "text";
   std::uint32_t index = 0;
@@ -85,6 +86,7 @@ StatusOr<TaskOptions> taskOptions(const Flags& flags, v1::Role role, const v1::T
   TY_RETURN_IF_ERROR(checkMember(flags.membership, options));
   options.job_dir = flags.job_dir;
   options.task_dir = flags.task_dir;
+  options.program = flags.program;
   options.bind = flags.bind;
   options.port = flags.port;
   options.threads = flags.threads;
@@ -130,7 +132,9 @@ int runRole(const Flags& flags, v1::Role role) {
   if (!options.ok()) return exitCode(options.status());
   setLogIdentity({job->metadata().name(), role == v1::ROLE_PS ? "ps" : "worker",
                   flags.index / static_cast<std::uint32_t>(processes)});
-  return exitCode(role == v1::ROLE_PS ? runTask<PsTask>(*options) : runTask<WorkerTask>(*options));
+  if (role == v1::ROLE_PS) return exitCode(runTask<PsTask>(*options));
+  return exitCode(flags.program.empty() ? runTask<WorkerTask>(*options)
+                                        : runTask<ProgramTask>(*options));
 }
 
 int runEvaluate(const Flags& flags) {
@@ -263,6 +267,8 @@ int run(int argc, char** argv) {
   CLI::App* version = app.add_subcommand("version", "what this program computes with");
   addTaskFlags(*ps, flags);
   addTaskFlags(*worker, flags);
+  worker->add_option("--program", flags.program,
+                     "file with the command of a program that brings the model");
   evaluate->add_option("--job-dir", flags.job_dir, "directory of the run")->required();
   evaluate->add_option("--manifest", flags.manifest,
                        "file name of the checkpoint; default: the newest");

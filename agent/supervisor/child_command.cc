@@ -29,6 +29,10 @@ std::vector<std::string> childArguments(const ChildCommand& command, std::uint32
     argv.push_back("--threads-reason");
     argv.push_back(command.threads.reason);
   }
+  if (!command.program.empty()) {
+    argv.push_back("--program");
+    argv.push_back(command.program);
+  }
   for (const std::string& volume : command.volumes) {
     argv.push_back("--volume");
     argv.push_back(volume);

@@ -24,6 +24,7 @@ struct ChildCommand {
   std::string bind;
   int port = 0;
   ComputeThreads threads;
+  std::string program;               // file with the command of a program that brings the model
   std::string log_format = "text";   // or "json"
   std::vector<std::string> volumes;  // MOUNT=DIR
 };

@@ -15,6 +15,7 @@ namespace trainyard {
 namespace {
 
 constexpr char kScript[] = "torchscript";
+constexpr char kProgram[] = "program";  // computes by itself
 
 bool isExecutable(const std::string& path) {
   return ::access(path.c_str(), X_OK) == 0;
@@ -41,7 +42,8 @@ bool isGpu(const std::string& name) {
 
 LibTorchNeed libTorchNeed(const v1::Training& training, v1::Role role) {
   if (training.model().name() == kScript) return LibTorchNeed::kAlways;
-  const bool computes = role == v1::ROLE_WORKER && !(training.model().simulated_step_seconds() > 0);
+  const bool computes = role == v1::ROLE_WORKER && training.model().name() != kProgram &&
+                        !(training.model().simulated_step_seconds() > 0);
   if (!computes || training.device() == "CPU") return LibTorchNeed::kNone;
   return training.device() == "GPU" ? LibTorchNeed::kAlways : LibTorchNeed::kWhereGpu;
 }

@@ -4,6 +4,7 @@
 
 #include "base/core/units.h"
 #include "fmt/format.h"
+#include "runtime/catalog/catalog.h"
 #include "runtime/catalog/memory.h"
 #include "runtime/catalog/wire_type.h"
 #include "runtime/optimizer/optimizer.h"
@@ -91,6 +92,10 @@ StatusOr<PlanReport> makePlanReport(const v1::TrainingJob& job,
   if (!spec.has_training()) {
     return invalidInput("spec.training",
                         "missing: plan knows the variables of built-in models only");
+  }
+  if (runtime::isProgram(spec.training().model())) {
+    return invalidInput("spec.training.model.name",
+                        "program: its variables are known when it has declared them");
   }
   const bool is_script = spec.training().model().name() == "torchscript";
   if (is_script && script.empty()) {

@@ -19,10 +19,7 @@ constexpr std::chrono::seconds kLimit{120};  // against a program that hangs
 
 StatusOr<std::vector<runtime::Variable>> parseVariables(const std::string& text) {
   const auto json = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
-  std::vector<runtime::Variable> variables(1);
-  variables[0].name = runtime::kGlobalStep;
-  variables[0].dtype = runtime::DType::kInt32;
-  variables[0].trainable = false;
+  std::vector<runtime::Variable> variables = {runtime::globalStep()};
   if (json.is_object() && json.contains("variables") && json["variables"].is_array()) {
     for (const auto& entry : json["variables"]) {
       if (!entry.is_object() || !entry.contains("name") || !entry["name"].is_string()) continue;

@@ -74,9 +74,11 @@ void addNotes(const v1::TrainingJob& job, v1::Role role, int replicas, bool with
 
 std::vector<std::string> notesOf(const v1::TrainingJob& job, bool with_unused) {
   std::vector<std::string> notes;
-  if (!control::isForeign(job)) return notes;
-  addNotes(job, v1::ROLE_PS, job.spec().ps().replicas(), with_unused, &notes);
-  addNotes(job, v1::ROLE_WORKER, job.spec().worker().replicas(), with_unused, &notes);
+  const std::pair<v1::Role, int> roles[] = {{v1::ROLE_PS, job.spec().ps().replicas()},
+                                            {v1::ROLE_WORKER, job.spec().worker().replicas()}};
+  for (const auto& [role, replicas] : roles) {
+    if (control::namesProgram(job, role)) addNotes(job, role, replicas, with_unused, &notes);
+  }
   return notes;
 }
 

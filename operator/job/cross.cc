@@ -255,6 +255,15 @@ void checkMode(const View& training, ProblemList& problems) {
     problems.add(deterministic.path(), "only with mode Sync without backupWorkers");
 }
 
+// A program that brings the model brings the data too.
+void checkHasData(const View& training, ProblemList& problems) {
+  const auto model = training["model"]["name"].text();
+  const View data = training["data"];
+  if (!model || data.present() != (*model == "program")) return;
+  problems.add(data.path(), data.present() ? "not with model program, which has its own"
+                                           : "missing: every model but program needs it");
+}
+
 void checkTraining(const View& spec, ProblemList& problems) {
   const View training = spec["training"];
   if (!training.isObject()) return;
@@ -275,6 +284,7 @@ void checkTraining(const View& spec, ProblemList& problems) {
                 {"dropout", {"mnist_cnn", "mlp", "vgg19"}},
                 {"simulatedStepSeconds", {"mnist_cnn", "mlp", "vgg19"}}},
                problems);
+  checkHasData(training, problems);
   checkData(training["data"], problems);
   checkOptimizer(training["optimizer"], problems);
   checkUpdate(training["update"], spec["worker"], problems);

@@ -41,6 +41,7 @@ Status checkSupported(const v1::TrainingJob& job) {
     return unsupported("spec.worker.onMembershipChange",
                        on_change + (foreign ? " of a program of your own" : ""));
   }
+  if (bringsModel(job)) return taskCommand(job, v1::ROLE_WORKER).status();
   return foreign ? checkForeign(job) : Status();
 }
 

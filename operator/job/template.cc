@@ -13,6 +13,10 @@
 namespace trainyard::control {
 namespace {
 
+constexpr const char* kMissing =
+    "missing: it says which program the tasks run (a job without spec.training, or with model "
+    "program)";
+
 using Json = nlohmann::ordered_json;
 using internal::childPath;
 
@@ -60,9 +64,7 @@ Status readContainer(const Json& container, const std::string& path, TaskCommand
   if (!container.is_object()) return invalidInput(path, "expected a container");
   TY_RETURN_IF_ERROR(addWords(container, path, "command", &command->argv));
   if (command->argv.empty() || command->argv.front().empty()) {
-    return invalidInput(childPath(path, "command"),
-                        "missing: it says which program the tasks run (a job without "
-                        "spec.training)");
+    return invalidInput(childPath(path, "command"), kMissing);
   }
   TY_RETURN_IF_ERROR(addWords(container, path, "args", &command->argv));
   const Json env = container.value("env", Json::array());
@@ -130,9 +132,7 @@ StatusOr<TaskCommand> taskCommand(const v1::TrainingJob& job, v1::Role role) {
   const std::string containers = childPath(childPath(path, "spec"), "containers");
   const auto task = taskContainer(pod);
   if (!task) {
-    return invalidInput(childPath(childPath(containers, std::size_t{0}), "command"),
-                        "missing: it says which program the tasks run (a job without "
-                        "spec.training)");
+    return invalidInput(childPath(childPath(containers, std::size_t{0}), "command"), kMissing);
   }
   TaskCommand command;
   TY_RETURN_IF_ERROR(
@@ -143,7 +143,7 @@ StatusOr<TaskCommand> taskCommand(const v1::TrainingJob& job, v1::Role role) {
 
 Status resolveWorkingDirs(const std::string& cwd, v1::TrainingJob* job) {
   for (const v1::Role role : {v1::ROLE_PS, v1::ROLE_WORKER}) {
-    if (role == v1::ROLE_PS && !job->spec().has_ps()) continue;
+    if ((role == v1::ROLE_PS && !job->spec().has_ps()) || !namesProgram(*job, role)) continue;
     TY_ASSIGN_OR_RETURN(const TaskCommand command, taskCommand(*job, role));
     Json pod = Json::parse(templateText(*job, role), nullptr, /*allow_exceptions=*/false);
     const std::filesystem::path dir = std::filesystem::path(cwd) / command.working_dir;

@@ -30,6 +30,17 @@ inline bool isForeign(const v1::TrainingJob& job) {
   return !job.spec().has_training();
 }
 
+// `training` trains a model that a program of the user's own declares: the workers are our runtime
+// and that program beside it.
+inline bool bringsModel(const v1::TrainingJob& job) {
+  return job.spec().training().model().name() == "program";
+}
+
+// Whether the role's template says what its tasks run.
+inline bool namesProgram(const v1::TrainingJob& job, v1::Role role) {
+  return isForeign(job) || (bringsModel(job) && role == v1::ROLE_WORKER);
+}
+
 // What becomes of a running program when tasks come or go: worker.onMembershipChange, or its
 // default.
 inline std::string onMembershipChange(const v1::TrainingJob& job) {
@@ -53,8 +64,8 @@ std::string templatePath(v1::Role role);  // "spec.ps.template"
 // another type than Kubernetes gives it, or `env` has a name that Trainyard sets itself.
 StatusOr<TaskCommand> taskCommand(const v1::TrainingJob& job, v1::Role role);
 
-// Makes `workingDir` of the task containers of both roles absolute against `cwd`, which it is when
-// it is not given.
+// Makes `workingDir` of the task containers that name a program absolute against `cwd`, which it is
+// when it is not given.
 Status resolveWorkingDirs(const std::string& cwd, v1::TrainingJob* job);
 
 }  // namespace trainyard::control

@@ -203,10 +203,12 @@ StatusOr<std::vector<std::string>> LocalCluster::programFlags(const v1::Training
     if (task.role == v1::ROLE_WORKER && workers > 1) {
       flags.insert(flags.end(), {"--workers-here", std::to_string(workers)});
     }
-    return flags;
   }
-  TY_RETURN_IF_ERROR(writeCommandFile(paths_.command(task), job, task.role));
-  flags.insert(flags.end(), {"--command", paths_.command(task).string()});
+  if (namesProgram(job, task.role)) {
+    TY_RETURN_IF_ERROR(writeCommandFile(paths_.command(task), job, task.role));
+    flags.insert(flags.end(), {"--command", paths_.command(task).string()});
+  }
+  if (!isForeign(job)) return flags;
   flags.insert(flags.end(), {"--on-membership-change", onMembershipChange(job)});
   if (job.spec().strategy() != "AllReduce") flags.push_back("--gpu-by-rank");
   if (const int port = portToKeep(task); port > 0) {

@@ -78,6 +78,10 @@ Status resolveVolumes(const std::map<std::string, std::string>& folders, const s
     TY_RETURN_IF_ERROR(recordFolders(folders, cwd, &spec));
     return resolveWorkingDirs(cwd, job);
   }
+  if (bringsModel(*job)) {
+    TY_RETURN_IF_ERROR(recordFolders(folders, cwd, &spec));
+    TY_RETURN_IF_ERROR(resolveWorkingDirs(cwd, job));
+  }
   v1::Training& training = *spec.mutable_training();
   v1::DataSpec no_data;
   v1::DataSpec& data = training.has_data() ? *training.mutable_data() : no_data;

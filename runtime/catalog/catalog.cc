@@ -22,13 +22,7 @@ Initializer truncatedNormal(double deviation) {
 // Collects variables; keeps the first one that is too large as the error.
 class List {
  public:
-  List() {
-    Variable step;
-    step.name = kGlobalStep;
-    step.dtype = DType::kInt32;
-    step.trainable = false;
-    variables_.push_back(std::move(step));
-  }
+  List() { variables_.push_back(globalStep()); }
 
   void layer(const std::string& name, std::vector<std::int64_t> kernel, Initializer weights,
              Initializer biases) {
@@ -125,6 +119,14 @@ StatusOr<std::vector<Variable>> vgg19(const std::array<int, 3>& shape, int class
 }
 
 }  // namespace
+
+Variable globalStep() {
+  Variable step;
+  step.name = kGlobalStep;
+  step.dtype = DType::kInt32;
+  step.trainable = false;
+  return step;
+}
 
 StatusOr<std::vector<Variable>> catalogVariables(const v1::ModelSpec& model,
                                                  const std::array<int, 3>& input_shape,

@@ -16,6 +16,14 @@ namespace trainyard::runtime {
 
 inline constexpr std::string_view kGlobalStep = "global_step";
 
+// The counter of steps, which every job has: int32, a scalar, not trained.
+Variable globalStep();
+
+// The model is a program's of the user's own, which declares its variables when it runs.
+inline bool isProgram(const v1::ModelSpec& model) {
+  return model.name() == "program";
+}
+
 // The variables of `model` for inputs of `input_shape` [height, width, channels] and `classes`
 // classes. global_step (int32, scalar, not trainable) stands first, as in the programs whose
 // placement we reproduce. Weights are named <layer>_wei, biases <layer>_bia.

@@ -245,11 +245,7 @@ StatusOr<ModelLayout> modelLayout(const v1::ModelSpec& spec, const std::array<in
     return layout;
   }
   TY_ASSIGN_OR_RETURN(const Script script, readScript(spec, 0, ""));
-  Variable step;
-  step.name = kGlobalStep;
-  step.dtype = DType::kInt32;
-  step.trainable = false;
-  layout.variables.push_back(std::move(step));
+  layout.variables.push_back(globalStep());
   layout.values.emplace_back();
   for (std::size_t i = 0; i < script.parameters.size(); ++i) {
     layout.variables.push_back(variableOf(script.parameters[i]));

@@ -28,6 +28,7 @@ struct TaskOptions {
   v1::Incarnation self;
   std::string job_dir;   // checkpoints/, metrics.jsonl, events/
   std::string task_dir;  // positions.jsonl
+  std::string program;   // a worker whose model is a program's: its command (program_command.h)
   std::string bind = "127.0.0.1";
   std::uint16_t port = 0;    // of a ps, and of whoever hosts the coordinator
   std::string token;         // of the job: for the agent, and between ranks

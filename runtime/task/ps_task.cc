@@ -7,11 +7,29 @@
 #include "base/process/files.h"
 #include "runtime/catalog/catalog.h"
 #include "runtime/model/model.h"
+#include "runtime/program/declared_model.h"
 #include "runtime/task/coordinator_host.h"
 #include "runtime/task/memory_check.h"
 #include "runtime/task/shard_server.h"
 
 namespace trainyard::runtime {
+namespace {
+
+// That of a program's own is known when worker-0's program has declared it.
+StatusOr<ModelLayout> layoutOf(const TaskOptions& options) {
+  const v1::Training& training = options.job.spec().training();
+  if (!isProgram(training.model())) {
+    const InputShape input = impliedInput(training);
+    return modelLayout(training.model(), input.shape, input.classes);
+  }
+  const std::string path = declaredModelPath(options.checkpointDir());
+  TY_INFO("waits until worker-0's program has declared its model");
+  TY_ASSIGN_OR_RETURN(DeclaredModel model, awaitDeclaredModel(path, {}));
+  return std::move(model.layout);
+}
+
+}  // namespace
+
 PsTask::PsTask(const TaskOptions& options) : options_(options), membership_(options.membership) {}
 
 StatusOr<std::unique_ptr<PsTask>> PsTask::start(const TaskOptions& options) {
@@ -27,8 +45,7 @@ StatusOr<std::unique_ptr<PsTask>> PsTask::start(const TaskOptions& options) {
 
 Status PsTask::build() {
   const v1::Training& training = options_.job.spec().training();
-  const InputShape input = impliedInput(training);
-  TY_ASSIGN_OR_RETURN(model_, modelLayout(training.model(), input.shape, input.classes));
+  TY_ASSIGN_OR_RETURN(model_, layoutOf(options_));
   const GridServers grid = gridServers(options_.job, membership_);
   TY_ASSIGN_OR_RETURN(placement_,
                       place(training.placement(), model_.variables, grid.start, grid.most));

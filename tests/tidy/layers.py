@@ -37,6 +37,7 @@ LAYERS = {
     # Whatever computes: no model of ours.
     "runtime/train": ["base/*", *_RUNTIME_BOTTOM, "runtime/coordinator"],
     "runtime/compute": ["base/*", *_RUNTIME_BOTTOM, "runtime/model", "runtime/train"],
+    "runtime/program": ["base/*", *_RUNTIME_BOTTOM, "runtime/session", "runtime/train"],
     # The processes of the runtime, put together: runtime/task and the files in runtime itself.
     "runtime": ["base/*", "runtime/*"],
     "agent": ["base/*", "agent/*"],

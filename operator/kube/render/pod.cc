@@ -103,6 +103,10 @@ Status checkVariables(const Json& container, const std::string& path) {
 Status checkTemplate(const v1::TrainingJob& job, v1::Role role) {
   TY_ASSIGN_OR_RETURN(const Json pod, readTemplate(job, role));
   if (isForeign(job)) return taskCommand(job, role).status();
+  if (bringsModel(job)) {
+    return absl::UnimplementedError(
+        "spec.training.model.name: program is not in this release on a cluster");
+  }
   const auto task = taskContainer(pod);
   if (!task) return absl::OkStatus();
   const std::string path = fmt::format("{}.spec.containers[{}]", templatePath(role), *task);

@@ -46,16 +46,17 @@ TEST(ChildArguments, AreTheRuntimesFlags) {
                        .bind = "127.0.0.1",
                        .port = 77,
                        .threads = {2, "two cores"},
+                       .program = "program.json",
                        .volumes = {"/data=/x"}};
   command.id.set_role(v1::ROLE_WORKER);
   command.id.set_index(2);
-  EXPECT_THAT(
-      childArguments(command, 3),
-      ElementsAre("/bin/trainyard-runtime", "worker", "--job", "job.json", "--job-dir", "dir",
-                  "--task-dir", "dir/tasks/worker-2", "--index", "2", "--created", "4", "--start",
-                  "3", "--port", "77", "--agent-socket", "r.sock", "--token", "token",
-                  "--membership", "m.json", "--bind", "127.0.0.1", "--threads", "2", "--log-format",
-                  "text", "--threads-reason", "two cores", "--volume", "/data=/x"));
+  EXPECT_THAT(childArguments(command, 3),
+              ElementsAre("/bin/trainyard-runtime", "worker", "--job", "job.json", "--job-dir",
+                          "dir", "--task-dir", "dir/tasks/worker-2", "--index", "2", "--created",
+                          "4", "--start", "3", "--port", "77", "--agent-socket", "r.sock",
+                          "--token", "token", "--membership", "m.json", "--bind", "127.0.0.1",
+                          "--threads", "2", "--log-format", "text", "--threads-reason", "two cores",
+                          "--program", "program.json", "--volume", "/data=/x"));
 }
 
 TEST(AgentFile, HoldsPortsAndChild) {

@@ -91,5 +91,19 @@ TEST(CheckSupported, WithoutTrainingTheTemplatesSayWhatRuns) {
               HasSubstr("spec.worker.onMembershipChange: Live of a program of your own is not in"));
 }
 
+TEST(CheckSupported, AModelOfAProgramsOwnNeedsTheProgram) {
+  const std::vector<std::pair<std::string, std::string>> program = {
+      {"training.model.name", "program"}, {"training.data", ""}};
+  EXPECT_THAT(std::string(supported(program).message()),
+              HasSubstr("spec.worker.template.spec.containers[0].command: missing"));
+  auto whole = program;
+  whole.emplace_back("worker.template", "{spec: {containers: [{command: [python3, train.py]}]}}");
+  EXPECT_TRUE(supported(whole).ok()) << supported(whole);
+  // It follows the membership as our own do: whatever else restarts it is not in.
+  whole.emplace_back("worker.onMembershipChange", "Restart");
+  EXPECT_THAT(std::string(supported(whole).message()),
+              HasSubstr("spec.worker.onMembershipChange: Restart is not in this release"));
+}
+
 }  // namespace
 }  // namespace trainyard::control::testing

@@ -1,0 +1,62 @@
+// A worker whose model is a program of the user's own: starts the program, and carries out what it
+// asks for in its session as a member of the job. One incarnation: where one of the two ends before
+// the job is over, the other does.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/core/status.h"
+#include "base/process/child_process.h"
+#include "runtime/program/program_host.h"
+#include "runtime/task/options.h"
+#include "runtime/task/worker_member.h"
+
+namespace trainyard::runtime {
+
+class ProgramTask final : ProgramJob, TrainObserver {
+ public:
+  // Opens the socket and starts the program. Errors: bad input names its file; NOT_FOUND etc. where
+  // the program cannot be started.
+  static StatusOr<std::unique_ptr<ProgramTask>> start(const TaskOptions& options);
+  ~ProgramTask() override;
+
+  // Until the program has ended. OK: the job is over, or it has left it; FAILED_PRECONDITION: the
+  // job failed; UNAVAILABLE: the program ended before that.
+  Status run();
+
+ private:
+  explicit ProgramTask(const TaskOptions& options) : options_(options) {}
+  Status open();
+  Status spawn();
+  // A thread's waits end when the program has: nobody else would come.
+  bool programEnded();
+  StatusOr<session::Channel> awaitProgram();
+  Status serveProgram();
+  Status settle(const Status& served);
+  std::string howItEnded() const;
+
+  StatusOr<Synchronizer*> make(const DeclaredModel& model,
+                               std::vector<std::span<float>> weights) override;
+  void join() override;
+  Status leave(const Status& end) override;
+  Status onStep(const StepRecord& record) override { return member_->onStep(record); }
+  void onSpan(std::string_view name, std::int64_t step, TimePoint start, TimePoint end) override {
+    member_->onSpan(name, step, start, end);
+  }
+
+  const TaskOptions options_;
+  std::string own_folder_;  // of the socket, where the task's own path is too long for one
+  std::optional<session::ChannelListener> listener_;
+  std::optional<ChildProcess> program_;
+  std::optional<ExitState> exit_;
+  bool joined_ = false;
+  std::unique_ptr<ProgramHost> host_;  // of the arrays that the member writes
+  std::unique_ptr<WorkerMember> member_;
+};
+
+}  // namespace trainyard::runtime
