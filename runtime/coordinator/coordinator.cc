@@ -99,8 +99,9 @@ void Coordinator::accept(const MemberKey& key, const v1::MemberReport& report, T
   if (key.role == v1::ROLE_WORKER && report.worker().epoch() == epochs_.number())
     tickets_.onReport(key.index, report.worker());
   if (report.has_abort()) {
-    fail(fmt::format("{}: step {}, variable {}: {}", membership_.nameOf(key), report.abort().step(),
-                     report.abort().variable().empty() ? "-" : report.abort().variable(),
+    const std::string& variable = report.abort().variable();
+    fail(fmt::format("{}: step {}{}: {}", membership_.nameOf(key), report.abort().step(),
+                     variable.empty() ? "" : fmt::format(", variable {}", variable),
                      report.abort().reason()),
          now);
   }
