@@ -18,7 +18,7 @@ namespace trainyard::runtime {
 namespace {
 
 constexpr const char* kSocketName = "session.sock";
-// For a program that was told that the job is over: what it still writes is its own.
+// Between two looks whether the program has ended.
 constexpr Duration kLook = std::chrono::seconds(1);
 // Between its request to end and SIGKILL.
 constexpr Duration kGrace = std::chrono::seconds(5);
@@ -100,10 +100,15 @@ Status ProgramTask::serveProgram() {
   TY_ASSIGN_OR_RETURN(session::Channel channel, awaitProgram());
   const session::Welcome welcome{.job = options_.job.metadata().name(),
                                  .index = static_cast<std::int32_t>(options_.id.index())};
-  return session::serve(channel, welcome, *host_, [this] {
+  const Status served = session::serve(channel, welcome, *host_, [this] {
     host_->tellInterrupted();
     return false;  // a program that is gone has hung up
   });
+  if (!absl::IsUnavailable(served) || host_->end()) return served;
+  // It has hung up; how it ends is known in a moment.
+  if (const auto ended = program_->wait(systemClock().now() + kLook); ended.ok()) exit_ = *ended;
+  return absl::UnavailableError(
+      fmt::format("the program ended its session before the job was over: {}", howItEnded()));
 }
 
 // The program goes on for as long as it likes once it knows that the job is over.
@@ -121,13 +126,7 @@ Status ProgramTask::settle(const Status& served) {
 }
 
 Status ProgramTask::run() {
-  const Status served = serveProgram();
-  if (absl::IsUnavailable(served) && !host_->end()) {
-    // It has hung up; how it ends is known in a moment.
-    if (const auto ended = program_->wait(systemClock().now() + kLook); ended.ok()) exit_ = *ended;
-    TY_ERROR("the program ended its session before the job was over: {}", howItEnded());
-  }
-  return settle(served);
+  return settle(serveProgram());
 }
 
 StatusOr<Synchronizer*> ProgramTask::make(const DeclaredModel& model,

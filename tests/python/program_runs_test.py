@@ -147,6 +147,10 @@ class ProgramRunsTest(unittest.TestCase):
             run, launcher = self.start(f"servers-{servers}", servers=servers)
             self.expect_trained(run, self.finish(run, launcher), expected)
 
+    def test_a_path_that_is_too_long_for_a_socket(self):
+        run, launcher = self.start("a-folder-with-a-name-of-more-than-a-hundred-characters-" + "x" * 60)
+        self.expect_trained(run, self.finish(run, launcher), self.undisturbed())
+
     def test_trains_in_a_ring(self):
         run, launcher = self.start("ring", workers=3, servers=0)
         self.expect_trained(run, self.finish(run, launcher))

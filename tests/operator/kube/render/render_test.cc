@@ -345,6 +345,17 @@ TEST(RenderPod, TellsTheAgentHowManyProcessesAWorkerHas) {
   for (const std::string& word : command("")) EXPECT_NE(word.rfind("--processes", 0), 0u) << word;
 }
 
+TEST(CheckTemplates, AProgramThatBringsItsModelIsNotInThisReleaseHere) {
+  const Status status = checkTemplates(
+      jobOf("  strategy: AllReduce\n"
+            "  worker: {template: {spec: {containers: [{name: a, image: b, command: [x]}]}}}\n"
+            "  training: {model: {name: program}, batchSize: 8, steps: 5,\n"
+            "    optimizer: {name: SGD, learningRate: 0.1}}\n"));
+  EXPECT_EQ(status.code(), absl::StatusCode::kUnimplemented) << status;
+  EXPECT_EQ(std::string(status.message()),
+            "spec.training.model.name: program is not in this release on a cluster");
+}
+
 TEST(CheckTemplates, NamesTheField) {
   const auto problem = [](const v1::TrainingJob& job) {
     return std::string(checkTemplates(job).message());
