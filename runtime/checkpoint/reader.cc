@@ -7,12 +7,11 @@
 #include <utility>
 
 #include "base/core/strings.h"
-#include "base/process/retry_interrupted.h"
 #include "base/security/sha256.h"
 #include "fmt/format.h"
 #include "runtime/checkpoint/checkpoint.h"
 #include "runtime/checkpoint/names.h"
-#include "runtime/checkpoint/safetensors.h"
+#include "runtime/checkpoint/safetensors_file.h"
 
 namespace trainyard::runtime {
 namespace {
@@ -21,18 +20,6 @@ constexpr std::size_t kReadBytes = 1u << 20;
 
 Status damaged(std::string_view path, std::string_view what) {
   return absl::DataLossError(fmt::format("{}: {}", path, what));
-}
-
-Status readFully(int fd, const std::string& path, std::uint64_t offset, std::span<std::byte> out) {
-  while (!out.empty()) {
-    const ssize_t n = retryInterrupted(
-        [&] { return ::pread(fd, out.data(), out.size(), static_cast<off_t>(offset)); });
-    if (n < 0) return errnoStatus(errno, fmt::format("{}: cannot read at byte {}", path, offset));
-    if (n == 0) return damaged(path, fmt::format("ends at byte {}", offset));
-    offset += static_cast<std::uint64_t>(n);
-    out = out.subspan(static_cast<std::size_t>(n));
-  }
-  return absl::OkStatus();
 }
 
 // Opens DIR/NAME if it is a regular file of the manifest's size and content.
@@ -74,23 +61,6 @@ const ManifestVariable* findVariable(const Manifest& manifest, std::string_view 
   return found == manifest.variables.end() ? nullptr : &*found;
 }
 
-StatusOr<SafetensorsHeader> readHeader(int fd, const std::string& path, std::uint64_t size) {
-  std::uint64_t length = 0;
-  if (size < sizeof length) return damaged(path, "is too short for a safetensors file");
-  TY_RETURN_IF_ERROR(readFully(fd, path, 0, std::as_writable_bytes(std::span(&length, 1))));
-  if (length > kMaxSafetensorsHeader || length > size - sizeof length) {
-    return damaged(path, fmt::format("header of {} bytes in a file of {}", length, size));
-  }
-  std::string text(length, '\0');
-  TY_RETURN_IF_ERROR(readFully(fd, path, sizeof length,
-                               std::as_writable_bytes(std::span(text.data(), text.size()))));
-  auto header = decodeSafetensorsHeader(text, size);
-  if (!header.ok()) {
-    return damaged(path, fromAbsl(header.status().message()));
-  }
-  return header;
-}
-
 }  // namespace
 
 Status verifyFiles(const std::string& dir, const Manifest& manifest) {
@@ -115,7 +85,7 @@ Status CheckpointReader::addFile(const std::string& dir, const ShardFileInfo& in
   file->size = info.size;
   TY_ASSIGN_OR_RETURN(file->fd, openVerified(file->path, info));
   TY_ASSIGN_OR_RETURN(const SafetensorsHeader header,
-                      readHeader(file->fd.get(), file->path, file->size));
+                      readSafetensorsHeader(file->fd.get(), file->path, file->size));
   for (const SafetensorsEntry& entry : header.entries) {
     const auto name = parseTensorName(entry.name);
     if (!name)

@@ -1,24 +1,26 @@
 #include "runtime/program/declared_model.h"
 
+#include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <condition_variable>
-#include <fstream>
-#include <limits>
-#include <map>
 #include <mutex>
+#include <optional>
 #include <set>
+#include <span>
 #include <utility>
 #include <vector>
 
 #include "base/core/clock.h"
 #include "base/core/strings.h"
-#include "base/process/files.h"
+#include "base/process/unique_fd.h"
 #include "fmt/format.h"
 #include "nlohmann/json.hpp"
 #include "runtime/catalog/catalog.h"
 #include "runtime/checkpoint/durable_file.h"
-#include "runtime/checkpoint/safetensors.h"
+#include "runtime/checkpoint/safetensors_file.h"
 
 namespace trainyard::runtime {
 namespace {
@@ -91,22 +93,7 @@ std::vector<SafetensorsEntry> entriesOf(const Declaration& declaration) {
   return entries;
 }
 
-StatusOr<SafetensorsHeader> readHeader(std::ifstream& file, const std::string& path) {
-  file.seekg(0, std::ios::end);
-  const auto size = static_cast<std::uint64_t>(file.tellg());
-  file.seekg(0);
-  std::uint64_t length = 0;
-  file.read(reinterpret_cast<char*>(&length), sizeof length);
-  if (!file || length > kMaxSafetensorsHeader || length > size - sizeof length)
-    return damaged(path, "is no safetensors file");
-  std::string text(length, '\0');
-  file.read(text.data(), static_cast<std::streamsize>(length));
-  auto header = decodeSafetensorsHeader(text, size);
-  if (!header.ok()) return damaged(path, fromAbsl(header.status().message()));
-  return header;
-}
-
-Status readValues(std::ifstream& file, const std::string& path, const SafetensorsHeader& header,
+Status readValues(int fd, const std::string& path, const SafetensorsHeader& header,
                   DeclaredModel& model) {
   const std::vector<SafetensorsEntry> wanted = entriesOf(model.declaration);
   if (wanted.size() != header.entries.size())
@@ -116,10 +103,8 @@ Status readValues(std::ifstream& file, const std::string& path, const Safetensor
     if (entry.name != wanted[i].name || entry.dtype != "F32" || entry.shape != wanted[i].shape)
       return damaged(path, fmt::format("array {} is not that of its declaration", entry.name));
     std::vector<float> values((entry.end - entry.begin) / sizeof(float));
-    file.seekg(static_cast<std::streamoff>(header.data_start + entry.begin));
-    file.read(reinterpret_cast<char*>(values.data()),
-              static_cast<std::streamsize>(entry.end - entry.begin));
-    if (!file) return damaged(path, fmt::format("{}: cannot be read", entry.name));
+    TY_RETURN_IF_ERROR(readFully(fd, path, header.data_start + entry.begin,
+                                 std::as_writable_bytes(std::span(values))));
     model.layout.values.push_back(std::move(values));
   }
   return absl::OkStatus();
@@ -160,9 +145,14 @@ Status writeDeclaredModel(const std::string& path, const Declaration& declaratio
 }
 
 StatusOr<DeclaredModel> readDeclaredModel(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  if (!file) return absl::NotFoundError(fmt::format("{}: there is none", path));
-  TY_ASSIGN_OR_RETURN(const SafetensorsHeader header, readHeader(file, path));
+  const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  if (!fd.valid()) return errnoStatus(errno, path);  // NOT_FOUND among them
+  struct stat stat {};
+  if (::fstat(fd.get(), &stat) != 0 || !S_ISREG(stat.st_mode))
+    return damaged(path, "is not a regular file");
+  TY_ASSIGN_OR_RETURN(
+      const SafetensorsHeader header,
+      readSafetensorsHeader(fd.get(), path, static_cast<std::uint64_t>(stat.st_size)));
   const auto text = header.metadata.find(kKey);
   if (text == header.metadata.end()) return damaged(path, "no program of a job has declared it");
   DeclaredModel model;
@@ -173,7 +163,7 @@ StatusOr<DeclaredModel> readDeclaredModel(const std::string& path) {
   for (const DeclaredVariable& variable : model.declaration.variables) {
     if (variable.trainable) model.layout.variables.push_back(variableOf(variable));
   }
-  TY_RETURN_IF_ERROR(readValues(file, path, header, model));
+  TY_RETURN_IF_ERROR(readValues(fd.get(), path, header, model));
   return model;
 }
 

@@ -1,6 +1,8 @@
 // What a program has declared, as a file: whole, or refused by what is wrong with it.
 #include "runtime/program/declared_model.h"
 
+#include <sys/stat.h>
+
 #include <algorithm>
 #include <thread>
 
@@ -82,6 +84,13 @@ TEST_F(DeclaredModelTest, OfADamagedFileTheTroubleIsTold) {
   other = whole;
   other.replace(other.find("trainyard.declaration"), 21, "trainyard.declarations").pop_back();
   EXPECT_THAT(readAs(other), HasSubstr(path()));
+}
+
+// A pipe in its place would be waited for.
+TEST_F(DeclaredModelTest, WhatIsNoFileIsNotRead) {
+  ASSERT_EQ(::mkfifo(path().c_str(), 0600), 0);
+  EXPECT_THAT(std::string(readDeclaredModel(path()).status().message()),
+              HasSubstr("is not a regular file"));
 }
 
 TEST(CheckDeclared, RefusesWhatNoJobCanTrain) {
