@@ -51,17 +51,28 @@ HeldRun::HeldRun(const std::filesystem::path& dir, const std::string& yaml,
 }
 
 std::optional<HeldRun::Held> HeldRun::findHeld() const {
+  std::optional<Held> found;
   for (const auto& [task, strokes] : left_) {
-    if (strokes.empty()) continue;
+    if (strokes.empty() || (found && task != last_task_)) continue;
     const pid_t pid = run_.job().runtimePid(task);
-    if (pid > 0 && stateOf(pid) == 'T') return Held{task, pid};
+    if (pid > 0 && stateOf(pid) == 'T') found = Held{task, pid};
   }
-  return std::nullopt;
+  return found;
+}
+
+// A place without a number is one that he passes as he comes back. In later epochs he would come to
+// it only while the job gets over somebody else's death.
+bool HeldRun::othersMayDie() {
+  if (!run_.recovered()) return false;
+  const auto last = left_.find(last_task_);
+  const bool on_his_way =
+      last != left_.end() && !last->second.empty() && last->second.back().from == 0;
+  return !on_his_way || run_.cameBack();
 }
 
 // Who dies again while he comes back does not wait for a step: his replicas are where they were.
 std::string HeldRun::meet(const Held& held) {
-  if (!run_.recovered() && held.task != last_task_) {
+  if (held.task != last_task_ && !othersMayDie()) {
     ::kill(held.pid, SIGCONT);
     return "";
   }

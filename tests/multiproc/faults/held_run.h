@@ -44,8 +44,10 @@ class HeldRun {
     std::string task;
     pid_t pid = 0;
   };
-  // Somebody who stands at a failpoint.
+  // Somebody who stands at a failpoint, the task that died last before others.
   std::optional<Held> findHeld() const;
+  // Whether one who has not died last may die now.
+  bool othersMayDie();
   // Kills him, or lets him go on when the job has not got over the last kill: he will stop again.
   std::string meet(const Held& held);
   std::string missing() const;

@@ -130,6 +130,17 @@ bool KilledRun::recovered() {
   return true;
 }
 
+bool KilledRun::cameBack() const {
+  if (kills_.empty()) return true;
+  const Kill& last = kills_.back();
+  for (int w = 0; w < workers_; ++w) {
+    const std::string task = fmt::format("worker-{}", w);
+    if (last.victim == task || last.victim == std::string(kAgent) + task)
+      return lastOf(w).epoch > last.epoch;
+  }
+  return true;
+}
+
 std::string KilledRun::end(std::int64_t steps, const std::string& digest, int spare) {
   const ProgramEnd end = job_.wait(kKilledRunPatience);
   if (!kills_.empty()) kills_.back().lost += lostSteps() - repeated_;

@@ -52,6 +52,9 @@ class KilledRun {
   // Whether a step has been taken under a newer epoch than that of the last kill; true before the
   // first.
   bool recovered();
+  // Whether the one killed last, if it was a worker, has himself taken a step under a newer epoch:
+  // the others may have gone on without him. Of a server, recovered() says it.
+  bool cameBack() const;
   // Waits for the job's end, which must be success with `digest`, no step lost, and no more
   // restarts than kills, up to `spare` less. What is not so, or "".
   std::string end(std::int64_t steps, const std::string& digest, int spare);
