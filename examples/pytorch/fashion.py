@@ -6,6 +6,7 @@ import pathlib
 
 import torch
 from torch import nn
+from torch.utils.data import TensorDataset
 
 # Debian's package dataset-fashion-mnist; in a job the volume `data`.
 FOLDER = pathlib.Path(os.environ.get("TRAINYARD_VOLUME_DATA", "/usr/share/datasets/fashion-mnist"))
@@ -31,6 +32,18 @@ def data(kind="train"):
 def network():
     torch.manual_seed(1)
     return nn.Sequential(nn.Linear(784, 128), nn.ReLU(), nn.Linear(128, 10))
+
+
+def pictures(kind="train"):
+    """As torch's DataLoader takes them: images of [1, 28, 28], labels."""
+    images, labels = data(kind)
+    return TensorDataset(images.reshape(-1, 1, 28, 28), labels)
+
+
+def convolutions():
+    torch.manual_seed(1)
+    return nn.Sequential(nn.Conv2d(1, 16, 5, stride=2), nn.ReLU(), nn.Conv2d(16, 32, 3, stride=2), nn.ReLU(),
+                         nn.Flatten(), nn.Linear(32 * 5 * 5, 128), nn.ReLU(), nn.Linear(128, 10))
 
 
 def batch(images, labels, step, size, rank=0, ranks=1):

@@ -1,4 +1,5 @@
-"""Collective operations between the processes of one program, on Trainyard's data plane.
+"""Collective operations between the processes of one program, and training loops that are a job's, on Trainyard's data
+plane.
 
     import trainyard as ty
 
@@ -6,15 +7,22 @@
     group.all_reduce(array)              # in place: numpy, torch, bytearray, ...
     print(ty.rank(), ty.size())
 
+    job = ty.job()                       # a worker of a job with `model: {name: program}`
+    for batch in job.steps(loader):
+        ...
+
 `trainyard.torch` has the backend of torch.distributed and the functions for training with torch. This module
 imports neither torch nor numpy.
 """
 from __future__ import annotations
 
-from trainyard._errors import (Cancelled, Corrupt, ForkedProcess, InternalError, InvalidArgument, LibraryError,
-                               Mismatch, NoRoom, NotInitialized, RankLost, RankSilent, Refused, TimedOut,
-                               TrainyardError, Unreachable)
+from trainyard._errors import (Cancelled, Corrupt, ForkedProcess, InternalError, InvalidArgument, JobFailed,
+                               LibraryError, Mismatch, NoRoom, NotInitialized, RankLost, RankSilent, Refused,
+                               TimedOut, TrainyardError, Unreachable)
 from trainyard._group import Group, Totals
+from trainyard._job import Job, job
+from trainyard._model_arrays import Arrays
+from trainyard._session import Outcome, TurnKind
 from trainyard._types import Reduction
 from trainyard._work import Work
 from trainyard._world import (cross_rank, cross_size, group, init, is_initialized, local_rank, local_size, rank,
@@ -33,9 +41,9 @@ BIT_OR = Reduction.BIT_OR
 BIT_XOR = Reduction.BIT_XOR
 
 __all__ = [
-    "AVERAGE", "BIT_AND", "BIT_OR", "BIT_XOR", "Cancelled", "Corrupt", "ForkedProcess", "Group", "InternalError",
-    "InvalidArgument", "LibraryError", "MAX", "MIN", "Mismatch", "NoRoom", "NotInitialized", "PRODUCT", "RankLost",
-    "RankSilent", "Reduction", "Refused", "SUM", "TimedOut", "Totals", "TrainyardError", "Unreachable", "Work",
-    "cross_rank", "cross_size", "group", "init", "is_initialized", "local_rank", "local_size", "rank", "report",
-    "shutdown", "size",
+    "AVERAGE", "Arrays", "BIT_AND", "BIT_OR", "BIT_XOR", "Cancelled", "Corrupt", "ForkedProcess", "Group",
+    "InternalError", "InvalidArgument", "Job", "JobFailed", "LibraryError", "MAX", "MIN", "Mismatch", "NoRoom", "NotInitialized",
+    "Outcome", "PRODUCT", "RankLost", "RankSilent", "Reduction", "Refused", "SUM", "TimedOut", "Totals",
+    "TrainyardError", "TurnKind", "Unreachable", "Work", "cross_rank", "cross_size", "group", "init",
+    "is_initialized", "job", "local_rank", "local_size", "rank", "report", "shutdown", "size",
 ]

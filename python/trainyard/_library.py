@@ -132,6 +132,7 @@ _FUNCTIONS: Dict[str, Tuple[Any, List[Any]]] = {
     "ty_session_declare": (c_int, [c_void_p, POINTER(CModel)]),
     "ty_session_value": (c_void_p, [c_void_p, c_size_t]),
     "ty_session_gradient": (c_void_p, [c_void_p, c_size_t]),
+    "ty_session_sample_numbers": (c_int, [c_void_p, c_int64, c_int64, POINTER(c_int64)]),
     "ty_session_next": (c_int, [c_void_p, POINTER(CTurn)]),
     "ty_session_push": (c_int, [c_void_p, c_size_t]),
     "ty_session_finish": (c_int, [c_void_p, c_double, c_int64, POINTER(COutcome)]),

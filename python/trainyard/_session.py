@@ -195,6 +195,12 @@ class Session:
         view: memoryview = memoryview(memory).cast("B").cast(elements_format)  # type: ignore[call-overload]
         return view
 
+    def sample_numbers(self, first: int, count: int) -> List[int]:
+        """Which samples stand at `count` places of the stream from `first` on: for whoever reads ahead."""
+        numbers = (c_int64 * count)()
+        check(library().ty_session_sample_numbers(self._pointer(), first, count, numbers))
+        return list(numbers)
+
     def next(self) -> Turn:
         """Waits for the next thing to do; the values are those for it."""
         given = CTurn(bytes=ctypes.sizeof(CTurn))

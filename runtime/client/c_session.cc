@@ -115,7 +115,21 @@ ty_code ty_session_declare(ty_session* session, const ty_model* model) {
   }
   auto declaration = declarationOf(*model);
   if (!declaration.ok()) return tell(declaration.status());
-  return tell(session->session->declare(*std::move(declaration)), Stage::kForming);
+  const std::int64_t samples = declaration->samples;
+  const Status taken = session->session->declare(*std::move(declaration));
+  if (taken.ok()) session->stream.emplace(session->session->welcome().seed, samples);
+  return tell(taken, Stage::kForming);
+}
+
+ty_code ty_session_sample_numbers(ty_session* session, int64_t first, int64_t count,
+                                  int64_t* numbers) {
+  if (!isAlive(session)) return deadSession("ty_session_sample_numbers");
+  if (!session->stream || first < 0 || count < 0 || (numbers == nullptr && count > 0)) {
+    return tell(absl::InvalidArgumentError(
+        "ty_session_sample_numbers: before ty_session_declare, or no place or number of them"));
+  }
+  session->stream->lookUp(first, {numbers, static_cast<std::size_t>(count)});
+  return TY_OK;
 }
 
 void* ty_session_value(ty_session* session, size_t variable) {

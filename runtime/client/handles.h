@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <utility>
 
 #include "base/core/clock.h"
@@ -11,6 +12,7 @@
 #include "runtime/client/program_group.h"
 #include "runtime/client/trainyard.h"
 #include "runtime/client/work.h"
+#include "runtime/data/sample_stream.h"
 #include "runtime/session/program_session.h"
 #include "runtime/transport/tcp_mesh.h"
 
@@ -49,7 +51,8 @@ struct ty_session {
   }
 
   std::unique_ptr<trainyard::runtime::session::ProgramSession> session;
-  trainyard::runtime::session::TurnMessage turn;  // whose sample numbers the program reads
+  trainyard::runtime::session::TurnMessage turn;           // whose sample numbers the program reads
+  std::optional<trainyard::runtime::SampleStream> stream;  // when it is declared
   std::uint64_t generation = trainyard::runtime::client::processGeneration();
   trainyard::runtime::client::ClosedInChildren sockets;
 };

@@ -315,6 +315,11 @@ typedef struct ty_turn {
                                     else NULL */
 } ty_turn;
 
+/* The samples at `count` places of the stream from `first` on, into `numbers`: what later turns
+ * will give, for whoever reads ahead. Behind ty_session_declare. */
+TY_API ty_code ty_session_sample_numbers(ty_session* session, int64_t first, int64_t count,
+                                         int64_t* numbers);
+
 /* Waits for the next thing to do; the values are those for it. */
 TY_API ty_code ty_session_next(ty_session* session, ty_turn* turn);
 /* The variable's gradient is in place: the SUM over this worker's samples. Every one that is

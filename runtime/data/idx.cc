@@ -8,6 +8,7 @@
 #include "fmt/format.h"
 #include "runtime/data/internal/input_file.h"
 #include "runtime/data/internal/pixels.h"
+#include "runtime/data/sample_stream.h"
 
 namespace trainyard::runtime::internal {
 namespace {

@@ -4,6 +4,7 @@
 #include "runtime/data/dataset.h"
 #include "runtime/data/internal/idx.h"
 #include "runtime/data/internal/synthetic.h"
+#include "runtime/data/sample_stream.h"
 
 namespace trainyard::runtime {
 namespace {

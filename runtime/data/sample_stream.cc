@@ -1,9 +1,10 @@
+#include "runtime/data/sample_stream.h"
+
 #include <algorithm>
 #include <numeric>
 
 #include "base/core/check.h"
 #include "base/core/rng.h"
-#include "runtime/data/dataset.h"
 
 namespace trainyard::runtime {
 namespace {

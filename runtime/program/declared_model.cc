@@ -21,6 +21,7 @@
 #include "runtime/catalog/catalog.h"
 #include "runtime/checkpoint/durable_file.h"
 #include "runtime/checkpoint/safetensors_file.h"
+#include "runtime/data/sample_stream.h"
 
 namespace trainyard::runtime {
 namespace {
@@ -117,6 +118,11 @@ std::string declaredModelPath(const std::string& checkpoint_dir) {
 }
 
 Status checkDeclared(const Declaration& declaration) {
+  for (const auto& [what, count] : {std::pair("samples", declaration.samples),
+                                    std::pair("samples to evaluate", declaration.eval_samples)}) {
+    if (count > kMaxSamples)
+      return absl::InvalidArgumentError(fmt::format("{} {}, at most {}", count, what, kMaxSamples));
+  }
   bool trains = false;
   std::set<std::string_view> names{kGlobalStep};
   for (const DeclaredVariable& variable : declaration.variables) {

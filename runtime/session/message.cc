@@ -1,5 +1,6 @@
 #include "runtime/session/message.h"
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <limits>
@@ -76,14 +77,14 @@ std::string difference(const Declaration& declaration, const Declaration& here) 
     return fmt::format("{} samples to evaluate, here {}", declaration.eval_samples,
                        here.eval_samples);
   }
-  if (declaration.variables.size() != here.variables.size()) {
-    return fmt::format("{} variables, here {}", declaration.variables.size(),
-                       here.variables.size());
-  }
-  for (std::size_t v = 0; v < here.variables.size(); ++v) {
-    if (declaration.variables[v] == here.variables[v]) continue;
-    return fmt::format("variable {}: {}, here {}", v, describe(declaration.variables[v]),
-                       describe(here.variables[v]));
+  const auto told = [](const Declaration& one, std::size_t v) {
+    return v < one.variables.size() ? describe(one.variables[v]) : "none";
+  };
+  const std::size_t most = std::max(declaration.variables.size(), here.variables.size());
+  for (std::size_t v = 0; v < most; ++v) {
+    const std::string one = told(declaration, v);
+    const std::string other = told(here, v);
+    if (one != other) return fmt::format("variable {}: {}, here {}", v, one, other);
   }
   return "";
 }
@@ -104,7 +105,12 @@ StatusOr<Hello> decodeHello(std::string_view body) {
 }
 
 std::string encode(const Welcome& welcome) {
-  return BodyWriter().number(welcome.protocol).text(welcome.job).number(welcome.index).take();
+  return BodyWriter()
+      .number(welcome.protocol)
+      .text(welcome.job)
+      .number(welcome.index)
+      .number(welcome.seed)
+      .take();
 }
 
 StatusOr<Welcome> decodeWelcome(std::string_view body) {
@@ -114,6 +120,7 @@ StatusOr<Welcome> decodeWelcome(std::string_view body) {
   if (welcome.protocol != kProtocol && !reader.failed()) return welcome;
   welcome.job = reader.text();
   welcome.index = reader.number<std::int32_t>();
+  welcome.seed = reader.number<std::uint64_t>();
   if (!reader.whole() || welcome.index < 0) return damaged(Kind::kWelcome);
   return welcome;
 }

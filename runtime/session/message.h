@@ -5,7 +5,7 @@
 // The program speaks first. It asks, and the member answers each question with what is named behind
 // the arrow, or with kFailed; kPush, kEvaluated and kAbort are not answered.
 //
-//   kHello -> kWelcome    versions, who this task is
+//   kHello -> kWelcome    versions, who this task is, the order of samples
 //   kDeclare -> kMemory   the model and the data; then the program puts its first weights there
 //   kNext -> kTurn        the first time: those weights are in place
 //   kPush                 this variable's gradient is in place
@@ -31,7 +31,7 @@
 namespace trainyard::runtime::session {
 
 // Changes when one end can no longer understand the other.
-inline constexpr std::uint32_t kProtocol = 1;
+inline constexpr std::uint32_t kProtocol = 2;
 inline constexpr std::size_t kMostVariables = 1 << 20;
 inline constexpr std::size_t kMostDimensions = 16;
 inline constexpr std::size_t kMostBodyBytes = 256 << 20;
@@ -68,6 +68,7 @@ struct Welcome {
   std::uint32_t protocol = kProtocol;
   std::string job = {};
   std::int32_t index = 0;  // of the worker task
+  std::uint64_t seed = 0;  // of the order of samples
 };
 
 // Row-major. What is not trainable travels with the checkpoints only.

@@ -98,8 +98,10 @@ StatusOr<session::Channel> ProgramTask::awaitProgram() {
 
 Status ProgramTask::serveProgram() {
   TY_ASSIGN_OR_RETURN(session::Channel channel, awaitProgram());
-  const session::Welcome welcome{.job = options_.job.metadata().name(),
-                                 .index = static_cast<std::int32_t>(options_.id.index())};
+  const session::Welcome welcome{
+      .job = options_.job.metadata().name(),
+      .index = static_cast<std::int32_t>(options_.id.index()),
+      .seed = static_cast<std::uint64_t>(options_.job.spec().training().seed())};
   const Status served = session::serve(channel, welcome, *host_, [this] {
     host_->tellInterrupted();
     return false;  // a program that is gone has hung up

@@ -24,7 +24,7 @@
 #include "base/core/status.h"
 #include "base/metrics/bucket_counts.h"
 #include "base/metrics/catalogue.h"
-#include "runtime/data/dataset.h"
+#include "runtime/data/sample_stream.h"
 #include "runtime/train/step_commit.h"
 #include "runtime/train/step_record.h"
 #include "runtime/train/synchronizer.h"

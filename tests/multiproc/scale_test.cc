@@ -10,7 +10,7 @@
 
 #include "base/process/files.h"
 #include "fmt/format.h"
-#include "runtime/data/dataset.h"
+#include "runtime/data/sample_stream.h"
 #include "tests/multiproc/scaling_fixture.h"
 
 namespace trainyard {

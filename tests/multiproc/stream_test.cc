@@ -6,7 +6,7 @@
 
 #include "base/process/files.h"
 #include "fmt/format.h"
-#include "runtime/data/dataset.h"
+#include "runtime/data/sample_stream.h"
 #include "tests/multiproc/run_fixture.h"
 
 namespace trainyard {

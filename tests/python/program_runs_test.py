@@ -5,134 +5,29 @@ import json
 import os
 import pathlib
 import re
-import shutil
 import signal
 import subprocess
-import sys
-import tempfile
-import time
 import unittest
 
-SOURCE = pathlib.Path(os.environ["TRAINYARD_SOURCE"])
-BIN = pathlib.Path(os.environ["TRAINYARD_BIN"])
-PROGRAM = pathlib.Path(__file__).parent / "line_program.py"
-LIMIT = 120  # seconds; against hangs only
+from program_runs import BIN, LIMIT, ProgramRuns
+
 STEPS = 120
 
-JOB = """
-apiVersion: trainyard.dev/v1alpha1
-kind: TrainingJob
-metadata: {{name: line}}
-spec:
-  strategy: {strategy}
-  {ps}
-  runPolicy: {{backoffLimit: 3}}
-  worker:
-    replicas: {workers}
-    template:
-      spec:
-        containers:
-          - name: task
-            command: [{python}, {program}]
-            env:
-              - {{name: PYTHONPATH, value: {site}}}
-              - {{name: LINE, value: "{line}"}}
-              - {{name: HOLD, value: {folder}}}
-  training:
-    model: {{name: program}}
-    globalBatchSize: 16
-    steps: {steps}
-    seed: 1
-    deterministic: true
-    evaluateEverySteps: 50
-    checkpoint: {{everySeconds: 1}}
-    optimizer: {{name: Momentum, learningRate: 0.05, momentum: 0.9}}
-"""
 
-
-class ProgramRunsTest(unittest.TestCase):
-    @classmethod
-    def setUpClass(cls):
-        cls.temporary = tempfile.TemporaryDirectory(prefix="trainyard-program-")
-        cls.addClassCleanup(cls.temporary.cleanup)
-        cls.folder = pathlib.Path(cls.temporary.name)
-        cls.site = cls.folder / "site"
-        shutil.copytree(SOURCE / "python/trainyard", cls.site / "trainyard", ignore=shutil.ignore_patterns("*.pyc"))
-        (cls.site / "trainyard/libtrainyard.so").symlink_to((BIN.parent / "lib/libtrainyard.so").resolve())
-        cls.expected = None
-
-    def start(self, name, workers=2, servers=2, line=""):
-        folder = self.folder / name
-        folder.mkdir()
-        (folder / "job.yaml").write_text(JOB.format(
-            strategy="ParameterServer" if servers else "AllReduce", ps=f"ps: {{replicas: {servers}}}" if servers else "",
-            workers=workers, python=sys.executable, program=PROGRAM, site=self.site, line=line, steps=STEPS, folder=folder))
-        launcher = subprocess.Popen([BIN / "trainyard", "run", "-f", folder / "job.yaml", "--dir", folder / "run"],
-                                    cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-        self.addCleanup(self.end, launcher)
-        return folder / "run", launcher
-
-    @staticmethod
-    def end(launcher):
-        launcher.kill()
-        launcher.wait()
-        launcher.stdout.close()
-
-    def logs(self, run):
-        return "".join(log.read_text() for log in sorted(run.glob("tasks/*/task.log")))
-
-    def finish(self, run, launcher, code=0):
-        output = launcher.communicate(timeout=LIMIT)[0]
-        self.assertEqual(launcher.returncode, code, output + self.logs(run))
-        return output
-
-    def digest(self, run):
-        return subprocess.run([BIN / "trainyard", "checkpoint", "digest", run], stdout=subprocess.PIPE, check=True,
-                              text=True, timeout=LIMIT).stdout.split()[0]
-
-    def undisturbed(self):
-        if ProgramRunsTest.expected is None:
-            run, launcher = self.start("undisturbed")
-            self.finish(run, launcher)
-            ProgramRunsTest.expected = self.digest(run)
-        return ProgramRunsTest.expected
-
-    def uses(self, run):
-        """Of the steps that count, how often each place of the stream was read. What a worker took twice counts as
-        it did in the later epoch."""
-        newest = {}
-        for log in run.glob("tasks/worker-*/positions.jsonl"):
-            for line in log.read_text().splitlines():
-                record = json.loads(line)
-                key = log, record["step"]
-                newest[key] = max(newest.get(key, record), record, key=lambda one: one["epoch"])
-        uses = {}
-        for record in newest.values():
-            for place in range(record["first"], record["first"] + record["count"]):
-                uses[place] = uses.get(place, 0) + 1
-        return uses
-
-    def wait_until(self, run, true):
-        deadline = time.monotonic() + LIMIT
-        while not true():
-            self.assertLess(time.monotonic(), deadline, self.logs(run))
-            time.sleep(0.005)
+class ProgramRunsTest(ProgramRuns):
+    program = pathlib.Path(__file__).parent / "line_program.py"
+    steps = STEPS
 
     def held(self, name, servers=2):
         """A job whose worker-1 is held in the middle of a step, when all have told of the one before: a worker that
         is killed between a step's end and its line would leave a hole in what `uses` counts."""
         step = STEPS // 4
-        run, launcher = self.start(name, servers=servers, line=f"worker-1=hold:{step}")
+        run, launcher = self.start(name, servers=servers, LINE=f"worker-1=hold:{step}")
         told = run / "tasks/worker-0/positions.jsonl"
         self.wait_until(run, (run.parent / "held").exists)
         self.wait_until(run, lambda: any(json.loads(line)["step"] == step - 1
                                          for line in told.read_text().splitlines(keepends=True) if line[-1] == "\n"))
         return run, launcher
-
-    def child(self, run, task):
-        """The process of the program: the runtime's child."""
-        runtime = json.loads((run / f"tasks/{task}/agent.json").read_text())["childPid"]
-        return int(pathlib.Path(f"/proc/{runtime}/task/{runtime}/children").read_text().split()[0])
 
     def expect_trained(self, run, output, digest=None):
         self.assertRegex(output, rf"result: succeeded steps={STEPS} accuracy=1\.0000")
@@ -163,9 +58,6 @@ class ProgramRunsTest(unittest.TestCase):
         self.expect_trained(run, output, self.undisturbed())
         self.assertNotIn("repeated", output + self.logs(run))
 
-    def runtime(self, run, task):
-        return json.loads((run / f"tasks/{task}/agent.json").read_text())["childPid"]
-
     def test_a_killed_program_costs_no_step(self):
         self.kill_in_a_step("killed-program", lambda run: self.child(run, "worker-1"))
 
@@ -192,7 +84,7 @@ class ProgramRunsTest(unittest.TestCase):
 
     def refused(self, line, reason):
         """A job that fails with that reason."""
-        run, launcher = self.start(line.partition("=")[2].partition(":")[0], line=line)
+        run, launcher = self.start(line.partition("=")[2].partition(":")[0], retries=3, LINE=line)
         output = self.finish(run, launcher, code=1)
         self.assertRegex(output, "result: failed reason=.*" + re.escape(reason), self.logs(run))
         return run

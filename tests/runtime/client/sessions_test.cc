@@ -135,7 +135,7 @@ TEST_F(Sessions, AnotherModelIsRefused) {
   ty_model model = kGiven;
   model.count = 2;
   EXPECT_EQ(ty_session_declare(session_, &model), TY_REFUSED);
-  EXPECT_THAT(ty_error(), HasSubstr("2 variables, here 3"));
+  EXPECT_THAT(ty_error(), HasSubstr("variable 2: none, here "));
 }
 
 TEST_F(Sessions, WhatTheJobFailedWithHasACodeOfItsOwn) {

@@ -1,3 +1,5 @@
+#include "runtime/data/sample_stream.h"
+
 #include <algorithm>
 #include <map>
 #include <numeric>
@@ -6,7 +8,6 @@
 #include "base/core/rng.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "runtime/data/dataset.h"
 
 namespace trainyard::runtime {
 namespace {

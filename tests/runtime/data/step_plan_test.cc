@@ -7,7 +7,7 @@
 #include "base/core/rng.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "runtime/data/dataset.h"
+#include "runtime/data/sample_stream.h"
 
 namespace trainyard::runtime {
 namespace {

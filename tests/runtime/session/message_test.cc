@@ -41,7 +41,7 @@ struct Body {
 std::vector<Body> bodies() {
   return {
       {"Hello", encode(Hello{.program = "python"}), [](auto b) { return decodeHello(b).ok(); }},
-      {"Welcome", encode(Welcome{.job = "mnist", .index = 1}),
+      {"Welcome", encode(Welcome{.job = "mnist", .index = 1, .seed = 7}),
        [](auto b) { return decodeWelcome(b).ok(); }},
       {"Declare", encode(smallModel()), [](auto b) { return decodeDeclaration(b).ok(); }},
       {"Memory", encode(MemoryPlace{.pid = 12, .fd = 3, .bytes = 4096}),
@@ -177,8 +177,10 @@ TEST(SessionDeclaration, TellsWhereAnotherDiffers) {
   EXPECT_EQ(difference(other, here),
             "variable 1: bn.running_mean float32 [32], here bn.running_mean float32 [32], not "
             "trained");
+  other = here;
   other.variables.pop_back();
-  EXPECT_EQ(difference(other, here), "3 variables, here 4");
+  EXPECT_EQ(difference(other, here),
+            "variable 3: none, here bn.num_batches_tracked int64 [], not trained");
   other.eval_samples = 5;
   EXPECT_EQ(difference(other, here), "5 samples to evaluate, here 10000");
   other.samples = 5;

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <thread>
 
+#include "fmt/format.h"
 #include "runtime/session/program_session.h"
 #include "runtime/session/serve.h"
 #include "tests/runtime/session/parabola_host.h"
@@ -27,7 +28,7 @@ class SessionTest : public ::testing::Test {
     if (thread_.joinable()) thread_.join();
   }
   // The member serves one program; `end_` is how it ended.
-  void serveOne(Welcome welcome = {.job = "parabola", .index = 3}) {
+  void serveOne(Welcome welcome = {.job = "parabola", .index = 3, .seed = 7}) {
     thread_ = std::thread([this, welcome] {
       auto channel = listener_->accept({});
       ASSERT_TRUE(channel.ok());
@@ -193,7 +194,8 @@ TEST_F(SessionTest, AnotherVersionIsRefusedByBothEnds) {
   serveOne({.protocol = kProtocol + 1});
   const auto opened = ProgramSession::open(path_, "a test", {});
   EXPECT_TRUE(absl::IsFailedPrecondition(opened.status()));
-  EXPECT_THAT(std::string(opened.status().message()), HasSubstr("the job's runtime version 2"));
+  EXPECT_THAT(std::string(opened.status().message()),
+              HasSubstr(fmt::format("the job's runtime version {}", kProtocol + 1)));
   EXPECT_TRUE(absl::IsUnavailable(ended()));
   serveOne();
   auto later = Channel::connect(path_);

@@ -1,0 +1,279 @@
+"""A training loop of the program's own as a worker of a job.
+
+    job = ty.job()
+    loader = DataLoader(data, batch_sampler=job.batches(len(data)))
+    for x, y in job.steps(loader):
+        ...
+
+Who takes part, which samples a step takes and when to evaluate the job says; it may take a batch again, and skips none.
+"""
+from __future__ import annotations
+
+import linecache
+import os
+import sys
+import traceback
+import weakref
+from typing import Any, Callable, Iterable, Iterator, List, Optional, Protocol, Sequence, Tuple
+
+from trainyard._batches import Batches, EvaluationBatches, Place, Reader
+from trainyard._errors import ForkedProcess, InvalidArgument, TrainyardError
+from trainyard._library import generation
+from trainyard._session import VARIABLE, Outcome, Session, Turn, TurnKind, Variable
+
+
+class Trainee(Protocol):
+    """The model, as whoever computes with it keeps it: its arrays are not those of the session."""
+
+    def variables(self) -> Sequence[Variable]:
+        """To declare."""
+
+    def begin(self, session: Session) -> None:
+        """Once, when they are declared: puts the first values in place."""
+
+    def arrived(self, turn: Turn) -> None:
+        """The session has the values of the turn."""
+
+    def ready(self, turn: Turn) -> None:
+        """The turn's samples are read: what follows computes."""
+
+    def stand(self, turn: Turn) -> None:
+        """A step that has no samples for this worker, which takes part in it all the same."""
+
+
+class Job:
+    """One worker's part in a job. Of one thread.
+
+    Attributes:
+        name: of the job.
+        index: of this worker; worker-0's first weights are the job's.
+        ending: DONE, STOPPED or LEFT, when steps() has ended.
+    """
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._generation = generation()
+        self._trainee: Optional[Trainee] = None
+        self._batches: Optional[Batches] = None
+        self._tests: Optional[EvaluationBatches] = None
+        self._turn: Optional[Turn] = None
+        self._outcome: Optional[Outcome] = None
+        self._score: List[float] = []
+        self.name = session.job
+        self.index = session.index
+        self.ending: Optional[TurnKind] = None
+
+    # ---- What is trained on what
+
+    def batches(self, samples: int) -> Batches:
+        """What this worker reads, for DataLoader(data, batch_sampler=...).
+
+        Args:
+            samples: how many there are to train on, the same on all workers: len(data).
+        """
+        if self._batches is not None:
+            raise InvalidArgument("job.batches() was called before: a job reads one set of data")
+        self._batches = Batches(samples, self._session.sample_numbers)
+        return self._batches
+
+    def evaluation_batches(self, samples: int, size: int = 256) -> EvaluationBatches:
+        """What this worker evaluates, for DataLoader(tests, batch_sampler=...).
+
+        Args:
+            samples: how many there are to evaluate, the same on all workers.
+            size: of a batch.
+        """
+        if self._tests is not None:
+            raise InvalidArgument("job.evaluation_batches() was called before: a job evaluates one set of data")
+        self._tests = EvaluationBatches(samples, size)
+        return self._tests
+
+    def attach(self, trainee: Trainee) -> Session:
+        """For who keeps the model, as ServerOptimizer does."""
+        if self._trainee is not None:
+            raise InvalidArgument("the job has a model already: one ServerOptimizer has all of its variables")
+        if self._turn is not None:
+            raise InvalidArgument("job.steps() has begun: what is trained must be known before")
+        self._trainee = trainee
+        return self._session
+
+    # ---- The loop
+
+    def steps(self, loader: Iterable[Any], evaluate: Optional[Callable[[], object]] = None) -> Iterator[Any]:
+        """The batches of all steps, until the job is over for this worker (see `ending`).
+
+        A step that does not come about, because somebody died in it, is asked for again, with weights as they were.
+
+        Args:
+            loader: made with batch_sampler=job.batches(...); it may read ahead.
+            evaluate: called when the job wants an evaluation; it goes through job.evaluate(...) and calls
+                job.scored(...).
+
+        Raises:
+            InvalidArgument: something is missing, or a step's batch was taken and its update not made.
+            Refused, JobFailed, Unreachable: what ended the job.
+        """
+        trainee, batches = self._declare(evaluate)
+        reader = Reader(loader, batches)
+        while True:
+            turn = self._session.next()
+            self._turn = turn
+            trainee.arrived(turn)
+            if turn.kind is TurnKind.EVALUATE:
+                self._evaluate(turn, evaluate)
+            elif turn.kind is not TurnKind.TRAIN:
+                self.ending = turn.kind
+                return
+            elif turn.samples:
+                self._outcome = None
+                batch = reader.read(Place(turn.first_position, len(turn.samples)), turn.step_samples)
+                trainee.ready(turn)
+                yield batch
+                if self._outcome is None:
+                    raise InvalidArgument(f"step {turn.step}: its batch was taken, but the optimizer's step(loss) was "
+                                          "not called")
+            else:
+                trainee.stand(turn)
+
+    def _declare(self, evaluate: Optional[Callable[[], object]]) -> Tuple[Trainee, Batches]:
+        if self._generation != generation():
+            raise ForkedProcess("this process is a forked child; the job is its parent's")
+        if self._turn is not None:
+            raise InvalidArgument("job.steps() has been called before: it goes through all steps of the job")
+        if self._trainee is None:
+            raise InvalidArgument("job.steps(): the job has no model yet: trainyard.torch.ServerOptimizer(net, job) or "
+                                  "trainyard.Arrays(job, ...) come first")
+        if self._batches is None:
+            raise InvalidArgument("job.steps(): the job has no data yet: make the loader with "
+                                  "batch_sampler=job.batches(len(data))")
+        if (evaluate is None) != (self._tests is None):
+            raise InvalidArgument("job.steps(): evaluate= and job.evaluation_batches() belong together")
+        tests = self._tests.samples if self._tests is not None else 0
+        self._session.declare(self._batches.samples, self._trainee.variables(), tests)
+        self._trainee.begin(self._session)
+        _tell_exceptions(self)
+        return self._trainee, self._batches
+
+    def turn(self) -> Turn:
+        """What this worker is at.
+
+        Raises:
+            InvalidArgument: outside of steps().
+        """
+        if self._turn is None or self.ending is not None:
+            raise InvalidArgument("this belongs into the loop of job.steps()")
+        return self._turn
+
+    def stepped(self, outcome: Outcome) -> None:
+        """For who keeps the model: the turn's update was asked for, and what came of it."""
+        self._outcome = outcome
+
+    @property
+    def step(self) -> int:
+        """Updates so far."""
+        return self.turn().step
+
+    @property
+    def rank(self) -> int:
+        """Of this worker among those that take part now."""
+        return self.turn().rank
+
+    @property
+    def workers(self) -> int:
+        """How many take part now."""
+        return self.turn().ranks
+
+    # ---- Evaluation
+
+    def evaluate(self, loader: Iterable[Any]) -> Iterator[Any]:
+        """This worker's share of the batches to evaluate; ends early where nobody needs the result any more.
+
+        Args:
+            loader: made with batch_sampler=job.evaluation_batches(...).
+        """
+        if self._turn is None or self._turn.kind is not TurnKind.EVALUATE:
+            raise InvalidArgument("job.evaluate() belongs into what steps(evaluate=...) calls")
+        for batch in loader:
+            if self._session.interrupted():
+                return
+            yield batch
+
+    def scored(self, hits: Any, samples: int, loss_sum: Any = 0.0) -> None:
+        """Of `samples` that were evaluated, `hits` were right; added up over all batches and workers.
+
+        Args:
+            hits: a whole number, also a tensor's or an array's only element.
+            loss_sum: over these samples.
+        """
+        if len(self._score) != 3:
+            raise InvalidArgument("job.scored() belongs into what steps(evaluate=...) calls")
+        self._score[0] += int(hits)
+        self._score[1] += int(samples)
+        self._score[2] += float(loss_sum)
+
+    def _evaluate(self, turn: Turn, evaluate: Optional[Callable[[], object]]) -> None:
+        assert evaluate is not None and self._tests is not None  # nothing else was declared
+        self._tests.share = range(turn.samples[0], turn.samples[-1] + 1) if turn.samples else range(0)
+        self._score = [0, 0, 0.0]
+        evaluate()
+        (hits, samples, loss_sum), self._score, self._tests.share = self._score, [], None
+        if samples != len(turn.samples) and not self._session.interrupted():
+            raise InvalidArgument(f"evaluation at step {turn.step}: {int(samples)} samples were scored, it has "
+                                  f"{len(turn.samples)}")
+        self._session.evaluated(int(hits), int(samples), loss_sum)
+
+    def abort(self, why: str) -> None:
+        """The program cannot go on: the job ends, with `why` as its reason."""
+        if self.ending is None:
+            self._session.abort(why)
+
+
+_job: Optional[Job] = None
+
+
+def job() -> Job:
+    """The job that this process is a worker of; once more, the same.
+
+    Raises:
+        InvalidArgument: it is none of a job with `model: {name: program}`. Unreachable: the job's runtime is gone.
+    """
+    global _job
+    if _job is None or _job._generation != generation():
+        if not os.environ.get(VARIABLE):
+            raise InvalidArgument(
+                f"trainyard.job(): {VARIABLE} is not set, so this is no worker of a job whose model is a program's own. "
+                "Put `model: {name: program}` into the job's `training`, and start it with `trainyard run -f job.yaml`")
+        _job = Job(Session())
+    return _job
+
+
+def _tell_exceptions(job: Job) -> None:
+    """An exception that nobody catches is the job's reason to end, with the line that raised it: started again, the
+    program would come to it again."""
+    previous, wanted = sys.excepthook, weakref.ref(job)
+
+    def hook(kind: Any, value: BaseException, trace: Any) -> None:
+        known = wanted()
+        # What the job itself raised it knows; InvalidArgument is of this side.
+        told = isinstance(value, TrainyardError) and not isinstance(value, InvalidArgument)
+        if known is not None and not told and isinstance(value, Exception) and known._generation == generation():
+            try:
+                known.abort(_reason(value, trace))
+            except TrainyardError:
+                pass  # it is over already
+        previous(kind, value, trace)
+
+    sys.excepthook = hook
+
+
+def _reason(value: BaseException, trace: Any) -> str:
+    """What was raised, and the last line that is not of an installed package."""
+    frames = traceback.extract_tb(trace)
+    own = [each for each in frames if "site-packages" not in each.filename and "dist-packages" not in each.filename
+           and not each.filename.startswith(os.path.dirname(os.path.abspath(__file__)))]
+    text = "".join(traceback.format_exception_only(type(value), value)).strip().splitlines()[-1]
+    if not (own or frames):
+        return text
+    last = (own or frames)[-1]
+    line = linecache.getline(last.filename, last.lineno or 0).strip()
+    return f"{text} ({os.path.basename(last.filename)}, line {last.lineno}: {line})"

@@ -1,0 +1,54 @@
+#!/usr/bin/env python3
+"""The examples whose update the job makes, as a user starts them from their job files: in PyTorch on parameter servers
+and in a ring, and in NumPy."""
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+import unittest
+
+from example_runs import BIN, LIMIT, SOURCE, ExampleTest, changed_lines, environment
+
+MOST_CHANGED = 10
+
+
+class ProgramExamplesTest(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.temporary = tempfile.TemporaryDirectory(prefix="trainyard-examples-")
+        cls.addClassCleanup(cls.temporary.cleanup)
+        cls.folder = pathlib.Path(cls.temporary.name)
+        cls.environment = environment(cls.folder, ExampleTest.steps)
+
+    def test_few_lines_change(self):
+        changed = changed_lines("plain_loader.py", "parameter_server.py")
+        self.assertLessEqual(len(changed), MOST_CHANGED, changed)
+
+    def accuracy(self, folder, name, *flags):
+        """Of the job's last evaluation."""
+        text = (SOURCE / folder / f"{name}.yaml").read_text(encoding="utf-8")
+        text = text.replace(f"[python3, {name}.py]", f"[{sys.executable}, {SOURCE / folder / name}.py]")
+        run = self.folder / f"{name}-{len(flags)}"
+        run.mkdir()
+        (run / "job.yaml").write_text(text, encoding="utf-8")
+        done = subprocess.run([BIN / "trainyard", "run", "-f", run / "job.yaml", "--dir", run / "run", *flags],
+                              env=self.environment, cwd=run, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                              text=True, timeout=LIMIT)
+        found = re.search(r"result: succeeded steps=\d+ accuracy=(\S+)", done.stdout)
+        self.assertTrue(done.returncode == 0 and found, done.stdout)
+        return float(found[1])
+
+    def test_on_parameter_servers(self):
+        self.assertGreater(self.accuracy("examples/pytorch", "parameter_server"), 0.74)
+
+    def test_in_a_ring(self):
+        self.assertGreater(self.accuracy("examples/pytorch", "parameter_server", "--set", "strategy=AllReduce",
+                                         "--set", "ps=", "--set", "worker.replicas=3"), 0.74)
+
+    def test_in_numpy(self):
+        self.assertGreater(self.accuracy("examples/numpy", "softmax"), 0.82)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)

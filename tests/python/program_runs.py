@@ -1,0 +1,145 @@
+"""Jobs whose model is a program's own, in processes: how tests start them, disturb them, and what they look at."""
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+SOURCE = pathlib.Path(os.environ["TRAINYARD_SOURCE"])
+BIN = pathlib.Path(os.environ["TRAINYARD_BIN"])
+LIMIT = 120  # seconds; against hangs only
+
+JOB = """
+apiVersion: trainyard.dev/v1alpha1
+kind: TrainingJob
+metadata: {{name: program}}
+spec:
+  strategy: {strategy}
+  {ps}
+  runPolicy: {{backoffLimit: 1000}}
+  worker:
+    replicas: {workers}
+    template:
+      spec:
+        containers:
+          - name: task
+            command: [{python}, {program}]
+            env: {env}
+  training:
+    model: {{name: program}}
+    globalBatchSize: {batch}
+    steps: {steps}
+    seed: 1
+    deterministic: true
+    evaluateEverySteps: 50
+    checkpoint: {{everySeconds: 1}}
+    optimizer: {optimizer}
+"""
+
+
+class ProgramRuns(unittest.TestCase):
+    """Jobs of `program`, which takes `steps` steps and finds its package."""
+
+    program = pathlib.Path()
+    steps = 120
+    batch = 16
+    optimizer = "{name: Momentum, learningRate: 0.05, momentum: 0.9}"
+    python = sys.executable
+
+    @classmethod
+    def setUpClass(cls):
+        cls.temporary = tempfile.TemporaryDirectory(prefix="trainyard-program-")
+        cls.addClassCleanup(cls.temporary.cleanup)
+        cls.folder = pathlib.Path(cls.temporary.name)
+        cls.site = cls.folder / "site"
+        shutil.copytree(SOURCE / "python/trainyard", cls.site / "trainyard", ignore=shutil.ignore_patterns("*.pyc"))
+        (cls.site / "trainyard/libtrainyard.so").symlink_to((BIN.parent / "lib/libtrainyard.so").resolve())
+        cls.expected = {}
+
+    def start(self, name, workers=2, servers=2, retries=None, **variables):
+        """(The run's folder, the process of `trainyard run`). The program finds `variables` in its environment, and in
+        HOLD the folder above."""
+        folder = self.folder / name
+        folder.mkdir()
+        told = {"PYTHONPATH": str(self.site), "HOLD": str(folder), "OMP_NUM_THREADS": "1", **variables}
+        env = json.dumps([{"name": key, "value": value} for key, value in told.items()])
+        text = JOB.format(
+            strategy="ParameterServer" if servers else "AllReduce", ps=f"ps: {{replicas: {servers}}}" if servers else "",
+            workers=workers, python=self.python, program=self.program, env=env, steps=self.steps, batch=self.batch,
+            optimizer=self.optimizer)
+        if retries is not None:
+            text = text.replace("backoffLimit: 1000", f"backoffLimit: {retries}")
+        (folder / "job.yaml").write_text(text, encoding="utf-8")
+        launcher = subprocess.Popen([BIN / "trainyard", "run", "-f", folder / "job.yaml", "--dir", folder / "run"],
+                                    cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        self.addCleanup(self.end, launcher)
+        return folder / "run", launcher
+
+    @staticmethod
+    def end(launcher):
+        launcher.kill()
+        launcher.wait()
+        launcher.stdout.close()
+
+    def logs(self, run):
+        return "".join(log.read_text() for log in sorted(run.glob("tasks/*/task.log")))
+
+    def finish(self, run, launcher, code=0):
+        output = launcher.communicate(timeout=LIMIT)[0]
+        self.assertEqual(launcher.returncode, code, output + self.logs(run))
+        return output
+
+    def digest(self, run):
+        return subprocess.run([BIN / "trainyard", "checkpoint", "digest", run], stdout=subprocess.PIPE, check=True,
+                              text=True, timeout=LIMIT).stdout.split()[0]
+
+    def undisturbed(self, **given):
+        """The digest of the job that nothing happens to."""
+        key = json.dumps(given, sort_keys=True)
+        if key not in self.expected:
+            run, launcher = self.start(f"undisturbed-{len(self.expected)}", **given)
+            self.finish(run, launcher)
+            self.expected[key] = self.digest(run)
+        return self.expected[key]
+
+    def uses(self, run):
+        """Of the steps that count, how often each place of the stream was read. What a worker took twice counts as
+        it did in the later epoch."""
+        newest = {}
+        for log in run.glob("tasks/worker-*/positions.jsonl"):
+            for line in log.read_text().splitlines():
+                record = json.loads(line)
+                key = log, record["step"]
+                newest[key] = max(newest.get(key, record), record, key=lambda one: one["epoch"])
+        uses = {}
+        for record in newest.values():
+            for place in range(record["first"], record["first"] + record["count"]):
+                uses[place] = uses.get(place, 0) + 1
+        return uses
+
+    def wait_until(self, run, true):
+        deadline = time.monotonic() + LIMIT
+        while not true():
+            self.assertLess(time.monotonic(), deadline, self.logs(run))
+            time.sleep(0.005)
+
+    def child(self, run, task):
+        """The process of the program: the runtime's child."""
+        runtime = json.loads((run / f"tasks/{task}/agent.json").read_text())["childPid"]
+        return int(pathlib.Path(f"/proc/{runtime}/task/{runtime}/children").read_text().split()[0])
+
+    def runtime(self, run, task):
+        return json.loads((run / f"tasks/{task}/agent.json").read_text())["childPid"]
+
+
+def require_torch():
+    """Ends the process as a skipped test where there is none."""
+    try:
+        import torch  # noqa: F401
+    except ImportError:
+        print("torch is not installed (Debian: python3-torch)")
+        sys.exit(77)

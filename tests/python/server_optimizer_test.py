@@ -1,0 +1,147 @@
+#!/usr/bin/env python3
+"""A PyTorch model of the user's own whose update the job makes: the weights are torch's own, whoever dies, comes and
+goes, and with how many servers; and loops that do what they should not."""
+import os
+import pathlib
+import re
+import signal
+import subprocess
+import unittest
+
+import program_runs
+from program_runs import BIN, LIMIT, ProgramRuns
+
+
+class ServerOptimizerTest(ProgramRuns):
+    program = pathlib.Path(__file__).parent / "torch_program.py"
+    batch = 32
+
+    def trained(self, run, output, digest=None):
+        accuracy = re.search(rf"result: succeeded steps={self.steps} accuracy=(\S+)", output)
+        self.assertTrue(accuracy, output)
+        self.assertGreater(float(accuracy[1]), 0.8)
+        self.assertEqual(self.uses(run), {place: 1 for place in range(self.batch * self.steps)})
+        if digest:
+            self.assertEqual(self.digest(run), digest)
+
+    def twin(self, name, **given):
+        run, launcher = self.start(name, workers=1, PROGRAM="twin", **given)
+        self.trained(run, self.finish(run, launcher))
+        differs = re.search(r"twin differs by (\S+)", self.logs(run))
+        self.assertTrue(differs, self.logs(run))
+        self.assertLess(float(differs[1]), 1e-5)
+
+    def test_the_weights_are_those_of_torchs_sgd(self):
+        self.twin("twin", servers=2)
+
+    def test_the_weights_are_those_of_torchs_sgd_in_a_ring(self):
+        self.twin("twin-ring", servers=0)
+
+    def test_any_number_of_servers_gives_the_same_weights(self):
+        for servers in (1, 3):
+            run, launcher = self.start(f"servers-{servers}", servers=servers)
+            self.trained(run, self.finish(run, launcher), self.undisturbed())
+
+    def test_a_loader_that_reads_ahead_gives_the_same_weights(self):
+        run, launcher = self.start("workers", PROGRAM="workers")
+        self.trained(run, self.finish(run, launcher), self.undisturbed())
+
+    def test_three_workers_in_a_ring(self):
+        expected = self.undisturbed(servers=0, workers=3)
+        run, launcher = self.start("ring", servers=0, workers=3)
+        self.trained(run, self.finish(run, launcher), expected)
+
+    def kill_in_a_step(self, name, whom, **given):
+        expected = self.undisturbed(**given)
+        run, launcher = self.start(name, PROGRAM="workers,hold", **given)
+        self.wait_until(run, (run.parent / "held").exists)
+        os.kill(whom(run), signal.SIGKILL)
+        (run.parent / "go").touch()
+        self.trained(run, self.finish(run, launcher), expected)
+
+    def test_a_killed_program_costs_no_step(self):
+        self.kill_in_a_step("killed", lambda run: self.child(run, "worker-1"))
+
+    def test_a_killed_program_in_a_ring_costs_no_step(self):
+        self.kill_in_a_step("killed-ring", lambda run: self.child(run, "worker-1"), servers=0, workers=3)
+
+    def test_a_killed_server_costs_no_step(self):
+        self.kill_in_a_step("killed-server", lambda run: self.runtime(run, "ps-0"))
+
+    def test_all_killed_go_on_from_the_checkpoint(self):
+        expected = self.undisturbed()
+        run, launcher = self.start("all-killed", PROGRAM="slow,hold")
+        self.wait_until(run, (run.parent / "held").exists)
+        launcher.kill()
+        launcher.wait()
+        (run.parent / "go").touch()
+        self.assertTrue(list((run / "checkpoints").glob("step-[1-9]*.json")), "no checkpoint behind the first")
+        again = subprocess.run([BIN / "trainyard", "run", "-f", run.parent / "job.yaml", "--dir", run], text=True,
+                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=LIMIT)
+        self.assertEqual(again.returncode, 0, again.stdout + self.logs(run))
+        self.trained(run, again.stdout, expected)
+
+    def scale(self, run, **counts):
+        """Edits the running job, and waits until it trains with so many."""
+        flags = [part for name, count in counts.items() for part in (f"--{name}", str(count))]
+        done = subprocess.run([BIN / "trainyard", "scale", run, *flags], stdout=subprocess.PIPE,
+                              stderr=subprocess.STDOUT, text=True, timeout=LIMIT)
+        self.assertEqual(done.returncode, 0, done.stdout + self.logs(run))
+
+    def test_workers_and_servers_come_and_go(self):
+        self.steps = 400
+        run, launcher = self.start("scaled", PROGRAM="slow,workers", servers=2)
+        steps = run / "tasks/worker-0/positions.jsonl"
+
+        def taken():
+            return steps.read_text().count("\n") if steps.exists() else 0
+
+        for counts in ({"workers": 4}, {"ps": 3}, {"workers": 1}, {"ps": 1}, {"workers": 3}):
+            before = taken()
+            self.wait_until(run, lambda: taken() > before + 5)
+            self.scale(run, **counts)
+        self.trained(run, self.finish(run, launcher))
+
+    def test_parts_of_a_batch_are_the_whole(self):
+        digests = []
+        for parts in ("parts", "parts"):
+            run, launcher = self.start(f"parts-{len(digests)}", PROGRAM=parts)
+            self.trained(run, self.finish(run, launcher))
+            digests.append(self.digest(run))
+        self.assertEqual(digests[0], digests[1])
+
+    def test_what_models_have_besides(self):
+        for servers in (2, 0):
+            run, launcher = self.start(f"mixed-{servers}", PROGRAM="mixed", servers=servers)
+            output = self.finish(run, launcher)
+            self.assertIn(f"result: succeeded steps={self.steps} ", output)
+            states = set(re.findall(r"done program: (.*)", self.logs(run)))
+            self.assertEqual(len(states), 1, states)
+            # It got no gradient, and SGD leaves it as it was.
+            self.assertIn("'idle': 3.0", states.pop())
+
+    def refused(self, what, reason, **given):
+        run, launcher = self.start(what, PROGRAM=what, retries=1, **given)
+        output = self.finish(run, launcher, code=1)
+        self.assertRegex(output, "result: failed reason=.*" + reason, self.logs(run))
+
+    def test_an_exception_is_the_jobs_reason(self):
+        self.refused("raise", r"worker-1: step 30: ValueError: an image is upside down \(torch_program.py, line \d+: "
+                              r"raise ValueError\(\\\"an image is upside down\\\"\)\)")
+
+    def test_a_loss_that_is_not_finite(self):
+        self.refused("nan", "worker-1: .*not finite|the loss is nan")
+
+    def test_a_gradient_that_is_computed_again(self):
+        self.refused("twice", "was computed again after it had left")
+
+    def test_a_step_that_is_not_taken(self):
+        self.refused("forget", "step 30: its batch was taken, but the optimizer's step")
+
+    def test_another_model_on_one_worker(self):
+        self.refused("add", "another model than the job has: .*later.weight")
+
+
+if __name__ == "__main__":
+    program_runs.require_torch()
+    unittest.main(verbosity=2)
