@@ -4,7 +4,7 @@
     images.py --bin build/release/bin --out build/image --version 0.1.0 [--registry REGISTRY] [IMAGE...]
 
 trainyard-operator       the operator
-trainyard-agent          the agent with a loader and libraries of its own, for images of users
+trainyard-agent          agent and runtime with a loader and libraries of their own, for images of users
 trainyard-runtime        agent and training runtime: what tasks run when they name no image
 trainyard-runtime-torch  the same with LibTorch, for TorchScript modules and GPUs; only when it is named
 
@@ -45,7 +45,7 @@ class Kind:
 
 KINDS = {
     "trainyard-operator": Kind(("trainyard-operator",)),
-    "trainyard-agent": Kind(("trainyard-agent",)),
+    "trainyard-agent": Kind(("trainyard-agent", "trainyard-runtime")),
     "trainyard-runtime": Kind(("trainyard-runtime", "trainyard-agent")),
     # LibTorch of Debian alone links 500 MB of libraries.
     "trainyard-runtime-torch": Kind(("trainyard-runtime", "trainyard-runtime-torch", "trainyard-agent"),
@@ -73,18 +73,19 @@ def linked(programs):
     return list(entries.values())
 
 
-def self_contained(program):
-    """Entries of the libraries of `program`, a copy that is changed so that it runs in any image: it names
-    the loader and the library folder below HOME itself, so that neither the image nor LD_* variables
-    decide."""
+def self_contained(programs):
+    """Entries of the libraries of `programs`, copies that are changed so that they run in any image: they
+    name the loader and the library folder below HOME themselves, so that neither the image nor LD_*
+    variables decide."""
     loader = f"{HOME_LIBRARIES}/{pathlib.Path(closure.LOADER).name}"
-    entries = [oci.file_entry(loader, pathlib.Path(closure.LOADER).resolve())]
-    entries += [oci.file_entry(f"{HOME_LIBRARIES}/{soname}", path)
-                for soname, path in closure.libraries(program).items()]
-    # A path that also holds for libraries of libraries, and comes before LD_LIBRARY_PATH.
-    subprocess.run(["patchelf", "--set-interpreter", loader, "--force-rpath",
-                    "--set-rpath", HOME_LIBRARIES, str(program)], check=True)
-    return entries
+    entries = {loader: oci.file_entry(loader, pathlib.Path(closure.LOADER).resolve())}
+    for program in programs:
+        for soname, path in closure.libraries(program).items():
+            entries[soname] = oci.file_entry(f"{HOME_LIBRARIES}/{soname}", path)
+        # A path that also holds for libraries of libraries, and comes before LD_LIBRARY_PATH.
+        subprocess.run(["patchelf", "--set-interpreter", loader, "--force-rpath",
+                        "--set-rpath", HOME_LIBRARIES, str(program)], check=True)
+    return list(entries.values())
 
 
 def config(title, version, entrypoint):
@@ -112,7 +113,7 @@ class Builder:
         """(layers, config, {path: package} for the SBOM)"""
         programs = [self.program(program) for program in KINDS[name].programs]
         if name == "trainyard-agent":
-            home, libraries = HOME, self_contained(programs[0])
+            home, libraries = HOME, self_contained(programs)
         else:
             home, libraries = "/usr/bin", linked(programs)
         own = [oci.file_entry(f"{home}/{path.name}", path) for path in programs]

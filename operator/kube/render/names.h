@@ -30,14 +30,15 @@ inline constexpr std::string_view kTaskContainer = "task";  // where the templat
 
 // --- Images. Runtime images: agent and runtime are in PATH's /usr/bin, in the one with LibTorch
 // trainyard-runtime-torch beside them; the entry point is not used, and the user is numeric and not
-// 0. Agent image: the folder kAgentBundle holds the agent with its own
-// loader and libraries; kBundledAgent in it starts wherever the folder's content is mounted at
-// kAgentBundle, whatever else the image around it holds. `kBundledAgent install FROM TO` copies a
-// folder.
+// 0. Agent image: the folder kAgentBundle holds agent and runtime (for programs that bring the
+// model) with their own loader and libraries; kBundledAgent and kBundledRuntime in it start
+// wherever the folder's content is mounted at kAgentBundle, whatever else the image around them
+// holds. `kBundledAgent install FROM TO` copies a folder.
 inline constexpr std::string_view kImageAgent = "/usr/bin/trainyard-agent";
 inline constexpr std::string_view kImageRuntime = "/usr/bin/trainyard-runtime";
 inline constexpr std::string_view kAgentBundle = "/opt/trainyard/agent";
 inline constexpr std::string_view kBundledAgent = "/opt/trainyard/agent/trainyard-agent";
+inline constexpr std::string_view kBundledRuntime = "/opt/trainyard/agent/trainyard-runtime";
 inline constexpr std::string_view kInstallFolder = "/opt/trainyard/install";
 // The group that owns the volumes of tasks whose template names none; also that of our images.
 inline constexpr int kImageGroup = 65532;

@@ -103,16 +103,13 @@ Status checkVariables(const Json& container, const std::string& path) {
 Status checkTemplate(const v1::TrainingJob& job, v1::Role role) {
   TY_ASSIGN_OR_RETURN(const Json pod, readTemplate(job, role));
   if (isForeign(job)) return taskCommand(job, role).status();
-  if (bringsModel(job)) {
-    return absl::UnimplementedError(
-        "spec.training.model.name: program is not in this release on a cluster");
-  }
+  if (namesProgram(job, role)) TY_RETURN_IF_ERROR(taskCommand(job, role).status());
   const auto task = taskContainer(pod);
   if (!task) return absl::OkStatus();
   const std::string path = fmt::format("{}.spec.containers[{}]", templatePath(role), *task);
   const Json& container = pod["spec"]["containers"][*task];
   for (const char* field : {"command", "args"}) {
-    if (has(container, field)) {
+    if (has(container, field) && !namesProgram(job, role)) {
       return invalidInput(path + "." + field, "only without spec.training, which runs ours");
     }
   }
@@ -183,11 +180,14 @@ std::vector<std::string> agentWords(const Parts& parts) {
   }
   if (isForeign(parts.job)) {
     words.push_back("--on-membership-change=" + onMembershipChange(parts.job));
-    for (const v1::Volume& volume : spec.volumes()) {
-      words.push_back("--program-volume=" + volume.name() + "=" + escaped(volume.mount_path()));
-    }
+  } else {
+    words.push_back("--runtime=" + text(parts.injected ? kBundledRuntime : kImageRuntime));
   }
-  words.push_back(isForeign(parts.job) ? "--" : "--runtime=" + text(kImageRuntime));
+  if (!namesProgram(parts.job, parts.task.role)) return words;
+  for (const v1::Volume& volume : spec.volumes()) {
+    words.push_back("--program-volume=" + volume.name() + "=" + escaped(volume.mount_path()));
+  }
+  words.push_back("--");
   return words;
 }
 

@@ -1,4 +1,4 @@
-"""The scripts of examples/pytorch in pods: their image, and examples/pytorch/ddp.yaml as a job of a cluster.
+"""The scripts of examples/pytorch in pods: their image, and ddp.yaml and parameter_server.yaml as jobs of a cluster.
 
 The image is what examples/pytorch/Dockerfile makes, but for Python and torch, which weigh 1 GB: the pods see the
 system's by a claim, read-only and at their own paths.
@@ -40,29 +40,61 @@ def claims(world, namespace):
 
 
 def job(world, namespace, name, script, steps, folder):
-    """The job of examples/pytorch with an image, the data, and checkpoints in a folder of this machine, which is
-    new and which all of its pods share."""
+    """The job of examples/pytorch/ddp.yaml with an image, the data, and checkpoints in a folder of this machine, which
+    is new and which all of its pods share."""
+    shared(world, namespace, name, folder)
+    made = example("ddp", name)
+    spec = made["spec"]
+    spec["volumes"] = [*volumes(), {"name": "checkpoints", "mountPath": CHECKPOINTS, "volume": claim(name, False)}]
+    container = in_pods(spec)
+    assert container["command"] == ["python3", "ddp.py"], container
+    container["command"] = ["python3", script]
+    container["env"] += [{"name": "STEPS", "value": str(steps)},
+                         {"name": "CHECKPOINT", "value": f"{CHECKPOINTS}/fashion.pt"}]
+    return made
+
+
+def program_job(world, namespace, name, steps, folder):
+    """The job of examples/pytorch/parameter_server.yaml, deterministic, with its folder on this machine."""
+    shared(world, namespace, name, folder)
+    made = example("parameter_server", name)
+    spec = made["spec"]
+    spec["volumes"] = volumes()
+    spec["storage"] = {"volume": claim(name, False)}
+    spec["training"] |= {"steps": steps, "deterministic": True, "checkpoint": {"everySeconds": 2}}
+    in_pods(spec)
+    return made
+
+
+def shared(world, namespace, name, folder):
     folder.mkdir()
     folder.chmod(0o777)  # the pods' user is another one
     world.volume(namespace, name, folder)
+
+
+def example(file, name):
+    text = (example_runs.EXAMPLES / f"{file}.yaml").read_text(encoding="utf-8")
     made = json.loads(subprocess.run([example_runs.BIN / "yaml_to_json"], capture_output=True, text=True, check=True,
-                                     input=(example_runs.EXAMPLES / "ddp.yaml").read_text(encoding="utf-8")).stdout)
+                                     input=text).stdout)
     made["metadata"]["name"] = name
-    spec = made["spec"]
+    return made
+
+
+def volumes():
     # Python wants a folder for what it throws away.
-    spec["volumes"] = [{"name": "data", "mountPath": "/data", "volume": claim("data", True)},
-                       {"name": "checkpoints", "mountPath": CHECKPOINTS, "volume": claim(name, False)},
-                       {"name": "scratch", "mountPath": "/tmp", "volume": {"emptyDir": {}}}]
+    return [{"name": "data", "mountPath": "/data", "volume": claim("data", True)},
+            {"name": "scratch", "mountPath": "/tmp", "volume": {"emptyDir": {}}}]
+
+
+def in_pods(spec):
+    """Gives the workers the image and what it lacks; returns their container."""
     pod = spec["worker"]["template"]["spec"]
     pod["volumes"] = [{"name": "machine", **claim("machine", True)}]
     container = pod["containers"][0]
-    assert container["command"] == ["python3", "ddp.py"], container
-    container |= {**SECURITY, "image": IMAGE, "command": ["python3", script]}
-    container["env"] += [{"name": "STEPS", "value": str(steps)},
-                         {"name": "CHECKPOINT", "value": f"{CHECKPOINTS}/fashion.pt"}]
+    container |= {**SECURITY, "image": IMAGE}
     container["volumeMounts"] = [{"name": "machine", "mountPath": path, "subPath": path[1:], "readOnly": True}
                                  for path in FOLDERS]
-    return made
+    return container
 
 
 def claim(name, read_only):

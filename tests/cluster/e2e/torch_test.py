@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
 """The scripts of examples/pytorch as jobs of pods: their weights are, bit for bit, those that gloo gives on one
-machine, since a sum of two has one order; and they still are when a pod or a program is killed in the middle.
+machine, since a sum of two has one order; and they still are when a pod or a program is killed in the middle. Where the
+job makes the update, they are those of the same job on one machine, whoever comes and goes.
 """
 import os
 import pathlib
 import re
 import signal
+import subprocess
 import sys
 import tempfile
 import unittest
@@ -22,6 +24,7 @@ STEPS = 100
 CHECKPOINT = 50  # step at which a script first writes one
 # Of a job that is disturbed after that: enough for it not to be over by then.
 LONG = 20 * STEPS
+SERVED = 3000  # of a job whose steps the job makes
 LIMIT = 600  # seconds; against hangs
 
 
@@ -102,6 +105,54 @@ class Torch(unittest.TestCase):
         after = self.identities("killed-program")
         self.assertEqual(before["worker-0"], after["worker-0"], "its agent starts it again, in the same pod")
         self.assertNotEqual(before["worker-1"], after["worker-1"], "it was not started again")
+
+    def digest(self, folder):
+        return subprocess.run([example_runs.BIN / "trainyard", "checkpoint", "digest", folder], capture_output=True,
+                              text=True, check=True, timeout=LIMIT).stdout.split()[0]
+
+    def on_one_machine(self):
+        """The digest of the job of SERVED steps, run here."""
+        text = (example_runs.EXAMPLES / "parameter_server.yaml").read_text(encoding="utf-8")
+        file = self.folder / "served.yaml"
+        file.write_text(text.replace("[python3, parameter_server.py]",
+                                     f"[{sys.executable}, {example_runs.EXAMPLES}/parameter_server.py]"))
+        done = subprocess.run([example_runs.BIN / "trainyard", "run", "-f", file, "--dir", self.folder / "served-here",
+                               "--set", f"training.steps={SERVED}", "--set", "training.deterministic=true"],
+                              env=self.variables, capture_output=True, text=True, timeout=LIMIT)
+        self.assertEqual(0, done.returncode, done.stdout + done.stderr)
+        return self.digest(self.folder / "served-here")
+
+    def serve(self, name):
+        self.world.apply(torch_pods.program_job(self.world, SPACE, name, SERVED, self.folder / name), namespace=SPACE)
+        self.world.wait_steps(name, SPACE, 20)
+
+    def scale_ps(self, name, count):
+        self.world.cluster.kubectl("patch", "tj", name, "-n", SPACE, "--type=merge", "-p",
+                                   f'{{"spec": {{"ps": {{"replicas": {count}}}}}}}')
+
+    def test_served_by_parameter_servers(self):
+        """A pod is evicted and a server comes while it trains: no step is lost, and no bit."""
+        expected = self.on_one_machine()
+        self.serve("served")
+        self.world.evict("served-worker-1", SPACE)
+        self.world.wait_steps("served", SPACE, 20)
+        self.scale_ps("served", 3)
+        status = self.world.wait_state("served", SPACE, "Succeeded", LIMIT)
+        self.assertEqual((SERVED, 0), (status["progress"]["step"], status.get("lostSteps", 0)))
+        self.assertEqual(1, status["disruptions"], self.world.describe(SPACE))
+        self.assertEqual(expected, self.digest(self.folder / "served"))
+
+    def test_scaled_while_served(self):
+        self.serve("scaled")
+        for workers in (3, 1):
+            self.world.cluster.kubectl("scale", "tj/scaled", "-n", SPACE, f"--replicas={workers}")
+            self.world.wait(f"{workers} workers", lambda: self.world.status("scaled", SPACE)["worker"].get("ready")
+                            == workers)
+            self.world.wait_steps("scaled", SPACE, 20)
+        self.scale_ps("scaled", 1)
+        status = self.world.wait_state("scaled", SPACE, "Succeeded", LIMIT)
+        self.assertEqual((SERVED, 0), (status["progress"]["step"], status.get("lostSteps", 0)))
+        self.assertGreater(float(status["progress"]["accuracy"]), 0.8)
 
 
 if __name__ == "__main__":

@@ -109,6 +109,12 @@ class World:
         before = self.wait(f"the step of {name}", lambda: self.global_step(name, namespace))
         self.wait(f"{name} beyond step {before + more}", lambda: self.global_step(name, namespace) >= before + more)
 
+    def evict(self, pod, namespace):
+        """As a node that is drained does it."""
+        body = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": pod, "namespace": namespace}}
+        self.cluster.kubectl("create", "--raw", f"/api/v1/namespaces/{namespace}/pods/{pod}/eviction", "-f", "-",
+                             input=json.dumps(body))
+
     def wait(self, what, condition, seconds=LIMIT):
         """The first true value of condition(); what kubectl cannot do while the apiserver is away
         counts as not yet. Raises AssertionError."""

@@ -345,15 +345,39 @@ TEST(RenderPod, TellsTheAgentHowManyProcessesAWorkerHas) {
   for (const std::string& word : command("")) EXPECT_NE(word.rfind("--processes", 0), 0u) << word;
 }
 
-TEST(CheckTemplates, AProgramThatBringsItsModelIsNotInThisReleaseHere) {
-  const Status status = checkTemplates(
-      jobOf("  strategy: AllReduce\n"
-            "  worker: {template: {spec: {containers: [{name: a, image: b, command: [x]}]}}}\n"
-            "  training: {model: {name: program}, batchSize: 8, steps: 5,\n"
-            "    optimizer: {name: SGD, learningRate: 0.1}}\n"));
-  EXPECT_EQ(status.code(), absl::StatusCode::kUnimplemented) << status;
-  EXPECT_EQ(std::string(status.message()),
-            "spec.training.model.name: program is not in this release on a cluster");
+// A job whose model the workers' program brings; `container` is theirs, in flow style.
+v1::TrainingJob programJob(const std::string& container) {
+  return jobOf("  ps: {}\n  volumes: [{name: data, mountPath: /data}]\n" +
+               std::string("  worker: {template: {spec: {containers: [") + container + "]}}}\n" +
+               "  training: {model: {name: program}, batchSize: 8, steps: 5,\n"
+               "    optimizer: {name: SGD, learningRate: 0.1}}\n");
+}
+
+TEST(RenderPod, TheRuntimeStartsAProgramThatBringsTheModel) {
+  const v1::TrainingJob job = programJob(
+      "{name: a, image: torch:1, command: [python3, train.py], args: [$(TRAINYARD_RANK)]}");
+  ASSERT_TRUE(checkTemplates(job).ok()) << checkTemplates(job);
+  const OrderedJson worker = podOf(job, {v1::ROLE_WORKER, 0});
+  const std::vector<std::string> command = words(at(worker, "/spec/containers/0/command"));
+  EXPECT_EQ(command.front(), kBundledAgent);
+  // In an image of the user's own neither is there but as a copy.
+  EXPECT_TRUE(contains(command, "--runtime=/opt/trainyard/agent/trainyard-runtime"));
+  EXPECT_TRUE(contains(command, "--program-volume=data=/data"));
+  EXPECT_EQ(command.back(), "--");
+  for (const std::string& word : command) EXPECT_FALSE(word.starts_with("--on-membership")) << word;
+  EXPECT_EQ(words(at(worker, "/spec/containers/0/args")),
+            (std::vector<std::string>{"python3", "train.py", "$(TRAINYARD_RANK)"}));
+  EXPECT_EQ(at(worker, "/spec/initContainers/0/image"), "agent:1");
+
+  const OrderedJson server = podOf(job, {v1::ROLE_PS, 0});
+  EXPECT_EQ(at(server, "/spec/containers/0/image"), "runtime:1");
+  const std::vector<std::string> serves = words(at(server, "/spec/containers/0/command"));
+  EXPECT_EQ(serves.back(), "--runtime=/usr/bin/trainyard-runtime");
+}
+
+TEST(CheckTemplates, AProgramThatBringsTheModelIsNamed) {
+  EXPECT_TRUE(std::string(checkTemplates(programJob("{name: a, image: b}")).message())
+                  .starts_with("spec.worker.template.spec.containers[0].command: missing"));
 }
 
 TEST(CheckTemplates, NamesTheField) {
