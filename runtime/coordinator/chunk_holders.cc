@@ -67,7 +67,7 @@ bool ChunkHolders::allPlaced(const Membership& membership,
   if (!elastic()) return true;
   return std::none_of(awaited.begin(), awaited.end(), [&](const MemberKey& key) {
     const Member& member = *membership.find(key);
-    const bool keeper = key == keyOfServer(kWorkerKeeper) && member.report.ring_port() != 0;
+    const bool keeper = key == keyOfServer(kWorkerKeeper) && member.report.keeper_port() != 0;
     if (key.role != v1::ROLE_PS && !keeper) return false;
     // A membership written by hand has no lives.
     const std::uint32_t known = member.place.created();
@@ -144,7 +144,7 @@ std::optional<ChunkHolders::Holding> ChunkHolders::replicasOf(
 // The first worker takes part, and others can reach what it keeps.
 bool ChunkHolders::canKeep(const Membership& membership) const {
   const Member* member = membership.find(keyOfServer(kWorkerKeeper));
-  return member != nullptr && member->in_epoch && member->report.ring_port() != 0 &&
+  return member != nullptr && member->in_epoch && member->report.keeper_port() != 0 &&
          !member->place.ip().empty();
 }
 
@@ -199,7 +199,7 @@ void ChunkHolders::addSources(const std::vector<int>& from, const Membership& me
   const MemberKey keeper = keyOfServer(kWorkerKeeper);
   if (givers.contains(kWorkerKeeper) || keeps(keeper, epoch)) {
     const Member& member = membership.members().at(keeper);
-    add(kWorkerKeeper, member, member.report.ring_port());
+    add(kWorkerKeeper, member, member.report.keeper_port());
   }
   if (moved == 0) return;
   out.log(fmt::format("epoch {} needs {} of {} chunks on other servers, {} bytes of weights",

@@ -13,7 +13,7 @@
 
 namespace trainyard::runtime {
 
-inline constexpr std::uint32_t kProtocol = 6;
+inline constexpr std::uint32_t kProtocol = 7;
 
 struct CoordinatorConfig {
   std::string job_uid;

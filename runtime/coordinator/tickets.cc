@@ -55,13 +55,13 @@ std::optional<v1::TakeReply> Tickets::answer(const v1::TakeRequest& request) {
   v1::TakeReply reply;
   reply.set_code(v1::TAKE_OK);
   if (!pushes_) {
-    const StepPlaces::Answer answer = places_.ask(request.step(), request.ticket());
+    const StepPlaces::Answer answer = places_.ask(request.step(), request.with_gradient());
     if (answer.kind == StepPlaces::Answer::Kind::kWait) return std::nullopt;
     if (answer.kind == StepPlaces::Answer::Kind::kSkip) {
       reply.set_code(v1::TAKE_SKIP);
       reply.set_newest(answer.newest);
     } else {
-      reply.set_ticket(answer.place);
+      reply.set_place(static_cast<std::uint32_t>(answer.place));
     }
     return reply;
   }

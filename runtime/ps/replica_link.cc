@@ -70,7 +70,7 @@ void ReplicaLink::send(std::vector<ReplicaUpdate> updates) {
       if (target_ < 0 || update.header.epoch() != epoch_) continue;
       update.header.set_protocol(kChunkProtocol);
       *update.header.mutable_server() = target_incarnation_;
-      update.header.set_worker(options_.ps);
+      update.header.set_holder(options_.ps);
       Pending& pending = pending_[update.header.chunk()];
       pending = {std::move(update)};
       ready.push_back(begin(pending));

@@ -198,7 +198,8 @@ ElementType PsService::wireOf(const v1::ChunkRequestHeader& header) const {
 
 void PsService::handle(Session& session, std::uint64_t number, const v1::ChunkRequestHeader& header,
                        std::unique_ptr<GradientPayload> payload) {
-  Call call{&session, number, header.worker(), header.replica(), header.reads_shared()};
+  const std::uint32_t peer = header.replica() ? header.holder() : header.worker();
+  Call call{&session, number, peer, header.replica(), header.reads_shared()};
   if (header.protocol() != kChunkProtocol) {
     return session.refuse(number, otherProtocol(header));
   }
@@ -215,8 +216,9 @@ void PsService::handle(Session& session, std::uint64_t number, const v1::ChunkRe
   const TimePoint now = clock_.now();
   call.arrived = now;
   (header.replica() ? replica_traffic_ : traffic_)
-      .received(header.worker(), payload == nullptr ? 0 : payload->sizeBytes());
-  hitFailpoint(header.replica() ? "ps.replica" : "ps.request", header.step());
+      .received(peer, payload == nullptr ? 0 : payload->sizeBytes());
+  hitFailpoint(header.replica() ? "ps.replica" : "ps.request",
+               header.pull_only() ? header.version() : header.step());
   Lane& lane = *lanes_[static_cast<std::size_t>(session.lane)];
   const CallId id = lane.next++ * lanes_.size() + static_cast<CallId>(session.lane);
   lane.calls.emplace(id, std::move(call));
@@ -329,10 +331,10 @@ void PsService::send(Lane& lane, const Call& call, const ChunkAnswer& answer) {
     *header.mutable_shared() = *std::move(place);
     call.session->lend(header.chunk(), answer.payload);
     ++shared_requests_;
-    traffic_.transmitted(call.worker, bytes.size());
+    traffic_.transmitted(call.peer, bytes.size());
   } else if (!bytes.empty()) {
     body = lane.weights.of(answer.payload);
-    traffic_.transmitted(call.worker, bytesOf(body));
+    traffic_.transmitted(call.peer, bytesOf(body));
   }
   call.session->reply(lanes::FrameKind::kReply, lanes::Topic::kChunk, call.number,
                       header.SerializeAsString(), std::move(body));

@@ -85,7 +85,7 @@ class PsService {
   struct Call {
     Session* session = nullptr;
     std::uint64_t number = 0;
-    std::uint32_t worker = 0;
+    std::uint32_t peer = 0;  // index of who asks: a worker, or for a replica a server
     bool of_replica = false;
     bool reads_shared = false;
     TimePoint arrived{};

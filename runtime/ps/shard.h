@@ -15,8 +15,7 @@
 // or none when the epoch ends before. So the above holds as it stands, with the same two buffers.
 //
 // With backup workers a step has fewer gradients than ranks; the requests that bring them carry
-// their places among them as ranks. Who brings none gives a rank behind those and is told the next
-// version.
+// their places among them. Who brings none has no place and is told the next version.
 //
 // Which chunks a server has may change between two epochs (shard_moves.cc). While nobody computes
 // the new holder takes all of a chunk from the former one, who keeps it until the epoch has begun

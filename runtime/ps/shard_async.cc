@@ -92,7 +92,7 @@ void Shard::PushUpdates::onPush(ChunkState& state, const Header& header,
   shard_.capture(chunk);
   shard_.prepareMean(chunk);
   if (shard_.guarded_) payload->copyTo(*chunk.mean, 0);
-  contribute(chunk, header.worker(), header, std::move(payload));
+  contribute(chunk, header, std::move(payload));
   if (chunk.complete() && !updateComplete(chunk, header.step(), out)) return;
   if (shard_.guarded_) return announce(chunk, header, before);
   shard_.answerParked(chunk, out);
@@ -103,9 +103,9 @@ std::int64_t Shard::PushUpdates::pointOf(const ChunkState& chunk) const {
   return chunk.version * shard_.config_.aggregate + chunk.added;
 }
 
-void Shard::PushUpdates::contribute(PushChunk& chunk, std::uint32_t worker, const Header& header,
+void Shard::PushUpdates::contribute(PushChunk& chunk, const Header& header,
                                     std::unique_ptr<GradientPayload> payload) {
-  chunk.applied[worker] = keyOf(header);
+  chunk.applied[header.worker()] = keyOf(header);
   chunk.pushed_tickets.add(header.ticket());
   chunk.pushed_samples.add(header.first(), header.first() + header.samples());
   const auto place = static_cast<std::uint32_t>(chunk.added);
@@ -136,7 +136,6 @@ void Shard::PushUpdates::announce(ChunkState& chunk, const Header& header, std::
   Header update = header;
   update.clear_shared();
   update.clear_receipt();
-  update.set_rank(header.worker());
   update.set_before(before);
   shard_.sendToReplica(chunk, std::move(update));
 }
@@ -144,7 +143,7 @@ void Shard::PushUpdates::announce(ChunkState& chunk, const Header& header, std::
 bool Shard::PushUpdates::takeAsReplica(ChunkState& state, const Header& header,
                                        std::unique_ptr<GradientPayload> payload) {
   PushChunk& replica = pushesOf(state);
-  const auto known = replica.applied.find(header.rank());
+  const auto known = replica.applied.find(header.worker());
   if (known != replica.applied.end() && known->second >= keyOf(header)) return true;
   if (replica.pushed.empty()) replica.resetStep(shard_.config_.aggregate);
   const std::int64_t before = header.before();
@@ -152,7 +151,7 @@ bool Shard::PushUpdates::takeAsReplica(ChunkState& state, const Header& header,
   if (before != pointOf(replica) && before % shard_.config_.aggregate == 0)
     settle(replica, before / shard_.config_.aggregate);
   if (before != pointOf(replica)) return false;
-  contribute(replica, header.rank(), header, std::move(payload));
+  contribute(replica, header, std::move(payload));
   std::vector<ChunkAnswer> nobody;
   if (replica.complete()) updateComplete(replica, header.step(), nobody);
   return true;

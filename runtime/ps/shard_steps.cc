@@ -15,15 +15,33 @@ std::unique_ptr<ChunkState> Shard::StepUpdates::makeChunk(const Chunk& chunk) co
 
 void Shard::StepUpdates::onPull(ChunkState& chunk, const Header& header, CallId call,
                                 Answers& out) {
-  if (header.step() == chunk.version && !chunk.unconfirmed) {
+  if (header.version() == chunk.version && !chunk.unconfirmed) {
     out.push_back(shard_.answerWith(call, chunk, chunk.version, chunk.current));
-  } else if (header.step() == chunk.version - 1 && chunk.previous != nullptr) {
+  } else if (header.version() == chunk.version - 1 && chunk.previous != nullptr) {
     out.push_back(shard_.answerWith(call, chunk, chunk.version - 1, chunk.previous));
   } else {
     out.push_back(shard_.refuse(call, header.chunk(), v1::CHUNK_GONE,
                                 fmt::format("version {} of chunk {} is not held, it is at {}",
-                                            header.step(), header.chunk(), chunk.version)));
+                                            header.version(), header.chunk(), chunk.version)));
   }
+}
+
+// Why nothing of the step is this worker's; "": it may be.
+std::string Shard::StepUpdates::strangerOf(const ChunkState& chunk, const Header& header) const {
+  const StepPlan& plan = shard_.plan_;
+  if (header.rank() >= static_cast<std::uint32_t>(plan.ranks))
+    return fmt::format("rank {} of {}", header.rank(), plan.ranks);
+  if (plan.backup_workers > 0 && header.has_place() && header.place() >= chunk.pushed.size())
+    return fmt::format("place {} of {}", header.place(), chunk.pushed.size());
+  return "";
+}
+
+// Which of the step's gradients the request brings; nothing: it only waits for the outcome.
+std::optional<std::uint32_t> Shard::StepUpdates::partOf(const ChunkState& chunk,
+                                                        const Header& header) const {
+  if (shard_.plan_.backup_workers > 0)
+    return header.has_place() ? std::optional(header.place()) : std::nullopt;
+  return header.rank() < chunk.pushed.size() ? std::optional(header.rank()) : std::nullopt;
 }
 
 void Shard::StepUpdates::onPush(ChunkState& chunk, const Header& header,
@@ -49,23 +67,20 @@ void Shard::StepUpdates::onPush(ChunkState& chunk, const Header& header,
               fmt::format("step {} of chunk {} cannot be taken, it is at version {}", header.step(),
                           header.chunk(), chunk.version));
   }
-  if (header.rank() >= static_cast<std::uint32_t>(shard_.plan_.ranks)) {
-    return no(v1::CHUNK_WRONG_EPOCH,
-              fmt::format("rank {} of {}", header.rank(), shard_.plan_.ranks));
-  }
-  const std::uint32_t rank = header.rank();
-  const bool takes_part = rank < chunk.pushed.size();
+  if (std::string stranger = strangerOf(chunk, header); !stranger.empty())
+    return no(v1::CHUNK_WRONG_EPOCH, std::move(stranger));
+  const std::optional<std::uint32_t> part = partOf(chunk, header);
   const std::size_t expected = gradientBytes(*chunk.plan, payload.get());
-  if (takes_part && (payload == nullptr || payload->sizeBytes() != expected)) {
+  if (part && (payload == nullptr || payload->sizeBytes() != expected)) {
     return no(v1::CHUNK_WRONG_SERVER,
               fmt::format("chunk {} has {} bytes, the request {}", header.chunk(), expected,
                           payload == nullptr ? 0 : payload->sizeBytes()));
   }
   park(chunk, header, call, now, out);
-  if (!takes_part || chunk.pushed[rank]) return;
+  if (!part || chunk.pushed[*part]) return;
   chunk.samples += header.samples();
-  chunk.losses[rank] = header.loss_sum();
-  chunk.contribute(rank, std::move(payload), shard_.config_.deterministic, shard_.memory_);
+  chunk.losses[*part] = header.loss_sum();
+  chunk.contribute(*part, std::move(payload), shard_.config_.deterministic, shard_.memory_);
   if (!chunk.complete()) return;
   if (shard_.norm_.clips()) {
     holdStep(chunk, out);

@@ -8,6 +8,8 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
+#include <string>
 #include <vector>
 
 #include "runtime/ps/shard.h"
@@ -102,6 +104,8 @@ class Shard::StepUpdates final : public Shard::Updates {
 
  private:
   int quorum(const ChunkState& chunk) const;
+  std::string strangerOf(const ChunkState& chunk, const Header& header) const;
+  std::optional<std::uint32_t> partOf(const ChunkState& chunk, const Header& header) const;
   void park(ChunkState& chunk, const Header& header, CallId call, TimePoint now, Answers& out);
   void finishStep(ChunkState& chunk, Answers& out);
   void holdStep(ChunkState& chunk, Answers& out);
@@ -143,8 +147,7 @@ class Shard::PushUpdates final : public Shard::Updates {
   bool canCapture(const ChunkState& /*chunk*/) const override { return true; }
 
  private:
-  void contribute(PushChunk& chunk, std::uint32_t worker, const Header& header,
-                  std::unique_ptr<GradientPayload> payload);
+  void contribute(PushChunk& chunk, const Header& header, std::unique_ptr<GradientPayload> payload);
   bool updateComplete(ChunkState& chunk, std::int64_t step, Answers& out);
   void announce(ChunkState& chunk, const Header& header, std::int64_t before);
   void applyLater(PushChunk& chunk, Answers& out);

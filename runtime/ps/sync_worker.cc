@@ -114,14 +114,15 @@ std::vector<Send> SyncWorker::takeSends(TimePoint now) {
   std::vector<Send> sends = sendsOf(now);
   for (Send& send : sends) {
     send.with_payload = !pulling && !standing_;
-    send.header.set_step(step_);
     send.header.set_pull_only(pulling);
-    if (pulling) continue;
-    // A step's gradients are told apart by their places; who stands by has none.
-    if (withBackups()) {
-      const int place = standing_ ? plan_.ranks - 1 : place_;
-      send.header.set_rank(static_cast<std::uint32_t>(place));
+    if (pulling) {
+      send.header.set_version(step_);
+      continue;
     }
+    send.header.set_step(step_);
+    send.header.set_rank(static_cast<std::uint32_t>(rank_));
+    // A step's gradients are told apart by their places; who stands by has none.
+    if (withBackups() && !standing_) send.header.set_place(static_cast<std::uint32_t>(place_));
     send.header.set_samples(standing_ ? 0 : static_cast<std::uint32_t>(share_.count));
     if (send.chunk + 1 == transfer_.size()) send.header.set_loss_sum(own_loss_sum_);
   }
@@ -195,7 +196,7 @@ void SyncWorker::chunkDone() {
 void SyncWorker::askForPlace(bool with_gradient) {
   v1::TakeRequest request;
   request.set_step(step_);
-  request.set_ticket(with_gradient);
+  request.set_with_gradient(with_gradient);
   ask(std::move(request));
 }
 
@@ -207,8 +208,8 @@ void SyncWorker::onTake(const v1::TakeRequest& request, const Status& transport,
     return;
   }
   if (!transferring()) return;
-  if (reply.code() == v1::TAKE_OK && reply.has_ticket() && !standing_) {
-    place_ = static_cast<int>(reply.ticket());
+  if (reply.code() == v1::TAKE_OK && reply.has_place() && !standing_) {
+    place_ = static_cast<int>(reply.place());
     transfer_.queueAllReady();
   } else if (reply.code() == v1::TAKE_SKIP) {
     if (step_state_ == StepState::kPending) leaveStep();

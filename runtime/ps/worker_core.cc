@@ -57,7 +57,6 @@ std::vector<Send> WorkerCore::sendsOf(TimePoint now) {
     *send.header.mutable_server() = servers_[static_cast<std::size_t>(send.ps)];
     send.header.set_worker(config_.index);
     *send.header.mutable_worker_incarnation() = config_.self;
-    send.header.set_rank(static_cast<std::uint32_t>(rank_));
     send.header.set_chunk(sent.chunk);
     send.header.set_receipt(transfer_.wantsReceipt(send.ps));
     sends.push_back(std::move(send));

@@ -33,7 +33,7 @@ ReplicaKeeper::~ReplicaKeeper() {
 }
 
 void ReplicaKeeper::fillReport(v1::MemberReport& report) const {
-  report.set_ring_port(static_cast<std::uint32_t>(server_->port()));
+  report.set_keeper_port(static_cast<std::uint32_t>(server_->port()));
   host_->withMachine([&](const ps::PsMachine& machine) { machine.fillKept(report); });
 }
 

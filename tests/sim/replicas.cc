@@ -54,7 +54,7 @@ void World::sendUpdate(PsNode& node, v1::ChunkRequestHeader header, std::vector<
   for (const auto& source : node.epoch.sources()) {
     if (static_cast<int>(source.ps()) == target) *header.mutable_server() = source.incarnation();
   }
-  header.set_worker(static_cast<std::uint32_t>(node.number));
+  header.set_holder(static_cast<std::uint32_t>(node.number));
   const v1::Incarnation self = node.incarnation;
   const int number = node.number;
   const Owner owner = ownerOf(node);

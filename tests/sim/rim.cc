@@ -30,7 +30,7 @@ v1::MemberReport World::reportOf(Node& node) {
     if (!isMember(node.index)) report.set_revision(worker.revision);
     worker.machine->fillReport(report);
     if (worker.keeper != nullptr) {
-      report.set_ring_port(1);
+      report.set_keeper_port(1);
       worker.keeper->machine->fillKept(report);
     }
   }

@@ -214,18 +214,29 @@ struct Bench {
     part->set_samples(50);
     part->set_loss_sum(5);
   }
-  // A worker's next question under the newest epoch.
-  v1::TakeRequest question(std::uint32_t index, bool ticket, std::int64_t step = 0) {
+  // A worker's next question under the newest epoch; what it asks for is not in it yet.
+  v1::TakeRequest next(std::uint32_t index) {
     v1::TakeRequest q;
     q.set_job_uid("uid-1");
     *q.mutable_id() = worker(index).id();
     *q.mutable_incarnation() = worker(index).incarnation();
     q.set_epoch(last_view.epoch().epoch());
     q.set_sequence(++questions[{index, q.epoch()}]);
+    return q;
+  }
+  // For samples, or a ticket and samples.
+  v1::TakeRequest question(std::uint32_t index, bool ticket) {
+    v1::TakeRequest q = next(index);
     q.set_ticket(ticket);
     q.set_lease(true);
-    q.set_step(step);
     q.set_finished(worker(index).worker().finished());
+    return q;
+  }
+  // For the gradient's place in its step.
+  v1::TakeRequest questionForPlace(std::uint32_t index, std::int64_t step) {
+    v1::TakeRequest q = next(index);
+    q.set_step(step);
+    q.set_with_gradient(true);
     return q;
   }
   // The call's number.
@@ -234,9 +245,7 @@ struct Bench {
     take();
     return tickets;
   }
-  std::uint64_t ask(std::uint32_t index, bool ticket, std::int64_t step = 0) {
-    return put(question(index, ticket, step));
-  }
+  std::uint64_t ask(std::uint32_t index, bool ticket) { return put(question(index, ticket)); }
   // TAKE_UNSPECIFIED: not answered yet.
   v1::TakeReply answerOf(std::uint64_t call) const {
     const auto it = answers.find(call);

@@ -18,7 +18,7 @@ struct Alone : Bench {
     v1::Membership placed = members(1, 2, 2);
     for (v1::MemberTask& task : *placed.mutable_tasks()) task.set_ip("10.0.0.7");
     c.setMembership(placed, now);
-    if (listens) worker(0).set_ring_port(kPort);
+    if (listens) worker(0).set_keeper_port(kPort);
     clear(worker(0));
   }
   void keep(std::int64_t version) {
@@ -92,7 +92,7 @@ TEST(CoordinatorKeeper, MayDieItself) {
   b.prepareWorker();
   b.reach(10);
   b.restart(b.worker(0));
-  b.worker(0).set_ring_port(kPort + 1);
+  b.worker(0).set_keeper_port(kPort + 1);
   Bench::clear(b.worker(0));
   b.settle();
   ASSERT_EQ(b.c.phase(), v1::PHASE_PREPARING);

@@ -30,8 +30,9 @@ struct TakeBench : Bench {
     write(last_view.epoch().first_step());
     if (!commits.empty()) commit();
   }
-  v1::TakeReply asked(std::uint32_t index, bool ticket, std::int64_t step = 0) {
-    return answerOf(ask(index, ticket, step));
+  v1::TakeReply asked(std::uint32_t index, bool ticket) { return answerOf(ask(index, ticket)); }
+  v1::TakeReply askedForPlace(std::uint32_t index, std::int64_t step) {
+    return answerOf(put(questionForPlace(index, step)));
   }
   void push(std::uint32_t index) {
     ASSERT_EQ(asked(index, false).code(), v1::TAKE_OK);
@@ -97,7 +98,7 @@ TEST(CoordinatorTake, RefusesOtherEpochsJobsAndProcesses) {
 TEST(CoordinatorTake, InPlainSyncNobodyHasToAsk) {
   TakeBench b;
   b.activate();
-  EXPECT_EQ(b.asked(0, true).code(), v1::TAKE_WRONG_EPOCH);
+  EXPECT_EQ(b.askedForPlace(0, 0).code(), v1::TAKE_WRONG_EPOCH);
 }
 
 TEST(CoordinatorTake, ARepeatedQuestionGetsTheSameAnswer) {
@@ -303,25 +304,29 @@ TEST(CoordinatorTake, ALostServerTakesAllBackToTheCheckpointAndItsSamples) {
 TEST(CoordinatorBackups, PlacesGoToTheFirstAndTheLateAreCounted) {
   TakeBench b(1, 3, backups(1));
   b.activate();
-  EXPECT_EQ(b.asked(2, true, 0).ticket(), 0);
-  EXPECT_EQ(b.asked(0, true, 0).ticket(), 1);
-  const v1::TakeReply late = b.asked(1, true, 0);
+  const v1::TakeReply first = b.askedForPlace(2, 0);
+  EXPECT_TRUE(first.has_place());
+  EXPECT_EQ(first.place(), 0u);
+  EXPECT_FALSE(first.has_ticket());
+  EXPECT_EQ(b.askedForPlace(0, 0).place(), 1u);
+  const v1::TakeReply late = b.askedForPlace(1, 0);
+  EXPECT_FALSE(late.has_place());
   EXPECT_EQ(late.code(), v1::TAKE_SKIP);
   EXPECT_EQ(late.newest(), 1);
   EXPECT_EQ(b.c.progress(b.now).skipped(), 1);
-  EXPECT_EQ(b.asked(1, true, 1).ticket(), 0);
+  EXPECT_TRUE(b.askedForPlace(1, 1).has_place());
 }
 
 TEST(CoordinatorBackups, AStopRestsAtTheStepThatLacksGradients) {
   TakeBench b(1, 3, backups(1));
   b.activate();
-  b.asked(0, true, 0);
-  b.asked(1, true, 0);
-  b.asked(2, true, 0);  // too late
-  b.asked(0, true, 1);
+  b.askedForPlace(0, 0);
+  b.askedForPlace(1, 0);
+  b.askedForPlace(2, 0);  // too late
+  b.askedForPlace(0, 1);
   b.c.requestStop(b.now);
   b.settle();
-  EXPECT_EQ(b.asked(1, true, 1).code(), v1::TAKE_UNSPECIFIED);
+  EXPECT_EQ(b.askedForPlace(1, 1).code(), v1::TAKE_UNSPECIFIED);
   b.reach(1);
   EXPECT_EQ(b.last_view.stop_at(), 1);
 }

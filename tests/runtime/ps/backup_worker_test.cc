@@ -43,15 +43,16 @@ TEST(BackupWorker, NothingLeavesBeforeTheGradientIsCompleteAndHasAPlace) {
   EXPECT_FALSE(b.asks());
   b.machine.lossReady(3);
   const v1::TakeRequest q = b.question();
-  EXPECT_TRUE(q.ticket());
+  EXPECT_TRUE(q.with_gradient());
   EXPECT_EQ(q.step(), 0);
   EXPECT_TRUE(b.sends().empty());
-  b.tell(q, b.ticket(1));
+  b.tell(q, b.place(1));
   const auto sends = b.sends();
   ASSERT_EQ(sends.size(), 4u);
   for (const Send& send : sends) {
     EXPECT_TRUE(send.with_payload);
-    EXPECT_EQ(send.header.rank(), 1u);  // the place
+    EXPECT_EQ(send.header.place(), 1u);
+    EXPECT_EQ(send.header.rank(), 0u);
   }
   EXPECT_EQ(sends[3].header.loss_sum(), 3);
   for (const Send& send : sends) EXPECT_TRUE(b.answer(send));
@@ -71,8 +72,8 @@ TEST(BackupWorker, WhoComesTooLateGoesOnWithTheNewestVersion) {
   for (const Send& send : sends) {
     EXPECT_FALSE(send.with_payload);
     EXPECT_FALSE(send.header.pull_only());
-    EXPECT_EQ(send.header.step(), 3);   // leads to version 4
-    EXPECT_EQ(send.header.rank(), 2u);  // behind the two places
+    EXPECT_EQ(send.header.step(), 3);  // leads to version 4
+    EXPECT_FALSE(send.header.has_place());
     EXPECT_EQ(send.header.samples(), 0u);
   }
   EXPECT_FALSE(b.turn().has_value());
@@ -93,7 +94,7 @@ TEST(BackupWorker, WhoseVersionHasPassedLooksForANewerOne) {
                                    b.refusal(v1::CHUNK_GONE), b.now));
   }
   const v1::TakeRequest q = b.question();
-  EXPECT_FALSE(q.ticket());  // it has nothing to give
+  EXPECT_FALSE(q.with_gradient());  // it has nothing to give
   EXPECT_EQ(q.step(), 1);
   b.tell(q, b.skip(9));
   b.serve();
@@ -103,7 +104,7 @@ TEST(BackupWorker, WhoseVersionHasPassedLooksForANewerOne) {
 TEST(BackupWorker, AfterANewEpochAPlaceIsAskedForAnew) {
   BackupBench b;
   const v1::TakeRequest q = b.compute();
-  b.tell(q, b.ticket(0));
+  b.tell(q, b.place(0));
   b.receiveAll();
   b.see(v1::PHASE_SEALING, 2);
   b.see(v1::PHASE_ACTIVE, 2, 0);
@@ -111,11 +112,11 @@ TEST(BackupWorker, AfterANewEpochAPlaceIsAskedForAnew) {
   const v1::TakeRequest again = b.question();
   EXPECT_EQ(again.epoch(), 2);
   EXPECT_EQ(again.sequence(), 1);
-  EXPECT_TRUE(again.ticket());
-  b.tell(again, b.ticket(1));
+  EXPECT_TRUE(again.with_gradient());
+  b.tell(again, b.place(1));
   const auto sends = b.sends();
   ASSERT_EQ(sends.size(), 4u);
-  EXPECT_EQ(sends[0].header.rank(), 1u);
+  EXPECT_EQ(sends[0].header.place(), 1u);
   for (const Send& send : sends) EXPECT_TRUE(b.answer(send));
   EXPECT_EQ(b.machine.stepState(), StepState::kComplete);
 }
@@ -143,7 +144,7 @@ TEST(BackupWorker, AGradientBehindTheJobsNewEndIsDropped) {
     b.machine.endStep();
     b.serve();
     const v1::TakeRequest q = b.compute();
-    if (has_place) b.tell(q, b.ticket(0));
+    if (has_place) b.tell(q, b.place(0));
     b.see(v1::PHASE_SEALING, 2);
     b.steps = 5;
     b.see(v1::PHASE_ACTIVE, 2, 5);
@@ -151,7 +152,7 @@ TEST(BackupWorker, AGradientBehindTheJobsNewEndIsDropped) {
     b.machine.endStep();
     for (const Send& send : b.sends()) {
       EXPECT_TRUE(send.header.pull_only());
-      EXPECT_EQ(send.header.step(), 5);
+      EXPECT_EQ(send.header.version(), 5);
       EXPECT_TRUE(b.answer(send));
     }
     EXPECT_EQ(b.machine.version(), 5);

@@ -155,9 +155,10 @@ struct ShardBench {
     return send(header(chunk, step, rank),
                 std::make_unique<LoggedPayload>(std::vector<float>(elements(chunk), value)));
   }
-  CallId pull(std::uint32_t chunk, std::int64_t step) {
-    v1::ChunkRequestHeader h = header(chunk, step, 0);
+  CallId pull(std::uint32_t chunk, std::int64_t version) {
+    v1::ChunkRequestHeader h = header(chunk, 0, 0);
     h.set_pull_only(true);
+    h.set_version(version);
     return send(h, nullptr);
   }
   CallId send(const v1::ChunkRequestHeader& h, std::unique_ptr<GradientPayload> payload) {

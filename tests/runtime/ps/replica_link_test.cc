@@ -49,6 +49,7 @@ class ReplicaLinkTest : public testing::Test {
     update.header.set_job_uid(kJob);
     update.header.set_epoch(epoch);
     update.header.set_replica(true);
+    update.header.set_worker(3);  // who has pushed is not who sends it
     update.header.set_chunk(chunk);
     update.header.set_step(step);
     update.header.set_samples(1);

@@ -62,7 +62,7 @@ class PushReplicas : public testing::TestWithParam<int> {
   v1::ChunkCode replicate(const ReplicaUpdate& update) {
     v1::ChunkRequestHeader h = update.header;
     *h.mutable_server() = incarnation(1, 1);
-    h.set_worker(0);  // the server that sends it
+    h.set_holder(0);  // the server that sends it
     return keeper_.code(keeper_.send(h, std::make_unique<LoggedPayload>(*update.mean)));
   }
   // All that is to be sent arrives and is confirmed, and what that sets free.

@@ -300,6 +300,46 @@ TEST(Shard, AShortStepWaitsOnlyForRanksWithSamples) {
   }
 }
 
+// A gradient of rank `rank` that has this place in step 0, where two of three make the step.
+CallId pushPlaced(ShardBench& b, std::uint32_t rank, std::uint32_t place, float value) {
+  v1::ChunkRequestHeader header = b.header(0, 0, rank);
+  header.set_place(place);
+  return b.send(header, std::make_unique<LoggedPayload>(std::vector<float>(b.elements(0), value)));
+}
+
+StepPlan withOneBackup() {
+  StepPlan plan = planFor(0, 3);
+  plan.backup_workers = 1;
+  return plan;
+}
+
+TEST(Shard, WithBackupWorkersGradientsAreToldApartByPlace) {
+  ShardBench b;
+  b.open(withOneBackup());
+  const CallId waits = b.send(b.header(0, 0, 0), nullptr);  // too late for a place
+  const CallId first = pushPlaced(b, 2, 0, 4);
+  const CallId again = pushPlaced(b, 2, 0, 4);
+  EXPECT_EQ(b.code(first), v1::CHUNK_NOT_READY);
+  EXPECT_TRUE(b.out.empty());
+  const CallId second = pushPlaced(b, 1, 1, 2);
+  for (const CallId call : {waits, again, second}) {
+    const ChunkAnswer answer = b.take(call);
+    ASSERT_EQ(answer.header.code(), v1::CHUNK_OK);
+    EXPECT_EQ(answer.header.version(), 1);
+    EXPECT_EQ(answer.header.samples(), 2u);
+    EXPECT_THAT(*answer.payload, Each(-3.0f));
+  }
+}
+
+TEST(Shard, APlaceThatTheStepDoesNotHaveIsRefused) {
+  ShardBench b;
+  b.open(withOneBackup());
+  const ChunkAnswer refused = b.take(pushPlaced(b, 0, 2, 1));
+  EXPECT_EQ(refused.header.code(), v1::CHUNK_WRONG_EPOCH);
+  EXPECT_EQ(refused.header.message(), "place 2 of 2");
+  EXPECT_EQ(b.shard.state().max_version(), 0);
+}
+
 TEST(Shard, ARankWithoutSamplesMayBeAStepBehind) {
   ShardBench b;
   b.open(shortEnd());

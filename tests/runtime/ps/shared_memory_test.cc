@@ -77,7 +77,7 @@ TEST(ClientAndServerMemory, WeightsThatAreReadAreNotWritten) {
   v1::ChunkRequestHeader pull = chunkHeader();
   pull.set_pull_only(true);
   pull.set_reads_shared(true);
-  pull.set_step(step);
+  pull.set_version(step);
   v1::ChunkReplyHeader reply;
   ASSERT_TRUE(reply.ParseFromString(reader.ask(pull).value().header));
   ASSERT_TRUE(reply.has_shared()) << reply.ShortDebugString();
@@ -94,7 +94,7 @@ TEST(ClientAndServerMemory, WeightsThatAreReadAreNotWritten) {
     EXPECT_EQ(firstOf(part), expected);
     go();
   }
-  pull.set_step(step);
+  pull.set_version(step);
   ASSERT_TRUE(reader.ask(pull).ok());
   for (int i = 0; i < 4; ++i) go();
   EXPECT_NE(firstOf(part), expected) << "who asks again has read it";

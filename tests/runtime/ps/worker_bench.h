@@ -77,7 +77,8 @@ class WorkerBenchOf {
   }
   // Answers one request as it wishes; true when it was taken.
   bool answer(const Send& send) {
-    const std::int64_t version = send.header.step() + (send.header.pull_only() ? 0 : 1);
+    const v1::ChunkRequestHeader& h = send.header;
+    const std::int64_t version = h.pull_only() ? h.version() : h.step() + 1;
     if (!machine.onReply(send.chunk, send.attempt, absl::OkStatus(), ok(version), now))
       return false;
     machine.onStored(send.chunk, send.attempt);
@@ -144,6 +145,11 @@ class WorkerBenchOf {
   static v1::TakeReply ticket(std::int64_t number) {
     v1::TakeReply r = reply(v1::TAKE_OK);
     r.set_ticket(number);
+    return r;
+  }
+  static v1::TakeReply place(std::uint32_t number) {
+    v1::TakeReply r = reply(v1::TAKE_OK);
+    r.set_place(number);
     return r;
   }
   static v1::TakeReply lease(std::int64_t first, std::int32_t samples = 5) {

@@ -30,7 +30,7 @@ TEST(WorkerMachine, WaitsUntilTheEpochIsActiveThenPullsAndTrains) {
   EXPECT_TRUE(h.pull_only());
   EXPECT_FALSE(sends[1].with_payload);
   EXPECT_EQ(sends[1].ps, 1);
-  EXPECT_EQ(h.step(), 2);
+  EXPECT_EQ(h.version(), 2);
   EXPECT_EQ(h.epoch(), 1);
   EXPECT_EQ(h.job_uid(), kJob);
   EXPECT_EQ(h.server().start(), 11u);
@@ -244,7 +244,7 @@ TEST_P(AbandonTest, TheStepIsGivenUpAndTheEpochsWeightsArePulled) {
   EXPECT_EQ(pulls.size(), 4u);
   for (const Send& send : pulls) {
     EXPECT_TRUE(send.header.pull_only());
-    EXPECT_EQ(send.header.step(), GetParam().first_step);
+    EXPECT_EQ(send.header.version(), GetParam().first_step);
     EXPECT_TRUE(b.answer(send));
   }
   EXPECT_FALSE(b.turn().has_value());  // until the trainer has taken note
@@ -283,7 +283,7 @@ class OutcomeTest : public testing::Test {
     EXPECT_EQ(pulls.size(), 4u);
     for (const Send& send : pulls) {
       EXPECT_TRUE(send.header.pull_only());
-      EXPECT_EQ(send.header.step(), version);
+      EXPECT_EQ(send.header.version(), version);
       EXPECT_EQ(b.machine.stepState(), StepState::kPending);
       EXPECT_TRUE(b.answer(send));
     }
