@@ -153,6 +153,18 @@ Status makeDirectories(const fs::path& path, mode_t mode) {
   return failed(made == EEXIST ? ENOTDIR : made, "create folder", clean);
 }
 
+Status makeSharedDirectories(const fs::path& path) {
+  struct stat info {};
+  const bool there = ::stat(path.c_str(), &info) == 0;
+  TY_RETURN_IF_ERROR(makeDirectories(path));
+  if (there || ::stat(path.c_str(), &info) != 0 || (info.st_mode & S_ISGID) == 0)
+    return absl::OkStatus();
+  // Not at mkdir(), from whose mode the umask takes it.
+  if (::chmod(path.c_str(), (info.st_mode & 07777) | S_IWGRP) == 0 || errno == EPERM)
+    return absl::OkStatus();  // EPERM: another task was faster
+  return failed(errno, "change the mode of folder", path);
+}
+
 StatusOr<FileLock> FileLock::acquire(const fs::path& path) {
   UniqueFd fd;
   bool locked = false;

@@ -41,6 +41,11 @@ Status syncFolder(const std::filesystem::path& folder);
 // exists already as a folder.
 Status makeDirectories(const std::filesystem::path& path, mode_t mode = 0755);
 
+// The same, for a folder in which others write too. Where the folder above hands on its group
+// (setgid, as volumes of pods with an fsGroup do) and this creates it, the group may write: tasks
+// of one job may have different users, whose images say so.
+Status makeSharedDirectories(const std::filesystem::path& path);
+
 // An exclusive lock (of the open file, F_OFD_SETLK) on a file that holds the owner's pid. Released
 // by the destructor or when the process ends, however it ends; the file stays. Movable.
 //

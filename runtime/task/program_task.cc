@@ -31,7 +31,7 @@ bool fits(const std::string& path) {
 
 StatusOr<std::unique_ptr<ProgramTask>> ProgramTask::start(const TaskOptions& options) {
   std::unique_ptr<ProgramTask> task(new ProgramTask(options));
-  TY_RETURN_IF_ERROR(makeDirectories(options.checkpointDir()));
+  TY_RETURN_IF_ERROR(makeSharedDirectories(options.checkpointDir()));
   ProgramJob& job = *task;
   TrainObserver& observer = *task;
   task->host_ = std::make_unique<ProgramHost>(

@@ -55,7 +55,7 @@ Status PsTask::build() {
   TY_RETURN_IF_ERROR(checkServerMemory(options_.job.spec(), placement_, index,
                                        static_cast<int>(host_->optimizer().slots().size())));
   TY_ASSIGN_OR_RETURN(digest_, jobDigest(options_.job));
-  return makeDirectories(options_.checkpointDir());
+  return makeSharedDirectories(options_.checkpointDir());
 }
 
 Status PsTask::listen() {

@@ -172,7 +172,7 @@ void WorkerMember::startKeeper() {
 Status WorkerMember::synchronizeInRing() {
   const v1::Training& training = options_.job.spec().training();
   TY_ASSIGN_OR_RETURN(optimizer_, makeOptimizer(training.optimizer()));
-  TY_RETURN_IF_ERROR(makeDirectories(options_.checkpointDir()));
+  TY_RETURN_IF_ERROR(makeSharedDirectories(options_.checkpointDir()));
   ring::RingSynchronizerOptions sync;
   sync.worker.index = options_.id.index();
   sync.worker.evaluates = model_.evaluation_samples > 0;

@@ -129,6 +129,26 @@ TEST(MakeDirectories, AppliesTheModeToTheLast) {
   EXPECT_THAT(textOf(status), HasSubstr("file: Not a directory"));
 }
 
+TEST(MakeSharedDirectories, LetsTheGroupWriteWhereTheFolderAboveHandsItOn) {
+  const TempDir dir;
+  const auto modeOf = [](const fs::path& path) {
+    struct stat info {};
+    EXPECT_EQ(::stat(path.c_str(), &info), 0) << path;
+    return info.st_mode & 07777;
+  };
+  ASSERT_TRUE(makeSharedDirectories(dir.path() / "own").ok());
+  EXPECT_EQ(modeOf(dir.path() / "own"), 0755u);
+  const fs::path volume = dir.path() / "volume";
+  ASSERT_TRUE(makeDirectories(volume).ok());
+  ASSERT_EQ(::chmod(volume.c_str(), 02775), 0);
+  ASSERT_TRUE(makeSharedDirectories(volume / "checkpoints").ok());
+  EXPECT_EQ(modeOf(volume / "checkpoints"), 02775u);
+  // One that is there stays as somebody has made it.
+  ASSERT_EQ(::chmod((volume / "checkpoints").c_str(), 02755), 0);
+  ASSERT_TRUE(makeSharedDirectories(volume / "checkpoints").ok());
+  EXPECT_EQ(modeOf(volume / "checkpoints"), 02755u);
+}
+
 TEST(FileLock, NamesTheHolderAndIsFreeAgainAfterwards) {
   const TempDir dir;
   const fs::path path = dir.path() / "lock";

@@ -4,6 +4,7 @@ The image is what examples/pytorch/Dockerfile makes, but for Python and torch, w
 system's by a claim, read-only and at their own paths.
 """
 import json
+import os
 import pathlib
 import subprocess
 
@@ -14,6 +15,7 @@ IMAGE = "registry.test/pytorch:1"
 SITE, SCRIPTS, CHECKPOINTS = "/opt/site", "/train", "/checkpoints"
 # Where Debian's torch and Python lie; which BLAS it is the alternatives say.
 FOLDERS = ("/usr", "/etc/alternatives")
+FS_GROUP = 65532
 SECURITY = {"securityContext": {"readOnlyRootFilesystem": True, "allowPrivilegeEscalation": False,
                                 "capabilities": {"drop": ["ALL"]}}}
 
@@ -68,7 +70,9 @@ def program_job(world, namespace, name, steps, folder):
 
 def shared(world, namespace, name, folder):
     folder.mkdir()
-    folder.chmod(0o777)  # the pods' user is another one
+    # The pods' users are others: the workers' is that of their image. As the kubelet makes a volume for an fsGroup.
+    os.chown(folder, -1, FS_GROUP)
+    folder.chmod(0o2777)
     world.volume(namespace, name, folder)
 
 
