@@ -23,7 +23,18 @@ from trainyard._session import VARIABLE, Outcome, Session, Turn, TurnKind, Varia
 
 
 class Trainee(Protocol):
-    """The model, as whoever computes with it keeps it: its arrays are not those of the session."""
+    """The model, as whoever computes with it keeps it: its arrays are not those of the session.
+
+    Attributes:
+        own_update: it makes the update itself, which strategy AllReduce has.
+        has_state: it has state besides, which goes with the weights: save() and load().
+    """
+
+    @property
+    def own_update(self) -> bool: ...
+
+    @property
+    def has_state(self) -> bool: ...
 
     def variables(self) -> Sequence[Variable]:
         """To declare."""
@@ -36,6 +47,12 @@ class Trainee(Protocol):
 
     def ready(self, turn: Turn) -> None:
         """The turn's samples are read: what follows computes."""
+
+    def save(self) -> bytes:
+        """The state that goes with the values."""
+
+    def load(self, saved: bytes) -> None:
+        """Goes on with what save() gave, here or in another worker."""
 
     def stand(self, turn: Turn) -> None:
         """A step that has no samples for this worker, which takes part in it all the same."""
@@ -58,6 +75,7 @@ class Job:
         self._tests: Optional[EvaluationBatches] = None
         self._turn: Optional[Turn] = None
         self._outcome: Optional[Outcome] = None
+        self._declared = False
         self._score: List[float] = []
         self.name = session.job
         self.index = session.index
@@ -117,6 +135,12 @@ class Job:
         reader = Reader(loader, batches)
         while True:
             turn = self._session.next()
+            if turn.kind is TurnKind.SAVE:
+                self._session.save(trainee.save())
+                continue
+            if turn.kind is TurnKind.LOAD:
+                trainee.load(self._session.state())
+                continue
             self._turn = turn
             trainee.arrived(turn)
             if turn.kind is TurnKind.EVALUATE:
@@ -131,26 +155,28 @@ class Job:
                 yield batch
                 if self._outcome is None:
                     raise InvalidArgument(f"step {turn.step}: its batch was taken, but the optimizer's step(loss) was "
-                                          "not called")
+                                          "not called, or state.commit(loss)")
             else:
                 trainee.stand(turn)
 
     def _declare(self, evaluate: Optional[Callable[[], object]]) -> Tuple[Trainee, Batches]:
         if self._generation != generation():
             raise ForkedProcess("this process is a forked child; the job is its parent's")
-        if self._turn is not None:
+        if self._declared:
             raise InvalidArgument("job.steps() has been called before: it goes through all steps of the job")
         if self._trainee is None:
-            raise InvalidArgument("job.steps(): the job has no model yet: trainyard.torch.ServerOptimizer(net, job) or "
-                                  "trainyard.Arrays(job, ...) come first")
+            raise InvalidArgument("job.steps(): the job has no model yet: ServerOptimizer(net, job) or State(job, net, "
+                                  "optimizer) of trainyard.torch, or trainyard.Arrays(job, ...), come first")
         if self._batches is None:
             raise InvalidArgument("job.steps(): the job has no data yet: make the loader with "
                                   "batch_sampler=job.batches(len(data))")
         if (evaluate is None) != (self._tests is None):
             raise InvalidArgument("job.steps(): evaluate= and job.evaluation_batches() belong together")
         tests = self._tests.samples if self._tests is not None else 0
-        self._session.declare(self._batches.samples, self._trainee.variables(), tests)
+        self._session.declare(self._batches.samples, self._trainee.variables(), tests, self._trainee.own_update,
+                              self._trainee.has_state)
         self._trainee.begin(self._session)
+        self._declared = True
         _tell_exceptions(self)
         return self._trainee, self._batches
 

@@ -66,7 +66,8 @@ class CModel(ctypes.Structure):
     """ty_model"""
 
     _fields_ = [("bytes", c_size_t), ("samples", c_int64), ("eval_samples", c_int64),
-                ("variables", POINTER(CVariable)), ("count", c_size_t)]
+                ("variables", POINTER(CVariable)), ("count", c_size_t), ("own_update", c_int),
+                ("has_state", c_int)]
 
 
 class CTurn(ctypes.Structure):
@@ -136,7 +137,11 @@ _FUNCTIONS: Dict[str, Tuple[Any, List[Any]]] = {
     "ty_session_next": (c_int, [c_void_p, POINTER(CTurn)]),
     "ty_session_push": (c_int, [c_void_p, c_size_t]),
     "ty_session_finish": (c_int, [c_void_p, c_double, c_int64, POINTER(COutcome)]),
+    "ty_session_sum": (c_int, [c_void_p, c_double, c_int64, POINTER(COutcome)]),
+    "ty_session_commit": (c_int, [c_void_p, POINTER(COutcome)]),
     "ty_session_evaluated": (c_int, [c_void_p, c_int64, c_int64, c_double]),
+    "ty_session_save": (c_int, [c_void_p, c_void_p, c_size_t]),
+    "ty_session_state": (c_int, [c_void_p, POINTER(c_void_p), POINTER(c_size_t)]),
     "ty_session_interrupted": (c_int, [c_void_p]),
     "ty_session_abort": (c_int, [c_void_p, c_char_p]),
 }

@@ -2,8 +2,9 @@
 
     declare -> values in place -> { next -> push... -> finish | evaluated }... -> over
 
-The job says which samples a step takes and makes the update; the program computes gradients. Arrays lie in memory
-that both processes have mapped.
+The job says which samples a step takes and makes the update; the program computes gradients. A program that makes the
+update itself says so when it declares, and has sum -> values in place -> commit in place of finish; one with state of
+its own also has turns next -> save and next -> state. Arrays lie in memory that both processes have mapped.
 """
 from __future__ import annotations
 
@@ -13,7 +14,7 @@ import os
 import platform
 import weakref
 from ctypes import byref, c_int64, c_size_t, c_void_p
-from typing import Any, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, List, Mapping, NamedTuple, Optional, Sequence, Tuple, Union
 
 from trainyard._errors import InvalidArgument, NotInitialized
 from trainyard._library import CModel, COutcome, CTurn, CVariable, check, generation, library
@@ -50,6 +51,8 @@ class TurnKind(enum.IntEnum):
     DONE = 2
     STOPPED = 3
     LEFT = 4
+    SAVE = 5
+    LOAD = 6
 
 
 class Turn(NamedTuple):
@@ -57,7 +60,9 @@ class Turn(NamedTuple):
 
     Attributes:
         kind: TRAIN, EVALUATE; or it is over: DONE (all steps are taken), STOPPED (on request; it can be resumed),
-            LEFT (the job goes on without this worker, as was asked for).
+            LEFT (the job goes on without this worker, as was asked for). With has_state also, before these: SAVE
+            (save() the state that goes with the values of `step`) and LOAD (go on with state(), which does), of which
+            nothing but `step` has a meaning.
         step: updates so far.
         epoch: of the job's membership.
         rank: of this worker among `ranks`.
@@ -147,23 +152,28 @@ class Session:
     def __exit__(self, *_raised: Any) -> None:
         self.close()
 
-    def declare(self, samples: int, variables: Sequence[Variable], eval_samples: int = 0) -> None:
+    def declare(self, samples: int, variables: Sequence[Variable], eval_samples: int = 0,
+                own_update: bool = False, has_state: bool = False) -> None:
         """Says what is trained on what; once, and the same in all workers. Waits until the job has taken it.
 
         Args:
             samples: how many there are to train on.
             variables: of the model.
             eval_samples: how many there are to evaluate; 0: it is not evaluated.
+            own_update: the program makes the update itself, by sum() and commit(); with strategy AllReduce.
+            has_state: the program has state of its own, which goes with the weights: it is asked for it (SAVE), and
+                given it (LOAD).
 
         Raises:
             InvalidArgument: no samples, no variables, an empty shape, a trained variable that is not float32.
-            Refused: it is not what the job has, and where.
+            Refused: it is not what the job has, and where; an update of its own where parameter servers make it.
         """
         shapes = [(c_int64 * len(each.shape))(*each.shape) for each in variables]
         given = (CVariable * len(variables))(*(
             CVariable(each.name.encode(), shape, len(each.shape), int(each.type), int(each.trained))
             for each, shape in zip(variables, shapes)))
-        model = CModel(ctypes.sizeof(CModel), samples, eval_samples, given, len(variables))
+        model = CModel(ctypes.sizeof(CModel), samples, eval_samples, given, len(variables), int(own_update),
+                       int(has_state))
         check(library().ty_session_declare(self._pointer(), byref(model)))
         self._variables = list(variables)
 
@@ -216,7 +226,7 @@ class Session:
 
     def push(self, variable: int) -> None:
         """The variable's gradient is in place: the SUM over this worker's samples. Each that is trained once a step,
-        in any order; it must not be touched until finish() returns."""
+        in any order; it must not be touched until finish() or sum() returns. A turn without samples needs none."""
         check(library().ty_session_push(self._pointer(), self._number(variable)))
 
     def finish(self, loss_sum: float, samples: int) -> Outcome:
@@ -228,12 +238,53 @@ class Session:
         """
         made = COutcome(bytes=ctypes.sizeof(COutcome))
         check(library().ty_session_finish(self._pointer(), loss_sum, samples, byref(made)))
+        return self._outcome(made)
+
+    def sum(self, loss_sum: float, samples: int) -> Outcome:
+        """With own_update, instead of finish(): after all pushes, waits until the gradients of all workers are in.
+
+        Where the outcome is complete, their means over all workers' samples (clipped where the job clips) are in
+        place of the gradients, the same bits in all workers: the program writes the next version into the values, all
+        of them, and calls commit(). Otherwise the step is not taken, and next() is next. A turn without samples is no
+        exception.
+
+        Args:
+            loss_sum: over this worker's samples.
+            samples: how many they were.
+        """
+        made = COutcome(bytes=ctypes.sizeof(COutcome))
+        check(library().ty_session_sum(self._pointer(), loss_sum, samples, byref(made)))
+        return self._outcome(made)
+
+    def commit(self) -> Outcome:
+        """The values are those of the next version: the step is taken."""
+        made = COutcome(bytes=ctypes.sizeof(COutcome))
+        check(library().ty_session_commit(self._pointer(), byref(made)))
+        return self._outcome(made)
+
+    @staticmethod
+    def _outcome(made: COutcome) -> Outcome:
         norm = made.gradient_norm if made.gradient_norm >= 0 else None
         return Outcome(bool(made.complete), bool(made.too_late), made.step, made.loss, norm)
 
     def evaluated(self, hits: int, samples: int, loss_sum: float = 0.0) -> None:
         """Ends a turn to evaluate: of `samples` that were looked at `hits` were right."""
         check(library().ty_session_evaluated(self._pointer(), hits, samples, loss_sum))
+
+    def save(self, state: Union[bytes, bytearray, memoryview]) -> None:
+        """Ends a turn to save: the state that goes with the values in place; copied."""
+        view = memoryview(state).cast("B")
+        # An array that only lends its address; what may not be written cannot lend it, unless it is `bytes`.
+        memory: Any = state if isinstance(state, bytes) else bytes(view)
+        if not view.readonly and len(view) > 0:
+            memory = (ctypes.c_char * len(view)).from_buffer(view)
+        check(library().ty_session_save(self._pointer(), ctypes.cast(memory, c_void_p), len(view)))
+
+    def state(self) -> bytes:
+        """In a turn to load: the state to go on with, which a program of this job has saved with these values."""
+        data, length = c_void_p(), c_size_t()
+        check(library().ty_session_state(self._pointer(), byref(data), byref(length)))
+        return ctypes.string_at(data, length.value) if length.value else b""
 
     def interrupted(self) -> bool:
         """Whether this turn's result will not be used: a long evaluation may end. Any thread."""

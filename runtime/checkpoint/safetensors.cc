@@ -15,15 +15,16 @@ using HeaderJson = nlohmann::json;
 
 constexpr std::uint64_t kLengthBytes = 8;
 constexpr std::uint64_t kAlignment = 64;
-constexpr std::uint64_t kElementBytes = 4;
 
 Status badTensor(std::string_view name, std::string_view what) {
   return absl::InvalidArgumentError(fmt::format("tensor '{}': {}", name, what));
 }
 
-StatusOr<std::uint64_t> tensorBytes(std::string_view name, const std::vector<std::int64_t>& shape) {
-  std::uint64_t n = kElementBytes;
-  for (const std::int64_t d : shape) {
+StatusOr<std::uint64_t> tensorBytes(const SafetensorsEntry& entry) {
+  const std::string& name = entry.name;
+  std::uint64_t n = elementBytes(entry.dtype);
+  if (n == 0) return badTensor(name, fmt::format("dtype: {} is not known", entry.dtype));
+  for (const std::int64_t d : entry.shape) {
     if (d <= 0) return badTensor(name, fmt::format("dimension {}, expected at least 1", d));
     if (__builtin_mul_overflow(n, static_cast<std::uint64_t>(d), &n))
       return badTensor(name, "shape overflows");
@@ -36,9 +37,7 @@ StatusOr<SafetensorsEntry> decodeEntry(const std::string& name, const HeaderJson
   SafetensorsEntry entry;
   entry.name = name;
   const auto dtype = json.find("dtype");
-  if (dtype == json.end() || (*dtype != "F32" && *dtype != "I32")) {
-    return badTensor(name, "dtype: expected \"F32\" or \"I32\"");
-  }
+  if (dtype == json.end() || !dtype->is_string()) return badTensor(name, "dtype: expected a text");
   entry.dtype = dtype->get<std::string>();
   const auto shape = json.find("shape");
   if (shape == json.end() || !shape->is_array() || shape->size() > 32) {
@@ -57,7 +56,7 @@ StatusOr<SafetensorsEntry> decodeEntry(const std::string& name, const HeaderJson
   }
   entry.begin = (*offsets)[0].get<std::uint64_t>();
   entry.end = (*offsets)[1].get<std::uint64_t>();
-  TY_ASSIGN_OR_RETURN(const std::uint64_t bytes, tensorBytes(name, entry.shape));
+  TY_ASSIGN_OR_RETURN(const std::uint64_t bytes, tensorBytes(entry));
   if (entry.end < entry.begin || entry.end - entry.begin != bytes) {
     return badTensor(name, fmt::format("data_offsets [{}, {}), expected {} bytes", entry.begin,
                                        entry.end, bytes));
@@ -67,6 +66,16 @@ StatusOr<SafetensorsEntry> decodeEntry(const std::string& name, const HeaderJson
 
 }  // namespace
 
+std::uint64_t elementBytes(std::string_view dtype) {
+  constexpr std::pair<std::string_view, std::uint64_t> kKnown[] = {
+      {"F64", 8}, {"F32", 4}, {"F16", 2}, {"BF16", 2}, {"I64", 8},
+      {"I32", 4}, {"I8", 1},  {"U8", 1},  {"BOOL", 1}};
+  for (const auto& [name, bytes] : kKnown) {
+    if (name == dtype) return bytes;
+  }
+  return 0;
+}
+
 StatusOr<std::string> encodeSafetensorsHeader(const std::map<std::string, std::string>& metadata,
                                               const std::vector<SafetensorsEntry>& entries) {
   HeaderJson json = HeaderJson::object();
@@ -75,7 +84,7 @@ StatusOr<std::string> encodeSafetensorsHeader(const std::map<std::string, std::s
   std::uint64_t at = 0;
   for (const SafetensorsEntry& entry : entries) {
     if (!seen.insert(entry.name).second) return badTensor(entry.name, "occurs twice");
-    TY_ASSIGN_OR_RETURN(const std::uint64_t bytes, tensorBytes(entry.name, entry.shape));
+    TY_ASSIGN_OR_RETURN(const std::uint64_t bytes, tensorBytes(entry));
     HeaderJson& slot = json.emplace(entry.name, HeaderJson::object()).first.value();
     slot["dtype"] = entry.dtype;
     slot["shape"] = entry.shape;

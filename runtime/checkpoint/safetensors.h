@@ -17,7 +17,7 @@ inline constexpr std::uint64_t kMaxSafetensorsHeader = 100'000'000;
 
 struct SafetensorsEntry {
   std::string name;
-  std::string dtype;  // F32 | I32; both have 4 bytes
+  std::string dtype;  // see elementBytes()
   std::vector<std::int64_t> shape;
   // Bytes [begin, end) behind the header. For the writer only the order of entries counts.
   std::uint64_t begin = 0;
@@ -30,8 +30,13 @@ struct SafetensorsHeader {
   std::uint64_t data_start = 0;           // from the start of the file
 };
 
+// Of one element of a dtype that is known here: F64, F32, F16, BF16, I64, I32, I8, U8, BOOL. 0: it
+// is not.
+std::uint64_t elementBytes(std::string_view dtype);
+
 // Length and header for the entries in this order, padded with spaces so that the arrays start at a
-// multiple of 64. INVALID_ARGUMENT for a name that occurs twice or a header that is too long.
+// multiple of 64. INVALID_ARGUMENT for a name that occurs twice, a dtype that is not known, or a
+// header that is too long.
 StatusOr<std::string> encodeSafetensorsHeader(const std::map<std::string, std::string>& metadata,
                                               const std::vector<SafetensorsEntry>& entries);
 

@@ -1,5 +1,6 @@
 // The C interface: sessions.
 #include <algorithm>
+#include <cstddef>
 #include <limits>
 #include <memory>
 #include <utility>
@@ -37,8 +38,23 @@ StatusOr<session::DeclaredVariable> variableOf(const ty_variable& given, std::si
   return variable;
 }
 
+// What a caller of an earlier version did not know of it has not brought.
+template <typename Member>
+bool has(const ty_model& model, const Member& member) {
+  const auto* const begin = reinterpret_cast<const char*>(&model);
+  const auto* const end = reinterpret_cast<const char*>(&member + 1);
+  return static_cast<std::size_t>(end - begin) <= model.bytes;
+}
+
+bool isModel(const ty_model* model) {
+  return model != nullptr && model->bytes >= offsetof(ty_model, own_update) &&
+         model->bytes <= sizeof(ty_model) && (model->variables != nullptr || model->count == 0);
+}
+
 StatusOr<session::Declaration> declarationOf(const ty_model& model) {
   session::Declaration declaration;
+  declaration.own_update = has(model, model.own_update) && model.own_update != 0;
+  declaration.has_state = has(model, model.has_state) && model.has_state != 0;
   declaration.samples = model.samples;
   declaration.eval_samples = model.eval_samples;
   for (std::size_t v = 0; v < model.count; ++v) {
@@ -61,6 +77,27 @@ void fill(const session::TurnMessage& message, ty_turn& turn) {
   turn.sample_numbers = trains ? message.samples.data() : nullptr;
 }
 
+ty_code fill(const StatusOr<session::Outcome>& made, ty_outcome& outcome) {
+  if (!made.ok()) return tell(made.status(), Stage::kSession);
+  outcome.complete = made->complete ? 1 : 0;
+  outcome.too_late = made->too_late ? 1 : 0;
+  outcome.step = made->step;
+  outcome.loss = made->loss;
+  outcome.gradient_norm = made->gradient_norm.value_or(-1);
+  return TY_OK;
+}
+
+bool isOutcome(const ty_outcome* outcome) {
+  return outcome != nullptr && outcome->bytes == sizeof(ty_outcome);
+}
+
+Status checkEnd(const char* function, int64_t samples, const ty_outcome* outcome) {
+  if (isOutcome(outcome) && samples >= 0 && samples <= std::numeric_limits<std::int32_t>::max())
+    return absl::OkStatus();
+  return absl::InvalidArgumentError(fmt::format(
+      "{}: a ty_outcome of another size, or a number of samples that is none", function));
+}
+
 // Whether `variable` is one of the declared ones, which have memory.
 const session::DeclaredVariable* declared(const ty_session* session, std::size_t variable) {
   if (!isAlive(session)) return nullptr;
@@ -79,6 +116,8 @@ static_assert(static_cast<int>(runtime::Turn::Kind::kEvaluate) == TY_EVALUATE);
 static_assert(static_cast<int>(runtime::Turn::Kind::kDone) == TY_DONE);
 static_assert(static_cast<int>(runtime::Turn::Kind::kStopped) == TY_STOPPED);
 static_assert(static_cast<int>(runtime::Turn::Kind::kLeft) == TY_LEFT);
+static_assert(static_cast<int>(runtime::Turn::Kind::kSave) == TY_SAVE);
+static_assert(static_cast<int>(runtime::Turn::Kind::kLoad) == TY_LOAD);
 
 extern "C" {
 
@@ -109,8 +148,7 @@ int ty_session_index(const ty_session* session) {
 
 ty_code ty_session_declare(ty_session* session, const ty_model* model) {
   if (!isAlive(session)) return deadSession("ty_session_declare");
-  if (model == nullptr || model->bytes != sizeof(ty_model) ||
-      (model->variables == nullptr && model->count > 0)) {
+  if (!isModel(model)) {
     return tell(absl::InvalidArgumentError("ty_session_declare: a ty_model of another size"));
   }
   auto declaration = declarationOf(*model);
@@ -165,20 +203,23 @@ ty_code ty_session_push(ty_session* session, size_t variable) {
 ty_code ty_session_finish(ty_session* session, double loss_sum, int64_t samples,
                           ty_outcome* outcome) {
   if (!isAlive(session)) return deadSession("ty_session_finish");
-  if (outcome == nullptr || outcome->bytes != sizeof(ty_outcome) || samples < 0 ||
-      samples > std::numeric_limits<std::int32_t>::max()) {
-    return tell(absl::InvalidArgumentError(
-        "ty_session_finish: a ty_outcome of another size, or a number of samples that is none"));
-  }
-  const auto made =
-      session->session->finish({.loss_sum = loss_sum, .samples = static_cast<int32_t>(samples)});
-  if (!made.ok()) return tell(made.status(), Stage::kSession);
-  outcome->complete = made->complete ? 1 : 0;
-  outcome->too_late = made->too_late ? 1 : 0;
-  outcome->step = made->step;
-  outcome->loss = made->loss;
-  outcome->gradient_norm = made->gradient_norm.value_or(-1);
-  return TY_OK;
+  const Status given = checkEnd("ty_session_finish", samples, outcome);
+  if (!given.ok()) return tell(given);
+  return fill(session->session->finish({loss_sum, static_cast<int32_t>(samples)}), *outcome);
+}
+
+ty_code ty_session_sum(ty_session* session, double loss_sum, int64_t samples, ty_outcome* outcome) {
+  if (!isAlive(session)) return deadSession("ty_session_sum");
+  const Status given = checkEnd("ty_session_sum", samples, outcome);
+  if (!given.ok()) return tell(given);
+  return fill(session->session->sum({loss_sum, static_cast<int32_t>(samples)}), *outcome);
+}
+
+ty_code ty_session_commit(ty_session* session, ty_outcome* outcome) {
+  if (!isAlive(session)) return deadSession("ty_session_commit");
+  if (!isOutcome(outcome))
+    return tell(absl::InvalidArgumentError("ty_session_commit: a ty_outcome of another size"));
+  return fill(session->session->commit(), *outcome);
 }
 
 ty_code ty_session_evaluated(ty_session* session, int64_t hits, int64_t samples, double loss_sum) {
@@ -188,6 +229,27 @@ ty_code ty_session_evaluated(ty_session* session, int64_t hits, int64_t samples,
         fmt::format("ty_session_evaluated: {} hits of {} samples", hits, samples)));
   }
   return tell(session->session->evaluated({hits, samples, loss_sum}), Stage::kSession);
+}
+
+ty_code ty_session_save(ty_session* session, const void* data, size_t bytes) {
+  if (!isAlive(session)) return deadSession("ty_session_save");
+  if (data == nullptr && bytes > 0)
+    return tell(absl::InvalidArgumentError("ty_session_save: no data"));
+  return tell(session->session->save({static_cast<const std::byte*>(data), bytes}),
+              Stage::kSession);
+}
+
+ty_code ty_session_state(ty_session* session, const void** data, size_t* bytes) {
+  if (!isAlive(session)) return deadSession("ty_session_state");
+  if (data == nullptr || bytes == nullptr) {
+    return tell(
+        absl::InvalidArgumentError("ty_session_state: places for the state and its length"));
+  }
+  const auto state = session->session->state();
+  if (!state.ok()) return tell(state.status(), Stage::kSession);
+  *data = state->data();
+  *bytes = state->size();
+  return TY_OK;
 }
 
 int ty_session_interrupted(const ty_session* session) {

@@ -256,6 +256,16 @@ TY_API ty_code ty_compare(ty_group* group, const ty_array* arrays, size_t count)
  *
  *   open -> declare -> first values in place -> next -> push each -> finish -> next ...
  *
+ * Of a program that makes the update itself, in place of finish:
+ *
+ *   sum -> the next version's values in place -> commit
+ *
+ * A program with state of its own, which goes with the weights (of its optimizer, of its random
+ * numbers), is asked for it, and given it, in turns of their own before others:
+ *
+ *   next (TY_SAVE) -> save -> next ...
+ *   next (TY_LOAD) -> state -> next ...
+ *
  * TY_INVALID: the call is wrong, and the session goes on. Every other code ends it. */
 typedef struct ty_session ty_session;
 
@@ -281,10 +291,12 @@ typedef struct ty_model {
   int64_t eval_samples; /* 0: it is not evaluated */
   const ty_variable* variables;
   size_t count;
+  int own_update; /* not 0: the program makes the update itself, which strategy AllReduce has */
+  int has_state;  /* not 0: it has state of its own */
 } ty_model;
 
 /* The same on all workers, once; copied. Waits until the job has taken it. TY_REFUSED: it is not
- * what the job has, and where. */
+ * what the job has, and where; or the job's strategy leaves no update to the program. */
 TY_API ty_code ty_session_declare(ty_session* session, const ty_model* model);
 /* Where a variable's value and gradient are, until the session is freed; NULL: there is none. The
  * program writes the first values before its first ty_session_next, and reads those of the job
@@ -297,7 +309,9 @@ typedef enum ty_turn_kind {
   TY_EVALUATE = 1,
   TY_DONE = 2,    /* all steps are taken */
   TY_STOPPED = 3, /* on request; it can be resumed */
-  TY_LEFT = 4     /* the job goes on without this worker, as was asked for */
+  TY_LEFT = 4,    /* the job goes on without this worker, as was asked for */
+  TY_SAVE = 5,    /* hand over the state that goes with the values, which are of version `step` */
+  TY_LOAD = 6     /* go on with the state that goes with the values of version `step` */
 } ty_turn_kind;
 
 typedef struct ty_turn {
@@ -324,7 +338,7 @@ TY_API ty_code ty_session_sample_numbers(ty_session* session, int64_t first, int
 TY_API ty_code ty_session_next(ty_session* session, ty_turn* turn);
 /* The variable's gradient is in place: the SUM over this worker's samples. Every one that is
  * trained once a step, in any order, as early as it is there; it is not to be touched until
- * ty_session_finish returns. */
+ * ty_session_finish or ty_session_sum returns. A turn without samples needs none. */
 TY_API ty_code ty_session_push(ty_session* session, size_t variable);
 
 typedef struct ty_outcome {
@@ -339,9 +353,23 @@ typedef struct ty_outcome {
 /* After all pushes: waits until the step is made. `loss_sum`: over this worker's samples. */
 TY_API ty_code ty_session_finish(ty_session* session, double loss_sum, int64_t samples,
                                  ty_outcome* outcome);
+/* With own_update, instead of ty_session_finish: waits until the gradients of all workers are in.
+ * outcome.complete: their means over all workers' samples, clipped where the job clips, are in
+ * place of the gradients, the same bits in all workers; the program writes the next version into
+ * the values, all of them, and then calls ty_session_commit, whose outcome is that of the step. A
+ * turn without samples is no exception. Not complete: the step is not taken; ty_session_next is
+ * next. */
+TY_API ty_code ty_session_sum(ty_session* session, double loss_sum, int64_t samples,
+                              ty_outcome* outcome);
+TY_API ty_code ty_session_commit(ty_session* session, ty_outcome* outcome);
 /* Ends a TY_EVALUATE turn: of `samples` that were looked at, `hits` were right. */
 TY_API ty_code ty_session_evaluated(ty_session* session, int64_t hits, int64_t samples,
                                     double loss_sum);
+/* Ends a TY_SAVE turn: `bytes` at `data`, copied. TY_NO_ROOM ends the session. */
+TY_API ty_code ty_session_save(ty_session* session, const void* data, size_t bytes);
+/* In a TY_LOAD turn: the state, until the next ty_session_next; not to be written. Bytes that a
+ * program of this job, of this or another worker, has saved with these values. */
+TY_API ty_code ty_session_state(ty_session* session, const void** data, size_t* bytes);
 /* Not 0: the result of this turn will not be used; a long evaluation may end. Any thread. */
 TY_API int ty_session_interrupted(const ty_session* session);
 /* The program cannot go on: the job ends, with `why` as its reason. */

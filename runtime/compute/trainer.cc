@@ -41,6 +41,9 @@ StatusOr<TrainEnd> Trainer::run() {
         return TrainEnd{turn.kind == Turn::Kind::kStopped, turn.step};
       case Turn::Kind::kLeft:
         return TrainEnd{true, turn.step, true};
+      case Turn::Kind::kSave:
+      case Turn::Kind::kLoad:
+        return absl::InternalError("a turn for a program's state, which no model of ours has");
     }
   }
 }

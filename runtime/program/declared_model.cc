@@ -38,7 +38,10 @@ Status damaged(const std::string& path, std::string_view what) {
 }
 
 std::string toJson(const Declaration& declaration) {
-  Json json = {{"samples", declaration.samples}, {"evalSamples", declaration.eval_samples}};
+  Json json = {{"samples", declaration.samples},
+               {"evalSamples", declaration.eval_samples},
+               {"ownUpdate", declaration.own_update},
+               {"hasState", declaration.has_state}};
   json["variables"] = Json::array();
   for (const DeclaredVariable& variable : declaration.variables) {
     json["variables"].push_back({{"name", variable.name},
@@ -62,6 +65,8 @@ StatusOr<Declaration> fromJson(const std::string& path, const std::string& text)
   try {
     json.at("samples").get_to(declaration.samples);
     json.at("evalSamples").get_to(declaration.eval_samples);
+    json.at("ownUpdate").get_to(declaration.own_update);
+    json.at("hasState").get_to(declaration.has_state);
     for (const Json& entry : json.at("variables")) {
       DeclaredVariable variable;
       entry.at("name").get_to(variable.name);

@@ -4,6 +4,8 @@
 #include <memory_resource>
 #include <utility>
 
+#include "base/core/log.h"
+#include "base/core/strings.h"
 #include "fmt/format.h"
 
 namespace trainyard::runtime {
@@ -21,21 +23,27 @@ struct GradientCopy {
   std::pmr::vector<float> values;
 };
 
-bool isOver(Turn::Kind kind) {
-  return kind != Turn::Kind::kTrain && kind != Turn::Kind::kEvaluate;
-}
-
 }  // namespace
 
 ProgramHost::ProgramHost(Options options, ProgramJob& job, TrainObserver& observer,
                          const Clock& clock)
-    : options_(std::move(options)), job_(job), observer_(observer), clock_(clock) {}
+    : options_(std::move(options)),
+      job_(job),
+      observer_(observer),
+      clock_(clock),
+      model_path_(declaredModelPath(options_.checkpoint_dir)),
+      state_(options_.checkpoint_dir, options_.kept) {}
 
 StatusOr<session::MemoryPlace> ProgramHost::declare(const session::Declaration& declaration) {
   TY_RETURN_IF_ERROR(checkDeclared(declaration));
+  if (declaration.own_update && !options_.workers_update) {
+    return absl::FailedPreconditionError(
+        "the model is declared with an update of the program's own, but in this job parameter "
+        "servers make the update (spec.strategy: ParameterServer)");
+  }
   declaration_ = declaration;
   // What is known already needs no first weights to be refused.
-  StatusOr<DeclaredModel> model = readDeclaredModel(options_.model_path);
+  StatusOr<DeclaredModel> model = readDeclaredModel(model_path_);
   if (model.ok()) {
     TY_RETURN_IF_ERROR(checkSame(*model));
   } else if (!absl::IsNotFound(model.status())) {
@@ -56,16 +64,17 @@ Status ProgramHost::checkSame(const DeclaredModel& model) const {
 // The chief's program says what the job's model is, where that is not known from before.
 StatusOr<DeclaredModel> ProgramHost::agreeOnModel() const {
   if (options_.chief) {
-    StatusOr<DeclaredModel> known = readDeclaredModel(options_.model_path);
+    StatusOr<DeclaredModel> known = readDeclaredModel(model_path_);
     if (!absl::IsNotFound(known.status())) return known;
-    TY_RETURN_IF_ERROR(writeDeclaredModel(options_.model_path, declaration_, *memory_));
+    TY_RETURN_IF_ERROR(writeDeclaredModel(model_path_, declaration_, *memory_));
   }
-  return awaitDeclaredModel(options_.model_path, options_.cancelled);
+  return awaitDeclaredModel(model_path_, options_.cancelled);
 }
 
 Status ProgramHost::begin() {
   TY_ASSIGN_OR_RETURN(const DeclaredModel model, agreeOnModel());
   TY_RETURN_IF_ERROR(checkSame(model));
+  buffers_.emplace(declaration_, *memory_, options_.checkpoint_dir, options_.kept);
   SessionOptions session;
   session.seed = options_.seed;
   session.samples = declaration_.samples;
@@ -79,12 +88,17 @@ Status ProgramHost::begin() {
     const std::span<std::byte> value = memory_->value(v);
     weights.emplace_back(reinterpret_cast<float*>(value.data()), value.size() / sizeof(float));
   }
-  TY_ASSIGN_OR_RETURN(synchronizer_, job_.make(model, std::move(weights)));
+  ProgramJob::Hosted hosted;
+  if (declaration_.has_state) hosted.state = &state_;
+  if (hasBeside()) hosted.beside = [this](std::int64_t version) { return copyBeside(version); };
+  TY_ASSIGN_OR_RETURN(const ProgramJob::Member member,
+                      job_.make(model, std::move(weights), std::move(hosted)));
+  synchronizer_ = member.synchronizer;
   gradient_memory_ = synchronizer_->gradientMemory();
   {
     std::lock_guard lock(mutex_);
-    session_ =
-        std::make_unique<TrainingSession>(std::move(session), *synchronizer_, observer_, clock_);
+    session_ = std::make_unique<TrainingSession>(std::move(session), *synchronizer_, observer_,
+                                                 clock_, member.commit);
   }
   job_.join();
   return absl::OkStatus();
@@ -95,22 +109,92 @@ Status ProgramHost::over(const Status& end) {
   return *end_;
 }
 
-StatusOr<session::TurnMessage> ProgramHost::next() {
+StatusOr<session::TurnMessage> ProgramHost::next(session::WaitingProgram& program) {
   if (session_ == nullptr) TY_RETURN_IF_ERROR(begin());
+  state_.setWaiting(&program);
+  StatusOr<session::TurnMessage> message = takeTurn();
+  state_.setWaiting(nullptr);
+  return message;
+}
+
+StatusOr<session::TurnMessage> ProgramHost::takeTurn() {
   memory_->setInterrupted(false);
+  in_turn_ = false;
+  if (made_ >= 0) TY_RETURN_IF_ERROR(keepIfDue(made_));
   const StatusOr<Turn> turn = session_->next();
+  // How the program ended is known to whoever started it.
+  if (!state_.failure().ok()) return state_.failure();
   if (!turn.ok()) return over(turn.status());
   turn_ = *turn;
   pushed_ = absl::OkStatus();
+  TY_RETURN_IF_ERROR(restore(turn_));
+  TY_RETURN_IF_ERROR(keepLast(turn_));
+  in_turn_ = true;
+  begun_ = true;
+  if (isOver(turn_.kind)) TY_RETURN_IF_ERROR(over(absl::OkStatus()));
+  return messageOf(turn_);
+}
+
+StatusOr<std::function<Status()>> ProgramHost::copyBeside(std::int64_t version) {
+  std::function<Status()> state = [] { return absl::OkStatus(); };
+  if (declaration_.has_state) {
+    TY_ASSIGN_OR_RETURN(state, state_.keep(version));
+  }
+  std::function<Status()> buffers = [] { return absl::OkStatus(); };
+  if (buffers_->any()) buffers = buffers_->keep(version);
+  return [state = std::move(state), buffers = std::move(buffers)] {
+    TY_RETURN_IF_ERROR(state());
+    return buffers();
+  };
+}
+
+bool ProgramHost::isKept(std::int64_t step) const {
+  return (!declaration_.has_state || state_.has(step)) && (!buffers_->any() || buffers_->has(step));
+}
+
+// Before the first turn. The state of a program in a ring has come with the weights. At the job's
+// beginning all have what they began with, whether the first checkpoint is there already or not.
+Status ProgramHost::restore(const Turn& turn) {
+  if (begun_ || isOver(turn.kind)) return absl::OkStatus();
+  if (buffers_->any() && turn.step > 0) TY_RETURN_IF_ERROR(buffers_->restore(turn.step));
+  const bool from_file = declaration_.has_state && !options_.workers_update;
+  return from_file ? state_.restore(turn.step) : absl::OkStatus();
+}
+
+Status ProgramHost::keepIfDue(std::int64_t version) {
+  if (options_.workers_update || !options_.chief || !hasBeside()) return absl::OkStatus();
+  const auto due =
+      job_.keepDue(version, kept_beside_, [this](std::int64_t step) { return isKept(step); });
+  return due && *due != kept_beside_ ? keep(*due) : absl::OkStatus();
+}
+
+// What belongs to the last checkpoint, which the chief's own last step need not have made.
+Status ProgramHost::keepLast(const Turn& turn) {
+  if (options_.workers_update || !options_.chief || !hasBeside()) return absl::OkStatus();
+  const bool last = isOver(turn.kind) && turn.kind != Turn::Kind::kLeft &&
+                    kept_beside_ != turn.step &&
+                    (turn.kind == Turn::Kind::kStopped || !isKept(turn.step));
+  return last ? keep(turn.step) : absl::OkStatus();
+}
+
+// Training goes on where it cannot be written, as it does without a checkpoint.
+Status ProgramHost::keep(std::int64_t step) {
+  TY_ASSIGN_OR_RETURN(const std::function<Status()> write, copyBeside(step));
+  kept_beside_ = step;
+  const Status written = write();
+  if (!written.ok())
+    TY_WARN("what goes beside the checkpoint of step {}: {}", step, fromAbsl(written.message()));
+  return absl::OkStatus();
+}
+
+session::TurnMessage ProgramHost::messageOf(const Turn& turn) {
   session::TurnMessage message;
-  message.turn = turn_;
-  if (isOver(turn_.kind)) {
-    TY_RETURN_IF_ERROR(over(absl::OkStatus()));
-  } else if (turn_.kind == Turn::Kind::kTrain) {
+  message.turn = turn;
+  if (turn.kind == Turn::Kind::kTrain) {
     const auto samples = session_->samples();
     message.samples.assign(samples.begin(), samples.end());
     session_->computing();
-  } else {
+  } else if (turn.kind == Turn::Kind::kEvaluate) {
     const auto [first, last] = session_->evaluationRange();
     message.turn.first_position = first;
     message.turn.samples = static_cast<int>(last - first);
@@ -128,15 +212,46 @@ void ProgramHost::push(std::uint32_t variable) {
   if (pushed_.ok()) pushed_ = pushed;
 }
 
-StatusOr<session::Outcome> ProgramHost::finish(const session::Finish& finish) {
+Status ProgramHost::checkPass(const session::Finish& finish) const {
   TY_RETURN_IF_ERROR(pushed_);
-  if (finish.samples != turn_.samples) {
-    return absl::InvalidArgumentError(fmt::format("step {}: {} samples were computed, it has {}",
-                                                  turn_.step, finish.samples, turn_.samples));
+  if (finish.samples == turn_.samples) return absl::OkStatus();
+  return absl::InvalidArgumentError(fmt::format("step {}: {} samples were computed, it has {}",
+                                                turn_.step, finish.samples, turn_.samples));
+}
+
+StatusOr<session::Outcome> ProgramHost::finish(const session::Finish& finish) {
+  TY_RETURN_IF_ERROR(checkPass(finish));
+  return outcomeOf(session_->finish({.loss_sum = finish.loss_sum, .samples = finish.samples}));
+}
+
+StatusOr<session::Outcome> ProgramHost::sum(const session::Finish& finish) {
+  TY_RETURN_IF_ERROR(checkPass(finish));
+  const auto summed = session_->sum({.loss_sum = finish.loss_sum, .samples = finish.samples});
+  if (!summed.ok()) return over(summed.status());
+  if (!summed->has_value()) return session::Outcome{};
+  const SummedStep& step = **summed;
+  for (std::size_t v = 0; v < trained_.size(); ++v) {
+    if (trained_[v] < 0) continue;
+    const std::span<float> mean = step.means[static_cast<std::size_t>(trained_[v])];
+    std::ranges::copy(mean, memory_->gradient(v).begin());
   }
-  const StatusOr<StepOutcome> made =
-      session_->finish({.loss_sum = finish.loss_sum, .samples = finish.samples});
+  return session::Outcome{.complete = true,
+                          .too_late = false,
+                          .step = step.step,
+                          .loss = step.loss,
+                          .gradient_norm = step.gradient_norm};
+}
+
+StatusOr<session::Outcome> ProgramHost::commit() {
+  return outcomeOf(session_->commit());
+}
+
+StatusOr<session::Outcome> ProgramHost::outcomeOf(const StatusOr<StepOutcome>& made) {
   if (!made.ok()) return over(made.status());
+  if (made->complete) {
+    made_ = made->step + 1;
+    state_.setChanged();
+  }
   return session::Outcome{.complete = made->complete,
                           .too_late = made->too_late,
                           .step = made->step,
@@ -158,7 +273,9 @@ void ProgramHost::abort(std::string_view why) {
 // job's end.
 void ProgramHost::awaitFailure() {
   for (;;) {
-    if (turn_.kind == Turn::Kind::kTrain) {
+    if (!in_turn_) {
+      // It gave up while it was asked for its state.
+    } else if (turn_.kind == Turn::Kind::kTrain) {
       const StatusOr<StepOutcome> outcome = synchronizer_->finish({});
       if (!outcome.ok()) return over(outcome.status()).IgnoreError();
     } else {
@@ -167,6 +284,7 @@ void ProgramHost::awaitFailure() {
     const StatusOr<Turn> turn = synchronizer_->next();
     if (!turn.ok() || isOver(turn->kind)) return over(turn.status()).IgnoreError();
     turn_ = *turn;
+    in_turn_ = true;
   }
 }
 

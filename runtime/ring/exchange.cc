@@ -176,11 +176,26 @@ ExchangeWork Exchange::work() const {
 }
 
 Status Exchange::broadcast(std::span<float> array, int root) {
+  return broadcast(collective::arrayOf(array), root);
+}
+
+Status Exchange::broadcast(std::span<std::byte> bytes, int root) {
+  return broadcast({bytes.data(), static_cast<std::int64_t>(bytes.size()), ElementType::kUint8},
+                   root);
+}
+
+StatusOr<bool> Exchange::any(bool own) {
+  std::int64_t most = own ? 1 : 0;
+  TY_RETURN_IF_ERROR(group_.collective->allReduce(
+      {reinterpret_cast<std::byte*>(&most), 1, ElementType::kInt64}, Reduction::kMax));
+  return most != 0;
+}
+
+Status Exchange::broadcast(const collective::Array& array, int root) {
   const TimePoint start = systemClock().now();
   const Status done =
-      counted(work_.broadcast, *group_.collective, [&](collective::Collective& group) {
-        return group.broadcast(collective::arrayOf(array), root);
-      });
+      counted(work_.broadcast, *group_.collective,
+              [&](collective::Collective& group) { return group.broadcast(array, root); });
   tell("broadcast", 0, start);
   return done;
 }

@@ -98,6 +98,9 @@ class Exchange {
   Status join(const RingPlace& place);
   // Every rank's array becomes that of `root`.
   Status broadcast(std::span<float> array, int root);
+  Status broadcast(std::span<std::byte> bytes, int root);
+  // Whether one rank's is true.
+  StatusOr<bool> any(bool own);
 
   // Whether gradients may be submitted where they are on the device; known by join().
   bool onDevice() const { return group_.device != nullptr; }
@@ -128,6 +131,7 @@ class Exchange {
   Exchange(ExchangeOptions options, std::vector<collective::PlannedTensor> tensors,
            std::function<bool(std::int64_t)> cancelled, transport::TcpListener listener);
   collective::GroupDevice offer();
+  Status broadcast(const collective::Array& array, int root);
   Status takeMemory();
   Status agreeOnSize();
   void plan(const collective::BucketSizes& sizes);

@@ -53,6 +53,7 @@ Status RingSynchronizer::open() {
                       Exchange::make(options_.exchange, std::move(tensors),
                                      [this](std::int64_t epoch) { return cancelled(epoch); }));
   config.port = exchange_->port();
+  if (options_.state != nullptr) relay_.emplace(*options_.state, *exchange_);
   worker_ = std::make_unique<RingWorker>(config);
   return absl::OkStatus();
 }
@@ -118,11 +119,11 @@ bool RingSynchronizer::interrupted() const {
 StatusOr<Turn> RingSynchronizer::next() {
   const TimePoint limit = clock_.now() + options_.patience;
   for (;;) {
-    copyIfDue();
+    TY_RETURN_IF_ERROR(copyIfDue());
     std::unique_lock lock(mutex_);
     if (const auto epoch = worker_->takePrepare()) {
       lock.unlock();
-      prepare(*epoch);
+      TY_RETURN_IF_ERROR(prepare(*epoch));
       continue;
     }
     TY_ASSIGN_OR_RETURN(const std::optional<Turn> turn, worker_->turn());
@@ -142,8 +143,9 @@ StatusOr<Turn> RingSynchronizer::next() {
   }
 }
 
-// Forms the group of an epoch; then all of its ranks have what it starts from.
-void RingSynchronizer::prepare(const v1::EpochInfo& epoch) {
+// Forms the group of an epoch; then all of its ranks have what it starts from. That it comes to
+// nothing is no error: all meet again.
+Status RingSynchronizer::prepare(const v1::EpochInfo& epoch) {
   hitFailpoint("ring.prepare", epoch.first_step());
   RingPlace place;
   place.epoch = epoch.epoch();
@@ -154,13 +156,26 @@ void RingSynchronizer::prepare(const v1::EpochInfo& epoch) {
   group_ = epoch;
   Status status = exchange_->join(place);
   if (status.ok()) status = receive(epoch, place.rank);
-  if (!status.ok()) return failed(epoch, status);
+  if (!status.ok()) {
+    failed(epoch, status);
+    return relay_ ? relay_->failure() : absl::OkStatus();
+  }
   hitFailpoint("ring.prepared", epoch.first_step());
   {
     std::lock_guard lock(mutex_);
     worker_->onPrepared(epoch);
   }
   changed();
+  return absl::OkStatus();
+}
+
+Status RingSynchronizer::load(const v1::EpochInfo& epoch) {
+  TY_RETURN_IF_ERROR(options_.load(
+      epoch, [this](std::uint32_t chunk, std::int64_t, const std::vector<float>& weights,
+                    const std::vector<std::vector<float>>& slots) {
+        replica_.load(chunk, weights, slots);
+      }));
+  return relay_ ? relay_->read(epoch) : absl::OkStatus();
 }
 
 // The source rank reads what is in no rank's memory. Who has the state already keeps it: should the
@@ -174,11 +189,7 @@ Status RingSynchronizer::receive(const v1::EpochInfo& epoch, int rank) {
   hitFailpoint("ring.receive", epoch.first_step());
   const bool is_source = rank == epoch.source_rank();
   if (missing && is_source) {
-    const Status loaded = options_.load(
-        epoch, [this](std::uint32_t chunk, std::int64_t, const std::vector<float>& weights,
-                      const std::vector<std::vector<float>>& slots) {
-          replica_.load(chunk, weights, slots);
-        });
+    const Status loaded = load(epoch);
     if (!loaded.ok()) {
       std::lock_guard lock(mutex_);
       worker_->onProblem(std::string(fromAbsl(loaded.message())));
@@ -193,7 +204,7 @@ Status RingSynchronizer::receive(const v1::EpochInfo& epoch, int rank) {
     }
     TY_RETURN_IF_ERROR(exchange_->broadcast(array, epoch.source_rank()));
   }
-  return absl::OkStatus();
+  return relay_ ? relay_->pass(epoch, rank, missing) : absl::OkStatus();
 }
 
 void RingSynchronizer::failed(const v1::EpochInfo& epoch, const Status& status) {
@@ -269,7 +280,7 @@ std::optional<SummedStep> RingSynchronizer::gather(const StepTotals& own) {
   SummedStep summed;
   for (std::size_t v = 0; v < names_.size(); ++v)
     summed.means.push_back(exchange_->sum(names_.size() - 1 - v));
-  copyIfDue();  // the version that the step starts from
+  copyInStep();  // the version that the step starts from
   std::int64_t samples = 0;
   {
     std::lock_guard lock(mutex_);
@@ -305,7 +316,7 @@ StepOutcome RingSynchronizer::commit() {
     worker_->applied(committing_.loss);
   }
   changed();
-  copyIfDue();
+  copyInStep();
   return committing_;
 }
 
@@ -326,21 +337,41 @@ void RingSynchronizer::abort(std::int64_t step, std::string_view variable,
   changed();
 }
 
+// What goes beside it can be asked for in next() only.
+void RingSynchronizer::copyInStep() {
+  if (!options_.beside) copyIfDue().IgnoreError();  // which only that can fail with
+}
+
 // The trainer's thread alone changes the state: what it copies stays as it is meanwhile.
-void RingSynchronizer::copyIfDue() {
+Status RingSynchronizer::copyIfDue() {
   std::int64_t epoch = 0;
   std::int64_t version = 0;
   {
     std::lock_guard lock(mutex_);
-    if (!worker_->takeSnapshot()) return;
+    if (!worker_->takeSnapshot()) return absl::OkStatus();
     epoch = worker_->epoch();
     version = worker_->version();
   }
-  writer_.add([this, snapshot = replica_.snapshot(epoch, version)] { write(snapshot); });
+  std::function<Status()> beside;
+  if (options_.beside) {
+    TY_ASSIGN_OR_RETURN(beside, options_.beside(version));
+  }
+  writer_.add([this, snapshot = replica_.snapshot(epoch, version), beside = std::move(beside)] {
+    write(snapshot, beside);
+  });
+  return absl::OkStatus();
 }
 
-void RingSynchronizer::write(const Snapshot& snapshot) {
-  const v1::ShardFile file = options_.write(snapshot);
+void RingSynchronizer::write(const Snapshot& snapshot, const std::function<Status()>& beside) {
+  const Status written = beside ? beside() : absl::OkStatus();
+  v1::ShardFile file;
+  if (written.ok()) {
+    file = options_.write(snapshot);
+  } else {
+    file.set_epoch(snapshot.epoch);
+    file.set_version(snapshot.version);
+    file.set_error(std::string(fromAbsl(written.message())));
+  }
   {
     std::lock_guard lock(mutex_);
     worker_->onWritten(file);

@@ -6,6 +6,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -14,7 +15,9 @@
 #include "runtime/ring/exchange.h"
 #include "runtime/ring/replica.h"
 #include "runtime/ring/ring_worker.h"
+#include "runtime/ring/state_relay.h"
 #include "runtime/train/member_synchronizer.h"
+#include "runtime/train/program_state.h"
 #include "runtime/train/step_commit.h"
 
 namespace trainyard::runtime::ring {
@@ -29,6 +32,11 @@ struct RingSynchronizerOptions {
   std::function<Status(const v1::EpochInfo&, const LoadChunk&)> load;
   // Writes a checkpoint's file; called from a thread of its own.
   std::function<v1::ShardFile(const Snapshot&)> write;
+  // Of whoever computes, where there is any: goes with the weights to ranks that receive them.
+  ProgramState* state = nullptr;
+  // Goes beside a checkpoint's file, and is written before; may be empty. Versions are copied
+  // between turns only then, when it may be asked for.
+  KeepBeside beside = {};
   // How long next() may wait without anything to do before it fails.
   Duration patience = std::chrono::hours(1);
 };
@@ -68,14 +76,16 @@ class RingSynchronizer final : public MemberSynchronizer, public StepCommit {
  private:
   bool cancelled(std::int64_t epoch) const;
   void changed();
-  void prepare(const v1::EpochInfo& epoch);
+  Status prepare(const v1::EpochInfo& epoch);
+  Status load(const v1::EpochInfo& epoch);
   Status receive(const v1::EpochInfo& epoch, int rank);
   void failed(const v1::EpochInfo& epoch, const Status& status);
   std::optional<SummedStep> gather(const StepTotals& own);
   StepOutcome update(const SummedStep& summed);
   void leaveStep();
-  void copyIfDue();
-  void write(const Snapshot& snapshot);
+  void copyInStep();
+  Status copyIfDue();
+  void write(const Snapshot& snapshot, const std::function<Status()>& beside);
 
   const RingSynchronizerOptions options_;
   const Placement& placement_;
@@ -84,6 +94,7 @@ class RingSynchronizer final : public MemberSynchronizer, public StepCommit {
   Replica replica_;
   std::vector<std::string> names_;  // of the model's variables
   std::unique_ptr<Exchange> exchange_;
+  std::optional<StateRelay> relay_;
   // The trainer's: the epoch that exchange_ has joined, and what commit() will have taken.
   v1::EpochInfo group_;
   StepOutcome committing_;

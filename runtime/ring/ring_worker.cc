@@ -136,6 +136,11 @@ void RingWorker::applied(double loss) {
   loss_step_ = step_;
   activity_ = Activity::kReady;
   standing_ = false;
+  // It came when the step was under way, and the version is no more.
+  if (armed_.erase(step_) > 0) {
+    missed_ = std::max(missed_, step_);
+    urgent_ = true;
+  }
   // A new epoch may be waiting for this worker's word.
   if (resting() || sealed_ > epoch_.epoch()) urgent_ = true;
 }

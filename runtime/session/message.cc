@@ -15,10 +15,10 @@ namespace trainyard::runtime::session {
 namespace {
 
 constexpr std::array<std::string_view, kLastKind> kNames = {
-    "Hello", "Welcome", "Declare", "Memory",    "Next",  "Turn",
-    "Push",  "Finish",  "Outcome", "Evaluated", "Abort", "Failed"};
+    "Hello",   "Welcome",   "Declare", "Memory", "Next", "Turn",   "Push",   "Finish",
+    "Outcome", "Evaluated", "Abort",   "Failed", "Sum",  "Summed", "Commit", "Save"};
 constexpr std::int64_t kMostElements = std::int64_t{1} << 48;
-constexpr auto kLastTurn = static_cast<std::uint32_t>(Turn::Kind::kLeft);
+constexpr auto kLastTurn = static_cast<std::uint32_t>(Turn::Kind::kLoad);
 
 Status damaged(Kind kind) {
   return absl::DataLossError(fmt::format("session: a {} that cannot be", nameOf(kind)));
@@ -37,6 +37,18 @@ bool isShape(const std::vector<std::int64_t>& shape) {
 std::string describe(const DeclaredVariable& variable) {
   return fmt::format("{} {} [{}]{}", variable.name, nameOf(variable.type),
                      fmt::join(variable.shape, ", "), variable.trainable ? "" : ", not trained");
+}
+
+MemoryPlace readPlace(BodyReader& reader) {
+  MemoryPlace place;
+  place.pid = reader.number<std::int32_t>();
+  place.fd = reader.number<std::int32_t>();
+  place.bytes = reader.number<std::uint64_t>();
+  return place;
+}
+
+bool isStatePlace(const MemoryPlace& place) {
+  return place.bytes == 0 || (place.pid >= 1 && place.fd >= 0 && place.bytes <= kMostStateBytes);
 }
 
 StatusOr<DeclaredVariable> readVariable(BodyReader& reader) {
@@ -76,6 +88,14 @@ std::string difference(const Declaration& declaration, const Declaration& here) 
   if (declaration.eval_samples != here.eval_samples) {
     return fmt::format("{} samples to evaluate, here {}", declaration.eval_samples,
                        here.eval_samples);
+  }
+  if (declaration.own_update != here.own_update) {
+    return declaration.own_update ? "an update of the program's own, here the job makes it"
+                                  : "an update that the job makes, here the program's own";
+  }
+  if (declaration.has_state != here.has_state) {
+    return declaration.has_state ? "state of the program's own, here none"
+                                 : "no state of the program's own, here there is";
   }
   const auto told = [](const Declaration& one, std::size_t v) {
     return v < one.variables.size() ? describe(one.variables[v]) : "none";
@@ -128,6 +148,8 @@ StatusOr<Welcome> decodeWelcome(std::string_view body) {
 std::string encode(const Declaration& declaration) {
   BodyWriter writer;
   writer.number(declaration.samples).number(declaration.eval_samples);
+  writer.number(static_cast<std::uint8_t>(declaration.own_update));
+  writer.number(static_cast<std::uint8_t>(declaration.has_state));
   writer.number(static_cast<std::uint32_t>(declaration.variables.size()));
   for (const DeclaredVariable& variable : declaration.variables) {
     writer.text(variable.name).numbers(variable.shape);
@@ -142,6 +164,8 @@ StatusOr<Declaration> decodeDeclaration(std::string_view body) {
   Declaration declaration;
   declaration.samples = reader.number<std::int64_t>();
   declaration.eval_samples = reader.number<std::int64_t>();
+  declaration.own_update = reader.number<std::uint8_t>() != 0;
+  declaration.has_state = reader.number<std::uint8_t>() != 0;
   const auto count = reader.number<std::uint32_t>();
   if (declaration.samples < 1 || declaration.eval_samples < 0 || count < 1 ||
       count > kMostVariables) {
@@ -161,10 +185,7 @@ std::string encode(const MemoryPlace& place) {
 
 StatusOr<MemoryPlace> decodeMemoryPlace(std::string_view body) {
   BodyReader reader(body);
-  MemoryPlace place;
-  place.pid = reader.number<std::int32_t>();
-  place.fd = reader.number<std::int32_t>();
-  place.bytes = reader.number<std::uint64_t>();
+  const MemoryPlace place = readPlace(reader);
   if (!reader.whole() || place.pid < 1 || place.fd < 0 || place.bytes < 1)
     return damaged(Kind::kMemory);
   return place;
@@ -182,6 +203,9 @@ std::string encode(const TurnMessage& message) {
       .number(static_cast<std::int32_t>(turn.samples))
       .number(turn.step_samples)
       .numbers(message.samples)
+      .number(message.state.pid)
+      .number(message.state.fd)
+      .number(message.state.bytes)
       .take();
 }
 
@@ -198,10 +222,11 @@ StatusOr<TurnMessage> decodeTurn(std::string_view body) {
   turn.samples = reader.number<std::int32_t>();
   turn.step_samples = reader.number<std::int64_t>();
   message.samples = reader.numbers();
+  message.state = readPlace(reader);
   const bool counted = kind != static_cast<std::uint32_t>(Turn::Kind::kTrain) ||
                        message.samples.size() == static_cast<std::size_t>(turn.samples);
   if (!reader.whole() || kind > kLastTurn || turn.step < 0 || turn.samples < 0 || turn.rank < 0 ||
-      turn.ranks < 1 || turn.first_position < 0 || !counted) {
+      turn.ranks < 1 || turn.first_position < 0 || !counted || !isStatePlace(message.state)) {
     return damaged(Kind::kTurn);
   }
   turn.kind = static_cast<Turn::Kind>(kind);
@@ -217,6 +242,17 @@ StatusOr<std::uint32_t> decodePush(std::string_view body, std::size_t variables)
   const auto variable = reader.number<std::uint32_t>();
   if (!reader.whole() || variable >= variables) return damaged(Kind::kPush);
   return variable;
+}
+
+std::string encodeSave(const MemoryPlace& state) {
+  return encode(state);
+}
+
+StatusOr<MemoryPlace> decodeSave(std::string_view body) {
+  BodyReader reader(body);
+  const MemoryPlace state = readPlace(reader);
+  if (!reader.whole() || !isStatePlace(state)) return damaged(Kind::kSave);
+  return state;
 }
 
 std::string encode(const Finish& finish) {

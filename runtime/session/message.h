@@ -3,15 +3,20 @@
 // that both have mapped (session_memory.h).
 //
 // The program speaks first. It asks, and the member answers each question with what is named behind
-// the arrow, or with kFailed; kPush, kEvaluated and kAbort are not answered.
+// the arrow, or with kFailed; kPush, kEvaluated, kSave and kAbort are not answered.
 //
 //   kHello -> kWelcome    versions, who this task is, the order of samples
 //   kDeclare -> kMemory   the model and the data; then the program puts its first weights there
 //   kNext -> kTurn        the first time: those weights are in place
 //   kPush                 this variable's gradient is in place
 //   kFinish -> kOutcome   all are; the next version's weights are in place when the answer comes
+//   kSum -> kSummed       instead, of a program that makes the update itself: all are; the means
+//   over
+//                         all workers' samples are in place of the gradients when the answer comes
+//   kCommit -> kOutcome   the next version of the values is in place
 //   kEvaluated            the result of a turn to evaluate
-//   kAbort                the program cannot go on, and why: the job ends with that reason
+//   kSave                 in a turn to save: where the program's state lies until the next turn
+//   comes kAbort                the program cannot go on, and why: the job ends with that reason
 //
 // A body is numbers in this machine's byte order (both ends are on one machine) and texts with
 // their length before them. decode() refuses (DATA_LOSS) what is too short, too long, or says what
@@ -35,6 +40,7 @@ inline constexpr std::uint32_t kProtocol = 2;
 inline constexpr std::size_t kMostVariables = 1 << 20;
 inline constexpr std::size_t kMostDimensions = 16;
 inline constexpr std::size_t kMostBodyBytes = 256 << 20;
+inline constexpr std::uint64_t kMostStateBytes = std::uint64_t{1} << 46;
 
 enum class Kind : std::uint32_t {
   kHello = 1,
@@ -49,8 +55,12 @@ enum class Kind : std::uint32_t {
   kEvaluated,
   kAbort,
   kFailed,
+  kSum,
+  kSummed,
+  kCommit,
+  kSave,
 };
-inline constexpr std::uint32_t kLastKind = static_cast<std::uint32_t>(Kind::kFailed);
+inline constexpr std::uint32_t kLastKind = static_cast<std::uint32_t>(Kind::kSave);
 // "kNext" without the k, for texts.
 std::string_view nameOf(Kind kind);
 
@@ -87,6 +97,11 @@ struct Declaration {
   std::int64_t samples = 0;       // to train on, at least 1
   std::int64_t eval_samples = 0;  // 0: it is not evaluated
   std::vector<DeclaredVariable> variables;
+  // The program makes the next version of the values itself, from the means of the gradients.
+  bool own_update = false;
+  // It has state that only it understands, which goes with each version of the weights: it is asked
+  // for it (Turn::Kind::kSave), and given it (kLoad).
+  bool has_state = false;
 
   bool operator==(const Declaration&) const = default;
 };
@@ -96,7 +111,8 @@ std::string digestOf(const Declaration& declaration);
 // 5], here conv1.weight float32 [16, 1, 5, 5]"; empty: it does not.
 std::string difference(const Declaration& declaration, const Declaration& here);
 
-// Where the arrays are: file descriptor `fd` of process `pid` (SharedMemory::open).
+// Where arrays or a state are: file descriptor `fd` of process `pid` (SharedMemory::open). 0 bytes,
+// which only a state may have, are nowhere.
 struct MemoryPlace {
   std::int32_t pid = 0;
   std::int32_t fd = 0;
@@ -106,13 +122,16 @@ struct MemoryPlace {
 struct TurnMessage {
   Turn turn;
   std::vector<std::int64_t> samples;  // numbers, kTrain only; kEvaluate: [position, + samples)
+  MemoryPlace state = {};             // kLoad only: there until the program asks for the next turn
 };
 
+// Of kFinish and of kSum.
 struct Finish {
   double loss_sum = 0;  // over the samples
   std::int32_t samples = 0;
 };
 
+// Of kOutcome and of kSummed, where a complete step is yet to be committed.
 struct Outcome {
   bool complete = false;  // false: the gradient was not taken; ask for the next turn
   bool too_late = false;  // not complete: backup workers had made the step without it
@@ -133,6 +152,7 @@ std::string encode(const Declaration& declaration);
 std::string encode(const MemoryPlace& place);
 std::string encode(const TurnMessage& turn);
 std::string encodePush(std::uint32_t variable);
+std::string encodeSave(const MemoryPlace& state);
 std::string encode(const Finish& finish);
 std::string encode(const Outcome& outcome);
 std::string encode(const Score& score);
@@ -146,6 +166,7 @@ StatusOr<MemoryPlace> decodeMemoryPlace(std::string_view body);
 StatusOr<TurnMessage> decodeTurn(std::string_view body);
 // Below `variables`.
 StatusOr<std::uint32_t> decodePush(std::string_view body, std::size_t variables);
+StatusOr<MemoryPlace> decodeSave(std::string_view body);
 StatusOr<Finish> decodeFinish(std::string_view body);
 StatusOr<Outcome> decodeOutcome(std::string_view body);
 StatusOr<Score> decodeScore(std::string_view body);

@@ -1,5 +1,6 @@
 #include "runtime/session/program_session.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "fmt/format.h"
@@ -46,7 +47,12 @@ StatusOr<TurnMessage> ProgramSession::next() {
   TY_RETURN_IF_ERROR(channel_.send(Kind::kNext, ""));
   TY_ASSIGN_OR_RETURN(const std::string body, channel_.receive(Kind::kTurn, cancelled_));
   TY_ASSIGN_OR_RETURN(TurnMessage message, decodeTurn(body));
-  order_.begin(message.turn.kind);
+  state_.reset();  // the member has taken it, or given up
+  if (message.turn.kind == Turn::Kind::kLoad) {
+    TY_ASSIGN_OR_RETURN(StateMemory state, StateMemory::open(message.state));
+    state_.emplace(std::move(state));
+  }
+  order_.begin(message.turn);
   return message;
 }
 
@@ -62,9 +68,38 @@ StatusOr<Outcome> ProgramSession::finish(const Finish& finish) {
   return decodeOutcome(body);
 }
 
+StatusOr<Outcome> ProgramSession::sum(const Finish& finish) {
+  TY_RETURN_IF_ERROR(order_.sum());
+  TY_RETURN_IF_ERROR(channel_.send(Kind::kSum, encode(finish)));
+  TY_ASSIGN_OR_RETURN(const std::string body, channel_.receive(Kind::kSummed, cancelled_));
+  TY_ASSIGN_OR_RETURN(Outcome outcome, decodeOutcome(body));
+  order_.summed(outcome.complete);
+  return outcome;
+}
+
+StatusOr<Outcome> ProgramSession::commit() {
+  TY_RETURN_IF_ERROR(order_.commit());
+  TY_RETURN_IF_ERROR(channel_.send(Kind::kCommit, ""));
+  TY_ASSIGN_OR_RETURN(const std::string body, channel_.receive(Kind::kOutcome, cancelled_));
+  return decodeOutcome(body);
+}
+
 Status ProgramSession::evaluated(const Score& score) {
   TY_RETURN_IF_ERROR(order_.evaluated());
   return channel_.send(Kind::kEvaluated, encode(score));
+}
+
+Status ProgramSession::save(std::span<const std::byte> state) {
+  TY_RETURN_IF_ERROR(order_.save());
+  TY_ASSIGN_OR_RETURN(StateMemory memory, StateMemory::create(state.size()));
+  std::ranges::copy(state, memory.bytes().begin());
+  state_.emplace(std::move(memory));
+  return channel_.send(Kind::kSave, encodeSave(state_->place()));
+}
+
+StatusOr<std::span<const std::byte>> ProgramSession::state() const {
+  if (!order_.loading()) return absl::InvalidArgumentError("no state outside of a turn to load it");
+  return state_->bytes();
 }
 
 Status ProgramSession::abort(const std::string& why) {

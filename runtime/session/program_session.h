@@ -1,8 +1,12 @@
 // The program's end of a session: what a training loop calls.
 //
 //   declare -> values in place -> { next -> push... -> finish | evaluated }... -> over
+//
+// Of a program that makes the update itself, sum -> values in place -> commit instead of finish.
+// With state of its own also { next -> save | state }.
 #pragma once
 
+#include <cstddef>
 #include <memory>
 #include <optional>
 #include <span>
@@ -12,6 +16,7 @@
 #include "runtime/session/channel.h"
 #include "runtime/session/message.h"
 #include "runtime/session/session_memory.h"
+#include "runtime/session/state_memory.h"
 #include "runtime/session/turn_order.h"
 
 namespace trainyard::runtime::session {
@@ -41,7 +46,17 @@ class ProgramSession {
   // The gradient is in place: the SUM over this worker's samples of the turn.
   Status push(std::uint32_t variable);
   StatusOr<Outcome> finish(const Finish& finish);
+  // Instead of it, with Declaration::own_update: the means over all workers' samples, the same bits
+  // in all workers, are in place of the gradients where the outcome is complete. Then the values of
+  // the next version are to be put in place and committed; otherwise the next turn is to be asked
+  // for.
+  StatusOr<Outcome> sum(const Finish& finish);
+  StatusOr<Outcome> commit();
   Status evaluated(const Score& score);
+  // Of a turn to save: the state, copied, as it is with the values in place.
+  Status save(std::span<const std::byte> state);
+  // Of a turn to load: the state to go on with, until the next next().
+  StatusOr<std::span<const std::byte>> state() const;
   // The turn under way is void: a long evaluation may end early. Thread-safe.
   bool interrupted() const { return memory_.has_value() && memory_->interrupted(); }
   // A forked child must close it: the member would not learn of the program's death.
@@ -58,6 +73,7 @@ class ProgramSession {
   Welcome welcome_;
   Declaration declaration_;
   std::optional<SessionMemory> memory_;
+  std::optional<StateMemory> state_;  // that is being handed over, either way
   TurnOrder order_;
 };
 

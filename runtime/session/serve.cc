@@ -1,5 +1,6 @@
 #include "runtime/session/serve.h"
 
+#include <string>
 #include <utility>
 
 #include "base/core/strings.h"
@@ -10,12 +11,13 @@ namespace trainyard::runtime::session {
 namespace {
 
 // One session from its first message to its last.
-class Server {
+class Server final : WaitingProgram {
  public:
-  Server(Channel& channel, SessionHost& host) : channel_(channel), host_(host) {}
+  Server(Channel& channel, SessionHost& host, const Cancelled& cancelled)
+      : channel_(channel), host_(host), cancelled_(cancelled) {}
 
-  Status greet(const Welcome& welcome, const Cancelled& cancelled) {
-    TY_ASSIGN_OR_RETURN(const std::string body, channel_.receive(Kind::kHello, cancelled));
+  Status greet(const Welcome& welcome) {
+    TY_ASSIGN_OR_RETURN(const std::string body, channel_.receive(Kind::kHello, cancelled_));
     TY_ASSIGN_OR_RETURN(const Hello hello, decodeHello(body));
     TY_RETURN_IF_ERROR(channel_.send(Kind::kWelcome, encode(welcome)));
     if (hello.protocol == kProtocol) return absl::OkStatus();
@@ -35,6 +37,10 @@ class Server {
         return push(message.body);
       case Kind::kFinish:
         return finish(message.body);
+      case Kind::kSum:
+        return sum(message.body);
+      case Kind::kCommit:
+        return commit();
       case Kind::kEvaluated:
         return evaluated(message.body);
       case Kind::kAbort:
@@ -58,9 +64,50 @@ class Server {
 
   Status next() {
     TY_RETURN_IF_ERROR(order_.next());
-    TY_ASSIGN_OR_RETURN(const TurnMessage turn, host_.next());
-    order_.begin(turn.turn.kind);
+    const StatusOr<TurnMessage> turn = host_.next(*this);
+    // Not before the host has returned from what it asked for meanwhile.
+    if (!given_up_.empty()) return abort(given_up_);
+    if (!turn.ok()) return turn.status();
+    return tell(*turn);
+  }
+
+  Status tell(const TurnMessage& turn) {
+    order_.begin(turn.turn);
     return channel_.send(Kind::kTurn, encode(turn));
+  }
+
+  // What the program says in a turn that the host has put in.
+  StatusOr<std::string> answer(Kind kind) {
+    TY_ASSIGN_OR_RETURN(Message message, channel_.receive(cancelled_));
+    if (message.kind == kind) return std::move(message.body);
+    if (message.kind != Kind::kAbort) {
+      return absl::DataLossError(
+          fmt::format("session: a {} where a {} should be", nameOf(message.kind), nameOf(kind)));
+    }
+    given_up_ = std::move(message.body);
+    return decodeFailure(given_up_);
+  }
+
+  Status awaitNext() {
+    TY_RETURN_IF_ERROR(answer(Kind::kNext).status());
+    return order_.next();
+  }
+
+  StatusOr<StateMemory> save(std::int64_t version) override {
+    TY_RETURN_IF_ERROR(tell({.turn = {.kind = Turn::Kind::kSave, .step = version}, .samples = {}}));
+    TY_ASSIGN_OR_RETURN(const std::string body, answer(Kind::kSave));
+    TY_ASSIGN_OR_RETURN(const MemoryPlace place, decodeSave(body));
+    TY_RETURN_IF_ERROR(order_.save());
+    TY_ASSIGN_OR_RETURN(StateMemory state, StateMemory::open(place));
+    TY_RETURN_IF_ERROR(awaitNext());
+    return state;
+  }
+
+  Status load(std::int64_t version, const StateMemory& state) override {
+    TY_RETURN_IF_ERROR(tell({.turn = {.kind = Turn::Kind::kLoad, .step = version},
+                             .samples = {},
+                             .state = state.place()}));
+    return awaitNext();
   }
 
   Status push(std::string_view body) {
@@ -74,6 +121,20 @@ class Server {
     TY_ASSIGN_OR_RETURN(const Finish finish, decodeFinish(body));
     TY_RETURN_IF_ERROR(order_.finish());
     TY_ASSIGN_OR_RETURN(const Outcome outcome, host_.finish(finish));
+    return channel_.send(Kind::kOutcome, encode(outcome));
+  }
+
+  Status sum(std::string_view body) {
+    TY_ASSIGN_OR_RETURN(const Finish finish, decodeFinish(body));
+    TY_RETURN_IF_ERROR(order_.sum());
+    TY_ASSIGN_OR_RETURN(const Outcome outcome, host_.sum(finish));
+    order_.summed(outcome.complete);
+    return channel_.send(Kind::kSummed, encode(outcome));
+  }
+
+  Status commit() {
+    TY_RETURN_IF_ERROR(order_.commit());
+    TY_ASSIGN_OR_RETURN(const Outcome outcome, host_.commit());
     return channel_.send(Kind::kOutcome, encode(outcome));
   }
 
@@ -92,7 +153,9 @@ class Server {
 
   Channel& channel_;
   SessionHost& host_;
+  const Cancelled& cancelled_;
   TurnOrder order_;
+  std::string given_up_;  // kAbort's body, while the host asks
   std::size_t variables_ = 0;
 };
 
@@ -100,8 +163,8 @@ class Server {
 
 Status serve(Channel& channel, const Welcome& welcome, SessionHost& host,
              const Cancelled& cancelled) {
-  Server server(channel, host);
-  TY_RETURN_IF_ERROR(server.greet(welcome, cancelled));
+  Server server(channel, host, cancelled);
+  TY_RETURN_IF_ERROR(server.greet(welcome));
   for (;;) {
     const auto message = channel.receive(cancelled);
     if (absl::IsUnavailable(message.status()) && server.over()) return absl::OkStatus();

@@ -3,7 +3,7 @@
 //
 // Values are the member's to write between the program's Finish and its answer, the program's
 // otherwise; gradients are the program's until it says Push, then the member's until the answer to
-// Finish.
+// Finish. With Sum the member writes gradients, those of all variables, and no values.
 #pragma once
 
 #include <cstddef>

@@ -10,27 +10,32 @@ Status TurnOrder::declare(const Declaration& declaration) {
   if (!trained_.empty()) return absl::InvalidArgumentError("the model is declared already");
   for (const DeclaredVariable& variable : declaration.variables)
     trained_.push_back(variable.trainable);
+  own_update_ = declaration.own_update;
   return absl::OkStatus();
 }
 
 Status TurnOrder::next() const {
   if (trained_.empty()) return absl::InvalidArgumentError("the model must be declared first");
   if (over_) return absl::InvalidArgumentError("the job is over");
+  if (summed_) return absl::InvalidArgumentError("the step must be committed before the next turn");
   if (turn_ == Turn::Kind::kTrain)
     return absl::InvalidArgumentError("the step must be finished before the next turn");
   if (turn_ == Turn::Kind::kEvaluate)
     return absl::InvalidArgumentError("the evaluation must be told before the next turn");
+  if (turn_ == Turn::Kind::kSave)
+    return absl::InvalidArgumentError("the state must be saved before the next turn");
   return absl::OkStatus();
 }
 
-void TurnOrder::begin(Turn::Kind kind) {
-  turn_ = kind;
-  over_ = kind != Turn::Kind::kTrain && kind != Turn::Kind::kEvaluate;
+void TurnOrder::begin(const Turn& turn) {
+  turn_ = turn.kind;
+  over_ = isOver(turn.kind);
+  standing_ = turn.samples == 0;
   pushed_.assign(trained_.size(), false);
 }
 
 Status TurnOrder::push(std::uint32_t variable) {
-  if (turn_ != Turn::Kind::kTrain)
+  if (turn_ != Turn::Kind::kTrain || summed_)
     return absl::InvalidArgumentError("a gradient outside of a turn to train");
   if (variable >= trained_.size() || !trained_[variable])
     return absl::InvalidArgumentError(fmt::format("variable {} is not trained", variable));
@@ -42,14 +47,51 @@ Status TurnOrder::push(std::uint32_t variable) {
   return absl::OkStatus();
 }
 
-Status TurnOrder::finish() {
-  if (turn_ != Turn::Kind::kTrain)
+// Whether all of a step's gradients are handed over, for whoever makes the update.
+Status TurnOrder::step(bool own_update) const {
+  if (turn_ != Turn::Kind::kTrain || summed_)
     return absl::InvalidArgumentError("the end of a step outside of a turn to train");
-  if (pushed_ != trained_) {
+  if (own_update != own_update_) {
+    return absl::InvalidArgumentError(
+        own_update_
+            ? "the program makes this model's update: the step is to be summed and committed"
+            : "the job makes this model's update: the step is to be finished");
+  }
+  if (!standing_ && pushed_ != trained_) {
     const auto missing = std::mismatch(pushed_.begin(), pushed_.end(), trained_.begin()).first;
     return absl::InvalidArgumentError(fmt::format("variable {} has no gradient in this step",
                                                   std::distance(pushed_.begin(), missing)));
   }
+  return absl::OkStatus();
+}
+
+Status TurnOrder::finish() {
+  TY_RETURN_IF_ERROR(step(/*own_update=*/false));
+  turn_.reset();
+  return absl::OkStatus();
+}
+
+Status TurnOrder::sum() {
+  TY_RETURN_IF_ERROR(step(/*own_update=*/true));
+  summed_ = true;
+  return absl::OkStatus();
+}
+
+void TurnOrder::summed(bool complete) {
+  summed_ = complete;
+  if (!complete) turn_.reset();
+}
+
+Status TurnOrder::commit() {
+  if (!summed_) return absl::InvalidArgumentError("no step is summed");
+  summed_ = false;
+  turn_.reset();
+  return absl::OkStatus();
+}
+
+Status TurnOrder::save() {
+  if (turn_ != Turn::Kind::kSave)
+    return absl::InvalidArgumentError("state outside of a turn to save it");
   turn_.reset();
   return absl::OkStatus();
 }

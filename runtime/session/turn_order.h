@@ -15,15 +15,25 @@ namespace trainyard::runtime::session {
 // nothing.
 class TurnOrder {
  public:
-  // Once, before all else. The declaration is kept as far as variables are trained or not.
+  // Once, before all else. Of the declaration is kept which variables are trained, and who makes
+  // the update.
   Status declare(const Declaration& declaration);
   // When no turn is open. `begin()` follows with what the member answered.
   Status next() const;
-  void begin(Turn::Kind kind);
-  // In a turn to train: each variable that is trained, once.
+  void begin(const Turn& turn);
+  // In a turn to train: each variable that is trained, once. A turn without samples needs none.
   Status push(std::uint32_t variable);
   // When all have been pushed; ends the turn.
   Status finish();
+  // Instead of it, where the program makes the update: when all have been pushed. `summed()`
+  // follows with what the member answered: a step that is complete is to be committed, which ends
+  // the turn, one that is not has ended.
+  Status sum();
+  void summed(bool complete);
+  Status commit();
+  // In a turn to save; ends it. One to load needs no word.
+  Status save();
+  bool loading() const { return turn_ == Turn::Kind::kLoad; }
   // In a turn to evaluate; ends it.
   Status evaluated();
 
@@ -31,8 +41,13 @@ class TurnOrder {
   bool over() const { return over_; }
 
  private:
+  Status step(bool own_update) const;
+
   std::vector<bool> trained_;  // by variable; empty: not declared
-  std::vector<bool> pushed_;   // of the turn
+  bool own_update_ = false;
+  std::vector<bool> pushed_;  // of the turn
+  bool standing_ = false;     // the turn has no samples
+  bool summed_ = false;       // and not committed
   std::optional<Turn::Kind> turn_;
   bool over_ = false;
 };

@@ -70,12 +70,14 @@ std::optional<Manifest> newestWhole(const TaskOptions& options) {
 StatusOr<std::unique_ptr<CoordinatorService>> startCoordinator(const TaskOptions& task,
                                                                const std::string& job_digest,
                                                                const Placement& placement,
-                                                               const Optimizer& optimizer) {
+                                                               const Optimizer& optimizer,
+                                                               std::string optimizer_name) {
   CoordinatorService::Options options;
   options.checkpoint_dir = task.checkpointDir();
   options.keep = task.job.spec().training().checkpoint().keep();
-  options.complete = [&](Manifest& manifest, const v1::DataFingerprint& data) {
-    describeModel(placement, optimizer, task.job.spec().training().optimizer().name(), manifest);
+  options.complete = [&, name = std::move(optimizer_name)](Manifest& manifest,
+                                                           const v1::DataFingerprint& data) {
+    describeModel(placement, optimizer, name, manifest);
     manifest.data_sha256 = data.sha256();
     manifest.data_samples = data.samples();
     manifest.max_ps = std::max(placement.num_ps, task.job.spec().ps().max_replicas());

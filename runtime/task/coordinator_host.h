@@ -14,11 +14,12 @@
 namespace trainyard::runtime {
 
 // The coordinator of the job, with the newest whole checkpoint of the job directory; the damaged
-// ones are named in the log. `options`, `placement` and `optimizer` must outlive it. Errors:
-// training.initFrom is no checkpoint of this model.
+// ones are named in the log. `options`, `placement` and `optimizer` must outlive it;
+// `optimizer_name` is for manifests. Errors: training.initFrom is no checkpoint of this model.
 StatusOr<std::unique_ptr<CoordinatorService>> startCoordinator(const TaskOptions& options,
                                                                const std::string& job_digest,
                                                                const Placement& placement,
-                                                               const Optimizer& optimizer);
+                                                               const Optimizer& optimizer,
+                                                               std::string optimizer_name);
 
 }  // namespace trainyard::runtime

@@ -11,6 +11,7 @@
 #include "base/core/strings.h"
 #include "base/process/files.h"
 #include "fmt/format.h"
+#include "runtime/checkpoint/step_files.h"
 #include "runtime/program/program_command.h"
 #include "runtime/session/serve.h"
 
@@ -36,7 +37,9 @@ StatusOr<std::unique_ptr<ProgramTask>> ProgramTask::start(const TaskOptions& opt
   TrainObserver& observer = *task;
   task->host_ = std::make_unique<ProgramHost>(
       ProgramHost::Options{.chief = options.id.index() == 0,
-                           .model_path = declaredModelPath(options.checkpointDir()),
+                           .workers_update = isRing(options.job),
+                           .checkpoint_dir = options.checkpointDir(),
+                           .kept = keptFiles(options.job.spec().training().checkpoint().keep()),
                            .seed = static_cast<std::uint64_t>(options.job.spec().training().seed()),
                            .cancelled = [task = task.get()] { return task->programEnded(); }},
       job, observer, *options.clock);
@@ -131,21 +134,30 @@ Status ProgramTask::run() {
   return settle(serveProgram());
 }
 
-StatusOr<Synchronizer*> ProgramTask::make(const DeclaredModel& model,
-                                          std::vector<std::span<float>> weights) {
+StatusOr<ProgramJob::Member> ProgramTask::make(const DeclaredModel& model,
+                                               std::vector<std::span<float>> weights,
+                                               Hosted hosted) {
   WorkerModel parts;
   parts.layout = model.layout;
   parts.weights = std::move(weights);
+  parts.own_update = model.declaration.own_update;
+  parts.state = hosted.state;
+  parts.beside = std::move(hosted.beside);
   parts.samples = model.declaration.samples;
   parts.evaluation_samples = model.declaration.eval_samples;
   parts.data_sha256 = session::digestOf(model.declaration);
   TY_ASSIGN_OR_RETURN(member_, WorkerMember::make(options_, std::move(parts)));
-  return &member_->synchronizer();
+  return Member{.synchronizer = &member_->synchronizer(), .commit = member_->commit()};
 }
 
 void ProgramTask::join() {
   joined_ = true;
   member_->join([this] { return host_->totals(); });
+}
+
+std::optional<std::int64_t> ProgramTask::keepDue(std::int64_t version, std::int64_t kept,
+                                                 const std::function<bool(std::int64_t)>& has) {
+  return member_->keepDue(version, kept, has);
 }
 
 Status ProgramTask::leave(const Status& end) {

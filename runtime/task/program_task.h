@@ -40,9 +40,11 @@ class ProgramTask final : ProgramJob, TrainObserver {
   Status settle(const Status& served);
   std::string howItEnded() const;
 
-  StatusOr<Synchronizer*> make(const DeclaredModel& model,
-                               std::vector<std::span<float>> weights) override;
+  StatusOr<Member> make(const DeclaredModel& model, std::vector<std::span<float>> weights,
+                        Hosted hosted) override;
   void join() override;
+  std::optional<std::int64_t> keepDue(std::int64_t version, std::int64_t kept,
+                                      const std::function<bool(std::int64_t)>& has) override;
   Status leave(const Status& end) override;
   Status onStep(const StepRecord& record) override { return member_->onStep(record); }
   void onSpan(std::string_view name, std::int64_t step, TimePoint start, TimePoint end) override {

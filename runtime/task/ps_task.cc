@@ -62,7 +62,8 @@ Status PsTask::listen() {
   std::vector<grpc::Service*> control = {&host_->tables()};
   if (hostsCoordinator(options_)) {
     TY_ASSIGN_OR_RETURN(coordinator_,
-                        startCoordinator(options_, digest_, placement_, host_->optimizer()));
+                        startCoordinator(options_, digest_, placement_, host_->optimizer(),
+                                         options_.job.spec().training().optimizer().name()));
     control.push_back(coordinator_.get());
   }
   TY_ASSIGN_OR_RETURN(server_, serveShard(options_, control, host_->service()));

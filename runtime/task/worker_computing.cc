@@ -11,24 +11,13 @@
 #include "nlohmann/json.hpp"
 #include "runtime/catalog/catalog.h"
 #include "runtime/checkpoint/checkpoint.h"
+#include "runtime/checkpoint/step_files.h"
 #include "runtime/task/buffer_files.h"
 #include "runtime/task/exchange_device.h"
 #include "runtime/task/memory_check.h"
 
 namespace trainyard::runtime {
-namespace {
-
-// Files of buffers beyond the checkpoints that are kept: of one in the making, and of one that
-// never became whole.
-constexpr int kSpareBuffers = 2;
-
-// Not every version passes through the chief.
-bool skipsVersions(const v1::TrainingJob& job) {
-  const v1::UpdateSpec& update = job.spec().training().update();
-  return !isRing(job) && (isAsynchronous(update) || update.backup_workers() > 0);
-}
-
-}  // namespace
+namespace {}  // namespace
 
 StatusOr<std::unique_ptr<WorkerComputing>> WorkerComputing::make(const TaskOptions& options) {
   std::unique_ptr<WorkerComputing> computing(new WorkerComputing(options));
@@ -159,27 +148,17 @@ Status WorkerComputing::restoreModelBuffers() {
 // The chief's, when the step is a checkpoint's. Training goes on without them.
 void WorkerComputing::saveModelBuffers(std::int64_t step) {
   saved_buffers_ = step;
-  const int keep = options_.job.spec().training().checkpoint().keep() + kSpareBuffers;
+  const int keep = keptFiles(options_.job.spec().training().checkpoint().keep());
   const Status saved = saveBuffers(options_.checkpointDir(), step, keep, *model_);
   if (!saved.ok()) TY_WARN("buffers of step {}: {}", step, fromAbsl(saved.message()));
 }
 
-// Where every version passes through the chief, the one that is to be kept. Otherwise others may
-// have made it: then what the chief has after its next step, unless an earlier process of it has
-// saved its own.
-std::optional<std::int64_t> WorkerComputing::buffersDue(std::int64_t version) const {
-  const WorkerMember::Versions job = member_->versions();
-  if (version == job.checkpoint_at || version == job.steps) return version;
-  if (!skipsVersions(options_.job)) return std::nullopt;
-  const std::int64_t kept = std::max(job.checkpoint_at, job.last_checkpoint);
-  if (kept <= std::max<std::int64_t>(saved_buffers_, 0) || kept > version) return std::nullopt;
-  if (hasBuffers(options_.checkpointDir(), kept)) return std::nullopt;
-  return kept;
-}
-
 Status WorkerComputing::onStep(const StepRecord& record) {
   if (isChief()) {
-    if (const auto due = buffersDue(record.step + 1)) saveModelBuffers(*due);
+    const auto due = member_->keepDue(record.step + 1, saved_buffers_, [this](std::int64_t step) {
+      return hasBuffers(options_.checkpointDir(), step);
+    });
+    if (due) saveModelBuffers(*due);
   }
   return member_->onStep(record);
 }

@@ -40,7 +40,6 @@ class WorkerComputing final : TrainObserver {
   Status checkFit() const;
   Status restoreModelBuffers();
   void saveModelBuffers(std::int64_t step);
-  std::optional<std::int64_t> buffersDue(std::int64_t version) const;
   void saveLastBuffers(const TrainEnd& end);
   bool isChief() const { return options_.id.index() == 0; }
   Status onStep(const StepRecord& record) override;

@@ -1,5 +1,6 @@
 #include "runtime/task/worker_member.h"
 
+#include <algorithm>
 #include <condition_variable>
 #include <utility>
 
@@ -54,6 +55,22 @@ void WorkerMember::onView(const v1::View& view) {
 WorkerMember::Versions WorkerMember::versions() const {
   std::lock_guard lock(mutex_);
   return {view_.checkpoint_at(), view_.last_checkpoint(), view_.steps()};
+}
+
+// Where every version passes through the chief, the one that is to be kept. Otherwise others may
+// have made it: then what the chief has after its next step, unless an earlier process of it has
+// kept its own.
+std::optional<std::int64_t> WorkerMember::keepDue(
+    std::int64_t version, std::int64_t kept, const std::function<bool(std::int64_t)>& has) const {
+  const Versions job = versions();
+  if (version == job.checkpoint_at || version == job.steps) return version;
+  const v1::UpdateSpec& update = options_.job.spec().training().update();
+  const bool skips = isAsynchronous(update) || update.backup_workers() > 0;
+  if (isRing(options_.job) || !skips) return std::nullopt;
+  const std::int64_t wanted = std::max(job.checkpoint_at, job.last_checkpoint);
+  if (wanted <= std::max<std::int64_t>(kept, 0) || wanted > version || has(wanted))
+    return std::nullopt;
+  return wanted;
 }
 
 void WorkerMember::onDirective(const v1::RuntimeDirective& directive) {

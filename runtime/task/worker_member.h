@@ -28,6 +28,7 @@
 #include "runtime/task/run_log.h"
 #include "runtime/train/member_synchronizer.h"
 #include "runtime/train/model_layout.h"
+#include "runtime/train/program_state.h"
 #include "runtime/train/step_record.h"
 #include "runtime/train/training_session.h"
 
@@ -42,6 +43,13 @@ struct WorkerModel {
   // AllReduce: variables whose gradients come by rows, and what can be summed on the GPU.
   std::vector<int> by_rows;
   collective::GroupDevice device;
+  // AllReduce: whoever computes makes the update himself, in two halves (StepCommit). The job's
+  // optimizer is none then, and has no slots.
+  bool own_update = false;
+  // What only whoever computes understands and what goes beside checkpoints; they must outlive the
+  // member. AllReduce, where a step without samples for this worker is told then, too.
+  ProgramState* state = nullptr;
+  KeepBeside beside = {};  // index 0
   // Data: the same in all workers, or the coordinator refuses.
   std::int64_t samples = 0;
   std::int64_t evaluation_samples = 0;
@@ -58,6 +66,8 @@ class WorkerMember final : public TrainObserver {
   ~WorkerMember() override;
 
   Synchronizer& synchronizer() { return *synchronizer_; }
+  // Its other side, with strategy AllReduce; else null.
+  StepCommit* commit() { return commit_; }
   // Begins to talk to agent and coordinator. `totals` is asked from any thread until the member is
   // gone.
   void join(std::function<TrainTotals()> totals);
@@ -73,6 +83,11 @@ class WorkerMember final : public TrainObserver {
     std::int64_t steps = 0;
   };
   Versions versions() const;
+  // The chief's, when it holds `version`: of which step it has to keep what goes beside a
+  // checkpoint and is in no server. `kept`: the newest that this process has kept; `has`: whether
+  // there are files of a step. Any thread.
+  std::optional<std::int64_t> keepDue(std::int64_t version, std::int64_t kept,
+                                      const std::function<bool(std::int64_t)>& has) const;
 
   // Of each completed step, and what the computing thread does: logs, events, timeline.
   Status onStep(const StepRecord& record) override { return log_->onStep(record); }
@@ -104,6 +119,7 @@ class WorkerMember final : public TrainObserver {
   std::unique_ptr<RunLog> log_;
   std::unique_ptr<Timeline> timeline_;  // null: not asked for
   std::unique_ptr<MemberSynchronizer> synchronizer_;
+  StepCommit* commit_ = nullptr;
   std::function<TrainTotals()> totals_;
 
   // The job was over before this process started.

@@ -51,6 +51,15 @@ void setWindow(const v1::Training& training, const Placement& placement, ps::Wor
   config.chunk_bytes = static_cast<std::uint64_t>(largest);
 }
 
+// Where whoever computes makes the update: a rule without slots, so that none are made, moved or
+// saved.
+v1::OptimizerSpec unusedOptimizer() {
+  v1::OptimizerSpec spec;
+  spec.set_name("SGD");
+  spec.set_learning_rate(kDefaultLearningRate);
+  return spec;
+}
+
 void setWire(const v1::AllReduceSpec& spec, ring::ExchangeOptions& options) {
   const ElementType wire = wireType(spec.wire_type());
   if (wire != ElementType::kFloat32) options.wire = wire;
@@ -171,12 +180,14 @@ void WorkerMember::startKeeper() {
 
 Status WorkerMember::synchronizeInRing() {
   const v1::Training& training = options_.job.spec().training();
-  TY_ASSIGN_OR_RETURN(optimizer_, makeOptimizer(training.optimizer()));
+  TY_ASSIGN_OR_RETURN(optimizer_, model_.own_update ? makeOptimizer(unusedOptimizer())
+                                                    : makeOptimizer(training.optimizer()));
   TY_RETURN_IF_ERROR(makeSharedDirectories(options_.checkpointDir()));
   ring::RingSynchronizerOptions sync;
   sync.worker.index = options_.id.index();
   sync.worker.evaluates = model_.evaluation_samples > 0;
   sync.worker.evaluate_every = training.evaluate_every_steps();
+  sync.worker.tells_standing = model_.own_update || model_.state != nullptr;
   sync.exchange.bind = options_.bind;
   sync.exchange.token = options_.token;
   TY_ASSIGN_OR_RETURN(sync.exchange.encryption, dataEncryption(options_));
@@ -187,6 +198,8 @@ Status WorkerMember::synchronizeInRing() {
   if (timeline_ != nullptr) sync.exchange.span = [this](const Span& span) { timeline_->add(span); };
   sync.clip_norm = training.optimizer().clip_norm();
   sync.by_rows = model_.by_rows;
+  sync.state = model_.state;
+  if (options_.id.index() == 0) sync.beside = model_.beside;
   sync.processes_per_pod = processesPerPod(options_.job);
   if (finished_) sync.patience = kOverPatience;
   sync.load = [this](const v1::EpochInfo& epoch, const LoadChunk& load) {
@@ -200,12 +213,17 @@ Status WorkerMember::synchronizeInRing() {
       sync, placement_, model_.weights, *optimizer_, LearningRate(training.optimizer()),
       *options_.clock, [this] { poke(); });
   TY_RETURN_IF_ERROR(made->open());
+  commit_ = made.get();
   synchronizer_ = std::move(made);
   return absl::OkStatus();
 }
 
 Status WorkerMember::hostCoordinator() {
-  TY_ASSIGN_OR_RETURN(coordinator_, startCoordinator(options_, digest_, placement_, *optimizer_));
+  TY_ASSIGN_OR_RETURN(
+      coordinator_,
+      startCoordinator(options_, digest_, placement_, *optimizer_,
+                       model_.own_update ? "the program's own"
+                                         : options_.job.spec().training().optimizer().name()));
   TY_ASSIGN_OR_RETURN(server_,
                       TaskServer::start(taskServerOptions(options_), {coordinator_.get()}));
   return absl::OkStatus();

@@ -22,6 +22,8 @@ const char* phaseOf(Turn::Kind kind) {
     case Turn::Kind::kDone:
     case Turn::Kind::kStopped:
     case Turn::Kind::kLeft:
+    case Turn::Kind::kSave:
+    case Turn::Kind::kLoad:
       break;
   }
   return "Done";

@@ -14,6 +14,9 @@ struct Turn {
     kDone,      // all steps taken, final state committed
     kStopped,   // stopped on request, state committed
     kLeft,      // the job goes on without this worker, as was asked for
+    // Of a program's session only, before one of these; no synchronizer has them.
+    kSave,  // hand over the state that goes with the weights of version `step`
+    kLoad,  // take over the state that goes with them
   };
   Kind kind = Kind::kTrain;
   std::int64_t step = 0;
@@ -28,5 +31,10 @@ struct Turn {
   // its gradient. 0: not so.
   std::int64_t epoch_step = 0;
 };
+
+// Nothing follows such a turn.
+inline bool isOver(Turn::Kind kind) {
+  return kind == Turn::Kind::kDone || kind == Turn::Kind::kStopped || kind == Turn::Kind::kLeft;
+}
 
 }  // namespace trainyard::runtime

@@ -25,17 +25,25 @@ class WaryHost final : public SessionHost {
     TY_CHECK(variables_.empty() && !declaration.variables.empty(), "a model, once");
     TY_CHECK(declaration.samples >= 1 && declaration.eval_samples >= 0, "there are samples");
     variables_ = declaration.variables;
+    own_update_ = declaration.own_update;
+    has_state_ = declaration.has_state;
     for (const DeclaredVariable& variable : variables_)
       TY_CHECK(variable.elements() >= 1, "arrays have elements");
     const auto again = decodeDeclaration(encode(declaration));
     TY_CHECK(again.ok() && *again == declaration, "a declaration can be sent on");
     return MemoryPlace{.pid = 1, .fd = 0, .bytes = 1};
   }
-  StatusOr<TurnMessage> next() override {
-    TY_CHECK(!variables_.empty() && !training_ && !evaluating_, "one turn at a time");
+  StatusOr<TurnMessage> next(WaitingProgram& program) override {
+    if (has_state_ && turns_ % 2 != 0) {
+      TY_ASSIGN_OR_RETURN(const StateMemory state, program.save(turns_));
+      TY_RETURN_IF_ERROR(program.load(turns_, state));
+    }
+    TY_CHECK(!variables_.empty() && !training_ && !summed_ && !evaluating_, "one turn at a time");
     TurnMessage message;
     (++turns_ % 3 == 0 ? evaluating_ : training_) = true;
     if (evaluating_) message.turn.kind = runtime::Turn::Kind::kEvaluate;
+    if (training_) message.samples = {3};
+    message.turn.samples = 1;
     pushed_.assign(variables_.size(), false);
     return message;
   }
@@ -46,10 +54,19 @@ class WaryHost final : public SessionHost {
     pushed_[variable] = true;
   }
   StatusOr<Outcome> finish(const Finish& finish) override {
-    TY_CHECK(training_ && finish.samples >= 0, "the end of a step that was begun");
-    for (std::size_t v = 0; v < variables_.size(); ++v)
-      TY_CHECK(pushed_[v] == variables_[v].trainable, "with all gradients");
-    training_ = false;
+    TY_CHECK(!own_update_, "an update that the job makes");
+    endPass(finish);
+    return Outcome{.complete = true};
+  }
+  StatusOr<Outcome> sum(const Finish& finish) override {
+    TY_CHECK(own_update_, "an update that the program makes");
+    endPass(finish);
+    summed_ = finish.samples % 2 != 0;
+    return Outcome{.complete = summed_};
+  }
+  StatusOr<Outcome> commit() override {
+    TY_CHECK(summed_, "of a step that is summed");
+    summed_ = false;
     return Outcome{.complete = true};
   }
   void evaluated(const Score& score) override {
@@ -59,9 +76,19 @@ class WaryHost final : public SessionHost {
   void abort(std::string_view) override {}
 
  private:
+  void endPass(const Finish& finish) {
+    TY_CHECK(training_ && finish.samples >= 0, "the end of a step that was begun");
+    for (std::size_t v = 0; v < variables_.size(); ++v)
+      TY_CHECK(pushed_[v] == variables_[v].trainable, "with all gradients");
+    training_ = false;
+  }
+
   std::vector<DeclaredVariable> variables_;
+  bool own_update_ = false;
+  bool has_state_ = false;
   std::vector<bool> pushed_;
   bool training_ = false;
+  bool summed_ = false;
   bool evaluating_ = false;
   int turns_ = 0;
 };
@@ -77,6 +104,8 @@ void readAsProgram(std::string_view body) {
     TY_CHECK(welcome->protocol != kProtocol || encode(*welcome) == body, "of a welcome too");
   if (const auto place = decodeMemoryPlace(body); place.ok())
     TY_CHECK(place->bytes > 0 && encode(*place) == body, "of a place too");
+  if (const auto state = decodeSave(body); state.ok())
+    TY_CHECK(encodeSave(*state) == body, "of where a state is too");
   if (const auto outcome = decodeOutcome(body); outcome.ok())
     TY_CHECK(outcome->step >= 0, "steps are counted from 0");
   TY_CHECK(!decodeFailure(body).ok(), "a failure is one");
@@ -126,12 +155,35 @@ std::vector<std::string> sessionSeeds() {
   const std::string next = message(Kind::kNext, "");
   const std::string step =
       next + message(Kind::kPush, encodePush(0)) + message(Kind::kFinish, encode(Finish{1.5, 3}));
+  Declaration own = model;
+  own.own_update = true;
+  const std::string own_declared = hello + message(Kind::kDeclare, encode(own));
+  const std::string summed =
+      next + message(Kind::kPush, encodePush(0)) + message(Kind::kSum, encode(Finish{1.5, 3}));
+  const std::string commit = message(Kind::kCommit, "");
+  const std::string given_up =
+      next + message(Kind::kPush, encodePush(0)) + message(Kind::kSum, encode(Finish{1.5, 4}));
+  Declaration stateful = model;
+  stateful.has_state = true;
+  const std::string stateful_declared = hello + message(Kind::kDeclare, encode(stateful));
+  const std::string moved = next + message(Kind::kSave, encodeSave({}));
   const std::string score = next + message(Kind::kEvaluated, encode(Score{3, 5, 1}));
   return {
       "",
       hello,
       message(Kind::kHello, encode(Hello{.protocol = 9})),
       declared + step + step + score + step,
+      own_declared + summed + commit + given_up + score + summed + commit,
+      own_declared + summed + next,
+      own_declared + given_up + commit,
+      own_declared + step,
+      stateful_declared + step + moved + next + step,
+      stateful_declared + step + moved + moved,
+      stateful_declared + step + next + message(Kind::kAbort, encode(absl::AbortedError("no"))),
+      stateful_declared + step + next + step,
+      message(Kind::kSave, encodeSave({.pid = 1, .fd = 2, .bytes = 64})),
+      declared + moved,
+      declared + summed,
       declared + next + next,
       declared + next + message(Kind::kPush, encodePush(1)),
       declared + next + message(Kind::kFinish, encode(Finish{1, 1})),

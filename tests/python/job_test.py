@@ -61,8 +61,15 @@ class FakeSession:
     def sample_numbers(self, first, count):
         return numbers(first, count)
 
-    def declare(self, samples, variables, eval_samples=0):
+    def declare(self, samples, variables, eval_samples=0, own_update=False, has_state=False):
         self.said.append(("declare", samples, [(each.name, each.shape) for each in variables], eval_samples))
+        self.declared = own_update, has_state
+
+    def save(self, state):
+        self.said.append(("save", state))
+
+    def state(self):
+        return b"of another"
 
     def value(self, at):
         return self.values[at]
@@ -176,6 +183,17 @@ class JobTest(unittest.TestCase):
         # The first values were put in place, and those of the last turn arrived.
         self.assertEqual((list(weights["slope"]), list(weights["offset"])), ([7, 2], [3]))
         self.assertIs(made.ending, TurnKind.DONE)
+
+    def test_state_goes_out_and_comes_in(self):
+        session, made, arrays, _ = self.made([Turn(TurnKind.LOAD, 3, 1, 0, 1, 0, (), 0), train(0, 4),
+                                              Turn(TurnKind.SAVE, 4, 1, 0, 1, 0, (), 0), over()])
+        loaded = []
+        arrays.has_state, arrays.load, arrays.save = True, loaded.append, lambda: b"mine"
+        for _ in made.steps(Loader(made.batches(SAMPLES))):
+            self.assertEqual(loaded, [b"of another"])
+            arrays.step({"offset": floats(5), "slope": floats(6, 8)}, 2.5)
+        self.assertEqual(session.said[-1], ("save", b"mine"))
+        self.assertEqual(session.declared, (False, True))
 
     def test_how_it_ends(self):
         for kind in (TurnKind.DONE, TurnKind.STOPPED, TurnKind.LEFT):

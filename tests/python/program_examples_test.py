@@ -22,8 +22,9 @@ class ProgramExamplesTest(unittest.TestCase):
         cls.environment = environment(cls.folder, ExampleTest.steps)
 
     def test_few_lines_change(self):
-        changed = changed_lines("plain_loader.py", "parameter_server.py")
-        self.assertLessEqual(len(changed), MOST_CHANGED, changed)
+        for script in ("parameter_server.py", "elastic.py"):
+            changed = changed_lines("plain_loader.py", script)
+            self.assertLessEqual(len(changed), MOST_CHANGED, changed)
 
     def accuracy(self, folder, name, *flags):
         """Of the job's last evaluation."""
@@ -45,6 +46,9 @@ class ProgramExamplesTest(unittest.TestCase):
     def test_in_a_ring(self):
         self.assertGreater(self.accuracy("examples/pytorch", "parameter_server", "--set", "strategy=AllReduce",
                                          "--set", "ps=", "--set", "worker.replicas=3"), 0.74)
+
+    def test_with_torchs_optimizer(self):
+        self.assertGreater(self.accuracy("examples/pytorch", "elastic"), 0.74)
 
     def test_in_numpy(self):
         self.assertGreater(self.accuracy("examples/numpy", "softmax"), 0.82)

@@ -32,7 +32,7 @@ spec:
   training:
     model: {{name: program}}
     globalBatchSize: {batch}
-    steps: {steps}
+    {length}
     seed: 1
     deterministic: true
     evaluateEverySteps: 50
@@ -60,24 +60,28 @@ class ProgramRuns(unittest.TestCase):
         (cls.site / "trainyard/libtrainyard.so").symlink_to((BIN.parent / "lib/libtrainyard.so").resolve())
         cls.expected = {}
 
-    def start(self, name, workers=2, servers=2, retries=None, **variables):
+    def start(self, name, workers=2, servers=2, retries=None, batch=None, length=None, **variables):
         """(The run's folder, the process of `trainyard run`). The program finds `variables` in its environment, and in
-        HOLD the folder above."""
+        HOLD the folder above. `length`: the job's field, in place of `steps`."""
         folder = self.folder / name
         folder.mkdir()
         told = {"PYTHONPATH": str(self.site), "HOLD": str(folder), "OMP_NUM_THREADS": "1", **variables}
         env = json.dumps([{"name": key, "value": value} for key, value in told.items()])
         text = JOB.format(
             strategy="ParameterServer" if servers else "AllReduce", ps=f"ps: {{replicas: {servers}}}" if servers else "",
-            workers=workers, python=self.python, program=self.program, env=env, steps=self.steps, batch=self.batch,
-            optimizer=self.optimizer)
+            workers=workers, python=self.python, program=self.program, env=env, batch=batch or self.batch,
+            length=length or f"steps: {self.steps}", optimizer=self.optimizer)
         if retries is not None:
             text = text.replace("backoffLimit: 1000", f"backoffLimit: {retries}")
         (folder / "job.yaml").write_text(text, encoding="utf-8")
+        return folder / "run", self.launch(folder)
+
+    def launch(self, folder):
+        """Starts the job, or goes on with it."""
         launcher = subprocess.Popen([BIN / "trainyard", "run", "-f", folder / "job.yaml", "--dir", folder / "run"],
                                     cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         self.addCleanup(self.end, launcher)
-        return folder / "run", launcher
+        return launcher
 
     @staticmethod
     def end(launcher):
@@ -99,7 +103,7 @@ class ProgramRuns(unittest.TestCase):
 
     def undisturbed(self, **given):
         """The digest of the job that nothing happens to."""
-        key = json.dumps(given, sort_keys=True)
+        key = json.dumps([self.steps, given], sort_keys=True)
         if key not in self.expected:
             run, launcher = self.start(f"undisturbed-{len(self.expected)}", **given)
             self.finish(run, launcher)

@@ -1,8 +1,10 @@
 #!/usr/bin/env python3
 """A PyTorch model of the user's own whose update the job makes: the weights are torch's own, whoever dies, comes and
 goes, and with how many servers; and loops that do what they should not."""
+import json
 import os
 import pathlib
+import random
 import re
 import signal
 import subprocess
@@ -120,8 +122,89 @@ class ServerOptimizerTest(ProgramRuns):
             # It got no gradient, and SGD leaves it as it was.
             self.assertIn("'idle': 3.0", states.pop())
 
+    def own(self, name, disturb=None, workers=3, more=""):
+        """A job whose program makes the update, with what happens to it."""
+        expected = self.undisturbed(PROGRAM="own", servers=0, workers=3)
+        run, launcher = self.start(name, PROGRAM="own" + more, servers=0, workers=workers)
+        if disturb is not None:
+            self.wait_until(run, (run.parent / "held").exists)
+            disturb(run)
+            (run.parent / "go").touch()
+        self.trained(run, self.finish(run, launcher), expected)
+        # Also of those that were started again in the middle.
+        told = set(re.findall(r"steps \d+, rate .*", self.logs(run)))
+        self.assertEqual(told, {f"steps {self.steps}, rate {0.01 / 2 ** (self.steps // 30):.6f}"})
+
+    def test_an_optimizer_of_its_own(self):
+        self.own("own")
+
+    def test_an_optimizer_of_its_own_whose_program_is_killed(self):
+        self.own("own-killed", lambda run: os.kill(self.child(run, "worker-1"), signal.SIGKILL), more=",hold,workers")
+
+    def test_an_optimizer_of_its_own_whose_coordinator_is_killed(self):
+        self.own("own-chief", lambda run: os.kill(self.runtime(run, "worker-0"), signal.SIGKILL), more=",hold")
+
+    def test_an_optimizer_of_its_own_where_all_are_killed(self):
+        expected = self.undisturbed(PROGRAM="own", servers=0, workers=3)
+        run, launcher = self.start("own-all", PROGRAM="own,slow,hold", servers=0, workers=3)
+        self.wait_until(run, (run.parent / "held").exists)
+        launcher.kill()
+        launcher.wait()
+        (run.parent / "go").touch()
+        again = subprocess.run([BIN / "trainyard", "run", "-f", run.parent / "job.yaml", "--dir", run], text=True,
+                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=LIMIT)
+        self.assertEqual(again.returncode, 0, again.stdout + self.logs(run))
+        self.trained(run, again.stdout, expected)
+
+    def test_workers_with_an_optimizer_of_their_own_come_and_go(self):
+        self.steps = 400
+        run, launcher = self.start("own-scaled", PROGRAM="own,slow", servers=0)
+        steps = run / "tasks/worker-0/positions.jsonl"
+        for workers in (4, 1, 3):
+            before = steps.read_text().count("\n") if steps.exists() else 0
+            self.wait_until(run, lambda: steps.exists() and steps.read_text().count("\n") > before + 5)
+            self.scale(run, workers=workers)
+        self.trained(run, self.finish(run, launcher))
+
+    def test_an_optimizer_of_its_own_beside_servers_is_refused(self):
+        self.refused("own", "parameter servers make the update")
+
+    def newest(self, run):
+        """(epoch, step) of what any worker has told of last."""
+        told = [(-1, -1)]
+        for path in run.glob("tasks/worker-*/positions.jsonl"):
+            lines = path.read_text().splitlines(keepends=True)
+            records = [json.loads(line) for line in lines[-1:] if line.endswith("\n")]
+            told += [(record["epoch"], record["step"]) for record in records]
+        return max(told)
+
+    def kill_at_random(self, name, kills, **given):
+        """Programs and servers, each when the job has got over the one before. No step is lost, and no bit."""
+        self.steps = 400
+        expected = self.undisturbed(**given)
+        run, launcher = self.start(name, **{**given, "PROGRAM": given.get("PROGRAM", "") + ",slow"})
+        chance, before = random.Random(22), (0, 0)
+        for _ in range(kills):
+            self.wait_until(run, lambda: self.newest(run) > (before[0] + 1, before[1]) if before[0] else
+                            self.newest(run) > (0, 5))
+            before = self.newest(run)
+            victim = chance.choice([path.name for path in sorted(run.glob("tasks/*-*"))])
+            pid = self.runtime(run, victim) if victim.startswith("ps-") else self.child(run, victim)
+            os.kill(pid, signal.SIGKILL)
+        output = self.finish(run, launcher)
+        self.assertIn(f"result: succeeded steps={self.steps} ", output)
+        self.assertEqual(self.digest(run), expected)
+        status = json.loads((run / "status.json").read_text())["status"]
+        self.assertEqual((status.get("lostSteps", 0), status["restarts"]), (0, kills))
+
+    def test_ten_random_kills(self):
+        self.kill_at_random("random", 10)
+
+    def test_ten_random_kills_in_a_ring(self):
+        self.kill_at_random("random-ring", 10, servers=0, workers=3, PROGRAM="own")
+
     def refused(self, what, reason, **given):
-        run, launcher = self.start(what, PROGRAM=what, retries=1, **given)
+        run, launcher = self.start(f"refused-{what}", PROGRAM=what, retries=1, **given)
         output = self.finish(run, launcher, code=1)
         self.assertRegex(output, "result: failed reason=.*" + reason, self.logs(run))
 

@@ -72,6 +72,54 @@ class SessionTest(unittest.TestCase):
         del weights
         self.assertEqual(self.said(), "end: OK, hits 7\n")
 
+    def test_makes_the_update_itself(self):
+        with Session(self.path) as session:
+            session.declare(100, MODEL, eval_samples=10, own_update=True)
+            session.value(0)[:] = array.array("f", [8, -4])
+            while (turn := session.next()).kind is TurnKind.TRAIN:
+                session.gradient(0)[:] = session.value(0)
+                session.push(0)
+                session.gradient(2)[0] = 6
+                session.push(2)
+                with self.assertRaisesRegex(InvalidArgument, "is to be summed and committed"):
+                    session.finish(3.0, 2)
+                with self.assertRaisesRegex(InvalidArgument, "no step is summed"):
+                    session.commit()
+                summed = session.sum(3.0, 2)
+                self.assertEqual((summed.complete, summed.step, summed.loss), (True, turn.step, 1.5))
+                self.assertEqual(session.gradient(2)[0], 3)
+                with self.assertRaisesRegex(InvalidArgument, "must be committed"):
+                    session.next()
+                session.value(0)[:] = array.array("f", [w - g for w, g in zip(session.value(0), session.gradient(0))])
+                self.assertEqual(session.commit(), summed)
+            self.assertEqual((turn.kind, turn.step), (TurnKind.EVALUATE, STEPS))
+            self.assertEqual(list(session.value(0)), [0.25, -0.125])
+
+    def test_hands_its_state_over_and_takes_it_over(self):
+        for saved in (b"", b"state", bytearray(b"state"), memoryview(bytes(10 ** 6)), array.array("d", [1, 2])):
+            with self.subTest(saved=type(saved)):
+                self.end_member()
+                self.setUp()
+                with Session(self.path) as session:
+                    session.declare(100, MODEL, eval_samples=10, has_state=True)
+                    kinds = []
+                    while (turn := session.next()).kind is not TurnKind.EVALUATE:
+                        kinds.append((turn.kind, turn.step))
+                        if turn.kind is TurnKind.SAVE:
+                            session.save(saved)
+                        elif turn.kind is TurnKind.LOAD:
+                            self.assertEqual(session.state(), bytes(saved))
+                        else:
+                            self.step(session)
+                            with self.assertRaisesRegex(InvalidArgument, "outside of a turn to save"):
+                                session.save(b"")
+                            with self.assertRaisesRegex(InvalidArgument, "outside of a turn to load"):
+                                session.state()
+                    expected = [(TurnKind.TRAIN, step) for step in range(STEPS)]
+                    expected[3:3] = [(TurnKind.LOAD, 3)]
+                    expected[1:1] = [(TurnKind.SAVE, 1)]
+                    self.assertEqual(kinds, expected)
+
     def test_wrong_calls_are_told_and_it_goes_on(self):
         session = Session(self.path)
         for samples, variables in ((0, MODEL), (100, []), (100, [Variable("w", (0,))]),

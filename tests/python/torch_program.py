@@ -7,6 +7,7 @@
     mixed     parameters of 16 bits, one that is frozen, one without a gradient, a sparse gradient, tied weights
     nan, raise, twice, forget, add   something that must not be, at worker-1's step 30
     slow      each step takes a while
+    own       torch's own optimizer and schedule make the update (strategy AllReduce)
     hold      in step 60 worker-1 writes the file "held" into the folder HOLD, once, and waits for "go"
 """
 import copy
@@ -84,6 +85,24 @@ def misbehave(job, optimizer, net, loss):
     return loss
 
 
+class Own:
+    """As ServerOptimizer is used, over torch's optimizer."""
+
+    def __init__(self, job, net):
+        self.adam = torch.optim.Adam(net.parameters(), lr=0.01)
+        self.schedule = torch.optim.lr_scheduler.StepLR(self.adam, 30, 0.5)
+        self.state = tyt.State(job, net, self.adam, self.schedule)
+        self.state.values["steps"] = 0
+        self.zero_grad, self.no_sync = self.adam.zero_grad, self.state.no_sync
+
+    def step(self, loss):
+        with self.state.commit(loss) as complete:
+            if complete:
+                self.adam.step()
+                self.schedule.step()
+                self.state.values["steps"] += 1
+
+
 def train(job, net, twin, optimizer, loader):
     torchs = torch.optim.SGD(twin.parameters(), lr=0.05, momentum=0.9)
     for x, y in job.steps(loader, lambda: score(job, net)):
@@ -121,13 +140,15 @@ net = network()
 if "add" in WANTED and job.index == 1:
     net.add_module("later", nn.Linear(2, 2))
 twin = copy.deepcopy(net)
-optimizer = tyt.ServerOptimizer(net, job)
+optimizer = Own(job, net) if "own" in WANTED else tyt.ServerOptimizer(net, job)
 count = 0 if "workers" not in WANTED else 2
 loader = DataLoader(samples(SAMPLES, 1), num_workers=count, batch_sampler=job.batches(SAMPLES))
 test_loader = DataLoader(samples(200, 2), batch_sampler=job.evaluation_batches(200, 64))
 train(job, net, twin, optimizer, loader)
 state = {name: value.float().sum().item() for name, value in net.state_dict().items()}
 print(f"{job.ending.name.lower()} {job.name}: {state}", flush=True)
+if "own" in WANTED:
+    print(f"steps {optimizer.state.values['steps']}, rate {optimizer.schedule.get_last_lr()[0]:.6f}", flush=True)
 if "twin" in WANTED:
     worst = max((a - b).abs().max().item() for a, b in zip(net.parameters(), twin.parameters()))
     print(f"twin differs by {worst:.2g}", flush=True)

@@ -49,11 +49,12 @@ from trainyard.torch._process_sets import (
     ProcessSet, add_process_set, global_process_set, remove_process_set)
 from trainyard.torch._server_optimizer import ServerOptimizer
 from trainyard.torch._start import init, shutdown
+from trainyard.torch._state import State
 from trainyard.torch._sync_batch_norm import SyncBatchNorm
 
 __all__ = [
     "Adasum", "Average", "Compression", "DistributedOptimizer", "HorovodInternalError",
-    "HostsUpdatedInterrupt", "Max", "Min", "ProcessSet", "Product", "ServerOptimizer", "Sum", "SyncBatchNorm",
+    "HostsUpdatedInterrupt", "Max", "Min", "ProcessSet", "Product", "ServerOptimizer", "State", "Sum", "SyncBatchNorm",
     "add_process_set", "allgather", "allgather_async", "allgather_object", "allreduce",
     "allreduce_", "allreduce_async", "allreduce_async_", "alltoall", "alltoall_async", "barrier",
     "broadcast", "broadcast_", "broadcast_async", "broadcast_async_", "broadcast_object",

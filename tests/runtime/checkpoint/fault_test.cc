@@ -132,8 +132,10 @@ TEST(Safetensors, BadHeadersAreNamed) {
   EXPECT_THAT(decode(good, 9), HasSubstr("bytes long, expected"));
   EXPECT_THAT(decode("[]", 0), HasSubstr("not a JSON object"));
   EXPECT_THAT(decode(R"({"w":1})", 0), HasSubstr("'w': expected an object"));
+  EXPECT_THAT(decode(R"({"w":{"dtype":"F8","shape":[2],"data_offsets":[0,8]}})", 8),
+              HasSubstr("dtype: F8 is not known"));
   EXPECT_THAT(decode(R"({"w":{"dtype":"BF16","shape":[2],"data_offsets":[0,8]}})", 8),
-              HasSubstr("dtype"));
+              HasSubstr("expected 4 bytes"));
   EXPECT_THAT(decode(R"({"w":{"dtype":"F32","shape":[-2],"data_offsets":[0,8]}})", 8),
               HasSubstr("shape"));
   EXPECT_THAT(decode(R"({"w":{"dtype":"F32","shape":[3],"data_offsets":[0,8]}})", 8),

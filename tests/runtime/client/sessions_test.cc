@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <array>
+#include <cstddef>
 #include <thread>
 
 #include "runtime/client/trainyard.h"
@@ -20,7 +21,7 @@ constexpr std::int64_t kThree[] = {3};
 constexpr ty_variable kVariables[] = {{"w", kTwo, 1, TY_FLOAT32, 1},
                                       {"mean", kThree, 1, TY_FLOAT32, 0},
                                       {"b", nullptr, 0, TY_FLOAT32, 1}};
-constexpr ty_model kGiven{sizeof(ty_model), 100, 10, kVariables, 3};
+constexpr ty_model kGiven{sizeof(ty_model), 100, 10, kVariables, 3, 0, 0};
 
 class Sessions : public ::testing::Test {
  protected:
@@ -103,7 +104,7 @@ TEST_F(Sessions, WrongArgumentsAreToldAndItGoesOn) {
   model.samples = 0;
   EXPECT_EQ(ty_session_declare(session_, &model), TY_INVALID);
   const ty_variable whole{"count", nullptr, 0, TY_INT64, 1};
-  model = {sizeof(ty_model), 100, 0, &whole, 1};
+  model = {sizeof(ty_model), 100, 0, &whole, 1, 0, 0};
   EXPECT_EQ(ty_session_declare(session_, &model), TY_INVALID);
   EXPECT_THAT(ty_error(), HasSubstr("count is int64; what is trained is float32"));
   const ty_variable nameless{nullptr, nullptr, 0, TY_FLOAT32, 1};
@@ -129,6 +130,82 @@ TEST_F(Sessions, WrongArgumentsAreToldAndItGoesOn) {
   ASSERT_EQ(push(2, 1), TY_OK);
   EXPECT_EQ(ty_session_finish(session_, 1, 2, &outcome_), TY_OK) << ty_error();
   EXPECT_EQ(ty_session_evaluated(session_, 8, 7, 0), TY_INVALID);
+}
+
+TEST_F(Sessions, AProgramMakesTheUpdateItself) {
+  ty_model model = kGiven;
+  model.own_update = 1;
+  ASSERT_EQ(ty_session_declare(session_, &model), TY_OK) << ty_error();
+  auto* const w = static_cast<float*>(ty_session_value(session_, 0));
+  w[0] = 8, w[1] = -4;
+  ASSERT_EQ(next(), TY_OK) << ty_error();
+  EXPECT_EQ(ty_session_commit(session_, &outcome_), TY_INVALID);
+  EXPECT_THAT(ty_error(), HasSubstr("no step is summed"));
+  ASSERT_EQ(push(0, 2), TY_OK);
+  EXPECT_EQ(ty_session_sum(session_, 3, 2, &outcome_), TY_INVALID);
+  EXPECT_THAT(ty_error(), HasSubstr("variable 2 has no gradient"));
+  ASSERT_EQ(push(2, 1), TY_OK);
+  EXPECT_EQ(ty_session_finish(session_, 3, 2, &outcome_), TY_INVALID);
+  EXPECT_EQ(ty_session_sum(session_, 3, -1, &outcome_), TY_INVALID);
+  EXPECT_EQ(ty_session_sum(session_, 3, 2, nullptr), TY_INVALID);
+  ASSERT_EQ(ty_session_sum(session_, 3, 2, &outcome_), TY_OK) << ty_error();
+  EXPECT_EQ(outcome_.complete, 1);
+  EXPECT_EQ(outcome_.loss, 1.5);
+  EXPECT_EQ(ty_session_gradient(session_, 0)[0], 4);  // the mean
+  EXPECT_EQ(next(), TY_INVALID);
+  EXPECT_THAT(ty_error(), HasSubstr("must be committed"));
+  w[0] = 1;
+  outcome_ = {};
+  EXPECT_EQ(ty_session_commit(session_, &outcome_), TY_INVALID);
+  outcome_.bytes = sizeof outcome_;
+  ASSERT_EQ(ty_session_commit(session_, &outcome_), TY_OK) << ty_error();
+  EXPECT_EQ(outcome_.complete, 1);
+  ASSERT_EQ(next(), TY_OK) << ty_error();
+  EXPECT_EQ(turn_.step, 1);
+  EXPECT_EQ(w[0], 1);
+}
+
+TEST_F(Sessions, StateIsAskedForAndGivenBack) {
+  ty_model model = kGiven;
+  model.has_state = 1;
+  host_.load_at = 1;
+  ASSERT_EQ(ty_session_declare(session_, &model), TY_OK) << ty_error();
+  ASSERT_EQ(next(), TY_OK) << ty_error();
+  ASSERT_EQ(turn_.kind, TY_TRAIN);
+  EXPECT_EQ(ty_session_save(session_, "abc", 3), TY_INVALID);
+  ASSERT_EQ(push(0, 2), TY_OK);
+  ASSERT_EQ(push(2, 1), TY_OK);
+  ASSERT_EQ(ty_session_finish(session_, 3, 2, &outcome_), TY_OK) << ty_error();
+  ASSERT_EQ(next(), TY_OK) << ty_error();
+  ASSERT_EQ(turn_.kind, TY_SAVE);
+  EXPECT_EQ(turn_.step, 1);
+  const void* data = nullptr;
+  std::size_t bytes = 0;
+  EXPECT_EQ(ty_session_state(session_, &data, &bytes), TY_INVALID);
+  EXPECT_EQ(ty_session_save(session_, nullptr, 3), TY_INVALID);
+  ASSERT_EQ(ty_session_save(session_, "abc", 3), TY_OK) << ty_error();
+  ASSERT_EQ(next(), TY_OK) << ty_error();
+  ASSERT_EQ(turn_.kind, TY_LOAD);
+  EXPECT_EQ(ty_session_state(session_, nullptr, &bytes), TY_INVALID);
+  ASSERT_EQ(ty_session_state(session_, &data, &bytes), TY_OK) << ty_error();
+  ASSERT_EQ(bytes, 3U);
+  EXPECT_EQ(std::string(static_cast<const char*>(data), bytes), "abc");
+  ASSERT_EQ(next(), TY_OK) << ty_error();
+  EXPECT_EQ(turn_.kind, TY_TRAIN);
+  EXPECT_EQ(host_.state, "abc");
+}
+
+// It has brought no word of an update of its own, whatever lies behind what it has.
+TEST_F(Sessions, ACallerOfAnEarlierVersionHasNoUpdateOfItsOwn) {
+  ty_model model = kGiven;
+  model.bytes = offsetof(ty_model, own_update);
+  model.own_update = 1;
+  ASSERT_EQ(ty_session_declare(session_, &model), TY_OK) << ty_error();
+  ASSERT_EQ(next(), TY_OK) << ty_error();
+  ASSERT_EQ(push(0, 2), TY_OK);
+  ASSERT_EQ(push(2, 1), TY_OK);
+  EXPECT_EQ(ty_session_sum(session_, 3, 2, &outcome_), TY_INVALID);
+  EXPECT_EQ(ty_session_finish(session_, 3, 2, &outcome_), TY_OK) << ty_error();
 }
 
 TEST_F(Sessions, AnotherModelIsRefused) {

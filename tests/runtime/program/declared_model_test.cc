@@ -22,7 +22,9 @@ using ::testing::HasSubstr;
 const Declaration kDeclared{
     .samples = 100,
     .eval_samples = 10,
-    .variables = {{"z.weight", {2, 3}}, {"count", {}, ElementType::kInt64, false}, {"a.bias", {}}}};
+    .variables = {{"z.weight", {2, 3}}, {"count", {}, ElementType::kInt64, false}, {"a.bias", {}}},
+    .own_update = true,
+    .has_state = true};
 
 SessionMemory filled() {
   SessionMemory memory = *SessionMemory::create(kDeclared);

@@ -1,102 +1,21 @@
-// From what a program says to a member's calls, with a job of one worker that is a few lines of
-// memory.
-#include "runtime/program/program_host.h"
-
-#include <memory>
-#include <utility>
-
+// From what a program says to calls of a member.
 #include "gmock/gmock.h"
-#include "gtest/gtest.h"
-#include "tests/base/process/temp_dir.h"
-#include "tests/runtime/train/fake_synchronizer.h"
+#include "tests/runtime/program/program_host_fixture.h"
 
 namespace trainyard::runtime {
 namespace {
 
-using session::Declaration;
-using session::SessionMemory;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-
-const Declaration kModel{
-    .samples = 8,
-    .eval_samples = 5,
-    .variables = {{"w", {2}}, {"seen", {}, ElementType::kInt64, false}, {"b", {}}}};
-
-// A job that ends when it is left.
-class FakeJob final : public ProgramJob {
- public:
-  StatusOr<Synchronizer*> make(const DeclaredModel& made,
-                               std::vector<std::span<float>> weights) override {
-    model = made;
-    synchronizer = std::make_unique<FakeSynchronizer>(
-        FakeSynchronizer::Options{.samples = 2, .evaluate_every = 1}, std::move(weights));
-    return synchronizer.get();
-  }
-  void join() override { joined = true; }
-  Status leave(const Status& end) override {
-    ++left;
-    return end;
-  }
-
-  std::optional<DeclaredModel> model;
-  std::unique_ptr<FakeSynchronizer> synchronizer;
-  bool joined = false;
-  int left = 0;
-};
-
-class Steps final : public TrainObserver {
- public:
-  Status onStep(const StepRecord& record) override {
-    records.push_back(record);
-    return absl::OkStatus();
-  }
-  std::vector<StepRecord> records;
-};
-
-class ProgramHostTest : public testing::Test {
- protected:
-  std::unique_ptr<ProgramHost> hostOf(bool chief, session::Cancelled cancelled = {}) {
-    return std::make_unique<ProgramHost>(
-        ProgramHost::Options{.chief = chief,
-                             .model_path = declaredModelPath(dir_.path().string()),
-                             .seed = 1,
-                             .cancelled = std::move(cancelled)},
-        job_, steps_, systemClock());
-  }
-  // As the program does it: declares, and puts its first weights in place.
-  void declare(ProgramHost& host, float first) {
-    const auto place = host.declare(kModel);
-    ASSERT_TRUE(place.ok()) << place.status();
-    memory_.emplace(*SessionMemory::open(kModel, *place));
-    floats(0)[0] = first;
-  }
-  std::span<float> floats(std::size_t variable) {
-    const auto value = memory_->value(variable);
-    return {reinterpret_cast<float*>(value.data()), value.size() / sizeof(float)};
-  }
-  StatusOr<session::Outcome> step(ProgramHost& host, float gradient) {
-    for (const std::uint32_t variable : {2, 0}) {
-      for (float& value : memory_->gradient(variable)) value = gradient;
-      host.push(variable);
-    }
-    return host.finish({.loss_sum = 6, .samples = 2});
-  }
-
-  TempDir dir_;
-  FakeJob job_;
-  Steps steps_;
-  std::optional<SessionMemory> memory_;
-};
 
 TEST_F(ProgramHostTest, TrainsWhatTheChiefsProgramDeclares) {
   const auto host = hostOf(true);
   declare(*host, 10);
   EXPECT_FALSE(job_.joined);
-  const auto turn = host->next();
+  const auto turn = host->next(program_);
   ASSERT_TRUE(turn.ok()) << turn.status();
   EXPECT_TRUE(job_.joined);
-  EXPECT_EQ(job_.model->declaration, kModel);
+  EXPECT_EQ(job_.model->declaration, kHosted);
   EXPECT_THAT(job_.model->layout.values[1], ElementsAre(10, 0));
   EXPECT_EQ(turn->turn.kind, Turn::Kind::kTrain);
   EXPECT_EQ(turn->samples.size(), 2U);
@@ -109,7 +28,7 @@ TEST_F(ProgramHostTest, TrainsWhatTheChiefsProgramDeclares) {
   ASSERT_EQ(steps_.records.size(), 1U);
   EXPECT_EQ(steps_.records[0].samples, 2);
 
-  const auto evaluation = host->next();
+  const auto evaluation = host->next(program_);
   ASSERT_TRUE(evaluation.ok());
   EXPECT_EQ(evaluation->turn.kind, Turn::Kind::kEvaluate);
   EXPECT_EQ(std::pair(evaluation->turn.first_position, evaluation->turn.samples),
@@ -120,18 +39,67 @@ TEST_F(ProgramHostTest, TrainsWhatTheChiefsProgramDeclares) {
 
   job_.synchronizer->end(Turn::Kind::kDone);
   EXPECT_FALSE(host->end().has_value());
-  const auto done = host->next();
+  const auto done = host->next(program_);
   ASSERT_TRUE(done.ok());
   EXPECT_EQ(done->turn.kind, Turn::Kind::kDone);
   EXPECT_EQ(job_.left, 1);
   EXPECT_TRUE(host->end()->ok());
 }
 
+TEST_F(ProgramHostTest, AProgramMakesTheNextVersionFromTheMeans) {
+  const auto host = hostOf(true);
+  declare(*host, 10, ownUpdate());
+  ASSERT_TRUE(host->next(program_).ok());
+  push(*host, 4);
+  const auto summed = host->sum({.loss_sum = 6, .samples = 2});
+  ASSERT_TRUE(summed.ok()) << summed.status();
+  EXPECT_TRUE(summed->complete);
+  EXPECT_EQ(summed->step, 0);
+  EXPECT_EQ(summed->loss, 3);
+  EXPECT_THAT(memory_->gradient(0), ElementsAre(2, 2));
+  EXPECT_THAT(memory_->gradient(2), ElementsAre(2));
+  EXPECT_THAT(floats(0), ElementsAre(10, 0));  // the program's to change
+  EXPECT_TRUE(steps_.records.empty());
+  floats(0)[0] = 7;
+  const auto made = host->commit();
+  ASSERT_TRUE(made.ok()) << made.status();
+  EXPECT_TRUE(made->complete);
+  EXPECT_EQ(made->loss, 3);
+  ASSERT_EQ(steps_.records.size(), 1U);
+  EXPECT_EQ(steps_.records[0].step, 0);
+  ASSERT_TRUE(host->next(program_).ok());
+  EXPECT_THAT(floats(0), ElementsAre(7, 0));
+}
+
+TEST_F(ProgramHostTest, AStepThatDoesNotCountLeavesTheProgramsGradients) {
+  const auto host = hostOf(true);
+  declare(*host, 10, ownUpdate());
+  ASSERT_TRUE(host->next(program_).ok());
+  push(*host, 4);
+  job_.synchronizer->beginEpoch(2, 0);
+  const auto summed = host->sum({.loss_sum = 6, .samples = 2});
+  ASSERT_TRUE(summed.ok()) << summed.status();
+  EXPECT_FALSE(summed->complete);
+  EXPECT_THAT(memory_->gradient(0), ElementsAre(4, 4));
+  const auto again = host->next(program_);
+  ASSERT_TRUE(again.ok());
+  EXPECT_EQ(again->turn.step, 0);
+}
+
+TEST_F(ProgramHostTest, ParameterServersLeaveNoUpdateToAProgram) {
+  workers_update_ = false;
+  const auto refused = hostOf(true)->declare(ownUpdate()).status();
+  EXPECT_EQ(refused.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(refused.message()), HasSubstr("parameter servers make the update"));
+  EXPECT_TRUE(
+      absl::IsNotFound(readDeclaredModel(declaredModelPath(dir_.path().string())).status()));
+}
+
 // The next gradients are the program's to write although the last ones are still on their way.
 TEST_F(ProgramHostTest, WhatIsHandedOverIsACopy) {
   const auto host = hostOf(true);
   declare(*host, 0);
-  ASSERT_TRUE(host->next().ok());
+  ASSERT_TRUE(host->next(program_).ok());
   memory_->gradient(0)[0] = 1;
   host->push(0);
   memory_->gradient(0)[0] = 99;
@@ -144,23 +112,23 @@ TEST_F(ProgramHostTest, WhatIsHandedOverIsACopy) {
 TEST_F(ProgramHostTest, TheFirstWeightsAreTheChiefs) {
   const auto chief = hostOf(true);
   declare(*chief, 10);
-  ASSERT_TRUE(chief->next().ok());
+  ASSERT_TRUE(chief->next(program_).ok());
   const auto other = hostOf(false);
   declare(*other, 77);
-  ASSERT_TRUE(other->next().ok());
+  ASSERT_TRUE(other->next(program_).ok());
   EXPECT_THAT(job_.model->layout.values[1], ElementsAre(10, 0));
   // Also of a chief that is started again, whatever its program puts there.
   const auto again = hostOf(true);
   declare(*again, 55);
-  ASSERT_TRUE(again->next().ok());
+  ASSERT_TRUE(again->next(program_).ok());
   EXPECT_THAT(job_.model->layout.values[1], ElementsAre(10, 0));
 }
 
 TEST_F(ProgramHostTest, WhoeverDeclaresAnotherModelIsRefused) {
   const auto chief = hostOf(true);
   declare(*chief, 10);
-  ASSERT_TRUE(chief->next().ok());
-  Declaration wider = kModel;
+  ASSERT_TRUE(chief->next(program_).ok());
+  Declaration wider = kHosted;
   wider.variables[0].shape = {3};
   const auto refused = hostOf(false)->declare(wider);
   EXPECT_EQ(refused.status().code(), absl::StatusCode::kFailedPrecondition);
@@ -172,14 +140,14 @@ TEST_F(ProgramHostTest, WhoeverDeclaresAnotherModelIsRefused) {
 TEST_F(ProgramHostTest, NobodyWaitsForAChiefWhenItsOwnProgramHasEnded) {
   const auto host = hostOf(false, [] { return true; });
   declare(*host, 1);
-  EXPECT_TRUE(absl::IsCancelled(host->next().status()));
+  EXPECT_TRUE(absl::IsCancelled(host->next(program_).status()));
   EXPECT_FALSE(job_.joined);
 }
 
 TEST_F(ProgramHostTest, AStepThatIsNotWholeIsRefused) {
   const auto host = hostOf(true);
   declare(*host, 0);
-  ASSERT_TRUE(host->next().ok());
+  ASSERT_TRUE(host->next(program_).ok());
   for (const std::uint32_t variable : {2, 0}) host->push(variable);
   EXPECT_THAT(std::string(host->finish({.loss_sum = 0, .samples = 1}).status().message()),
               HasSubstr("step 0: 1 samples were computed, it has 2"));
@@ -189,7 +157,7 @@ TEST_F(ProgramHostTest, AStepThatIsNotWholeIsRefused) {
 TEST_F(ProgramHostTest, AGradientThatIsNotFiniteEndsTheJob) {
   const auto host = hostOf(true);
   declare(*host, 0);
-  ASSERT_TRUE(host->next().ok());
+  ASSERT_TRUE(host->next(program_).ok());
   ASSERT_TRUE(step(*host, std::numeric_limits<float>::infinity()).ok());
   EXPECT_EQ(job_.synchronizer->aborted, "0|b|the gradient is not finite");
 }
@@ -197,7 +165,7 @@ TEST_F(ProgramHostTest, AGradientThatIsNotFiniteEndsTheJob) {
 TEST_F(ProgramHostTest, AProgramThatGivesUpEndsTheJobWithItsReason) {
   const auto host = hostOf(true);
   declare(*host, 0);
-  ASSERT_TRUE(host->next().ok());
+  ASSERT_TRUE(host->next(program_).ok());
   job_.synchronizer->fail("ValueError at step 0");
   host->abort("ValueError at step 0");
   EXPECT_EQ(job_.synchronizer->aborted, "0||ValueError at step 0");
@@ -209,10 +177,10 @@ TEST_F(ProgramHostTest, AProgramThatGivesUpEndsTheJobWithItsReason) {
 TEST_F(ProgramHostTest, AFailedJobIsToldAndLeft) {
   const auto host = hostOf(true);
   declare(*host, 0);
-  ASSERT_TRUE(host->next().ok());
+  ASSERT_TRUE(host->next(program_).ok());
   ASSERT_TRUE(step(*host, 0).ok());
   job_.synchronizer->fail("the loss is nan");
-  EXPECT_EQ(host->next().status().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(host->next(program_).status().code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_EQ(job_.left, 1);
 }
 
@@ -220,16 +188,16 @@ TEST_F(ProgramHostTest, AVoidEvaluationIsToldWhileItGoesOn) {
   const auto host = hostOf(true);
   host->tellInterrupted();  // before there is anything
   declare(*host, 0);
-  ASSERT_TRUE(host->next().ok());
+  ASSERT_TRUE(host->next(program_).ok());
   ASSERT_TRUE(step(*host, 0).ok());
-  ASSERT_TRUE(host->next().ok());
+  ASSERT_TRUE(host->next(program_).ok());
   host->tellInterrupted();
   EXPECT_FALSE(memory_->interrupted());
   job_.synchronizer->beginEpoch(2, 1);
   host->tellInterrupted();
   EXPECT_TRUE(memory_->interrupted());
   host->evaluated({});
-  ASSERT_TRUE(host->next().ok());
+  ASSERT_TRUE(host->next(program_).ok());
   EXPECT_FALSE(memory_->interrupted());
 }
 

@@ -5,6 +5,7 @@
 #include <condition_variable>
 #include <functional>
 #include <mutex>
+#include <string>
 #include <vector>
 
 #include "runtime/ring/ring_synchronizer.h"
@@ -46,7 +47,11 @@ class RingViews {
   void prepare(std::int64_t step_samples, std::int64_t rank_samples) {
     show(v1::PHASE_SEALING);
     v1::EpochInfo& epoch = *view_.mutable_epoch();
-    epoch.set_fresh(true);
+    epoch.set_fresh(restored_ < 0);
+    if (restored_ >= 0) {
+      epoch.set_restore_manifest("step.json");
+      epoch.set_first_step(restored_);
+    }
     epoch.set_step_samples(step_samples);
     epoch.set_rank_samples(rank_samples);
     epoch.set_steps(100);
@@ -60,6 +65,12 @@ class RingViews {
       m->set_ring_port(reportOf(*ranks_[i]).ring_port());
     }
     show(v1::PHASE_PREPARING);
+  }
+  // The epoch starts from a checkpoint of that step.
+  void restore(std::int64_t step) { restored_ = step; }
+  void fail(const std::string& why) {
+    view_.set_failure(why);
+    show(v1::PHASE_FAILED);
   }
   bool prepared() const {
     return std::ranges::all_of(
@@ -79,6 +90,7 @@ class RingViews {
   }
   std::vector<RingSynchronizer*> ranks_;
   v1::View view_;
+  std::int64_t restored_ = -1;
 };
 
 }  // namespace trainyard::runtime::ring

@@ -73,6 +73,21 @@ struct WorkerBench {
   v1::View view;
 };
 
+// Who copies between turns only must not leave it to be waited for.
+TEST(RingWorker, ACheckpointThatIsNotTakenBeforeItsStepIsMissed) {
+  WorkerBench b;
+  b.begin(1, 0);
+  ASSERT_TRUE(b.turn().has_value());
+  b.view.set_checkpoint_at(0);
+  b.show(v1::PHASE_ACTIVE);
+  EXPECT_EQ(b.report().shard().armed_checkpoint(), 0);
+  ASSERT_TRUE(b.worker.beginApply());
+  b.worker.applied(0.5);
+  EXPECT_EQ(b.report().shard().missed_checkpoint(), 0);
+  EXPECT_NE(b.report().shard().armed_checkpoint(), 0);
+  EXPECT_FALSE(b.worker.takeSnapshot());
+}
+
 TEST(RingWorker, PreparesOnceThenSteps) {
   WorkerBench b;
   EXPECT_FALSE(b.worker.takePrepare().has_value());

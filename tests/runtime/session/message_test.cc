@@ -47,6 +47,13 @@ std::vector<Body> bodies() {
       {"Memory", encode(MemoryPlace{.pid = 12, .fd = 3, .bytes = 4096}),
        [](auto b) { return decodeMemoryPlace(b).ok(); }},
       {"Turn", encode(trainTurn()), [](auto b) { return decodeTurn(b).ok(); }},
+      {"Turn to load",
+       encode(TurnMessage{.turn = {.kind = Turn::Kind::kLoad, .step = 7},
+                          .samples = {},
+                          .state = {.pid = 12, .fd = 3, .bytes = 4096}}),
+       [](auto b) { return decodeTurn(b).ok(); }},
+      {"Save", encodeSave({.pid = 12, .fd = 3, .bytes = 4096}),
+       [](auto b) { return decodeSave(b).ok(); }},
       {"Push", encodePush(2), [](auto b) { return decodePush(b, 3).ok(); }},
       {"Finish", encode(Finish{1.5, 32}), [](auto b) { return decodeFinish(b).ok(); }},
       {"Outcome", encode(Outcome{.complete = true, .step = 7, .loss = 0.5, .gradient_norm = 2}),
@@ -90,6 +97,15 @@ TEST(SessionMessage, ATurnArrivesAsItWas) {
   EXPECT_EQ(got->turn.first_position, 900);
   EXPECT_EQ(got->turn.step_samples, 9);
   EXPECT_THAT(got->samples, testing::ElementsAre(5, 59999, 0));
+}
+
+TEST(SessionMessage, AStateIsSomewhereOrEmpty) {
+  EXPECT_EQ(decodeSave(encodeSave({}))->bytes, 0U);
+  EXPECT_EQ(decodeSave(encodeSave({.pid = 12, .fd = 3, .bytes = 9}))->fd, 3);
+  EXPECT_TRUE(absl::IsDataLoss(decodeSave(encodeSave({.pid = 0, .fd = 3, .bytes = 9})).status()));
+  EXPECT_TRUE(absl::IsDataLoss(decodeSave(encodeSave({.pid = 1, .fd = -1, .bytes = 9})).status()));
+  EXPECT_TRUE(absl::IsDataLoss(
+      decodeSave(encodeSave({.pid = 1, .fd = 3, .bytes = kMostStateBytes + 1})).status()));
 }
 
 TEST(SessionMessage, ATurnNamesAsManySamplesAsItHas) {
@@ -162,6 +178,14 @@ TEST(SessionDeclaration, ArrivesAsItWasAndHasADigest) {
   Declaration other = model;
   other.variables[0].shape = {16, 2, 5, 5};
   EXPECT_NE(digestOf(other), digestOf(model));
+  other = model;
+  other.own_update = true;
+  EXPECT_NE(digestOf(other), digestOf(model));
+  EXPECT_EQ(*decodeDeclaration(encode(other)), other);
+  const std::string own_update = digestOf(other);
+  other.has_state = true;
+  EXPECT_NE(digestOf(other), own_update);
+  EXPECT_EQ(*decodeDeclaration(encode(other)), other);
 }
 
 TEST(SessionDeclaration, TellsWhereAnotherDiffers) {
@@ -181,6 +205,12 @@ TEST(SessionDeclaration, TellsWhereAnotherDiffers) {
   other.variables.pop_back();
   EXPECT_EQ(difference(other, here),
             "variable 3: none, here bn.num_batches_tracked int64 [], not trained");
+  other.has_state = true;
+  EXPECT_EQ(difference(other, here), "state of the program's own, here none");
+  EXPECT_EQ(difference(here, other), "no state of the program's own, here there is");
+  other.own_update = true;
+  EXPECT_EQ(difference(other, here), "an update of the program's own, here the job makes it");
+  EXPECT_EQ(difference(here, other), "an update that the job makes, here the program's own");
   other.eval_samples = 5;
   EXPECT_EQ(difference(other, here), "5 samples to evaluate, here 10000");
   other.samples = 5;

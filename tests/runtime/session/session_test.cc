@@ -96,6 +96,139 @@ TEST_F(SessionTest, AProgramTrainsOnTheWeightsThatTheJobGivesIt) {
   EXPECT_EQ(host_.hits, 7);
 }
 
+// The first sum of a step does not count, and the step comes again.
+TEST_F(SessionTest, AProgramMakesTheUpdateItself) {
+  host_.incomplete = 1;
+  serveOne();
+  const auto session = open();
+  ASSERT_TRUE(session->declare(ownUpdateModel()).ok());
+  const auto w = floats(session->value(0));
+  w[0] = 8, w[1] = -4;
+  std::vector<bool> complete;
+  for (;;) {
+    const auto message = session->next();
+    ASSERT_TRUE(message.ok()) << message.status();
+    if (message->turn.kind != Turn::Kind::kTrain) break;
+    EXPECT_EQ(message->turn.step, std::ranges::count(complete, true));
+    std::ranges::copy(w, session->gradient(0).begin());
+    ASSERT_TRUE(session->push(0).ok());
+    ASSERT_TRUE(session->push(2).ok());
+    const auto summed = session->sum({3, 2});
+    ASSERT_TRUE(summed.ok()) << summed.status();
+    complete.push_back(summed->complete);
+    if (!summed->complete) continue;
+    EXPECT_EQ(summed->loss, 1.5);
+    EXPECT_TRUE(absl::IsInvalidArgument(session->next().status()));
+    for (std::size_t i = 0; i < w.size(); ++i) w[i] -= session->gradient(0)[i];
+    const auto made = session->commit();
+    ASSERT_TRUE(made.ok()) << made.status();
+    EXPECT_TRUE(made->complete);
+    EXPECT_EQ(made->step, message->turn.step);
+  }
+  EXPECT_THAT(complete, ElementsAre(false, true, true, true, true, true));
+  EXPECT_THAT(w, ElementsAre(0.25F, -0.125F));
+}
+
+Declaration withState() {
+  Declaration model = kModel;
+  model.has_state = true;
+  return model;
+}
+
+// The next turn, of that kind.
+void expectTurn(ProgramSession& session, Turn::Kind kind, std::int64_t step) {
+  const auto message = session.next();
+  ASSERT_TRUE(message.ok()) << message.status();
+  EXPECT_EQ(message->turn.kind, kind);
+  EXPECT_EQ(message->turn.step, step);
+}
+
+void takeStep(ProgramSession& session, std::int64_t step) {
+  expectTurn(session, Turn::Kind::kTrain, step);
+  ASSERT_TRUE(session.push(0).ok());
+  ASSERT_TRUE(session.push(2).ok());
+  ASSERT_TRUE(session.finish({1, 2}).ok());
+}
+
+std::string text(std::span<const std::byte> bytes) {
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+
+// Of any size, none among them.
+class SessionStateTest : public SessionTest, public testing::WithParamInterface<std::size_t> {};
+
+TEST_P(SessionStateTest, IsAskedForAndGivenBack) {
+  serveOne();
+  const auto session = open();
+  ASSERT_TRUE(session->declare(withState()).ok());
+  takeStep(*session, 0);
+  expectTurn(*session, Turn::Kind::kSave, 1);
+  std::string state(GetParam(), 'x');
+  if (!state.empty()) state.back() = 'y';
+  EXPECT_TRUE(absl::IsInvalidArgument(session->next().status()));
+  EXPECT_TRUE(absl::IsInvalidArgument(session->state().status()));
+  ASSERT_TRUE(session->save(std::as_bytes(std::span(state))).ok());
+  EXPECT_TRUE(absl::IsInvalidArgument(session->save({})));
+  takeStep(*session, 1);
+  EXPECT_TRUE(host_.state == state);
+  takeStep(*session, 2);
+  expectTurn(*session, Turn::Kind::kLoad, 3);
+  const auto loaded = session->state();
+  ASSERT_TRUE(loaded.ok()) << loaded.status();
+  EXPECT_TRUE(text(*loaded) == state);
+  takeStep(*session, 3);
+  EXPECT_TRUE(absl::IsInvalidArgument(session->state().status()));
+}
+
+INSTANTIATE_TEST_SUITE_P(Sizes, SessionStateTest,
+                         testing::Values(std::size_t{0}, std::size_t{1}, std::size_t{5} << 20));
+
+TEST_F(SessionTest, WithoutADeclaredStateNobodyAsksForOne) {
+  serveOne();
+  const auto session = open();
+  ASSERT_TRUE(session->declare(kModel).ok());
+  for (std::int64_t step = 0; step < 5; ++step) takeStep(*session, step);
+}
+
+TEST_F(SessionTest, AProgramThatDiesAsItIsAskedIsGone) {
+  serveOne();
+  auto session = open();
+  ASSERT_TRUE(session->declare(withState()).ok());
+  takeStep(*session, 0);
+  expectTurn(*session, Turn::Kind::kSave, 1);
+  session.reset();
+  EXPECT_TRUE(absl::IsUnavailable(ended()));
+}
+
+TEST_F(SessionTest, AProgramThatCannotSaveSaysWhy) {
+  serveOne();
+  const auto session = open();
+  ASSERT_TRUE(session->declare(withState()).ok());
+  takeStep(*session, 0);
+  expectTurn(*session, Turn::Kind::kSave, 1);
+  ASSERT_TRUE(session->abort("optimizer.py:3: no state").ok());
+  EXPECT_EQ(ended(), absl::AbortedError("optimizer.py:3: no state"));
+  EXPECT_EQ(host_.aborted, "optimizer.py:3: no state");
+}
+
+TEST_F(SessionTest, WhatIsNoStateEndsTheSession) {
+  host_.save_at = 0;
+  serveOne();
+  auto channel = Channel::connect(path_);
+  ASSERT_TRUE(channel.ok());
+  ASSERT_TRUE(channel->send(Kind::kHello, encode(Hello{})).ok());
+  ASSERT_TRUE(channel->receive(Kind::kWelcome, {}).ok());
+  ASSERT_TRUE(channel->send(Kind::kDeclare, encode(withState())).ok());
+  ASSERT_TRUE(channel->receive(Kind::kMemory, {}).ok());
+  ASSERT_TRUE(channel->send(Kind::kNext, "").ok());
+  ASSERT_TRUE(channel->receive(Kind::kTurn, {}).ok());
+  // Its own socket is no memory.
+  const MemoryPlace place{.pid = ::getpid(), .fd = channel->fd(), .bytes = 64};
+  ASSERT_TRUE(channel->send(Kind::kSave, encodeSave(place)).ok());
+  EXPECT_FALSE(channel->receive(Kind::kTurn, {}).ok());
+  EXPECT_FALSE(ended().ok());
+}
+
 TEST_F(SessionTest, HangingUpAfterTheEndIsNoFailure) {
   host_.hits = 0;
   host_.failure = absl::OkStatus();
@@ -217,9 +350,11 @@ class SlowHost final : public SessionHost {
     while (!go) std::this_thread::yield();
     return absl::UnavailableError("let go");
   }
-  StatusOr<TurnMessage> next() override { return TurnMessage{}; }
+  StatusOr<TurnMessage> next(WaitingProgram&) override { return TurnMessage{}; }
   void push(std::uint32_t) override {}
   StatusOr<Outcome> finish(const Finish&) override { return Outcome{}; }
+  StatusOr<Outcome> sum(const Finish&) override { return Outcome{}; }
+  StatusOr<Outcome> commit() override { return Outcome{}; }
   void evaluated(const Score&) override {}
   void abort(std::string_view) override {}
 

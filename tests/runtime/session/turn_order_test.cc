@@ -15,13 +15,17 @@ class TurnOrderTest : public ::testing::Test {
         order_
             .declare(
                 {.samples = 1,
-                 .variables = {{"a", {1}}, {"b", {1}, ElementType::kFloat32, false}, {"c", {1}}}})
+                 .variables = {{"a", {1}}, {"b", {1}, ElementType::kFloat32, false}, {"c", {1}}},
+                 .own_update = own_update_})
             .ok());
   }
-  void begun(Turn::Kind kind) {
+  void begun(Turn::Kind kind, int samples = 1) {
     declared();
+    turn(kind, samples);
+  }
+  void turn(Turn::Kind kind, int samples = 1) {
     ASSERT_TRUE(order_.next().ok());
-    order_.begin(kind);
+    order_.begin({.kind = kind, .samples = samples});
   }
   void expectRefused(const Status& status, const char* why) {
     EXPECT_TRUE(absl::IsInvalidArgument(status));
@@ -29,6 +33,7 @@ class TurnOrderTest : public ::testing::Test {
   }
 
   TurnOrder order_;
+  bool own_update_ = false;
 };
 
 TEST_F(TurnOrderTest, AStepTakesEachTrainedVariableOnce) {
@@ -45,9 +50,51 @@ TEST_F(TurnOrderTest, AStepTakesEachTrainedVariableOnce) {
   EXPECT_TRUE(order_.finish().ok());
   expectRefused(order_.finish(), "outside of a turn to train");
   expectRefused(order_.push(0), "outside of a turn to train");
-  EXPECT_TRUE(order_.next().ok());
-  order_.begin(Turn::Kind::kTrain);
+  turn(Turn::Kind::kTrain);
   EXPECT_TRUE(order_.push(0).ok());
+}
+
+TEST_F(TurnOrderTest, AStepOfTheProgramsOwnIsSummedAndCommitted) {
+  own_update_ = true;
+  begun(Turn::Kind::kTrain);
+  expectRefused(order_.commit(), "no step is summed");
+  EXPECT_TRUE(order_.push(0).ok());
+  expectRefused(order_.sum(), "variable 2 has no gradient");
+  EXPECT_TRUE(order_.push(2).ok());
+  expectRefused(order_.finish(), "is to be summed and committed");
+  EXPECT_TRUE(order_.sum().ok());
+  order_.summed(true);
+  expectRefused(order_.sum(), "outside of a turn to train");
+  expectRefused(order_.push(0), "outside of a turn to train");
+  expectRefused(order_.next(), "must be committed");
+  EXPECT_TRUE(order_.commit().ok());
+  expectRefused(order_.commit(), "no step is summed");
+  turn(Turn::Kind::kTrain);
+  EXPECT_TRUE(order_.push(0).ok());
+}
+
+TEST_F(TurnOrderTest, AStepThatIsNotTakenIsNotCommitted) {
+  own_update_ = true;
+  begun(Turn::Kind::kTrain, 0);
+  EXPECT_TRUE(order_.sum().ok());
+  order_.summed(false);
+  expectRefused(order_.commit(), "no step is summed");
+  turn(Turn::Kind::kTrain);
+}
+
+TEST_F(TurnOrderTest, WhereTheJobMakesTheUpdateNothingIsSummed) {
+  begun(Turn::Kind::kTrain);
+  EXPECT_TRUE(order_.push(0).ok());
+  EXPECT_TRUE(order_.push(2).ok());
+  expectRefused(order_.sum(), "is to be finished");
+  EXPECT_TRUE(order_.finish().ok());
+}
+
+TEST_F(TurnOrderTest, AStepWithoutSamplesNeedsNoGradients) {
+  begun(Turn::Kind::kTrain, 0);
+  EXPECT_TRUE(order_.finish().ok());
+  turn(Turn::Kind::kTrain);
+  expectRefused(order_.finish(), "variable 0 has no gradient");
 }
 
 TEST_F(TurnOrderTest, AnEvaluationIsToldOnce) {
@@ -58,6 +105,27 @@ TEST_F(TurnOrderTest, AnEvaluationIsToldOnce) {
   EXPECT_TRUE(order_.evaluated().ok());
   expectRefused(order_.evaluated(), "outside of a turn to evaluate");
   EXPECT_TRUE(order_.next().ok());
+}
+
+TEST_F(TurnOrderTest, AStateIsSavedOnce) {
+  begun(Turn::Kind::kSave);
+  EXPECT_FALSE(order_.over());
+  EXPECT_FALSE(order_.loading());
+  expectRefused(order_.next(), "the state must be saved");
+  expectRefused(order_.push(0), "outside of a turn to train");
+  EXPECT_TRUE(order_.save().ok());
+  expectRefused(order_.save(), "outside of a turn to save");
+  turn(Turn::Kind::kTrain);
+  expectRefused(order_.save(), "outside of a turn to save");
+}
+
+TEST_F(TurnOrderTest, AStateIsLoadedAsOftenAsWanted) {
+  begun(Turn::Kind::kLoad);
+  EXPECT_FALSE(order_.over());
+  EXPECT_TRUE(order_.loading());
+  expectRefused(order_.save(), "outside of a turn to save");
+  turn(Turn::Kind::kTrain);
+  EXPECT_FALSE(order_.loading());
 }
 
 TEST_F(TurnOrderTest, TheModelComesFirstAndOnce) {

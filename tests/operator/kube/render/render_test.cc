@@ -360,11 +360,9 @@ TEST(RenderPod, TheRuntimeStartsAProgramThatBringsTheModel) {
   const OrderedJson worker = podOf(job, {v1::ROLE_WORKER, 0});
   const std::vector<std::string> command = words(at(worker, "/spec/containers/0/command"));
   EXPECT_EQ(command.front(), kBundledAgent);
-  // In an image of the user's own neither is there but as a copy.
   EXPECT_TRUE(contains(command, "--runtime=/opt/trainyard/agent/trainyard-runtime"));
   EXPECT_TRUE(contains(command, "--program-volume=data=/data"));
   EXPECT_EQ(command.back(), "--");
-  for (const std::string& word : command) EXPECT_FALSE(word.starts_with("--on-membership")) << word;
   EXPECT_EQ(words(at(worker, "/spec/containers/0/args")),
             (std::vector<std::string>{"python3", "train.py", "$(TRAINYARD_RANK)"}));
   EXPECT_EQ(at(worker, "/spec/initContainers/0/image"), "agent:1");

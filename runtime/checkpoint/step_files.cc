@@ -1,0 +1,59 @@
+#include "runtime/checkpoint/step_files.h"
+
+#include <charconv>
+#include <filesystem>
+#include <iterator>
+#include <string_view>
+#include <utility>
+
+#include "fmt/format.h"
+
+namespace trainyard::runtime {
+
+StepFiles::StepFiles(std::string dir, std::string prefix, std::string suffix)
+    : dir_(std::move(dir)), prefix_(std::move(prefix)), suffix_(std::move(suffix)) {}
+
+std::string StepFiles::path(std::int64_t step) const {
+  return fmt::format("{}/{}{}{}", dir_, prefix_, step, suffix_);
+}
+
+std::map<std::int64_t, std::string> StepFiles::files() const {
+  std::map<std::int64_t, std::string> files;
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator(dir_, error)) {
+    const std::string file = entry.path().filename().string();
+    std::string_view name = file;
+    if (name.size() < prefix_.size() + suffix_.size() || !name.starts_with(prefix_) ||
+        !name.ends_with(suffix_)) {
+      continue;
+    }
+    name.remove_prefix(prefix_.size());
+    name.remove_suffix(suffix_.size());
+    std::int64_t step = 0;
+    const auto [end, wrong] = std::from_chars(name.data(), name.data() + name.size(), step);
+    if (wrong == std::errc() && end == name.data() + name.size()) files[step] = entry.path();
+  }
+  return files;
+}
+
+bool StepFiles::has(std::int64_t step) const {
+  return files().contains(step);
+}
+
+std::optional<std::int64_t> StepFiles::newest(std::optional<std::int64_t> last) const {
+  const auto found = files();
+  const auto after = last ? found.upper_bound(*last) : found.end();
+  if (after == found.begin()) return std::nullopt;
+  return std::prev(after)->first;
+}
+
+void StepFiles::prune(int keep) const {
+  auto found = files();
+  while (found.size() > static_cast<std::size_t>(keep)) {
+    std::error_code error;
+    std::filesystem::remove(found.begin()->second, error);
+    found.erase(found.begin());
+  }
+}
+
+}  // namespace trainyard::runtime
