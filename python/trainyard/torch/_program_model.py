@@ -147,10 +147,12 @@ class ProgramModel:
     def _push(self, at: int, samples: int) -> None:
         gradient, place = self._trained[at][1].grad, self._gradients[at]
         with torch.no_grad():
+            # The job takes sums, torch has the mean.
             if gradient is None:
                 place.zero_()
+            elif gradient.layout == torch.strided and gradient.dtype == place.dtype and gradient.device == place.device:
+                torch.mul(gradient, samples, out=place)  # in one pass
             else:
-                # The job takes sums, torch has the mean.
                 place.copy_(gradient.to_dense() if gradient.is_sparse else gradient).mul_(samples)
         self._left[at] = True
         self._session.push(at)
