@@ -109,9 +109,7 @@ class Job:
     def attach(self, trainee: Trainee) -> Session:
         """For who keeps the model, as ServerOptimizer does."""
         if self._trainee is not None:
-            raise InvalidArgument("the job has a model already: one ServerOptimizer has all of its variables")
-        if self._turn is not None:
-            raise InvalidArgument("job.steps() has begun: what is trained must be known before")
+            raise InvalidArgument("the job has a model already: one ServerOptimizer, State or Arrays has all of its variables")
         self._trainee = trainee
         return self._session
 

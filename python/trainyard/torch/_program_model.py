@@ -124,7 +124,6 @@ class ProgramModel:
                 if not left:
                     self._push(at, len(turn.samples))
             self._left = []
-        copy_into(self._kept_values, self._kept)
         return len(turn.samples)
 
     def _key(self, turn: Turn) -> None:

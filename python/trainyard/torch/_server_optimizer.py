@@ -7,7 +7,7 @@ import torch
 
 from trainyard._job import Job
 from trainyard._session import Outcome, Turn
-from trainyard.torch._program_model import ProgramModel
+from trainyard.torch._program_model import ProgramModel, copy_into
 
 
 class ServerOptimizer(ProgramModel):
@@ -65,6 +65,7 @@ class ServerOptimizer(ProgramModel):
             Whether the step counts; otherwise the same batch comes again.
         """
         samples = self.leave_all()
+        copy_into(self._kept_values, self._kept)
         outcome = self._session.finish(float(loss) * samples, samples)
         self._job.stepped(outcome)
         return outcome
