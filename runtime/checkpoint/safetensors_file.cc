@@ -1,5 +1,7 @@
 #include "runtime/checkpoint/safetensors_file.h"
 
+#include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -16,6 +18,17 @@ Status noSafetensors(const std::string& path, std::string_view what) {
 }
 
 }  // namespace
+
+StatusOr<RegularFile> openRegularFile(const std::string& path) {
+  RegularFile file;
+  file.fd = UniqueFd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  if (!file.fd.valid()) return errnoStatus(errno, path);
+  struct stat stat {};
+  if (::fstat(file.fd.get(), &stat) != 0 || !S_ISREG(stat.st_mode))
+    return noSafetensors(path, "is not a regular file");
+  file.size = static_cast<std::uint64_t>(stat.st_size);
+  return file;
+}
 
 Status readFully(int fd, const std::string& path, std::uint64_t offset, std::span<std::byte> out) {
   while (!out.empty()) {

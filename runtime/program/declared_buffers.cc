@@ -1,14 +1,9 @@
 #include "runtime/program/declared_buffers.h"
 
-#include <fcntl.h>
-#include <sys/stat.h>
-
 #include <array>
-#include <cerrno>
 #include <span>
 #include <utility>
 
-#include "base/process/unique_fd.h"
 #include "fmt/format.h"
 #include "runtime/checkpoint/durable_file.h"
 #include "runtime/checkpoint/safetensors_file.h"
@@ -73,14 +68,9 @@ Status DeclaredBuffers::restore(std::int64_t version) const {
   const auto step = files_.newest(version);
   if (!step) return absl::OkStatus();
   const std::string path = files_.path(*step);
-  const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
-  if (!fd.valid()) return errnoStatus(errno, path);
-  struct stat stat {};
-  if (::fstat(fd.get(), &stat) != 0 || !S_ISREG(stat.st_mode))
-    return absl::DataLossError(fmt::format("{}: is not a regular file", path));
-  TY_ASSIGN_OR_RETURN(
-      const SafetensorsHeader header,
-      readSafetensorsHeader(fd.get(), path, static_cast<std::uint64_t>(stat.st_size)));
+  TY_ASSIGN_OR_RETURN(const RegularFile file, openRegularFile(path));
+  TY_ASSIGN_OR_RETURN(const SafetensorsHeader header,
+                      readSafetensorsHeader(file.fd.get(), path, file.size));
   const std::vector<SafetensorsEntry> wanted = bufferEntries(variables_);
   if (header.entries.size() != wanted.size())
     return absl::DataLossError(fmt::format("{}: the arrays are not those of the model", path));
@@ -91,8 +81,8 @@ Status DeclaredBuffers::restore(std::int64_t version) const {
       return absl::DataLossError(
           fmt::format("{}: array {} is not that of the model", path, entry.name));
     }
-    TY_RETURN_IF_ERROR(
-        readFully(fd.get(), path, header.data_start + entry.begin, memory_.value(numbers_[i])));
+    TY_RETURN_IF_ERROR(readFully(file.fd.get(), path, header.data_start + entry.begin,
+                                 memory_.value(numbers_[i])));
   }
   return absl::OkStatus();
 }

@@ -1,10 +1,5 @@
 #include "runtime/program/declared_model.h"
 
-#include <fcntl.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
-#include <cerrno>
 #include <condition_variable>
 #include <mutex>
 #include <optional>
@@ -15,7 +10,6 @@
 
 #include "base/core/clock.h"
 #include "base/core/strings.h"
-#include "base/process/unique_fd.h"
 #include "fmt/format.h"
 #include "nlohmann/json.hpp"
 #include "runtime/catalog/catalog.h"
@@ -156,14 +150,9 @@ Status writeDeclaredModel(const std::string& path, const Declaration& declaratio
 }
 
 StatusOr<DeclaredModel> readDeclaredModel(const std::string& path) {
-  const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
-  if (!fd.valid()) return errnoStatus(errno, path);  // NOT_FOUND among them
-  struct stat stat {};
-  if (::fstat(fd.get(), &stat) != 0 || !S_ISREG(stat.st_mode))
-    return damaged(path, "is not a regular file");
-  TY_ASSIGN_OR_RETURN(
-      const SafetensorsHeader header,
-      readSafetensorsHeader(fd.get(), path, static_cast<std::uint64_t>(stat.st_size)));
+  TY_ASSIGN_OR_RETURN(const RegularFile file, openRegularFile(path));
+  TY_ASSIGN_OR_RETURN(const SafetensorsHeader header,
+                      readSafetensorsHeader(file.fd.get(), path, file.size));
   const auto text = header.metadata.find(kKey);
   if (text == header.metadata.end()) return damaged(path, "no program of a job has declared it");
   DeclaredModel model;
@@ -174,7 +163,7 @@ StatusOr<DeclaredModel> readDeclaredModel(const std::string& path) {
   for (const DeclaredVariable& variable : model.declaration.variables) {
     if (variable.trainable) model.layout.variables.push_back(variableOf(variable));
   }
-  TY_RETURN_IF_ERROR(readValues(fd.get(), path, header, model));
+  TY_RETURN_IF_ERROR(readValues(file.fd.get(), path, header, model));
   return model;
 }
 

@@ -1,14 +1,9 @@
 #include "runtime/program/session_state.h"
 
-#include <fcntl.h>
-#include <sys/stat.h>
-
-#include <cerrno>
 #include <utility>
 
 #include "base/core/check.h"
 #include "base/core/strings.h"
-#include "base/process/unique_fd.h"
 #include "fmt/format.h"
 #include "runtime/checkpoint/durable_file.h"
 #include "runtime/checkpoint/safetensors_file.h"
@@ -53,17 +48,12 @@ StatusOr<std::span<std::byte>> SessionState::room(std::size_t bytes) {
 
 StatusOr<std::span<std::byte>> SessionState::read(std::int64_t version) {
   const std::string path = files_.path(version);
-  const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
-  if (!fd.valid()) {
-    return annotate(errnoStatus(errno, path),
-                    fmt::format("the program's state of step {}", version));
-  }
-  struct stat stat {};
-  if (::fstat(fd.get(), &stat) != 0 || !S_ISREG(stat.st_mode))
-    return absl::DataLossError(fmt::format("{}: is not a regular file", path));
-  auto into = room(static_cast<std::size_t>(stat.st_size));
+  const StatusOr<RegularFile> file = openRegularFile(path);
+  if (!file.ok())
+    return annotate(file.status(), fmt::format("the program's state of step {}", version));
+  auto into = room(file->size);
   if (!into.ok()) return annotate(into.status(), path);
-  TY_RETURN_IF_ERROR(readFully(fd.get(), path, 0, *into));
+  TY_RETURN_IF_ERROR(readFully(file->fd.get(), path, 0, *into));
   return *into;
 }
 
