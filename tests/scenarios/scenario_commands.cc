@@ -59,6 +59,8 @@ Status Scenario::addJob(const Command& c) {
   if (c.options.contains("managed")) policy->set_managed_by(c.text("managed"));
   policy->set_suspend(c.flag("suspend", false));
   if (c.options.contains("steps")) spec->mutable_training()->set_steps(c.number("steps", 1));
+  if (c.options.contains("model"))
+    spec->mutable_training()->mutable_model()->set_name(c.text("model"));
   if (c.flag("foreign", false)) spec->clear_training();
   spec->set_strategy(c.text("strategy", "ParameterServer"));
   spec->mutable_ps()->set_restart_policy(c.text("ps-restart", "ExitCode"));

@@ -28,7 +28,9 @@ std::optional<std::string_view> permanentReason(const PlannerState& state, const
                                         : std::nullopt;
   }
   if (!isPermanentExit(code)) return std::nullopt;
-  return code == kExitDiverged ? "Diverged" : "BadInput";
+  if (code != kExitDiverged) return "BadInput";
+  // A program's own model may end the job for what it likes; the message has its words.
+  return state.spec.training().model().name() == "program" ? "ProgramFailed" : "Diverged";
 }
 
 std::string causeOf(const PlannerState& state, const TaskView& task) {
