@@ -1,0 +1,45 @@
+#include "runtime/rows/initial_row.h"
+
+#include <algorithm>
+
+#include "base/core/normal.h"
+#include "base/core/rng.h"
+
+namespace trainyard::runtime::rows {
+namespace {
+
+void fillUniform(float scale, std::uint64_t key, std::uint64_t id, std::span<float> row) {
+  for (std::size_t begin = 0; begin < row.size(); begin += 4) {
+    const Philox4 random = philox(key, id, begin / 4);
+    const std::size_t end = std::min(row.size(), begin + 4);
+    for (std::size_t i = begin; i < end; ++i)
+      row[i] = (2 * toUnitFloat(random.v[i - begin]) - 1) * scale;
+  }
+}
+
+// An element's attempts are counters of its own, so that none depends on another's.
+void fillTruncatedNormal(float scale, std::uint64_t key, std::uint64_t id, std::span<float> row) {
+  for (std::size_t i = 0; i < row.size(); ++i) {
+    const std::uint64_t own = mixKey(key, i);
+    row[i] = static_cast<float>(truncatedNormal(own, id) * scale);
+  }
+}
+
+}  // namespace
+
+void initialiseRow(const RowInitializer& initializer, std::uint64_t key, std::uint64_t id,
+                   std::span<float> row) {
+  switch (initializer.kind) {
+    case RowInitializer::Kind::kZeros:
+      std::ranges::fill(row, 0.0F);
+      return;
+    case RowInitializer::Kind::kUniform:
+      fillUniform(initializer.scale, key, id, row);
+      return;
+    case RowInitializer::Kind::kTruncatedNormal:
+      fillTruncatedNormal(initializer.scale, key, id, row);
+      return;
+  }
+}
+
+}  // namespace trainyard::runtime::rows

@@ -1,0 +1,131 @@
+// One embedding table's rows in some of the job's partitions: read by id, created by the first
+// update, updated row by row.
+//
+// What is not there reads as it begins (initial_row.h), so a pull creates nothing, may be lost and
+// repeated, and the table is a function of the updates alone: the same bits whatever the order of
+// arrival, the cut of the partitions into servers, and what was pulled.
+//
+// Rows that an update does not name do not move: momentum does not run on, Adam's and RMSProp's
+// averages do not decay, and Adam's bias is corrected by the job's step and not by how often the
+// row was updated (TensorFlow's LazyAdam; its plain Adam decays the whole table in every step).
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/core/status.h"
+#include "runtime/optimizer/optimizer.h"
+#include "runtime/rows/initial_row.h"
+#include "runtime/rows/row_id.h"
+#include "runtime/rows/row_index.h"
+#include "runtime/rows/row_slab.h"
+
+namespace trainyard::runtime::rows {
+
+// Partitions [first, last).
+struct PartitionRange {
+  int first = 0;
+  int last = kPartitions;
+  bool has(int partition) const { return first <= partition && partition < last; }
+};
+
+struct RowTableOptions {
+  std::string name;
+  int dim = 1;
+  std::int64_t max_rows = 0;  // of the job's whole table; see partitionCap()
+  // Beyond it: an update fails, or what is new is left out.
+  enum class OnFull { kFail, kRefuseNew };
+  OnFull on_full = OnFull::kFail;
+  RowInitializer initial;
+  std::uint64_t seed = 0;
+};
+
+// Of one step. All arrays by id, which are unique.
+struct RowUpdate {
+  UpdateContext context;
+  std::uint32_t step = 0;                 // noted in the rows
+  std::span<const std::uint64_t> ids;     // in any order
+  std::span<const std::uint32_t> counts;  // occurrences in the step; empty: one each
+  std::span<const float> gradients;       // mean, `dim` each
+};
+
+struct RowUpdateResult {
+  std::int64_t created = 0;
+  std::int64_t refused = 0;
+};
+
+// A row as it is kept. Valid until the next update or load.
+struct RowView {
+  std::uint64_t id = 0;
+  std::uint32_t step = 0;
+  std::uint32_t count = 0;
+  std::span<const float> weights;
+  std::span<const float> slots;  // the optimizer's arrays one after the other, `dim` each
+};
+
+// Not thread-safe; pulls may go on side by side. Ids of other partitions are a broken precondition.
+class RowTable {
+ public:
+  // `optimizer` must outlive it.
+  RowTable(RowTableOptions options, const Optimizer& optimizer, PartitionRange range = {});
+
+  // Copies the weights of each id, `dim` each, to `out`. Ids may repeat. Fastest where they are
+  // sorted by partition.
+  void pull(std::span<const std::uint64_t> ids, std::span<float> out) const;
+
+  // INVALID_ARGUMENT names table and id of a gradient that is not finite; nothing is changed then.
+  // RESOURCE_EXHAUSTED names table, rows and max_rows, under kFail: the rows before that one have
+  // had their update, so that the step is to be given up.
+  StatusOr<RowUpdateResult> update(const RowUpdate& update);
+
+  // A row of a checkpoint or of another server. Precondition: it is not there.
+  void load(const RowView& row);
+  // Those of one partition, ascending by id.
+  std::vector<RowView> rows(int partition) const;
+  bool has(std::uint64_t id) const;
+
+  std::int64_t size() const { return size_; }
+  const PartitionRange& range() const { return range_; }
+  const RowTableOptions& options() const { return options_; }
+  // All that is taken from the system for it.
+  std::int64_t bytes() const;
+
+ private:
+  struct Partition {
+    RowIndex index;
+    RowSlab slab;
+  };
+  // A row that is there, or kNone.
+  struct Place {
+    std::uint64_t hash = 0;
+    Partition* partition = nullptr;
+    std::uint32_t row = RowIndex::kNone;
+  };
+  Partition& partitionOf(std::uint64_t hash) const;
+  Place find(std::uint64_t id, std::uint64_t hash) const;
+  void prefetch(std::span<const std::uint64_t> ids, std::span<Place> places) const;
+  Place create(std::uint64_t id, std::uint64_t hash);
+  Status checkFinite(const RowUpdate& update) const;
+  Status full() const;
+  StatusOr<std::size_t> placeGroup(const RowUpdate& update, std::size_t begin, std::size_t end,
+                                   std::span<Place> places, RowUpdateResult& result);
+  void applyGroup(const UpdateContext& context, std::span<const Place> places,
+                  std::span<const float> gradients);
+
+  const RowTableOptions options_;
+  const Optimizer& optimizer_;
+  const PartitionRange range_;
+  const std::uint64_t salt_;
+  const std::uint64_t key_;  // of first values
+  const std::int64_t cap_;   // of a partition
+  const std::size_t dim_;
+  mutable std::vector<Partition> partitions_;
+  std::int64_t size_ = 0;
+  // Of a group, while it is updated: its weights, then each of the optimizer's slots.
+  std::vector<float> group_;
+  std::vector<float> gradients_;
+};
+
+}  // namespace trainyard::runtime::rows

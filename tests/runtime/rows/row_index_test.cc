@@ -1,0 +1,75 @@
+// The index against a plain map, with hashes that collide in all ways.
+#include "runtime/rows/row_index.h"
+
+#include <map>
+#include <set>
+
+#include "base/core/rng.h"
+#include "gtest/gtest.h"
+#include "runtime/rows/row_slab.h"
+
+namespace trainyard::runtime::rows {
+namespace {
+
+std::multiset<std::uint32_t> found(const RowIndex& index, std::uint64_t hash) {
+  std::multiset<std::uint32_t> rows;
+  RowIndex::Probe probe = index.find(hash);
+  for (std::uint32_t row = probe.next(); row != RowIndex::kNone; row = probe.next())
+    rows.insert(row);
+  return rows;
+}
+
+TEST(RowIndex, FindsAllRowsThatAHashMayMean) {
+  for (const std::uint64_t mask :
+       {~std::uint64_t{0}, std::uint64_t{0x3F}, std::uint64_t{0xFF000000}}) {
+    Rng random(mask);
+    RowIndex index;
+    std::map<std::uint32_t, std::multiset<std::uint32_t>> wanted;  // by the hash's lower half
+    for (std::uint32_t row = 0; row < 2000; ++row) {
+      const std::uint64_t hash = random.next() & mask;
+      index.insert(hash, row);
+      wanted[static_cast<std::uint32_t>(hash)].insert(row);
+    }
+    EXPECT_EQ(index.size(), 2000U);
+    for (const auto& [hash, rows] : wanted) EXPECT_EQ(found(index, hash), rows);
+    EXPECT_TRUE(found(index, 0x1234567).empty());
+  }
+}
+
+TEST(RowIndex, AnEmptyOneIsSmallAndFindsNothing) {
+  const RowIndex index;
+  EXPECT_TRUE(found(index, 0).empty());
+  EXPECT_LE(index.bytes(), 32U);
+}
+
+TEST(RowSlab, RowsKeepTheirPlaceAndTheirValues) {
+  RowSlab slab(5);
+  std::vector<const float*> places;
+  for (std::uint32_t row = 0; row < 300; ++row) {
+    ASSERT_EQ(slab.add(), row);
+    slab.header(row).id = 1000 + row;
+    for (float& value : slab.floats(row)) value = static_cast<float>(row);
+    places.push_back(slab.floats(row).data());
+  }
+  std::set<const float*> different(places.begin(), places.end());
+  EXPECT_EQ(different.size(), 300U);
+  for (std::uint32_t row = 0; row < 300; ++row) {
+    EXPECT_EQ(slab.header(row).id, 1000 + row);
+    EXPECT_EQ(slab.floats(row).data(), places[row]);
+    EXPECT_EQ(slab.floats(row)[4], static_cast<float>(row));
+  }
+}
+
+TEST(RowSlab, FewRowsTakeLittleAndManyHaveLittleInReserve) {
+  RowSlab slab(12);  // 64 bytes a row
+  slab.add();
+  EXPECT_EQ(slab.bytes(), 128U + sizeof(void*));
+  while (slab.size() < 10'000) {
+    slab.add();
+    EXPECT_LE(slab.bytes(), 2 * (64 + sizeof(void*)) * slab.size() + 128);
+    EXPECT_LE(slab.bytes(), (slab.size() + 32) * 64 + slab.size());
+  }
+}
+
+}  // namespace
+}  // namespace trainyard::runtime::rows
