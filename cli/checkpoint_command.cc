@@ -19,6 +19,7 @@
 #include "fmt/format.h"
 #include "fmt/ranges.h"
 #include "runtime/checkpoint/checkpoint.h"
+#include "runtime/checkpoint/step_files.h"
 
 namespace trainyard::cli {
 namespace {
@@ -117,13 +118,29 @@ int digest(const Console& console, const Options& options) {
   return kExitOk;
 }
 
+// Of a program's model with buffers, the file with those that a run goes on with from this step;
+// "": there is none.
+std::string buffersOf(const Console& console, const Place& place, std::int64_t step) {
+  const runtime::StepFiles files = runtime::declaredBufferFiles(place.manifests);
+  const auto found = files.newest(step);
+  if (!found) return "";
+  if (*found != step) {
+    console.err << fmt::format(
+        "trainyard: no buffers of step {} were kept; those of step {} are taken\n", step, *found);
+  }
+  return files.path(*found);
+}
+
 int exportModel(const Console& console, const Options& options) {
-  auto reader = openNewest(options);
+  const auto found = choose(options);
+  if (!found.ok()) return fail(console, found.status());
+  const runtime::Manifest& manifest = found->manifests[0];
+  const auto reader = runtime::CheckpointReader::open(found->place.manifests, manifest);
   if (!reader.ok()) return fail(console, reader.status());
-  const std::string path = options.output.empty()
-                               ? fmt::format("step-{}.safetensors", reader->manifest().step)
-                               : options.output;
-  const Status status = runtime::exportSafetensors(*reader, path, options.slots);
+  const std::string path =
+      options.output.empty() ? fmt::format("step-{}.safetensors", manifest.step) : options.output;
+  const Status status = runtime::exportSafetensors(*reader, path, options.slots,
+                                                   buffersOf(console, found->place, manifest.step));
   if (!status.ok()) return fail(console, status);
   console.out << path << "\n";
   return kExitOk;

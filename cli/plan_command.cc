@@ -12,6 +12,7 @@
 #include "cli/plan/cost_flags.h"
 #include "cli/plan/cost_report.h"
 #include "cli/plan/plan_report.h"
+#include "cli/plan/program_variables.h"
 #include "cli/plan/script_variables.h"
 #include "fmt/format.h"
 #include "operator/job/job.h"
@@ -23,6 +24,8 @@ namespace {
 struct PlanOptions {
   std::string file;
   std::vector<std::string> sets;
+  bool program = false;
+  std::string declared;
   std::string output = "text";
   CostFlags cost;
 };
@@ -35,6 +38,27 @@ int refuse(const Console& console, const Status& status) {
 void print(const Console& console, const std::string& text) {
   console.out << text;
   console.out.flush();
+}
+
+// Of a model that is in no catalogue, as far as it is to be had; of others none.
+StatusOr<std::vector<runtime::Variable>> unlistedVariables(const PlanOptions& options,
+                                                           const v1::TrainingJob& job,
+                                                           const Console& console) {
+  const v1::Training& training = job.spec().training();
+  const std::string runtime = console.program_dir + "/trainyard-runtime";
+  const bool asked = options.program || !options.declared.empty();
+  if (!runtime::isProgram(training.model())) {
+    if (asked)
+      return absl::InvalidArgumentError("--program, --declared: the model is no program's own");
+    if (training.model().name() != "torchscript") return std::vector<runtime::Variable>();
+    TY_ASSIGN_OR_RETURN(const std::string reader,
+                        runtimeProgram(runtime, training, v1::ROLE_UNSPECIFIED, nullptr));
+    return scriptVariables(reader, training.model().path());
+  }
+  // What cannot be placed is not worth a run.
+  if (!asked || job.spec().strategy() == "AllReduce") return std::vector<runtime::Variable>();
+  if (options.program) return programVariables(runtime, job, console.err);
+  return recordedVariables(runtime, options.declared);
 }
 
 // A job: where its variables go, and where seconds are asked for, how long a step takes.
@@ -50,16 +74,9 @@ int planJob(const PlanOptions& options, const Console& console) {
     for (const control::JobProblem& problem : problems) console.err << problem.text() << "\n";
     return problems.empty() ? refuse(console, job.status()) : kExitUsage;
   }
-  std::vector<runtime::Variable> script;
-  if (const v1::ModelSpec& model = job->spec().training().model(); model.name() == "torchscript") {
-    const auto runtime = runtimeProgram(console.program_dir + "/trainyard-runtime",
-                                        job->spec().training(), v1::ROLE_UNSPECIFIED, nullptr);
-    if (!runtime.ok()) return refuse(console, annotate(runtime.status(), options.file));
-    auto read = scriptVariables(*runtime, model.path());
-    if (!read.ok()) return refuse(console, annotate(read.status(), options.file));
-    script = *std::move(read);
-  }
-  const StatusOr<PlanReport> report = makePlanReport(*job, script);
+  const auto variables = unlistedVariables(options, *job, console);
+  if (!variables.ok()) return refuse(console, annotate(variables.status(), options.file));
+  const StatusOr<PlanReport> report = makePlanReport(*job, *variables);
   if (!report.ok()) return refuse(console, annotate(report.status(), options.file));
   const auto question =
       costQuestion(options.cost, job->spec().training().model().simulated_step_seconds());
@@ -145,6 +162,12 @@ void registerPlan(CLI::App& app, ChosenCommand& chosen) {
   plan->add_option("--set", options->sets, "PATH=VALUE: change a field of the job; may be repeated")
       ->allow_extra_args(false)
       ->check(assignment("PATH=VALUE"));
+  CLI::Option* program = plan->add_flag(
+      "--program", options->program,
+      "Run the job's own program until it has declared its model, which is then planned");
+  plan->add_option("--declared", options->declared,
+                   "Plan the model that the program has declared in a run: its directory")
+      ->excludes(program);
   plan->add_option("-o,--output", options->output, "text or json")
       ->check(CLI::IsMember({"text", "json"}));
   addCostFlags(*plan, options->cost);

@@ -1,8 +1,10 @@
 // trainyard-runtime ps|worker|evaluate: the training process of one task, a child of its agent.
 // trainyard-runtime variables|version: what it knows, for the command line.
 #include <algorithm>
+#include <chrono>
 #include <csignal>
 #include <cstdlib>
+#include <filesystem>
 #include <iostream>
 #include <vector>
 
@@ -26,6 +28,8 @@
 #include "runtime/coordinator/member_processes.h"
 #include "runtime/coordinator/names.h"
 #include "runtime/model/model.h"
+#include "runtime/program/declaration_only.h"
+#include "runtime/program/declared_model.h"
 #include "runtime/task/by_hand.h"
 #include "runtime/task/evaluate_task.h"
 #include "runtime/task/hand_watch.h"
@@ -37,6 +41,8 @@ namespace trainyard::runtime {
 namespace {
 
 constexpr int kMaxThreads = 1024;
+// Of a program that may have a data set to read before it declares its model.
+constexpr std::chrono::minutes kDeclareLimit{10};
 
 struct Flags {
   std::string job, job_dir, task_dir, agent_socket, token, membership, manifest, program;
@@ -167,6 +173,35 @@ int printVariables(const std::string& path) {
   return kExitOk;
 }
 
+// The same of a record that a run keeps.
+int printDeclared(const std::string& path) {
+  const StatusOr<DeclaredModel> model = readDeclaredModel(path);
+  if (!model.ok()) {
+    std::cerr << fromAbsl(model.status().message()) << "\n";
+    return kExitBadInput;
+  }
+  std::cout << declarationJson(model->declaration) << "\n";
+  return kExitOk;
+}
+
+// What `trainyard plan --program` asks for. The program's output is ours.
+Status writeDeclaration(const std::string& job, const std::string& program,
+                        const std::string& output) {
+  TY_ASSIGN_OR_RETURN(ProgramCommand command, readProgramCommand(program));
+  const std::string folder = std::filesystem::path(output).parent_path().string();
+  TY_ASSIGN_OR_RETURN(const auto process, ProgramProcess::start(std::move(command), folder));
+  TY_ASSIGN_OR_RETURN(const session::Declaration declaration,
+                      declarationOf(*process, {.job = job}, kDeclareLimit));
+  return writeFileAtomically(output, declarationJson(declaration) + "\n");
+}
+
+int declare(const Flags& flags, const std::string& job, const std::string& output) {
+  const Status written = writeDeclaration(job, flags.program, output);
+  if (written.ok()) return kExitOk;
+  std::cerr << fromAbsl(written.message()) << "\n";
+  return kExitBadInput;
+}
+
 void addTaskFlags(CLI::App& app, Flags& flags) {
   app.add_option("--job", flags.job, "the job, as JSON")->required();
   app.add_option("--job-dir", flags.job_dir, "checkpoints, metrics and events")->required();
@@ -274,8 +309,16 @@ int run(int argc, char** argv) {
                        "file name of the checkpoint; default: the newest");
   evaluate->add_option("--threads", flags.threads, "threads to compute with")
       ->check(wholeNumber(1, kMaxThreads));
-  std::string model;
-  variables->add_option("--model", model, "file of a TorchScript module")->required();
+  std::string model, declared, job, output;
+  variables->add_option("--model", model, "file of a TorchScript module");
+  variables->add_option("--declared", declared, "what the program of a run has declared")
+      ->excludes("--model");
+  variables->require_option(1);
+  CLI::App* declare_only =
+      app.add_subcommand("declare", "the variables that a program declares, as JSON; it ends then");
+  declare_only->add_option("--program", flags.program, "file with its command")->required();
+  declare_only->add_option("--output", output, "file to write")->required();
+  declare_only->add_option("--name", job, "of the job");
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
@@ -283,7 +326,8 @@ int run(int argc, char** argv) {
   }
   if (*ps) return runRole(flags, v1::ROLE_PS);
   if (*worker) return runRole(flags, v1::ROLE_WORKER);
-  if (*variables) return printVariables(model);
+  if (*variables) return declared.empty() ? printVariables(model) : printDeclared(declared);
+  if (*declare_only) return declare(flags, job, output);
   if (*evaluate) return runEvaluate(flags);
   if (*version) std::cout << mathLibraries() << "\n";
   return kExitOk;

@@ -93,11 +93,13 @@ StatusOr<PlanReport> makePlanReport(const v1::TrainingJob& job,
     return invalidInput("spec.training",
                         "missing: plan knows the variables of built-in models only");
   }
-  if (runtime::isProgram(spec.training().model())) {
+  const bool is_program = runtime::isProgram(spec.training().model());
+  if (is_program && script.empty()) {
     return invalidInput("spec.training.model.name",
-                        "program: its variables are known when it has declared them");
+                        "program: its variables are known when it has declared them; --program "
+                        "runs it until it has, --declared takes what it declared in a run");
   }
-  const bool is_script = spec.training().model().name() == "torchscript";
+  const bool is_script = is_program || spec.training().model().name() == "torchscript";
   if (is_script && script.empty()) {
     return invalidInput("spec.training.model.name",
                         "torchscript: the variables of its file are not known here");

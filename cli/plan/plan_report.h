@@ -61,8 +61,9 @@ struct PlanReport {
   std::int64_t worker_replicas = 0;
 };
 
-// `job` as loadJob() gives it; `script`: the variables of its TorchScript module, global_step first
-// (script_variables.h), where it has one and they are known. INVALID_ARGUMENT names the field: no
+// `job` as loadJob() gives it; `script`: the variables of its TorchScript module or of its own
+// program, global_step first (script_variables.h, program_variables.h), where it has one and they
+// are known. INVALID_ARGUMENT names the field: no
 // parameter servers or no known variables to place, or what catalogVariables(), place() and
 // makeOptimizer() refuse.
 StatusOr<PlanReport> makePlanReport(const v1::TrainingJob& job,

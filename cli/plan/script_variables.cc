@@ -1,6 +1,7 @@
 #include "cli/plan/script_variables.h"
 
 #include <chrono>
+#include <filesystem>
 #include <mutex>
 
 #include "base/core/strings.h"
@@ -12,8 +13,43 @@
 namespace trainyard::cli {
 namespace {
 
-constexpr char kField[] = "spec.training.model";
 constexpr std::chrono::seconds kLimit{120};  // against a program that hangs
+
+// What errors begin with: the program's own words, and those about it.
+struct Prefixes {
+  std::string said;
+  std::string failed;
+};
+
+// What `runtime variables FLAG PATH` prints.
+StatusOr<std::string> askRuntime(const std::string& runtime, const std::string& flag,
+                                 const std::string& path, const Prefixes& prefixes) {
+  const auto failed = [&](std::string_view why) {
+    return absl::InvalidArgumentError(prefixes.failed + std::string(why));
+  };
+  std::mutex mutex;
+  std::string text;
+  SpawnOptions spawn;
+  spawn.argv = {runtime, "variables", flag, path};
+  spawn.die_with_spawning_thread = true;
+  spawn.on_line = [&](std::string_view line) {
+    std::lock_guard lock(mutex);
+    text.append(line).append("\n");
+  };
+  StatusOr<ExitState> exit = absl::UnknownError("");
+  {
+    auto child = ChildProcess::spawn(spawn);
+    if (!child.ok()) return failed(fromAbsl(child.status().message()));
+    exit = child->wait(systemClock().now() + kLimit);
+  }  // all lines are read
+  if (!exit.ok()) return failed(fromAbsl(exit.status().message()));
+  if (*exit == ExitState{}) return text;
+  const std::string_view said = trim(text);
+  if (exit->signal == 0 && !said.empty())
+    return absl::InvalidArgumentError(prefixes.said + std::string(said));
+  const std::string program = std::filesystem::path(runtime).filename().string();
+  return failed(fmt::format("{} variables: {}", program, toString(*exit)));
+}
 
 }  // namespace
 
@@ -23,6 +59,7 @@ StatusOr<std::vector<runtime::Variable>> parseVariables(const std::string& text)
   if (json.is_object() && json.contains("variables") && json["variables"].is_array()) {
     for (const auto& entry : json["variables"]) {
       if (!entry.is_object() || !entry.contains("name") || !entry["name"].is_string()) continue;
+      if (entry.value("trained", nlohmann::json(true)) == false) continue;
       runtime::Variable variable;
       variable.name = entry["name"].get<std::string>();
       for (const auto& size : entry.value("shape", nlohmann::json::array())) {
@@ -38,29 +75,21 @@ StatusOr<std::vector<runtime::Variable>> parseVariables(const std::string& text)
 
 StatusOr<std::vector<runtime::Variable>> scriptVariables(const std::string& runtime,
                                                          const std::string& path) {
-  std::mutex mutex;
-  std::string text;
-  SpawnOptions spawn;
-  spawn.argv = {runtime, "variables", "--model", path};
-  spawn.die_with_spawning_thread = true;
-  spawn.on_line = [&](std::string_view line) {
-    std::lock_guard lock(mutex);
-    text.append(line).append("\n");
-  };
-  StatusOr<ExitState> exit = absl::UnknownError("");
-  {
-    auto child = ChildProcess::spawn(spawn);
-    if (!child.ok()) return invalidInput(kField, std::string(fromAbsl(child.status().message())));
-    exit = child->wait(systemClock().now() + kLimit);
-  }  // all lines are read
-  if (!exit.ok()) return invalidInput(kField, std::string(fromAbsl(exit.status().message())));
-  if (*exit == ExitState{}) return parseVariables(text);
-  const std::string_view said = trim(text);
-  if (exit->signal != 0 || said.empty()) {
-    return invalidInput(kField,
-                        fmt::format("trainyard-runtime-torch variables: {}", toString(*exit)));
-  }
-  return absl::InvalidArgumentError(fmt::format("spec.training.{}", said));
+  TY_ASSIGN_OR_RETURN(const std::string text,
+                      askRuntime(runtime, "--model", path,
+                                 {.said = "spec.training.", .failed = "spec.training.model: "}));
+  return parseVariables(text);
+}
+
+StatusOr<std::vector<runtime::Variable>> recordedVariables(const std::string& runtime,
+                                                           const std::string& path) {
+  std::error_code unknown;
+  const bool is_run = std::filesystem::is_directory(path, unknown);
+  TY_ASSIGN_OR_RETURN(
+      const std::string text,
+      askRuntime(runtime, "--declared", is_run ? path + "/checkpoints/model.safetensors" : path,
+                 {.said = "--declared: ", .failed = "--declared: "}));
+  return parseVariables(text);
 }
 
 }  // namespace trainyard::cli

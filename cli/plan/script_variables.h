@@ -1,4 +1,5 @@
-// The variables of a TorchScript module, which only the runtime can read.
+// The variables of a model that only the runtime can read: a TorchScript module, or what the
+// program of a run has declared.
 #pragma once
 
 #include <string>
@@ -15,7 +16,13 @@ namespace trainyard::cli {
 StatusOr<std::vector<runtime::Variable>> scriptVariables(const std::string& runtime,
                                                          const std::string& path);
 
-// What the program prints: {"variables": [{"name": "weight", "shape": [36, 4]}, ...]}.
+// The same of trainyard-runtime: those that were declared in a run, from its directory or the file
+// model.safetensors beside its checkpoints.
+StatusOr<std::vector<runtime::Variable>> recordedVariables(const std::string& runtime,
+                                                           const std::string& path);
+
+// What the program prints; variables with "trained": false are left out: {"variables": [{"name":
+// "weight", "shape": [36, 4]}, ...]}.
 StatusOr<std::vector<runtime::Variable>> parseVariables(const std::string& text);
 
 }  // namespace trainyard::cli

@@ -22,6 +22,10 @@ from trainyard._library import generation
 from trainyard._session import VARIABLE, Outcome, Session, Turn, TurnKind, Variable
 
 
+# Samples of a batch that does not count: some layers do not compute with one.
+_STAND_INS = 2
+
+
 class Trainee(Protocol):
     """The model, as whoever computes with it keeps it: its arrays are not those of the session.
 
@@ -54,8 +58,12 @@ class Trainee(Protocol):
     def load(self, saved: bytes) -> None:
         """Goes on with what save() gave, here or in another worker."""
 
-    def stand(self, turn: Turn) -> None:
-        """A step that has no samples for this worker, which takes part in it all the same."""
+    def stand(self, turn: Turn) -> bool:
+        """A step that has no samples for this worker, which takes part in it all the same.
+
+        Returns:
+            Whether that is done. Otherwise the loop's body does it, with samples that do not count.
+        """
 
 
 class Job:
@@ -146,16 +154,15 @@ class Job:
             elif turn.kind is not TurnKind.TRAIN:
                 self.ending = turn.kind
                 return
-            elif turn.samples:
+            elif turn.samples or not trainee.stand(turn):
                 self._outcome = None
-                batch = reader.read(Place(turn.first_position, len(turn.samples)), turn.step_samples)
+                place = Place(turn.first_position, len(turn.samples) or min(_STAND_INS, batches.samples))
+                batch = reader.read(place, turn.step_samples)
                 trainee.ready(turn)
                 yield batch
                 if self._outcome is None:
                     raise InvalidArgument(f"step {turn.step}: its batch was taken, but the optimizer's step(loss) was "
                                           "not called, or state.commit(loss)")
-            else:
-                trainee.stand(turn)
 
     def _declare(self, evaluate: Optional[Callable[[], object]]) -> Tuple[Trainee, Batches]:
         if self._generation != generation():

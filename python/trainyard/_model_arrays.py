@@ -53,8 +53,9 @@ class Arrays:
     def load(self, saved: bytes) -> None:
         pass
 
-    def stand(self, turn: Turn) -> None:
+    def stand(self, turn: Turn) -> bool:
         self._session.finish(0.0, 0)
+        return True
 
     def step(self, gradients: Dict[str, Any], loss_sum: Any) -> Outcome:
         """Hands over the gradients, and waits for the update.

@@ -165,7 +165,8 @@ StatusOr<std::string> checkpointDigest(const CheckpointReader& reader);
 
 // Writes one safetensors file with whole tensors under their variables' names and, with `slots`,
 // the optimizer's as "variable/slot"; durably, as writeShard() does. NaN and infinity pass
-// unchanged.
-Status exportSafetensors(const CheckpointReader& reader, const std::string& path, bool slots);
+// unchanged. The arrays of `beside`, a safetensors file with what is in no shard, follow; "": none.
+Status exportSafetensors(const CheckpointReader& reader, const std::string& path, bool slots,
+                         const std::string& beside = "");
 
 }  // namespace trainyard::runtime

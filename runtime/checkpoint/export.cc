@@ -1,14 +1,54 @@
+#include <algorithm>
+#include <cstddef>
+#include <span>
 #include <utility>
 
 #include "fmt/format.h"
 #include "runtime/checkpoint/checkpoint.h"
 #include "runtime/checkpoint/durable_file.h"
-#include "runtime/checkpoint/safetensors.h"
+#include "runtime/checkpoint/safetensors_file.h"
 #include "runtime/checkpoint/tensor_walk.h"
 
 namespace trainyard::runtime {
 
-Status exportSafetensors(const CheckpointReader& reader, const std::string& path, bool slots) {
+namespace {
+
+constexpr std::size_t kPieceBytes = std::size_t{1} << 20;
+
+struct Beside {
+  std::string path;
+  RegularFile file;
+  SafetensorsHeader header;
+};
+
+StatusOr<Beside> openBeside(const std::string& path) {
+  Beside beside;
+  if (path.empty()) return beside;
+  beside.path = path;
+  TY_ASSIGN_OR_RETURN(beside.file, openRegularFile(path));
+  TY_ASSIGN_OR_RETURN(beside.header,
+                      readSafetensorsHeader(beside.file.fd.get(), path, beside.file.size));
+  return beside;
+}
+
+Status copyArrays(const Beside& beside, DurableFile& to) {
+  std::vector<std::byte> piece;
+  for (const SafetensorsEntry& entry : beside.header.entries) {
+    for (std::uint64_t at = entry.begin; at < entry.end; at += piece.size()) {
+      piece.resize(std::min<std::uint64_t>(kPieceBytes, entry.end - at));
+      TY_RETURN_IF_ERROR(readFully(beside.file.fd.get(), beside.path, beside.header.data_start + at,
+                                   std::span(piece)));
+      TY_RETURN_IF_ERROR(to.write(piece));
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+Status exportSafetensors(const CheckpointReader& reader, const std::string& path, bool slots,
+                         const std::string& beside) {
+  TY_ASSIGN_OR_RETURN(const Beside others, openBeside(beside));
   std::vector<std::pair<ManifestVariable, std::string>> tensors;
   std::vector<SafetensorsEntry> entries;
   for (const ManifestVariable& variable : sortedVariables(reader.manifest())) {
@@ -25,6 +65,7 @@ Status exportSafetensors(const CheckpointReader& reader, const std::string& path
                          .shape = variable.shape});
     }
   }
+  entries.insert(entries.end(), others.header.entries.begin(), others.header.entries.end());
   const Manifest& manifest = reader.manifest();
   auto header = encodeSafetensorsHeader({{"trainyard.step", fmt::format("{}", manifest.step)},
                                          {"trainyard.job", manifest.job_uid},
@@ -39,6 +80,7 @@ Status exportSafetensors(const CheckpointReader& reader, const std::string& path
       return file.write(bytes);
     }));
   }
+  TY_RETURN_IF_ERROR(copyArrays(others, file));
   return file.commit();
 }
 

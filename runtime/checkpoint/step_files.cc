@@ -56,4 +56,8 @@ void StepFiles::prune(int keep) const {
   }
 }
 
+StepFiles declaredBufferFiles(const std::string& dir) {
+  return {dir, "buffers.step-", ".safetensors"};
+}
+
 }  // namespace trainyard::runtime

@@ -30,6 +30,9 @@ class StepFiles {
   std::string suffix_;
 };
 
+// Those of a model that a program has declared: its arrays that are in no shard, as safetensors.
+StepFiles declaredBufferFiles(const std::string& dir);
+
 // How many are kept of a job that keeps `checkpoints`: those of one in the making, and of one that
 // never became whole, are beyond them.
 inline int keptFiles(int checkpoints) {

@@ -1,25 +1,21 @@
 #include "runtime/program/declared_buffers.h"
 
-#include <array>
 #include <span>
 #include <utility>
 
 #include "fmt/format.h"
 #include "runtime/checkpoint/durable_file.h"
 #include "runtime/checkpoint/safetensors_file.h"
+#include "runtime/program/array_types.h"
 
 namespace trainyard::runtime {
 namespace {
-
-// As safetensors calls the types, by ElementType.
-constexpr std::array<std::string_view, kElementTypes> kDtypes = {"F32", "F16", "BF16", "F64", "I32",
-                                                                 "I64", "U8",  "I8",   "BOOL"};
 
 std::vector<SafetensorsEntry> bufferEntries(
     const std::vector<session::DeclaredVariable>& variables) {
   std::vector<SafetensorsEntry> entries;
   for (const session::DeclaredVariable& variable : variables) {
-    const std::string_view dtype = kDtypes[static_cast<std::size_t>(variable.type)];
+    const std::string_view dtype = safetensorsType(variable.type);
     entries.push_back(
         {.name = variable.name, .dtype = std::string(dtype), .shape = variable.shape});
   }
@@ -43,8 +39,9 @@ Status writeBuffers(const StepFiles& files, int kept, std::int64_t step,
 }  // namespace
 
 DeclaredBuffers::DeclaredBuffers(const session::Declaration& declaration,
-                                 const session::SessionMemory& memory, std::string dir, int kept)
-    : memory_(memory), files_(std::move(dir), "buffers.step-", ".safetensors"), kept_(kept) {
+                                 const session::SessionMemory& memory, const std::string& dir,
+                                 int kept)
+    : memory_(memory), files_(declaredBufferFiles(dir)), kept_(kept) {
   for (std::size_t v = 0; v < declaration.variables.size(); ++v) {
     if (declaration.variables[v].trainable) continue;
     numbers_.push_back(v);

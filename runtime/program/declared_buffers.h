@@ -20,7 +20,7 @@ class DeclaredBuffers {
   // The values are those in `memory`, which must outlive it. `dir`, `kept`: the files' folder, and
   // how many are kept.
   DeclaredBuffers(const session::Declaration& declaration, const session::SessionMemory& memory,
-                  std::string dir, int kept);
+                  const std::string& dir, int kept);
 
   bool any() const { return !numbers_.empty(); }
   bool has(std::int64_t step) const { return files_.has(step); }

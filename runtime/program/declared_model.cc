@@ -31,21 +31,6 @@ Status damaged(const std::string& path, std::string_view what) {
   return absl::DataLossError(fmt::format("{}: {}", path, what));
 }
 
-std::string toJson(const Declaration& declaration) {
-  Json json = {{"samples", declaration.samples},
-               {"evalSamples", declaration.eval_samples},
-               {"ownUpdate", declaration.own_update},
-               {"hasState", declaration.has_state}};
-  json["variables"] = Json::array();
-  for (const DeclaredVariable& variable : declaration.variables) {
-    json["variables"].push_back({{"name", variable.name},
-                                 {"shape", variable.shape},
-                                 {"type", nameOf(variable.type)},
-                                 {"trained", variable.trainable}});
-  }
-  return json.dump();
-}
-
 std::optional<ElementType> elementType(const std::string& name) {
   for (int type = 0; type < kElementTypes; ++type) {
     if (nameOf(static_cast<ElementType>(type)) == name) return static_cast<ElementType>(type);
@@ -137,9 +122,25 @@ Status checkDeclared(const Declaration& declaration) {
                 : absl::InvalidArgumentError("no variable is trained: there is nothing to do");
 }
 
+std::string declarationJson(const Declaration& declaration) {
+  Json json = {{"samples", declaration.samples},
+               {"evalSamples", declaration.eval_samples},
+               {"ownUpdate", declaration.own_update},
+               {"hasState", declaration.has_state}};
+  json["variables"] = Json::array();
+  for (const DeclaredVariable& variable : declaration.variables) {
+    json["variables"].push_back({{"name", variable.name},
+                                 {"shape", variable.shape},
+                                 {"type", nameOf(variable.type)},
+                                 {"trained", variable.trainable}});
+  }
+  return json.dump();
+}
+
 Status writeDeclaredModel(const std::string& path, const Declaration& declaration,
                           const session::SessionMemory& memory) {
-  auto header = encodeSafetensorsHeader({{kKey, toJson(declaration)}}, entriesOf(declaration));
+  auto header =
+      encodeSafetensorsHeader({{kKey, declarationJson(declaration)}}, entriesOf(declaration));
   if (!header.ok()) return annotate(header.status(), path);
   TY_ASSIGN_OR_RETURN(DurableFile file, DurableFile::create(path));
   TY_RETURN_IF_ERROR(file.write(*header));

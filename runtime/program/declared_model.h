@@ -34,6 +34,10 @@ Status checkDeclared(const session::Declaration& declaration);
 Status writeDeclaredModel(const std::string& path, const session::Declaration& declaration,
                           const session::SessionMemory& memory);
 
+// {"samples": ..., "variables": [{"name": "w", "shape": [2, 3], "type": "float32", "trained":
+// true}, ...], ...}
+std::string declarationJson(const session::Declaration& declaration);
+
 // NOT_FOUND: there is none yet. DATA_LOSS names the path and what is wrong with the file.
 StatusOr<DeclaredModel> readDeclaredModel(const std::string& path);
 // Waits until there is one. CANCELLED: `cancelled`, which is asked some 20 times a second, says so.

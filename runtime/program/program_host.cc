@@ -7,12 +7,13 @@
 #include "base/core/log.h"
 #include "base/core/strings.h"
 #include "fmt/format.h"
+#include "runtime/program/initial_values.h"
 
 namespace trainyard::runtime {
 namespace {
 
 // A program may write its next gradients while those of a step that was given up are still on their
-// way: what leaves is a copy, in memory from which servers of this machine read.
+// way to servers: what leaves is a copy, in memory from which servers of this machine read.
 struct GradientCopy {
   GradientCopy(std::span<const float> from, std::shared_ptr<std::pmr::memory_resource> memory)
       : memory(std::move(memory)),
@@ -66,6 +67,10 @@ StatusOr<DeclaredModel> ProgramHost::agreeOnModel() const {
   if (options_.chief) {
     StatusOr<DeclaredModel> known = readDeclaredModel(model_path_);
     if (!absl::IsNotFound(known.status())) return known;
+    if (isArrayFile(options_.init_from)) {
+      TY_RETURN_IF_ERROR(
+          readInitialArrays(options_.init_from, declaration_, /*trained=*/true, *memory_));
+    }
     TY_RETURN_IF_ERROR(writeDeclaredModel(model_path_, declaration_, *memory_));
   }
   return awaitDeclaredModel(model_path_, options_.cancelled);
@@ -156,6 +161,8 @@ bool ProgramHost::isKept(std::int64_t step) const {
 // beginning all have what they began with, whether the first checkpoint is there already or not.
 Status ProgramHost::restore(const Turn& turn) {
   if (begun_ || isOver(turn.kind)) return absl::OkStatus();
+  if (turn.step == 0 && buffers_->any() && !options_.init_from.empty())
+    TY_RETURN_IF_ERROR(readInitialBuffers(options_.init_from, declaration_, *memory_));
   if (buffers_->any() && turn.step > 0) TY_RETURN_IF_ERROR(buffers_->restore(turn.step));
   const bool from_file = declaration_.has_state && !options_.workers_update;
   return from_file ? state_.restore(turn.step) : absl::OkStatus();
@@ -205,11 +212,19 @@ session::TurnMessage ProgramHost::messageOf(const Turn& turn) {
 void ProgramHost::push(std::uint32_t variable) {
   // A step that this worker has no samples in: its gradients are nothing.
   if (turn_.samples == 0) return;
-  auto copy = std::make_shared<GradientCopy>(memory_->gradient(variable), gradient_memory_);
-  const std::span<const float> values = copy->values;
-  const Status pushed =
-      session_->push({.variable = trained_[variable], .values = values, .owner = std::move(copy)});
+  const Status pushed = session_->push(gradientOf(variable));
   if (pushed_.ok()) pushed_ = pushed;
+}
+
+Gradient ProgramHost::gradientOf(std::uint32_t variable) const {
+  Gradient gradient;
+  gradient.variable = trained_[variable];
+  gradient.values = memory_->gradient(variable);
+  if (synchronizer_->copiesGradients()) return gradient;
+  auto copy = std::make_shared<GradientCopy>(gradient.values, gradient_memory_);
+  gradient.values = copy->values;
+  gradient.owner = std::move(copy);
+  return gradient;
 }
 
 Status ProgramHost::checkPass(const session::Finish& finish) const {

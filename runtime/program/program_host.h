@@ -60,8 +60,9 @@ class ProgramHost final : public session::SessionHost {
     // With strategy AllReduce: a program may make the update itself.
     bool workers_update = false;
     std::string checkpoint_dir;
-    int kept = 3;            // files of a step, see keptFiles()
-    std::uint64_t seed = 0;  // of the order of samples
+    int kept = 3;                // files of a step, see keptFiles()
+    std::uint64_t seed = 0;      // of the order of samples
+    std::string init_from = {};  // see initial_values.h
     session::Cancelled cancelled = {};
   };
   // All must outlive it; `observer` hears of steps.
@@ -98,6 +99,7 @@ class ProgramHost final : public session::SessionHost {
   Status keep(std::int64_t step);
   StatusOr<DeclaredModel> agreeOnModel() const;
   Status checkSame(const DeclaredModel& model) const;
+  Gradient gradientOf(std::uint32_t variable) const;
   Status checkPass(const session::Finish& finish) const;
   StatusOr<session::Outcome> outcomeOf(const StatusOr<StepOutcome>& made);
   void awaitFailure();

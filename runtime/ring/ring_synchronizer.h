@@ -55,6 +55,7 @@ class RingSynchronizer final : public MemberSynchronizer, public StepCommit {
 
   StatusOr<Turn> next() override;
   bool wantsGradientsOnDevice() const override;
+  bool copiesGradients() const override { return true; }  // into the memory that is reduced
   void push(Gradient gradient) override;
   // sum(), the optimizer's update, commit().
   StatusOr<StepOutcome> finish(const BatchLoss& loss) override;

@@ -7,7 +7,9 @@
 
 #include "base/core/log.h"
 #include "base/core/strings.h"
+#include "runtime/catalog/catalog.h"
 #include "runtime/placement/moves.h"
+#include "runtime/program/initial_values.h"
 #include "runtime/task/finish_record.h"
 #include "runtime/task/shard_files.h"
 
@@ -97,7 +99,9 @@ StatusOr<std::unique_ptr<CoordinatorService>> startCoordinator(const TaskOptions
                  task.membership.steps() > 0 ? task.membership.steps() : config.steps);
   std::optional<Manifest> newest = newestWhole(task);
   const std::string& init_from = task.job.spec().training().init_from();
-  if (!newest && !init_from.empty()) {
+  // Arrays of a file have come with what the program has declared.
+  const bool declared = isProgram(task.job.spec().training().model()) && isArrayFile(init_from);
+  if (!newest && !init_from.empty() && !declared) {
     TY_ASSIGN_OR_RETURN(config.init_manifest, chooseInitManifest(init_from, placement));
     TY_INFO("the weights start from {}", config.init_manifest);
   }

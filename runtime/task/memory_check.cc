@@ -23,6 +23,16 @@ Status check(const std::string& who, const MemoryNeed& need) {
   return checkMemory(who, need.least(), need.text(), *available);
 }
 
+// Beside what it computes with.
+void addMembersPart(const v1::TrainingJob& job, std::uint32_t index, std::int64_t weights,
+                    int slots, MemoryNeed& need) {
+  if (isRing(job)) {
+    need.add(rankMemory(weights, slots, index == 0));
+  } else if (index == 0 && job.spec().ps().replicas() == 1 && keepsReplicas(job.spec())) {
+    need.add(replicaMemory(weights, slots));
+  }
+}
+
 }  // namespace
 
 Status checkWorkerMemory(const v1::TrainingJob& job, std::uint32_t index,
@@ -43,12 +53,21 @@ Status checkWorkerMemory(const v1::TrainingJob& job, std::uint32_t index,
   const auto slots = static_cast<int>(optimizer->slots().size());
   const std::int64_t weights = trainableBytes(variables);
   MemoryNeed need = workerMemory(model, variables, shape, on_gpu ? 0 : samplesPerWorker(spec));
-  if (isRing(job)) {
-    need.add(rankMemory(weights, slots, index == 0));
-  } else if (index == 0 && spec.ps().replicas() == 1 && keepsReplicas(spec)) {
-    need.add(replicaMemory(weights, slots));
-  }
+  addMembersPart(job, index, weights, slots, need);
   return check(who, need);
+}
+
+Status checkDeclaredMemory(const v1::TrainingJob& job, std::uint32_t index,
+                           const std::vector<Variable>& variables, bool own_update) {
+  int slots = 0;
+  if (!own_update) {
+    TY_ASSIGN_OR_RETURN(const auto optimizer, makeOptimizer(job.spec().training().optimizer()));
+    slots = static_cast<int>(optimizer->slots().size());
+  }
+  const std::int64_t weights = trainableBytes(variables);
+  MemoryNeed need{{{"gradients", weights}}};
+  addMembersPart(job, index, weights, slots, need);
+  return check("the program's model on a worker", need);
 }
 
 Status checkServerMemory(const v1::JobSpec& spec, const Placement& placement, int ps, int slots) {

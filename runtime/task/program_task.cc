@@ -1,10 +1,5 @@
 #include "runtime/task/program_task.h"
 
-#include <sys/un.h>
-#include <unistd.h>
-
-#include <cerrno>
-#include <cstdlib>
 #include <utility>
 
 #include "base/core/log.h"
@@ -14,19 +9,14 @@
 #include "runtime/checkpoint/step_files.h"
 #include "runtime/program/program_command.h"
 #include "runtime/session/serve.h"
+#include "runtime/task/declaring.h"
+#include "runtime/task/memory_check.h"
 
 namespace trainyard::runtime {
 namespace {
 
-constexpr const char* kSocketName = "session.sock";
 // Between two looks whether the program has ended.
 constexpr Duration kLook = std::chrono::seconds(1);
-// Between its request to end and SIGKILL.
-constexpr Duration kGrace = std::chrono::seconds(5);
-
-bool fits(const std::string& path) {
-  return path.size() < sizeof(sockaddr_un::sun_path);
-}
 
 }  // namespace
 
@@ -41,66 +31,21 @@ StatusOr<std::unique_ptr<ProgramTask>> ProgramTask::start(const TaskOptions& opt
                            .checkpoint_dir = options.checkpointDir(),
                            .kept = keptFiles(options.job.spec().training().checkpoint().keep()),
                            .seed = static_cast<std::uint64_t>(options.job.spec().training().seed()),
-                           .cancelled = [task = task.get()] { return task->programEnded(); }},
+                           .init_from = options.job.spec().training().init_from(),
+                           .cancelled = [task = task.get()] { return task->program_->ended(); }},
       job, observer, *options.clock);
-  TY_RETURN_IF_ERROR(task->open());
-  TY_RETURN_IF_ERROR(task->spawn());
+  TY_ASSIGN_OR_RETURN(ProgramCommand command, readProgramCommand(options.program));
+  TY_ASSIGN_OR_RETURN(task->program_, ProgramProcess::start(std::move(command), options.task_dir));
   return task;
 }
 
 ProgramTask::~ProgramTask() {
-  if (program_) (void)program_->stop(kGrace);
+  if (program_ != nullptr) program_->stop();
   member_.reset();
-  listener_.reset();
-  if (!own_folder_.empty()) ::rmdir(own_folder_.c_str());
-}
-
-Status ProgramTask::open() {
-  std::string path = options_.task_dir + "/" + kSocketName;
-  if (!fits(path)) {
-    own_folder_ = "/tmp/trainyard-XXXXXX";
-    if (::mkdtemp(own_folder_.data()) == nullptr) return errnoStatus(errno, own_folder_);
-    path = own_folder_ + "/" + kSocketName;
-  }
-  TY_ASSIGN_OR_RETURN(session::ChannelListener listener, session::ChannelListener::open(path));
-  listener_.emplace(std::move(listener));
-  return absl::OkStatus();
-}
-
-Status ProgramTask::spawn() {
-  TY_ASSIGN_OR_RETURN(ProgramCommand command, readProgramCommand(options_.program));
-  command.env.push_back("TRAINYARD_SESSION=" + listener_->path());
-  SpawnOptions spawn;
-  spawn.argv = std::move(command.argv);
-  spawn.env = std::move(command.env);
-  spawn.cwd = command.working_dir;
-  spawn.die_with_spawning_thread = true;
-  TY_ASSIGN_OR_RETURN(ChildProcess program, ChildProcess::spawn(spawn));
-  TY_INFO("the program is process {}", program.pid());
-  program_.emplace(std::move(program));
-  return absl::OkStatus();
-}
-
-bool ProgramTask::programEnded() {
-  if (exit_) return true;
-  const auto ended = program_->poll();
-  if (ended.ok() && ended->has_value()) exit_ = **ended;
-  return exit_.has_value();
-}
-
-std::string ProgramTask::howItEnded() const {
-  return exit_ ? toString(*exit_) : "it runs on";
-}
-
-StatusOr<session::Channel> ProgramTask::awaitProgram() {
-  StatusOr<session::Channel> channel = listener_->accept([this] { return programEnded(); });
-  if (!absl::IsCancelled(channel.status())) return channel;
-  return absl::UnavailableError(
-      fmt::format("the program ended before it opened a session: {}", howItEnded()));
 }
 
 Status ProgramTask::serveProgram() {
-  TY_ASSIGN_OR_RETURN(session::Channel channel, awaitProgram());
+  TY_ASSIGN_OR_RETURN(session::Channel channel, program_->accept());
   const session::Welcome welcome{
       .job = options_.job.metadata().name(),
       .index = static_cast<std::int32_t>(options_.id.index()),
@@ -111,32 +56,32 @@ Status ProgramTask::serveProgram() {
   });
   if (!absl::IsUnavailable(served) || host_->end()) return served;
   // It has hung up; how it ends is known in a moment.
-  if (const auto ended = program_->wait(systemClock().now() + kLook); ended.ok()) exit_ = *ended;
-  return absl::UnavailableError(
-      fmt::format("the program ended its session before the job was over: {}", howItEnded()));
+  program_->awaitEnd(kLook);
+  return absl::UnavailableError(fmt::format(
+      "the program ended its session before the job was over: {}", program_->howItEnded()));
 }
 
 // The program goes on for as long as it likes once it knows that the job is over.
 Status ProgramTask::settle(const Status& served) {
   if (!host_->end() && joined_) return leave(served);
   if (!host_->end()) return served;
-  while (!exit_) {
-    const auto ended = program_->wait(systemClock().now() + kLook);
-    if (ended.ok()) exit_ = *ended;
-    if (!ended.ok() && !absl::IsDeadlineExceeded(ended.status())) break;
+  while (!program_->awaitEnd(kLook)) {
   }
-  if (exit_ && *exit_ != ExitState{})
-    TY_WARN("the program, behind the end of the job: {}", howItEnded());
+  if (program_->exitState() && *program_->exitState() != ExitState{})
+    TY_WARN("the program, behind the end of the job: {}", program_->howItEnded());
   return *host_->end();
 }
 
 Status ProgramTask::run() {
+  declaring_ = reportDeclaring(options_);
   return settle(serveProgram());
 }
 
 StatusOr<ProgramJob::Member> ProgramTask::make(const DeclaredModel& model,
                                                std::vector<std::span<float>> weights,
                                                Hosted hosted) {
+  TY_RETURN_IF_ERROR(checkDeclaredMemory(options_.job, options_.id.index(), model.layout.variables,
+                                         model.declaration.own_update));
   WorkerModel parts;
   parts.layout = model.layout;
   parts.weights = std::move(weights);
@@ -151,6 +96,7 @@ StatusOr<ProgramJob::Member> ProgramTask::make(const DeclaredModel& model,
 }
 
 void ProgramTask::join() {
+  declaring_.reset();
   joined_ = true;
   member_->join([this] { return host_->totals(); });
 }

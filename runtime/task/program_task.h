@@ -11,8 +11,9 @@
 #include <vector>
 
 #include "base/core/status.h"
-#include "base/process/child_process.h"
 #include "runtime/program/program_host.h"
+#include "runtime/program/program_process.h"
+#include "runtime/task/agent_link.h"
 #include "runtime/task/options.h"
 #include "runtime/task/worker_member.h"
 
@@ -31,14 +32,8 @@ class ProgramTask final : ProgramJob, TrainObserver {
 
  private:
   explicit ProgramTask(const TaskOptions& options) : options_(options) {}
-  Status open();
-  Status spawn();
-  // A thread's waits end when the program has: nobody else would come.
-  bool programEnded();
-  StatusOr<session::Channel> awaitProgram();
   Status serveProgram();
   Status settle(const Status& served);
-  std::string howItEnded() const;
 
   StatusOr<Member> make(const DeclaredModel& model, std::vector<std::span<float>> weights,
                         Hosted hosted) override;
@@ -52,10 +47,8 @@ class ProgramTask final : ProgramJob, TrainObserver {
   }
 
   const TaskOptions options_;
-  std::string own_folder_;  // of the socket, where the task's own path is too long for one
-  std::optional<session::ChannelListener> listener_;
-  std::optional<ChildProcess> program_;
-  std::optional<ExitState> exit_;
+  std::unique_ptr<ProgramProcess> program_;
+  std::unique_ptr<AgentLink> declaring_;  // until it has joined
   bool joined_ = false;
   std::unique_ptr<ProgramHost> host_;  // of the arrays that the member writes
   std::unique_ptr<WorkerMember> member_;

@@ -1,5 +1,8 @@
 #include "runtime/task/ps_task.h"
 
+#include <filesystem>
+#include <system_error>
+
 #include "base/core/failpoint.h"
 #include "base/core/log.h"
 #include "base/core/log_context.h"
@@ -9,26 +12,11 @@
 #include "runtime/model/model.h"
 #include "runtime/program/declared_model.h"
 #include "runtime/task/coordinator_host.h"
+#include "runtime/task/declaring.h"
 #include "runtime/task/memory_check.h"
 #include "runtime/task/shard_server.h"
 
 namespace trainyard::runtime {
-namespace {
-
-// That of a program's own is known when worker-0's program has declared it.
-StatusOr<ModelLayout> layoutOf(const TaskOptions& options) {
-  const v1::Training& training = options.job.spec().training();
-  if (!isProgram(training.model())) {
-    const InputShape input = impliedInput(training);
-    return modelLayout(training.model(), input.shape, input.classes);
-  }
-  const std::string path = declaredModelPath(options.checkpointDir());
-  TY_INFO("waits until worker-0's program has declared its model");
-  TY_ASSIGN_OR_RETURN(DeclaredModel model, awaitDeclaredModel(path, {}));
-  return std::move(model.layout);
-}
-
-}  // namespace
 
 PsTask::PsTask(const TaskOptions& options) : options_(options), membership_(options.membership) {}
 
@@ -43,9 +31,25 @@ StatusOr<std::unique_ptr<PsTask>> PsTask::start(const TaskOptions& options) {
   return task;
 }
 
+// That of a program's own is known when worker-0's program has declared it.
+StatusOr<ModelLayout> PsTask::layout() {
+  const v1::Training& training = options_.job.spec().training();
+  if (!isProgram(training.model())) {
+    const InputShape input = impliedInput(training);
+    return modelLayout(training.model(), input.shape, input.classes);
+  }
+  const std::string path = declaredModelPath(options_.checkpointDir());
+  if (std::error_code unknown; !std::filesystem::exists(path, unknown)) {
+    declaring_ = reportDeclaring(options_);
+    TY_INFO("waits until worker-0's program has declared its model");
+  }
+  TY_ASSIGN_OR_RETURN(DeclaredModel model, awaitDeclaredModel(path, {}));
+  return std::move(model.layout);
+}
+
 Status PsTask::build() {
   const v1::Training& training = options_.job.spec().training();
-  TY_ASSIGN_OR_RETURN(model_, layoutOf(options_));
+  TY_ASSIGN_OR_RETURN(model_, layout());
   const GridServers grid = gridServers(options_.job, membership_);
   TY_ASSIGN_OR_RETURN(placement_,
                       place(training.placement(), model_.variables, grid.start, grid.most));
@@ -161,6 +165,7 @@ Status PsTask::outcome() const {
 }
 
 Status PsTask::run() {
+  declaring_.reset();
   agent_ = std::make_unique<AgentLink>(
       options_.agent_target, options_.token, [this] { return runtimeReport(); },
       [this](const v1::RuntimeDirective& d) { onDirective(d); }, [this] { return measurements(); },

@@ -33,6 +33,7 @@ class PsTask {
 
  private:
   explicit PsTask(const TaskOptions& options);
+  StatusOr<ModelLayout> layout();
   Status build();
   Status listen();
   v1::MemberReport report();
@@ -54,6 +55,7 @@ class PsTask {
   v1::Membership membership_;
   bool was_active_ = false;  // has served an epoch; the agent link's
 
+  std::unique_ptr<AgentLink> declaring_;  // until it runs, where the model is a program's own
   std::unique_ptr<AgentLink> agent_;
   std::unique_ptr<MemberLink> link_;  // made before the server: requests may poke it
 };

@@ -37,6 +37,8 @@ class Synchronizer {
   // Where gradients should be computed, so that they need not be copied; null: anywhere. May
   // outlive this.
   virtual std::shared_ptr<std::pmr::memory_resource> gradientMemory() const { return nullptr; }
+  // Whether push() has read a gradient when it returns, so that its memory is the caller's again.
+  virtual bool copiesGradients() const { return false; }
   // Hands over one variable's gradient of the current train turn; returns at once.
   virtual void push(Gradient gradient) = 0;
   // After all pushes: waits until the step is complete and the next version has arrived.

@@ -60,9 +60,11 @@ class ProgramRuns(unittest.TestCase):
         (cls.site / "trainyard/libtrainyard.so").symlink_to((BIN.parent / "lib/libtrainyard.so").resolve())
         cls.expected = {}
 
-    def start(self, name, workers=2, servers=2, retries=None, batch=None, length=None, **variables):
-        """(The run's folder, the process of `trainyard run`). The program finds `variables` in its environment, and in
-        HOLD the folder above. `length`: the job's field, in place of `steps`."""
+    def start(self, name, workers=2, servers=2, retries=None, batch=None, length=None, fields="", flags=(),
+              **variables):
+        """(The run's folder, the process of `trainyard run` with `flags`). The program finds `variables` in its
+        environment, and in HOLD the folder above. `length`: the job's field, in place of `steps`; `fields`: more of
+        `training`, a line each."""
         folder = self.folder / name
         folder.mkdir()
         told = {"PYTHONPATH": str(self.site), "HOLD": str(folder), "OMP_NUM_THREADS": "1", **variables}
@@ -73,12 +75,14 @@ class ProgramRuns(unittest.TestCase):
             length=length or f"steps: {self.steps}", optimizer=self.optimizer)
         if retries is not None:
             text = text.replace("backoffLimit: 1000", f"backoffLimit: {retries}")
+        text += "".join(f"    {line}\n" for line in fields.splitlines())
         (folder / "job.yaml").write_text(text, encoding="utf-8")
-        return folder / "run", self.launch(folder)
+        return folder / "run", self.launch(folder, flags)
 
-    def launch(self, folder):
+    def launch(self, folder, flags=()):
         """Starts the job, or goes on with it."""
-        launcher = subprocess.Popen([BIN / "trainyard", "run", "-f", folder / "job.yaml", "--dir", folder / "run"],
+        command = [BIN / "trainyard", "run", "-f", folder / "job.yaml", "--dir", folder / "run", *flags]
+        launcher = subprocess.Popen(command,
                                     cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         self.addCleanup(self.end, launcher)
         return launcher

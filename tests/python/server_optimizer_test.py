@@ -156,6 +156,26 @@ class ServerOptimizerTest(ProgramRuns):
             self.scale(run, workers=workers)
         self.trained(run, self.finish(run, launcher))
 
+    def test_a_step_without_samples_for_some(self):
+        # 640 = 3 x 213 + 1: of the last step's sample two workers have none, and make the update all the same.
+        run, launcher = self.start("tail", PROGRAM="own,parts", servers=0, workers=3, batch=213, length="passes: 1")
+        self.assertIn("result: succeeded steps=4 ", self.finish(run, launcher))
+        self.assertEqual(self.uses(run), {place: 1 for place in range(640)})
+        states = set(re.findall(r"done program: (.*)", self.logs(run)))
+        self.assertEqual(len(states), 1, states)
+
+    def test_gradients_leave_while_others_are_computed(self):
+        self.steps = 30
+        run, launcher = self.start("timeline", PROGRAM="own,wide", servers=0, batch=128, flags=["--timeline"])
+        self.assertIn("result: succeeded", self.finish(run, launcher))
+        spans = json.loads((run / "timeline.json").read_text().rstrip().rstrip(",") + "]")
+        spans = [span for span in spans if span["ph"] == "X" and span["pid"] == 0]
+        computed = {span["args"]["step"]: span["ts"] + span["dur"] for span in spans if span["name"] == "compute"}
+        left = {span["args"]["step"]: span["ts"] for span in spans if span["name"] == "bucket 0"}
+        self.assertEqual(set(computed), set(range(30)))
+        early = [step for step in computed if left[step] < computed[step]]
+        self.assertGreater(len(early), 15, (computed, left))
+
     def test_an_optimizer_of_its_own_beside_servers_is_refused(self):
         self.refused("own", "parameter servers make the update")
 

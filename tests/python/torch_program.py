@@ -8,6 +8,7 @@
     nan, raise, twice, forget, add   something that must not be, at worker-1's step 30
     slow      each step takes a while
     own       torch's own optimizer and schedule make the update (strategy AllReduce)
+    wide      a network of 20 MB
     hold      in step 60 worker-1 writes the file "held" into the folder HOLD, once, and waits for "go"
 """
 import copy
@@ -59,6 +60,9 @@ def network():
     torch.manual_seed(3)
     if "mixed" in WANTED:
         return Mixed()
+    if "wide" in WANTED:
+        layers = [nn.Linear(1024, 1024) for _ in range(4)]
+        return nn.Sequential(nn.Linear(FEATURES, 1024), *layers, nn.Linear(1024, CLASSES))
     # Without dropout the twin, whose random numbers are others, is the same network.
     drop = nn.Identity() if WANTED & {"twin", "parts"} else nn.Dropout(0.1)
     norm = nn.Identity() if "parts" in WANTED else nn.BatchNorm1d(24)

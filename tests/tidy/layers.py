@@ -59,7 +59,7 @@ LAYERS = {
     "operator/kube": ["base/*", "operator/cache", "operator/cluster", "operator/job", "operator/lease",
                       "operator/record"],
     "operator": ["base/*", *_OPERATOR],
-    "cli": ["base/*", "operator", "operator/*", "runtime/catalog", "runtime/cost",
+    "cli": ["base/*", "agent/supervisor", "operator", "operator/*", "runtime/catalog", "runtime/cost",
             "runtime/placement", "runtime/checkpoint", "runtime/optimizer"],
     "bench": ["base/*", "runtime/*"],
 }

@@ -51,6 +51,7 @@ from trainyard.torch._server_optimizer import ServerOptimizer
 from trainyard.torch._start import init, shutdown
 from trainyard.torch._state import State
 from trainyard.torch._sync_batch_norm import SyncBatchNorm
+from trainyard.torch._weight_files import load_weights, save_weights
 
 __all__ = [
     "Adasum", "Average", "Compression", "DistributedOptimizer", "HorovodInternalError",
@@ -63,9 +64,9 @@ __all__ = [
     "gloo_built", "gloo_enabled", "grouped_allgather", "grouped_allgather_async",
     "grouped_allreduce", "grouped_allreduce_", "grouped_allreduce_async",
     "grouped_allreduce_async_", "grouped_reducescatter", "grouped_reducescatter_async", "init",
-    "is_homogeneous", "is_initialized", "join", "local_rank", "local_size", "mpi_built",
+    "is_homogeneous", "is_initialized", "join", "load_weights", "local_rank", "local_size", "mpi_built",
     "mpi_enabled", "mpi_threads_supported", "nccl_built", "poll", "rank", "reducescatter",
-    "reducescatter_async", "remove_process_set", "rocm_built", "shutdown", "size",
+    "reducescatter_async", "remove_process_set", "rocm_built", "save_weights", "shutdown", "size",
     "sparse_allreduce_async", "start_timeline", "stop_timeline", "synchronize"]
 
 

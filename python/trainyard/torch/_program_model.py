@@ -75,13 +75,15 @@ class ProgramModel:
 
     def arrived(self, turn: Turn) -> None:
         copy_from(self._trained, self._values)
+        if turn.step == 0:
+            copy_from(self._kept, self._kept_values)  # which the job's initFrom may have given
         self._left = [False] * len(self._trained)
         self._key(turn)  # for what a loader without processes of its own does to its samples
 
     def ready(self, turn: Turn) -> None:
         self._key(turn)  # loaders draw numbers too, one when they begin
 
-    def stand(self, turn: Turn) -> None:
+    def stand(self, turn: Turn) -> bool:
         raise NotImplementedError
 
     def save(self) -> bytes:
@@ -145,6 +147,9 @@ class ProgramModel:
 
     def _push(self, at: int, samples: int) -> None:
         gradient, place = self._trained[at][1].grad, self._gradients[at]
+        self._left[at] = True
+        if samples == 0:
+            return  # what was computed does not count
         with torch.no_grad():
             # The job takes sums, torch has the mean.
             if gradient is None:
@@ -153,7 +158,6 @@ class ProgramModel:
                 torch.mul(gradient, samples, out=place)  # in one pass
             else:
                 place.copy_(gradient.to_dense() if gradient.is_sparse else gradient).mul_(samples)
-        self._left[at] = True
         self._session.push(at)
 
 

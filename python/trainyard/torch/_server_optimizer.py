@@ -42,10 +42,11 @@ class ServerOptimizer(ProgramModel):
         """
         super().__init__(net, job, keyed_random)
 
-    def stand(self, turn: Turn) -> None:
+    def stand(self, turn: Turn) -> bool:
         """A step without samples for this worker."""
         self._left = []
         self._session.finish(0.0, 0)
+        return True
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """As of torch's optimizers."""

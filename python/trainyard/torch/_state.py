@@ -68,10 +68,9 @@ class State(ProgramModel):
             if parameter.dtype == torch.float32 and parameter.device.type == "cpu":
                 parameter.data = value
 
-    def stand(self, turn: Turn) -> None:
-        """A step without samples for this worker, which makes the same update."""
-        raise InvalidArgument(f"step {turn.step} has no samples for worker-{self._job.index}: globalBatchSize is below the "
-                              "number of workers, or the stream ends; an update of the program's own needs some each step")
+    def stand(self, turn: Turn) -> bool:
+        """A step without samples for this worker, which makes the same update: the loop's body knows how."""
+        return False
 
     @contextlib.contextmanager
     def commit(self, loss: Union[torch.Tensor, float]) -> Iterator[bool]:
@@ -84,7 +83,7 @@ class State(ProgramModel):
             Whether the step is to be taken. Otherwise nothing may change, and the same batch comes again.
         """
         samples = self.leave_all()
-        outcome = self._session.sum(float(loss) * samples, samples)
+        outcome = self._session.sum(float(loss) * samples if samples else 0.0, samples)
         if not outcome.complete:
             yield False
             self._job.stepped(outcome)

@@ -5,6 +5,7 @@ import json
 import struct
 import sys
 
+SIZES = {"F32": 4, "I32": 4, "U8": 1}
 data = open(sys.argv[1], "rb").read()
 (length,) = struct.unpack("<Q", data[:8])
 header_bytes = data[8 : 8 + length]
@@ -20,7 +21,7 @@ for name, tensor in sorted(header.items(), key=lambda item: item[1]["data_offset
     for d in tensor["shape"]:
         count *= d
     assert set(tensor) == {"dtype", "shape", "data_offsets"}, tensor
-    assert begin == at and end - begin == 4 * count, (name, tensor)
+    assert begin == at and end - begin == SIZES[tensor["dtype"]] * count, (name, tensor)
     assert (8 + length + begin) % 4 == 0
     at = end
     print(name, tensor["dtype"], json.dumps(tensor["shape"], separators=(",", ":")),

@@ -10,6 +10,8 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "runtime/checkpoint/checkpoint.h"
+#include "runtime/checkpoint/durable_file.h"
+#include "runtime/checkpoint/safetensors.h"
 #include "tests/runtime/checkpoint/sample_checkpoint.h"
 
 namespace trainyard::runtime {
@@ -226,6 +228,34 @@ TEST(Export, AnotherParserReadsWholeTensors) {
     ASSERT_EQ(exportSafetensors(*reader, path, slots), absl::OkStatus());
     EXPECT_EQ(readByPython(path), expectedTensors(12, slots));
   }
+}
+
+TEST(Export, WhatLiesBesideFollows) {
+  TempDir dir;
+  const auto manifest = writeSample(dir.path(), 2, 12, 5);
+  ASSERT_TRUE(manifest.ok());
+  const auto reader = CheckpointReader::open(dir.path(), *manifest);
+  ASSERT_TRUE(reader.ok()) << reader.status();
+  const std::vector<std::byte> bytes(3 * (1 << 20) + 5, std::byte{7});  // more than one piece
+  const auto header = encodeSafetensorsHeader(
+      {}, {{.name = "a.mean", .dtype = "U8", .shape = {3 * (1 << 20) + 5}}});
+  ASSERT_TRUE(header.ok());
+  const std::string beside = dir / "buffers.step-12.safetensors";
+  {
+    auto file = DurableFile::create(beside);
+    ASSERT_TRUE(file.ok() && file->write(*header).ok() && file->write(bytes).ok());
+    ASSERT_EQ(file->commit(), absl::OkStatus());
+  }
+  const std::string path = dir / "out.safetensors";
+  ASSERT_EQ(exportSafetensors(*reader, path, false, beside), absl::OkStatus());
+  auto expected = expectedTensors(12, false);
+  expected.insert(expected.end(), "a.mean U8 [3145733] " + sha256Hex(bytes));
+  EXPECT_EQ(readByPython(path), expected);
+
+  // Two arrays of one name are no model.
+  ASSERT_EQ(exportSafetensors(*reader, beside, false), absl::OkStatus());
+  EXPECT_THAT(exportSafetensors(*reader, path, false, beside).ToString(), HasSubstr("twice"));
+  EXPECT_TRUE(absl::IsNotFound(exportSafetensors(*reader, path, false, dir / "absent")));
 }
 
 TEST(Export, NamesThePathThatCannotBeWritten) {

@@ -109,6 +109,17 @@ TEST_F(ProgramHostTest, WhatIsHandedOverIsACopy) {
   EXPECT_EQ(floats(0)[0], -0.5F);
 }
 
+TEST_F(ProgramHostTest, WhereGradientsAreCopiedAnywayTheyAreNotCopiedBefore) {
+  const auto host = hostOf(true);
+  declare(*host, 0);
+  ASSERT_TRUE(host->next(program_).ok());
+  job_.synchronizer->copies = true;
+  memory_->gradient(0)[0] = 1;
+  host->push(0);
+  memory_->gradient(0)[0] = 99;
+  EXPECT_EQ(*job_.synchronizer->pushed_from.at(0), 99);
+}
+
 TEST_F(ProgramHostTest, TheFirstWeightsAreTheChiefs) {
   const auto chief = hostOf(true);
   declare(*chief, 10);

@@ -68,8 +68,10 @@ class FakeSynchronizer final : public Synchronizer, public StepCommit {
     return turn;
   }
   bool wantsGradientsOnDevice() const override { return on_device; }
+  bool copiesGradients() const override { return copies; }
   void push(Gradient gradient) override {
     pushed.push_back(gradient.variable);
+    pushed_from.push_back(gradient.values.data());
     if (gradient.on_device) return;
     sums_[static_cast<std::size_t>(gradient.variable)] = {gradient.values.begin(),
                                                           gradient.values.end()};
@@ -108,7 +110,9 @@ class FakeSynchronizer final : public Synchronizer, public StepCommit {
   }
 
   bool on_device = false;
-  std::vector<int> pushed;  // variables, since the start
+  bool copies = false;
+  std::vector<const float*> pushed_from;  // where gradients were
+  std::vector<int> pushed;                // variables, since the start
   std::vector<BatchScore> scores;
   std::string aborted;  // "step|variable|reason", the first
 
