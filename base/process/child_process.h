@@ -34,6 +34,8 @@ struct SpawnOptions {
   std::vector<std::string> argv = {};  // argv[0]: a path, or a name that is looked up in PATH
   // The whole environment as "NAME=value"; unset: that of this process.
   std::optional<std::vector<std::string>> env = {};
+  // Beside those, and in the place of those of the same name.
+  std::vector<std::string> more_env = {};
   std::string cwd = {};  // "": that of this process
 
   // Standard output and error: at most one of the two, neither: inherited. Standard input is always
@@ -42,6 +44,7 @@ struct SpawnOptions {
   // Called from a thread of the ChildProcess with each line (without its end), also an unfinished
   // last one; lines above 64 KiB come in pieces.
   std::function<void(std::string_view line)> on_line = {};
+  bool inherit_error = false;  // standard error stays that of this process in any case
 
   bool new_process_group = false;  // Ctrl-C at the terminal does not reach it; signalGroup() does
   bool new_session = false;        // includes a new process group

@@ -39,7 +39,8 @@ StatusOr<control::KubeConfig> findCluster(const ClusterFlags& flags,
 Status explain(const Status& status, const std::string& server) {
   if (status.ok()) return status;
   const std::string reason = control::kubeReason(status);
-  if (absl::IsUnauthenticated(status)) {
+  // Without a word of the server it is the user's own program that failed, which is named.
+  if (absl::IsUnauthenticated(status) && !reason.empty()) {
     return annotate(status, server + " does not accept this user's certificate or token");
   }
   if (reason.empty() && (absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status))) {

@@ -2,12 +2,16 @@
 
 #include <arpa/inet.h>
 
+#include <algorithm>
+#include <iterator>
 #include <vector>
 
 #include "absl/strings/escaping.h"
 #include "base/core/strings.h"
+#include "base/json/members.h"
 #include "base/process/files.h"
 #include "fmt/format.h"
+#include "fmt/ranges.h"
 #include "nlohmann/json.hpp"
 #include "operator/job/yaml_json.h"
 
@@ -19,6 +23,41 @@ using Json = nlohmann::json;
 namespace {
 
 constexpr std::size_t kMaxFile = std::size_t{1} << 20;
+
+bool isLoopback(const std::string& host) {
+  in_addr bytes;
+  if (::inet_pton(AF_INET, host.c_str(), &bytes) == 1) return ntohl(bytes.s_addr) >> 24 == 127;
+  return host == "localhost" || host == "::1";
+}
+
+bool isIpv6(const std::string& host) {
+  in6_addr bytes;
+  return ::inet_pton(AF_INET6, host.c_str(), &bytes) == 1;
+}
+
+// HOST, HOST:PORT or [IPv6]:PORT; without a port that stays as it is. What is wrong, or null.
+const char* readAuthority(std::string_view authority, std::string* host, int* port) {
+  std::string_view number;
+  if (authority.starts_with('[')) {
+    const std::size_t end = authority.find(']');
+    if (end == std::string_view::npos) return "no ']'";
+    *host = authority.substr(1, end - 1);
+    if (!isIpv6(*host)) return "no IPv6 address";
+    number = authority.substr(end + 1);
+    if (!number.empty() && !number.starts_with(':')) return "text after ']'";
+    if (!number.empty()) number.remove_prefix(1);
+  } else {
+    const auto [name, rest] = splitFirst(authority, ':');
+    *host = name;
+    number = rest;
+  }
+  if (host->empty()) return "no host";
+  if (number.empty()) return nullptr;
+  const auto given = parseNumber<int>(number);
+  if (!given || *given < 1 || *given > 65535) return "no port number";
+  *port = *given;
+  return nullptr;
+}
 
 // A part of a kubeconfig and where it came from.
 struct Part {
@@ -111,17 +150,85 @@ Status readCluster(const Part& cluster, KubeConfig* config) {
     return wrong(cluster, "insecure-skip-tls-verify",
                  "the server's certificate is always verified: give certificate-authority");
   }
+  const StatusOr<ServerAddress> server = parseServer(config->server);
+  if (!server.ok()) return wrong(cluster, "server", std::string(server.status().message()));
   TY_ASSIGN_OR_RETURN(const std::string proxy, textOf(cluster, "proxy-url"));
-  if (!proxy.empty()) return wrong(cluster, "proxy-url", "proxies are not supported");
-  const Status server = parseServer(config->server).status();
-  if (!server.ok()) return wrong(cluster, "server", std::string(server.message()));
+  if (proxy.empty()) return absl::OkStatus();
+  StatusOr<ProxyAddress> address = parseProxy(proxy);
+  if (!address.ok()) return wrong(cluster, "proxy-url", std::string(address.status().message()));
+  if (!server->tls || isIpv6(server->host)) {
+    return wrong(cluster, "proxy-url", "goes with an https server that has a name or IPv4 address");
+  }
+  config->proxy = *std::move(address);
   return absl::OkStatus();
 }
 
-Status readUser(const Part& user, KubeConfig* config) {
-  for (const char* field : {"exec", "auth-provider", "username", "as"}) {
+// What a plugin with provideClusterInfo is told.
+StatusOr<std::string> clusterInfo(const Part& cluster) {
+  Json info = Json::object();
+  for (const char* field : {"server", "tls-server-name", "proxy-url"}) {
+    TY_ASSIGN_OR_RETURN(const std::string text, textOf(cluster, field));
+    if (!text.empty()) info[field] = text;
+  }
+  TY_ASSIGN_OR_RETURN(const KubeSecret ca, secretOf(cluster, "certificate-authority"));
+  TY_ASSIGN_OR_RETURN(const std::string pem, readSecret(ca));
+  if (!pem.empty()) info["certificate-authority-data"] = absl::Base64Escape(pem);
+  for (const Json& extension : cluster.value.value("extensions", Json::array())) {
+    if (textAt(extension, "name") != "client.authentication.k8s.io/exec") continue;
+    info["config"] = member(extension, "extension");
+  }
+  return info.dump();
+}
+
+StatusOr<std::vector<std::string>> wordsOf(const Part& part, const char* field) {
+  std::vector<std::string> words;
+  const Json& list = member(part.value, field);
+  if (list.is_null()) return words;
+  for (const Json& word : list) {
+    if (!list.is_array() || !word.is_string()) return wrong(part, field, "expected a list of text");
+    words.push_back(word.get<std::string>());
+  }
+  return words;
+}
+
+// As other clients do: a name is looked up in PATH, a path begins at the file's folder.
+std::string commandOf(const Part& exec, const std::string& command) {
+  return command.find('/') == std::string::npos ? command : (exec.folder / command).native();
+}
+
+Status readExec(const Part& exec, const Part& cluster, KubeConfig* config) {
+  ExecPlugin plugin;
+  plugin.place = exec.place;
+  TY_ASSIGN_OR_RETURN(plugin.api_version, textOf(exec, "apiVersion"));
+  const bool known = std::find(std::begin(kExecVersions), std::end(kExecVersions),
+                               plugin.api_version) != std::end(kExecVersions);
+  if (!known) {
+    return wrong(exec, "apiVersion", fmt::format("expected {}", fmt::join(kExecVersions, " or ")));
+  }
+  TY_ASSIGN_OR_RETURN(const std::string command, textOf(exec, "command"));
+  if (command.empty()) return wrong(exec, "command", "missing");
+  plugin.command = commandOf(exec, command);
+  TY_ASSIGN_OR_RETURN(plugin.args, wordsOf(exec, "args"));
+  TY_ASSIGN_OR_RETURN(const std::string mode, textOf(exec, "interactiveMode"));
+  if (mode == "Always") return wrong(exec, "interactiveMode", "a plugin cannot ask anything here");
+  TY_ASSIGN_OR_RETURN(plugin.install_hint, textOf(exec, "installHint"));
+  for (const Json& entry : exec.value.value("env", Json::array())) {
+    const std::string name = textAt(entry, "name");
+    if (name.empty()) return wrong(exec, "env", "expected a list of {name, value}");
+    plugin.env.emplace_back(name, textAt(entry, "value"));
+  }
+  if (member(exec.value, "provideClusterInfo") == Json(true)) {
+    TY_ASSIGN_OR_RETURN(plugin.cluster, clusterInfo(cluster));
+  }
+  config->exec = std::make_shared<ExecUser>(std::move(plugin));
+  return absl::OkStatus();
+}
+
+Status readUser(const Part& user, const Part& cluster, KubeConfig* config) {
+  for (const char* field : {"auth-provider", "username", "as"}) {
     if (user.value.contains(field)) {
-      return wrong(user, field, "not supported; use a client certificate, token or tokenFile");
+      return wrong(user, field,
+                   "not supported; use exec, a client certificate, token or tokenFile");
     }
   }
   TY_ASSIGN_OR_RETURN(config->client_cert, secretOf(user, "client-certificate"));
@@ -134,18 +241,13 @@ Status readUser(const Part& user, KubeConfig* config) {
   TY_ASSIGN_OR_RETURN(const std::string file, textOf(user, "tokenFile"));
   // As other clients do: a file wins, since it can be replaced.
   if (!file.empty()) config->token = {"", user.folder / file};
-  return absl::OkStatus();
-}
-
-bool isLoopback(const std::string& host) {
-  in_addr bytes;
-  if (::inet_pton(AF_INET, host.c_str(), &bytes) == 1) return ntohl(bytes.s_addr) >> 24 == 127;
-  return host == "localhost" || host == "::1";
-}
-
-bool isIpv6(const std::string& host) {
-  in6_addr bytes;
-  return ::inet_pton(AF_INET6, host.c_str(), &bytes) == 1;
+  const Json& exec = member(user.value, "exec");
+  if (exec.is_null()) return absl::OkStatus();
+  if (!exec.is_object()) return wrong(user, "exec", "expected a mapping");
+  if (!config->client_cert.empty() || !config->token.empty()) {
+    return wrong(user, "exec", "the user has a certificate or token already");
+  }
+  return readExec({user.place + ".exec", user.folder, exec}, cluster, config);
 }
 
 }  // namespace
@@ -180,7 +282,7 @@ StatusOr<KubeConfig> loadKubeconfig(std::string_view path, std::string_view cont
   TY_RETURN_IF_ERROR(readCluster(cluster_part, &config));
   if (!user.empty()) {
     TY_ASSIGN_OR_RETURN(const Part user_part, files.find("users", "user", user));
-    TY_RETURN_IF_ERROR(readUser(user_part, &config));
+    TY_RETURN_IF_ERROR(readUser(user_part, cluster_part, &config));
   }
   return config;
 }
@@ -227,28 +329,31 @@ StatusOr<ServerAddress> parseServer(std::string_view url) {
   if (slash != std::string_view::npos) address.path = rest.substr(slash);
   while (address.path.ends_with('/')) address.path.pop_back();
   address.port = address.tls ? 443 : 80;
-  std::string_view port;
-  if (authority.starts_with('[')) {
-    const std::size_t end = authority.find(']');
-    if (end == std::string_view::npos) return refuse("no ']'");
-    address.host = authority.substr(1, end - 1);
-    if (!isIpv6(address.host)) return refuse("no IPv6 address");
-    port = authority.substr(end + 1);
-    if (!port.empty() && !port.starts_with(':')) return refuse("text after ']'");
-    if (!port.empty()) port.remove_prefix(1);
-  } else {
-    const auto [host, number] = splitFirst(authority, ':');
-    address.host = host;
-    port = number;
-  }
-  if (address.host.empty()) return refuse("no host");
-  if (!port.empty()) {
-    const auto number = parseNumber<int>(port);
-    if (!number || *number < 1 || *number > 65535) return refuse("no port number");
-    address.port = *number;
+  if (const char* problem = readAuthority(authority, &address.host, &address.port)) {
+    return refuse(problem);
   }
   if (!address.tls && !isLoopback(address.host)) return refuse("plain http leaves this machine");
   return address;
+}
+
+StatusOr<ProxyAddress> parseProxy(std::string_view url) {
+  const auto refuse = [](std::string_view what) {
+    return absl::InvalidArgumentError(fmt::format("{}; expected http://HOST:PORT", what));
+  };
+  constexpr std::string_view kScheme = "http://";
+  if (!url.starts_with(kScheme)) return refuse("only proxies that are spoken to by http");
+  std::string_view rest = url.substr(kScheme.size());
+  if (rest.ends_with('/')) rest.remove_suffix(1);
+  if (rest.find_first_of("/?# ") != std::string_view::npos) return refuse("text after the port");
+  ProxyAddress proxy;
+  if (const std::size_t at = rest.rfind('@'); at != std::string_view::npos) {
+    const auto [user, password] = splitFirst(rest.substr(0, at), ':');
+    proxy.user = user;
+    proxy.password = password;
+    rest.remove_prefix(at + 1);
+  }
+  if (const char* problem = readAuthority(rest, &proxy.host, &proxy.port)) return refuse(problem);
+  return proxy;
 }
 
 }  // namespace trainyard::control

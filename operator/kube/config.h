@@ -2,10 +2,13 @@
 #pragma once
 
 #include <filesystem>
+#include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 
 #include "base/core/status.h"
+#include "operator/kube/exec_user.h"
 
 namespace trainyard::control {
 
@@ -19,21 +22,34 @@ struct KubeSecret {
 // The value, or the file's content now; empty where there is none. Errors name the file.
 StatusOr<std::string> readSecret(const KubeSecret& secret);
 
+// A proxy that connects us to the server by CONNECT, and sees no more than TLS.
+struct ProxyAddress {
+  std::string host;  // an IPv6 literal without brackets
+  int port = 80;
+  std::string user;  // "": it asks for none
+  std::string password;
+};
+
 struct KubeConfig {
-  std::string server;           // "https://host:port", with a path below which the API is, if any
-  KubeSecret ca;                // PEM; none: the system's certificate authorities
-  KubeSecret client_cert;       // PEM
-  KubeSecret client_key;        // PEM
-  KubeSecret token;             // a bearer token
+  std::string server;      // "https://host:port", with a path below which the API is, if any
+  KubeSecret ca;           // PEM; none: the system's certificate authorities
+  KubeSecret client_cert;  // PEM
+  KubeSecret client_key;   // PEM
+  KubeSecret token;        // a bearer token
+  // A program that says who we are, instead of the above; null: none. Copies share it, and so what
+  // it said last.
+  std::shared_ptr<ExecUser> exec;
   std::string tls_server_name;  // the name that the server's certificate is for; "": the URL's host
-  std::string ns = "default";   // where a user means no namespace
+  std::optional<ProxyAddress> proxy;
+  std::string ns = "default";  // where a user means no namespace
 };
 
 // The cluster and user of a context of kubeconfig files; `context` "": the current one. `path` may
 // be a list with colons, as in $KUBECONFIG: of doubled names the first counts, and files of a list
 // that are not there are left out. INVALID_ARGUMENT names file and field, also for what we refuse
-// or cannot do: insecure-skip-tls-verify, plain http beyond this machine, users with exec,
-// auth-provider, username or impersonation. NOT_FOUND without a file.
+// or cannot do: insecure-skip-tls-verify, plain http beyond this machine, proxies of another kind
+// than http, users with auth-provider, username or impersonation. NOT_FOUND without a file. Runs no
+// program.
 StatusOr<KubeConfig> loadKubeconfig(std::string_view path, std::string_view context);
 
 // Of the pod that we are in: service account files in `directory` (normally
@@ -53,5 +69,8 @@ struct ServerAddress {
 };
 // INVALID_ARGUMENT for anything but http and https URLs without user, query and fragment.
 StatusOr<ServerAddress> parseServer(std::string_view url);
+// "http://[USER:PASSWORD@]HOST[:PORT]", user and password percent-encoded; else INVALID_ARGUMENT,
+// which does not repeat them.
+StatusOr<ProxyAddress> parseProxy(std::string_view url);
 
 }  // namespace trainyard::control

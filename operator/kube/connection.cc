@@ -88,6 +88,7 @@ StatusOr<std::unique_ptr<HttpTransport>> connectTo(const KubeConfig& config, con
     transport = addMetrics(std::move(transport), fmt::format("{}:{}", address.host, address.port),
                            clock, *options.registry);
   }
+  if (config.exec) return addToken(std::move(transport), config.exec, clock);
   if (config.token.empty()) return transport;
   return addToken(std::move(transport), config.token, clock, options.reread_token);
 }

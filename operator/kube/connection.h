@@ -30,6 +30,10 @@ StatusOr<std::unique_ptr<HttpTransport>> connectTo(const KubeConfig& config, con
 // token by then.
 std::unique_ptr<HttpTransport> addToken(std::unique_ptr<HttpTransport> inner, KubeSecret token,
                                         const Clock& clock, Duration reread);
+// The same with what a program says. It is asked again after a 401; what it says then, be it a
+// token or a certificate, is tried once.
+std::unique_ptr<HttpTransport> addToken(std::unique_ptr<HttpTransport> inner,
+                                        std::shared_ptr<ExecUser> user, const Clock& clock);
 // Counts rest_client_requests_total{code,method,host} and observes
 // rest_client_request_duration_seconds{verb,host}; a stream lasts until its head.
 std::unique_ptr<HttpTransport> addMetrics(std::unique_ptr<HttpTransport> inner, std::string host,

@@ -53,6 +53,7 @@ struct HttpLimits {
 //                      signed by the given CA or for another name
 //   RESOURCE_EXHAUSTED the body is larger than allowed
 //   INVALID_ARGUMENT   certificates or keys that cannot be read
+//   UNAUTHENTICATED    the program that says who we are fails (operator/kube/exec_user.h)
 // maybeHappened() tells whether the server may have carried the request out nevertheless.
 //
 // Thread-safe; calls run side by side. An object outlives its calls.

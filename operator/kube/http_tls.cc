@@ -101,11 +101,16 @@ Status applyTls(SSL_CTX* context, const TlsMaterial& tls, const std::string& ser
   return expectPeer(context, server_name);
 }
 
-StatusOr<TlsMaterial> readTls(const KubeConfig& config) {
+StatusOr<TlsMaterial> readTls(const KubeConfig& config, const ExecCredential* given) {
   TlsMaterial tls;
   TY_ASSIGN_OR_RETURN(tls.ca, readSecret(config.ca));
-  TY_ASSIGN_OR_RETURN(tls.cert, readSecret(config.client_cert));
-  TY_ASSIGN_OR_RETURN(tls.key, readSecret(config.client_key));
+  if (given != nullptr) {
+    tls.cert = given->cert;
+    tls.key = given->key;
+  } else {
+    TY_ASSIGN_OR_RETURN(tls.cert, readSecret(config.client_cert));
+    TY_ASSIGN_OR_RETURN(tls.key, readSecret(config.client_key));
+  }
   if (!config.ca.empty() && tls.ca.empty()) {
     // Falling back to the system's would trust others than the user does.
     return absl::InvalidArgumentError("certificate authority: the file is empty");

@@ -6,6 +6,7 @@
 #include "base/core/status.h"
 #include "openssl/ssl.h"
 #include "operator/kube/config.h"
+#include "operator/kube/exec_user.h"
 
 namespace trainyard::control::internal {
 
@@ -16,8 +17,9 @@ struct TlsMaterial {
   bool operator==(const TlsMaterial&) const = default;
 };
 
-// As they are now, all three readable by OpenSSL. INVALID_ARGUMENT says which is not.
-StatusOr<TlsMaterial> readTls(const KubeConfig& config);
+// As they are now, all three readable by OpenSSL. `given`: what config.exec has said, null without
+// one. INVALID_ARGUMENT says which is not.
+StatusOr<TlsMaterial> readTls(const KubeConfig& config, const ExecCredential* given = nullptr);
 
 // Trusts exactly the given authorities (any of them is an anchor, as with other clients of
 // Kubernetes), asks the peer to be `server_name` (a DNS name or an address), shows the client

@@ -97,6 +97,16 @@ void prepareSocket(Socket& socket, const std::string& host, const HttpTransportO
   set(IPPROTO_TCP, TCP_USER_TIMEOUT, (std::max(idle, 1) + 3 * std::max(interval, 1)) * 1000);
 }
 
+web::web_proxy proxyOf(const ProxyAddress& address) {
+  web::uri_builder builder;
+  builder.set_scheme("http").set_host(address.host).set_port(address.port);
+  web::web_proxy proxy(builder.to_uri());
+  if (!address.user.empty()) {
+    proxy.set_credentials({web::uri::decode(address.user), web::uri::decode(address.password)});
+  }
+  return proxy;
+}
+
 // One at a time uses it, so it has one connection.
 struct Client {
   std::unique_ptr<http_client> http;
@@ -193,12 +203,12 @@ class CallSlots {
 class Transport : public HttpTransport {
  public:
   Transport(KubeConfig config, ServerAddress address, const Clock& clock,
-            HttpTransportOptions options, TlsMaterial tls)
+            HttpTransportOptions options, std::shared_ptr<const TlsMaterial> tls)
       : config_(std::move(config)),
         address_(std::move(address)),
         clock_(clock),
         options_(options),
-        tls_(std::make_shared<TlsMaterial>(std::move(tls))),
+        tls_(std::move(tls)),
         read_at_(clock.now()),
         pool_(std::make_shared<ClientPool>(options.connections)),
         slots_(options.connections) {}
@@ -210,7 +220,7 @@ class Transport : public HttpTransport {
                 const std::function<bool(std::string_view)>& on_data) override;
 
  private:
-  std::shared_ptr<const TlsMaterial> currentTls();
+  StatusOr<std::shared_ptr<const TlsMaterial>> currentTls(const std::stop_token& stop);
   std::unique_ptr<http_client> makeClient(std::shared_ptr<const TlsMaterial> tls) const;
   web::http::http_request toRequest(const HttpRequest& request, const std::shared_ptr<Loan>& loan,
                                     const std::shared_ptr<HttpExchange>& exchange) const;
@@ -222,22 +232,30 @@ class Transport : public HttpTransport {
   const Clock& clock_;
   const HttpTransportOptions options_;
   std::mutex mutex_;
-  std::shared_ptr<const TlsMaterial> tls_;
+  std::shared_ptr<const TlsMaterial> tls_;  // null: not read yet, a program has to be asked first
+  std::uint64_t issue_ = 0;                 // of the program's answer in it
   TimePoint read_at_;
   const std::shared_ptr<ClientPool> pool_;
   CallSlots slots_;
 };
 
-std::shared_ptr<const TlsMaterial> Transport::currentTls() {
+StatusOr<std::shared_ptr<const TlsMaterial>> Transport::currentTls(const std::stop_token& stop) {
+  std::optional<ExecCredential> given;
+  if (config_.exec) {
+    TY_ASSIGN_OR_RETURN(given, config_.exec->credential(clock_, stop));
+  }
   const std::lock_guard lock(mutex_);
-  if (clock_.now() < read_at_ + options_.reread) return tls_;
+  const bool same = tls_ != nullptr && (!given || given->issue == issue_);
+  if (same && clock_.now() < read_at_ + options_.reread) return tls_;
   read_at_ = clock_.now();
-  auto tls = internal::readTls(config_);
+  auto tls = internal::readTls(config_, given ? &*given : nullptr);
+  if (tls.ok() && given) issue_ = given->issue;
   if (!tls.ok()) {
+    if (!same) return annotate(tls.status(), config_.server);
     // Perhaps half replaced; the next time shows.
     TY_WARN("{}: keeping the former certificates: {}", config_.server,
             std::string(tls.status().message()));
-  } else if (*tls != *tls_) {
+  } else if (tls_ == nullptr || *tls != *tls_) {
     tls_ = std::make_shared<TlsMaterial>(*std::move(tls));
   }
   return tls_;
@@ -257,11 +275,12 @@ std::unique_ptr<http_client> Transport::makeClient(std::shared_ptr<const TlsMate
     const Status status = internal::applyTls(context.native_handle(), *tls, name);
     if (!status.ok()) throw std::runtime_error(std::string(status.message()));
   });
-  config.set_nativehandle_options([address = address_, options = options_](void* handle) {
-    Socket& socket = address.tls
-                         ? static_cast<boost::asio::ssl::stream<Socket&>*>(handle)->next_layer()
+  if (config_.proxy) config.set_proxy(proxyOf(*config_.proxy));
+  const std::string first = config_.proxy ? config_.proxy->host : address_.host;
+  config.set_nativehandle_options([tls = address_.tls, first, options = options_](void* handle) {
+    Socket& socket = tls ? static_cast<boost::asio::ssl::stream<Socket&>*>(handle)->next_layer()
                          : *static_cast<Socket*>(handle);
-    prepareSocket(socket, address.host, options);
+    prepareSocket(socket, first, options);
   });
   // No brackets around an IPv6 address: the library hands the host to the resolver and to the
   // check of the certificate as it stands here, and finds the port behind the last colon.
@@ -322,7 +341,8 @@ void Transport::start(const std::shared_ptr<Loan>& loan, const HttpRequest& requ
 Status Transport::stream(const HttpRequest& request, const HttpLimits& limits,
                          const std::function<bool(const HttpResponse&)>& on_head,
                          const std::function<bool(std::string_view)>& on_data) {
-  auto loan = pool_->take(currentTls());
+  TY_ASSIGN_OR_RETURN(auto tls, currentTls(limits.stop));
+  auto loan = pool_->take(std::move(tls));
   if (!loan->client.http) loan->client.http = makeClient(loan->client.tls);
   pplx::cancellation_token_source cancel;
   const auto exchange = std::make_shared<HttpExchange>(clock_);
@@ -380,10 +400,14 @@ StatusOr<std::unique_ptr<HttpTransport>> makeHttpTransport(const KubeConfig& con
                                                            const Clock& clock,
                                                            HttpTransportOptions options) {
   TY_ASSIGN_OR_RETURN(ServerAddress address, parseServer(config.server));
-  auto tls = internal::readTls(config);
-  if (!tls.ok()) return annotate(tls.status(), config.server);
+  std::shared_ptr<const TlsMaterial> read;
+  if (!config.exec) {
+    auto tls = internal::readTls(config);
+    if (!tls.ok()) return annotate(tls.status(), config.server);
+    read = std::make_shared<TlsMaterial>(*std::move(tls));
+  }
   startThreads();
-  return std::make_unique<Transport>(config, std::move(address), clock, options, *std::move(tls));
+  return std::make_unique<Transport>(config, std::move(address), clock, options, std::move(read));
 }
 
 }  // namespace trainyard::control

@@ -24,8 +24,9 @@ struct HttpTransportOptions {
   Duration keepalive_interval = std::chrono::seconds(5);
 };
 
-// To config.server, whose certificate is always verified, with the client certificate of `config`
-// if any; sends no token. Connects when it is called first. INVALID_ARGUMENT names what of `config`
+// To config.server, by config.proxy if there is one. The server's certificate is always verified.
+// With the client certificate of `config` if any; sends no token. Connects, and asks config.exec,
+// when it is called first. INVALID_ARGUMENT names what of `config`
 // cannot be read. `clock` outlives the transport and must move by itself. Starts threads that are
 // shared by all transports and stay until the process ends.
 StatusOr<std::unique_ptr<HttpTransport>> makeHttpTransport(const KubeConfig& config,

@@ -26,6 +26,7 @@ struct ChildPlan {
   const char* cwd;  // null: stay
   int input;
   int output;  // -1: inherited
+  bool inherit_error;
   bool group;
   bool session;
   bool die_with_parent;
@@ -90,8 +91,10 @@ void resetSignals() {
   }
   if (plan.cwd != nullptr && ::chdir(plan.cwd) != 0) fail(failure, "change folder for");
   if (::dup2(plan.input, 0) < 0) fail(failure, "standard input of");
-  if (plan.output >= 0 && (::dup2(plan.output, 1) < 0 || ::dup2(plan.output, 2) < 0)) {
-    fail(failure, "standard output of");
+  if (plan.output >= 0) {
+    const bool both =
+        ::dup2(plan.output, 1) >= 0 && (plan.inherit_error || ::dup2(plan.output, 2) >= 0);
+    if (!both) fail(failure, "standard output of");
   }
   closeAbove2Except(plan.keep, plan.keep_count);
   for (std::size_t i = 0; i < plan.keep_count; ++i) {
@@ -118,6 +121,27 @@ std::vector<char*> pointersTo(const std::vector<std::string>& texts) {
   return pointers;
 }
 
+// "NAME" of "NAME=value".
+std::string_view nameOf(std::string_view variable) {
+  return variable.substr(0, variable.find('='));
+}
+
+std::vector<std::string> environmentOf(const SpawnOptions& options) {
+  std::vector<std::string> all = options.more_env;
+  const auto add = [&](std::string_view variable) {
+    for (const std::string& given : options.more_env) {
+      if (nameOf(given) == nameOf(variable)) return;
+    }
+    all.emplace_back(variable);
+  };
+  if (options.env.has_value()) {
+    for (const std::string& variable : *options.env) add(variable);
+  } else {
+    for (char** at = environ; at != nullptr && *at != nullptr; ++at) add(*at);
+  }
+  return all;
+}
+
 }  // namespace
 
 StatusOr<pid_t> spawnProgram(const SpawnOptions& options, int output) {
@@ -127,16 +151,16 @@ StatusOr<pid_t> spawnProgram(const SpawnOptions& options, int output) {
   if (!input.valid()) return errnoStatus(errno, "open /dev/null");
 
   const std::vector<char*> argv = pointersTo(options.argv);
-  const std::vector<std::string> no_environment;
-  const std::vector<char*> envp =
-      pointersTo(options.env.has_value() ? *options.env : no_environment);
+  const std::vector<std::string> environment = environmentOf(options);
+  const std::vector<char*> envp = pointersTo(environment);
   std::vector<int> keep = options.keep_fds;
   std::sort(keep.begin(), keep.end());
   const ChildPlan plan{.argv = argv.data(),
-                       .envp = options.env.has_value() ? envp.data() : environ,
+                       .envp = envp.data(),
                        .cwd = options.cwd.empty() ? nullptr : options.cwd.c_str(),
                        .input = input.get(),
                        .output = output,
+                       .inherit_error = options.inherit_error,
                        .group = options.new_process_group,
                        .session = options.new_session,
                        .die_with_parent = options.die_with_spawning_thread,

@@ -87,6 +87,24 @@ TEST(ChildProcess, GivesEnvironmentFolderAndInput) {
   EXPECT_THAT(linesOf(options), ElementsAre(value + "-", options.cwd, "end"));
 }
 
+TEST(ChildProcess, GetsMoreThanItsParentHas) {
+  ::setenv("TRAINYARD_TEST_MORE", "ours", 1);
+  SpawnOptions options = shell("echo $TRAINYARD_TEST_MORE-$TRAINYARD_TEST_NEW-${PATH:+path}");
+  options.more_env = {"TRAINYARD_TEST_MORE=its", "TRAINYARD_TEST_NEW=new"};
+  EXPECT_THAT(linesOf(options), ElementsAre("its-new-path"));
+  ::unsetenv("TRAINYARD_TEST_MORE");
+  options = shell("echo $A-$B");
+  options.env = {{"A=a", "B=b"}};
+  options.more_env = {"B=c"};
+  EXPECT_THAT(linesOf(options), ElementsAre("a-c"));
+}
+
+TEST(ChildProcess, KeepsItsStandardErrorApart) {
+  SpawnOptions options = shell("echo out; echo err >&2");
+  options.inherit_error = true;
+  EXPECT_THAT(linesOf(options), ElementsAre("out"));
+}
+
 TEST(ChildProcess, AppendsToItsOutputFile) {
   const TempDir dir;
   for (int i = 0; i < 2; ++i) {

@@ -117,9 +117,22 @@ TEST_F(ConfigTest, NamesWhatIsWrong) {
               HasSubstr("insecure-skip-tls-verify: the server's certificate is always verified"));
   EXPECT_THAT(with_cluster("{server: 'https://h', certificate-authority-data: '!'}", "{}"),
               HasSubstr("certificate-authority-data: expected base64"));
-  EXPECT_THAT(with_cluster("{server: 'https://h', proxy-url: 'http://p'}", "{}"),
-              HasSubstr("proxy-url"));
-  EXPECT_THAT(with_cluster(good, "{exec: {command: aws}}"), HasSubstr("users[u].exec"));
+  EXPECT_THAT(with_cluster("{server: 'https://h', proxy-url: 'socks5://p'}", "{}"),
+              HasSubstr("clusters[c].proxy-url: only proxies that are spoken to by http"));
+  EXPECT_THAT(with_cluster("{server: 'http://localhost', proxy-url: 'http://p'}", "{}"),
+              HasSubstr("proxy-url: goes with an https server"));
+  EXPECT_THAT(with_cluster("{server: 'https://[::1]', proxy-url: 'http://p'}", "{}"),
+              HasSubstr("proxy-url: goes with an https server"));
+  EXPECT_THAT(with_cluster(good, "{exec: {command: aws}}"),
+              HasSubstr("users[u].exec.apiVersion: expected client.authentication.k8s.io/v1 or"));
+  const auto with_exec = [&](const std::string& more) {
+    return with_cluster(
+        good, fmt::format("{{exec: {{apiVersion: client.authentication.k8s.io/v1{}}}}}", more));
+  };
+  EXPECT_THAT(with_exec(""), HasSubstr("users[u].exec.command: missing"));
+  EXPECT_THAT(with_exec(", command: c, interactiveMode: Always"), HasSubstr("interactiveMode"));
+  EXPECT_THAT(with_exec(", command: c, args: [1]"), HasSubstr("exec.args: expected a list"));
+  EXPECT_THAT(with_exec(", command: c, env: [a]"), HasSubstr("exec.env: expected a list"));
   EXPECT_THAT(with_cluster(good, "{username: a, password: b}"), HasSubstr("users[u].username"));
   EXPECT_THAT(with_cluster(good, "{client-key: k}"), HasSubstr("users[u].client-certificate"));
   EXPECT_THAT(with_cluster(good, "{client-certificate: c}"), HasSubstr("users[u].client-key"));
@@ -162,6 +175,24 @@ TEST(ParseServer, TakesApart) {
         "http://127.evil.test", "https://h:1 "}) {
     EXPECT_EQ(parts(url), "refused") << url;
   }
+}
+
+TEST(ParseProxy, TakesApart) {
+  const auto parts = [](std::string_view url) {
+    const auto proxy = parseProxy(url);
+    if (!proxy.ok()) return std::string("refused");
+    return fmt::format("{} {} {} {}", proxy->host, proxy->port, proxy->user, proxy->password);
+  };
+  EXPECT_EQ(parts("http://p"), "p 80  ");
+  EXPECT_EQ(parts("http://p:3128/"), "p 3128  ");
+  EXPECT_EQ(parts("http://[::1]:3128"), "::1 3128  ");
+  EXPECT_EQ(parts("http://ann:p%40ss@p:3128"), "p 3128 ann p%40ss");
+  for (const char* url : {"", "p:1", "https://p", "socks5://p", "http://", "http://p:0",
+                          "http://p:1/path", "http://u@"}) {
+    EXPECT_EQ(parts(url), "refused") << url;
+  }
+  EXPECT_THAT(std::string(parseProxy("http://u:secret@p:x").status().message()),
+              testing::Not(HasSubstr("secret")));
 }
 
 }  // namespace

@@ -124,6 +124,23 @@ class TestServer::Peer : public ServerConnection {
     }
   }
 
+  void relayTo(int port) override {
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_port = htons(static_cast<std::uint16_t>(port));
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    const int other = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    const auto* const name = reinterpret_cast<const sockaddr*>(&address);
+    if (::connect(other, name, sizeof address) == 0) {
+      pollfd both[] = {{fd_, POLLIN, 0}, {other, POLLIN, 0}};
+      while (::poll(both, 2, -1) > 0) {
+        if (both[0].revents != 0 && !pass(fd_, other)) break;
+        if (both[1].revents != 0 && !pass(other, fd_)) break;
+      }
+    }
+    ::close(other);
+  }
+
   bool readRequest(SeenRequest* request) {
     std::size_t end = 0;
     while ((end = buffer_.find("\r\n\r\n")) == std::string::npos) {
@@ -157,6 +174,12 @@ class TestServer::Peer : public ServerConnection {
   std::atomic<bool> done{false};
 
  private:
+  static bool pass(int from, int to) {
+    char bytes[16384];
+    const ssize_t n = ::recv(from, bytes, sizeof bytes, 0);
+    return n > 0 && ::send(to, bytes, static_cast<std::size_t>(n), MSG_NOSIGNAL) == n;
+  }
+
   bool fill() {
     char bytes[16384];
     const ssize_t n =

@@ -33,6 +33,9 @@ class ServerConnection {
   virtual bool send(std::string_view bytes) = 0;
   // Until the peer closes the connection, or the server stops.
   virtual void waitGone() = 0;
+  // Bytes go to and fro between the peer and that port of 127.0.0.1 until one of them closes. Only
+  // without TLS of our own.
+  virtual void relayTo(int port) = 0;
 
   bool respond(int status, std::string_view body, std::string_view more_headers = "");
   // A response in chunks: begin, any number of chunks, end.
