@@ -8,6 +8,8 @@ namespace {
 
 constexpr int kMaxProcesses = 64;
 constexpr int kMaxWorkersHere = 10000;
+// Years: pods may have any number, and one that is not given up soon is given up never.
+constexpr double kMaxStopGrace = 1e9;
 
 }  // namespace
 
@@ -42,6 +44,11 @@ void addFlags(CLI::App& app, AgentFlags& flags) {
       ->capture_default_str();
   app.add_flag("--gpu-by-rank", flags.gpu_by_rank,
                "A worker of --command sees only the GPU of its local rank");
+  app.add_option(
+         "--stop-grace", flags.stop_grace,
+         "Seconds that the program has to end by itself when it is asked to, before SIGKILL")
+      ->check(CLI::Range(0.0, kMaxStopGrace))
+      ->capture_default_str();
   app.add_option("--launcher-fd", flags.launcher_fd, "Pipe whose end of file stops this agent");
   app.add_option("--bind", flags.bind, "Address to listen at")->capture_default_str();
   app.add_option("--agent-port", flags.agent_port, "Port of the Agent service; 0: any")

@@ -28,6 +28,7 @@ struct AgentFlags {
   bool no_restart = false;
   std::string on_change = "Restart";
   bool gpu_by_rank = false;
+  double stop_grace = 10;  // seconds
   int launcher_fd = -1;
   std::string bind = "127.0.0.1";
   int agent_port = 0;

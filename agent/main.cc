@@ -385,6 +385,7 @@ StatusOr<int> Agent::run(const AgentFlags& flags, const TaskIdentity& self, Sign
   SupervisorOptions options;
   options.restarts = !flags.no_restart;
   options.foreign = self.foreign;
+  options.grace = fromSeconds(flags.stop_grace);
   if (self.foreign) options.on_change = onChangeOf(flags);
   TaskLoop loop(agent.loopParts(signals, file, port), options);
   return loop.run();

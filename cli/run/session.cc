@@ -15,9 +15,9 @@
 #include "cli/report/report.h"
 #include "cli/run/scrape_list.h"
 #include "fmt/format.h"
+#include "operator/cluster/stop_seconds.h"
 #include "operator/job/template.h"
 #include "operator/local/last_report.h"
-#include "operator/plan/planner.h"
 #include "runtime/checkpoint/checkpoint.h"
 
 namespace trainyard::cli {
@@ -163,6 +163,12 @@ void Session::tellWish() {
                              : "suspended from elsewhere: stopping with a checkpoint"});
 }
 
+// Programs of the user's own have what the job gives them once they are asked to end.
+Duration Session::endBound() const {
+  const v1::RunPolicy& policy = view_.observed.job.spec().run_policy();
+  return foreign_ ? kEndBound + control::stopSeconds(policy) : kEndBound;
+}
+
 bool Session::isOver() {
   const TimePoint now = clock_.now();
   if (killed_) return true;
@@ -179,7 +185,7 @@ bool Session::isOver() {
     end_deadline_.reset();
     return false;
   }
-  if (!end_deadline_) end_deadline_ = now + kEndBound;
+  if (!end_deadline_) end_deadline_ = now + endBound();
   return cluster_->idle() || now >= *end_deadline_;
 }
 
@@ -195,10 +201,8 @@ void Session::takeSignal() {
   const std::chrono::seconds limit = control::stopSeconds(view_.observed.job.spec().run_policy());
   interrupt_deadline_ = now + limit + kInterruptSlack;
   display_.event({clock_.unixMillis(), "state",
-                  foreign_ ? "stopping; Ctrl-C again kills everything at once"
-                           : fmt::format("stopping with a checkpoint, {} s at most; Ctrl-C again "
-                                         "kills everything at once",
-                                         limit.count())});
+                  fmt::format("stopping{}, {} s at most; Ctrl-C again kills everything at once",
+                              foreign_ ? "" : " with a checkpoint", limit.count())});
   if (const Status status = cluster_->setSuspend(true); !status.ok()) {
     TY_WARN("cannot record the wish to stop: {}", std::string(status.message()));
     interrupt_deadline_ = now;

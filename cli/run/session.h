@@ -60,6 +60,7 @@ class Session {
   void look();
   void tellWish();
   bool isOver();
+  Duration endBound() const;  // of the tasks of a job that has ended
   void takeSignal();
   void sampleTraffic(TimePoint now);
   void listMetrics();

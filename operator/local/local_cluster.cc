@@ -9,6 +9,7 @@
 #include "base/process/files.h"
 #include "base/process/poll.h"
 #include "fmt/format.h"
+#include "operator/cluster/stop_seconds.h"
 #include "operator/job/template.h"
 #include "operator/local/command_file.h"
 #include "operator/local/last_report.h"
@@ -23,6 +24,8 @@ constexpr Duration kLookAtStart = std::chrono::milliseconds(10);
 // At the end of the launcher: SIGTERM, this long, SIGKILL, and again a bound for the reaping.
 constexpr Duration kShutdownGrace = std::chrono::seconds(3);
 constexpr Duration kReapBound = std::chrono::seconds(1);
+// An agent that has killed its program says how it ended, and ends.
+constexpr Duration kAgentSlack = std::chrono::seconds(2);
 constexpr std::size_t kMaxAgentFileBytes = 64 << 10;
 constexpr std::size_t kMaxTokenBytes = 1024;
 
@@ -209,12 +212,19 @@ StatusOr<std::vector<std::string>> LocalCluster::programFlags(const v1::Training
     flags.insert(flags.end(), {"--command", paths_.command(task).string()});
   }
   if (!isForeign(job)) return flags;
-  flags.insert(flags.end(), {"--on-membership-change", onMembershipChange(job)});
+  flags.insert(flags.end(), {"--on-membership-change", onMembershipChange(job), "--stop-grace",
+                             std::to_string(stopSeconds(job.spec().run_policy()).count())});
   if (job.spec().strategy() != "AllReduce") flags.push_back("--gpu-by-rank");
   if (const int port = portToKeep(task); port > 0) {
     flags.insert(flags.end(), {"--task-port", std::to_string(port)});
   }
   return flags;
+}
+
+// The agent of a program of the user's own gives it all of stopSeconds, as it was at its start.
+Duration LocalCluster::stopGrace(const v1::TrainingJob& job) const {
+  if (!isForeign(job)) return options_.stop_grace;
+  return stopSeconds(job.spec().run_policy()) + kAgentSlack;
 }
 
 // A program of the user's own knows its peers from its start. One that comes back while others go
@@ -276,7 +286,8 @@ Status LocalCluster::deleteTask(const v1::TrainingJob& job, const TaskKey& task,
       tasks_.erase(found);
     } else if (!found->second.terminating) {
       found->second.terminating = true;
-      found->second.kill_at = clock_.now() + options_.stop_grace;
+      found->second.stop_grace = stopGrace(job);
+      found->second.kill_at = clock_.now() + found->second.stop_grace;
       (void)found->second.process.signal(SIGTERM);  // the monitor sees it if it ended this moment
     }
   }
@@ -429,8 +440,7 @@ bool LocalCluster::lookAtTask(const TaskKey& key, Task& task) {
     return true;
   }
   if (task.kill_at && clock_.now() >= *task.kill_at) {
-    TY_WARN("{} did not stop within {:.0f} s: killed", toString(key),
-            toSeconds(options_.stop_grace));
+    TY_WARN("{} did not stop within {:.0f} s: killed", toString(key), toSeconds(task.stop_grace));
     killTask(key, task);
     task.kill_at.reset();
   }

@@ -42,7 +42,8 @@ struct LocalClusterOptions {
   std::string runtime_path;  // trainyard-runtime, started by the agents
   LogFormat log_format = LogFormat::kText;
   TaskPlaces places;
-  // How long a deleted task may take to end by itself.
+  // How long a deleted task may take to end by itself. Those with a program of the user's own have
+  // runPolicy.stopSeconds and a moment.
   Duration stop_grace = std::chrono::seconds(10);
   // The process is a subreaper (becomeSubreaper()): what agents that were killed leave behind is
   // reaped as it ends.
@@ -106,6 +107,7 @@ class LocalCluster : public Cluster, public AgentDirectory {
     ChildProcess process;
     std::uint32_t created;
     bool terminating = false;
+    Duration stop_grace{};  // from when it is deleted
     std::optional<TimePoint> kill_at;
     std::optional<ExitState> exit;
     UnixMillis ended_ms = 0;  // with `exit`
@@ -126,6 +128,7 @@ class LocalCluster : public Cluster, public AgentDirectory {
   SpawnOptions agentCommand(const TaskKey& task, std::uint32_t created) const;
   StatusOr<std::vector<std::string>> programFlags(const v1::TrainingJob& job,
                                                   const TaskKey& task) const;
+  Duration stopGrace(const v1::TrainingJob& job) const;
   int portToKeep(const TaskKey& task) const;
   TaskObservation observeTask(const TaskKey& key, const Task& task) const;
 

@@ -62,9 +62,6 @@ struct PlannerInput {
 // Suspended from anywhere but a terminal state. Rules in docs/conditions.md.
 Plan planJob(const PlannerInput& input);
 
-// How long the last checkpoint of a job that is to stop may take.
-std::chrono::seconds stopSeconds(const v1::RunPolicy& policy);
-
 // True when carrying the plan out would write nothing.
 bool isEmpty(const Plan& plan);
 

@@ -331,6 +331,41 @@ TEST_F(ForeignTest, CtrlCAndAKilledLauncherLeaveNobody) {
       eventually([&] { return processesWith(root().string()).empty(); }, std::chrono::seconds(60)));
 }
 
+// Longer than the 10 s that a process of the runtime has: the job's own time counts.
+TEST_F(ForeignTest, AProgramThatSavesForLongHasTheTimeOfStopSeconds) {
+  const std::string work = R"(
+def save(*_):
+    time.sleep(12)
+    print('saved', flush=True)
+    sys.exit(0)
+signal.signal(signal.SIGTERM, save)
+print('works', flush=True)
+while True: time.sleep(3600)
+)";
+  JobRun run(folder("job"), pythonJob(1, 1, kServe, work));
+  run.launch();
+  ASSERT_TRUE(says(run, "worker-0", "works"));
+  ASSERT_TRUE(run.launcher().signal(SIGINT).ok());
+  const ProgramEnd end = run.wait();
+  EXPECT_EQ(end.code, 130);
+  EXPECT_THAT(end.output, HasSubstr("stopping, 60 s at most"));
+  EXPECT_THAT(run.taskLog("worker-0"), HasSubstr("saved"));
+}
+
+TEST_F(ForeignTest, AProgramThatDoesNotEndIsKilledAfterStopSeconds) {
+  const std::string work = R"(
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+print('works', flush=True)
+while True: time.sleep(3600)
+)";
+  JobRun run(folder("job"), pythonJob(1, 1, kServe, work), {"--set", "runPolicy.stopSeconds=1"});
+  run.launch();
+  ASSERT_TRUE(says(run, "worker-0", "works"));
+  ASSERT_TRUE(run.launcher().signal(SIGINT).ok());
+  EXPECT_EQ(run.wait().code, 130);
+  EXPECT_THAT(run.taskLog("worker-0"), HasSubstr("did not end in time: kills it"));
+}
+
 TEST_F(ForeignTest, BadTemplatesAreRefusedInOneLine) {
   const auto refusal = [this](const std::string& worker) {
     const fs::path file = writeText("bad.yaml", fmt::format(R"(apiVersion: trainyard.dev/v1alpha1

@@ -111,6 +111,10 @@ Status checkShape(const Json& pod, const std::string& path) {
   const std::string place = path + ".spec";
   TY_RETURN_IF_ERROR(expectObject(*spec, "securityContext", place));
   TY_RETURN_IF_ERROR(expectList(*spec, "volumes", place, "name"));
+  const Json* grace = member(*spec, kGraceField);
+  if (grace != nullptr && !grace->is_number_integer()) {
+    return invalidInput(fmt::format("{}.{}", place, kGraceField), "expected a whole number");
+  }
   for (const char* kind : {"containers", "initContainers"}) {
     TY_RETURN_IF_ERROR(expectList(*spec, kind, place, "name"));
     const Json* containers = member(*spec, kind);

@@ -1,3 +1,5 @@
+#include <algorithm>
+#include <cstdint>
 #include <utility>
 #include <vector>
 
@@ -16,6 +18,7 @@ using internal::fill;
 using internal::has;
 using internal::itemWith;
 using internal::Json;
+using internal::kGraceField;
 using internal::listIn;
 using internal::objectIn;
 
@@ -31,6 +34,13 @@ constexpr const char* kSharedMemoryFolder = "/dev/shm";
 
 constexpr const char* kPodIp = "TRAINYARD_POD_IP";
 
+// Kubernetes' own, of pods that say nothing.
+constexpr std::int64_t kPodGraceSeconds = 30;
+// So much earlier than the kubelet the agent kills the program, to say how it ended.
+constexpr std::int64_t kLastWordsSeconds = 2;
+// Years, which the agent takes as a number of seconds; a pod may say more.
+constexpr std::int64_t kMostGraceSeconds = 1'000'000'000;
+
 // What one pod is made from.
 struct Parts {
   const v1::TrainingJob& job;
@@ -41,6 +51,7 @@ struct Parts {
   std::string runtime_image;
   std::string torch_image;      // the same with LibTorch; may be empty
   std::string last_words = {};  // the container's termination message
+  double stop_grace = 0;        // seconds that the program has to end by itself
   bool injected = false;        // the image of the task's container need not hold the agent
 };
 
@@ -172,6 +183,7 @@ std::vector<std::string> agentWords(const Parts& parts) {
                                     fmt::format("--task-port={}", network.task_port()),
                                     fmt::format("--agent-port={}", network.agent_port()),
                                     fmt::format("--metrics-port={}", network.metrics_port()),
+                                    fmt::format("--stop-grace={}", parts.stop_grace),
                                     "--log-format=" + parts.options.log_format,
                                     "--last-words=" + escaped(parts.last_words)};
   if (restartPolicy(parts.job, parts.task.role) == "Never") words.push_back("--no-restart");
@@ -189,6 +201,15 @@ std::vector<std::string> agentWords(const Parts& parts) {
   }
   words.push_back("--");
   return words;
+}
+
+// What the pod gives its processes between SIGTERM and SIGKILL, less what the agent needs; of very
+// little half.
+double stopGrace(const Json& spec) {
+  const std::int64_t pod =
+      has(spec, kGraceField) ? spec[kGraceField].get<std::int64_t>() : kPodGraceSeconds;
+  const auto seconds = static_cast<double>(std::clamp<std::int64_t>(pod, 0, kMostGraceSeconds));
+  return std::max(seconds - kLastWordsSeconds, seconds / 2);
 }
 
 void setCommand(const Parts& parts, Json& container) {
@@ -388,6 +409,7 @@ StatusOr<Json> renderPod(const v1::TrainingJob& job, const TaskKey& task, std::u
 
   fill(container, "terminationMessagePath", "/dev/termination-log");
   parts.last_words = container["terminationMessagePath"].get<std::string>();
+  parts.stop_grace = stopGrace(spec);
   setCommand(parts, container);
   setEnvironment(parts, container);
   setPorts(job.spec().network(), container);

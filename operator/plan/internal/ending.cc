@@ -1,6 +1,7 @@
 // How a job ends or rests: Succeeded, Failed, Suspended.
 #include "base/core/rfc3339.h"
 #include "fmt/format.h"
+#include "operator/cluster/stop_seconds.h"
 #include "operator/plan/internal/planner_state.h"
 
 namespace trainyard::control {
@@ -46,10 +47,6 @@ void setSuspended(PlannerState& state, const std::string& message) {
 }
 
 }  // namespace
-
-std::chrono::seconds stopSeconds(const v1::RunPolicy& policy) {
-  return policy.has_stop_seconds() ? std::chrono::seconds(policy.stop_seconds()) : kStopSeconds;
-}
 
 void setFailed(PlannerState& state, std::string_view reason, const std::string& message) {
   state.condition(kFailed, kTrue, reason, message);

@@ -15,8 +15,6 @@ namespace trainyard::control {
 
 // Of several tasks a message names so many.
 inline constexpr int kNamesMax = 5;
-// Where the job does not say how long its last checkpoint may take.
-inline constexpr std::chrono::seconds kStopSeconds{60};
 // So much later the coordinator's word that it took longer must be here.
 inline constexpr std::chrono::seconds kStopGrace{5};
 // How long tasks of our runtime may take to end by themselves after success.

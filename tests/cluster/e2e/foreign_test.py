@@ -70,6 +70,31 @@ class Foreign(unittest.TestCase):
                 self.world.wait_state(kind, SPACE, "Succeeded")
                 self.assertRegex(self.logs(f"{kind}-worker-0"), rf"uid 1000 works with {kind}-ps-0\S*:\d+")
 
+    def test_a_program_that_saves_for_long_is_not_killed(self):
+        """Longer than any grace but the pod's own: what it wrote at its end is there."""
+        folder = self.world.volume(SPACE, "saved")
+        save = ('trap "sleep 20; echo saved > /keep/saved; exit 0" TERM; echo works > /keep/works; '
+                'while true; do sleep 1; done')
+        manifest = job("saves", shell_image.NAME, {}, {
+            "command": ["sh", "-c", save], "volumeMounts": [{"name": "keep", "mountPath": "/keep"}]}, replicas=1)
+        spec = manifest["spec"]
+        del spec["ps"]
+        spec["strategy"] = "AllReduce"
+        spec["worker"]["template"]["spec"].update(
+            terminationGracePeriodSeconds=60,
+            volumes=[{"name": "keep", "persistentVolumeClaim": {"claimName": "saved"}}])
+        self.world.apply(manifest, namespace=SPACE)
+
+        def is_there(name):
+            return self.world.cluster.inside("test", "-s", folder / name).returncode == 0
+
+        self.world.wait("the program to work", lambda: is_there("works"))
+        self.world.cluster.kubectl("patch", "tj/saves", "-n", SPACE, "--type=merge", "-p",
+                                   '{"spec": {"runPolicy": {"suspend": true}}}')
+        self.world.wait_state("saves", SPACE, "Suspended")
+        self.world.wait("its pod to go", lambda: not self.world.pods("saves", SPACE))
+        self.assertTrue(is_there("saved"))
+
     def test_tensorflow(self):
         if self.python is None:
             self.skipTest("the Python package index cannot be reached, so there is no TensorFlow")

@@ -12,6 +12,9 @@ namespace trainyard::control::internal {
 
 using Json = nlohmann::ordered_json;
 
+// Of a pod's spec: a whole number of seconds.
+inline constexpr const char* kGraceField = "terminationGracePeriodSeconds";
+
 // Sets the member unless it is there (null counts as absent).
 void fill(Json& object, const std::string& key, Json value);
 // The member, made an empty object where it is absent.
