@@ -71,6 +71,8 @@ struct TaskObservation {
   std::optional<TaskWait> waiting;  // in kPending, where it is known
   // What the job's coordinator said last, where its task has ended and left that behind.
   std::optional<v1::JobProgress> last_word;
+  // It has ended, but what else there is around it runs on and keeps its place: a pod's sidecars.
+  bool lingers = false;
   // It does not go away, and its record stays, until releaseTask().
   bool held = false;
   // When fewer workers are wanted, those of the lowest cost leave first (Kubernetes' annotation

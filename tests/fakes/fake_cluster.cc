@@ -143,6 +143,10 @@ void FakeCluster::setDeletionCost(const JobKey& key, const TaskKey& task, std::i
   changeTask(key, task, [cost](TaskObservation& t) { t.deletion_cost = cost; });
 }
 
+void FakeCluster::setLingers(const JobKey& key, const TaskKey& task) {
+  changeTask(key, task, [](TaskObservation& t) { t.lingers = true; });
+}
+
 void FakeCluster::setWaiting(const JobKey& key, const TaskKey& task, const TaskWait& wait) {
   changeTask(key, task, [&wait](TaskObservation& t) { t.waiting = wait; });
 }

@@ -50,6 +50,8 @@ class FakeCluster : public Cluster {
   void setReady(const JobKey& key, const TaskKey& task, bool ready = true);
   void setWaiting(const JobKey& key, const TaskKey& task, const TaskWait& wait);
   void setDeletionCost(const JobKey& key, const TaskKey& task, std::int32_t cost);
+  // Of one that has ended.
+  void setLingers(const JobKey& key, const TaskKey& task);
   void setRestarts(const JobKey& key, const TaskKey& task, std::uint32_t restarts);
   void exitTask(const JobKey& key, const TaskKey& task, int code, const std::string& cause = "",
                 UnixMillis at = 0);

@@ -201,6 +201,7 @@ void Scenario::addTaskCommands() {
   add("in-place", [this](const TaskKey& t, const Command& c) {
     cluster_.setRestarts(key_, t, static_cast<std::uint32_t>(c.number("restarts", 1)));
   });
+  add("linger", [this](const TaskKey& t, const Command&) { cluster_.setLingers(key_, t); });
   add("cost", [this](const TaskKey& t, const Command& c) {
     cluster_.setDeletionCost(key_, t, static_cast<std::int32_t>(c.number("cost", 0)));
   });

@@ -52,6 +52,16 @@ const Json& taskStatus(const Json& pod) {
   return statuses.front();
 }
 
+// A container other than the task's runs. Those that are to end with the pod's other containers
+// (init containers with restartPolicy Always) are ended by the kubelet.
+bool othersRun(const Json& pod) {
+  const Json& statuses = member(member(pod, "status"), "containerStatuses");
+  const Json& task = taskStatus(pod);
+  return statuses.is_array() && std::any_of(statuses.begin(), statuses.end(), [&](const Json& one) {
+           return &one != &task && member(member(one, "state"), "running").is_object();
+         });
+}
+
 bool isFromOutside(const Json& status, const Json& terminated) {
   const std::string reason = textAt(status, "reason");
   const bool node =
@@ -193,6 +203,7 @@ std::optional<TaskObservation> observePod(const Json& pod) {
   if (terminated.is_object()) {
     seen->exit = exitOf(terminated);
     seen->last_word = lastWord(terminated);
+    seen->lingers = othersRun(pod);
     const bool well = seen->exit->code == 0 && seen->exit->signal == 0;
     seen->phase = well ? TaskPhase::kSucceeded : TaskPhase::kFailed;
   } else if (phase == "Failed") {

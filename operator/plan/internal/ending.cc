@@ -100,7 +100,7 @@ void cleanUp(PlannerState& state) {
       parseRfc3339(state.status.completion_time()) + (waits ? toMillis(kEndGrace) : 0);
   for (const TaskView& task : state.tasks) {
     if (task.seen == nullptr || task.seen->terminating) continue;
-    if (!isLive(*task.seen)) {
+    if (!isLive(*task.seen) && !task.seen->lingers) {
       if (policy == "All") state.deleteTask(task, "JobFinished");
     } else if (state.input.unix_ms >= until) {
       state.deleteTask(task, "JobFinished");

@@ -90,7 +90,7 @@ void countLosses(PlannerState& state);
 // out. Those of foreign programs follow from the end of others.
 void countLastRestarts(PlannerState& state);
 // Creates what is due, lets go who is to leave, deletes what a life before the present one left
-// behind or nobody wants.
+// behind or nobody wants, and what keeps the place of a finished worker.
 void createAndSweep(PlannerState& state);
 
 // sparing.cc: marks the workers that the others go on without.

@@ -283,6 +283,7 @@ void countLastRestarts(PlannerState& state) {
 }
 
 void createAndSweep(PlannerState& state) {
+  const bool cleans_running = state.spec.run_policy().clean_pod_policy() == "Running";
   for (TaskView& task : state.tasks) {
     if (!task.desired && task.numberIsUsed()) letGo(state, task);
     TaskHistory& history = task.history;
@@ -291,6 +292,8 @@ void createAndSweep(PlannerState& state) {
       const bool former = task.seen->created < history.created;
       if ((!task.desired || former) && !isLeaving(state, task)) {
         state.deleteTask(task, task.desired ? "Superseded" : "ScaledDown");
+      } else if (task.finished && task.seen->lingers && cleans_running) {
+        state.deleteTask(task, "TaskFinished");
       }
       continue;
     }

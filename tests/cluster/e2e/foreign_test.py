@@ -95,6 +95,18 @@ class Foreign(unittest.TestCase):
         self.world.wait("its pod to go", lambda: not self.world.pods("saves", SPACE))
         self.assertTrue(is_there("saved"))
 
+    def test_a_sidecar_does_not_keep_a_pod(self):
+        """Of a job whose policy is the default, Running."""
+        manifest = job("sidecar", shell_image.NAME, {}, {"command": ["sh", "-c", "echo done"]}, replicas=1)
+        spec = manifest["spec"]
+        del spec["ps"], spec["runPolicy"]["cleanPodPolicy"]
+        spec["strategy"] = "AllReduce"
+        spec["worker"]["template"]["spec"]["containers"].append(
+            {"name": "sidecar", "image": shell_image.NAME, "command": ["sleep", "100000"], **SECURITY})
+        self.world.apply(manifest, namespace=SPACE)
+        self.world.wait_state("sidecar", SPACE, "Succeeded")
+        self.world.wait("its pod to go", lambda: not self.world.pods("sidecar", SPACE), seconds=120)
+
     def test_tensorflow(self):
         if self.python is None:
             self.skipTest("the Python package index cannot be reached, so there is no TensorFlow")

@@ -99,6 +99,17 @@ TEST(ObservePod, TheTasksContainerDecidesThoughASidecarLivesOn) {
   EXPECT_FALSE(failed.disrupted);
 }
 
+TEST(ObservePod, AnEndedTaskLingersWhileAnotherContainerRuns) {
+  EXPECT_TRUE(seen(podWith(container(R"({"terminated": {"exitCode": 0}})"))).lingers);
+  EXPECT_TRUE(seen(podWith(container(R"({"terminated": {"exitCode": 3}})"))).lingers);
+  EXPECT_FALSE(seen(podWith(container(R"({"running": {}})"))).lingers) << "it works";
+  EXPECT_FALSE(seen(podWith(R"({"phase": "Succeeded", "containerStatuses": [
+      {"name": "sidecar", "state": {"terminated": {"exitCode": 0}}},
+      {"name": "main", "state": {"terminated": {"exitCode": 0}}}]})"))
+                   .lingers)
+      << "nothing runs any more";
+}
+
 TEST(ObservePod, CodesAbove128AreSignals) {
   const TaskObservation killed =
       seen(podWith(container(R"({"terminated": {"exitCode": 137, "reason": "OOMKilled"}})")));
