@@ -173,12 +173,16 @@ Status KubeCluster::waitUntilFresh(const JobKey& key) {
 StatusOr<JobObservation> KubeCluster::observe(const JobKey& key) {
   TY_RETURN_IF_ERROR(waitUntilFresh(key));
   const ObjectPtr object = jobs_->store().get({key.ns, key.name});
-  freeOrphans(key, object == nullptr ? "" : objectUid(*object));
+  const Status freed = freeOrphans(key, object == nullptr ? "" : objectUid(*object));
   if (object == nullptr) {
+    // Somebody waits for that: such a pod, and its namespace, cannot go.
+    TY_RETURN_IF_ERROR(freed);
     const std::lock_guard lock(mutex_);
     notes_.erase(key);
     return absl::NotFoundError(fmt::format("no job {}", toString(key)));
   }
+  // A job that is there goes on. The next look tries again, at the latest when a name is not free.
+  if (!freed.ok()) TY_WARN("{}: {}", toString(key), freed.ToString());
   JobObservation seen;
   TY_ASSIGN_OR_RETURN(seen.job, readJob(*object));
   for (const ObjectPtr& pod : pods_->store().byIndex(objectUid(*object))) {

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "base/core/clock.h"
+#include "base/core/helper_pool.h"
 #include "base/core/status.h"
 #include "base/security/job_keys.h"
 #include "operator/cache/reflector.h"
@@ -45,7 +46,7 @@ struct KubeClusterOptions {
 // itself it remembers by version: an observation that would not show that yet waits a moment, and
 // is then refused (ABORTED); `changed` comes when it would. Pods carry a
 // finalizer until releaseTask() or deleteTask(); those whose job is gone are freed when their key
-// is observed.
+// is observed, which fails as long as one of them cannot be.
 //
 // Objects of a job's name that are not that job's are left alone: creating fails with UNAVAILABLE,
 // and the observation says NameConflict.
@@ -88,6 +89,7 @@ class KubeCluster : public Cluster, public AgentDirectory {
 
  private:
   using Json = nlohmann::json;
+  static constexpr std::size_t kFreesAtOnce = 16;  // as many as the client has connections
   // What was written last for a job, by the kind of object; 0: nothing.
   struct Written {
     std::uint64_t jobs = 0, pods = 0, maps = 0;
@@ -124,11 +126,13 @@ class KubeCluster : public Cluster, public AgentDirectory {
   Status nameTaken(const KubeResource& resource, const v1::TrainingJob& job,
                    const std::string& name);
   Status removeFinalizer(const JobKey& key, const Json& pod);
-  void freeOrphans(const JobKey& key, const std::string& live_uid);
+  // The first failure, after all have been tried.
+  Status freeOrphans(const JobKey& key, const std::string& live_uid);
 
   KubeClient& client_;
   const Clock& clock_;
   const KubeClusterOptions options_;
+  HelperPool helpers_{kFreesAtOnce - 1};
 
   std::unique_ptr<ListWatch> jobs_source_, pods_source_, maps_source_;
 

@@ -4,6 +4,7 @@
 #include "base/core/log.h"
 #include "base/core/rfc3339.h"
 #include "fmt/format.h"
+#include "operator/kube/finalizer.h"
 #include "operator/kube/kube_cluster.h"
 #include "operator/kube/observe/observe.h"
 #include "operator/kube/render/names.h"
@@ -13,7 +14,6 @@ namespace {
 
 using Json = nlohmann::json;
 
-constexpr int kFinalizerAttempts = 4;
 constexpr std::size_t kMaxEventMessage = 1024;
 
 // Somebody else wrote first: look again.
@@ -178,34 +178,10 @@ Status KubeCluster::createTask(const v1::TrainingJob& job, const TaskKey& task,
 }
 
 Status KubeCluster::removeFinalizer(const JobKey& key, const Json& pod) {
-  Json current = pod;
-  for (int attempt = 1;; ++attempt) {
-    if (!hasFinalizer(current, kResultFinalizer)) return absl::OkStatus();
-    Json rest = Json::array();
-    for (const Json& finalizer : current["metadata"]["finalizers"]) {
-      if (finalizer != Json(kResultFinalizer)) rest.push_back(finalizer);
-    }
-    const std::string name = objectKey(current).name;
-    Json patch;
-    patch["metadata"] = {{"uid", objectUid(current)},
-                         {"resourceVersion", std::to_string(objectVersion(current))},
-                         {"finalizers", std::move(rest)}};
-    StatusOr<Json> patched = client_.patchMerge(kPods, key.ns, name, patch);
-    if (patched.ok()) {
-      noteWritten(key, &Written::pods, *patched);
-      return absl::OkStatus();
-    }
-    if (absl::IsNotFound(patched.status())) return absl::OkStatus();
-    if (!absl::IsFailedPrecondition(patched.status()) || attempt == kFinalizerAttempts) {
-      return asAborted(patched.status());
-    }
-    // The kubelet writes often; or another pod has the name.
-    StatusOr<Json> newer = client_.get(kPods, key.ns, name);
-    if (absl::IsNotFound(newer.status())) return absl::OkStatus();
-    TY_RETURN_IF_ERROR(newer.status());
-    if (objectUid(*newer) != objectUid(pod)) return absl::OkStatus();
-    current = *std::move(newer);
-  }
+  const auto freed = removeResultFinalizer(client_, pod);
+  if (!freed.ok()) return asAborted(freed.status());
+  if (*freed) noteWritten(key, &Written::pods, **freed);
+  return absl::OkStatus();
 }
 
 Status KubeCluster::deleteTask(const v1::TrainingJob& job, const TaskKey& task,
@@ -333,21 +309,28 @@ void KubeCluster::pushFailed(const JobKey& key, const AgentEndpoint& agent, std:
 }
 
 // Nobody records the end of pods whose job is gone: nothing holds them.
-void KubeCluster::freeOrphans(const JobKey& key, const std::string& live_uid) {
+Status KubeCluster::freeOrphans(const JobKey& key, const std::string& live_uid) {
   std::vector<ObjectPtr> orphans;
   for (const ObjectPtr& pod : pods_->store().byIndex(toString(key))) {
     const bool orphan = controllerUid(*pod).empty() || controllerUid(*pod) != live_uid;
     if (orphan && hasFinalizer(*pod, kResultFinalizer)) orphans.push_back(pod);
   }
-  if (orphans.empty() || !mayWrite().ok()) return;
+  if (orphans.empty()) return absl::OkStatus();
+  TY_RETURN_IF_ERROR(mayWrite());
   // The cache may be behind: only the apiserver knows.
   const StatusOr<Json> job = client_.get(kTrainingJobs, key.ns, key.name);
-  if (!job.ok() && !absl::IsNotFound(job.status())) return;
-  for (const ObjectPtr& pod : orphans) {
-    if (job.ok() && objectUid(*job) == controllerUid(*pod)) continue;
-    const Status status = removeFinalizer(key, *pod);
-    if (!status.ok()) TY_WARN("free pod {}: {}", objectKey(*pod).name, status.ToString());
-  }
+  if (!job.ok() && !absl::IsNotFound(job.status())) return job.status();
+  const std::string owner = job.ok() ? objectUid(*job) : "";
+  std::mutex mutex;
+  Status first;
+  helpers_.forEach(orphans.size(), kFreesAtOnce, [&](std::size_t i) {
+    if (job.ok() && controllerUid(*orphans[i]) == owner) return true;
+    const Status status = removeFinalizer(key, *orphans[i]);
+    const std::lock_guard lock(mutex);
+    first.Update(status);
+    return true;
+  });
+  return annotate(first, "let go of a pod whose job is gone");
 }
 
 }  // namespace trainyard::control

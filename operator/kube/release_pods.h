@@ -10,8 +10,8 @@ namespace trainyard::control {
 
 // Takes our finalizer off every pod of a job in the namespace `ns` ("": in all). For the time when
 // no operator is left that would do so: such pods could not be deleted, and their namespace
-// neither. Returns how many pods had it. One that is gone by now is none; any other failure ends
-// it.
+// neither. Returns how many pods had it. One that is gone by now is none. A pod that cannot be
+// written holds back no other: the first failure is returned at the end, with how many there were.
 StatusOr<int> releasePods(KubeClient& client, const std::string& ns);
 
 }  // namespace trainyard::control
