@@ -56,7 +56,7 @@ void Reflector::trim(nlohmann::json& object) const {
 }
 
 void Reflector::list(const ReflectorMachine::List& action, const std::stop_token& stop) {
-  if (action.continue_token.empty()) list_began_ = clock_.now();
+  if (action.continue_token.empty()) beginList(clock_.now());
   auto page = source_.list(action.limit, action.continue_token, stop);
   if (stop.stop_requested()) return;
   if (!page.ok()) {
@@ -70,9 +70,16 @@ void Reflector::list(const ReflectorMachine::List& action, const std::stop_token
   if (is_last) noteList(list_began_);
 }
 
+void Reflector::beginList(TimePoint now) {
+  list_began_ = now;
+  const std::lock_guard lock(mutex_);
+  ++lists_begun_;
+}
+
 void Reflector::noteList(TimePoint began) {
   const std::size_t items = store_.size();
   const std::lock_guard lock(mutex_);
+  list_shown_ = lists_begun_;
   ++counts_.lists;
   counts_.items += items;
   counts_.list_seconds += toSeconds(clock_.now() - began);
@@ -109,7 +116,7 @@ void Reflector::guardStream(std::stop_source& stream, const std::stop_token& ove
 
 void Reflector::watch(const ReflectorMachine::Watch& action, const std::stop_token& stop) {
   const TimePoint began = clock_.now();
-  list_began_ = began;
+  if (action.initial_events) beginList(began);
   std::uint64_t events = 0;
   {
     const std::lock_guard lock(mutex_);
@@ -170,6 +177,17 @@ Status Reflector::waitForSync(Duration timeout) const {
   return absl::DeadlineExceededError(
       fmt::format("{}: no list within {:.0f} s: {}", name_, toSeconds(timeout),
                   last_failure_.ok() ? "no answer" : std::string(last_failure_.message())));
+}
+
+WriteMark Reflector::mark(std::uint64_t version) const {
+  const std::lock_guard lock(mutex_);
+  return {version, lists_begun_};
+}
+
+bool Reflector::shows(const WriteMark& write) const {
+  if (store_.newestVersion() >= write.version) return true;
+  const std::lock_guard lock(mutex_);
+  return list_shown_ > write.lists;
 }
 
 ReflectorCounts Reflector::counts() const {

@@ -40,6 +40,12 @@ struct ReflectorCounts {
   std::uint64_t last_version = 0;  // the newest one seen; no count
 };
 
+// A write to one of the objects, as its answer came; the default: none.
+struct WriteMark {
+  std::uint64_t version = 0;
+  std::uint64_t lists = 0;  // begun by then
+};
+
 // Lifecycle: construct, start(), stop() or the destructor. Callbacks come from the reflector's
 // thread, without a lock held; they must not call stop(). `source` and `clock` outlive it; the
 // store lives as long as the reflector.
@@ -62,12 +68,20 @@ class Reflector {
   Status waitForSync(Duration timeout) const;
   ReflectorCounts counts() const;
 
+  // To be taken when the answer of a write is there, which left the object at `version`.
+  WriteMark mark(std::uint64_t version) const;
+  // The store shows that write, or what came after it: its version was seen, or a list that began
+  // after the answer. Versions alone would not do: those of a server that was restored from a
+  // backup begin again lower.
+  bool shows(const WriteMark& write) const;
+
  private:
   void loop(const std::stop_token& stop);
   void list(const ReflectorMachine::List& action, const std::stop_token& stop);
   void watch(const ReflectorMachine::Watch& action, const std::stop_token& stop);
   void trim(nlohmann::json& object) const;
   void onEvent(WatchEvent event);
+  void beginList(TimePoint now);
   void noteList(TimePoint began);
   // Ends a stream of initial events that has been silent for too long; until `over`.
   void guardStream(std::stop_source& stream, const std::stop_token& over);
@@ -88,6 +102,8 @@ class Reflector {
   Status last_failure_;
   TimePoint heard_;         // when the last event came
   bool streaming_ = false;  // as machine_.streaming(), for others
+  std::uint64_t lists_begun_ = 0;
+  std::uint64_t list_shown_ = 0;  // by the store: which of these
   ReflectorCounts counts_;
   std::jthread thread_;
 };

@@ -62,7 +62,7 @@ struct TaskObservation {
   // It was ended from outside (eviction, its launcher's end), not by a fault of its own. A task
   // that is no longer there at all counts as disrupted too.
   bool disrupted = false;
-  std::string host;
+  std::string host;                 // a name for `ip`; "" where nobody is told it
   std::string ip;
   std::uint32_t port = 0;           // 0: not yet known
   std::uint32_t restarts = 0;       // times the agent started its child again in place

@@ -299,6 +299,21 @@ void checkEncryption(const View& spec, ProblemList& problems) {
   if (!spec["training"].present()) problems.add(encryption.path(), "only with training");
 }
 
+// Of programs that are told names. Those of 3000 tasks fit the ConfigMap that tells them, however
+// long the names of the job and its namespace are; addresses alone do for all tasks there can be.
+void checkTaskCount(const View& spec, ProblemList& problems) {
+  constexpr std::int64_t kMost = 3000;
+  const View training = spec["training"], workers = spec["worker"]["replicas"];
+  const bool ours = training.present() && training["model"]["name"].text() != "program";
+  const std::int64_t tasks =
+      workers.integer().value_or(1) + spec["ps"]["replicas"].integer().value_or(0);
+  if (ours || tasks <= kMost) return;
+  problems.add(workers.path(),
+               fmt::format("more than {} tasks, each of which is told the names of all in one "
+                           "object",
+                           kMost));
+}
+
 }  // namespace
 
 void validateAcross(const Json& job, ProblemList& problems) {
@@ -311,6 +326,7 @@ void validateAcross(const Json& job, ProblemList& problems) {
   checkReplicas(spec["ps"], problems);
   checkReplicas(spec["worker"], problems);
   checkTraining(spec, problems);
+  checkTaskCount(spec, problems);
 }
 
 }  // namespace trainyard::control::internal

@@ -1,5 +1,6 @@
 #include "operator/kube/client.h"
 
+#include <algorithm>
 #include <condition_variable>
 #include <mutex>
 #include <utility>
@@ -22,6 +23,9 @@ using internal::Verb;
 // The apiserver bounds a request to 3 MiB; an object in a watch is larger by little.
 constexpr std::size_t kMaxLine = std::size_t{16} << 20;
 constexpr std::size_t kMaxError = std::size_t{1} << 20;
+// A server that says "at once" is not asked without a pause: so long the first time, twice as long
+// each further one.
+constexpr Duration kLeastWait = std::chrono::milliseconds(50);
 // What a server may take beyond the time for which a watch was asked.
 constexpr Duration kWatchGrace = std::chrono::seconds(15);
 
@@ -143,6 +147,7 @@ HttpRequest KubeClient::request(std::string method, std::string target) const {
 
 StatusOr<HttpResponse> KubeClient::send(const HttpRequest& request) {
   Duration waited{};
+  Duration least = kLeastWait;
   for (;;) {
     if (request.method != "GET" && !options_.may_write()) {
       return absl::UnavailableError("not the leader: nothing is written");
@@ -154,8 +159,10 @@ StatusOr<HttpResponse> KubeClient::send(const HttpRequest& request) {
     const auto wait = retryAfter(status);
     // A server that says so has not begun.
     if (!wait || !(response->status == 429 || response->status == 503)) return status;
-    waited += *wait;
-    if (waited > options_.max_wait || !waitFor(*wait, clock_, options_.limits.stop)) return status;
+    const Duration pause = std::max(*wait, least);
+    least *= 2;
+    waited += pause;
+    if (waited > options_.max_wait || !waitFor(pause, clock_, options_.limits.stop)) return status;
   }
 }
 

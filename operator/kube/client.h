@@ -62,7 +62,8 @@ struct PodLogQuery {
 struct KubeClientOptions {
   HttpLimits limits;  // of every call but watch; `stop` ends waiting and calls
   // A server that says how long to wait (429 and 503 with Retry-After: the request was not carried
-  // out) is asked again after that time, as often as this allows in all.
+  // out) is asked again after that time or a growing pause, the longer of them, as often as this
+  // allows in all.
   Duration max_wait = std::chrono::seconds(10);
   // A watch in which nothing comes for so long is given up, since the connection may be dead. The
   // server sends a bookmark about every minute.

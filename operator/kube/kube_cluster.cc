@@ -155,9 +155,7 @@ StatusOr<std::vector<JobKey>> KubeCluster::listJobs() {
 }
 
 bool KubeCluster::isFresh(const Written& written) const {
-  return jobs_->store().newestVersion() >= written.jobs &&
-         pods_->store().newestVersion() >= written.pods &&
-         maps_->store().newestVersion() >= written.maps;
+  return jobs_->shows(written.jobs) && pods_->shows(written.pods) && maps_->shows(written.maps);
 }
 
 Status KubeCluster::waitUntilFresh(const JobKey& key) {
@@ -206,7 +204,7 @@ StatusOr<JobObservation> KubeCluster::observe(const JobKey& key) {
 }
 
 TaskObservation KubeCluster::observeTask(const v1::TrainingJob& job, TaskObservation seen) const {
-  seen.host = podHost(job, seen.key);
+  if (tellsNames(job)) seen.host = podHost(job, seen.key);
   seen.port = static_cast<std::uint32_t>(job.spec().network().task_port());
   return seen;
 }

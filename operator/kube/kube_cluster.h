@@ -90,9 +90,9 @@ class KubeCluster : public Cluster, public AgentDirectory {
  private:
   using Json = nlohmann::json;
   static constexpr std::size_t kFreesAtOnce = 16;  // as many as the client has connections
-  // What was written last for a job, by the kind of object; 0: nothing.
+  // What was written last for a job, by the kind of object.
   struct Written {
-    std::uint64_t jobs = 0, pods = 0, maps = 0;
+    WriteMark jobs, pods, maps;
   };
   struct JobNotes {
     Written written;
@@ -107,7 +107,7 @@ class KubeCluster : public Cluster, public AgentDirectory {
   Status mayWrite() const;
   Status waitUntilFresh(const JobKey& key);
   bool isFresh(const Written& written) const;
-  void noteWritten(const JobKey& key, std::uint64_t Written::*kind, const Json& object);
+  void noteWritten(const JobKey& key, WriteMark Written::*kind, const Json& object);
   void noteRefusal(const JobKey& key, std::optional<TaskWait> refusal);
 
   TaskObservation observeTask(const v1::TrainingJob& job, TaskObservation seen) const;

@@ -44,10 +44,14 @@ Status KubeCluster::mayWrite() const {
   return absl::UnavailableError("not the leader: nothing is written");
 }
 
-void KubeCluster::noteWritten(const JobKey& key, std::uint64_t Written::*kind, const Json& object) {
+void KubeCluster::noteWritten(const JobKey& key, WriteMark Written::*kind, const Json& object) {
+  const Reflector* const reflectors[] = {jobs_.get(), pods_.get(), maps_.get()};
+  const std::size_t which = kind == &Written::jobs ? 0 : kind == &Written::pods ? 1 : 2;
   const std::lock_guard lock(mutex_);
-  std::uint64_t& newest = notes_[key].written.*kind;
-  newest = std::max(newest, objectVersion(object));
+  const WriteMark mark = reflectors[which]->mark(objectVersion(object));
+  WriteMark& newest = notes_[key].written.*kind;
+  // Writes go side by side. After a new list versions may be lower ones.
+  if (mark.lists > newest.lists || mark.version > newest.version) newest = mark;
 }
 
 void KubeCluster::noteRefusal(const JobKey& key, std::optional<TaskWait> refusal) {

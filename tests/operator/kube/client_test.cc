@@ -204,6 +204,20 @@ TEST_F(ClientTest, WaitsAsLongAsTheServerSays) {
   EXPECT_EQ(transport_.requests().size(), 3u);
 }
 
+// "At once" is not without a pause, nor for ever.
+TEST_F(ClientTest, AServerThatSaysAtOnceIsNotAskedWithoutAPause) {
+  int calls = 0;
+  FakeTransport overloaded([&](const HttpRequest&) -> StatusOr<HttpResponse> {
+    // A bound against hangs alone.
+    return ++calls > 1000 ? answer(200, Json::object()) : busy(429, "0");
+  });
+  KubeClientOptions options;
+  options.max_wait = seconds(1);
+  KubeClient client(overloaded, systemClock(), options);
+  EXPECT_EQ(client.get(kPods, "ns", "p").status().code(), StatusCode::kUnavailable);
+  EXPECT_LE(calls, 10);
+}
+
 TEST_F(ClientTest, DoesNotWaitForEver) {
   answers_ = {busy(429, "3600")};
   const Status status = client_.create(kPods, "ns", {{"metadata", {{"name", "p"}}}}).status();

@@ -94,5 +94,28 @@ TEST_F(KubeClusterTest, OrphansDoNotHoldUpAJobOfTheirName) {
   EXPECT_TRUE(seen->tasks.empty());
 }
 
+// A server that was restored from a backup counts on from a lower version than what was written
+// before; what it lists from then on is all there is.
+TEST_F(KubeClusterTest, AfterARestoreOfTheServerJobsGoOn) {
+  server_.put(kJobsOfLab + std::string("job"), jobObject());
+  server_.setVersion(1000);
+  start();
+  const auto before = cluster_->observe(kJob);
+  ASSERT_TRUE(before.ok()) << before.status();
+  v1::JobStatus status;
+  status.set_state("Created");
+  ASSERT_TRUE(cluster_->writeStatus(before->job, status).ok());
+  server_.setVersion(100);
+  EXPECT_TRUE(eventually([&] { return cluster_->observe(kJob).ok(); }));
+  const auto after = cluster_->observe(kJob);
+  ASSERT_TRUE(after.ok()) << after.status();
+  status.set_state("Running");
+  ASSERT_TRUE(cluster_->writeStatus(after->job, status).ok());
+  EXPECT_TRUE(eventually([&] {
+    const auto seen = cluster_->observe(kJob);
+    return seen.ok() && seen->job.status().state() == "Running";
+  }));
+}
+
 }  // namespace
 }  // namespace trainyard::control

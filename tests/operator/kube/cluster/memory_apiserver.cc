@@ -70,7 +70,12 @@ void MemoryApiserver::refuse(Refuse refuse) {
 
 void MemoryApiserver::setVersion(std::uint64_t version) {
   const std::lock_guard lock(mutex_);
-  if (version < version_) ++restores_;
+  if (version < version_) {
+    ++restores_;
+    for (auto& [path, object] : objects_) {
+      object["metadata"]["resourceVersion"] = std::to_string(version);
+    }
+  }
   version_ = version;
   events_.clear();
   changed_.notify_all();
