@@ -85,7 +85,7 @@ Controller::Controller(Cluster& cluster, ProgressSource& progress, const Clock& 
       options_(std::move(options)),
       queue_(std::make_shared<WorkQueue>(clock, options_.queue)),
       recorder_(cluster, clock),
-      applier_(cluster, recorder_, options_.creates_at_once) {}
+      applier_(cluster, recorder_, options_.writes_at_once) {}
 
 Controller::~Controller() {
   stop();
@@ -114,8 +114,10 @@ Status Controller::start() {
 
 void Controller::stop() {
   queue_->shutDown();
+  applier_.holdBack(true);
   for (std::thread& thread : threads_) thread.join();
   threads_.clear();
+  applier_.holdBack(false);
 }
 
 void Controller::loop() {

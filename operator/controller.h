@@ -42,8 +42,8 @@ struct ControllerOptions {
   ReconcileObserver* observer = nullptr;  // outlives the controller
   // Jobs that are looked at side by side, each on a thread.
   int threads = 1;
-  // Tasks of one job that are created side by side, where that is quicker.
-  int creates_at_once = 1;
+  // Tasks of one job that are created, deleted or released side by side, where that is quicker.
+  int writes_at_once = 1;
   // A job is looked at so often even if nothing is heard of it.
   Duration resync = std::chrono::minutes(1);
   // While an observation does not show what was written last, which the next change ends.
@@ -61,7 +61,8 @@ struct ReconcileCounts {
 };
 
 // Lifecycle: construct; start() takes up all jobs of the cluster and works on threads of its own,
-// never on two for the same job; stop() (or the destructor) ends them after the reconciles in hand.
+// never on two for the same job; stop() (or the destructor) ends them: of the plans in hand nothing
+// more is begun than the calls that are under way.
 // Without start(), or after stop(), reconcileOnce() and runDue() do the same work on the caller's
 // thread; never use both at a time.
 //

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <condition_variable>
 #include <csignal>
 #include <cstdlib>
 #include <iostream>
@@ -13,6 +14,7 @@
 #include <stop_token>
 #include <string>
 #include <string_view>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -47,7 +49,10 @@ namespace {
 // rounds.
 constexpr int kOthersEvery = 5;
 // Of one job. The connections to the apiserver bound those of all jobs.
-constexpr int kCreatesAtOnce = 16;
+constexpr int kWritesAtOnce = 16;
+// How long calls that are under way at the end may take. A pod is killed 30 s after it was asked to
+// end, and before that the lease is to be given back.
+constexpr Duration kCallsAtEnd = std::chrono::seconds(10);
 // For the first lists; then signals are looked at, and it waits again.
 constexpr Duration kSyncTimeout = std::chrono::seconds(10);
 // Between two looks at one job. What its pods do meanwhile is one change of its status.
@@ -254,7 +259,7 @@ Status Operator::connect(const KubeConfig& config) {
   progress_ = std::make_unique<GrpcProgress>(*cluster_, progress);
   ControllerOptions controller;
   controller.threads = flags_.threads;
-  controller.creates_at_once = kCreatesAtOnce;
+  controller.writes_at_once = kWritesAtOnce;
   controller.queue.pause = kPause;
   controller.observer = &work_meter_;
   controller.queue.observer = &work_meter_;
@@ -341,10 +346,19 @@ bool Operator::work() {
 }
 
 void Operator::stop() {
+  // Gives up the calls that are still under way then, or when all others have ended.
+  std::jthread bound([this](const std::stop_token& over) {
+    std::mutex mutex;
+    std::condition_variable_any never;
+    std::unique_lock lock(mutex);
+    never.wait_until(lock, over, systemClock().now() + kCallsAtEnd, [] { return false; });
+    stop_calls_.request_stop();
+  });
   controller_->stop();
   (void)cluster_->watch({});  // cannot fail: it only forgets the callback
   progress_->stop();
-  stop_calls_.request_stop();
+  bound.request_stop();
+  bound.join();
   if (elector_) elector_->stop();  // nothing is written any more
 }
 

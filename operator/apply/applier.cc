@@ -1,10 +1,7 @@
 #include "operator/apply/applier.h"
 
 #include <algorithm>
-#include <atomic>
 #include <mutex>
-#include <thread>
-#include <vector>
 
 #include "fmt/format.h"
 
@@ -48,64 +45,52 @@ Applied Applier::writeRecords(const v1::TrainingJob& job, const Plan& plan) {
   return applied;
 }
 
-Status Applier::deleteTasks(const v1::TrainingJob& job, const Plan& plan) {
+Status Applier::eachTask(std::size_t count, std::size_t at_once, AfterFailure after,
+                         const std::function<Status(std::size_t)>& act) {
+  std::mutex mutex;
   Status first;
-  for (const DeleteTask& task : plan.deletes) {
-    const Status status = cluster_.deleteTask(job, task.key, task.created);
-    if (status.ok() || status.code() == absl::StatusCode::kNotFound) continue;
-    if (first.ok()) first = annotate(status, fmt::format("delete {}", toString(task.key)));
-  }
+  helpers_.forEach(count, at_once, [&](std::size_t i) {
+    const Status status =
+        held_back_ ? absl::UnavailableError("nothing more is begun: the controller ends") : act(i);
+    const std::lock_guard lock(mutex);
+    first.Update(status);
+    return first.ok() || after == AfterFailure::kGoOn;
+  });
   return first;
 }
 
+Status Applier::deleteTasks(const v1::TrainingJob& job, const Plan& plan) {
+  return eachTask(plan.deletes.size(), at_once_, AfterFailure::kGoOn, [&](std::size_t i) {
+    const DeleteTask& task = plan.deletes[i];
+    const Status status = cluster_.deleteTask(job, task.key, task.created);
+    if (absl::IsNotFound(status)) return absl::OkStatus();
+    return annotate(status, fmt::format("delete {}", toString(task.key)));
+  });
+}
+
 Status Applier::releaseTasks(const v1::TrainingJob& job, const Plan& plan) {
-  Status first;
-  for (const ReleaseTask& task : plan.releases) {
+  return eachTask(plan.releases.size(), at_once_, AfterFailure::kGoOn, [&](std::size_t i) {
+    const ReleaseTask& task = plan.releases[i];
     const Status status = cluster_.releaseTask(job, task.key, task.created);
-    if (status.ok() || status.code() == absl::StatusCode::kNotFound) continue;
-    first.Update(annotate(status, fmt::format("release {}", toString(task.key))));
-  }
-  return first;
+    if (absl::IsNotFound(status)) return absl::OkStatus();
+    return annotate(status, fmt::format("release {}", toString(task.key)));
+  });
 }
 
 Status Applier::createTask(const v1::TrainingJob& job, const CreateTask& task) {
   const Status status = cluster_.createTask(job, task.key, task.created);
-  if (status.ok() || status.code() == absl::StatusCode::kAlreadyExists) return absl::OkStatus();
+  if (absl::IsAlreadyExists(status)) return absl::OkStatus();
   return annotate(status, fmt::format("create {}", toString(task.key)));
 }
 
-Status Applier::createSome(const v1::TrainingJob& job, const Plan& plan, std::size_t begin,
-                           std::size_t end, std::size_t at_once) {
-  std::atomic<std::size_t> next = begin;
-  std::mutex mutex;
-  Status first;
-  const auto work = [&] {
-    for (;;) {
-      {
-        const std::lock_guard lock(mutex);
-        if (!first.ok()) return;
-      }
-      const std::size_t i = next++;
-      if (i >= end) return;
-      const Status status = createTask(job, plan.creates[i]);
-      const std::lock_guard lock(mutex);
-      first.Update(status);
-    }
-  };
-  std::vector<std::jthread> threads;
-  for (std::size_t i = 1; i < std::min(at_once, end - begin); ++i) threads.emplace_back(work);
-  work();
-  threads.clear();  // waits for them
-  return first;
-}
-
 Status Applier::createTasks(const v1::TrainingJob& job, const Plan& plan) {
-  const auto most = static_cast<std::size_t>(creates_at_once_);
   const std::size_t all = plan.creates.size();
   std::size_t begun = 0;
-  for (std::size_t at_once = 1; begun < all; at_once = std::min(2 * at_once, most)) {
-    const std::size_t end = at_once < most ? std::min(begun + at_once, all) : all;
-    TY_RETURN_IF_ERROR(createSome(job, plan, begun, end, at_once));
+  for (std::size_t at_once = 1; begun < all; at_once = std::min(2 * at_once, at_once_)) {
+    const std::size_t end = at_once < at_once_ ? std::min(begun + at_once, all) : all;
+    TY_RETURN_IF_ERROR(
+        eachTask(end - begun, at_once, AfterFailure::kStop,
+                 [&, begun](std::size_t i) { return createTask(job, plan.creates[begun + i]); }));
     begun = end;
   }
   return absl::OkStatus();

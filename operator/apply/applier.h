@@ -1,6 +1,11 @@
 // Carries out a plan through the Cluster interface.
 #pragma once
 
+#include <atomic>
+#include <cstddef>
+#include <functional>
+
+#include "base/core/helper_pool.h"
 #include "base/core/status.h"
 #include "operator/cluster/cluster.h"
 #include "operator/plan/planner.h"
@@ -17,15 +22,23 @@ struct Applied {
 // carried out side by side.
 class Applier {
  public:
-  // `creates_at_once`: so many creates run side by side at most; 1: in the order of the plan.
-  Applier(Cluster& cluster, EventRecorder& recorder, int creates_at_once = 1)
-      : cluster_(cluster), recorder_(recorder), creates_at_once_(creates_at_once) {}
+  // `writes_at_once`, from 1: so many releases, deletes or creates of one job run side by side at
+  // most; with 1 in the order of the plan.
+  Applier(Cluster& cluster, EventRecorder& recorder, int writes_at_once = 1)
+      : cluster_(cluster),
+        recorder_(recorder),
+        at_once_(static_cast<std::size_t>(writes_at_once)),
+        helpers_(2 * (at_once_ - 1)) {}
+
+  // Whether nothing more is begun for tasks, also of plans that are being carried out: they end as
+  // soon as the calls under way do, with UNAVAILABLE.
+  void holdBack(bool held) { held_back_ = held; }
 
   // In this order, so that it may stop or die after any write and the next plan goes on from there:
   //   1. the status: numbers and counts are recorded before anything follows from them
   //   2. events, which tell what the status now holds
   //   3. the membership, recorded before anyone is told
-  //   4. releases and deletes, each of exactly one life of a task
+  //   4. releases and deletes, each of exactly one life of a task, side by side
   //   5. creates: one, then two at once, then four, ... then as many as allowed, all the time
   //   6. the end of the job itself
   // A create that finds the task there and a delete that finds it gone are proofs, not failures.
@@ -43,13 +56,17 @@ class Applier {
   Status releaseTasks(const v1::TrainingJob& job, const Plan& plan);
   Status createTasks(const v1::TrainingJob& job, const Plan& plan);
   Status createTask(const v1::TrainingJob& job, const CreateTask& task);
-  // Plan::creates from `begin` on, up to `end`, `at_once` side by side.
-  Status createSome(const v1::TrainingJob& job, const Plan& plan, std::size_t begin,
-                    std::size_t end, std::size_t at_once);
+  enum class AfterFailure { kGoOn, kStop };
+  // The first failure.
+  Status eachTask(std::size_t count, std::size_t at_once, AfterFailure after,
+                  const std::function<Status(std::size_t)>& act);
 
   Cluster& cluster_;
   EventRecorder& recorder_;
-  const int creates_at_once_;
+  const std::size_t at_once_;
+  std::atomic<bool> held_back_ = false;
+  // Two jobs at once can be served as if they were alone; each goes on by itself in any case.
+  HelperPool helpers_;
 };
 
 }  // namespace trainyard::control

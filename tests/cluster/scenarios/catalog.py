@@ -32,6 +32,7 @@ NAMES = {
     69: "1000_jobs_x_8", 70: "one_job_5000_pods", 71: "rbac_minimal", 72: "dashboard_queries_resolve",
     # Further ones
     73: "quota_exceeded", 74: "namespace_deleted", 75: "steps_change",
+    76: "sigterm_mid_create", 77: "sigterm_without_answers",
 }
 
 BENCH = "a measurement: `make bench-operator` runs it"

@@ -1,5 +1,6 @@
 #include "operator/apply/applier.h"
 
+#include <atomic>
 #include <condition_variable>
 #include <mutex>
 
@@ -196,6 +197,85 @@ TEST(ApplierSideBySide, ARefusalCostsOneCall) {
   EXPECT_EQ(applier.apply(*cluster.observe(key), eightCreates()).status.code(),
             absl::StatusCode::kResourceExhausted);
   EXPECT_EQ(cluster.calls, 1);
+}
+
+// Lets nobody through before so many writes of one kind are under way; a bound against hangs alone.
+class MeetingCluster : public FakeCluster {
+ public:
+  Status deleteTask(const v1::TrainingJob& job, const TaskKey& task,
+                    std::uint32_t created) override {
+    deletes.attend();
+    return FakeCluster::deleteTask(job, task, created);
+  }
+  Status releaseTask(const v1::TrainingJob& job, const TaskKey& task,
+                     std::uint32_t created) override {
+    releases.attend();
+    return FakeCluster::releaseTask(job, task, created);
+  }
+
+  struct Meeting {
+    void attend() {
+      std::unique_lock lock(mutex);
+      ++there;
+      changed.notify_all();
+      met = changed.wait_for(lock, std::chrono::seconds(20), [this] { return there >= 4; }) && met;
+    }
+    std::mutex mutex;
+    std::condition_variable changed;
+    int there = 0;
+    bool met = true;
+  };
+  Meeting deletes, releases;
+};
+
+TEST(ApplierSideBySide, DeletesAndReleasesToo) {
+  MeetingCluster cluster;
+  FakeClock clock;
+  EventRecorder recorder(cluster, clock);
+  const JobKey key = cluster.addJob(fakeJob("job", 1, 8));
+  cluster.setLife({.held = true});
+  Plan plan;
+  for (std::uint32_t i = 0; i < 8; ++i) {
+    const TaskKey task{v1::ROLE_WORKER, i};
+    ASSERT_TRUE(cluster.createTask(cluster.observe(key)->job, task, 1).ok());
+    if (i < 4) plan.releases.push_back({task, 1});
+    if (i >= 4) plan.deletes.push_back({task, 1, "x"});
+  }
+  Applier applier(cluster, recorder, 4);
+  ASSERT_TRUE(applier.apply(*cluster.observe(key), plan).status.ok());
+  EXPECT_TRUE(cluster.releases.met);
+  EXPECT_TRUE(cluster.deletes.met);
+  EXPECT_EQ(cluster.observe(key)->tasks.size(), 4u);
+}
+
+// Whoever ends the controller does so in the middle of the creates.
+class EndingCluster : public FakeCluster {
+ public:
+  Status createTask(const v1::TrainingJob& job, const TaskKey& task,
+                    std::uint32_t created) override {
+    if (++calls == 100) applier->holdBack(true);
+    return FakeCluster::createTask(job, task, created);
+  }
+  std::atomic<int> calls = 0;
+  Applier* applier = nullptr;
+};
+
+TEST(ApplierSideBySide, HeldBackItBeginsNothingMore) {
+  EndingCluster cluster;
+  FakeClock clock;
+  EventRecorder recorder(cluster, clock);
+  const JobKey key = cluster.addJob(fakeJob("job", 1, 4000));
+  Applier applier(cluster, recorder, 4);
+  cluster.applier = &applier;
+  Plan plan;
+  for (std::uint32_t i = 0; i < 4000; ++i) plan.creates.push_back({{v1::ROLE_WORKER, i}, 1});
+  const Status status = applier.apply(*cluster.observe(key), plan).status;
+  EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(failureClass(status), FailureClass::kRetry);
+  EXPECT_LE(cluster.calls, 100 + 3) << "those that were under way";
+  applier.holdBack(false);
+  EXPECT_TRUE(applier.apply(*cluster.observe(key), plan).status.ok());
+  EXPECT_EQ(cluster.observe(key)->tasks.size(), 4000u);
 }
 
 TEST_F(ApplierTest, ReleasesAndTheEndOfTheJob) {

@@ -264,7 +264,7 @@ TEST(ControllerThreads, LookAtSeveralJobsSideBySideAndNeverTwiceAtOne) {
   LookCounter looks;
   ControllerOptions options;
   options.threads = 4;
-  options.creates_at_once = 4;
+  options.writes_at_once = 4;
   options.observer = &looks;
   Controller controller(cluster, progress, systemClock(), options);
   ASSERT_TRUE(controller.start().ok());
