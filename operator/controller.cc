@@ -39,6 +39,14 @@ void takeStarts(const JobReport& report, std::vector<TaskObservation>& tasks) {
   }
 }
 
+void takeUnreachable(const JobReport& report, std::vector<TaskObservation>& tasks) {
+  for (TaskObservation& task : tasks) {
+    const auto found = report.unreachable.find(task.key);
+    if (found == report.unreachable.end() || found->second.created != task.created) continue;
+    task.unreachable = found->second.why;
+  }
+}
+
 // What a task left behind is newer than what its agent was last asked.
 void takeLastWords(const std::vector<TaskObservation>& tasks, JobReport& report) {
   for (const TaskObservation& task : tasks) {
@@ -183,6 +191,7 @@ Status Controller::reconcileOnce(const JobKey& key) {
   input.observed = *std::move(observed);
   JobReport report = progress_.newest(key);
   takeStarts(report, input.observed.tasks);
+  takeUnreachable(report, input.observed.tasks);
   takeLastWords(input.observed.tasks, report);
   if (!input.observed.job.spec().has_training()) takeTold(input.observed.tasks, report);
   input.progress = std::move(report.progress);

@@ -302,6 +302,7 @@ Status Operator::startServer() {
                            .leads = [this] { return leads(); },
                            .slow_paths = [this] { return elector_ ? elector_->slowPaths() : 0; },
                            .cached_pods = [this] { return cluster_->cachedPods(); },
+                           .unreachable_agents = [this] { return progress_->unreachable(); },
                            .reflectors = [this] { return cluster_->reflectorCounts(); }}));
   const auto ok = [] { return HttpReply{.body = "ok\n"}; };
   // One that waits to be elected is as ready as it can be.

@@ -28,6 +28,7 @@ class OperatorMetrics : public prometheus::Collectable {
     add(families, metric("leader_election_master_status"), lease, view_.leads() ? 1 : 0);
     add(families, metric("leader_election_slowpath_total"), lease, view_.slow_paths());
     add(families, metric("trainyard_cached_pods"), {}, view_.cached_pods());
+    add(families, metric("trainyard_unreachable_agents"), {}, view_.unreachable_agents());
     for (MetricFamily& family : jobFamilies(view_.jobs())) families.push_back(std::move(family));
     return families;
   }

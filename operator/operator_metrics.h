@@ -16,9 +16,9 @@
 namespace trainyard::control {
 
 // What WorkMeter measures, workqueue_{depth,adds_total,retries_total}, reflector_*{name},
-// leader_election_{master_status,slowpath_total}, trainyard_cached_pods, and gauges of jobs
-// (jobFamilies()). Computed at each scrape. What is given is called from the server's threads and
-// outlives the result.
+// leader_election_{master_status,slowpath_total}, trainyard_{cached_pods,unreachable_agents}, and
+// gauges of jobs (jobFamilies()). Computed at each scrape. What is given is called from the
+// server's threads and outlives the result.
 struct OperatorView {
   const WorkMeter* work = nullptr;
   int workers = 1;  // reconciles that may run side by side
@@ -29,6 +29,7 @@ struct OperatorView {
   std::function<bool()> leads;
   std::function<std::uint64_t()> slow_paths;
   std::function<std::size_t()> cached_pods;
+  std::function<std::size_t()> unreachable_agents;
   std::function<std::vector<std::pair<std::string, ReflectorCounts>>()> reflectors;
 };
 std::shared_ptr<prometheus::Collectable> makeOperatorMetrics(OperatorView view);

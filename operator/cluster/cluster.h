@@ -62,7 +62,7 @@ struct TaskObservation {
   // It was ended from outside (eviction, its launcher's end), not by a fault of its own. A task
   // that is no longer there at all counts as disrupted too.
   bool disrupted = false;
-  std::string host;                 // a name for `ip`; "" where nobody is told it
+  std::string host;  // a name for `ip`; "" where nobody is told it
   std::string ip;
   std::uint32_t port = 0;           // 0: not yet known
   std::uint32_t restarts = 0;       // times the agent started its child again in place
@@ -71,6 +71,8 @@ struct TaskObservation {
   std::optional<TaskWait> waiting;  // in kPending, where it is known
   // What the job's coordinator said last, where its task has ended and left that behind.
   std::optional<v1::JobProgress> last_word;
+  // It runs, but its agent has not answered for long; why: a condition's reason, and a line.
+  std::optional<TaskWait> unreachable;
   // It has ended, but what else there is around it runs on and keeps its place: a pod's sidecars.
   bool lingers = false;
   // It does not go away, and its record stays, until releaseTask().

@@ -253,6 +253,7 @@ Plan planJob(const PlannerInput& input) {
     return state.plan;
   }
   begin(state);
+  judgeReach(state);
   if (state.isTerminal()) {
     countLastRestarts(state);
   } else {

@@ -290,6 +290,12 @@ std::vector<PollRound::Answer> GrpcProgress::peersLocked(const JobKey& key, Job&
     answers.push_back({agent, std::move(peer), std::nullopt});
   }
   job.peers = std::move(peers);
+  // Of a task that does not run any more nothing is expected.
+  std::erase_if(job.report.unreachable, [&](const auto& entry) {
+    return std::none_of(agents.begin(), agents.end(), [&](const AgentEndpoint& agent) {
+      return agent.key == entry.first && agent.created == entry.second.created;
+    });
+  });
   return answers;
 }
 
@@ -313,8 +319,8 @@ bool GrpcProgress::goOn(PollRound& round, grpc::CompletionQueue& queue) {
     if (it == jobs_.end() || it->second->uid != round.job().uid) return false;
     Job& job = *it->second;
     if (!round.told()) {
-      if (takeLocked(job, round.answers())) changed = changed_;
-      judgeLocked(job, round);
+      const bool news = takeLocked(job, round.answers());
+      if (judgeLocked(job, round) || news) changed = changed_;
     }
     for (AgentEndpoint& agent : round.unreached()) {
       unreached_.push_back({key, std::move(agent), revisionOf(job.wish)});
@@ -330,12 +336,31 @@ bool GrpcProgress::goOn(PollRound& round, grpc::CompletionQueue& queue) {
   return true;
 }
 
-void GrpcProgress::judgeLocked(const Job& job, PollRound& round) {
+bool GrpcProgress::noteSilenceLocked(Job& job, const PollRound::Answer& answer) {
+  const AgentEndpoint& agent = answer.endpoint;
+  if (Poller::now() - answer.peer->silent_since < options_.unreachable_after) return false;
+  JobReport::Unreachable& known = job.report.unreachable[agent.key];
+  // Words of the same kind of failure vary.
+  const bool same = known.created == agent.created && known.why.reason == answer.why.reason;
+  known = {agent.created, answer.why};
+  return !same;
+}
+
+std::size_t GrpcProgress::unreachable() const {
+  const std::lock_guard lock(mutex_);
+  std::size_t count = 0;
+  for (const auto& [key, job] : jobs_) count += job->report.unreachable.size();
+  return count;
+}
+
+bool GrpcProgress::judgeLocked(Job& job, PollRound& round) {
   const TimePoint now = Poller::now();
   const std::int64_t revision = revisionOf(job.wish);
+  bool news = false;
   for (const PollRound::Answer& answer : round.answers()) {
     AgentPeer& peer = *answer.peer;
     if (answer.state) {
+      news = job.report.unreachable.erase(answer.endpoint.key) > 0 || news;
       const bool often = answer.endpoint.key.index == 0 || answer.state->revision() < revision;
       peer.silent_rounds = 0;
       peer.silent_since = now;
@@ -343,11 +368,13 @@ void GrpcProgress::judgeLocked(const Job& job, PollRound& round) {
       peer.skip = often ? 0 : options_.others_every - 1;
       continue;
     }
+    news = noteSilenceLocked(job, answer) || news;
     if (job.credentials) peer.stub.reset();
     const int beyond = ++peer.silent_rounds - kPatience;
     peer.skip = beyond > 0 ? std::min(kMaxSkip, (1 << std::min(beyond, 10)) - 1) : 0;
     helpSilentLocked(round.job().key, job, answer.endpoint, peer, kHelpAfter);
   }
+  return news;
 }
 
 void GrpcProgress::helpSilentLocked(const JobKey& key, const Job& job, const AgentEndpoint& agent,

@@ -29,6 +29,8 @@ struct GrpcProgressOptions {
   // Tasks of index 0, among them the coordinator, are asked in every round, others in every so
   // manieth one, unless there is something to tell them.
   int others_every = 1;
+  // An agent that does not answer for so long is reported as unreachable.
+  Duration unreachable_after = std::chrono::seconds(30);
   // Asked before agents are told anything: false when another operator may be the leader.
   std::function<bool()> may_tell = [] { return true; };
 };
@@ -53,6 +55,9 @@ class GrpcProgress : public ProgressSource {
   JobReport newest(const JobKey& key) const override;
   void follow(const JobKey& key, const std::string& uid, const JobWish& wish) override;
   void forget(const JobKey& key) override;
+
+  // Agents of all jobs that are reported as unreachable.
+  std::size_t unreachable() const;
 
   // One round over one job; what the thread does again and again. Blocks up to twice the timeout.
   // Returns the first failure to learn whom to ask; an agent that does not answer is no failure.
@@ -80,8 +85,9 @@ class GrpcProgress : public ProgressSource {
                                              const std::vector<AgentEndpoint>& agents,
                                              const std::optional<AgentTls>& tls);
   bool mayConnectLocked(const TaskKey& task);
-  // What their silence or answers mean for the rounds to come.
-  void judgeLocked(const Job& job, PollRound& round);
+  // What their silence or answers mean for the rounds to come. True: the report has changed.
+  bool judgeLocked(Job& job, PollRound& round);
+  bool noteSilenceLocked(Job& job, const PollRound::Answer& answer);
   // An agent that is silent for so many intervals gets its membership in another way, once.
   void helpSilentLocked(const JobKey& key, const Job& job, const AgentEndpoint& agent,
                         AgentPeer& peer, int intervals);

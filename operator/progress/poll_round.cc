@@ -25,6 +25,21 @@ std::string describe(std::string_view call, const AgentEndpoint& agent) {
   return fmt::format("{} to {} at {}", call, toString(agent.key), agent.address);
 }
 
+// What is wrong between us and an agent, as far as gRPC tells it apart.
+std::string_view reasonOf(grpc::StatusCode code) {
+  switch (code) {
+    case grpc::StatusCode::UNAVAILABLE:
+      return "ConnectionFailed";
+    case grpc::StatusCode::DEADLINE_EXCEEDED:
+      return "NoAnswer";
+    case grpc::StatusCode::UNAUTHENTICATED:
+    case grpc::StatusCode::PERMISSION_DENIED:
+      return "TokenRefused";
+    default:
+      return "OtherAnswer";
+  }
+}
+
 }  // namespace
 
 PollRound::PollRound(Job job, std::vector<Answer> agents, Duration timeout)
@@ -50,7 +65,10 @@ void PollRound::ask(grpc::CompletionQueue& queue) {
         },
         [&answer](const grpc::Status& status, v1::TaskState& state) {
           if (!status.ok()) {
-            TY_DEBUG("{}", fromGrpc(status, describe("GetTask", answer.endpoint)).ToString());
+            const Status failure = fromGrpc(status, describe("GetTask", answer.endpoint));
+            TY_DEBUG("{}", failure.ToString());
+            answer.why = {std::string(reasonOf(status.error_code())),
+                          std::string(failure.message())};
             return;
           }
           // A port that another life, or another task, has taken over meanwhile.
@@ -58,6 +76,10 @@ void PollRound::ask(grpc::CompletionQueue& queue) {
           if (state.created() == agent.created && state.id().role() == agent.key.role &&
               state.id().index() == agent.key.index) {
             answer.state = std::move(state);
+          } else {
+            answer.why = {
+                "OtherAnswer",
+                fmt::format("at {} answers the agent of another task or life", agent.address)};
           }
         });
   }

@@ -17,6 +17,12 @@ struct JobReport {
   std::optional<v1::JobProgress> progress;  // newest word of the coordinator, kept when it is gone
   std::uint32_t progress_created = 0;       // life of the task that said so
   std::map<TaskKey, v1::TaskState> tasks;  // newest answer of each agent, also of those gone silent
+  // Agents of tasks that run which were asked for long and did not answer.
+  struct Unreachable {
+    std::uint32_t created = 0;
+    TaskWait why;  // a condition's reason (docs/conditions.md, AgentsReachable), and a line
+  };
+  std::map<TaskKey, Unreachable> unreachable;
 };
 
 // What the agents of a job should know. Level-based: repeated until they do.

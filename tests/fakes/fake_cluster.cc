@@ -143,6 +143,12 @@ void FakeCluster::setDeletionCost(const JobKey& key, const TaskKey& task, std::i
   changeTask(key, task, [cost](TaskObservation& t) { t.deletion_cost = cost; });
 }
 
+void FakeCluster::annotate(const JobKey& key, const std::string& name, const std::string& value) {
+  change(key, [&](Record& record) {
+    (*record.job.mutable_metadata()->mutable_annotations())[name] = value;
+  });
+}
+
 void FakeCluster::setLingers(const JobKey& key, const TaskKey& task) {
   changeTask(key, task, [](TaskObservation& t) { t.lingers = true; });
 }

@@ -41,6 +41,8 @@ class FakeCluster : public Cluster {
   void editSpec(const JobKey& key, const std::function<void(v1::JobSpec*)>& edit);
   // The record is being deleted but still there.
   void markDeleted(const JobKey& key, const std::string& time);
+  // By the user; not a change of the spec.
+  void annotate(const JobKey& key, const std::string& name, const std::string& value);
   // A write by somebody else that leaves the content alone: ages what others have read.
   void touch(const JobKey& key);
   void setLife(const FakeLife& life);

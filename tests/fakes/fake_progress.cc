@@ -13,6 +13,18 @@ void FakeProgress::say(const JobKey& key, std::uint32_t created, const v1::JobPr
   if (changed) changed(key);
 }
 
+void FakeProgress::setUnreachable(const JobKey& key, const TaskKey& task, std::uint32_t created,
+                                  const std::optional<TaskWait>& why) {
+  std::function<void(const JobKey&)> changed;
+  {
+    const std::lock_guard lock(mutex_);
+    reports_[key].unreachable.erase(task);
+    if (why) reports_[key].unreachable[task] = {created, *why};
+    changed = changed_;
+  }
+  if (changed) changed(key);
+}
+
 std::optional<JobWish> FakeProgress::wishOf(const JobKey& key) const {
   const std::lock_guard lock(mutex_);
   const auto it = wishes_.find(key);

@@ -15,6 +15,9 @@ class FakeProgress : public ProgressSource {
  public:
   // The coordinator's task, in its life `created`, says this from now on.
   void say(const JobKey& key, std::uint32_t created, const v1::JobProgress& progress);
+  // The agent of that life of a task does not answer, or with nothing does again.
+  void setUnreachable(const JobKey& key, const TaskKey& task, std::uint32_t created,
+                      const std::optional<TaskWait>& why);
   // Nothing while the job is not followed.
   std::optional<JobWish> wishOf(const JobKey& key) const;
 

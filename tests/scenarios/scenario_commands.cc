@@ -201,6 +201,12 @@ void Scenario::addTaskCommands() {
   add("in-place", [this](const TaskKey& t, const Command& c) {
     cluster_.setRestarts(key_, t, static_cast<std::uint32_t>(c.number("restarts", 1)));
   });
+  add("unreachable", [this](const TaskKey& t, const Command& c) {
+    std::optional<TaskWait> why;
+    if (!c.text("reason").empty()) why = TaskWait{c.text("reason"), c.text("message")};
+    const auto created = static_cast<std::uint32_t>(c.number("created", 1));
+    progress_.setUnreachable(key_, t, created, why);
+  });
   add("linger", [this](const TaskKey& t, const Command&) { cluster_.setLingers(key_, t); });
   add("cost", [this](const TaskKey& t, const Command& c) {
     cluster_.setDeletionCost(key_, t, static_cast<std::int32_t>(c.number("cost", 0)));
@@ -246,6 +252,11 @@ void Scenario::addFaultCommands() {
   handlers_["restart-operator"] = [this](const Command&) {
     cluster_.revive();
     startOperator();
+    return absl::OkStatus();
+  };
+  handlers_["annotate"] = [this](const Command& c) -> Status {
+    if (c.words.size() != 2) return absl::InvalidArgumentError("annotate needs a name and a value");
+    cluster_.annotate(key_, c.words[0], c.words[1]);
     return absl::OkStatus();
   };
   handlers_["touch"] = [this](const Command&) {

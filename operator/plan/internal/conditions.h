@@ -20,6 +20,7 @@ inline constexpr std::string_view kFailed = "Failed";
 inline constexpr std::string_view kStalled = "Stalled";
 inline constexpr std::string_view kReconciling = "Reconciling";
 inline constexpr std::string_view kCheckpointDurable = "CheckpointDurable";
+inline constexpr std::string_view kAgentsReachable = "AgentsReachable";
 
 inline constexpr std::string_view kTrue = "True";
 inline constexpr std::string_view kFalse = "False";

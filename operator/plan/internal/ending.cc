@@ -1,4 +1,5 @@
 // How a job ends or rests: Succeeded, Failed, Suspended.
+#include "base/core/annotations.h"
 #include "base/core/rfc3339.h"
 #include "fmt/format.h"
 #include "operator/cluster/stop_seconds.h"
@@ -110,6 +111,13 @@ void cleanUp(PlannerState& state) {
   }
 }
 
+// Somebody cannot wait for the checkpoint.
+bool stopsNow(const PlannerState& state) {
+  const auto& annotations = state.input.observed.job.metadata().annotations();
+  const auto found = annotations.find(kStopNowAnnotation);
+  return found != annotations.end() && found->second == "true";
+}
+
 bool suspend(PlannerState& state) {
   const bool wanted = state.spec.run_policy().suspend();
   const bool stopping = state.is(kSuspended, kUnknown);
@@ -129,17 +137,27 @@ bool suspend(PlannerState& state) {
 
   const UnixMillis now = state.input.unix_ms;
   const UnixMillis since = stopping ? transitionTime(state.status, kSuspended) : now;
-  const std::chrono::seconds limit = stopSeconds(state.spec.run_policy());
+  const bool unreachable = wasUnreachable(state, since);
+  const std::chrono::seconds limit =
+      stopSeconds(state.spec.run_policy()) * (unreachable ? kUnreachableFactor : 1);
   const UnixMillis checkpoint_by = since + toMillis(limit);
   const UnixMillis until = checkpoint_by + toMillis(kStopGrace);
   if (state.outcome() == "stopped") {
     setSuspended(state, fmt::format("stopped at step {}", state.progress()->step()));
   } else if (!computes(state)) {
     setSuspended(state, state.foreign() ? "its programs are ended" : "no task is running");
+  } else if (stopsNow(state)) {
+    setSuspended(state, fmt::format("stopped without waiting for a checkpoint: annotation {}",
+                                    kStopNowAnnotation));
   } else if (now >= until) {
     setSuspended(state, fmt::format("did not stop within {} s", limit.count()));
   } else {
-    const std::string message = "the job checkpoints and stops";
+    const std::string message =
+        unreachable ? fmt::format(
+                          "the job checkpoints and stops, within {} s since agents did not "
+                          "answer (AgentsReachable)",
+                          limit.count())
+                    : "the job checkpoints and stops";
     state.condition(kSuspended, kUnknown, "Stopping", message);
     if (!stopping) state.event("Normal", "JobStopping", message);
     state.plan.stop_by = state.input.now + std::chrono::milliseconds(checkpoint_by - now);

@@ -15,6 +15,9 @@ namespace trainyard::control {
 
 // Of several tasks a message names so many.
 inline constexpr int kNamesMax = 5;
+// The last checkpoint may take so many times as long where the agents do not answer: whom we cannot
+// tell may be told later.
+inline constexpr int kUnreachableFactor = 2;
 // So much later the coordinator's word that it took longer must be here.
 inline constexpr std::chrono::seconds kStopGrace{5};
 // How long tasks of our runtime may take to end by themselves after success.
@@ -95,6 +98,11 @@ void createAndSweep(PlannerState& state);
 
 // sparing.cc: marks the workers that the others go on without.
 void spareWorkers(PlannerState& state);
+
+// reach.cc: whether the agents of the tasks that run answer us.
+void judgeReach(PlannerState& state);
+// Since `since` there was a time when they did not.
+bool wasUnreachable(const PlannerState& state, UnixMillis since);
 
 // resizing.cc: tells of tasks that come and go; after createAndSweep. `well`: every task that is
 // wanted is ready, as `message` says.

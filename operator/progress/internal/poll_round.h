@@ -50,8 +50,9 @@ class PollRound {
   struct Answer {
     AgentEndpoint endpoint;
     std::shared_ptr<AgentPeer> peer;
-    // Nothing: no answer, or another life of the task answered.
+    // Nothing: no answer, or another life of the task answered; `why` says which.
     std::optional<v1::TaskState> state;
+    TaskWait why = {};
   };
   struct Job {
     JobKey key;

@@ -20,8 +20,7 @@ for pid in found:
     if action == "signal":
         os.kill(int(pid), int(value))
 for pid in found[:1] if action == "iptables" else []:
-    for chain in ("INPUT", "OUTPUT"):
-        subprocess.run(["nsenter", "-t", pid, "-n", "iptables", "-w", value, chain, "-j", "DROP"], check=True)
+    subprocess.run(["nsenter", "-t", pid, "-n", "iptables", "-w", *value.split()], check=True)
 print(len(found))
 """
 
@@ -40,14 +39,27 @@ def kill(world, pod):
 
 
 @contextlib.contextmanager
-def cut_network(world, pod):
-    """Nothing comes to the pod or goes from it; its connections stay open."""
-    if act(world, "trainyard-agent", pod, "iptables", "-I") == 0:
-        raise AssertionError(f"{pod} has no agent")
+def dropped(world, pods, *rules):
+    """What the rules fit ("INPUT", with more words of iptables) does not get through in these pods."""
+    set_up = [(pod, rule) for pod in pods for rule in rules]
+    for pod, rule in set_up:
+        if act(world, "trainyard-agent", pod, "iptables", f"-I {rule} -j DROP") == 0:
+            raise AssertionError(f"{pod} has no agent")
     try:
         yield
     finally:
-        act(world, "trainyard-agent", pod, "iptables", "-D")
+        for pod, rule in set_up:
+            act(world, "trainyard-agent", pod, "iptables", f"-D {rule} -j DROP")
+
+
+def cut_network(world, pod):
+    """Nothing comes to the pod or goes from it; its connections stay open."""
+    return dropped(world, [pod], "INPUT", "OUTPUT")
+
+
+def cut_control(world, pods, port):
+    """As a NetworkPolicy that forgets the agents' port."""
+    return dropped(world, pods, f"INPUT -p tcp --dport {port}")
 
 
 @contextlib.contextmanager

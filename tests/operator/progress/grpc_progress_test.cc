@@ -98,7 +98,8 @@ class FakeDirectory : public AgentDirectory {
     if (!failure_.ok()) return failure_;
     return endpoints_;
   }
-  StatusOr<std::string> token(const JobKey&) override { return kToken; }
+  StatusOr<std::string> token(const JobKey&) override { return token_; }
+  void setToken(const std::string& token) { token_ = token; }  // before it is used
   void set(std::vector<AgentEndpoint> endpoints) {
     const std::lock_guard lock(mutex_);
     endpoints_ = std::move(endpoints);
@@ -111,6 +112,7 @@ class FakeDirectory : public AgentDirectory {
  private:
   std::mutex mutex_;
   std::vector<AgentEndpoint> endpoints_;
+  std::string token_ = kToken;
   Status failure_;
 };
 
@@ -238,6 +240,41 @@ TEST_F(GrpcProgressTest, SilentAgentIsNoFailure) {
   directory_.set({nobody, ps_.endpoint()});
   poll();
   EXPECT_EQ(progress_.newest(kJob).tasks.size(), 1u);
+}
+
+TEST_F(GrpcProgressTest, AgentsThatAreSilentForLongAreReportedWithTheReason) {
+  GrpcProgress progress(directory_, {.timeout = std::chrono::seconds(1), .unreachable_after = {}});
+  progress.follow(kJob, "uid", {});
+  const AgentEndpoint nobody{kWorker0, 1, "127.0.0.1:1"};
+  AgentEndpoint other = ps_.endpoint();
+  other.created += 1;  // its former life answers there
+  directory_.set({other, nobody});
+  ASSERT_TRUE(progress.pollOnce(kJob).ok());
+  auto silent = progress.newest(kJob).unreachable;
+  ASSERT_EQ(silent.size(), 2u);
+  EXPECT_EQ(progress.unreachable(), 2u);
+  EXPECT_EQ(silent[kPs0].why.reason, "OtherAnswer");
+  EXPECT_EQ(silent[kPs0].created, other.created);
+  EXPECT_EQ(silent[kWorker0].why.reason, "ConnectionFailed");
+  EXPECT_THAT(silent[kWorker0].why.message, testing::HasSubstr("worker-0 at 127.0.0.1:1"));
+  directory_.set({ps_.endpoint()});
+  ASSERT_TRUE(progress.pollOnce(kJob).ok());
+  EXPECT_TRUE(progress.newest(kJob).unreachable.empty()) << "one answers, the other is gone";
+  EXPECT_EQ(progress.unreachable(), 0u);
+}
+
+TEST_F(GrpcProgressTest, AnAgentThatDoesNotKnowUsIsReportedAsThat) {
+  directory_.setToken(std::string(64, 'b'));
+  GrpcProgress progress(directory_, {.timeout = std::chrono::seconds(20), .unreachable_after = {}});
+  progress.follow(kJob, "uid", {});
+  ASSERT_TRUE(progress.pollOnce(kJob).ok());
+  EXPECT_EQ(progress.newest(kJob).unreachable[kPs0].why.reason, "TokenRefused");
+}
+
+TEST_F(GrpcProgressTest, AnAgentThatStartsIsNotReported) {
+  directory_.set({{kWorker0, 1, "127.0.0.1:1"}});
+  poll();
+  EXPECT_TRUE(progress_.newest(kJob).unreachable.empty());
 }
 
 TEST_F(GrpcProgressTest, UnknownAddressesAreAFailure) {
