@@ -6,6 +6,7 @@
 #include <optional>
 #include <string_view>
 
+#include "absl/strings/cord.h"
 #include "fmt/format.h"
 #include "nlohmann/json.hpp"
 #include "operator/job/internal/path.h"
@@ -13,6 +14,7 @@
 namespace trainyard::control {
 namespace {
 
+constexpr absl::string_view kCommandMissingUrl = "trainyard.dev/command-missing";
 constexpr const char* kMissing =
     "missing: it says which program the tasks run (a job without spec.training, or with model "
     "program)";
@@ -60,11 +62,18 @@ Status addVariable(const Json& entry, const std::string& path, TaskCommand* comm
   return absl::OkStatus();
 }
 
+// Of the container at `path`.
+Status commandMissing(const std::string& path) {
+  Status status = invalidInput(childPath(path, "command"), kMissing);
+  status.SetPayload(kCommandMissingUrl, absl::Cord("1"));
+  return status;
+}
+
 Status readContainer(const Json& container, const std::string& path, TaskCommand* command) {
   if (!container.is_object()) return invalidInput(path, "expected a container");
   TY_RETURN_IF_ERROR(addWords(container, path, "command", &command->argv));
   if (command->argv.empty() || command->argv.front().empty()) {
-    return invalidInput(childPath(path, "command"), kMissing);
+    return commandMissing(path);
   }
   TY_RETURN_IF_ERROR(addWords(container, path, "args", &command->argv));
   const Json env = container.value("env", Json::array());
@@ -132,13 +141,17 @@ StatusOr<TaskCommand> taskCommand(const v1::TrainingJob& job, v1::Role role) {
   const std::string containers = childPath(childPath(path, "spec"), "containers");
   const auto task = taskContainer(pod);
   if (!task) {
-    return invalidInput(childPath(childPath(containers, std::size_t{0}), "command"), kMissing);
+    return commandMissing(childPath(containers, std::size_t{0}));
   }
   TaskCommand command;
   TY_RETURN_IF_ERROR(
       readContainer(pod["spec"]["containers"][*task], childPath(containers, *task), &command));
   ignoreTheRest(pod, path, *task, &command);
   return command;
+}
+
+bool isCommandMissing(const Status& status) {
+  return status.GetPayload(kCommandMissingUrl).has_value();
 }
 
 Status resolveWorkingDirs(const std::string& cwd, v1::TrainingJob* job) {

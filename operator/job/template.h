@@ -68,6 +68,8 @@ std::string templatePath(v1::Role role);  // "spec.ps.template"
 // Of the tasks of `role`. INVALID_ARGUMENT naming the field: there is no command, a field has
 // another type than Kubernetes gives it, or `env` has a name that Trainyard sets itself.
 StatusOr<TaskCommand> taskCommand(const v1::TrainingJob& job, v1::Role role);
+// Whether that failed for want of a command, rather than for a wrong one.
+bool isCommandMissing(const Status& status);
 
 // Makes `workingDir` of the task containers that name a program absolute against `cwd`, which it is
 // when it is not given.

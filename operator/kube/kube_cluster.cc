@@ -28,9 +28,8 @@ JobKey ownerKey(const ObjectKey& key, const Json& object) {
 // Why the tasks of such a job cannot be created at all.
 std::optional<TaskWait> obstacleOf(const v1::TrainingJob& job, const RenderOptions& options) {
   if (const Status status = checkTemplates(job); !status.ok()) {
-    const std::string message(status.message());
-    const bool command = message.find("].command: missing") != std::string::npos;
-    return TaskWait{command ? "CommandRequired" : "TemplateInvalid", message};
+    return TaskWait{isCommandMissing(status) ? "CommandRequired" : "TemplateInvalid",
+                    std::string(status.message())};
   }
   if (const Status status = checkSupported(job); !status.ok()) {
     return TaskWait{"NotSupported", std::string(status.message())};

@@ -59,6 +59,8 @@ LAYERS = {
     "operator/kube": ["base/*", "operator/cache", "operator/cluster", "operator/job", "operator/lease",
                       "operator/record"],
     "operator": ["base/*", *_OPERATOR],
+    # The operator's process, put together.
+    "operator/process": ["base/*", "operator", *_OPERATOR, "operator/kube"],
     "cli": ["base/*", "agent/supervisor", "operator", "operator/*", "runtime/catalog", "runtime/cost",
             "runtime/placement", "runtime/checkpoint", "runtime/optimizer"],
     "bench": ["base/*", "runtime/*"],
@@ -98,7 +100,8 @@ EXTERNAL = {
                   r"^tests/operator/kube/", r"^tests/fakes/grpc/"],
     r"httplib\.h": [r"^base/http/", r"^tests/"],
     r"zlib\.h": [r"^runtime/data/", r"^tests/"],
-    r"CLI/": [r"^cli/", r"^bench/", r"^base/flags/", r"^tests/base/flags/", r"^agent/agent_flags\.", r"(^|/)main\.cc$",
+    r"CLI/": [r"^cli/", r"^bench/", r"^base/flags/", r"^tests/base/flags/", r"^agent/agent_flags\.", r"^operator/process/operator_flags\.",
+              r"(^|/)main\.cc$",
               r"^runtime/[^/]*$", r"^tests/cli/"],
     r"prometheus/": [r"^base/http/", r"^agent/", r"^operator/", r"^tests/"],
     r"spdlog/": [r"^base/core/"],

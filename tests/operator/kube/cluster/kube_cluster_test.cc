@@ -117,6 +117,26 @@ TEST_F(KubeClusterTest, AfterARestoreOfTheServerJobsGoOn) {
   }));
 }
 
+// The reason is not read out of the message, in which names of the user's stand.
+TEST_F(KubeClusterTest, WhatKeepsAJobFromBeginningHasItsReason) {
+  const auto reasonWith = [this](const std::string& name, const Json& container) {
+    Json object = jobObject();
+    object["metadata"]["name"] = name;
+    object["metadata"]["uid"] = name;
+    object["spec"]["worker"]["template"]["spec"]["containers"][0] = container;
+    server_.put(kJobsOfLab + name, object);
+    EXPECT_TRUE(eventually([&] { return cluster_->observe({"lab", name}).ok(); }));
+    const auto seen = cluster_->observe({"lab", name});
+    return seen.ok() && seen->obstacle ? seen->obstacle->reason : "";
+  };
+  start();
+  EXPECT_EQ(reasonWith("well", {{"name", "task"}, {"command", {"b"}}}), "");
+  EXPECT_EQ(reasonWith("none", {{"name", "task"}}), "CommandRequired");
+  const Json odd = {{"name", "TRAINYARD_].command: missing"}, {"value", "1"}};
+  EXPECT_EQ(reasonWith("odd", {{"name", "task"}, {"command", {"b"}}, {"env", Json::array({odd})}}),
+            "TemplateInvalid");
+}
+
 class NamesTest : public KubeClusterTest {
  protected:
   // The calls for a job from its task to its membership, without what they are for.

@@ -1,0 +1,230 @@
+#include "operator/process/operator.h"
+
+#include <unistd.h>
+
+#include <condition_variable>
+#include <thread>
+
+#include "base/core/commit.h"
+#include "base/core/exit_code.h"
+#include "base/core/log.h"
+#include "base/core/strings.h"
+#include "base/process/files.h"
+#include "base/process/poll.h"
+#include "base/security/random.h"
+#include "fmt/format.h"
+#include "operator/kube/connection.h"
+#include "operator/kube/lease_store.h"
+#include "operator/operator_metrics.h"
+
+namespace trainyard::control {
+namespace {
+
+// What agents but the coordinator's have to say, restarts of their program, can wait for so many
+// rounds.
+constexpr int kOthersEvery = 5;
+// Of one job. The connections to the apiserver bound those of all jobs.
+constexpr int kWritesAtOnce = 16;
+// How long calls that are under way at the end may take. A pod is killed 30 s after it was asked to
+// end, and before that the lease is to be given back.
+constexpr Duration kCallsAtEnd = std::chrono::seconds(10);
+// For the first lists; then signals are looked at, and it waits again.
+constexpr Duration kSyncTimeout = std::chrono::seconds(10);
+// Between two looks at one job. What its pods do meanwhile is one change of its status.
+constexpr Duration kPause = std::chrono::milliseconds(500);
+constexpr std::size_t kMinRootSecret = 32;
+constexpr std::size_t kMaxRootSecret = 4096;
+
+StatusOr<std::string> readRootSecret(const std::string& path) {
+  TY_ASSIGN_OR_RETURN(std::string secret, readFile(path, kMaxRootSecret));
+  if (secret.size() >= kMinRootSecret) return secret;
+  return invalidInput(path, fmt::format("expected at least {} bytes", kMinRootSecret));
+}
+
+std::string hostName() {
+  char host[256] = {};
+  return ::gethostname(host, sizeof(host) - 1) == 0 ? host : "";
+}
+
+}  // namespace
+
+StatusOr<std::unique_ptr<Operator>> Operator::create(const OperatorFlags& flags,
+                                                     const KubeConfig& cluster) {
+  TY_ASSIGN_OR_RETURN(WakeUp news, WakeUp::create());
+  auto made = std::make_unique<Operator>(flags, std::move(news));
+  TY_RETURN_IF_ERROR(made->connect(cluster));
+  if (flags.leader_elect) made->makeElector();
+  TY_RETURN_IF_ERROR(made->startServer());
+  if (made->elector_) TY_RETURN_IF_ERROR(made->elector_->start());
+  return made;
+}
+
+Status Operator::connect(const KubeConfig& config) {
+  KubeClusterOptions options;
+  for (const std::string& path : flags_.root_secrets) {
+    TY_ASSIGN_OR_RETURN(std::string root, readRootSecret(path));
+    options.root_secrets.push_back(std::move(root));
+  }
+  default_namespace_ = config.ns;
+  ConnectionOptions connection;
+  connection.registry = &page_.registry();
+  TY_ASSIGN_OR_RETURN(transport_, connectTo(config, systemClock(), connection));
+  // A connection of its own: a lease must not wait behind a thousand pods.
+  TY_ASSIGN_OR_RETURN(lease_transport_, connectTo(config, systemClock(), {}));
+  KubeClientOptions client;
+  client.limits.stop = stop_calls_.get_token();
+  client.user_agent = "trainyard-operator/" TRAINYARD_VERSION;
+  client.may_write = [this] { return leads(); };
+  client_ = std::make_unique<KubeClient>(*transport_, systemClock(), client);
+
+  options.ns = flags_.ns;
+  options.sync_timeout = kSyncTimeout;
+  options.render.agent_image = flags_.agent_image;
+  options.render.runtime_image = flags_.runtime_image;
+  options.render.runtime_torch_image = flags_.runtime_torch_image;
+  if (!flags_.job_network_policy.empty()) {
+    StatusOr<PolicyOptions> policy = parsePolicyOptions(flags_.job_network_policy);
+    TY_RETURN_IF_ERROR(annotate(policy.status(), "--job-network-policy"));
+    options.render.policy = *std::move(policy);
+  }
+  options.may_write = [this] { return leads(); };
+  options.refused = [this](const Status& status) {
+    giveUp(fmt::format("the apiserver refuses us: {}", fromAbsl(status.message())));
+  };
+  options.reflector.seed = static_cast<std::uint64_t>(systemClock().unixMillis());
+  cluster_ = std::make_unique<KubeCluster>(*client_, systemClock(), options);
+  GrpcProgressOptions progress;
+  progress.interval = fromSeconds(flags_.progress_interval);
+  progress.others_every = kOthersEvery;
+  progress.may_tell = [this] { return leads(); };
+  progress_ = std::make_unique<GrpcProgress>(*cluster_, progress);
+  ControllerOptions controller;
+  controller.threads = flags_.threads;
+  controller.writes_at_once = kWritesAtOnce;
+  controller.queue.pause = kPause;
+  controller.observer = &work_meter_;
+  controller.queue.observer = &work_meter_;
+  controller_ =
+      std::make_unique<Controller>(*cluster_, *progress_, systemClock(), std::move(controller));
+  return absl::OkStatus();
+}
+
+void Operator::makeElector() {
+  const std::string ns =
+      flags_.lease_namespace.empty() ? default_namespace_ : flags_.lease_namespace;
+  lease_ = makeLeaseStore(*lease_transport_, systemClock(), ns, flags_.lease_name);
+  LeaderOptions options;
+  // Unlike that of a former life of the same pod.
+  const std::string who = flags_.identity.empty() ? hostName() : flags_.identity;
+  options.identity = fmt::format("{}_{}", who, randomHex(8));
+  options.lease_duration = fromSeconds(flags_.lease_duration);
+  options.renew_deadline = fromSeconds(flags_.renew_deadline);
+  options.retry_period = fromSeconds(flags_.retry_period);
+  LeaderCallbacks callbacks;
+  callbacks.started = [this] {
+    elected_ = true;
+    news_.wake();
+  };
+  callbacks.lost = [this](const std::string& why) { giveUp("no longer the leader: " + why); };
+  callbacks.new_leader = [](const std::string& leader) { TY_INFO("{} is the leader", leader); };
+  elector_ = std::make_unique<LeaderElector>(options, *lease_, systemClock(), callbacks);
+}
+
+Status Operator::startServer() {
+  addBuildInfo(page_.registry(), TRAINYARD_VERSION, builtCommit());
+  page_.add(makeProcessMetrics());
+  page_.add(
+      makeOperatorMetrics({.work = &work_meter_,
+                           .workers = flags_.threads,
+                           .jobs = [this] { return cluster_->cachedJobs(); },
+                           .waiting = [this] { return controller_->queue().waiting(); },
+                           .adds = [this] { return controller_->queue().adds(); },
+                           .retries = [this] { return controller_->queue().retries(); },
+                           .leads = [this] { return leads(); },
+                           .slow_paths = [this] { return elector_ ? elector_->slowPaths() : 0; },
+                           .cached_pods = [this] { return cluster_->cachedPods(); },
+                           .unreachable_agents = [this] { return progress_->unreachable(); },
+                           .reflectors = [this] { return cluster_->reflectorCounts(); }}));
+  const auto ok = [] { return HttpReply{.body = "ok\n"}; };
+  // One that waits to be elected is as ready as it can be.
+  const auto ready = [this] {
+    return !leads() || cluster_->hasSynced()
+               ? HttpReply{.body = "ok\n"}
+               : HttpReply{.code = 503, .body = "the caches are not filled\n"};
+  };
+  auto http = HttpServer::start(
+      flags_.metrics_address, flags_.metrics_port,
+      {{"/metrics", [this] { return page_.render(); }}, {"/healthz", ok}, {"/readyz", ready}});
+  if (!http.ok()) return annotate(http.status(), "metrics");
+  http_ = *std::move(http);
+  TY_INFO("metrics and health at {}:{}", flags_.metrics_address, http_->port());
+  return absl::OkStatus();
+}
+
+void Operator::giveUp(const std::string& why) {
+  const std::lock_guard lock(mutex_);
+  if (!reason_) reason_ = why;
+  news_.wake();
+}
+
+std::optional<std::string> Operator::reasonToEnd() {
+  const std::lock_guard lock(mutex_);
+  return reason_;
+}
+
+bool Operator::work() {
+  TY_INFO("looking after the jobs of {}", flags_.ns.empty() ? "all namespaces" : flags_.ns);
+  if (const Status started = controller_->start(); !started.ok()) {
+    const std::string why(started.message());
+    if (failureClass(started) == FailureClass::kRetry) {
+      TY_WARN("{}; waiting for it", why);
+      return false;
+    }
+    giveUp(why);
+    return true;
+  }
+  progress_->start();
+  return true;
+}
+
+void Operator::stop() {
+  // Gives up the calls that are still under way then, or when all others have ended.
+  std::jthread bound([this](const std::stop_token& over) {
+    std::mutex mutex;
+    std::condition_variable_any never;
+    std::unique_lock lock(mutex);
+    never.wait_until(lock, over, systemClock().now() + kCallsAtEnd, [] { return false; });
+    stop_calls_.request_stop();
+  });
+  controller_->stop();
+  (void)cluster_->watch({});  // cannot fail: it only forgets the callback
+  progress_->stop();
+  bound.request_stop();
+  bound.join();
+  if (elector_) elector_->stop();  // nothing is written any more
+}
+
+int Operator::run(SignalWaiter& signals) {
+  if (!flags_.leader_elect) elected_ = true;
+  for (;;) {
+    if (const auto why = reasonToEnd()) {
+      TY_ERROR("{}", *why);
+      stop();
+      return kExitFailure;
+    }
+    if (signals.next()) {
+      TY_INFO("stopping");
+      stop();
+      return kExitOk;
+    }
+    if (elected_ && !working_) {
+      working_ = work();
+      continue;
+    }
+    pollfd fds[] = {{signals.fd(), POLLIN, 0}, {news_.fd(), POLLIN, 0}};
+    pollUntil(fds, systemClock().now() + std::chrono::seconds(60));
+    news_.clear();
+  }
+}
+
+}  // namespace trainyard::control
