@@ -5,6 +5,7 @@
 
 #include <array>
 #include <cerrno>
+#include <limits>
 #include <vector>
 
 #include "base/core/log.h"
@@ -17,6 +18,7 @@ namespace {
 // A step that ends so long after the last record is recorded whatever its number: curves of slow
 // steps have points too.
 constexpr double kLongSeconds = 5;
+constexpr std::int64_t kNothingIsVoid = std::numeric_limits<std::int64_t>::max();
 
 }  // namespace
 
@@ -49,17 +51,23 @@ void RunLog::note(const Status& status) {
   complained_ = true;
 }
 
+// Records of `first_void` and later steps, of an earlier start or of before a return, are void.
+void RunLog::begin(std::int64_t first_void, std::int64_t step) {
+  metrics_.reset();
+  auto opened = MetricsWriter::open(metrics_dir_, "chief", clock_.unixMillis(), first_void);
+  if (!opened.ok()) return note(opened.status());
+  metrics_ = std::move(*opened);
+  if (!placement_.empty()) note(metrics_->text(step, clock_.unixMillis(), "placement", placement_));
+}
+
 void RunLog::writeScalars(std::int64_t step, std::span<const Scalar> scalars) {
-  if (metrics_ == nullptr || step < recorded_) {
-    auto opened = MetricsWriter::open(metrics_dir_, "chief", clock_.unixMillis(), step);
-    if (!opened.ok()) return note(opened.status());
-    metrics_ = std::move(*opened);
-    if (!placement_.empty()) {
-      note(metrics_->text(step, clock_.unixMillis(), "placement", placement_));
-    }
-  }
+  if (metrics_ != nullptr) note(metrics_->record(step, clock_.unixMillis(), scalars));
+}
+
+void RunLog::recordStep(std::int64_t step, std::span<const Scalar> scalars) {
+  if (metrics_ == nullptr || recorded_ < 0 || step < recorded_) begin(step, step);
   recorded_ = step;
-  note(metrics_->record(step, clock_.unixMillis(), scalars));
+  writeScalars(step, scalars);
 }
 
 Status RunLog::onStep(const StepRecord& record) {
@@ -87,7 +95,7 @@ Status RunLog::onStep(const StepRecord& record) {
                               {"examples_per_second", rate},
                               {"train_seconds", record.train_seconds}};
   if (record.gradient_norm) scalars.push_back({"grad_norm", *record.gradient_norm});
-  writeScalars(step, scalars);
+  recordStep(step, scalars);
   return absl::OkStatus();
 }
 
@@ -100,6 +108,8 @@ void RunLog::onEvaluation(const v1::Evaluation& evaluation) {
   const std::array<Scalar, 2> scalars{
       {{"accuracy", static_cast<double>(evaluation.hits()) / samples},
        {"evaluation_loss", evaluation.loss_sum() / samples}}};
+  // Its result may come when later steps are recorded already, or from before this start.
+  if (metrics_ == nullptr) begin(kNothingIsVoid, evaluation.version());
   writeScalars(evaluation.version(), scalars);
 }
 

@@ -39,6 +39,8 @@ class RunLog : public TrainObserver {
   RunLog(UniqueFd positions_fd, std::string metrics_dir, LearningRate learning_rate,
          std::int64_t log_every, const Clock& clock);
   void note(const Status& status);
+  void begin(std::int64_t first_void, std::int64_t step);
+  void recordStep(std::int64_t step, std::span<const Scalar> scalars);
   void writeScalars(std::int64_t step, std::span<const Scalar> scalars);
 
   const UniqueFd positions_fd_;
@@ -48,10 +50,10 @@ class RunLog : public TrainObserver {
   const Clock& clock_;
   std::string placement_;
   std::mutex mutex_;
-  // Opened with the first record, and anew when training goes back to an earlier step: the records
-  // from there on are void.
+  // Opened with the first record, and anew with the first of a step and when training goes back to
+  // an earlier one: the records from there on are void.
   std::unique_ptr<MetricsWriter> metrics_;
-  std::int64_t recorded_ = -1;
+  std::int64_t recorded_ = -1;  // step
   std::int64_t evaluated_ = -1;
   double window_seconds_ = 0;
   std::int64_t window_examples_ = 0;
