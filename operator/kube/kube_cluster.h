@@ -122,7 +122,6 @@ class KubeCluster : public Cluster, public AgentDirectory {
   Status createShared(const v1::TrainingJob& job);
   Status prepareMap(const v1::TrainingJob& job);
   Status preparePolicy(const v1::TrainingJob& job);
-  Status prepareNames(const v1::TrainingJob& job);
   Status createOwned(const KubeResource& resource, const v1::TrainingJob& job, const Json& object);
   Status nameTaken(const KubeResource& resource, const v1::TrainingJob& job,
                    const std::string& name);

@@ -4,7 +4,6 @@
 #include "base/core/log.h"
 #include "base/core/rfc3339.h"
 #include "fmt/format.h"
-#include "operator/job/template.h"
 #include "operator/kube/finalizer.h"
 #include "operator/kube/kube_cluster.h"
 #include "operator/kube/observe/observe.h"
@@ -149,6 +148,7 @@ Status KubeCluster::prepare(const v1::TrainingJob& job) {
 Status KubeCluster::createShared(const v1::TrainingJob& job) {
   TY_RETURN_IF_ERROR(annotate(prepareMap(job), membershipName(job)));
   TY_RETURN_IF_ERROR(preparePolicy(job));
+  TY_RETURN_IF_ERROR(createOwned(kServices, job, Json(renderService(job))));
   TY_ASSIGN_OR_RETURN(const JobKeys keys, keysOf(keyOf(job)));
   return createOwned(kSecrets, job, Json(renderSecret(job, keys)));
 }
@@ -225,15 +225,6 @@ Status KubeCluster::deleteJob(const v1::TrainingJob& job) {
   return asAborted(removed.status());
 }
 
-// Once all addresses are known: each that came later would be another write of the cluster's. Who
-// is told the names finds them there.
-Status KubeCluster::prepareNames(const v1::TrainingJob& job) {
-  if (!tellsNames(job)) return absl::OkStatus();
-  TY_RETURN_IF_ERROR(createOwned(kServices, job, Json(renderService(job))));
-  noteRefusal(keyOf(job), std::nullopt);
-  return absl::OkStatus();
-}
-
 Status KubeCluster::publish(const v1::TrainingJob& job, const v1::Membership& membership) {
   TY_RETURN_IF_ERROR(mayWrite());
   if (membership.uid() != job.metadata().uid()) {
@@ -249,7 +240,6 @@ Status KubeCluster::publish(const v1::TrainingJob& job, const v1::Membership& me
     return absl::FailedPreconditionError(
         fmt::format("membership revision {} does not follow {}", membership.revision(), last));
   }
-  TY_RETURN_IF_ERROR(prepareNames(job));
   const JobKey key = keyOf(job);
   const ObjectPtr map = mapOf(job);
   StatusOr<Json> written;

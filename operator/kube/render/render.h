@@ -59,8 +59,7 @@ Status checkImages(const v1::TrainingJob& job, const RenderOptions& options);
 // trains; nothing where `spec.storage.volume` names a volume that outlives pods.
 std::optional<TaskWait> passingStorage(const v1::TrainingJob& job);
 
-// Headless: one name for each pod, also before it is ready. Of jobs that are told names
-// (tellsNames()).
+// Headless: one name for each pod, also before it is ready.
 nlohmann::ordered_json renderService(const v1::TrainingJob& job);
 
 // Ingress of the job's tasks: from one another at any port, and as `options` says. Leaves alone

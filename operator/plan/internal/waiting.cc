@@ -97,9 +97,6 @@ TaskWait whatIsWaitedFor(const PlannerState& state) {
     if (state.input.observed.refusal)
       return told(toString(task.key), *state.input.observed.refusal);
   }
-  // All tasks are there, and cannot be told of each other.
-  if (state.input.observed.refusal && !state.input.observed.membership)
-    return told("membership", *state.input.observed.refusal);
   if (workersWaitForPs(state)) return {"WaitingForPs", ""};
   return {"TasksNotReady", ""};
 }

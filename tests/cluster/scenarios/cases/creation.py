@@ -1,6 +1,5 @@
 """Creation and identity: what is made for a job, under which names, and what is left alone."""
 from harness import jobs
-from harness.kubelet import HOLD
 from harness.processes import AGENT_IMAGE, RUNTIME_IMAGE
 
 
@@ -23,11 +22,14 @@ def scenario_01_create_ps_worker(case):
         no_gpu = ["NVIDIA_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES"] if role == "ps" else []
         case.equal(["TRAINYARD_POD_IP", *no_gpu], names)
         case.equal(RUNTIME_IMAGE, spec["containers"][0]["image"])
+    services = case.list("services")
+    case.equal(["demo"], [s["metadata"]["name"] for s in services])
+    case.equal("None", services[0]["spec"]["clusterIP"])
+    case.true(services[0]["spec"]["publishNotReadyAddresses"], "names of pods that are not ready yet")
     maps = case.list("configmaps", "trainyard.dev/job-name=demo")
     case.equal(["demo-membership"], [m["metadata"]["name"] for m in maps])
     entries = case.wait_members(tasks)
     # Our runtime goes by addresses.
-    case.equal([], case.list("services"))
     case.equal({task: (None, 2222) for task in tasks},
                {task: (entry.get("host"), entry["port"]) for task, entry in entries.items()})
     case.equal({task: pod["status"]["podIP"] for task, pod in case.pods().items()},
@@ -39,20 +41,11 @@ def scenario_01_create_ps_worker(case):
 
 
 def scenario_02_create_ring(case):
-    case.pod_plan(HOLD)
     case.submit(jobs.foreign(ps=0, workers=4))
     case.wait_pods([f"worker-{index}" for index in range(4)])
-    case.run("worker-0")
-    case.stays("no names before all addresses are known", lambda: not case.list("services"))
-    for index in range(1, 4):
-        case.run(f"worker-{index}")
     entries = case.wait_members([f"worker-{index}" for index in range(4)])
     case.equal({task: f"demo-{task}.demo.{case.ns}.svc:2222" for task in entries},
                {task: f"{entry['host']}:{entry['port']}" for task, entry in entries.items()})
-    services = case.list("services")
-    case.equal(["demo"], [s["metadata"]["name"] for s in services])
-    case.equal("None", services[0]["spec"]["clusterIP"])
-    case.true(services[0]["spec"]["publishNotReadyAddresses"], "names of pods that are not ready yet")
     # The agents take rank and coordinator from the order of the record: dense, worker-0 first.
     indices = [entry["id"].get("index", 0) for entry in case.membership()["tasks"]]
     case.equal([0, 1, 2, 3], indices)
@@ -117,7 +110,7 @@ def scenario_06_already_exists_foreign(case):
     case.wait("the event", lambda: case.events("NameConflict"))
     service = case.create("services", {"metadata": {"name": "second"},
                                        "spec": {"selector": {"app": "other"}, "ports": [{"port": 80}]}})
-    case.submit(jobs.foreign("second"))
+    case.submit(jobs.job("second"))
     told = case.wait_condition("Reconciling", reason="NameConflict", name="second")
     case.contains("Service second", told["message"])
     case.wait("the event", lambda: case.events("NameConflict", name="second"))

@@ -137,46 +137,5 @@ TEST_F(KubeClusterTest, WhatKeepsAJobFromBeginningHasItsReason) {
             "TemplateInvalid");
 }
 
-class NamesTest : public KubeClusterTest {
- protected:
-  // The calls for a job from its task to its membership, without what they are for.
-  std::string callsFor(const Json& object) {
-    server_.put(kJobsOfLab + std::string("job"), object);
-    start();
-    const auto seen = cluster_->observe(kJob);
-    EXPECT_TRUE(seen.ok()) << seen.status();
-    EXPECT_TRUE(cluster_->createTask(seen->job, {v1::ROLE_WORKER, 0}, 1).ok());
-    EXPECT_TRUE(eventually([&] {
-      return cluster_->observe(kJob).ok() && cluster_->observe(kJob)->tasks.size() == 1;
-    }));
-    v1::Membership membership;
-    membership.set_uid("u1");
-    membership.set_revision(1);
-    const Status published = cluster_->publish(seen->job, membership);
-    EXPECT_TRUE(published.ok()) << published;
-    std::string text;
-    for (const std::string& call : server_.calls()) {
-      if (call.starts_with("GET")) continue;
-      const std::string path = call.substr(call.find("/lab/") + 5);
-      text += (text.empty() ? "" : ", ") + call.substr(0, call.find(' ')) + " " +
-              path.substr(0, path.find('/'));
-    }
-    return text;
-  }
-};
-
-TEST_F(NamesTest, AreMadeOnceAllAddressesAreKnown) {
-  EXPECT_EQ(callsFor(jobObject()),
-            "POST configmaps, POST secrets, POST pods, POST services, PATCH configmaps");
-}
-
-TEST_F(NamesTest, AreNotMadeForOurRuntime) {
-  Json ours = jobObject();
-  ours["spec"]["worker"].erase("template");
-  ours["spec"]["training"] = {{"model", {{"name", "mlp"}}}};
-  EXPECT_EQ(callsFor(ours), "POST configmaps, POST secrets, POST pods, PATCH configmaps");
-  EXPECT_EQ(cluster_->observe(kJob)->tasks.at(0).host, "");
-}
-
 }  // namespace
 }  // namespace trainyard::control
