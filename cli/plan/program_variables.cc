@@ -5,14 +5,13 @@
 #include <cerrno>
 #include <chrono>
 #include <filesystem>
-#include <mutex>
 #include <ostream>
 #include <utility>
 
 #include "agent/supervisor/foreign_program.h"
 #include "base/core/strings.h"
-#include "base/process/child_process.h"
 #include "base/process/files.h"
+#include "base/process/run_to_end.h"
 #include "cli/plan/script_variables.h"
 #include "fmt/format.h"
 #include "nlohmann/json.hpp"
@@ -83,23 +82,16 @@ Status refused(std::string_view what) {
 // trainyard-runtime declare: its standard output and error are the program's, too.
 Status declare(const std::string& runtime, const v1::TrainingJob& job, const std::string& command,
                const std::string& declaration, std::ostream& output) {
-  std::mutex mutex;
   std::string last;
   SpawnOptions spawn;
   spawn.argv = {runtime,     "declare", "--name",   job.metadata().name(),
                 "--program", command,   "--output", declaration};
   spawn.die_with_spawning_thread = true;
   spawn.on_line = [&](std::string_view line) {
-    std::lock_guard lock(mutex);
     output << line << "\n";
     last = line;
   };
-  StatusOr<ExitState> exit = absl::UnknownError("");
-  {
-    auto child = ChildProcess::spawn(spawn);
-    if (!child.ok()) return refused(fromAbsl(child.status().message()));
-    exit = child->wait(systemClock().now() + kRuntimeLimit);
-  }  // all lines are written
+  const StatusOr<ExitState> exit = runToEnd(spawn, kRuntimeLimit);
   if (!exit.ok()) return refused(fromAbsl(exit.status().message()));
   return *exit == ExitState{} ? absl::OkStatus() : refused(last.empty() ? toString(*exit) : last);
 }

@@ -2,10 +2,9 @@
 
 #include <chrono>
 #include <filesystem>
-#include <mutex>
 
 #include "base/core/strings.h"
-#include "base/process/child_process.h"
+#include "base/process/run_to_end.h"
 #include "fmt/format.h"
 #include "nlohmann/json.hpp"
 #include "runtime/catalog/catalog.h"
@@ -27,21 +26,12 @@ StatusOr<std::string> askRuntime(const std::string& runtime, const std::string& 
   const auto failed = [&](std::string_view why) {
     return absl::InvalidArgumentError(prefixes.failed + std::string(why));
   };
-  std::mutex mutex;
   std::string text;
   SpawnOptions spawn;
   spawn.argv = {runtime, "variables", flag, path};
   spawn.die_with_spawning_thread = true;
-  spawn.on_line = [&](std::string_view line) {
-    std::lock_guard lock(mutex);
-    text.append(line).append("\n");
-  };
-  StatusOr<ExitState> exit = absl::UnknownError("");
-  {
-    auto child = ChildProcess::spawn(spawn);
-    if (!child.ok()) return failed(fromAbsl(child.status().message()));
-    exit = child->wait(systemClock().now() + kLimit);
-  }  // all lines are read
+  spawn.on_line = [&text](std::string_view line) { text.append(line).append("\n"); };
+  const StatusOr<ExitState> exit = runToEnd(spawn, kLimit);
   if (!exit.ok()) return failed(fromAbsl(exit.status().message()));
   if (*exit == ExitState{}) return text;
   const std::string_view said = trim(text);
