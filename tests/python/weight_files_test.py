@@ -144,6 +144,25 @@ class WeightFilesTest(ProgramRuns):
                 assert "is damaged" in str(error), error
         """)
 
+    def test_headers_that_say_what_cannot_be(self):
+        self.interpret("-c", """if True:
+            import json, struct, trainyard.torch as tyt
+            from trainyard import InvalidArgument
+            def entry(**changed):
+                return {"dtype": "F32", "shape": [2], "data_offsets": [0, 8], **changed}
+            wrong = [entry(dtype="F8"), entry(dtype=3), entry(shape=[-2]), entry(shape=[2.0]), entry(shape=[10**18]),
+                     entry(data_offsets=[0]), entry(data_offsets=[8, 0]), entry(data_offsets=[0, 8e9]),
+                     entry(shape=[10**9], data_offsets=[0, 4 * 10**9]), {}, 7]
+            for each in wrong:
+                text = json.dumps({"w": each}).encode()
+                open("wrong.safetensors", "wb").write(struct.pack("<Q", len(text)) + text + b"12345678")
+                try:
+                    tyt.load_weights("wrong.safetensors")
+                    raise SystemExit(f"taken: {each}")
+                except InvalidArgument as error:
+                    assert "wrong.safetensors: is " in str(error), error
+        """)
+
     def plan(self, job, *flags, code=0):
         done = subprocess.run([BIN / "trainyard", "plan", "-f", job, *flags], stdout=subprocess.PIPE,
                               stderr=subprocess.PIPE, text=True, timeout=LIMIT)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import ctypes
 import io
 import json
+import math
 import os
 import pathlib
 import struct
@@ -95,22 +96,25 @@ def _header(path: Path, file: io.BufferedReader) -> Tuple[int, Dict[str, Dict[st
     try:
         entries = json.loads(file.read(length))
         entries.pop("__metadata__", None)
-        for entry in entries.values():
-            # In the order in which _array() reads them.
-            int(entry["data_offsets"][0]), int(entry["data_offsets"][1]), list(entry["shape"]), str(entry["dtype"])
+        for name, entry in entries.items():
+            offsets, shape = entry["data_offsets"], entry["shape"]
+            if len(offsets) != 2 or not all(type(size) is int and size >= 0 for size in [*offsets, *shape]):
+                raise ValueError(f"array {name} at {offsets} of shape {shape}")
+            if entry["dtype"] not in _TYPES:
+                raise ValueError(f"array {name} of type {entry['dtype']}")
     except (ValueError, AttributeError, KeyError, IndexError, TypeError) as error:
         raise InvalidArgument(f"{os.fspath(path)}: is no safetensors file: its header: {error}") from None
     return 8 + length, entries
 
 
 def _array(path: Path, file: io.BufferedReader, start: int, entry: Mapping[str, Any]) -> torch.Tensor:
-    dtype, shape, (begin, end) = _TYPES.get(entry["dtype"]), entry["shape"], entry["data_offsets"]
-    if dtype is None:
-        raise InvalidArgument(f"{os.fspath(path)}: an array of type {entry['dtype']}")
-    array = torch.empty(shape, dtype=dtype)
-    size = array.numel() * array.element_size()
+    dtype, shape, (begin, end) = _TYPES[entry["dtype"]], entry["shape"], entry["data_offsets"]
+    size = math.prod(shape) * torch.empty(0, dtype=dtype).element_size()
+    # Before it takes memory: what a header says may be anything.
+    whole = end - begin == size and start + end <= os.fstat(file.fileno()).st_size
+    array = torch.empty(shape if whole else 0, dtype=dtype)
     file.seek(start + begin)
-    if end - begin != size or (size and file.readinto(_memory(array, size)) != size):
+    if not whole or (size and file.readinto(_memory(array, size)) != size):
         raise InvalidArgument(f"{os.fspath(path)}: is damaged: an array is not as long as its shape {shape} says")
     return array
 
