@@ -4,7 +4,7 @@
 //   trainyard-bench-rows [--rows 10000000] [--dim 16] [--steps 200] [--optimizer Adagrad]
 //
 // Batches of 1024 samples with 26 ids, of a Zipf distribution of exponent 1.05 as click logs have
-// it, each id once (some 60 % of them), sorted by partition.
+// it, each id once, sorted by partition; how many of the ids that are is printed.
 #include <algorithm>
 #include <cmath>
 #include <iostream>

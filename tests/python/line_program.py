@@ -7,7 +7,7 @@ UPDATE=kept, too, and it may be that of an earlier step than the weights.
 
 What it shall do otherwise LINE says, WORKER=WHAT[:STEP]: `widen` the model, `abort`, `exit`, leave a sample out
 (`short`), or `hold` in that step, once, until it is killed or the folder HOLD has a file "go"; `hold-summed` between its
-sum and its commit, `hold-save` and `hold-load` in a turn of that kind, from that step on; `hold-kept` when there is a
+sum and its commit, `hold-declare` before it declares its model, `hold-save` and `hold-load` in a turn of that kind, from that step on; `hold-kept` when there is a
 checkpoint of a step that was taken.
 """
 import os
@@ -118,6 +118,8 @@ def save_or_load(session, turn, state):
 def main():
     with Session() as session:
         name, at = behaviour(session)
+        if name == "hold-declare":
+            hold()
         features = FEATURES + (name == "widen")
         session.declare(SAMPLES, [Variable("slope", (features,)), Variable("offset", ()),
                                   Variable("seen", (), Type.INT64, trained=False)], eval_samples=EVALUATED,

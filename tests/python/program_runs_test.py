@@ -55,6 +55,15 @@ class ProgramRunsTest(ProgramRuns):
         run, launcher = self.start("a-folder-with-a-name-of-more-than-a-hundred-characters-" + "x" * 60)
         self.expect_trained(run, self.finish(run, launcher), self.undisturbed())
 
+    def test_tells_whom_it_waits_for_until_the_model_is_declared(self):
+        run, launcher = self.start("declaring", line="worker-0=hold-declare", flags=["--log-format", "json"])
+        told = {}
+        while set(told.values()) != {"declaring"} or len(told) != 4:
+            record = json.loads(launcher.stdout.readline())
+            told = {task["task"]: task["state"] for task in record.get("tasks", [])}
+        (run.parent / "go").touch()
+        self.finish(run, launcher)
+
     def test_trains_in_a_ring(self):
         run, launcher = self.start("ring", workers=3, servers=0)
         self.expect_trained(run, self.finish(run, launcher))
