@@ -144,6 +144,20 @@ def rule_registered(tree):
             yield path, 1, "is named in no CMakeLists.txt"
 
 
+def rule_targets(tree):
+    """Each target and each entry of ctest has its own name, those too that only some builds have."""
+    seen = set()
+    for path, text in tree.files.items():
+        if not path.endswith("CMakeLists.txt"):
+            continue
+        for number, line in enumerate(text.splitlines(), 1):
+            match = re.match(r"\s*ty_(?!use_)\w+\(NAME ([\w-]+)", line)
+            if match and match.group(1) in seen:
+                yield path, number, f"there is another {match.group(1)}"
+            if match:
+                seen.add(match.group(1))
+
+
 def code_rule(pattern, message):
     def rule(tree):
         for path, code in tree.code.items():
@@ -170,6 +184,7 @@ RULES = {
     "external": rule_external,
     "length": rule_length,
     "registered": rule_registered,
+    "targets": rule_targets,
     "environment": code_rule(r"\b(secure_)?getenv\b|\bputenv\b|\bsetenv\b",
                              "only main files read the environment"),
     # abort and terminate unqualified are taken for members of ours.

@@ -84,6 +84,9 @@ SAMPLES = {
             ({"base/core/a.cc": "std::unique_ptr<Task> task(new Task(options));\n"
                                 "return std::unique_ptr<Task>(new Task);\ntask_.reset(new Task);\n"}, 0),
             ({"base/core/a.cc": "// a new Thing\nint news = 1; renew (x);\n"}, 0)],
+    "targets": [({"tests/CMakeLists.txt": "ty_test(NAME rows_test SRCS a.cc)\n",
+                  "tests/multiproc/CMakeLists.txt": "if(TRAINYARD_WITH_TORCH)\n  ty_test(NAME rows_test SRCS b.cc)\n"}, 1),
+                ({"tests/CMakeLists.txt": "ty_test(NAME up SRCS a.cc)\nty_use_cluster(NAME up)\n"}, 0)],
     "namespace": [({"operator/a.h": "namespace operator {\n"}, 1),
                   ({"operator/a.h": "namespace control {\n"}, 0)],
     "tabs": [({"base/core/a.cc": "\tint a;\n", "Makefile": "a:\n\tb\n"}, 1)],

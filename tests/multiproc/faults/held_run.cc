@@ -30,6 +30,10 @@ std::string Stroke::task() const {
   return ofAgent() ? victim.substr(victim.find('/') + 1) : victim;
 }
 
+bool Stroke::atTheEnd() const {
+  return point == "worker.finished" || point == "worker.left" || point == "coordinator.finish";
+}
+
 std::string failpointsOf(const Strokes& strokes) {
   std::map<std::string, std::pair<int, int>> lives;  // how often created, and started since
   std::string text;
@@ -61,8 +65,10 @@ std::optional<HeldRun::Held> HeldRun::findHeld() const {
 }
 
 // A place without a number is one that he passes as he comes back. In later epochs he would come to
-// it only while the job gets over somebody else's death.
-bool HeldRun::othersMayDie() {
+// it only while the job gets over somebody else's death. Who is at the end would not stop again, and
+// no step will show that the job got over the last death.
+bool HeldRun::mayDie(const Stroke& stroke) {
+  if (stroke.atTheEnd()) return true;
   if (!run_.recovered()) return false;
   const auto last = left_.find(last_task_);
   const bool on_his_way =
@@ -72,11 +78,11 @@ bool HeldRun::othersMayDie() {
 
 // Who dies again while he comes back does not wait for a step: his replicas are where they were.
 std::string HeldRun::meet(const Held& held) {
-  if (held.task != last_task_ && !othersMayDie()) {
+  const Stroke stroke = left_[held.task].back();
+  if (held.task != last_task_ && !mayDie(stroke)) {
     ::kill(held.pid, SIGCONT);
     return "";
   }
-  const Stroke stroke = left_[held.task].back();
   const std::string point = lastFailpoint(run_.job().taskLog(held.task));
   if (point != stroke.point)
     return fmt::format("{} stands at '{}', not at {}", held.task, point, stroke.point);

@@ -18,6 +18,8 @@ struct Stroke {
   std::int64_t from = 0;  // with this number or a higher one
 
   bool ofAgent() const { return victim.starts_with("agent/"); }
+  // Whether it is where a life comes to once, when all steps are taken.
+  bool atTheEnd() const;
   std::string task() const;
 };
 
@@ -46,8 +48,8 @@ class HeldRun {
   };
   // Somebody who stands at a failpoint, the task that died last before others.
   std::optional<Held> findHeld() const;
-  // Whether one who has not died last may die now.
-  bool othersMayDie();
+  // Whether one who has not died last may die now, by this stroke.
+  bool mayDie(const Stroke& stroke);
   // Kills him, or lets him go on when the job has not got over the last kill: he will stop again.
   std::string meet(const Held& held);
   std::string missing() const;

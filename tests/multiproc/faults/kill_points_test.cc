@@ -15,7 +15,7 @@ namespace {
 
 constexpr int kKillPointsWorkers = 3;
 // Enough that checkpoints come also where a starved coordinator has to ask for them seconds ahead.
-constexpr int kKillPointsSteps = 250;
+constexpr int kKillPointsSteps = 400;
 constexpr std::size_t kLeastPairs = 25;
 // An evaluation every 10 steps, and a checkpoint each second.
 constexpr int kScored = 40;
