@@ -33,6 +33,7 @@ struct SubmitFlags {
   std::vector<std::string> sets;
   ClusterFlags cluster;
   bool dry_run = false;
+  bool force = false;
 };
 
 void tell(const Submitted& done, const SubmitFlags& flags, const Console& console) {
@@ -99,6 +100,7 @@ int submit(const SubmitFlags& flags, const Console& console) {
   options.ns = (*connection)->ns;
   options.ns_given = !flags.cluster.ns.empty();
   options.dry_run = flags.dry_run;
+  options.force = flags.force;
   const auto done = submitJob(*(*connection)->client, nlohmann::json(*written), options);
   if (!done.ok()) {
     return failVerb(console, "submit", explain(done.status(), (*connection)->config.server));
@@ -129,7 +131,9 @@ constexpr char kSubmitFooter[] =
     "what it\n"
     "says, fields that an earlier submission named and this one does not are taken away, all "
     "others stay\n"
-    "(server-side apply, field manager `trainyard`).\n\n"
+    "(server-side apply, field manager `trainyard`). Fields that a controller has set, such as the "
+    "number of\n"
+    "workers by an autoscaler, are refused.\n\n"
     "Examples:\n"
     "  trainyard submit -f job.yaml -n lab\n"
     "  trainyard submit -f job.yaml --set worker.replicas=4 --dry-run\n"
@@ -170,6 +174,7 @@ void registerSubmit(CLI::App& app, ChosenCommand& chosen) {
   addCommandFlags(*verb, flags->command, file, sets);
   verb->add_flag("--dry-run", flags->dry_run,
                  "Only ask the cluster whether it would take the job; of -np: print it as YAML");
+  verb->add_flag("--force", flags->force, "Take over fields that a controller has set");
   addClusterFlags(*verb, flags->cluster, false);
   verb->footer(kSubmitFooter);
   verb->callback([flags, &chosen] {

@@ -25,6 +25,7 @@ void addReplicas(MetricFamily& replicas, const v1::TrainingJob& job, const std::
   const std::pair<const char*, int> states[] = {{"desired", status.desired()},
                                                 {"replicas", status.replicas()},
                                                 {"ready", status.ready()},
+                                                {"succeeded", status.succeeded()},
                                                 {"failed", status.failed()}};
   for (const auto& [state, count] : states) {
     MetricLabels labels = labelsOf(job);

@@ -85,6 +85,15 @@ void WorkMeter::done(const std::string& key) {
     work_times_.observe(toSeconds(clock_.now() - *since));
 }
 
+std::optional<std::pair<std::string, TimePoint>> WorkMeter::longestWork() const {
+  const std::lock_guard lock(mutex_);
+  const auto first = std::min_element(
+      working_since_.begin(), working_since_.end(),
+      [](const auto& one, const auto& other) { return one.second < other.second; });
+  if (first == working_since_.end()) return std::nullopt;
+  return *first;
+}
+
 std::vector<prometheus::MetricFamily> WorkMeter::collect(int workers) const {
   const std::lock_guard lock(mutex_);
   std::vector<Family> families;

@@ -5,8 +5,10 @@
 #include <cstdint>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/core/clock.h"
@@ -30,6 +32,9 @@ class WorkMeter : public ReconcileObserver, public QueueObserver {
   void waits(const std::string& key) override;
   void taken(const std::string& key) override;
   void done(const std::string& key) override;
+
+  // The job that is worked on for longest, and since when; nothing when none is.
+  std::optional<std::pair<std::string, TimePoint>> longestWork() const;
 
   // All of the above up to now; `workers` may reconcile side by side.
   std::vector<prometheus::MetricFamily> collect(int workers) const;

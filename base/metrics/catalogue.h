@@ -167,7 +167,7 @@ inline constexpr MetricSpec kMetrics[] = {
      "",
      "job_namespace,trainyard_job,role,state",
      kOperator,
-     "Tasks of a job by state: desired, replicas (which exist), ready, failed.",
+     "Tasks of a job by state: desired, replicas (which exist), ready, succeeded, failed.",
      {},
      "while the job is there"},
     {"trainyard_job_created_timestamp_seconds",

@@ -42,9 +42,12 @@ constexpr std::string_view kWhileResting[] = {"image",
                                               "training.placement",
                                               "training.checkpoint",
                                               "training.evaluateEverySteps",
-                                              "runPolicy.successPolicy"};
+                                              "runPolicy.successPolicy",
+                                              "runPolicy.runAsImageUser"};
 // Another strategy is another job; two controllers of one job would fight.
 constexpr std::string_view kNever[] = {"strategy", "runPolicy.managedBy"};
+// How long a record is kept is decided by whoever looks at it.
+constexpr const char* kAfterTheEnd = "/runPolicy/ttlSecondsAfterFinished";
 
 const Json* find(const Json& spec, std::string_view path) {
   const Json* value = &spec;
@@ -77,6 +80,13 @@ bool covers(std::string_view field, std::string_view path) {
   return path.starts_with(field) && (path.size() == field.size() || path[field.size()] == '.');
 }
 
+// What of a spec stays as it is when the job has ended.
+Json ended(Json spec) {
+  const Json::json_pointer pointer(kAfterTheEnd);
+  if (spec.contains(pointer.parent_pointer())) spec[pointer.parent_pointer()].erase(pointer.back());
+  return spec;
+}
+
 JobProblem problem(std::string_view field, std::string message) {
   return {"", 0, field.empty() ? "spec" : fmt::format("spec.{}", field), std::move(message)};
 }
@@ -100,7 +110,7 @@ bool mayChangeWhileRunning(std::string_view path) {
 
 std::vector<JobProblem> checkChange(const Json& before, const Json& after, JobLife life) {
   std::vector<JobProblem> problems;
-  if (life == JobLife::kEnded && before != after) {
+  if (life == JobLife::kEnded && ended(before) != ended(after)) {
     problems.push_back(problem("", "cannot change: the job has ended"));
   }
   if (life == JobLife::kRuns) {

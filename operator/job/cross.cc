@@ -299,6 +299,12 @@ void checkEncryption(const View& spec, ProblemList& problems) {
   if (!spec["training"].present()) problems.add(encryption.path(), "only with training");
 }
 
+void checkStorage(const View& storage, ProblemList& problems) {
+  const View access = storage["access"];
+  if (access.text() == "Coordinator")
+    problems.add(access.path(), "Coordinator is not in this release");
+}
+
 // Of programs that are told names. Those of 3000 tasks fit the ConfigMap that tells them, however
 // long the names of the job and its namespace are; addresses alone do for all tasks there can be.
 void checkTaskCount(const View& spec, ProblemList& problems) {
@@ -323,6 +329,7 @@ void validateAcross(const Json& job, ProblemList& problems) {
   checkVolumes(spec, problems);
   checkPorts(spec["network"], problems);
   checkEncryption(spec, problems);
+  checkStorage(spec["storage"], problems);
   checkReplicas(spec["ps"], problems);
   checkReplicas(spec["worker"], problems);
   checkTraining(spec, problems);

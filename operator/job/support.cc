@@ -27,9 +27,6 @@ Status checkSupported(const v1::TrainingJob& job) {
         "spec.training.update.backupWorkers",
         fmt::format("{} with strategy AllReduce", spec.training().update().backup_workers()));
   }
-  if (spec.storage().has_access() && spec.storage().access() != "Shared") {
-    return unsupported("spec.storage.access", spec.storage().access());
-  }
   const int processes = spec.worker().processes_per_pod();
   if (processes > 1 && !foreign && spec.strategy() != "AllReduce") {
     return unsupported("spec.worker.processesPerPod",

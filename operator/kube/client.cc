@@ -221,10 +221,12 @@ StatusOr<ListPage> KubeClient::list(const KubeResource& resource, const ListQuer
   return all;
 }
 
-StatusOr<Json> KubeClient::create(const KubeResource& resource, std::string_view ns, Json object) {
+StatusOr<Json> KubeClient::create(const KubeResource& resource, std::string_view ns, Json object,
+                                  UnknownFields unknown) {
   const std::string what = describe("create", resource, ns, nameOf(object));
   setKind(resource, object);
-  HttpRequest post = request("POST", resourcePath(resource, ns, "", ""));
+  const char* query = unknown == UnknownFields::kStrict ? "?fieldValidation=Strict" : "";
+  HttpRequest post = request("POST", resourcePath(resource, ns, "", "") + query);
   post.headers.emplace_back("Content-Type", "application/json");
   post.body = toText(object);
   return sendJson(post, what);
@@ -266,16 +268,16 @@ StatusOr<Json> KubeClient::patchMerge(const KubeResource& resource, std::string_
 }
 
 StatusOr<Json> KubeClient::apply(const KubeResource& resource, std::string_view ns, Json object,
-                                 std::string_view field_manager, bool dry_run) {
+                                 const ApplyOptions& options) {
   const std::string name = nameOf(object);
   const std::string what = describe("apply", resource, ns, name);
   if (name.empty()) return absl::InvalidArgumentError(what + ": no name");
   setKind(resource, object);
   Query parameters;
-  parameters.add("fieldManager", field_manager)
-      .add("force", "true")
+  parameters.add("fieldManager", options.field_manager)
+      .add("force", options.force ? "true" : "")
       .add("fieldValidation", "Strict")
-      .add("dryRun", dry_run ? "All" : "");
+      .add("dryRun", options.dry_run ? "All" : "");
   HttpRequest patch = request("PATCH", resourcePath(resource, ns, name, "") + parameters.text());
   // YAML holds JSON.
   patch.headers.emplace_back("Content-Type", "application/apply-patch+yaml");

@@ -59,6 +59,8 @@ struct PodLogQuery {
   std::string since;  // RFC 3339; "": from the beginning
 };
 
+enum class UnknownFields { kDrop, kStrict };
+
 struct KubeClientOptions {
   HttpLimits limits;  // of every call but watch; `stop` ends waiting and calls
   // A server that says how long to wait (429 and 503 with Retry-After: the request was not carried
@@ -111,7 +113,9 @@ class KubeClient {
   StatusOr<ListPage> list(const KubeResource& resource, const ListQuery& query);
 
   // `object` needs no apiVersion and kind: they are filled in. The object as it is afterwards.
-  StatusOr<Json> create(const KubeResource& resource, std::string_view ns, Json object);
+  // Fields that the server does not know it drops, or with kStrict refuses: INVALID_ARGUMENT.
+  StatusOr<Json> create(const KubeResource& resource, std::string_view ns, Json object,
+                        UnknownFields unknown = UnknownFields::kDrop);
   // Replaces it; conditional where object.metadata.resourceVersion is set (set it).
   StatusOr<Json> update(const KubeResource& resource, std::string_view ns, Json object);
   // The same for its status subresource.
@@ -122,11 +126,15 @@ class KubeClient {
                             std::string_view name, const Json& patch,
                             std::string_view subresource = "");
   // Server-side apply: creates the object, or makes the fields that `object` names what it says and
-  // takes away those that the same manager named before and does not any more. Fields that others
-  // have set are taken over. Fields that the server does not know are INVALID_ARGUMENT. `dry_run`:
-  // only says what would be.
+  // takes away those that the same manager named before and does not any more. Fields that the
+  // server does not know are INVALID_ARGUMENT.
+  struct ApplyOptions {
+    std::string_view field_manager;
+    bool force = false;    // takes over fields that others have set: FAILED_PRECONDITION otherwise
+    bool dry_run = false;  // only says what would be
+  };
   StatusOr<Json> apply(const KubeResource& resource, std::string_view ns, Json object,
-                       std::string_view field_manager, bool dry_run = false);
+                       const ApplyOptions& options);
   // The object as it is while it is being deleted (metadata.deletionTimestamp); when it is gone at
   // once that or an object of kind Status.
   StatusOr<Json> remove(const KubeResource& resource, std::string_view ns, std::string_view name,

@@ -194,6 +194,7 @@ StatusOr<JobObservation> KubeCluster::observe(const JobKey& key) {
   seen.images.set_runtime(options_.render.runtime_image);
   if (!options_.render.runtime_torch_image.empty())
     seen.images.set_runtime_torch(options_.render.runtime_torch_image);
+  prepareWhenDue(seen);
   const bool map_is_gone = mapOf(seen.job) == nullptr;
   const std::lock_guard lock(mutex_);
   JobNotes& notes = notes_[key];

@@ -40,6 +40,9 @@ struct KubeClusterOptions {
   Duration sync_timeout = std::chrono::seconds(60);
   Duration fresh_wait = std::chrono::milliseconds(100);  // for the caches to show our own writes
   std::string reporter = "trainyard-operator";           // of events
+  // What a job's tasks share and nobody watches (Service, NetworkPolicy, Secret) is made again
+  // where it is gone or changed: so often, and before pods are created.
+  Duration shared_every = std::chrono::minutes(10);
 };
 
 // Sees jobs, pods and ConfigMaps through caches that watches keep up to date. What it has written
@@ -96,7 +99,8 @@ class KubeCluster : public Cluster, public AgentDirectory {
   };
   struct JobNotes {
     Written written;
-    std::string prepared;  // uid and text of the job whose shared objects are known to be there
+    std::string prepared;  // uid and text of the job whose shared objects were there ...
+    std::optional<TimePoint> prepared_at;  // ... then; of one that was taken up, some time before
     std::optional<TaskWait> refusal;
     std::string keys_of;  // the root's and the job's identity that `keys` are derived from
     JobKeys keys;
@@ -118,11 +122,16 @@ class KubeCluster : public Cluster, public AgentDirectory {
   StatusOr<ObjectPtr> podOf(const v1::TrainingJob& job, const TaskKey& task,
                             std::uint32_t created) const;
 
-  Status prepare(const v1::TrainingJob& job);
+  // Unless that was done since `max_age`.
+  Status prepare(const v1::TrainingJob& job, Duration max_age);
+  void prepareWhenDue(const JobObservation& seen);
   Status createShared(const v1::TrainingJob& job);
   Status prepareMap(const v1::TrainingJob& job);
   Status preparePolicy(const v1::TrainingJob& job);
+  Status prepareService(const v1::TrainingJob& job);
   Status createOwned(const KubeResource& resource, const v1::TrainingJob& job, const Json& object);
+  StatusOr<Json> ownObject(const KubeResource& resource, const v1::TrainingJob& job,
+                           const std::string& name);
   Status nameTaken(const KubeResource& resource, const v1::TrainingJob& job,
                    const std::string& name);
   Status removeFinalizer(const JobKey& key, const Json& pod);

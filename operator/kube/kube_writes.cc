@@ -1,8 +1,12 @@
 // What KubeCluster writes.
 #include <algorithm>
+#include <set>
+#include <utility>
 
 #include "base/core/log.h"
 #include "base/core/rfc3339.h"
+#include "base/core/rng.h"
+#include "base/json/members.h"
 #include "fmt/format.h"
 #include "operator/kube/finalizer.h"
 #include "operator/kube/kube_cluster.h"
@@ -15,6 +19,9 @@ namespace {
 using Json = nlohmann::json;
 
 constexpr std::size_t kMaxEventMessage = 1024;
+// A pod does not start without them, and many are made at one time.
+constexpr Duration kSharedBeforePod = std::chrono::seconds(10);
+constexpr int kTurns = 1000;
 
 // Somebody else wrote first: look again.
 Status asAborted(const Status& status) {
@@ -28,6 +35,19 @@ std::string refusalReason(const Status& status) {
   if (absl::IsInvalidArgument(status)) return "TemplateInvalid";
   if (absl::IsPermissionDenied(status)) return "CreationForbidden";
   return "";
+}
+
+// Whether a Service does what `wanted` says; the apiserver adds fields of its own.
+bool isServed(const Json& found, const Json& wanted) {
+  const auto ports = [](const Json& service) {
+    std::set<std::pair<std::string, int>> named;
+    for (const Json& port : member(member(service, "spec"), "ports"))
+      named.emplace(textAt(port, "name"), static_cast<int>(numberAt(port, "port")));
+    return named;
+  };
+  return ports(found) == ports(wanted) &&
+         member(member(found, "spec"), "selector") == wanted["spec"]["selector"] &&
+         member(member(found, "spec"), "publishNotReadyAddresses") == true;
 }
 
 // Not cut inside a character.
@@ -66,12 +86,13 @@ void KubeCluster::noteRefusal(const JobKey& key, std::optional<TaskWait> refusal
   if (news) notify(key);
 }
 
-// After ALREADY_EXISTS: OK when the object is this job's own, else why the name is not free.
-Status KubeCluster::nameTaken(const KubeResource& resource, const v1::TrainingJob& job,
-                              const std::string& name) {
+// After ALREADY_EXISTS: the object when it is this job's own, else why the name is not free.
+StatusOr<KubeCluster::Json> KubeCluster::ownObject(const KubeResource& resource,
+                                                   const v1::TrainingJob& job,
+                                                   const std::string& name) {
   const JobKey key = keyOf(job);
-  TY_ASSIGN_OR_RETURN(const Json object, client_.get(resource, key.ns, name));
-  if (controllerUid(object) == job.metadata().uid()) return absl::OkStatus();
+  TY_ASSIGN_OR_RETURN(Json object, client_.get(resource, key.ns, name));
+  if (controllerUid(object) == job.metadata().uid()) return object;
   const std::string what = fmt::format("{} {} exists and is not of this job", resource.kind, name);
   // What a deleted job of the same name has left goes away by itself, unless it was left on
   // purpose.
@@ -79,6 +100,11 @@ Status KubeCluster::nameTaken(const KubeResource& resource, const v1::TrainingJo
     noteRefusal(key, TaskWait{"NameConflict", what});
   }
   return absl::UnavailableError(what);
+}
+
+Status KubeCluster::nameTaken(const KubeResource& resource, const v1::TrainingJob& job,
+                              const std::string& name) {
+  return ownObject(resource, job, name).status();
 }
 
 Status KubeCluster::createOwned(const KubeResource& resource, const v1::TrainingJob& job,
@@ -127,28 +153,72 @@ Status KubeCluster::preparePolicy(const v1::TrainingJob& job) {
                   kNetworkPolicies.kind);
 }
 
+Status KubeCluster::prepareService(const v1::TrainingJob& job) {
+  const JobKey key = keyOf(job);
+  const Json wanted = Json(renderService(job));
+  const Status created = client_.create(kServices, key.ns, wanted).status();
+  if (!absl::IsAlreadyExists(created)) return annotate(created, kServices.kind);
+  const std::string name = objectKey(wanted).name;
+  TY_ASSIGN_OR_RETURN(const Json found, ownObject(kServices, job, name));
+  if (isServed(found, wanted)) return absl::OkStatus();
+  Json patch;
+  for (const char* field : {"ports", "publishNotReadyAddresses", "selector"})
+    patch["spec"][field] = wanted["spec"][field];
+  // A merge keeps the members that it does not name.
+  for (const auto& [label, unused] : member(member(found, "spec"), "selector").items()) {
+    if (!wanted["spec"]["selector"].contains(label)) patch["spec"]["selector"][label] = nullptr;
+  }
+  return annotate(client_.patchMerge(kServices, key.ns, name, patch).status(), kServices.kind);
+}
+
 // What all tasks of a job share; whoever comes while another one makes it waits for that.
-Status KubeCluster::prepare(const v1::TrainingJob& job) {
+Status KubeCluster::prepare(const v1::TrainingJob& job, Duration max_age) {
   const JobKey key = keyOf(job);
   const std::string wanted = job.metadata().uid() + jobText(job);
   {
     std::unique_lock lock(mutex_);
     prepared_.wait(lock, [&] { return !preparing_.contains(key); });
-    if (notes_[key].prepared == wanted) return absl::OkStatus();
+    const JobNotes& notes = notes_[key];
+    const bool lately = notes.prepared_at && clock_.now() - *notes.prepared_at < max_age;
+    if (lately && notes.prepared == wanted) return absl::OkStatus();
     preparing_.insert(key);
   }
   Status status = createShared(job);
   const std::lock_guard lock(mutex_);
-  if (status.ok()) notes_[key].prepared = wanted;
+  JobNotes& notes = notes_[key];
+  if (status.ok()) notes.prepared = wanted;
+  if (status.ok()) notes.prepared_at = clock_.now();
   preparing_.erase(key);
   prepared_.notify_all();
   return status;
 }
 
+// Jobs that an operator takes up when it starts have their turns spread over the time between two.
+void KubeCluster::prepareWhenDue(const JobObservation& seen) {
+  const std::string& state = seen.job.status().state();
+  if (seen.tasks.empty() || state == "Succeeded" || state == "Failed") return;
+  const JobKey key = keyOf(seen.job);
+  const TimePoint now = clock_.now();
+  {
+    const std::lock_guard lock(mutex_);
+    std::optional<TimePoint>& at = notes_[key].prepared_at;
+    if (!at) {
+      const std::uint64_t turn = mixKey(0, toString(key)) % kTurns;
+      at = now - options_.shared_every * static_cast<int>(turn) / kTurns;
+    }
+    if (now - *at < options_.shared_every) return;
+    // Whatever becomes of it: what fails is tried again in the next turn, or before a pod.
+    at = now;
+    notes_[key].prepared.clear();
+  }
+  if (const Status status = prepare(seen.job, options_.shared_every); !status.ok())
+    TY_WARN("{}: what its tasks share: {}", toString(key), status.ToString());
+}
+
 Status KubeCluster::createShared(const v1::TrainingJob& job) {
   TY_RETURN_IF_ERROR(annotate(prepareMap(job), membershipName(job)));
   TY_RETURN_IF_ERROR(preparePolicy(job));
-  TY_RETURN_IF_ERROR(createOwned(kServices, job, Json(renderService(job))));
+  TY_RETURN_IF_ERROR(prepareService(job));
   TY_ASSIGN_OR_RETURN(const JobKeys keys, keysOf(keyOf(job)));
   return createOwned(kSecrets, job, Json(renderSecret(job, keys)));
 }
@@ -159,13 +229,17 @@ Status KubeCluster::createTask(const v1::TrainingJob& job, const TaskKey& task,
   const JobKey key = keyOf(job);
   TY_ASSIGN_OR_RETURN(const nlohmann::ordered_json pod,
                       renderPod(job, task, created, options_.render));
-  if (const Status status = prepare(job); !status.ok()) {
+  if (const Status status = prepare(job, kSharedBeforePod); !status.ok()) {
     if (const std::string reason = refusalReason(status); !reason.empty()) {
       noteRefusal(key, TaskWait{reason, std::string(status.message())});
     }
     return status;
   }
-  StatusOr<Json> made = client_.create(kPods, key.ns, Json(pod));
+  // A template's misspelt field is told of while nothing runs. Later it may be one that an older
+  // apiserver took: the job goes on.
+  TY_ASSIGN_OR_RETURN(const std::optional<v1::Membership> begun, recordedMembership(job));
+  const auto unknown = begun ? UnknownFields::kDrop : UnknownFields::kStrict;
+  StatusOr<Json> made = client_.create(kPods, key.ns, Json(pod), unknown);
   if (made.ok()) {
     noteWritten(key, &Written::pods, *made);
     noteRefusal(key, std::nullopt);

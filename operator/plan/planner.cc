@@ -182,6 +182,8 @@ void finish(PlannerState& state) {
   if (const v1::JobProgress* progress = state.progress()) {
     const bool state_changed = state.status.state() != state.recorded.state();
     const auto due = reportProgress(*progress, state.input.unix_ms, state_changed, &state.status);
+    if (state.status.has_checkpoint())
+      state.status.mutable_checkpoint()->set_durable(!state.input.observed.passing_storage);
     if (due) state.wakeAt(*due);
   }
   if (!sameStatus(state.status, state.recorded)) {

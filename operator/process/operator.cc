@@ -15,6 +15,7 @@
 #include "fmt/format.h"
 #include "operator/kube/connection.h"
 #include "operator/kube/lease_store.h"
+#include "operator/kube/root_secret.h"
 #include "operator/operator_metrics.h"
 
 namespace trainyard::control {
@@ -32,7 +33,9 @@ constexpr Duration kCallsAtEnd = std::chrono::seconds(10);
 constexpr Duration kSyncTimeout = std::chrono::seconds(10);
 // Between two looks at one job. What its pods do meanwhile is one change of its status.
 constexpr Duration kPause = std::chrono::milliseconds(500);
-constexpr std::size_t kMinRootSecret = 32;
+// Longer than any job takes, of which each call has a limit: a thread that does not come back from
+// it is worth another process.
+constexpr Duration kStuck = std::chrono::minutes(10);
 constexpr std::size_t kMaxRootSecret = 4096;
 
 StatusOr<std::string> readRootSecret(const std::string& path) {
@@ -60,11 +63,6 @@ StatusOr<std::unique_ptr<Operator>> Operator::create(const OperatorFlags& flags,
 }
 
 Status Operator::connect(const KubeConfig& config) {
-  KubeClusterOptions options;
-  for (const std::string& path : flags_.root_secrets) {
-    TY_ASSIGN_OR_RETURN(std::string root, readRootSecret(path));
-    options.root_secrets.push_back(std::move(root));
-  }
   default_namespace_ = config.ns;
   ConnectionOptions connection;
   connection.registry = &page_.registry();
@@ -77,11 +75,15 @@ Status Operator::connect(const KubeConfig& config) {
   client.may_write = [this] { return leads(); };
   client_ = std::make_unique<KubeClient>(*transport_, systemClock(), client);
 
+  KubeClusterOptions options;
+  TY_ASSIGN_OR_RETURN(options.root_secrets, readRootSecrets());
   options.ns = flags_.ns;
   options.sync_timeout = kSyncTimeout;
+  options.shared_every = fromSeconds(flags_.shared_objects_interval);
   options.render.agent_image = flags_.agent_image;
   options.render.runtime_image = flags_.runtime_image;
   options.render.runtime_torch_image = flags_.runtime_torch_image;
+  options.render.image_pull_secrets = flags_.image_pull_secrets;
   if (!flags_.job_network_policy.empty()) {
     StatusOr<PolicyOptions> policy = parsePolicyOptions(flags_.job_network_policy);
     TY_RETURN_IF_ERROR(annotate(policy.status(), "--job-network-policy"));
@@ -109,10 +111,27 @@ Status Operator::connect(const KubeConfig& config) {
   return absl::OkStatus();
 }
 
+StatusOr<std::vector<std::string>> Operator::readRootSecrets() {
+  std::vector<std::string> roots;
+  for (const std::string& path : flags_.root_secrets) {
+    StatusOr<std::string> root = readRootSecret(path);
+    // A Secret that was made after this pod appears in the pod's folder minutes later.
+    if (roots.empty() && absl::IsNotFound(root.status()) && !flags_.root_secret_name.empty()) {
+      KubeClient client(*lease_transport_, systemClock());  // whoever leads
+      root = findOrMakeRootSecret(client, leaseNamespace(), flags_.root_secret_name);
+    }
+    TY_RETURN_IF_ERROR(root.status());
+    roots.push_back(*std::move(root));
+  }
+  return roots;
+}
+
+std::string Operator::leaseNamespace() const {
+  return flags_.lease_namespace.empty() ? default_namespace_ : flags_.lease_namespace;
+}
+
 void Operator::makeElector() {
-  const std::string ns =
-      flags_.lease_namespace.empty() ? default_namespace_ : flags_.lease_namespace;
-  lease_ = makeLeaseStore(*lease_transport_, systemClock(), ns, flags_.lease_name);
+  lease_ = makeLeaseStore(*lease_transport_, systemClock(), leaseNamespace(), flags_.lease_name);
   LeaderOptions options;
   // Unlike that of a former life of the same pod.
   const std::string who = flags_.identity.empty() ? hostName() : flags_.identity;
@@ -145,7 +164,12 @@ Status Operator::startServer() {
                            .cached_pods = [this] { return cluster_->cachedPods(); },
                            .unreachable_agents = [this] { return progress_->unreachable(); },
                            .reflectors = [this] { return cluster_->reflectorCounts(); }}));
-  const auto ok = [] { return HttpReply{.body = "ok\n"}; };
+  const auto alive = [this] {
+    const auto longest = work_meter_.longestWork();
+    if (!longest || systemClock().now() - longest->second < kStuck)
+      return HttpReply{.body = "ok\n"};
+    return HttpReply{.code = 503, .body = fmt::format("stuck at {}\n", longest->first)};
+  };
   // One that waits to be elected is as ready as it can be.
   const auto ready = [this] {
     return !leads() || cluster_->hasSynced()
@@ -154,7 +178,7 @@ Status Operator::startServer() {
   };
   auto http = HttpServer::start(
       flags_.metrics_address, flags_.metrics_port,
-      {{"/metrics", [this] { return page_.render(); }}, {"/healthz", ok}, {"/readyz", ready}});
+      {{"/metrics", [this] { return page_.render(); }}, {"/healthz", alive}, {"/readyz", ready}});
   if (!http.ok()) return annotate(http.status(), "metrics");
   http_ = *std::move(http);
   TY_INFO("metrics and health at {}:{}", flags_.metrics_address, http_->port());

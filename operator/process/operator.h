@@ -8,6 +8,7 @@
 #include <stop_token>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "base/core/status.h"
 #include "base/http/http_server.h"
@@ -40,6 +41,9 @@ class Operator {
 
  private:
   Status connect(const KubeConfig& config);
+  // Those of the files, the newest first; where its file is not there, that of the named Secret.
+  StatusOr<std::vector<std::string>> readRootSecrets();
+  std::string leaseNamespace() const;
   void makeElector();
   Status startServer();
   bool leads() const { return elector_ == nullptr || elector_->holds(); }

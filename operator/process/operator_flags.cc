@@ -21,6 +21,10 @@ void addFlags(CLI::App& app, OperatorFlags& flags) {
       ->required();
   app.add_option("--runtime-torch-image", flags.runtime_torch_image,
                  "The same for tasks that need LibTorch; without it such jobs are refused");
+  app.add_option(
+      "--image-pull-secret", flags.image_pull_secrets,
+      "Secret of a job's namespace with which the images of its tasks are pulled, beside "
+      "those that its template names; may be given several times");
   app.add_option("--job-network-policy", flags.job_network_policy,
                  "Each job gets a NetworkPolicy: its tasks are reached by one another and, as this "
                  "JSON says, by {agentFrom: [peers], metricsFrom: [peers]}");
@@ -28,6 +32,9 @@ void addFlags(CLI::App& app, OperatorFlags& flags) {
                  "File of at least 32 random bytes, of which every job's keys are derived; given "
                  "again for former ones, whose jobs still run")
       ->required();
+  app.add_option("--root-secret-name", flags.root_secret_name,
+                 "Secret in the lease's namespace whose member `root` is taken where the first of "
+                 "those files is not there; made where it is not there either");
   app.add_flag("--leader-elect", flags.leader_elect, "Work only while holding a lease");
   app.add_option("--lease-namespace", flags.lease_namespace,
                  "Namespace of the lease; default: that of this pod or of the context");
@@ -47,6 +54,11 @@ void addFlags(CLI::App& app, OperatorFlags& flags) {
       ->capture_default_str();
   app.add_option("--progress-interval", flags.progress_interval,
                  "Seconds between two questions to the agents")
+      ->capture_default_str();
+  app.add_option(
+         "--shared-objects-interval", flags.shared_objects_interval,
+         "Seconds after which a job's Service, NetworkPolicy and Secret are made again where "
+         "somebody has deleted or changed them")
       ->capture_default_str();
   app.add_option("--concurrent-reconciles", flags.threads, "Jobs that are looked at side by side")
       ->check(wholeNumber(1, 256))

@@ -17,8 +17,10 @@ struct OperatorFlags {
   std::string agent_image;
   std::string runtime_image;
   std::string runtime_torch_image;
+  std::vector<std::string> image_pull_secrets;
   std::string job_network_policy;
   std::vector<std::string> root_secrets;
+  std::string root_secret_name;
   bool leader_elect = false;
   std::string lease_namespace;
   std::string lease_name = "trainyard-operator";
@@ -29,6 +31,7 @@ struct OperatorFlags {
   std::string metrics_address = "0.0.0.0";
   int metrics_port = 8080;
   double progress_interval = 1;
+  double shared_objects_interval = 600;
   int threads = 8;
   std::string log_format = "json";
   std::string log_level = "info";

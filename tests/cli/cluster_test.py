@@ -150,6 +150,24 @@ class ClusterTest(unittest.TestCase):
         self.submit()
         self.assertNotEqual(9, self.job()["spec"]["runPolicy"].get("backoffLimit"))
 
+    def test_submit_leaves_to_controllers_what_they_hold(self):
+        self.submit("--set", "worker.replicas=2")
+
+        def scale(replicas, manager):
+            self.must("PATCH", f"{self.jobs}/fashion/scale?fieldManager={manager}", {"spec": {"replicas": replicas}},
+                      "application/merge-patch+json")
+
+        scale(4, "kubectl")  # a person, as the file is
+        self.assertIn("fashion configured", self.submit("--set", "worker.replicas=2"))
+        scale(4, "kube-controller-manager")  # an autoscaler's
+        told = self.submit("--set", "worker.replicas=2", code=1)
+        self.assertIn('"kube-controller-manager"', told)
+        self.assertIn(".spec.worker.replicas", told)
+        self.assertIn("--force", told)
+        self.assertEqual(4, self.job()["spec"]["worker"]["replicas"])
+        self.assertIn("fashion configured", self.submit("--set", "worker.replicas=2", "--force"))
+        self.assertEqual(2, self.job()["spec"]["worker"]["replicas"])
+
     def test_submit_from_standard_input_and_dry_run(self):
         self.assertIn("fashion created", self.run_cli("submit", "-f", "-", "--dry-run", stdin=JOB))
         self.assertEqual(404, self.api.get(f"{self.jobs}/fashion")[0])

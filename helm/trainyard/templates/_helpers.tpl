@@ -73,7 +73,7 @@ app.kubernetes.io/part-of: trainyard
   verbs: [get, list, watch, create, patch, delete]
 - apiGroups: [""]
   resources: [services]
-  verbs: [get, create]
+  verbs: [get, create, patch]
 - apiGroups: [""]
   resources: [configmaps]
   verbs: [get, list, watch, create, patch]

@@ -336,6 +336,29 @@ void setSharedMemory(const Parts& parts, Json& spec, Json& container) {
       Json::object({{"name", kSharedMemoryVolume}, {"mountPath", kSharedMemoryFolder}}));
 }
 
+// The amounts of a container that is Guaranteed by itself: limits of processor and memory, and
+// requests that are the same, as those are that are not given. Empty for others.
+Json guaranteedAmounts(const Json& container) {
+  const Json limits = container.value(Json::json_pointer("/resources/limits"), Json::object());
+  const Json requests = container.value(Json::json_pointer("/resources/requests"), Json::object());
+  Json amounts = Json::object();
+  for (const char* name : {"cpu", "memory"}) {
+    if (!has(limits, name) || requests.value(name, limits[name]) != limits[name])
+      return Json::object();
+    amounts[name] = limits[name];
+  }
+  return Json::object({{"requests", amounts}, {"limits", amounts}});
+}
+
+// A pod is Guaranteed when all its containers are. One that runs before the others adds nothing to
+// what the pod asks for, up to their amounts.
+Json copyAmounts(const Json& container) {
+  Json amounts = guaranteedAmounts(container);
+  if (!amounts.empty()) return amounts;
+  return {{"requests", {{"cpu", "10m"}, {"memory", "64Mi"}}},
+          {"limits", {{"cpu", "1"}, {"memory", "128Mi"}}}};
+}
+
 // The agent that other images lack.
 void inject(const Parts& parts, Json& spec, Json& container) {
   addVolume(spec, kAgentVolume, "", Json::object({{"emptyDir", Json::object()}}));
@@ -345,9 +368,7 @@ void inject(const Parts& parts, Json& spec, Json& container) {
                {"image", parts.agent_image},
                {"command", Json::array({text(kBundledAgent), "install", text(kAgentBundle),
                                         text(kInstallFolder)})},
-               {"resources",
-                {{"requests", {{"cpu", "10m"}, {"memory", "64Mi"}}},
-                 {"limits", {{"cpu", "1"}, {"memory", "128Mi"}}}}},
+               {"resources", copyAmounts(container)},
                {"volumeMounts", Json::array()},
                {"securityContext", {{"readOnlyRootFilesystem", true}}}};
   copy["volumeMounts"].push_back(
@@ -364,8 +385,10 @@ void fillPod(const Parts& parts, Json& spec) {
   spec["hostname"] = podName(parts.job, parts.task);
   spec["subdomain"] = serviceName(parts.job);
   fill(spec, "enableServiceLinks", false);
+  for (const std::string& name : parts.options.image_pull_secrets)
+    addUnlessThere(listIn(spec, "imagePullSecrets"), "name", {{"name", name}});
   Json& security = objectIn(spec, "securityContext");
-  fill(security, "runAsNonRoot", true);
+  if (!parts.job.spec().run_policy().run_as_image_user()) fill(security, "runAsNonRoot", true);
   fill(security, "seccompProfile", Json::object({{"type", "RuntimeDefault"}}));
   fill(security, "fsGroup", kImageGroup);
   fill(security, "fsGroupChangePolicy", "OnRootMismatch");

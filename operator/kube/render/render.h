@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "base/core/status.h"
 #include "base/security/job_keys.h"
@@ -28,6 +29,8 @@ struct RenderOptions {
   std::string agent_image;
   std::string runtime_image;
   std::string runtime_torch_image = {};  // of tasks that need LibTorch; "": they are refused
+  // Secrets of each job's namespace with which its images are pulled, beside those of its template.
+  std::vector<std::string> image_pull_secrets = {};
   // Extra flags of the agents.
   std::string log_format = "json";
   // Each job gets a NetworkPolicy.

@@ -1,5 +1,7 @@
 #!/usr/bin/env python3
 """The chart is upgraded, rolled back and uninstalled under a running job."""
+import base64
+import secrets
 import sys
 import unittest
 
@@ -32,8 +34,27 @@ class Upgrade(unittest.TestCase):
         return {c["image"] for pod in self.world.operator_pods() for c in pod["spec"]["containers"]
                 if "deletionTimestamp" not in pod["metadata"]}
 
+    def root(self):
+        return self.world.get("secrets", "trainyard-root", SYSTEM)
+
+    def install(self, *settings):
+        self.world.install(f"test.image={KUBECTL}", *settings)
+
     def test_1_the_charts_own_test(self):
-        self.world.install(f"test.image={KUBECTL}")
+        # Two operators have started at once; one made it.
+        made = self.root()
+        self.assertEqual({"app.kubernetes.io/part-of": "trainyard"}, made["metadata"]["labels"])
+        self.world.helm("uninstall", "trainyard", "-n", SYSTEM, "--wait", "--timeout", "600s")
+        self.assertEqual(made["metadata"]["uid"], self.root()["metadata"]["uid"])
+        self.world.cluster.kubectl("delete", "secret", "trainyard-root", "-n", SYSTEM)
+        # As the releases that rendered the root secret did it; what stands in extraObjects goes with its line.
+        key = base64.b64encode(secrets.token_bytes(32)).decode()
+        old = {"apiVersion": "v1", "kind": "Secret", "metadata.name": "trainyard-root",
+               r"metadata.annotations.helm\.sh/resource-policy": "keep", "data.root": key}
+        self.install(*(f"extraObjects[0].{path}={value}" for path, value in old.items()))
+        self.assertEqual(key, self.root()["data"]["root"])
+        self.install()
+        self.assertEqual(key, self.root()["data"]["root"])
         self.world.helm("test", "trainyard", "-n", SYSTEM, "--timeout", "600s")
 
     def test_2_job_outlives_the_chart(self):
@@ -43,7 +64,8 @@ class Upgrade(unittest.TestCase):
         before = self.identities()
         pinned = world.status("job", SPACE)["images"]
 
-        world.install(*(f"{image}.tag={NEXT}" for image in ("image", "agent.image", "runtime.image")))
+        root = self.root()["metadata"]["uid"]
+        self.install(*(f"{image}.tag={NEXT}" for image in ("image", "agent.image", "runtime.image")))
         world.wait("the next version", lambda: self.operator_images() == {
             image("operator", NEXT)})
         self.goes_on()
@@ -61,6 +83,7 @@ class Upgrade(unittest.TestCase):
         self.assertEqual(before, {name: after[name] for name in before})
 
         world.helm("uninstall", "trainyard", "-n", SYSTEM, "--wait", "--timeout", "600s")
+        self.assertEqual(root, self.root()["metadata"]["uid"])
         # The definition and the jobs stay; nothing holds back what is deleted now.
         self.assertEqual("job", world.job("job", SPACE)["metadata"]["name"])
         world.cluster.kubectl("delete", "namespace", SPACE, "--wait", "--timeout=300s")

@@ -65,8 +65,8 @@ std::optional<HeldRun::Held> HeldRun::findHeld() const {
 }
 
 // A place without a number is one that he passes as he comes back. In later epochs he would come to
-// it only while the job gets over somebody else's death. Who is at the end would not stop again, and
-// no step will show that the job got over the last death.
+// it only while the job gets over somebody else's death. Who is at the end would not stop again,
+// and no step will show that the job got over the last death.
 bool HeldRun::mayDie(const Stroke& stroke) {
   if (stroke.atTheEnd()) return true;
   if (!run_.recovered()) return false;

@@ -129,6 +129,20 @@ TEST_F(WorkMeterTest, MeasuresTheQueue) {
   EXPECT_EQ(valueOf(families, "workqueue_unfinished_work_seconds"), 0);
 }
 
+TEST_F(WorkMeterTest, KnowsWhatIsWorkedOnForLongest) {
+  EXPECT_FALSE(meter_.longestWork());
+  meter_.taken("late");
+  clock_.advance(std::chrono::seconds(5));
+  const TimePoint since = clock_.now();
+  meter_.taken("a");
+  clock_.advance(std::chrono::seconds(5));
+  EXPECT_EQ(meter_.longestWork()->first, "late");
+  meter_.done("late");
+  EXPECT_EQ(meter_.longestWork(), std::pair(std::string("a"), since));
+  meter_.done("a");
+  EXPECT_FALSE(meter_.longestWork());
+}
+
 TEST(JobMetrics, ThereIsASeriesForEachJobThatIsThere) {
   v1::TrainingJob job;
   job.mutable_metadata()->set_namespace_("lab");
@@ -137,6 +151,7 @@ TEST(JobMetrics, ThereIsASeriesForEachJobThatIsThere) {
   v1::JobStatus& status = *job.mutable_status();
   status.set_state("Running");
   status.set_restarts(3);
+  status.mutable_ps()->set_succeeded(1);
   status.mutable_worker()->set_ready(4);
   status.mutable_progress()->set_step(77);
   v1::Condition& condition = *status.add_conditions();
@@ -147,6 +162,7 @@ TEST(JobMetrics, ThereIsASeriesForEachJobThatIsThere) {
   EXPECT_EQ(valueOf(families, "trainyard_jobs", "Failed"), 0);
   EXPECT_EQ(valueOf(families, "trainyard_job_condition", "True"), 1);
   EXPECT_EQ(valueOf(families, "trainyard_job_replicas", "ready"), 0);  // ps come first
+  EXPECT_EQ(valueOf(families, "trainyard_job_replicas", "succeeded"), 1);
   EXPECT_EQ(valueOf(families, "trainyard_job_created_timestamp_seconds"), 100);
   EXPECT_EQ(valueOf(families, "trainyard_job_step"), 77);
   EXPECT_EQ(valueOf(families, "trainyard_job_restarts", "a"), 3);

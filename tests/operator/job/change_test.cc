@@ -102,6 +102,23 @@ TEST(ChangeTable, WhatMayChangeWhileTheJobRuns) {
   EXPECT_FALSE(mayChangeWhileRunning("worker"));
 }
 
+// Of the rule that compares them one by one after the end: a field that it leaves out could change.
+TEST(ChangeTable, TheSchemasRuleForEndedJobsNamesEveryField) {
+  std::string rule;
+  for (const Json& each : internal::jobSchema()["x-kubernetes-validations"]) {
+    if (each["message"] == "cannot change: the job has ended") rule = each["rule"];
+  }
+  for (const std::string& field : fieldsOfSpec()) {
+    if (field == "runPolicy.ttlSecondsAfterFinished") continue;
+    const bool whole = !field.starts_with("runPolicy.");
+    const std::string name = whole ? field.substr(0, field.find('.')) : field.substr(10);
+    const std::string of = whole ? "oldSelf.spec." : "oldSelf.spec.runPolicy.";
+    EXPECT_TRUE(rule.find(of + name) != std::string::npos ||
+                rule.find(of + "?" + name) != std::string::npos)
+        << field;
+  }
+}
+
 // One rule that names the field and compares it, at the root (where the status can be seen) or at
 // the field itself.
 TEST(ChangeTable, TheSchemaHasARuleForEveryOtherField) {

@@ -45,7 +45,6 @@ TEST(CheckSupported, WhatIsToComeIsRefusedByName) {
       {{{"worker.processesPerPod", "2"}},
        "spec.worker.processesPerPod: 2 with strategy ParameterServer"},
       {{{"worker.onMembershipChange", "Restart"}}, "spec.worker.onMembershipChange: Restart"},
-      {{{"storage.access", "Coordinator"}}, "spec.storage.access: Coordinator"},
   };
   for (const Row& row : rows) {
     const Status status = supported(row.overrides);

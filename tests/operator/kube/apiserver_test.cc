@@ -7,6 +7,7 @@
 #include <functional>
 #include <set>
 #include <source_location>
+#include <thread>
 
 #include "fmt/format.h"
 #include "gmock/gmock.h"
@@ -14,6 +15,7 @@
 #include "operator/kube/client.h"
 #include "operator/kube/connection.h"
 #include "operator/kube/lease_store.h"
+#include "operator/kube/root_secret.h"
 #include "operator/lease/leader_elector.h"
 #include "tests/base/process/temp_dir.h"
 #include "tests/operator/kube/fault_proxy.h"
@@ -112,6 +114,35 @@ TEST_F(ApiserverTest, ObjectsFromCreationToDeletion) {
   EXPECT_TRUE(client_->remove(kConfigMaps, ns_, "a", right).ok());
   EXPECT_EQ(client_->get(kConfigMaps, ns_, "a").status().code(), StatusCode::kNotFound);
   EXPECT_EQ(client_->remove(kConfigMaps, ns_, "a", right).status().code(), StatusCode::kNotFound);
+}
+
+TEST_F(ApiserverTest, OperatorsThatStartTogetherHaveOneRootSecret) {
+  constexpr int kOperators = 8;
+  std::vector<StatusOr<std::string>> roots(kOperators);
+  {
+    std::vector<std::jthread> operators;
+    for (StatusOr<std::string>& root : roots)
+      operators.emplace_back([&] { root = findOrMakeRootSecret(*client_, ns_, "root"); });
+  }
+  for (const StatusOr<std::string>& root : roots) {
+    ASSERT_TRUE(root.ok()) << root.status();
+    EXPECT_EQ(*root, *roots[0]);
+    EXPECT_GE(root->size(), kMinRootSecret);
+  }
+  EXPECT_EQ(findOrMakeRootSecret(*client_, ns_, "root").value(), *roots[0]);
+  EXPECT_NE(findOrMakeRootSecret(*client_, ns_, "another").value(), *roots[0]);
+  // A label or an owner by which others prune would take it from jobs that run.
+  const Json metadata = client_->get(kSecrets, ns_, "root").value()["metadata"];
+  EXPECT_EQ(metadata["labels"], Json({{"app.kubernetes.io/part-of", "trainyard"}}));
+  EXPECT_FALSE(metadata.contains("ownerReferences"));
+
+  ASSERT_TRUE(client_
+                  ->create(kSecrets, ns_,
+                           {{"metadata", {{"name", "short"}}}, {"stringData", {{"root", "guess"}}}})
+                  .ok());
+  const auto refused = findOrMakeRootSecret(*client_, ns_, "short");
+  EXPECT_EQ(refused.status().code(), StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(refused.status().message()), HasSubstr(ns_ + "/short"));
 }
 
 TEST_F(ApiserverTest, RefusalsAreToldApart) {

@@ -2,9 +2,11 @@
 
 #include <thread>
 
+#include "absl/strings/escaping.h"
 #include "fmt/format.h"
 #include "gmock/gmock.h"
 #include "operator/kube/lines.h"
+#include "operator/kube/root_secret.h"
 #include "tests/operator/kube/fake_transport.h"
 
 namespace trainyard::control {
@@ -396,6 +398,19 @@ TEST(LineSplitter, BoundsALine) {
   EXPECT_THAT(seen, ElementsAre("12345", "67890"));
   EXPECT_EQ(lines.rest(), "abc");
   EXPECT_EQ(lines.push("12345678", take).code(), StatusCode::kResourceExhausted);
+}
+
+TEST_F(ClientTest, ARootSecretWhoseAnswerWasLostIsRead) {
+  const Json made{{"metadata", {{"name", "root"}}},
+                  {"data", {{"root", absl::Base64Escape(std::string(kMinRootSecret, 'r'))}}}};
+  answers_ = {answer(404, kubeStatus(404, "NotFound", "none")),
+              markMaybeHappened(absl::UnavailableError("connection lost")), answer(200, made)};
+  const auto root = findOrMakeRootSecret(client_, "ns", "root");
+  ASSERT_TRUE(root.ok()) << root.status();
+  EXPECT_EQ(*root, std::string(kMinRootSecret, 'r'));
+  std::vector<std::string> methods;
+  for (const HttpRequest& request : transport_.requests()) methods.push_back(request.method);
+  EXPECT_THAT(methods, ElementsAre("GET", "POST", "GET"));
 }
 
 }  // namespace

@@ -28,8 +28,8 @@ double valueAt(int rank, std::int64_t i) {
   return static_cast<double>((i * 7 + rank * 13) % kPeriod - 15);
 }
 
-// `value` is made of those above. Only their first period is computed: under the thread sanitizer all
-// of them take minutes.
+// `value` is made of those above. Only their first period is computed: under the thread sanitizer
+// all of them take minutes.
 std::vector<std::byte> bytesOf(ElementType type, std::int64_t n,
                                const std::function<double(std::int64_t)>& value) {
   std::vector<std::byte> bytes(static_cast<std::size_t>(n) * sizeOf(type));

@@ -1,4 +1,6 @@
 """Creation and identity: what is made for a job, under which names, and what is left alone."""
+import json
+
 from harness import jobs
 from harness.processes import AGENT_IMAGE, RUNTIME_IMAGE
 
@@ -194,3 +196,32 @@ def scenario_09_template_invalid(case):
     case.stays("nothing is tried again and again", lambda: len([
         r for r in proxy.requests(seen) if r["method"] == "POST" and "/pods" in r["target"]]) <= 1, 5)
     case.equal(1, len(case.events("TemplateInvalid")))
+
+    # The apiserver drops what it does not know, unless it is asked to say so.
+    misspelt = {"spec": {"containers": [{"name": "task", "resource": {"limits": {"cpu": "1"}}}]}}
+    case.submit(jobs.job("misspelt", spec={"worker": {"template": misspelt}}))
+    told = case.wait_condition("Reconciling", name="misspelt", reason="TemplateInvalid")
+    case.contains('unknown field "spec.containers[0].resource"', told["message"])
+
+
+def scenario_78_shared_objects_return(case):
+    peers = json.dumps({"agentFrom": [{"podSelector": {}}], "metricsFrom": []})
+    case.operator("--shared-objects-interval", 1, "--job-network-policy", peers)
+    case.submit(jobs.job())
+    case.wait_state("Running")
+    names = {kind: name for kind in ("services", "networkpolicies", "secrets")
+             for name in [each["metadata"]["name"] for each in case.list(kind) if each["metadata"]["name"].startswith("demo")]}
+    case.equal({"services", "networkpolicies", "secrets"}, set(names))
+    before = {kind: case.get(kind, name) for kind, name in names.items()}
+    for kind, name in names.items():
+        case.delete(name, kind=kind)
+    for kind, name in names.items():
+        case.wait(f"{kind} {name} again", lambda kind=kind, name=name: (
+            found := case.get(kind, name)) and found["metadata"]["uid"] != before[kind]["metadata"]["uid"])
+    case.equal(before["secrets"]["data"], case.get("secrets", names["secrets"])["data"], "the running tasks' keys")
+    for kind, change in (("services", {"ports": [{"name": "task", "port": 1}], "selector": {"of": "others"}}),
+                         ("networkpolicies", {"ingress": [{}]})):
+        case.api.merge(case.path(kind, names[kind]), {"spec": change})
+        wanted = before[kind]["spec"]
+        case.wait(f"{kind} as it was", lambda kind=kind, change=change, wanted=wanted: all(
+            case.get(kind, names[kind])["spec"][field] == wanted[field] for field in change))

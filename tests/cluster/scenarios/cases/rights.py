@@ -90,6 +90,9 @@ def whole_life(case, proxy, operator):
     case.finish("worker-1", 137)
     case.wait_life("worker-1", 2)
     case.wait_state("Running")
+    service = case.path("services", "demo")
+    case.api.merge(service, {"spec": {"publishNotReadyAddresses": False}})
+    case.wait("the Service as it was", lambda: case.get("services", "demo")["spec"].get("publishNotReadyAddresses"))
     case.scale(3)
     case.wait_pods(["ps-0", "worker-0", "worker-1", "worker-2"])
     case.edit({"runPolicy": {"suspend": True}})
@@ -132,8 +135,9 @@ def scenario_71_rbac_minimal(case):
             proxy = Proxy(folder / "proxy", as_account(case, system, account, folder))
             case.to_close.insert(0, proxy)
             lease = next(role for role in roles if role["metadata"]["name"].endswith("-leader"))
-            name = next(rule["resourceNames"][0] for rule in lease["rules"] if "resourceNames" in rule)
-            operator = case.operator("--leader-elect", "--lease-name", name, "--lease-namespace", system,
+            name, root = (rule["resourceNames"][0] for rule in lease["rules"] if "resourceNames" in rule)
+            operator = case.operator("--leader-elect", "--lease-name", name, "--lease-namespace", system, "--root-secret-name", root,
+                                     "--shared-objects-interval", 1,
                                      "--lease-duration", 90, "--renew-deadline", 60,  # not what is tried here
                                      *(["--namespace", watched] if watched else []),
                                      kubeconfig=proxy.kubeconfig, scope=False)

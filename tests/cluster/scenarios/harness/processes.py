@@ -22,7 +22,8 @@ class Operator:
         self.folder.mkdir(parents=True, exist_ok=True)
         self.log = self.folder / "operator.log"
         secret = self.folder / "root-secret"
-        secret.write_bytes(b"0123456789abcdef" * 4)
+        if "--root-secret-name" not in flags:
+            secret.write_bytes(b"0123456789abcdef" * 4)
         self.kubeconfig = kubeconfig
         self.flags = ["--agent-image", AGENT_IMAGE, "--runtime-image", RUNTIME_IMAGE, "--root-secret", str(secret),
                       "--metrics-address", "127.0.0.1", "--metrics-port", "0", "--log-format", "text",

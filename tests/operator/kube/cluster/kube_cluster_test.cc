@@ -45,6 +45,9 @@ class KubeClusterTest : public testing::Test {
     options.ns = "lab";
     options.render = {.agent_image = "agent:1", .runtime_image = "runtime:1"};
     options.root_secrets = {std::string(32, 'r')};
+    options.render.policy = policy_;
+    options.shared_every = shared_every_;
+    options.reflector.stream = false;  // which the server in memory does not offer
     options.reflector.backoff = std::chrono::milliseconds(5);
     options.reflector.max_backoff = std::chrono::milliseconds(20);
     cluster_ = std::make_unique<KubeCluster>(client_, systemClock(), options);
@@ -52,6 +55,8 @@ class KubeClusterTest : public testing::Test {
     ASSERT_TRUE(cluster_->listJobs().ok());
   }
 
+  Duration shared_every_ = std::chrono::hours(1);
+  std::optional<PolicyOptions> policy_;
   MemoryApiserver server_;
   KubeClient client_{server_, systemClock()};
   std::unique_ptr<KubeCluster> cluster_;
@@ -135,6 +140,77 @@ TEST_F(KubeClusterTest, WhatKeepsAJobFromBeginningHasItsReason) {
   const Json odd = {{"name", "TRAINYARD_].command: missing"}, {"value", "1"}};
   EXPECT_EQ(reasonWith("odd", {{"name", "task"}, {"command", {"b"}}, {"env", Json::array({odd})}}),
             "TemplateInvalid");
+}
+
+// Nobody watches them: they are looked at in turns.
+TEST_F(KubeClusterTest, WhatTasksShareComesBack) {
+  shared_every_ = Duration::zero();
+  policy_ = PolicyOptions{.agent_from = Json::array({{{"podSelector", Json::object()}}}),
+                          .metrics_from = Json::array()};
+  server_.put(kJobsOfLab + std::string("job"), jobObject());
+  start();
+  auto seen = cluster_->observe(kJob);
+  ASSERT_TRUE(seen.ok()) << seen.status();
+  ASSERT_TRUE(cluster_->createTask(seen->job, {v1::ROLE_WORKER, 0}, 1).ok());
+  ASSERT_TRUE(eventually([&] { return cluster_->observe(kJob).ok(); }));
+
+  const std::string service = "/api/v1/namespaces/lab/services/" + serviceName(seen->job);
+  const std::string policy =
+      "/apis/networking.k8s.io/v1/namespaces/lab/networkpolicies/" + policyName(seen->job);
+  const std::string secret = "/api/v1/namespaces/lab/secrets/" + secretName(seen->job);
+  const Json first = server_.get(service).value();
+  for (
+      const auto& [path, spec] :
+      {std::pair{
+           service,
+           R"({"ports": [{"name": "task", "port": 1}], "publishNotReadyAddresses": true, "selector": {"of": "others"}})"},
+       std::pair{policy, R"({"podSelector": {}, "ingress": [{}]})"}}) {
+    Json edited = server_.get(path).value();
+    edited["spec"] = Json::parse(spec);
+    server_.put(path, edited);
+  }
+  server_.remove(secret);
+  EXPECT_TRUE(cluster_->observe(kJob).ok());
+  EXPECT_EQ(server_.get(service).value()["spec"]["ports"], first["spec"]["ports"]);
+  EXPECT_EQ(server_.get(service).value()["spec"]["selector"], first["spec"]["selector"]);
+  EXPECT_EQ(server_.get(policy).value()["spec"]["ingress"].size(), 2U);
+  EXPECT_TRUE(server_.get(secret).has_value());
+  server_.remove(service);
+  EXPECT_TRUE(cluster_->observe(kJob).ok());
+  EXPECT_TRUE(server_.get(service).has_value());
+}
+
+TEST_F(KubeClusterTest, WhatTasksShareIsLookedAtInTurns) {
+  server_.put(kJobsOfLab + std::string("job"), jobObject());
+  server_.put(kPodsOfLab + std::string("job-worker-0"), pod("job-worker-0", "u1"));
+  start();
+  for (int i = 0; i < 20; ++i) EXPECT_TRUE(cluster_->observe(kJob).ok());
+  // A job that is taken up is not written to at once: there may be thousands.
+  EXPECT_TRUE(server_.calls().empty()) << testing::PrintToString(server_.calls());
+}
+
+// A misspelt field is dropped by an apiserver that is not asked to say so.
+TEST_F(KubeClusterTest, AJobsFirstPodsHaveNoUnknownFields) {
+  server_.put(kJobsOfLab + std::string("job"), jobObject());
+  std::vector<std::string> targets;
+  server_.refuse([&](const HttpRequest& request) -> std::optional<HttpResponse> {
+    if (request.method == "POST" && request.target.find("/pods") != std::string::npos)
+      targets.push_back(request.target);
+    return std::nullopt;
+  });
+  start();
+  auto seen = cluster_->observe(kJob);
+  ASSERT_TRUE(seen.ok()) << seen.status();
+  ASSERT_TRUE(cluster_->createTask(seen->job, {v1::ROLE_WORKER, 0}, 1).ok());
+  v1::Membership membership;
+  membership.set_uid("u1");
+  membership.set_revision(1);
+  ASSERT_TRUE(eventually([&] { return cluster_->observe(kJob).ok(); }));
+  ASSERT_TRUE(cluster_->publish(seen->job, membership).ok());
+  ASSERT_TRUE(eventually([&] { return cluster_->observe(kJob).ok(); }));
+  ASSERT_TRUE(cluster_->createTask(seen->job, {v1::ROLE_WORKER, 1}, 1).ok());
+  EXPECT_EQ(targets, (std::vector<std::string>{"/api/v1/namespaces/lab/pods?fieldValidation=Strict",
+                                               "/api/v1/namespaces/lab/pods"}));
 }
 
 }  // namespace

@@ -57,6 +57,14 @@ void MemoryApiserver::put(const std::string& path, Json object) {
   storeLocked(path, std::move(object), objects_.contains(path) ? "MODIFIED" : "ADDED");
 }
 
+void MemoryApiserver::remove(const std::string& path) {
+  const std::lock_guard lock(mutex_);
+  const auto found = objects_.find(path);
+  if (found == objects_.end()) return;
+  storeLocked(path, Json(found->second), "DELETED");
+  objects_.erase(path);
+}
+
 std::optional<Json> MemoryApiserver::get(const std::string& path) const {
   const std::lock_guard lock(mutex_);
   const auto found = objects_.find(path);

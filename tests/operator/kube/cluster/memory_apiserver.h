@@ -24,6 +24,7 @@ class MemoryApiserver : public HttpTransport {
   using Refuse = std::function<std::optional<HttpResponse>(const HttpRequest&)>;
 
   void put(const std::string& path, Json object);
+  void remove(const std::string& path);
   std::optional<Json> get(const std::string& path) const;
   void refuse(Refuse refuse);
   static HttpResponse failure(int code, const std::string& reason);

@@ -1,0 +1,71 @@
+// What a pod is to the kubelet: its quality of service, who may run in it, and with what its images
+// are pulled.
+#include <string>
+
+#include "fmt/format.h"
+#include "gmock/gmock.h"
+#include "operator/job/job.h"
+#include "operator/kube/render/render.h"
+
+namespace trainyard::control {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+Json podOf(const std::string& pod, const std::string& container,
+           const std::vector<std::string>& pull_secrets = {}, const std::string& policy = "") {
+  const std::string text = fmt::format(R"(apiVersion: trainyard.dev/v1alpha1
+kind: TrainingJob
+metadata: {{name: own, namespace: team}}
+spec:
+  strategy: AllReduce
+  runPolicy: {{{}}}
+  worker: {{template: {{spec: {{{} containers: [{{name: task, image: a, command: [b], {}}}]}}}}}}
+)",
+                                       policy, pod, container);
+  const auto job = parseJob(text, "job.yaml", {}, nullptr);
+  EXPECT_TRUE(job.ok()) << job.status();
+  RenderOptions options{.agent_image = "agent:1", .runtime_image = "runtime:1"};
+  options.image_pull_secrets = pull_secrets;
+  const auto rendered = renderPod(*job, {v1::ROLE_WORKER, 0}, 1, options);
+  EXPECT_TRUE(rendered.ok()) << rendered.status();
+  return (*rendered)["spec"];
+}
+
+Json copyOf(const std::string& resources) {
+  const Json spec = podOf("", "resources: {" + resources + "}");
+  return spec["initContainers"][0]["resources"];
+}
+
+TEST(PodClassTest, TheCopyOfTheAgentLeavesAGuaranteedPodGuaranteed) {
+  const Json amounts = {{"cpu", "4"}, {"memory", "8Gi"}};
+  const Json same = {{"requests", amounts}, {"limits", amounts}};
+  EXPECT_EQ(copyOf("limits: {cpu: '4', memory: 8Gi}"), same);
+  EXPECT_EQ(copyOf("limits: {cpu: '4', memory: 8Gi, nvidia.com/gpu: 1}, "
+                   "requests: {cpu: '4', memory: 8Gi}"),
+            same)
+      << "it takes no GPU";
+  const Json little = {{"requests", {{"cpu", "10m"}, {"memory", "64Mi"}}},
+                       {"limits", {{"cpu", "1"}, {"memory", "128Mi"}}}};
+  EXPECT_EQ(copyOf(""), little);
+  EXPECT_EQ(copyOf("limits: {memory: 8Gi}"), little);
+  EXPECT_EQ(copyOf("limits: {cpu: '4', memory: 8Gi}, requests: {cpu: '2', memory: 8Gi}"), little);
+}
+
+TEST(PodClassTest, ImagesMayRunAsRootWhereTheJobSaysSo) {
+  EXPECT_EQ(podOf("", "")["securityContext"]["runAsNonRoot"], true);
+  EXPECT_FALSE(
+      podOf("", "", {}, "runAsImageUser: true")["securityContext"].contains("runAsNonRoot"));
+  EXPECT_EQ(podOf("securityContext: {runAsNonRoot: false},", "")["securityContext"]["runAsNonRoot"],
+            false);
+}
+
+TEST(PodClassTest, ImagesArePulledWithTheSecretsOfTheTemplateAndOfTheOperator) {
+  EXPECT_FALSE(podOf("", "").contains("imagePullSecrets"));
+  EXPECT_EQ(podOf("imagePullSecrets: [{name: own}, {name: both}],", "",
+                  {"both", "all"})["imagePullSecrets"],
+            Json::parse(R"([{"name": "own"}, {"name": "both"}, {"name": "all"}])"));
+}
+
+}  // namespace
+}  // namespace trainyard::control
