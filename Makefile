@@ -141,12 +141,12 @@ test-torch:
 	phase tests python3 tests/run_tests.py build/torch --label torch
 
 # Both sanitizers, whatever the first one finds. sanitize-threads: only what several threads or
-# processes do at one time.
+# processes do at one time. SANITIZERS: asan or tsan alone.
 sanitize sanitize-threads:
 	$(packages) demo test
 	code=0
 	threads=$(findstring threads,$@)
-	for preset in asan tsan; do
+	for preset in $(or $(SANITIZERS),asan tsan); do
 	  $(configure) --preset $$preset
 	  phase $$preset-build cmake --build build/$$preset --target sanitized_$${threads:+threads_}tests || { code=1; continue; }
 	  phase $$preset-tests python3 tests/run_tests.py build/$$preset $${threads:+--label threads} || code=1

@@ -3,6 +3,7 @@
 
     run_tests.py BUILD [--label LABEL]             run all tests, or those of a label
     run_tests.py --total BUILD...                  run nothing: the sum over the last runs
+    run_tests.py --left-out WHY BUILD              run nothing: all of it counts as one skipped in a sum
     run_tests.py --repeat 20 --load 4 NAME [BUILD] one entry or case many times, beside 4 busy processes
 
 In a sum, a folder whose tests did not run to the end since then counts as one failure.
@@ -57,6 +58,14 @@ def run_build(folder, label):
     return totals
 
 
+def leave_out(folder, why):
+    totals = Totals()
+    totals.skipped.append(("all of it", why))
+    results = folder / RESULTS
+    results.mkdir(parents=True, exist_ok=True)
+    (results / TOTALS).write_text(json.dumps(dict(vars(totals), left_out=True)), encoding="utf-8")
+
+
 def read_totals(folder):
     """What run_build() wrote down, each case with the folder's name."""
     totals = Totals()
@@ -70,7 +79,7 @@ def read_totals(folder):
     totals.skipped = [(f"{folder.name}: {name}", reason) for name, reason in written["skipped"]]
     totals.flaky = written["flaky"]
     totals.times = [(f"{lane}", f"{folder.name}: {entry}", seconds) for lane, entry, seconds in written["times"]]
-    if totals.passed + len(totals.failed) == 0:
+    if totals.passed + len(totals.failed) == 0 and not written.get("left_out"):
         totals.failed.append((folder.name, "no test ran"))
     return totals
 
@@ -94,6 +103,7 @@ def main():
     parser.add_argument("build", nargs="+", help="build folders; with --repeat: NAME [BUILD]")
     parser.add_argument("--label", help="only tests of this label")
     parser.add_argument("--total", action="store_true", help="sum of the last runs")
+    parser.add_argument("--left-out", metavar="WHY", help="note that a build's tests are not run, and why")
     parser.add_argument("--repeat", type=int, metavar="N", help="run one entry or case N times")
     parser.add_argument("--load", type=int, default=0, metavar="M", help="beside M processes that compute")
     parser.add_argument("--flaky", type=pathlib.Path, default=rerun.KNOWN, help="the known flaky cases")
@@ -106,6 +116,9 @@ def main():
     folders = [pathlib.Path(folder).resolve() for folder in arguments.build]
     if len(folders) > 1 and not arguments.total:
         parser.error("several folders only with --total")
+    if arguments.left_out:
+        leave_out(folders[0], arguments.left_out)
+        return
     totals = Totals()
     for folder in folders:
         totals.add(read_totals(folder) if arguments.total else run_build(folder, arguments.label))

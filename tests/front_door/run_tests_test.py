@@ -135,6 +135,18 @@ class RunTests(unittest.TestCase):
         self.assertIn(f"failed: {self.build.name}: Suite.bad: a.cc:1 1 is not 2", output)
         self.assertEqual(code, 1)
 
+    def test_what_is_left_out_is_listed_with_its_reason(self):
+        self.program("a_test", GOOD.format("x"))
+        self.run_it()
+        other = self.build / "other"
+        subprocess.run([sys.executable, RUN_TESTS, "--left-out", "70 minutes had passed", other], check=True)
+        code, output = self.total(self.build, other)
+        self.assertEqual(self.last_line(output), "1 passed, 0 failed, 1 skipped")
+        self.assertIn("skipped: other: all of it: 70 minutes had passed", output)
+        self.assertEqual(code, 0)
+        # It passes nothing by itself.
+        self.assertEqual(self.total(other)[0], 1)
+
     def test_a_build_whose_tests_did_not_run_fails_the_total(self):
         self.program("a_test", GOOD.format("x"))
         self.run_it()
