@@ -23,8 +23,8 @@ SPACE = "pytorch"
 STEPS = 100
 CHECKPOINT = 50  # step at which a script first writes one
 # Of a job that is disturbed after that: enough for it not to be over by then.
-LONG = 20 * STEPS
-SERVED = 3000  # of a job whose steps the job makes
+LONG = 8 * STEPS
+SERVED = 1500  # of a job whose steps the job makes
 LIMIT = 600  # seconds; against hangs
 
 
