@@ -314,8 +314,9 @@ TEST_F(ForeignTest, SuspendedAndResumedProgramsStartAgain) {
 }
 
 TEST_F(ForeignTest, CtrlCAndAKilledLauncherLeaveNobody) {
+  // In one write each: both write into one pipe.
   const std::string work =
-      "if os.fork() == 0: os.setsid()\nprint('here', flush=True)\ntime.sleep(3600)\n";
+      "if os.fork() == 0: os.setsid()\nos.write(1, b'here\\n')\ntime.sleep(3600)\n";
   JobRun run(folder("job"), pythonJob(1, 1, kServe, work));
   run.launch();
   ASSERT_TRUE(says(run, "worker-0", "here\nhere"));

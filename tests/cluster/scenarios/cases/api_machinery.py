@@ -31,7 +31,7 @@ def through_proxy(case, *flags):
 def created_pods(proxy, start=0):
     """Names of the pods whose creation reached the apiserver."""
     return [json.loads(r["body"])["metadata"]["name"] for r in proxy.requests(start)
-            if r["method"] == "POST" and r["target"].endswith("/pods")]
+            if r["method"] == "POST" and r["target"].partition("?")[0].endswith("/pods")]
 
 
 def as_it_was(case, restarts=0, disruptions=0):

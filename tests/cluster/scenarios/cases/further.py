@@ -18,7 +18,7 @@ def scenario_73_quota_exceeded(case):
     case.contains("exceeded quota: two", told["message"])
 
     def attempts(start):
-        return sum(r["method"] == "POST" and r["target"].endswith("/pods") for r in proxy.requests(start))
+        return sum(r["method"] == "POST" and r["target"].partition("?")[0].endswith("/pods") for r in proxy.requests(start))
 
     case.wait("some attempts", lambda: attempts(0) >= 6)
     begun = len(proxy.requests())
