@@ -138,6 +138,7 @@ def scenario_67_event_once(case):
 
 
 IDLE_JOBS = 1000
+RUNNING_JOBS = 10  # of them
 
 
 def scenario_68_steady_state_zero_writes(case):
@@ -145,7 +146,7 @@ def scenario_68_steady_state_zero_writes(case):
     case.operator()
 
     def submit(index):
-        case.submit(jobs.foreign(f"idle-{index}", workers=1, spec={"runPolicy": {"suspend": index >= 10}}))
+        case.submit(jobs.foreign(f"idle-{index}", workers=1, spec={"runPolicy": {"suspend": index >= RUNNING_JOBS}}))
 
     with concurrent.futures.ThreadPoolExecutor(8) as pool:
         for made in [pool.submit(submit, index) for index in range(IDLE_JOBS)]:
@@ -161,7 +162,9 @@ def scenario_68_steady_state_zero_writes(case):
         return sum(value for name, _, value in series(case.op.fetch("/metrics")[1])
                    if name == "controller_runtime_reconcile_total")
 
-    # Agents that do not answer are helped once, by an annotation of their pods.
+    # Agents that do not answer are told of once, and helped once, by an annotation of their pods.
+    for index in range(RUNNING_JOBS):
+        case.wait_condition("AgentsReachable", "False", name=f"idle-{index}")
     case.wait("the pods to be annotated", lambda: all(
         "trainyard.dev/revision" in pod["metadata"].get("annotations", {}) for pod in case.list("pods")), 300)
     case.stays("the last writes to have come", lambda: True, 3)
