@@ -85,13 +85,13 @@ void WorkMeter::done(const std::string& key) {
     work_times_.observe(toSeconds(clock_.now() - *since));
 }
 
-std::optional<std::pair<std::string, TimePoint>> WorkMeter::longestWork() const {
+std::optional<std::string> WorkMeter::stuckAt(Duration limit) const {
   const std::lock_guard lock(mutex_);
-  const auto first = std::min_element(
-      working_since_.begin(), working_since_.end(),
-      [](const auto& one, const auto& other) { return one.second < other.second; });
-  if (first == working_since_.end()) return std::nullopt;
-  return *first;
+  const TimePoint now = clock_.now();
+  for (const auto& [key, since] : working_since_) {
+    if (now - since >= limit) return key;
+  }
+  return std::nullopt;
 }
 
 std::vector<prometheus::MetricFamily> WorkMeter::collect(int workers) const {

@@ -8,7 +8,6 @@
 #include <optional>
 #include <set>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "base/core/clock.h"
@@ -33,8 +32,8 @@ class WorkMeter : public ReconcileObserver, public QueueObserver {
   void taken(const std::string& key) override;
   void done(const std::string& key) override;
 
-  // The job that is worked on for longest, and since when; nothing when none is.
-  std::optional<std::pair<std::string, TimePoint>> longestWork() const;
+  // A job that has been worked on for `limit` or longer, the first of them.
+  std::optional<std::string> stuckAt(Duration limit) const;
 
   // All of the above up to now; `workers` may reconcile side by side.
   std::vector<prometheus::MetricFamily> collect(int workers) const;

@@ -122,18 +122,15 @@ class KubeCluster : public Cluster, public AgentDirectory {
   StatusOr<ObjectPtr> podOf(const v1::TrainingJob& job, const TaskKey& task,
                             std::uint32_t created) const;
 
-  // Unless that was done since `max_age`.
+  // Unless that was done less than `max_age` ago.
   Status prepare(const v1::TrainingJob& job, Duration max_age);
   void prepareWhenDue(const JobObservation& seen);
   Status createShared(const v1::TrainingJob& job);
   Status prepareMap(const v1::TrainingJob& job);
-  Status preparePolicy(const v1::TrainingJob& job);
-  Status prepareService(const v1::TrainingJob& job);
-  Status createOwned(const KubeResource& resource, const v1::TrainingJob& job, const Json& object);
+  Status createOrMend(const KubeResource& resource, const v1::TrainingJob& job, const Json& wanted,
+                      Json (*patchOf)(const Json& found, const Json& wanted));
   StatusOr<Json> ownObject(const KubeResource& resource, const v1::TrainingJob& job,
                            const std::string& name);
-  Status nameTaken(const KubeResource& resource, const v1::TrainingJob& job,
-                   const std::string& name);
   Status removeFinalizer(const JobKey& key, const Json& pod);
   // The first failure, after all have been tried.
   Status freeOrphans(const JobKey& key, const std::string& live_uid);

@@ -1,15 +1,13 @@
 // What KubeCluster writes.
 #include <algorithm>
-#include <set>
-#include <utility>
 
 #include "base/core/log.h"
 #include "base/core/rfc3339.h"
 #include "base/core/rng.h"
-#include "base/json/members.h"
 #include "fmt/format.h"
 #include "operator/kube/finalizer.h"
 #include "operator/kube/kube_cluster.h"
+#include "operator/kube/mending.h"
 #include "operator/kube/observe/observe.h"
 #include "operator/kube/render/names.h"
 
@@ -35,19 +33,6 @@ std::string refusalReason(const Status& status) {
   if (absl::IsInvalidArgument(status)) return "TemplateInvalid";
   if (absl::IsPermissionDenied(status)) return "CreationForbidden";
   return "";
-}
-
-// Whether a Service does what `wanted` says; the apiserver adds fields of its own.
-bool isServed(const Json& found, const Json& wanted) {
-  const auto ports = [](const Json& service) {
-    std::set<std::pair<std::string, int>> named;
-    for (const Json& port : member(member(service, "spec"), "ports"))
-      named.emplace(textAt(port, "name"), static_cast<int>(numberAt(port, "port")));
-    return named;
-  };
-  return ports(found) == ports(wanted) &&
-         member(member(found, "spec"), "selector") == wanted["spec"]["selector"] &&
-         member(member(found, "spec"), "publishNotReadyAddresses") == true;
 }
 
 // Not cut inside a character.
@@ -102,18 +87,18 @@ StatusOr<KubeCluster::Json> KubeCluster::ownObject(const KubeResource& resource,
   return absl::UnavailableError(what);
 }
 
-Status KubeCluster::nameTaken(const KubeResource& resource, const v1::TrainingJob& job,
-                              const std::string& name) {
-  return ownObject(resource, job, name).status();
-}
-
-Status KubeCluster::createOwned(const KubeResource& resource, const v1::TrainingJob& job,
-                                const Json& object) {
-  const Status status = client_.create(resource, keyOf(job).ns, object).status();
-  if (!absl::IsAlreadyExists(status)) return annotate(status, resource.kind);
-  // Who may only create cannot look; the name holds the job's uid.
-  if (resource.kind == kSecrets.kind) return absl::OkStatus();
-  return nameTaken(resource, job, objectKey(object).name);
+// `patchOf`: what one that is there lacks.
+Status KubeCluster::createOrMend(const KubeResource& resource, const v1::TrainingJob& job,
+                                 const Json& wanted,
+                                 Json (*patchOf)(const Json& found, const Json& wanted)) {
+  const JobKey key = keyOf(job);
+  const Status created = client_.create(resource, key.ns, wanted).status();
+  if (!absl::IsAlreadyExists(created)) return annotate(created, resource.kind);
+  const std::string name = objectKey(wanted).name;
+  TY_ASSIGN_OR_RETURN(const Json found, ownObject(resource, job, name));
+  const Json patch = patchOf(found, wanted);
+  if (patch.is_null()) return absl::OkStatus();
+  return annotate(client_.patchMerge(resource, key.ns, name, patch).status(), resource.kind);
 }
 
 Status KubeCluster::prepareMap(const v1::TrainingJob& job) {
@@ -125,7 +110,7 @@ Status KubeCluster::prepareMap(const v1::TrainingJob& job) {
     StatusOr<Json> created = client_.create(kConfigMaps, key.ns, wanted);
     if (created.ok()) noteWritten(key, &Written::maps, *created);
     if (!absl::IsAlreadyExists(created.status())) return created.status();
-    return nameTaken(kConfigMaps, job, membershipName(job));
+    return ownObject(kConfigMaps, job, membershipName(job)).status();
   }
   const std::string text = jobText(job);
   const Json data = map->value("data", Json::object());
@@ -136,39 +121,6 @@ Status KubeCluster::prepareMap(const v1::TrainingJob& job) {
   StatusOr<Json> patched = client_.patchMerge(kConfigMaps, key.ns, membershipName(job), patch);
   if (patched.ok()) noteWritten(key, &Written::maps, *patched);
   return asAborted(patched.status());
-}
-
-// Before any task. One that is there follows the job's ports and the operator's options.
-Status KubeCluster::preparePolicy(const v1::TrainingJob& job) {
-  if (!options_.render.policy) return absl::OkStatus();
-  const JobKey key = keyOf(job);
-  const Json wanted = Json(renderNetworkPolicy(job, *options_.render.policy));
-  const Status created = client_.create(kNetworkPolicies, key.ns, wanted).status();
-  if (!absl::IsAlreadyExists(created)) return annotate(created, kNetworkPolicies.kind);
-  const std::string name = policyName(job);
-  TY_RETURN_IF_ERROR(nameTaken(kNetworkPolicies, job, name));
-  Json patch;
-  patch["spec"] = wanted["spec"];
-  return annotate(client_.patchMerge(kNetworkPolicies, key.ns, name, patch).status(),
-                  kNetworkPolicies.kind);
-}
-
-Status KubeCluster::prepareService(const v1::TrainingJob& job) {
-  const JobKey key = keyOf(job);
-  const Json wanted = Json(renderService(job));
-  const Status created = client_.create(kServices, key.ns, wanted).status();
-  if (!absl::IsAlreadyExists(created)) return annotate(created, kServices.kind);
-  const std::string name = objectKey(wanted).name;
-  TY_ASSIGN_OR_RETURN(const Json found, ownObject(kServices, job, name));
-  if (isServed(found, wanted)) return absl::OkStatus();
-  Json patch;
-  for (const char* field : {"ports", "publishNotReadyAddresses", "selector"})
-    patch["spec"][field] = wanted["spec"][field];
-  // A merge keeps the members that it does not name.
-  for (const auto& [label, unused] : member(member(found, "spec"), "selector").items()) {
-    if (!wanted["spec"]["selector"].contains(label)) patch["spec"]["selector"][label] = nullptr;
-  }
-  return annotate(client_.patchMerge(kServices, key.ns, name, patch).status(), kServices.kind);
 }
 
 // What all tasks of a job share; whoever comes while another one makes it waits for that.
@@ -185,9 +137,10 @@ Status KubeCluster::prepare(const v1::TrainingJob& job, Duration max_age) {
   }
   Status status = createShared(job);
   const std::lock_guard lock(mutex_);
-  JobNotes& notes = notes_[key];
-  if (status.ok()) notes.prepared = wanted;
-  if (status.ok()) notes.prepared_at = clock_.now();
+  if (status.ok()) {
+    notes_[key].prepared = wanted;
+    notes_[key].prepared_at = clock_.now();
+  }
   preparing_.erase(key);
   prepared_.notify_all();
   return status;
@@ -196,7 +149,8 @@ Status KubeCluster::prepare(const v1::TrainingJob& job, Duration max_age) {
 // Jobs that an operator takes up when it starts have their turns spread over the time between two.
 void KubeCluster::prepareWhenDue(const JobObservation& seen) {
   const std::string& state = seen.job.status().state();
-  if (seen.tasks.empty() || state == "Succeeded" || state == "Failed") return;
+  const bool goes = seen.job.metadata().has_deletion_timestamp();
+  if (seen.tasks.empty() || goes || state == "Succeeded" || state == "Failed") return;
   const JobKey key = keyOf(seen.job);
   const TimePoint now = clock_.now();
   {
@@ -217,10 +171,16 @@ void KubeCluster::prepareWhenDue(const JobObservation& seen) {
 
 Status KubeCluster::createShared(const v1::TrainingJob& job) {
   TY_RETURN_IF_ERROR(annotate(prepareMap(job), membershipName(job)));
-  TY_RETURN_IF_ERROR(preparePolicy(job));
-  TY_RETURN_IF_ERROR(prepareService(job));
+  // Before any task.
+  if (const auto& policy = options_.render.policy)
+    TY_RETURN_IF_ERROR(createOrMend(kNetworkPolicies, job, Json(renderNetworkPolicy(job, *policy)),
+                                    networkPolicyPatch));
+  TY_RETURN_IF_ERROR(createOrMend(kServices, job, Json(renderService(job)), servicePatch));
   TY_ASSIGN_OR_RETURN(const JobKeys keys, keysOf(keyOf(job)));
-  return createOwned(kSecrets, job, Json(renderSecret(job, keys)));
+  const Json secret = Json(renderSecret(job, keys));
+  const Status created = client_.create(kSecrets, keyOf(job).ns, secret).status();
+  // Who may only create cannot look whose it is; the name holds the job's uid.
+  return absl::IsAlreadyExists(created) ? Status() : annotate(created, kSecrets.kind);
 }
 
 Status KubeCluster::createTask(const v1::TrainingJob& job, const TaskKey& task,
@@ -246,7 +206,7 @@ Status KubeCluster::createTask(const v1::TrainingJob& job, const TaskKey& task,
     return absl::OkStatus();
   }
   if (absl::IsAlreadyExists(made.status())) {
-    TY_RETURN_IF_ERROR(nameTaken(kPods, job, podName(job, task)));
+    TY_RETURN_IF_ERROR(ownObject(kPods, job, podName(job, task)).status());
     return made.status();
   }
   if (const std::string reason = refusalReason(made.status()); !reason.empty()) {

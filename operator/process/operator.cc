@@ -165,10 +165,9 @@ Status Operator::startServer() {
                            .unreachable_agents = [this] { return progress_->unreachable(); },
                            .reflectors = [this] { return cluster_->reflectorCounts(); }}));
   const auto alive = [this] {
-    const auto longest = work_meter_.longestWork();
-    if (!longest || systemClock().now() - longest->second < kStuck)
-      return HttpReply{.body = "ok\n"};
-    return HttpReply{.code = 503, .body = fmt::format("stuck at {}\n", longest->first)};
+    const auto stuck = work_meter_.stuckAt(kStuck);
+    if (!stuck) return HttpReply{.body = "ok\n"};
+    return HttpReply{.code = 503, .body = fmt::format("stuck at {}\n", *stuck)};
   };
   // One that waits to be elected is as ready as it can be.
   const auto ready = [this] {

@@ -129,18 +129,16 @@ TEST_F(WorkMeterTest, MeasuresTheQueue) {
   EXPECT_EQ(valueOf(families, "workqueue_unfinished_work_seconds"), 0);
 }
 
-TEST_F(WorkMeterTest, KnowsWhatIsWorkedOnForLongest) {
-  EXPECT_FALSE(meter_.longestWork());
-  meter_.taken("late");
-  clock_.advance(std::chrono::seconds(5));
-  const TimePoint since = clock_.now();
-  meter_.taken("a");
-  clock_.advance(std::chrono::seconds(5));
-  EXPECT_EQ(meter_.longestWork()->first, "late");
-  meter_.done("late");
-  EXPECT_EQ(meter_.longestWork(), std::pair(std::string("a"), since));
-  meter_.done("a");
-  EXPECT_FALSE(meter_.longestWork());
+TEST_F(WorkMeterTest, NamesAJobThatSomebodyIsStuckAt) {
+  constexpr Duration kLimit = std::chrono::minutes(10);
+  meter_.taken("lab/a");
+  clock_.advance(kLimit - std::chrono::seconds(1));
+  meter_.taken("lab/b");
+  EXPECT_EQ(meter_.stuckAt(kLimit), std::nullopt);
+  clock_.advance(std::chrono::seconds(1));
+  EXPECT_EQ(meter_.stuckAt(kLimit), "lab/a");
+  meter_.done("lab/a");
+  EXPECT_EQ(meter_.stuckAt(kLimit), std::nullopt);
 }
 
 TEST(JobMetrics, ThereIsASeriesForEachJobThatIsThere) {

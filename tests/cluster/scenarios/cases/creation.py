@@ -220,7 +220,7 @@ def scenario_78_shared_objects_return(case):
             found := case.get(kind, name)) and found["metadata"]["uid"] != before[kind]["metadata"]["uid"])
     case.equal(before["secrets"]["data"], case.get("secrets", names["secrets"])["data"], "the running tasks' keys")
     for kind, change in (("services", {"ports": [{"name": "task", "port": 1}], "selector": {"of": "others"}}),
-                         ("networkpolicies", {"ingress": [{}]})):
+                         ("networkpolicies", {"ingress": [{}], "podSelector": {"matchLabels": {"of": "others"}}})):
         case.api.merge(case.path(kind, names[kind]), {"spec": change})
         wanted = before[kind]["spec"]
         case.wait(f"{kind} as it was", lambda kind=kind, change=change, wanted=wanted: all(

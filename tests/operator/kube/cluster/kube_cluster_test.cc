@@ -158,26 +158,43 @@ TEST_F(KubeClusterTest, WhatTasksShareComesBack) {
   const std::string policy =
       "/apis/networking.k8s.io/v1/namespaces/lab/networkpolicies/" + policyName(seen->job);
   const std::string secret = "/api/v1/namespaces/lab/secrets/" + secretName(seen->job);
-  const Json first = server_.get(service).value();
-  for (
-      const auto& [path, spec] :
-      {std::pair{
-           service,
-           R"({"ports": [{"name": "task", "port": 1}], "publishNotReadyAddresses": true, "selector": {"of": "others"}})"},
-       std::pair{policy, R"({"podSelector": {}, "ingress": [{}]})"}}) {
-    Json edited = server_.get(path).value();
-    edited["spec"] = Json::parse(spec);
-    server_.put(path, edited);
-  }
+  const Json service_before = server_.get(service).value()["spec"];
+  const Json policy_before = server_.get(policy).value()["spec"];
+  const auto edit = [this](const std::string& path, const Json& patch) {
+    Json object = server_.get(path).value();
+    object["spec"].merge_patch(patch);
+    server_.put(path, object);
+  };
+  edit(service, {{"ports", {{{"name", "task"}, {"port", 1}}}}, {"selector", {{"of", "others"}}}});
+  edit(policy, {{"podSelector", {{"matchLabels", {{"of", "others"}}}}},
+                {"ingress", Json::array({Json::object()})},
+                {"egress", Json::array()}});
   server_.remove(secret);
   EXPECT_TRUE(cluster_->observe(kJob).ok());
-  EXPECT_EQ(server_.get(service).value()["spec"]["ports"], first["spec"]["ports"]);
-  EXPECT_EQ(server_.get(service).value()["spec"]["selector"], first["spec"]["selector"]);
-  EXPECT_EQ(server_.get(policy).value()["spec"]["ingress"].size(), 2U);
+  EXPECT_EQ(server_.get(service).value()["spec"], service_before);
+  EXPECT_EQ(server_.get(policy).value()["spec"], policy_before);
   EXPECT_TRUE(server_.get(secret).has_value());
+  // What is as it should be is not written.
+  const std::size_t calls = server_.calls().size();
+  EXPECT_TRUE(cluster_->observe(kJob).ok());
+  for (std::size_t i = calls; i < server_.calls().size(); ++i)
+    EXPECT_FALSE(server_.calls()[i].starts_with("PATCH")) << server_.calls()[i];
+
   server_.remove(service);
   EXPECT_TRUE(cluster_->observe(kJob).ok());
   EXPECT_TRUE(server_.get(service).has_value());
+
+  // What goes with its job does not.
+  Json going = jobObject();
+  going["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z";
+  server_.put(kJobsOfLab + std::string("job"), going);
+  ASSERT_TRUE(eventually([&] {
+    const auto now = cluster_->observe(kJob);
+    return now.ok() && now->job.metadata().has_deletion_timestamp();
+  }));
+  server_.remove(service);
+  EXPECT_TRUE(cluster_->observe(kJob).ok());
+  EXPECT_FALSE(server_.get(service).has_value());
 }
 
 TEST_F(KubeClusterTest, WhatTasksShareIsLookedAtInTurns) {

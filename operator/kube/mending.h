@@ -1,0 +1,17 @@
+// What an object of ours that somebody has changed lacks, as a JSON merge patch (RFC 7386). Pure.
+#pragma once
+
+#include "nlohmann/json.hpp"
+
+namespace trainyard::control {
+
+// Makes `found` what `wanted` is. A merge keeps the members that it does not name: those that
+// `wanted` does not have are null in it. Lists are replaced. {} where both are the same objects.
+nlohmann::json mergePatchTo(const nlohmann::json& found, const nlohmann::json& wanted);
+
+// Of objects as the apiserver has them, which adds fields of its own, and as they are rendered
+// (operator/kube/render). null: nothing is to be done.
+nlohmann::json servicePatch(const nlohmann::json& found, const nlohmann::json& wanted);
+nlohmann::json networkPolicyPatch(const nlohmann::json& found, const nlohmann::json& wanted);
+
+}  // namespace trainyard::control

@@ -1,0 +1,51 @@
+#include "operator/kube/mending.h"
+
+#include "gtest/gtest.h"
+
+namespace trainyard::control {
+namespace {
+
+using Json = nlohmann::json;
+
+Json merged(Json found, const Json& wanted) {
+  found.merge_patch(mergePatchTo(found, wanted));
+  return found;
+}
+
+TEST(MendingTest, AMergeMakesOneObjectTheOther) {
+  const Json wanted = Json::parse(R"({"a": 1, "b": {"c": [1, 2], "d": {"e": true}}})");
+  for (const char* found :
+       {"{}", R"({"a": 1})", R"({"a": {"x": 1}, "b": 2})", R"({"x": {"y": 1}, "b": {"c": [1]}})",
+        R"({"a": 1, "b": {"c": [1, 2, 3], "d": {"e": true, "f": 1}}})"})
+    EXPECT_EQ(merged(Json::parse(found), wanted), wanted) << found;
+  EXPECT_EQ(mergePatchTo(wanted, wanted), Json::object());
+}
+
+const Json kService =
+    Json::parse(R"({"spec": {"clusterIP": "None", "publishNotReadyAddresses": true,
+    "selector": {"job": "a"}, "ports": [{"name": "task", "port": 2222, "protocol": "TCP"}]}})");
+
+TEST(MendingTest, AServiceKeepsWhatTheApiserverAdds) {
+  Json found = kService;
+  found["spec"]["ipFamilies"] = {"IPv4"};
+  found["spec"]["ports"][0]["targetPort"] = 2222;
+  EXPECT_TRUE(servicePatch(found, kService).is_null());
+  found["spec"]["ports"][0]["protocol"] = "UDP";
+  found["spec"]["selector"]["of"] = "others";
+  EXPECT_EQ(
+      servicePatch(found, kService),
+      (Json{{"spec", {{"ports", kService["spec"]["ports"]}, {"selector", {{"of", nullptr}}}}}}));
+}
+
+TEST(MendingTest, ANetworkPolicyIsAsItIsRendered) {
+  const Json wanted = Json::parse(R"({"spec": {"podSelector": {"matchLabels": {"job": "a"}}}})");
+  EXPECT_TRUE(networkPolicyPatch(wanted, wanted).is_null());
+  Json found = wanted;
+  found["spec"]["podSelector"]["matchLabels"]["of"] = "others";
+  found["spec"]["egress"] = Json::array();
+  found.merge_patch(networkPolicyPatch(found, wanted));
+  EXPECT_EQ(found, wanted);
+}
+
+}  // namespace
+}  // namespace trainyard::control
