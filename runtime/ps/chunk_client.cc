@@ -121,7 +121,8 @@ StatusOr<std::size_t> ChunkClient::send(int ps, std::uint64_t attempt,
   header.set_wire_type(static_cast<std::uint32_t>(options_.wire));
   header.set_reads_shared(shared != nullptr && options_.reads_weights);
   std::optional<v1::SharedPlace> place;
-  if (shared != nullptr && !payload.empty()) place = shared->place(header.chunk(), payload);
+  if (shared != nullptr && !payload.empty())
+    place = shared->place(header.chunk(), attempt, payload);
   std::size_t bytes = 0;
   if (place) {
     bytes = place->bytes();

@@ -258,9 +258,11 @@ void PsSynchronizer::onView(const v1::View& view) {
     const std::int64_t former = machine_->epoch();
     machine_->onView(view);
     entered = machine_->epoch() != former;
+    // A server that has gone silent in the middle of an answer would hold that chunk up. Under the
+    // lock: any thread may send for the new epoch from here on, and that is not to be forgotten.
+    if (entered) client_->forget();
   }
-  // A server that has gone silent in the middle of an answer would hold that chunk up.
-  if (entered) client_->forget();
+  if (entered) hitFailpoint("worker.entered", view.epoch().epoch());
   changed();
   pump();
 }

@@ -4,10 +4,12 @@
 
 namespace trainyard::runtime::ps {
 
-SharedPayloads::Block* SharedPayloads::take(std::uint32_t chunk, std::size_t elements) {
+SharedPayloads::Block* SharedPayloads::take(std::uint32_t chunk, std::uint64_t attempt,
+                                            std::size_t elements) {
   const std::lock_guard lock(mutex_);
   Block& block = blocks_[chunk];
-  if (block.taken) return nullptr;
+  if (block.taken || attempt < block.attempt) return nullptr;
+  block.attempt = attempt;
   if (block.values == nullptr || block.values->size() != elements)
     block.values = makeWeights(elements, pool_);
   block.taken = true;
@@ -19,14 +21,14 @@ void SharedPayloads::giveBack(Block& block) {
   block.taken = false;
 }
 
-std::optional<v1::SharedPlace> SharedPayloads::place(std::uint32_t chunk,
+std::optional<v1::SharedPlace> SharedPayloads::place(std::uint32_t chunk, std::uint64_t attempt,
                                                      const std::vector<PayloadPiece>& payload) {
   if (payload.size() == 1) {
     if (auto there = pool_->placeOf(std::as_bytes(payload[0].values))) return there;
   }
   std::size_t elements = 0;
   for (const PayloadPiece& piece : payload) elements += piece.values.size();
-  Block* const block = take(chunk, elements);
+  Block* const block = take(chunk, attempt, elements);
   if (block == nullptr) return std::nullopt;
   auto place = pool_->placeOf(std::as_bytes(std::span<const float>(*block->values)));
   if (place) {

@@ -26,18 +26,20 @@ class SharedPayloads {
   explicit SharedPayloads(std::shared_ptr<SharedPool> pool) : pool_(std::move(pool)) {}
 
   // Where the payload lies: it is copied into its chunk's block, unless it is in the pool already.
-  // Nothing where it has to be sent: another thread is just copying that chunk, or no more memory
-  // can be shared. Not for empty payloads.
-  std::optional<v1::SharedPlace> place(std::uint32_t chunk,
+  // `attempt` grows with each request of a chunk. Nothing where it has to be sent: another thread
+  // is just copying that chunk, or has copied a later request of it (this one's thread was held
+  // up); or no more memory can be shared. Not for empty payloads.
+  std::optional<v1::SharedPlace> place(std::uint32_t chunk, std::uint64_t attempt,
                                        const std::vector<PayloadPiece>& payload);
   const SharedPool& pool() const { return *pool_; }
 
  private:
   struct Block {
     std::shared_ptr<Weights> values;
-    bool taken = false;  // somebody copies into it
+    bool taken = false;         // somebody copies into it
+    std::uint64_t attempt = 0;  // of whose payload it is, or is to be
   };
-  Block* take(std::uint32_t chunk, std::size_t elements);
+  Block* take(std::uint32_t chunk, std::uint64_t attempt, std::size_t elements);
   void giveBack(Block& block);
 
   const std::shared_ptr<SharedPool> pool_;

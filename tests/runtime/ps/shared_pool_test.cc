@@ -186,23 +186,35 @@ TEST_F(SharedPoolTest, PayloadsOfAChunkHaveOneBlock) {
   // In two pieces, as a chunk of two variables comes.
   const std::vector<PayloadPiece> pieces = {{values.first(1), gradient},
                                             {values.subspan(1), gradient}};
-  const auto place = payloads.place(3, pieces);
+  const auto place = payloads.place(3, 1, pieces);
   ASSERT_TRUE(place.has_value());
   EXPECT_THAT(read(*place), ElementsAre(1, 2, 3, 4));
-  const auto other = payloads.place(7, pieces);
+  const auto other = payloads.place(7, 2, pieces);
   ASSERT_TRUE(other.has_value());
   EXPECT_NE(other->offset(), place->offset());
   *gradient = {5, 6, 7, 8};
-  const auto next = payloads.place(3, pieces);
+  const auto next = payloads.place(3, 3, pieces);
   ASSERT_TRUE(next.has_value());
   EXPECT_EQ(next->offset(), place->offset());
   EXPECT_THAT(read(*place), ElementsAre(5, 6, 7, 8));
 }
 
+// Its thread may have been held up since it took the request, for an epoch and longer.
+TEST_F(SharedPoolTest, ALateRequestDoesNotOverwriteTheGradientOfALaterOne) {
+  SharedPayloads payloads(pool_);
+  const auto late = std::make_shared<std::vector<float>>(std::vector<float>{1, 2});
+  const auto newest = std::make_shared<std::vector<float>>(std::vector<float>{3, 4});
+  const auto place = payloads.place(3, 8, {{*newest, newest}});
+  ASSERT_TRUE(place.has_value());
+  EXPECT_FALSE(payloads.place(3, 7, {{*late, late}}).has_value());
+  EXPECT_THAT(read(*place), ElementsAre(3, 4));
+  EXPECT_TRUE(payloads.place(3, 8, {{*newest, newest}}).has_value()) << "to another server";
+}
+
 TEST_F(SharedPoolTest, PayloadsThatLieThereAreNotCopied) {
   SharedPayloads payloads(pool_);
   const auto mean = makeWeights(4, pool_);
-  const auto place = payloads.place(0, {{*mean, mean}});
+  const auto place = payloads.place(0, 1, {{*mean, mean}});
   ASSERT_TRUE(place.has_value());
   EXPECT_EQ(place->offset(), placeOf(*pool_, *mean).offset());
 }

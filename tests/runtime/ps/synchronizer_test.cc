@@ -3,6 +3,7 @@
 #include <memory_resource>
 #include <thread>
 
+#include "base/core/failpoint.h"
 #include "gmock/gmock.h"
 #include "tests/base/process/temp_dir.h"
 #include "tests/runtime/ps/synchronizer_bench.h"
@@ -102,6 +103,21 @@ TEST(PsSynchronizer, GradientsInItsMemoryAreReadWhereTheyLie) {
   const float weight = first.weights(9)[0];
   stepOfTwo(first, second, true);
   EXPECT_EQ(weight - first.weights(9)[0], 12.5f);
+}
+
+// The trainer may be a whole step ahead while the link has just entered an epoch.
+TEST(PsSynchronizer, WhatIsAskedInAnEpochIsNotForgottenWithWhatWasAskedBefore) {
+  PsServer server(10, 2);
+  Worker first(server, 0);
+  Worker second(server, 1);
+  second.synchronizer.onView(server.activeView(2));
+  ASSERT_TRUE(configureFailpoints("worker.entered=delay(400)", "worker-0").ok());
+  std::thread link([&] { first.synchronizer.onView(server.activeView(2)); });
+  std::thread trainer([&] { takesAStep(first); });
+  link.join();
+  ASSERT_TRUE(configureFailpoints("", "").ok());
+  takesAStep(second);
+  trainer.join();
 }
 
 // Counts what one thread asks.
