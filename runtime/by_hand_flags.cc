@@ -39,7 +39,7 @@ void addTrainingFlags(CLI::App& app, HandFlags& flags) {
       ->check(positive)
       ->capture_default_str();
   app.add_option("--optimizer", flags.optimizer, "Update rule")
-      ->check(CLI::IsMember({"SGD", "Momentum", "Adagrad", "Adadelta", "Adam", "RMSProp"}))
+      ->check(CLI::IsMember({"SGD", "Momentum", "Adagrad", "Adadelta", "Adam", "RMSProp", "Ftrl"}))
       ->capture_default_str();
   app.add_option("--learning_rate", flags.learning_rate, "Learning rate")
       ->check(CLI::PositiveNumber)

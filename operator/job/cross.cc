@@ -205,9 +205,14 @@ void checkOptimizer(const View& optimizer, ProblemList& problems) {
                 {"epsilon", {"Adadelta", "Adam", "RMSProp"}},
                 {"beta1", {"Adam"}},
                 {"beta2", {"Adam"}},
-                {"initialAccumulator", {"Adagrad"}},
-                {"centered", {"RMSProp"}}},
+                {"initialAccumulator", {"Adagrad", "Ftrl"}},
+                {"centered", {"RMSProp"}},
+                {"l1", {"Ftrl"}},
+                {"l2", {"Ftrl"}},
+                {"l2Shrinkage", {"Ftrl"}}},
                problems);
+  if (optimizer["name"].text() == "Ftrl" && optimizer["weightDecay"].present())
+    problems.add(optimizer["weightDecay"].path(), "not with optimizer Ftrl, which has l2");
 }
 
 void checkPlacement(const View& placement, const View& ps, ProblemList& problems) {

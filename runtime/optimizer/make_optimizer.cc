@@ -60,17 +60,18 @@ struct RuleFields {
   std::string_view name;
   std::string_view fields;  // separated by spaces
 };
-constexpr std::array<RuleFields, 6> kRules = {{
+constexpr std::array<RuleFields, 7> kRules = {{
     {"SGD", ""},
     {"Momentum", "momentum nesterov"},
     {"Adagrad", "initialAccumulator"},
     {"Adadelta", "rho epsilon"},
     {"Adam", "beta1 beta2 epsilon"},
     {"RMSProp", "momentum rho epsilon centered"},
+    {"Ftrl", "initialAccumulator l1 l2 l2Shrinkage"},
 }};
 
 void refuseForeign(const v1::OptimizerSpec& spec, const RuleFields& rule, Reader& read) {
-  const std::array<std::pair<std::string_view, bool>, 8> set = {{
+  const std::array<std::pair<std::string_view, bool>, 11> set = {{
       {"momentum", spec.momentum() != 0},
       {"nesterov", spec.nesterov()},
       {"rho", spec.rho() != 0},
@@ -79,6 +80,9 @@ void refuseForeign(const v1::OptimizerSpec& spec, const RuleFields& rule, Reader
       {"beta2", spec.beta2() != 0},
       {"initialAccumulator", spec.initial_accumulator() != 0},
       {"centered", spec.centered()},
+      {"l1", spec.l1() != 0},
+      {"l2", spec.l2() != 0},
+      {"l2Shrinkage", spec.l2_shrinkage() != 0},
   }};
   for (const auto& [field, in_use] : set) {
     if (rule.fields.find(field) == std::string_view::npos) read.refuse(field, in_use, rule.name);
@@ -107,11 +111,24 @@ float epsilonOf(const v1::OptimizerSpec& spec, double absent, Reader& read) {
   return read.number("epsilon", spec.has_epsilon(), spec.epsilon(), absent, Range::kNotNegative);
 }
 
-std::unique_ptr<Optimizer> makeAdagrad(const v1::OptimizerSpec& spec, internal::RuleCommon common,
-                                       Reader& read) {
-  const float initial = read.number("initialAccumulator", spec.has_initial_accumulator(),
-                                    spec.initial_accumulator(), 0.1, Range::kPositive);
-  return internal::makeAdagrad(common, initial);
+float accumulatorOf(const v1::OptimizerSpec& spec, Reader& read) {
+  return read.number("initialAccumulator", spec.has_initial_accumulator(),
+                     spec.initial_accumulator(), 0.1, Range::kPositive);
+}
+
+// The weight follows from the slots, so that what is taken off it beforehand would be lost.
+std::unique_ptr<Optimizer> makeFtrl(const v1::OptimizerSpec& spec, internal::RuleCommon common,
+                                    Reader& read) {
+  read.refuse("weightDecay", spec.weight_decay() != 0, "Ftrl");
+  if (spec.has_learning_rate()) read.check("learningRate", spec.learning_rate(), Range::kPositive);
+  const auto term = [&](std::string_view field, double value) {
+    return read.number(field, /*present=*/true, value, 0, Range::kNotNegative);
+  };
+  internal::FtrlTerms terms;
+  terms.l1 = term("l1", spec.l1());
+  terms.l2 = term("l2", spec.l2());
+  terms.l2_shrinkage = term("l2Shrinkage", spec.l2_shrinkage());
+  return internal::makeFtrl(common, accumulatorOf(spec, read), terms);
 }
 
 std::unique_ptr<Optimizer> makeAdam(const v1::OptimizerSpec& spec, internal::RuleCommon common,
@@ -128,11 +145,12 @@ std::unique_ptr<Optimizer> makeRule(const v1::OptimizerSpec& spec, internal::Rul
   if (name == "Momentum") {
     return internal::makeMomentum(common, momentumOf(spec, 0.9, read), spec.nesterov());
   }
-  if (name == "Adagrad") return makeAdagrad(spec, common, read);
+  if (name == "Adagrad") return internal::makeAdagrad(common, accumulatorOf(spec, read));
   if (name == "Adadelta") {
     return internal::makeAdadelta(common, rhoOf(spec, 0.95, read), epsilonOf(spec, 1e-8, read));
   }
   if (name == "Adam") return makeAdam(spec, common, read);
+  if (name == "Ftrl") return makeFtrl(spec, common, read);
   TY_CHECK(name == "RMSProp", "the table of rules knows this name");
   return internal::makeRmsProp(common, rhoOf(spec, 0.9, read), momentumOf(spec, 0, read),
                                epsilonOf(spec, 1e-10, read), spec.centered());
@@ -153,7 +171,7 @@ StatusOr<std::unique_ptr<Optimizer>> internal::makeOptimizer(const v1::Optimizer
   }
   return invalidInput(
       "optimizer.name",
-      fmt::format("\"{}\", expected SGD, Momentum, Adagrad, Adadelta, Adam or RMSProp",
+      fmt::format("\"{}\", expected SGD, Momentum, Adagrad, Adadelta, Adam, RMSProp or Ftrl",
                   spec.name()));
 }
 

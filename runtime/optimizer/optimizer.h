@@ -72,14 +72,19 @@ class Optimizer {
 //             w -= m (lr sqrt(1 - beta2^t) / (1 - beta1^t)) / (sqrt(v) + epsilon),  t = step + 1
 //   RMSProp   s += (g^2 - s) (1 - rho);  b = b momentum + g lr / sqrt(s + epsilon);  w -= b
 //             (centered: c += (g - c) (1 - rho), and s - c^2 + epsilon under the root)
+//   Ftrl      n' = n + g^2;  z += g + 2 l2Shrinkage w - (sqrt(n') - sqrt(n)) / lr w;  n = n';
+//             w = (min(max(z, -l1), l1) - z) / (sqrt(n) / lr + 2 l2)
 // as the kernels of tensorflow/core/kernels/training_ops.cc compute them. With weightDecay d the
 // rule starts from w - w d lr (rounded after each operation) instead of w: decoupled weight decay,
 // Loshchilov & Hutter, "Decoupled Weight Decay Regularization" (ICLR 2019, arXiv:1711.05101), with
 // the step's whole learning rate as factor, as Keras's optimizers and PyTorch's AdamW have it. It
 // reaches no slot, and is the same for every element of every variable. What is absent takes
 // TensorFlow's default: rho 0.95 (Adadelta), 0.9 (RMSProp); epsilon 1e-8 (Adadelta, Adam), 1e-10
-// (RMSProp); beta1 0.9, beta2 0.999; initial accumulator 0.1; momentum 0 (RMSProp) - but 0.9 for
-// Momentum, where TensorFlow has none.
+// (RMSProp); beta1 0.9, beta2 0.999; initial accumulator 0.1 (Adagrad, Ftrl); l1, l2, l2Shrinkage
+// 0; momentum 0 (RMSProp) - but 0.9 for Momentum, where TensorFlow has none. Ftrl is FTRL-Proximal
+// of McMahan et al., "Ad Click Prediction: a View from the Trenches" (KDD 2013), with rates by
+// coordinate that fall with the root of n, and TensorFlow's l2Shrinkage; its weights are exactly 0
+// where |z| <= l1. It has no weightDecay.
 // INVALID_ARGUMENT names the field: "optimizer.rho: 1.5, expected a number from 0 to below 1". A
 // parameter of another rule is refused unless it is zero.
 StatusOr<std::unique_ptr<Optimizer>> makeOptimizer(const v1::OptimizerSpec& spec);

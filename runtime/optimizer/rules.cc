@@ -1,5 +1,6 @@
 #include "runtime/optimizer/internal/rules.h"
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <type_traits>
@@ -247,6 +248,32 @@ struct CenteredRmsProp {
   float epsilon;
 };
 
+// ApplyFtrlV2, with learning_rate_power -0.5
+struct Ftrl {
+  static constexpr int kSlots = 2;
+  static std::vector<std::string> names() { return {"accum", "linear"}; }
+  float initial(std::size_t slot) const { return slot == 0 ? initial_accumulator : 0; }
+  struct Step {
+    float lr;
+    float l1;
+    float twice_l2;
+    float twice_shrinkage;
+    TY_ALWAYS_INLINE float update(float w, float g, float& accum, float& linear, float&) const {
+      const float next = accum + g * g;
+      const float root = std::sqrt(next);
+      linear += (g + twice_shrinkage * w) - (root - std::sqrt(accum)) / lr * w;
+      accum = next;
+      const float bounded = std::max(std::min(linear, l1), -l1);
+      return (bounded - linear) / (root / lr + twice_l2);
+    }
+  };
+  Step at(const UpdateContext& context) const {
+    return {context.learning_rate, terms.l1, 2.0f * terms.l2, 2.0f * terms.l2_shrinkage};
+  }
+  float initial_accumulator;
+  FtrlTerms terms;
+};
+
 }  // namespace
 
 std::unique_ptr<Optimizer> makeSgd(RuleCommon common) {
@@ -277,6 +304,10 @@ std::unique_ptr<Optimizer> makeRmsProp(RuleCommon common, float rho, float momen
     return std::make_unique<ElementwiseOptimizer<CenteredRmsProp>>(common, rho, momentum, epsilon);
   }
   return std::make_unique<ElementwiseOptimizer<RmsProp>>(common, rho, momentum, epsilon);
+}
+
+std::unique_ptr<Optimizer> makeFtrl(RuleCommon common, float initial_accumulator, FtrlTerms terms) {
+  return std::make_unique<ElementwiseOptimizer<Ftrl>>(common, initial_accumulator, terms);
 }
 
 }  // namespace trainyard::runtime::internal

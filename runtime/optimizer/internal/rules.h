@@ -21,6 +21,13 @@ std::unique_ptr<Optimizer> makeAdadelta(RuleCommon common, float rho, float epsi
 std::unique_ptr<Optimizer> makeAdam(RuleCommon common, float beta1, float beta2, float epsilon);
 std::unique_ptr<Optimizer> makeRmsProp(RuleCommon common, float rho, float momentum, float epsilon,
                                        bool centered);
+// As the job has them; not doubled as in the formula.
+struct FtrlTerms {
+  float l1 = 0;
+  float l2 = 0;
+  float l2_shrinkage = 0;
+};
+std::unique_ptr<Optimizer> makeFtrl(RuleCommon common, float initial_accumulator, FtrlTerms terms);
 
 // makeOptimizer() with the loops of one instruction set, which this machine must support.
 StatusOr<std::unique_ptr<Optimizer>> makeOptimizer(const v1::OptimizerSpec& spec, Isa isa);

@@ -78,7 +78,7 @@ TEST(ParseJob, ProblemsNameFileLineFieldAndExpectation) {
   EXPECT_THAT(
       problemsOf(replaced("name: SGD", "name: sgd")),
       ElementsAre("job.yaml:16: spec.training.optimizer.name: expected one of SGD, Momentum, "
-                  "Adagrad, Adadelta, Adam, RMSProp, got \"sgd\"; did you mean SGD?"));
+                  "Adagrad, Adadelta, Adam, RMSProp, Ftrl, got \"sgd\"; did you mean SGD?"));
   EXPECT_THAT(
       problemsOf(replaced("steps: 10", "steps: ten")),
       ElementsAre("job.yaml:14: spec.training.steps: expected a whole number, got text \"ten\""));

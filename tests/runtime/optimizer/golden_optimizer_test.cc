@@ -58,6 +58,9 @@ void setParameter(const std::string& key, double value, v1::OptimizerSpec& spec)
   if (key == "beta2") return spec.set_beta2(value);
   if (key == "initial_accumulator") return spec.set_initial_accumulator(value);
   if (key == "centered") return spec.set_centered(value != 0);
+  if (key == "l1") return spec.set_l1(value);
+  if (key == "l2") return spec.set_l2(value);
+  if (key == "l2_shrinkage") return spec.set_l2_shrinkage(value);
   if (key == "weight_decay") return spec.set_weight_decay(value);
   if (key == "every") return spec.mutable_decay()->set_every(static_cast<std::int64_t>(value));
   if (key == "rate") return spec.mutable_decay()->set_rate(value);
@@ -163,7 +166,7 @@ void checkRule(const Golden& golden, const RuleRecord& record) {
 TEST(GoldenOptimizers, TwentyStepsOfEveryRule) {
   const Golden golden = readGolden();
   ASSERT_EQ(golden.gradients.size(), 20u);
-  ASSERT_GE(golden.rules.size(), 19u);
+  ASSERT_GE(golden.rules.size(), 23u);
   for (const RuleRecord& record : golden.rules) {
     SCOPED_TRACE(record.title);
     checkRule(golden, record);

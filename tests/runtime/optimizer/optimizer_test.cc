@@ -40,6 +40,10 @@ std::vector<v1::OptimizerSpec> allRules() {
     specs.push_back(specs[i]);
     specs.back().set_weight_decay(0.3);
   }
+  specs.push_back(named("Ftrl"));
+  specs.back().set_l1(0.05);
+  specs.back().set_l2(0.1);
+  specs.back().set_l2_shrinkage(0.02);
   return specs;
 }
 
@@ -150,9 +154,28 @@ TEST(Optimizers, SlotsHaveTensorFlowsNamesAndFirstValues) {
   EXPECT_EQ(slotsOf(named("Adadelta")), (Slots{{"accum", 0}, {"accum_update", 0}}));
   EXPECT_EQ(slotsOf(named("Adam")), (Slots{{"m", 0}, {"v", 0}}));
   EXPECT_EQ(slotsOf(named("RMSProp")), (Slots{{"rms", 1}, {"momentum", 0}}));
+  EXPECT_EQ(slotsOf(named("Ftrl")), (Slots{{"accum", 0.1f}, {"linear", 0}}));
   v1::OptimizerSpec centered = named("RMSProp");
   centered.set_centered(true);
   EXPECT_EQ(slotsOf(centered), (Slots{{"rms", 1}, {"momentum", 0}, {"mg", 0}}));
+}
+
+// What makes models of many ids small: no weight without evidence for it.
+TEST(Optimizers, FtrlsWeightsAreZeroUntilL1IsOvercome) {
+  v1::OptimizerSpec spec = named("Ftrl");
+  spec.set_learning_rate(0.5);
+  spec.set_l1(2);
+  const auto optimizer = makeOptimizer(spec);
+  std::vector<float> w = {0};
+  std::vector<float> accum = {(*optimizer)->initialSlot(0)};
+  std::vector<float> linear = {(*optimizer)->initialSlot(1)};
+  const std::vector<std::span<float>> slots = {accum, linear};
+  const std::vector<float> g = {-0.75F};
+  for (const bool zero : {true, true, false}) {
+    (*optimizer)->apply({0, 0.5F}, w, g, w, slots);
+    EXPECT_EQ(w[0] == 0, zero);
+  }
+  EXPECT_GT(w[0], 0);
 }
 
 TEST(Optimizers, AMomentumThatDecaysEndsAtZero) {
@@ -273,6 +296,10 @@ TEST(MakeOptimizer, NamesTheFieldThatIsWrong) {
       {"Adagrad", [](Spec& s) { s.set_initial_accumulator(0); },
        "optimizer.initialAccumulator: 0,"},
       {"Momentum", [](Spec& s) { s.set_centered(true); }, "optimizer.centered: Momentum has no"},
+      {"Adagrad", [](Spec& s) { s.set_l1(0.1); }, "optimizer.l1: Adagrad has no such parameter"},
+      {"Ftrl", [](Spec& s) { s.set_l2(-0.1); }, "optimizer.l2: -0.1, expected a finite"},
+      {"Ftrl", [](Spec& s) { s.set_weight_decay(0.1); }, "optimizer.weightDecay: Ftrl has no"},
+      {"Ftrl", [](Spec& s) { s.set_learning_rate(0); }, "optimizer.learningRate: 0, expected"},
       {"SGD", [](Spec& s) { s.set_weight_decay(-0.1); }, "optimizer.weightDecay: -0.1, expected"},
       {"SGD", [](Spec& s) { s.set_warmup_steps(-1); }, "optimizer.warmupSteps: -1, expected"},
       {"SGD", [](Spec& s) { s.set_clip_norm(0); }, "optimizer.clipNorm: 0, expected a finite"},

@@ -43,6 +43,10 @@ RULES = [
     ("Momentum", {"learning_rate": 0.01, "momentum": 0.9, "weight_decay": 1.5}),
     ("Adam", {"learning_rate": 0.001, "weight_decay": 0.004}),
     ("RMSProp", {"learning_rate": 0.002, "momentum": 0.5, "centered": 1, "weight_decay": 0.1}),
+    ("Ftrl", {"learning_rate": 0.1}),
+    ("Ftrl", {"learning_rate": 0.05, "initial_accumulator": 0.5, "l1": 0.3, "l2": 0.02}),
+    ("Ftrl", {"learning_rate": 0.1, "every": 6, "rate": 0.5, "l1": 0.1}),
+    ("Ftrl", {"learning_rate": 0.02, "l1": 0.01, "l2": 0.1, "l2_shrinkage": 0.003}),
 ]
 
 SCHEDULES = [
@@ -102,6 +106,8 @@ def optimizer(name, p, rate):
         "Adagrad": {"initial_accumulator": "initial_accumulator_value"},
         "Adadelta": {"rho": "rho", "epsilon": "epsilon"},
         "Adam": {"beta1": "beta1", "beta2": "beta2", "epsilon": "epsilon"},
+        "Ftrl": {"initial_accumulator": "initial_accumulator_value", "l1": "l1_regularization_strength",
+                 "l2": "l2_regularization_strength", "l2_shrinkage": "l2_shrinkage_regularization_strength"},
         "RMSProp": {"rho": "decay", "momentum": "momentum", "epsilon": "epsilon", "centered": "centered"},
     }[name]
     arguments = {theirs: p[ours] for ours, theirs in keys.items() if ours in p}
