@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <string_view>
+#include <utility>
 
 namespace trainyard::runtime::rows {
 
@@ -28,6 +29,24 @@ constexpr std::uint64_t hashOf(std::uint64_t id, std::uint64_t salt) {
 constexpr int partitionOf(std::uint64_t hash) {
   return static_cast<int>(hash >> 54);
 }
+
+// Partitions [first, last).
+struct PartitionRange {
+  int first = 0;
+  int last = kPartitions;
+  bool has(int partition) const { return first <= partition && partition < last; }
+};
+
+// How rows of one table are ordered where many travel together: by partition, then by id.
+class RowOrder {
+ public:
+  explicit RowOrder(std::uint64_t salt) : salt_(salt) {}
+  int partition(std::uint64_t id) const { return partitionOf(hashOf(id, salt_)); }
+  std::pair<int, std::uint64_t> key(std::uint64_t id) const { return {partition(id), id}; }
+
+ private:
+  std::uint64_t salt_;
+};
 
 // Rows that one partition may hold of a table that may have `max_rows`: its even share m, and six
 // standard deviations of a Poisson variable of that mean beside it, so that the first partition

@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "base/core/check.h"
+
 namespace trainyard::runtime::rows {
 namespace {
 
@@ -36,6 +38,34 @@ void RowIndex::insert(std::uint64_t hash, std::uint32_t row) {
   if (isFull(size_ + 1, mask_ + 1)) grow();
   put(tagOf(hash), row);
   ++size_;
+}
+
+std::uint32_t RowIndex::cellOf(std::uint64_t hash, std::uint32_t row) const {
+  std::uint32_t at = tagOf(hash) & mask_;
+  while (cells_[at].row != row) {
+    TY_CHECK(cells_[at].row != kNone, "the row is there");
+    at = (at + 1) & mask_;
+  }
+  return at;
+}
+
+// Without marks for what was there once: what follows moves up as far as its own first cell (Knuth,
+// The Art of Computer Programming 3, 6.4, algorithm R).
+void RowIndex::erase(std::uint64_t hash, std::uint32_t row) {
+  std::uint32_t hole = cellOf(hash, row);
+  for (std::uint32_t at = (hole + 1) & mask_; cells_[at].row != kNone; at = (at + 1) & mask_) {
+    const std::uint32_t first = cells_[at].tag & mask_;
+    const bool stays = ((at - first) & mask_) < ((at - hole) & mask_);
+    if (stays) continue;
+    cells_[hole] = cells_[at];
+    hole = at;
+  }
+  cells_[hole] = {};
+  --size_;
+}
+
+void RowIndex::renumber(std::uint64_t hash, std::uint32_t from, std::uint32_t to) {
+  cells_[cellOf(hash, from)].row = to;
 }
 
 }  // namespace trainyard::runtime::rows

@@ -42,6 +42,9 @@ class RowIndex {
   Probe find(std::uint64_t hash) const { return {this, tagOf(hash)}; }
   // Precondition: the row is not there; fewer than 2^31 are.
   void insert(std::uint64_t hash, std::uint32_t row);
+  // Preconditions: the row is there.
+  void erase(std::uint64_t hash, std::uint32_t row);
+  void renumber(std::uint64_t hash, std::uint32_t from, std::uint32_t to);
 
   std::uint32_t size() const { return size_; }
   std::size_t bytes() const { return (std::size_t{mask_} + 1) * sizeof(Cell); }
@@ -54,6 +57,7 @@ class RowIndex {
   // The upper bits name the partition.
   static std::uint32_t tagOf(std::uint64_t hash) { return static_cast<std::uint32_t>(hash); }
   void put(std::uint32_t tag, std::uint32_t row);
+  std::uint32_t cellOf(std::uint64_t hash, std::uint32_t row) const;
   void grow();
 
   std::unique_ptr<Cell[]> cells_;

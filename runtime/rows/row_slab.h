@@ -30,6 +30,10 @@ class RowSlab {
   std::uint32_t size() const { return size_; }
   // A further row, number size() - 1; its floats are anything.
   std::uint32_t add();
+  // Precondition: there is one.
+  void removeLast();
+  // Row `to` becomes what `from` is.
+  void copy(std::uint32_t from, std::uint32_t to);
   RowHeader& header(std::uint32_t row) const { return *reinterpret_cast<RowHeader*>(at(row)); }
   std::span<float> floats(std::uint32_t row) const {
     return {reinterpret_cast<float*>(at(row) + sizeof(RowHeader)), floats_};
@@ -50,6 +54,9 @@ class RowSlab {
   static std::uint32_t blockOf(std::uint32_t row) {
     if (row >= kBlock) return kSmall - 1 + row / kBlock;
     return row < 2 ? 0 : static_cast<std::uint32_t>(std::bit_width(row)) - 1;
+  }
+  std::size_t bytesOf(std::uint32_t block) const {
+    return ((firstOf(block + 1) - firstOf(block)) * stride_ + 63) / 64 * 64;
   }
   static std::uint32_t firstOf(std::uint32_t block) {
     if (block >= kSmall) return (block - (kSmall - 1)) * kBlock;

@@ -103,6 +103,30 @@ RowTable::Place RowTable::create(std::uint64_t id, std::uint64_t hash) {
   return {hash, &partition, row};
 }
 
+// The last row of the partition takes its place, so that rows lie without holes.
+void RowTable::erase(const Place& place) {
+  auto& [index, slab] = *place.partition;
+  index.erase(place.hash, place.row);
+  const std::uint32_t last = slab.size() - 1;
+  if (place.row != last) {
+    index.renumber(hashOf(slab.header(last).id, salt_), last, place.row);
+    slab.copy(last, place.row);
+  }
+  slab.removeLast();
+  --size_;
+}
+
+// Before the row is touched, or created.
+void RowTable::note(std::uint64_t id, const Place& place, RowUndo& undo) const {
+  if (place.row == RowIndex::kNone) {
+    undo.add({.id = id, .step = 0, .count = 0, .created = true}, {});
+    return;
+  }
+  const RowHeader& header = place.partition->slab.header(place.row);
+  undo.add({.id = id, .step = header.step, .count = header.count, .created = false},
+           place.partition->slab.floats(place.row));
+}
+
 Status RowTable::checkFinite(const RowUpdate& update) const {
   if (allFinite(update.gradients)) return absl::OkStatus();
   const auto wrong =
@@ -121,7 +145,7 @@ Status RowTable::full() const {
 // Rows of ids [begin, end), created where they are not there; those that are refused are left out,
 // and so is their gradient. How many there are.
 StatusOr<std::size_t> RowTable::placeGroup(const RowUpdate& update, std::size_t begin,
-                                           std::size_t end, std::span<Place> places,
+                                           std::size_t end, std::span<Place> places, RowUndo* undo,
                                            RowUpdateResult& result) {
   const auto ids = update.ids.subspan(begin, end - begin);
   prefetch(ids, places);
@@ -134,8 +158,11 @@ StatusOr<std::size_t> RowTable::placeGroup(const RowUpdate& update, std::size_t 
         ++result.refused;
         continue;
       }
+      if (undo != nullptr) note(ids[i], place, *undo);
       place = create(ids[i], place.hash);
       ++result.created;
+    } else if (undo != nullptr) {
+      note(ids[i], place, *undo);
     }
     RowHeader& header = place.partition->slab.header(place.row);
     header.step = update.step;
@@ -168,7 +195,14 @@ void RowTable::applyGroup(const UpdateContext& context, std::span<const Place> p
   }
 }
 
-StatusOr<RowUpdateResult> RowTable::update(const RowUpdate& update) {
+StatusOr<RowUpdateResult> RowTable::update(const RowUpdate& update, RowUndo* undo) {
+  if (undo != nullptr) undo->clear();
+  StatusOr<RowUpdateResult> result = change(update, undo);
+  if (undo != nullptr) undo->close();
+  return result;
+}
+
+StatusOr<RowUpdateResult> RowTable::change(const RowUpdate& update, RowUndo* undo) {
   TY_CHECK(update.gradients.size() == update.ids.size() * dim_ &&
                (update.counts.empty() || update.counts.size() == update.ids.size()),
            "each id has its gradient and its count");
@@ -177,12 +211,45 @@ StatusOr<RowUpdateResult> RowTable::update(const RowUpdate& update) {
   std::array<Place, kGroup> places;
   for (std::size_t begin = 0; begin < update.ids.size(); begin += kGroup) {
     const std::size_t end = std::min(begin + kGroup, update.ids.size());
-    TY_ASSIGN_OR_RETURN(const std::size_t placed, placeGroup(update, begin, end, places, result));
+    TY_ASSIGN_OR_RETURN(const std::size_t placed,
+                        placeGroup(update, begin, end, places, undo, result));
     if (placed == 0) continue;
     applyGroup(update.context, std::span(places).first(placed),
                std::span(gradients_).first(placed * dim_));
   }
   return result;
+}
+
+// Rows that were created go in the order from the last: each is the last of its partition then.
+void RowTable::revert(const RowUndo& undo) {
+  for (std::size_t e = undo.entries().size(); e-- > 0;) {
+    const RowUndo::Entry& entry = undo.entries()[e];
+    const Place place = find(entry.id, hashOf(entry.id, salt_));
+    TY_CHECK(place.row != RowIndex::kNone, "what an update has touched is there");
+    if (entry.created) {
+      erase(place);
+      continue;
+    }
+    RowHeader& header = place.partition->slab.header(place.row);
+    header.step = entry.step;
+    header.count = entry.count;
+    std::ranges::copy(undo.floats(e), place.partition->slab.floats(place.row).begin());
+  }
+}
+
+void RowTable::pullBefore(const RowUndo& undo, std::span<const std::uint64_t> ids,
+                          std::span<float> out) const {
+  pull(ids, out);
+  for (std::size_t i = 0; i < ids.size(); ++i) {
+    const std::ptrdiff_t entry = undo.find(ids[i]);
+    if (entry < 0) continue;
+    const std::span<float> to = out.subspan(i * dim_, dim_);
+    if (undo.entries()[static_cast<std::size_t>(entry)].created) {
+      initialiseRow(options_.initial, key_, ids[i], to);
+    } else {
+      std::ranges::copy(undo.floats(static_cast<std::size_t>(entry)).first(dim_), to.begin());
+    }
+  }
 }
 
 void RowTable::load(const RowView& row) {

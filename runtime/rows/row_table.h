@@ -21,15 +21,9 @@
 #include "runtime/rows/row_id.h"
 #include "runtime/rows/row_index.h"
 #include "runtime/rows/row_slab.h"
+#include "runtime/rows/row_undo.h"
 
 namespace trainyard::runtime::rows {
-
-// Partitions [first, last).
-struct PartitionRange {
-  int first = 0;
-  int last = kPartitions;
-  bool has(int partition) const { return first <= partition && partition < last; }
-};
 
 struct RowTableOptions {
   std::string name;
@@ -77,8 +71,14 @@ class RowTable {
 
   // INVALID_ARGUMENT names table and id of a gradient that is not finite; nothing is changed then.
   // RESOURCE_EXHAUSTED names table, rows and max_rows, under kFail: the rows before that one have
-  // had their update, so that the step is to be given up.
-  StatusOr<RowUpdateResult> update(const RowUpdate& update);
+  // had their update, so that the step is to be given up. `undo`, where there is one, becomes what
+  // revert() needs, after an error too.
+  StatusOr<RowUpdateResult> update(const RowUpdate& update, RowUndo* undo = nullptr);
+  // The table as it was before the update that has filled `undo`, which was the last one.
+  void revert(const RowUndo& undo);
+  // pull() of that version.
+  void pullBefore(const RowUndo& undo, std::span<const std::uint64_t> ids,
+                  std::span<float> out) const;
 
   // A row of a checkpoint or of another server. Precondition: it is not there.
   void load(const RowView& row);
@@ -107,14 +107,17 @@ class RowTable {
   Place find(std::uint64_t id, std::uint64_t hash) const;
   void prefetch(std::span<const std::uint64_t> ids, std::span<Place> places) const;
   Place create(std::uint64_t id, std::uint64_t hash);
+  void erase(const Place& place);
+  void note(std::uint64_t id, const Place& place, RowUndo& undo) const;
   Status checkFinite(const RowUpdate& update) const;
   Status full() const;
+  StatusOr<RowUpdateResult> change(const RowUpdate& update, RowUndo* undo);
   StatusOr<std::size_t> placeGroup(const RowUpdate& update, std::size_t begin, std::size_t end,
-                                   std::span<Place> places, RowUpdateResult& result);
+                                   std::span<Place> places, RowUndo* undo, RowUpdateResult& result);
   void applyGroup(const UpdateContext& context, std::span<const Place> places,
                   std::span<const float> gradients);
 
-  const RowTableOptions options_;
+  RowTableOptions options_;  // not changed; not const, so that a table can be moved
   const Optimizer& optimizer_;
   const PartitionRange range_;
   const std::uint64_t salt_;

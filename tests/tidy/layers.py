@@ -26,6 +26,7 @@ LAYERS = {
     "runtime/session": ["base/*", "runtime/tensor"],
     "runtime/transport": ["base/*", "runtime/tensor", "runtime/stream"],
     "runtime/coordinator": ["base/*", *_RUNTIME_BOTTOM],
+    "runtime/rows": ["base/*", *_RUNTIME_BOTTOM],
     "runtime/lanes": ["base/*", "runtime/stream", "runtime/transport"],
     "runtime/ps": ["base/*", *_RUNTIME_BOTTOM, "runtime/coordinator", "runtime/lanes"],
     "runtime/collective": ["base/*", *_RUNTIME_BOTTOM, "runtime/coordinator", "runtime/transport"],

@@ -36,10 +36,55 @@ TEST(RowIndex, FindsAllRowsThatAHashMayMean) {
   }
 }
 
+// Of cells that are crowded, and of whole runs that go around the end.
+TEST(RowIndex, WhatWasErasedIsNotFoundAndAllElseIs) {
+  for (const std::uint64_t mask :
+       {~std::uint64_t{0}, std::uint64_t{0x3F}, std::uint64_t{0xFFFFFFF0}}) {
+    Rng random(mask + 1);
+    RowIndex index;
+    std::map<std::uint32_t, std::uint64_t> rows;  // its hash by row
+    std::uint32_t next = 0;
+    for (int i = 0; i < 6000; ++i) {
+      if (rows.empty() || random.below(5) < 3) {
+        rows[next] = random.next() & mask;
+        index.insert(rows[next], next);
+        ++next;
+        continue;
+      }
+      auto one = rows.lower_bound(static_cast<std::uint32_t>(random.below(next)));
+      if (one == rows.end()) one = rows.begin();
+      if (random.below(4) == 0) {
+        index.renumber(one->second, one->first, next);
+        rows[next++] = one->second;
+      } else {
+        index.erase(one->second, one->first);
+      }
+      rows.erase(one);
+    }
+    EXPECT_EQ(index.size(), rows.size());
+    std::map<std::uint32_t, std::multiset<std::uint32_t>> wanted;
+    for (const auto& [row, hash] : rows) wanted[static_cast<std::uint32_t>(hash)].insert(row);
+    for (const auto& [hash, of] : wanted) ASSERT_EQ(found(index, hash), of);
+  }
+}
+
 TEST(RowIndex, AnEmptyOneIsSmallAndFindsNothing) {
   const RowIndex index;
   EXPECT_TRUE(found(index, 0).empty());
   EXPECT_LE(index.bytes(), 32U);
+}
+
+TEST(RowSlab, GivesBackTheMemoryOfWhatWasRemoved) {
+  RowSlab slab(5);
+  for (int i = 0; i < 1000; ++i) slab.add();
+  const std::size_t full = slab.bytes();
+  for (int i = 0; i < 990; ++i) slab.removeLast();
+  EXPECT_EQ(slab.size(), 10U);
+  EXPECT_LT(slab.bytes(), full / 3);
+  for (int i = 0; i < 10; ++i) slab.removeLast();
+  EXPECT_EQ(slab.add(), 0U);
+  slab.header(0).id = 8;
+  EXPECT_EQ(slab.header(0).id, 8U);
 }
 
 TEST(RowSlab, RowsKeepTheirPlaceAndTheirValues) {

@@ -128,7 +128,7 @@ class DenseRows {
 class EveryRule : public testing::TestWithParam<const char*> {};
 INSTANTIATE_TEST_SUITE_P(Rules, EveryRule,
                          testing::Values("SGD", "Momentum", "Adagrad", "Adadelta", "Adam",
-                                         "RMSProp"));
+                                         "RMSProp", "Ftrl"));
 
 // Touched rows move as a dense variable of that row alone would in those steps; all others stay.
 TEST_P(EveryRule, MovesTheRowsOfAStepAndNoOthers) {
@@ -241,6 +241,52 @@ TEST(RowTable, AGradientThatIsNotFiniteNamesTableAndIdAndChangesNothing) {
   EXPECT_EQ(std::string(refused.status().message()),
             "table user: the gradient of id 18000000000000000000 is not finite");
   EXPECT_EQ(table.size(), 0);
+}
+
+// With all that an update does: rows made, rows changed, a table that is full in the middle of it.
+TEST_P(EveryRule, AStepThatIsUndoneWasNotTaken) {
+  const auto optimizer = rule(GetParam());
+  RowTable table(userTable(1200), *optimizer);
+  RowUndo undo;
+  Rng random(5);
+  std::vector<std::uint64_t> all;
+  for (std::uint64_t id = 0; id < 900; ++id) all.push_back(id * 0x9E3779B97F4A7C15);
+  int failed = 0;
+  for (std::int64_t step = 0; step < 40; ++step) {
+    const std::vector<std::string> before = contents(table);
+    const std::vector<float> former = pulled(table, all);
+    const Step made = randomStep(random, step, 60, 900);
+    failed += table.update(made.update(), &undo).ok() ? 0 : 1;
+    std::vector<float> read(all.size() * kDim);
+    table.pullBefore(undo, all, read);
+    EXPECT_EQ(read, former);
+    if (random.below(2) == 0) continue;
+    table.revert(undo);
+    ASSERT_EQ(contents(table), before) << "step " << step;
+    EXPECT_EQ(pulled(table, all), former);
+  }
+  EXPECT_EQ(failed, 0);
+}
+
+TEST(RowTable, AStepThatDoesNotFitCanBeUndone) {
+  const auto optimizer = rule("Adagrad");
+  RowTable table(userTable(1), *optimizer);
+  RowUndo undo;
+  Rng random(6);
+  const Step first = randomStep(random, 0, 500, 500);
+  ASSERT_TRUE(table.update(first.update(), &undo).ok());
+  const std::vector<std::string> before = contents(table);
+  // Of one partition, more than it may hold.
+  Step large{.ids = {}, .counts = {}, .gradients = {}, .context = {1, 0.1F}};
+  for (std::uint64_t id = 0; large.ids.size() < 40; ++id) {
+    if (partitionOf(hashOf(id, saltOf("user"))) == 0) large.ids.push_back(id);
+  }
+  large.counts.assign(large.ids.size(), 1);
+  large.gradients.assign(large.ids.size() * kDim, 1);
+  EXPECT_TRUE(absl::IsResourceExhausted(table.update(large.update(), &undo).status()));
+  EXPECT_NE(contents(table), before);
+  table.revert(undo);
+  EXPECT_EQ(contents(table), before);
 }
 
 TEST(RowTable, WhatWasLoadedIsWhatWasKept) {

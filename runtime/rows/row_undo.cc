@@ -1,0 +1,39 @@
+#include "runtime/rows/row_undo.h"
+
+#include <algorithm>
+#include <numeric>
+
+namespace trainyard::runtime::rows {
+
+void RowUndo::add(const Entry& entry, std::span<const float> floats) {
+  entries_.push_back(entry);
+  floats_.insert(floats_.end(), floats.begin(), floats.end());
+  begins_.push_back(floats_.size());
+}
+
+void RowUndo::close() {
+  by_id_.resize(entries_.size());
+  std::iota(by_id_.begin(), by_id_.end(), 0U);
+  std::ranges::sort(by_id_, {}, [this](std::uint32_t e) { return entries_[e].id; });
+}
+
+void RowUndo::clear() {
+  entries_.clear();
+  begins_.resize(1);
+  floats_.clear();
+  by_id_.clear();
+}
+
+std::ptrdiff_t RowUndo::find(std::uint64_t id) const {
+  const auto at =
+      std::ranges::lower_bound(by_id_, id, {}, [this](std::uint32_t e) { return entries_[e].id; });
+  if (at == by_id_.end() || entries_[*at].id != id) return -1;
+  return static_cast<std::ptrdiff_t>(*at);
+}
+
+std::size_t RowUndo::bytes() const {
+  return entries_.capacity() * sizeof(Entry) + begins_.capacity() * sizeof(begins_[0]) +
+         floats_.capacity() * sizeof(float) + by_id_.capacity() * sizeof(by_id_[0]);
+}
+
+}  // namespace trainyard::runtime::rows

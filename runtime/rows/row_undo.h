@@ -1,0 +1,45 @@
+// What a step has changed in a table, as it was before: so that the version before it can still be
+// read, and can come back where an epoch ends in the middle of a step.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace trainyard::runtime::rows {
+
+// A value; filled by RowTable::update(), read by RowTable.
+class RowUndo {
+ public:
+  struct Entry {
+    std::uint64_t id = 0;
+    std::uint32_t step = 0;
+    std::uint32_t count = 0;
+    bool created = false;  // by the step: it was not there before
+  };
+
+  // Entries in the order of the update, whose ids are each there once.
+  std::span<const Entry> entries() const { return entries_; }
+  // Weights and slots as they lie in a row; empty where the row was created.
+  std::span<const float> floats(std::size_t entry) const {
+    return std::span(floats_).subspan(begins_[entry], begins_[entry + 1] - begins_[entry]);
+  }
+  // Index of an id's entry, or -1.
+  std::ptrdiff_t find(std::uint64_t id) const;
+  std::size_t bytes() const;
+
+  void add(const Entry& entry, std::span<const float> floats);
+  // After the last add(): what find() needs.
+  void close();
+  // Keeps its memory.
+  void clear();
+
+ private:
+  std::vector<Entry> entries_;
+  std::vector<std::size_t> begins_{0};
+  std::vector<float> floats_;
+  std::vector<std::uint32_t> by_id_;  // entries, ascending by id
+};
+
+}  // namespace trainyard::runtime::rows

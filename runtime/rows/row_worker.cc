@@ -1,0 +1,132 @@
+#include "runtime/rows/row_worker.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/core/check.h"
+
+namespace trainyard::runtime::rows {
+
+std::vector<PartitionRange> cutIntoParts(int parts) {
+  TY_CHECK(1 <= parts && parts <= kPartitions, "a part has at least one partition");
+  std::vector<PartitionRange> cut;
+  for (int p = 0; p < parts; ++p)
+    cut.push_back({kPartitions * p / parts, kPartitions * (p + 1) / parts});
+  return cut;
+}
+
+RowWorker::RowWorker(std::vector<WorkerTable> tables, std::vector<PartitionRange> parts)
+    : parts_(std::move(parts)) {
+  tables_.reserve(tables.size());
+  for (WorkerTable& table : tables) {
+    RowSet set(saltOf(table.name));
+    tables_.push_back({std::move(table), std::move(set), {}});
+  }
+}
+
+void RowWorker::enter(std::int64_t epoch, int rank) {
+  epoch_ = epoch;
+  rank_ = rank;
+  version_ = -1;
+  here_.clear();
+  missing_ = 0;
+}
+
+void RowWorker::want(std::int64_t version,
+                     std::span<const std::vector<std::uint64_t>> occurrences) {
+  TY_CHECK(occurrences.size() == tables_.size(), "each table has its ids");
+  version_ = version;
+  here_.assign(parts_.size(), false);
+  missing_ = parts_.size();
+  for (std::size_t t = 0; t < tables_.size(); ++t) {
+    tables_[t].set.assign(occurrences[t]);
+    tables_[t].rows.resize(tables_[t].set.ids().size() * tables_[t].table.dim);
+  }
+}
+
+RowRequest RowWorker::wishOf(std::size_t part) const {
+  RowRequest request;
+  request.epoch = epoch_;
+  request.rank = rank_;
+  request.version = version_;
+  for (const Table& table : tables_) {
+    const auto [first, last] = table.set.within(parts_[part]);
+    const auto ids = table.set.ids().subspan(first, last - first);
+    request.ids.emplace_back(ids.begin(), ids.end());
+  }
+  return request;
+}
+
+std::vector<RowRequest> RowWorker::read(std::int64_t version,
+                                        std::span<const std::vector<std::uint64_t>> occurrences) {
+  TY_CHECK(complete(), "one version is asked for at a time");
+  want(version, occurrences);
+  std::vector<RowRequest> requests;
+  for (std::size_t p = 0; p < parts_.size(); ++p) requests.push_back(wishOf(p));
+  return requests;
+}
+
+RowGradients RowWorker::gradientsOf(const Table& table, std::span<const float> sums,
+                                    PartitionRange range) const {
+  const auto [first, last] = table.set.within(range);
+  const auto ids = table.set.ids().subspan(first, last - first);
+  const auto counts = table.set.counts().subspan(first, last - first);
+  const auto rows = sums.subspan(first * table.table.dim, (last - first) * table.table.dim);
+  RowGradients gradients;
+  gradients.ids.assign(ids.begin(), ids.end());
+  gradients.counts.assign(counts.begin(), counts.end());
+  gradients.sums.assign(rows.begin(), rows.end());
+  return gradients;
+}
+
+std::vector<RowRequest> RowWorker::push(
+    std::int64_t step, std::span<const std::vector<float>> gradients,
+    std::span<const std::vector<std::uint64_t>> next_occurrences) {
+  TY_CHECK(complete() && version_ == step, "a step is computed with rows of its version");
+  TY_CHECK(gradients.size() == tables_.size(), "each table has its gradients");
+  std::vector<std::vector<RowGradients>> brought(parts_.size());
+  std::vector<float> sums;
+  for (std::size_t t = 0; t < tables_.size(); ++t) {
+    const Table& table = tables_[t];
+    sums.resize(table.set.ids().size() * table.table.dim);
+    table.set.sum(gradients[t], table.table.dim, sums);
+    for (std::size_t p = 0; p < parts_.size(); ++p)
+      brought[p].push_back(gradientsOf(table, sums, parts_[p]));
+  }
+  want(step + 1, next_occurrences);
+  std::vector<RowRequest> requests;
+  for (std::size_t p = 0; p < parts_.size(); ++p) {
+    RowRequest& request = requests.emplace_back(wishOf(p));
+    request.step = step;
+    request.gradients = std::move(brought[p]);
+  }
+  return requests;
+}
+
+bool RowWorker::onAnswer(std::size_t part, const RowAnswer& answer) {
+  if (answer.code != RowAnswer::Code::kRows || answer.epoch != epoch_ || answer.version != version_)
+    return false;
+  if (part >= here_.size() || here_[part] || answer.rows.size() != tables_.size()) return false;
+  for (std::size_t t = 0; t < tables_.size(); ++t) {
+    const auto [first, last] = tables_[t].set.within(parts_[part]);
+    if (answer.rows[t].size() != (last - first) * tables_[t].table.dim) return false;
+  }
+  for (std::size_t t = 0; t < tables_.size(); ++t) {
+    const std::size_t first = tables_[t].set.within(parts_[part]).first;
+    std::ranges::copy(answer.rows[t], tables_[t].rows.begin() + static_cast<std::ptrdiff_t>(
+                                                                    first * tables_[t].table.dim));
+  }
+  here_[part] = true;
+  --missing_;
+  return true;
+}
+
+std::vector<float> RowWorker::rows(std::size_t table) const {
+  TY_CHECK(complete(), "rows are looked at when all are here");
+  const Table& own = tables_[table];
+  std::vector<float> by_occurrence(own.set.places().size() * own.table.dim);
+  own.set.spread(own.rows, own.table.dim, by_occurrence);
+  return by_occurrence;
+}
+
+}  // namespace trainyard::runtime::rows

@@ -1,0 +1,69 @@
+// A worker's side of the tables: what it asks each part for in a step, and when all of a version's
+// rows are here. No sockets, no clock, no threads.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "runtime/rows/row_part.h"
+#include "runtime/rows/row_set.h"
+
+namespace trainyard::runtime::rows {
+
+// A table as a worker knows it.
+struct WorkerTable {
+  std::string name;
+  std::size_t dim = 1;
+};
+
+// The job's partitions, cut into so many parts as evenly as it goes; the same cut for all, whatever
+// the number of servers. Precondition: 1 <= parts <= kPartitions.
+std::vector<PartitionRange> cutIntoParts(int parts);
+
+class RowWorker {
+ public:
+  RowWorker(std::vector<WorkerTable> tables, std::vector<PartitionRange> parts);
+
+  // A new epoch: what was asked for is forgotten, and answers to it are ignored.
+  void enter(std::int64_t epoch, int rank);
+  // Rows of `version` of these occurrences, by table, without bringing anything: an epoch's first
+  // step, an evaluation, and each step in which this rank has no samples. By part, what to ask.
+  // Precondition: nothing is being asked for.
+  std::vector<RowRequest> read(std::int64_t version,
+                               std::span<const std::vector<std::uint64_t>> occurrences);
+  // Gradients of step `step`, by table and occurrence of what was read for it (sums over samples);
+  // and rows of the next version. All parts are asked, also those for which there is nothing.
+  // Precondition: complete().
+  std::vector<RowRequest> push(std::int64_t step, std::span<const std::vector<float>> gradients,
+                               std::span<const std::vector<std::uint64_t>> next_occurrences);
+  // False: it is not what is waited for.
+  bool onAnswer(std::size_t part, const RowAnswer& answer);
+  // All rows that were asked for are here.
+  bool complete() const { return missing_ == 0; }
+  // By occurrence, as they were asked for. Precondition: complete().
+  std::vector<float> rows(std::size_t table) const;
+
+ private:
+  struct Table {
+    WorkerTable table;
+    RowSet set;
+    std::vector<float> rows;  // by id
+  };
+  void want(std::int64_t version, std::span<const std::vector<std::uint64_t>> occurrences);
+  RowRequest wishOf(std::size_t part) const;
+  RowGradients gradientsOf(const Table& table, std::span<const float> sums,
+                           PartitionRange range) const;
+
+  const std::vector<PartitionRange> parts_;
+  std::vector<Table> tables_;
+  std::int64_t epoch_ = -1;
+  int rank_ = 0;
+  std::int64_t version_ = -1;  // wanted
+  std::vector<bool> here_;     // by part
+  std::size_t missing_ = 0;
+};
+
+}  // namespace trainyard::runtime::rows

@@ -1,0 +1,211 @@
+#include "runtime/rows/row_part.h"
+
+#include <limits>
+#include <memory>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace trainyard::runtime::rows {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+constexpr int kSamples = 2;  // of each rank
+
+std::vector<CallId> callsOf(const std::vector<RowAnswer>& answers) {
+  std::vector<CallId> calls;
+  for (const RowAnswer& answer : answers) calls.push_back(answer.call);
+  return calls;
+}
+
+class RowPartTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    spec_.set_name("SGD");
+    spec_.set_learning_rate(1);
+    optimizer_ = *makeOptimizer(spec_);
+    plan_.step_samples = kSamples * 2;
+    plan_.rank_samples = kSamples;
+    plan_.steps = 100;
+    plan_.ranks = 2;
+    part_ = std::make_unique<RowPart>(
+        std::vector<RowTableConfig>{{{.name = "user", .dim = 1, .max_rows = 1000, .initial = {}},
+                                     optimizer_.get(),
+                                     LearningRate(spec_)}},
+        PartitionRange{});
+    open(1, 0);
+  }
+  void open(std::int64_t epoch, std::int64_t step) {
+    plan_.first_step = step;
+    plan_.first_position = step * plan_.step_samples;
+    ASSERT_TRUE(part_->open(epoch, plan_).ok());
+    epoch_ = epoch;
+  }
+  // Rank brings `gradient` for row 7 in `step` and wants it at the next version.
+  RowRequest pushOf(int rank, std::int64_t step, float gradient) const {
+    RowRequest request = readOf(rank, step + 1);
+    request.step = step;
+    request.gradients = {{RowGradients{{7}, {1}, {gradient}}}};
+    return request;
+  }
+  RowRequest readOf(int rank, std::int64_t version) const {
+    RowRequest request;
+    request.epoch = epoch_;
+    request.rank = rank;
+    request.version = version;
+    request.ids = {{7}};
+    return request;
+  }
+  std::vector<RowAnswer> ask(RowRequest request) {
+    std::vector<RowAnswer> answers;
+    part_->onRequest(std::move(request), ++call_, answers);
+    return answers;
+  }
+
+  v1::OptimizerSpec spec_;
+  std::unique_ptr<Optimizer> optimizer_;
+  StepPlan plan_;
+  std::unique_ptr<RowPart> part_;
+  std::int64_t epoch_ = 0;
+  CallId call_ = 0;
+};
+
+TEST_F(RowPartTest, AStepIsTakenWhenAllRanksHaveBroughtTheirs) {
+  EXPECT_THAT(ask(pushOf(0, 0, 4)), ElementsAre());
+  EXPECT_EQ(part_->table(0).size(), 0);
+  const auto answers = ask(pushOf(1, 0, 8));
+  EXPECT_THAT(callsOf(answers), ElementsAre(1, 2));
+  for (const RowAnswer& answer : answers) {
+    EXPECT_EQ(answer.code, RowAnswer::Code::kRows);
+    EXPECT_EQ(answer.version, 1);
+    EXPECT_THAT(answer.rows, ElementsAre(ElementsAre(-3)));  // (4 + 8) / 4 samples
+  }
+}
+
+TEST_F(RowPartTest, BothVersionsAreReadUntilTheFirstGradientOfTheNextStep) {
+  ask(pushOf(0, 0, 4));
+  ask(pushOf(1, 0, 8));
+  EXPECT_THAT(ask(readOf(0, 0)).at(0).rows, ElementsAre(ElementsAre(0)));
+  EXPECT_THAT(ask(readOf(0, 1)).at(0).rows, ElementsAre(ElementsAre(-3)));
+  ask(pushOf(1, 1, 0));
+  EXPECT_FALSE(part_->hasFormer());
+  EXPECT_EQ(ask(readOf(0, 0)).at(0).code, RowAnswer::Code::kRefused);
+  EXPECT_THAT(ask(readOf(0, 1)).at(0).rows, ElementsAre(ElementsAre(-3)));
+}
+
+TEST_F(RowPartTest, WhoAsksAgainIsCountedOnceAndAnsweredOnce) {
+  ask(pushOf(0, 0, 4));
+  ask(pushOf(0, 0, 4));
+  const auto answers = ask(pushOf(1, 0, 8));
+  EXPECT_THAT(callsOf(answers), ElementsAre(2, 3));
+  EXPECT_THAT(answers[0].rows, ElementsAre(ElementsAre(-3)));
+  // And again, when it is taken.
+  EXPECT_THAT(ask(pushOf(1, 0, 8)).at(0).rows, ElementsAre(ElementsAre(-3)));
+  EXPECT_EQ(part_->version(), 1);
+}
+
+TEST_F(RowPartTest, AnEpochThatBeginsBehindAStepThatIsTakenHereTakesItOnce) {
+  ask(pushOf(0, 0, 4));
+  ask(pushOf(1, 0, 8));
+  std::vector<RowAnswer> sealed;
+  part_->seal(sealed);
+  open(2, 0);
+  EXPECT_THAT(ask(readOf(0, 0)).at(0).rows, ElementsAre(ElementsAre(0)));
+  EXPECT_THAT(ask(pushOf(1, 0, 99)).at(0).rows, ElementsAre(ElementsAre(-3)));
+  EXPECT_THAT(ask(pushOf(0, 0, 99)).at(0).rows, ElementsAre(ElementsAre(-3)));
+  ask(pushOf(0, 1, 4));
+  EXPECT_THAT(ask(pushOf(1, 1, 0)).at(0).rows, ElementsAre(ElementsAre(-4)));
+}
+
+TEST_F(RowPartTest, WhatWaitsWhenAnEpochEndsIsAnsweredAndDropped) {
+  ask(pushOf(0, 0, 4));
+  std::vector<RowAnswer> sealed;
+  part_->seal(sealed);
+  ASSERT_THAT(callsOf(sealed), ElementsAre(1));
+  EXPECT_EQ(sealed[0].code, RowAnswer::Code::kEpochOver);
+  EXPECT_EQ(ask(pushOf(1, 0, 8)).at(0).code, RowAnswer::Code::kEpochOver);
+  open(2, 0);
+  ask(pushOf(1, 0, 8));
+  EXPECT_EQ(part_->version(), 0) << "rank 0 has not brought anything in this epoch";
+  ask(pushOf(0, 0, 0));
+  EXPECT_EQ(part_->version(), 1);
+}
+
+TEST_F(RowPartTest, AnEpochThatItDoesNotHoldDoesNotOpen) {
+  ask(pushOf(0, 0, 4));
+  ask(pushOf(1, 0, 8));
+  ask(pushOf(1, 1, 8));
+  std::vector<RowAnswer> sealed;
+  part_->seal(sealed);
+  plan_.first_step = 0;
+  EXPECT_TRUE(absl::IsFailedPrecondition(part_->open(2, plan_)));
+  plan_.first_step = 2;
+  EXPECT_TRUE(absl::IsFailedPrecondition(part_->open(2, plan_)));
+  plan_.first_step = 1;
+  EXPECT_TRUE(part_->open(2, plan_).ok());
+}
+
+// The last step may have samples for the first ranks only; the others are told the version.
+TEST_F(RowPartTest, RanksWithoutSamplesAreNotWaitedFor) {
+  std::vector<RowAnswer> sealed;
+  part_->seal(sealed);
+  plan_.end_position = 1;
+  open(2, 0);
+  EXPECT_THAT(ask(readOf(1, 1)), ElementsAre());
+  const auto answers = ask(pushOf(0, 0, 5));
+  EXPECT_THAT(callsOf(answers), ElementsAre(1, 2));
+  EXPECT_THAT(answers[0].rows, ElementsAre(ElementsAre(-5)));
+  EXPECT_THAT(ask(readOf(1, 2)).at(0).message, HasSubstr("rows of version 2"));
+}
+
+TEST_F(RowPartTest, WhatIsNotFiniteEndsTheStepAndIsNamed) {
+  ask(pushOf(0, 0, 4));
+  EXPECT_THAT(ask(pushOf(1, 0, std::numeric_limits<float>::infinity())), ElementsAre());
+  EXPECT_EQ(std::string(part_->failure().message()),
+            "table user: the gradient of id 7 is not finite");
+  EXPECT_EQ(part_->version(), 0);
+  EXPECT_EQ(part_->table(0).size(), 0);
+}
+
+TEST_F(RowPartTest, RefusesWhatMakesNoSense) {
+  struct Case {
+    void (*spoil)(RowRequest&);
+    const char* message;
+  };
+  const std::vector<Case> cases = {
+      {[](RowRequest& r) { r.rank = 2; }, "gradients of rank 2, which has no samples in step 0"},
+      {[](RowRequest& r) { r.rank = -1; }, "gradients of rank -1"},
+      {[](RowRequest& r) { r.step = 1; }, "gradients of step 1 for rows of version 1, it is 0"},
+      {[](RowRequest& r) {
+         r.step = -1;
+         r.version = 0;
+       },
+       "gradients of step -1"},
+      {[](RowRequest& r) { r.version = 2; }, "rows of version 2 are asked for, there are 0 to 1"},
+      {[](RowRequest& r) { r.version = 0; }, "gradients of step 0 for rows of version 0, it is 0"},
+      {[](RowRequest& r) { r.ids.clear(); }, "rows of 0 tables are asked for, there are 1"},
+      {[](RowRequest& r) {
+         r.ids[0] = {7, 7};
+       },
+       "table user: id 7 is out of order"},
+      {[](RowRequest& r) { r.gradients->clear(); }, "gradients of 0 tables, there are 1"},
+      {[](RowRequest& r) {
+         r.gradients->at(0).ids = {7, 7};
+       },
+       "2 ids with 1 counts"},
+  };
+  for (const Case& c : cases) {
+    RowRequest request = pushOf(1, 0, 8);
+    c.spoil(request);
+    const auto answers = ask(request);
+    ASSERT_EQ(answers.size(), 1U) << c.message;
+    EXPECT_EQ(answers[0].code, RowAnswer::Code::kRefused);
+    EXPECT_THAT(answers[0].message, HasSubstr(c.message));
+  }
+  EXPECT_EQ(part_->version(), 0);
+}
+
+}  // namespace
+}  // namespace trainyard::runtime::rows
