@@ -35,7 +35,9 @@ def made():
               target(f"60 * sum(rate(trainyard_jobs_created_total{RATE}))", "created"),
               target(f"60 * sum(rate(trainyard_jobs_succeeded_total{RATE}))", "succeeded"),
               target(f"60 * sum(rate(trainyard_jobs_failed_total{RATE}))", "failed"),
-              target(f"60 * sum(rate(trainyard_jobs_deleted_total{RATE}))", "deleted")))
+              target(f"60 * sum(rate(trainyard_jobs_deleted_total{RATE}))", "deleted")),
+        graph("Agents out of reach", "Of tasks that run; above 0 jobs cannot be scaled or stopped in order.", "none",
+              target("max(trainyard_unreachable_agents)", "no answer for 30 s")))
     controller = row(
         "Controller",
         graph("Reconciles by result", "requeue: the record had changed meanwhile.", "ops",
