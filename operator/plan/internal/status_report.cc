@@ -35,6 +35,7 @@ v1::RoleStatus reportRole(const v1::TrainingJob& job, v1::Role role,
   status.set_desired(desired);
   status.set_replicas(live);
   status.set_ready(ready);
+  status.set_readiness(fmt::format("{}/{}", ready, desired));
   // Only workers finish; a ps that ended with success is counted while it is there. One that is not
   // ours serves for ever: it has done its part when the job has succeeded.
   const bool served = role == v1::ROLE_PS && !job.spec().has_training() && succeeded;

@@ -83,9 +83,10 @@ class Fashion(unittest.TestCase):
         status = self.world.wait("fashion to succeed", ended)
         self.assertGreaterEqual(float(status["progress"]["accuracy"]), 0.85 if LONG_RUN else 0.75)
         self.assertEqual(steps, status["progress"]["step"])
-        # NAME STATE PS WORKERS STEP STEPS AGE
-        steps = {row[4] for row in seen if len(row) >= 7 and row[1] == "Running"}
-        self.assertGreater(len(steps), 1, f"kubectl get tj shows no progress: {seen}")
+        # NAME STATE PS WORKERS RESTARTS STEP STEPS AGE
+        running = [row for row in seen if len(row) >= 8 and row[1] == "Running"]
+        self.assertGreater(len({row[5] for row in running}), 1, f"kubectl get tj shows no progress: {seen}")
+        self.assertIn(["2/2", "2/2", "0"], [row[2:5] for row in running])
         self.assertEqual("True", {c["type"]: c["status"] for c in status["conditions"]}["Succeeded"])
         self.kubectl("delete", "tj", "fashion", "-n", SPACE, "--wait", "--timeout=120s")
         self.world.wait("the pods to go", lambda: not self.world.pods("fashion", SPACE), 120)
