@@ -45,7 +45,7 @@ class NoSynchronizer : public Synchronizer {
     turn.first_position = static_cast<std::int64_t>(step_) * batch_;
     return turn;
   }
-  void push(Gradient) override {}
+  bool push(Gradient) override { return true; }
   StatusOr<StepOutcome> finish(const BatchLoss& loss) override {
     ++step_;
     return StepOutcome{true, step_ - 1, loss.loss_sum / loss.samples, std::nullopt};

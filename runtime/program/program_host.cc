@@ -241,15 +241,14 @@ StatusOr<session::Outcome> ProgramHost::finish(const session::Finish& finish) {
 
 StatusOr<session::Outcome> ProgramHost::sum(const session::Finish& finish) {
   TY_RETURN_IF_ERROR(checkPass(finish));
-  const auto summed = session_->sum({.loss_sum = finish.loss_sum, .samples = finish.samples});
+  StepCommit::Arrays means;
+  for (std::size_t v = 0; v < trained_.size(); ++v)
+    if (trained_[v] >= 0) means.push_back(memory_->gradient(v));
+  const auto summed =
+      session_->sum({.loss_sum = finish.loss_sum, .samples = finish.samples}, means);
   if (!summed.ok()) return over(summed.status());
   if (!summed->has_value()) return session::Outcome{};
   const SummedStep& step = **summed;
-  for (std::size_t v = 0; v < trained_.size(); ++v) {
-    if (trained_[v] < 0) continue;
-    const std::span<float> mean = step.means[static_cast<std::size_t>(trained_[v])];
-    std::ranges::copy(mean, memory_->gradient(v).begin());
-  }
   return session::Outcome{.complete = true,
                           .too_late = false,
                           .step = step.step,

@@ -319,13 +319,13 @@ StatusOr<Turn> PsSynchronizer::next() {
   }
 }
 
-void PsSynchronizer::push(Gradient gradient) {
+bool PsSynchronizer::push(Gradient gradient) {
   const auto variable = static_cast<std::size_t>(gradient.variable);
   {
     std::lock_guard lock(mutex_);
     gradients_[variable] = std::move(gradient);
     ++held_;
-    if (options_.push_clip_norm > 0) return;
+    if (options_.push_clip_norm > 0) return true;
     gradientThere(variable);
   }
   pump();
@@ -342,6 +342,7 @@ void PsSynchronizer::gradientThere(std::size_t variable) {
 // not handed over, and the others stay here.
 void PsSynchronizer::releaseClipped() {
   if (held_ < gradients_.size()) return;
+  return true;
   const double norm = clipPush(options_.push_clip_norm, std::max(samples_, 1), gradients_);
   std::lock_guard lock(mutex_);
   push_norm_ = norm;

@@ -52,7 +52,7 @@ class PsSynchronizer final : public MemberSynchronizer {
   ~PsSynchronizer() override;
 
   StatusOr<Turn> next() override;
-  void push(Gradient gradient) override;
+  bool push(Gradient gradient) override;
   StatusOr<StepOutcome> finish(const BatchLoss& loss) override;
   void evaluated(const BatchScore& score) override;
   void abort(std::int64_t step, std::string_view variable, std::string_view reason) override;

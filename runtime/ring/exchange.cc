@@ -7,6 +7,7 @@
 #include "base/core/clock.h"
 #include "base/core/log.h"
 #include "fmt/format.h"
+#include "runtime/tensor/kernels.h"
 
 namespace trainyard::runtime::ring {
 namespace {
@@ -225,24 +226,28 @@ void Exchange::filled(std::size_t operation) {
   if (--missing_[operation] == 0) changed_.notify_all();
 }
 
-void Exchange::submit(std::size_t tensor, std::span<const float> values, bool on_device) {
+bool Exchange::submit(std::size_t tensor, std::span<const float> values, bool on_device) {
   TY_CHECK(!isByRows(tensor), "a tensor is submitted as it was planned");
   const std::span<float> into = sum(tensor);
   TY_CHECK(values.size() == into.size(), "a gradient is as long as its tensor");
   TY_CHECK(!on_device || onDevice(), "onDevice() is asked before");
   if (onDevice()) {
+    if (!on_device && !allFinite(values)) return false;
     put(tensor, values, on_device);
-  } else {
-    std::copy(values.begin(), values.end(), into.begin());
+  } else if (!copyFinite(values, into)) {
+    return false;
   }
   filled(operation_of_[tensor]);
+  return true;
 }
 
-void Exchange::submitRows(std::size_t tensor, std::span<const std::int64_t> rows,
+bool Exchange::submitRows(std::size_t tensor, std::span<const std::int64_t> rows,
                           std::span<const float> values) {
   TY_CHECK(isByRows(tensor), "a tensor is submitted as it was planned");
+  if (!allFinite(values)) return false;
   rows_.bring(tensor, rows, values);
   filled(operation_of_[tensor]);
+  return true;
 }
 
 // x + -0 is x for every x, -0 and +0 as well.

@@ -108,12 +108,13 @@ class Exchange {
   // Step `step`: begin(), each tensor once by submit() or, where it is planned by rows, by
   // submitRows(), finish(). After a failure the group is of no more use, and finish() says why.
   // `values` are read before submit() returns; they lie in the host's memory, or where `on_device`
-  // in that of options.device, and are there already.
+  // in that of options.device, and are there already. False: they lie in the host's memory and are
+  // not all finite, and the tensor is not submitted.
   void begin(std::int64_t step = 0);
-  void submit(std::size_t tensor, std::span<const float> values, bool on_device = false);
+  bool submit(std::size_t tensor, std::span<const float> values, bool on_device = false);
   bool isByRows(std::size_t tensor) const { return rows_.has(tensor); }
   // See RowExchange::bring().
-  void submitRows(std::size_t tensor, std::span<const std::int64_t> rows,
+  bool submitRows(std::size_t tensor, std::span<const std::int64_t> rows,
                   std::span<const float> values);
   // For a rank without samples: what changes nobody's sum, not a bit.
   void submitNothing();

@@ -10,8 +10,12 @@
 namespace trainyard::runtime::ring {
 namespace {
 
-// Elements updated at a time: stays in the L1 cache.
-constexpr std::size_t kUpdateBlock = 2048;
+// Elements that are gone through at a time: they stay in the L1 cache.
+constexpr std::size_t kBlock = 2048;
+
+std::span<float> blockOf(std::span<float> values, std::size_t begin) {
+  return values.subspan(begin, std::min(kBlock, values.size() - begin));
+}
 
 std::span<const float> partOf(std::span<const float> values, const Segment& segment) {
   return values.subspan(static_cast<std::size_t>(segment.begin),
@@ -92,23 +96,29 @@ Snapshot Replica::snapshot(std::int64_t epoch, std::int64_t version) const {
   return snapshot;
 }
 
-Replica::Means Replica::average(std::vector<std::span<float>>& sums, std::int64_t samples) const {
-  Means means;
+Replica::Means Replica::average(const std::vector<std::span<float>>& sums, std::int64_t samples,
+                                const std::vector<std::span<float>>& means) const {
+  Means found;
   SquareSum squares;
   for (std::size_t v = 0; v < sums.size(); ++v) {
-    divideFloats(sums[v], static_cast<float>(samples));
-    if (!allFinite(sums[v])) {
-      means.not_finite = static_cast<int>(v);
-      return means;
+    for (std::size_t at = 0; at < sums[v].size(); at += kBlock) {
+      const std::span<const float> sum = blockOf(sums[v], at);
+      const std::span<float> mean = blockOf(means[v], at);
+      if (sum.data() != mean.data()) std::ranges::copy(sum, mean.begin());
+      divideFloats(mean, static_cast<float>(samples));
+      if (!allFinite(mean)) {
+        found.not_finite = static_cast<int>(v);
+        return found;
+      }
+      if (clip_norm_ > 0) squares.add(mean);
     }
-    if (clip_norm_ > 0) squares.add(sums[v]);
   }
-  if (!(clip_norm_ > 0)) return means;
-  means.norm = squares.norm();
-  if (*means.norm <= clip_norm_) return means;
-  const auto scale = static_cast<float>(clip_norm_ / *means.norm);
-  for (const std::span<float> values : sums) scaleFloats(values, scale);
-  return means;
+  if (!(clip_norm_ > 0)) return found;
+  found.norm = squares.norm();
+  if (*found.norm <= clip_norm_) return found;
+  const auto scale = static_cast<float>(clip_norm_ / *found.norm);
+  for (const std::span<float> values : means) scaleFloats(values, scale);
+  return found;
 }
 
 void Replica::update(std::int64_t step, const std::vector<std::span<float>>& means) {
@@ -116,12 +126,10 @@ void Replica::update(std::int64_t step, const std::vector<std::span<float>>& mea
   std::vector<std::span<float>> slots(slots_.size());
   for (std::size_t v = 0; v < weights_.size(); ++v) {
     const std::span<float> all = weights_[v];
-    for (std::size_t at = 0; at < all.size(); at += kUpdateBlock) {
-      const std::size_t length = std::min(kUpdateBlock, all.size() - at);
-      for (std::size_t s = 0; s < slots.size(); ++s)
-        slots[s] = std::span(slots_[s][v]).subspan(at, length);
-      const std::span<float> weights = all.subspan(at, length);
-      optimizer_.apply(context, weights, means[v].subspan(at, length), weights, slots);
+    for (std::size_t at = 0; at < all.size(); at += kBlock) {
+      for (std::size_t s = 0; s < slots.size(); ++s) slots[s] = blockOf(slots_[s][v], at);
+      const std::span<float> weights = blockOf(all, at);
+      optimizer_.apply(context, weights, blockOf(means[v], at), weights, slots);
     }
   }
 }

@@ -30,13 +30,15 @@ class Replica {
   Snapshot snapshot(std::int64_t epoch, std::int64_t version) const;
   std::size_t variables() const { return weights_.size(); }
 
-  // `sums` by variable, over `samples` samples, become means and then, with clipping, are scaled.
-  // The norm before clipping, where there is clipping.
+  // Of `sums` by variable, over `samples` samples, makes means, which with clipping are scaled.
+  // Both are the same arrays, or none of one is one of the other. The norm before clipping, where
+  // there is clipping.
   struct Means {
     std::optional<int> not_finite;  // a variable; the state is untouched, and must stay so
     std::optional<double> norm;
   };
-  Means average(std::vector<std::span<float>>& sums, std::int64_t samples) const;
+  Means average(const std::vector<std::span<float>>& sums, std::int64_t samples,
+                const std::vector<std::span<float>>& means) const;
   // Means of step `step` make its version step + 1.
   void update(std::int64_t step, const std::vector<std::span<float>>& means);
 

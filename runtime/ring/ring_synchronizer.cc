@@ -226,11 +226,11 @@ bool RingSynchronizer::wantsGradientsOnDevice() const {
 }
 
 // Tensors are numbered in the order of the backward pass.
-void RingSynchronizer::push(Gradient gradient) {
+bool RingSynchronizer::push(Gradient gradient) {
   const auto tensor = names_.size() - 1 - static_cast<std::size_t>(gradient.variable);
   if (exchange_->isByRows(tensor))
     return exchange_->submitRows(tensor, gradient.rows, gradient.values);
-  exchange_->submit(tensor, gradient.values, gradient.on_device);
+  return exchange_->submit(tensor, gradient.values, gradient.on_device);
 }
 
 StatusOr<StepOutcome> RingSynchronizer::finish(const BatchLoss& loss) {
@@ -243,7 +243,7 @@ StepOutcome RingSynchronizer::update(const SummedStep& summed) {
   return commit();
 }
 
-StatusOr<std::optional<SummedStep>> RingSynchronizer::sum(const BatchLoss& loss) {
+StatusOr<std::optional<SummedStep>> RingSynchronizer::sum(const BatchLoss& loss, Arrays means) {
   bool aborted = false;
   bool standing = false;
   {
@@ -259,7 +259,7 @@ StatusOr<std::optional<SummedStep>> RingSynchronizer::sum(const BatchLoss& loss)
     return std::optional<SummedStep>();
   }
   if (standing) exchange_->submitNothing();
-  return gather({loss.loss_sum, static_cast<double>(loss.samples)});
+  return gather({loss.loss_sum, static_cast<double>(loss.samples)}, std::move(means));
 }
 
 void RingSynchronizer::leaveStep() {
@@ -270,16 +270,18 @@ void RingSynchronizer::leaveStep() {
   changed();
 }
 
-std::optional<SummedStep> RingSynchronizer::gather(const StepTotals& own) {
+std::optional<SummedStep> RingSynchronizer::gather(const StepTotals& own, Arrays means) {
   const StatusOr<StepTotals> totals = exchange_->finish(own);
   if (!totals.ok()) {
     failed(group_, totals.status());
     leaveStep();
     return std::nullopt;
   }
-  SummedStep summed;
+  Arrays sums;
   for (std::size_t v = 0; v < names_.size(); ++v)
-    summed.means.push_back(exchange_->sum(names_.size() - 1 - v));
+    sums.push_back(exchange_->sum(names_.size() - 1 - v));
+  SummedStep summed;
+  summed.means = means.empty() ? sums : std::move(means);
   copyInStep();  // the version that the step starts from
   std::int64_t samples = 0;
   {
@@ -287,9 +289,9 @@ std::optional<SummedStep> RingSynchronizer::gather(const StepTotals& own) {
     summed.step = worker_->step();
     samples = worker_->stepSamples();
   }
-  const Replica::Means means = replica_.average(summed.means, samples);
-  if (means.not_finite) {
-    abort(summed.step, names_[static_cast<std::size_t>(*means.not_finite)],
+  const Replica::Means found = replica_.average(sums, samples, summed.means);
+  if (found.not_finite) {
+    abort(summed.step, names_[static_cast<std::size_t>(*found.not_finite)],
           "the sum of the gradients is not finite");
     leaveStep();
     return std::nullopt;
@@ -303,7 +305,7 @@ std::optional<SummedStep> RingSynchronizer::gather(const StepTotals& own) {
     }
   }
   summed.loss = totals->loss_sum / totals->samples;
-  summed.gradient_norm = means.norm;
+  summed.gradient_norm = found.norm;
   committing_ = {true, summed.step, summed.loss, summed.gradient_norm};
   hitFailpoint("ring.apply", summed.step);
   return summed;

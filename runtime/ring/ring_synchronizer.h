@@ -56,12 +56,12 @@ class RingSynchronizer final : public MemberSynchronizer, public StepCommit {
   StatusOr<Turn> next() override;
   bool wantsGradientsOnDevice() const override;
   bool copiesGradients() const override { return true; }  // into the memory that is reduced
-  void push(Gradient gradient) override;
+  bool push(Gradient gradient) override;
   // sum(), the optimizer's update, commit().
   StatusOr<StepOutcome> finish(const BatchLoss& loss) override;
   // With an optimizer of the caller's own; `worker.tells_standing` must be set, for each step must
   // be taken by it.
-  StatusOr<std::optional<SummedStep>> sum(const BatchLoss& loss) override;
+  StatusOr<std::optional<SummedStep>> sum(const BatchLoss& loss, Arrays means = {}) override;
   StepOutcome commit() override;
   void evaluated(const BatchScore& score) override;
   void abort(std::int64_t step, std::string_view variable, std::string_view reason) override;
@@ -81,7 +81,7 @@ class RingSynchronizer final : public MemberSynchronizer, public StepCommit {
   Status load(const v1::EpochInfo& epoch);
   Status receive(const v1::EpochInfo& epoch, int rank);
   void failed(const v1::EpochInfo& epoch, const Status& status);
-  std::optional<SummedStep> gather(const StepTotals& own);
+  std::optional<SummedStep> gather(const StepTotals& own, Arrays means = {});
   StepOutcome update(const SummedStep& summed);
   void leaveStep();
   void copyInStep();

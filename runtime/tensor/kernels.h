@@ -18,6 +18,9 @@ void divideFloats(std::span<float> x, float divisor);
 void scaleFloats(std::span<float> x, float factor);
 // False when any element is NaN or infinite.
 bool allFinite(std::span<const float> x);
+// Copies `from`, and says whether all of it is finite, reading it once; where it is not, `to` holds
+// anything. Both are as long.
+bool copyFinite(std::span<const float> from, std::span<float> to);
 
 // While it lives, this thread's SSE and AVX arithmetic takes subnormal operands for zero and gives
 // zero for subnormal results, as TensorFlow's compute threads do. Slots that decay towards zero

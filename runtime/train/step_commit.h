@@ -26,12 +26,16 @@ struct SummedStep {
 // Used by the Synchronizer's thread.
 class StepCommit {
  public:
+  using Arrays = std::vector<std::span<float>>;  // by variable
+
   virtual ~StepCommit() = default;
   // After all pushes: waits until the gradients of all are in. Nothing: the step is not taken, as
   // with an outcome that is not complete. Otherwise it counts as taken from here on: until commit()
   // this worker joins no other epoch, so the update must follow at once. Who cannot make it ends
   // the process, and another one gets the version from its peers.
-  virtual StatusOr<std::optional<SummedStep>> sum(const BatchLoss& loss) = 0;
+  // `means`: arrays that are to be SummedStep::means, where the caller has a place for them; they
+  // may be written to before it is known whether the step is taken.
+  virtual StatusOr<std::optional<SummedStep>> sum(const BatchLoss& loss, Arrays means = {}) = 0;
   // The next version is in place of the weights.
   virtual StepOutcome commit() = 0;
 };

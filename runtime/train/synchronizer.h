@@ -37,10 +37,12 @@ class Synchronizer {
   // Where gradients should be computed, so that they need not be copied; null: anywhere. May
   // outlive this.
   virtual std::shared_ptr<std::pmr::memory_resource> gradientMemory() const { return nullptr; }
-  // Whether push() has read a gradient when it returns, so that its memory is the caller's again.
+  // Whether push() has read a gradient when it returns, so that its memory is the caller's again,
+  // and has seen whether it is finite.
   virtual bool copiesGradients() const { return false; }
-  // Hands over one variable's gradient of the current train turn; returns at once.
-  virtual void push(Gradient gradient) = 0;
+  // Hands over one variable's gradient of the current train turn; returns at once. False: it is not
+  // finite, and stays here; only one in the host's memory, and where copiesGradients().
+  virtual bool push(Gradient gradient) = 0;
   // After all pushes: waits until the step is complete and the next version has arrived.
   virtual StatusOr<StepOutcome> finish(const BatchLoss& loss) = 0;
   // True when the current turn's result will not be used any more (a new epoch, a stop): a long

@@ -103,12 +103,13 @@ Status TrainingSession::push(Gradient gradient) {
   if (delivered_[variable])
     return absl::InvalidArgumentError(fmt::format("two gradients of {} in one step", name));
   delivered_[variable] = true;
-  // On a device only the sum is looked at, by whoever has it on the host.
-  const bool seen = !gradient.on_device;
-  if (poisoned_ || (seen && !allFinite(gradient.values)))
-    noteNotFinite(name, "the gradient is not finite");
+  // On a device only the sum is looked at, by whoever has it on the host; what is copied anyway, by
+  // whoever copies it.
+  const bool seen = !gradient.on_device && !synchronizer_.copiesGradients();
+  bool finite = !poisoned_ && (!seen || allFinite(gradient.values));
   // Nothing that is seen not to be finite leaves this worker.
-  if (finite_) synchronizer_.push(std::move(gradient));
+  if (finite && finite_) finite = synchronizer_.push(std::move(gradient));
+  if (!finite) noteNotFinite(name, "the gradient is not finite");
   return absl::OkStatus();
 }
 
@@ -139,11 +140,12 @@ StatusOr<StepOutcome> TrainingSession::finish(const BatchLoss& loss) {
   return settle(outcome, answered_);
 }
 
-StatusOr<std::optional<SummedStep>> TrainingSession::sum(const BatchLoss& loss) {
+StatusOr<std::optional<SummedStep>> TrainingSession::sum(const BatchLoss& loss,
+                                                         StepCommit::Arrays means) {
   if (commit_ == nullptr)
     return absl::FailedPreconditionError("parameter servers take the steps of this job");
   TY_RETURN_IF_ERROR(endPass(loss));
-  TY_ASSIGN_OR_RETURN(std::optional<SummedStep> summed, commit_->sum(loss));
+  TY_ASSIGN_OR_RETURN(std::optional<SummedStep> summed, commit_->sum(loss, std::move(means)));
   answered_ = clock_.now();
   summed_ = summed.has_value();
   if (!summed_) TY_RETURN_IF_ERROR(settle(StepOutcome{}, answered_).status());

@@ -89,7 +89,7 @@ class TrainingSession {
   // Instead of finish(), for a caller with an optimizer of its own: the same in two halves, as of
   // StepCommit. Nothing: the step does not count, ask next() again. Errors: FAILED_PRECONDITION
   // where servers take the steps; those of finish().
-  StatusOr<std::optional<SummedStep>> sum(const BatchLoss& loss);
+  StatusOr<std::optional<SummedStep>> sum(const BatchLoss& loss, StepCommit::Arrays means = {});
   StatusOr<StepOutcome> commit();
 
   // Of a kEvaluate turn: this worker's evaluation samples, [first, second).

@@ -1,5 +1,7 @@
 #include "tests/conformance/synchronizer/synchronizer_conformance.h"
 
+#include <limits>
+
 #include "gmock/gmock.h"
 
 namespace trainyard::runtime::testing {
@@ -10,7 +12,7 @@ void SynchronizerConformance::pushAll(float value) {
   for (int v = kVariables - 1; v >= 0; --v) {
     const float sum = kSamples * (value + static_cast<float>(v));
     auto memory = std::make_shared<std::vector<float>>(kElements, sum);
-    synchronizer().push({v, std::span<const float>(*memory), memory});
+    EXPECT_TRUE(synchronizer().push({v, std::span<const float>(*memory), memory}));
   }
 }
 
@@ -167,6 +169,40 @@ TEST_P(SynchronizerConformance, TheEndIsATurn) {
     EXPECT_EQ(turn->kind, kind);
     EXPECT_EQ(turn->step, 0);
   }
+}
+
+// Who copies gradients reads them once, and says what was in them.
+TEST_P(SynchronizerConformance, WhoCopiesAGradientSaysThatItIsNotFinite) {
+  ASSERT_TRUE(next().ok());
+  if (synchronizer().copiesGradients()) {
+    const auto memory = std::make_shared<std::vector<float>>(kElements, 1.0F);
+    memory->back() = std::numeric_limits<float>::infinity();
+    EXPECT_FALSE(synchronizer().push({1, std::span<const float>(*memory), memory}));
+  }
+  // The step goes on with one that is.
+  pushAll(3);
+  const auto outcome = synchronizer().finish({6.0, kSamples});
+  ASSERT_TRUE(outcome.ok()) << outcome.status();
+  EXPECT_TRUE(outcome->complete);
+  ASSERT_TRUE(next().ok());
+  expectWeights(-3, 1);
+}
+
+TEST_P(StepCommitConformance, MeansGoWhereTheyAreAskedFor) {
+  ASSERT_TRUE(next().ok());
+  pushAll(3);
+  std::vector<std::vector<float>> places(kVariables, std::vector<float>(kElements));
+  const auto summed = commit().sum({6.0, kSamples}, {places.begin(), places.end()});
+  ASSERT_TRUE(summed.ok()) << summed.status();
+  ASSERT_TRUE(summed->has_value());
+  for (std::size_t v = 0; v < places.size(); ++v) {
+    EXPECT_EQ((*summed)->means[v].data(), places[v].data());
+    EXPECT_THAT(places[v], Each(3 + static_cast<float>(v)));
+  }
+  updateTwice(**summed);
+  EXPECT_TRUE(commit().commit().complete);
+  ASSERT_TRUE(next().ok());
+  expectWeights(-6, 2);
 }
 
 TEST_P(StepCommitConformance, TheUpdateIsTheCallers) {

@@ -77,9 +77,10 @@ class ScriptedSynchronizer : public Synchronizer {
     return turn;
   }
   bool wantsGradientsOnDevice() const override { return step == on_device_in; }
-  void push(Gradient gradient) override {
+  bool push(Gradient gradient) override {
     pushed.push_back(gradient.variable);
     pushed_on_device.push_back(gradient.on_device);
+    return true;
   }
   StatusOr<StepOutcome> finish(const BatchLoss& loss) override {
     clock_.advance(std::chrono::seconds(1));

@@ -42,7 +42,7 @@ struct Bench {
 TEST(Replica, TakesAStepOfTheMeanGradient) {
   Bench bench;
   auto sums = bench.sums();
-  const Replica::Means means = bench.replica->average(sums, 4);
+  const Replica::Means means = bench.replica->average(sums, 4, sums);
   EXPECT_FALSE(means.not_finite.has_value());
   EXPECT_FALSE(means.norm.has_value());
   bench.replica->update(0, sums);
@@ -56,25 +56,39 @@ TEST(Replica, TakesAStepOfTheMeanGradient) {
 TEST(Replica, ClipsByTheNormOfAllVariables) {
   Bench bench(1);
   auto sums = bench.sums();
-  const Replica::Means means = bench.replica->average(sums, 4);
+  const Replica::Means means = bench.replica->average(sums, 4, sums);
   const double norm = std::sqrt(3 * 1.0 + 5000 * 4.0);
   ASSERT_TRUE(means.norm.has_value());
   EXPECT_DOUBLE_EQ(*means.norm, norm);
   EXPECT_FLOAT_EQ(sums[1][17], static_cast<float>(2 / norm));
 }
 
+TEST(Replica, MakesMeansInArraysOfTheCallers) {
+  for (const double clip : {0.0, 1.0}) {
+    Bench bench(clip);
+    std::vector<float> a(3);
+    std::vector<float> b(5000);
+    const Replica::Means found = bench.replica->average(bench.sums(), 4, {a, b});
+    EXPECT_FALSE(found.not_finite.has_value());
+    const float scale = clip > 0 ? static_cast<float>(clip / *found.norm) : 1.0F;
+    EXPECT_EQ(a, std::vector<float>(3, 1 * scale));
+    EXPECT_EQ(b, std::vector<float>(5000, 2 * scale));
+    EXPECT_EQ(bench.sum_b, std::vector<float>(5000, 8)) << "the sums are left alone";
+  }
+}
+
 TEST(Replica, NamesTheVariableWhoseSumIsNotFinite) {
   Bench bench;
   bench.sum_b[4000] = std::numeric_limits<float>::infinity();
   auto sums = bench.sums();
-  EXPECT_EQ(bench.replica->average(sums, 4).not_finite, 1);
+  EXPECT_EQ(bench.replica->average(sums, 4, sums).not_finite, 1);
 }
 
 TEST(Replica, WhatACopyHoldsMakesTheSameReplica) {
   Bench bench;
   for (std::size_t i = 0; i < bench.b.size(); ++i) bench.b[i] = static_cast<float>(i);
   auto sums = bench.sums();
-  bench.replica->average(sums, 4);
+  bench.replica->average(sums, 4, sums);
   bench.replica->update(0, sums);
   const Snapshot snapshot = bench.replica->snapshot(3, 1);
   EXPECT_EQ(snapshot.epoch, 3);

@@ -140,6 +140,18 @@ TEST(Kernels, PublicFunctionsUseTheBestVariant) {
   EXPECT_FALSE(allFinite(acc));
 }
 
+TEST(Kernels, WhatIsCopiedIsLookedAt) {
+  for (const std::int64_t n : kLengths) {
+    std::vector<float> from = randomFloats(n, n);
+    std::vector<float> to(from.size());
+    EXPECT_TRUE(copyFinite(from, to)) << n;
+    EXPECT_EQ(to, from);
+    if (n == 0) continue;
+    from.back() = std::numeric_limits<float>::infinity();
+    EXPECT_FALSE(copyFinite(from, to)) << n;
+  }
+}
+
 #if defined(__x86_64__)
 TEST(Kernels, FlushSubnormalsEndsWithItsScope) {
   volatile float tiny = std::numeric_limits<float>::min();

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "fmt/format.h"
+#include "runtime/tensor/kernels.h"
 #include "runtime/train/step_commit.h"
 #include "runtime/train/synchronizer.h"
 
@@ -69,12 +70,14 @@ class FakeSynchronizer final : public Synchronizer, public StepCommit {
   }
   bool wantsGradientsOnDevice() const override { return on_device; }
   bool copiesGradients() const override { return copies; }
-  void push(Gradient gradient) override {
+  bool push(Gradient gradient) override {
     pushed.push_back(gradient.variable);
     pushed_from.push_back(gradient.values.data());
-    if (gradient.on_device) return;
+    if (gradient.on_device) return true;
+    if (copies && !allFinite(gradient.values)) return false;
     sums_[static_cast<std::size_t>(gradient.variable)] = {gradient.values.begin(),
                                                           gradient.values.end()};
+    return true;
   }
   StatusOr<StepOutcome> finish(const BatchLoss& loss) override {
     options_.wait();
@@ -89,9 +92,9 @@ class FakeSynchronizer final : public Synchronizer, public StepCommit {
     }
     return commit();
   }
-  StatusOr<std::optional<SummedStep>> sum(const BatchLoss& loss) override {
+  StatusOr<std::optional<SummedStep>> sum(const BatchLoss& loss, Arrays means = {}) override {
     options_.wait();
-    return average(loss);
+    return average(loss, std::move(means));
   }
   StepOutcome commit() override {
     step_ = committing_.step + 1;
@@ -117,14 +120,15 @@ class FakeSynchronizer final : public Synchronizer, public StepCommit {
   std::string aborted;  // "step|variable|reason", the first
 
  private:
-  StatusOr<std::optional<SummedStep>> average(const BatchLoss& loss) {
+  StatusOr<std::optional<SummedStep>> average(const BatchLoss& loss, Arrays means = {}) {
     if (!aborted.empty() || interrupted()) return std::optional<SummedStep>();
     SummedStep summed;
     summed.step = step_;
     summed.loss = loss.loss_sum / loss.samples;
-    for (std::vector<float>& values : sums_) {
-      for (float& value : values) value /= static_cast<float>(options_.samples);
-      summed.means.emplace_back(values);
+    for (std::size_t v = 0; v < sums_.size(); ++v) {
+      for (float& value : sums_[v]) value /= static_cast<float>(options_.samples);
+      if (!means.empty()) std::ranges::copy(sums_[v], means[v].begin());
+      summed.means.push_back(means.empty() ? std::span<float>(sums_[v]) : means[v]);
     }
     committing_ = {true, summed.step, summed.loss, std::nullopt};
     return summed;
