@@ -5,8 +5,10 @@
 
 #include "base/core/check.h"
 #include "base/core/failpoint.h"
+#include "base/core/log.h"
 #include "fmt/format.h"
 #include "runtime/ps/chunk_moves.h"
+#include "runtime/ps/protocol.h"
 #include "runtime/ps/push_clip.h"
 #include "runtime/tensor/kernels.h"
 
@@ -203,10 +205,21 @@ std::vector<std::span<float>> PsSynchronizer::onReply(const ChunkClient::Reply& 
     }
     store = machine_->onReply(reply.chunk, reply.attempt, status, reply.header, clock_.now());
   }
+  if (status.ok() && reply.header.code() == v1::CHUNK_NOT_READY) tellStall(reply);
   if (store) return targetsOf(reply.chunk);
   changed();
   pump();
   return {};
+}
+
+// A server has held a request for its stall limit. Once in that time: all chunks wait for the same.
+void PsSynchronizer::tellStall(const ChunkClient::Reply& reply) {
+  constexpr Duration kEach = std::chrono::seconds(50);
+  if (reply.header.message() == kAskedAgain) return;
+  const TimePoint now = clock_.now();
+  if (stall_told_ && now - *stall_told_ < kEach) return;
+  stall_told_ = now;
+  TY_WARN("ps-{}: {}", reply.ps, reply.header.message());
 }
 
 // The variable of a chunk's first weights that are not finite, or "". The server's are; only
@@ -329,6 +342,7 @@ bool PsSynchronizer::push(Gradient gradient) {
     gradientThere(variable);
   }
   pump();
+  return true;
 }
 
 // Called with the mutex held.
@@ -342,7 +356,6 @@ void PsSynchronizer::gradientThere(std::size_t variable) {
 // not handed over, and the others stay here.
 void PsSynchronizer::releaseClipped() {
   if (held_ < gradients_.size()) return;
-  return true;
   const double norm = clipPush(options_.push_clip_norm, std::max(samples_, 1), gradients_);
   std::lock_guard lock(mutex_);
   push_norm_ = norm;

@@ -87,6 +87,7 @@ class PsSynchronizer final : public MemberSynchronizer {
   std::vector<PayloadPiece> payloadOf(std::uint32_t chunk) const;
   std::vector<std::span<float>> targetsOf(std::uint32_t chunk) const;
   std::vector<std::span<float>> onReply(const ChunkClient::Reply& reply);
+  void tellStall(const ChunkClient::Reply& reply);
   void onStored(const ChunkClient::Reply& reply);
   std::string overflowIn(std::uint32_t chunk) const;
 
@@ -99,6 +100,7 @@ class PsSynchronizer final : public MemberSynchronizer {
   std::vector<std::size_t> elements_;                  // by chunk
   std::vector<std::vector<std::uint32_t>> chunks_of_;  // by model variable
   std::shared_ptr<LatePool> gradient_memory_;
+  std::optional<TimePoint> stall_told_;  // the lanes' thread alone
   Traffic traffic_;
   std::mutex addresses_mutex_;  // before mutex_, and before the client's
   ServerAddresses addresses_;

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "fmt/format.h"
+#include "runtime/ps/protocol.h"
 #include "runtime/ps/shard_updates.h"
 
 namespace trainyard::runtime::ps {
@@ -94,7 +95,8 @@ void Shard::StepUpdates::park(ChunkState& chunk, const Header& header, CallId ca
   // The same push again: the earlier call's caller has given it up.
   std::erase_if(chunk.parked, [&](const ChunkState::Parked& p) {
     if (p.worker != header.worker()) return false;
-    out.push_back(shard_.refuse(p.call, header.chunk(), v1::CHUNK_NOT_READY, "repeated"));
+    out.push_back(
+        shard_.refuse(p.call, header.chunk(), v1::CHUNK_NOT_READY, std::string(kAskedAgain)));
     return true;
   });
   chunk.parked.push_back({call, header.worker(), now});
