@@ -119,6 +119,18 @@ Status runTask(const TaskOptions& options) {
   return task->run();
 }
 
+// A signal that has ended the program is told as shells do, so that whoever looks at the task sees
+// what the kernel did to it.
+int runProgram(const TaskOptions& options) {
+  constexpr int kSignalled = 128;
+  const StatusOr<std::unique_ptr<ProgramTask>> task = ProgramTask::start(options);
+  if (!task.ok()) return exitCode(task.status());
+  const int code = exitCode((*task)->run());
+  const std::optional<ExitState>& program = (*task)->programEnd();
+  const bool killed = code == kExitFailure && program && program->signal != 0;
+  return killed ? kSignalled + program->signal : code;
+}
+
 Status readFailpoints(const std::string& task, const std::string& life) {
   const char* failpoints = std::getenv("TRAINYARD_FAILPOINTS");
   return failpoints == nullptr ? absl::OkStatus() : configureFailpoints(failpoints, task, life);
@@ -139,8 +151,7 @@ int runRole(const Flags& flags, v1::Role role) {
   setLogIdentity({job->metadata().name(), role == v1::ROLE_PS ? "ps" : "worker",
                   flags.index / static_cast<std::uint32_t>(processes)});
   if (role == v1::ROLE_PS) return exitCode(runTask<PsTask>(*options));
-  return exitCode(flags.program.empty() ? runTask<WorkerTask>(*options)
-                                        : runTask<ProgramTask>(*options));
+  return flags.program.empty() ? exitCode(runTask<WorkerTask>(*options)) : runProgram(*options);
 }
 
 int runEvaluate(const Flags& flags) {

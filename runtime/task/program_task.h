@@ -29,6 +29,8 @@ class ProgramTask final : ProgramJob, TrainObserver {
   // Until the program has ended. OK: the job is over, or it has left it; FAILED_PRECONDITION: the
   // job failed; UNAVAILABLE: the program ended before that.
   Status run();
+  // How the program has ended by then; nothing where it runs on.
+  const std::optional<ExitState>& programEnd() const { return program_->exitState(); }
 
  private:
   explicit ProgramTask(const TaskOptions& options) : options_(options) {}

@@ -227,9 +227,11 @@ class ProgramRunsTest(ProgramRuns):
         output = self.finish(run, launcher)
         self.expect_trained(run, output, self.undisturbed())
         self.assertNotIn("repeated", output + self.logs(run))
+        return run
 
     def test_a_killed_program_costs_no_step(self):
-        self.kill_in_a_step("killed-program", lambda run: self.child(run, "worker-1"))
+        run = self.kill_in_a_step("killed-program", lambda run: self.child(run, "worker-1"))
+        self.assertRegex((run / "tasks/worker-1/task.log").read_text(), r"agent: process \d+ ended: exit code 137")
 
     def test_a_killed_program_of_the_chief_costs_no_step(self):
         self.kill_in_a_step("killed-chief", lambda run: self.child(run, "worker-0"))
