@@ -191,18 +191,26 @@ void Shard::onCancelled(CallId call) {
   }
 }
 
+std::string Shard::waitsFor(const ChunkState& chunk) const {
+  if (chunk.unconfirmed) return "the chunk's replica";
+  if (config_.asynchronous) return "the other pushes of its update";
+  const std::string missing = chunk.missingRanks();
+  if (missing.empty()) return "the norm of all servers' gradients";
+  if (plan_.backup_workers == 0) return "workers of rank " + missing;
+  // Whoever has places left: they are not ranks.
+  return fmt::format("{} of {} gradients", std::ranges::count(chunk.pushed, false),
+                     chunk.pushed.size());
+}
+
 void Shard::onTick(TimePoint now, std::vector<ChunkAnswer>& out) {
   std::shared_lock epoch_lock(epoch_mutex_);
   for (auto& chunk : chunks_) {
     const ChunkLock chunk_lock(*chunk);
     std::erase_if(chunk->parked, [&](const ChunkState::Parked& p) {
       if (now - p.since < config_.stall_limit) return false;
-      const std::string missing = chunk->missingRanks();
       out.push_back(refuse(p.call, chunk->plan->id, v1::CHUNK_NOT_READY,
                            fmt::format("step {} waits for {}", chunk->version - chunk->unconfirmed,
-                                       chunk->unconfirmed ? "the chunk's replica"
-                                       : missing.empty()  ? "the norm of all servers' gradients"
-                                                          : "workers of rank " + missing)));
+                                       waitsFor(*chunk))));
       return true;
     });
   }

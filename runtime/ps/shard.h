@@ -198,6 +198,8 @@ class Shard {
                          std::shared_ptr<const Weights> weights) const;
   void setOwn(std::map<std::uint32_t, std::unique_ptr<ChunkState>> held,
               const std::vector<int>& ps_of_chunk);
+  // For who is told that the chunk's step takes long.
+  std::string waitsFor(const ChunkState& chunk) const;
   ChunkAnswer refuse(CallId call, std::uint32_t chunk, v1::ChunkCode code,
                      std::string message) const;
   void answerParked(ChunkState& chunk, std::vector<ChunkAnswer>& out);

@@ -331,6 +331,15 @@ TEST(Shard, WithBackupWorkersGradientsAreToldApartByPlace) {
   }
 }
 
+TEST(Shard, AStallWithBackupWorkersNamesNoRank) {
+  ShardBench b([](ShardConfig& c) { c.stall_limit = std::chrono::seconds(60); });
+  b.open(withOneBackup());
+  pushPlaced(b, 2, 1, 4);
+  b.shard.onTick(kStart + std::chrono::seconds(60), b.out);
+  ASSERT_EQ(b.out.size(), 1U);
+  EXPECT_EQ(b.out[0].header.message(), "step 0 waits for 1 of 2 gradients");
+}
+
 TEST(Shard, APlaceThatTheStepDoesNotHaveIsRefused) {
   ShardBench b;
   b.open(withOneBackup());
