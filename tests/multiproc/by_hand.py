@@ -106,7 +106,7 @@ def check_refusals(runtime):
             (["ps", *lists, rest[0]], "--data_dir: missing"),
             (["ps", *lists, *rest, "--issync=1", "--replicas_to_aggregate=3"],
              "--replicas_to_aggregate: 3 is not from 1 to the 2 workers"),
-            (["ps", *lists, *rest, "--optimizer=Ftrl"], "--optimizer: Ftrl not in"),
+            (["ps", *lists, *rest, "--optimizer=Lamb"], "--optimizer: Lamb not in"),
             (["ps", *lists, *rest, "--issync=maybe"], 'expected true or false, got "maybe"'),
             *((["worker", *lists, *rest, flag], flag) for flag in NO_COUNTERPART)):
         line = refused(runtime, *flags)
