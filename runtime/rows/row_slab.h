@@ -21,6 +21,10 @@ struct RowHeader {
   std::uint32_t count = 0;  // how often the id has occurred, at most 2^32 - 1
 };
 
+constexpr std::uint32_t addCounts(std::uint32_t a, std::uint32_t b) {
+  return a > UINT32_MAX - b ? UINT32_MAX : a + b;
+}
+
 // Rows of `floats` floats. Not thread-safe.
 class RowSlab {
  public:

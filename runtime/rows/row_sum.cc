@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "fmt/format.h"
+#include "runtime/rows/row_slab.h"
 
 namespace trainyard::runtime::rows {
 namespace {
@@ -18,8 +19,7 @@ void addRow(const RowGradients& from, std::size_t at, std::size_t dim, RowGradie
   const float* const row = from.sums.data() + at * dim;
   float* const sum = to.sums.data() + to.sums.size() - dim;
   for (std::size_t d = 0; d < dim; ++d) sum[d] += row[d];
-  std::uint32_t& count = to.counts.back();
-  count = count > UINT32_MAX - from.counts[at] ? UINT32_MAX : count + from.counts[at];
+  to.counts.back() = addCounts(to.counts.back(), from.counts[at]);
 }
 
 void appendRow(const RowGradients& from, std::size_t at, std::size_t dim, RowGradients& to) {

@@ -17,10 +17,6 @@ namespace {
 // Rows whose memory is asked for before the first of them is looked at.
 constexpr std::size_t kGroup = 32;
 
-std::uint32_t addCounts(std::uint32_t a, std::uint32_t b) {
-  return a > UINT32_MAX - b ? UINT32_MAX : a + b;
-}
-
 }  // namespace
 
 RowTable::RowTable(RowTableOptions options, const Optimizer& optimizer, PartitionRange range)
@@ -152,17 +148,16 @@ StatusOr<std::size_t> RowTable::placeGroup(const RowUpdate& update, std::size_t 
   std::size_t placed = 0;
   for (std::size_t i = 0; i < ids.size(); ++i) {
     Place place = places[i];
-    if (place.row == RowIndex::kNone) {
-      if (place.partition->index.size() >= cap_) {
-        if (options_.on_full == RowTableOptions::OnFull::kFail) return full();
-        ++result.refused;
-        continue;
-      }
-      if (undo != nullptr) note(ids[i], place, *undo);
+    const bool is_new = place.row == RowIndex::kNone;
+    if (is_new && place.partition->index.size() >= cap_) {
+      if (options_.on_full == RowTableOptions::OnFull::kFail) return full();
+      ++result.refused;
+      continue;
+    }
+    if (undo != nullptr) note(ids[i], place, *undo);
+    if (is_new) {
       place = create(ids[i], place.hash);
       ++result.created;
-    } else if (undo != nullptr) {
-      note(ids[i], place, *undo);
     }
     RowHeader& header = place.partition->slab.header(place.row);
     header.step = update.step;

@@ -31,9 +31,4 @@ std::ptrdiff_t RowUndo::find(std::uint64_t id) const {
   return static_cast<std::ptrdiff_t>(*at);
 }
 
-std::size_t RowUndo::bytes() const {
-  return entries_.capacity() * sizeof(Entry) + begins_.capacity() * sizeof(begins_[0]) +
-         floats_.capacity() * sizeof(float) + by_id_.capacity() * sizeof(by_id_[0]);
-}
-
 }  // namespace trainyard::runtime::rows

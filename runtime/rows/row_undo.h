@@ -1,5 +1,5 @@
 // What a step has changed in a table, as it was before: so that the version before it can still be
-// read, and can come back where an epoch ends in the middle of a step.
+// read by an epoch that begins there, and comes back where the step cannot be taken.
 #pragma once
 
 #include <cstddef>
@@ -27,7 +27,6 @@ class RowUndo {
   }
   // Index of an id's entry, or -1.
   std::ptrdiff_t find(std::uint64_t id) const;
-  std::size_t bytes() const;
 
   void add(const Entry& entry, std::span<const float> floats);
   // After the last add(): what find() needs.
