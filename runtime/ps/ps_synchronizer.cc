@@ -7,6 +7,7 @@
 #include "base/core/failpoint.h"
 #include "base/core/log.h"
 #include "fmt/format.h"
+#include "runtime/placement/moves.h"
 #include "runtime/ps/chunk_moves.h"
 #include "runtime/ps/protocol.h"
 #include "runtime/ps/push_clip.h"
@@ -219,7 +220,7 @@ void PsSynchronizer::tellStall(const ChunkClient::Reply& reply) {
   const TimePoint now = clock_.now();
   if (stall_told_ && now - *stall_told_ < kEach) return;
   stall_told_ = now;
-  TY_WARN("ps-{}: {}", reply.ps, reply.header.message());
+  TY_WARN("{}: {}", serverName(reply.ps), reply.header.message());
 }
 
 // The variable of a chunk's first weights that are not finite, or "". The server's are; only

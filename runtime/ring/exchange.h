@@ -113,7 +113,7 @@ class Exchange {
   void begin(std::int64_t step = 0);
   bool submit(std::size_t tensor, std::span<const float> values, bool on_device = false);
   bool isByRows(std::size_t tensor) const { return rows_.has(tensor); }
-  // See RowExchange::bring().
+  // See RowExchange::bring(). False as of submit().
   bool submitRows(std::size_t tensor, std::span<const std::int64_t> rows,
                   std::span<const float> values);
   // For a rank without samples: what changes nobody's sum, not a bit.

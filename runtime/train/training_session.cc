@@ -105,8 +105,8 @@ Status TrainingSession::push(Gradient gradient) {
   delivered_[variable] = true;
   // On a device only the sum is looked at, by whoever has it on the host; what is copied anyway, by
   // whoever copies it.
-  const bool seen = !gradient.on_device && !synchronizer_.copiesGradients();
-  bool finite = !poisoned_ && (!seen || allFinite(gradient.values));
+  const bool looks = !gradient.on_device && !synchronizer_.copiesGradients();
+  bool finite = !poisoned_ && (!looks || allFinite(gradient.values));
   // Nothing that is seen not to be finite leaves this worker.
   if (finite && finite_) finite = synchronizer_.push(std::move(gradient));
   if (!finite) noteNotFinite(name, "the gradient is not finite");
