@@ -15,9 +15,9 @@
 
 namespace trainyard::cli {
 
-// Fields that may change while the job runs, below spec: numbers of workers, and what of the run
-// policy says when to stop.
-bool mayChangeLive(const FieldChange& change);
+// Fields that may change while a job of this spec runs, below spec: numbers of tasks, and what of
+// the run policy says when to stop.
+bool mayChangeLive(const FieldChange& change, const nlohmann::ordered_json& spec);
 
 // Sets the fields of `changes` in a spec to what they are in `wanted`. Errors: the result is no
 // spec.

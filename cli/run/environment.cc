@@ -30,11 +30,25 @@ std::string cpuModel() {
 
 using Facts = std::vector<std::pair<std::string, std::string>>;
 
+std::string describeData(const v1::DataSpec& data) {
+  if (data.format() == "idx") return data.images();
+  if (data.files().empty()) return data.format();
+  const int others = data.files_size() - 1;
+  return data.files(0) + (others == 0 ? "" : fmt::format(" and {} more", others));
+}
+
+std::string describeTables(const v1::Training& training) {
+  std::vector<std::string> texts;
+  for (const v1::TableSpec& table : training.tables())
+    texts.push_back(fmt::format("{} (dim {})", table.name(), table.dim()));
+  return join(texts, ", ");
+}
+
 void addTraining(const v1::TrainingJob& job, Facts* facts) {
   const v1::Training& training = job.spec().training();
   facts->emplace_back("model", training.model().name());
-  const v1::DataSpec& data = training.data();
-  facts->emplace_back("data", data.format() == "idx" ? data.images() : data.format());
+  facts->emplace_back("data", describeData(training.data()));
+  if (!training.tables().empty()) facts->emplace_back("tables", describeTables(training));
   const v1::OptimizerSpec& optimizer = training.optimizer();
   std::string text =
       fmt::format("{}, learning rate {:g}", optimizer.name(), optimizer.learning_rate());

@@ -1,101 +1,19 @@
 // The rules of deploy/crds.yaml (x-kubernetes-validations) once more: CEL runs in the apiserver
 // only.
-#include <algorithm>
 #include <cstdint>
-#include <optional>
 #include <set>
 #include <string>
 #include <string_view>
-#include <vector>
 
 #include "fmt/format.h"
-#include "operator/job/internal/path.h"
+#include "operator/job/internal/tables.h"
 #include "operator/job/internal/validate.h"
+#include "operator/job/internal/view.h"
 
 namespace trainyard::control::internal {
 namespace {
 
 using Json = nlohmann::ordered_json;
-
-// A value that may be absent, with its path. Never fails: what is absent or of another type is
-// empty.
-class View {
- public:
-  View(const Json* value, std::string path) : value_(value), path_(std::move(path)) {}
-
-  View operator[](std::string_view key) const {
-    const Json* member = nullptr;
-    if (value_ != nullptr && value_->is_object()) {
-      const auto found = value_->find(std::string(key));
-      if (found != value_->end()) member = &*found;
-    }
-    return {member, childPath(path_, key)};
-  }
-  std::vector<View> items() const {
-    std::vector<View> result;
-    if (value_ == nullptr || !value_->is_array()) return result;
-    for (std::size_t i = 0; i < value_->size(); ++i) {
-      result.emplace_back(&(*value_)[i], childPath(path_, i));
-    }
-    return result;
-  }
-  bool present() const { return value_ != nullptr; }
-  bool isObject() const { return value_ != nullptr && value_->is_object(); }
-  std::optional<std::int64_t> integer() const {
-    if (value_ == nullptr || !value_->is_number_integer()) return std::nullopt;
-    return value_->get<std::int64_t>();
-  }
-  std::optional<bool> boolean() const {
-    if (value_ == nullptr || !value_->is_boolean()) return std::nullopt;
-    return value_->get<bool>();
-  }
-  std::optional<std::string> text() const {
-    if (value_ == nullptr || !value_->is_string()) return std::nullopt;
-    return value_->get<std::string>();
-  }
-  const std::string& path() const { return path_; }
-
- private:
-  const Json* value_;
-  std::string path_;
-};
-
-using Names = std::vector<std::string_view>;
-
-// "a", "a or b", "a, b or c".
-std::string either(const Names& names, std::string_view word) {
-  std::string result;
-  for (std::size_t i = 0; i < names.size(); ++i) {
-    if (i > 0) result += i + 1 == names.size() ? fmt::format(" {} ", word) : ", ";
-    result += names[i];
-  }
-  return result;
-}
-
-// A member that has a meaning only where the choice made in `by` is one of `choices`.
-struct Belongs {
-  std::string_view member;
-  Names choices;
-  bool needed = false;  // and must then be there
-};
-
-void checkBelongs(const View& object, std::string_view by, const std::vector<Belongs>& table,
-                  ProblemList& problems) {
-  const auto choice = object[by].text();
-  if (!choice || problems.has(object[by].path())) return;
-  for (const Belongs& row : table) {
-    const View member = object[row.member];
-    const bool fits =
-        std::find(row.choices.begin(), row.choices.end(), *choice) != row.choices.end();
-    if (member.present() && !fits) {
-      problems.add(member.path(),
-                   fmt::format("only with {} {}, not {}", by, either(row.choices, "or"), *choice));
-    }
-    if (row.needed && fits && !member.present()) {
-      problems.add(member.path(), fmt::format("missing: {} {} needs it", by, *choice));
-    }
-  }
-}
 
 // Exactly one of two members; the problem is put where one is missing or one is too many.
 void checkEither(const View& object, std::string_view first, std::string_view second,
@@ -186,8 +104,11 @@ void checkData(const View& data, ProblemList& problems) {
                 {"evalLabels", {"idx"}},
                 {"shape", {"synthetic"}, true},
                 {"classes", {"synthetic"}, true},
-                {"samples", {"synthetic"}, true},
-                {"evalSamples", {"synthetic"}}},
+                {"samples", {"synthetic", "synthetic_ctr"}, true},
+                {"evalSamples", {"synthetic", "synthetic_ctr"}},
+                {"files", {"csv"}, true},
+                {"evalFiles", {"csv"}},
+                {"columns", {"csv", "synthetic_ctr"}, true}},
                problems);
   const View images = data["evalImages"];
   const View labels = data["evalLabels"];
@@ -284,14 +205,16 @@ void checkTraining(const View& spec, ProblemList& problems) {
                     processes == 1 ? "" : fmt::format(" x processesPerPod {}", processes)));
   }
   checkBelongs(training["model"], "name",
-               {{"hidden", {"mlp"}},
+               {{"hidden", {"mlp", "wide_and_deep"}},
                 {"path", {"torchscript"}, true},
                 {"dropout", {"mnist_cnn", "mlp", "vgg19"}},
                 {"simulatedStepSeconds", {"mnist_cnn", "mlp", "vgg19"}}},
                problems);
   checkHasData(training, problems);
   checkData(training["data"], problems);
+  checkColumns(training["data"], problems);
   checkOptimizer(training["optimizer"], problems);
+  for (const View& table : training["tables"].items()) checkOptimizer(table["optimizer"], problems);
   checkUpdate(training["update"], spec["worker"], problems);
   checkPlacement(training["placement"], spec["ps"], problems);
   checkMode(training, problems);
@@ -338,6 +261,7 @@ void validateAcross(const Json& job, ProblemList& problems) {
   checkReplicas(spec["ps"], problems);
   checkReplicas(spec["worker"], problems);
   checkTraining(spec, problems);
+  checkTables(spec, problems);
   checkTaskCount(spec, problems);
 }
 

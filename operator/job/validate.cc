@@ -18,7 +18,7 @@ using Json = nlohmann::ordered_json;
 constexpr std::size_t kShownCharacters = 60;
 
 // Each pattern of the schema in words.
-constexpr std::array<std::pair<std::string_view, std::string_view>, 5> kPatternWords = {{
+constexpr std::array<std::pair<std::string_view, std::string_view>, 6> kPatternWords = {{
     {"^Auto$", "Auto or a whole number"},
     {"^/", "a path that begins with '/'"},
     {"^[a-z]([-a-z0-9]*[a-z0-9])?$",
@@ -28,6 +28,7 @@ constexpr std::array<std::pair<std::string_view, std::string_view>, 5> kPatternW
      "lower-case letters, digits and '-', neither beginning nor ending with '-'"},
     {"^(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?$",
      "letters, digits, '-', '_' and '.', beginning and ending with a letter or digit"},
+    {"^[A-Za-z_][A-Za-z0-9_]*$", "letters, digits and '_', not beginning with a digit"},
 }};
 
 std::string shortened(std::string text) {

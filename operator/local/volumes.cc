@@ -45,6 +45,17 @@ StatusOr<std::string> resolve(const std::string& field, const std::string& path,
   return (fs::path(cwd) / folder->second / *inside).lexically_normal().string();
 }
 
+// Like fields that hold one path each; stars stay what they are.
+Status resolveList(const std::string& field, const v1::JobSpec& spec,
+                   const std::map<std::string, std::string>& folders, const std::string& cwd,
+                   google::protobuf::RepeatedPtrField<std::string>* paths) {
+  for (int i = 0; i < paths->size(); ++i) {
+    const std::string item = fmt::format("{}[{}]", field, i);
+    TY_ASSIGN_OR_RETURN(*paths->Mutable(i), resolve(item, paths->Get(i), spec, folders, cwd));
+  }
+  return absl::OkStatus();
+}
+
 // A program of the user's own finds its volumes by TRAINYARD_VOLUME_<NAME>, at every launch.
 Status recordFolders(const std::map<std::string, std::string>& folders, const std::string& cwd,
                      v1::JobSpec* spec) {
@@ -98,7 +109,8 @@ Status resolveVolumes(const std::map<std::string, std::string>& folders, const s
     if (path == nullptr || path->empty()) continue;
     TY_ASSIGN_OR_RETURN(*path, resolve(field, *path, spec, folders, cwd));
   }
-  return absl::OkStatus();
+  TY_RETURN_IF_ERROR(resolveList("training.data.files", spec, folders, cwd, data.mutable_files()));
+  return resolveList("training.data.evalFiles", spec, folders, cwd, data.mutable_eval_files());
 }
 
 std::map<std::string, std::string> volumeFolders(const v1::JobSpec& spec) {

@@ -32,13 +32,32 @@ spec:
     optimizer: {name: SGD, learningRate: 0.1}
 )";
 
+constexpr char kJobOfTables[] = R"(apiVersion: trainyard.dev/v1alpha1
+kind: TrainingJob
+metadata: {name: clicks}
+spec:
+  ps: {replicas: 2}
+  worker: {replicas: 2}
+  training:
+    model: {name: wide_and_deep, hidden: [8]}
+    data:
+      format: synthetic_ctr
+      samples: 64
+      columns: [{name: user, kind: Id, ids: 10}, {name: click, kind: Label}]
+    tables: [{name: user, features: [user], dim: 4, rows: {max: 10}}]
+    batchSize: 8
+    steps: 700
+    optimizer: {name: SGD, learningRate: 0.1}
+)";
+
 class RecordedJob : public testing::Test {
  protected:
-  RecordedJob() : paths_{dir_.path() / "fashion"}, record_(paths_) {
+  explicit RecordedJob(const char* text = kScaledJob)
+      : paths_{dir_.path() / "fashion"}, record_(paths_) {
     DirectoryOptions options;
     options.dir = paths_.dir.string();
     options.cwd = dir_.path().string();
-    const auto job = control::parseJob(kScaledJob, "job.yaml", {}, nullptr);
+    const auto job = control::parseJob(text, "job.yaml", {}, nullptr);
     EXPECT_TRUE(job.ok()) << job.status();
     // Its lock is given back at once: nobody looks after it.
     EXPECT_TRUE(openRunDirectory(options, *job, systemClock()).ok());
@@ -59,6 +78,63 @@ class RecordedJob : public testing::Test {
   const control::RunPaths paths_;
   control::RunRecord record_;
 };
+
+class JobOfTables : public RecordedJob {
+ protected:
+  JobOfTables() : RecordedJob(kJobOfTables) {}
+};
+
+// Of a job that somebody looks after, as it is in memory.
+class AttendedJob : public JobControl {
+ public:
+  explicit AttendedJob(v1::TrainingJob job) {
+    view_.name = "clicks";
+    view_.launcher = 1;
+    view_.state = "Running";
+    view_.job = std::move(job);
+  }
+  std::string shown() const override { return view_.name; }
+  StatusOr<JobView> read() override { return view_; }
+  Status setSuspend(bool) override { return absl::OkStatus(); }
+  StatusOr<bool> suspendAtRest() override { return false; }
+  StatusOr<std::int64_t> setReplicas(const Replicas& replicas) override {
+    asked = replicas;
+    return 2;
+  }
+  Duration look() const override { return std::chrono::milliseconds(1); }
+
+  std::optional<Replicas> asked;
+
+ private:
+  JobView view_;
+};
+
+TEST_F(JobOfTables, KeepsItsServersWhileItRuns) {
+  AttendedJob running(job());
+  const Waiting at_once{.wait = false, .limit = std::chrono::seconds(5)};
+  const Status told = scaleJob(running, {.ps = 3}, at_once, systemClock()).status();
+  EXPECT_TRUE(absl::IsFailedPrecondition(told)) << told;
+  EXPECT_THAT(told.ToString(), HasSubstr("its tables stay on the parameter servers"));
+  EXPECT_FALSE(running.asked);
+  EXPECT_TRUE(scaleJob(running, {.ps = 2, .workers = 3}, at_once, systemClock()).ok());
+  EXPECT_TRUE(running.asked);
+}
+
+TEST_F(JobOfTables, StartsNextWithOtherServers) {
+  const auto told = scaleJob(paths_.dir, {.ps = 3}, true, std::chrono::seconds(5), systemClock());
+  ASSERT_TRUE(told.ok()) << told.status();
+  EXPECT_EQ(job().spec().ps().replicas(), 3);
+}
+
+TEST_F(JobOfTables, SetsAnotherNumberOfServersBack) {
+  EditedJob edits(paths_, systemClock());
+  ASSERT_NO_FATAL_FAILURE(edit("ps:\n    replicas: 2", "ps:\n    replicas: 3"));
+  const std::vector<RunEvent> events = edits.look();
+  ASSERT_THAT(events, SizeIs(1));
+  EXPECT_EQ(events[0].kind, "warning");
+  EXPECT_THAT(events[0].message, HasSubstr("is set back: ps.replicas: 2 -> 3"));
+  EXPECT_EQ(job().spec().ps().replicas(), 2);
+}
 
 TEST_F(RecordedJob, StartsNextWithTheNumber) {
   const auto told = scale(3);

@@ -29,6 +29,8 @@ void addCases(std::vector<std::string>& seeds) {
   TY_CHECK(cases.ok(), "the cases are read by their own test, too");
   for (const auto& one : cases->at("cases")) {
     nlohmann::json job = cases->at("base");
+    if (one.contains("variant"))
+      job.merge_patch(cases->at("variants").at(one.at("variant").get<std::string>()));
     if (one.contains("patch")) job.merge_patch(one.at("patch"));
     seeds.push_back(job.dump());
   }

@@ -38,6 +38,11 @@ def from_yaml(text):
     return json.loads(done.stdout, parse_float=number)
 
 
+def document_of(table, case):
+    """What a case of either table begins with."""
+    return merged(table["base"], table["variants"][case["variant"]]) if "variant" in case else table["base"]
+
+
 class Validation(unittest.TestCase):
     cluster = None
 
@@ -68,7 +73,19 @@ class Validation(unittest.TestCase):
         self.assertGreaterEqual(len(table["cases"]), 100)
         for case in table["cases"]:
             with self.subTest(case["name"]):
-                self.judge(case, table["base"])
+                self.judge(case, document_of(table, case))
+
+    def test_rules_are_cheap_enough_for_the_most_tables_and_columns(self):
+        """What rules cost is bounded for an object as it is, too, not only for what the schema admits."""
+        names = [f"column_{number:056}" for number in range(255)]
+        columns = [{"name": name, "kind": "Text"} for name in names] + [{"name": "click", "kind": "Label"}]
+        tables = [{"name": f"table_{number:057}", "features": names[-64:], "dim": 1, "rows": {"max": 1}}
+                  for number in range(31)] + [{"name": "deep", "features": names[-64:], "dim": 2, "rows": {"max": 1}}]
+        table = from_yaml((ROOT / "tests/conformance/validation/cases.yaml").read_text(encoding="utf-8"))
+        job = merged(document_of(table, {"variant": "files"}),
+                     {"spec": {"training": {"data": {"columns": columns}, "tables": tables}}})
+        status, answer = self.api.request("POST", f"{JOBS}?dryRun=All", job)
+        self.assertEqual(201, status, answer)
 
     def judge(self, case, base):
         document = merged(base, case["patch"]) if "patch" in case else base
@@ -94,12 +111,12 @@ class Validation(unittest.TestCase):
                             f"expected {field}: {expected}; the apiserver says {told or answer}")
 
     def test_changes(self):
-        base = from_yaml((ROOT / "tests/conformance/validation/cases.yaml").read_text(encoding="utf-8"))["base"]
+        documents = from_yaml((ROOT / "tests/conformance/validation/cases.yaml").read_text(encoding="utf-8"))
         table = from_yaml((ROOT / "tests/conformance/validation/changes.yaml").read_text(encoding="utf-8"))
         self.assertGreaterEqual(len(table["cases"]), 60)
         self.addCleanup(self.api.request, "DELETE", JOBS)
         for number, case in enumerate(table["cases"]):
-            job = merged(base, {**case.get("job", {}), "metadata": {"name": f"change-{number}"}})
+            job = merged(document_of(documents, case), {**case.get("job", {}), "metadata": {"name": f"change-{number}"}})
             with self.subTest(case["name"]):
                 self.change(job, case)
 

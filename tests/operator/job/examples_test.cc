@@ -44,6 +44,18 @@ TEST(Examples, TheRingIsWhatThisReleaseTrains) {
   EXPECT_FALSE(job.spec().has_ps());
 }
 
+TEST(Examples, TheClicksAreWhatThisReleaseTrains) {
+  const v1::TrainingJob job = example("ctr/synthetic.yaml");
+  EXPECT_TRUE(checkSupported(job).ok()) << checkSupported(job);
+  const v1::Training& training = job.spec().training();
+  ASSERT_EQ(training.tables_size(), 3);
+  EXPECT_EQ(training.tables(0).combiner(), "Mean");
+  EXPECT_EQ(training.tables(0).on_full(), "Fail");
+  EXPECT_EQ(training.tables(2).initial().distribution(), "Zeros");
+  EXPECT_EQ(training.tables(2).features_size(), 2);
+  EXPECT_EQ(training.data().columns(1).ids(), 20000);
+}
+
 TEST(Examples, PlacementsAreOfSevenWorkersAndTwoPs) {
   for (const std::string model : {"mnist", "vgg19"}) {
     for (const auto& [file, strategy] :

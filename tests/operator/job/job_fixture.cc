@@ -62,13 +62,20 @@ std::vector<std::string> problemsOf(const std::string& text, const ParseOptions&
   return lines;
 }
 
+Json documentOf(const Json& table, const Json& one) {
+  Json document = table.at("base");
+  if (one.contains("variant"))
+    document.merge_patch(table.at("variants").at(one.at("variant").get<std::string>()));
+  return document;
+}
+
 std::vector<ValidationCase> validationCases() {
   const Json table = yaml(readSource("tests/conformance/validation/cases.yaml"));
   std::vector<ValidationCase> cases;
   for (const Json& row : table.at("cases")) {
     ValidationCase one;
     one.name = row.at("name").get<std::string>();
-    one.document = table.at("base");
+    one.document = documentOf(table, row);
     if (row.contains("patch")) one.document.merge_patch(row.at("patch"));
     if (row.contains("document")) one.document = yaml(row.at("document").get<std::string>());
     one.valid = row.value("valid", false);

@@ -21,6 +21,8 @@ struct ValidationCase {
   std::string message;  // POSIX extended regular expression
 };
 std::vector<ValidationCase> validationCases();
+// What a case of either table there begins with.
+Json documentOf(const Json& table, const Json& one);
 
 // A path from the root of the source tree.
 std::string sourcePath(const std::string& relative);

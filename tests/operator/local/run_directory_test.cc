@@ -130,6 +130,18 @@ TEST_F(VolumesTest, PathsBelowAMountGoToTheGivenFolder) {
   EXPECT_EQ(job_.spec().training().init_from(), "/mnt/d/runs/other");
 }
 
+TEST_F(VolumesTest, FilesOfAListGoThereOneByOne) {
+  data().add_files("/data/a/*.csv.gz");
+  data().add_files("near/day-?.csv");
+  data().add_eval_files("/data/deep/last.csv");
+  ASSERT_TRUE(resolveVolumes({{"data", "/mnt/d"}, {"deep", "rel"}}, "/here", &job_).ok());
+  EXPECT_THAT(data().files(), testing::ElementsAre("/mnt/d/a/*.csv.gz", "/here/near/day-?.csv"));
+  EXPECT_THAT(data().eval_files(), testing::ElementsAre("/here/rel/last.csv"));
+  data().add_files("/data/x");
+  EXPECT_EQ(resolveVolumes({}, "/here", &job_).message(),
+            "training.data.files[2]: /data/x is on volume 'data': give --volume data=DIR");
+}
+
 TEST_F(VolumesTest, MissingFolderNamesFieldAndVolume) {
   data().set_images("/data/x");
   EXPECT_EQ(resolveVolumes({}, "/here", &job_).message(),

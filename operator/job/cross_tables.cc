@@ -1,0 +1,183 @@
+#include <algorithm>
+#include <initializer_list>
+#include <set>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "fmt/format.h"
+#include "operator/job/internal/tables.h"
+
+namespace trainyard::control::internal {
+namespace {
+
+constexpr std::string_view kModel = "wide_and_deep";
+constexpr std::string_view kMadeUp = "synthetic_ctr";
+
+bool hasColumns(std::string_view format) {
+  return format == "csv" || format == kMadeUp;
+}
+
+// Tables are found by their names, and so are columns.
+void checkNames(const View& list, std::string_view what, ProblemList& problems) {
+  std::set<std::string> seen;
+  for (const View& item : list.items()) {
+    const View name = item["name"];
+    const auto text = name.text();
+    if (text && !seen.insert(*text).second)
+      problems.add(name.path(), fmt::format("two {} have the same name {}", what, *text));
+  }
+}
+
+// Of an id that is made up one must know how many there are; nobody makes up lists and words.
+void checkMadeUp(const View& column, ProblemList& problems) {
+  const View kind = column["kind"];
+  const auto chosen = kind.text();
+  if (chosen == "Ids" || chosen == "Text") {
+    problems.add(kind.path(),
+                 fmt::format("format {} takes the kinds Id, Number and Label only, not {}", kMadeUp,
+                             *chosen));
+  }
+  if (chosen == "Id" && !column["ids"].present()) {
+    problems.add(column["ids"].path(),
+                 fmt::format("missing: format {} needs ids with kind Id", kMadeUp));
+  }
+}
+
+void checkLabel(const View& columns, ProblemList& problems) {
+  const std::vector<View> items = columns.items();
+  const auto labels = std::count_if(items.begin(), items.end(), [](const View& column) {
+    return column["kind"].text() == "Label";
+  });
+  if (items.empty() || labels == 1) return;
+  problems.add(columns.path(),
+               fmt::format("exactly one column of kind Label is needed, got {}", labels));
+}
+
+// The model that looks up rows, its tables, and data that has ids for them: none goes without the
+// others.
+void checkModel(const View& training, ProblemList& problems) {
+  const View model = training["model"], tables = training["tables"];
+  const auto name = model["name"].text();
+  if (!name || problems.has(model["name"].path())) return;
+  const bool looks_up = *name == kModel;
+  if (looks_up && !tables.present())
+    problems.add(tables.path(), fmt::format("missing: model {} needs it", kModel));
+  if (!looks_up && tables.present())
+    problems.add(tables.path(), fmt::format("only with model {}, not {}", kModel, *name));
+  if (looks_up && model["hidden"].items().empty()) {
+    problems.add(model["hidden"].path(),
+                 fmt::format("missing: model {} needs at least one hidden layer", kModel));
+  }
+  const View format = training["data"]["format"];
+  const auto chosen = format.text();
+  // A program that brings the model has no data here at all.
+  if (!chosen || *name == "program" || problems.has(format.path())) return;
+  if (looks_up && !hasColumns(*chosen)) {
+    problems.add(format.path(),
+                 fmt::format("model {} needs format csv or {}, not {}", kModel, kMadeUp, *chosen));
+  }
+  if (!looks_up && hasColumns(*chosen)) {
+    problems.add(format.path(), fmt::format("formats csv and {} only with model {}, not {}",
+                                            kMadeUp, kModel, *name));
+  }
+}
+
+// Names of columns that have ids.
+std::set<std::string> featuresOf(const View& columns) {
+  std::set<std::string> features;
+  for (const View& column : columns.items()) {
+    const auto kind = column["kind"].text();
+    if (kind != "Number" && kind != "Label") features.insert(column["name"].text().value_or(""));
+  }
+  return features;
+}
+
+void checkFeatures(const View& table, const std::set<std::string>& known, ProblemList& problems) {
+  for (const View& feature : table["features"].items()) {
+    const auto name = feature.text();
+    if (!name || known.contains(*name)) continue;
+    problems.add(feature.path(), fmt::format("{} is no column of kind Id, Ids or Text", *name));
+  }
+}
+
+// Tables of dim 1 are the wide half alone.
+void checkDeep(const View& training, ProblemList& problems) {
+  const View tables = training["tables"], columns = training["data"]["columns"];
+  if (training["model"]["name"].text() != kModel || columns.items().empty()) return;
+  for (const View& table : tables.items()) {
+    if (table["dim"].integer() != 1) return;
+  }
+  for (const View& column : columns.items()) {
+    if (column["kind"].text() == "Number") return;
+  }
+  problems.add(tables.path(),
+               "nothing is deep: no table has a dim above 1, and no column is of kind Number");
+}
+
+constexpr char kNotYet[] = "not with training.tables yet";
+
+void refuse(const View& field, ProblemList& problems) {
+  if (field.present()) problems.add(field.path(), kNotYet);
+}
+
+void refuseChoices(const View& field, std::initializer_list<std::string_view> choices,
+                   ProblemList& problems) {
+  const auto chosen = field.text();
+  if (chosen && std::find(choices.begin(), choices.end(), *chosen) != choices.end())
+    problems.add(field.path(), fmt::format("{}: {}", *chosen, kNotYet));
+}
+
+// One needs the norm of the whole model's gradient, the other moves rows that nobody asked for.
+void refuseOfOptimizer(const View& optimizer, ProblemList& problems) {
+  refuse(optimizer["clipNorm"], problems);
+  refuse(optimizer["weightDecay"], problems);
+}
+
+void checkNotYet(const View& spec, ProblemList& problems) {
+  const View training = spec["training"], update = training["update"];
+  refuseChoices(spec["strategy"], {"AllReduce"}, problems);
+  refuseChoices(update["mode"], {"Async", "BoundedDelay"}, problems);
+  refuseChoices(training["chunkReplicas"], {"Always"}, problems);
+  if (update["backupWorkers"].integer().value_or(0) > 0) refuse(update["backupWorkers"], problems);
+  refuseOfOptimizer(training["optimizer"], problems);
+  for (const View& table : training["tables"].items())
+    refuseOfOptimizer(table["optimizer"], problems);
+}
+
+}  // namespace
+
+void checkColumns(const View& data, ProblemList& problems) {
+  const auto format = data["format"].text();
+  if (!format || !hasColumns(*format)) return;
+  const View columns = data["columns"];
+  checkNames(columns, "columns", problems);
+  checkLabel(columns, problems);
+  for (const View& column : columns.items()) {
+    checkBelongs(column, "kind", {{"ids", {"Id"}}}, problems);
+    if (*format == kMadeUp) {
+      checkMadeUp(column, problems);
+    } else if (column["ids"].present()) {
+      problems.add(column["ids"].path(),
+                   fmt::format("only with format {}, not {}", kMadeUp, *format));
+    }
+  }
+}
+
+void checkTables(const View& spec, ProblemList& problems) {
+  const View training = spec["training"], tables = training["tables"];
+  checkModel(training, problems);
+  if (!tables.present()) return;
+  checkNames(tables, "tables", problems);
+  const View columns = training["data"]["columns"];
+  const std::set<std::string> known = featuresOf(columns);
+  for (const View& table : tables.items()) {
+    checkBelongs(table["initial"], "distribution",
+                 {{"scale", {"Uniform", "TruncatedNormal"}, true}}, problems);
+    if (columns.present()) checkFeatures(table, known, problems);
+  }
+  checkDeep(training, problems);
+  checkNotYet(spec, problems);
+}
+
+}  // namespace trainyard::control::internal
