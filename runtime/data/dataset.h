@@ -13,6 +13,19 @@
 
 namespace trainyard::runtime {
 
+// Of one column of ids, sample after sample: those of sample i are ids[ends[i - 1] .. ends[i]).
+struct FeatureIds {
+  std::vector<std::uint64_t> ids;
+  std::vector<std::int32_t> ends;
+};
+
+// What the samples of tabular data have, by column name, in the order of the job's columns.
+struct Columns {
+  std::vector<std::string> features;  // of ids: kinds Id, Ids and Text
+  std::vector<std::string> numbers;
+  bool empty() const { return features.empty() && numbers.empty(); }
+};
+
 // A batch in host memory. Images are NHWC float32 in [0, 1] (pixels / 255); labels are class
 // numbers. `keys` are the positions in the sample stream (training) or sample numbers (evaluation):
 // dropout is keyed by them.
@@ -21,6 +34,13 @@ struct Batch {
   std::vector<float> images;
   std::vector<std::int64_t> labels;
   std::vector<std::int64_t> keys;
+  // Tabular data, which has no images: by Columns::features; [samples, Columns::numbers]. Labels
+  // are 0 or 1.
+  std::vector<FeatureIds> features;
+  std::vector<float> numbers;
+  // By table of the job, of each of its occurrences in this batch (occurrencesOf() in
+  // runtime/data/table_lookup.h): the row, `dim` floats. Not the dataset's to fill.
+  std::vector<std::vector<float>> rows;
   int size() const { return static_cast<int>(labels.size()); }
 };
 
@@ -36,6 +56,13 @@ class Dataset {
   // Fills `out` (memory reused) with samples `samples`, keyed by `keys` (equally long).
   virtual void read(std::span<const std::int64_t> samples, std::span<const std::int64_t> keys,
                     Batch& out) const = 0;
+  // Empty: samples are images.
+  virtual const Columns& columns() const;
+  // Of tabular data: Batch::features alone, for who looks ahead.
+  virtual void readFeatures(std::span<const std::int64_t> /*samples*/,
+                            std::vector<FeatureIds>& out) const {
+    out.clear();
+  }
 };
 
 struct DataSplits {
@@ -52,6 +79,10 @@ struct DataSplits {
 //   synthetic  pictures that are a function of the sample number (evaluation samples follow the
 //              training samples), made while reading: label sample % classes, the class's blocky
 //              pattern under noise.
+//   csv        text files whose first line names the columns, plain or gzip; data.columns says
+//              which are read, and as what.
+//   synthetic_ctr  clicks with a planted truth, a function of the sample number (synthetic_ctr.h).
+// Tabular data has the shape [1, 1, numbers of a sample], which may be 0, and 2 classes.
 // Errors name field, file, what is wrong and what was expected, e.g.
 // "data.images: /x/train.idx: magic 0x00000801, expected 0x00000803 (unsigned bytes, 3
 // dimensions)": INVALID_ARGUMENT for fields and content, errno's code (e.g. NOT_FOUND) for files

@@ -2,24 +2,26 @@
 
 #include "fmt/format.h"
 #include "runtime/data/dataset.h"
+#include "runtime/data/internal/csv.h"
+#include "runtime/data/internal/field_range.h"
+#include "runtime/data/internal/file_pattern.h"
 #include "runtime/data/internal/idx.h"
 #include "runtime/data/internal/synthetic.h"
+#include "runtime/data/internal/synthetic_ctr.h"
 #include "runtime/data/sample_stream.h"
 
 namespace trainyard::runtime {
 namespace {
 
+using internal::checkRange;
 using internal::IdxImages;
+
+using Patterns = google::protobuf::RepeatedPtrField<std::string>;
 
 constexpr int kMinIdxClasses = 10;
 constexpr int kMaxClasses = 65536;
 constexpr std::int64_t kMaxImagePixels = std::int64_t{1} << 24;
 constexpr std::int64_t kMaxPatternBytes = std::int64_t{1} << 30;
-
-Status checkRange(const char* field, std::int64_t value, std::int64_t low, std::int64_t high) {
-  if (value >= low && value <= high) return absl::OkStatus();
-  return invalidInput(field, fmt::format("{}, expected {} to {}", value, low, high));
-}
 
 struct LabelledImages {
   IdxImages images;
@@ -134,13 +136,49 @@ StatusOr<DataSplits> openSynthetic(const v1::DataSpec& spec) {
   return splits;
 }
 
+StatusOr<DataSplits> openSyntheticCtr(const v1::DataSpec& spec) {
+  TY_ASSIGN_OR_RETURN(internal::SyntheticCtrSpec part, internal::readSyntheticCtrSpec(spec));
+  TY_RETURN_IF_ERROR(checkRange("training.data.evalSamples", spec.eval_samples(), 0, kMaxSamples));
+  DataSplits splits;
+  splits.train = internal::makeSyntheticCtr(part);
+  if (spec.eval_samples() > 0) {
+    part.first = part.samples;
+    part.samples = spec.eval_samples();
+    splits.eval = internal::makeSyntheticCtr(std::move(part));
+  }
+  return splits;
+}
+
+StatusOr<std::unique_ptr<Dataset>> openCsvFiles(const std::string& field, const Patterns& patterns,
+                                                std::span<const internal::Column> columns) {
+  TY_ASSIGN_OR_RETURN(const std::vector<std::string> paths,
+                      internal::filesOf(field, {patterns.begin(), patterns.end()}));
+  return internal::readCsv(field, paths, columns);
+}
+
+StatusOr<DataSplits> openCsv(const v1::DataSpec& spec) {
+  TY_ASSIGN_OR_RETURN(const std::vector<internal::Column> columns, internal::readColumns(spec));
+  if (spec.files().empty())
+    return invalidInput("training.data.files", "missing, expected paths of files");
+  DataSplits splits;
+  TY_ASSIGN_OR_RETURN(splits.train, openCsvFiles("training.data.files", spec.files(), columns));
+  if (!spec.eval_files().empty()) {
+    TY_ASSIGN_OR_RETURN(splits.eval,
+                        openCsvFiles("training.data.evalFiles", spec.eval_files(), columns));
+  }
+  return splits;
+}
+
 }  // namespace
 
 StatusOr<DataSplits> openData(const v1::DataSpec& spec) {
   if (spec.format() == "idx") return openIdx(spec);
   if (spec.format() == "synthetic") return openSynthetic(spec);
-  return invalidInput("training.data.format",
-                      fmt::format("\"{}\", expected idx or synthetic", spec.format()));
+  if (spec.format() == "csv") return openCsv(spec);
+  if (spec.format() == "synthetic_ctr") return openSyntheticCtr(spec);
+  return invalidInput(
+      "training.data.format",
+      fmt::format("\"{}\", expected idx, synthetic, csv or synthetic_ctr", spec.format()));
 }
 
 }  // namespace trainyard::runtime

@@ -1,11 +1,10 @@
 // A file of images or labels. The first byte says whether the rest is packed before it is read.
-#include <zlib.h>
-
 #include <limits>
 
 #include "base/core/check.h"
 #include "runtime/data/internal/idx.h"
 #include "tests/fuzz/choices.h"
+#include "tests/fuzz/gzip.h"
 #include "tests/fuzz/memory_file.h"
 #include "tests/fuzz/target.h"
 
@@ -13,21 +12,6 @@ namespace trainyard::fuzz {
 namespace {
 
 constexpr int kClasses = 10;
-
-std::string packed(std::string_view content) {
-  z_stream stream{};
-  constexpr int kGzip = 16 + MAX_WBITS;
-  TY_CHECK(deflateInit2(&stream, 1, Z_DEFLATED, kGzip, 8, Z_DEFAULT_STRATEGY) == Z_OK, "memory");
-  std::string out(deflateBound(&stream, content.size()), '\0');
-  stream.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(content.data()));
-  stream.avail_in = static_cast<unsigned>(content.size());
-  stream.next_out = reinterpret_cast<Bytef*>(out.data());
-  stream.avail_out = static_cast<unsigned>(out.size());
-  TY_CHECK(deflate(&stream, Z_FINISH) == Z_STREAM_END, "there is room for all");
-  out.resize(stream.total_out);
-  deflateEnd(&stream);
-  return out;
-}
 
 void check(const Status& status, const std::string& path) {
   TY_CHECK(absl::IsInvalidArgument(status), "a file that is wrong is named so");

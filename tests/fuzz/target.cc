@@ -6,6 +6,7 @@ const std::vector<Target>& targets() {
   static const std::vector<Target> all = {
       {"job", runJob, jobSeeds, 4000},
       {"idx", runIdx, idxSeeds, 4000},
+      {"csv", runCsv, csvSeeds, 4000},
       {"safetensors", runSafetensors, safetensorsSeeds, 3000},
       {"manifest", runManifest, manifestSeeds, 4000},
       {"chunk", runChunk, chunkSeeds, 4000},

@@ -28,6 +28,7 @@ const Target& plantedTarget();
 
 void runJob(std::string_view input);
 void runIdx(std::string_view input);
+void runCsv(std::string_view input);
 void runSafetensors(std::string_view input);
 void runManifest(std::string_view input);
 void runChunk(std::string_view input);
@@ -44,6 +45,7 @@ void runPlanted(std::string_view input);
 
 std::vector<std::string> jobSeeds();
 std::vector<std::string> idxSeeds();
+std::vector<std::string> csvSeeds();
 std::vector<std::string> safetensorsSeeds();
 std::vector<std::string> manifestSeeds();
 std::vector<std::string> chunkSeeds();

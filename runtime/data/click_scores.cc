@@ -1,0 +1,61 @@
+#include "runtime/data/click_scores.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+namespace trainyard::runtime {
+namespace {
+
+constexpr double kMostLogit = 16;
+
+std::size_t binOf(float logit) {
+  const double at = (static_cast<double>(logit) + kMostLogit) * (kClickBins / (2 * kMostLogit));
+  return static_cast<std::size_t>(std::clamp(std::floor(at), 0.0, double{kClickBins - 1}));
+}
+
+std::uint64_t sumOf(const std::vector<std::uint64_t>& counts) {
+  return std::accumulate(counts.begin(), counts.end(), std::uint64_t{0});
+}
+
+}  // namespace
+
+void ClickScores::add(float logit, double probability, bool label) {
+  negatives.resize(kClickBins);
+  positives.resize(kClickBins);
+  ++(label ? positives : negatives)[binOf(logit)];
+  predicted += probability;
+}
+
+void ClickScores::add(const ClickScores& other) {
+  if (other.empty()) return;
+  negatives.resize(kClickBins);
+  positives.resize(kClickBins);
+  for (std::size_t bin = 0; bin < negatives.size(); ++bin) {
+    negatives[bin] += other.negatives[bin];
+    positives[bin] += other.positives[bin];
+  }
+  predicted += other.predicted;
+}
+
+std::optional<double> ClickScores::auc() const {
+  const auto all_negatives = static_cast<double>(sumOf(negatives));
+  const auto all_positives = static_cast<double>(sumOf(positives));
+  if (all_negatives == 0 || all_positives == 0) return std::nullopt;
+  double pairs = 0;
+  double below = 0;  // negatives with lower scores
+  for (std::size_t bin = 0; bin < negatives.size(); ++bin) {
+    const auto here = static_cast<double>(negatives[bin]);
+    pairs += static_cast<double>(positives[bin]) * (below + here / 2);
+    below += here;
+  }
+  return pairs / (all_negatives * all_positives);
+}
+
+std::optional<double> ClickScores::calibration() const {
+  const std::uint64_t clicked = sumOf(positives);
+  if (clicked == 0) return std::nullopt;
+  return predicted / static_cast<double>(clicked);
+}
+
+}  // namespace trainyard::runtime

@@ -1,0 +1,116 @@
+#include "runtime/data/internal/columns.h"
+
+#include <algorithm>
+#include <array>
+#include <optional>
+#include <set>
+#include <utility>
+
+#include "base/core/check.h"
+#include "fmt/format.h"
+
+namespace trainyard::runtime::internal {
+namespace {
+
+constexpr std::array<std::pair<std::string_view, ColumnKind>, 5> kKinds = {{
+    {"Id", ColumnKind::kId},
+    {"Ids", ColumnKind::kIds},
+    {"Number", ColumnKind::kNumber},
+    {"Text", ColumnKind::kText},
+    {"Label", ColumnKind::kLabel},
+}};
+
+std::optional<ColumnKind> kindOf(std::string_view name) {
+  const auto* const found = std::find_if(kKinds.begin(), kKinds.end(),
+                                         [name](const auto& kind) { return kind.first == name; });
+  if (found == kKinds.end()) return std::nullopt;
+  return found->second;
+}
+
+StatusOr<Column> readColumn(const v1::ColumnSpec& spec, const std::string& place) {
+  if (spec.name().empty()) return invalidInput(place + ".name", "missing, expected a name");
+  const std::optional<ColumnKind> kind = kindOf(spec.kind());
+  if (!kind) {
+    return invalidInput(
+        place + ".kind",
+        fmt::format("\"{}\", expected Id, Ids, Number, Text or Label", spec.kind()));
+  }
+  return Column{.name = spec.name(), .kind = *kind, .ids = spec.ids()};
+}
+
+void checkSamples(std::span<const std::int64_t> samples, std::int64_t size) {
+  for (const std::int64_t sample : samples) {
+    TY_CHECK(sample >= 0 && sample < size, "the stream gives samples of this set");
+  }
+}
+
+}  // namespace
+
+std::string_view nameOf(ColumnKind kind) {
+  return kKinds[static_cast<std::size_t>(kind)].first;
+}
+
+StatusOr<std::vector<Column>> readColumns(const v1::DataSpec& spec) {
+  std::vector<Column> columns;
+  std::set<std::string> names;
+  for (int i = 0; i < spec.columns_size(); ++i) {
+    const std::string place = fmt::format("training.data.columns[{}]", i);
+    TY_ASSIGN_OR_RETURN(Column column, readColumn(spec.columns(i), place));
+    if (!names.insert(column.name).second) {
+      return invalidInput(place + ".name", fmt::format("\"{}\" is there before", column.name));
+    }
+    columns.push_back(std::move(column));
+  }
+  const auto labels = std::count_if(columns.begin(), columns.end(), [](const Column& column) {
+    return column.kind == ColumnKind::kLabel;
+  });
+  if (labels != 1) {
+    return invalidInput("training.data.columns",
+                        fmt::format("{} columns of kind Label, expected one", labels));
+  }
+  if (columns.size() == 1) {
+    return invalidInput("training.data.columns",
+                        "the label alone, expected columns of kind Id, Ids, Number or Text too");
+  }
+  return columns;
+}
+
+Columns columnsOf(std::span<const Column> columns) {
+  Columns out;
+  for (const Column& column : columns) {
+    if (column.kind == ColumnKind::kNumber) {
+      out.numbers.push_back(column.name);
+    } else if (column.kind != ColumnKind::kLabel) {
+      out.features.push_back(column.name);
+    }
+  }
+  return out;
+}
+
+std::string hashedAs(const Column& column) {
+  return fmt::format("{} {}:{} {}\n", nameOf(column.kind), column.name.size(), column.name,
+                     column.ids);
+}
+
+void prepareTable(const Columns& columns, std::span<const std::int64_t> samples,
+                  std::span<const std::int64_t> keys, std::int64_t size, Batch& out) {
+  TY_CHECK(samples.size() == keys.size(), "every sample has a key");
+  prepareFeatures(columns, samples, size, out.features);
+  out.shape = {1, 1, static_cast<int>(columns.numbers.size())};
+  out.images.clear();
+  out.numbers.resize(samples.size() * columns.numbers.size());
+  out.labels.resize(samples.size());
+  out.keys.assign(keys.begin(), keys.end());
+}
+
+void prepareFeatures(const Columns& columns, std::span<const std::int64_t> samples,
+                     std::int64_t size, std::vector<FeatureIds>& out) {
+  checkSamples(samples, size);
+  out.resize(columns.features.size());
+  for (FeatureIds& feature : out) {
+    feature.ids.clear();
+    feature.ends.resize(samples.size());
+  }
+}
+
+}  // namespace trainyard::runtime::internal

@@ -1,0 +1,118 @@
+#include "runtime/data/internal/table_data.h"
+
+#include <limits>
+#include <utility>
+
+#include "base/core/check.h"
+#include "base/security/sha256.h"
+#include "fmt/format.h"
+
+namespace trainyard::runtime::internal {
+namespace {
+
+template <typename T>
+void hashValues(const std::vector<T>& values, Sha256& hash) {
+  hash.update(std::as_bytes(std::span(values)));
+}
+
+std::string fingerprintOf(const std::vector<Column>& columns, const TableValues& values) {
+  Sha256 hash;
+  hash.update(fmt::format("trainyard table 1: {} samples\n", values.labels.size()));
+  std::size_t features = 0;
+  std::size_t numbers = 0;
+  for (const Column& column : columns) {
+    hash.update(hashedAs(column));
+    if (column.kind == ColumnKind::kLabel) {
+      hashValues(values.labels, hash);
+    } else if (column.kind == ColumnKind::kNumber) {
+      hashValues(values.numbers[numbers++], hash);
+    } else {
+      hashValues(values.features[features].ends, hash);
+      hashValues(values.features[features++].ids, hash);
+    }
+  }
+  return hash.hexDigest();
+}
+
+// The ids of these samples, behind each other; `out` has as many ends.
+void gatherIds(const IdValues& values, std::span<const std::int64_t> samples, FeatureIds& out) {
+  for (std::size_t i = 0; i < samples.size(); ++i) {
+    const std::int64_t sample = samples[i];
+    if (values.ends.empty()) {
+      out.ids.push_back(values.ids[sample]);
+    } else {
+      const std::int64_t begin = sample == 0 ? 0 : values.ends[sample - 1];
+      out.ids.insert(out.ids.end(), values.ids.begin() + begin,
+                     values.ids.begin() + values.ends[sample]);
+    }
+    out.ends[i] = static_cast<std::int32_t>(out.ids.size());
+  }
+  TY_CHECK(out.ids.size() <= std::numeric_limits<std::int32_t>::max(),
+           "a batch has memory for far fewer ids than 32 bits count");
+}
+
+class TableDataset : public Dataset {
+ public:
+  TableDataset(const std::vector<Column>& columns, TableValues values)
+      : columns_(columnsOf(columns)),
+        values_(std::move(values)),
+        fingerprint_(fingerprintOf(columns, values_)) {
+    TY_CHECK(values_.features.size() == columns_.features.size(), "a column has its ids");
+    TY_CHECK(values_.numbers.size() == columns_.numbers.size(), "a column has its numbers");
+    const std::size_t samples = values_.labels.size();
+    for (const IdValues& feature : values_.features) {
+      const std::size_t count = feature.ends.empty() ? feature.ids.size() : feature.ends.size();
+      TY_CHECK(count == samples, "as many ids, or ends of ids, as samples");
+    }
+    for (const auto& numbers : values_.numbers) {
+      TY_CHECK(numbers.size() == samples, "as many numbers as samples");
+    }
+  }
+
+  std::int64_t size() const override { return static_cast<std::int64_t>(values_.labels.size()); }
+  std::array<int, 3> shape() const override {
+    return {1, 1, static_cast<int>(columns_.numbers.size())};
+  }
+  int classes() const override { return 2; }
+  const std::string& fingerprint() const override { return fingerprint_; }
+  const Columns& columns() const override { return columns_; }
+
+  void read(std::span<const std::int64_t> samples, std::span<const std::int64_t> keys,
+            Batch& out) const override {
+    prepareTable(columns_, samples, keys, size(), out);
+    gatherFeatures(samples, out.features);
+    const std::size_t width = columns_.numbers.size();
+    for (std::size_t n = 0; n < width; ++n) {
+      const std::vector<float>& column = values_.numbers[n];
+      for (std::size_t i = 0; i < samples.size(); ++i) {
+        out.numbers[i * width + n] = column[samples[i]];
+      }
+    }
+    for (std::size_t i = 0; i < samples.size(); ++i) out.labels[i] = values_.labels[samples[i]];
+  }
+
+  void readFeatures(std::span<const std::int64_t> samples,
+                    std::vector<FeatureIds>& out) const override {
+    prepareFeatures(columns_, samples, size(), out);
+    gatherFeatures(samples, out);
+  }
+
+ private:
+  void gatherFeatures(std::span<const std::int64_t> samples, std::vector<FeatureIds>& out) const {
+    for (std::size_t f = 0; f < values_.features.size(); ++f) {
+      gatherIds(values_.features[f], samples, out[f]);
+    }
+  }
+
+  const Columns columns_;
+  const TableValues values_;
+  const std::string fingerprint_;
+};
+
+}  // namespace
+
+std::unique_ptr<Dataset> makeTableDataset(const std::vector<Column>& columns, TableValues values) {
+  return std::make_unique<TableDataset>(columns, std::move(values));
+}
+
+}  // namespace trainyard::runtime::internal

@@ -1,0 +1,99 @@
+#include "runtime/data/click_scores.h"
+
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include "base/core/rng.h"
+#include "gtest/gtest.h"
+
+namespace trainyard::runtime {
+namespace {
+
+double logistic(double x) {
+  return 1 / (1 + std::exp(-x));
+}
+
+struct Sample {
+  float logit = 0;
+  bool label = false;
+};
+
+std::vector<Sample> someSamples(int n) {
+  Rng random(5);
+  std::vector<Sample> samples;
+  for (int i = 0; i < n; ++i) {
+    const double logit = 6 * random.unit() - 4;
+    samples.push_back({static_cast<float>(logit), random.unit() < logistic(logit)});
+  }
+  return samples;
+}
+
+ClickScores scoresOf(const std::vector<Sample>& samples) {
+  ClickScores scores;
+  for (const Sample& sample : samples)
+    scores.add(sample.logit, logistic(sample.logit), sample.label);
+  return scores;
+}
+
+// Pair by pair.
+double exactAuc(const std::vector<Sample>& samples) {
+  double pairs = 0;
+  double right = 0;
+  for (const Sample& p : samples) {
+    for (const Sample& n : samples) {
+      if (!p.label || n.label) continue;
+      ++pairs;
+      right += p.logit > n.logit ? 1 : p.logit == n.logit ? 0.5 : 0;
+    }
+  }
+  return right / pairs;
+}
+
+TEST(ClickScores, AucIsThatOfAllPairs) {
+  const std::vector<Sample> samples = someSamples(3000);
+  EXPECT_NEAR(*scoresOf(samples).auc(), exactAuc(samples), 1e-4);
+}
+
+TEST(ClickScores, PartsAddUpInAnyOrder) {
+  const std::vector<Sample> samples = someSamples(1000);
+  const ClickScores whole = scoresOf(samples);
+  ClickScores parts;
+  parts.add(scoresOf({samples.begin() + 600, samples.end()}));
+  parts.add(ClickScores{});
+  parts.add(scoresOf({samples.begin(), samples.begin() + 600}));
+  EXPECT_EQ(parts.negatives, whole.negatives);
+  EXPECT_EQ(parts.positives, whole.positives);
+  EXPECT_NEAR(*parts.calibration(), *whole.calibration(), 1e-12);
+}
+
+TEST(ClickScores, RightProbabilitiesAreCalibrated) {
+  EXPECT_NEAR(*scoresOf(someSamples(100'000)).calibration(), 1, 0.02);
+}
+
+TEST(ClickScores, OfOneLabelThereIsNoAuc) {
+  ClickScores scores;
+  EXPECT_FALSE(scores.auc());
+  EXPECT_FALSE(scores.calibration());
+  scores.add(1, 0.7, false);
+  EXPECT_FALSE(scores.auc());
+  EXPECT_FALSE(scores.calibration());
+}
+
+TEST(ClickScores, TheBestAndTheWorst) {
+  ClickScores best;
+  best.add(-100, 0, false);  // beyond the bins
+  best.add(100, 1, true);
+  EXPECT_EQ(*best.auc(), 1);
+  ClickScores worst;
+  worst.add(-3, 0.05, true);
+  worst.add(3, 0.95, false);
+  EXPECT_EQ(*worst.auc(), 0);
+  ClickScores same;
+  same.add(0, 0.5, true);
+  same.add(0, 0.5, false);
+  EXPECT_EQ(*same.auc(), 0.5);
+}
+
+}  // namespace
+}  // namespace trainyard::runtime
