@@ -1,6 +1,8 @@
 #include "runtime/catalog/catalog.h"
 
+#include <algorithm>
 #include <cmath>
+#include <limits>
 #include <string>
 #include <utility>
 
@@ -29,6 +31,9 @@ class List {
     const std::int64_t outputs = kernel.back();
     add(name + "_wei", std::move(kernel), weights);
     add(name + "_bia", {outputs}, biases);
+  }
+  void weights(const std::string& name, std::vector<std::int64_t> shape, Initializer weights) {
+    add(name + "_wei", std::move(shape), weights);
   }
 
   StatusOr<std::vector<Variable>> take() {
@@ -67,13 +72,12 @@ StatusOr<std::vector<Variable>> mnistCnn(const std::array<int, 3>& shape, int cl
   return list.take();
 }
 
-StatusOr<std::vector<Variable>> mlp(const v1::ModelSpec& model, const std::array<int, 3>& shape,
-                                    int classes) {
-  std::int64_t inputs = std::int64_t{shape[0]} * shape[1] * shape[2];
-  List list;
-  const auto dense = [&](const std::string& name, std::int64_t outputs) {
-    list.layer(name, {inputs, outputs}, truncatedNormal(1 / std::sqrt(double(inputs))), kZero);
-    inputs = outputs;
+// hidden1 ... hiddenN, output.
+Status addDenseLayers(const v1::ModelSpec& model, std::int64_t inputs, std::int64_t outputs,
+                      List& list) {
+  const auto dense = [&](const std::string& name, std::int64_t width) {
+    list.layer(name, {inputs, width}, truncatedNormal(1 / std::sqrt(double(inputs))), kZero);
+    inputs = width;
   };
   for (int i = 0; i < model.hidden_size(); ++i) {
     if (model.hidden(i) < 1) {
@@ -82,7 +86,45 @@ StatusOr<std::vector<Variable>> mlp(const v1::ModelSpec& model, const std::array
     }
     dense(fmt::format("hidden{}", i + 1), model.hidden(i));
   }
-  dense("output", classes);
+  dense("output", outputs);
+  return absl::OkStatus();
+}
+
+StatusOr<std::vector<Variable>> mlp(const v1::ModelSpec& model, const std::array<int, 3>& shape,
+                                    int classes) {
+  List list;
+  TY_RETURN_IF_ERROR(
+      addDenseLayers(model, std::int64_t{shape[0]} * shape[1] * shape[2], classes, list));
+  return list.take();
+}
+
+// `shape`: [1, numbers, deep inputs], the numbers being among the deep inputs.
+Status checkTabular(const v1::ModelSpec& model, const std::array<int, 3>& shape, int classes) {
+  const auto [one, numbers, deep] = shape;
+  if (one != 1 || numbers < 0 || numbers > deep) {
+    return invalidInput("training.data",
+                        fmt::format("wide_and_deep takes [1, numbers, deep inputs], not [{}]",
+                                    fmt::join(shape, ", ")));
+  }
+  if (deep == 0) {
+    return invalidInput("training.tables",
+                        "wide_and_deep needs a table of a dim above 1, or a column of kind Number");
+  }
+  if (classes != 2) {
+    return invalidInput("training.data",
+                        fmt::format("{} classes, wide_and_deep tells 2 apart", classes));
+  }
+  if (model.hidden().empty())
+    return invalidInput("model.hidden", "missing: wide_and_deep needs a hidden layer");
+  return absl::OkStatus();
+}
+
+StatusOr<std::vector<Variable>> wideAndDeep(const v1::ModelSpec& model,
+                                            const std::array<int, 3>& shape, int classes) {
+  TY_RETURN_IF_ERROR(checkTabular(model, shape, classes));
+  List list;
+  TY_RETURN_IF_ERROR(addDenseLayers(model, shape[2], /*outputs=*/1, list));
+  if (shape[1] > 0) list.weights("numbers", {shape[1]}, kZero);
   return list.take();
 }
 
@@ -118,6 +160,38 @@ StatusOr<std::vector<Variable>> vgg19(const std::array<int, 3>& shape, int class
   return list.take();
 }
 
+Status checkImages(const std::array<int, 3>& shape, int classes) {
+  std::int64_t left = kMaxElements;
+  for (const int dimension : shape) {
+    if (dimension < 1) {
+      return invalidInput("training.data.shape",
+                          fmt::format("{} is below 1 in [{}]", dimension, fmt::join(shape, ", ")));
+    }
+    left /= dimension;
+  }
+  if (left == 0) {
+    return invalidInput("training.data.shape",
+                        fmt::format("[{}] is more than {} values per sample",
+                                    fmt::join(shape, ", "), formatCount(kMaxElements)));
+  }
+  if (classes < 1)
+    return invalidInput("training.data.classes", fmt::format("{} is below 1", classes));
+  return absl::OkStatus();
+}
+
+// What the columns of numbers and the tables' rows come to.
+std::array<int, 3> tabularShape(const v1::Training& training) {
+  const auto& columns = training.data().columns();
+  const auto numbers =
+      std::count_if(columns.begin(), columns.end(),
+                    [](const v1::ColumnSpec& column) { return column.kind() == "Number"; });
+  std::int64_t deep = numbers;
+  for (const v1::TableSpec& table : training.tables())
+    if (table.dim() > 1) deep += std::int64_t{table.dim()} * table.features_size();
+  constexpr std::int64_t kLargest = std::numeric_limits<int>::max();
+  return {1, static_cast<int>(numbers), static_cast<int>(std::min(deep, kLargest))};
+}
+
 }  // namespace
 
 Variable globalStep() {
@@ -131,29 +205,18 @@ Variable globalStep() {
 StatusOr<std::vector<Variable>> catalogVariables(const v1::ModelSpec& model,
                                                  const std::array<int, 3>& input_shape,
                                                  int classes) {
-  std::int64_t left = kMaxElements;
-  for (const int dimension : input_shape) {
-    if (dimension < 1) {
-      return invalidInput("training.data.shape", fmt::format("{} is below 1 in [{}]", dimension,
-                                                             fmt::join(input_shape, ", ")));
-    }
-    left /= dimension;
-  }
-  if (left == 0) {
-    return invalidInput("training.data.shape",
-                        fmt::format("[{}] is more than {} values per sample",
-                                    fmt::join(input_shape, ", "), formatCount(kMaxElements)));
-  }
-  if (classes < 1)
-    return invalidInput("training.data.classes", fmt::format("{} is below 1", classes));
+  if (model.name() == "wide_and_deep") return wideAndDeep(model, input_shape, classes);
+  TY_RETURN_IF_ERROR(checkImages(input_shape, classes));
   if (model.name() == "mnist_cnn") return mnistCnn(input_shape, classes);
   if (model.name() == "mlp") return mlp(model, input_shape, classes);
   if (model.name() == "vgg19") return vgg19(input_shape, classes);
-  return invalidInput("model.name",
-                      fmt::format("\"{}\" is none of mnist_cnn, mlp, vgg19", model.name()));
+  return invalidInput(
+      "model.name",
+      fmt::format("\"{}\" is none of mnist_cnn, mlp, vgg19, wide_and_deep", model.name()));
 }
 
 InputShape impliedInput(const v1::Training& training) {
+  if (training.model().name() == "wide_and_deep") return {tabularShape(training), 2};
   InputShape input{{28, 28, 1}, 10};
   if (training.model().name() == "vgg19") input = {{224, 224, 3}, 1000};
   const v1::DataSpec& data = training.data();

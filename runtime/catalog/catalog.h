@@ -38,6 +38,12 @@ inline bool isProgram(const v1::ModelSpec& model) {
 // Deep Convolutional Networks", configuration E). Five pools halve rounding down. Weights truncated
 // normal sqrt(2 / inputs), biases 0.
 //
+// wide_and_deep: hidden1 ... hiddenN, N >= 1, of all that is deep, a sample's combined rows of
+// tables whose dim is above 1 and its numbers; output [width of hiddenN, 1] and bias; numbers_wei
+// [numbers] of the wide half where there are numbers (Cheng and others: "Wide & Deep Learning for
+// Recommender Systems", 2016). The wide half's rows are those of tables with dim 1. Input [1,
+// numbers, deep inputs], 2 classes. Weights as mlp's; numbers_wei zeros.
+//
 // INVALID_ARGUMENT names the field: unknown model, shape that does not fit, a variable of more than
 // 2^36 elements.
 StatusOr<std::vector<Variable>> catalogVariables(const v1::ModelSpec& model,
@@ -45,7 +51,9 @@ StatusOr<std::vector<Variable>> catalogVariables(const v1::ModelSpec& model,
                                                  int classes);
 
 // The input shape and classes that a job implies without opening its data: synthetic data's own,
-// else the model's usual ones (mnist_cnn and mlp 28x28x1 and 10, vgg19 224x224x3 and 1000).
+// else the model's usual ones (mnist_cnn and mlp 28x28x1 and 10, vgg19 224x224x3 and 1000); of
+// wide_and_deep what its tables and columns make: [1, columns of kind Number, sum over tables of
+// dim above 1 of dim x features + columns of kind Number] and 2.
 struct InputShape {
   std::array<int, 3> shape;
   int classes;

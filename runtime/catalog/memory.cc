@@ -85,8 +85,9 @@ std::int64_t trainableBytes(const std::vector<Variable>& variables) {
 ActivationBytes activationBytes(const v1::ModelSpec& spec, const std::vector<Variable>& variables,
                                 const std::array<int, 3>& shape) {
   const std::string& name = spec.name();
-  if (name != "mnist_cnn" && name != "mlp" && name != "vgg19") return {};
-  Walk walk(shape);
+  const bool tabular = name == "wide_and_deep";
+  if (name != "mnist_cnn" && name != "mlp" && name != "vgg19" && !tabular) return {};
+  Walk walk(tabular ? std::array<int, 3>{1, 1, shape[2]} : shape);
   const std::vector<Variable> kernels = kernelsOf(variables);
   if (name == "vgg19") {
     walkVgg19(kernels, walk);
@@ -148,6 +149,18 @@ MemoryNeed workerMemory(const v1::ModelSpec& spec, const std::vector<Variable>& 
   return need;
 }
 
+MemoryNeed rowsMemory(const v1::Training& training, std::int64_t samples) {
+  std::int64_t values = 0;  // of one sample
+  for (const v1::TableSpec& table : training.tables())
+    values += std::int64_t{table.dim()} * table.features_size();
+  MemoryNeed need;
+  if (values > 0 && samples > 0) {
+    need.parts.push_back({fmt::format("rows of {} samples and their gradients", samples),
+                          2 * values * samples * kFloat});
+  }
+  return need;
+}
+
 std::int64_t samplesPerWorker(const v1::JobSpec& spec) {
   const v1::Training& training = spec.training();
   if (!training.has_global_batch_size()) return training.batch_size();
@@ -172,6 +185,7 @@ MemoryNeed replicaMemory(std::int64_t weights, int slots) {
 bool keepsReplicas(const v1::JobSpec& spec) {
   const v1::Training& training = spec.training();
   const std::string& mode = training.update().mode();
+  if (training.tables_size() > 0) return false;  // a table's rows have none
   if (mode.empty() || mode == "Sync") return training.chunk_replicas() != "Never";
   return training.chunk_replicas() == "Always";
 }

@@ -46,6 +46,10 @@ struct MemoryNeed {
 // they are not known.
 MemoryNeed workerMemory(const v1::ModelSpec& spec, const std::vector<Variable>& variables,
                         const std::array<int, 3>& shape, std::int64_t samples);
+// What a worker has beside where the job has tables: the rows of `samples` samples and their
+// gradients. A sample counts as one id of each feature; how many a column of kind Ids has is not
+// known.
+MemoryNeed rowsMemory(const v1::Training& training, std::int64_t samples);
 // Samples that one worker computes at a time when all take part.
 std::int64_t samplesPerWorker(const v1::JobSpec& spec);
 

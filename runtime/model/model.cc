@@ -14,10 +14,12 @@
 #include "runtime/catalog/catalog.h"
 #include "runtime/catalog/memory.h"
 #include "runtime/model/device_network.h"
+#include "runtime/model/internal/failed_pass.h"
 #include "runtime/model/layer_specs.h"
 #include "runtime/model/network.h"
 #include "runtime/model/simulated.h"
 #include "runtime/model/torchscript.h"
+#include "runtime/model/wide_and_deep.h"
 
 namespace trainyard::runtime {
 namespace {
@@ -58,7 +60,7 @@ class NetworkModel : public Model {
           });
       return BatchLoss{sum.loss, batch.size()};
     } catch (const std::exception& failure) {
-      return computationFailed("training pass", batch, failure);
+      return failedPass("training pass", batch.size(), failure);
     }
   }
 
@@ -89,7 +91,7 @@ class NetworkModel : public Model {
         score.samples += count;
       }
     } catch (const std::exception& failure) {
-      return computationFailed("evaluation", batch, failure);
+      return failedPass("evaluation", batch.size(), failure);
     }
     return score;
   }
@@ -108,21 +110,6 @@ class NetworkModel : public Model {
   }
 
  private:
-  static Status computationFailed(std::string_view what, const Batch& batch,
-                                  const std::exception& failure) {
-    const std::string_view why = failure.what();
-    if (dynamic_cast<const std::bad_alloc*>(&failure) != nullptr) {
-      return absl::ResourceExhaustedError(
-          fmt::format("{} of {} samples: out of memory", what, batch.size()));
-    }
-    Status failed =
-        absl::InternalError(fmt::format("{} of {} samples: {}", what, batch.size(), why));
-    // At the next start the GPU may be well again, or another one; what a model asks of its memory
-    // ("CUDA out of memory") stays.
-    const bool of_gpu = why.find("CUDA error: ") != std::string_view::npos;
-    return of_gpu ? withClass(std::move(failed), FailureClass::kRetry) : failed;
-  }
-
   std::size_t valuesPerSample() const {
     return static_cast<std::size_t>(shape_[0]) * shape_[1] * shape_[2];
   }
@@ -182,14 +169,31 @@ Status noMemory(const v1::ModelSpec& spec) {
       fmt::format("model {}: there is no memory for the weights", spec.name()));
 }
 
+constexpr char kTabular[] = "wide_and_deep";
+
 StatusOr<std::unique_ptr<Model>> simulated(const v1::ModelSpec& spec,
                                            const std::array<int, 3>& shape, int classes) {
+  if (spec.name() == kTabular)
+    return invalidInput("model.simulatedStepSeconds", "not with model wide_and_deep");
   TY_ASSIGN_OR_RETURN(std::vector<Variable> variables, trainable(spec, shape, classes));
   std::vector<GradientMoment> moments = backwardMoments(spec, variables, shape);
   StepTimer timer{fromSeconds(spec.simulated_step_seconds()), [] { return systemClock().now(); },
                   sleepUntil};
   try {
     return makeSimulatedModel(std::move(variables), std::move(moments), classes, std::move(timer));
+  } catch (const std::bad_alloc&) {
+    return noMemory(spec);
+  }
+}
+
+StatusOr<std::unique_ptr<Model>> tabular(const v1::ModelSpec& spec, const std::array<int, 3>& shape,
+                                         int classes, std::uint64_t seed, const std::string& device,
+                                         std::vector<TableLookup> tables) {
+  if (!device.empty())
+    return invalidInput("training.device", "wide_and_deep computes on the processor");
+  TY_ASSIGN_OR_RETURN(std::vector<Variable> variables, trainable(spec, shape, classes));
+  try {
+    return makeWideAndDeep(spec, std::move(variables), std::move(tables), seed);
   } catch (const std::bad_alloc&) {
     return noMemory(spec);
   }
@@ -257,12 +261,15 @@ StatusOr<ModelLayout> modelLayout(const v1::ModelSpec& spec, const std::array<in
 
 StatusOr<std::unique_ptr<Model>> makeModel(const v1::ModelSpec& spec,
                                            const std::array<int, 3>& shape, int classes,
-                                           std::uint64_t seed, const std::string& device) {
+                                           std::uint64_t seed, const std::string& device,
+                                           std::vector<TableLookup> tables) {
   if (spec.simulated_step_seconds() > 0) return simulated(spec, shape, classes);
   if (spec.name() == kScript) return scripted(spec, shape, classes, seed, device);
   if (!(spec.dropout() >= 0 && spec.dropout() < 1)) {
     return invalidInput("model.dropout", fmt::format("{} is not in [0, 1)", spec.dropout()));
   }
+  if (spec.name() == kTabular)
+    return tabular(spec, shape, classes, seed, device, std::move(tables));
   TY_ASSIGN_OR_RETURN(std::vector<Variable> variables, trainable(spec, shape, classes));
   std::vector<std::vector<std::int64_t>> shapes;
   for (const Variable& v : variables) shapes.push_back(v.shape);

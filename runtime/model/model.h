@@ -14,6 +14,7 @@
 #include "base/core/status.h"
 #include "runtime/catalog/variable.h"
 #include "runtime/data/dataset.h"
+#include "runtime/data/table_lookup.h"
 #include "runtime/train/gradient.h"
 #include "runtime/train/model_layout.h"
 #include "trainyard/v1/job.pb.h"
@@ -45,6 +46,9 @@ class Model {
   // Gradients of passes from now on are computed in blocks of this memory, which their owners keep;
   // models that have memory of their own for them leave it alone. null: the heap.
   virtual void deliverIn(std::shared_ptr<std::pmr::memory_resource> /*memory*/) {}
+  // With tables: what the newest forwardBackward() has found for batch.rows, laid out like them,
+  // SUMS over the batch's samples; the caller's to move away.
+  virtual std::vector<std::vector<float>> takeRowGradients() { return {}; }
   // Forward only, no dropout.
   virtual StatusOr<BatchScore> evaluate(const Batch& batch) = 0;
   // Why it cannot evaluate (a TorchScript module without metrics()); OK otherwise.
@@ -68,9 +72,12 @@ StatusOr<ModelLayout> modelLayout(const v1::ModelSpec& spec, const std::array<in
 // TorchScript module shows in its first pass. `device` (ComputeDevice::name): empty for the
 // processor with kernels written for it, else what LibTorch calls it, for LibTorch's operators
 // alone ("cuda:0"; "cpu" differs from empty by rounding). Simulated computing needs none.
+// wide_and_deep computes on the processor alone; its shape is impliedInput()'s, and it looks up
+// rows in `tables`, the job's.
 StatusOr<std::unique_ptr<Model>> makeModel(const v1::ModelSpec& spec,
                                            const std::array<int, 3>& shape, int classes,
-                                           std::uint64_t seed, const std::string& device = "");
+                                           std::uint64_t seed, const std::string& device = "",
+                                           std::vector<TableLookup> tables = {});
 
 // What computes: "oneDNN 2.6.3, OpenBLAS 0.3.21, 1 thread".
 std::string mathLibraries();

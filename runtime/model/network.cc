@@ -1,10 +1,9 @@
 #include "runtime/model/network.h"
 
-#include <algorithm>
 #include <utility>
 
-#include "runtime/model/internal/buffer.h"
 #include "runtime/model/internal/layer.h"
+#include "runtime/model/internal/parameter.h"
 #include "runtime/model/threads.h"
 
 namespace trainyard::runtime {
@@ -55,19 +54,6 @@ class LayeredNetwork : public Network {
   }
 
  private:
-  // Zeros at first.
-  class Parameter {
-   public:
-    explicit Parameter(std::int64_t size) : memory_(size), size_(static_cast<std::size_t>(size)) {
-      std::fill_n(memory_.data(), size, 0.0f);
-    }
-    std::span<float> values() { return {memory_.data(), size_}; }
-
-   private:
-    Buffer<float> memory_;
-    std::size_t size_;
-  };
-
   struct Output {
     const float* values = nullptr;
     std::int64_t classes = 0;

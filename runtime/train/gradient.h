@@ -5,6 +5,8 @@
 #include <memory>
 #include <span>
 
+#include "runtime/data/click_scores.h"
+
 namespace trainyard::runtime {
 
 // The gradient of one variable: the SUM over the batch's samples, contiguous, in the variable's
@@ -30,6 +32,14 @@ struct BatchScore {
   std::int64_t hits = 0;
   std::int64_t samples = 0;
   double loss_sum = 0;
+  ClickScores clicks = {};  // of models that tell clicks
+
+  void add(const BatchScore& other) {
+    hits += other.hits;
+    samples += other.samples;
+    loss_sum += other.loss_sum;
+    clicks.add(other.clicks);
+  }
 };
 
 }  // namespace trainyard::runtime

@@ -90,6 +90,25 @@ TEST(Catalog, Vgg19IsDense) {
   EXPECT_THAT(named(*variables, "conv5_4_wei").shape, ElementsAre(3, 3, 512, 512));
 }
 
+TEST(Catalog, WideAndDeepIsItsDenseLayersAndTheWeightsOfNumbers) {
+  const auto variables = catalogVariables(model("wide_and_deep", {100, 50}), {1, 13, 429}, 2);
+  ASSERT_TRUE(variables.ok()) << variables.status();
+  EXPECT_THAT(names(*variables),
+              ElementsAre("global_step", "hidden1_wei", "hidden1_bia", "hidden2_wei", "hidden2_bia",
+                          "output_wei", "output_bia", "numbers_wei"));
+  EXPECT_THAT(named(*variables, "hidden1_wei").shape, ElementsAre(429, 100));
+  EXPECT_THAT(named(*variables, "output_wei").shape, ElementsAre(50, 1));
+  EXPECT_THAT(named(*variables, "output_bia").shape, ElementsAre(1));
+  EXPECT_THAT(named(*variables, "numbers_wei").shape, ElementsAre(13));
+  EXPECT_FLOAT_EQ(named(*variables, "hidden2_wei").initializer.value, 0.1f);
+  EXPECT_EQ(named(*variables, "hidden2_bia").initializer.kind, Initializer::Kind::kZeros);
+  EXPECT_EQ(named(*variables, "numbers_wei").initializer.kind, Initializer::Kind::kZeros);
+  const auto no_numbers = catalogVariables(model("wide_and_deep", {8}), {1, 0, 16}, 2);
+  ASSERT_TRUE(no_numbers.ok()) << no_numbers.status();
+  EXPECT_THAT(names(*no_numbers),
+              ElementsAre("global_step", "hidden1_wei", "hidden1_bia", "output_wei", "output_bia"));
+}
+
 TEST(Catalog, ErrorsNameTheField) {
   const auto failure = [](const v1::ModelSpec& spec, std::array<int, 3> shape, int classes) {
     return std::string(catalogVariables(spec, shape, classes).status().message());
@@ -103,6 +122,18 @@ TEST(Catalog, ErrorsNameTheField) {
               HasSubstr("hidden1_wei would have more than"));
   EXPECT_THAT(failure(model("mlp"), {2'000'000'000, 2'000'000'000, 2'000'000'000}, 10),
               HasSubstr("data.shape"));
+  const auto tabular = [&](std::vector<int> hidden, std::array<int, 3> shape, int classes = 2) {
+    return failure(model("wide_and_deep", std::move(hidden)), shape, classes);
+  };
+  EXPECT_THAT(tabular({}, {1, 2, 4}), HasSubstr("model.hidden: missing"));
+  EXPECT_THAT(tabular({4, 0}, {1, 2, 4}), HasSubstr("model.hidden[1]: 0"));
+  EXPECT_THAT(tabular({4}, {1, 0, 0}), HasSubstr("training.tables: wide_and_deep needs a table"));
+  EXPECT_THAT(tabular({4}, {28, 28, 1}), HasSubstr("deep inputs], not [28, 28, 1]"));
+  EXPECT_THAT(tabular({4}, {1, 5, 4}), HasSubstr("not [1, 5, 4]"));
+  EXPECT_THAT(tabular({4}, {1, -1, 4}), HasSubstr("not [1, -1, 4]"));
+  EXPECT_THAT(tabular({4}, {1, 0, -1}), HasSubstr("not [1, 0, -1]"));
+  EXPECT_THAT(tabular({4}, {1, 2, 4}, 3), HasSubstr("training.data: 3 classes"));
+  EXPECT_THAT(tabular({1000}, {1, 0, 2'000'000'000}), HasSubstr("hidden1_wei would have more"));
 }
 
 TEST(Catalog, ImpliedInputIsTheModelsUntilSyntheticDataSaysOtherwise) {
@@ -117,6 +148,34 @@ TEST(Catalog, ImpliedInputIsTheModelsUntilSyntheticDataSaysOtherwise) {
   training.mutable_data()->set_format("idx");
   training.mutable_model()->set_name("mnist_cnn");
   EXPECT_THAT(impliedInput(training).shape, ElementsAre(28, 28, 1));
+}
+
+TEST(Catalog, ImpliedInputOfTabularDataIsWhatTablesAndNumbersMake) {
+  v1::Training training;
+  training.mutable_model()->set_name("wide_and_deep");
+  const auto column = [&](const std::string& name, const std::string& kind) {
+    v1::ColumnSpec& added = *training.mutable_data()->add_columns();
+    added.set_name(name);
+    added.set_kind(kind);
+  };
+  const auto table = [&](int dim, const std::vector<std::string>& features) {
+    v1::TableSpec& added = *training.add_tables();
+    added.set_dim(dim);
+    for (const std::string& feature : features) added.add_features(feature);
+  };
+  column("clicked", "Label");
+  column("user", "Id");
+  column("words", "Ids");
+  column("title", "Text");
+  EXPECT_THAT(impliedInput(training).shape, ElementsAre(1, 0, 0));
+  table(16, {"user"});
+  table(8, {"words", "title"});
+  table(1, {"user", "words"});
+  EXPECT_THAT(impliedInput(training).shape, ElementsAre(1, 0, 16 + 2 * 8)) << "dim 1 is wide";
+  column("age", "Number");
+  column("price", "Number");
+  EXPECT_THAT(impliedInput(training).shape, ElementsAre(1, 2, 16 + 2 * 8 + 2));
+  EXPECT_EQ(impliedInput(training).classes, 2);
 }
 
 Variable normalVariable(const std::string& name, std::int64_t elements, float deviation) {

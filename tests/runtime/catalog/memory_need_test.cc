@@ -49,6 +49,15 @@ TEST(ActivationBytes, OfVgg19CountEveryConvolution) {
             (224 * 224 * 3 + convolutions + pools + 4096 + 4096 + 1000) * 4 + pools * 4);
 }
 
+TEST(ActivationBytes, OfWideAndDeepAreItsDeepInputsAndItsLayersOutputs) {
+  v1::ModelSpec spec = specOf("wide_and_deep");
+  spec.add_hidden(100);
+  spec.add_hidden(20);
+  const ActivationBytes bytes = activations(spec, {1, 3, 16}, 2);
+  EXPECT_EQ(bytes.evaluation, (100 + 20) * 4);
+  EXPECT_EQ(bytes.training, (16 + 100 + 20 + 1) * 4 + bytes.evaluation);
+}
+
 TEST(ActivationBytes, AreUnknownOutsideTheCatalogue) {
   EXPECT_EQ(activationBytes(specOf("torchscript"), {}, {28, 28, 1}).training, 0);
 }
@@ -79,6 +88,19 @@ TEST(MemoryNeed, OfASimulatedWorkerIsItsWeightsAndOneGradient) {
   const std::array<int, 3> shape{224, 224, 3};
   const auto variables = *catalogVariables(spec, shape, 1000);
   EXPECT_EQ(workerMemory(spec, variables, shape, 32).bytes(), 574'668'960 + 25088LL * 4096 * 4);
+}
+
+TEST(MemoryNeed, OfTablesIsARowAndItsGradientForEachFeatureOfASample) {
+  v1::Training training;
+  EXPECT_TRUE(rowsMemory(training, 32).parts.empty());
+  for (const int dim : {64, 1}) {
+    v1::TableSpec& table = *training.add_tables();
+    table.set_dim(dim);
+    table.add_features("user");
+    table.add_features("words");
+  }
+  EXPECT_EQ(rowsMemory(training, 1000).least(), 2LL * 1000 * (2 * 64 + 2) * 4);
+  EXPECT_EQ(rowsMemory(training, 1000).text(), "rows of 1000 samples and their gradients 1.04 MB");
 }
 
 TEST(MemoryNeed, OfAServerAloneIsItsPartAndWhatACheckpointHolds) {

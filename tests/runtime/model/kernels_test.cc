@@ -2,9 +2,11 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <numeric>
+#include <span>
 #include <vector>
 
 #include "base/core/rng.h"
@@ -241,6 +243,37 @@ TEST(Loss, LargeLogitsStayFinite) {
   const std::vector<float> logits{1e30f, -1e30f};
   const std::vector<std::int64_t> labels{0};
   EXPECT_EQ(softmaxCrossEntropy(logits.data(), 2, labels, nullptr).loss, 0);
+}
+
+// TensorFlow's sigmoid_cross_entropy_with_logits: max(x, 0) - x * z + log(1 + exp(-|x|)).
+TEST(LogLoss, IsTensorFlowsAlsoOfLargeLogits) {
+  for (const float logit : {0.0f, 0.5f, -3.0f, 20.0f, -20.0f, 100.0f, -100.0f, 1e30f, -1e30f}) {
+    for (const std::int64_t label : {0, 1}) {
+      float slope = 0;
+      const LossSum sum = sigmoidCrossEntropy(&logit, std::span(&label, 1), &slope);
+      const auto x = static_cast<double>(logit);
+      const double expected =
+          std::max(x, 0.0) - x * static_cast<double>(label) + std::log1p(std::exp(-std::fabs(x)));
+      EXPECT_DOUBLE_EQ(sum.loss, expected) << logit << " " << label;
+      EXPECT_NEAR(slope, 1 / (1 + std::exp(-x)) - static_cast<double>(label), 1e-7);
+      EXPECT_EQ(sum.hits, (logit > 0) == (label == 1) ? 1 : 0) << logit << " " << label;
+    }
+  }
+}
+
+TEST(LogLoss, IsASumAndLetsNanThrough) {
+  const std::vector<float> logits{1, -2, 0.5f};
+  const std::vector<std::int64_t> labels{1, 1, 0};
+  double loss = 0;
+  for (std::size_t i = 0; i < 3; ++i)
+    loss += sigmoidCrossEntropy(&logits[i], std::span(labels).subspan(i, 1), nullptr).loss;
+  const LossSum sum = sigmoidCrossEntropy(logits.data(), labels, nullptr);
+  EXPECT_DOUBLE_EQ(sum.loss, loss);
+  EXPECT_EQ(sum.hits, 1);
+  const float broken = std::numeric_limits<float>::quiet_NaN();
+  float slope = 0;
+  EXPECT_TRUE(std::isnan(sigmoidCrossEntropy(&broken, std::span(labels).first(1), &slope).loss));
+  EXPECT_TRUE(std::isnan(slope));
 }
 
 }  // namespace

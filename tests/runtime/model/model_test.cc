@@ -8,11 +8,8 @@
 #include <filesystem>
 #include <iterator>
 #include <limits>
-#include <map>
 #include <memory>
-#include <memory_resource>
 #include <ostream>
-#include <span>
 #include <string>
 #include <thread>
 #include <vector>
@@ -21,6 +18,7 @@
 #include "runtime/catalog/catalog.h"
 #include "runtime/model/layer_specs.h"
 #include "tests/runtime/model/reference_network.h"
+#include "tests/runtime/model/remembered_blocks.h"
 
 namespace trainyard::runtime {
 namespace {
@@ -305,38 +303,13 @@ TEST(Model, EvaluationInChunksAddsUp) {
   EXPECT_NEAR(score->loss_sum, expected.loss, 1e-5 * expected.loss);
 }
 
-// Remembers its blocks.
-class Blocks final : public std::pmr::memory_resource {
- public:
-  bool contains(std::span<const float> values) const {
-    const auto found = blocks.find(values.data());
-    return found != blocks.end() && found->second == values.size_bytes();
-  }
-  std::map<const void*, std::size_t> blocks;
-
- private:
-  void* do_allocate(std::size_t bytes, std::size_t alignment) override {
-    void* const block = std::pmr::new_delete_resource()->allocate(bytes, alignment);
-    blocks[block] = bytes;
-    return block;
-  }
-  void do_deallocate(void* block, std::size_t bytes, std::size_t alignment) override {
-    EXPECT_EQ(blocks[block], bytes);
-    blocks.erase(block);
-    std::pmr::new_delete_resource()->deallocate(block, bytes, alignment);
-  }
-  bool do_is_equal(const std::pmr::memory_resource& other) const noexcept override {
-    return this == &other;
-  }
-};
-
 TEST(Model, GradientsAreInTheMemoryThatIsWanted) {
   for (const char* name : {"mnist_cnn", "mlp", "vgg19"}) {
     const std::array<int, 3> shape{32, 32, 1};
     const auto model = modelOf(specOf(name, 0.5, {6}), shape, 10);
     const Batch batch = makeBatch(shape, 10, 2, 3);
     const Step expected = stepOf(*model, batch);
-    const auto memory = std::make_shared<Blocks>();
+    const auto memory = std::make_shared<RememberedBlocks>();
     model->deliverIn(memory);
     std::vector<Gradient> kept;
     ASSERT_TRUE(
