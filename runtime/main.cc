@@ -160,8 +160,11 @@ int runEvaluate(const Flags& flags) {
   const auto result =
       evaluateCheckpoint(*job, flags.job_dir + "/checkpoints", flags.manifest, flags.threads);
   if (!result.ok()) return exitCode(result.status());
-  std::cout << fmt::format("step={} accuracy={:.4f} loss={:.4f} samples={}\n", result->step,
-                           result->accuracy, result->loss, result->samples);
+  std::string clicks;
+  if (result->auc) clicks += fmt::format(" auc={:.4f}", *result->auc);
+  if (result->calibration) clicks += fmt::format(" calibration={:.4f}", *result->calibration);
+  std::cout << fmt::format("step={} accuracy={:.4f} loss={:.4f}{} samples={}\n", result->step,
+                           result->accuracy, result->loss, clicks, result->samples);
   return kExitOk;
 }
 

@@ -42,7 +42,9 @@ bool isGpu(const std::string& name) {
 
 LibTorchNeed libTorchNeed(const v1::Training& training, v1::Role role) {
   if (training.model().name() == kScript) return LibTorchNeed::kAlways;
+  // Models with tables compute on the processor.
   const bool computes = role == v1::ROLE_WORKER && training.model().name() != kProgram &&
+                        training.tables_size() == 0 &&
                         !(training.model().simulated_step_seconds() > 0);
   if (!computes || training.device() == "CPU") return LibTorchNeed::kNone;
   return training.device() == "GPU" ? LibTorchNeed::kAlways : LibTorchNeed::kWhereGpu;

@@ -52,6 +52,20 @@ Json serversJson(const PlanReport& report) {
   return list;
 }
 
+Json tablesJson(const std::vector<TablePlan>& tables) {
+  Json list = Json::array();
+  for (const TablePlan& table : tables) {
+    list.push_back({{"name", table.name},
+                    {"dim", table.dim},
+                    {"rowBytes", table.row_bytes},
+                    {"maxRows", table.max_rows},
+                    {"maxBytes", table.max_bytes},
+                    {"bytesInPerStep", table.in_per_step},
+                    {"bytesOutPerStep", table.out_per_step}});
+  }
+  return list;
+}
+
 Json chunksJson(const runtime::Placement& placement) {
   Json list = Json::array();
   for (const runtime::Chunk& chunk : placement.chunks) {
@@ -89,6 +103,7 @@ Json renderPlanJson(const PlanReport& report) {
               {"gradients", report.worker_gradients},
               {"replicas", report.worker_replicas},
               {"total", report.worker_weights + report.worker_gradients}}}}},
+          {"tables", tablesJson(report.tables)},
           {"variables", variablesJson(report.placement)},
           {"chunks", chunksJson(report.placement)}};
 }

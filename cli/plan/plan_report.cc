@@ -133,6 +133,7 @@ StatusOr<PlanReport> makePlanReport(const v1::TrainingJob& job,
   if (*least > 0) report.max_to_min = double(*most) / double(*least);
   report.hot_share = report.placement.hotShare();
   report.slowdown = report.hot_share * report.placement.num_ps;
+  report.tables = tablePlans(spec);
   report.worker_weights = report.trainable_bytes;
   report.worker_gradients = report.trainable_bytes;
   return report;

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/core/status.h"
+#include "cli/plan/table_plan.h"
 #include "nlohmann/json.hpp"
 #include "runtime/placement/placement.h"
 #include "trainyard/v1/job.pb.h"
@@ -59,6 +60,7 @@ struct PlanReport {
   // The first worker, beside that and not in the total: replicas of an only server's part, two
   // versions and slots.
   std::int64_t worker_replicas = 0;
+  std::vector<TablePlan> tables;  // embeddings by rows, beside the variables
 };
 
 // `job` as loadJob() gives it; `script`: the variables of its TorchScript module or of its own

@@ -64,6 +64,19 @@ std::string serverTable(const PlanReport& report) {
   return renderTable(rows, {false, true, true, true, true});
 }
 
+std::string embeddingTable(const std::vector<TablePlan>& tables) {
+  if (tables.empty()) return "";
+  std::vector<TableRow> rows = {
+      {"table", "dim", "bytes a row", "rows at most", "bytes", "in per step", "out per step"}};
+  for (const TablePlan& table : tables) {
+    rows.push_back({table.name, formatCount(table.dim), formatCount(table.row_bytes),
+                    formatCount(table.max_rows), formatCount(table.max_bytes),
+                    formatCount(table.in_per_step), formatCount(table.out_per_step)});
+  }
+  return renderTable(rows, {false, true, true, true, true, true, true}) +
+         "all at most, of all servers together: a step moves each id once\n\n";
+}
+
 std::string ratio(const std::optional<double>& value) {
   if (!value) return "none (a ps holds nothing)";
   return *value < 100 ? fmt::format("{:.4f}", *value) : formatCount(std::llround(*value));
@@ -104,7 +117,8 @@ std::string renderPlanText(const PlanReport& report) {
                   trainable, formatCount(report.parameters), formatCount(report.trainable_bytes));
   out += fmt::format("placement {} on {} ps, {} worker{}\n\n", report.strategy, placement.num_ps,
                      report.workers, report.workers == 1 ? "" : "s");
-  out += variableTable(placement) + "\n" + serverTable(report) + "\n" + summary(report) + "\n";
+  out += variableTable(placement) + "\n" + serverTable(report) + "\n" +
+         embeddingTable(report.tables) + summary(report) + "\n";
   out +=
       "Per step: gradients that all workers push and weights that they pull; headers\n"
       "(below 0.1 %) and global_step, which travels in them, are not counted.\n";

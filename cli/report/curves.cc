@@ -80,6 +80,14 @@ Points lossPoints(const RunRecords& records) {
   return points;
 }
 
+Points aucPoints(const RunRecords& records) {
+  Points points;
+  for (const EvaluationRecord& record : records.evaluations) {
+    if (record.auc) points.emplace_back(record.step, *record.auc);
+  }
+  return points;
+}
+
 Points accuracyPoints(const RunRecords& records) {
   Points points;
   for (const EvaluationRecord& record : records.evaluations) {

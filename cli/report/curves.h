@@ -18,6 +18,8 @@ Points smooth(const Points& points, int radius);
 int lossRadius(std::size_t points);
 Points lossPoints(const RunRecords& records);
 Points accuracyPoints(const RunRecords& records);
+// Of evaluations that tell one.
+Points aucPoints(const RunRecords& records);
 
 // Bytes per second of each ps, in and out, over the seconds in which samples were taken.
 // Nothing for a run without parameter servers.

@@ -26,6 +26,7 @@ struct EvaluationRecord {
   std::int64_t step = 0;
   double accuracy = 0;
   std::optional<double> loss;
+  std::optional<double> auc = {};  // of models that tell clicks
 };
 
 struct PsBytes {

@@ -65,6 +65,14 @@ std::string lossChart(const RunRecords& records) {
   return renderChart(chart);
 }
 
+// Of models that tell clicks; others have none.
+std::string aucChart(const RunRecords& records) {
+  const Points points = aucPoints(records);
+  if (points.empty()) return "";
+  return chartOf("AUC", [](double v) { return fmt::format("{:.3f}", v); }, false,
+                 {{"", 3, Series::Line::kDots, {points}}});
+}
+
 std::string accuracyChart(const RunRecords& records) {
   return chartOf("Accuracy", [](double v) { return fmt::format("{:.1f} %", v * 100); }, false,
                  {{"", 2, Series::Line::kDots, {accuracyPoints(records)}}});
@@ -203,7 +211,9 @@ std::string renderReport(const ReportInput& input) {
   out += tiles(input);
   if (input.simulated) out += quietLine(simulatedNote({}));
   out += "<section class=\"charts\">\n";
-  if (!input.simulated) out += lossChart(input.records) + accuracyChart(input.records);
+  if (!input.simulated) {
+    out += lossChart(input.records) + accuracyChart(input.records) + aucChart(input.records);
+  }
   out += throughputChart(input.records) +
          trafficChart("Bytes per second of each parameter server", input.records) + "</section>\n" +
          trafficSection(input.records) + rankSection(input.records);

@@ -302,7 +302,10 @@ RunResult Session::makeResult() const {
     result.steps = last.step;
     if (last.loss) result.loss = last.loss;
   }
-  if (!records.evaluations.empty()) result.accuracy = records.evaluations.back().accuracy;
+  if (!records.evaluations.empty()) {
+    result.accuracy = records.evaluations.back().accuracy;
+    result.auc = records.evaluations.back().auc;
+  }
   if (gone_since_) {
     result.outcome = "failed";
     result.reason = fmt::format("{} is gone", options_.shown_dir);

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <span>
@@ -14,10 +15,15 @@
 
 #include "base/core/status.h"
 #include "base/process/unique_fd.h"
+#include "runtime/checkpoint/safetensors.h"
+#include "runtime/checkpoint/snapshot.h"
+#include "runtime/checkpoint/table_arrays.h"
 
 namespace trainyard::runtime {
 
 inline constexpr int kCheckpointFormat = 1;
+// Partitions of every table (rows::kPartitions).
+inline constexpr int kTablePartitions = 1024;
 
 // One array in a shard file, named "fc1_wei[0:6422528]" or "fc1_wei[0:6422528]/rms" for a slot:
 // elements [begin, end) of the flattened variable.
@@ -44,7 +50,8 @@ std::string shardTensorName(std::string_view variable, std::string_view slot, st
 // older file of that name is replaced. Blocks for the disk; needs no memory beside the header.
 // Errors name the file (disk full: RESOURCE_EXHAUSTED); the temporary file is gone then.
 StatusOr<ShardFileInfo> writeShard(const std::string& dir, const std::string& name,
-                                   const std::vector<ShardTensor>& tensors);
+                                   const std::vector<ShardTensor>& tensors,
+                                   const std::vector<ShardArray>& arrays = {});
 
 struct ManifestVariable {
   std::string name;
@@ -83,6 +90,7 @@ struct Manifest {
   std::string optimizer;
   std::vector<std::string> slots;
   std::vector<ManifestVariable> variables;
+  std::vector<ManifestTable> tables;  // in the order of the job; none: it has no tables
   std::vector<ShardFileInfo> files;
   std::int64_t unix_ms = 0;
   int max_ps = 0;
@@ -138,6 +146,11 @@ class CheckpointReader {
                    std::span<std::byte> out) const;
   // Whether a slot is stored for the variable (an int32 variable has none).
   bool hasSlot(const std::string& variable, const std::string& slot) const;
+  // Calls `sink` with all rows of a table (by number in the manifest) that are in partitions
+  // [first, last), piece by piece, ascending; a piece may have others beside them. Stops at the
+  // first error; DATA_LOSS names the file.
+  Status walkTable(std::size_t table, int first, int last,
+                   const std::function<Status(TableRows)>& sink) const;
 
  private:
   struct Piece {
@@ -153,10 +166,17 @@ class CheckpointReader {
   CheckpointReader() = default;
   Status addFile(const std::string& dir, const ShardFileInfo& info);
   Status checkCoverage();
+  // table_reader.cc
+  Status addTableArray(const TableArrayName& name, const SafetensorsEntry& entry,
+                       std::uint64_t data_start);
+  Status checkTables();
+  template <typename T>
+  Status readArray(const TablePiece& piece, const std::string& name, std::vector<T>& out) const;
 
   Manifest manifest_;
   std::vector<std::shared_ptr<const OpenFile>> files_;
   std::map<std::pair<std::string, std::string>, std::vector<Piece>> pieces_;  // by variable, slot
+  std::map<std::string, std::vector<TablePiece>> tables_;                     // by name; ascending
 };
 
 // SHA-256 (hex) over sorted variable names, dtype, shape, whole tensors, slots, and the step: the

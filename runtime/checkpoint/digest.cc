@@ -11,6 +11,33 @@ namespace {
 
 constexpr std::int64_t kWalkElements = 256 * 1024;
 
+template <typename T>
+void add(Sha256& hash, const std::vector<T>& values, std::int64_t at, std::int64_t count,
+         std::int64_t each = 1) {
+  hash.update(std::as_bytes(std::span(values).subspan(static_cast<std::size_t>(at * each),
+                                                      static_cast<std::size_t>(count * each))));
+}
+
+// Partition by partition, because servers may have held them in other ranges.
+Status addTable(const CheckpointReader& reader, std::size_t number, Sha256& hash) {
+  const ManifestTable& table = reader.manifest().tables[number];
+  hash.update(
+      fmt::format("\ntable {} [{}] {}\n", table.name, table.dim, fmt::join(table.slots, ",")));
+  return reader.walkTable(number, 0, kTablePartitions, [&](const TableRows& rows) {
+    std::int64_t at = 0;
+    for (const std::int64_t size : rows.sizes) {
+      hash.update(fmt::format("{}\n", size));
+      add(hash, rows.ids, at, size);
+      add(hash, rows.steps, at, size);
+      add(hash, rows.counts, at, size);
+      add(hash, rows.weights, at, size, table.dim);
+      for (const std::vector<float>& slot : rows.slots) add(hash, slot, at, size, table.dim);
+      at += size;
+    }
+    return absl::OkStatus();
+  });
+}
+
 }  // namespace
 
 Status walkTensor(const CheckpointReader& reader, const ManifestVariable& variable,
@@ -60,6 +87,8 @@ StatusOr<std::string> checkpointDigest(const CheckpointReader& reader) {
       if (reader.hasSlot(variable.name, slot)) TY_RETURN_IF_ERROR(add(variable, slot));
     }
   }
+  for (std::size_t t = 0; t < reader.manifest().tables.size(); ++t)
+    TY_RETURN_IF_ERROR(addTable(reader, t, hash));
   return hash.hexDigest();
 }
 

@@ -114,6 +114,21 @@ ManifestVariable readVariable(const Json& json, const std::string& place, Status
   return result;
 }
 
+ManifestTable readTable(const Json& json, const std::string& place, Status& status) {
+  Fields fields(json, place, status);
+  ManifestTable result{
+      .name = fields.text("name"), .dim = fields.number("dim", 1, 1 << 20), .slots = {}};
+  fields.list("slots", 64, [&](const Json& slot, const std::string& at) {
+    if (slot.is_string() && isPlainFileName(slot.get<std::string>())) {
+      result.slots.push_back(slot.get<std::string>());
+    } else {
+      status = badField(at, "expected a name");
+    }
+  });
+  fields.end();
+  return result;
+}
+
 EpochRecord readEpoch(const Json& json, const std::string& place, Status& status) {
   Fields fields(json, place, status);
   EpochRecord result;
@@ -193,6 +208,12 @@ Status validateManifest(const Manifest& manifest) {
     }
   }
   seen.clear();
+  for (std::size_t i = 0; i < manifest.tables.size(); ++i) {
+    const std::string& name = manifest.tables[i].name;
+    if (!isPlainFileName(name) || !seen.insert(name).second)
+      return badField(fmt::format("tables[{}].name", i), "expected a name of its own");
+  }
+  seen.clear();
   for (std::size_t i = 0; i < manifest.slots.size(); ++i) {
     const std::string& slot = manifest.slots[i];
     if (!isPlainFileName(slot) || !seen.insert(slot).second) {
@@ -249,6 +270,9 @@ std::string manifestToJson(const Manifest& manifest) {
   for (const SampleRange& range : manifest.unread) {
     json["unread"].push_back({{"first", range.first}, {"samples", range.samples}});
   }
+  for (const ManifestTable& table : manifest.tables) {
+    json["tables"].push_back({{"name", table.name}, {"dim", table.dim}, {"slots", table.slots}});
+  }
   return json.dump(1, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
@@ -290,6 +314,11 @@ StatusOr<Manifest> manifestFromJson(std::string_view text) {
   fields.list("variables", kMaxList, [&](const Json& item, const std::string& place) {
     m.variables.push_back(readVariable(item, place, status));
   });
+  if (json.contains("tables")) {
+    fields.list("tables", kMaxTasks, [&](const Json& item, const std::string& place) {
+      m.tables.push_back(readTable(item, place, status));
+    });
+  }
   fields.list("files", kMaxList, [&](const Json& item, const std::string& place) {
     m.files.push_back(readFileInfo(item, place, status));
   });

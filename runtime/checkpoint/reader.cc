@@ -76,6 +76,7 @@ StatusOr<CheckpointReader> CheckpointReader::open(const std::string& dir,
   reader.manifest_ = manifest;
   for (const ShardFileInfo& file : manifest.files) TY_RETURN_IF_ERROR(reader.addFile(dir, file));
   TY_RETURN_IF_ERROR(reader.checkCoverage());
+  TY_RETURN_IF_ERROR(reader.checkTables());
   return reader;
 }
 
@@ -87,6 +88,10 @@ Status CheckpointReader::addFile(const std::string& dir, const ShardFileInfo& in
   TY_ASSIGN_OR_RETURN(const SafetensorsHeader header,
                       readSafetensorsHeader(file->fd.get(), file->path, file->size));
   for (const SafetensorsEntry& entry : header.entries) {
+    if (const auto of_table = parseTableArrayName(entry.name)) {
+      TY_RETURN_IF_ERROR(annotate(addTableArray(*of_table, entry, header.data_start), file->path));
+      continue;
+    }
     const auto name = parseTensorName(entry.name);
     if (!name)
       return damaged(file->path, fmt::format("tensor '{}': not variable[begin:end]", entry.name));

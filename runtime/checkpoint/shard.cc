@@ -21,7 +21,8 @@ Status failedBy(const std::string& path, std::string_view failpoint) {
 }  // namespace
 
 StatusOr<ShardFileInfo> writeShard(const std::string& dir, const std::string& name,
-                                   const std::vector<ShardTensor>& tensors) {
+                                   const std::vector<ShardTensor>& tensors,
+                                   const std::vector<ShardArray>& arrays) {
   if (!isPlainFileName(name)) return invalidInput(name, "not a file name for a checkpoint");
   const std::string path = fmt::format("{}/{}", dir, name);
   const std::int64_t step = findStepName(name).value_or(StepName{}).step;
@@ -37,6 +38,8 @@ StatusOr<ShardFileInfo> writeShard(const std::string& dir, const std::string& na
          .dtype = tensor.is_int32 ? "I32" : "F32",
          .shape = {tensor.end - tensor.begin}});
   }
+  for (const ShardArray& array : arrays)
+    entries.push_back({.name = array.name, .dtype = array.dtype, .shape = array.shape});
   auto header = encodeSafetensorsHeader(
       {{"trainyard.format", fmt::format("{}", kCheckpointFormat)}}, entries);
   if (!header.ok()) return annotate(header.status(), path);
@@ -49,6 +52,7 @@ StatusOr<ShardFileInfo> writeShard(const std::string& dir, const std::string& na
     }
     TY_RETURN_IF_ERROR(file.write(tensor.bytes));
   }
+  for (const ShardArray& array : arrays) TY_RETURN_IF_ERROR(file.write(array.bytes));
   TY_RETURN_IF_ERROR(file.sync());
   if (hitFailpoint("checkpoint.shard.rename", step) == FailAction::kError) {
     return failedBy(path, "checkpoint.shard.rename");

@@ -10,7 +10,20 @@
 
 namespace trainyard::runtime {
 
-// All chunks of one holder at one version, ready to be written.
+// Rows of one of the job's tables that are in a range of its partitions, ascending by partition and
+// id. All arrays by row.
+struct TableRows {
+  std::size_t table = 0;            // in the order of the job
+  int first = 0;                    // partition
+  std::vector<std::int64_t> sizes;  // rows of each of the range's partitions
+  std::vector<std::uint64_t> ids;
+  std::vector<std::uint32_t> steps;       // that changed them last
+  std::vector<std::uint32_t> counts;      // occurrences
+  std::vector<float> weights;             // dim each
+  std::vector<std::vector<float>> slots;  // in the order of the table's optimizer
+};
+
+// All chunks of one holder at one version, ready to be written; and its parts of the job's tables.
 struct Snapshot {
   std::int64_t epoch = 0;
   std::int64_t version = 0;
@@ -20,6 +33,7 @@ struct Snapshot {
     std::vector<std::vector<float>> slots;                   // in the optimizer's order
   };
   std::vector<ChunkCopy> chunks;
+  std::vector<TableRows> tables;  // ascending by table and partition
 };
 
 // Takes one chunk that was read: its version, weights and slots.

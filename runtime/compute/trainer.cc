@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <utility>
 
 namespace trainyard::runtime {
 namespace {
@@ -21,9 +22,11 @@ SessionOptions sessionOptions(const DataSplits& data, const Model& model, std::u
 }  // namespace
 
 Trainer::Trainer(const DataSplits& data, Model& model, Synchronizer& synchronizer,
-                 TrainObserver& observer, std::uint64_t seed, const Clock& clock)
+                 TrainObserver& observer, std::uint64_t seed, const Clock& clock,
+                 std::vector<TableLookup> tables)
     : data_(data),
       model_(model),
+      tables_(std::move(tables)),
       session_(sessionOptions(data, model, seed), synchronizer, observer, clock) {}
 
 StatusOr<TrainEnd> Trainer::run() {
@@ -50,13 +53,24 @@ StatusOr<TrainEnd> Trainer::run() {
 
 Status Trainer::trainStep() {
   data_.train->read(session_.samples(), session_.positions(), batch_);
+  RowExchange* const rows = session_.rowExchange();
+  if (rows != nullptr) batch_.rows = rows->rows();
   session_.computing();
   model_.deliverOnDevice(session_.wantsGradientsOnDevice());
   Status pushed;
   const auto sink = [&](Gradient gradient) { pushed.Update(session_.push(std::move(gradient))); };
   TY_ASSIGN_OR_RETURN(const BatchLoss loss, model_.forwardBackward(batch_, sink));
   TY_RETURN_IF_ERROR(pushed);
+  if (rows != nullptr) rows->pushRows(model_.takeRowGradients());
   return session_.finish(loss).status();
+}
+
+// CANCELLED: the evaluation is void.
+Status Trainer::readEvaluationRows() {
+  RowExchange* const rows = session_.rowExchange();
+  if (rows == nullptr) return absl::OkStatus();
+  TY_ASSIGN_OR_RETURN(batch_.rows, rows->readRows(occurrencesOf(tables_, batch_.features)));
+  return absl::OkStatus();
 }
 
 Status Trainer::evaluateSlice() {
@@ -66,10 +80,11 @@ Status Trainer::evaluateSlice() {
     samples_.resize(static_cast<std::size_t>(std::min(kEvaluationBatch, end - at)));
     std::iota(samples_.begin(), samples_.end(), at);
     data_.eval->read(samples_, samples_, batch_);
+    const Status have_rows = readEvaluationRows();
+    if (absl::IsCancelled(have_rows)) break;
+    TY_RETURN_IF_ERROR(have_rows);
     TY_ASSIGN_OR_RETURN(const BatchScore score, model_.evaluate(batch_));
-    total.hits += score.hits;
-    total.samples += score.samples;
-    total.loss_sum += score.loss_sum;
+    total.add(score);
   }
   session_.evaluated(total);
   return absl::OkStatus();

@@ -7,6 +7,7 @@
 #include "base/core/clock.h"
 #include "base/core/status.h"
 #include "runtime/data/dataset.h"
+#include "runtime/data/table_lookup.h"
 #include "runtime/model/model.h"
 #include "runtime/train/step_record.h"
 #include "runtime/train/synchronizer.h"
@@ -24,7 +25,7 @@ class Trainer {
  public:
   // All must outlive the trainer.
   Trainer(const DataSplits& data, Model& model, Synchronizer& synchronizer, TrainObserver& observer,
-          std::uint64_t seed, const Clock& clock);
+          std::uint64_t seed, const Clock& clock, std::vector<TableLookup> tables = {});
 
   // Until the job is over. Errors: INVALID_ARGUMENT (refused), FAILED_PRECONDITION (the job
   // failed), or the model's own.
@@ -34,10 +35,12 @@ class Trainer {
 
  private:
   Status trainStep();
+  Status readEvaluationRows();
   Status evaluateSlice();
 
   const DataSplits& data_;
   Model& model_;
+  const std::vector<TableLookup> tables_;
   TrainingSession session_;
   std::vector<std::int64_t> samples_;  // that are evaluated
   Batch batch_;

@@ -3,11 +3,23 @@
 #include <iterator>
 #include <utility>
 
+#include "runtime/data/click_scores.h"
+
 namespace trainyard::runtime {
 namespace {
 
 // Steps that take a millisecond bring several between two views.
 constexpr std::size_t kMostEarlier = 16;
+
+// Of a member that says something else, none.
+ClickScores clicksOf(const v1::EvaluationPart& part) {
+  ClickScores clicks;
+  if (part.negatives_size() != kClickBins || part.positives_size() != kClickBins) return clicks;
+  clicks.negatives.assign(part.negatives().begin(), part.negatives().end());
+  clicks.positives.assign(part.positives().begin(), part.positives().end());
+  clicks.predicted = part.predicted();
+  return clicks;
+}
 
 }  // namespace
 
@@ -54,11 +66,15 @@ void Evaluations::follow(const Membership& membership, const JobSteps& steps, Ou
     }
     v1::Evaluation sum;
     sum.set_version(it->first);
+    ClickScores clicks;
     for (const auto& [rank, part] : it->second) {
+      clicks.add(clicksOf(part));
       sum.set_hits(sum.hits() + part.hits());
       sum.set_samples(sum.samples() + part.samples());
       sum.set_loss_sum(sum.loss_sum() + part.loss_sum());
     }
+    if (const auto auc = clicks.auc()) sum.set_auc(*auc);
+    if (const auto calibration = clicks.calibration()) sum.set_calibration(*calibration);
     // An older version that is still incomplete stays so: nobody looks at it any more.
     it = parts_.erase(parts_.begin(), std::next(it));
     out.add(EvaluationAction{sum});

@@ -85,7 +85,8 @@ bool MemberCore::evaluationDone() const {
   return by_all || own;
 }
 
-void MemberCore::evaluated(std::int64_t hits, std::int64_t samples, double loss_sum) {
+void MemberCore::evaluated(std::int64_t hits, std::int64_t samples, double loss_sum,
+                           const ClickScores& clicks) {
   if (interrupted()) return;
   evaluated_version_ = version_;
   evaluated_epoch_ = epoch_.epoch();
@@ -96,6 +97,9 @@ void MemberCore::evaluated(std::int64_t hits, std::int64_t samples, double loss_
   part.set_hits(hits);
   part.set_samples(samples);
   part.set_loss_sum(loss_sum);
+  part.mutable_negatives()->Add(clicks.negatives.begin(), clicks.negatives.end());
+  part.mutable_positives()->Add(clicks.positives.begin(), clicks.positives.end());
+  part.set_predicted(clicks.predicted);
   parts_.push_back(part);
   if (parts_.size() > kMaxUnseenParts) parts_.pop_front();
   urgent_ = true;

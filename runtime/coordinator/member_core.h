@@ -9,6 +9,7 @@
 #include <string>
 
 #include "base/core/status.h"
+#include "runtime/data/click_scores.h"
 #include "runtime/data/step_plan.h"
 #include "runtime/train/turn.h"
 #include "trainyard/v1/coordinator.pb.h"
@@ -24,7 +25,8 @@ class MemberCore {
   // True once per change that the coordinator should hear of at once.
   bool takeUrgent();
   // Of the turn that was handed out last, unless it is void by now.
-  void evaluated(std::int64_t hits, std::int64_t samples, double loss_sum);
+  void evaluated(std::int64_t hits, std::int64_t samples, double loss_sum,
+                 const ClickScores& clicks = {});
   void abort(std::int64_t step, std::string variable, std::string reason);
   std::int64_t version() const { return version_; }
   std::int64_t epoch() const { return epoch_.epoch(); }

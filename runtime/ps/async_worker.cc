@@ -253,8 +253,9 @@ WorkerMachine::StepEnd AsyncWorker::endStep() {
   return {step_loss_, loss_step_, std::nullopt};
 }
 
-void AsyncWorker::evaluated(std::int64_t hits, std::int64_t samples, double loss_sum) {
-  WorkerCore::evaluated(hits, samples, loss_sum);
+void AsyncWorker::evaluated(std::int64_t hits, std::int64_t samples, double loss_sum,
+                            const ClickScores& clicks) {
+  WorkerCore::evaluated(hits, samples, loss_sum, clicks);
   evaluating_ = false;
   urgent_ = true;
 }

@@ -33,7 +33,8 @@ class AsyncWorker final : public WorkerCore {
   void gradientReady(std::uint32_t chunk) override;
   void lossReady(double loss_sum) override;
   StepEnd endStep() override;
-  void evaluated(std::int64_t hits, std::int64_t samples, double loss_sum) override;
+  void evaluated(std::int64_t hits, std::int64_t samples, double loss_sum,
+                 const ClickScores& clicks = {}) override;
 
  private:
   enum class Activity { kWaiting, kPulling, kIdle, kComputing };

@@ -133,12 +133,38 @@ StatusOr<std::size_t> ChunkClient::send(int ps, std::uint64_t attempt,
     bytes = bytesOf(request.body);
   }
   request.header = header.SerializeAsString();
+  post(ps, std::move(target), std::move(offer), std::move(request));
+  return bytes;
+}
+
+void ChunkClient::post(int ps, ChunkLink::Target target,
+                       std::optional<v1::ShareMemoryRequest> offer, ChunkLink::Request request) {
   auto task = std::make_shared<ChunkLink::Request>(std::move(request));
   loop_->post([this, ps, target = std::move(target), offer = std::move(offer), task] {
     ChunkLink& link = linkOf(ps);
     if (offer) link.offer(target, *offer);
     link.send(target, std::move(*task));
   });
+}
+
+StatusOr<std::size_t> ChunkClient::sendBytes(int ps, std::uint64_t attempt,
+                                             v1::ChunkRequestHeader header, lanes::BodyPiece body) {
+  TY_RETURN_IF_ERROR(trouble_);
+  ChunkLink::Target target;
+  {
+    std::lock_guard lock(mutex_);
+    if (closed_) return absl::CancelledError("closed");
+    target.address = servers_[ps].address;
+  }
+  if (target.address.empty())
+    return absl::UnavailableError(fmt::format("{} has no address yet", serverName(ps)));
+  target.server.index = static_cast<std::uint32_t>(ps);
+  target.server.incarnation = header.server();
+  header.set_wire_type(static_cast<std::uint32_t>(options_.wire));
+  ChunkLink::Request request{header.chunk(), attempt, header.SerializeAsString()};
+  const std::size_t bytes = body.bytes.size();
+  if (bytes > 0) request.body.push_back(std::move(body));
+  post(ps, std::move(target), std::nullopt, std::move(request));
   return bytes;
 }
 

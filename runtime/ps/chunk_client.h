@@ -53,6 +53,10 @@ class ChunkClient {
   [[nodiscard]] StatusOr<std::size_t> send(int ps, std::uint64_t attempt,
                                            v1::ChunkRequestHeader header,
                                            const std::vector<PayloadPiece>& payload);
+  // The same with a body as it is (row_body.h), which is always sent.
+  [[nodiscard]] StatusOr<std::size_t> sendBytes(int ps, std::uint64_t attempt,
+                                                v1::ChunkRequestHeader header,
+                                                lanes::BodyPiece body);
   // Nothing is expected any more of what was sent before: no event but cut() follows for it.
   void forget();
   // Gives up all calls in flight; their replied() or cut() comes with CANCELLED before this
@@ -67,6 +71,8 @@ class ChunkClient {
     enum class Offer { kNone, kMade, kRefused, kTaken } offer = Offer::kNone;
   };
   ChunkLink& linkOf(int ps);
+  void post(int ps, ChunkLink::Target target, std::optional<v1::ShareMemoryRequest> offer,
+            ChunkLink::Request request);
   std::shared_ptr<SharedPayloads> sharedPayloads();
   std::optional<v1::ShareMemoryRequest> offerOf(Server& server);
   void opened(int ps, const Status& status);

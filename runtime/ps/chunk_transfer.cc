@@ -66,6 +66,12 @@ void ChunkTransfer::resume() {
   }
 }
 
+void ChunkTransfer::redo(std::uint32_t chunk) {
+  if (tasks_[chunk].phase != Phase::kDone) return;
+  tasks_[chunk].phase = Phase::kIdle;
+  --done_;
+}
+
 void ChunkTransfer::ready(std::uint32_t chunk, bool hold) {
   tasks_[chunk].ready = true;
   if (!hold) queueIfReady(chunk);

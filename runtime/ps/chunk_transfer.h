@@ -35,6 +35,8 @@ class ChunkTransfer {
   void begin(bool queued);
   // After forgetSent(): sends again what is not done; `ready` is kept.
   void resume();
+  // After resume(): the chunk is sent again although it was done; it waits for queueIfReady().
+  void redo(std::uint32_t chunk);
   // The chunk's payload is there. It is queued unless `hold`.
   void ready(std::uint32_t chunk, bool hold);
   // Queues the chunk if its payload is there and nothing is under way.

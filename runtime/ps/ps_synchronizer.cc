@@ -46,6 +46,7 @@ PsSynchronizer::PsSynchronizer(PsSynchronizerOptions options, const Placement& p
       if (chunks.empty() || chunks.back() != chunk.id) chunks.push_back(chunk.id);
     }
   }
+  if (options_.rows) rows_ = std::make_unique<RowLink>(*options_.rows, options_.wire);
   ChunkClient::Events events;
   events.received = [this](std::uint32_t chunk, std::uint64_t attempt) {
     {
@@ -57,6 +58,7 @@ PsSynchronizer::PsSynchronizer(PsSynchronizerOptions options, const Placement& p
   events.replied = [this](const ChunkClient::Reply& reply) { return onReply(reply); };
   events.stored = [this](const ChunkClient::Reply& reply) { onStored(reply); };
   events.cut = [this](const ChunkClient::Reply& reply, const Status& why) {
+    if (isRead(reply.chunk)) return onReadEnd(reply, false);
     {
       std::lock_guard lock(mutex_);
       machine_->onCut(reply.chunk, reply.attempt, why, clock_.now());
@@ -141,6 +143,7 @@ void PsSynchronizer::pump() {
 bool PsSynchronizer::sendSome(TimePoint now) {
   std::vector<Send> sends;
   std::vector<std::vector<PayloadPiece>> payloads;
+  std::vector<RowBytes> bodies;  // by send; empty for chunks
   std::optional<v1::TakeRequest> question;
   {
     std::lock_guard lock(mutex_);
@@ -148,14 +151,20 @@ bool PsSynchronizer::sendSome(TimePoint now) {
     sends = machine_->takeSends(now);
     question = machine_->takeAsk(now);
     if (question) ++asking_;
-    for (const Send& send : sends) {
-      payloads.push_back(send.with_payload ? payloadOf(send.chunk) : std::vector<PayloadPiece>());
+    for (Send& send : sends) {
+      const bool is_part = isPart(send.chunk);
+      bodies.push_back(is_part ? rows_->bodyOf(send) : RowBytes{});
+      payloads.push_back(send.with_payload && !is_part ? payloadOf(send.chunk)
+                                                       : std::vector<PayloadPiece>());
     }
   }
   bool refused = false;
   for (std::size_t i = 0; i < sends.size(); ++i) {
     const Send& send = sends[i];
-    const auto sent = client_->send(send.ps, send.attempt, send.header, payloads[i]);
+    const auto sent = isPart(send.chunk)
+                          ? client_->sendBytes(send.ps, send.attempt, send.header,
+                                               {bodies[i].span(), bodies[i].memory})
+                          : client_->send(send.ps, send.attempt, send.header, payloads[i]);
     if (sent.ok()) {
       traffic_.transmitted(static_cast<std::uint32_t>(send.ps), *sent);
       continue;
@@ -193,21 +202,24 @@ std::vector<std::span<float>> PsSynchronizer::targetsOf(std::uint32_t chunk) con
 }
 
 std::vector<std::span<float>> PsSynchronizer::onReply(const ChunkClient::Reply& reply) {
+  if (isRead(reply.chunk)) return onReadReply(reply);
   Status status = reply.status;
-  if (status.ok() && reply.header.code() == v1::CHUNK_OK &&
-      reply.elements != elements_[reply.chunk]) {
-    status = absl::InternalError(fmt::format("chunk {} came with the wrong length", reply.chunk));
-  }
   bool store = false;
+  std::vector<std::span<float>> targets;
   {
     std::lock_guard lock(mutex_);
+    const std::size_t expected =
+        isPart(reply.chunk) ? rows_->elementsOf(reply.chunk) : elements_[reply.chunk];
+    if (status.ok() && reply.header.code() == v1::CHUNK_OK && reply.elements != expected)
+      status = absl::InternalError(fmt::format("chunk {} came with the wrong length", reply.chunk));
     if (reply.pace) {
       machine_->onPace(reply.ps, reply.lane, reply.pace->bytes_per_second, reply.pace->round_trip);
     }
     store = machine_->onReply(reply.chunk, reply.attempt, status, reply.header, clock_.now());
+    if (store && isPart(reply.chunk)) targets = {rows_->target(reply.chunk, reply.elements)};
   }
   if (status.ok() && reply.header.code() == v1::CHUNK_NOT_READY) tellStall(reply);
-  if (store) return targetsOf(reply.chunk);
+  if (store) return isPart(reply.chunk) ? targets : targetsOf(reply.chunk);
   changed();
   pump();
   return {};
@@ -237,9 +249,11 @@ std::string PsSynchronizer::overflowIn(std::uint32_t chunk) const {
 
 void PsSynchronizer::onStored(const ChunkClient::Reply& reply) {
   traffic_.received(static_cast<std::uint32_t>(reply.ps), reply.bytes);
-  const std::string overflow = overflowIn(reply.chunk);
+  if (isRead(reply.chunk)) return onReadEnd(reply, true);
+  const std::string overflow = isPart(reply.chunk) ? "" : overflowIn(reply.chunk);
   {
     std::lock_guard lock(mutex_);
+    if (isPart(reply.chunk)) rows_->stored(reply.chunk, reply.header);
     if (!overflow.empty()) {
       machine_->abort(reply.header.version(), overflow,
                       "weights are beyond 65,504, where training.wireType Float16 ends");
@@ -314,6 +328,7 @@ StatusOr<Turn> PsSynchronizer::next() {
           held_ = 0;
           samples_ = (*turn)->samples;
           push_norm_.reset();
+          if (rows_ != nullptr) turn_rows_ = rows_->beginTurn((*turn)->step);
           for (std::size_t c = 0; c < pieces_.size(); ++c) {
             int last = -1;
             missing_[c] = 0;
@@ -404,7 +419,7 @@ StatusOr<StepOutcome> PsSynchronizer::finish(const BatchLoss& loss) {
 void PsSynchronizer::evaluated(const BatchScore& score) {
   {
     std::lock_guard lock(mutex_);
-    machine_->evaluated(score.hits, score.samples, score.loss_sum);
+    machine_->evaluated(score.hits, score.samples, score.loss_sum, score.clicks);
   }
   changed();
 }

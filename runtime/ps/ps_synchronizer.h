@@ -12,6 +12,7 @@
 #include "base/core/clock.h"
 #include "runtime/placement/placement.h"
 #include "runtime/ps/chunk_client.h"
+#include "runtime/ps/row_link.h"
 #include "runtime/ps/server_addresses.h"
 #include "runtime/ps/traffic.h"
 #include "runtime/ps/worker_machine.h"
@@ -33,6 +34,8 @@ struct PsSynchronizerOptions {
   // Servers that have the same address as this worker read its payloads in its memory, and it reads
   // theirs.
   bool share_memory = true;
+  // The job's tables; nothing: it has none. The worker's ps_of_part is the grid's.
+  std::optional<RowLinkOptions> rows = std::nullopt;
   // What gradients and weights travel as.
   ElementType wire = ElementType::kFloat32;
   Duration call_limit = std::chrono::seconds(90);
@@ -42,7 +45,7 @@ struct PsSynchronizerOptions {
 };
 
 // next/push/finish/evaluated/abort: the trainer's thread. The rest: any thread.
-class PsSynchronizer final : public MemberSynchronizer {
+class PsSynchronizer final : public MemberSynchronizer, RowExchange {
  public:
   // `weights` are the model's spans in the order of its variables, placement.variables without
   // global_step; they must outlive this. `urgent` asks the link to report at once.
@@ -57,6 +60,7 @@ class PsSynchronizer final : public MemberSynchronizer {
   void evaluated(const BatchScore& score) override;
   void abort(std::int64_t step, std::string_view variable, std::string_view reason) override;
   bool interrupted() const override;
+  RowExchange* rowExchange() override { return rows_ == nullptr ? nullptr : this; }
 
   void onView(const v1::View& view) override;
   void fillReport(v1::MemberReport& report) const override;
@@ -90,6 +94,21 @@ class PsSynchronizer final : public MemberSynchronizer {
   void tellStall(const ChunkClient::Reply& reply);
   void onStored(const ChunkClient::Reply& reply);
   std::string overflowIn(std::uint32_t chunk) const;
+  bool isPart(std::uint32_t chunk) const { return rows_ != nullptr && rows_->isPart(chunk); }
+  bool isRead(std::uint32_t chunk) const { return rows_ != nullptr && rows_->isRead(chunk); }
+
+  // ps_synchronizer_rows.cc
+  RowValues rows() override;
+  void pushRows(RowValues gradients) override;
+  StatusOr<RowValues> readRows(const RowIds& ids) override;
+  struct RowRead {
+    Send send;
+    RowBytes body;
+  };
+  StatusOr<std::vector<RowRead>> takeReads();
+  void sendReads(const std::vector<RowRead>& reads);
+  std::vector<std::span<float>> onReadReply(const ChunkClient::Reply& reply);
+  void onReadEnd(const ChunkClient::Reply& reply, bool stored);
 
   const PsSynchronizerOptions options_;
   const Clock& clock_;
@@ -113,7 +132,17 @@ class PsSynchronizer final : public MemberSynchronizer {
   std::size_t held_ = 0;             // gradients that wait to be clipped
   int samples_ = 0;                  // of the step in progress
   std::optional<double> push_norm_;  // of the step in progress, with push_clip_norm
-  bool finishing_ = false;           // the trainer waits for the end of its step
+  std::unique_ptr<RowLink> rows_;    // null: no tables
+  RowValues turn_rows_;              // of the turn that was given last
+  // Of readRows(): by part, the attempt that is under way, or when to ask (again).
+  struct Reading {
+    std::uint64_t attempt = 0;
+    bool done = false;
+    std::optional<TimePoint> due;
+  };
+  std::vector<Reading> reading_;
+  std::uint64_t read_attempts_ = 0;
+  bool finishing_ = false;  // the trainer waits for the end of its step
   bool closing_ = false;
   int asking_ = 0;                       // questions under way
   std::unique_ptr<ChunkClient> client_;  // last: its destructor waits for callbacks into the rest

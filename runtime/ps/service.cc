@@ -12,6 +12,7 @@
 #include "runtime/placement/moves.h"
 #include "runtime/ps/chunk_body.h"
 #include "runtime/ps/protocol.h"
+#include "runtime/ps/row_body.h"
 
 namespace trainyard::runtime::ps {
 namespace {
@@ -69,7 +70,9 @@ class PsService::Session final : public lanes::Connection::Reader {
     }
     if (!header_.ParseFromArray(header.data(), length(header)))
       return absl::DataLossError("a chunk's header that cannot be read");
-    if (head.body_bytes > service_.options_.max_body)
+    const bool of_rows = ofTables() && service_.shard_.rows() != nullptr;
+    const std::size_t longest = of_rows ? kMaxRowBody : service_.options_.max_body;
+    if (head.body_bytes > longest)
       return absl::DataLossError("a body that is longer than any chunk");
     bytes_ = nullptr;
     if (head.body_bytes == 0) return absl::OkStatus();
@@ -85,6 +88,12 @@ class PsService::Session final : public lanes::Connection::Reader {
     }
     if (head_.topic == lanes::Topic::kFetch) {
       service_.give(*this, head_.number, fetch_);
+      return absl::OkStatus();
+    }
+    if (ofTables()) {
+      const std::span<const std::byte> bytes(bytes_.get(), head_.body_bytes);
+      service_.handleRows(*this, head_.number, header_, bytes);
+      bytes_ = nullptr;
       return absl::OkStatus();
     }
     lent_.erase(header_.chunk());  // who asks again has read it, or wants it no more
@@ -137,6 +146,7 @@ class PsService::Session final : public lanes::Connection::Reader {
     reply(kind, lanes::Topic::kSharedMemory, head_.number,
           shared.ok() ? opened.SerializeAsString() : std::string(fromAbsl(shared.message())), {});
   }
+  bool ofTables() const { return header_.tables_size() > 0; }
   static int length(std::string_view header) { return static_cast<int>(header.size()); }
 
   PsService& service_;
@@ -196,34 +206,36 @@ ElementType PsService::wireOf(const v1::ChunkRequestHeader& header) const {
   return header.replica() ? ElementType::kFloat32 : options_.wire;
 }
 
-void PsService::handle(Session& session, std::uint64_t number, const v1::ChunkRequestHeader& header,
-                       std::unique_ptr<GradientPayload> payload) {
-  const std::uint32_t peer = header.replica() ? header.holder() : header.worker();
-  Call call{&session, number, peer, header.replica(), header.reads_shared()};
+// Whether the request may be looked at; it has been refused otherwise.
+bool PsService::speaks(const Session& session, std::uint64_t number,
+                       const v1::ChunkRequestHeader& header) const {
   if (header.protocol() != kChunkProtocol) {
-    return session.refuse(number, otherProtocol(header));
+    session.refuse(number, otherProtocol(header));
+    return false;
   }
-  if (const auto wire = wireOf(header); header.wire_type() != static_cast<std::uint32_t>(wire)) {
-    return session.refuse(number, fmt::format("the request's numbers are {}, this server's {} "
-                                              "(training.wireType)",
-                                              wireName(header.wire_type()), nameOf(wire)));
-  }
-  if (header.has_shared()) {
-    auto there = session.payloadAt(header.shared(), wireOf(header));
-    if (!there.ok()) return session.refuse(number, std::string(fromAbsl(there.status().message())));
-    payload = *std::move(there);
-  }
-  const TimePoint now = clock_.now();
-  call.arrived = now;
-  (header.replica() ? replica_traffic_ : traffic_)
-      .received(peer, payload == nullptr ? 0 : payload->sizeBytes());
+  const auto wire = wireOf(header);
+  if (header.wire_type() == static_cast<std::uint32_t>(wire)) return true;
+  session.refuse(number, fmt::format("the request's numbers are {}, this server's {} "
+                                     "(training.wireType)",
+                                     wireName(header.wire_type()), nameOf(wire)));
+  return false;
+}
+
+// What is known of the request until it is answered.
+CallId PsService::enter(const Session& session, const v1::ChunkRequestHeader& header, Call call,
+                        std::size_t bytes) {
+  (header.replica() ? replica_traffic_ : traffic_).received(call.peer, bytes);
   hitFailpoint(header.replica() ? "ps.replica" : "ps.request",
                header.pull_only() ? header.version() : header.step());
   Lane& lane = *lanes_[static_cast<std::size_t>(session.lane)];
   const CallId id = lane.next++ * lanes_.size() + static_cast<CallId>(session.lane);
   lane.calls.emplace(id, std::move(call));
-  std::vector<ChunkAnswer> answers;
-  shard_.onRequest(header, std::move(payload), id, now, answers);
+  return id;
+}
+
+// The shard has looked at it.
+void PsService::settle(const Session& session, const v1::ChunkRequestHeader& header,
+                       std::uint64_t number, CallId id, std::vector<ChunkAnswer> answers) {
   const bool answered = std::any_of(answers.begin(), answers.end(),
                                     [&](const ChunkAnswer& answer) { return answer.call == id; });
   // It has arrived in full: its place in the caller's window is free, as it is with the answer.
@@ -233,6 +245,36 @@ void PsService::handle(Session& session, std::uint64_t number, const v1::ChunkRe
   forward();
   deliver(std::move(answers));
   update();
+}
+
+void PsService::handle(Session& session, std::uint64_t number, const v1::ChunkRequestHeader& header,
+                       std::unique_ptr<GradientPayload> payload) {
+  if (!speaks(session, number, header)) return;
+  if (header.has_shared()) {
+    auto there = session.payloadAt(header.shared(), wireOf(header));
+    if (!there.ok()) return session.refuse(number, std::string(fromAbsl(there.status().message())));
+    payload = *std::move(there);
+  }
+  const TimePoint now = clock_.now();
+  const std::uint32_t peer = header.replica() ? header.holder() : header.worker();
+  const CallId id =
+      enter(session, header, {&session, number, peer, header.replica(), header.reads_shared(), now},
+            payload == nullptr ? 0 : payload->sizeBytes());
+  std::vector<ChunkAnswer> answers;
+  shard_.onRequest(header, std::move(payload), id, now, answers);
+  settle(session, header, number, id, std::move(answers));
+}
+
+void PsService::handleRows(Session& session, std::uint64_t number,
+                           const v1::ChunkRequestHeader& header, std::span<const std::byte> body) {
+  if (!speaks(session, number, header)) return;
+  if (shard_.rows() == nullptr) return session.refuse(number, "the job has no tables");
+  const TimePoint now = clock_.now();
+  const CallId id =
+      enter(session, header, {&session, number, header.worker(), false, false, now}, body.size());
+  std::vector<ChunkAnswer> answers;
+  shard_.onRowRequest(header, body, id, now, answers);
+  settle(session, header, number, id, std::move(answers));
 }
 
 void PsService::give(const Session& session, std::uint64_t number,

@@ -100,6 +100,14 @@ class PsService {
   };
   void handle(Session& session, std::uint64_t number, const v1::ChunkRequestHeader& header,
               std::unique_ptr<GradientPayload> payload);
+  void handleRows(Session& session, std::uint64_t number, const v1::ChunkRequestHeader& header,
+                  std::span<const std::byte> body);
+  bool speaks(const Session& session, std::uint64_t number,
+              const v1::ChunkRequestHeader& header) const;
+  CallId enter(const Session& session, const v1::ChunkRequestHeader& header, Call call,
+               std::size_t bytes);
+  void settle(const Session& session, const v1::ChunkRequestHeader& header, std::uint64_t number,
+              CallId id, std::vector<ChunkAnswer> answers);
   void give(const Session& session, std::uint64_t number,
             const v1::FetchChunkRequest& request) const;
   void answer(int lane, const ChunkAnswer& answer);

@@ -44,7 +44,7 @@ std::span<float> Shard::blockOf(std::span<float> values, std::int64_t at) {
 }
 
 Shard::Shard(ShardConfig config, const Placement& placement, const Optimizer& optimizer,
-             LearningRate learning_rate)
+             LearningRate learning_rate, std::unique_ptr<RowShard> rows)
     : config_(std::move(config)),
       placement_(placement),
       optimizer_(optimizer),
@@ -53,12 +53,15 @@ Shard::Shard(ShardConfig config, const Placement& placement, const Optimizer& op
       slot_of_chunk_(placement.chunks.size(), -1),
       norm_(config_.clip_norm, 0, false),
       mode_(config_.asynchronous ? std::unique_ptr<Updates>(std::make_unique<PushUpdates>(*this))
-                                 : std::make_unique<StepUpdates>(*this)) {
+                                 : std::make_unique<StepUpdates>(*this)),
+      rows_(std::move(rows)) {
   TY_CHECK(optimizer.slots().size() <= kMostSlots, "a rule with so many slots");
   std::vector<int> ps_of_chunk;
   for (const Chunk& chunk : placement.chunks) ps_of_chunk.push_back(chunk.ps);
   setOwn({}, ps_of_chunk);
   holds_global_step_ = placement.globalStepPs() == config_.ps;
+  if (rows_ == nullptr) return;
+  rows_->setLook([this](std::size_t at, const rows::RowPart& part) { captureRows(at, part); });
 }
 
 Shard::~Shard() = default;
@@ -96,31 +99,44 @@ ChunkState* Shard::find(std::uint32_t chunk) const {
   return chunks_[static_cast<std::size_t>(slot_of_chunk_[chunk])].get();
 }
 
-void Shard::onRequest(const v1::ChunkRequestHeader& header,
-                      std::unique_ptr<GradientPayload> payload, CallId call, TimePoint now,
-                      std::vector<ChunkAnswer>& out) {
-  std::shared_lock epoch_lock(epoch_mutex_);
+// Why a request means nothing here, or not now.
+std::optional<ChunkAnswer> Shard::refusal(const v1::ChunkRequestHeader& header, CallId call) const {
   const auto no = [&](v1::ChunkCode code, std::string message) {
-    out.push_back(refuse(call, header.chunk(), code, std::move(message)));
+    return refuse(call, header.chunk(), code, std::move(message));
   };
   if (header.job_uid() != config_.job_uid)
     return no(v1::CHUNK_WRONG_SERVER, "another job's request");
-  if (!sameIncarnation(header.server(), config_.self)) {
+  if (!sameIncarnation(header.server(), config_.self))
     return no(v1::CHUNK_WRONG_SERVER, "meant for another incarnation of this server");
-  }
   if (!open_ || header.epoch() != epoch_) {
     return no(v1::CHUNK_WRONG_EPOCH,
               fmt::format("epoch {} is not open, the server is in {}", header.epoch(), epoch_));
   }
+  return std::nullopt;
+}
+
+void Shard::onRequest(const v1::ChunkRequestHeader& header,
+                      std::unique_ptr<GradientPayload> payload, CallId call, TimePoint now,
+                      std::vector<ChunkAnswer>& out) {
+  std::shared_lock epoch_lock(epoch_mutex_);
+  if (auto refused = refusal(header, call)) return out.push_back(*std::move(refused));
   if (header.replica()) return applyReplica(header, std::move(payload), call, out);
   ChunkState* chunk = find(header.chunk());
   if (chunk == nullptr) {
-    return no(v1::CHUNK_WRONG_SERVER,
-              fmt::format("chunk {} is not on {}", header.chunk(), serverName(config_.ps)));
+    return out.push_back(
+        refuse(call, header.chunk(), v1::CHUNK_WRONG_SERVER,
+               fmt::format("chunk {} is not on {}", header.chunk(), serverName(config_.ps))));
   }
   const ChunkLock chunk_lock(*chunk);
   if (header.pull_only()) return mode_->onPull(*chunk, header, call, out);
   mode_->onPush(*chunk, header, std::move(payload), call, now, out);
+}
+
+void Shard::onRowRequest(const v1::ChunkRequestHeader& header, std::span<const std::byte> body,
+                         CallId call, TimePoint now, std::vector<ChunkAnswer>& out) {
+  std::shared_lock epoch_lock(epoch_mutex_);
+  if (auto refused = refusal(header, call)) return out.push_back(*std::move(refused));
+  rows_->onRequest(header, body, call, now, out);
 }
 
 // The mean of the block of elements at `at`, in the memory of the sum. False: it is not finite; all
@@ -189,6 +205,7 @@ void Shard::onCancelled(CallId call) {
     std::erase_if(chunk->parked, [&](const ChunkState::Parked& p) { return p.call == call; });
     mode_->onCancelled(*chunk, call);
   }
+  if (rows_ != nullptr) rows_->onCancelled(call);
 }
 
 std::string Shard::waitsFor(const ChunkState& chunk) const {
@@ -214,6 +231,7 @@ void Shard::onTick(TimePoint now, std::vector<ChunkAnswer>& out) {
       return true;
     });
   }
+  if (rows_ != nullptr) rows_->giveUp(now - config_.stall_limit, out);
 }
 
 void Shard::seal(std::int64_t epoch, std::vector<ChunkAnswer>& out) {
@@ -236,6 +254,7 @@ void Shard::seal(std::int64_t epoch, std::vector<ChunkAnswer>& out) {
     chunk->parked.clear();
     chunk->unconfirmed = false;  // the replica gets it before the next epoch begins
   }
+  if (rows_ != nullptr) rows_->seal(out);
   takeUpdates();
   std::lock_guard lock(snapshot_mutex_);
   pending_.clear();
@@ -267,6 +286,18 @@ void Shard::load(std::uint32_t id, std::int64_t version, std::vector<float> weig
   std::erase_if(replicas_, [&](const auto& r) { return !wanted_replicas_.contains(r.first); });
 }
 
+void Shard::clearRows(std::int64_t version) {
+  AllExcluded epoch_lock(*this);
+  TY_CHECK(!open_, "rows are loaded while nobody computes");
+  if (rows_ != nullptr) rows_->clear(version);
+}
+
+void Shard::loadRows(const TableRows& rows) {
+  AllExcluded epoch_lock(*this);
+  TY_CHECK(!open_, "rows are loaded while nobody computes");
+  rows_->load(rows);
+}
+
 Status Shard::open(std::int64_t epoch, const StepPlan& plan, bool fresh, bool restored) {
   const std::int64_t first_step = plan.first_step;
   AllExcluded epoch_lock(*this);
@@ -286,6 +317,8 @@ Status Shard::open(std::int64_t epoch, const StepPlan& plan, bool fresh, bool re
         fmt::format("{}: chunk {} is at version {}, epoch {} starts at {}", serverName(config_.ps),
                     id, chunk == nullptr ? -1 : chunk->version, epoch, first_step));
   }
+  if (rows_ != nullptr)
+    TY_RETURN_IF_ERROR(annotate(rows_->open(epoch, plan), serverName(config_.ps)));
   plan_ = plan;
   for (auto& chunk : chunks_) mode_->open(*chunk);
   if (fresh || restored) aside_.clear();  // of another history
@@ -309,6 +342,10 @@ v1::ShardState Shard::state() const {
     if (version < 0) continue;  // it is another server's as long as it is not here
     lowest = lowest < 0 ? version : std::min(lowest, version);
     highest = std::max(highest, version);
+  }
+  if (rows_ != nullptr && rows_->parts() > 0) {
+    lowest = lowest < 0 ? rows_->lowestVersion() : std::min(lowest, rows_->lowestVersion());
+    highest = std::max(highest, rows_->highestVersion());
   }
   state.set_min_version(lowest);
   state.set_max_version(highest);
@@ -339,8 +376,11 @@ std::int64_t Shard::epoch() const {
 }
 
 std::optional<v1::Abort> Shard::abort() const {
-  std::lock_guard lock(snapshot_mutex_);
-  return abort_;
+  {
+    std::lock_guard lock(snapshot_mutex_);
+    if (abort_ || rows_ == nullptr) return abort_;
+  }
+  return rows_->abort();
 }
 
 void Shard::fillTable(v1::ShardTable& table) const {
@@ -366,6 +406,7 @@ void Shard::fillTable(v1::ShardTable& table) const {
               return std::pair(a.variable(), a.begin()) < std::pair(b.variable(), b.begin());
             });
   table.set_epoch(epoch_);
+  if (rows_ != nullptr) rows_->fillTables(table);
   for (const auto& [id, replica] : replicas_)
     table.set_replica_bytes(table.replica_bytes() +
                             static_cast<std::uint64_t>(replica->plan->elements) * 4);

@@ -52,6 +52,7 @@
 #include "runtime/placement/placement.h"
 #include "runtime/ps/chunk_state.h"
 #include "runtime/ps/given_chunk.h"
+#include "runtime/ps/row_shard.h"
 #include "runtime/ps/step_norm.h"
 #include "runtime/tensor/element_type.h"
 #include "trainyard/v1/coordinator.pb.h"
@@ -88,9 +89,11 @@ class Shard {
   // Elements updated at a time: mean, check and update of a block stay in the L1 cache.
   static constexpr std::int64_t kUpdateBlock = 2048;
 
-  // `placement` and `optimizer` must outlive the shard.
+  // `placement` and `optimizer` must outlive the shard. `rows`: its parts of the job's tables,
+  // which take steps with the chunks (mode Sync, without clipping, backup workers and replicas);
+  // null: the job has none.
   Shard(ShardConfig config, const Placement& placement, const Optimizer& optimizer,
-        LearningRate learning_rate);
+        LearningRate learning_rate, std::unique_ptr<RowShard> rows = nullptr);
   ~Shard();
 
   // From now on next versions of its chunks, and what goes to replicas, are in this memory. At any
@@ -100,6 +103,9 @@ class Shard {
   // One ChunkRequest. Answers appear in `out`: possibly none now (parked), possibly many.
   void onRequest(const v1::ChunkRequestHeader& header, std::unique_ptr<GradientPayload> payload,
                  CallId call, TimePoint now, std::vector<ChunkAnswer>& out);
+  // The same of a part of the tables (see RowGrid).
+  void onRowRequest(const v1::ChunkRequestHeader& header, std::span<const std::byte> body,
+                    CallId call, TimePoint now, std::vector<ChunkAnswer>& out);
   // With clipping: the norm of a step's mean gradient over all servers, as found in `epoch`.
   // Ignored where it is not (or no longer) wanted.
   void setNorm(std::int64_t epoch, std::int64_t step, double norm);
@@ -157,6 +163,12 @@ class Shard {
   // the optimizer's order. Precondition: sealed.
   void load(std::uint32_t chunk, std::int64_t version, std::vector<float> weights,
             std::vector<std::vector<float>> slots);
+  // Its parts of the tables, empty and at `version`, to be filled with rows of a checkpoint. As
+  // load().
+  void clearRows(std::int64_t version);
+  void loadRows(const TableRows& rows);
+  // Null: the job has no tables.
+  const RowShard* rows() const { return rows_.get(); }
   // Opens the shard for `epoch` and its steps. FAILED_PRECONDITION when chunks are missing or not
   // at first_step or first_step + 1. A snapshot of the last version is taken without being asked;
   // not when `restored`, i.e. first_step is a committed checkpoint, and the last version; for a
@@ -214,6 +226,16 @@ class Shard {
                     CallId call, std::vector<ChunkAnswer>& out);
   void fillReplicas(v1::ShardState& state) const;
   static void turnVersion(ChunkState& chunk);
+  std::optional<ChunkAnswer> refusal(const v1::ChunkRequestHeader& header, CallId call) const;
+  // What a snapshot has of all its holder's: chunks, then parts of the tables.
+  std::size_t holdings() const { return chunks_.size() + (rows_ == nullptr ? 0 : rows_->parts()); }
+  bool captureRows(std::size_t at, const rows::RowPart& part);
+  bool captureAt(std::size_t holding);
+  bool rowsBeyond(std::int64_t version);
+  bool forgoSnapshot(std::size_t holding, std::int64_t version);
+  bool wantsCopy(std::size_t holding, std::int64_t version) const;
+  bool addToSnapshot(std::size_t holding, std::int64_t version,
+                     const std::function<void(Snapshot&)>& add);
 
   const ShardConfig config_;
   const Placement& placement_;
@@ -258,6 +280,7 @@ class Shard {
       -1;  // newest version of which there was a complete snapshot, in the epoch
   std::optional<v1::Abort> abort_;
   std::atomic<bool> progress_ = false;
+  const std::unique_ptr<RowShard> rows_;  // its mutexes as chunks'
 };
 
 class Shard::AllExcluded {

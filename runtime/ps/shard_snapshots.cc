@@ -5,6 +5,7 @@
 #include "base/core/failpoint.h"
 #include "runtime/placement/moves.h"
 #include "runtime/ps/shard_updates.h"
+#include "runtime/rows/row_copy.h"
 
 namespace trainyard::runtime::ps {
 
@@ -24,27 +25,42 @@ bool Shard::arm(std::int64_t version) {
   Pending pending;
   pending.snapshot.epoch = epoch_;
   pending.snapshot.version = version;
-  pending.missing = chunks_.size();
-  pending.have.assign(chunks_.size(), false);
+  pending.missing = holdings();
+  pending.have.assign(holdings(), false);
   {
     std::lock_guard lock(snapshot_mutex_);
     pending_.push_back(std::move(pending));
   }
-  return std::none_of(chunks_.begin(), chunks_.end(),
-                      [&](auto& chunk) { return beyond(*chunk, version); });
+  if (std::any_of(chunks_.begin(), chunks_.end(),
+                  [&](auto& chunk) { return beyond(*chunk, version); }))
+    return false;
+  return rows_ == nullptr || !rowsBeyond(version);
 }
 
-// The chunk has left the version without having been copied: there will be no such snapshot.
-bool Shard::beyond(ChunkState& chunk, std::int64_t version) {
-  const ChunkLock chunk_lock(chunk);
-  if (chunk.version <= version) return false;
+// What has left the version without having been copied: there will be no such snapshot.
+bool Shard::forgoSnapshot(std::size_t holding, std::int64_t version) {
   std::lock_guard lock(snapshot_mutex_);
-  const auto index = static_cast<std::size_t>(slot_of_chunk_[chunk.plan->id]);
   const auto missed = std::erase_if(pending_, [&](const Pending& pending) {
-    return pending.snapshot.version == version && !pending.have[index];
+    return pending.snapshot.version == version && !pending.have[holding];
   });
   if (missed > 0) missed_ = std::max(missed_, version);
   return missed > 0;
+}
+
+bool Shard::beyond(ChunkState& chunk, std::int64_t version) {
+  const ChunkLock chunk_lock(chunk);
+  if (chunk.version <= version) return false;
+  return forgoSnapshot(static_cast<std::size_t>(slot_of_chunk_[chunk.plan->id]), version);
+}
+
+bool Shard::rowsBeyond(std::int64_t version) {
+  bool missed = false;
+  for (std::size_t at = 0; at < rows_->parts() && !missed; ++at) {
+    rows_->withPart(at, [&](const rows::RowPart& part) {
+      missed = part.version() > version && forgoSnapshot(chunks_.size() + at, version);
+    });
+  }
+  return missed;
 }
 
 bool Shard::captureNext() {
@@ -60,39 +76,70 @@ bool Shard::captureNext() {
       if (next == pending_.end()) return false;
       index = next->looked++;
     }
-    ChunkState& chunk = *chunks_[index];
-    const ChunkLock chunk_lock(chunk);
-    // What its replica lacks is copied when it has it.
-    if (mode_->canCapture(chunk) && capture(chunk)) return true;
+    if (captureAt(index)) return true;
   }
+}
+
+bool Shard::captureAt(std::size_t holding) {
+  if (holding >= chunks_.size()) {
+    bool captured = false;
+    const std::size_t at = holding - chunks_.size();
+    rows_->withPart(at, [&](const rows::RowPart& part) { captured = captureRows(at, part); });
+    return captured;
+  }
+  ChunkState& chunk = *chunks_[holding];
+  const ChunkLock chunk_lock(chunk);
+  // What its replica lacks is copied when it has it.
+  return mode_->canCapture(chunk) && capture(chunk);
+}
+
+bool Shard::wantsCopy(std::size_t holding, std::int64_t version) const {
+  std::lock_guard lock(snapshot_mutex_);
+  return std::any_of(pending_.begin(), pending_.end(), [&](const Pending& pending) {
+    return pending.snapshot.version == version && !pending.have[holding];
+  });
+}
+
+// False: no snapshot wants it any more.
+bool Shard::addToSnapshot(std::size_t holding, std::int64_t version,
+                          const std::function<void(Snapshot&)>& add) {
+  std::lock_guard lock(snapshot_mutex_);
+  const auto pending = std::find_if(pending_.begin(), pending_.end(), [&](const Pending& one) {
+    return one.snapshot.version == version && !one.have[holding];
+  });
+  if (pending == pending_.end()) return false;
+  pending->have[holding] = true;
+  add(pending->snapshot);
+  if (--pending->missing == 0) {
+    captured_ = std::max(captured_, version);
+    progress_ = true;
+  }
+  return true;
 }
 
 // Called with the chunk's mutex held: its weights and slots are those of exactly `version`. False:
 // no snapshot wants them.
 bool Shard::capture(ChunkState& chunk) {
   const auto index = static_cast<std::size_t>(slot_of_chunk_[chunk.plan->id]);
-  const auto wanting = [&] {
-    return std::find_if(pending_.begin(), pending_.end(), [&](const Pending& pending) {
-      return pending.snapshot.version == chunk.version && !pending.have[index];
-    });
-  };
-  {
-    std::lock_guard lock(snapshot_mutex_);
-    if (wanting() == pending_.end()) return false;
-  }
+  if (!wantsCopy(index, chunk.version)) return false;
   hitFailpoint("ps.capture", chunk.version);
   // Weights are never written once they are a version; slots are updated in place.
   Snapshot::ChunkCopy copy{chunk.plan->id, chunk.current, chunk.slots};
-  std::lock_guard lock(snapshot_mutex_);
-  const auto pending = wanting();
-  if (pending == pending_.end()) return false;
-  pending->have[index] = true;
-  pending->snapshot.chunks.push_back(std::move(copy));
-  if (--pending->missing == 0) {
-    captured_ = std::max(captured_, chunk.version);
-    progress_ = true;
-  }
-  return true;
+  return addToSnapshot(index, chunk.version,
+                       [&](Snapshot& snapshot) { snapshot.chunks.push_back(std::move(copy)); });
+}
+
+// The same of a part of the tables.
+bool Shard::captureRows(std::size_t at, const rows::RowPart& part) {
+  const std::size_t holding = chunks_.size() + at;
+  if (!wantsCopy(holding, part.version())) return false;
+  hitFailpoint("ps.capture.rows", part.version());
+  std::vector<TableRows> copies;
+  for (std::size_t t = 0; t < part.tables(); ++t)
+    copies.push_back(rows::copyRows(part.table(t), t));
+  return addToSnapshot(holding, part.version(), [&](Snapshot& snapshot) {
+    std::move(copies.begin(), copies.end(), std::back_inserter(snapshot.tables));
+  });
 }
 
 std::optional<Snapshot> Shard::takeSnapshot() {
@@ -103,6 +150,9 @@ std::optional<Snapshot> Shard::takeSnapshot() {
     pending_.erase(it);
     std::sort(snapshot.chunks.begin(), snapshot.chunks.end(),
               [](const auto& a, const auto& b) { return a.chunk < b.chunk; });
+    std::sort(snapshot.tables.begin(), snapshot.tables.end(), [](const auto& a, const auto& b) {
+      return std::pair(a.table, a.first) < std::pair(b.table, b.first);
+    });
     return snapshot;
   }
   return std::nullopt;

@@ -20,7 +20,7 @@ bool SyncWorker::takesPart() const {
 // known.
 bool SyncWorker::holdsBack(std::uint32_t chunk) const {
   if (withBackups() && !standing_ && place_ < 0) return true;
-  return chunk + 1 == transfer_.size() && !loss_ready_;
+  return carriesLoss(chunk) && !loss_ready_;
 }
 
 void SyncWorker::onView(const v1::View& view) {
@@ -43,6 +43,8 @@ void SyncWorker::onView(const v1::View& view) {
 
 void SyncWorker::adopt(const v1::View& view) {
   const int former_rank = rank_;
+  const StepPlan::Share former_share =
+      rank_ >= 0 && version_ >= 0 ? plan_.shareOf(version_, rank_) : StepPlan::Share{};
   const bool stands_by = activity_ == Activity::kStepping && standing_;
   enterEpoch(view);
   if (rank_ < 0) {
@@ -67,7 +69,9 @@ void SyncWorker::adopt(const v1::View& view) {
       may_go_on && pending && loss_ready_ && had_place && outcome == epoch_.first_step();
   if (pending && !pulls_outcome_) step_state_ = StepState::kAbandoned;
   // version_ is set only while a complete version is in place and no pull or step has touched it.
-  if (kept && !in_step && version_ == epoch_.first_step()) {
+  const bool rows_fit = config_.ps_of_part.empty() ||
+                        (version_ >= 0 && plan_.shareOf(version_, rank_) == former_share);
+  if (kept && !in_step && version_ == epoch_.first_step() && rows_fit) {
     activity_ = Activity::kReady;
   } else {
     startPull(epoch_.first_step());
@@ -78,6 +82,8 @@ void SyncWorker::adopt(const v1::View& view) {
 void SyncWorker::resumeStep() {
   activity_ = Activity::kStepping;
   transfer_.resume();
+  // The next step's samples may be others now.
+  for (std::uint32_t id = chunks(); id < transfer_.size(); ++id) transfer_.redo(id);
   if (withBackups() && !standing_) {
     place_ = -1;  // places are given anew
     if (loss_ready_) askForPlace(true);
@@ -115,6 +121,10 @@ std::vector<Send> SyncWorker::takeSends(TimePoint now) {
   for (Send& send : sends) {
     send.with_payload = !pulling && !standing_;
     send.header.set_pull_only(pulling);
+    if (isPart(send.chunk)) {
+      send.rows = plan_.shareOf(pulling ? step_ : step_ + 1, rank_);
+      send.header.set_rank(static_cast<std::uint32_t>(rank_));
+    }
     if (pulling) {
       send.header.set_version(step_);
       continue;
@@ -124,9 +134,20 @@ std::vector<Send> SyncWorker::takeSends(TimePoint now) {
     // A step's gradients are told apart by their places; who stands by has none.
     if (withBackups() && !standing_) send.header.set_place(static_cast<std::uint32_t>(place_));
     send.header.set_samples(standing_ ? 0 : static_cast<std::uint32_t>(share_.count));
-    if (send.chunk + 1 == transfer_.size()) send.header.set_loss_sum(own_loss_sum_);
+    if (carriesLoss(send.chunk)) send.header.set_loss_sum(own_loss_sum_);
   }
   return sends;
+}
+
+std::optional<Send> SyncWorker::readRows(std::size_t part) {
+  if (activity_ != Activity::kReady || !active() || interrupted()) return std::nullopt;
+  const std::uint32_t chunk = chunks() + static_cast<std::uint32_t>(part);
+  if (static_cast<std::size_t>(transfer_.serverOf(chunk)) >= servers_.size()) return std::nullopt;
+  Send send = requestFor(chunk);
+  send.header.set_pull_only(true);
+  send.header.set_rank(static_cast<std::uint32_t>(rank_));
+  send.header.set_version(version_);
+  return send;
 }
 
 bool SyncWorker::onReply(std::uint32_t chunk, std::uint64_t attempt, const Status& transport,
@@ -140,7 +161,7 @@ bool SyncWorker::onReply(std::uint32_t chunk, std::uint64_t attempt, const Statu
   if (transport.ok() && header.code() == v1::CHUNK_OK && header.version() == wanted) {
     transfer_.storing(chunk);
     const bool outcome = activity_ == Activity::kStepping || pulls_outcome_;
-    if (outcome && chunk + 1 == transfer_.size()) {
+    if (outcome && carriesLoss(chunk)) {
       // A server that has loaded the version since knows neither; the loss of this rank's own
       // samples then stands for that of all.
       step_loss_ = header.samples() > 0 ? header.loss_sum() / static_cast<double>(header.samples())
@@ -305,8 +326,7 @@ void SyncWorker::lossReady(double loss_sum) {
   own_loss_sum_ = loss_sum;
   loss_ready_ = true;
   if (withBackups()) return askForPlace(true);
-  if (transfer_.size() > 0)
-    transfer_.queueIfReady(static_cast<std::uint32_t>(transfer_.size() - 1));
+  if (chunks() > 0) transfer_.queueIfReady(chunks() - 1);
 }
 
 WorkerMachine::StepEnd SyncWorker::endStep() {

@@ -11,6 +11,9 @@
 // In a step that has no samples for this rank there is no turn: the machine asks the servers for
 // the version that the step leads to, and stands by.
 //
+// Parts of the job's tables go the way of chunks: what is pulled and answered are rows, those of
+// the samples that this rank has in the step that begins at the version.
+//
 // With backup workers a step takes the first gradients that are complete. The worker holds all of
 // its own until it has them, then asks the coordinator for a place in the step; when there is none
 // left it drops them and stands by for the newest version.
@@ -27,6 +30,7 @@ class SyncWorker final : public WorkerCore {
   void onView(const v1::View& view) override;
   void fillReport(v1::MemberReport& report) const override;
   std::vector<Send> takeSends(TimePoint now) override;
+  std::optional<Send> readRows(std::size_t part) override;
   void onTake(const v1::TakeRequest& request, const Status& transport, const v1::TakeReply& reply,
               TimePoint now) override;
   bool onReply(std::uint32_t chunk, std::uint64_t attempt, const Status& transport,
@@ -53,6 +57,7 @@ class SyncWorker final : public WorkerCore {
   void catchUp();
   void askForPlace(bool with_gradient);
   bool holdsBack(std::uint32_t chunk) const;
+  bool carriesLoss(std::uint32_t chunk) const { return chunk + 1 == chunks(); }
   bool transferring() const;
   bool evaluationDue() const;
   bool takesPart() const;

@@ -17,10 +17,21 @@ std::unique_ptr<WorkerMachine> makeWorkerMachine(WorkerConfig config) {
   return std::make_unique<SyncWorker>(std::move(config));
 }
 
+namespace {
+
+// Parts stay on the servers that they began with.
+std::vector<int> withParts(std::vector<int> ps_of_chunk, const std::vector<int>& ps_of_part) {
+  ps_of_chunk.insert(ps_of_chunk.end(), ps_of_part.begin(), ps_of_part.end());
+  return ps_of_chunk;
+}
+
+}  // namespace
+
 WorkerCore::WorkerCore(WorkerConfig config)
     : MemberCore(config.index),
       config_(std::move(config)),
-      transfer_(config_.ps_of_chunk, config_.window, config_.window_until_answer) {}
+      transfer_(withParts(config_.ps_of_chunk, config_.ps_of_part), config_.window,
+                config_.window_until_answer) {}
 
 bool WorkerCore::takeView(const v1::View& view) {
   const std::int64_t sealed = sealed_;
@@ -39,25 +50,30 @@ void WorkerCore::enterEpoch(const v1::View& view) {
   }
   links_.clear();
   transfer_.forgetSent();
-  transfer_.setServers(serversOf(config_.ps_of_chunk, epoch_));
+  transfer_.setServers(withParts(serversOf(config_.ps_of_chunk, epoch_), config_.ps_of_part));
   asked_ = 0;
   dropAsk();
+}
+
+Send WorkerCore::requestFor(std::uint32_t chunk) const {
+  Send send;
+  send.chunk = chunk;
+  send.ps = transfer_.serverOf(chunk);
+  send.header.set_protocol(kChunkProtocol);
+  send.header.set_job_uid(config_.job_uid);
+  send.header.set_epoch(epoch_.epoch());
+  *send.header.mutable_server() = servers_[static_cast<std::size_t>(send.ps)];
+  send.header.set_worker(config_.index);
+  *send.header.mutable_worker_incarnation() = config_.self;
+  send.header.set_chunk(chunk);
+  return send;
 }
 
 std::vector<Send> WorkerCore::sendsOf(TimePoint now) {
   std::vector<Send> sends;
   for (const ChunkTransfer::Sent& sent : transfer_.take(now, servers_.size())) {
-    Send send;
-    send.chunk = sent.chunk;
-    send.ps = transfer_.serverOf(sent.chunk);
+    Send send = requestFor(sent.chunk);
     send.attempt = sent.attempt;
-    send.header.set_protocol(kChunkProtocol);
-    send.header.set_job_uid(config_.job_uid);
-    send.header.set_epoch(epoch_.epoch());
-    *send.header.mutable_server() = servers_[static_cast<std::size_t>(send.ps)];
-    send.header.set_worker(config_.index);
-    *send.header.mutable_worker_incarnation() = config_.self;
-    send.header.set_chunk(sent.chunk);
     send.header.set_receipt(transfer_.wantsReceipt(send.ps));
     sends.push_back(std::move(send));
   }

@@ -20,8 +20,9 @@ class WorkerCore : public WorkerMachine, protected MemberCore {
   std::optional<TimePoint> wakeAt() const override;
   void onPace(int ps, int lane, double bytes_per_second, Duration round_trip) override;
   void onReceived(std::uint32_t chunk, std::uint64_t attempt) override;
-  void evaluated(std::int64_t hits, std::int64_t samples, double loss_sum) override {
-    MemberCore::evaluated(hits, samples, loss_sum);
+  void evaluated(std::int64_t hits, std::int64_t samples, double loss_sum,
+                 const ClickScores& clicks = {}) override {
+    MemberCore::evaluated(hits, samples, loss_sum, clicks);
   }
   void abort(std::int64_t step, std::string variable, std::string reason) override {
     MemberCore::abort(step, std::move(variable), std::move(reason));
@@ -42,6 +43,10 @@ class WorkerCore : public WorkerMachine, protected MemberCore {
   void enterEpoch(const v1::View& view);
   // One request per chunk that is to be sent now, with what is the same in every mode.
   std::vector<Send> sendsOf(TimePoint now);
+  // What a request for the chunk says in every mode.
+  Send requestFor(std::uint32_t chunk) const;
+  std::uint32_t chunks() const { return static_cast<std::uint32_t>(config_.ps_of_chunk.size()); }
+  bool isPart(std::uint32_t chunk) const { return chunk >= chunks(); }
   // Sends the chunk again when its answer was of no use.
   void sendAgain(std::uint32_t chunk, std::int64_t step, const Status& transport,
                  const v1::ChunkReplyHeader& header, TimePoint now);

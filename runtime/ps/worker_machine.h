@@ -12,6 +12,8 @@
 
 #include "base/core/clock.h"
 #include "base/core/status.h"
+#include "runtime/data/click_scores.h"
+#include "runtime/data/step_plan.h"
 #include "runtime/train/turn.h"
 #include "trainyard/v1/coordinator.pb.h"
 #include "trainyard/v1/parameter_server.pb.h"
@@ -27,7 +29,9 @@ struct WorkerConfig {
   bool evaluates = true;            // there is data to evaluate on
   std::int64_t evaluate_every = 0;  // 0: only after the last step
   std::vector<int> ps_of_chunk;     // by chunk id
-  std::size_t window = 16;          // requests to one server that it has not yet received
+  // Sync: parts of the job's tables, which are to the machine chunks behind the others (RowGrid).
+  std::vector<int> ps_of_part;
+  std::size_t window = 16;  // requests to one server that it has not yet received
   // A request's place in the window is free with its answer instead. Workers of a step then keep
   // abreast of each other, so that its first chunks are complete, and their new versions on the
   // way, while its last ones are sent: a link that is slow is used both ways at once. Not where a
@@ -45,6 +49,8 @@ struct Send {
   int ps = 0;
   std::uint64_t attempt = 0;
   bool with_payload = false;
+  // Of a part of the tables: the samples whose rows the answer is to have.
+  StepPlan::Share rows;
   v1::ChunkRequestHeader header;
 };
 
@@ -61,6 +67,9 @@ class WorkerMachine {
 
   // Requests to send now.
   virtual std::vector<Send> takeSends(TimePoint now) = 0;
+  // A request to read a part of the tables at the version that is in place, outside of steps; its
+  // chunk number and attempt are the caller's. Nothing: the turn is void.
+  virtual std::optional<Send> readRows(std::size_t /*part*/) { return std::nullopt; }
   // What to ask the coordinator for now; one question is under way at a time.
   virtual std::optional<v1::TakeRequest> takeAsk(TimePoint now) = 0;
   // The answer to the newest question; others are ignored.
@@ -98,7 +107,8 @@ class WorkerMachine {
   };
   // After kComplete or kAbandoned: the trainer has taken note.
   virtual StepEnd endStep() = 0;
-  virtual void evaluated(std::int64_t hits, std::int64_t samples, double loss_sum) = 0;
+  virtual void evaluated(std::int64_t hits, std::int64_t samples, double loss_sum,
+                         const ClickScores& clicks = {}) = 0;
   virtual void abort(std::int64_t step, std::string variable, std::string reason) = 0;
 
   virtual std::int64_t version() const = 0;

@@ -34,6 +34,7 @@ constexpr int partitionOf(std::uint64_t hash) {
 struct PartitionRange {
   int first = 0;
   int last = kPartitions;
+  bool operator==(const PartitionRange&) const = default;
   bool has(int partition) const { return first <= partition && partition < last; }
 };
 

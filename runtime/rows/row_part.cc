@@ -113,7 +113,7 @@ void RowPart::onRequest(RowRequest request, CallId call, std::vector<RowAnswer>&
   if (request.version <= version_) {
     out.push_back(answer(request, call));
   } else {
-    park(std::move(request), call);
+    park(std::move(request), call, out);
   }
   if (failure_.ok() && !brought_.empty() &&
       std::ranges::all_of(brought_, [](const auto& each) { return each.has_value(); })) {
@@ -132,9 +132,36 @@ void RowPart::bring(RowRequest& request) {
   for (Table& table : tables_) table.undo.clear();
 }
 
-void RowPart::park(RowRequest request, CallId call) {
-  std::erase_if(parked_, [&](const Parked& parked) { return parked.request.rank == request.rank; });
+void RowPart::park(RowRequest request, CallId call, std::vector<RowAnswer>& out) {
+  std::erase_if(parked_, [&](const Parked& parked) {
+    if (parked.request.rank != request.rank) return false;
+    out.push_back(without(RowAnswer::Code::kAskedAgain, parked.request, parked.call));
+    return true;
+  });
   parked_.push_back({call, std::move(request)});
+}
+
+void RowPart::cancel(CallId call) {
+  std::erase_if(parked_, [&](const Parked& parked) { return parked.call == call; });
+}
+
+std::optional<RowAnswer> RowPart::giveUp(CallId call) {
+  const auto found =
+      std::ranges::find_if(parked_, [&](const Parked& parked) { return parked.call == call; });
+  if (found == parked_.end()) return std::nullopt;
+  RowAnswer answer = without(RowAnswer::Code::kNotReady, found->request, call);
+  answer.message =
+      fmt::format("step {} waits for rows of workers of rank {}", version_, missingRanks());
+  parked_.erase(found);
+  return answer;
+}
+
+std::string RowPart::missingRanks() const {
+  std::vector<std::size_t> ranks;
+  for (std::size_t r = 0; r < brought_.size(); ++r) {
+    if (!brought_[r]) ranks.push_back(r);
+  }
+  return fmt::format("{}", fmt::join(ranks, ","));
 }
 
 Status RowPart::update(std::size_t t) {

@@ -48,8 +48,10 @@ struct RowRequest {
 struct RowAnswer {
   enum class Code {
     kRows,
-    kEpochOver,  // it was of another epoch, or that has ended
-    kRefused,    // `message` says what was wrong with it
+    kEpochOver,   // it was of another epoch, or that has ended
+    kAskedAgain,  // its rank has asked anew meanwhile
+    kNotReady,    // it has waited too long; `message` says for whom
+    kRefused,     // `message` says what was wrong with it
   };
   CallId call = 0;
   Code code = Code::kRows;
@@ -71,6 +73,7 @@ class RowPart {
   RowPart(const std::vector<RowTableConfig>& tables, PartitionRange range);
 
   // To be filled by load() while no epoch is open; then it is at `version`.
+  std::size_t tables() const { return tables_.size(); }
   RowTable& table(std::size_t t) { return tables_[t].table; }
   const RowTable& table(std::size_t t) const { return tables_[t].table; }
   void setVersion(std::int64_t version);
@@ -83,6 +86,11 @@ class RowPart {
   // Answers appear in `out`: none now (it waits), or several. A rank that asks again is answered
   // under its newest call.
   void onRequest(RowRequest request, CallId call, std::vector<RowAnswer>& out);
+
+  // Its caller is gone.
+  void cancel(CallId call);
+  // What waits is answered without rows after all, to be asked again. Nothing: it does not wait.
+  std::optional<RowAnswer> giveUp(CallId call);
 
   std::int64_t version() const { return version_; }
   // Whether rows of the version before can be read too.
@@ -107,7 +115,8 @@ class RowPart {
   Status checkWish(const RowRequest& request) const;
   Status checkBrought(const RowRequest& request) const;
   void bring(RowRequest& request);
-  void park(RowRequest request, CallId call);
+  void park(RowRequest request, CallId call, std::vector<RowAnswer>& out);
+  std::string missingRanks() const;
   void takeStep(std::vector<RowAnswer>& out);
   Status update(std::size_t t);
   RowAnswer without(RowAnswer::Code code, const RowRequest& request, CallId call) const;

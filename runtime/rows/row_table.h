@@ -89,6 +89,7 @@ class RowTable {
   std::int64_t size() const { return size_; }
   const PartitionRange& range() const { return range_; }
   const RowTableOptions& options() const { return options_; }
+  std::size_t slots() const { return optimizer_.slots().size(); }
   // All that is taken from the system for it.
   std::int64_t bytes() const;
 

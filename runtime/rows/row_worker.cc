@@ -44,7 +44,7 @@ void RowWorker::want(std::int64_t version,
   }
 }
 
-RowRequest RowWorker::wishOf(std::size_t part) const {
+RowRequest RowWorker::request(std::size_t part, bool with_gradients) const {
   RowRequest request;
   request.epoch = epoch_;
   request.rank = rank_;
@@ -54,6 +54,9 @@ RowRequest RowWorker::wishOf(std::size_t part) const {
     const auto ids = table.set.ids().subspan(first, last - first);
     request.ids.emplace_back(ids.begin(), ids.end());
   }
+  if (!with_gradients) return request;
+  request.step = brought_step_;
+  request.gradients = brought_[part];
   return request;
 }
 
@@ -62,7 +65,7 @@ std::vector<RowRequest> RowWorker::read(std::int64_t version,
   TY_CHECK(complete(), "one version is asked for at a time");
   want(version, occurrences);
   std::vector<RowRequest> requests;
-  for (std::size_t p = 0; p < parts_.size(); ++p) requests.push_back(wishOf(p));
+  for (std::size_t p = 0; p < parts_.size(); ++p) requests.push_back(request(p, false));
   return requests;
 }
 
@@ -79,27 +82,28 @@ RowGradients RowWorker::gradientsOf(const Table& table, std::span<const float> s
   return gradients;
 }
 
-std::vector<RowRequest> RowWorker::push(
-    std::int64_t step, std::span<const std::vector<float>> gradients,
-    std::span<const std::vector<std::uint64_t>> next_occurrences) {
+void RowWorker::bring(std::int64_t step, std::span<const std::vector<float>> gradients) {
   TY_CHECK(complete() && version_ == step, "a step is computed with rows of its version");
   TY_CHECK(gradients.size() == tables_.size(), "each table has its gradients");
-  std::vector<std::vector<RowGradients>> brought(parts_.size());
+  brought_step_ = step;
+  brought_.assign(parts_.size(), {});
   std::vector<float> sums;
   for (std::size_t t = 0; t < tables_.size(); ++t) {
     const Table& table = tables_[t];
     sums.resize(table.set.ids().size() * table.table.dim);
     table.set.sum(gradients[t], table.table.dim, sums);
     for (std::size_t p = 0; p < parts_.size(); ++p)
-      brought[p].push_back(gradientsOf(table, sums, parts_[p]));
+      brought_[p].push_back(gradientsOf(table, sums, parts_[p]));
   }
+}
+
+std::vector<RowRequest> RowWorker::push(
+    std::int64_t step, std::span<const std::vector<float>> gradients,
+    std::span<const std::vector<std::uint64_t>> next_occurrences) {
+  bring(step, gradients);
   want(step + 1, next_occurrences);
   std::vector<RowRequest> requests;
-  for (std::size_t p = 0; p < parts_.size(); ++p) {
-    RowRequest& request = requests.emplace_back(wishOf(p));
-    request.step = step;
-    request.gradients = std::move(brought[p]);
-  }
+  for (std::size_t p = 0; p < parts_.size(); ++p) requests.push_back(request(p, true));
   return requests;
 }
 
@@ -119,6 +123,11 @@ bool RowWorker::onAnswer(std::size_t part, const RowAnswer& answer) {
   here_[part] = true;
   --missing_;
   return true;
+}
+
+std::size_t RowWorker::wantedOf(std::size_t part, std::size_t table) const {
+  const auto [first, last] = tables_[table].set.within(parts_[part]);
+  return last - first;
 }
 
 std::vector<float> RowWorker::rows(std::size_t table) const {

@@ -27,24 +27,34 @@ class RowWorker {
  public:
   RowWorker(std::vector<WorkerTable> tables, std::vector<PartitionRange> parts);
 
-  // A new epoch: what was asked for is forgotten, and answers to it are ignored.
+  // A new epoch: what was asked for is forgotten, and answers to it are ignored. What was brought
+  // last is kept, for a step that goes on.
   void enter(std::int64_t epoch, int rank);
-  // Rows of `version` of these occurrences, by table, without bringing anything: an epoch's first
-  // step, an evaluation, and each step in which this rank has no samples. By part, what to ask.
-  // Precondition: nothing is being asked for.
+  // From now on rows of `version` of these occurrences, by table, are waited for, of all parts.
+  void want(std::int64_t version, std::span<const std::vector<std::uint64_t>> occurrences);
+  // Gradients of step `step`, by table and occurrence of what is here (sums over samples). To be
+  // asked for next: rows of the next version. Precondition: complete(), with rows of `step`.
+  void bring(std::int64_t step, std::span<const std::vector<float>> gradients);
+  // What to ask a part for, as often as it takes; with what was brought last, or without. All parts
+  // are asked, also those for which there is nothing.
+  RowRequest request(std::size_t part, bool with_gradients) const;
+
+  // want(), and every part's request. Precondition: nothing is being asked for.
   std::vector<RowRequest> read(std::int64_t version,
                                std::span<const std::vector<std::uint64_t>> occurrences);
-  // Gradients of step `step`, by table and occurrence of what was read for it (sums over samples);
-  // and rows of the next version. All parts are asked, also those for which there is nothing.
-  // Precondition: complete().
+  // bring(), want() and every part's request.
   std::vector<RowRequest> push(std::int64_t step, std::span<const std::vector<float>> gradients,
                                std::span<const std::vector<std::uint64_t>> next_occurrences);
   // False: it is not what is waited for.
   bool onAnswer(std::size_t part, const RowAnswer& answer);
   // All rows that were asked for are here.
   bool complete() const { return missing_ == 0; }
+  std::int64_t epoch() const { return epoch_; }
+  std::int64_t version() const { return version_; }
   // By occurrence, as they were asked for. Precondition: complete().
   std::vector<float> rows(std::size_t table) const;
+  // Rows that a part is asked for, of a table.
+  std::size_t wantedOf(std::size_t part, std::size_t table) const;
 
  private:
   struct Table {
@@ -52,8 +62,6 @@ class RowWorker {
     RowSet set;
     std::vector<float> rows;  // by id
   };
-  void want(std::int64_t version, std::span<const std::vector<std::uint64_t>> occurrences);
-  RowRequest wishOf(std::size_t part) const;
   RowGradients gradientsOf(const Table& table, std::span<const float> sums,
                            PartitionRange range) const;
 
@@ -64,6 +72,8 @@ class RowWorker {
   std::int64_t version_ = -1;  // wanted
   std::vector<bool> here_;     // by part
   std::size_t missing_ = 0;
+  std::int64_t brought_step_ = -1;
+  std::vector<std::vector<RowGradients>> brought_;  // by part, table
 };
 
 }  // namespace trainyard::runtime::rows

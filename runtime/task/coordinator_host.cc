@@ -11,6 +11,7 @@
 #include "runtime/placement/moves.h"
 #include "runtime/program/initial_values.h"
 #include "runtime/task/finish_record.h"
+#include "runtime/task/job_tables.h"
 #include "runtime/task/shard_files.h"
 
 namespace trainyard::runtime {
@@ -33,7 +34,7 @@ CoordinatorConfig coordinatorConfig(const TaskOptions& options, const std::strin
   config.passes = training.passes();
   config.batch_size = training.batch_size();
   config.global_batch_size = training.global_batch_size();
-  config.replicate = training.chunk_replicas() != "Never";
+  config.replicate = training.chunk_replicas() != "Never" && training.tables_size() == 0;
   config.replicate_pushes = training.chunk_replicas() == "Always";
   const v1::UpdateSpec& update = training.update();
   config.backup_workers = update.backup_workers();
@@ -79,14 +80,15 @@ StatusOr<std::unique_ptr<CoordinatorService>> startCoordinator(const TaskOptions
   options.keep = task.job.spec().training().checkpoint().keep();
   options.complete = [&, name = std::move(optimizer_name)](Manifest& manifest,
                                                            const v1::DataFingerprint& data) {
-    describeModel(placement, optimizer, name, manifest);
+    describeModel(placement, optimizer, name, describeTables(task.job.spec().training()), manifest);
     manifest.data_sha256 = data.sha256();
     manifest.data_samples = data.samples();
     manifest.max_ps = std::max(placement.num_ps, task.job.spec().ps().max_replicas());
   };
   options.evaluated = [](const v1::Evaluation& e) {
-    TY_INFO("step {}: accuracy {:.4f} on {} samples", e.version(),
-            static_cast<double>(e.hits()) / static_cast<double>(e.samples()), e.samples());
+    TY_INFO("step {}: accuracy {:.4f}{} on {} samples", e.version(),
+            static_cast<double>(e.hits()) / static_cast<double>(e.samples()),
+            e.has_auc() ? fmt::format(", AUC {:.4f}", e.auc()) : "", e.samples());
   };
   options.finish = [&](const FinishAction& end) {
     return recordFinish(task.checkpointDir(), task.job, task.self.created(), end.steps,
@@ -102,7 +104,9 @@ StatusOr<std::unique_ptr<CoordinatorService>> startCoordinator(const TaskOptions
   // Arrays of a file have come with what the program has declared.
   const bool declared = isProgram(task.job.spec().training().model()) && isArrayFile(init_from);
   if (!newest && !init_from.empty() && !declared) {
-    TY_ASSIGN_OR_RETURN(config.init_manifest, chooseInitManifest(init_from, placement));
+    TY_ASSIGN_OR_RETURN(
+        config.init_manifest,
+        chooseInitManifest(init_from, placement, describeTables(task.job.spec().training())));
     TY_INFO("the weights start from {}", config.init_manifest);
   }
   return std::make_unique<CoordinatorService>(

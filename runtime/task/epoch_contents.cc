@@ -13,12 +13,13 @@ namespace trainyard::runtime {
 
 EpochContents::EpochContents(const TaskOptions& options, int number, const ModelLayout& layout,
                              const Placement& placement, const Optimizer& optimizer,
-                             ps::DataAccess access, ps::Shard& shard)
+                             const JobTables& tables, ps::DataAccess access, ps::Shard& shard)
     : options_(options),
       number_(number),
       layout_(layout),
       placement_(placement),
       optimizer_(optimizer),
+      tables_(tables),
       access_(std::move(access)),
       shard_(shard),
       start_map_(initialMap(chunkLoads(placement), placement.num_ps).ps),
@@ -43,13 +44,15 @@ Status EpochContents::load(const v1::EpochInfo& epoch) {
                                 std::vector<float> weights, std::vector<std::vector<float>> slots) {
     shard_.load(chunk, version, std::move(weights), std::move(slots));
   };
+  const std::vector<ManifestTable> described = describeTables(options_.job.spec().training());
   if (number_ != kWorkerKeeper) {
-    TY_RETURN_IF_ERROR(
-        loadStart(options_, layout_, *epoch_placement_, optimizer_, number_, epoch, take));
+    TY_RETURN_IF_ERROR(loadStart(options_, layout_, *epoch_placement_, optimizer_, described,
+                                 number_, epoch, take));
+    TY_RETURN_IF_ERROR(loadTables(options_.checkpointDir(), epoch, tables_, shard_));
   }
   const std::vector<std::uint32_t> replicas = ps::chunksToReplicate(start_map_, epoch, number_);
   if (replicas.empty()) return absl::OkStatus();
-  return loadStart(options_, layout_, *epoch_placement_, optimizer_,
+  return loadStart(options_, layout_, *epoch_placement_, optimizer_, described,
                    ps::serversOf(start_map_, epoch)[replicas.front()], epoch, take);
 }
 

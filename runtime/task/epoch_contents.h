@@ -12,6 +12,7 @@
 #include "runtime/placement/placement.h"
 #include "runtime/ps/chunk_fetch.h"
 #include "runtime/ps/shard.h"
+#include "runtime/task/job_tables.h"
 #include "runtime/task/options.h"
 #include "runtime/train/model_layout.h"
 #include "trainyard/v1/coordinator.pb.h"
@@ -23,8 +24,8 @@ class EpochContents {
  public:
   // `number`: the server's, or kWorkerKeeper. All but `access` must outlive it.
   EpochContents(const TaskOptions& options, int number, const ModelLayout& layout,
-                const Placement& placement, const Optimizer& optimizer, ps::DataAccess access,
-                ps::Shard& shard);
+                const Placement& placement, const Optimizer& optimizer, const JobTables& tables,
+                ps::DataAccess access, ps::Shard& shard);
 
   // Which chunks and replicas are to be here.
   void assign(const v1::EpochInfo& epoch);
@@ -44,6 +45,7 @@ class EpochContents {
   const ModelLayout& layout_;
   const Placement& placement_;
   const Optimizer& optimizer_;
+  const JobTables& tables_;
   const ps::DataAccess access_;
   ps::Shard& shard_;
   const std::vector<int> start_map_;  // by chunk, the server that the job begins with

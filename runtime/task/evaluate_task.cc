@@ -5,10 +5,15 @@
 #include <vector>
 
 #include "fmt/format.h"
+#include "runtime/catalog/catalog.h"
 #include "runtime/checkpoint/checkpoint.h"
 #include "runtime/data/dataset.h"
+#include "runtime/data/table_lookup.h"
 #include "runtime/model/model.h"
+#include "runtime/rows/row_copy.h"
+#include "runtime/rows/row_table.h"
 #include "runtime/task/buffer_files.h"
+#include "runtime/task/job_tables.h"
 
 namespace trainyard::runtime {
 namespace {
@@ -42,6 +47,40 @@ Status checkSameModel(const std::string& dir, const Manifest& manifest,
   return absl::OkStatus();
 }
 
+// All rows of the job's tables in a checkpoint.
+class CheckpointRows {
+ public:
+  static StatusOr<CheckpointRows> read(const v1::Training& training, const CheckpointReader& reader,
+                                       const std::vector<TableLookup>& tables) {
+    CheckpointRows rows;
+    if (tables.empty()) return rows;
+    TY_ASSIGN_OR_RETURN(rows.job_, jobTables(training));
+    if (reader.manifest().tables.size() != tables.size())
+      return invalidInput(reader.manifest().fileName(), "has not the job's tables");
+    for (std::size_t t = 0; t < tables.size(); ++t) {
+      rows::RowTable& table =
+          rows.tables_.emplace_back(rows.job_.configs[t].options, *rows.job_.configs[t].optimizer);
+      TY_RETURN_IF_ERROR(reader.walkTable(t, 0, kTablePartitions, [&](const TableRows& held) {
+        rows::loadRows(held, table);
+        return absl::OkStatus();
+      }));
+    }
+    return rows;
+  }
+  std::vector<std::vector<float>> of(const std::vector<std::vector<std::uint64_t>>& ids) const {
+    std::vector<std::vector<float>> rows(ids.size());
+    for (std::size_t t = 0; t < ids.size(); ++t) {
+      rows[t].resize(ids[t].size() * static_cast<std::size_t>(tables_[t].options().dim));
+      tables_[t].pull(ids[t], rows[t]);
+    }
+    return rows;
+  }
+
+ private:
+  JobTables job_;
+  std::vector<rows::RowTable> tables_;
+};
+
 }  // namespace
 
 StatusOr<EvaluationResult> evaluateCheckpoint(const v1::TrainingJob& job,
@@ -54,9 +93,14 @@ StatusOr<EvaluationResult> evaluateCheckpoint(const v1::TrainingJob& job,
                       CheckpointReader::open(checkpoint_dir, manifest));
   TY_ASSIGN_OR_RETURN(const DataSplits data, openData(training.data()));
   if (data.eval == nullptr) return invalidInput("training.data", "names no evaluation data");
+  const bool tabular = !data.train->columns().empty();
+  const InputShape input =
+      tabular ? impliedInput(training) : InputShape{data.eval->shape(), data.train->classes()};
+  TY_ASSIGN_OR_RETURN(const std::vector<TableLookup> tables,
+                      tableLookups(training, data.train->columns()));
   TY_ASSIGN_OR_RETURN(const std::unique_ptr<Model> model,
-                      makeModel(training.model(), data.eval->shape(), data.train->classes(),
-                                static_cast<std::uint64_t>(training.seed())));
+                      makeModel(training.model(), input.shape, input.classes,
+                                static_cast<std::uint64_t>(training.seed()), "", tables));
   TY_RETURN_IF_ERROR(model->canEvaluate());
   TY_RETURN_IF_ERROR(restoreBuffers(checkpoint_dir, manifest.step, *model).status());
   TY_RETURN_IF_ERROR(checkSameModel(checkpoint_dir, manifest, model->variables()));
@@ -64,6 +108,7 @@ StatusOr<EvaluationResult> evaluateCheckpoint(const v1::TrainingJob& job,
     TY_RETURN_IF_ERROR(
         reader.read(model->variables()[v].name, "", 0, model->weights(static_cast<int>(v))));
   }
+  TY_ASSIGN_OR_RETURN(const CheckpointRows rows, CheckpointRows::read(training, reader, tables));
   BatchScore total;
   Batch batch;
   std::vector<std::int64_t> samples;
@@ -71,14 +116,14 @@ StatusOr<EvaluationResult> evaluateCheckpoint(const v1::TrainingJob& job,
     samples.resize(static_cast<std::size_t>(std::min(kBatch, data.eval->size() - at)));
     std::iota(samples.begin(), samples.end(), at);
     data.eval->read(samples, samples, batch);
+    batch.rows = rows.of(occurrencesOf(tables, batch.features));
     TY_ASSIGN_OR_RETURN(const BatchScore score, model->evaluate(batch));
-    total.hits += score.hits;
-    total.samples += score.samples;
-    total.loss_sum += score.loss_sum;
+    total.add(score);
   }
   const double count = static_cast<double>(total.samples);
-  return EvaluationResult{manifest.step, total.samples, static_cast<double>(total.hits) / count,
-                          total.loss_sum / count};
+  return EvaluationResult{
+      manifest.step,          total.samples,      static_cast<double>(total.hits) / count,
+      total.loss_sum / count, total.clicks.auc(), total.clicks.calibration()};
 }
 
 }  // namespace trainyard::runtime

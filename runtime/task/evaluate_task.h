@@ -1,6 +1,8 @@
 // `trainyard-runtime evaluate`: a checkpoint's accuracy and loss over the whole evaluation set.
 #pragma once
 
+#include <cstdint>
+#include <optional>
 #include <string>
 
 #include "base/core/status.h"
@@ -13,6 +15,9 @@ struct EvaluationResult {
   std::int64_t samples = 0;
   double accuracy = 0;
   double loss = 0;
+  // Of models that tell clicks.
+  std::optional<double> auc = {};
+  std::optional<double> calibration = {};
 };
 
 // `manifest_name` empty: the newest that verifies. Errors name file and what is wrong.

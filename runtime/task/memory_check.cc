@@ -53,6 +53,7 @@ Status checkWorkerMemory(const v1::TrainingJob& job, std::uint32_t index,
   const auto slots = static_cast<int>(optimizer->slots().size());
   const std::int64_t weights = trainableBytes(variables);
   MemoryNeed need = workerMemory(model, variables, shape, on_gpu ? 0 : samplesPerWorker(spec));
+  need.add(rowsMemory(spec.training(), samplesPerWorker(spec)));
   addMembersPart(job, index, weights, slots, need);
   return check(who, need);
 }

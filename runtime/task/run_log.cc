@@ -105,9 +105,10 @@ void RunLog::onEvaluation(const v1::Evaluation& evaluation) {
   if (evaluation.version() <= evaluated_) return;
   evaluated_ = evaluation.version();
   const double samples = static_cast<double>(evaluation.samples());
-  const std::array<Scalar, 2> scalars{
-      {{"accuracy", static_cast<double>(evaluation.hits()) / samples},
-       {"evaluation_loss", evaluation.loss_sum() / samples}}};
+  std::vector<Scalar> scalars{{"accuracy", static_cast<double>(evaluation.hits()) / samples},
+                              {"evaluation_loss", evaluation.loss_sum() / samples}};
+  if (evaluation.has_auc()) scalars.push_back({"auc", evaluation.auc()});
+  if (evaluation.has_calibration()) scalars.push_back({"calibration", evaluation.calibration()});
   // Its result may come when later steps are recorded already, or from before this start.
   if (metrics_ == nullptr) begin(kNothingIsVoid, evaluation.version());
   writeScalars(evaluation.version(), scalars);

@@ -80,6 +80,23 @@ Status checkSameModel(const Manifest& manifest, const Placement& placement) {
                                                 shapeText(theirs.begin()->second->shape)));
 }
 
+std::string describe(const std::vector<ManifestTable>& tables) {
+  std::string text;
+  for (const ManifestTable& table : tables)
+    text += fmt::format("{}{} [{}]", text.empty() ? "" : ", ", table.name, table.dim);
+  return text.empty() ? "none" : text;
+}
+
+// Slots may differ: they begin anew.
+Status checkSameTables(const Manifest& manifest, const std::vector<ManifestTable>& tables) {
+  const bool same = std::ranges::equal(manifest.tables, tables, [](const auto& a, const auto& b) {
+    return a.name == b.name && a.dim == b.dim;
+  });
+  if (same) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      fmt::format("has tables {}, the job {}", describe(manifest.tables), describe(tables)));
+}
+
 // Trying again would find the same.
 Status initFromError(const Status& status) {
   return withClass(annotate(status, "training.initFrom"), FailureClass::kPermanent);
@@ -119,11 +136,13 @@ void loadFresh(const Placement& placement, const Optimizer& optimizer, int ps, s
   }
 }
 
-StatusOr<std::string> chooseInitManifest(const std::string& path, const Placement& placement) {
+StatusOr<std::string> chooseInitManifest(const std::string& path, const Placement& placement,
+                                         const std::vector<ManifestTable>& tables) {
   const auto choose = [&]() -> StatusOr<std::string> {
     TY_ASSIGN_OR_RETURN(std::string file, findManifest(path));
     TY_ASSIGN_OR_RETURN(const Manifest manifest, readManifest(file));
     TY_RETURN_IF_ERROR(annotate(checkSameModel(manifest, placement), file));
+    TY_RETURN_IF_ERROR(annotate(checkSameTables(manifest, tables), file));
     TY_RETURN_IF_ERROR(verifyFiles(directoryOf(file), manifest));
     return file;
   };
@@ -152,10 +171,10 @@ Status loadInitial(const std::string& manifest_path, const Placement& placement,
 }
 
 Status loadCheckpoint(const std::string& dir, const std::string& manifest_name,
-                      const Placement& placement, const Optimizer& optimizer, int ps,
-                      const LoadChunk& load) {
+                      const Placement& placement, const Optimizer& optimizer,
+                      const std::vector<ManifestTable>& tables, int ps, const LoadChunk& load) {
   TY_ASSIGN_OR_RETURN(const Manifest manifest, readManifest(dir + "/" + manifest_name));
-  if (manifest.model_digest != modelDigest(placement, optimizer)) {
+  if (manifest.model_digest != modelDigest(placement, optimizer, tables)) {
     return absl::InvalidArgumentError(
         fmt::format("{}/{}: checkpoint of another model or optimizer ({})", dir, manifest_name,
                     manifest.optimizer));
@@ -175,13 +194,13 @@ Status loadCheckpoint(const std::string& dir, const std::string& manifest_name,
 }
 
 Status loadStart(const TaskOptions& options, const ModelLayout& model, const Placement& placement,
-                 const Optimizer& optimizer, int ps, const v1::EpochInfo& epoch,
-                 const LoadChunk& load) {
+                 const Optimizer& optimizer, const std::vector<ManifestTable>& tables, int ps,
+                 const v1::EpochInfo& epoch, const LoadChunk& load) {
   if (!epoch.init_manifest().empty())
     return loadInitial(epoch.init_manifest(), placement, optimizer, ps, load);
   if (!epoch.fresh()) {
     return loadCheckpoint(options.checkpointDir(), epoch.restore_manifest(), placement, optimizer,
-                          ps, load);
+                          tables, ps, load);
   }
   const auto seed = static_cast<std::uint64_t>(options.job.spec().training().seed());
   loadFresh(placement, optimizer, ps, seed, model.values, load);
@@ -189,8 +208,9 @@ Status loadStart(const TaskOptions& options, const ModelLayout& model, const Pla
 }
 
 v1::ShardFile writeSnapshot(const std::string& dir, const Placement& placement,
-                            const Optimizer& optimizer, const v1::TaskId& task,
-                            const v1::Incarnation& self, const Snapshot& snapshot) {
+                            const Optimizer& optimizer, const std::vector<ManifestTable>& tables,
+                            const v1::TaskId& task, const v1::Incarnation& self,
+                            const Snapshot& snapshot) {
   // A worker of an all-reduce holds what one server would.
   const int ps = task.role() == v1::ROLE_PS ? static_cast<int>(task.index()) : 0;
   std::vector<ShardTensor> tensors;
@@ -206,6 +226,8 @@ v1::ShardFile writeSnapshot(const std::string& dir, const Placement& placement,
     tensors.push_back(
         {std::string(kGlobalStep), "", 0, 1, true, std::as_bytes(std::span(&global_step, 1))});
   }
+  std::vector<ShardArray> arrays;
+  for (const TableRows& rows : snapshot.tables) addTableArrays(tables[rows.table], rows, arrays);
   v1::ShardFile file;
   file.set_epoch(snapshot.epoch);
   file.set_version(snapshot.version);
@@ -213,7 +235,7 @@ v1::ShardFile writeSnapshot(const std::string& dir, const Placement& placement,
       fmt::format("{}.step-{}.e{}.i{}-{}.safetensors", taskName(task.role(), task.index()),
                   snapshot.version, snapshot.epoch, self.created(), self.start());
   hitFailpoint("ps.snapshot", snapshot.version);
-  const StatusOr<ShardFileInfo> written = writeShard(dir, name, tensors);
+  const StatusOr<ShardFileInfo> written = writeShard(dir, name, tensors, arrays);
   if (written.ok()) {
     file.set_name(written->name);
     file.set_size(written->size);
@@ -224,19 +246,25 @@ v1::ShardFile writeSnapshot(const std::string& dir, const Placement& placement,
   return file;
 }
 
-std::string modelDigest(const Placement& placement, const Optimizer& optimizer) {
+std::string modelDigest(const Placement& placement, const Optimizer& optimizer,
+                        const std::vector<ManifestTable>& tables) {
   std::string text;
   for (const Variable& variable : placement.variables) {
     text += fmt::format("{} {} {}\n", variable.name, dtypeName(variable.dtype),
                         fmt::join(variable.shape, ","));
   }
   text += fmt::format("slots {}\n", fmt::join(optimizer.slots(), ","));
+  for (const ManifestTable& table : tables) {
+    text += fmt::format("table {} [{}] {}\n", table.name, table.dim, fmt::join(table.slots, ","));
+  }
   return sha256Hex(text);
 }
 
 void describeModel(const Placement& placement, const Optimizer& optimizer,
-                   const std::string& optimizer_name, Manifest& manifest) {
-  manifest.model_digest = modelDigest(placement, optimizer);
+                   const std::string& optimizer_name, std::vector<ManifestTable> tables,
+                   Manifest& manifest) {
+  manifest.model_digest = modelDigest(placement, optimizer, tables);
+  manifest.tables = std::move(tables);
   manifest.optimizer = optimizer_name;
   manifest.slots = optimizer.slots();
   manifest.variables.clear();

@@ -46,13 +46,19 @@ Status ShardHost::build() {
   config.aggregate = std::max(1, update.aggregate());
   // Without common steps workers clip what they push.
   if (!config.asynchronous) config.clip_norm = training.optimizer().clip_norm();
+  TY_ASSIGN_OR_RETURN(job_tables_, jobTables(training));
+  std::unique_ptr<ps::RowShard> rows;
+  if (!job_tables_.empty()) {
+    const ps::RowGrid grid(placement_.chunks.size(), placement_.num_ps);
+    rows = std::make_unique<ps::RowShard>(job_tables_.configs, grid, number_, config.wire);
+  }
   shard_ = std::make_unique<ps::Shard>(config, placement_, *optimizer_,
-                                       LearningRate(training.optimizer()));
+                                       LearningRate(training.optimizer()), std::move(rows));
   machine_ = std::make_unique<ps::PsMachine>(*shard_);
   lanes::End self{v1::ROLE_PS, static_cast<std::uint32_t>(number_), options_.self};
   TY_ASSIGN_OR_RETURN(const ps::DataAccess access, dataAccess(options_, self));
   contents_ = std::make_unique<EpochContents>(options_, number_, layout_, placement_, *optimizer_,
-                                              access, *shard_);
+                                              job_tables_, access, *shard_);
   snapshots_ = std::make_unique<SnapshotWriter>(
       options_, *optimizer_, *shard_, [this](const v1::ShardFile& file) { onWritten(file); });
   ps::PsServiceOptions serving = ps::serviceOptions(access.secrets, self, placement_);

@@ -16,6 +16,7 @@
 #include "runtime/ps/service.h"
 #include "runtime/ps/table_service.h"
 #include "runtime/task/epoch_contents.h"
+#include "runtime/task/job_tables.h"
 #include "runtime/task/options.h"
 #include "runtime/task/snapshot_writer.h"
 #include "runtime/train/model_layout.h"
@@ -78,6 +79,7 @@ class ShardHost {
   const Placement& placement_;
   const std::function<void()> poke_;
   std::unique_ptr<Optimizer> optimizer_;
+  JobTables job_tables_;
   std::unique_ptr<ps::Shard> shard_;
   std::unique_ptr<EpochContents> contents_;  // work()'s
   std::unique_ptr<ps::PsService> service_;

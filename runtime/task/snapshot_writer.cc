@@ -3,6 +3,7 @@
 #include <optional>
 #include <utility>
 
+#include "runtime/task/job_tables.h"
 #include "runtime/task/shard_files.h"
 
 namespace trainyard::runtime {
@@ -36,8 +37,9 @@ void SnapshotWriter::writeNext() {
     next = std::move(to_write_.front());
     to_write_.pop_front();
   }
-  written_(writeSnapshot(options_.checkpointDir(), *next.placement, optimizer_, options_.id,
-                         options_.self, next.snapshot));
+  written_(writeSnapshot(options_.checkpointDir(), *next.placement, optimizer_,
+                         describeTables(options_.job.spec().training()), options_.id, options_.self,
+                         next.snapshot));
 }
 
 }  // namespace trainyard::runtime

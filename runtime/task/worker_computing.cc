@@ -29,6 +29,8 @@ StatusOr<ComputeDevice> WorkerComputing::chooseDevice() const {
   const v1::Training& training = options_.job.spec().training();
   if (training.model().simulated_step_seconds() > 0)
     return ComputeDevice{"", "computing is simulated"};
+  if (training.tables_size() > 0)
+    return ComputeDevice{"", "models with tables compute on the processor"};
   const std::string wanted = training.has_device() ? training.device() : "Auto";
   TY_ASSIGN_OR_RETURN(const ComputeDevice device,
                       runtime::chooseDevice(wanted, wanted == "CPU" ? GpuSupport{} : gpuSupport(),
@@ -45,23 +47,40 @@ Status WorkerComputing::build() {
   TY_ASSIGN_OR_RETURN(data_, openData(training.data()));
   TY_INFO("data: {} training samples, {} for evaluation", data_.train->size(),
           data_.eval == nullptr ? 0 : data_.eval->size());
-  const std::array<int, 3> shape = data_.train->shape();
+  TY_RETURN_IF_ERROR(openTables());
   const auto seed = static_cast<std::uint64_t>(training.seed());
-  TY_RETURN_IF_ERROR(checkWorkerMemory(options_.job, options_.id.index(), shape,
-                                       data_.train->classes(),
-                                       /*on_gpu=*/!device_.name.empty()));
-  TY_ASSIGN_OR_RETURN(
-      model_, makeModel(training.model(), shape, data_.train->classes(), seed, device_.name));
+  TY_RETURN_IF_ERROR(checkWorkerMemory(options_.job, options_.id.index(), input_.shape,
+                                       input_.classes, /*on_gpu=*/!device_.name.empty()));
+  TY_ASSIGN_OR_RETURN(model_, makeModel(training.model(), input_.shape, input_.classes, seed,
+                                        device_.name, tables_));
   if (data_.eval != nullptr) TY_RETURN_IF_ERROR(model_->canEvaluate());
   TY_RETURN_IF_ERROR(restoreModelBuffers());
   return checkFit();
 }
 
+// What the model sees of the data: pictures, or all that tables and columns make of a sample.
+Status WorkerComputing::openTables() {
+  const v1::Training& training = options_.job.spec().training();
+  input_ = {data_.train->shape(), data_.train->classes()};
+  if (data_.train->columns().empty()) return absl::OkStatus();
+  input_ = impliedInput(training);
+  TY_ASSIGN_OR_RETURN(tables_, tableLookups(training, data_.train->columns()));
+  if (tables_.empty()) return absl::OkStatus();
+  row_ids_ = std::make_unique<StreamRowIds>(*data_.train, tables_,
+                                            static_cast<std::uint64_t>(training.seed()));
+  return absl::OkStatus();
+}
+
 StatusOr<WorkerModel> WorkerComputing::model() {
   const v1::ModelSpec& spec = options_.job.spec().training().model();
   WorkerModel model;
-  TY_ASSIGN_OR_RETURN(model.layout,
-                      modelLayout(spec, data_.train->shape(), data_.train->classes()));
+  TY_ASSIGN_OR_RETURN(model.layout, modelLayout(spec, input_.shape, input_.classes));
+  for (const TableLookup& table : tables_) model.tables.push_back({table.name, table.dim});
+  if (row_ids_ != nullptr) {
+    model.row_ids = [ids = row_ids_.get()](std::int64_t first, int count) {
+      return ids->at(first, count);
+    };
+  }
   for (std::size_t v = 0; v < model_->variables().size(); ++v)
     model.weights.push_back(model_->weights(static_cast<int>(v)));
   model.samples = data_.train->size();
@@ -81,7 +100,7 @@ void WorkerComputing::computeFor(WorkerMember& member) {
   TrainObserver& observer = *this;
   trainer_ = std::make_unique<Trainer>(
       data_, *model_, member.synchronizer(), observer,
-      static_cast<std::uint64_t>(options_.job.spec().training().seed()), *options_.clock);
+      static_cast<std::uint64_t>(options_.job.spec().training().seed()), *options_.clock, tables_);
 }
 
 StatusOr<TrainEnd> WorkerComputing::run() {
@@ -109,15 +128,15 @@ void WorkerComputing::tellCompute() const {
 // Data, model and batch belong together.
 Status WorkerComputing::checkFit() const {
   const v1::Training& training = options_.job.spec().training();
-  const std::array<int, 3> shape = data_.train->shape();
+  const std::array<int, 3> shape = input_.shape;
   const InputShape implied = impliedInput(training);
   const bool laid_out = training.model().name() != "torchscript";  // by the data's shape
-  if (laid_out && (implied.shape != shape || implied.classes != data_.train->classes())) {
+  if (laid_out && (implied.shape != shape || implied.classes != input_.classes)) {
     return invalidInput(
         "training.data",
         fmt::format("samples are {}x{}x{} with {} classes, the model is laid out for "
                     "{}x{}x{} with {}",
-                    shape[0], shape[1], shape[2], data_.train->classes(), implied.shape[0],
+                    shape[0], shape[1], shape[2], input_.classes, implied.shape[0],
                     implied.shape[1], implied.shape[2], implied.classes));
   }
   const bool global = training.has_global_batch_size();

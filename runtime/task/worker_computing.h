@@ -8,6 +8,8 @@
 #include <string_view>
 
 #include "base/core/status.h"
+#include "runtime/catalog/catalog.h"
+#include "runtime/compute/row_ids.h"
 #include "runtime/compute/trainer.h"
 #include "runtime/data/dataset.h"
 #include "runtime/model/device.h"
@@ -34,6 +36,7 @@ class WorkerComputing final : TrainObserver {
  private:
   explicit WorkerComputing(const TaskOptions& options) : options_(options) {}
   Status build();
+  Status openTables();
   // training.device, on this machine.
   StatusOr<ComputeDevice> chooseDevice() const;
   void tellCompute() const;
@@ -48,6 +51,9 @@ class WorkerComputing final : TrainObserver {
   const TaskOptions options_;
   ComputeDevice device_;
   DataSplits data_;
+  InputShape input_;  // of the model
+  std::vector<TableLookup> tables_;
+  std::unique_ptr<StreamRowIds> row_ids_;  // null: no tables
   std::unique_ptr<Model> model_;
   WorkerMember* member_ = nullptr;
   std::unique_ptr<Trainer> trainer_;

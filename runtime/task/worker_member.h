@@ -22,6 +22,7 @@
 #include "runtime/events/timeline.h"
 #include "runtime/optimizer/optimizer.h"
 #include "runtime/placement/placement.h"
+#include "runtime/rows/row_worker.h"
 #include "runtime/task/agent_link.h"
 #include "runtime/task/options.h"
 #include "runtime/task/replica_keeper.h"
@@ -40,6 +41,9 @@ struct WorkerModel {
   // Of the variables that are trained, in their order; the member writes there what next()
   // promises.
   std::vector<std::span<float>> weights;
+  // With parameter servers: the job's tables, and the rows that samples need; none.
+  std::vector<rows::WorkerTable> tables;
+  RowIdsAt row_ids;
   // AllReduce: variables whose gradients come by rows, and what can be summed on the GPU.
   std::vector<int> by_rows;
   collective::GroupDevice device;

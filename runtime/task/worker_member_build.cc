@@ -8,6 +8,7 @@
 #include "base/core/strings.h"
 #include "base/process/files.h"
 #include "base/rpc/status_map.h"
+#include "runtime/catalog/memory.h"
 #include "runtime/catalog/wire_type.h"
 #include "runtime/coordinator/names.h"
 #include "runtime/placement/placement_table.h"
@@ -157,6 +158,11 @@ Status WorkerMember::synchronizeOverServers() {
   };
   if (finished_) sync.patience = kOverPatience;
   for (const Chunk& chunk : placement_.chunks) sync.worker.ps_of_chunk.push_back(chunk.ps);
+  if (!model_.tables.empty()) {
+    const ps::RowGrid grid(placement_.chunks.size(), placement_.num_ps);
+    sync.worker.ps_of_part = grid.psOfPart();
+    sync.rows = ps::RowLinkOptions{model_.tables, grid, model_.row_ids};
+  }
   synchronizer_ = std::make_unique<ps::PsSynchronizer>(sync, placement_, model_.weights,
                                                        *options_.clock, [this] { poke(); });
   return absl::OkStatus();
@@ -164,9 +170,7 @@ Status WorkerMember::synchronizeOverServers() {
 
 // Training goes on without it.
 void WorkerMember::startKeeper() {
-  const v1::Training& training = options_.job.spec().training();
-  const bool replicated = isAsynchronous(training.update()) ? training.chunk_replicas() == "Always"
-                                                            : training.chunk_replicas() != "Never";
+  const bool replicated = keepsReplicas(options_.job.spec());
   const bool wanted = options_.id.index() == 0 && !isRing(options_.job) && replicated;
   if (!wanted) return;
   auto keeper = ReplicaKeeper::start(options_, model_.layout, placement_, [this] { poke(); });
@@ -203,10 +207,10 @@ Status WorkerMember::synchronizeInRing() {
   sync.processes_per_pod = processesPerPod(options_.job);
   if (finished_) sync.patience = kOverPatience;
   sync.load = [this](const v1::EpochInfo& epoch, const LoadChunk& load) {
-    return loadStart(options_, model_.layout, placement_, *optimizer_, 0, epoch, load);
+    return loadStart(options_, model_.layout, placement_, *optimizer_, {}, 0, epoch, load);
   };
   sync.write = [this](const Snapshot& snapshot) {
-    return writeSnapshot(options_.checkpointDir(), placement_, *optimizer_, options_.id,
+    return writeSnapshot(options_.checkpointDir(), placement_, *optimizer_, {}, options_.id,
                          options_.self, snapshot);
   };
   auto made = std::make_unique<ring::RingSynchronizer>(

@@ -11,6 +11,7 @@
 
 #include "base/core/status.h"
 #include "runtime/train/gradient.h"
+#include "runtime/train/row_exchange.h"
 #include "runtime/train/turn.h"
 
 namespace trainyard::runtime {
@@ -50,6 +51,8 @@ class Synchronizer {
   virtual bool interrupted() const = 0;
   // Result of a kEvaluate turn; ignored when interrupted.
   virtual void evaluated(const BatchScore& score) = 0;
+  // Of the job's tables; null: it has none.
+  virtual RowExchange* rowExchange() { return nullptr; }
   // This worker saw what must end the job (a loss not finite); finish() may wait for that end.
   virtual void abort(std::int64_t step, std::string_view variable, std::string_view reason) = 0;
 };

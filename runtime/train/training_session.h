@@ -75,6 +75,8 @@ class TrainingSession {
   void computing();
   // For this turn; see Synchronizer.
   bool wantsGradientsOnDevice() const { return synchronizer_.wantsGradientsOnDevice(); }
+  // Rows of this turn; null: the job has no tables.
+  RowExchange* rowExchange() { return synchronizer_.rowExchange(); }
   // Each variable once, in any order, while the pass goes on or after it; returns at once. None in
   // a turn without samples, which those get who update the weights themselves. One that is not
   // finite ends the job, and neither it nor what comes after it leaves this worker. Errors end the

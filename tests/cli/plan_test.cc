@@ -37,6 +37,33 @@ std::string textOf(const v1::TrainingJob& job) {
   return renderPlanText(reportOf(job));
 }
 
+// Of one worker with 100 samples, each of which looks up a row in two features.
+TEST(PlanText, HasTheTables) {
+  v1::TrainingJob job = makeJob("wide_and_deep", "Balanced", 2, 1);
+  v1::Training& training = *job.mutable_spec()->mutable_training();
+  training.mutable_model()->add_hidden(8);
+  training.set_batch_size(100);
+  v1::TableSpec& table = *training.add_tables();
+  table.set_name("user");
+  table.add_features("user");
+  table.add_features("friend");
+  table.set_dim(16);
+  table.mutable_rows()->set_max(1000);
+  table.mutable_optimizer()->set_name("Adagrad");
+  table.mutable_optimizer()->set_learning_rate(0.1);
+  const PlanReport report = reportOf(job);
+  ASSERT_EQ(report.tables.size(), 1U);
+  EXPECT_EQ(report.tables[0].row_bytes, 16 + 2 * 16 * 4 + 16);
+  EXPECT_EQ(report.tables[0].in_per_step, 200 * (20 + 64));
+  EXPECT_EQ(report.tables[0].out_per_step, 200 * 64);
+  EXPECT_THAT(
+      renderPlanText(report),
+      HasSubstr("table  dim  bytes a row  rows at most    bytes  in per step  out per step\n"
+                "user    16          160         1,000  160,000       16,800        "
+                "12,800\n"));
+  EXPECT_EQ(renderPlanJson(report)["tables"][0]["rowBytes"], 160);
+}
+
 TEST(PlanText, MnistRoundRobin) {
   EXPECT_EQ(textOf(makeJob("mnist_cnn", "RoundRobin", 2, 7)),
             R"(comparison: mnist_cnn, 8 variables, 3,274,634 parameters, 13,098,536 bytes

@@ -36,6 +36,7 @@ enum class Mutation {
   kLedgerForgotten,    // a coordinator that restores does not know what former epochs have read
   kPositionForgotten,  // nor where in the stream the checkpoint was
   kEndToldEarly,       // the end is told before it is recorded
+  kRowsNotLoaded,      // tables begin anew where weights come from a checkpoint
   kQuestionIsNew,      // a worker's question that comes again counts as another one
 };
 

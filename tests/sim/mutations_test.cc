@@ -133,6 +133,12 @@ WorldConfig boundedDeaths(std::uint64_t seed) {
   return config;
 }
 
+WorldConfig rollsBackWithTables(std::uint64_t seed) {
+  WorldConfig config = rollsBack(seed);
+  config.tables = true;
+  return config;
+}
+
 WorldConfig stops(std::uint64_t seed) {
   return {.seed = seed * 77,
           .steps = 200,
@@ -173,6 +179,7 @@ const std::vector<Case>& cases() {
       {kLedgerForgotten, "LedgerForgotten", rollsBack, true},
       {kPositionForgotten, "PositionForgotten", rollsBack, true},
       {kEndToldEarly, "EndToldEarly", rollsBack, true},
+      {kRowsNotLoaded, "RowsNotLoaded", rollsBackWithTables, true},
       {kQuestionIsNew, "QuestionIsNew", asynchronous},
   };
   return all;

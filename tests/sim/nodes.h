@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "runtime/ps/row_link.h"
 #include "tests/sim/world.h"
 
 namespace trainyard::sim {
@@ -58,8 +59,10 @@ struct World::PsNode : World::Node {
 
 struct World::WorkerNode : World::Node {
   std::unique_ptr<runtime::ps::WorkerMachine> machine;
-  std::unique_ptr<PsNode> keeper;           // worker 0, where there are replicas
-  std::vector<std::vector<float>> weights;  // by chunk
+  std::unique_ptr<PsNode> keeper;              // worker 0, where there are replicas
+  std::vector<std::vector<float>> weights;     // by chunk
+  std::unique_ptr<runtime::ps::RowLink> rows;  // null: no tables
+  runtime::RowValues turn_rows;
   std::optional<runtime::Turn> turn;
   bool computing = false;
   std::int64_t revision = 0;  // of the membership that it was started with

@@ -249,6 +249,7 @@ void World::prepare(PsNode& node, const v1::EpochInfo& epoch) {
     }
     node.shard->load(chunk.id, epoch.first_step(), weights, slots);
   }
+  loadRows(node, epoch);
   prepared(node, epoch);
 }
 
@@ -336,6 +337,7 @@ void World::workPs(PsNode& node) {
       if (!equal)
         problem(fmt::format("snapshot of step {} differs from the reference", snapshot->version));
     }
+    checkRows(*snapshot);
     v1::ShardFile file;
     file.set_epoch(snapshot->epoch);
     file.set_version(snapshot->version);

@@ -54,7 +54,10 @@ void World::sendAsk(WorkerNode& node, const v1::TakeRequest& request) {
   at(owner, std::chrono::seconds(4), fail);
 }
 
-void World::sendChunk(WorkerNode& node, const runtime::ps::Send& send) {
+void World::sendChunk(WorkerNode& node, const runtime::ps::Send& given) {
+  runtime::ps::Send send = given;
+  runtime::ps::RowBytes rows;
+  if (isPart(send.chunk)) rows = node.rows->bodyOf(send);
   const v1::Incarnation self = node.incarnation;
   const std::size_t index = node.index;
   const auto find = [this, self, index]() -> WorkerNode* {
@@ -72,7 +75,7 @@ void World::sendChunk(WorkerNode& node, const runtime::ps::Send& send) {
     at(owner, networkDelay(), [replied] { replied(absl::UnavailableError("lost"), {}, nullptr); });
   };
   std::vector<float> payload;
-  if (send.with_payload)
+  if (send.with_payload && !isPart(send.chunk))
     payload = gradient({node.turn->first_position, node.turn->samples}, send.chunk);
   if (rng_.unit() < config_.drop) {
     breakCutPush(send, payload);
@@ -81,39 +84,45 @@ void World::sendChunk(WorkerNode& node, const runtime::ps::Send& send) {
   const int copies = rng_.unit() < config_.duplicate ? 2 : 1;
   for (int copy = 0; copy < copies; ++copy) {
     const Owner to = ownerOf(v1::ROLE_PS, static_cast<std::size_t>(send.ps));
-    at(to, networkDelay() + lateness(copy), [this, owner, send, payload, replied, fail, find] {
-      PsNode* server = ps_[static_cast<std::size_t>(send.ps)].get();
-      if (server == nullptr || ps_done_[static_cast<std::size_t>(send.ps)]) return fail();
-      at(owner, networkDelay(), [find, send, this] {
-        if (WorkerNode* alive = send.header.receipt() ? find() : nullptr) {
-          alive->machine->onReceived(send.chunk, send.attempt);
-          pump(*alive);
-        }
-      });
-      const auto call = server->next_call++;
-      server->calls_in[call] = [this, owner, replied](
-                                   const v1::ChunkReplyHeader& header,
-                                   std::shared_ptr<const runtime::ps::Weights> weights) {
-        const bool lost = rng_.unit() < config_.drop;
-        // What is on its way is a copy of what the server held when it answered.
-        auto sent = weights == nullptr ? nullptr
-                                       : std::make_shared<const std::vector<float>>(
-                                             weights->begin(), weights->end());
-        at(owner, networkDelay(), [replied, header, sent, lost] {
-          replied(lost ? Status(absl::UnavailableError("lost")) : absl::OkStatus(), header, sent);
-        });
-      };
-      v1::ChunkRequestHeader header = send.header;
-      breakPush(*server, header);
-      std::vector<runtime::ps::ChunkAnswer> answers;
-      server->shard->onRequest(
-          header, send.with_payload ? std::make_unique<VectorPayload>(payload) : nullptr, call,
-          now_, answers);
-      forward(*server);
-      deliver(*server, std::move(answers));
-      poke(*server, server->shard->takeUrgent());
-      updateNext(*server);
-    });
+    at(to, networkDelay() + lateness(copy),
+       [this, owner, send, payload, rows, replied, fail, find] {
+         PsNode* server = ps_[static_cast<std::size_t>(send.ps)].get();
+         if (server == nullptr || ps_done_[static_cast<std::size_t>(send.ps)]) return fail();
+         at(owner, networkDelay(), [find, send, this] {
+           if (WorkerNode* alive = send.header.receipt() ? find() : nullptr) {
+             alive->machine->onReceived(send.chunk, send.attempt);
+             pump(*alive);
+           }
+         });
+         const auto call = server->next_call++;
+         server->calls_in[call] = [this, owner, replied](
+                                      const v1::ChunkReplyHeader& header,
+                                      std::shared_ptr<const runtime::ps::Weights> weights) {
+           const bool lost = rng_.unit() < config_.drop;
+           // What is on its way is a copy of what the server held when it answered.
+           auto sent = weights == nullptr ? nullptr
+                                          : std::make_shared<const std::vector<float>>(
+                                                weights->begin(), weights->end());
+           at(owner, networkDelay(), [replied, header, sent, lost] {
+             replied(lost ? Status(absl::UnavailableError("lost")) : absl::OkStatus(), header,
+                     sent);
+           });
+         };
+         v1::ChunkRequestHeader header = send.header;
+         breakPush(*server, header);
+         std::vector<runtime::ps::ChunkAnswer> answers;
+         if (isPart(send.chunk)) {
+           server->shard->onRowRequest(header, rows.span(), call, now_, answers);
+         } else {
+           server->shard->onRequest(
+               header, send.with_payload ? std::make_unique<VectorPayload>(payload) : nullptr, call,
+               now_, answers);
+         }
+         forward(*server);
+         deliver(*server, std::move(answers));
+         poke(*server, server->shard->takeUrgent());
+         updateNext(*server);
+       });
   }
   // A server that dies breaks the connection; without that the caller's deadline would do.
   at(owner, std::chrono::seconds(3),
@@ -123,6 +132,7 @@ void World::sendChunk(WorkerNode& node, const runtime::ps::Send& send) {
 void World::onChunkReply(WorkerNode& node, const runtime::ps::Send& send, const Status& transport,
                          const v1::ChunkReplyHeader& header,
                          std::shared_ptr<const std::vector<float>> payload) {
+  if (isPart(send.chunk)) return onRowReply(node, send, transport, header, payload);
   if (node.machine->onReply(send.chunk, send.attempt, transport, header, now_)) {
     if (upToDate(node, header.version()) && !plausible(header.version(), send.chunk, *payload)) {
       problem(fmt::format("worker {} got a wrong version {} of chunk {}", node.index,
@@ -206,6 +216,7 @@ void World::trainer(WorkerNode& node) {
   node.turn = **turn;
   node.computing = true;
   const bool train = node.turn->kind == runtime::Turn::Kind::kTrain;
+  if (train && tables_ != nullptr) beginRows(node);
   computed_ += train;
   if (!config_.tickets && upToDate(node, node.turn->step) &&
       node.weights != reference_[static_cast<std::size_t>(node.turn->step)]) {
@@ -245,6 +256,7 @@ void World::trainer(WorkerNode& node) {
     if (alive == nullptr || !alive->turn) return;
     alive->computing = false;
     if (alive->turn->kind == runtime::Turn::Kind::kTrain) {
+      if (tables_ != nullptr) bringRows(*alive);
       alive->machine->lossReady(1.0);
     } else {
       const std::int64_t n =

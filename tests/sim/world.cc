@@ -85,6 +85,11 @@ World::World(WorldConfig config) : config_(std::move(config)), rng_(config_.seed
     for (std::size_t s = 0; s < reference_slots_[0].size(); ++s)
       reference_slots_[0][s].emplace_back(n, optimizer_->initialSlot(s));
   }
+  if (config_.tables) {
+    tables_ = std::make_unique<Tables>();
+    grid_ = runtime::ps::RowGrid(placement_.chunks.size(), config_.ps);
+    reference_rows_.emplace_back();
+  }
   buildReference(0);
   membership_.set_uid(kUid);
   ps_places_ = config_.ps_scalings > 0 ? std::max(config_.ps, config_.max_ps) : config_.ps;
@@ -180,6 +185,13 @@ void World::buildReference(std::int64_t from) {
   reference_.resize(keep);
   reference_slots_.resize(keep);
   reference_norms_.resize(std::min(reference_norms_.size(), keep - 1));
+  if (tables_ != nullptr) {
+    reference_rows_.resize(keep);
+    for (std::int64_t step = from; step < plan_.steps; ++step) {
+      reference_rows_.push_back(reference_rows_.back());
+      reference_rows_.back().take(plan_, step);
+    }
+  }
   Weights weights = reference_.back();
   std::vector<Weights> slots = reference_slots_.back();
   for (std::int64_t step = from; step < plan_.steps; ++step) {
@@ -230,8 +242,13 @@ void World::makeShard(PsNode& node) {
   config.clip_norm = config_.clip_norm;
   config.asynchronous = config_.tickets.has_value();
   if (config_.tickets) config.aggregate = config_.tickets->aggregate;
-  node.shard =
-      std::make_unique<runtime::ps::Shard>(config, placement_, *optimizer_, *learning_rate_);
+  std::unique_ptr<runtime::ps::RowShard> rows;
+  if (tables_ != nullptr) {
+    rows =
+        std::make_unique<runtime::ps::RowShard>(tables_->configs, grid_, node.number, config.wire);
+  }
+  node.shard = std::make_unique<runtime::ps::Shard>(config, placement_, *optimizer_,
+                                                    *learning_rate_, std::move(rows));
   node.machine = std::make_unique<runtime::ps::PsMachine>(*node.shard);
 }
 
@@ -261,6 +278,7 @@ void World::startPs(int index) {
     c.backup_workers = config_.backup_workers;
     c.tickets = config_.tickets;
     c.replicate_pushes = config_.replicate_pushes;
+    c.replicate = !config_.tables;
     std::optional<runtime::Manifest> newest;
     for (const auto& m : manifests_) {
       if (!newest || std::pair(m.step, m.epoch) > std::pair(newest->step, newest->epoch))
@@ -301,10 +319,16 @@ void World::startWorker(int index) {
   if (config_.tickets) config.aggregate = config_.tickets->aggregate;
   config.window_until_answer = config_.clip_norm <= 0 && config_.seed % 2 == 0;
   for (const auto& chunk : placement_.chunks) config.ps_of_chunk.push_back(chunk.ps);
+  if (tables_ != nullptr) {
+    config.ps_of_part = grid_.psOfPart();
+    node->rows = std::make_unique<runtime::ps::RowLink>(
+        runtime::ps::RowLinkOptions{tables_->workers, grid_, rowIdsAt},
+        runtime::ElementType::kFloat32);
+  }
   node->machine = runtime::ps::makeWorkerMachine(config);
   node->weights.resize(placement_.chunks.size());
   node->revision = isMember(i) ? membership_.revision() : 1;
-  if (index == 0 && (!config_.tickets || config_.replicate_pushes)) {
+  if (index == 0 && !config_.tables && (!config_.tickets || config_.replicate_pushes)) {
     node->keeper = std::make_unique<PsNode>();
     node->keeper->role = node->role;
     node->keeper->incarnation = node->incarnation;

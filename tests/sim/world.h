@@ -16,9 +16,11 @@
 #include "base/core/rng.h"
 #include "runtime/coordinator/coordinator.h"
 #include "runtime/ps/ps_machine.h"
+#include "runtime/ps/row_grid.h"
 #include "runtime/ps/shard.h"
 #include "runtime/ps/worker_machine.h"
 #include "tests/sim/mutation.h"
+#include "tests/sim/tables.h"
 
 namespace trainyard::sim {
 
@@ -51,6 +53,7 @@ struct WorldConfig {
   double duplicate = 0.0;  // share of requests that are delivered twice
   Duration late{};         // how much later than the first the second time may be
   Duration max_delay = std::chrono::milliseconds(8);
+  bool tables = false;        // of embeddings; without replicas, clipping and scalings of servers
   bool small_chunks = false;  // several of a server; also with ps_scalings
   int ps_scalings = 0;        // to a random number of servers at random moments
   int min_ps = 1;             // of them
@@ -183,6 +186,15 @@ class World {
   void pump(WorkerNode& node);
   void trainer(WorkerNode& node);
   void sendChunk(WorkerNode& node, const runtime::ps::Send& send);
+  // table_rim.cc
+  void beginRows(WorkerNode& node);
+  void bringRows(WorkerNode& node);
+  void onRowReply(WorkerNode& node, const runtime::ps::Send& send, const Status& transport,
+                  const v1::ChunkReplyHeader& header,
+                  const std::shared_ptr<const std::vector<float>>& payload);
+  void checkRows(const runtime::ps::Snapshot& snapshot);
+  void loadRows(PsNode& node, const v1::EpochInfo& epoch);
+  bool isPart(std::uint32_t chunk) const { return chunk >= placement_.chunks.size(); }
   void onChunkReply(WorkerNode& node, const runtime::ps::Send& send, const Status& transport,
                     const v1::ChunkReplyHeader& header,
                     std::shared_ptr<const std::vector<float>> payload);
@@ -227,6 +239,9 @@ class World {
   std::vector<Weights> reference_;                     // by version
   std::vector<std::vector<Weights>> reference_slots_;  // by version, slot
   std::vector<double> reference_norms_;                // by step, with clipping
+  std::unique_ptr<Tables> tables_;                     // null: none
+  runtime::ps::RowGrid grid_;
+  std::vector<LoneRows> reference_rows_;  // by version
 
   v1::Membership membership_;
   int wanted_workers_ = 0;

@@ -1,0 +1,72 @@
+// Rows of the job's tables in shard files: for each range of partitions that a server has held
+// together, arrays that are named after it, "table:user[0:64]/ids".
+//
+//   sizes   I64 [partitions]  rows of each
+//   ids     I64 [rows]        the bits of an unsigned number; ascending by partition, then id
+//   steps   I32 [rows]        that changed them last (unsigned)
+//   counts  I32 [rows]        occurrences (unsigned)
+//   rows    F32 [rows, dim]
+//   SLOT    F32 [rows, dim]   of the optimizer, by its name
+//
+// Those of a range without rows are left out, but for `sizes`.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/core/status.h"
+#include "runtime/checkpoint/safetensors.h"
+#include "runtime/checkpoint/snapshot.h"
+
+namespace trainyard::runtime {
+
+// A table as a manifest names it.
+struct ManifestTable {
+  std::string name;
+  std::int64_t dim = 0;
+  std::vector<std::string> slots;
+};
+
+// An array of any type, to be written as it is.
+struct ShardArray {
+  std::string name;
+  std::string dtype;
+  std::vector<std::int64_t> shape;
+  std::span<const std::byte> bytes;  // little-endian; not owned
+};
+// `rows` must outlive them.
+void addTableArrays(const ManifestTable& table, const TableRows& rows,
+                    std::vector<ShardArray>& arrays);
+
+struct TableArrayName {
+  std::string table;
+  int first = 0;  // partitions [first, last)
+  int last = 0;
+  std::string array;
+};
+// Nothing: not such an array.
+std::optional<TableArrayName> parseTableArrayName(std::string_view name);
+
+// A range of partitions in a file.
+struct TablePiece {
+  int first = 0;
+  int last = 0;
+  std::size_t file = 0;
+  struct Array {
+    std::string dtype;
+    std::vector<std::int64_t> shape;
+    std::uint64_t offset = 0;  // from the start of the file
+    std::uint64_t bytes = 0;
+  };
+  std::map<std::string, Array> arrays;  // by name, as "ids"
+};
+// Shapes and types are those of the table. INVALID_ARGUMENT says what is not.
+Status checkTablePiece(const ManifestTable& table, const TablePiece& piece);
+
+}  // namespace trainyard::runtime

@@ -1,0 +1,100 @@
+#include "runtime/ps/row_link.h"
+
+#include <utility>
+
+#include "base/core/check.h"
+
+namespace trainyard::runtime::ps {
+
+RowLink::RowLink(RowLinkOptions options, ElementType wire)
+    : options_(std::move(options)),
+      wire_(wire),
+      worker_(options_.tables, options_.grid.parts()),
+      reader_(options_.tables, options_.grid.parts()) {}
+
+bool RowLink::isRead(std::uint32_t number) const {
+  const auto meaning = options_.grid.meaningOf(number);
+  return meaning && meaning->reads;
+}
+
+RowValues RowLink::valuesOf(const rows::RowWorker& worker) const {
+  RowValues values;
+  for (std::size_t t = 0; t < options_.tables.size(); ++t) values.push_back(worker.rows(t));
+  return values;
+}
+
+RowValues RowLink::beginTurn(std::int64_t version) {
+  TY_CHECK(worker_.version() == version, "a turn begins when the rows of its version are here");
+  turn_ = key_;
+  return valuesOf(worker_);
+}
+
+bool RowLink::bring(const RowValues& gradients) {
+  if (turn_ != key_) return false;
+  worker_.bring(turn_.version, gradients);
+  return true;
+}
+
+RowBytes RowLink::bodyOf(Send& send) {
+  const v1::ChunkRequestHeader& header = send.header;
+  const std::int64_t version = header.pull_only() ? header.version() : header.step() + 1;
+  const Key key{header.epoch(), header.rank(), version, send.rows};
+  if (key != key_) {
+    key_ = key;
+    worker_.enter(key.epoch, static_cast<int>(key.rank));
+    worker_.want(version, options_.ids(key.share.first, key.share.count));
+  }
+  const auto meaning = options_.grid.meaningOf(header.chunk());
+  return rowBody(worker_.request(meaning->part, send.with_payload), wire_, send.header);
+}
+
+void RowLink::beginRead(std::int64_t version, const RowIds& ids) {
+  reader_.enter(reader_.epoch(), 0);
+  reader_.want(version, ids);
+}
+
+RowBytes RowLink::readBodyOf(std::size_t part, Send& send) {
+  send.chunk = options_.grid.readNumberOf(part);
+  send.header.set_chunk(send.chunk);
+  return rowBody(reader_.request(part, false), wire_, send.header);
+}
+
+RowValues RowLink::readRows() const {
+  return valuesOf(reader_);
+}
+
+std::size_t RowLink::elementsOf(std::uint32_t number) const {
+  const auto meaning = options_.grid.meaningOf(number);
+  const rows::RowWorker& worker = meaning->reads ? reader_ : worker_;
+  std::size_t elements = 0;
+  for (std::size_t t = 0; t < options_.tables.size(); ++t)
+    elements += worker.wantedOf(meaning->part, t) * options_.tables[t].dim;
+  return elements;
+}
+
+std::span<float> RowLink::target(std::uint32_t number, std::size_t elements) {
+  std::vector<float>& memory = arriving_[number];
+  memory.resize(elements);
+  return memory;
+}
+
+void RowLink::stored(std::uint32_t number, const v1::ChunkReplyHeader& header) {
+  const std::vector<float>& floats = arriving_[number];
+  if (floats.size() != elementsOf(number)) return;  // other rows are asked for meanwhile
+  const auto meaning = options_.grid.meaningOf(number);
+  rows::RowWorker& worker = meaning->reads ? reader_ : worker_;
+  rows::RowAnswer answer;
+  // Whether it is of this epoch, and the newest request's, is the machine's to know.
+  answer.epoch = worker.epoch();
+  answer.version = header.version();
+  auto at = floats.begin();
+  for (std::size_t t = 0; t < options_.tables.size(); ++t) {
+    const auto length =
+        static_cast<std::ptrdiff_t>(worker.wantedOf(meaning->part, t) * options_.tables[t].dim);
+    answer.rows.emplace_back(at, at + length);
+    at += length;
+  }
+  worker.onAnswer(meaning->part, answer);
+}
+
+}  // namespace trainyard::runtime::ps

@@ -1,0 +1,78 @@
+// A worker's rows on their way: bodies of requests to parts of the job's tables, and where answers
+// go. What the machine (SyncWorker) knows as chunks has its contents here.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "runtime/ps/row_body.h"
+#include "runtime/ps/row_grid.h"
+#include "runtime/ps/worker_machine.h"
+#include "runtime/rows/row_worker.h"
+#include "runtime/tensor/element_type.h"
+#include "runtime/train/row_exchange.h"
+
+namespace trainyard::runtime::ps {
+
+struct RowLinkOptions {
+  std::vector<rows::WorkerTable> tables;
+  RowGrid grid;
+  // Of whose samples the machine says that it wants rows.
+  RowIdsAt ids;
+};
+
+// Not thread-safe: the owner locks. Memory that was given as a target stays until the part is given
+// another one.
+class RowLink {
+ public:
+  RowLink(RowLinkOptions options, ElementType wire);
+
+  const RowGrid& grid() const { return options_.grid; }
+  bool isPart(std::uint32_t number) const { return options_.grid.meaningOf(number).has_value(); }
+  bool isRead(std::uint32_t number) const;
+
+  // A turn begins at `version`, whose rows are all here.
+  RowValues beginTurn(std::int64_t version);
+  // Sums over the turn's samples; they are what the next requests with a payload carry. False: the
+  // turn is void, other rows have been asked for since it began.
+  bool bring(const RowValues& gradients);
+  // The body of what the machine sends; completes its header.
+  RowBytes bodyOf(Send& send);
+
+  // Reads rows beside the steps: begin, then a request for each part, until all are here.
+  void beginRead(std::int64_t version, const RowIds& ids);
+  RowBytes readBodyOf(std::size_t part, Send& send);
+  bool readComplete() const { return reader_.complete(); }
+  RowValues readRows() const;
+
+  // Floats of an answer to the newest request under this number.
+  std::size_t elementsOf(std::uint32_t number) const;
+  std::span<float> target(std::uint32_t number, std::size_t elements);
+  // What was written there is the answer with this header.
+  void stored(std::uint32_t number, const v1::ChunkReplyHeader& header);
+
+ private:
+  // What rows are asked for.
+  struct Key {
+    std::int64_t epoch = -1;
+    std::uint32_t rank = 0;
+    std::int64_t version = -1;
+    StepPlan::Share share;
+    bool operator==(const Key&) const = default;
+  };
+  RowValues valuesOf(const rows::RowWorker& worker) const;
+
+  const RowLinkOptions options_;
+  const ElementType wire_;
+  rows::RowWorker worker_;
+  Key key_;
+  Key turn_;  // what rows the turn has
+  rows::RowWorker reader_;
+  std::map<std::uint32_t, std::vector<float>> arriving_;  // by number
+};
+
+}  // namespace trainyard::runtime::ps

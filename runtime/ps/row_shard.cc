@@ -1,0 +1,231 @@
+#include "runtime/ps/row_shard.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/core/strings.h"
+#include "fmt/format.h"
+#include "runtime/ps/protocol.h"
+#include "runtime/ps/row_body.h"
+#include "runtime/rows/row_copy.h"
+
+namespace trainyard::runtime::ps {
+namespace {
+
+std::shared_ptr<const Weights> joined(const std::vector<std::vector<float>>& tables) {
+  std::size_t floats = 0;
+  for (const std::vector<float>& rows : tables) floats += rows.size();
+  auto all = std::make_shared<Weights>();
+  all->reserve(floats);
+  for (const std::vector<float>& rows : tables) all->insert(all->end(), rows.begin(), rows.end());
+  return all;
+}
+
+// What a worker makes of it is to ask again; the message is for people.
+v1::ChunkCode codeOf(rows::RowAnswer::Code code) {
+  switch (code) {
+    case rows::RowAnswer::Code::kRows:
+      return v1::CHUNK_OK;
+    case rows::RowAnswer::Code::kEpochOver:
+      return v1::CHUNK_WRONG_EPOCH;
+    case rows::RowAnswer::Code::kAskedAgain:
+    case rows::RowAnswer::Code::kNotReady:
+      return v1::CHUNK_NOT_READY;
+    case rows::RowAnswer::Code::kRefused:
+      return v1::CHUNK_GONE;
+  }
+  return v1::CHUNK_UNSPECIFIED;
+}
+
+}  // namespace
+
+RowShard::RowShard(std::vector<rows::RowTableConfig> tables, RowGrid grid, int ps, ElementType wire)
+    : tables_(std::move(tables)), grid_(std::move(grid)), ps_(ps), wire_(wire) {
+  for (const rows::RowTableConfig& table : tables_)
+    dims_.push_back(static_cast<std::size_t>(table.options.dim));
+  for (std::size_t p = 0; p < grid_.parts().size(); ++p) {
+    if (grid_.psOfPart()[p] != ps_) continue;
+    auto part = std::make_unique<Part>();
+    part->number = grid_.numberOf(p);
+    part->rows = std::make_unique<rows::RowPart>(tables_, grid_.parts()[p]);
+    parts_.push_back(std::move(part));
+  }
+}
+
+RowShard::Part* RowShard::find(std::uint32_t number) const {
+  const auto meaning = grid_.meaningOf(number);
+  if (!meaning) return nullptr;
+  const std::uint32_t own = grid_.numberOf(meaning->part);
+  const auto found = std::ranges::find_if(parts_, [&](const auto& p) { return p->number == own; });
+  return found == parts_.end() ? nullptr : found->get();
+}
+
+bool RowShard::has(std::uint32_t number) const {
+  return grid_.meaningOf(number).has_value();
+}
+
+ChunkAnswer RowShard::refuse(CallId call, std::uint32_t number, std::string why) const {
+  ChunkAnswer answer;
+  answer.call = call;
+  answer.header.set_code(v1::CHUNK_WRONG_SERVER);
+  answer.header.set_chunk(number);
+  answer.header.set_message(std::move(why));
+  return answer;
+}
+
+void RowShard::answer(Part& part, std::uint32_t number, std::vector<rows::RowAnswer> answers,
+                      std::vector<ChunkAnswer>& out) {
+  for (rows::RowAnswer& given : answers) {
+    part.waiting.erase(given.call);
+    ChunkAnswer& answer = out.emplace_back();
+    answer.call = given.call;
+    answer.header.set_code(codeOf(given.code));
+    answer.header.set_chunk(number);
+    answer.header.set_epoch(given.epoch);
+    answer.header.set_version(given.version);
+    answer.header.set_message(given.code == rows::RowAnswer::Code::kAskedAgain
+                                  ? std::string(kAskedAgain)
+                                  : std::move(given.message));
+    if (given.code == rows::RowAnswer::Code::kRows) answer.payload = joined(given.rows);
+  }
+}
+
+void RowShard::onRequest(const v1::ChunkRequestHeader& header, std::span<const std::byte> body,
+                         CallId call, TimePoint now, std::vector<ChunkAnswer>& out) {
+  Part* part = find(header.chunk());
+  if (part == nullptr) {
+    return out.push_back(refuse(call, header.chunk(),
+                                fmt::format("part {} of the tables is not here", header.chunk())));
+  }
+  StatusOr<rows::RowRequest> request = rowRequestOf(header, body, dims_, wire_);
+  if (!request.ok()) {
+    return out.push_back(
+        refuse(call, header.chunk(), std::string(fromAbsl(request.status().message()))));
+  }
+  std::vector<rows::RowAnswer> answers;
+  const std::lock_guard lock(part->mutex);
+  const auto at = static_cast<std::size_t>(
+      std::ranges::find_if(parts_, [&](const auto& p) { return p.get() == part; }) -
+      parts_.begin());
+  look_(at, *part->rows);
+  part->waiting.emplace(call, now);
+  part->rows->onRequest(*std::move(request), call, answers);
+  if (part->version.exchange(part->rows->version()) != part->rows->version())
+    look_(at, *part->rows);
+  answer(*part, header.chunk(), std::move(answers), out);
+}
+
+void RowShard::withPart(std::size_t at,
+                        const std::function<void(const rows::RowPart&)>& use) const {
+  const std::lock_guard lock(parts_[at]->mutex);
+  use(*parts_[at]->rows);
+}
+
+void RowShard::onCancelled(CallId call) {
+  for (const auto& part : parts_) {
+    const std::lock_guard lock(part->mutex);
+    if (part->waiting.erase(call) > 0) part->rows->cancel(call);
+  }
+}
+
+void RowShard::giveUp(TimePoint since, std::vector<ChunkAnswer>& out) {
+  for (const auto& part : parts_) {
+    const std::lock_guard lock(part->mutex);
+    std::vector<rows::RowAnswer> late;
+    for (const auto& [call, began] : part->waiting) {
+      if (began > since) continue;
+      if (auto given_up = part->rows->giveUp(call)) late.push_back(*std::move(given_up));
+    }
+    answer(*part, part->number, std::move(late), out);
+  }
+}
+
+void RowShard::seal(std::vector<ChunkAnswer>& out) {
+  for (const auto& part : parts_) {
+    const std::lock_guard lock(part->mutex);
+    std::vector<rows::RowAnswer> ended;
+    part->rows->seal(ended);
+    answer(*part, part->number, std::move(ended), out);
+    part->waiting.clear();
+  }
+}
+
+Status RowShard::open(std::int64_t epoch, const StepPlan& plan) {
+  for (const auto& part : parts_) {
+    const std::lock_guard lock(part->mutex);
+    TY_RETURN_IF_ERROR(part->rows->open(epoch, plan));
+  }
+  return absl::OkStatus();
+}
+
+void RowShard::clear(std::int64_t version) {
+  for (const auto& part : parts_) {
+    const std::lock_guard lock(part->mutex);
+    part->rows = std::make_unique<rows::RowPart>(tables_, part->rows->range());
+    part->rows->setVersion(version);
+    part->version = version;
+  }
+}
+
+void RowShard::load(const TableRows& rows) {
+  for (const auto& part : parts_) {
+    const std::lock_guard lock(part->mutex);
+    rows::loadRows(rows, part->rows->table(rows.table));
+  }
+}
+
+rows::PartitionRange RowShard::range() const {
+  if (parts_.empty()) return {0, 0};
+  return {parts_.front()->rows->range().first, parts_.back()->rows->range().last};
+}
+
+std::int64_t RowShard::lowestVersion() const {
+  std::int64_t lowest = -1;
+  for (const auto& part : parts_) {
+    const std::int64_t version = part->version;
+    lowest = lowest < 0 ? version : std::min(lowest, version);
+  }
+  return lowest;
+}
+
+std::int64_t RowShard::highestVersion() const {
+  std::int64_t highest = -1;
+  for (const auto& part : parts_) highest = std::max(highest, part->version.load());
+  return highest;
+}
+
+std::optional<v1::Abort> RowShard::abort() const {
+  for (const auto& part : parts_) {
+    const std::lock_guard lock(part->mutex);
+    if (part->rows->failure().ok()) continue;
+    v1::Abort abort;
+    abort.set_step(part->rows->version());
+    abort.set_reason(std::string(fromAbsl(part->rows->failure().message())));
+    return abort;
+  }
+  return std::nullopt;
+}
+
+void RowShard::fillTables(v1::ShardTable& table) const {
+  for (std::size_t t = 0; t < tables_.size(); ++t) {
+    v1::TableRows* held = table.add_tables();
+    held->set_table(tables_[t].options.name);
+    for (const auto& part : parts_) {
+      const std::lock_guard lock(part->mutex);
+      held->set_rows(held->rows() + part->rows->table(t).size());
+      held->set_bytes(held->bytes() + static_cast<std::uint64_t>(part->rows->table(t).bytes()));
+    }
+  }
+}
+
+std::uint64_t RowShard::bytes() const {
+  std::uint64_t bytes = 0;
+  for (const auto& part : parts_) {
+    const std::lock_guard lock(part->mutex);
+    for (std::size_t t = 0; t < tables_.size(); ++t)
+      bytes += static_cast<std::uint64_t>(part->rows->table(t).bytes());
+  }
+  return bytes;
+}
+
+}  // namespace trainyard::runtime::ps

@@ -1,0 +1,96 @@
+#include "runtime/task/job_tables.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <utility>
+
+#include "fmt/format.h"
+
+namespace trainyard::runtime {
+namespace {
+
+rows::RowInitializer initializerOf(const v1::RowInitial& initial) {
+  rows::RowInitializer initializer;
+  initializer.scale = static_cast<float>(initial.scale());
+  if (initial.distribution() == "Uniform") {
+    initializer.kind = rows::RowInitializer::Kind::kUniform;
+  } else if (initial.distribution() == "TruncatedNormal") {
+    initializer.kind = rows::RowInitializer::Kind::kTruncatedNormal;
+  }
+  return initializer;
+}
+
+const v1::OptimizerSpec& optimizerOf(const v1::TableSpec& table, const v1::Training& training) {
+  return table.has_optimizer() ? table.optimizer() : training.optimizer();
+}
+
+// Another run's rows have its weights; slots begin anew, as those of variables do.
+void beginSlots(const Optimizer& optimizer, TableRows& rows) {
+  rows.slots.assign(optimizer.slots().size(), {});
+  for (std::size_t s = 0; s < rows.slots.size(); ++s)
+    rows.slots[s].assign(rows.weights.size(), optimizer.initialSlot(s));
+  std::ranges::fill(rows.steps, 0U);
+}
+
+}  // namespace
+
+StatusOr<JobTables> jobTables(const v1::Training& training) {
+  JobTables tables;
+  for (const v1::TableSpec& table : training.tables()) {
+    const v1::OptimizerSpec& spec = optimizerOf(table, training);
+    TY_ASSIGN_OR_RETURN(std::unique_ptr<Optimizer> optimizer, makeOptimizer(spec));
+    rows::RowTableOptions options;
+    options.name = table.name();
+    options.dim = table.dim();
+    options.max_rows = table.rows().max();
+    options.on_full = table.on_full() == "RefuseNew" ? rows::RowTableOptions::OnFull::kRefuseNew
+                                                     : rows::RowTableOptions::OnFull::kFail;
+    options.initial = initializerOf(table.initial());
+    options.seed = static_cast<std::uint64_t>(training.seed());
+    tables.configs.push_back({std::move(options), optimizer.get(), LearningRate(spec)});
+    tables.optimizers.push_back(std::move(optimizer));
+  }
+  return tables;
+}
+
+std::vector<ManifestTable> describeTables(const v1::Training& training) {
+  std::vector<ManifestTable> described;
+  const StatusOr<JobTables> tables = jobTables(training);
+  if (!tables.ok()) return described;
+  for (const rows::RowTableConfig& config : tables->configs) {
+    described.push_back({.name = config.options.name,
+                         .dim = config.options.dim,
+                         .slots = config.optimizer->slots()});
+  }
+  return described;
+}
+
+Status loadTables(const std::string& dir, const v1::EpochInfo& epoch, const JobTables& tables,
+                  ps::Shard& shard) {
+  if (tables.empty()) return absl::OkStatus();
+  const bool initial = !epoch.init_manifest().empty();
+  if (epoch.fresh() && !initial) {
+    shard.clearRows(0);
+    return absl::OkStatus();
+  }
+  const std::string path =
+      initial ? epoch.init_manifest() : fmt::format("{}/{}", dir, epoch.restore_manifest());
+  TY_ASSIGN_OR_RETURN(const Manifest manifest, readManifest(path));
+  TY_ASSIGN_OR_RETURN(
+      const CheckpointReader reader,
+      CheckpointReader::open(std::filesystem::path(path).parent_path().string(), manifest));
+  if (manifest.tables.size() != tables.configs.size())
+    return invalidInput(path, "has not the job's tables");
+  shard.clearRows(initial ? 0 : manifest.step);
+  const rows::PartitionRange range = shard.rows()->range();
+  for (std::size_t t = 0; t < tables.configs.size(); ++t) {
+    TY_RETURN_IF_ERROR(reader.walkTable(t, range.first, range.last, [&](TableRows rows) {
+      if (initial) beginSlots(*tables.optimizers[t], rows);
+      shard.loadRows(rows);
+      return absl::OkStatus();
+    }));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace trainyard::runtime

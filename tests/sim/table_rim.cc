@@ -1,0 +1,78 @@
+// What stands around the rows of tables: where a worker's answers go, what servers load and write.
+#include <algorithm>
+
+#include "fmt/format.h"
+#include "tests/sim/nodes.h"
+
+namespace trainyard::sim {
+
+void World::beginRows(WorkerNode& node) {
+  const std::int64_t step = node.turn->step;
+  node.turn_rows = node.rows->beginTurn(step);
+  if (!upToDate(node, step)) return;
+  const runtime::StepPlan::Share share{node.turn->first_position, node.turn->samples};
+  if (node.turn_rows != reference_rows_[static_cast<std::size_t>(step)].at(share))
+    problem(fmt::format("worker {} starts step {} with wrong rows", node.index, step));
+}
+
+void World::bringRows(WorkerNode& node) {
+  const runtime::StepPlan::Share share{node.turn->first_position, node.turn->samples};
+  if (!node.rows->bring(rowGradients(share, node.turn_rows))) return;
+  for (std::size_t part = 0; part < grid_.parts().size(); ++part)
+    node.machine->gradientReady(grid_.numberOf(part));
+}
+
+// As chunks': stored while it arrives, which takes a while, and the connection may break.
+void World::onRowReply(WorkerNode& node, const runtime::ps::Send& send, const Status& transport,
+                       const v1::ChunkReplyHeader& header,
+                       const std::shared_ptr<const std::vector<float>>& payload) {
+  const std::size_t elements = payload == nullptr ? 0 : payload->size();
+  Status status = transport;
+  if (status.ok() && header.code() == v1::CHUNK_OK && elements != node.rows->elementsOf(send.chunk))
+    status = absl::InternalError("other rows");
+  if (node.machine->onReply(send.chunk, send.attempt, status, header, now_)) {
+    std::ranges::copy(*payload, node.rows->target(send.chunk, elements).begin());
+    const v1::Incarnation self = node.incarnation;
+    const std::size_t index = node.index;
+    const bool cut = rng_.unit() < config_.drop;
+    at(ownerOf(node), std::chrono::microseconds(rng_.below(500)),
+       [this, self, index, send, header, cut] {
+         WorkerNode* alive = workers_[index].get();
+         if (alive == nullptr || !same(alive->incarnation, self)) return;
+         if (cut) {
+           alive->machine->onCut(send.chunk, send.attempt, absl::UnavailableError("lost"), now_);
+         } else {
+           alive->rows->stored(send.chunk, header);
+           alive->machine->onStored(send.chunk, send.attempt);
+         }
+         trainer(*alive);
+         pump(*alive);
+         poke(*alive, alive->machine->takeUrgent());
+       });
+  }
+  trainer(node);
+  pump(node);
+}
+
+void World::checkRows(const runtime::ps::Snapshot& snapshot) {
+  for (const runtime::TableRows& copy : snapshot.tables) {
+    if (!reference_rows_[static_cast<std::size_t>(snapshot.version)].equals(copy))
+      problem(
+          fmt::format("rows in a snapshot of step {} differ from the reference", snapshot.version));
+  }
+}
+
+// What the files hold.
+void World::loadRows(PsNode& node, const v1::EpochInfo& epoch) {
+  if (tables_ == nullptr) return;
+  node.shard->clearRows(epoch.first_step());
+  if (epoch.fresh() || broken(Mutation::kRowsNotLoaded)) return;
+  for (const auto& manifest : manifests_) {
+    if (manifest.fileName() != epoch.restore_manifest()) continue;
+    for (const auto& file : manifest.files) {
+      for (const runtime::TableRows& rows : files_[file.name].tables) node.shard->loadRows(rows);
+    }
+  }
+}
+
+}  // namespace trainyard::sim

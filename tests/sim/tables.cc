@@ -1,0 +1,131 @@
+#include "tests/sim/tables.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "base/core/rng.h"
+#include "runtime/optimizer/optimizer.h"
+
+namespace trainyard::sim {
+namespace {
+
+constexpr std::uint64_t kIds = 40;  // of a table
+constexpr std::size_t kDims[] = {2, 1};
+constexpr std::size_t kTables = 2;
+constexpr const char* kNames[] = {"user", "ad"};
+constexpr float kRate = 0.25F;
+
+std::vector<std::uint64_t> idsOf(std::int64_t position, std::size_t table) {
+  Rng random(static_cast<std::uint64_t>(position) * 2 + table);
+  std::vector<std::uint64_t> ids;
+  for (std::uint64_t i = random.below(3); i < 4; ++i)
+    ids.push_back(random.below(kIds) * 0x9E3779B97F4A7C15);
+  return ids;
+}
+
+// Whole numbers: every order of summation gives the same bits.
+float gradientOf(std::int64_t position, float sum) {
+  const auto up = static_cast<float>(position % 3 - 1);
+  return static_cast<int>(sum * 32) % 2 != 0 ? up + 2 : up - 1;
+}
+
+}  // namespace
+
+Tables::Tables() {
+  spec_.set_name("SGD");
+  spec_.set_learning_rate(kRate);
+  optimizer_ = *runtime::makeOptimizer(spec_);
+  for (std::size_t t = 0; t < kTables; ++t) {
+    runtime::rows::RowTableOptions options;
+    options.name = kNames[t];
+    options.dim = static_cast<int>(kDims[t]);
+    options.max_rows = 100'000;
+    configs.push_back({std::move(options), optimizer_.get(), runtime::LearningRate(spec_)});
+    workers.push_back({kNames[t], kDims[t]});
+  }
+}
+
+runtime::RowIds rowIdsAt(std::int64_t first, int count) {
+  runtime::RowIds ids(kTables);
+  for (std::int64_t p = first; p < first + count; ++p) {
+    for (std::size_t t = 0; t < kTables; ++t)
+      std::ranges::copy(idsOf(p, t), std::back_inserter(ids[t]));
+  }
+  return ids;
+}
+
+runtime::RowValues rowGradients(const runtime::StepPlan::Share& share,
+                                const runtime::RowValues& rows) {
+  runtime::RowValues gradients(kTables);
+  std::vector<std::size_t> at(kTables);
+  for (std::int64_t p = share.first; p < share.first + share.count; ++p) {
+    float sum = 0;
+    std::vector<std::size_t> floats;
+    for (std::size_t t = 0; t < kTables; ++t) {
+      floats.push_back(idsOf(p, t).size() * kDims[t]);
+      for (std::size_t i = 0; i < floats[t]; ++i) sum += rows[t][at[t]++];
+    }
+    for (std::size_t t = 0; t < kTables; ++t)
+      gradients[t].insert(gradients[t].end(), floats[t], gradientOf(p, sum));
+  }
+  return gradients;
+}
+
+runtime::RowValues LoneRows::at(const runtime::StepPlan::Share& share) const {
+  const runtime::RowIds ids = rowIdsAt(share.first, share.count);
+  runtime::RowValues values(kTables);
+  for (std::size_t t = 0; t < kTables; ++t) {
+    for (const std::uint64_t id : ids[t]) {
+      const auto row = rows_.find({t, id});
+      if (row == rows_.end()) {
+        values[t].insert(values[t].end(), kDims[t], 0.0F);
+      } else {
+        std::ranges::copy(row->second.weights, std::back_inserter(values[t]));
+      }
+    }
+  }
+  return values;
+}
+
+void LoneRows::take(const runtime::StepPlan& plan, std::int64_t step) {
+  const runtime::StepPlan::Share all{plan.positionOf(step), static_cast<int>(plan.samplesOf(step))};
+  const runtime::RowIds ids = rowIdsAt(all.first, all.count);
+  const runtime::RowValues gradients = rowGradients(all, at(all));
+  std::map<std::pair<std::size_t, std::uint64_t>, Row> touched;
+  for (std::size_t t = 0; t < kTables; ++t) {
+    for (std::size_t i = 0; i < ids[t].size(); ++i) {
+      Row& sum = touched[{t, ids[t][i]}];
+      sum.weights.resize(kDims[t]);
+      ++sum.count;
+      for (std::size_t d = 0; d < kDims[t]; ++d) sum.weights[d] += gradients[t][i * kDims[t] + d];
+    }
+  }
+  for (const auto& [key, sum] : touched) {
+    Row& row = rows_[key];
+    row.step = static_cast<std::uint32_t>(step);
+    row.count += sum.count;
+    row.weights.resize(sum.weights.size());
+    for (std::size_t d = 0; d < row.weights.size(); ++d)
+      row.weights[d] -= sum.weights[d] / static_cast<float>(all.count) * kRate;
+  }
+}
+
+bool LoneRows::equals(const runtime::TableRows& copy) const {
+  const runtime::rows::RowOrder order(runtime::rows::saltOf(kNames[copy.table]));
+  const runtime::rows::PartitionRange range{copy.first,
+                                            copy.first + static_cast<int>(copy.sizes.size())};
+  std::size_t expected = 0;
+  for (const auto& [key, row] : rows_)
+    expected += key.first == copy.table && range.has(order.partition(key.second));
+  const std::size_t dim = kDims[copy.table];
+  for (std::size_t i = 0; i < copy.ids.size(); ++i) {
+    const auto row = rows_.find({copy.table, copy.ids[i]});
+    if (row == rows_.end() || row->second.step != copy.steps[i] ||
+        row->second.count != copy.counts[i] ||
+        !std::ranges::equal(row->second.weights, std::span(copy.weights).subspan(i * dim, dim)))
+      return false;
+  }
+  return expected == copy.ids.size();
+}
+
+}  // namespace trainyard::sim

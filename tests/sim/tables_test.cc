@@ -1,0 +1,88 @@
+// Jobs with embedding tables, in a world where messages are lost, come twice and late, and tasks
+// die: every row that a worker computes with, and every snapshot, is the reference's.
+#include <gtest/gtest.h>
+
+#include "tests/sim/run_world.h"
+
+namespace trainyard::sim {
+namespace {
+
+TEST(Tables, AQuietJob) {
+  for (std::uint64_t seed = 1; seed <= 100; ++seed) {
+    const WorldResult result = runWorld({.seed = seed,
+                                         .ps = 1 + static_cast<int>(seed % 3),
+                                         .workers = 1 + static_cast<int>(seed % 4),
+                                         .passes = seed % 2 == 0 ? 1 : 0,
+                                         .samples = 331,
+                                         .duplicate = 0.05,
+                                         .tables = true});
+    EXPECT_EQ(result.outcome, "succeeded") << seed;
+    EXPECT_EQ(result.epochs, 1) << seed;
+    EXPECT_EQ(result.lost_steps, 0) << seed;
+  }
+}
+
+TEST(Tables, DeathsOfWorkersLoseNoStep) {
+  int kills = 0;
+  for (std::uint64_t seed = 1; seed <= 400; ++seed) {
+    const WorldResult result = runWorld({.seed = seed * 911,
+                                         .ps = 1 + static_cast<int>(seed % 3),
+                                         .workers = 2 + static_cast<int>(seed % 2),
+                                         .kills = 4,
+                                         .kill_ps = false,
+                                         .freezes = static_cast<int>(seed % 2),
+                                         .drop = seed % 4 == 0 ? 0.03 : 0.0,
+                                         .duplicate = 0.05,
+                                         .late = std::chrono::milliseconds(seed % 5 == 0 ? 40 : 0),
+                                         .tables = true});
+    EXPECT_EQ(result.outcome, "succeeded") << seed;
+    EXPECT_EQ(result.lost_steps, 0) << seed;
+    kills += result.kills;
+  }
+  EXPECT_GT(kills, 400);
+}
+
+// Workers come and go while steps are under way: who has which samples changes with the epoch.
+TEST(Tables, WorkersComeAndGo) {
+  int scalings = 0;
+  for (std::uint64_t seed = 1; seed <= 300; ++seed) {
+    const WorldResult result = runWorld({.seed = seed * 127,
+                                         .ps = 1 + static_cast<int>(seed % 3),
+                                         .workers = 1 + static_cast<int>(seed % 3),
+                                         .steps = 60,
+                                         .global_batch = seed % 2 == 0 ? 12 : 0,
+                                         .kills = static_cast<int>(seed % 3),
+                                         .kill_ps = false,
+                                         .drop = seed % 4 == 0 ? 0.02 : 0.0,
+                                         .duplicate = 0.05,
+                                         .tables = true,
+                                         .scalings = 5});
+    EXPECT_EQ(result.outcome, "succeeded") << seed;
+    EXPECT_EQ(result.lost_steps, 0) << seed;
+    scalings += result.scalings;
+  }
+  EXPECT_GT(scalings, 500);
+}
+
+TEST(Tables, DeathsOfServersReturnToACheckpoint) {
+  int kills = 0;
+  std::int64_t lost = 0;
+  for (std::uint64_t seed = 1; seed <= 300; ++seed) {
+    const WorldResult result = runWorld({.seed = seed * 1009,
+                                         .ps = 1 + static_cast<int>(seed % 3),
+                                         .workers = 1 + static_cast<int>(seed % 3),
+                                         .steps = 60,
+                                         .kills = 4,
+                                         .drop = seed % 3 == 0 ? 0.03 : 0.0,
+                                         .duplicate = 0.05,
+                                         .tables = true});
+    EXPECT_EQ(result.outcome, "succeeded") << seed;
+    kills += result.kills;
+    lost += result.lost_steps;
+  }
+  EXPECT_GT(kills, 300);
+  EXPECT_GT(lost, 0);
+}
+
+}  // namespace
+}  // namespace trainyard::sim
