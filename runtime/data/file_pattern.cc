@@ -4,12 +4,18 @@
 #include <filesystem>
 #include <system_error>
 
+#include "base/core/glob.h"
 #include "fmt/format.h"
 
 namespace trainyard::runtime::internal {
 namespace {
 
 constexpr std::string_view kWild = "*?";
+
+// As in a shell, no star stands for a dot at the beginning.
+bool isMeant(std::string_view pattern, std::string_view name) {
+  return (!name.starts_with('.') || pattern.starts_with('.')) && matchesGlob(pattern, name);
+}
 
 StatusOr<std::vector<std::string>> matchesOf(const std::string& place,
                                              const std::filesystem::path& pattern) {
@@ -21,7 +27,7 @@ StatusOr<std::vector<std::string>> matchesOf(const std::string& place,
   for (const std::filesystem::directory_iterator end; !error && entry != end;
        entry.increment(error)) {
     const std::filesystem::path file = entry->path().filename();
-    if (matchesPattern(file.native(), name)) found.push_back(folder / file);
+    if (isMeant(name, file.native())) found.push_back(folder / file);
   }
   if (error) return errnoStatus(error.value(), fmt::format("{}: cannot list its folder", place));
   if (found.empty()) {
@@ -32,30 +38,6 @@ StatusOr<std::vector<std::string>> matchesOf(const std::string& place,
 }
 
 }  // namespace
-
-bool matchesPattern(std::string_view name, std::string_view pattern) {
-  if (name.starts_with('.') && !pattern.starts_with('.')) return false;
-  // Where the last star takes one byte more when what follows does not match.
-  std::size_t star = std::string_view::npos;
-  std::size_t taken = 0;
-  std::size_t n = 0;
-  std::size_t p = 0;
-  while (n < name.size()) {
-    if (p < pattern.size() && pattern[p] == '*') {
-      star = p++;
-      taken = n;
-    } else if (p < pattern.size() && (pattern[p] == '?' || pattern[p] == name[n])) {
-      ++p;
-      ++n;
-    } else if (star != std::string_view::npos) {
-      p = star + 1;
-      n = ++taken;
-    } else {
-      return false;
-    }
-  }
-  return pattern.find_first_not_of('*', p) == std::string_view::npos;
-}
 
 StatusOr<std::vector<std::string>> filesOf(const std::string& field,
                                            const std::vector<std::string>& patterns) {

@@ -6,6 +6,7 @@
 #include <set>
 #include <utility>
 
+#include "base/core/glob.h"
 #include "base/core/units.h"
 #include "fmt/format.h"
 #include "runtime/catalog/catalog.h"
@@ -264,30 +265,6 @@ StatusOr<Placement> placeJob(const v1::JobSpec& spec) {
   TY_ASSIGN_OR_RETURN(const std::vector<Variable> variables,
                       catalogVariables(training.model(), input.shape, input.classes));
   return place(training.placement(), variables, spec.ps().replicas(), spec.ps().max_replicas());
-}
-
-bool matchesGlob(std::string_view pattern, std::string_view name) {
-  // On a mismatch, fall back to the newest star and let it take one more character.
-  std::size_t p = 0;
-  std::size_t n = 0;
-  std::size_t star = std::string_view::npos;
-  std::size_t resume = 0;
-  while (n < name.size()) {
-    if (p < pattern.size() && pattern[p] == '*') {
-      star = p++;
-      resume = n;
-    } else if (p < pattern.size() && (pattern[p] == '?' || pattern[p] == name[n])) {
-      ++p;
-      ++n;
-    } else if (star != std::string_view::npos) {
-      p = star + 1;
-      n = ++resume;
-    } else {
-      return false;
-    }
-  }
-  while (p < pattern.size() && pattern[p] == '*') ++p;
-  return p == pattern.size();
 }
 
 }  // namespace trainyard::runtime

@@ -106,7 +106,4 @@ StatusOr<Placement> place(const v1::PlacementSpec& spec, const std::vector<Varia
 // INVALID_ARGUMENT as of catalogVariables() and place().
 StatusOr<Placement> placeJob(const v1::JobSpec& spec);
 
-// Glob with * and ?.
-bool matchesGlob(std::string_view pattern, std::string_view name);
-
 }  // namespace trainyard::runtime

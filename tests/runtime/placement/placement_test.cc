@@ -250,18 +250,6 @@ TEST(Chunks, NothingThatIsNotTrained) {
   EXPECT_THAT(placed(strategy("RoundRobin"), {globalStep()}, 2).chunks, IsEmpty());
 }
 
-TEST(Glob, StarsAndQuestionMarks) {
-  EXPECT_TRUE(matchesGlob("fc1_*", "fc1_wei"));
-  EXPECT_TRUE(matchesGlob("*", ""));
-  EXPECT_TRUE(matchesGlob("*_wei", "conv1_1_wei"));
-  EXPECT_TRUE(matchesGlob("c*_?_*i", "conv1_1_wei"));
-  EXPECT_TRUE(matchesGlob("a*b*c", "a_b_b_c"));
-  EXPECT_FALSE(matchesGlob("fc1_*", "fc2_wei"));
-  EXPECT_FALSE(matchesGlob("fc?", "fc"));
-  EXPECT_FALSE(matchesGlob("", "a"));
-  EXPECT_FALSE(matchesGlob("a*b", "ab_"));
-}
-
 // As TensorBoard shows it.
 TEST(PlacementTable, AVectorOfAThousandIsTwoOfFiveHundred) {
   v1::PlacementSpec spec = strategy("FixedSize");
