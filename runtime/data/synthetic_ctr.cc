@@ -138,7 +138,7 @@ struct Drawn {
 class SyntheticCtrDataset : public SyntheticCtr {
  public:
   explicit SyntheticCtrDataset(SyntheticCtrSpec spec)
-      : spec_(std::move(spec)), columns_(columnsOf(spec_.columns)) {
+      : SyntheticCtr(spec.columns), spec_(std::move(spec)) {
     std::string text =
         fmt::format("trainyard synthetic ctr 1: {} from {}\n", spec_.samples, spec_.first);
     for (const Column& column : spec_.columns) {
@@ -151,16 +151,11 @@ class SyntheticCtrDataset : public SyntheticCtr {
   }
 
   std::int64_t size() const override { return spec_.samples; }
-  std::array<int, 3> shape() const override {
-    return {1, 1, static_cast<int>(columns_.numbers.size())};
-  }
-  int classes() const override { return 2; }
   const std::string& fingerprint() const override { return fingerprint_; }
-  const Columns& columns() const override { return columns_; }
 
   void read(std::span<const std::int64_t> samples, std::span<const std::int64_t> keys,
             Batch& out) const override {
-    prepareTable(columns_, samples, keys, size(), out);
+    prepareTable(columns(), samples, keys, size(), out);
     Drawn drawn;
     for (std::size_t i = 0; i < samples.size(); ++i) {
       const std::uint64_t number = numberOf(samples[i]);
@@ -174,7 +169,7 @@ class SyntheticCtrDataset : public SyntheticCtr {
 
   void readFeatures(std::span<const std::int64_t> samples,
                     std::vector<FeatureIds>& out) const override {
-    prepareFeatures(columns_, samples, size(), out);
+    prepareFeatures(columns(), samples, size(), out);
     for (std::size_t c = 0; c < ids_.size(); ++c) {
       for (std::size_t i = 0; i < samples.size(); ++i) {
         append(ids_[c].idOf(numberOf(samples[i])), i, out[c]);
@@ -258,7 +253,6 @@ class SyntheticCtrDataset : public SyntheticCtr {
   }
 
   const SyntheticCtrSpec spec_;
-  const Columns columns_;
   std::vector<IdColumn> ids_;
   std::vector<NumberColumn> numbers_;
   double weight_scale_ = 0;

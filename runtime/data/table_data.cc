@@ -51,14 +51,14 @@ void gatherIds(const IdValues& values, std::span<const std::int64_t> samples, Fe
            "a batch has memory for far fewer ids than 32 bits count");
 }
 
-class TableDataset : public Dataset {
+class TableDataset final : public ColumnsDataset {
  public:
   TableDataset(const std::vector<Column>& columns, TableValues values)
-      : columns_(columnsOf(columns)),
+      : ColumnsDataset(columns),
         values_(std::move(values)),
         fingerprint_(fingerprintOf(columns, values_)) {
-    TY_CHECK(values_.features.size() == columns_.features.size(), "a column has its ids");
-    TY_CHECK(values_.numbers.size() == columns_.numbers.size(), "a column has its numbers");
+    TY_CHECK(values_.features.size() == this->columns().features.size(), "a column has its ids");
+    TY_CHECK(values_.numbers.size() == this->columns().numbers.size(), "a column has its numbers");
     const std::size_t samples = values_.labels.size();
     for (const IdValues& feature : values_.features) {
       const std::size_t count = feature.ends.empty() ? feature.ids.size() : feature.ends.size();
@@ -70,18 +70,13 @@ class TableDataset : public Dataset {
   }
 
   std::int64_t size() const override { return static_cast<std::int64_t>(values_.labels.size()); }
-  std::array<int, 3> shape() const override {
-    return {1, 1, static_cast<int>(columns_.numbers.size())};
-  }
-  int classes() const override { return 2; }
   const std::string& fingerprint() const override { return fingerprint_; }
-  const Columns& columns() const override { return columns_; }
 
   void read(std::span<const std::int64_t> samples, std::span<const std::int64_t> keys,
             Batch& out) const override {
-    prepareTable(columns_, samples, keys, size(), out);
+    prepareTable(columns(), samples, keys, size(), out);
     gatherFeatures(samples, out.features);
-    const std::size_t width = columns_.numbers.size();
+    const std::size_t width = columns().numbers.size();
     for (std::size_t n = 0; n < width; ++n) {
       const std::vector<float>& column = values_.numbers[n];
       for (std::size_t i = 0; i < samples.size(); ++i) {
@@ -93,7 +88,7 @@ class TableDataset : public Dataset {
 
   void readFeatures(std::span<const std::int64_t> samples,
                     std::vector<FeatureIds>& out) const override {
-    prepareFeatures(columns_, samples, size(), out);
+    prepareFeatures(columns(), samples, size(), out);
     gatherFeatures(samples, out);
   }
 
@@ -104,7 +99,6 @@ class TableDataset : public Dataset {
     }
   }
 
-  const Columns columns_;
   const TableValues values_;
   const std::string fingerprint_;
 };

@@ -101,17 +101,6 @@ std::vector<std::vector<std::uint64_t>> occurrencesOf(std::span<const TableLooku
   return occurrences;
 }
 
-std::size_t firstOccurrence(const TableLookup& table, std::size_t feature,
-                            std::span<const FeatureIds> features) {
-  std::size_t first = 0;
-  for (const std::size_t before : table.features) {
-    if (before == feature) return first;
-    first += features[before].ids.size();
-  }
-  TY_CHECK(false, "the feature is one of the table's");
-  return first;
-}
-
 void combineRows(Combiner combiner, const FeatureIds& ids, std::span<const float> rows,
                  std::size_t dim, float* combined, std::size_t stride) {
   TY_CHECK(rows.size() == ids.ids.size() * dim, "each id has a row");

@@ -37,10 +37,6 @@ StatusOr<std::vector<TableLookup>> tableLookups(const v1::Training& training,
 std::vector<std::vector<std::uint64_t>> occurrencesOf(std::span<const TableLookup> tables,
                                                       std::span<const FeatureIds> features);
 
-// A feature in the occurrences of its table: where its ids begin.
-std::size_t firstOccurrence(const TableLookup& table, std::size_t feature,
-                            std::span<const FeatureIds> features);
-
 // combined[sample * stride .. + dim) = what the combiner makes of the sample's rows. `rows`: of the
 // feature's ids alone, `dim` each.
 void combineRows(Combiner combiner, const FeatureIds& ids, std::span<const float> rows,

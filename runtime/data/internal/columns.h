@@ -1,6 +1,7 @@
 // The columns of tabular data, as a job names them.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <span>
 #include <string>
@@ -31,6 +32,22 @@ Columns columnsOf(std::span<const Column> columns);
 
 // A column where text is hashed: its length goes before a name.
 std::string hashedAs(const Column& column);
+
+// Samples of these columns.
+class ColumnsDataset : public Dataset {
+ public:
+  std::array<int, 3> shape() const final {
+    return {1, 1, static_cast<int>(columns_.numbers.size())};
+  }
+  int classes() const final { return 2; }
+  const Columns& columns() const final { return columns_; }
+
+ protected:
+  explicit ColumnsDataset(std::span<const Column> columns) : columns_(columnsOf(columns)) {}
+
+ private:
+  const Columns columns_;
+};
 
 // Sizes of `out` for these samples, its shape and keys; no images; features without ids. Labels,
 // numbers and ids are the caller's to fill. Checks that every sample is in [0, size).

@@ -26,8 +26,9 @@ struct SyntheticCtrSpec {
 // times their weights. Weights and factors belong to (column, id), normal and uniform, and are so
 // scaled that the logit's deviation is 1.3 for any number of columns and ids: about 24 % of the
 // labels are 1, and who knows the truth has an AUC of about 0.79.
-class SyntheticCtr : public Dataset {
+class SyntheticCtr : public ColumnsDataset {
  public:
+  using ColumnsDataset::ColumnsDataset;
   // The logit of the probability that the label is 1: no model can know more.
   virtual double oracleLogit(std::int64_t sample) const = 0;
 };

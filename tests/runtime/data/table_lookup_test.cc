@@ -80,9 +80,6 @@ TEST(Occurrences, AreByFeatureAndThenBySample) {
   };
   EXPECT_THAT(occurrencesOf(tables, features), ElementsAre(ElementsAre(10, 30, 31, 32, 10, 11, 12),
                                                            ElementsAre(20, 20, 21), ElementsAre()));
-  EXPECT_EQ(firstOccurrence(tables[0], 2, features), 0u);
-  EXPECT_EQ(firstOccurrence(tables[0], 0, features), 4u);
-  EXPECT_EQ(firstOccurrence(tables[1], 1, features), 0u);
 }
 
 // Three samples: two rows, none, three rows.
