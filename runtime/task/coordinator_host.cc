@@ -75,12 +75,13 @@ StatusOr<std::unique_ptr<CoordinatorService>> startCoordinator(const TaskOptions
                                                                const Placement& placement,
                                                                const Optimizer& optimizer,
                                                                std::string optimizer_name) {
+  TY_ASSIGN_OR_RETURN(const JobTables job_tables, jobTables(task.job.spec().training()));
   CoordinatorService::Options options;
   options.checkpoint_dir = task.checkpointDir();
   options.keep = task.job.spec().training().checkpoint().keep();
-  options.complete = [&, name = std::move(optimizer_name)](Manifest& manifest,
-                                                           const v1::DataFingerprint& data) {
-    describeModel(placement, optimizer, name, describeTables(task.job.spec().training()), manifest);
+  options.complete = [&, name = std::move(optimizer_name), tables = job_tables.described()](
+                         Manifest& manifest, const v1::DataFingerprint& data) {
+    describeModel(placement, optimizer, name, tables, manifest);
     manifest.data_sha256 = data.sha256();
     manifest.data_samples = data.samples();
     manifest.max_ps = std::max(placement.num_ps, task.job.spec().ps().max_replicas());
@@ -104,9 +105,8 @@ StatusOr<std::unique_ptr<CoordinatorService>> startCoordinator(const TaskOptions
   // Arrays of a file have come with what the program has declared.
   const bool declared = isProgram(task.job.spec().training().model()) && isArrayFile(init_from);
   if (!newest && !init_from.empty() && !declared) {
-    TY_ASSIGN_OR_RETURN(
-        config.init_manifest,
-        chooseInitManifest(init_from, placement, describeTables(task.job.spec().training())));
+    TY_ASSIGN_OR_RETURN(config.init_manifest,
+                        chooseInitManifest(init_from, placement, job_tables.described()));
     TY_INFO("the weights start from {}", config.init_manifest);
   }
   return std::make_unique<CoordinatorService>(

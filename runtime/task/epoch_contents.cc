@@ -44,7 +44,7 @@ Status EpochContents::load(const v1::EpochInfo& epoch) {
                                 std::vector<float> weights, std::vector<std::vector<float>> slots) {
     shard_.load(chunk, version, std::move(weights), std::move(slots));
   };
-  const std::vector<ManifestTable> described = describeTables(options_.job.spec().training());
+  const std::vector<ManifestTable> described = tables_.described();
   if (number_ != kWorkerKeeper) {
     TY_RETURN_IF_ERROR(loadStart(options_, layout_, *epoch_placement_, optimizer_, described,
                                  number_, epoch, take));

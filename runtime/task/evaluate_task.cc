@@ -55,12 +55,13 @@ class CheckpointRows {
     CheckpointRows rows;
     if (tables.empty()) return rows;
     TY_ASSIGN_OR_RETURN(rows.job_, jobTables(training));
-    if (reader.manifest().tables.size() != tables.size())
-      return invalidInput(reader.manifest().fileName(), "has not the job's tables");
+    TY_RETURN_IF_ERROR(annotate(checkSameTables(reader.manifest(), rows.job_.described()),
+                                reader.manifest().fileName()));
     for (std::size_t t = 0; t < tables.size(); ++t) {
       rows::RowTable& table =
           rows.tables_.emplace_back(rows.job_.configs[t].options, *rows.job_.configs[t].optimizer);
-      TY_RETURN_IF_ERROR(reader.walkTable(t, 0, kTablePartitions, [&](const TableRows& held) {
+      TY_RETURN_IF_ERROR(reader.walkTable(t, 0, kTablePartitions, [&](TableRows held) {
+        beginSlots(*rows.job_.optimizers[t], held);  // which nobody looks at
         rows::loadRows(held, table);
         return absl::OkStatus();
       }));

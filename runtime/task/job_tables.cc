@@ -24,12 +24,11 @@ const v1::OptimizerSpec& optimizerOf(const v1::TableSpec& table, const v1::Train
   return table.has_optimizer() ? table.optimizer() : training.optimizer();
 }
 
-// Another run's rows have its weights; slots begin anew, as those of variables do.
-void beginSlots(const Optimizer& optimizer, TableRows& rows) {
-  rows.slots.assign(optimizer.slots().size(), {});
-  for (std::size_t s = 0; s < rows.slots.size(); ++s)
-    rows.slots[s].assign(rows.weights.size(), optimizer.initialSlot(s));
-  std::ranges::fill(rows.steps, 0U);
+std::string textOf(const std::vector<ManifestTable>& tables) {
+  std::string text;
+  for (const ManifestTable& table : tables)
+    text += fmt::format("{}{} [{}]", text.empty() ? "" : ", ", table.name, table.dim);
+  return text.empty() ? "none" : text;
 }
 
 }  // namespace
@@ -53,16 +52,30 @@ StatusOr<JobTables> jobTables(const v1::Training& training) {
   return tables;
 }
 
-std::vector<ManifestTable> describeTables(const v1::Training& training) {
+std::vector<ManifestTable> JobTables::described() const {
   std::vector<ManifestTable> described;
-  const StatusOr<JobTables> tables = jobTables(training);
-  if (!tables.ok()) return described;
-  for (const rows::RowTableConfig& config : tables->configs) {
+  for (const rows::RowTableConfig& config : configs) {
     described.push_back({.name = config.options.name,
                          .dim = config.options.dim,
                          .slots = config.optimizer->slots()});
   }
   return described;
+}
+
+Status checkSameTables(const Manifest& manifest, const std::vector<ManifestTable>& tables) {
+  const bool same = std::ranges::equal(manifest.tables, tables, [](const auto& a, const auto& b) {
+    return a.name == b.name && a.dim == b.dim;
+  });
+  if (same) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      fmt::format("has tables {}, the job {}", textOf(manifest.tables), textOf(tables)));
+}
+
+void beginSlots(const Optimizer& optimizer, TableRows& rows) {
+  rows.slots.assign(optimizer.slots().size(), {});
+  for (std::size_t s = 0; s < rows.slots.size(); ++s)
+    rows.slots[s].assign(rows.weights.size(), optimizer.initialSlot(s));
+  std::ranges::fill(rows.steps, 0U);
 }
 
 Status loadTables(const std::string& dir, const v1::EpochInfo& epoch, const JobTables& tables,
@@ -79,8 +92,7 @@ Status loadTables(const std::string& dir, const v1::EpochInfo& epoch, const JobT
   TY_ASSIGN_OR_RETURN(
       const CheckpointReader reader,
       CheckpointReader::open(std::filesystem::path(path).parent_path().string(), manifest));
-  if (manifest.tables.size() != tables.configs.size())
-    return invalidInput(path, "has not the job's tables");
+  TY_RETURN_IF_ERROR(annotate(checkSameTables(manifest, tables.described()), path));
   shard.clearRows(initial ? 0 : manifest.step);
   const rows::PartitionRange range = shard.rows()->range();
   for (std::size_t t = 0; t < tables.configs.size(); ++t) {

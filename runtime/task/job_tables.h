@@ -18,12 +18,16 @@ struct JobTables {
   std::vector<std::unique_ptr<Optimizer>> optimizers;  // by table; of `configs`
   std::vector<rows::RowTableConfig> configs;
   bool empty() const { return configs.empty(); }
+  // As manifests have them.
+  std::vector<ManifestTable> described() const;
 };
 // INVALID_ARGUMENT names the field.
 StatusOr<JobTables> jobTables(const v1::Training& training);
 
-// As manifests have them; of a job whose tables' optimizers are sound.
-std::vector<ManifestTable> describeTables(const v1::Training& training);
+// A checkpoint has tables of these names and dims; slots may differ. INVALID_ARGUMENT has both.
+Status checkSameTables(const Manifest& manifest, const std::vector<ManifestTable>& tables);
+// Rows of a checkpoint for a table whose slots begin anew.
+void beginSlots(const Optimizer& optimizer, TableRows& rows);
 
 // Fills the shard's parts as the epoch says: with no rows, or those of a checkpoint in `dir`, or of
 // another run's. Errors name the file. Precondition: as of loadStart().

@@ -11,6 +11,7 @@
 #include "fmt/format.h"
 #include "runtime/catalog/catalog.h"
 #include "runtime/coordinator/names.h"
+#include "runtime/task/job_tables.h"
 
 namespace trainyard::runtime {
 namespace {
@@ -78,23 +79,6 @@ Status checkSameModel(const Manifest& manifest, const Placement& placement) {
   return absl::InvalidArgumentError(fmt::format("variable {} {} is none of the model's",
                                                 theirs.begin()->first,
                                                 shapeText(theirs.begin()->second->shape)));
-}
-
-std::string describe(const std::vector<ManifestTable>& tables) {
-  std::string text;
-  for (const ManifestTable& table : tables)
-    text += fmt::format("{}{} [{}]", text.empty() ? "" : ", ", table.name, table.dim);
-  return text.empty() ? "none" : text;
-}
-
-// Slots may differ: they begin anew.
-Status checkSameTables(const Manifest& manifest, const std::vector<ManifestTable>& tables) {
-  const bool same = std::ranges::equal(manifest.tables, tables, [](const auto& a, const auto& b) {
-    return a.name == b.name && a.dim == b.dim;
-  });
-  if (same) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      fmt::format("has tables {}, the job {}", describe(manifest.tables), describe(tables)));
 }
 
 // Trying again would find the same.

@@ -59,8 +59,9 @@ Status ShardHost::build() {
   TY_ASSIGN_OR_RETURN(const ps::DataAccess access, dataAccess(options_, self));
   contents_ = std::make_unique<EpochContents>(options_, number_, layout_, placement_, *optimizer_,
                                               job_tables_, access, *shard_);
-  snapshots_ = std::make_unique<SnapshotWriter>(
-      options_, *optimizer_, *shard_, [this](const v1::ShardFile& file) { onWritten(file); });
+  snapshots_ =
+      std::make_unique<SnapshotWriter>(options_, *optimizer_, job_tables_.described(), *shard_,
+                                       [this](const v1::ShardFile& file) { onWritten(file); });
   ps::PsServiceOptions serving = ps::serviceOptions(access.secrets, self, placement_);
   serving.wire = config.wire;
   service_ = std::make_unique<ps::PsService>(

@@ -3,14 +3,18 @@
 #include <optional>
 #include <utility>
 
-#include "runtime/task/job_tables.h"
 #include "runtime/task/shard_files.h"
 
 namespace trainyard::runtime {
 
 SnapshotWriter::SnapshotWriter(const TaskOptions& options, const Optimizer& optimizer,
-                               ps::Shard& shard, std::function<void(const v1::ShardFile&)> written)
-    : options_(options), optimizer_(optimizer), shard_(shard), written_(std::move(written)) {}
+                               std::vector<ManifestTable> tables, ps::Shard& shard,
+                               std::function<void(const v1::ShardFile&)> written)
+    : options_(options),
+      optimizer_(optimizer),
+      tables_(std::move(tables)),
+      shard_(shard),
+      written_(std::move(written)) {}
 
 bool SnapshotWriter::take(const std::shared_ptr<const Placement>& placement,
                           const std::function<bool()>& others_wait) {
@@ -37,9 +41,8 @@ void SnapshotWriter::writeNext() {
     next = std::move(to_write_.front());
     to_write_.pop_front();
   }
-  written_(writeSnapshot(options_.checkpointDir(), *next.placement, optimizer_,
-                         describeTables(options_.job.spec().training()), options_.id, options_.self,
-                         next.snapshot));
+  written_(writeSnapshot(options_.checkpointDir(), *next.placement, optimizer_, tables_,
+                         options_.id, options_.self, next.snapshot));
 }
 
 }  // namespace trainyard::runtime

@@ -21,7 +21,8 @@ class SnapshotWriter {
  public:
   // All must outlive it. `written` is called from its thread, also with a file that could not be
   // written (v1::ShardFile.error).
-  SnapshotWriter(const TaskOptions& options, const Optimizer& optimizer, ps::Shard& shard,
+  SnapshotWriter(const TaskOptions& options, const Optimizer& optimizer,
+                 std::vector<ManifestTable> tables, ps::Shard& shard,
                  std::function<void(const v1::ShardFile&)> written);
 
   // Copies chunk by chunk what snapshots lack, until `others_wait`; those that are complete are to
@@ -40,6 +41,7 @@ class SnapshotWriter {
 
   const TaskOptions& options_;
   const Optimizer& optimizer_;
+  const std::vector<ManifestTable> tables_;
   ps::Shard& shard_;
   const std::function<void(const v1::ShardFile&)> written_;
   std::mutex mutex_;

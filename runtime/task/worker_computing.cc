@@ -29,6 +29,8 @@ StatusOr<ComputeDevice> WorkerComputing::chooseDevice() const {
   const v1::Training& training = options_.job.spec().training();
   if (training.model().simulated_step_seconds() > 0)
     return ComputeDevice{"", "computing is simulated"};
+  if (training.tables_size() > 0 && training.device() == "GPU")
+    return invalidInput("training.device", "GPU: models with tables compute on the processor");
   if (training.tables_size() > 0)
     return ComputeDevice{"", "models with tables compute on the processor"};
   const std::string wanted = training.has_device() ? training.device() : "Auto";

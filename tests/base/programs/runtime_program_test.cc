@@ -30,6 +30,9 @@ TEST(RuntimeProgram, ModulesAreReadByEverybodyAndGpusUsedByWorkers) {
     EXPECT_EQ(libTorchNeed(training("torchscript", "CPU"), role), LibTorchNeed::kAlways) << role;
     EXPECT_EQ(libTorchNeed(training("mlp", "CPU"), role), LibTorchNeed::kNone) << role;
     EXPECT_EQ(libTorchNeed(training("mlp", "GPU", 0.1), role), LibTorchNeed::kNone) << role;
+    v1::Training with_tables = training("wide_and_deep", "Auto");
+    with_tables.add_tables();
+    EXPECT_EQ(libTorchNeed(with_tables, role), LibTorchNeed::kNone) << role;
     const bool worker = role == v1::ROLE_WORKER;
     EXPECT_EQ(libTorchNeed(training("vgg19", "GPU"), role),
               worker ? LibTorchNeed::kAlways : LibTorchNeed::kNone);
