@@ -52,12 +52,14 @@ RowShard::RowShard(std::vector<rows::RowTableConfig> tables, RowGrid grid, int p
   }
 }
 
-RowShard::Part* RowShard::find(std::uint32_t number) const {
+std::optional<std::size_t> RowShard::find(std::uint32_t number) const {
   const auto meaning = grid_.meaningOf(number);
-  if (!meaning) return nullptr;
+  if (!meaning) return std::nullopt;
   const std::uint32_t own = grid_.numberOf(meaning->part);
-  const auto found = std::ranges::find_if(parts_, [&](const auto& p) { return p->number == own; });
-  return found == parts_.end() ? nullptr : found->get();
+  for (std::size_t at = 0; at < parts_.size(); ++at) {
+    if (parts_[at]->number == own) return at;
+  }
+  return std::nullopt;
 }
 
 bool RowShard::has(std::uint32_t number) const {
@@ -92,8 +94,8 @@ void RowShard::answer(Part& part, std::uint32_t number, std::vector<rows::RowAns
 
 void RowShard::onRequest(const v1::ChunkRequestHeader& header, std::span<const std::byte> body,
                          CallId call, TimePoint now, std::vector<ChunkAnswer>& out) {
-  Part* part = find(header.chunk());
-  if (part == nullptr) {
+  const std::optional<std::size_t> at = find(header.chunk());
+  if (!at) {
     return out.push_back(refuse(call, header.chunk(),
                                 fmt::format("part {} of the tables is not here", header.chunk())));
   }
@@ -102,17 +104,14 @@ void RowShard::onRequest(const v1::ChunkRequestHeader& header, std::span<const s
     return out.push_back(
         refuse(call, header.chunk(), std::string(fromAbsl(request.status().message()))));
   }
+  Part& part = *parts_[*at];
   std::vector<rows::RowAnswer> answers;
-  const std::lock_guard lock(part->mutex);
-  const auto at = static_cast<std::size_t>(
-      std::ranges::find_if(parts_, [&](const auto& p) { return p.get() == part; }) -
-      parts_.begin());
-  look_(at, *part->rows);
-  part->waiting.emplace(call, now);
-  part->rows->onRequest(*std::move(request), call, answers);
-  if (part->version.exchange(part->rows->version()) != part->rows->version())
-    look_(at, *part->rows);
-  answer(*part, header.chunk(), std::move(answers), out);
+  const std::lock_guard lock(part.mutex);
+  look_(*at, *part.rows);
+  part.waiting.emplace(call, now);
+  part.rows->onRequest(*std::move(request), call, answers);
+  if (part.version.exchange(part.rows->version()) != part.rows->version()) look_(*at, *part.rows);
+  answer(part, header.chunk(), std::move(answers), out);
 }
 
 void RowShard::withPart(std::size_t at,
@@ -216,16 +215,6 @@ void RowShard::fillTables(v1::ShardTable& table) const {
       held->set_bytes(held->bytes() + static_cast<std::uint64_t>(part->rows->table(t).bytes()));
     }
   }
-}
-
-std::uint64_t RowShard::bytes() const {
-  std::uint64_t bytes = 0;
-  for (const auto& part : parts_) {
-    const std::lock_guard lock(part->mutex);
-    for (std::size_t t = 0; t < tables_.size(); ++t)
-      bytes += static_cast<std::uint64_t>(part->rows->table(t).bytes());
-  }
-  return bytes;
 }
 
 }  // namespace trainyard::runtime::ps

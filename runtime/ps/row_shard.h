@@ -64,7 +64,6 @@ class RowShard {
   // What has kept a step from being taken; of the step whose gradients these were.
   std::optional<v1::Abort> abort() const;
   void fillTables(v1::ShardTable& table) const;
-  std::uint64_t bytes() const;
 
  private:
   struct Part {
@@ -74,7 +73,8 @@ class RowShard {
     std::map<CallId, TimePoint> waiting;
     std::atomic<std::int64_t> version = -1;  // to be read without the mutex
   };
-  Part* find(std::uint32_t number) const;
+  // Which of parts_ it is.
+  std::optional<std::size_t> find(std::uint32_t number) const;
   void answer(Part& part, std::uint32_t number, std::vector<rows::RowAnswer> answers,
               std::vector<ChunkAnswer>& out);
   ChunkAnswer refuse(CallId call, std::uint32_t number, std::string why) const;

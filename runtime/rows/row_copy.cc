@@ -5,8 +5,11 @@
 #include <vector>
 
 #include "base/core/check.h"
+#include "runtime/checkpoint/checkpoint.h"
 
 namespace trainyard::runtime::rows {
+
+static_assert(kPartitions == kTablePartitions, "files have the partitions of tables");
 
 TableRows copyRows(const RowTable& table, std::size_t number) {
   const auto dim = static_cast<std::size_t>(table.options().dim);

@@ -60,15 +60,6 @@ RowRequest RowWorker::request(std::size_t part, bool with_gradients) const {
   return request;
 }
 
-std::vector<RowRequest> RowWorker::read(std::int64_t version,
-                                        std::span<const std::vector<std::uint64_t>> occurrences) {
-  TY_CHECK(complete(), "one version is asked for at a time");
-  want(version, occurrences);
-  std::vector<RowRequest> requests;
-  for (std::size_t p = 0; p < parts_.size(); ++p) requests.push_back(request(p, false));
-  return requests;
-}
-
 RowGradients RowWorker::gradientsOf(const Table& table, std::span<const float> sums,
                                     PartitionRange range) const {
   const auto [first, last] = table.set.within(range);
@@ -95,16 +86,6 @@ void RowWorker::bring(std::int64_t step, std::span<const std::vector<float>> gra
     for (std::size_t p = 0; p < parts_.size(); ++p)
       brought_[p].push_back(gradientsOf(table, sums, parts_[p]));
   }
-}
-
-std::vector<RowRequest> RowWorker::push(
-    std::int64_t step, std::span<const std::vector<float>> gradients,
-    std::span<const std::vector<std::uint64_t>> next_occurrences) {
-  bring(step, gradients);
-  want(step + 1, next_occurrences);
-  std::vector<RowRequest> requests;
-  for (std::size_t p = 0; p < parts_.size(); ++p) requests.push_back(request(p, true));
-  return requests;
 }
 
 bool RowWorker::onAnswer(std::size_t part, const RowAnswer& answer) {

@@ -39,12 +39,6 @@ class RowWorker {
   // are asked, also those for which there is nothing.
   RowRequest request(std::size_t part, bool with_gradients) const;
 
-  // want(), and every part's request. Precondition: nothing is being asked for.
-  std::vector<RowRequest> read(std::int64_t version,
-                               std::span<const std::vector<std::uint64_t>> occurrences);
-  // bring(), want() and every part's request.
-  std::vector<RowRequest> push(std::int64_t step, std::span<const std::vector<float>> gradients,
-                               std::span<const std::vector<std::uint64_t>> next_occurrences);
   // False: it is not what is waited for.
   bool onAnswer(std::size_t part, const RowAnswer& answer);
   // All rows that were asked for are here.

@@ -1,5 +1,6 @@
 // What stands around the rows of tables: where a worker's answers go, what servers load and write.
 #include <algorithm>
+#include <span>
 
 #include "fmt/format.h"
 #include "tests/sim/nodes.h"
@@ -17,12 +18,11 @@ void World::beginRows(WorkerNode& node) {
 
 void World::bringRows(WorkerNode& node) {
   const runtime::StepPlan::Share share{node.turn->first_position, node.turn->samples};
-  if (!node.rows->bring(rowGradients(share, node.turn_rows))) return;
+  if (!node.rows->bring(runtime::rows::rowGradients(share, node.turn_rows))) return;
   for (std::size_t part = 0; part < grid_.parts().size(); ++part)
     node.machine->gradientReady(grid_.numberOf(part));
 }
 
-// As chunks': stored while it arrives, which takes a while, and the connection may break.
 void World::onRowReply(WorkerNode& node, const runtime::ps::Send& send, const Status& transport,
                        const v1::ChunkReplyHeader& header,
                        const std::shared_ptr<const std::vector<float>>& payload) {
@@ -31,24 +31,12 @@ void World::onRowReply(WorkerNode& node, const runtime::ps::Send& send, const St
   if (status.ok() && header.code() == v1::CHUNK_OK && elements != node.rows->elementsOf(send.chunk))
     status = absl::InternalError("other rows");
   if (node.machine->onReply(send.chunk, send.attempt, status, header, now_)) {
-    std::ranges::copy(*payload, node.rows->target(send.chunk, elements).begin());
-    const v1::Incarnation self = node.incarnation;
-    const std::size_t index = node.index;
-    const bool cut = rng_.unit() < config_.drop;
-    at(ownerOf(node), std::chrono::microseconds(rng_.below(500)),
-       [this, self, index, send, header, cut] {
-         WorkerNode* alive = workers_[index].get();
-         if (alive == nullptr || !same(alive->incarnation, self)) return;
-         if (cut) {
-           alive->machine->onCut(send.chunk, send.attempt, absl::UnavailableError("lost"), now_);
-         } else {
-           alive->rows->stored(send.chunk, header);
-           alive->machine->onStored(send.chunk, send.attempt);
-         }
-         trainer(*alive);
-         pump(*alive);
-         poke(*alive, alive->machine->takeUrgent());
-       });
+    const std::span<float> target = node.rows->target(send.chunk, elements);
+    std::copy_n(payload->begin(), elements / 2, target.begin());
+    storeLater(node, send, [send, header, payload](WorkerNode& alive) {
+      std::ranges::copy(*payload, alive.rows->target(send.chunk, payload->size()).begin());
+      alive.rows->stored(send.chunk, header);
+    });
   }
   trainer(node);
   pump(node);

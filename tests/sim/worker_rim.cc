@@ -129,6 +129,27 @@ void World::sendChunk(WorkerNode& node, const runtime::ps::Send& given) {
      [replied] { replied(absl::DeadlineExceededError("no answer"), {}, nullptr); });
 }
 
+void World::storeLater(WorkerNode& node, const runtime::ps::Send& send,
+                       std::function<void(WorkerNode&)> put) {
+  const v1::Incarnation self = node.incarnation;
+  const std::size_t index = node.index;
+  const bool cut = rng_.unit() < config_.drop;
+  at(ownerOf(node), std::chrono::microseconds(rng_.below(500)),
+     [this, self, index, send, put = std::move(put), cut] {
+       WorkerNode* alive = workers_[index].get();
+       if (alive == nullptr || !same(alive->incarnation, self)) return;
+       if (!cut) put(*alive);
+       if (cut && !broken(Mutation::kCutWeightsCount)) {
+         alive->machine->onCut(send.chunk, send.attempt, absl::UnavailableError("lost"), now_);
+       } else {
+         alive->machine->onStored(send.chunk, send.attempt);
+       }
+       trainer(*alive);
+       pump(*alive);
+       poke(*alive, alive->machine->takeUrgent());
+     });
+}
+
 void World::onChunkReply(WorkerNode& node, const runtime::ps::Send& send, const Status& transport,
                          const v1::ChunkReplyHeader& header,
                          std::shared_ptr<const std::vector<float>> payload) {
@@ -138,28 +159,11 @@ void World::onChunkReply(WorkerNode& node, const runtime::ps::Send& send, const 
       problem(fmt::format("worker {} got a wrong version {} of chunk {}", node.index,
                           header.version(), send.chunk));
     }
-    // It is stored as it arrives, which takes a while; views may come in between, and the
-    // connection may break.
     std::vector<float>& stored = node.weights[send.chunk];
     stored.resize(payload->size());
     std::copy_n(payload->begin(), payload->size() / 2, stored.begin());
-    const v1::Incarnation self = node.incarnation;
-    const std::size_t index = node.index;
-    const bool cut = rng_.unit() < config_.drop;
-    at(ownerOf(node), std::chrono::microseconds(rng_.below(500)),
-       [this, self, index, send, payload, cut] {
-         WorkerNode* alive = workers_[index].get();
-         if (alive == nullptr || !same(alive->incarnation, self)) return;
-         if (!cut) alive->weights[send.chunk] = *payload;
-         if (cut && !broken(Mutation::kCutWeightsCount)) {
-           alive->machine->onCut(send.chunk, send.attempt, absl::UnavailableError("lost"), now_);
-         } else {
-           alive->machine->onStored(send.chunk, send.attempt);
-         }
-         trainer(*alive);
-         pump(*alive);
-         poke(*alive, alive->machine->takeUrgent());
-       });
+    storeLater(node, send,
+               [send, payload](WorkerNode& alive) { alive.weights[send.chunk] = *payload; });
   }
   trainer(node);
   pump(node);

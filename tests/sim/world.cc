@@ -86,7 +86,7 @@ World::World(WorldConfig config) : config_(std::move(config)), rng_(config_.seed
       reference_slots_[0][s].emplace_back(n, optimizer_->initialSlot(s));
   }
   if (config_.tables) {
-    tables_ = std::make_unique<Tables>();
+    tables_ = std::make_unique<runtime::rows::SampleTables>();
     grid_ = runtime::ps::RowGrid(placement_.chunks.size(), config_.ps);
     reference_rows_.emplace_back();
   }
@@ -322,7 +322,7 @@ void World::startWorker(int index) {
   if (tables_ != nullptr) {
     config.ps_of_part = grid_.psOfPart();
     node->rows = std::make_unique<runtime::ps::RowLink>(
-        runtime::ps::RowLinkOptions{tables_->workers, grid_, rowIdsAt},
+        runtime::ps::RowLinkOptions{tables_->workers, grid_, runtime::rows::rowIdsAt},
         runtime::ElementType::kFloat32);
   }
   node->machine = runtime::ps::makeWorkerMachine(config);

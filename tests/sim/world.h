@@ -19,8 +19,8 @@
 #include "runtime/ps/row_grid.h"
 #include "runtime/ps/shard.h"
 #include "runtime/ps/worker_machine.h"
+#include "tests/runtime/rows/sample_tables.h"
 #include "tests/sim/mutation.h"
-#include "tests/sim/tables.h"
 
 namespace trainyard::sim {
 
@@ -189,6 +189,10 @@ class World {
   // table_rim.cc
   void beginRows(WorkerNode& node);
   void bringRows(WorkerNode& node);
+  // An answer is stored as it arrives, which takes a while; views may come in between, and the
+  // connection may break. `put` is called when all of it is there.
+  void storeLater(WorkerNode& node, const runtime::ps::Send& send,
+                  std::function<void(WorkerNode&)> put);
   void onRowReply(WorkerNode& node, const runtime::ps::Send& send, const Status& transport,
                   const v1::ChunkReplyHeader& header,
                   const std::shared_ptr<const std::vector<float>>& payload);
@@ -236,12 +240,12 @@ class World {
   runtime::Placement placement_;
   std::unique_ptr<runtime::Optimizer> optimizer_;
   std::unique_ptr<runtime::LearningRate> learning_rate_;
-  std::vector<Weights> reference_;                     // by version
-  std::vector<std::vector<Weights>> reference_slots_;  // by version, slot
-  std::vector<double> reference_norms_;                // by step, with clipping
-  std::unique_ptr<Tables> tables_;                     // null: none
+  std::vector<Weights> reference_;                       // by version
+  std::vector<std::vector<Weights>> reference_slots_;    // by version, slot
+  std::vector<double> reference_norms_;                  // by step, with clipping
+  std::unique_ptr<runtime::rows::SampleTables> tables_;  // null: none
   runtime::ps::RowGrid grid_;
-  std::vector<LoneRows> reference_rows_;  // by version
+  std::vector<runtime::rows::LoneRows> reference_rows_;  // by version
 
   v1::Membership membership_;
   int wanted_workers_ = 0;

@@ -1,4 +1,4 @@
-#include "tests/sim/tables.h"
+#include "tests/runtime/rows/sample_tables.h"
 
 #include <algorithm>
 #include <numeric>
@@ -6,7 +6,7 @@
 #include "base/core/rng.h"
 #include "runtime/optimizer/optimizer.h"
 
-namespace trainyard::sim {
+namespace trainyard::runtime::rows {
 namespace {
 
 constexpr std::uint64_t kIds = 40;  // of a table
@@ -31,22 +31,22 @@ float gradientOf(std::int64_t position, float sum) {
 
 }  // namespace
 
-Tables::Tables() {
+SampleTables::SampleTables() {
   spec_.set_name("SGD");
   spec_.set_learning_rate(kRate);
-  optimizer_ = *runtime::makeOptimizer(spec_);
+  optimizer_ = *makeOptimizer(spec_);
   for (std::size_t t = 0; t < kTables; ++t) {
-    runtime::rows::RowTableOptions options;
+    RowTableOptions options;
     options.name = kNames[t];
     options.dim = static_cast<int>(kDims[t]);
     options.max_rows = 100'000;
-    configs.push_back({std::move(options), optimizer_.get(), runtime::LearningRate(spec_)});
+    configs.push_back({std::move(options), optimizer_.get(), LearningRate(spec_)});
     workers.push_back({kNames[t], kDims[t]});
   }
 }
 
-runtime::RowIds rowIdsAt(std::int64_t first, int count) {
-  runtime::RowIds ids(kTables);
+RowIds rowIdsAt(std::int64_t first, int count) {
+  RowIds ids(kTables);
   for (std::int64_t p = first; p < first + count; ++p) {
     for (std::size_t t = 0; t < kTables; ++t)
       std::ranges::copy(idsOf(p, t), std::back_inserter(ids[t]));
@@ -54,9 +54,8 @@ runtime::RowIds rowIdsAt(std::int64_t first, int count) {
   return ids;
 }
 
-runtime::RowValues rowGradients(const runtime::StepPlan::Share& share,
-                                const runtime::RowValues& rows) {
-  runtime::RowValues gradients(kTables);
+RowValues rowGradients(const StepPlan::Share& share, const RowValues& rows) {
+  RowValues gradients(kTables);
   std::vector<std::size_t> at(kTables);
   for (std::int64_t p = share.first; p < share.first + share.count; ++p) {
     float sum = 0;
@@ -71,9 +70,9 @@ runtime::RowValues rowGradients(const runtime::StepPlan::Share& share,
   return gradients;
 }
 
-runtime::RowValues LoneRows::at(const runtime::StepPlan::Share& share) const {
-  const runtime::RowIds ids = rowIdsAt(share.first, share.count);
-  runtime::RowValues values(kTables);
+RowValues LoneRows::at(const StepPlan::Share& share) const {
+  const RowIds ids = rowIdsAt(share.first, share.count);
+  RowValues values(kTables);
   for (std::size_t t = 0; t < kTables; ++t) {
     for (const std::uint64_t id : ids[t]) {
       const auto row = rows_.find({t, id});
@@ -87,10 +86,10 @@ runtime::RowValues LoneRows::at(const runtime::StepPlan::Share& share) const {
   return values;
 }
 
-void LoneRows::take(const runtime::StepPlan& plan, std::int64_t step) {
-  const runtime::StepPlan::Share all{plan.positionOf(step), static_cast<int>(plan.samplesOf(step))};
-  const runtime::RowIds ids = rowIdsAt(all.first, all.count);
-  const runtime::RowValues gradients = rowGradients(all, at(all));
+void LoneRows::take(const StepPlan& plan, std::int64_t step) {
+  const StepPlan::Share all{plan.positionOf(step), static_cast<int>(plan.samplesOf(step))};
+  const RowIds ids = rowIdsAt(all.first, all.count);
+  const RowValues gradients = rowGradients(all, at(all));
   std::map<std::pair<std::size_t, std::uint64_t>, Row> touched;
   for (std::size_t t = 0; t < kTables; ++t) {
     for (std::size_t i = 0; i < ids[t].size(); ++i) {
@@ -110,10 +109,9 @@ void LoneRows::take(const runtime::StepPlan& plan, std::int64_t step) {
   }
 }
 
-bool LoneRows::equals(const runtime::TableRows& copy) const {
-  const runtime::rows::RowOrder order(runtime::rows::saltOf(kNames[copy.table]));
-  const runtime::rows::PartitionRange range{copy.first,
-                                            copy.first + static_cast<int>(copy.sizes.size())};
+bool LoneRows::equals(const TableRows& copy) const {
+  const RowOrder order(saltOf(kNames[copy.table]));
+  const PartitionRange range{copy.first, copy.first + static_cast<int>(copy.sizes.size())};
   std::size_t expected = 0;
   for (const auto& [key, row] : rows_)
     expected += key.first == copy.table && range.has(order.partition(key.second));
@@ -128,4 +126,4 @@ bool LoneRows::equals(const runtime::TableRows& copy) const {
   return expected == copy.ids.size();
 }
 
-}  // namespace trainyard::sim
+}  // namespace trainyard::runtime::rows

@@ -1,5 +1,5 @@
-// Embedding tables of a simulated job: what samples look up, what they say of the rows that they
-// find, and what all of it makes of the tables without any distribution.
+// Embedding tables for tests of whole jobs: what samples look up, what they say of the rows that
+// they find, and what all of it makes of the tables without any distribution.
 #pragma once
 
 #include <cstdint>
@@ -15,34 +15,33 @@
 #include "runtime/rows/row_worker.h"
 #include "runtime/train/row_exchange.h"
 
-namespace trainyard::sim {
+namespace trainyard::runtime::rows {
 
-class Tables {
+class SampleTables {
  public:
-  Tables();
-  std::vector<runtime::rows::RowTableConfig> configs;
-  std::vector<runtime::rows::WorkerTable> workers;
+  SampleTables();
+  std::vector<RowTableConfig> configs;
+  std::vector<WorkerTable> workers;
 
  private:
   v1::OptimizerSpec spec_;
-  std::unique_ptr<runtime::Optimizer> optimizer_;
+  std::unique_ptr<Optimizer> optimizer_;
 };
 
 // Of the samples at these positions.
-runtime::RowIds rowIdsAt(std::int64_t first, int count);
+RowIds rowIdsAt(std::int64_t first, int count);
 // A sample's gradient depends on all rows that it finds, so that an old one shows later.
-runtime::RowValues rowGradients(const runtime::StepPlan::Share& share,
-                                const runtime::RowValues& rows);
+RowValues rowGradients(const StepPlan::Share& share, const RowValues& rows);
 
 // All tables at one version.
 class LoneRows {
  public:
   // The next version.
-  void take(const runtime::StepPlan& plan, std::int64_t step);
+  void take(const StepPlan& plan, std::int64_t step);
   // Of the samples that a worker computes.
-  runtime::RowValues at(const runtime::StepPlan::Share& share) const;
+  RowValues at(const StepPlan::Share& share) const;
   // Whether a server's copy holds the rows of its partitions, and no others.
-  bool equals(const runtime::TableRows& copy) const;
+  bool equals(const TableRows& copy) const;
 
  private:
   struct Row {
@@ -53,4 +52,4 @@ class LoneRows {
   std::map<std::pair<std::size_t, std::uint64_t>, Row> rows_;  // by table and id
 };
 
-}  // namespace trainyard::sim
+}  // namespace trainyard::runtime::rows
