@@ -97,6 +97,7 @@ Status Operator::connect(const KubeConfig& config) {
   cluster_ = std::make_unique<KubeCluster>(*client_, systemClock(), options);
   GrpcProgressOptions progress;
   progress.interval = fromSeconds(flags_.progress_interval);
+  progress.unreachable_after = fromSeconds(flags_.unreachable_after);
   progress.others_every = kOthersEvery;
   progress.may_tell = [this] { return leads(); };
   progress_ = std::make_unique<GrpcProgress>(*cluster_, progress);

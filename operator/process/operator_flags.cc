@@ -55,6 +55,9 @@ void addFlags(CLI::App& app, OperatorFlags& flags) {
   app.add_option("--progress-interval", flags.progress_interval,
                  "Seconds between two questions to the agents")
       ->capture_default_str();
+  app.add_option("--unreachable-after", flags.unreachable_after,
+                 "Seconds of silence after which an agent is told of as unreachable")
+      ->capture_default_str();
   app.add_option(
          "--shared-objects-interval", flags.shared_objects_interval,
          "Seconds after which a job's Service, NetworkPolicy and Secret are made again where "

@@ -31,6 +31,7 @@ struct OperatorFlags {
   std::string metrics_address = "0.0.0.0";
   int metrics_port = 8080;
   double progress_interval = 1;
+  double unreachable_after = 30;
   double shared_objects_interval = 600;
   int threads = 8;
   std::string log_format = "json";

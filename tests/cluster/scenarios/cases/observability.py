@@ -143,7 +143,7 @@ RUNNING_JOBS = 10  # of them
 
 def scenario_68_steady_state_zero_writes(case):
     """A thousand jobs at rest, some of which run: nothing is written in a minute, nor when they are looked at again."""
-    case.operator()
+    case.operator("--unreachable-after", 5)
 
     def submit(index):
         case.submit(jobs.foreign(f"idle-{index}", workers=1, spec={"runPolicy": {"suspend": index >= RUNNING_JOBS}}))

@@ -28,6 +28,10 @@ class Operator:
         self.flags = ["--agent-image", AGENT_IMAGE, "--runtime-image", RUNTIME_IMAGE, "--root-secret", str(secret),
                       "--metrics-address", "127.0.0.1", "--metrics-port", "0", "--log-format", "text",
                       "--log-level", "debug", *map(str, flags)]
+        if "--unreachable-after" not in flags:
+            # No agent answers here. Half a minute into a case that would be told of, at a moment that depends on the
+            # machine, among what the case looks at.
+            self.flags += ["--unreachable-after", "3600"]
         self.process = None
         self.begun = 0  # where in the log the process in hand began
 
