@@ -35,6 +35,13 @@ std::int64_t revisionOf(const JobWish& wish) {
   return wish.membership ? wish.membership->revision() : 0;
 }
 
+// Words of the same kind of failure vary; and between a busy operator and an agent that is away
+// calls fail in the one way and the other, of which silence says the less. Each change is a write
+// to the job's status.
+bool isNews(std::string_view known, std::string_view reason) {
+  return reason != known && (known.empty() || reason != kNoAnswer);
+}
+
 }  // namespace
 
 struct GrpcProgress::Job {
@@ -340,10 +347,9 @@ bool GrpcProgress::noteSilenceLocked(Job& job, const PollRound::Answer& answer) 
   const AgentEndpoint& agent = answer.endpoint;
   if (Poller::now() - answer.peer->silent_since < options_.unreachable_after) return false;
   JobReport::Unreachable& known = job.report.unreachable[agent.key];
-  // Words of the same kind of failure vary.
-  const bool same = known.created == agent.created && known.why.reason == answer.why.reason;
+  if (known.created == agent.created && !isNews(known.why.reason, answer.why.reason)) return false;
   known = {agent.created, answer.why};
-  return !same;
+  return true;
 }
 
 std::size_t GrpcProgress::unreachable() const {

@@ -31,7 +31,7 @@ std::string_view reasonOf(grpc::StatusCode code) {
     case grpc::StatusCode::UNAVAILABLE:
       return "ConnectionFailed";
     case grpc::StatusCode::DEADLINE_EXCEEDED:
-      return "NoAnswer";
+      return kNoAnswer;
     case grpc::StatusCode::UNAUTHENTICATED:
     case grpc::StatusCode::PERMISSION_DENIED:
       return "TokenRefused";

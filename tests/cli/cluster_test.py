@@ -239,7 +239,7 @@ class ClusterTest(unittest.TestCase):
             {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "no room"}]})
         self.add_event(job, "TaskLost", "worker-1: killed by signal 9", 3)
         out = self.run_cli("describe", "fashion", "--cluster")
-        masked = re.sub(r"\b\d+[smhd][\dsmh]*\b", "AGE", re.sub(r"\d{4}-\d\d-\d\dT[\d:]+Z", "TIME", out))
+        masked = re.sub(r"(?<![\w-])\d+[smhd][\dsmh]*\b", "AGE", re.sub(r"\d{4}-\d\d-\d\dT[\d:]+Z", "TIME", out))
         self.assertEqual(f"""Name:         fashion
 Namespace:    {self.namespace}
 State:        Restarting

@@ -19,6 +19,9 @@
 
 namespace trainyard::control {
 
+// Why an agent that was asked has not answered (TaskWait::reason): nothing came at all.
+inline constexpr std::string_view kNoAnswer = "NoAnswer";
+
 // The connection to one agent, from round to round.
 struct AgentPeer {
   // Null: there is none. It is given up when an answer fails to come: gRPC would try to connect for

@@ -297,9 +297,12 @@ TEST_F(GrpcProgressTest, AnotherUidStartsEmptyAndForgetForgets) {
 // Takes connections and never says a word.
 class HungAgent {
  public:
-  HungAgent() : socket_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+  explicit HungAgent(int port = 0) : socket_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+    const int reused = 1;
+    ::setsockopt(socket_, SOL_SOCKET, SO_REUSEADDR, &reused, sizeof reused);
     sockaddr_in address{};
     address.sin_family = AF_INET;
+    address.sin_port = htons(static_cast<std::uint16_t>(port));
     address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     socklen_t size = sizeof address;
     auto* const generic = reinterpret_cast<sockaddr*>(&address);
@@ -310,11 +313,34 @@ class HungAgent {
   }
   ~HungAgent() { ::close(socket_); }
   AgentEndpoint endpoint() const { return {kPs0, 1, fmt::format("127.0.0.1:{}", port_)}; }
+  int port() const { return port_; }
 
  private:
   const int socket_;
   int port_ = 0;
 };
+
+// A refusal says more than silence; of the two only the first refusal is news.
+TEST_F(GrpcProgressTest, HowAnAgentFailsToAnswerDoesNotGoBackAndForth) {
+  GrpcProgress progress(directory_, {.timeout = std::chrono::seconds(1), .unreachable_after = {}});
+  progress.follow(kJob, "uid", {});
+  const auto reason = [&] {
+    EXPECT_TRUE(progress.pollOnce(kJob).ok());
+    return progress.newest(kJob).unreachable[kPs0].why.reason;
+  };
+  int port = 0;
+  {
+    const HungAgent hung;
+    port = hung.port();
+    directory_.set({hung.endpoint()});
+    EXPECT_EQ(reason(), "NoAnswer");
+  }
+  const TimePoint end = systemClock().now() + std::chrono::seconds(60);
+  while (reason() != "ConnectionFailed") ASSERT_LT(systemClock().now(), end);
+  const HungAgent again(port);
+  // Who is silent is asked in one of sixteen rounds.
+  for (int round = 0; round < 20; ++round) EXPECT_EQ(reason(), "ConnectionFailed");
+}
 
 // Jobs of several names, each with agents of its own.
 class JobsDirectory : public AgentDirectory {

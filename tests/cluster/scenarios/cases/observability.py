@@ -164,7 +164,7 @@ def scenario_68_steady_state_zero_writes(case):
 
     # Agents that do not answer are told of once, and helped once, by an annotation of their pods.
     for index in range(RUNNING_JOBS):
-        case.wait_condition("AgentsReachable", "False", name=f"idle-{index}")
+        case.wait_condition("AgentsReachable", "False", "ConnectionFailed", name=f"idle-{index}")
     case.wait("the pods to be annotated", lambda: all(
         "trainyard.dev/revision" in pod["metadata"].get("annotations", {}) for pod in case.list("pods")), 300)
     case.stays("the last writes to have come", lambda: True, 3)
