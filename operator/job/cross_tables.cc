@@ -135,11 +135,9 @@ void refuseOfOptimizer(const View& optimizer, ProblemList& problems) {
 }
 
 void checkNotYet(const View& spec, ProblemList& problems) {
-  const View training = spec["training"], update = training["update"];
+  const View training = spec["training"];
   refuseChoices(spec["strategy"], {"AllReduce"}, problems);
-  refuseChoices(update["mode"], {"Async", "BoundedDelay"}, problems);
   refuseChoices(training["chunkReplicas"], {"Always"}, problems);
-  if (update["backupWorkers"].integer().value_or(0) > 0) refuse(update["backupWorkers"], problems);
   refuseOfOptimizer(training["optimizer"], problems);
   for (const View& table : training["tables"].items())
     refuseOfOptimizer(table["optimizer"], problems);

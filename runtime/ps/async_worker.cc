@@ -16,7 +16,7 @@ void AsyncWorker::onView(const v1::View& view) {
   if (running && !view.left() && view.epoch().epoch() > epoch_.epoch()) adopt();
   if (over()) abandon();
   if (view.draining() && !ticket_) urgent_ = true;  // what is finished is news now
-  if (lastVersionDue() && activity_ == Activity::kIdle) startPull();
+  if (lastVersionDue() && activity_ == Activity::kIdle) startPull(true);
 }
 
 // What is computed will not be pushed any more.
@@ -25,6 +25,7 @@ void AsyncWorker::abandon() {
   ticket_.reset();
   carried_ = false;
   lease_.reset();
+  held_rows_ = {};
   dropAsk();
   if (activity_ == Activity::kComputing) activity_ = Activity::kIdle;
   urgent_ = true;
@@ -45,34 +46,49 @@ void AsyncWorker::adopt() {
     evaluated_version_ = -1;
     version_ = -1;
     activity_ = Activity::kWaiting;
-    if (rank_ >= 0) startPull();
+    if (rank_ >= 0) startPull(true);
     return;
   }
   if (activity_ == Activity::kComputing) {
     transfer_.resume();
     if (ticket_) queueReady();
   } else if (activity_ != Activity::kIdle) {
-    startPull();
+    startPull(true);
   }
 }
 
 // The loss travels with the last chunk.
 void AsyncWorker::queueReady() {
   for (std::uint32_t id = 0; id < transfer_.size(); ++id) {
-    if (id + 1 < transfer_.size() || loss_ready_) transfer_.queueIfReady(id);
+    if (!carriesLoss(id) || loss_ready_) transfer_.queueIfReady(id);
   }
 }
 
-void AsyncWorker::startPull() {
+StepPlan::Share AsyncWorker::leased() const {
+  return lease_ ? StepPlan::Share{lease_->first(), lease_->samples()} : StepPlan::Share{};
+}
+
+void AsyncWorker::wantRows() {
+  wanted_rows_ = leased();
+  ++rows_wish_;
+}
+
+// Rows of what is leased are pulled too; without `weights` only they.
+void AsyncWorker::startPull(bool weights) {
   activity_ = Activity::kPulling;
   pulled_version_ = epoch_.first_step();
-  stale_ = false;
+  wantRows();
   transfer_.begin(true);
-  if (transfer_.size() == 0) pulled();
+  for (std::uint32_t id = 0; id < transfer_.size(); ++id) {
+    if (isPart(id) ? wanted_rows_.count == 0 : !weights) transfer_.skip(id);
+  }
+  if (weights) stale_ = false;
+  if (transfer_.allDone()) pulled();
 }
 
 void AsyncWorker::pulled() {
   activity_ = Activity::kIdle;
+  held_rows_ = wanted_rows_;
   // All pushes are in: what was pulled is the last version, whatever its chunks count.
   version_ = lastVersionDue() ? plan_.steps : std::max(version_, pulled_version_);
 }
@@ -93,15 +109,24 @@ std::vector<Send> AsyncWorker::takeSends(TimePoint now) {
   for (Send& send : sends) {
     send.with_payload = !pulling;
     send.header.set_pull_only(pulling);
+    if (isPart(send.chunk)) {
+      send.rows = wanted_rows_;
+      send.rows_wish = rows_wish_;
+    }
     if (pulling) continue;
     send.header.set_step(*ticket_ / config_.aggregate);
     send.header.set_ticket(*ticket_);
     send.header.set_first(own_.first());
     send.header.set_push(push_);
     send.header.set_samples(static_cast<std::uint32_t>(own_.samples()));
-    if (send.chunk + 1 == transfer_.size()) send.header.set_loss_sum(loss_sum_);
+    if (carriesLoss(send.chunk)) send.header.set_loss_sum(loss_sum_);
   }
   return sends;
+}
+
+std::optional<Send> AsyncWorker::readRows(std::size_t part) {
+  if (!active() || interrupted()) return std::nullopt;
+  return readingOf(part);
 }
 
 // For samples for the next gradient, and for the ticket of the one in hand.
@@ -128,6 +153,7 @@ void AsyncWorker::onTake(const v1::TakeRequest& request, const Status& transport
   if (reply.has_ticket() && activity_ == Activity::kComputing) {
     ticket_ = reply.ticket();
     ++push_;
+    wantRows();
     queueReady();
   } else if (reply.waited() && activity_ == Activity::kIdle) {
     stale_ = true;
@@ -163,7 +189,7 @@ void AsyncWorker::onStored(std::uint32_t chunk, std::uint64_t attempt) {
   }
   if (pulling) {
     transfer_.again(chunk, TimePoint{});
-  } else if (ticket_ && (chunk + 1 < transfer_.size() || loss_ready_)) {
+  } else if (ticket_ && (!carriesLoss(chunk) || loss_ready_)) {
     transfer_.queueIfReady(chunk);
   }
 }
@@ -171,7 +197,7 @@ void AsyncWorker::onStored(std::uint32_t chunk, std::uint64_t attempt) {
 void AsyncWorker::onCut(std::uint32_t chunk, std::uint64_t, const Status& transport,
                         TimePoint now) {
   transfer_.onCut(chunk);
-  const bool pushing = ticket_ && (chunk + 1 < transfer_.size() || loss_ready_);
+  const bool pushing = ticket_ && (!carriesLoss(chunk) || loss_ready_);
   if (activity_ == Activity::kPulling || (pushing && transfer_.isReady(chunk)))
     sendAgain(chunk, ticket_.value_or(-1), transport, {}, now);
 }
@@ -182,6 +208,7 @@ void AsyncWorker::pushed() {
   loss_step_ = *ticket_ / config_.aggregate;
   step_loss_ = loss_sum_ / std::max(own_.samples(), 1);
   ticket_.reset();
+  held_rows_ = wanted_rows_;
   activity_ = Activity::kIdle;
   if (step_state_ == StepState::kPending) step_state_ = StepState::kComplete;
   if (view_.draining() || stopping()) urgent_ = true;
@@ -202,7 +229,7 @@ StatusOr<std::optional<Turn>> AsyncWorker::turn() {
   if (activity_ != Activity::kIdle || step_state_ != StepState::kNone || !active() || stopping())
     return std::optional<Turn>();
   if (lastVersionDue() || (stale_ && lease_)) {
-    startPull();
+    startPull(true);
     return std::optional<Turn>();
   }
   Turn turn;
@@ -220,6 +247,10 @@ StatusOr<std::optional<Turn>> AsyncWorker::turn() {
     return std::optional<Turn>(turn);
   }
   if (!lease_) return std::optional<Turn>();
+  if (lacksRows()) {
+    startPull(false);
+    return std::optional<Turn>();
+  }
   turn.kind = Turn::Kind::kTrain;
   own_ = *std::exchange(lease_, std::nullopt);
   turn.first_position = own_.first();
@@ -235,7 +266,7 @@ StatusOr<std::optional<Turn>> AsyncWorker::turn() {
 
 void AsyncWorker::gradientReady(std::uint32_t chunk) {
   if (step_state_ != StepState::kPending || activity_ != Activity::kComputing) return;
-  transfer_.ready(chunk, !ticket_ || (chunk + 1 == transfer_.size() && !loss_ready_));
+  transfer_.ready(chunk, !ticket_ || (carriesLoss(chunk) && !loss_ready_));
 }
 
 void AsyncWorker::lossReady(double loss_sum) {
@@ -243,8 +274,7 @@ void AsyncWorker::lossReady(double loss_sum) {
   if (step_state_ != StepState::kPending || activity_ != Activity::kComputing) return;
   loss_sum_ = loss_sum;
   loss_ready_ = true;
-  if (ticket_ && transfer_.size() > 0)
-    transfer_.queueIfReady(static_cast<std::uint32_t>(transfer_.size() - 1));
+  if (ticket_ && chunks() > 0) transfer_.queueIfReady(chunks() - 1);
 }
 
 WorkerMachine::StepEnd AsyncWorker::endStep() {

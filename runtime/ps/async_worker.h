@@ -5,6 +5,9 @@
 //   train --first gradient: ask for a ticket--> ticket t --chunks leave as they get ready, each
 //   answered with the chunk as it then is; all stored--> push t is finished; idle
 //
+// Parts of the job's tables are pulled for the samples of a lease before its turn; a push asks for
+// those of the next lease, which comes with the ticket, so that there is one way less.
+//
 // The ticket is the push's number among all workers' pushes. When there is no more the gradient is
 // dropped. Under a new epoch that keeps the servers' state a push goes on where it was, so each
 // server applies it once; computing goes on too.
@@ -21,6 +24,7 @@ class AsyncWorker final : public WorkerCore {
   void onView(const v1::View& view) override;
   void fillReport(v1::MemberReport& report) const override;
   std::vector<Send> takeSends(TimePoint now) override;
+  std::optional<Send> readRows(std::size_t part) override;
   void onTake(const v1::TakeRequest& request, const Status& transport, const v1::TakeReply& reply,
               TimePoint now) override;
   bool onReply(std::uint32_t chunk, std::uint64_t attempt, const Status& transport,
@@ -40,12 +44,16 @@ class AsyncWorker final : public WorkerCore {
   enum class Activity { kWaiting, kPulling, kIdle, kComputing };
 
   void adopt();
-  void startPull();
+  void startPull(bool weights);
   void pulled();
   void abandon();
   void askFor(bool ticket);
   void pushed();
   void queueReady();
+  bool carriesLoss(std::uint32_t chunk) const { return chunk + 1 == chunks(); }
+  StepPlan::Share leased() const;
+  void wantRows();
+  bool lacksRows() const { return hasParts() && held_rows_ != leased(); }
   bool lastVersionDue() const;
   bool evaluationDue() const;
   std::int64_t versionAfter(std::int64_t pushes) const;
@@ -62,6 +70,10 @@ class AsyncWorker final : public WorkerCore {
   bool no_more_ = false;  // under this epoch no push is taken any more
   bool stale_ = false;    // others have pushed since the last pull; pull before computing
   std::int64_t pulled_version_ = -1;
+  // Samples whose rows are here, and are asked for.
+  StepPlan::Share held_rows_;
+  StepPlan::Share wanted_rows_;
+  std::int64_t rows_wish_ = 0;
 };
 
 }  // namespace trainyard::runtime::ps

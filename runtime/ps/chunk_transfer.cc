@@ -54,6 +54,14 @@ void ChunkTransfer::begin(bool queued) {
   }
 }
 
+// What is being stored will be wanted once more.
+void ChunkTransfer::skip(std::uint32_t chunk) {
+  Task& task = tasks_[chunk];
+  if (task.phase == Phase::kStoring) return;
+  task.phase = Phase::kDone;
+  ++done_;
+}
+
 void ChunkTransfer::resume() {
   for (std::uint32_t id = 0; id < tasks_.size(); ++id) {
     Task& task = tasks_[id];

@@ -33,6 +33,8 @@ class ChunkTransfer {
   void forgetSent();
   // All chunks anew: each waits for ready(), or is queued at once.
   void begin(bool queued);
+  // After begin(): this one is not wanted, so it is done.
+  void skip(std::uint32_t chunk);
   // After forgetSent(): sends again what is not done; `ready` is kept.
   void resume();
   // After resume(): the chunk is sent again although it was done; it waits for queueIfReady().

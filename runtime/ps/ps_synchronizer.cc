@@ -328,7 +328,7 @@ StatusOr<Turn> PsSynchronizer::next() {
           held_ = 0;
           samples_ = (*turn)->samples;
           push_norm_.reset();
-          if (rows_ != nullptr) turn_rows_ = rows_->beginTurn((*turn)->step);
+          if (rows_ != nullptr) turn_rows_ = rows_->beginTurn(**turn);
           for (std::size_t c = 0; c < pieces_.size(); ++c) {
             int last = -1;
             missing_[c] = 0;

@@ -119,6 +119,14 @@ StatusOr<rows::RowRequest> rowRequestOf(const v1::ChunkRequestHeader& header,
   request.rank = static_cast<int>(header.rank());
   request.step = header.step();
   request.version = header.pull_only() ? header.version() : header.step() + 1;
+  if (header.has_place()) request.place = static_cast<int>(header.place());
+  request.push = {.worker = header.worker(),
+                  .created = header.worker_incarnation().created(),
+                  .start = header.worker_incarnation().start(),
+                  .number = header.push(),
+                  .ticket = header.ticket(),
+                  .first = header.first(),
+                  .samples = header.samples()};
   request.ids.resize(dims.size());
   if (!header.pull_only() && header.samples() > 0) request.gradients.emplace(dims.size());
   Reader reader(body, wire);

@@ -23,8 +23,10 @@ RowValues RowLink::valuesOf(const rows::RowWorker& worker) const {
   return values;
 }
 
-RowValues RowLink::beginTurn(std::int64_t version) {
-  TY_CHECK(worker_.version() == version, "a turn begins when the rows of its version are here");
+RowValues RowLink::beginTurn(const Turn& turn) {
+  const StepPlan::Share share{turn.first_position, turn.samples};
+  TY_CHECK(key_.share == share && (options_.asynchronous || key_.version == turn.step),
+           "a turn begins when its rows are here");
   turn_ = key_;
   return valuesOf(worker_);
 }
@@ -35,20 +37,26 @@ bool RowLink::bring(const RowValues& gradients) {
   return true;
 }
 
-RowBytes RowLink::bodyOf(Send& send) {
+RowLink::Key RowLink::keyOf(const Send& send) const {
   const v1::ChunkRequestHeader& header = send.header;
+  if (options_.asynchronous) return {0, 0, send.rows_wish, send.rows};
   const std::int64_t version = header.pull_only() ? header.version() : header.step() + 1;
-  const Key key{header.epoch(), header.rank(), version, send.rows};
-  if (key != key_) {
+  return {header.epoch(), header.rank(), version, send.rows};
+}
+
+RowBytes RowLink::bodyOf(Send& send) {
+  if (const Key key = keyOf(send); key != key_) {
     key_ = key;
+    ++wish_;
     worker_.enter(key.epoch, static_cast<int>(key.rank));
-    worker_.want(version, options_.ids(key.share.first, key.share.count));
+    worker_.want(key.version, options_.ids(key.share.first, key.share.count));
   }
-  const auto meaning = options_.grid.meaningOf(header.chunk());
+  const auto meaning = options_.grid.meaningOf(send.header.chunk());
   return rowBody(worker_.request(meaning->part, send.with_payload), wire_, send.header);
 }
 
 void RowLink::beginRead(std::int64_t version, const RowIds& ids) {
+  ++read_wish_;
   reader_.enter(reader_.epoch(), 0);
   reader_.want(version, ids);
 }
@@ -73,21 +81,22 @@ std::size_t RowLink::elementsOf(std::uint32_t number) const {
 }
 
 std::span<float> RowLink::target(std::uint32_t number, std::size_t elements) {
-  std::vector<float>& memory = arriving_[number];
-  memory.resize(elements);
-  return memory;
+  Arriving& arriving = arriving_[number];
+  arriving.wish = wishOf(isRead(number));
+  arriving.floats.resize(elements);
+  return arriving.floats;
 }
 
 void RowLink::stored(std::uint32_t number, const v1::ChunkReplyHeader& header) {
-  const std::vector<float>& floats = arriving_[number];
-  if (floats.size() != elementsOf(number)) return;  // other rows are asked for meanwhile
+  const Arriving& arriving = arriving_[number];
   const auto meaning = options_.grid.meaningOf(number);
+  if (arriving.wish != wishOf(meaning->reads)) return;  // other rows are asked for meanwhile
   rows::RowWorker& worker = meaning->reads ? reader_ : worker_;
   rows::RowAnswer answer;
   // Whether it is of this epoch, and the newest request's, is the machine's to know.
   answer.epoch = worker.epoch();
-  answer.version = header.version();
-  auto at = floats.begin();
+  answer.version = options_.asynchronous ? worker.version() : header.version();
+  auto at = arriving.floats.begin();
   for (std::size_t t = 0; t < options_.tables.size(); ++t) {
     const auto length =
         static_cast<std::ptrdiff_t>(worker.wantedOf(meaning->part, t) * options_.tables[t].dim);

@@ -15,6 +15,7 @@
 #include "runtime/rows/row_worker.h"
 #include "runtime/tensor/element_type.h"
 #include "runtime/train/row_exchange.h"
+#include "runtime/train/turn.h"
 
 namespace trainyard::runtime::ps {
 
@@ -23,6 +24,9 @@ struct RowLinkOptions {
   RowGrid grid;
   // Of whose samples the machine says that it wants rows.
   RowIdsAt ids;
+  // Modes Async and BoundedDelay: rows are of samples and not of a version, as they are when a
+  // server answers.
+  bool asynchronous = false;
 };
 
 // Not thread-safe: the owner locks. Memory that was given as a target stays until the part is given
@@ -35,8 +39,8 @@ class RowLink {
   bool isPart(std::uint32_t number) const { return options_.grid.meaningOf(number).has_value(); }
   bool isRead(std::uint32_t number) const;
 
-  // A turn begins at `version`, whose rows are all here.
-  RowValues beginTurn(std::int64_t version);
+  // A turn begins whose rows are all here.
+  RowValues beginTurn(const Turn& turn);
   // Sums over the turn's samples; they are what the next requests with a payload carry. False: the
   // turn is void, other rows have been asked for since it began.
   bool bring(const RowValues& gradients);
@@ -56,7 +60,8 @@ class RowLink {
   void stored(std::uint32_t number, const v1::ChunkReplyHeader& header);
 
  private:
-  // What rows are asked for.
+  // What rows are asked for. Asynchronous: `version` is Send::rows_wish; of which epoch they are
+  // does not matter.
   struct Key {
     std::int64_t epoch = -1;
     std::uint32_t rank = 0;
@@ -64,6 +69,12 @@ class RowLink {
     StepPlan::Share share;
     bool operator==(const Key&) const = default;
   };
+  struct Arriving {
+    std::uint64_t wish = 0;  // for which it was given as a target
+    std::vector<float> floats;
+  };
+  Key keyOf(const Send& send) const;
+  std::uint64_t wishOf(bool reads) const { return reads ? read_wish_ : wish_; }
   RowValues valuesOf(const rows::RowWorker& worker) const;
 
   const RowLinkOptions options_;
@@ -72,7 +83,10 @@ class RowLink {
   Key key_;
   Key turn_;  // what rows the turn has
   rows::RowWorker reader_;
-  std::map<std::uint32_t, std::vector<float>> arriving_;  // by number
+  // Counts what was wanted, so that what arrives late is known.
+  std::uint64_t wish_ = 0;
+  std::uint64_t read_wish_ = 0;
+  std::map<std::uint32_t, Arriving> arriving_;  // by number
 };
 
 }  // namespace trainyard::runtime::ps

@@ -8,6 +8,8 @@
 #include "runtime/ps/protocol.h"
 #include "runtime/ps/row_body.h"
 #include "runtime/rows/row_copy.h"
+#include "runtime/rows/row_pushes.h"
+#include "runtime/rows/row_steps.h"
 
 namespace trainyard::runtime::ps {
 namespace {
@@ -39,17 +41,27 @@ v1::ChunkCode codeOf(rows::RowAnswer::Code code) {
 
 }  // namespace
 
-RowShard::RowShard(std::vector<rows::RowTableConfig> tables, RowGrid grid, int ps, ElementType wire)
-    : tables_(std::move(tables)), grid_(std::move(grid)), ps_(ps), wire_(wire) {
+RowShard::RowShard(std::vector<rows::RowTableConfig> tables, RowGrid grid, int ps, ElementType wire,
+                   std::optional<int> aggregate)
+    : tables_(std::move(tables)),
+      grid_(std::move(grid)),
+      ps_(ps),
+      wire_(wire),
+      aggregate_(aggregate) {
   for (const rows::RowTableConfig& table : tables_)
     dims_.push_back(static_cast<std::size_t>(table.options.dim));
   for (std::size_t p = 0; p < grid_.parts().size(); ++p) {
     if (grid_.psOfPart()[p] != ps_) continue;
     auto part = std::make_unique<Part>();
     part->number = grid_.numberOf(p);
-    part->rows = std::make_unique<rows::RowPart>(tables_, grid_.parts()[p]);
+    part->rows = makePart(grid_.parts()[p]);
     parts_.push_back(std::move(part));
   }
+}
+
+std::unique_ptr<rows::RowPart> RowShard::makePart(rows::PartitionRange range) const {
+  if (aggregate_) return std::make_unique<rows::RowPushes>(tables_, range, *aggregate_);
+  return std::make_unique<rows::RowSteps>(tables_, range);
 }
 
 std::optional<std::size_t> RowShard::find(std::uint32_t number) const {
@@ -160,7 +172,7 @@ Status RowShard::open(std::int64_t epoch, const StepPlan& plan) {
 void RowShard::clear(std::int64_t version) {
   for (const auto& part : parts_) {
     const std::lock_guard lock(part->mutex);
-    part->rows = std::make_unique<rows::RowPart>(tables_, part->rows->range());
+    part->rows = makePart(part->rows->range());
     part->rows->setVersion(version);
     part->version = version;
   }
@@ -170,6 +182,23 @@ void RowShard::load(const TableRows& rows) {
   for (const auto& part : parts_) {
     const std::lock_guard lock(part->mutex);
     rows::loadRows(rows, part->rows->table(rows.table));
+  }
+}
+
+void RowShard::settle(std::int64_t version) {
+  for (const auto& part : parts_) {
+    const std::lock_guard lock(part->mutex);
+    part->rows->settle(version);
+    part->version = version;
+  }
+}
+
+void RowShard::addPushed(NumberSet& tickets, NumberSet& samples) const {
+  for (const auto& part : parts_) {
+    const std::lock_guard lock(part->mutex);
+    const auto& pushes = static_cast<const rows::RowPushes&>(*part->rows);
+    tickets.add(pushes.tickets());
+    samples.add(pushes.samples());
   }
 }
 

@@ -16,6 +16,7 @@
 #include "base/core/clock.h"
 #include "base/core/status.h"
 #include "runtime/checkpoint/snapshot.h"
+#include "runtime/data/number_set.h"
 #include "runtime/data/step_plan.h"
 #include "runtime/ps/chunk_state.h"
 #include "runtime/ps/row_grid.h"
@@ -30,7 +31,9 @@ namespace trainyard::runtime::ps {
 class RowShard {
  public:
   // What the tables' optimizers are must outlive it. `wire`: of gradients on their way here.
-  RowShard(std::vector<rows::RowTableConfig> tables, RowGrid grid, int ps, ElementType wire);
+  // `aggregate`: in modes Async and BoundedDelay, the pushes that make an update; nothing: Sync.
+  RowShard(std::vector<rows::RowTableConfig> tables, RowGrid grid, int ps, ElementType wire,
+           std::optional<int> aggregate = std::nullopt);
 
   // Called with a part that is at rest, before and after each of its steps, while nobody else may
   // have it: what the version is wanted for.
@@ -53,6 +56,11 @@ class RowShard {
   // Those of the rows that are in its parts.
   void load(const TableRows& rows);
 
+  // Asynchronous modes, while no push is under way: what is here is called by this version.
+  void settle(std::int64_t version);
+  // Adds those of the pushes that are in one of its parts.
+  void addPushed(NumberSet& tickets, NumberSet& samples) const;
+
   std::size_t parts() const { return parts_.size(); }
   // Of all of its parts together.
   rows::PartitionRange range() const;
@@ -69,10 +77,11 @@ class RowShard {
   struct Part {
     std::uint32_t number = 0;
     std::mutex mutex;
-    std::unique_ptr<rows::RowPart> rows;
+    std::unique_ptr<rows::RowPart> rows;  // as makePart() makes them
     std::map<CallId, TimePoint> waiting;
     std::atomic<std::int64_t> version = -1;  // to be read without the mutex
   };
+  std::unique_ptr<rows::RowPart> makePart(rows::PartitionRange range) const;
   // Which of parts_ it is.
   std::optional<std::size_t> find(std::uint32_t number) const;
   void answer(Part& part, std::uint32_t number, std::vector<rows::RowAnswer> answers,
@@ -83,6 +92,7 @@ class RowShard {
   const RowGrid grid_;
   const int ps_;
   const ElementType wire_;
+  const std::optional<int> aggregate_;
   std::vector<std::size_t> dims_;
   Look look_ = [](std::size_t, const rows::RowPart&) {};
   std::vector<std::unique_ptr<Part>> parts_;  // ascending by number

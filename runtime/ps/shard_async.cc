@@ -260,6 +260,7 @@ void Shard::PushUpdates::fillState(v1::ShardState& state) const {
   for (const auto& chunk : shard_.chunks_) look(*chunk);
   for (const auto& [id, chunk] : shard_.aside_) look(*chunk);
   for (const auto& [id, replica] : shard_.replicas_) look(*replica);
+  if (shard_.rows_ != nullptr) shard_.rows_->addPushed(tickets, samples);
   tickets.write(*state.mutable_pushed_tickets());
   samples.write(*state.mutable_pushed_samples());
 }
@@ -269,6 +270,7 @@ void Shard::PushUpdates::settle(std::int64_t version) {
     const ChunkLock chunk_lock(*chunk);
     settle(*chunk, version);
   }
+  if (shard_.rows_ != nullptr) shard_.rows_->settle(version);
 }
 
 // No push is under way. Gradients that wait for more of them (a worker has died) make a last

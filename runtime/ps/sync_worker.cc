@@ -69,8 +69,8 @@ void SyncWorker::adopt(const v1::View& view) {
       may_go_on && pending && loss_ready_ && had_place && outcome == epoch_.first_step();
   if (pending && !pulls_outcome_) step_state_ = StepState::kAbandoned;
   // version_ is set only while a complete version is in place and no pull or step has touched it.
-  const bool rows_fit = config_.ps_of_part.empty() ||
-                        (version_ >= 0 && plan_.shareOf(version_, rank_) == former_share);
+  const bool rows_fit =
+      !hasParts() || (version_ >= 0 && plan_.shareOf(version_, rank_) == former_share);
   if (kept && !in_step && version_ == epoch_.first_step() && rows_fit) {
     activity_ = Activity::kReady;
   } else {
@@ -141,12 +141,10 @@ std::vector<Send> SyncWorker::takeSends(TimePoint now) {
 
 std::optional<Send> SyncWorker::readRows(std::size_t part) {
   if (activity_ != Activity::kReady || !active() || interrupted()) return std::nullopt;
-  const std::uint32_t chunk = chunks() + static_cast<std::uint32_t>(part);
-  if (static_cast<std::size_t>(transfer_.serverOf(chunk)) >= servers_.size()) return std::nullopt;
-  Send send = requestFor(chunk);
-  send.header.set_pull_only(true);
-  send.header.set_rank(static_cast<std::uint32_t>(rank_));
-  send.header.set_version(version_);
+  std::optional<Send> send = readingOf(part);
+  if (!send) return std::nullopt;
+  send->header.set_rank(static_cast<std::uint32_t>(rank_));
+  send->header.set_version(version_);
   return send;
 }
 

@@ -69,6 +69,14 @@ Send WorkerCore::requestFor(std::uint32_t chunk) const {
   return send;
 }
 
+std::optional<Send> WorkerCore::readingOf(std::size_t part) const {
+  const std::uint32_t chunk = chunks() + static_cast<std::uint32_t>(part);
+  if (static_cast<std::size_t>(transfer_.serverOf(chunk)) >= servers_.size()) return std::nullopt;
+  Send send = requestFor(chunk);
+  send.header.set_pull_only(true);
+  return send;
+}
+
 std::vector<Send> WorkerCore::sendsOf(TimePoint now) {
   std::vector<Send> sends;
   for (const ChunkTransfer::Sent& sent : transfer_.take(now, servers_.size())) {

@@ -47,6 +47,9 @@ class WorkerCore : public WorkerMachine, protected MemberCore {
   Send requestFor(std::uint32_t chunk) const;
   std::uint32_t chunks() const { return static_cast<std::uint32_t>(config_.ps_of_chunk.size()); }
   bool isPart(std::uint32_t chunk) const { return chunk >= chunks(); }
+  bool hasParts() const { return !config_.ps_of_part.empty(); }
+  // A request to read the part, outside of steps; nothing: its server is no member.
+  std::optional<Send> readingOf(std::size_t part) const;
   // Sends the chunk again when its answer was of no use.
   void sendAgain(std::uint32_t chunk, std::int64_t step, const Status& transport,
                  const v1::ChunkReplyHeader& header, TimePoint now);

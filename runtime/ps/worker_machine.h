@@ -51,6 +51,9 @@ struct Send {
   bool with_payload = false;
   // Of a part of the tables: the samples whose rows the answer is to have.
   StepPlan::Share rows;
+  // The same with each of the requests that go for the same rows. Asynchronous modes; in Sync their
+  // version says it.
+  std::int64_t rows_wish = 0;
   v1::ChunkRequestHeader header;
 };
 

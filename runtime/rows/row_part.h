@@ -1,19 +1,7 @@
-// A range of partitions of all of the job's tables, on their server: what takes a step together and
-// is at one version. The unit of requests, of versions and of moves. No sockets, no clock, no
-// threads.
-//
-// Synchronous mode. Step s turns version s into s + 1 when all ranks that have samples in it have
-// brought their gradients, also those that have none for this part: an empty request is what says
-// so. A request brings gradients of step s and asks for rows of version s + 1, and is answered
-// then. Whoever has been answered by all parts for step s brings gradients of s + 1; so a part that
-// sees the first of them knows that all parts have reached s + 1, and forgets what it kept of
-// version s. Until then both can be read, and at any moment all parts are at v or v + 1 for one v,
-// which is readable everywhere: what an epoch starts from (as with chunks, see
-// runtime/ps/shard.h). A part that had taken step v already when an epoch begins at v takes no
-// gradients of it again.
-//
-// Sums go in the order of ranks, so the bits depend neither on who came first nor on how partitions
-// are cut into parts and parts dealt to servers.
+// A range of partitions of all of the job's tables, on their server: what is updated together and
+// is at one version. The unit of requests, of versions and of moves. What makes a version is the
+// update mode's: row_steps.h (Sync) and row_pushes.h (Async, BoundedDelay). No sockets, no clock,
+// no threads.
 #pragma once
 
 #include <cstdint>
@@ -40,6 +28,20 @@ struct RowRequest {
   // Gradients of step `step`, by table; none: this rank has no samples in it, or only reads.
   std::int64_t step = 0;
   std::optional<std::vector<RowGradients>> gradients;
+  // With backup workers: which of the step's gradients they are.
+  std::optional<int> place;
+  // Whose gradients they are, and of what samples.
+  struct Push {
+    std::uint32_t worker = 0;
+    // A process of that worker, and the push's number among its own. Later ones compare greater.
+    std::int64_t created = 0;
+    std::int64_t start = 0;
+    std::int64_t number = 0;
+    std::int64_t ticket = 0;  // among all workers' pushes
+    std::int64_t first = 0;   // position of the first sample
+    std::int64_t samples = 0;
+  };
+  Push push;
   // Rows to be answered with, by table, ascending by RowOrder, each once.
   std::int64_t version = 0;
   std::vector<std::vector<std::uint64_t>> ids;
@@ -71,67 +73,67 @@ struct RowTableConfig {
 class RowPart {
  public:
   RowPart(const std::vector<RowTableConfig>& tables, PartitionRange range);
+  virtual ~RowPart() = default;
+  RowPart(const RowPart&) = delete;
+  RowPart& operator=(const RowPart&) = delete;
 
   // To be filled by load() while no epoch is open; then it is at `version`.
   std::size_t tables() const { return tables_.size(); }
   RowTable& table(std::size_t t) { return tables_[t].table; }
   const RowTable& table(std::size_t t) const { return tables_[t].table; }
-  void setVersion(std::int64_t version);
+  virtual void setVersion(std::int64_t version);
 
-  // From now on requests of `epoch` count. FAILED_PRECONDITION: it is neither at plan.first_step
-  // nor, with that still readable, at the version after it.
-  Status open(std::int64_t epoch, const StepPlan& plan);
-  // No request counts any more; those that wait are answered, and what they brought is dropped.
-  void seal(std::vector<RowAnswer>& out);
+  // From now on requests of `epoch` count. FAILED_PRECONDITION: what is here is no version that the
+  // epoch can begin with.
+  virtual Status open(std::int64_t epoch, const StepPlan& plan) = 0;
+  // No request counts any more; those that wait are answered.
+  virtual void seal(std::vector<RowAnswer>& out) = 0;
   // Answers appear in `out`: none now (it waits), or several. A rank that asks again is answered
   // under its newest call.
   void onRequest(RowRequest request, CallId call, std::vector<RowAnswer>& out);
 
   // Its caller is gone.
-  void cancel(CallId call);
+  virtual void cancel(CallId /*call*/) {}
   // What waits is answered without rows after all, to be asked again. Nothing: it does not wait.
-  std::optional<RowAnswer> giveUp(CallId call);
+  virtual std::optional<RowAnswer> giveUp(CallId /*call*/) { return std::nullopt; }
+  // Asynchronous modes, while no push is under way: what is here is called by this version.
+  virtual void settle(std::int64_t /*version*/) {}
 
   std::int64_t version() const { return version_; }
-  // Whether rows of the version before can be read too.
-  bool hasFormer() const { return has_former_; }
-  // What must end the job: a gradient that is not finite, a table that is full. The step that has
-  // met it is not taken.
+  // What must end the job: a gradient that is not finite, a table that is full. The update that has
+  // met it is not made.
   const Status& failure() const { return failure_; }
   PartitionRange range() const { return range_; }
 
- private:
+ protected:
   struct Table {
     RowTable table;
     RowOrder order;
     LearningRate learning_rate;
-    RowUndo undo;
+    RowUndo undo;  // of the newest update
   };
-  struct Parked {
-    CallId call = 0;
-    RowRequest request;
-  };
-  Status check(const RowRequest& request) const;
-  Status checkWish(const RowRequest& request) const;
-  Status checkBrought(const RowRequest& request) const;
-  void bring(RowRequest& request);
-  void park(RowRequest request, CallId call, std::vector<RowAnswer>& out);
-  std::string missingRanks() const;
-  void takeStep(std::vector<RowAnswer>& out);
-  Status update(std::size_t t);
+  // Who is the mode's: a request of the epoch that is open, whose ids and gradients are in their
+  // places and of this part. INVALID_ARGUMENT: it makes no sense now; nothing has happened.
+  virtual Status take(RowRequest& request, CallId call, std::vector<RowAnswer>& out) = 0;
+  // Gradients of all tables from `sources`, in their order, divided by `samples`, into the tables:
+  // the next version. False: failure() says why not, and nothing is changed.
+  bool update(std::int64_t step, std::int64_t samples,
+              std::span<const std::vector<RowGradients>* const> sources);
   RowAnswer without(RowAnswer::Code code, const RowRequest& request, CallId call) const;
-  RowAnswer answer(const RowRequest& request, CallId call) const;
+  // Rows as they are now, called `version`.
+  RowAnswer answer(const RowRequest& request, CallId call, std::int64_t version) const;
 
-  const PartitionRange range_;
   std::vector<Table> tables_;
+  const PartitionRange range_;
   std::int64_t epoch_ = -1;  // -1: none is open
-  StepPlan plan_;
   std::int64_t version_ = 0;
-  bool has_former_ = false;
-  // Of the step that turns version_ into the next: by rank of those with samples, then by table.
-  std::vector<std::optional<std::vector<RowGradients>>> brought_;
-  std::vector<Parked> parked_;
   Status failure_;
+
+ private:
+  Status check(const RowRequest& request) const;
+  Status checkGradients(const std::vector<RowGradients>& gradients) const;
+  Status updateTable(std::size_t t, std::int64_t step, std::int64_t samples,
+                     std::span<const std::vector<RowGradients>* const> sources);
 };
 
 }  // namespace trainyard::runtime::rows

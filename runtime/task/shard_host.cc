@@ -50,7 +50,9 @@ Status ShardHost::build() {
   std::unique_ptr<ps::RowShard> rows;
   if (!job_tables_.empty()) {
     const ps::RowGrid grid(placement_.chunks.size(), placement_.num_ps);
-    rows = std::make_unique<ps::RowShard>(job_tables_.configs, grid, number_, config.wire);
+    const auto aggregate = config.asynchronous ? std::optional(config.aggregate) : std::nullopt;
+    rows =
+        std::make_unique<ps::RowShard>(job_tables_.configs, grid, number_, config.wire, aggregate);
   }
   shard_ = std::make_unique<ps::Shard>(config, placement_, *optimizer_,
                                        LearningRate(training.optimizer()), std::move(rows));

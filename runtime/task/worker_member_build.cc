@@ -161,7 +161,7 @@ Status WorkerMember::synchronizeOverServers() {
   if (!model_.tables.empty()) {
     const ps::RowGrid grid(placement_.chunks.size(), placement_.num_ps);
     sync.worker.ps_of_part = grid.psOfPart();
-    sync.rows = ps::RowLinkOptions{model_.tables, grid, model_.row_ids};
+    sync.rows = ps::RowLinkOptions{model_.tables, grid, model_.row_ids, sync.worker.asynchronous};
   }
   synchronizer_ = std::make_unique<ps::PsSynchronizer>(sync, placement_, model_.weights,
                                                        *options_.clock, [this] { poke(); });

@@ -16,7 +16,7 @@ namespace trainyard::cli {
 namespace {
 
 namespace fs = std::filesystem;
-using runtime::TempDir;
+using runtime::SampleDir;
 using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::Not;
@@ -54,7 +54,7 @@ class CheckpointCommand : public testing::Test {
     fs::resize_file(path, fs::file_size(path) - 4);
   }
 
-  TempDir dir_;
+  SampleDir dir_;
   std::string run_dir_ = dir_ / "run";
   std::string manifests_ = run_dir_ + "/checkpoints";
   std::string out_, err_;

@@ -1,6 +1,9 @@
 // Jobs with embedding tables: what they learn is one result, whatever the number of servers and who
 // dies on the way.
+#include <numeric>
+
 #include "fmt/format.h"
+#include "runtime/checkpoint/checkpoint.h"
 #include "tests/multiproc/run_fixture.h"
 
 namespace trainyard {
@@ -114,6 +117,59 @@ TEST_F(TablesTest, LearnsAndIsEvaluated) {
   EXPECT_EQ(read["accuracy"], trained["accuracy"]);
   EXPECT_EQ(read["auc"], trained["auc"]);
 }
+
+// Samples that the rows of table `item` have counted, each of which has one; the newest
+// checkpoint's.
+std::uint64_t countedSamples(const JobRun& run) {
+  constexpr std::size_t kItem = 1;
+  const auto path = runtime::findManifest(run.dir().string());
+  if (!path.ok()) return 0;
+  const std::string dir = std::filesystem::path(*path).parent_path().string();
+  const auto reader = runtime::CheckpointReader::open(dir, *runtime::readManifest(*path));
+  std::uint64_t samples = 0;
+  const auto add = [&](const runtime::TableRows& rows) {
+    samples = std::accumulate(rows.counts.begin(), rows.counts.end(), samples);
+    return absl::OkStatus();
+  };
+  EXPECT_TRUE(reader.ok() && reader->walkTable(kItem, 0, runtime::kTablePartitions, add).ok());
+  return samples;
+}
+
+struct Mode {
+  const char* name;
+  std::vector<std::string> flags;
+};
+
+class TablesInMode : public TablesTest, public testing::WithParamInterface<Mode> {};
+
+// What is pushed is in the rows, once, also where a worker dies in the middle of it.
+TEST_P(TablesInMode, LearnsFromEverySampleOnce) {
+  constexpr std::uint64_t kSteps = 600;
+  std::vector<std::string> flags = GetParam().flags;
+  flags.insert(flags.end(), {"--set", "training.deterministic=false"});
+  JobRun run(folder("run"), tablesJob(2, 3, static_cast<int>(kSteps)), flags);
+  const ProgramEnd end = run.launchAndWait("worker.push=crash@150,task=worker-2,life=1.1");
+  ASSERT_EQ(end.code, 0) << end.output;
+  auto result = fieldsOf(end.lastLine());
+  EXPECT_GT(std::stod(result["auc"]), 0.65);
+  EXPECT_EQ(run.json("status.json")["status"].value("lostSteps", std::int64_t{0}), 0);
+  const bool steps = std::string_view(GetParam().name) == "BackupWorkers";
+  const std::uint64_t expected = kSteps * 32 * (steps ? 2 : 1);
+  // A push that the death has cut short is one of them, and has come to some parts.
+  const std::uint64_t cut = result.contains("partial") ? std::stoull(result["partial"]) : 0;
+  EXPECT_LE(cut, 1);
+  EXPECT_GE(countedSamples(run), expected - cut * 32);
+  EXPECT_LE(countedSamples(run), expected);
+}
+
+INSTANTIATE_TEST_SUITE_P(Modes, TablesInMode,
+                         testing::Values(Mode{"Async", {"--set", "training.update.mode=Async"}},
+                                         Mode{"BoundedDelay",
+                                              {"--set", "training.update.mode=BoundedDelay",
+                                               "--set", "training.update.maxDelay=2"}},
+                                         Mode{"BackupWorkers",
+                                              {"--set", "training.update.backupWorkers=1"}}),
+                         [](const auto& info) { return info.param.name; });
 
 TEST_F(TablesTest, ATableThatIsFullEndsTheJobAndIsNamed) {
   JobRun run(folder("run"), tablesJob(1, 1, 600, 2'000'000),

@@ -80,7 +80,10 @@ void World::checkLedger(const runtime::Manifest& manifest) {
 
 // Of each step, the newest epoch's record counts: exactly the positions of that step, each once.
 void World::checkPositions() {
-  if (!sharesSteps()) return checkLeases();
+  if (!sharesSteps()) {
+    checkLeases();
+    return checkPushedRows();
+  }
   std::map<std::int64_t, std::map<int, Used>> newest;
   for (const Used& used : used_) {
     auto& slot = newest[used.step];

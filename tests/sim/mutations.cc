@@ -66,6 +66,7 @@ void World::breakView(const WorkerNode& node, v1::View& view) const {
 // At a server.
 void World::breakPush(const PsNode& server, v1::ChunkRequestHeader& header) {
   if (broken(Mutation::kRepeatIsNew)) header.set_push(++made_up_);
+  if (broken(Mutation::kRepeatedRowsAreNew) && isPart(header.chunk())) header.set_push(++made_up_);
   if (broken(Mutation::kSuccessorAlike)) *header.mutable_server() = server.incarnation;
 }
 

@@ -139,6 +139,12 @@ WorldConfig rollsBackWithTables(std::uint64_t seed) {
   return config;
 }
 
+WorldConfig asynchronousWithTables(std::uint64_t seed) {
+  WorldConfig config = asynchronous(seed);
+  config.tables = true;
+  return config;
+}
+
 WorldConfig stops(std::uint64_t seed) {
   return {.seed = seed * 77,
           .steps = 200,
@@ -149,6 +155,7 @@ const std::vector<Case>& cases() {
   using enum Mutation;
   static const std::vector<Case> all{
       {kRepeatIsNew, "RepeatIsNew", asynchronous},
+      {kRepeatedRowsAreNew, "RepeatedRowsAreNew", asynchronousWithTables},
       {kOneRankTwice, "OneRankTwice", deathsOfWorkers},
       {kCutGradientCounts, "CutGradientCounts", deathsOfWorkers},
       {kCutWeightsCount, "CutWeightsCount", deathsOfWorkers},

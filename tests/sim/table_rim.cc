@@ -9,8 +9,8 @@ namespace trainyard::sim {
 
 void World::beginRows(WorkerNode& node) {
   const std::int64_t step = node.turn->step;
-  node.turn_rows = node.rows->beginTurn(step);
-  if (!upToDate(node, step)) return;
+  node.turn_rows = node.rows->beginTurn(*node.turn);
+  if (!sharesSteps() || !upToDate(node, step)) return;
   const runtime::StepPlan::Share share{node.turn->first_position, node.turn->samples};
   if (node.turn_rows != reference_rows_[static_cast<std::size_t>(step)].at(share))
     problem(fmt::format("worker {} starts step {} with wrong rows", node.index, step));
@@ -18,7 +18,9 @@ void World::beginRows(WorkerNode& node) {
 
 void World::bringRows(WorkerNode& node) {
   const runtime::StepPlan::Share share{node.turn->first_position, node.turn->samples};
-  if (!node.rows->bring(runtime::rows::rowGradients(share, node.turn_rows))) return;
+  const runtime::RowValues gradients = runtime::rows::rowGradients(share, node.turn_rows);
+  if (!node.rows->bring(gradients)) return;
+  if (!sharesSteps()) pushed_rows_.bring(share, gradients);
   for (std::size_t part = 0; part < grid_.parts().size(); ++part)
     node.machine->gradientReady(grid_.numberOf(part));
 }
@@ -43,10 +45,32 @@ void World::onRowReply(WorkerNode& node, const runtime::ps::Send& send, const St
 }
 
 void World::checkRows(const runtime::ps::Snapshot& snapshot) {
+  if (!sharesSteps()) return;
   for (const runtime::TableRows& copy : snapshot.tables) {
     if (!reference_rows_[static_cast<std::size_t>(snapshot.version)].equals(copy))
       problem(
           fmt::format("rows in a snapshot of step {} differ from the reference", snapshot.version));
+  }
+}
+
+// Each push is in the last version's rows once: all that were finished, and of those that a death
+// has cut short perhaps some parts.
+void World::checkPushedRows() {
+  if (tables_ == nullptr || result_.outcome != "succeeded") return;
+  if (result_.kills > result_.worker_kills) return;  // what was lost is read again
+  for (const auto& manifest : manifests_) {
+    if (manifest.step != plan_.steps) continue;
+    std::vector<runtime::TableRows> rows;
+    for (const auto& file : manifest.files)
+      std::ranges::copy(files_[file.name].tables, std::back_inserter(rows));
+    const int pushes =
+        config_.tickets ? config_.tickets->aggregate : config_.workers - config_.backup_workers;
+    // A push that a death has cut short makes later updates of other pushes.
+    const bool whole = result_.kills + result_.freezes + result_.scalings == 0 || pushes == 1;
+    const int aggregate = whole ? pushes : 0;
+    if (const std::string wrong = pushed_rows_.compare(rows, aggregate); !wrong.empty())
+      problem(wrong);
+    ++result_.pushed_rows_checked;
   }
 }
 

@@ -84,5 +84,81 @@ TEST(Tables, DeathsOfServersReturnToACheckpoint) {
   EXPECT_GT(lost, 0);
 }
 
+// Without common steps: what each push brings is in the rows once.
+WorldConfig ticketed(std::uint64_t seed) {
+  WorldConfig config{.seed = seed * 523,
+                     .ps = 1 + static_cast<int>(seed % 3),
+                     .workers = 1 + static_cast<int>(seed % 4),
+                     .steps = 60,
+                     .tickets = runtime::TicketRules{.aggregate = 1 + static_cast<int>(seed % 2)},
+                     .duplicate = 0.05,
+                     .tables = true};
+  if (seed % 4 == 0) config.tickets->max_delay = 2;
+  if (seed % 3 == 0) config.drop = 0.03;
+  if (seed % 5 == 0) config.late = std::chrono::milliseconds(40);
+  return config;
+}
+
+TEST(PushedTables, AQuietJob) {
+  int checked = 0;
+  for (std::uint64_t seed = 1; seed <= 150; ++seed) {
+    const WorldResult result = runWorld(ticketed(seed));
+    EXPECT_EQ(result.outcome, "succeeded") << seed;
+    checked += result.pushed_rows_checked;
+  }
+  EXPECT_GE(checked, 150);
+}
+
+TEST(PushedTables, DeathsOfWorkersAndWorkersThatComeAndGo) {
+  int kills = 0, scalings = 0, checked = 0;
+  for (std::uint64_t seed = 1; seed <= 300; ++seed) {
+    WorldConfig config = ticketed(seed);
+    config.kills = static_cast<int>(seed % 4);
+    config.kill_ps = false;
+    config.freezes = static_cast<int>(seed % 2);
+    if (seed % 2 == 0) config.scalings = 4;
+    const WorldResult result = runWorld(config);
+    EXPECT_EQ(result.outcome, "succeeded") << seed;
+    kills += result.kills;
+    scalings += result.scalings;
+    checked += result.pushed_rows_checked;
+  }
+  EXPECT_GT(kills, 200);
+  EXPECT_GT(scalings, 200);
+  EXPECT_GE(checked, 300);
+}
+
+TEST(PushedTables, BackupWorkers) {
+  int skipped = 0, kills = 0, checked = 0;
+  for (std::uint64_t seed = 1; seed <= 150; ++seed) {
+    WorldConfig config = ticketed(seed);
+    config.tickets.reset();
+    config.workers = 3 + static_cast<int>(seed % 2);
+    config.backup_workers = 1;
+    config.kills = static_cast<int>(seed % 3);
+    config.kill_ps = false;
+    const WorldResult result = runWorld(config);
+    EXPECT_EQ(result.outcome, "succeeded") << seed;
+    skipped += result.skipped;
+    kills += result.kills;
+    checked += result.pushed_rows_checked;
+  }
+  EXPECT_GT(skipped, 150);
+  EXPECT_GT(kills, 70);
+  EXPECT_GE(checked, 150);
+}
+
+TEST(PushedTables, DeathsOfServersReturnToACheckpoint) {
+  int kills = 0;
+  for (std::uint64_t seed = 1; seed <= 150; ++seed) {
+    WorldConfig config = ticketed(seed);
+    config.kills = 4;
+    const WorldResult result = runWorld(config);
+    EXPECT_EQ(result.outcome, "succeeded") << seed;
+    kills += result.kills;
+  }
+  EXPECT_GT(kills, 150);
+}
+
 }  // namespace
 }  // namespace trainyard::sim

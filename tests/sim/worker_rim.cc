@@ -182,6 +182,7 @@ void World::trainer(WorkerNode& node) {
     const auto state = node.machine->stepState();
     if (state == StepState::kPending) return;
     const auto end = node.machine->endStep();
+    if (end.too_late) pushed_rows_.drop(node.turn->first_position);
     if (state == StepState::kComplete) {
       if (config_.clip_norm > 0) {
         const std::optional<double> norm = end.gradient_norm;
@@ -197,6 +198,7 @@ void World::trainer(WorkerNode& node) {
         }
       }
       if (upToDate(node, node.turn->step + 1)) {
+        pushed_rows_.finish(node.turn->first_position);
         used_.push_back({node.turn->epoch,
                          end.step,
                          node.turn->rank,

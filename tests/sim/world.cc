@@ -244,8 +244,9 @@ void World::makeShard(PsNode& node) {
   if (config_.tickets) config.aggregate = config_.tickets->aggregate;
   std::unique_ptr<runtime::ps::RowShard> rows;
   if (tables_ != nullptr) {
-    rows =
-        std::make_unique<runtime::ps::RowShard>(tables_->configs, grid_, node.number, config.wire);
+    const auto aggregate = config_.tickets ? std::optional(config.aggregate) : std::nullopt;
+    rows = std::make_unique<runtime::ps::RowShard>(tables_->configs, grid_, node.number,
+                                                   config.wire, aggregate);
   }
   node.shard = std::make_unique<runtime::ps::Shard>(config, placement_, *optimizer_,
                                                     *learning_rate_, std::move(rows));
@@ -322,7 +323,8 @@ void World::startWorker(int index) {
   if (tables_ != nullptr) {
     config.ps_of_part = grid_.psOfPart();
     node->rows = std::make_unique<runtime::ps::RowLink>(
-        runtime::ps::RowLinkOptions{tables_->workers, grid_, runtime::rows::rowIdsAt},
+        runtime::ps::RowLinkOptions{tables_->workers, grid_, runtime::rows::rowIdsAt,
+                                    config.asynchronous},
         runtime::ElementType::kFloat32);
   }
   node->machine = runtime::ps::makeWorkerMachine(config);

@@ -73,6 +73,7 @@ struct WorldResult {
   std::string outcome;  // succeeded | stopped | failed
   std::int64_t steps = 0;
   std::int64_t lost_steps = 0;
+  int pushed_rows_checked = 0;  // versions whose rows were compared with what was pushed
   std::int64_t epochs = 0;
   std::int64_t stopped_at = -1;
   std::int64_t accuracy_hits = 0;
@@ -197,6 +198,7 @@ class World {
                   const v1::ChunkReplyHeader& header,
                   const std::shared_ptr<const std::vector<float>>& payload);
   void checkRows(const runtime::ps::Snapshot& snapshot);
+  void checkPushedRows();
   void loadRows(PsNode& node, const v1::EpochInfo& epoch);
   bool isPart(std::uint32_t chunk) const { return chunk >= placement_.chunks.size(); }
   void onChunkReply(WorkerNode& node, const runtime::ps::Send& send, const Status& transport,
@@ -246,6 +248,7 @@ class World {
   std::unique_ptr<runtime::rows::SampleTables> tables_;  // null: none
   runtime::ps::RowGrid grid_;
   std::vector<runtime::rows::LoneRows> reference_rows_;  // by version
+  runtime::rows::PushedRows pushed_rows_;                // without common steps
 
   v1::Membership membership_;
   int wanted_workers_ = 0;

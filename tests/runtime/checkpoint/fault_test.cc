@@ -46,7 +46,7 @@ class Damage : public testing::Test {
       EXPECT_THAT(status.ToString(), HasSubstr(second_ + ": " + what));
     }
   }
-  TempDir dir_;
+  SampleDir dir_;
   Manifest manifest_;
   std::string second_;
 };
@@ -99,7 +99,7 @@ class Foreign : public testing::Test {
         begin,    end,
         is_int32, std::as_bytes(std::span(values_).first(static_cast<std::size_t>(end - begin)))};
   }
-  TempDir dir_;
+  SampleDir dir_;
   std::vector<float> values_ = std::vector<float>(16, 1.0f);
 };
 
@@ -156,7 +156,7 @@ class Failpoints : public testing::Test {
   void set(const std::string& config) {
     ASSERT_EQ(configureFailpoints(config, "ps-0"), absl::OkStatus());
   }
-  TempDir dir_;
+  SampleDir dir_;
 };
 
 TEST_F(Failpoints, AFailedWriteLeavesNothing) {
@@ -238,7 +238,7 @@ Status writeLarge(const std::string& dir) {
 
 // The kernel takes the first part (a short write), then refuses the rest.
 TEST(FullDisk, FileSizeLimit) {
-  TempDir dir;
+  SampleDir dir;
   const std::string answer = inChild([&] {
     ::signal(SIGXFSZ, SIG_IGN);
     const rlimit limit{300'000, 300'000};
@@ -251,7 +251,7 @@ TEST(FullDisk, FileSizeLimit) {
 }
 
 TEST(FullDisk, ASmallFileSystem) {
-  TempDir dir;
+  SampleDir dir;
   const std::string answer = inChild([&] {
     // A mount namespace of its own: the mount ends with this process.
     if (::unshare(CLONE_NEWNS) != 0 ||
@@ -271,7 +271,7 @@ TEST(FullDisk, ASmallFileSystem) {
 }
 
 TEST(Directory, AbsentIsNamed) {
-  TempDir dir;
+  SampleDir dir;
   EXPECT_THAT(writeLarge(dir / "absent").ToString(),
               HasSubstr(dir / "absent/a.step-3.e1.safetensors"));
   EXPECT_THAT(commitManifest(dir / "absent", sampleManifest(1, 1)).ToString(),

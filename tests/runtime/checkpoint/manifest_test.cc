@@ -114,7 +114,7 @@ TEST(ManifestJson, ListsInListsWithoutEndAreRefused) {
 }
 
 TEST(Commit, IsExclusive) {
-  TempDir dir;
+  SampleDir dir;
   ASSERT_EQ(commitManifest(dir.path(), complete()), absl::OkStatus());
   const std::string before = readText(dir / "step-1200.e5.json");
   Manifest other = complete();
@@ -126,7 +126,7 @@ TEST(Commit, IsExclusive) {
 
 // A crash between link() and unlink() leaves the manifest under two names.
 TEST(Commit, ATwinFromACrashDoesNotHarmTheManifest) {
-  TempDir dir;
+  SampleDir dir;
   ASSERT_EQ(commitManifest(dir.path(), complete()), absl::OkStatus());
   std::filesystem::create_hard_link(dir / "step-1200.e5.json", dir / "step-1200.e5.json.tmp");
   EXPECT_TRUE(absl::IsAlreadyExists(commitManifest(dir.path(), complete())));
@@ -134,7 +134,7 @@ TEST(Commit, ATwinFromACrashDoesNotHarmTheManifest) {
 }
 
 TEST(Commit, RefusesWhatCouldNotBeRead) {
-  TempDir dir;
+  SampleDir dir;
   Manifest m = complete();
   m.files[0].name = "../escape";
   EXPECT_TRUE(absl::IsInvalidArgument(commitManifest(dir.path(), m)));
@@ -142,7 +142,7 @@ TEST(Commit, RefusesWhatCouldNotBeRead) {
 }
 
 TEST(Read, NamesFileAndField) {
-  TempDir dir;
+  SampleDir dir;
   EXPECT_TRUE(absl::IsNotFound(readManifest(dir / "step-1.e1.json").status()));
   writeText(dir / "step-1.e1.json", "{\"step\": 3}");
   EXPECT_THAT(readManifest(dir / "step-1.e1.json").status().ToString(),
@@ -155,7 +155,7 @@ TEST(Read, NamesFileAndField) {
 }
 
 TEST(List, NewestFirstAndProblemsNamed) {
-  TempDir dir;
+  SampleDir dir;
   for (const auto& [step, epoch] : {std::pair{9, 1}, {100, 2}, {100, 3}, {20, 4}}) {
     Manifest m = complete();
     m.step = step;
@@ -172,14 +172,14 @@ TEST(List, NewestFirstAndProblemsNamed) {
 }
 
 TEST(List, AnAbsentDirectoryHoldsNone) {
-  TempDir dir;
+  SampleDir dir;
   std::vector<std::string> problems;
   EXPECT_TRUE(listManifests(dir / "absent", &problems).empty());
   EXPECT_TRUE(problems.empty());
 }
 
 TEST(Find, AFileADirectoryOfCheckpointsOrARunDirectory) {
-  TempDir dir;
+  SampleDir dir;
   std::filesystem::create_directories(dir / "run/checkpoints");
   const std::string inside = dir / "run/checkpoints";
   for (const std::int64_t step : {9, 100}) {
@@ -203,7 +203,7 @@ TEST(Find, AFileADirectoryOfCheckpointsOrARunDirectory) {
 }
 
 TEST(HighestEpochNamed, CountsWhatCannotBeRead) {
-  TempDir dir;
+  SampleDir dir;
   EXPECT_EQ(highestEpochNamed(dir / "absent"), 0);
   EXPECT_EQ(highestEpochNamed(dir.path()), 0);
   for (const char* name : {"step-9.e3.json", "step-1.e7.json", "step-1.e8.json.tmp",

@@ -33,7 +33,7 @@ class Prune : public testing::Test {
   void prune(int keep) { ASSERT_EQ(runtime::prune(dir_.path(), keep), absl::OkStatus()); }
   std::vector<std::string> names() { return fileNames(dir_.path()); }
 
-  TempDir dir_;
+  SampleDir dir_;
   fs::file_time_type start_ = fs::file_time_type::clock::now() - std::chrono::hours(10);
   int minutes_ = 0;
 };

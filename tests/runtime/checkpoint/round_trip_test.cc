@@ -24,7 +24,7 @@ class RoundTrip : public testing::TestWithParam<int> {};
 INSTANTIATE_TEST_SUITE_P(Shards, RoundTrip, testing::Values(1, 2, 3, 7));
 
 TEST_P(RoundTrip, EveryElementComesBack) {
-  TempDir dir;
+  SampleDir dir;
   const auto written = writeSample(dir.path(), GetParam(), 12, 5);
   ASSERT_TRUE(written.ok()) << written.status();
   const auto manifest = readManifest(dir / "step-12.e5.json");
@@ -49,7 +49,7 @@ TEST_P(RoundTrip, EveryElementComesBack) {
 }
 
 TEST_P(RoundTrip, RangesAcrossShardBorders) {
-  TempDir dir;
+  SampleDir dir;
   const auto manifest = writeSample(dir.path(), GetParam(), 12, 5);
   ASSERT_TRUE(manifest.ok()) << manifest.status();
   const auto reader = CheckpointReader::open(dir.path(), *manifest);
@@ -66,7 +66,7 @@ TEST_P(RoundTrip, RangesAcrossShardBorders) {
 }
 
 TEST_P(RoundTrip, DigestDoesNotDependOnShards) {
-  TempDir dir, whole;
+  SampleDir dir, whole;
   const auto cut = writeSample(dir.path(), GetParam(), 12, 5);
   const auto uncut = writeSample(whole.path(), 1, 12, 9);  // nor on the epoch
   ASSERT_TRUE(cut.ok() && uncut.ok());
@@ -80,7 +80,7 @@ TEST_P(RoundTrip, DigestDoesNotDependOnShards) {
 TEST(Digest, DiffersWithWeightsSlotsStepAndNames) {
   std::set<std::string> digests;
   const auto add = [&](const std::string& name, float weight, float slot, std::int64_t step) {
-    TempDir dir;
+    SampleDir dir;
     Manifest m = sampleManifest(step, 1);
     m.variables = {{name, {2}, "F32"}};
     m.slots = {"rms"};
@@ -102,7 +102,7 @@ TEST(Digest, DiffersWithWeightsSlotsStepAndNames) {
 }
 
 TEST(Reader, NamesWhatIsNotThere) {
-  TempDir dir;
+  SampleDir dir;
   const auto manifest = writeSample(dir.path(), 2, 12, 5);
   ASSERT_TRUE(manifest.ok());
   const auto reader = CheckpointReader::open(dir.path(), *manifest);
@@ -123,7 +123,7 @@ TEST(Reader, NamesWhatIsNotThere) {
 }
 
 TEST(Reader, KeepsItsFilesWhenTheyAreRemoved) {
-  TempDir dir;
+  SampleDir dir;
   const auto manifest = writeSample(dir.path(), 2, 12, 5);
   ASSERT_TRUE(manifest.ok());
   const auto reader = CheckpointReader::open(dir.path(), *manifest);
@@ -135,7 +135,7 @@ TEST(Reader, KeepsItsFilesWhenTheyAreRemoved) {
 }
 
 TEST(WriteShard, ReportsSizeAndHashAndAlignsArrays) {
-  TempDir dir;
+  SampleDir dir;
   const auto manifest = writeSample(dir.path(), 1, 12, 5);
   ASSERT_TRUE(manifest.ok());
   const std::string bytes = readText(dir / manifest->files[0].name);
@@ -151,7 +151,7 @@ TEST(WriteShard, ReportsSizeAndHashAndAlignsArrays) {
 }
 
 TEST(WriteShard, ReplacesAnOlderFileOfThatName) {
-  TempDir dir;
+  SampleDir dir;
   const float one = 1, two = 2;
   ASSERT_TRUE(
       writeShard(dir.path(), "a", {{"w", "", 0, 1, false, std::as_bytes(std::span(&one, 1))}})
@@ -164,7 +164,7 @@ TEST(WriteShard, ReplacesAnOlderFileOfThatName) {
 }
 
 TEST(WriteShard, RefusesNamesThatLeaveTheDirectoryAndTwins) {
-  TempDir dir;
+  SampleDir dir;
   for (const char* name : {"../a", "/a", "", ".a", "b/a"}) {
     EXPECT_TRUE(absl::IsInvalidArgument(writeShard(dir.path(), name, {}).status())) << name;
   }
@@ -218,7 +218,7 @@ std::vector<std::string> expectedTensors(std::int64_t step, bool slots) {
 }
 
 TEST(Export, AnotherParserReadsWholeTensors) {
-  TempDir dir;
+  SampleDir dir;
   const auto manifest = writeSample(dir.path(), 3, 12, 5);
   ASSERT_TRUE(manifest.ok());
   const auto reader = CheckpointReader::open(dir.path(), *manifest);
@@ -231,7 +231,7 @@ TEST(Export, AnotherParserReadsWholeTensors) {
 }
 
 TEST(Export, WhatLiesBesideFollows) {
-  TempDir dir;
+  SampleDir dir;
   const auto manifest = writeSample(dir.path(), 2, 12, 5);
   ASSERT_TRUE(manifest.ok());
   const auto reader = CheckpointReader::open(dir.path(), *manifest);
@@ -259,7 +259,7 @@ TEST(Export, WhatLiesBesideFollows) {
 }
 
 TEST(Export, NamesThePathThatCannotBeWritten) {
-  TempDir dir;
+  SampleDir dir;
   const auto manifest = writeSample(dir.path(), 1, 12, 5);
   const auto reader = CheckpointReader::open(dir.path(), *manifest);
   ASSERT_TRUE(reader.ok());

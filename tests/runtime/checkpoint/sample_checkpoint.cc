@@ -14,12 +14,12 @@
 
 namespace trainyard::runtime {
 
-TempDir::TempDir() {
+SampleDir::SampleDir() {
   path_ = testing::TempDir() + "trainyard-checkpoint-XXXXXX";
   TY_CHECK(::mkdtemp(path_.data()) != nullptr, "tests can write to the folder of temporary files");
 }
 
-TempDir::~TempDir() {
+SampleDir::~SampleDir() {
   std::error_code ignored;
   std::filesystem::remove_all(path_, ignored);
 }

@@ -9,13 +9,13 @@
 
 namespace trainyard::runtime {
 
-// Removed with all that it holds.
-class TempDir {
+// A folder for them, removed with all that it holds.
+class SampleDir {
  public:
-  TempDir();
-  TempDir(const TempDir&) = delete;
-  TempDir& operator=(const TempDir&) = delete;
-  ~TempDir();
+  SampleDir();
+  SampleDir(const SampleDir&) = delete;
+  SampleDir& operator=(const SampleDir&) = delete;
+  ~SampleDir();
   const std::string& path() const { return path_; }
   std::string operator/(const std::string& name) const { return path_ + "/" + name; }
 

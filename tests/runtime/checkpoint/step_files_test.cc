@@ -15,7 +15,7 @@ class StepFilesTest : public testing::Test {
     ASSERT_TRUE(writeFileAtomically(dir_.path() + "/" + name, "x").ok());
   }
 
-  TempDir dir_;
+  SampleDir dir_;
   const StepFiles files_{dir_.path(), "state.step-", ".bin"};
 };
 

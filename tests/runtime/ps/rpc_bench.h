@@ -52,11 +52,13 @@ class PsServer {
   PsServer(int variables, int ranks, const std::function<void(ShardConfig&)>& change = {},
            std::int64_t elements = 8, const RuntimeKeys& own = keys(),
            std::vector<grpc::Service*> beside = {}, bool encrypted = false, int lanes = 2,
-           int named = -1, ElementType wire = ElementType::kFloat32)
+           int named = -1, ElementType wire = ElementType::kFloat32,
+           std::unique_ptr<RowShard> rows = nullptr)
       : wire(wire),
         placement(evenPlacement(variables, elements)),
         optimizer(make(descent())),
-        shard(ShardBench::with(change), placement, *optimizer, LearningRate(descent())),
+        shard(ShardBench::with(change), placement, *optimizer, LearningRate(descent()),
+              std::move(rows)),
         service(options(secretsOf(own, encrypted), named < 0 ? shard.ps() : named, lanes), shard,
                 systemClock(), [] {}),
         tables(shard, id(), incarnation(1, 1)) {
@@ -69,6 +71,7 @@ class PsServer {
     }
     const auto n = static_cast<std::size_t>(elements);
     for (const Chunk& chunk : placement.chunks) shard.load(chunk.id, 0, std::vector<float>(n), {});
+    shard.clearRows(0);
     EXPECT_TRUE(shard.open(1, planFor(0, ranks), false, true).ok());
     beside.push_back(&tables);
     EXPECT_TRUE(service.start().ok());

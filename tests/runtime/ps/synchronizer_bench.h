@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <memory_resource>
 #include <span>
@@ -17,9 +18,11 @@ class Worker {
  public:
   Worker(const PsServer& server, std::uint32_t index,
          Duration retry_delay = std::chrono::milliseconds(50), int near = 0,
-         const Clock& clock = systemClock())
+         const Clock& clock = systemClock(),
+         const std::function<void(PsSynchronizerOptions&)>& change = {})
       : weights_(server.placement.variables.size(), std::vector<float>(40, -77.0f)),
-        synchronizer(options(server, index, retry_delay), server.placement, spans(), clock, [] {}) {
+        synchronizer(changed(options(server, index, retry_delay), change), server.placement,
+                     spans(), clock, [] {}) {
     synchronizer.setMembership(server.membership(near));
   }
   static PsSynchronizerOptions options(const PsServer& server, std::uint32_t index,
@@ -36,6 +39,11 @@ class Worker {
     o.patience = std::chrono::seconds(60);
     o.wire = server.wire;
     return o;
+  }
+  static PsSynchronizerOptions changed(PsSynchronizerOptions options,
+                                       const std::function<void(PsSynchronizerOptions&)>& change) {
+    if (change) change(options);
+    return options;
   }
   std::vector<std::span<float>> spans() { return {weights_.begin(), weights_.end()}; }
   using Values = std::pmr::vector<float>;

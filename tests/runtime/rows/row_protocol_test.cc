@@ -15,7 +15,7 @@
 #include "fmt/format.h"
 #include "gtest/gtest.h"
 #include "runtime/rows/row_copy.h"
-#include "runtime/rows/row_part.h"
+#include "runtime/rows/row_steps.h"
 #include "runtime/rows/row_worker.h"
 #include "tests/runtime/rows/sample_tables.h"
 
@@ -55,7 +55,7 @@ const LoneRows& alone() {
   return rows;
 }
 
-bool isRight(const RowPart& part) {
+bool isRight(const RowSteps& part) {
   for (std::size_t t = 0; t < part.tables(); ++t) {
     if (!alone().equals(copyRows(part.table(t), t))) return false;
   }
@@ -68,7 +68,7 @@ class World {
   World(std::uint64_t seed, int parts, Mutation mutation)
       : mutation_(mutation), random_(seed), ranges_(cutIntoParts(parts)) {
     for (const PartitionRange range : ranges_)
-      parts_.push_back(std::make_unique<RowPart>(tables_.configs, range));
+      parts_.push_back(std::make_unique<RowSteps>(tables_.configs, range));
     for (int w = 0; w < 4; ++w) workers_.push_back(std::make_unique<WorkerNode>(tables_, ranges_));
   }
 
@@ -146,8 +146,10 @@ class World {
     WorkerNode& worker = *workers_[w];
     worker.machine.want(version, idsOf(version, worker.rank));
     std::vector<RowRequest> requests;
-    for (std::size_t p = 0; p < parts_.size(); ++p)
+    for (std::size_t p = 0; p < parts_.size(); ++p) {
       requests.push_back(worker.machine.request(p, brings));
+      requests.back().push.samples = plan_.shareOf(version - 1, worker.rank).count;
+    }
     send(w, std::move(requests));
   }
 
@@ -195,13 +197,13 @@ class World {
     }
   }
   // Of a step that is over for this part: nobody waits for the answer any more.
-  static bool isLate(const RowRequest& request, const RowPart& part) {
+  static bool isLate(const RowRequest& request, const RowSteps& part) {
     const std::int64_t oldest = part.version() - (part.hasFormer() ? 1 : 0);
     return request.version < oldest || (request.gradients && request.step < part.version() - 1);
   }
   void handle(const Message& message) {
     RowRequest request = message.request;
-    RowPart& part = *parts_[message.part];
+    RowSteps& part = *parts_[message.part];
     if (request.epoch == epoch_ && isLate(request, part)) return;
     const bool forgets = mutation_ == Mutation::kFormerForgotten && !request.gradients &&
                          request.epoch == epoch_ && request.version == part.version() - 1;
@@ -250,7 +252,7 @@ class World {
   Rng random_;
   SampleTables tables_;
   const std::vector<PartitionRange> ranges_;
-  std::vector<std::unique_ptr<RowPart>> parts_;
+  std::vector<std::unique_ptr<RowSteps>> parts_;
   std::vector<std::unique_ptr<WorkerNode>> workers_;
   StepPlan plan_;
   std::int64_t epoch_ = 0;

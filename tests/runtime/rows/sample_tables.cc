@@ -1,9 +1,11 @@
 #include "tests/runtime/rows/sample_tables.h"
 
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 
 #include "base/core/rng.h"
+#include "fmt/format.h"
 #include "runtime/optimizer/optimizer.h"
 
 namespace trainyard::runtime::rows {
@@ -124,6 +126,61 @@ bool LoneRows::equals(const TableRows& copy) const {
       return false;
   }
   return expected == copy.ids.size();
+}
+
+void PushedRows::bring(const StepPlan::Share& share, const RowValues& gradients) {
+  pushes_[share.first] = {share, gradients, false};
+}
+
+void PushedRows::finish(std::int64_t first) {
+  if (const auto push = pushes_.find(first); push != pushes_.end()) push->second.finished = true;
+}
+
+PushedRows::Sums PushedRows::sums() const {
+  Sums sums;
+  for (const auto& [first, push] : pushes_) {
+    const RowIds ids = rowIdsAt(first, push.share.count);
+    for (std::size_t t = 0; t < kTables; ++t) {
+      for (std::size_t i = 0; i < ids[t].size(); ++i) {
+        Sum& sum = sums[{t, ids[t][i]}];
+        sum.weights.resize(kDims[t]);
+        ++sum.most;
+        sum.least += push.finished;
+        for (std::size_t d = 0; d < kDims[t]; ++d)
+          sum.weights[d] -= push.gradients[t][i * kDims[t] + d] / push.share.count * kRate;
+      }
+    }
+  }
+  return sums;
+}
+
+std::string PushedRows::compare(const std::vector<TableRows>& rows, int aggregate) const {
+  Sums missing = sums();
+  for (const TableRows& copy : rows) {
+    const std::size_t dim = kDims[copy.table];
+    for (std::size_t i = 0; i < copy.ids.size(); ++i) {
+      const auto found = missing.find({copy.table, copy.ids[i]});
+      if (found == missing.end()) return fmt::format("id {} was not pushed", copy.ids[i]);
+      const Sum sum = found->second;
+      missing.erase(found);
+      if (copy.counts[i] < sum.least || copy.counts[i] > sum.most) {
+        return fmt::format("id {} of {} has {} occurrences, {} to {} were pushed", copy.ids[i],
+                           kNames[copy.table], copy.counts[i], sum.least, sum.most);
+      }
+      if (sum.least != sum.most || aggregate == 0) continue;
+      for (std::size_t d = 0; d < dim; ++d) {
+        // Rounded by each update, in another order.
+        const double expected = sum.weights[d] / aggregate;
+        if (std::abs(copy.weights[i * dim + d] - expected) > 1e-3)
+          return fmt::format("id {} of {}: {} is not {}", copy.ids[i], kNames[copy.table],
+                             copy.weights[i * dim + d], expected);
+      }
+    }
+  }
+  for (const auto& [key, sum] : missing) {
+    if (sum.least > 0) return fmt::format("id {} of {} is lost", key.second, kNames[key.first]);
+  }
+  return {};
 }
 
 }  // namespace trainyard::runtime::rows

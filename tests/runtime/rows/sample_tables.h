@@ -52,4 +52,33 @@ class LoneRows {
   std::map<std::pair<std::size_t, std::uint64_t>, Row> rows_;  // by table and id
 };
 
+// What all pushes together make of the tables where each counts by itself.
+class PushedRows {
+ public:
+  void bring(const StepPlan::Share& share, const RowValues& gradients);
+  // That of these samples has been answered by all parts; without it a push may be in some.
+  void finish(std::int64_t first);
+  // It came too late for its step, and is in none.
+  void drop(std::int64_t first) { pushes_.erase(first); }
+  // What is wrong with the rows of all servers; empty: nothing. `aggregate`: how many pushes every
+  // update was made of; 0: of different numbers, so that weights are not compared.
+  std::string compare(const std::vector<TableRows>& rows, int aggregate) const;
+
+ private:
+  struct Sum {
+    std::uint64_t least = 0;  // occurrences in pushes that are finished
+    std::uint64_t most = 0;
+    std::vector<double> weights;
+  };
+  struct Push {
+    StepPlan::Share share;
+    RowValues gradients;
+    bool finished = false;
+  };
+  using Sums = std::map<std::pair<std::size_t, std::uint64_t>, Sum>;
+  Sums sums() const;
+
+  std::map<std::int64_t, Push> pushes_;  // by position
+};
+
 }  // namespace trainyard::runtime::rows

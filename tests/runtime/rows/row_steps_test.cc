@@ -1,4 +1,4 @@
-#include "runtime/rows/row_part.h"
+#include "runtime/rows/row_steps.h"
 
 #include <limits>
 #include <memory>
@@ -20,7 +20,7 @@ std::vector<CallId> callsOf(const std::vector<RowAnswer>& answers) {
   return calls;
 }
 
-class RowPartTest : public testing::Test {
+class RowStepsTest : public testing::Test {
  protected:
   void SetUp() override {
     spec_.set_name("SGD");
@@ -30,7 +30,7 @@ class RowPartTest : public testing::Test {
     plan_.rank_samples = kSamples;
     plan_.steps = 100;
     plan_.ranks = 2;
-    part_ = std::make_unique<RowPart>(
+    part_ = std::make_unique<RowSteps>(
         std::vector<RowTableConfig>{{{.name = "user", .dim = 1, .max_rows = 1000, .initial = {}},
                                      optimizer_.get(),
                                      LearningRate(spec_)}},
@@ -47,6 +47,7 @@ class RowPartTest : public testing::Test {
   RowRequest pushOf(int rank, std::int64_t step, float gradient) const {
     RowRequest request = readOf(rank, step + 1);
     request.step = step;
+    request.push.samples = kSamples;
     request.gradients = {{RowGradients{{7}, {1}, {gradient}}}};
     return request;
   }
@@ -67,12 +68,12 @@ class RowPartTest : public testing::Test {
   v1::OptimizerSpec spec_;
   std::unique_ptr<Optimizer> optimizer_;
   StepPlan plan_;
-  std::unique_ptr<RowPart> part_;
+  std::unique_ptr<RowSteps> part_;
   std::int64_t epoch_ = 0;
   CallId call_ = 0;
 };
 
-TEST_F(RowPartTest, AStepIsTakenWhenAllRanksHaveBroughtTheirs) {
+TEST_F(RowStepsTest, AStepIsTakenWhenAllRanksHaveBroughtTheirs) {
   EXPECT_THAT(ask(pushOf(0, 0, 4)), ElementsAre());
   EXPECT_EQ(part_->table(0).size(), 0);
   const auto answers = ask(pushOf(1, 0, 8));
@@ -84,7 +85,7 @@ TEST_F(RowPartTest, AStepIsTakenWhenAllRanksHaveBroughtTheirs) {
   }
 }
 
-TEST_F(RowPartTest, BothVersionsAreReadUntilTheFirstGradientOfTheNextStep) {
+TEST_F(RowStepsTest, BothVersionsAreReadUntilTheFirstGradientOfTheNextStep) {
   ask(pushOf(0, 0, 4));
   ask(pushOf(1, 0, 8));
   EXPECT_THAT(ask(readOf(0, 0)).at(0).rows, ElementsAre(ElementsAre(0)));
@@ -95,7 +96,7 @@ TEST_F(RowPartTest, BothVersionsAreReadUntilTheFirstGradientOfTheNextStep) {
   EXPECT_THAT(ask(readOf(0, 1)).at(0).rows, ElementsAre(ElementsAre(-3)));
 }
 
-TEST_F(RowPartTest, WhoAsksAgainIsCountedOnceAndAnsweredOnce) {
+TEST_F(RowStepsTest, WhoAsksAgainIsCountedOnceAndAnsweredOnce) {
   ask(pushOf(0, 0, 4));
   ask(pushOf(0, 0, 4));
   const auto answers = ask(pushOf(1, 0, 8));
@@ -106,7 +107,7 @@ TEST_F(RowPartTest, WhoAsksAgainIsCountedOnceAndAnsweredOnce) {
   EXPECT_EQ(part_->version(), 1);
 }
 
-TEST_F(RowPartTest, AnEpochThatBeginsBehindAStepThatIsTakenHereTakesItOnce) {
+TEST_F(RowStepsTest, AnEpochThatBeginsBehindAStepThatIsTakenHereTakesItOnce) {
   ask(pushOf(0, 0, 4));
   ask(pushOf(1, 0, 8));
   std::vector<RowAnswer> sealed;
@@ -119,7 +120,7 @@ TEST_F(RowPartTest, AnEpochThatBeginsBehindAStepThatIsTakenHereTakesItOnce) {
   EXPECT_THAT(ask(pushOf(1, 1, 0)).at(0).rows, ElementsAre(ElementsAre(-4)));
 }
 
-TEST_F(RowPartTest, WhatWaitsWhenAnEpochEndsIsAnsweredAndDropped) {
+TEST_F(RowStepsTest, WhatWaitsWhenAnEpochEndsIsAnsweredAndDropped) {
   ask(pushOf(0, 0, 4));
   std::vector<RowAnswer> sealed;
   part_->seal(sealed);
@@ -133,7 +134,7 @@ TEST_F(RowPartTest, WhatWaitsWhenAnEpochEndsIsAnsweredAndDropped) {
   EXPECT_EQ(part_->version(), 1);
 }
 
-TEST_F(RowPartTest, AnEpochThatItDoesNotHoldDoesNotOpen) {
+TEST_F(RowStepsTest, AnEpochThatItDoesNotHoldDoesNotOpen) {
   ask(pushOf(0, 0, 4));
   ask(pushOf(1, 0, 8));
   ask(pushOf(1, 1, 8));
@@ -148,19 +149,44 @@ TEST_F(RowPartTest, AnEpochThatItDoesNotHoldDoesNotOpen) {
 }
 
 // The last step may have samples for the first ranks only; the others are told the version.
-TEST_F(RowPartTest, RanksWithoutSamplesAreNotWaitedFor) {
+TEST_F(RowStepsTest, RanksWithoutSamplesAreNotWaitedFor) {
   std::vector<RowAnswer> sealed;
   part_->seal(sealed);
   plan_.end_position = 1;
   open(2, 0);
   EXPECT_THAT(ask(readOf(1, 1)), ElementsAre());
-  const auto answers = ask(pushOf(0, 0, 5));
+  RowRequest last = pushOf(0, 0, 5);
+  last.push.samples = 1;
+  const auto answers = ask(last);
   EXPECT_THAT(callsOf(answers), ElementsAre(1, 2));
   EXPECT_THAT(answers[0].rows, ElementsAre(ElementsAre(-5)));
   EXPECT_THAT(ask(readOf(1, 2)).at(0).message, HasSubstr("rows of version 2"));
 }
 
-TEST_F(RowPartTest, WhatIsNotFiniteEndsTheStepAndIsNamed) {
+// Two of three ranks make the step; the third comes too late, and asks for what there is.
+TEST_F(RowStepsTest, WithBackupWorkersTheFirstGradientsCount) {
+  std::vector<RowAnswer> sealed;
+  part_->seal(sealed);
+  plan_.ranks = 3;
+  plan_.backup_workers = 1;
+  plan_.step_samples = 3 * kSamples;
+  open(2, 0);
+  const auto placed = [&](int rank, int place, float gradient) {
+    RowRequest push = pushOf(rank, 0, gradient);
+    push.place = place;
+    return push;
+  };
+  EXPECT_THAT(ask(pushOf(1, 0, 100)).at(0).message, HasSubstr("no place in step 0"));
+  EXPECT_THAT(ask(placed(2, 0, 4)), ElementsAre());
+  EXPECT_THAT(ask(readOf(1, 1)), ElementsAre());
+  EXPECT_THAT(part_->giveUp(call_)->message, HasSubstr("step 0 waits for rows of 1 of 2 workers"));
+  const auto answers = ask(placed(0, 1, 8));
+  EXPECT_THAT(callsOf(answers), ElementsAre(2, 4));
+  EXPECT_THAT(answers[0].rows, ElementsAre(ElementsAre(-3)));  // (4 + 8) / 4 samples
+  EXPECT_THAT(ask(readOf(1, 1)).at(0).rows, ElementsAre(ElementsAre(-3)));
+}
+
+TEST_F(RowStepsTest, WhatIsNotFiniteEndsTheStepAndIsNamed) {
   ask(pushOf(0, 0, 4));
   EXPECT_THAT(ask(pushOf(1, 0, std::numeric_limits<float>::infinity())), ElementsAre());
   EXPECT_EQ(std::string(part_->failure().message()),
@@ -169,7 +195,7 @@ TEST_F(RowPartTest, WhatIsNotFiniteEndsTheStepAndIsNamed) {
   EXPECT_EQ(part_->table(0).size(), 0);
 }
 
-TEST_F(RowPartTest, RefusesWhatMakesNoSense) {
+TEST_F(RowStepsTest, RefusesWhatMakesNoSense) {
   struct Case {
     void (*spoil)(RowRequest&);
     const char* message;
@@ -177,6 +203,7 @@ TEST_F(RowPartTest, RefusesWhatMakesNoSense) {
   const std::vector<Case> cases = {
       {[](RowRequest& r) { r.rank = 2; }, "gradients of rank 2, which has no samples in step 0"},
       {[](RowRequest& r) { r.rank = -1; }, "gradients of rank -1"},
+      {[](RowRequest& r) { r.push.samples = 0; }, "gradients of no samples"},
       {[](RowRequest& r) { r.step = 1; }, "gradients of step 1 for rows of version 1, it is 0"},
       {[](RowRequest& r) {
          r.step = -1;

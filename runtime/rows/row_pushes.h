@@ -1,0 +1,49 @@
+// A part of the tables in modes Async and BoundedDelay: each push is taken as it comes, once, and
+// answered with the rows as they are then. Versions count updates, of which every `aggregate`
+// pushes make one, with the mean over their samples (as with chunks, see
+// runtime/ps/shard_async.cc).
+//
+// What an epoch leaves stays: a push that came to some parts and not to others comes again under
+// the next one, and those that have it know it by its number.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <tuple>
+#include <vector>
+
+#include "runtime/data/number_set.h"
+#include "runtime/rows/row_part.h"
+
+namespace trainyard::runtime::rows {
+
+class RowPushes final : public RowPart {
+ public:
+  // Precondition: aggregate >= 1.
+  RowPushes(const std::vector<RowTableConfig>& tables, PartitionRange range, int aggregate);
+
+  Status open(std::int64_t epoch, const StepPlan& plan) override;
+  void seal(std::vector<RowAnswer>& out) override;
+  // Pushes whose update lacks others (a worker has died) make a last one.
+  void settle(std::int64_t version) override;
+
+  // Of the pushes that are in it.
+  const NumberSet& tickets() const { return tickets_; }
+  const NumberSet& samples() const { return samples_; }
+
+ private:
+  using Number = std::tuple<std::int64_t, std::int64_t, std::int64_t>;
+  Status take(RowRequest& request, CallId call, std::vector<RowAnswer>& out) override;
+  void bring(RowRequest& request);
+  void takeUpdate(std::int64_t step);
+
+  const std::size_t aggregate_;
+  std::map<std::uint32_t, Number> newest_;  // by worker
+  NumberSet tickets_;
+  NumberSet samples_;
+  // Of the next update, in the order of arrival; by push, then by table.
+  std::vector<std::vector<RowGradients>> brought_;
+  std::int64_t brought_samples_ = 0;
+};
+
+}  // namespace trainyard::runtime::rows
