@@ -44,16 +44,17 @@ Status EpochContents::load(const v1::EpochInfo& epoch) {
                                 std::vector<float> weights, std::vector<std::vector<float>> slots) {
     shard_.load(chunk, version, std::move(weights), std::move(slots));
   };
-  const std::vector<ManifestTable> described = tables_.described();
+  TY_ASSIGN_OR_RETURN(const EpochStart start, openStart(options_, *epoch_placement_, optimizer_,
+                                                        tables_.described(), epoch));
   if (number_ != kWorkerKeeper) {
-    TY_RETURN_IF_ERROR(loadStart(options_, layout_, *epoch_placement_, optimizer_, described,
-                                 number_, epoch, take));
-    TY_RETURN_IF_ERROR(loadTables(options_.checkpointDir(), epoch, tables_, shard_));
+    TY_RETURN_IF_ERROR(
+        loadStart(options_, start, layout_, *epoch_placement_, optimizer_, number_, take));
+    TY_RETURN_IF_ERROR(loadTables(start, tables_, shard_));
   }
   const std::vector<std::uint32_t> replicas = ps::chunksToReplicate(start_map_, epoch, number_);
   if (replicas.empty()) return absl::OkStatus();
-  return loadStart(options_, layout_, *epoch_placement_, optimizer_, described,
-                   ps::serversOf(start_map_, epoch)[replicas.front()], epoch, take);
+  return loadStart(options_, start, layout_, *epoch_placement_, optimizer_,
+                   ps::serversOf(start_map_, epoch)[replicas.front()], take);
 }
 
 // What other servers hold of what is to be here: chunks, and then replicas, whose own server has

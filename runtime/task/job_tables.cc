@@ -1,7 +1,6 @@
 #include "runtime/task/job_tables.h"
 
 #include <algorithm>
-#include <filesystem>
 #include <utility>
 
 #include "fmt/format.h"
@@ -78,26 +77,14 @@ void beginSlots(const Optimizer& optimizer, TableRows& rows) {
   std::ranges::fill(rows.steps, 0U);
 }
 
-Status loadTables(const std::string& dir, const v1::EpochInfo& epoch, const JobTables& tables,
-                  ps::Shard& shard) {
+Status loadTables(const EpochStart& start, const JobTables& tables, ps::Shard& shard) {
   if (tables.empty()) return absl::OkStatus();
-  const bool initial = !epoch.init_manifest().empty();
-  if (epoch.fresh() && !initial) {
-    shard.clearRows(0);
-    return absl::OkStatus();
-  }
-  const std::string path =
-      initial ? epoch.init_manifest() : fmt::format("{}/{}", dir, epoch.restore_manifest());
-  TY_ASSIGN_OR_RETURN(const Manifest manifest, readManifest(path));
-  TY_ASSIGN_OR_RETURN(
-      const CheckpointReader reader,
-      CheckpointReader::open(std::filesystem::path(path).parent_path().string(), manifest));
-  TY_RETURN_IF_ERROR(annotate(checkSameTables(manifest, tables.described()), path));
-  shard.clearRows(initial ? 0 : manifest.step);
+  shard.clearRows(start.version());
+  if (!start.checkpoint) return absl::OkStatus();
   const rows::PartitionRange range = shard.rows()->range();
   for (std::size_t t = 0; t < tables.configs.size(); ++t) {
-    TY_RETURN_IF_ERROR(reader.walkTable(t, range.first, range.last, [&](TableRows rows) {
-      if (initial) beginSlots(*tables.optimizers[t], rows);
+    TY_RETURN_IF_ERROR(start.checkpoint->walkTable(t, range.first, range.last, [&](TableRows rows) {
+      if (start.initial) beginSlots(*tables.optimizers[t], rows);
       shard.loadRows(rows);
       return absl::OkStatus();
     }));

@@ -9,6 +9,7 @@
 #include "runtime/optimizer/optimizer.h"
 #include "runtime/ps/shard.h"
 #include "runtime/rows/row_part.h"
+#include "runtime/task/shard_files.h"
 #include "trainyard/v1/coordinator.pb.h"
 #include "trainyard/v1/job.pb.h"
 
@@ -29,9 +30,8 @@ Status checkSameTables(const Manifest& manifest, const std::vector<ManifestTable
 // Rows of a checkpoint for a table whose slots begin anew.
 void beginSlots(const Optimizer& optimizer, TableRows& rows);
 
-// Fills the shard's parts as the epoch says: with no rows, or those of a checkpoint in `dir`, or of
-// another run's. Errors name the file. Precondition: as of loadStart().
-Status loadTables(const std::string& dir, const v1::EpochInfo& epoch, const JobTables& tables,
-                  ps::Shard& shard);
+// Fills the shard's parts with what the epoch starts from. Errors name the file. Precondition: as
+// of loadStart().
+Status loadTables(const EpochStart& start, const JobTables& tables, ps::Shard& shard);
 
 }  // namespace trainyard::runtime

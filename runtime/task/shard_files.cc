@@ -97,6 +97,22 @@ void addTensors(const Placement& placement, const Chunk& chunk, const std::strin
   }
 }
 
+// Every chunk of `ps` from a checkpoint.
+Status loadChunks(const EpochStart& start, const Placement& placement, const Optimizer& optimizer,
+                  int ps, const LoadChunk& load) {
+  const CheckpointReader& reader = *start.checkpoint;
+  for (const Chunk& chunk : placement.chunks) {
+    if (chunk.ps != ps) continue;
+    std::vector<float> weights(static_cast<std::size_t>(chunk.elements));
+    TY_RETURN_IF_ERROR(readChunk(reader, placement, chunk, "", weights));
+    std::vector<std::vector<float>> slots = freshSlots(optimizer, chunk.elements);
+    for (std::size_t s = 0; s < slots.size() && !start.initial; ++s)
+      TY_RETURN_IF_ERROR(readChunk(reader, placement, chunk, optimizer.slots()[s], slots[s]));
+    load(chunk.id, start.version(), std::move(weights), std::move(slots));
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 void loadFresh(const Placement& placement, const Optimizer& optimizer, int ps, std::uint64_t seed,
@@ -135,60 +151,42 @@ StatusOr<std::string> chooseInitManifest(const std::string& path, const Placemen
   return initFromError(chosen.status());
 }
 
-Status loadInitial(const std::string& manifest_path, const Placement& placement,
-                   const Optimizer& optimizer, int ps, const LoadChunk& load) {
-  const auto read = [&]() -> Status {
-    TY_ASSIGN_OR_RETURN(const Manifest manifest, readManifest(manifest_path));
-    TY_RETURN_IF_ERROR(annotate(checkSameModel(manifest, placement), manifest_path));
-    TY_ASSIGN_OR_RETURN(const CheckpointReader reader,
-                        CheckpointReader::open(directoryOf(manifest_path), manifest));
-    for (const Chunk& chunk : placement.chunks) {
-      if (chunk.ps != ps) continue;
-      std::vector<float> weights(static_cast<std::size_t>(chunk.elements));
-      TY_RETURN_IF_ERROR(readChunk(reader, placement, chunk, "", weights));
-      load(chunk.id, 0, std::move(weights), freshSlots(optimizer, chunk.elements));
+StatusOr<EpochStart> openStart(const TaskOptions& options, const Placement& placement,
+                               const Optimizer& optimizer, const std::vector<ManifestTable>& tables,
+                               const v1::EpochInfo& epoch) {
+  EpochStart start;
+  start.initial = !epoch.init_manifest().empty();
+  if (epoch.fresh() && !start.initial) return start;
+  const auto open = [&]() -> Status {
+    const std::string path =
+        start.initial ? epoch.init_manifest()
+                      : fmt::format("{}/{}", options.checkpointDir(), epoch.restore_manifest());
+    TY_ASSIGN_OR_RETURN(const Manifest manifest, readManifest(path));
+    if (start.initial) {
+      TY_RETURN_IF_ERROR(annotate(checkSameModel(manifest, placement), path));
+      TY_RETURN_IF_ERROR(annotate(checkSameTables(manifest, tables), path));
+    } else if (manifest.model_digest != modelDigest(placement, optimizer, tables)) {
+      return absl::InvalidArgumentError(fmt::format(
+          "{}: checkpoint of another model or optimizer ({})", path, manifest.optimizer));
     }
+    TY_ASSIGN_OR_RETURN(start.checkpoint, CheckpointReader::open(directoryOf(path), manifest));
     return absl::OkStatus();
   };
-  const Status status = read();
-  return status.ok() ? status : initFromError(status);
+  const Status status = open();
+  if (status.ok()) return start;
+  return start.initial ? initFromError(status) : status;
 }
 
-Status loadCheckpoint(const std::string& dir, const std::string& manifest_name,
-                      const Placement& placement, const Optimizer& optimizer,
-                      const std::vector<ManifestTable>& tables, int ps, const LoadChunk& load) {
-  TY_ASSIGN_OR_RETURN(const Manifest manifest, readManifest(dir + "/" + manifest_name));
-  if (manifest.model_digest != modelDigest(placement, optimizer, tables)) {
-    return absl::InvalidArgumentError(
-        fmt::format("{}/{}: checkpoint of another model or optimizer ({})", dir, manifest_name,
-                    manifest.optimizer));
+Status loadStart(const TaskOptions& options, const EpochStart& start, const ModelLayout& model,
+                 const Placement& placement, const Optimizer& optimizer, int ps,
+                 const LoadChunk& load) {
+  if (!start.checkpoint) {
+    const auto seed = static_cast<std::uint64_t>(options.job.spec().training().seed());
+    loadFresh(placement, optimizer, ps, seed, model.values, load);
+    return absl::OkStatus();
   }
-  TY_ASSIGN_OR_RETURN(const CheckpointReader reader, CheckpointReader::open(dir, manifest));
-  for (const Chunk& chunk : placement.chunks) {
-    if (chunk.ps != ps) continue;
-    std::vector<float> weights(static_cast<std::size_t>(chunk.elements));
-    TY_RETURN_IF_ERROR(readChunk(reader, placement, chunk, "", weights));
-    std::vector<std::vector<float>> slots = freshSlots(optimizer, chunk.elements);
-    for (std::size_t s = 0; s < slots.size(); ++s) {
-      TY_RETURN_IF_ERROR(readChunk(reader, placement, chunk, optimizer.slots()[s], slots[s]));
-    }
-    load(chunk.id, manifest.step, std::move(weights), std::move(slots));
-  }
-  return absl::OkStatus();
-}
-
-Status loadStart(const TaskOptions& options, const ModelLayout& model, const Placement& placement,
-                 const Optimizer& optimizer, const std::vector<ManifestTable>& tables, int ps,
-                 const v1::EpochInfo& epoch, const LoadChunk& load) {
-  if (!epoch.init_manifest().empty())
-    return loadInitial(epoch.init_manifest(), placement, optimizer, ps, load);
-  if (!epoch.fresh()) {
-    return loadCheckpoint(options.checkpointDir(), epoch.restore_manifest(), placement, optimizer,
-                          tables, ps, load);
-  }
-  const auto seed = static_cast<std::uint64_t>(options.job.spec().training().seed());
-  loadFresh(placement, optimizer, ps, seed, model.values, load);
-  return absl::OkStatus();
+  const Status status = loadChunks(start, placement, optimizer, ps, load);
+  return status.ok() || !start.initial ? status : initFromError(status);
 }
 
 v1::ShardFile writeSnapshot(const std::string& dir, const Placement& placement,

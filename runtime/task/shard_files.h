@@ -1,6 +1,8 @@
 // Chunks of the placement from and to checkpoint files.
 #pragma once
 
+#include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -24,20 +26,21 @@ void loadFresh(const Placement& placement, const Optimizer& optimizer, int ps, s
 // with both shapes.
 StatusOr<std::string> chooseInitManifest(const std::string& path, const Placement& placement,
                                          const std::vector<ManifestTable>& tables);
-// Fills every chunk of `ps` with another run's weights at version 0; slots begin anew.
-Status loadInitial(const std::string& manifest_path, const Placement& placement,
-                   const Optimizer& optimizer, int ps, const LoadChunk& load);
-// Fills every chunk of `ps` from a checkpoint, at the manifest's step. Errors name file or
-// variable.
-Status loadCheckpoint(const std::string& dir, const std::string& manifest_name,
-                      const Placement& placement, const Optimizer& optimizer,
-                      const std::vector<ManifestTable>& tables, int ps, const LoadChunk& load);
-// Any of these, as the epoch says; `model` and `tables` of this job, whose rows are loadTables()'s.
-// Precondition: the epoch starts from none of
-// what its members hold.
-Status loadStart(const TaskOptions& options, const ModelLayout& model, const Placement& placement,
-                 const Optimizer& optimizer, const std::vector<ManifestTable>& tables, int ps,
-                 const v1::EpochInfo& epoch, const LoadChunk& load);
+// What an epoch starts from that takes nothing of what its members hold: the seed or a checkpoint.
+struct EpochStart {
+  std::optional<CheckpointReader> checkpoint;  // nothing: the seed
+  bool initial = false;  // another run's: from version 0, and optimizers' slots begin anew
+  std::int64_t version() const { return checkpoint && !initial ? checkpoint->manifest().step : 0; }
+};
+// Opened and verified once, for chunks and rows. Errors name the file and what is wrong: another
+// model, other tables; of another run's they are permanent and name the field.
+StatusOr<EpochStart> openStart(const TaskOptions& options, const Placement& placement,
+                               const Optimizer& optimizer, const std::vector<ManifestTable>& tables,
+                               const v1::EpochInfo& epoch);
+// Fills every chunk of `ps`; `model` is this job's. Errors name file or variable.
+Status loadStart(const TaskOptions& options, const EpochStart& start, const ModelLayout& model,
+                 const Placement& placement, const Optimizer& optimizer, int ps,
+                 const LoadChunk& load);
 // Writes a snapshot as "ps-1.step-1200.e5.i2-3.safetensors", `task` in front; file.error is set on
 // failure.
 v1::ShardFile writeSnapshot(const std::string& dir, const Placement& placement,

@@ -206,8 +206,10 @@ Status WorkerMember::synchronizeInRing() {
   if (options_.id.index() == 0) sync.beside = model_.beside;
   sync.processes_per_pod = processesPerPod(options_.job);
   if (finished_) sync.patience = kOverPatience;
-  sync.load = [this](const v1::EpochInfo& epoch, const LoadChunk& load) {
-    return loadStart(options_, model_.layout, placement_, *optimizer_, {}, 0, epoch, load);
+  sync.load = [this](const v1::EpochInfo& epoch, const LoadChunk& load) -> Status {
+    TY_ASSIGN_OR_RETURN(const EpochStart start,
+                        openStart(options_, placement_, *optimizer_, {}, epoch));
+    return loadStart(options_, start, model_.layout, placement_, *optimizer_, 0, load);
   };
   sync.write = [this](const Snapshot& snapshot) {
     return writeSnapshot(options_.checkpointDir(), placement_, *optimizer_, {}, options_.id,
