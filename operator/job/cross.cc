@@ -106,8 +106,8 @@ void checkData(const View& data, ProblemList& problems) {
                 {"classes", {"synthetic"}, true},
                 {"samples", {"synthetic", "synthetic_ctr"}, true},
                 {"evalSamples", {"synthetic", "synthetic_ctr"}},
-                {"files", {"csv"}, true},
-                {"evalFiles", {"csv"}},
+                {"files", {"csv", "criteo"}, true},
+                {"evalFiles", {"csv", "criteo"}},
                 {"columns", {"csv", "synthetic_ctr"}, true}},
                problems);
   const View images = data["evalImages"];

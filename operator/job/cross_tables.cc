@@ -13,9 +13,16 @@ namespace {
 
 constexpr std::string_view kModel = "wide_and_deep";
 constexpr std::string_view kMadeUp = "synthetic_ctr";
+constexpr std::string_view kCriteo = "criteo";
+constexpr int kCriteoCategories = 26;
+
+// Of formats whose samples have columns: the job names them.
+bool namesColumns(std::string_view format) {
+  return format == "csv" || format == kMadeUp;
+}
 
 bool hasColumns(std::string_view format) {
-  return format == "csv" || format == kMadeUp;
+  return namesColumns(format) || format == kCriteo;
 }
 
 // Tables are found by their names, and so are columns.
@@ -74,30 +81,37 @@ void checkModel(const View& training, ProblemList& problems) {
   // A program that brings the model has no data here at all.
   if (!chosen || *name == "program" || problems.has(format.path())) return;
   if (looks_up && !hasColumns(*chosen)) {
-    problems.add(format.path(),
-                 fmt::format("model {} needs format csv or {}, not {}", kModel, kMadeUp, *chosen));
+    problems.add(format.path(), fmt::format("model {} needs format csv, {} or {}, not {}", kModel,
+                                            kCriteo, kMadeUp, *chosen));
   }
   if (!looks_up && hasColumns(*chosen)) {
-    problems.add(format.path(), fmt::format("formats csv and {} only with model {}, not {}",
-                                            kMadeUp, kModel, *name));
+    problems.add(format.path(), fmt::format("formats csv, {} and {} only with model {}, not {}",
+                                            kCriteo, kMadeUp, kModel, *name));
   }
 }
 
 // Names of columns that have ids.
-std::set<std::string> featuresOf(const View& columns) {
+std::set<std::string> featuresOf(const View& data) {
   std::set<std::string> features;
-  for (const View& column : columns.items()) {
+  if (data["format"].text() == kCriteo) {
+    for (int c = 1; c <= kCriteoCategories; ++c) features.insert(fmt::format("C{}", c));
+    return features;
+  }
+  for (const View& column : data["columns"].items()) {
     const auto kind = column["kind"].text();
     if (kind != "Number" && kind != "Label") features.insert(column["name"].text().value_or(""));
   }
   return features;
 }
 
-void checkFeatures(const View& table, const std::set<std::string>& known, ProblemList& problems) {
+void checkFeatures(const View& table, const std::set<std::string>& known, bool criteo,
+                   ProblemList& problems) {
   for (const View& feature : table["features"].items()) {
     const auto name = feature.text();
     if (!name || known.contains(*name)) continue;
-    problems.add(feature.path(), fmt::format("{} is no column of kind Id, Ids or Text", *name));
+    problems.add(feature.path(),
+                 criteo ? fmt::format("{} is none of criteo's columns C1 to C26", *name)
+                        : fmt::format("{} is no column of kind Id, Ids or Text", *name));
   }
 }
 
@@ -147,7 +161,7 @@ void checkNotYet(const View& spec, ProblemList& problems) {
 
 void checkColumns(const View& data, ProblemList& problems) {
   const auto format = data["format"].text();
-  if (!format || !hasColumns(*format)) return;
+  if (!format || !namesColumns(*format)) return;
   const View columns = data["columns"];
   checkNames(columns, "columns", problems);
   checkLabel(columns, problems);
@@ -167,12 +181,13 @@ void checkTables(const View& spec, ProblemList& problems) {
   checkModel(training, problems);
   if (!tables.present()) return;
   checkNames(tables, "tables", problems);
-  const View columns = training["data"]["columns"];
-  const std::set<std::string> known = featuresOf(columns);
+  const View data = training["data"];
+  const bool criteo = data["format"].text() == kCriteo;
+  const std::set<std::string> known = featuresOf(data);
   for (const View& table : tables.items()) {
     checkBelongs(table["initial"], "distribution",
                  {{"scale", {"Uniform", "TruncatedNormal"}, true}}, problems);
-    if (columns.present()) checkFeatures(table, known, problems);
+    if (criteo || data["columns"].present()) checkFeatures(table, known, criteo, problems);
   }
   checkDeep(training, problems);
   checkNotYet(spec, problems);

@@ -5,9 +5,11 @@
 #include <limits>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "base/core/units.h"
 #include "fmt/format.h"
+#include "runtime/catalog/data_columns.h"
 
 namespace trainyard::runtime {
 namespace {
@@ -181,7 +183,7 @@ Status checkImages(const std::array<int, 3>& shape, int classes) {
 
 // What the columns of numbers and the tables' rows come to.
 std::array<int, 3> tabularShape(const v1::Training& training) {
-  const auto& columns = training.data().columns();
+  const std::vector<v1::ColumnSpec> columns = dataColumns(training.data());
   const auto numbers =
       std::count_if(columns.begin(), columns.end(),
                     [](const v1::ColumnSpec& column) { return column.kind() == "Number"; });

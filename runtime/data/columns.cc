@@ -8,6 +8,7 @@
 
 #include "base/core/check.h"
 #include "fmt/format.h"
+#include "runtime/catalog/data_columns.h"
 
 namespace trainyard::runtime::internal {
 namespace {
@@ -53,9 +54,10 @@ std::string_view nameOf(ColumnKind kind) {
 StatusOr<std::vector<Column>> readColumns(const v1::DataSpec& spec) {
   std::vector<Column> columns;
   std::set<std::string> names;
-  for (int i = 0; i < spec.columns_size(); ++i) {
+  const std::vector<v1::ColumnSpec> specs = dataColumns(spec);
+  for (std::size_t i = 0; i < specs.size(); ++i) {
     const std::string place = fmt::format("training.data.columns[{}]", i);
-    TY_ASSIGN_OR_RETURN(Column column, readColumn(spec.columns(i), place));
+    TY_ASSIGN_OR_RETURN(Column column, readColumn(specs[i], place));
     if (!names.insert(column.name).second) {
       return invalidInput(place + ".name", fmt::format("\"{}\" is there before", column.name));
     }

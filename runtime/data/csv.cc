@@ -10,23 +10,15 @@
 #include <utility>
 
 #include "absl/strings/charconv.h"
-#include "absl/strings/escaping.h"
 #include "base/core/check.h"
 #include "base/core/strings.h"
 #include "fmt/format.h"
 #include "runtime/data/internal/csv_records.h"
+#include "runtime/data/internal/shown.h"
 #include "runtime/data/internal/table_data.h"
 
 namespace trainyard::runtime::internal {
 namespace {
-
-constexpr std::size_t kShownBytes = 80;  // of a field, in an error
-
-std::string shown(std::string_view text) {
-  const bool cut = text.size() > kShownBytes;
-  return fmt::format("\"{}{}\"", absl::CHexEscape(toAbsl(text.substr(0, kShownBytes))),
-                     cut ? "..." : "");
-}
 
 // The nearest float; nothing for what is no decimal, or not finite.
 std::optional<float> floatOf(std::string_view text) {
@@ -97,14 +89,13 @@ std::string noValue(ColumnKind kind) {
 class CsvReader {
  public:
   CsvReader(std::string field, std::span<const Column> columns, std::int64_t samples_max)
-      : field_(std::move(field)), columns_(columns), samples_max_(samples_max) {
-    const Columns names = columnsOf(columns);
-    values_.features.resize(names.features.size());
-    values_.numbers.resize(names.numbers.size());
-  }
+      : field_(std::move(field)),
+        columns_(columns),
+        samples_max_(samples_max),
+        values_(emptyValues(columns)) {}
 
   Status readFile(const std::string& path);
-  StatusOr<std::unique_ptr<Dataset>> finish(std::span<const std::string> paths);
+  TableValues takeValues() { return std::move(values_); }
 
  private:
   Status readHeader(CsvRecords& records);
@@ -164,10 +155,7 @@ Status CsvReader::readSample(const CsvRecords& records) {
     return invalidInput(place(), fmt::format("line {}: {} fields, expected {} as in the first line",
                                              records.line(), fields.size(), width_));
   }
-  if (static_cast<std::int64_t>(values_.labels.size()) == samples_max_) {
-    return invalidInput(place(), fmt::format("line {}: more samples than {}, the most of all files",
-                                             records.line(), samples_max_));
-  }
+  TY_RETURN_IF_ERROR(checkRoom(values_, samples_max_, place(), "line", records.line()));
   feature_ = 0;
   number_ = 0;
   for (std::size_t c = 0; c < columns_.size(); ++c) {
@@ -196,24 +184,6 @@ bool CsvReader::take(const Column& column, std::string_view text) {
   return false;
 }
 
-StatusOr<std::unique_ptr<Dataset>> CsvReader::finish(std::span<const std::string> paths) {
-  if (values_.labels.empty()) {
-    const std::string others =
-        paths.size() == 1 ? "" : fmt::format(" here nor in {} other files", paths.size() - 1);
-    return invalidInput(
-        fmt::format("{}: {}", field_, paths.front()),
-        fmt::format("no samples{}, expected lines behind the one that names the columns", others));
-  }
-  // What growing has left over.
-  values_.labels.shrink_to_fit();
-  for (std::vector<float>& numbers : values_.numbers) numbers.shrink_to_fit();
-  for (IdValues& feature : values_.features) {
-    feature.ids.shrink_to_fit();
-    feature.ends.shrink_to_fit();
-  }
-  return makeTableDataset({columns_.begin(), columns_.end()}, std::move(values_));
-}
-
 }  // namespace
 
 StatusOr<std::unique_ptr<Dataset>> readCsv(const std::string& field,
@@ -222,7 +192,8 @@ StatusOr<std::unique_ptr<Dataset>> readCsv(const std::string& field,
                                            std::int64_t samples_max) {
   CsvReader reader(field, columns, samples_max);
   for (const std::string& path : paths) TY_RETURN_IF_ERROR(reader.readFile(path));
-  return reader.finish(paths);
+  return finishTable(field, paths, columns, reader.takeValues(),
+                     "lines behind the one that names the columns");
 }
 
 }  // namespace trainyard::runtime::internal

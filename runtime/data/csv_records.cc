@@ -13,12 +13,17 @@ namespace {
 constexpr std::size_t kFirstBufferBytes = 1 << 18;
 constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";
 
+using Bytes = std::array<bool, 256>;
+
+constexpr Bytes bytesOf(std::string_view characters) {
+  Bytes bytes{};
+  for (const char c : characters) bytes[static_cast<unsigned char>(c)] = true;
+  return bytes;
+}
+
 // What ends a field without quotes, or may not be in it.
-constexpr std::array<bool, 256> kEnds = [] {
-  std::array<bool, 256> ends{};
-  for (const char c : {',', '\n', '\r', '"'}) ends[static_cast<unsigned char>(c)] = true;
-  return ends;
-}();
+constexpr Bytes kEndsByComma = bytesOf(",\n\r\"");
+constexpr Bytes kEndsByTab = bytesOf("\t\n\r");
 
 // Each doubled quote becomes one; the new size.
 std::size_t undouble(char* text, std::size_t size) {
@@ -33,13 +38,16 @@ std::size_t undouble(char* text, std::size_t size) {
 }  // namespace
 
 StatusOr<std::unique_ptr<CsvRecords>> CsvRecords::open(const std::string& place,
-                                                       const std::string& path) {
+                                                       const std::string& path, CsvForm form) {
   TY_ASSIGN_OR_RETURN(auto file, InputFile::open(place, path, kMaxCsvBytes));
-  return std::make_unique<CsvRecords>(place, std::move(file));
+  return std::make_unique<CsvRecords>(place, std::move(file), form);
 }
 
-CsvRecords::CsvRecords(std::string place, std::unique_ptr<InputFile> file)
-    : place_(std::move(place)), file_(std::move(file)) {}
+CsvRecords::CsvRecords(std::string place, std::unique_ptr<InputFile> file, CsvForm form)
+    : place_(std::move(place)),
+      file_(std::move(file)),
+      quotes_(form == CsvForm::kCommas),
+      separator_(quotes_ ? ',' : '\t') {}
 
 StatusOr<bool> CsvRecords::next() {
   for (;;) {
@@ -65,7 +73,7 @@ StatusOr<CsvRecords::Found> CsvRecords::scan() {
   breaks_ = 0;
   found_.clear();
   for (bool more = true; more;) {
-    const bool quoted = at_ < end_ && buffer_[at_] == '"';
+    const bool quoted = quotes_ && at_ < end_ && buffer_[at_] == '"';
     TY_ASSIGN_OR_RETURN(const Found field, quoted ? scanQuoted() : scanPlain());
     if (field == Found::kCut) return field;
     TY_ASSIGN_OR_RETURN(const Found end, scanEnd(more));
@@ -76,8 +84,9 @@ StatusOr<CsvRecords::Found> CsvRecords::scan() {
 
 StatusOr<CsvRecords::Found> CsvRecords::scanPlain() {
   const char* const bytes = buffer_.data();
+  const Bytes& ends = quotes_ ? kEndsByComma : kEndsByTab;
   std::size_t at = at_;
-  while (at < end_ && !kEnds[static_cast<unsigned char>(bytes[at])]) ++at;
+  while (at < end_ && !ends[static_cast<unsigned char>(bytes[at])]) ++at;
   found_.push_back({.begin = at_, .size = at - at_, .doubled = false, .quoted = false});
   at_ = at;
   if (at == end_) return cutOrEnd();
@@ -116,7 +125,7 @@ StatusOr<CsvRecords::Found> CsvRecords::scanEnd(bool& more) {
   more = false;
   if (at_ == end_) return cutOrEnd();
   const char c = buffer_[at_++];
-  more = c == ',';
+  more = c == separator_;
   if (more || c == '\n') return Found::kRecord;
   if (c != '\r') {
     return wrong(next_line_ + breaks_, "text behind a closing quote, expected a comma");
@@ -135,8 +144,8 @@ Status CsvRecords::fill() {
   end_ -= begin_;
   begin_ = 0;
   if (end_ >= kMaxRecordBytes) {
-    return wrong(next_line_, fmt::format("a record of more than {} bytes: is a quote not closed?",
-                                         kMaxRecordBytes));
+    return wrong(next_line_, fmt::format("a record of more than {} bytes{}", kMaxRecordBytes,
+                                         quotes_ ? ": is a quote not closed?" : ""));
   }
   if (end_ == buffer_.size()) buffer_.resize(std::max(kFirstBufferBytes, 2 * buffer_.size()));
   const std::span<std::uint8_t> room(reinterpret_cast<std::uint8_t*>(buffer_.data()) + end_,

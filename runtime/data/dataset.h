@@ -81,6 +81,9 @@ struct DataSplits {
 //              pattern under noise.
 //   csv        text files whose first line names the columns, plain or gzip; data.columns says
 //              which are read, and as what.
+//   criteo     text files of Criteo's clicks, plain or gzip (internal/criteo.h); columns label, I1
+//   to
+//              I13, C1 to C26.
 //   synthetic_ctr  clicks with a planted truth, a function of the sample number (synthetic_ctr.h).
 // Tabular data has the shape [1, 1, numbers of a sample], which may be 0, and 2 classes.
 // Errors name field, file, what is wrong and what was expected, e.g.

@@ -2,6 +2,7 @@
 
 #include "fmt/format.h"
 #include "runtime/data/dataset.h"
+#include "runtime/data/internal/criteo.h"
 #include "runtime/data/internal/csv.h"
 #include "runtime/data/internal/field_range.h"
 #include "runtime/data/internal/file_pattern.h"
@@ -149,22 +150,26 @@ StatusOr<DataSplits> openSyntheticCtr(const v1::DataSpec& spec) {
   return splits;
 }
 
-StatusOr<std::unique_ptr<Dataset>> openCsvFiles(const std::string& field, const Patterns& patterns,
-                                                std::span<const internal::Column> columns) {
+using ReadFiles = decltype(&internal::readCsv);
+
+StatusOr<std::unique_ptr<Dataset>> openFiles(const std::string& field, const Patterns& patterns,
+                                             std::span<const internal::Column> columns,
+                                             ReadFiles read) {
   TY_ASSIGN_OR_RETURN(const std::vector<std::string> paths,
                       internal::filesOf(field, {patterns.begin(), patterns.end()}));
-  return internal::readCsv(field, paths, columns);
+  return read(field, paths, columns, kMaxSamples);
 }
 
-StatusOr<DataSplits> openCsv(const v1::DataSpec& spec) {
+// Of any format of files with columns.
+StatusOr<DataSplits> openTables(const v1::DataSpec& spec, ReadFiles read) {
   TY_ASSIGN_OR_RETURN(const std::vector<internal::Column> columns, internal::readColumns(spec));
   if (spec.files().empty())
     return invalidInput("training.data.files", "missing, expected paths of files");
   DataSplits splits;
-  TY_ASSIGN_OR_RETURN(splits.train, openCsvFiles("training.data.files", spec.files(), columns));
+  TY_ASSIGN_OR_RETURN(splits.train, openFiles("training.data.files", spec.files(), columns, read));
   if (!spec.eval_files().empty()) {
     TY_ASSIGN_OR_RETURN(splits.eval,
-                        openCsvFiles("training.data.evalFiles", spec.eval_files(), columns));
+                        openFiles("training.data.evalFiles", spec.eval_files(), columns, read));
   }
   return splits;
 }
@@ -174,11 +179,12 @@ StatusOr<DataSplits> openCsv(const v1::DataSpec& spec) {
 StatusOr<DataSplits> openData(const v1::DataSpec& spec) {
   if (spec.format() == "idx") return openIdx(spec);
   if (spec.format() == "synthetic") return openSynthetic(spec);
-  if (spec.format() == "csv") return openCsv(spec);
+  if (spec.format() == "csv") return openTables(spec, internal::readCsv);
+  if (spec.format() == "criteo") return openTables(spec, internal::readCriteo);
   if (spec.format() == "synthetic_ctr") return openSyntheticCtr(spec);
   return invalidInput(
       "training.data.format",
-      fmt::format("\"{}\", expected idx, synthetic, csv or synthetic_ctr", spec.format()));
+      fmt::format("\"{}\", expected idx, synthetic, csv, criteo or synthetic_ctr", spec.format()));
 }
 
 }  // namespace trainyard::runtime

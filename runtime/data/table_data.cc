@@ -105,6 +105,40 @@ class TableDataset final : public ColumnsDataset {
 
 }  // namespace
 
+TableValues emptyValues(std::span<const Column> columns) {
+  const Columns names = columnsOf(columns);
+  TableValues values;
+  values.features.resize(names.features.size());
+  values.numbers.resize(names.numbers.size());
+  return values;
+}
+
+Status checkRoom(const TableValues& values, std::int64_t samples_max, const std::string& place,
+                 std::string_view unit, std::int64_t number) {
+  if (static_cast<std::int64_t>(values.labels.size()) < samples_max) return absl::OkStatus();
+  return invalidInput(place, fmt::format("{} {}: more samples than {}, the most of all files", unit,
+                                         number, samples_max));
+}
+
+StatusOr<std::unique_ptr<Dataset>> finishTable(const std::string& field,
+                                               std::span<const std::string> paths,
+                                               std::span<const Column> columns, TableValues values,
+                                               std::string_view expected) {
+  if (values.labels.empty()) {
+    const std::string others =
+        paths.size() == 1 ? "" : fmt::format(" here nor in {} other files", paths.size() - 1);
+    return invalidInput(fmt::format("{}: {}", field, paths.front()),
+                        fmt::format("no samples{}, expected {}", others, expected));
+  }
+  values.labels.shrink_to_fit();
+  for (std::vector<float>& numbers : values.numbers) numbers.shrink_to_fit();
+  for (IdValues& feature : values.features) {
+    feature.ids.shrink_to_fit();
+    feature.ends.shrink_to_fit();
+  }
+  return makeTableDataset({columns.begin(), columns.end()}, std::move(values));
+}
+
 std::unique_ptr<Dataset> makeTableDataset(const std::vector<Column>& columns, TableValues values) {
   return std::make_unique<TableDataset>(columns, std::move(values));
 }

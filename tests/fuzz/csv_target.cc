@@ -1,8 +1,10 @@
-// A file of comma-separated values. The first byte says whether the rest is packed before it is
-// read.
+// A file of comma-separated values, or of Criteo's clicks: the first byte says which, and whether
+// the rest is packed before it is read.
 #include <cmath>
 
 #include "base/core/check.h"
+#include "runtime/catalog/data_columns.h"
+#include "runtime/data/internal/criteo.h"
 #include "runtime/data/internal/csv.h"
 #include "tests/fuzz/choices.h"
 #include "tests/fuzz/gzip.h"
@@ -25,18 +27,34 @@ const std::vector<Column>& allKinds() {
   return columns;
 }
 
-void readAllSamples(const Dataset& data) {
+const std::vector<Column>& criteoColumns() {
+  static const std::vector<Column> columns = [] {
+    v1::DataSpec spec;
+    spec.set_format("criteo");
+    return *runtime::internal::readColumns(spec);
+  }();
+  return columns;
+}
+
+runtime::Batch wholeBatch(const Dataset& data) {
   TY_CHECK(data.size() > 0, "no dataset is empty");
   std::vector<std::int64_t> all(static_cast<std::size_t>(data.size()));
   for (std::size_t i = 0; i < all.size(); ++i) all[i] = static_cast<std::int64_t>(i);
   runtime::Batch batch;
   data.read(all, all, batch);
   for (const std::int64_t label : batch.labels) TY_CHECK(label == 0 || label == 1, "a label");
-  TY_CHECK(batch.numbers.size() == all.size(), "a number for each sample");
+  TY_CHECK(batch.numbers.size() == all.size() * data.columns().numbers.size(),
+           "each sample has its numbers");
   for (const float number : batch.numbers) TY_CHECK(std::isfinite(number), "numbers are finite");
+  return batch;
+}
+
+void readAllSamples(const Dataset& data) {
+  const runtime::Batch batch = wholeBatch(data);
+  const std::size_t samples = batch.labels.size();
   TY_CHECK(batch.features.size() == 3, "three columns have ids");
   for (const runtime::FeatureIds& feature : batch.features) {
-    TY_CHECK(feature.ends.size() == all.size(), "each sample has an end");
+    TY_CHECK(feature.ends.size() == samples, "each sample has an end");
     std::int32_t before = 0;
     for (const std::int32_t end : feature.ends) {
       TY_CHECK(end >= before, "ends do not go back");
@@ -44,22 +62,32 @@ void readAllSamples(const Dataset& data) {
     }
     TY_CHECK(static_cast<std::size_t>(before) == feature.ids.size(), "each id is of a sample");
   }
-  TY_CHECK(batch.features[0].ids.size() == all.size(), "one id for each sample");
-  TY_CHECK(batch.features[2].ids.size() == all.size(), "one text for each sample");
+  TY_CHECK(batch.features[0].ids.size() == samples, "one id for each sample");
+  TY_CHECK(batch.features[2].ids.size() == samples, "one text for each sample");
+}
+
+void readAllClicks(const Dataset& data) {
+  const runtime::Batch batch = wholeBatch(data);
+  for (const runtime::FeatureIds& feature : batch.features)
+    TY_CHECK(feature.ids.size() == batch.labels.size(), "one id for each sample");
 }
 
 }  // namespace
 
 void runCsv(std::string_view input) {
   Choices choices(input);
-  const bool pack = (choices.byte() & 1) != 0;
+  const int choice = choices.byte();
+  const bool pack = (choice & 1) != 0;
+  const bool criteo = (choice & 2) != 0;
+  const auto read = criteo ? &runtime::internal::readCriteo : &runtime::internal::readCsv;
+  const std::vector<Column>& columns = criteo ? criteoColumns() : allKinds();
   const std::string_view content = choices.rest();
   const MemoryFile file(pack ? packed(content) : std::string(content));
   const std::vector<std::string> paths = {file.path()};
-  const auto data = runtime::internal::readCsv("data.files", paths, allKinds());
+  const auto data = read("data.files", paths, columns, runtime::kMaxSamples);
   if (data.ok()) {
-    readAllSamples(**data);
-    const auto again = runtime::internal::readCsv("data.files", paths, allKinds());
+    criteo ? readAllClicks(**data) : readAllSamples(**data);
+    const auto again = read("data.files", paths, columns, runtime::kMaxSamples);
     TY_CHECK(again.ok() && (*again)->fingerprint() == (*data)->fingerprint(), "a file is a file");
     return;
   }
@@ -81,6 +109,17 @@ std::vector<std::string> csvSeeds() {
         std::string("l,i,s,n,t,t\n"), header + std::string(3, '\n')}) {
     seeds.push_back(std::string(1, '\0') + content);
     seeds.push_back(std::string(1, '\1') + content);
+  }
+  const std::string missing = "1" + std::string(39, '\t');
+  std::string click = "0";
+  for (int i = 0; i < runtime::kCriteoIntegers; ++i) click += "\t-12";
+  for (int i = 0; i < runtime::kCriteoCategories; ++i) click += "\t05db9164";
+  for (const std::string& content :
+       {missing, click + "\r\n" + missing + "\n", missing + "1", missing + "g",
+        missing + "123456789", missing + "\"", missing + "\t", "2" + missing,
+        "1\tx" + std::string(38, '\t')}) {
+    seeds.push_back(std::string(1, '\2') + content);
+    seeds.push_back(std::string(1, '\3') + content);
   }
   const std::string gzip = packed(header + "0,1,2 3,4.5,a\n");
   seeds.push_back(std::string(1, '\0') + gzip);

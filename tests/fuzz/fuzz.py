@@ -31,7 +31,7 @@ PARSERS = {
         "cross.cc", "cross_tables.cc", "defaults.cc", "overrides.cc", "parse.cc", "path.cc", "schema.cc", "suggest.cc",
         "support.cc", "to_yaml.cc", "validate.cc", "view.cc", "yaml.cc", "yaml_json.cc")],
     "idx": ["runtime/data/idx.cc"],
-    "csv": ["runtime/data/csv.cc", "runtime/data/csv_records.cc"],
+    "csv": ["runtime/data/criteo.cc", "runtime/data/csv.cc", "runtime/data/csv_records.cc"],
     "safetensors": ["runtime/checkpoint/safetensors.cc", "runtime/checkpoint/reader.cc"],
     "manifest": ["runtime/checkpoint/manifest_json.cc"],
     "chunk": ["runtime/lanes/frame.cc", "runtime/lanes/connection.cc", "runtime/ps/payload.cc"],

@@ -24,7 +24,7 @@ struct Column {
   std::int64_t ids = 0;  // how many there are, where the data is made up
 };
 
-// data.columns: kinds are known, each name is there once, one column is the label and another one
+// dataColumns(): kinds are known, each name is there once, one column is the label and another one
 // is something to tell it by. Errors name the field: INVALID_ARGUMENT.
 StatusOr<std::vector<Column>> readColumns(const v1::DataSpec& spec);
 

@@ -1,4 +1,5 @@
-// Text files of records whose fields are separated by commas (RFC 4180), read front to back.
+// Text files of records whose fields are separated by commas (RFC 4180) or tabs, read front to
+// back.
 #pragma once
 
 #include <cstdint>
@@ -17,18 +18,25 @@ namespace trainyard::runtime::internal {
 inline constexpr std::int64_t kMaxCsvBytes = std::int64_t{64} << 30;
 inline constexpr std::size_t kMaxRecordBytes = 16 << 20;
 
+// What ends a field, and whether quotes mean anything.
+enum class CsvForm {
+  kCommas,  // RFC 4180
+  kTabs,    // without quotes: no field holds a tab or a line end
+};
+
 // A record ends with a line feed, with or without a carriage return before it; the last one may do
-// without. A field in quotes may hold commas, line ends and quotes, which are doubled; quotes begin
-// at the field's first byte. A byte order mark before the first line is skipped, and so are empty
-// lines. Bytes are taken as they are, spaces too.
+// without. In the form with commas a field in quotes may hold commas, line ends and quotes, which
+// are doubled; quotes begin at the field's first byte. A byte order mark before the first line is
+// skipped, and so are empty lines. Bytes are taken as they are, spaces too.
 //
 // Not thread-safe. Errors begin with the file's place and name the line.
 class CsvRecords {
  public:
   static StatusOr<std::unique_ptr<CsvRecords>> open(const std::string& place,
-                                                    const std::string& path);
+                                                    const std::string& path,
+                                                    CsvForm form = CsvForm::kCommas);
   // For open() alone.
-  CsvRecords(std::string place, std::unique_ptr<InputFile> file);
+  CsvRecords(std::string place, std::unique_ptr<InputFile> file, CsvForm form);
 
   // The next record; false at the end.
   StatusOr<bool> next();
@@ -57,6 +65,8 @@ class CsvRecords {
 
   const std::string place_;
   const std::unique_ptr<InputFile> file_;
+  const bool quotes_;
+  const char separator_;
   std::string buffer_;     // bytes [begin_, end_) are not yet consumed
   std::size_t begin_ = 0;  // of a record
   std::size_t at_ = 0;     // where scan() is

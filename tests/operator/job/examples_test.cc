@@ -56,6 +56,15 @@ TEST(Examples, TheClicksAreWhatThisReleaseTrains) {
   EXPECT_EQ(training.data().columns(1).ids(), 20000);
 }
 
+TEST(Examples, TheClicksOfCriteoAreWhatThisReleaseTrains) {
+  const v1::TrainingJob job = example("ctr/criteo.yaml");
+  EXPECT_TRUE(checkSupported(job).ok()) << checkSupported(job);
+  const v1::Training& training = job.spec().training();
+  EXPECT_EQ(training.data().format(), "criteo");
+  ASSERT_EQ(training.tables_size(), 2);
+  for (const v1::TableSpec& table : training.tables()) EXPECT_EQ(table.features_size(), 26);
+}
+
 TEST(Examples, PlacementsAreOfSevenWorkersAndTwoPs) {
   for (const std::string model : {"mnist", "vgg19"}) {
     for (const auto& [file, strategy] :

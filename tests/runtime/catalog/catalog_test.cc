@@ -178,6 +178,19 @@ TEST(Catalog, ImpliedInputOfTabularDataIsWhatTablesAndNumbersMake) {
   EXPECT_EQ(impliedInput(training).classes, 2);
 }
 
+// Criteo's files have no columns in the job: 13 of them are numbers.
+TEST(Catalog, ImpliedInputOfCriteoHasItsIntegers) {
+  v1::Training training;
+  training.mutable_data()->set_format("criteo");
+  training.mutable_model()->set_name("wide_and_deep");
+  v1::TableSpec& table = *training.add_tables();
+  table.set_dim(16);
+  table.add_features("C1");
+  table.add_features("C2");
+  EXPECT_THAT(impliedInput(training).shape, ElementsAre(1, 13, 2 * 16 + 13));
+  EXPECT_EQ(impliedInput(training).classes, 2);
+}
+
 Variable normalVariable(const std::string& name, std::int64_t elements, float deviation) {
   return {
       name, {elements}, DType::kFloat32, {Initializer::Kind::kTruncatedNormal, deviation}, true};
