@@ -1,6 +1,7 @@
 #include "base/core/crc32c.h"
 
 #include <array>
+#include <bit>
 #include <cstring>
 
 namespace trainyard {
@@ -49,6 +50,10 @@ std::uint32_t crc32c(std::span<const std::byte> bytes, std::uint32_t before) {
   if (has_instruction) return ~crcByInstruction(bytes.data(), bytes.size(), start);
 #endif
   return ~crcByTable(bytes.data(), bytes.size(), start);
+}
+
+std::uint32_t maskedCrc32c(std::span<const std::byte> bytes) {
+  return std::rotr(crc32c(bytes), 15) + 0xA282EAD8u;
 }
 
 }  // namespace trainyard

@@ -106,9 +106,9 @@ void checkData(const View& data, ProblemList& problems) {
                 {"classes", {"synthetic"}, true},
                 {"samples", {"synthetic", "synthetic_ctr"}, true},
                 {"evalSamples", {"synthetic", "synthetic_ctr"}},
-                {"files", {"csv", "criteo"}, true},
-                {"evalFiles", {"csv", "criteo"}},
-                {"columns", {"csv", "synthetic_ctr"}, true}},
+                {"files", {"csv", "criteo", "tfrecord"}, true},
+                {"evalFiles", {"csv", "criteo", "tfrecord"}},
+                {"columns", {"csv", "tfrecord", "synthetic_ctr"}, true}},
                problems);
   const View images = data["evalImages"];
   const View labels = data["evalLabels"];

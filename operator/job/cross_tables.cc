@@ -18,7 +18,7 @@ constexpr int kCriteoCategories = 26;
 
 // Of formats whose samples have columns: the job names them.
 bool namesColumns(std::string_view format) {
-  return format == "csv" || format == kMadeUp;
+  return format == "csv" || format == "tfrecord" || format == kMadeUp;
 }
 
 bool hasColumns(std::string_view format) {
@@ -81,12 +81,13 @@ void checkModel(const View& training, ProblemList& problems) {
   // A program that brings the model has no data here at all.
   if (!chosen || *name == "program" || problems.has(format.path())) return;
   if (looks_up && !hasColumns(*chosen)) {
-    problems.add(format.path(), fmt::format("model {} needs format csv, {} or {}, not {}", kModel,
-                                            kCriteo, kMadeUp, *chosen));
+    problems.add(format.path(), fmt::format("model {} needs format csv, {}, tfrecord or {}, not {}",
+                                            kModel, kCriteo, kMadeUp, *chosen));
   }
   if (!looks_up && hasColumns(*chosen)) {
-    problems.add(format.path(), fmt::format("formats csv, {} and {} only with model {}, not {}",
-                                            kCriteo, kMadeUp, kModel, *name));
+    problems.add(format.path(),
+                 fmt::format("formats csv, {}, tfrecord and {} only with model {}, not {}", kCriteo,
+                             kMadeUp, kModel, *name));
   }
 }
 

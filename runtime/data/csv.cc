@@ -1,7 +1,5 @@
 #include "runtime/data/internal/csv.h"
 
-#include <farmhash.h>
-
 #include <algorithm>
 #include <charconv>
 #include <cmath>
@@ -16,6 +14,7 @@
 #include "runtime/data/internal/csv_records.h"
 #include "runtime/data/internal/shown.h"
 #include "runtime/data/internal/table_data.h"
+#include "runtime/data/internal/text_id.h"
 
 namespace trainyard::runtime::internal {
 namespace {
@@ -50,7 +49,7 @@ bool takeIds(std::string_view text, IdValues& values) {
 }
 
 bool takeText(std::string_view text, IdValues& values) {
-  values.ids.push_back(util::Fingerprint64(text.data(), text.size()));
+  values.ids.push_back(textId(text));
   return true;
 }
 

@@ -84,6 +84,9 @@ struct DataSplits {
 //   criteo     text files of Criteo's clicks, plain or gzip (internal/criteo.h); columns label, I1
 //   to
 //              I13, C1 to C26.
+//   tfrecord   files of TensorFlow's examples, plain or gzip (internal/tfrecord.h); data.columns
+//   says
+//              which features are read, and as what.
 //   synthetic_ctr  clicks with a planted truth, a function of the sample number (synthetic_ctr.h).
 // Tabular data has the shape [1, 1, numbers of a sample], which may be 0, and 2 classes.
 // Errors name field, file, what is wrong and what was expected, e.g.

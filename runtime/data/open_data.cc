@@ -9,6 +9,7 @@
 #include "runtime/data/internal/idx.h"
 #include "runtime/data/internal/synthetic.h"
 #include "runtime/data/internal/synthetic_ctr.h"
+#include "runtime/data/internal/tfrecord.h"
 #include "runtime/data/sample_stream.h"
 
 namespace trainyard::runtime {
@@ -181,10 +182,12 @@ StatusOr<DataSplits> openData(const v1::DataSpec& spec) {
   if (spec.format() == "synthetic") return openSynthetic(spec);
   if (spec.format() == "csv") return openTables(spec, internal::readCsv);
   if (spec.format() == "criteo") return openTables(spec, internal::readCriteo);
+  if (spec.format() == "tfrecord") return openTables(spec, internal::readTfRecord);
   if (spec.format() == "synthetic_ctr") return openSyntheticCtr(spec);
   return invalidInput(
       "training.data.format",
-      fmt::format("\"{}\", expected idx, synthetic, csv, criteo or synthetic_ctr", spec.format()));
+      fmt::format("\"{}\", expected idx, synthetic, csv, criteo, tfrecord or synthetic_ctr",
+                  spec.format()));
 }
 
 }  // namespace trainyard::runtime

@@ -1,6 +1,7 @@
 #include "runtime/events/event_records.h"
 
 #include <bit>
+#include <span>
 
 #include "base/core/crc32c.h"
 
@@ -30,6 +31,10 @@ void appendBytes(std::string& out, std::uint32_t field, std::string_view bytes) 
   out.append(bytes);
 }
 
+void appendChecksum(std::string& out, std::string_view of) {
+  appendLittleEndian(out, maskedCrc32c(std::as_bytes(std::span(of))));
+}
+
 // Event: double wall_time = 1, int64 step = 2, then one of string file_version = 3, Summary summary
 // = 5, SessionLog session_log = 7.
 std::string encodeEvent(UnixMillis at, std::int64_t step, std::uint32_t field,
@@ -45,17 +50,13 @@ std::string encodeEvent(UnixMillis at, std::int64_t step, std::uint32_t field,
 
 }  // namespace
 
-std::uint32_t maskedCrc32c(std::string_view bytes) {
-  return std::rotr(crc32c(std::as_bytes(std::span(bytes))), 15) + 0xA282EAD8u;
-}
-
 std::string frameRecord(std::string_view data) {
   std::string record;
   record.reserve(data.size() + 16);
   appendLittleEndian(record, static_cast<std::uint64_t>(data.size()));
-  appendLittleEndian(record, maskedCrc32c(record));
+  appendChecksum(record, record);
   record.append(data);
-  appendLittleEndian(record, maskedCrc32c(data));
+  appendChecksum(record, data);
   return record;
 }
 

@@ -19,10 +19,6 @@ struct Scalar {
   double value = 0;
 };
 
-// CRC-32C (Castagnoli polynomial, RFC 3720 appendix B.4), rotated right by 15 bits plus a constant,
-// as TFRecord stores it.
-std::uint32_t maskedCrc32c(std::string_view bytes);
-
 // length (uint64), masked CRC of the length, `data`, masked CRC of `data`; numbers little-endian.
 std::string frameRecord(std::string_view data);
 

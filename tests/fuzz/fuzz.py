@@ -32,6 +32,7 @@ PARSERS = {
         "support.cc", "to_yaml.cc", "validate.cc", "view.cc", "yaml.cc", "yaml_json.cc")],
     "idx": ["runtime/data/idx.cc"],
     "csv": ["runtime/data/criteo.cc", "runtime/data/csv.cc", "runtime/data/csv_records.cc"],
+    "tfrecord": ["runtime/data/" + name for name in ("record_file.cc", "tf_example.cc", "tfrecord.cc")],
     "safetensors": ["runtime/checkpoint/safetensors.cc", "runtime/checkpoint/reader.cc"],
     "manifest": ["runtime/checkpoint/manifest_json.cc"],
     "chunk": ["runtime/lanes/frame.cc", "runtime/lanes/connection.cc", "runtime/ps/payload.cc"],

@@ -7,6 +7,7 @@ const std::vector<Target>& targets() {
       {"job", runJob, jobSeeds, 4000},
       {"idx", runIdx, idxSeeds, 4000},
       {"csv", runCsv, csvSeeds, 4000},
+      {"tfrecord", runTfRecord, tfRecordSeeds, 4000},
       {"safetensors", runSafetensors, safetensorsSeeds, 3000},
       {"manifest", runManifest, manifestSeeds, 4000},
       {"chunk", runChunk, chunkSeeds, 4000},

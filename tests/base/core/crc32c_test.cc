@@ -20,6 +20,12 @@ TEST(Crc32c, GivesTheStandardsValues) {
   EXPECT_EQ(of("123456789"), 0xE3069283u);
 }
 
+// TensorBoard's event files begin with these bytes: 24, and its checksum.
+TEST(Crc32c, IsMaskedAsTensorFlowsRecordsAre) {
+  const std::string length("\x18\0\0\0\0\0\0\0", 8);
+  EXPECT_EQ(maskedCrc32c(std::as_bytes(std::span(length))), 0x224B7FA3u);
+}
+
 TEST(Crc32c, GoesOnFromWhatCameBefore) {
   std::string text;
   for (int i = 0; i < 1000; ++i) text += static_cast<char>(i * 7);

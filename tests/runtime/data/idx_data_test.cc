@@ -178,7 +178,8 @@ TEST_F(IdxData, ErrorsNameFieldFileAndWhatWasExpected) {
   const std::string good = imageFile(4);
   const std::vector<Case> cases = {
       {[this] { spec_.set_format("tsv"); },
-       "training.data.format: \"tsv\", expected idx, synthetic, csv, criteo or synthetic_ctr"},
+       "training.data.format: \"tsv\", expected idx, synthetic, csv, criteo, tfrecord or "
+       "synthetic_ctr"},
       {[this] { spec_.clear_images(); }, "training.data.images: missing, expected a file's path"},
       {[this] { spec_.clear_labels(); }, "training.data.labels: missing"},
       {[this] { spec_.clear_eval_labels(); },
