@@ -110,6 +110,9 @@ void checkData(const View& data, ProblemList& problems) {
                 {"evalFiles", {"csv", "criteo", "tfrecord"}},
                 {"columns", {"csv", "tfrecord", "synthetic_ctr"}, true}},
                problems);
+  checkBelongs(data, "order", {{"blockSamples", {"Blocks"}, true}}, problems);
+  if (!data["order"].present() && data["blockSamples"].present())
+    problems.add(data["blockSamples"].path(), "only with order Blocks");
   const View images = data["evalImages"];
   const View labels = data["evalLabels"];
   if (images.present() != labels.present()) {

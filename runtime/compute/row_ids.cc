@@ -4,8 +4,9 @@
 
 namespace trainyard::runtime {
 
-StreamRowIds::StreamRowIds(const Dataset& data, std::vector<TableLookup> tables, std::uint64_t seed)
-    : data_(data), tables_(std::move(tables)), stream_(seed, data.size()) {}
+StreamRowIds::StreamRowIds(const Dataset& data, std::vector<TableLookup> tables, std::uint64_t seed,
+                           SampleOrder order)
+    : data_(data), tables_(std::move(tables)), stream_(seed, data.size(), order) {}
 
 RowIds StreamRowIds::at(std::int64_t first, int count) {
   if (count == 0) return RowIds(tables_.size());

@@ -16,8 +16,9 @@ namespace trainyard::runtime {
 // Thread-safe.
 class StreamRowIds {
  public:
-  // `data` must outlive it. `seed`: of the sample stream.
-  StreamRowIds(const Dataset& data, std::vector<TableLookup> tables, std::uint64_t seed);
+  // `data` must outlive it. `seed` and `order`: of the sample stream.
+  StreamRowIds(const Dataset& data, std::vector<TableLookup> tables, std::uint64_t seed,
+               SampleOrder order);
   // As RowIdsAt.
   RowIds at(std::int64_t first, int count);
 

@@ -16,6 +16,7 @@ SessionOptions sessionOptions(const DataSplits& data, const Model& model, std::u
   options.seed = seed;
   options.samples = data.train->size();
   options.evaluation_samples = data.eval == nullptr ? 0 : data.eval->size();
+  options.order = data.order;
   return options;
 }
 

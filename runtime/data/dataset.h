@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/core/status.h"
+#include "runtime/data/sample_stream.h"
 #include "trainyard/v1/job.pb.h"
 
 namespace trainyard::runtime {
@@ -68,6 +69,7 @@ class Dataset {
 struct DataSplits {
   std::unique_ptr<Dataset> train;
   std::unique_ptr<Dataset> eval;  // null when the job names none
+  SampleOrder order;              // in which `train` is read
 };
 
 // Opens what the job names.

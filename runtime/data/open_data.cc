@@ -7,6 +7,7 @@
 #include "runtime/data/internal/field_range.h"
 #include "runtime/data/internal/file_pattern.h"
 #include "runtime/data/internal/idx.h"
+#include "runtime/data/internal/order.h"
 #include "runtime/data/internal/synthetic.h"
 #include "runtime/data/internal/synthetic_ctr.h"
 #include "runtime/data/internal/tfrecord.h"
@@ -119,7 +120,7 @@ StatusOr<internal::SyntheticSpec> readSyntheticSpec(const v1::DataSpec& spec) {
                         fmt::format("{}, expected at most {} for images of this shape",
                                     spec.classes(), kMaxPatternBytes / pattern));
   }
-  TY_RETURN_IF_ERROR(checkRange("training.data.samples", spec.samples(), 1, kMaxSamples));
+  TY_RETURN_IF_ERROR(internal::checkSamples(spec));
   TY_RETURN_IF_ERROR(checkRange("training.data.evalSamples", spec.eval_samples(), 0, kMaxSamples));
   out.classes = spec.classes();
   out.samples = spec.samples();
@@ -155,10 +156,10 @@ using ReadFiles = decltype(&internal::readCsv);
 
 StatusOr<std::unique_ptr<Dataset>> openFiles(const std::string& field, const Patterns& patterns,
                                              std::span<const internal::Column> columns,
-                                             ReadFiles read) {
+                                             ReadFiles read, std::int64_t samples_max) {
   TY_ASSIGN_OR_RETURN(const std::vector<std::string> paths,
                       internal::filesOf(field, {patterns.begin(), patterns.end()}));
-  return read(field, paths, columns, kMaxSamples);
+  return read(field, paths, columns, samples_max);
 }
 
 // Of any format of files with columns.
@@ -166,18 +167,18 @@ StatusOr<DataSplits> openTables(const v1::DataSpec& spec, ReadFiles read) {
   TY_ASSIGN_OR_RETURN(const std::vector<internal::Column> columns, internal::readColumns(spec));
   if (spec.files().empty())
     return invalidInput("training.data.files", "missing, expected paths of files");
+  TY_ASSIGN_OR_RETURN(const SampleOrder order, internal::readOrder(spec));
   DataSplits splits;
-  TY_ASSIGN_OR_RETURN(splits.train, openFiles("training.data.files", spec.files(), columns, read));
+  TY_ASSIGN_OR_RETURN(splits.train, openFiles("training.data.files", spec.files(), columns, read,
+                                              order.maxSamples()));
   if (!spec.eval_files().empty()) {
-    TY_ASSIGN_OR_RETURN(splits.eval,
-                        openFiles("training.data.evalFiles", spec.eval_files(), columns, read));
+    TY_ASSIGN_OR_RETURN(splits.eval, openFiles("training.data.evalFiles", spec.eval_files(),
+                                               columns, read, kMaxOrderedSamples));
   }
   return splits;
 }
 
-}  // namespace
-
-StatusOr<DataSplits> openData(const v1::DataSpec& spec) {
+StatusOr<DataSplits> openFormat(const v1::DataSpec& spec) {
   if (spec.format() == "idx") return openIdx(spec);
   if (spec.format() == "synthetic") return openSynthetic(spec);
   if (spec.format() == "csv") return openTables(spec, internal::readCsv);
@@ -188,6 +189,14 @@ StatusOr<DataSplits> openData(const v1::DataSpec& spec) {
       "training.data.format",
       fmt::format("\"{}\", expected idx, synthetic, csv, criteo, tfrecord or synthetic_ctr",
                   spec.format()));
+}
+
+}  // namespace
+
+StatusOr<DataSplits> openData(const v1::DataSpec& spec) {
+  TY_ASSIGN_OR_RETURN(DataSplits splits, openFormat(spec));
+  TY_ASSIGN_OR_RETURN(splits.order, internal::readOrder(spec));
+  return splits;
 }
 
 }  // namespace trainyard::runtime

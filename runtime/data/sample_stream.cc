@@ -9,6 +9,8 @@
 namespace trainyard::runtime {
 namespace {
 
+constexpr std::uint64_t kRounds = 64;  // of swap-or-not
+
 // Uniform in [0, bound) by one multiplication; a division only in the rare case that it may be
 // biased.
 std::uint32_t below(Rng& rng, std::uint32_t bound) {
@@ -20,36 +22,104 @@ std::uint32_t below(Rng& rng, std::uint32_t bound) {
   return static_cast<std::uint32_t>(product >> 32);
 }
 
-}  // namespace
-
-SampleStream::SampleStream(std::uint64_t seed, std::int64_t samples)
-    : seed_(seed), samples_(samples) {
-  TY_CHECK(samples >= 1 && samples <= kMaxSamples, "openData refuses other sizes");
+// The numbers below `size`, in an order that is `key`'s.
+void shuffle(std::uint64_t key, std::int64_t size, std::vector<std::uint32_t>& order) {
+  order.resize(static_cast<std::size_t>(size));
+  std::iota(order.begin(), order.end(), 0u);
+  Rng rng(key);
+  for (auto i = static_cast<std::uint32_t>(size - 1); i > 0; --i) {
+    std::swap(order[i], order[below(rng, i + 1)]);
+  }
 }
 
-const std::vector<std::uint32_t>& SampleStream::permutation(std::int64_t pass) {
-  Pass& kept = passes_[pass % 2];
-  if (kept.number == pass) return kept.order;
-  kept.number = pass;
-  kept.order.resize(samples_);
-  std::iota(kept.order.begin(), kept.order.end(), 0u);
-  Rng rng(mixKey(mixKey(seed_, "sample stream"), static_cast<std::uint64_t>(pass)));
-  for (auto i = static_cast<std::uint32_t>(samples_ - 1); i > 0; --i) {
-    std::swap(kept.order[i], kept.order[below(rng, i + 1)]);
+// Uniform in [0, bound) but for a bias below bound / 2^64.
+std::int64_t drawn(std::uint64_t bits, std::int64_t bound) {
+  return static_cast<std::int64_t>(bits % static_cast<std::uint64_t>(bound));
+}
+
+// Where swap-or-not puts number `i` of `size`. Each round pairs every number with its reflection,
+// and a bit of the pair says whether they change places.
+std::int64_t permuted(std::uint64_t key, std::int64_t size, std::int64_t i) {
+  for (std::uint64_t round = 0; round < kRounds; ++round) {
+    const std::uint64_t bits = mixKey(key, round);
+    std::int64_t partner = drawn(bits, size) - i;
+    if (partner < 0) partner += size;
+    const auto pair = static_cast<std::uint64_t>(std::max(i, partner));
+    if ((mixKey(bits, pair) & 1) != 0) i = partner;
+  }
+  return i;
+}
+
+}  // namespace
+
+SampleStream::SampleStream(std::uint64_t seed, std::int64_t samples, SampleOrder order)
+    : seed_(seed), samples_(samples), order_(order) {
+  TY_CHECK(samples >= 1 && samples <= order.maxSamples(), "openData refuses other sizes");
+  TY_CHECK(order.kind != SampleOrder::Kind::kBlocks ||
+               (order.block_samples >= 1 && order.block_samples <= kMaxBlockSamples),
+           "openData refuses other blocks");
+}
+
+const std::vector<std::uint32_t>& SampleStream::passOrder(std::int64_t pass) {
+  Permutation& kept = passes_[pass % 2];
+  if (kept.pass != pass) {
+    shuffle(mixKey(mixKey(seed_, "sample stream"), static_cast<std::uint64_t>(pass)), samples_,
+            kept.order);
+    kept.pass = pass;
   }
   return kept.order;
 }
 
+const std::vector<std::uint32_t>& SampleStream::blockOrder(std::int64_t pass, std::int64_t block,
+                                                           std::int64_t size) {
+  if (block_.pass != pass || block_.block != block) {
+    const std::uint64_t key = mixKey(mixKey(seed_, "block"), static_cast<std::uint64_t>(pass));
+    shuffle(mixKey(key, static_cast<std::uint64_t>(block)), size, block_.order);
+    block_.pass = pass;
+    block_.block = block;
+  }
+  return block_.order;
+}
+
+SampleStream::Run SampleStream::blockAt(std::int64_t pass, std::int64_t offset) {
+  const std::int64_t size = order_.block_samples;
+  const std::int64_t whole = samples_ / size;  // blocks
+  const std::int64_t rest = samples_ % size;   // samples of the shorter one, if there is one
+  const std::uint64_t key =
+      mixKey(mixKey(seed_, "order of blocks"), static_cast<std::uint64_t>(pass));
+  const std::int64_t before_rest = drawn(mixKey(key, "shorter block"), whole + 1) * size;
+  if (offset >= before_rest && offset < before_rest + rest) {
+    return {whole * size, offset - before_rest, rest, &blockOrder(pass, whole, rest)};
+  }
+  if (offset >= before_rest) offset -= rest;
+  const std::int64_t block = permuted(key, whole, offset / size);
+  return {block * size, offset % size, size, &blockOrder(pass, block, size)};
+}
+
+SampleStream::Run SampleStream::runAt(std::int64_t position) {
+  const std::int64_t pass = position / samples_;
+  const std::int64_t offset = position % samples_;
+  switch (order_.kind) {
+    case SampleOrder::Kind::kShuffled:
+      return {0, offset, samples_, &passOrder(pass)};
+    case SampleOrder::Kind::kBlocks:
+      return blockAt(pass, offset);
+    case SampleOrder::Kind::kSequential:
+      break;
+  }
+  return {0, offset, samples_, nullptr};
+}
+
 void SampleStream::lookUp(std::int64_t first, std::span<std::int64_t> out) {
   TY_CHECK(first >= 0, "positions count from 0");
-  std::size_t done = 0;
-  while (done < out.size()) {
-    const std::int64_t position = first + static_cast<std::int64_t>(done);
-    const std::vector<std::uint32_t>& order = permutation(position / samples_);
-    const std::int64_t offset = position % samples_;
+  for (std::size_t done = 0; done < out.size();) {
+    const Run run = runAt(first + static_cast<std::int64_t>(done));
     const std::size_t count =
-        std::min(out.size() - done, static_cast<std::size_t>(samples_ - offset));
-    std::copy_n(order.begin() + offset, count, out.begin() + static_cast<std::ptrdiff_t>(done));
+        std::min(out.size() - done, static_cast<std::size_t>(run.size - run.offset));
+    for (std::size_t i = 0; i < count; ++i) {
+      const std::int64_t at = run.offset + static_cast<std::int64_t>(i);
+      out[done + i] = run.first_sample + (run.order == nullptr ? at : (*run.order)[at]);
+    }
     done += count;
   }
 }

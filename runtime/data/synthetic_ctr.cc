@@ -11,8 +11,8 @@
 #include "base/security/sha256.h"
 #include "fmt/format.h"
 #include "runtime/data/internal/field_range.h"
+#include "runtime/data/internal/order.h"
 #include "runtime/data/internal/zipf.h"
-#include "runtime/data/sample_stream.h"
 
 namespace trainyard::runtime::internal {
 namespace {
@@ -281,7 +281,7 @@ StatusOr<SyntheticCtrSpec> readSyntheticCtrSpec(const v1::DataSpec& spec) {
       TY_RETURN_IF_ERROR(checkRange(place + ".ids", column.ids, 1, Zipf::kMaxRanks));
     }
   }
-  TY_RETURN_IF_ERROR(checkRange("training.data.samples", spec.samples(), 1, kMaxSamples));
+  TY_RETURN_IF_ERROR(checkSamples(spec));
   out.samples = spec.samples();
   return out;
 }

@@ -68,8 +68,8 @@ Status WorkerComputing::openTables() {
   input_ = impliedInput(training);
   TY_ASSIGN_OR_RETURN(tables_, tableLookups(training, data_.train->columns()));
   if (tables_.empty()) return absl::OkStatus();
-  row_ids_ = std::make_unique<StreamRowIds>(*data_.train, tables_,
-                                            static_cast<std::uint64_t>(training.seed()));
+  row_ids_ = std::make_unique<StreamRowIds>(
+      *data_.train, tables_, static_cast<std::uint64_t>(training.seed()), data_.order);
   return absl::OkStatus();
 }
 

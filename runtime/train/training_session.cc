@@ -38,7 +38,7 @@ TrainingSession::TrainingSession(SessionOptions options, Synchronizer& synchroni
       commit_(commit),
       observer_(observer),
       clock_(clock),
-      stream_(options_.seed, options_.samples) {}
+      stream_(options_.seed, options_.samples, options_.order) {}
 
 TrainTotals TrainingSession::totals() const {
   std::lock_guard lock(mutex_);

@@ -53,6 +53,7 @@ struct SessionOptions {
   std::uint64_t seed = 0;              // of the order of samples
   std::int64_t samples = 0;            // to train on, >= 1
   std::int64_t evaluation_samples = 0;
+  SampleOrder order = {};
 };
 
 // Used by one thread, but totals(), which any may call.

@@ -305,6 +305,9 @@ TEST(SyntheticCtr, ErrorsNameTheField) {
        "training.data.columns: 0 columns of kind Label, expected one"},
       {clickSpec(0, 0, 0, 10), "training.data.columns: the label alone, expected columns of kind"},
       {clickSpec(1, 9, 0, 0), "training.data.samples: 0, expected 1 to 100000000"},
+      {clickSpec(1, 9, 0, 100'000'001),
+       "training.data.samples: 100000001, expected at most 100000000 in order Shuffled; Blocks and "
+       "Sequential take more"},
       {clickSpec(1, 9, 0, 5, -1), "training.data.evalSamples: -1, expected 0 to 100000000"},
   };
   for (const auto& [data, message] : cases) {

@@ -73,9 +73,18 @@ class TrainingSessionTest : public testing::Test {
                           .ranks = 3,
                           .wait = [this] { advance(1); }},
                          {weights_[0], weights_[1]}};
-  const SessionOptions options_{{"first", "second"}, kSeed, kDataset, /*evaluation_samples=*/100};
+  const SessionOptions options_{
+      {"first", "second"}, kSeed, kDataset, /*evaluation_samples=*/100, /*order=*/{}};
   TrainingSession session_{options_, sync_, notes_, clock_, &sync_};
 };
+
+TEST_F(TrainingSessionTest, SamplesAreInTheOrderOfTheData) {
+  SessionOptions options = options_;
+  options.order.kind = SampleOrder::Kind::kSequential;
+  TrainingSession session(options, sync_, notes_, clock_, &sync_);
+  ASSERT_TRUE(session.next().ok());
+  EXPECT_THAT(session.samples(), ElementsAreArray(session.positions())) << "of the first pass";
+}
 
 TEST_F(TrainingSessionTest, AStepIsDrivenFromOutside) {
   const auto turn = session_.next();
