@@ -28,14 +28,16 @@ Trainer::Trainer(const DataSplits& data, Model& model, Synchronizer& synchronize
     : data_(data),
       model_(model),
       tables_(std::move(tables)),
-      session_(sessionOptions(data, model, seed), synchronizer, observer, clock) {}
+      session_(sessionOptions(data, model, seed), synchronizer, observer, clock) {
+  if (data.prefetch > 0) ahead_.emplace(*data.train, seed, data.order, data.prefetch);
+}
 
 StatusOr<TrainEnd> Trainer::run() {
   for (;;) {
     TY_ASSIGN_OR_RETURN(const Turn turn, session_.next());
     switch (turn.kind) {
       case Turn::Kind::kTrain:
-        TY_RETURN_IF_ERROR(trainStep());
+        TY_RETURN_IF_ERROR(trainStep(turn));
         break;
       case Turn::Kind::kEvaluate:
         TY_RETURN_IF_ERROR(evaluateSlice());
@@ -52,8 +54,16 @@ StatusOr<TrainEnd> Trainer::run() {
   }
 }
 
-Status Trainer::trainStep() {
-  data_.train->read(session_.samples(), session_.positions(), batch_);
+void Trainer::readSamples(const Turn& turn) {
+  if (ahead_ && turn.samples > 0) {
+    ahead_->read(turn.first_position, turn.samples, turn.step_samples, batch_);
+  } else {
+    data_.train->read(session_.samples(), session_.positions(), batch_);
+  }
+}
+
+Status Trainer::trainStep(const Turn& turn) {
+  readSamples(turn);
   RowExchange* const rows = session_.rowExchange();
   if (rows != nullptr) batch_.rows = rows->rows();
   session_.computing();

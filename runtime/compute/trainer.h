@@ -3,9 +3,11 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 
 #include "base/core/clock.h"
 #include "base/core/status.h"
+#include "runtime/compute/read_ahead.h"
 #include "runtime/data/dataset.h"
 #include "runtime/data/table_lookup.h"
 #include "runtime/model/model.h"
@@ -34,7 +36,8 @@ class Trainer {
   TrainTotals totals() const { return session_.totals(); }
 
  private:
-  Status trainStep();
+  Status trainStep(const Turn& turn);
+  void readSamples(const Turn& turn);
   Status readEvaluationRows();
   Status evaluateSlice();
 
@@ -42,6 +45,7 @@ class Trainer {
   Model& model_;
   const std::vector<TableLookup> tables_;
   TrainingSession session_;
+  std::optional<ReadAhead> ahead_;
   std::vector<std::int64_t> samples_;  // that are evaluated
   Batch batch_;
 };

@@ -70,6 +70,7 @@ struct DataSplits {
   std::unique_ptr<Dataset> train;
   std::unique_ptr<Dataset> eval;  // null when the job names none
   SampleOrder order;              // in which `train` is read
+  int prefetch = 0;               // steps that are read ahead of the one that is computed
 };
 
 // Opens what the job names.

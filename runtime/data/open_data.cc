@@ -23,6 +23,7 @@ using Patterns = google::protobuf::RepeatedPtrField<std::string>;
 
 constexpr int kMinIdxClasses = 10;
 constexpr int kMaxClasses = 65536;
+constexpr int kMaxPrefetch = 64;
 constexpr std::int64_t kMaxImagePixels = std::int64_t{1} << 24;
 constexpr std::int64_t kMaxPatternBytes = std::int64_t{1} << 30;
 
@@ -196,6 +197,8 @@ StatusOr<DataSplits> openFormat(const v1::DataSpec& spec) {
 StatusOr<DataSplits> openData(const v1::DataSpec& spec) {
   TY_ASSIGN_OR_RETURN(DataSplits splits, openFormat(spec));
   TY_ASSIGN_OR_RETURN(splits.order, internal::readOrder(spec));
+  TY_RETURN_IF_ERROR(checkRange("training.data.prefetch", spec.prefetch(), 0, kMaxPrefetch));
+  splits.prefetch = spec.prefetch();
   return splits;
 }
 

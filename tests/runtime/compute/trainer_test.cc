@@ -30,6 +30,7 @@ class TinyModel : public Model {
   }
   StatusOr<BatchLoss> forwardBackward(const Batch& batch, const GradientSink& sink) override {
     keys = batch.keys;
+    images = batch.images;
     clock_.advance(std::chrono::seconds(2));
     // What is on a device has no address here.
     constexpr const float* kElsewhere = nullptr;
@@ -56,6 +57,7 @@ class TinyModel : public Model {
   double loss = 6;
   Status failure = absl::OkStatus();
   std::vector<std::int64_t> keys;
+  std::vector<float> images;
   std::vector<std::vector<std::int64_t>> evaluated;
 
  private:
@@ -182,6 +184,20 @@ TEST_F(TrainerTest, AStepPushesEveryGradientAndIsRecorded) {
   EXPECT_EQ(r.samples, 10);
   EXPECT_DOUBLE_EQ(r.loss, 0.25);
   EXPECT_DOUBLE_EQ(r.seconds, 3);
+}
+
+TEST_F(TrainerTest, SamplesThatAreReadAheadAreTheSame) {
+  data_.prefetch = 2;
+  Trainer trainer(data_, model_, sync_, records_, 7, clock_);
+  sync_.turns = {train(0), train(1), turnOf(Turn::Kind::kEvaluate, 2), train(4),
+                 turnOf(Turn::Kind::kDone, 5)};
+  ASSERT_TRUE(trainer.run().ok());
+  const std::vector<float> ahead = model_.images;
+  EXPECT_EQ(model_.keys.front(), 90);
+  sync_.turns = {train(4), turnOf(Turn::Kind::kDone, 5)};
+  ASSERT_TRUE(trainer_.run().ok());
+  EXPECT_EQ(model_.images, ahead);
+  EXPECT_FALSE(ahead.empty());
 }
 
 // In modes in which others take steps without this worker.

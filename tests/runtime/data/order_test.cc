@@ -43,6 +43,16 @@ TEST(Order, IsThatOfTheJob) {
   EXPECT_EQ(blocks.block_samples, 7);
 }
 
+TEST(Prefetch, IsThatOfTheJob) {
+  v1::DataSpec spec = clicks("");
+  EXPECT_EQ(openData(spec)->prefetch, 0);
+  spec.set_prefetch(3);
+  EXPECT_EQ(openData(spec)->prefetch, 3);
+  spec.set_prefetch(65);
+  EXPECT_EQ(std::string(openData(spec).status().message()),
+            "training.data.prefetch: 65, expected 0 to 64");
+}
+
 TEST(Order, LiftsTheBoundOfAPermutation) {
   constexpr std::int64_t kMany = 2'000'000'000;
   EXPECT_TRUE(openData(clicks("Sequential", 0, kMany)).ok());
