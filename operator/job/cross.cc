@@ -96,6 +96,19 @@ void checkPorts(const View& network, ProblemList& problems) {
   }
 }
 
+// Without an order it is Shuffled.
+void checkOrder(const View& data, ProblemList& problems) {
+  const std::vector<Belongs> table = {{"blockSamples", {"Blocks"}, true},
+                                      {"drift", {"Sequential"}}};
+  checkBelongs(data, "order", table, problems);
+  if (data["order"].present()) return;
+  for (const Belongs& row : table) {
+    const View member = data[row.member];
+    if (member.present())
+      problems.add(member.path(), fmt::format("only with order {}", row.choices.front()));
+  }
+}
+
 void checkData(const View& data, ProblemList& problems) {
   checkBelongs(data, "format",
                {{"images", {"idx"}, true},
@@ -108,11 +121,10 @@ void checkData(const View& data, ProblemList& problems) {
                 {"evalSamples", {"synthetic", "synthetic_ctr"}},
                 {"files", {"csv", "criteo", "tfrecord"}, true},
                 {"evalFiles", {"csv", "criteo", "tfrecord"}},
-                {"columns", {"csv", "tfrecord", "synthetic_ctr"}, true}},
+                {"columns", {"csv", "tfrecord", "synthetic_ctr"}, true},
+                {"drift", {"synthetic_ctr"}}},
                problems);
-  checkBelongs(data, "order", {{"blockSamples", {"Blocks"}, true}}, problems);
-  if (!data["order"].present() && data["blockSamples"].present())
-    problems.add(data["blockSamples"].path(), "only with order Blocks");
+  checkOrder(data, problems);
   const View images = data["evalImages"];
   const View labels = data["evalLabels"];
   if (images.present() != labels.present()) {

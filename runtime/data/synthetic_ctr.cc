@@ -25,6 +25,7 @@ constexpr double kIdShare = 0.6;
 constexpr double kPairShare = 0.2;
 constexpr double kNumberShare = 0.2;
 constexpr int kFactors = 4;
+constexpr double kMaxDrift = 1000;
 
 std::uint64_t keyOf(std::string_view what, std::string_view column) {
   return mixKey(mixKey(kClickKey, what), column);
@@ -61,21 +62,26 @@ Truth drawTruth(std::uint64_t key, std::uint64_t id) {
 // mean and the variance of the whole.
 class IdColumn {
  public:
-  explicit IdColumn(const Column& column)
+  // `replaced_per_sample`: how often a sample replaces an id.
+  IdColumn(const Column& column, double replaced_per_sample)
       : ranks_(column.ids),
         draw_key_(keyOf("ids", column.name)),
         salt_(keyOf("salt", column.name)),
-        truth_key_(keyOf("truth", column.name)) {
+        truth_key_(keyOf("truth", column.name)),
+        end_key_(keyOf("end", column.name)),
+        replaced_per_sample_(replaced_per_sample) {
     standardise();
   }
 
   // Of sample `number`.
-  std::uint64_t idOf(std::uint64_t number) const {
-    return idOfRank(ranks_.draw(draw_key_, number));
+  std::int64_t rankOf(std::uint64_t number) const { return ranks_.draw(draw_key_, number); }
+  // That has this rank at sample `number`.
+  std::uint64_t idOf(std::int64_t rank, std::uint64_t number) const {
+    return idOfRank(rank, replaced_per_sample_ > 0 ? replaced(rank, number) : 0);
   }
   // Over the samples each of mean 0 and variance 1; all 0 where there is one id only.
-  Truth truthOf(std::uint64_t id) const {
-    Truth truth = drawTruth(truth_key_, id);
+  Truth truthOf(std::int64_t rank) const {
+    Truth truth = drawTruth(truth_key_, idOfRank(rank, 0));
     for (std::size_t i = 0; i < truth.size(); ++i) truth[i] = (truth[i] - mean_[i]) * scale_[i];
     return truth;
   }
@@ -83,8 +89,17 @@ class IdColumn {
  private:
   static constexpr std::int64_t kFirstRanks = 4096;  // the others are taken for their expectation
 
-  std::uint64_t idOfRank(std::int64_t rank) const {
-    return strewn(static_cast<std::uint64_t>(rank) ^ salt_);
+  static constexpr int kRankBits = 40;
+  static_assert(Zipf::kMaxRanks < std::int64_t{1} << kRankBits);
+
+  // The id of a rank after `replaced` others.
+  std::uint64_t idOfRank(std::int64_t rank, std::uint64_t replaced) const {
+    return strewn((static_cast<std::uint64_t>(rank) | replaced << kRankBits) ^ salt_);
+  }
+
+  std::uint64_t replaced(std::int64_t rank, std::uint64_t number) const {
+    const double begun = toUnitFloat(philox(end_key_, static_cast<std::uint64_t>(rank)).v[0]);
+    return static_cast<std::uint64_t>(begun + static_cast<double>(number) * replaced_per_sample_);
   }
 
   void standardise() {
@@ -92,7 +107,7 @@ class IdColumn {
     double others = 1;
     for (std::int64_t rank = 1; rank <= std::min(ranks_.ranks(), kFirstRanks); ++rank) {
       const double share = ranks_.probability(rank);
-      const Truth truth = drawTruth(truth_key_, idOfRank(rank));
+      const Truth truth = drawTruth(truth_key_, idOfRank(rank, 0));
       others -= share;
       for (std::size_t i = 0; i < truth.size(); ++i) {
         mean_[i] += share * truth[i];
@@ -109,6 +124,8 @@ class IdColumn {
   const std::uint64_t draw_key_;
   const std::uint64_t salt_;
   const std::uint64_t truth_key_;
+  const std::uint64_t end_key_;
+  const double replaced_per_sample_;
   Truth mean_{};
   Truth scale_{};
 };
@@ -131,7 +148,7 @@ double numberWeight(std::string_view column) {
 
 // One sample, before its label.
 struct Drawn {
-  std::vector<std::uint64_t> ids;
+  std::vector<std::int64_t> ranks;  // of its ids
   std::vector<float> numbers;
 };
 
@@ -141,6 +158,8 @@ class SyntheticCtrDataset : public SyntheticCtr {
       : SyntheticCtr(spec.columns), spec_(std::move(spec)) {
     std::string text =
         fmt::format("trainyard synthetic ctr 1: {} from {}\n", spec_.samples, spec_.first);
+    if (spec_.drift > 0)
+      text += fmt::format("drift {} within {}\n", spec_.drift, spec_.pass_samples);
     for (const Column& column : spec_.columns) {
       text += hashedAs(column);
       add(column);
@@ -160,7 +179,8 @@ class SyntheticCtrDataset : public SyntheticCtr {
     for (std::size_t i = 0; i < samples.size(); ++i) {
       const std::uint64_t number = numberOf(samples[i]);
       draw(number, drawn);
-      for (std::size_t c = 0; c < ids_.size(); ++c) append(drawn.ids[c], i, out.features[c]);
+      for (std::size_t c = 0; c < ids_.size(); ++c)
+        append(ids_[c].idOf(drawn.ranks[c], number), i, out.features[c]);
       std::copy(drawn.numbers.begin(), drawn.numbers.end(),
                 out.numbers.begin() + static_cast<std::ptrdiff_t>(i * numbers_.size()));
       out.labels[i] = labelOf(number, logitOf(drawn));
@@ -172,7 +192,8 @@ class SyntheticCtrDataset : public SyntheticCtr {
     prepareFeatures(columns(), samples, size(), out);
     for (std::size_t c = 0; c < ids_.size(); ++c) {
       for (std::size_t i = 0; i < samples.size(); ++i) {
-        append(ids_[c].idOf(numberOf(samples[i])), i, out[c]);
+        const std::uint64_t number = numberOf(samples[i]);
+        append(ids_[c].idOf(ids_[c].rankOf(number), number), i, out[c]);
       }
     }
   }
@@ -186,7 +207,8 @@ class SyntheticCtrDataset : public SyntheticCtr {
  private:
   void add(const Column& column) {
     if (column.kind == ColumnKind::kId) {
-      ids_.emplace_back(column);
+      const double passes = spec_.drift > 0 ? static_cast<double>(spec_.pass_samples) : 1;
+      ids_.emplace_back(column, spec_.drift / passes);
     } else if (column.kind == ColumnKind::kNumber) {
       numbers_.push_back(
           {.draw_key = keyOf("numbers", column.name), .weight = numberWeight(column.name)});
@@ -217,9 +239,9 @@ class SyntheticCtrDataset : public SyntheticCtr {
   }
 
   void draw(std::uint64_t number, Drawn& out) const {
-    out.ids.clear();
+    out.ranks.clear();
     out.numbers.clear();
-    for (const IdColumn& column : ids_) out.ids.push_back(column.idOf(number));
+    for (const IdColumn& column : ids_) out.ranks.push_back(column.rankOf(number));
     for (const NumberColumn& column : numbers_) out.numbers.push_back(column.numberOf(number));
   }
 
@@ -228,7 +250,7 @@ class SyntheticCtrDataset : public SyntheticCtr {
     std::array<double, kFactors> sums{};
     double squares = 0;
     for (std::size_t c = 0; c < ids_.size(); ++c) {
-      const Truth truth = ids_[c].truthOf(drawn.ids[c]);
+      const Truth truth = ids_[c].truthOf(drawn.ranks[c]);
       weights += truth[0];
       for (int f = 0; f < kFactors; ++f) {
         sums[f] += truth[1 + f];
@@ -261,6 +283,16 @@ class SyntheticCtrDataset : public SyntheticCtr {
   std::string fingerprint_;
 };
 
+// What changes with time needs samples that are read in the order of time.
+Status checkDrift(const v1::DataSpec& spec) {
+  if (!spec.has_drift()) return absl::OkStatus();
+  if (spec.order() != "Sequential")
+    return invalidInput("training.data.drift", "only with order Sequential");
+  if (spec.drift() >= 0 && spec.drift() <= kMaxDrift) return absl::OkStatus();
+  return invalidInput("training.data.drift",
+                      fmt::format("{}, expected 0 to {}", spec.drift(), kMaxDrift));
+}
+
 }  // namespace
 
 std::unique_ptr<SyntheticCtr> makeSyntheticCtr(SyntheticCtrSpec spec) {
@@ -283,6 +315,9 @@ StatusOr<SyntheticCtrSpec> readSyntheticCtrSpec(const v1::DataSpec& spec) {
   }
   TY_RETURN_IF_ERROR(checkSamples(spec));
   out.samples = spec.samples();
+  out.pass_samples = spec.samples();
+  TY_RETURN_IF_ERROR(checkDrift(spec));
+  out.drift = spec.drift();
   return out;
 }
 

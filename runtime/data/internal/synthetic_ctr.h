@@ -15,6 +15,8 @@ struct SyntheticCtrSpec {
   std::vector<Column> columns;  // of kinds Id, Number and Label
   std::int64_t first = 0;       // number of sample 0 in the endless sequence of samples
   std::int64_t samples = 0;
+  double drift = 0;               // how often an id is replaced
+  std::int64_t pass_samples = 0;  // within so many samples
 };
 
 // Sample n is a function of n and of the names of columns (and how many ids there are), on every
@@ -26,6 +28,10 @@ struct SyntheticCtrSpec {
 // times their weights. Weights and factors belong to (column, id), normal and uniform, and are so
 // scaled that the logit's deviation is 1.3 for any number of columns and ids: about 24 % of the
 // labels are 1, and who knows the truth has an AUC of about 0.79.
+// With drift an id comes to an end at a sample of its own, and every pass_samples / drift samples
+// after it; a new one takes its place, which means the same. So the set of ids that are alive is as
+// large at any time, the truth is as easy to learn, and only what was learnt of an id is lost with
+// it.
 class SyntheticCtr : public ColumnsDataset {
  public:
   using ColumnsDataset::ColumnsDataset;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <map>
 #include <numeric>
 #include <set>
 #include <unordered_map>
@@ -108,6 +109,42 @@ TEST(SyntheticCtr, AboutAQuarterIsPositiveAndTheOracleKnowsMuch) {
     EXPECT_NEAR(m.deviation, 1.3, 0.05) << what;
     EXPECT_NEAR(m.positives, 0.24, 0.015) << what;
     EXPECT_NEAR(m.auc, 0.79, 0.015) << what;
+  }
+}
+
+v1::DataSpec drifting(v1::DataSpec spec, double drift) {
+  spec.set_order("Sequential");
+  spec.set_drift(drift);
+  return spec;
+}
+
+// Of 200 ids, each of which occurs in every life; and what they are learnt from is the same.
+TEST(SyntheticCtr, DriftReplacesIdsAndNothingElse) {
+  constexpr std::int64_t kSamples = 100'000;
+  const v1::DataSpec still = clickSpec(1, 200, 1, kSamples);
+  const Batch fixed = wholeOf(*trainingClicks(still));
+  EXPECT_EQ(trainingClicks(drifting(still, 0))->fingerprint(),
+            trainingClicks(still)->fingerprint());
+  for (const double drift : {0.25, 1.0, 8.0}) {
+    const auto data = trainingClicks(drifting(still, drift));
+    EXPECT_NE(data->fingerprint(), trainingClicks(still)->fingerprint());
+    const Batch batch = wholeOf(*data);
+    EXPECT_EQ(batch.labels, fixed.labels);
+    EXPECT_EQ(batch.numbers, fixed.numbers);
+    const std::vector<std::uint64_t>& ids = batch.features[0].ids;
+    const std::set<std::uint64_t> all(ids.begin(), ids.end());
+    // 200 at the beginning, and `drift` times as many after them.
+    EXPECT_NEAR(static_cast<double>(all.size()), 200 * (1 + drift), 200 * drift * 0.25 + 5)
+        << drift;
+    std::map<std::uint64_t, std::uint64_t> now;  // the id that is there, by what it was at first
+    std::int64_t changes = 0;
+    for (std::size_t i = 0; i < ids.size(); ++i) {
+      const auto [place, fresh] = now.emplace(fixed.features[0].ids[i], ids[i]);
+      if (fresh || place->second == ids[i]) continue;
+      place->second = ids[i];
+      ++changes;
+    }
+    EXPECT_EQ(all.size(), now.size() + static_cast<std::size_t>(changes)) << "no id comes back";
   }
 }
 
@@ -308,6 +345,13 @@ TEST(SyntheticCtr, ErrorsNameTheField) {
       {clickSpec(1, 9, 0, 100'000'001),
        "training.data.samples: 100000001, expected at most 100000000 in order Shuffled; Blocks and "
        "Sequential take more"},
+      {changed([](v1::DataSpec& s) { s.set_drift(0.5); }),
+       "training.data.drift: only with order Sequential"},
+      {changed([](v1::DataSpec& s) {
+         s.set_order("Sequential");
+         s.set_drift(1001);
+       }),
+       "training.data.drift: 1001, expected 0 to 1000"},
       {clickSpec(1, 9, 0, 5, -1), "training.data.evalSamples: -1, expected 0 to 100000000"},
   };
   for (const auto& [data, message] : cases) {
