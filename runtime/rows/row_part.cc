@@ -11,14 +11,25 @@ namespace trainyard::runtime::rows {
 RowPart::RowPart(const std::vector<RowTableConfig>& tables, PartitionRange range) : range_(range) {
   tables_.reserve(tables.size());
   for (const RowTableConfig& config : tables) {
-    tables_.push_back({RowTable(config.options, *config.optimizer, range),
-                       RowOrder(saltOf(config.options.name)), config.learning_rate, RowUndo()});
+    tables_.push_back(
+        {RowTable(config.options, *config.optimizer, range), RowOrder(saltOf(config.options.name)),
+         config.learning_rate, RowUndo(),
+         RowMeter(saltOf(config.options.name) + static_cast<std::uint64_t>(range.first))});
   }
 }
 
 void RowPart::setVersion(std::int64_t version) {
   TY_CHECK(epoch_ < 0, "rows are loaded between epochs");
   version_ = version;
+}
+
+void RowPart::takeMeters(RowPart& former) {
+  for (std::size_t t = 0; t < tables_.size(); ++t)
+    std::swap(tables_[t].meter, former.tables_[t].meter);
+}
+
+void RowPart::countPushed(const std::vector<RowGradients>& gradients) {
+  for (std::size_t t = 0; t < tables_.size(); ++t) tables_[t].meter.pushed(gradients[t].ids.size());
 }
 
 void RowPart::onRequest(RowRequest request, CallId call, std::vector<RowAnswer>& out) {
@@ -71,9 +82,12 @@ Status RowPart::updateTable(std::size_t t, std::int64_t step, std::int64_t sampl
       sumOverRanks(of_table, static_cast<std::size_t>(own.table.options().dim), own.order);
   divideFloats(sum.sums, static_cast<float>(samples));
   const UpdateContext context{step, own.learning_rate.at(step)};
-  return own.table
-      .update({context, static_cast<std::uint32_t>(step), sum.ids, sum.counts, sum.sums}, &own.undo)
-      .status();
+  TY_ASSIGN_OR_RETURN(
+      const RowUpdateResult result,
+      own.table.update({context, static_cast<std::uint32_t>(step), sum.ids, sum.counts, sum.sums},
+                       &own.undo));
+  own.meter.updated(result);
+  return absl::OkStatus();
 }
 
 bool RowPart::update(std::int64_t step, std::int64_t samples,
@@ -100,11 +114,12 @@ RowAnswer RowPart::without(RowAnswer::Code code, const RowRequest& request, Call
           .message = {}};
 }
 
-RowAnswer RowPart::answer(const RowRequest& request, CallId call, std::int64_t version) const {
+RowAnswer RowPart::answer(const RowRequest& request, CallId call, std::int64_t version) {
   RowAnswer answer = without(RowAnswer::Code::kRows, request, call);
   answer.version = version;
   for (std::size_t t = 0; t < tables_.size(); ++t) {
     const RowTable& table = tables_[t].table;
+    tables_[t].meter.pulled(request.ids[t]);
     std::vector<float>& rows = answer.rows.emplace_back(
         request.ids[t].size() * static_cast<std::size_t>(table.options().dim));
     if (version == version_) {

@@ -14,6 +14,7 @@
 #include "base/core/status.h"
 #include "runtime/data/step_plan.h"
 #include "runtime/optimizer/optimizer.h"
+#include "runtime/rows/row_meter.h"
 #include "runtime/rows/row_sum.h"
 #include "runtime/rows/row_table.h"
 #include "runtime/rows/row_undo.h"
@@ -82,6 +83,9 @@ class RowPart {
   RowTable& table(std::size_t t) { return tables_[t].table; }
   const RowTable& table(std::size_t t) const { return tables_[t].table; }
   virtual void setVersion(std::int64_t version);
+  // What is asked of each table, since the first of the parts that have handed this on.
+  const RowMeter& meter(std::size_t t) const { return tables_[t].meter; }
+  void takeMeters(RowPart& former);
 
   // From now on requests of `epoch` count. FAILED_PRECONDITION: what is here is no version that the
   // epoch can begin with.
@@ -111,17 +115,20 @@ class RowPart {
     RowOrder order;
     LearningRate learning_rate;
     RowUndo undo;  // of the newest update
+    RowMeter meter;
   };
   // Who is the mode's: a request of the epoch that is open, whose ids and gradients are in their
   // places and of this part. INVALID_ARGUMENT: it makes no sense now; nothing has happened.
   virtual Status take(RowRequest& request, CallId call, std::vector<RowAnswer>& out) = 0;
+  // Gradients that will be in an update are counted.
+  void countPushed(const std::vector<RowGradients>& gradients);
   // Gradients of all tables from `sources`, in their order, divided by `samples`, into the tables:
   // the next version. False: failure() says why not, and nothing is changed.
   bool update(std::int64_t step, std::int64_t samples,
               std::span<const std::vector<RowGradients>* const> sources);
   RowAnswer without(RowAnswer::Code code, const RowRequest& request, CallId call) const;
   // Rows as they are now, called `version`.
-  RowAnswer answer(const RowRequest& request, CallId call, std::int64_t version) const;
+  RowAnswer answer(const RowRequest& request, CallId call, std::int64_t version);
 
   std::vector<Table> tables_;
   const PartitionRange range_;

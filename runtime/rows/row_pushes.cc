@@ -43,6 +43,7 @@ void RowPushes::bring(RowRequest& request) {
   tickets_.add(push.ticket);
   samples_.add(push.first, push.first + push.samples);
   brought_samples_ += push.samples;
+  countPushed(*request.gradients);
   brought_.push_back(*std::move(request.gradients));
   if (brought_.size() == aggregate_) takeUpdate(request.step);
 }

@@ -93,6 +93,7 @@ void RowSteps::bring(RowRequest& request) {
   auto& place = brought_[*placeOf(request)];
   if (!place) {
     place = std::move(request.gradients);
+    countPushed(*place);
     brought_samples_ += request.push.samples;
   }
   request.gradients.reset();

@@ -234,5 +234,63 @@ TEST_F(RowStepsTest, RefusesWhatMakesNoSense) {
   EXPECT_EQ(part_->version(), 0);
 }
 
+// Row 7 is read by both ranks in each step and once more; the table is counted on in a new part.
+TEST_F(RowStepsTest, WhatIsAskedIsCounted) {
+  ask(pushOf(0, 0, 4));
+  ask(pushOf(0, 0, 4));  // again: the first one's answer is not given
+  ask(pushOf(1, 0, 8));
+  ask(readOf(0, 1));
+  EXPECT_EQ(part_->meter(0).counts().pushed, 2U);
+  EXPECT_EQ(part_->meter(0).counts().pulled, 3U);
+  EXPECT_EQ(part_->meter(0).counts().created, 1U);
+  ask(pushOf(0, 1, 0));
+  ask(pushOf(1, 1, 0));
+  EXPECT_EQ(part_->meter(0).counts().created, 1U);
+
+  RowSteps next({{{.name = "user", .dim = 1, .max_rows = 1000, .initial = {}},
+                  optimizer_.get(),
+                  LearningRate(spec_)}},
+                PartitionRange{});
+  next.takeMeters(*part_);
+  EXPECT_EQ(next.meter(0).counts().pushed, 4U);
+  EXPECT_EQ(next.meter(0).counts().pulled, 5U);
+  EXPECT_EQ(next.table(0).size(), 0);
+}
+
+// A partition of a table of one row may have 17 (and six standard deviations of 0.001).
+TEST_F(RowStepsTest, RefusedGradientsAreCounted) {
+  RowSteps part({{{.name = "user",
+                   .dim = 1,
+                   .max_rows = 1,
+                   .on_full = RowTableOptions::OnFull::kRefuseNew,
+                   .initial = {}},
+                  optimizer_.get(),
+                  LearningRate(spec_)}},
+                PartitionRange{0, 1});
+  plan_.ranks = 1;
+  plan_.first_step = 0;
+  ASSERT_TRUE(part.open(1, plan_).ok());
+  const RowOrder order(saltOf("user"));
+  RowRequest request = readOf(0, 1);
+  request.ids = {{}};
+  request.push.samples = 1;
+  request.gradients.emplace(1);
+  RowGradients& brought = request.gradients->front();
+  for (std::uint64_t id = 0; brought.ids.size() < 100; ++id) {
+    if (order.partition(id) != 0) continue;
+    brought.ids.push_back(id);
+    brought.counts.push_back(1);
+    brought.sums.push_back(1);
+  }
+  std::vector<RowAnswer> answers;
+  part.onRequest(request, 1, answers);
+  ASSERT_EQ(answers.size(), 1U);
+  ASSERT_EQ(answers[0].code, RowAnswer::Code::kRows) << answers[0].message;
+  const auto cap = static_cast<std::uint64_t>(partitionCap(1));
+  EXPECT_EQ(part.meter(0).counts().created, cap);
+  EXPECT_EQ(part.meter(0).counts().refused, 100 - cap);
+  EXPECT_EQ(part.meter(0).counts().pushed, 100U);
+}
+
 }  // namespace
 }  // namespace trainyard::runtime::rows
