@@ -16,6 +16,19 @@ void add(v1::PhaseSeconds& sum, const v1::PhaseSeconds& more) {
   sum.set_evaluate(sum.evaluate() + more.evaluate());
 }
 
+// Each process of a worker looks up in the same tables.
+void add(google::protobuf::RepeatedPtrField<v1::TableWork>& sum,
+         const google::protobuf::RepeatedPtrField<v1::TableWork>& more) {
+  for (const v1::TableWork& work : more) {
+    const auto found =
+        std::ranges::find_if(sum, [&](const auto& own) { return own.table() == work.table(); });
+    v1::TableWork& own = found == sum.end() ? *sum.Add() : *found;
+    own.set_table(work.table());
+    own.set_occurrences(own.occurrences() + work.occurrences());
+    own.set_distinct(own.distinct() + work.distinct());
+  }
+}
+
 void add(v1::RuntimeReport& sum, const v1::RuntimeReport& more) {
   sum.set_examples(sum.examples() + more.examples());
   sum.set_completed_steps(sum.completed_steps() + more.completed_steps());
@@ -24,6 +37,7 @@ void add(v1::RuntimeReport& sum, const v1::RuntimeReport& more) {
   sum.set_step_seconds(std::max(sum.step_seconds(), more.step_seconds()));
   if (more.has_seconds()) add(*sum.mutable_seconds(), more.seconds());
   sum.mutable_traffic()->MergeFrom(more.traffic());
+  add(*sum.mutable_tables(), more.tables());
   if (more.has_job()) *sum.mutable_job() = more.job();
 }
 

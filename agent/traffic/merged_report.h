@@ -9,8 +9,9 @@
 namespace trainyard::agent {
 
 // `reports` by process, empty ones of those that have not reported; at least one has. Examples,
-// steps taken, seconds by phase, requests and bytes are sums; the duration of a step is the
-// longest; the task is ready when all of its processes are. The rest is what the first says.
+// steps taken, seconds by phase, requests, bytes and what is looked up in tables are sums; the
+// duration of a step is the longest; the task is ready when all of its processes are. The rest is
+// what the first says.
 v1::RuntimeReport mergedReport(const TaskIdentity& self,
                                const std::vector<v1::RuntimeReport>& reports);
 

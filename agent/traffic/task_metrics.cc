@@ -49,6 +49,15 @@ void addTo(RuntimeCounters& sum, const RuntimeCounters& more) {
     to.seconds += work.seconds;
     to.waited_seconds += work.waited_seconds;
   }
+  for (const auto& [name, work] : more.tables) {
+    RuntimeCounters::Table& to = sum.tables[name];
+    to.created += work.created;
+    to.refused += work.refused;
+    to.pulled += work.pulled;
+    to.pushed += work.pushed;
+    to.occurrences += work.occurrences;
+    to.distinct += work.distinct;
+  }
   for (const auto& [phase, seconds] : more.phase_seconds) sum.phase_seconds[phase] += seconds;
   for (const auto& [peer, traffic] : more.traffic) {
     sum.traffic[peer].received_bytes += traffic.received_bytes;
@@ -132,6 +141,36 @@ void addCollective(FamilyList& list, const RuntimeCounters& total) {
            std::clamp(1 - reduced->second.waited_seconds / reduced->second.seconds, 0.0, 1.0));
 }
 
+void addTables(FamilyList& list, const MetricSpec& spec, const RuntimeCounters& total,
+               double RuntimeCounters::Table::*value) {
+  list.open(spec);
+  for (const auto& [name, work] : total.tables) list.put("table", name, work.*value);
+}
+
+void addWorkerTables(FamilyList& list, const RuntimeCounters& total) {
+  using Table = RuntimeCounters::Table;
+  if (total.tables.empty()) return;
+  addTables(list, metric("trainyard_worker_row_ids_total"), total, &Table::occurrences);
+  addTables(list, metric("trainyard_worker_distinct_row_ids_total"), total, &Table::distinct);
+}
+
+void addPsTables(FamilyList& list, const RuntimeCounters& total, const v1::RuntimeReport& report) {
+  using Table = RuntimeCounters::Table;
+  if (total.tables.empty()) return;
+  addTables(list, metric("trainyard_ps_rows_created_total"), total, &Table::created);
+  addTables(list, metric("trainyard_ps_rows_refused_total"), total, &Table::refused);
+  addTables(list, metric("trainyard_ps_rows_pulled_total"), total, &Table::pulled);
+  addTables(list, metric("trainyard_ps_rows_pushed_total"), total, &Table::pushed);
+  list.open(metric("trainyard_ps_rows"));
+  for (const v1::TableWork& work : report.tables())
+    list.put("table", work.table(), static_cast<double>(work.rows()));
+  list.open(metric("trainyard_ps_rows_bytes"));
+  for (const v1::TableWork& work : report.tables())
+    list.put("table", work.table(), static_cast<double>(work.bytes()));
+  list.open(metric("trainyard_ps_hot_rows_ratio"));
+  for (const v1::TableWork& work : report.tables()) list.put("table", work.table(), work.hot());
+}
+
 void addWorker(FamilyList& list, const RuntimeCounters& total, const v1::RuntimeReport& report) {
   list.one(metric("trainyard_worker_examples_total"), total.examples);
   list.one(metric("trainyard_worker_steps_total"), total.steps);
@@ -144,6 +183,7 @@ void addWorker(FamilyList& list, const RuntimeCounters& total, const v1::Runtime
   addTraffic(list, metric("trainyard_worker_receive_bytes_total"),
              metric("trainyard_worker_transmit_bytes_total"), total);
   addCollective(list, total);
+  addWorkerTables(list, total);
 }
 
 void addPs(FamilyList& list, const RuntimeCounters& total, const v1::RuntimeReport& report) {
@@ -152,6 +192,7 @@ void addPs(FamilyList& list, const RuntimeCounters& total, const v1::RuntimeRepo
   list.one(metric("trainyard_ps_parameters_bytes"), static_cast<double>(report.parameter_bytes()));
   addTraffic(list, metric("trainyard_ps_receive_bytes_total"),
              metric("trainyard_ps_transmit_bytes_total"), total);
+  addPsTables(list, total, report);
 }
 
 void addJob(FamilyList& list, const RuntimeCounters& total, const v1::JobProgress& job) {
@@ -225,6 +266,15 @@ void CounterTotals::update(std::uint32_t start, const v1::RuntimeReport& report)
     RuntimeCounters::Traffic& traffic = current_.traffic[taskName(peer.peer())];
     raise(traffic.received_bytes, static_cast<double>(peer.received_bytes()));
     raise(traffic.transmitted_bytes, static_cast<double>(peer.transmitted_bytes()));
+  }
+  for (const v1::TableWork& work : report.tables()) {
+    RuntimeCounters::Table& held = current_.tables[work.table()];
+    raise(held.created, static_cast<double>(work.created()));
+    raise(held.refused, static_cast<double>(work.refused()));
+    raise(held.pulled, static_cast<double>(work.pulled()));
+    raise(held.pushed, static_cast<double>(work.pushed()));
+    raise(held.occurrences, static_cast<double>(work.occurrences()));
+    raise(held.distinct, static_cast<double>(work.distinct()));
   }
 }
 

@@ -37,6 +37,15 @@ struct RuntimeCounters {
     double seconds = 0;
     double waited_seconds = 0;
   };
+  // Of one embedding table: rows of a server, ids of a worker.
+  struct Table {
+    double created = 0;
+    double refused = 0;
+    double pulled = 0;
+    double pushed = 0;
+    double occurrences = 0;
+    double distinct = 0;
+  };
   double examples = 0;
   double steps = 0;
   double requests = 0;
@@ -50,6 +59,7 @@ struct RuntimeCounters {
   std::map<std::string, double> phase_seconds;   // by phase name
   std::map<std::string, Traffic> traffic;        // by peer, "worker-0"
   std::map<std::string, Collective> collective;  // by operation, "all_reduce"
+  std::map<std::string, Table> tables;           // by name
 };
 
 // Pure; not thread-safe.

@@ -35,6 +35,12 @@ inline constexpr double kWorkQueue[] = {1e-8, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3,
 
 }  // namespace buckets
 
+// Of one embedding table of a job.
+constexpr MetricSpec ofTable(std::string_view name, MetricKind kind, std::string_view unit,
+                             unsigned exporter, std::string_view help) {
+  return {name, kind, unit, "table", exporter, help, {}, "jobs with tables"};
+}
+
 inline constexpr MetricSpec kMetrics[] = {
     // Every program.
     {"trainyard_build_info", MetricKind::kGauge, "", "version,commit", kOperator | kTasks,
@@ -362,6 +368,31 @@ inline constexpr MetricSpec kMetrics[] = {
     {"trainyard_ps_parameters_bytes", MetricKind::kGauge, "bytes", "", kPs,
      "Bytes of weights held."},
 
+    // Embedding tables, of their servers and workers.
+    ofTable("trainyard_ps_rows", MetricKind::kGauge, "", kPs,
+            "Rows of an embedding table that the server holds."),
+    ofTable("trainyard_ps_rows_bytes", MetricKind::kGauge, "bytes", kPs,
+            "All memory taken for these rows: weights, slots, and where they are found."),
+    ofTable(
+        "trainyard_ps_rows_created_total", MetricKind::kCounter, "", kPs,
+        "Rows created by the first gradient of their id; those read from a checkpoint are not."),
+    ofTable(
+        "trainyard_ps_rows_refused_total", MetricKind::kCounter, "", kPs,
+        "Gradients of new ids that were left out because the table is full (onFull: RefuseNew)."),
+    ofTable("trainyard_ps_rows_pulled_total", MetricKind::kCounter, "", kPs,
+            "Rows given to workers, for steps and evaluations."),
+    ofTable("trainyard_ps_rows_pushed_total", MetricKind::kCounter, "", kPs,
+            "Rows that workers brought gradients for; one that several bring counts for each."),
+    ofTable(
+        "trainyard_ps_hot_rows_ratio", MetricKind::kGauge, "ratio", kPs,
+        "Part of the rows pulled, since the server's program started, that goes to 1,024 of its "
+        "busiest ids: at least so much, from a sketch of one pull in 64."),
+    ofTable(
+        "trainyard_worker_row_ids_total", MetricKind::kCounter, "", kWorker,
+        "Ids that the samples of steps look up in an embedding table, each as often as it occurs."),
+    ofTable("trainyard_worker_distinct_row_ids_total", MetricKind::kCounter, "", kWorker,
+            "The same, each id once in a step: rows that the worker asks for."),
+
     // The whole job, by the task that its coordinator runs in.
     {"trainyard_training_loss",
      MetricKind::kGauge,
@@ -439,8 +470,6 @@ inline constexpr MetricSpec kMetrics[] = {
     // Kept for later versions.
     {"trainyard_ps_replica_lag_steps", MetricKind::kGauge, "", "", kReserved,
      "Steps that a parameter server's copy is behind."},
-    {"trainyard_ps_hot_rows_ratio", MetricKind::kGauge, "ratio", "", kReserved,
-     "Part of a sparse variable's requests that go to its busiest rows."},
 };
 
 // The row of a name; one that is not in the catalogue does not compile.

@@ -69,7 +69,7 @@ class PsSynchronizer final : public MemberSynchronizer, RowExchange {
   std::shared_ptr<std::pmr::memory_resource> gradientMemory() const override {
     return gradient_memory_;
   }
-  void fillTraffic(v1::RuntimeReport& report) const override { traffic_.fill(report); }
+  void fillTraffic(v1::RuntimeReport& report) const override;
   const Traffic& traffic() const { return traffic_; }
   std::string waitingFor() const;
   bool over() const;

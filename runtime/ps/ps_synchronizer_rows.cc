@@ -11,6 +11,12 @@ constexpr Duration kReadAgain = std::chrono::milliseconds(50);
 
 }  // namespace
 
+void PsSynchronizer::fillTraffic(v1::RuntimeReport& report) const {
+  traffic_.fill(report);
+  std::lock_guard lock(mutex_);
+  if (rows_ != nullptr) rows_->fillReport(report);
+}
+
 RowValues PsSynchronizer::rows() {
   std::lock_guard lock(mutex_);
   return std::exchange(turn_rows_, {});

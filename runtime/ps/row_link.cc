@@ -10,6 +10,7 @@ RowLink::RowLink(RowLinkOptions options, ElementType wire)
     : options_(std::move(options)),
       wire_(wire),
       worker_(options_.tables, options_.grid.parts()),
+      counts_(options_.tables.size()),
       reader_(options_.tables, options_.grid.parts()) {}
 
 bool RowLink::isRead(std::uint32_t number) const {
@@ -49,10 +50,29 @@ RowBytes RowLink::bodyOf(Send& send) {
     key_ = key;
     ++wish_;
     worker_.enter(key.epoch, static_cast<int>(key.rank));
-    worker_.want(key.version, options_.ids(key.share.first, key.share.count));
+    const RowIds ids = options_.ids(key.share.first, key.share.count);
+    worker_.want(key.version, ids);
+    count(ids);
   }
   const auto meaning = options_.grid.meaningOf(send.header.chunk());
   return rowBody(worker_.request(meaning->part, send.with_payload), wire_, send.header);
+}
+
+void RowLink::count(const RowIds& ids) {
+  for (std::size_t t = 0; t < counts_.size(); ++t) {
+    counts_[t].occurrences += ids[t].size();
+    for (std::size_t part = 0; part < options_.grid.parts().size(); ++part)
+      counts_[t].distinct += worker_.wantedOf(part, t);
+  }
+}
+
+void RowLink::fillReport(v1::RuntimeReport& report) const {
+  for (std::size_t t = 0; t < counts_.size(); ++t) {
+    v1::TableWork& work = *report.add_tables();
+    work.set_table(options_.tables[t].name);
+    work.set_occurrences(counts_[t].occurrences);
+    work.set_distinct(counts_[t].distinct);
+  }
 }
 
 void RowLink::beginRead(std::int64_t version, const RowIds& ids) {

@@ -16,6 +16,7 @@
 #include "runtime/tensor/element_type.h"
 #include "runtime/train/row_exchange.h"
 #include "runtime/train/turn.h"
+#include "trainyard/v1/agent.pb.h"
 
 namespace trainyard::runtime::ps {
 
@@ -59,6 +60,9 @@ class RowLink {
   // What was written there is the answer with this header.
   void stored(std::uint32_t number, const v1::ChunkReplyHeader& header);
 
+  // What steps have looked up, by table.
+  void fillReport(v1::RuntimeReport& report) const;
+
  private:
   // What rows are asked for. Asynchronous: `version` is Send::rows_wish; of which epoch they are
   // does not matter.
@@ -76,10 +80,16 @@ class RowLink {
   Key keyOf(const Send& send) const;
   std::uint64_t wishOf(bool reads) const { return reads ? read_wish_ : wish_; }
   RowValues valuesOf(const rows::RowWorker& worker) const;
+  void count(const RowIds& ids);
 
   const RowLinkOptions options_;
   const ElementType wire_;
   rows::RowWorker worker_;
+  struct Counts {
+    std::uint64_t occurrences = 0;
+    std::uint64_t distinct = 0;
+  };
+  std::vector<Counts> counts_;  // by table
   Key key_;
   Key turn_;  // what rows the turn has
   rows::RowWorker reader_;

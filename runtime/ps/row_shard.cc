@@ -172,7 +172,9 @@ Status RowShard::open(std::int64_t epoch, const StepPlan& plan) {
 void RowShard::clear(std::int64_t version) {
   for (const auto& part : parts_) {
     const std::lock_guard lock(part->mutex);
-    part->rows = makePart(part->rows->range());
+    std::unique_ptr<rows::RowPart> empty = makePart(part->rows->range());
+    empty->takeMeters(*part->rows);
+    part->rows = std::move(empty);
     part->rows->setVersion(version);
     part->version = version;
   }
@@ -243,6 +245,27 @@ void RowShard::fillTables(v1::ShardTable& table) const {
       held->set_rows(held->rows() + part->rows->table(t).size());
       held->set_bytes(held->bytes() + static_cast<std::uint64_t>(part->rows->table(t).bytes()));
     }
+  }
+}
+
+void RowShard::fillReport(v1::RuntimeReport& report) const {
+  for (std::size_t t = 0; t < tables_.size(); ++t) {
+    v1::TableWork& work = *report.add_tables();
+    work.set_table(tables_[t].options.name);
+    rows::FrequentIds hot(rows::RowMeter::kHotIds);
+    for (const auto& part : parts_) {
+      const std::lock_guard lock(part->mutex);
+      const rows::RowTable& table = part->rows->table(t);
+      const rows::RowCounts& counts = part->rows->meter(t).counts();
+      work.set_rows(work.rows() + table.size());
+      work.set_bytes(work.bytes() + static_cast<std::uint64_t>(table.bytes()));
+      work.set_created(work.created() + counts.created);
+      work.set_refused(work.refused() + counts.refused);
+      work.set_pulled(work.pulled() + counts.pulled);
+      work.set_pushed(work.pushed() + counts.pushed);
+      hot.add(part->rows->meter(t).hot());
+    }
+    work.set_hot(hot.share());
   }
 }
 

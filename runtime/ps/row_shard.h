@@ -22,6 +22,7 @@
 #include "runtime/ps/row_grid.h"
 #include "runtime/rows/row_part.h"
 #include "runtime/tensor/element_type.h"
+#include "trainyard/v1/agent.pb.h"
 #include "trainyard/v1/coordinator.pb.h"
 #include "trainyard/v1/parameter_server.pb.h"
 
@@ -72,6 +73,8 @@ class RowShard {
   // What has kept a step from being taken; of the step whose gradients these were.
   std::optional<v1::Abort> abort() const;
   void fillTables(v1::ShardTable& table) const;
+  // What is held and what was asked for, by table. Any thread, at any time.
+  void fillReport(v1::RuntimeReport& report) const;
 
  private:
   struct Part {

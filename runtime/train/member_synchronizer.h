@@ -18,7 +18,7 @@ class MemberSynchronizer : public Synchronizer {
   virtual void fillReport(v1::MemberReport& report) const = 0;
   // Where the others are.
   virtual void setMembership(const v1::Membership& membership) = 0;
-  // Adds bytes by peer to a report to the agent.
+  // Adds bytes by peer to a report to the agent, and what is looked up in which table.
   virtual void fillTraffic(v1::RuntimeReport& report) const = 0;
   // Adds what only this way of putting gradients together can measure.
   virtual void measure(v1::Measurements&) const {}

@@ -179,6 +179,59 @@ TEST(TaskMetrics, AddUpWhatTheProcessesOfATaskCount) {
   EXPECT_EQ(valueOf(metrics, "trainyard_task_ready"), 1);
 }
 
+v1::TableWork& addTable(v1::RuntimeReport& report, const std::string& name) {
+  v1::TableWork& work = *report.add_tables();
+  work.set_table(name);
+  return work;
+}
+
+// Counters go on over the lives of the program; what is held is the present one's.
+TEST(TaskMetrics, TellTheRowsOfEachTable) {
+  TaskMetrics metrics(makeSelf(v1::ROLE_PS));
+  EXPECT_EQ(valueOf(metrics, "trainyard_ps_rows"), std::nullopt);
+  for (const std::uint32_t start : {1U, 2U}) {
+    v1::RuntimeReport report;
+    report.mutable_incarnation()->set_start(start);
+    addTable(report, "user").set_pulled(100);
+    v1::TableWork& work = addTable(report, "item");
+    work.set_rows(40 * start);
+    work.set_bytes(6000);
+    work.set_created(40);
+    work.set_refused(2);
+    work.set_pulled(900);
+    work.set_pushed(800);
+    work.set_hot(0.25);
+    metrics.onReport(report);
+  }
+  EXPECT_EQ(valueOf(metrics, "trainyard_ps_rows", "item"), 80);
+  EXPECT_EQ(valueOf(metrics, "trainyard_ps_rows", "user"), 0);
+  EXPECT_EQ(valueOf(metrics, "trainyard_ps_rows_bytes", "item"), 6000);
+  EXPECT_EQ(valueOf(metrics, "trainyard_ps_rows_created_total", "item"), 80);
+  EXPECT_EQ(valueOf(metrics, "trainyard_ps_rows_refused_total", "item"), 4);
+  EXPECT_EQ(valueOf(metrics, "trainyard_ps_rows_pulled_total", "item"), 1800);
+  EXPECT_EQ(valueOf(metrics, "trainyard_ps_rows_pulled_total", "user"), 200);
+  EXPECT_EQ(valueOf(metrics, "trainyard_ps_rows_pushed_total", "item"), 1600);
+  EXPECT_EQ(valueOf(metrics, "trainyard_ps_hot_rows_ratio", "item"), 0.25);
+  EXPECT_EQ(valueOf(metrics, "trainyard_worker_row_ids_total"), std::nullopt);
+}
+
+TEST(TaskMetrics, AddUpTheIdsThatTheProcessesOfATaskLookUp) {
+  TaskIdentity self = makeSelf(v1::ROLE_WORKER);
+  self.processes = 2;
+  TaskMetrics metrics(self);
+  for (const std::uint32_t process : {0U, 1U}) {
+    v1::RuntimeReport report = makeReport(1, 100, 10);
+    *report.mutable_id() = processId(self, process);
+    v1::TableWork& work = addTable(report, "user");
+    work.set_occurrences(1000);
+    work.set_distinct(300 + process);
+    metrics.onReport(report);
+  }
+  EXPECT_EQ(valueOf(metrics, "trainyard_worker_row_ids_total", "user"), 2000);
+  EXPECT_EQ(valueOf(metrics, "trainyard_worker_distinct_row_ids_total", "user"), 601);
+  EXPECT_EQ(valueOf(metrics, "trainyard_ps_rows"), std::nullopt);
+}
+
 TEST(TaskMetrics, ShowHistogramsWithTheCataloguesBounds) {
   TaskMetrics metrics(makeSelf(v1::ROLE_WORKER));
   v1::Measurements measured;

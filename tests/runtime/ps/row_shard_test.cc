@@ -141,6 +141,33 @@ TEST_F(RowShardTest, TheShardIsAtTheLowestVersionOfChunksAndRows) {
   EXPECT_EQ(state.max_version(), 6);
 }
 
+// Also over epochs that begin with other rows.
+TEST_F(RowShardTest, WhatIsAskedIsToldByTable) {
+  open(0);
+  push(0, 0, 4);
+  push(0, 1, 8);
+  take(read(1));
+  for (const std::int64_t rows : {1, 0}) {
+    v1::RuntimeReport report;
+    shard_->rows()->fillReport(report);
+    ASSERT_EQ(report.tables_size(), 1);
+    const v1::TableWork& work = report.tables(0);
+    EXPECT_EQ(work.table(), "user");
+    EXPECT_EQ(work.rows(), rows);
+    EXPECT_GT(work.bytes(), 0U);
+    EXPECT_EQ(work.created(), 1U);
+    EXPECT_EQ(work.refused(), 0U);
+    EXPECT_EQ(work.pushed(), 2U);
+    EXPECT_EQ(work.pulled(), 3U);
+    open(0, 3 - rows);  // of another epoch each
+  }
+  for (int i = 0; i < 2000; ++i) take(read(0));  // one in 64 is looked at
+  v1::RuntimeReport report;
+  shard_->rows()->fillReport(report);
+  EXPECT_EQ(report.tables(0).pulled(), 2003U);
+  EXPECT_EQ(report.tables(0).hot(), 1.0) << "there is one id alone";
+}
+
 TEST_F(RowShardTest, AnotherEpochsRequestsAndAnotherJobsAreRefused) {
   open(0);
   const CallId waits = push(0, 0, 4);
