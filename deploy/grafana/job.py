@@ -112,6 +112,38 @@ def all_reduce():
         collapsed=True)
 
 
+def tables():
+    def by(label, name):
+        return f"sum by ({label}) (rate({name}{{{JOB_IS}}}{RATE}))"
+
+    def held(name):
+        return target(f"sum by (table) ({name}{{{JOB_IS}}})", "{{table}}")
+
+    pulled = f"rate(trainyard_ps_rows_pulled_total{{{JOB_IS}}}{RATE})"
+    return row(
+        "Embedding tables (jobs that have some)",
+        graph("Rows by table", "That all servers hold together.", "none", held("trainyard_ps_rows")),
+        graph("Memory of rows by table", "All that is taken for rows: weights, slots, and where they are found.",
+              "bytes", held("trainyard_ps_rows_bytes")),
+        graph("Rows pulled from each server", "Rows given to workers, for steps and evaluations.", "suffix:rows/s",
+              target(by("index", "trainyard_ps_rows_pulled_total"), "ps {{index}}")),
+        graph("Rows pushed to each server", "Rows that workers brought gradients for.", "suffix:rows/s",
+              target(by("index", "trainyard_ps_rows_pushed_total"), "ps {{index}}")),
+        graph("Rows created by table", "By the first gradient of their id. What does not sink has ever new ids.",
+              "suffix:rows/s", target(by("table", "trainyard_ps_rows_created_total"), "{{table}}")),
+        graph("Rows refused by table", "Gradients of new ids that a full table left out (onFull: RefuseNew).",
+              "suffix:rows/s", target(by("table", "trainyard_ps_rows_refused_total"), "{{table}}")),
+        graph("Hot rows by table", "Part of the rows pulled that goes to 1,024 of each server's busiest ids, since its "
+              "program started; at least so much.", "percentunit",
+              target(f"sum by (table) (trainyard_ps_hot_rows_ratio{{{JOB_IS}}} * {pulled}) / "
+                     f"(sum by (table) ({pulled}) > 0)", "{{table}}"), maximum=1),
+        graph("Lookups for each row asked for", "How often an id occurs in a worker's part of a step: what asking "
+              "for it once saves.", "none",
+              target(f"{by('table', 'trainyard_worker_row_ids_total')} / "
+                     f"({by('table', 'trainyard_worker_distinct_row_ids_total')} > 0)", "{{table}}")),
+        collapsed=True)
+
+
 def health():
     return row(
         "Health",
@@ -158,5 +190,5 @@ def dashboard_annotations():
 
 def made():
     return dashboard("trainyard-job", "Trainyard / Job", "One training job: pace, learning, traffic, health.",
-                     [NAMESPACE, JOB], [overview(), learning(), pace(), servers(), all_reduce(), health(), gpus()],
+                     [NAMESPACE, JOB], [overview(), learning(), pace(), servers(), tables(), all_reduce(), health(), gpus()],
                      dashboard_annotations())

@@ -8,15 +8,18 @@ import queries
 RATE = "30s"
 # Series that need what no test machine has: GPUs under NVIDIA's DCGM exporter.
 EXCEPTIONS = re.compile(r"\bDCGM_")
-# Series of jobs without parameter servers alone.
+# Series of jobs without parameter servers alone, and of those with embedding tables.
 ALL_REDUCE = re.compile(r"\btrainyard_collective_")
+TABLES = re.compile(r"\btrainyard_(ps_(hot_)?rows|worker_(distinct_)?row_ids)")
 # What a dashboard is looked at for: more than zero while jobs train.
 KEY_PANELS = {(name, panel) for name, panels in {
     "trainyard-job.json": {"Throughput", "Step", "Step over time", "Loss", "Loss over time", "Throughput by worker",
                            "Step time by phase", "Step time of steps", "Checkpoint duration", "Checkpoint size",
                            "Received by each server", "Sent by each server", "Hot share",
                            "Traffic now", "Tasks ready", "Sent in all-reduce by each worker",
-                           "Time in all-reduce per step", "Slowest worker"},
+                           "Time in all-reduce per step", "Slowest worker", "Rows by table",
+                           "Memory of rows by table", "Rows pulled from each server", "Rows pushed to each server",
+                           "Hot rows by table", "Lookups for each row asked for"},
     "trainyard-parameter-servers.json": {"Received", "Sent", "Received by server", "Sent by server", "Traffic now",
                                          "Gradients received", "Weights sent", "Requests", "Request to answer",
                                          "Weights held"},
@@ -49,18 +52,22 @@ def substituted(expr, job, namespace=".*"):
     return re.sub(r"\boffset \w+", "", expr)
 
 
-def answers(query, asked, job, positive=frozenset(), meanwhile=lambda: None, namespace=".*", ring=None):
+def answers(query, asked, job, positive=frozenset(), meanwhile=lambda: None, namespace=".*", ring=None, tables=None):
     """Asks each of [(where, expression)] by query(expression), which gives [(labels, value)], until it has series, and
     something at each place in `positive` is more than zero; it may take a while until a rate has seen enough. What only
-    jobs without parameter servers have is asked of the job `ring`, or not at all."""
+    jobs without parameter servers have is asked of the job `ring`, and what only those with embedding tables have of
+    `tables`, or not at all."""
     found = {}
-    of_rings = {where for where, expr in asked if ALL_REDUCE.search(expr)}
-    if ring is None:
-        asked = [(where, expr) for where, expr in asked if not ALL_REDUCE.search(expr)]
-        positive = positive - (of_rings - {where for where, _ in asked})
+
+    def job_of(expr):
+        return ring if ALL_REDUCE.search(expr) else tables if TABLES.search(expr) else job
+
+    nobodys = {where for where, expr in asked if job_of(expr) is None}
+    asked = [(where, expr) for where, expr in asked if job_of(expr) is not None]
+    positive = positive - (nobodys - {where for where, _ in asked})
 
     def asked_for(expr):
-        return substituted(expr, ring if ALL_REDUCE.search(expr) else job, namespace)
+        return substituted(expr, job_of(expr), namespace)
 
     def zero():
         return positive - {where for (where, _), series in found.items() if any(value > 0 for _, value in series)}

@@ -49,6 +49,11 @@ def lost(before, after, path=""):
         yield path
 
 
+# Of jobs without parameter servers, with embedding tables, with GPUs.
+RARE = re.compile("trainyard_collective_|trainyard_ps_rows|trainyard_ps_hot_rows|"
+                  "trainyard_worker_(distinct_)?row_ids|DCGM_")
+
+
 class Dashboards(unittest.TestCase):
     def test_they_are_what_their_source_makes(self):
         sys.path.insert(0, str(ROOT / "deploy" / "grafana"))
@@ -86,10 +91,10 @@ class Dashboards(unittest.TestCase):
             for panel in dashboard["panels"]:
                 for one in panel.get("panels", [panel]):
                     asked = set().union(*(queries.metric_names(each["expr"]) for each in one.get("targets", [])))
-                    rare = {each for each in asked if re.match("trainyard_collective_|DCGM_", each)}
+                    rare = {each for each in asked if RARE.match(each)}
                     self.assertTrue(not rare or panel.get("collapsed"), f"{name}: {one['title']}")
                     shown |= rare
-        self.assertEqual({row["name"] for row in queries.catalogue() if row["name"].startswith("trainyard_collective_")},
+        self.assertEqual({row["name"] for row in queries.catalogue() if RARE.match(row["name"])},
                          {one for one in shown if not one.startswith("DCGM_")})
 
     def test_counters_are_read_as_rates(self):

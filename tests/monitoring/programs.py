@@ -119,13 +119,13 @@ class Prometheus(Program):
 class LocalJob(Program):
     """`trainyard run` of a job file's text."""
 
-    def __init__(self, folder, name, text):
+    def __init__(self, folder, name, text, **more):
         folder.mkdir(parents=True, exist_ok=True)
         self.directory = folder / "runs" / name
         file = folder / f"{name}.yaml"
         file.write_text(text)
         super().__init__([queries.BIN / "trainyard", "run", "-f", file, "--dir", self.directory],
-                         folder / f"{name}.log", end=signal.SIGINT, cwd=folder)
+                         folder / f"{name}.log", end=signal.SIGINT, cwd=folder, **more)
 
     def targets(self):
         """{task: address of its metrics}, as its file for Prometheus says."""

@@ -42,6 +42,30 @@ spec:
 """
 SERVERS = "ps: {replicas: 2}"
 JOB, RING = JOB.replace("SPEC", SERVERS), JOB.replace("SPEC", "strategy: AllReduce")
+TABLES = """apiVersion: trainyard.dev/v1alpha1
+kind: TrainingJob
+metadata: {name: tables}
+spec:
+  ps: {replicas: 2}
+  worker: {replicas: 2}
+  training:
+    model: {name: wide_and_deep, hidden: [8]}
+    data:
+      format: synthetic_ctr
+      columns: [{name: user, kind: Id, ids: 100000}, {name: item, kind: Id, ids: 500}, {name: click, kind: Label}]
+      samples: 100000
+      evalSamples: 64
+    tables:
+    - {name: user, features: [user], dim: 4, rows: {max: 200000}}
+    - {name: wide, features: [user, item], dim: 1, rows: {max: 200000}}
+    batchSize: 16
+    steps: 1000000
+    evaluateEverySteps: 40
+    checkpoint: {everySeconds: 2, keep: 2}
+    optimizer: {name: Adagrad, learningRate: 0.05}
+"""
+# Jobs whose model cannot be simulated are slowed down, for they are not alone.
+SLOWLY = {"TRAINYARD_FAILPOINTS": "worker.compute=delay(50)"}
 FOREIGN = """apiVersion: trainyard.dev/v1alpha1
 kind: TrainingJob
 metadata: {name: foreign}
@@ -111,6 +135,7 @@ class ScrapeTest(unittest.TestCase):
         cls.operator = start(programs.Operator(folder / "operator", cls.cluster, cls.namespace))
         cls.trained = start(programs.LocalJob(folder, "trained", JOB.replace("NAME", "trained")))
         cls.ring = start(programs.LocalJob(folder, "ring", RING.replace("NAME", "ring")))
+        cls.tables = start(programs.LocalJob(folder, "tables", TABLES, env={**os.environ, **SLOWLY}))
         cls.foreign = start(programs.LocalJob(folder, "foreign", FOREIGN.replace("SCRIPT", str(script))))
         until("the operator serves", cls.operator.address)
         cls.operator.publish()
@@ -122,7 +147,7 @@ class ScrapeTest(unittest.TestCase):
 
     @classmethod
     def local(cls):
-        return cls.trained, cls.ring, cls.foreign
+        return cls.trained, cls.ring, cls.tables, cls.foreign
 
     @classmethod
     def enter(cls, program):
@@ -160,10 +185,10 @@ class ScrapeTest(unittest.TestCase):
         api.request("DELETE", f"{cls.jobs}/short")
         until(lambda: f"all tasks are scraped: {cls.prometheus.query('trainyard_task_ready')}\n{cls.trained.text()}",
               lambda: all(job.alive() for job in cls.local()) and
-              cls.prometheus.sum("trainyard_task_ready") == 8)
+              cls.prometheus.sum("trainyard_task_ready") == 12)
         # The program of the user's own tells an accuracy, and has no checkpoint.
-        until("an evaluation and a checkpoint", lambda: len(cls.prometheus.query("trainyard_evaluation_accuracy")) == 3 and
-              len(cls.prometheus.query("trainyard_checkpoint_last_step > 0")) == 2)
+        until("an evaluation and a checkpoint", lambda: len(cls.prometheus.query("trainyard_evaluation_accuracy")) == 4 and
+              len(cls.prometheus.query("trainyard_checkpoint_last_step > 0")) == 3)
         worker = json.loads((cls.trained.directory / "tasks/worker-1/agent.json").read_text())
         os.kill(worker["childPid"], signal.SIGKILL)
         until("it was started again", lambda: cls.prometheus.sum("trainyard_task_restarts_total") == 1)
@@ -175,7 +200,7 @@ class ScrapeTest(unittest.TestCase):
     def test_programs_export_the_catalogue_and_nothing_else(self):
         pages = {"operator": [self.operator.metrics()]}
         for task in ("ps-0", "ps-1", "worker-0", "worker-1"):
-            pages.setdefault(task.split("-")[0], []).append(self.trained.metrics(task))
+            pages.setdefault(task.split("-")[0], []).extend([self.trained.metrics(task), self.tables.metrics(task)])
         pages["all-reduce"] = [self.ring.metrics(task) for task in ("worker-0", "worker-1")]
         pages["foreign"] = [self.foreign.metrics(task) for task in ("ps-0", "worker-0")]
         rows = {row["name"]: row for row in queries.catalogue()}
@@ -193,8 +218,9 @@ class ScrapeTest(unittest.TestCase):
         """{name: type} of what a program of that kind says."""
         roles = {exporter} | ({"worker"} if exporter == "all-reduce" else set())
         claimed = {name: row["type"] for name, row in rows.items() if roles & set(row["exporters"])}
-        if exporter == "all-reduce":  # nothing goes to a server and comes from there
+        if exporter == "all-reduce":  # nothing goes to a server and comes from there, and there are no tables
             del claimed["trainyard_worker_receive_bytes_total"], claimed["trainyard_worker_transmit_bytes_total"]
+            claimed = {name: kind for name, kind in claimed.items() if not asking.TABLES.search(name)}
         return claimed
 
     def test_workers_of_all_reduce_say_what_it_moves(self):
@@ -227,7 +253,7 @@ class ScrapeTest(unittest.TestCase):
 
     def answers(self, asked, positive=frozenset()):
         asking.answers(self.prometheus.query, asked, "trained", positive, self.keep_operator_busy,
-                       ring="ring")
+                       ring="ring", tables="tables")
 
     def test_every_query_of_every_dashboard_returns_series(self):
         asked = asking.dashboard_questions()
@@ -272,7 +298,7 @@ class ScrapeTest(unittest.TestCase):
             for rule in group["rules"]:
                 self.assertEqual("ok", rule["health"], rule)
         targets = self.prometheus.get("targets")["activeTargets"]
-        self.assertEqual(9, len(targets))
+        self.assertEqual(13, len(targets))
         tasks = [one for one in targets if one["scrapePool"] == "trainyard-tasks"]
         self.assertEqual({"default"}, {one["labels"]["namespace"] for one in tasks})
 
