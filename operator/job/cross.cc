@@ -220,7 +220,8 @@ void checkTraining(const View& spec, ProblemList& problems) {
                     processes == 1 ? "" : fmt::format(" x processesPerPod {}", processes)));
   }
   checkBelongs(training["model"], "name",
-               {{"hidden", {"mlp", "wide_and_deep"}},
+               {{"hidden", {"mlp", "wide_and_deep", "dlrm"}},
+                {"bottomHidden", {"dlrm"}},
                 {"path", {"torchscript"}, true},
                 {"dropout", {"mnist_cnn", "mlp", "vgg19"}},
                 {"simulatedStepSeconds", {"mnist_cnn", "mlp", "vgg19"}}},

@@ -1,5 +1,7 @@
 #include <algorithm>
+#include <cstdint>
 #include <initializer_list>
+#include <optional>
 #include <set>
 #include <string>
 #include <string_view>
@@ -11,7 +13,9 @@
 namespace trainyard::control::internal {
 namespace {
 
-constexpr std::string_view kModel = "wide_and_deep";
+constexpr std::string_view kWideAndDeep = "wide_and_deep";
+constexpr std::string_view kDlrm = "dlrm";
+constexpr std::string_view kModels = "wide_and_deep or dlrm";
 constexpr std::string_view kMadeUp = "synthetic_ctr";
 constexpr std::string_view kCriteo = "criteo";
 constexpr int kCriteoCategories = 26;
@@ -19,6 +23,10 @@ constexpr int kCriteoCategories = 26;
 // Of formats whose samples have columns: the job names them.
 bool namesColumns(std::string_view format) {
   return format == "csv" || format == "tfrecord" || format == kMadeUp;
+}
+
+bool looksUp(std::string_view model) {
+  return model == kWideAndDeep || model == kDlrm;
 }
 
 bool hasColumns(std::string_view format) {
@@ -67,14 +75,14 @@ void checkModel(const View& training, ProblemList& problems) {
   const View model = training["model"], tables = training["tables"];
   const auto name = model["name"].text();
   if (!name || problems.has(model["name"].path())) return;
-  const bool looks_up = *name == kModel;
+  const bool looks_up = looksUp(*name);
   if (looks_up && !tables.present())
-    problems.add(tables.path(), fmt::format("missing: model {} needs it", kModel));
+    problems.add(tables.path(), fmt::format("missing: model {} needs it", *name));
   if (!looks_up && tables.present())
-    problems.add(tables.path(), fmt::format("only with model {}, not {}", kModel, *name));
+    problems.add(tables.path(), fmt::format("only with model {}, not {}", kModels, *name));
   if (looks_up && model["hidden"].items().empty()) {
     problems.add(model["hidden"].path(),
-                 fmt::format("missing: model {} needs at least one hidden layer", kModel));
+                 fmt::format("missing: model {} needs at least one hidden layer", *name));
   }
   const View format = training["data"]["format"];
   const auto chosen = format.text();
@@ -82,12 +90,12 @@ void checkModel(const View& training, ProblemList& problems) {
   if (!chosen || *name == "program" || problems.has(format.path())) return;
   if (looks_up && !hasColumns(*chosen)) {
     problems.add(format.path(), fmt::format("model {} needs format csv, {}, tfrecord or {}, not {}",
-                                            kModel, kCriteo, kMadeUp, *chosen));
+                                            *name, kCriteo, kMadeUp, *chosen));
   }
   if (!looks_up && hasColumns(*chosen)) {
     problems.add(format.path(),
                  fmt::format("formats csv, {}, tfrecord and {} only with model {}, not {}", kCriteo,
-                             kMadeUp, kModel, *name));
+                             kMadeUp, kModels, *name));
   }
 }
 
@@ -116,18 +124,51 @@ void checkFeatures(const View& table, const std::set<std::string>& known, bool c
   }
 }
 
+bool hasNumbers(const View& columns) {
+  const std::vector<View> items = columns.items();
+  return std::any_of(items.begin(), items.end(),
+                     [](const View& column) { return column["kind"].text() == "Number"; });
+}
+
 // Tables of dim 1 are the wide half alone.
 void checkDeep(const View& training, ProblemList& problems) {
   const View tables = training["tables"], columns = training["data"]["columns"];
-  if (training["model"]["name"].text() != kModel || columns.items().empty()) return;
+  if (training["model"]["name"].text() != kWideAndDeep || columns.items().empty()) return;
   for (const View& table : tables.items()) {
     if (table["dim"].integer() != 1) return;
   }
-  for (const View& column : columns.items()) {
-    if (column["kind"].text() == "Number") return;
-  }
+  if (hasNumbers(columns)) return;
   problems.add(tables.path(),
                "nothing is deep: no table has a dim above 1, and no column is of kind Number");
+}
+
+// Rows and what the bottom layers make of the numbers are multiplied with each other.
+void checkInteraction(const View& training, ProblemList& problems) {
+  const View model = training["model"], columns = training["data"]["columns"];
+  if (model["name"].text() != kDlrm) return;
+  if (!columns.items().empty() && !hasNumbers(columns))
+    problems.add(columns.path(), "model dlrm needs a column of kind Number");
+  const View bottom = model["bottomHidden"];
+  if (bottom.items().empty()) {
+    problems.add(bottom.path(), "missing: model dlrm needs at least one layer for the numbers");
+  }
+  std::optional<std::int64_t> first;
+  for (const View& table : training["tables"].items()) {
+    const auto dim = table["dim"].integer();
+    if (!dim || problems.has(table["dim"].path())) return;
+    if (first && *dim != *first) {
+      problems.add(table["dim"].path(),
+                   fmt::format("model dlrm needs tables of one dim, not {} and {}", *first, *dim));
+      return;
+    }
+    first = dim;
+  }
+  if (bottom.items().empty() || !first) return;
+  const auto last = bottom.items().back().integer();
+  if (!last || last == first) return;
+  problems.add(
+      bottom.path(),
+      fmt::format("the last width must be the dim of the tables, {}, not {}", *first, *last));
 }
 
 constexpr char kNotYet[] = "not with training.tables yet";
@@ -191,6 +232,7 @@ void checkTables(const View& spec, ProblemList& problems) {
     if (criteo || data["columns"].present()) checkFeatures(table, known, criteo, problems);
   }
   checkDeep(training, problems);
+  checkInteraction(training, problems);
   checkNotYet(spec, problems);
 }
 

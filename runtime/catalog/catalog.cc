@@ -34,6 +34,11 @@ class List {
     add(name + "_wei", std::move(kernel), weights);
     add(name + "_bia", {outputs}, biases);
   }
+  // With the deviations of dlrm's authors.
+  void interactionLayer(const std::string& name, std::int64_t inputs, std::int64_t outputs) {
+    layer(name, {inputs, outputs}, truncatedNormal(std::sqrt(2 / double(inputs + outputs))),
+          truncatedNormal(std::sqrt(1 / double(outputs))));
+  }
   void weights(const std::string& name, std::vector<std::int64_t> shape, Initializer weights) {
     add(name + "_wei", std::move(shape), weights);
   }
@@ -74,6 +79,11 @@ StatusOr<std::vector<Variable>> mnistCnn(const std::array<int, 3>& shape, int cl
   return list.take();
 }
 
+Status checkWidth(const std::string& field, int index, int width) {
+  if (width >= 1) return absl::OkStatus();
+  return invalidInput(fmt::format("{}[{}]", field, index), fmt::format("{} is below 1", width));
+}
+
 // hidden1 ... hiddenN, output.
 Status addDenseLayers(const v1::ModelSpec& model, std::int64_t inputs, std::int64_t outputs,
                       List& list) {
@@ -82,10 +92,7 @@ Status addDenseLayers(const v1::ModelSpec& model, std::int64_t inputs, std::int6
     inputs = width;
   };
   for (int i = 0; i < model.hidden_size(); ++i) {
-    if (model.hidden(i) < 1) {
-      return invalidInput(fmt::format("model.hidden[{}]", i),
-                          fmt::format("{} is below 1", model.hidden(i)));
-    }
+    TY_RETURN_IF_ERROR(checkWidth("model.hidden", i, model.hidden(i)));
     dense(fmt::format("hidden{}", i + 1), model.hidden(i));
   }
   dense("output", outputs);
@@ -127,6 +134,49 @@ StatusOr<std::vector<Variable>> wideAndDeep(const v1::ModelSpec& model,
   List list;
   TY_RETURN_IF_ERROR(addDenseLayers(model, shape[2], /*outputs=*/1, list));
   if (shape[1] > 0) list.weights("numbers", {shape[1]}, kZero);
+  return list.take();
+}
+
+// `shape`: [features, numbers, dim].
+Status checkDlrm(const v1::ModelSpec& model, const std::array<int, 3>& shape, int classes) {
+  const auto [features, numbers, dim] = shape;
+  if (features < 1 || dim < 1)
+    return invalidInput("training.tables", "missing: dlrm needs a table");
+  if (numbers < 1) {
+    return invalidInput("training.data.columns", "missing: dlrm needs a column of kind Number");
+  }
+  if (classes != 2)
+    return invalidInput("training.data", fmt::format("{} classes, dlrm tells 2 apart", classes));
+  if (model.hidden().empty())
+    return invalidInput("model.hidden", "missing: dlrm needs a hidden layer");
+  if (model.bottom_hidden().empty())
+    return invalidInput("model.bottomHidden", "missing: dlrm needs a layer for the numbers");
+  const int last = *model.bottom_hidden().rbegin();
+  if (last == dim) return absl::OkStatus();
+  return invalidInput("model.bottomHidden",
+                      fmt::format("ends in {}, which must be the tables' dim {}", last, dim));
+}
+
+StatusOr<std::vector<Variable>> dlrm(const v1::ModelSpec& model, const std::array<int, 3>& shape,
+                                     int classes) {
+  TY_RETURN_IF_ERROR(checkDlrm(model, shape, classes));
+  const std::int64_t features = shape[0], dim = shape[2];
+  List list;
+  std::int64_t inputs = shape[1];
+  const auto layer = [&](std::string_view name, int number, int width) {
+    list.interactionLayer(fmt::format("{}{}", name, number + 1), inputs, width);
+    inputs = width;
+  };
+  for (int i = 0; i < model.bottom_hidden_size(); ++i) {
+    TY_RETURN_IF_ERROR(checkWidth("model.bottomHidden", i, model.bottom_hidden(i)));
+    layer("bottom", i, model.bottom_hidden(i));
+  }
+  inputs = dim + features * (features + 1) / 2;
+  for (int i = 0; i < model.hidden_size(); ++i) {
+    TY_RETURN_IF_ERROR(checkWidth("model.hidden", i, model.hidden(i)));
+    layer("hidden", i, model.hidden(i));
+  }
+  list.interactionLayer("output", inputs, 1);
   return list.take();
 }
 
@@ -181,17 +231,26 @@ Status checkImages(const std::array<int, 3>& shape, int classes) {
   return absl::OkStatus();
 }
 
+int numbersOf(const v1::DataSpec& data) {
+  const std::vector<v1::ColumnSpec> columns = dataColumns(data);
+  return static_cast<int>(
+      std::count_if(columns.begin(), columns.end(),
+                    [](const v1::ColumnSpec& column) { return column.kind() == "Number"; }));
+}
+
 // What the columns of numbers and the tables' rows come to.
 std::array<int, 3> tabularShape(const v1::Training& training) {
-  const std::vector<v1::ColumnSpec> columns = dataColumns(training.data());
-  const auto numbers =
-      std::count_if(columns.begin(), columns.end(),
-                    [](const v1::ColumnSpec& column) { return column.kind() == "Number"; });
+  const int numbers = numbersOf(training.data());
+  if (training.model().name() == "dlrm") {
+    int features = 0;
+    for (const v1::TableSpec& table : training.tables()) features += table.features_size();
+    return {features, numbers, training.tables().empty() ? 0 : training.tables(0).dim()};
+  }
   std::int64_t deep = numbers;
   for (const v1::TableSpec& table : training.tables())
     if (table.dim() > 1) deep += std::int64_t{table.dim()} * table.features_size();
   constexpr std::int64_t kLargest = std::numeric_limits<int>::max();
-  return {1, static_cast<int>(numbers), static_cast<int>(std::min(deep, kLargest))};
+  return {1, numbers, static_cast<int>(std::min(deep, kLargest))};
 }
 
 }  // namespace
@@ -208,17 +267,18 @@ StatusOr<std::vector<Variable>> catalogVariables(const v1::ModelSpec& model,
                                                  const std::array<int, 3>& input_shape,
                                                  int classes) {
   if (model.name() == "wide_and_deep") return wideAndDeep(model, input_shape, classes);
+  if (model.name() == "dlrm") return dlrm(model, input_shape, classes);
   TY_RETURN_IF_ERROR(checkImages(input_shape, classes));
   if (model.name() == "mnist_cnn") return mnistCnn(input_shape, classes);
   if (model.name() == "mlp") return mlp(model, input_shape, classes);
   if (model.name() == "vgg19") return vgg19(input_shape, classes);
   return invalidInput(
       "model.name",
-      fmt::format("\"{}\" is none of mnist_cnn, mlp, vgg19, wide_and_deep", model.name()));
+      fmt::format("\"{}\" is none of mnist_cnn, mlp, vgg19, wide_and_deep, dlrm", model.name()));
 }
 
 InputShape impliedInput(const v1::Training& training) {
-  if (training.model().name() == "wide_and_deep") return {tabularShape(training), 2};
+  if (isTabular(training.model())) return {tabularShape(training), 2};
   InputShape input{{28, 28, 1}, 10};
   if (training.model().name() == "vgg19") input = {{224, 224, 3}, 1000};
   const v1::DataSpec& data = training.data();

@@ -24,6 +24,11 @@ inline bool isProgram(const v1::ModelSpec& model) {
   return model.name() == "program";
 }
 
+// A sample is rows of embedding tables and numbers, not a picture.
+inline bool isTabular(const v1::ModelSpec& model) {
+  return model.name() == "wide_and_deep" || model.name() == "dlrm";
+}
+
 // The variables of `model` for inputs of `input_shape` [height, width, channels] and `classes`
 // classes. global_step (int32, scalar, not trainable) stands first, as in the programs whose
 // placement we reproduce. Weights are named <layer>_wei, biases <layer>_bia.
@@ -44,6 +49,13 @@ inline bool isProgram(const v1::ModelSpec& model) {
 // Recommender Systems", 2016). The wide half's rows are those of tables with dim 1. Input [1,
 // numbers, deep inputs], 2 classes. Weights as mlp's; numbers_wei zeros.
 //
+// dlrm: bottom1 ... bottomN of the numbers, N >= 1, the last as wide as a row of the tables;
+// hidden1 ... hiddenM, M >= 1, of the bottom's output and the dot products of each two of it and
+// the features' rows; output [width of hiddenM, 1] and bias (Naumov and others: "Deep Learning
+// Recommendation Model for Personalization and Recommendation Systems", 2019). Input [features,
+// numbers, dim of a row], 2 classes. Weights truncated normal sqrt(2 / (inputs + outputs)), biases
+// sqrt(1 / outputs), the deviations of the authors' code.
+//
 // INVALID_ARGUMENT names the field: unknown model, shape that does not fit, a variable of more than
 // 2^36 elements.
 StatusOr<std::vector<Variable>> catalogVariables(const v1::ModelSpec& model,
@@ -51,9 +63,10 @@ StatusOr<std::vector<Variable>> catalogVariables(const v1::ModelSpec& model,
                                                  int classes);
 
 // The input shape and classes that a job implies without opening its data: synthetic data's own,
-// else the model's usual ones (mnist_cnn and mlp 28x28x1 and 10, vgg19 224x224x3 and 1000); of
-// wide_and_deep what its tables and columns make: [1, columns of kind Number, sum over tables of
-// dim above 1 of dim x features + columns of kind Number] and 2.
+// else the model's usual ones (mnist_cnn and mlp 28x28x1 and 10, vgg19 224x224x3 and 1000). What
+// tables and columns make, and 2 classes: of wide_and_deep [1, columns of kind Number, sum over
+// tables of dim above 1 of dim x features + columns of kind Number], of dlrm [features of all
+// tables, columns of kind Number, dim of the first table, 0 without tables].
 struct InputShape {
   std::array<int, 3> shape;
   int classes;

@@ -6,6 +6,7 @@
 
 #include "base/core/units.h"
 #include "fmt/format.h"
+#include "runtime/catalog/catalog.h"
 
 namespace trainyard::runtime {
 namespace {
@@ -23,6 +24,11 @@ class Walk {
   }
 
   void layer(std::int64_t outputs) { output(outputs, 0); }
+  // dlrm's: the vectors, which have gradients of their own, and their products.
+  void interaction(std::int64_t vectors, std::int64_t outputs) {
+    kept_ += (2 * vectors + outputs) * kFloat;
+    last_ = outputs;
+  }
   void convolution(std::int64_t channels) { output(values(channels), 0); }
   // mnist_cnn's: what the convolution itself puts out is not kept.
   void pooledConvolution(std::int64_t channels) {
@@ -74,6 +80,20 @@ void walkVgg19(const std::vector<Variable>& kernels, Walk& walk) {
   }
 }
 
+// `shape`: [features, numbers, dim].
+ActivationBytes ofDlrm(const v1::ModelSpec& spec, const std::vector<Variable>& kernels,
+                       const std::array<int, 3>& shape) {
+  const auto bottom = static_cast<std::size_t>(spec.bottom_hidden_size());
+  Walk walk({1, 1, shape[1]});
+  for (std::size_t i = 0; i < kernels.size(); ++i) {
+    if (i == bottom) {
+      walk.interaction((1 + std::int64_t{shape[0]}) * shape[2], kernels[i].shape.front());
+    }
+    walk.layer(kernels[i].shape.back());
+  }
+  return walk.result();
+}
+
 }  // namespace
 
 std::int64_t trainableBytes(const std::vector<Variable>& variables) {
@@ -85,10 +105,10 @@ std::int64_t trainableBytes(const std::vector<Variable>& variables) {
 ActivationBytes activationBytes(const v1::ModelSpec& spec, const std::vector<Variable>& variables,
                                 const std::array<int, 3>& shape) {
   const std::string& name = spec.name();
-  const bool tabular = name == "wide_and_deep";
-  if (name != "mnist_cnn" && name != "mlp" && name != "vgg19" && !tabular) return {};
-  Walk walk(tabular ? std::array<int, 3>{1, 1, shape[2]} : shape);
+  if (name != "mnist_cnn" && name != "mlp" && name != "vgg19" && !isTabular(spec)) return {};
   const std::vector<Variable> kernels = kernelsOf(variables);
+  if (name == "dlrm") return ofDlrm(spec, kernels, shape);
+  Walk walk(isTabular(spec) ? std::array<int, 3>{1, 1, shape[2]} : shape);
   if (name == "vgg19") {
     walkVgg19(kernels, walk);
     return walk.result();

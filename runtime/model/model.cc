@@ -14,6 +14,7 @@
 #include "runtime/catalog/catalog.h"
 #include "runtime/catalog/memory.h"
 #include "runtime/model/device_network.h"
+#include "runtime/model/dlrm.h"
 #include "runtime/model/internal/failed_pass.h"
 #include "runtime/model/layer_specs.h"
 #include "runtime/model/network.h"
@@ -169,12 +170,12 @@ Status noMemory(const v1::ModelSpec& spec) {
       fmt::format("model {}: there is no memory for the weights", spec.name()));
 }
 
-constexpr char kTabular[] = "wide_and_deep";
-
 StatusOr<std::unique_ptr<Model>> simulated(const v1::ModelSpec& spec,
                                            const std::array<int, 3>& shape, int classes) {
-  if (spec.name() == kTabular)
-    return invalidInput("model.simulatedStepSeconds", "not with model wide_and_deep");
+  if (isTabular(spec)) {
+    return invalidInput("model.simulatedStepSeconds",
+                        fmt::format("not with model {}", spec.name()));
+  }
   TY_ASSIGN_OR_RETURN(std::vector<Variable> variables, trainable(spec, shape, classes));
   std::vector<GradientMoment> moments = backwardMoments(spec, variables, shape);
   StepTimer timer{fromSeconds(spec.simulated_step_seconds()), [] { return systemClock().now(); },
@@ -189,11 +190,14 @@ StatusOr<std::unique_ptr<Model>> simulated(const v1::ModelSpec& spec,
 StatusOr<std::unique_ptr<Model>> tabular(const v1::ModelSpec& spec, const std::array<int, 3>& shape,
                                          int classes, std::uint64_t seed, const std::string& device,
                                          std::vector<TableLookup> tables) {
-  if (!device.empty())
-    return invalidInput("training.device", "wide_and_deep computes on the processor");
-  TY_ASSIGN_OR_RETURN(std::vector<Variable> variables, trainable(spec, shape, classes));
+  if (!device.empty()) {
+    return invalidInput("training.device",
+                        fmt::format("{} computes on the processor", spec.name()));
+  }
+  TY_ASSIGN_OR_RETURN(const std::vector<Variable> variables, trainable(spec, shape, classes));
   try {
-    return makeWideAndDeep(spec, std::move(variables), std::move(tables), seed);
+    const auto make = spec.name() == "dlrm" ? makeDlrm : makeWideAndDeep;
+    return make(spec, variables, std::move(tables), seed);
   } catch (const std::bad_alloc&) {
     return noMemory(spec);
   }
@@ -268,8 +272,7 @@ StatusOr<std::unique_ptr<Model>> makeModel(const v1::ModelSpec& spec,
   if (!(spec.dropout() >= 0 && spec.dropout() < 1)) {
     return invalidInput("model.dropout", fmt::format("{} is not in [0, 1)", spec.dropout()));
   }
-  if (spec.name() == kTabular)
-    return tabular(spec, shape, classes, seed, device, std::move(tables));
+  if (isTabular(spec)) return tabular(spec, shape, classes, seed, device, std::move(tables));
   TY_ASSIGN_OR_RETURN(std::vector<Variable> variables, trainable(spec, shape, classes));
   std::vector<std::vector<std::int64_t>> shapes;
   for (const Variable& v : variables) shapes.push_back(v.shape);

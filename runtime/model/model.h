@@ -72,8 +72,8 @@ StatusOr<ModelLayout> modelLayout(const v1::ModelSpec& spec, const std::array<in
 // TorchScript module shows in its first pass. `device` (ComputeDevice::name): empty for the
 // processor with kernels written for it, else what LibTorch calls it, for LibTorch's operators
 // alone ("cuda:0"; "cpu" differs from empty by rounding). Simulated computing needs none.
-// wide_and_deep computes on the processor alone; its shape is impliedInput()'s, and it looks up
-// rows in `tables`, the job's.
+// wide_and_deep and dlrm compute on the processor alone; their shape is impliedInput()'s, and they
+// look up rows in `tables`, the job's.
 StatusOr<std::unique_ptr<Model>> makeModel(const v1::ModelSpec& spec,
                                            const std::array<int, 3>& shape, int classes,
                                            std::uint64_t seed, const std::string& device = "",

@@ -29,7 +29,7 @@ namespace trainyard::runtime {
 // same batch gives the same bits, as long as the number of threads is the same. std::bad_alloc
 // where there is no memory.
 StatusOr<std::unique_ptr<Model>> makeWideAndDeep(const v1::ModelSpec& spec,
-                                                 std::vector<Variable> variables,
+                                                 const std::vector<Variable>& variables,
                                                  std::vector<TableLookup> tables,
                                                  std::uint64_t seed);
 

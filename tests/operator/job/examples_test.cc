@@ -65,6 +65,12 @@ TEST(Examples, TheClicksOfCriteoAreWhatThisReleaseTrains) {
   for (const v1::TableSpec& table : training.tables()) EXPECT_EQ(table.features_size(), 26);
 }
 
+TEST(Examples, TheInteractionsAreWhatThisReleaseTrains) {
+  const v1::TrainingJob job = example("ctr/dlrm.yaml");
+  EXPECT_TRUE(checkSupported(job).ok()) << checkSupported(job);
+  EXPECT_EQ(job.spec().training().model().bottom_hidden(1), 16);
+}
+
 TEST(Examples, PlacementsAreOfSevenWorkersAndTwoPs) {
   for (const std::string model : {"mnist", "vgg19"}) {
     for (const auto& [file, strategy] :

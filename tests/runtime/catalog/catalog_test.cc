@@ -109,6 +109,44 @@ TEST(Catalog, WideAndDeepIsItsDenseLayersAndTheWeightsOfNumbers) {
               ElementsAre("global_step", "hidden1_wei", "hidden1_bia", "output_wei", "output_bia"));
 }
 
+v1::ModelSpec dlrmOf(const std::vector<int>& bottom, std::vector<int> top) {
+  v1::ModelSpec spec = model("dlrm", std::move(top));
+  for (const int width : bottom) spec.add_bottom_hidden(width);
+  return spec;
+}
+
+TEST(Catalog, DlrmIsItsBottomAndTopLayers) {
+  const auto variables = catalogVariables(dlrmOf({512, 16}, {100, 50}), {26, 13, 16}, 2);
+  ASSERT_TRUE(variables.ok()) << variables.status();
+  EXPECT_THAT(names(*variables),
+              ElementsAre("global_step", "bottom1_wei", "bottom1_bia", "bottom2_wei", "bottom2_bia",
+                          "hidden1_wei", "hidden1_bia", "hidden2_wei", "hidden2_bia", "output_wei",
+                          "output_bia"));
+  EXPECT_THAT(named(*variables, "bottom1_wei").shape, ElementsAre(13, 512));
+  EXPECT_THAT(named(*variables, "bottom2_wei").shape, ElementsAre(512, 16));
+  EXPECT_THAT(named(*variables, "hidden1_wei").shape, ElementsAre(16 + 27 * 26 / 2, 100));
+  EXPECT_THAT(named(*variables, "output_wei").shape, ElementsAre(50, 1));
+  EXPECT_FLOAT_EQ(named(*variables, "hidden2_wei").initializer.value, std::sqrt(2.0f / 150));
+  EXPECT_FLOAT_EQ(named(*variables, "hidden2_bia").initializer.value, std::sqrt(1.0f / 50));
+  EXPECT_EQ(named(*variables, "hidden2_bia").initializer.kind, Initializer::Kind::kTruncatedNormal);
+}
+
+TEST(Catalog, ErrorsOfDlrmNameTheField) {
+  const auto failure = [](const v1::ModelSpec& spec, std::array<int, 3> shape, int classes = 2) {
+    return std::string(catalogVariables(spec, shape, classes).status().message());
+  };
+  EXPECT_EQ(failure(dlrmOf({4}, {8}), {0, 2, 0}), "training.tables: missing: dlrm needs a table");
+  EXPECT_EQ(failure(dlrmOf({4}, {8}), {2, 0, 4}),
+            "training.data.columns: missing: dlrm needs a column of kind Number");
+  EXPECT_THAT(failure(dlrmOf({4}, {8}), {2, 2, 4}, 3), HasSubstr("training.data: 3 classes"));
+  EXPECT_THAT(failure(dlrmOf({4}, {}), {2, 2, 4}), HasSubstr("model.hidden: missing"));
+  EXPECT_THAT(failure(dlrmOf({}, {8}), {2, 2, 4}), HasSubstr("model.bottomHidden: missing"));
+  EXPECT_EQ(failure(dlrmOf({16, 8}, {8}), {2, 2, 4}),
+            "model.bottomHidden: ends in 8, which must be the tables' dim 4");
+  EXPECT_THAT(failure(dlrmOf({0, 4}, {8}), {2, 2, 4}), HasSubstr("model.bottomHidden[0]: 0"));
+  EXPECT_THAT(failure(dlrmOf({4}, {8, 0}), {2, 2, 4}), HasSubstr("model.hidden[1]: 0"));
+}
+
 TEST(Catalog, ErrorsNameTheField) {
   const auto failure = [](const v1::ModelSpec& spec, std::array<int, 3> shape, int classes) {
     return std::string(catalogVariables(spec, shape, classes).status().message());
@@ -176,6 +214,11 @@ TEST(Catalog, ImpliedInputOfTabularDataIsWhatTablesAndNumbersMake) {
   column("price", "Number");
   EXPECT_THAT(impliedInput(training).shape, ElementsAre(1, 2, 16 + 2 * 8 + 2));
   EXPECT_EQ(impliedInput(training).classes, 2);
+  training.mutable_model()->set_name("dlrm");
+  EXPECT_THAT(impliedInput(training).shape, ElementsAre(5, 2, 16));
+  EXPECT_EQ(impliedInput(training).classes, 2);
+  training.clear_tables();
+  EXPECT_THAT(impliedInput(training).shape, ElementsAre(0, 2, 0));
 }
 
 // Criteo's files have no columns in the job: 13 of them are numbers.

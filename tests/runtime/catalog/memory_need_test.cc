@@ -58,6 +58,17 @@ TEST(ActivationBytes, OfWideAndDeepAreItsDeepInputsAndItsLayersOutputs) {
   EXPECT_EQ(bytes.training, (16 + 100 + 20 + 1) * 4 + bytes.evaluation);
 }
 
+TEST(ActivationBytes, OfDlrmAreItsLayersOutputsAndTheVectorsWithTheirGradients) {
+  v1::ModelSpec spec = specOf("dlrm");
+  spec.add_bottom_hidden(64);
+  spec.add_bottom_hidden(16);
+  spec.add_hidden(20);
+  const std::int64_t vectors = (1 + 3) * 16, products = 16 + 4 * 3 / 2;
+  const ActivationBytes bytes = activations(spec, {3, 5, 16}, 2);
+  EXPECT_EQ(bytes.evaluation, (64 + 16) * 4);
+  EXPECT_EQ(bytes.training, (5 + 64 + 16 + 2 * vectors + products + 20 + 1) * 4 + bytes.evaluation);
+}
+
 TEST(ActivationBytes, AreUnknownOutsideTheCatalogue) {
   EXPECT_EQ(activationBytes(specOf("torchscript"), {}, {28, 28, 1}).training, 0);
 }

@@ -1,12 +1,14 @@
-// What of a job wide_and_deep is made of, batches for it, and the model once more, in double
-// precision and as slowly as it can be read.
+// What of a job wide_and_deep and dlrm are made of, batches for them, and the models once more, in
+// double precision and as slowly as they can be read.
 #pragma once
 
 #include <algorithm>
 #include <array>
 #include <cmath>
 #include <cstdint>
+#include <numeric>
 #include <ostream>
+#include <utility>
 #include <vector>
 
 #include "base/core/rng.h"
@@ -27,6 +29,7 @@ struct TabularJob {
   int numbers = 0;
   std::vector<int> hidden;
   double dropout = 0;
+  std::vector<int> bottom = {};  // of dlrm; empty: wide_and_deep
 };
 inline void PrintTo(const TabularJob& job, std::ostream* out) {
   *out << job.label;
@@ -34,13 +37,19 @@ inline void PrintTo(const TabularJob& job, std::ostream* out) {
 
 inline v1::ModelSpec specOf(const TabularJob& job) {
   v1::ModelSpec spec;
-  spec.set_name("wide_and_deep");
+  spec.set_name(job.bottom.empty() ? "wide_and_deep" : "dlrm");
   spec.set_dropout(job.dropout);
   for (const int width : job.hidden) spec.add_hidden(width);
+  for (const int width : job.bottom) spec.add_bottom_hidden(width);
   return spec;
 }
 
 inline std::array<int, 3> shapeOf(const TabularJob& job) {
+  if (!job.bottom.empty()) {
+    std::size_t features = 0;
+    for (const TableLookup& table : job.tables) features += table.features.size();
+    return {static_cast<int>(features), job.numbers, static_cast<int>(job.tables.front().dim)};
+  }
   std::size_t deep = static_cast<std::size_t>(job.numbers);
   for (const TableLookup& table : job.tables)
     if (table.dim > 1) deep += table.dim * table.features.size();
@@ -99,21 +108,41 @@ inline Values combinedRow(const TableLookup& table, const FeatureIds& ids, std::
   return sum;
 }
 
-inline double logitOf(const TabularJob& job, const Batch& batch, const Point& at, int sample,
-                      bool training) {
-  double logit = 0;
-  Values values;
+// Of all tables, in order, of each of its features.
+inline std::vector<Values> combinedRows(const TabularJob& job, const Batch& batch, const Point& at,
+                                        int sample) {
+  std::vector<Values> rows;
   for (std::size_t t = 0; t < job.tables.size(); ++t) {
     std::size_t first = 0;
     for (const std::size_t feature : job.tables[t].features) {
       const FeatureIds& ids = batch.features[feature];
-      const Values row = combinedRow(job.tables[t], ids, first, sample, at.rows[t]);
+      rows.push_back(combinedRow(job.tables[t], ids, first, sample, at.rows[t]));
       first += ids.ids.size();
-      if (row.size() == 1) {
-        logit += row[0];
-      } else {
-        values.insert(values.end(), row.begin(), row.end());
-      }
+    }
+  }
+  return rows;
+}
+
+// Layers [first, last) with ReLU, numbered over the whole model.
+inline Values hiddenOf(const TabularJob& job, const Batch& batch, const Point& at, int sample,
+                       bool training, std::size_t first, std::size_t last, Values values) {
+  for (std::size_t layer = first; layer < last; ++layer) {
+    values = reference::dense(values, at.weights[2 * layer], at.weights[2 * layer + 1]);
+    reference::activate(values, training ? job.dropout : 0, kTabularSeed, static_cast<int>(layer),
+                        batch.keys[sample]);
+  }
+  return values;
+}
+
+inline double wideAndDeepLogit(const TabularJob& job, const Batch& batch, const Point& at,
+                               int sample, bool training) {
+  double logit = 0;
+  Values values;
+  for (const Values& row : combinedRows(job, batch, at, sample)) {
+    if (row.size() == 1) {
+      logit += row[0];
+    } else {
+      values.insert(values.end(), row.begin(), row.end());
     }
   }
   for (int i = 0; i < job.numbers; ++i) {
@@ -121,12 +150,31 @@ inline double logitOf(const TabularJob& job, const Batch& batch, const Point& at
     logit += values.back() * at.weights.back()[i];
   }
   const std::size_t hidden = job.hidden.size();
-  for (std::size_t layer = 0; layer < hidden; ++layer) {
-    values = reference::dense(values, at.weights[2 * layer], at.weights[2 * layer + 1]);
-    reference::activate(values, training ? job.dropout : 0, kTabularSeed, static_cast<int>(layer),
-                        batch.keys[sample]);
-  }
+  values = hiddenOf(job, batch, at, sample, training, 0, hidden, values);
   return logit + reference::dense(values, at.weights[2 * hidden], at.weights[2 * hidden + 1])[0];
+}
+
+inline double dlrmLogit(const TabularJob& job, const Batch& batch, const Point& at, int sample,
+                        bool training) {
+  const auto* numbers = batch.numbers.data() + sample * job.numbers;
+  const std::size_t bottom = job.bottom.size(), hidden = bottom + job.hidden.size();
+  std::vector<Values> vectors{hiddenOf(job, batch, at, sample, training, 0, bottom,
+                                       Values(numbers, numbers + job.numbers))};
+  for (Values& row : combinedRows(job, batch, at, sample)) vectors.push_back(std::move(row));
+  Values values = vectors.front();
+  for (std::size_t i = 0; i < vectors.size(); ++i) {
+    for (std::size_t j = 0; j < i; ++j) {
+      values.push_back(
+          std::inner_product(vectors[i].begin(), vectors[i].end(), vectors[j].begin(), 0.0));
+    }
+  }
+  values = hiddenOf(job, batch, at, sample, training, bottom, hidden, values);
+  return reference::dense(values, at.weights[2 * hidden], at.weights[2 * hidden + 1])[0];
+}
+
+inline double logitOf(const TabularJob& job, const Batch& batch, const Point& at, int sample,
+                      bool training) {
+  return (job.bottom.empty() ? wideAndDeepLogit : dlrmLogit)(job, batch, at, sample, training);
 }
 
 inline reference::Score scoreOf(const TabularJob& job, const Batch& batch, const Point& at,
