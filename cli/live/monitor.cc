@@ -87,6 +87,7 @@ TaskRow RunMonitor::updateTask(const TaskObservation* observed, const v1::TaskSt
   row.restarts = static_cast<std::uint32_t>(memory.restarts);
   if (state && state->has_report()) {
     const v1::RuntimeReport& report = state->report();
+    tables_.add(key, report);
     double received = 0, transmitted = 0;
     for (const v1::PeerTraffic& peer : report.traffic()) {
       received += static_cast<double>(peer.received_bytes());
@@ -171,6 +172,7 @@ void RunMonitor::update(const RunView& view, TimePoint now, UnixMillis unix_ms) 
     if (fits) words.push_back({&state->second, task == nullptr || task->exit.has_value()});
     snapshot_.tasks.push_back(updateTask(task, fits ? &state->second : nullptr, key, now));
   }
+  snapshot_.tables = tables_.sums();
   const auto progress = snapshot_.foreign ? control::toldProgress(words) : view.progress;
   if (progress) updateProgress(*progress, now, unix_ms);
   // At the start of a launch the record may still say that the job rested before.

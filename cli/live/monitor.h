@@ -10,6 +10,8 @@
 
 #include "base/core/clock.h"
 #include "cli/live/snapshot.h"
+#include "cli/live/summed_counter.h"
+#include "cli/live/table_use.h"
 #include "operator/cluster/cluster.h"
 #include "trainyard/v1/agent.pb.h"
 
@@ -38,17 +40,6 @@ class RateWindow {
   };
   Duration span_;
   std::deque<Sample> samples_;
-};
-
-// A counter of a process, summed over the processes that had it one after the other.
-struct SummedCounter {
-  double before = 0;  // of the processes that ended
-  double last = 0;
-  void add(double value) {
-    if (value < last) before += last;
-    last = value;
-  }
-  double total() const { return before + last; }
 };
 
 // Pure: time by argument. Not thread-safe.
@@ -90,6 +81,7 @@ class RunMonitor {
   const TimePoint started_;
   RunSnapshot snapshot_;
   std::map<control::TaskKey, TaskMemory> memory_;
+  TableTotals tables_;
   RateWindow step_rate_{std::chrono::seconds(20)};
   std::vector<RunEvent> events_;
   std::string told_waiting_;

@@ -107,6 +107,18 @@ std::string renderTraffic(const RunSnapshot& run, UnixMillis unix_ms) {
     put(ps, "wireTransmittedBytes", task.wire_transmitted_bytes);
     json["ps"].push_back(std::move(ps));
   }
+  for (const TableUse& table : run.tables) {
+    json["tables"].push_back({{"table", table.name},
+                              {"rows", table.rows},
+                              {"bytes", table.bytes},
+                              {"created", table.created},
+                              {"refused", table.refused},
+                              {"pulled", table.pulled},
+                              {"pushed", table.pushed},
+                              {"hotRows", table.hot},
+                              {"occurrences", table.occurrences},
+                              {"distinct", table.distinct}});
+  }
   return dump(json);
 }
 

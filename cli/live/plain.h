@@ -18,7 +18,9 @@ std::string renderEventJson(const RunEvent& event);
 
 // One line of traffic.jsonl:
 // {"time","step","examplesPerSecond","ps":[{"task","receivedBytes","transmittedBytes",
-//  "wireReceivedBytes","wireTransmittedBytes"}]}, the last two where they are known.
+//  "wireReceivedBytes","wireTransmittedBytes"}],"tables":[{"table","rows","bytes","created",
+//  "refused","pulled","pushed","hotRows","occurrences","distinct"}]}: bytes on the wire where they
+// are known, tables where the job has some.
 std::string renderTraffic(const RunSnapshot& run, UnixMillis unix_ms);
 
 }  // namespace trainyard::cli

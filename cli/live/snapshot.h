@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/core/clock.h"
+#include "cli/live/table_use.h"
 
 namespace trainyard::cli {
 
@@ -50,6 +51,7 @@ struct RunSnapshot {
   std::string waiting_for;  // "worker 1, ps 0"
   bool stopping = false;    // asked to stop by Ctrl-C
   std::vector<TaskRow> tasks;
+  std::vector<TableUse> tables;  // embeddings; none: the job has none, or no task has reported
 
   // [0, 1]; 0 while the target is not known.
   double done() const {

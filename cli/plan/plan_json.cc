@@ -52,16 +52,33 @@ Json serversJson(const PlanReport& report) {
   return list;
 }
 
-Json tablesJson(const std::vector<TablePlan>& tables) {
+Json tablesJson(const TablePlans& plans) {
   Json list = Json::array();
-  for (const TablePlan& table : tables) {
-    list.push_back({{"name", table.name},
-                    {"dim", table.dim},
-                    {"rowBytes", table.row_bytes},
-                    {"maxRows", table.max_rows},
-                    {"maxBytes", table.max_bytes},
-                    {"bytesInPerStep", table.in_per_step},
-                    {"bytesOutPerStep", table.out_per_step}});
+  for (const TablePlan& table : plans.tables) {
+    list.push_back(
+        {{"name", table.name},
+         {"dim", table.dim},
+         {"rowBytes", table.row_bytes},
+         {"maxRows", table.max_rows},
+         {"maxBytes", table.max_bytes},
+         {"bytesInPerStep", table.most.in},
+         {"bytesOutPerStep", table.most.out},
+         {"expectedBytesInPerStep", table.expected ? Json(table.expected->in) : Json(nullptr)},
+         {"expectedBytesOutPerStep", table.expected ? Json(table.expected->out) : Json(nullptr)}});
+  }
+  return list;
+}
+
+Json tableServersJson(const TablePlans& plans) {
+  Json list = Json::array();
+  for (std::size_t i = 0; i < plans.servers.size(); ++i) {
+    const TableServerPlan& ps = plans.servers[i];
+    list.push_back({{"index", i},
+                    {"share", ps.share},
+                    {"maxBytes", ps.max_bytes},
+                    {"bytesInPerStep", ps.step.in},
+                    {"bytesOutPerStep", ps.step.out},
+                    {"expected", plans.expected}});
   }
   return list;
 }
@@ -104,6 +121,7 @@ Json renderPlanJson(const PlanReport& report) {
               {"replicas", report.worker_replicas},
               {"total", report.worker_weights + report.worker_gradients}}}}},
           {"tables", tablesJson(report.tables)},
+          {"tableServers", tableServersJson(report.tables)},
           {"variables", variablesJson(report.placement)},
           {"chunks", chunksJson(report.placement)}};
 }

@@ -60,7 +60,7 @@ struct PlanReport {
   // The first worker, beside that and not in the total: replicas of an only server's part, two
   // versions and slots.
   std::int64_t worker_replicas = 0;
-  std::vector<TablePlan> tables;  // embeddings by rows, beside the variables
+  TablePlans tables;  // embeddings by rows, beside the variables
 };
 
 // `job` as loadJob() gives it; `script`: the variables of its TorchScript module or of its own

@@ -64,17 +64,30 @@ std::string serverTable(const PlanReport& report) {
   return renderTable(rows, {false, true, true, true, true});
 }
 
-std::string embeddingTable(const std::vector<TablePlan>& tables) {
-  if (tables.empty()) return "";
+// Tables, then what each server has of all of them.
+std::string embeddingTables(const TablePlans& plans) {
+  if (plans.tables.empty()) return "";
   std::vector<TableRow> rows = {
       {"table", "dim", "bytes a row", "rows at most", "bytes", "in per step", "out per step"}};
-  for (const TablePlan& table : tables) {
+  for (const TablePlan& table : plans.tables) {
+    const StepBytes& step = plans.expected ? *table.expected : table.most;
     rows.push_back({table.name, formatCount(table.dim), formatCount(table.row_bytes),
-                    formatCount(table.max_rows), formatCount(table.max_bytes),
-                    formatCount(table.in_per_step), formatCount(table.out_per_step)});
+                    formatCount(table.max_rows), formatCount(table.max_bytes), formatCount(step.in),
+                    formatCount(step.out)});
   }
-  return renderTable(rows, {false, true, true, true, true, true, true}) +
-         "all at most, of all servers together: a step moves each id once\n\n";
+  std::vector<TableRow> servers = {{"rows on", "share", "bytes", "in per step", "out per step"}};
+  for (std::size_t i = 0; i < plans.servers.size(); ++i) {
+    const TableServerPlan& ps = plans.servers[i];
+    servers.push_back({fmt::format("ps{}", i), fmt::format("{:.2f} %", 100 * ps.share),
+                       formatCount(ps.max_bytes), formatCount(ps.step.in),
+                       formatCount(ps.step.out)});
+  }
+  return renderTable(rows, {false, true, true, true, true, true, true}) + "\n" +
+         renderTable(servers, {false, true, true, true, true}) +
+         (plans.expected
+              ? "rows and their bytes at most; a step as the made-up ids are expected to repeat\n\n"
+              : "all at most: a step moves each id once, and how often ids repeat is not "
+                "known\n\n");
 }
 
 std::string ratio(const std::optional<double>& value) {
@@ -118,7 +131,7 @@ std::string renderPlanText(const PlanReport& report) {
   out += fmt::format("placement {} on {} ps, {} worker{}\n\n", report.strategy, placement.num_ps,
                      report.workers, report.workers == 1 ? "" : "s");
   out += variableTable(placement) + "\n" + serverTable(report) + "\n" +
-         embeddingTable(report.tables) + summary(report) + "\n";
+         embeddingTables(report.tables) + summary(report) + "\n";
   out +=
       "Per step: gradients that all workers push and weights that they pull; headers\n"
       "(below 0.1 %) and global_step, which travels in them, are not counted.\n";

@@ -1,8 +1,12 @@
 #include "cli/plan/table_plan.h"
 
 #include <algorithm>
+#include <cmath>
 
+#include "cli/plan/distinct_ids.h"
 #include "runtime/catalog/memory.h"
+#include "runtime/catalog/table_parts.h"
+#include "runtime/catalog/wire_type.h"
 #include "runtime/optimizer/optimizer.h"
 
 namespace trainyard::cli {
@@ -28,25 +32,79 @@ std::int64_t rowBytes(std::int64_t dim, std::int64_t slots) {
   return (bytes + kAlignment - 1) / kAlignment * kAlignment + kPlace;
 }
 
-}  // namespace
+// Of each worker in a step, an id once. Nothing: the data are not made up, or have several ids in a
+// column.
+std::optional<double> expectedIds(const v1::JobSpec& spec, const v1::TableSpec& table) {
+  const v1::DataSpec& data = spec.training().data();
+  if (data.format() != "synthetic_ctr") return std::nullopt;
+  double ids = 0;
+  for (const std::string& feature : table.features()) {  // no two columns have an id in common
+    const auto column =
+        std::ranges::find_if(data.columns(), [&](const auto& c) { return c.name() == feature; });
+    if (column == data.columns().end() || column->kind() != "Id") return std::nullopt;
+    ids += expectedDistinct(column->ids(), kIdExponent, runtime::samplesPerWorker(spec));
+  }
+  return ids;
+}
 
-std::vector<TablePlan> tablePlans(const v1::JobSpec& spec) {
+// `ids`: that all workers ask for. Elements are as long as training.wireType says.
+StepBytes stepBytes(double ids, std::int64_t dim, const v1::Training& training) {
+  const double row = static_cast<double>(dim * runtime::wireBytes(training));
+  return {.in = std::llround(ids * (2 * kId + kCount + row)), .out = std::llround(ids * row)};
+}
+
+TablePlan planOf(const v1::TableSpec& table, const v1::JobSpec& spec) {
   const v1::Training& training = spec.training();
   const std::int64_t workers =
       std::int64_t{spec.worker().replicas()} * std::max(1, spec.worker().processes_per_pod());
-  std::vector<TablePlan> plans;
-  for (const v1::TableSpec& table : training.tables()) {
-    TablePlan& plan = plans.emplace_back();
-    plan.name = table.name();
-    plan.dim = table.dim();
-    plan.row_bytes = rowBytes(
-        plan.dim, slotsOf(table.has_optimizer() ? table.optimizer() : training.optimizer()));
-    plan.max_rows = table.rows().max();
-    plan.max_bytes = plan.max_rows * plan.row_bytes;
-    const std::int64_t ids = workers * runtime::samplesPerWorker(spec) * table.features_size();
-    plan.in_per_step = ids * (2 * kId + kCount + plan.dim * kFloat);
-    plan.out_per_step = ids * plan.dim * kFloat;
+  TablePlan plan;
+  plan.name = table.name();
+  plan.dim = table.dim();
+  plan.row_bytes =
+      rowBytes(plan.dim, slotsOf(table.has_optimizer() ? table.optimizer() : training.optimizer()));
+  plan.max_rows = table.rows().max();
+  plan.max_bytes = plan.max_rows * plan.row_bytes;
+  const std::int64_t most = workers * runtime::samplesPerWorker(spec) * table.features_size();
+  plan.most = stepBytes(static_cast<double>(most), plan.dim, training);
+  if (const auto ids = expectedIds(spec, table))
+    plan.expected = stepBytes(static_cast<double>(workers) * *ids, plan.dim, training);
+  return plan;
+}
+
+std::vector<TableServerPlan> serversOf(const TablePlans& plans, int servers) {
+  TableServerPlan all{.share = 1, .max_bytes = 0, .step = {}};
+  for (const TablePlan& table : plans.tables) {
+    const StepBytes& step = plans.expected ? *table.expected : table.most;
+    all.max_bytes += table.max_bytes;
+    all.step.in += step.in;
+    all.step.out += step.out;
   }
+  std::vector<int> parts(static_cast<std::size_t>(servers));
+  for (int part = 0; part < runtime::kTableParts; ++part)
+    ++parts[static_cast<std::size_t>(runtime::serverOfTablePart(part, servers))];
+  std::vector<TableServerPlan> result;
+  for (const int own : parts) {
+    const double share = static_cast<double>(own) / runtime::kTableParts;
+    const auto of = [&](std::int64_t bytes) {
+      return std::llround(share * static_cast<double>(bytes));
+    };
+    result.push_back({.share = share,
+                      .max_bytes = of(all.max_bytes),
+                      .step = {.in = of(all.step.in), .out = of(all.step.out)}});
+  }
+  return result;
+}
+
+}  // namespace
+
+TablePlans tablePlans(const v1::JobSpec& spec) {
+  TablePlans plans;
+  for (const v1::TableSpec& table : spec.training().tables())
+    plans.tables.push_back(planOf(table, spec));
+  if (plans.tables.empty()) return plans;
+  plans.expected = std::ranges::all_of(
+      plans.tables, [](const TablePlan& table) { return table.expected.has_value(); });
+  plans.servers = serversOf(plans, spec.ps().replicas());
   return plans;
 }
 

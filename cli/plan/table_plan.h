@@ -2,12 +2,20 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "trainyard/v1/job.pb.h"
 
 namespace trainyard::cli {
+
+// Bytes of a step: `in`, what servers are sent (ids, and gradients of the same ids), and `out`,
+// rows. Headers are not counted.
+struct StepBytes {
+  std::int64_t in = 0;
+  std::int64_t out = 0;
+};
 
 // Bytes are of all servers together.
 struct TablePlan {
@@ -18,11 +26,25 @@ struct TablePlan {
   std::int64_t max_bytes = 0;
   // The most that a step can move: every sample looks up an id of its own in each of the table's
   // features, of which a column of several ids counts as one.
-  std::int64_t in_per_step = 0;   // ids that are asked for, and gradients
-  std::int64_t out_per_step = 0;  // rows
+  StepBytes most;
+  // What it is expected to move, an id once for each worker. Known of data that are made up.
+  std::optional<StepBytes> expected;
+};
+
+// One server's part of all tables together: partitions are dealt out, and ids to partitions evenly.
+struct TableServerPlan {
+  double share = 0;
+  std::int64_t max_bytes = 0;
+  StepBytes step;  // expected where that is known of all tables, else the most
+};
+
+struct TablePlans {
+  std::vector<TablePlan> tables;
+  std::vector<TableServerPlan> servers;  // none without tables
+  bool expected = false;                 // of all tables
 };
 
 // Of a job whose optimizers are sound.
-std::vector<TablePlan> tablePlans(const v1::JobSpec& spec);
+TablePlans tablePlans(const v1::JobSpec& spec);
 
 }  // namespace trainyard::cli

@@ -28,6 +28,22 @@ void dropFrom(std::vector<Record>& records, std::int64_t step) {
   while (!records.empty() && records.back().step >= step) records.pop_back();
 }
 
+TableUse tableOf(const Json& json) {
+  const auto number = [&](const char* name) {
+    return static_cast<std::int64_t>(numberField(json, name).value_or(0));
+  };
+  return {.name = textField(json, "table"),
+          .rows = number("rows"),
+          .bytes = number("bytes"),
+          .created = number("created"),
+          .refused = number("refused"),
+          .pulled = number("pulled"),
+          .pushed = number("pushed"),
+          .hot = numberField(json, "hotRows").value_or(0),
+          .occurrences = number("occurrences"),
+          .distinct = number("distinct")};
+}
+
 std::string readOrEmpty(const std::filesystem::path& path) {
   auto content = readFile(path, kMaxFileBytes);
   return content.ok() ? *std::move(content) : std::string();
@@ -67,6 +83,12 @@ void parseTraffic(const std::string& content, RunRecords* records) {
                                            numberField(one, "transmittedBytes").value_or(0),
                                            numberField(one, "wireReceivedBytes"),
                                            numberField(one, "wireTransmittedBytes")};
+    }
+    const auto tables = json.find("tables");
+    if (tables != json.end() && tables->is_array()) {
+      for (const Json& one : *tables) {
+        if (one.is_object()) sample.tables.push_back(tableOf(one));
+      }
     }
     records->traffic.push_back(std::move(sample));
   });

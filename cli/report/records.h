@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "cli/live/table_use.h"
 #include "cli/report/ranks.h"
 
 namespace trainyard::cli {
@@ -41,10 +42,11 @@ struct PsBytes {
   double allTransmitted() const { return std::max(transmitted, wire_transmitted.value_or(0)); }
 };
 
-// Counters of all ps at one moment; they start at zero with each launcher.
+// Counters of all ps and tables at one moment; they start at zero with each launcher.
 struct TrafficSample {
   double time = 0;  // Unix seconds
   std::map<std::string, PsBytes> ps;
+  std::vector<TableUse> tables;  // embeddings, where the job has some
 };
 
 struct EventRecord {

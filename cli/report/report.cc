@@ -153,6 +153,31 @@ std::string trafficSection(const RunRecords& records) {
   return out + "</section>\n";
 }
 
+// Of a job with embedding tables: what its servers held at the end of this launch.
+std::string tableSection(const RunRecords& records) {
+  if (records.traffic.empty() || records.traffic.back().tables.empty()) return "";
+  std::string out =
+      "<section class=\"card wide\"><h2>Embedding tables</h2>\n"
+      "<div class=\"scroll\"><table class=\"figures\">" +
+      tableRow({"table", "rows", "memory", "created", "refused", "pulled", "pushed", "hot rows",
+                "lookups a row"},
+               "th");
+  for (const TableUse& table : records.traffic.back().tables) {
+    const double lookups = static_cast<double>(table.occurrences) /
+                           static_cast<double>(std::max<std::int64_t>(1, table.distinct));
+    out +=
+        tableRow({table.name, formatCount(table.rows),
+                  formatBytes(static_cast<double>(table.bytes)), formatCount(table.created),
+                  formatCount(table.refused), formatCount(table.pulled), formatCount(table.pushed),
+                  fmt::format("{:.1f} %", 100 * table.hot), fmt::format("{:.2f}", lookups)});
+  }
+  return out +
+         "</table></div>\n<p class=\"quiet note\">Hot rows: of those pulled, at least so many go "
+         "to "
+         "1,024 ids of each server. A row that a worker asks for serves so many lookups of its "
+         "step.</p></section>\n";
+}
+
 // Of a job without parameter servers, where its timeline was kept.
 std::string rankSection(const RunRecords& records) {
   if (records.ranks.empty()) return "";
@@ -216,7 +241,7 @@ std::string renderReport(const ReportInput& input) {
   }
   out += throughputChart(input.records) +
          trafficChart("Bytes per second of each parameter server", input.records) + "</section>\n" +
-         trafficSection(input.records) + rankSection(input.records);
+         trafficSection(input.records) + tableSection(input.records) + rankSection(input.records);
   if (input.plan) out += placementSection(*input.plan);
   out += eventSection(input.records) + factSection(input);
   return out + "</main></body></html>\n";

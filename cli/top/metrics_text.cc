@@ -75,6 +75,11 @@ class Sums {
     }
     return sum;
   }
+  const std::vector<MetricSample>& samplesOf(const MetricSpec& spec) const {
+    static const std::vector<MetricSample> kNone;
+    const auto found = samples_.find(std::string(spec.name));
+    return found == samples_.end() ? kNone : found->second;
+  }
 
  private:
   std::map<std::string, std::vector<MetricSample>> samples_;
@@ -96,6 +101,18 @@ void readAllReduce(const Sums& sums, TaskReading* reading) {
   const auto hidden = sums.of(metric("trainyard_collective_overlap_ratio"));
   if (hidden && reading->all_reduce_seconds)
     reading->all_reduce_waited = *reading->all_reduce_seconds * (1 - *hidden);
+}
+
+// Shares are those of tables, of which each is pulled another number of rows.
+void readTables(const Sums& sums, TaskReading* reading) {
+  constexpr const MetricSpec& pulled = metric("trainyard_ps_rows_pulled_total");
+  reading->rows_pulled = sums.of(pulled);
+  for (const MetricSample& hot : sums.samplesOf(metric("trainyard_ps_hot_rows_ratio"))) {
+    const auto table = hot.labels.find("table");
+    if (table == hot.labels.end()) continue;
+    const auto rows = sums.of(pulled, {{"table", table->second}});
+    reading->hot_rows_pulled = reading->hot_rows_pulled.value_or(0) + hot.value * rows.value_or(0);
+  }
 }
 
 }  // namespace
@@ -131,6 +148,7 @@ TaskReading readTaskPage(std::string_view text) {
                                 sums.of(metric("trainyard_ps_transmit_bytes_total")),
                                 sums.of(moved, {{"direction", "transmit"}})});
   readAllReduce(sums, &reading);
+  readTables(sums, &reading);
   reading.loss = sums.of(metric("trainyard_training_loss"));
   reading.accuracy = sums.of(metric("trainyard_evaluation_accuracy"));
   reading.checkpoint_seconds =

@@ -38,6 +38,9 @@ struct TaskReading {
   std::optional<double> all_reduce_sent;
   std::optional<double> all_reduce_seconds;
   std::optional<double> all_reduce_waited;
+  // Servers of embedding tables: rows given to workers, and of these what goes to busy ids.
+  std::optional<double> rows_pulled;
+  std::optional<double> hot_rows_pulled;
   std::optional<double> loss;  // coordinator's task: of the job
   std::optional<double> accuracy;
   std::optional<double> checkpoint_seconds;  // when the newest was committed, Unix time

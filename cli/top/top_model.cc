@@ -100,6 +100,9 @@ TopTask TopModel::updateTask(const control::TaskKey& key, const std::string* pag
   task.transmitted_per_second = memory.transmitted.update(reading.transmitted, seconds);
   task.all_reduce_per_second = memory.all_reduce_sent.update(reading.all_reduce_sent, seconds);
   task.hidden = memory.hidden.update(reading);
+  task.rows_per_second = memory.rows.update(reading.rows_pulled, seconds);
+  if (reading.rows_pulled.value_or(0) > 0 && reading.hot_rows_pulled)
+    task.hot_rows = *reading.hot_rows_pulled / *reading.rows_pulled;
   const bool traffic = task.received_per_second || task.transmitted_per_second;
   remember(memory.history, task.examples_per_second ? task.examples_per_second
                            : traffic                ? std::optional(task.bytesPerSecond())
@@ -134,6 +137,7 @@ void TopModel::updateAllReduce() {
 void TopModel::updateJob(double seconds, UnixMillis unix_ms, const TaskPages& pages) {
   view_.step = view_.steps = view_.loss = view_.accuracy = view_.lost_steps = std::nullopt;
   std::optional<double> checkpoint;
+  double pulled = 0, hot = 0;
   for (const auto& [key, page] : pages) {
     const TaskReading reading = readTaskPage(page);
     take(view_.step, reading.step);
@@ -143,6 +147,14 @@ void TopModel::updateJob(double seconds, UnixMillis unix_ms, const TaskPages& pa
     if (!view_.accuracy) view_.accuracy = reading.accuracy;
     take(view_.lost_steps, reading.lost_steps);
     take(checkpoint, reading.checkpoint_seconds);
+    pulled += reading.rows_pulled.value_or(0);
+    hot += reading.hot_rows_pulled.value_or(0);
+  }
+  view_.hot_rows = pulled > 0 ? std::optional(hot / pulled) : std::nullopt;
+  view_.rows_per_second = std::nullopt;
+  for (const TopTask& server : view_.servers) {
+    if (!server.rows_per_second) continue;
+    view_.rows_per_second = view_.rows_per_second.value_or(0) + *server.rows_per_second;
   }
   if (view_.steps && *view_.steps <= 0) view_.steps = std::nullopt;
   view_.checkpoint_age_seconds = std::nullopt;

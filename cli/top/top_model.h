@@ -35,7 +35,11 @@ struct TopTask {
   std::optional<double> received_per_second;
   std::optional<double> transmitted_per_second;
   std::optional<double> share;  // ps: of the bytes of all
-  History history;              // ps: bytes per second; workers: examples per second
+  // Of a server of embedding tables: rows that workers pull, and which part of them, since its
+  // program started, goes to its busiest ids.
+  std::optional<double> rows_per_second;
+  std::optional<double> hot_rows;
+  History history;  // ps: bytes per second; workers: examples per second
   double bytesPerSecond() const {
     return received_per_second.value_or(0) + transmitted_per_second.value_or(0);
   }
@@ -59,6 +63,8 @@ struct TopJob {
   std::optional<double> checkpoint_age_seconds;
   std::optional<double> lost_steps;
   std::optional<TopAllReduce> all_reduce;  // nothing with parameter servers
+  std::optional<double> rows_per_second;   // that all servers' tables are pulled
+  std::optional<double> hot_rows;          // of all that they were
   History throughput, losses;
   std::vector<TopTask> workers;  // those that hold up the others first
   std::vector<TopTask> servers;  // the busiest first
@@ -88,7 +94,7 @@ class TopModel {
   };
   struct Memory {
     Rate examples, steps, busy, wait, received, transmitted;
-    Rate all_reduce_sent;
+    Rate all_reduce_sent, rows;
     HiddenShare hidden;
     History history;
   };

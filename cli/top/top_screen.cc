@@ -129,6 +129,10 @@ std::string serverLine(const TopTask& server, double busiest, const TableStyle& 
     parts.push_back({"in " + padLeft(formatBytes(*server.received_per_second), 8) + "/s", {}});
   if (server.transmitted_per_second)
     parts.push_back({"out " + padLeft(formatBytes(*server.transmitted_per_second), 8) + "/s", {}});
+  if (server.rows_per_second)
+    parts.push_back({padLeft(formatRate(*server.rows_per_second), 9) + " rows/s", {}});
+  if (server.hot_rows)
+    parts.push_back({fmt::format("hot {:3.0f}%", *server.hot_rows * 100), Tone::kDim});
   parts.push_back(restartsOf(server));
   if (!server.history.empty())
     parts.push_back({sparkline(server.history, kSpark, Floor::kZero), Tone::kAccent});
@@ -148,12 +152,17 @@ std::string workersTitle(const TopJob& job) {
   return title;
 }
 
+// "2 parameter servers, busiest first; hot share 60%, even would be 50%; tables 120,000 rows/s, 43%
+// of hot ids"
 std::string serversTitle(const TopJob& job) {
   std::string title = fmt::format("{} parameter servers, busiest first", job.servers.size());
-  if (!job.servers.front().share) return title;
-  return title + fmt::format("; hot share {:.0f}%, even would be {:.0f}%",
-                             *job.servers.front().share * 100,
-                             100.0 / static_cast<double>(job.servers.size()));
+  if (job.servers.front().share)
+    title +=
+        fmt::format("; hot share {:.0f}%, even would be {:.0f}%", *job.servers.front().share * 100,
+                    100.0 / static_cast<double>(job.servers.size()));
+  if (!job.rows_per_second) return title;
+  title += fmt::format("; tables {} rows/s", formatRate(*job.rows_per_second));
+  return job.hot_rows ? title + fmt::format(", {:.0f}% of hot ids", *job.hot_rows * 100) : title;
 }
 
 // `lines` and as many of `more` as the screen has room for, with a word on the others.

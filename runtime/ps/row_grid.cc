@@ -1,20 +1,15 @@
 #include "runtime/ps/row_grid.h"
 
 #include "base/core/check.h"
+#include "runtime/catalog/table_parts.h"
 
 namespace trainyard::runtime::ps {
-namespace {
-
-// Few, because each is asked in each step; more than one for each server's threads, of as many
-// servers as a job with tables is likely to have.
-constexpr int kParts = 16;
-
-}  // namespace
 
 RowGrid::RowGrid(std::size_t chunks, int servers)
-    : first_(static_cast<std::uint32_t>(chunks)), parts_(rows::cutIntoParts(kParts)) {
+    : first_(static_cast<std::uint32_t>(chunks)), parts_(rows::cutIntoParts(kTableParts)) {
   TY_CHECK(servers >= 1, "tables are on servers");
-  for (int part = 0; part < kParts; ++part) ps_of_part_.push_back(part * servers / kParts);
+  for (int part = 0; part < kTableParts; ++part)
+    ps_of_part_.push_back(serverOfTablePart(part, servers));
 }
 
 std::optional<RowGrid::Meaning> RowGrid::meaningOf(std::uint32_t number) const {

@@ -221,6 +221,32 @@ TEST_F(MonitorTest, BytesOnTheWireWhereTheyAreKnown) {
               HasSubstr("\"wireReceivedBytes\":1015,\"wireTransmittedBytes\":1026"));
 }
 
+TEST_F(MonitorTest, TablesAreAddedUpOverTasksAndTheirProcesses) {
+  report(1000, 1000, 600, 2);
+  update(0);
+  EXPECT_THAT(renderTraffic(monitor_.snapshot(), 0), Not(HasSubstr("tables")));
+  v1::TableWork& held = *view_.tasks[kPs].mutable_report()->add_tables();
+  held.set_table("user");
+  v1::TableWork& asked = *view_.tasks[kWorker].mutable_report()->add_tables();
+  asked.set_table("user");
+  for (const std::uint64_t pulled : {900U, 300U}) {  // then of a process that began anew
+    held.set_rows(70);
+    held.set_bytes(4096);
+    held.set_created(80);
+    held.set_refused(3);
+    held.set_pulled(pulled);
+    held.set_pushed(pulled);
+    held.set_hot(0.5);
+    asked.set_occurrences(2 * pulled);
+    asked.set_distinct(pulled);
+    update(1);
+  }
+  EXPECT_THAT(renderTraffic(monitor_.snapshot(), 0),
+              HasSubstr("\"tables\":[{\"table\":\"user\",\"rows\":70,\"bytes\":4096,\"created\":80,"
+                        "\"refused\":3,\"pulled\":1200,\"pushed\":1200,\"hotRows\":0.5,"
+                        "\"occurrences\":2400,\"distinct\":1200}]"));
+}
+
 TEST_F(MonitorTest, CountersOfARestartedProcessAreAddedUp) {
   report(1000, 1000, 600, 2);
   update(0);

@@ -1,6 +1,9 @@
+#include <cmath>
 #include <string>
+#include <utility>
 
 #include "cli/plan/cost_report.h"
+#include "cli/plan/distinct_ids.h"
 #include "cli/plan/plan_report.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -52,16 +55,72 @@ TEST(PlanText, HasTheTables) {
   table.mutable_optimizer()->set_name("Adagrad");
   table.mutable_optimizer()->set_learning_rate(0.1);
   const PlanReport report = reportOf(job);
-  ASSERT_EQ(report.tables.size(), 1U);
-  EXPECT_EQ(report.tables[0].row_bytes, 16 + 2 * 16 * 4 + 16);
-  EXPECT_EQ(report.tables[0].in_per_step, 200 * (20 + 64));
-  EXPECT_EQ(report.tables[0].out_per_step, 200 * 64);
+  ASSERT_EQ(report.tables.tables.size(), 1U);
+  EXPECT_EQ(report.tables.tables[0].row_bytes, 16 + 2 * 16 * 4 + 16);
+  EXPECT_EQ(report.tables.tables[0].most.in, 200 * (20 + 64));
+  EXPECT_EQ(report.tables.tables[0].most.out, 200 * 64);
+  EXPECT_FALSE(report.tables.expected);
   EXPECT_THAT(
       renderPlanText(report),
       HasSubstr("table  dim  bytes a row  rows at most    bytes  in per step  out per step\n"
                 "user    16          160         1,000  160,000       16,800        "
                 "12,800\n"));
+  EXPECT_THAT(renderPlanText(report),
+              HasSubstr("rows on    share   bytes  in per step  out per step\n"
+                        "ps0      50.00 %  80,000        8,400         6,400\n"
+                        "ps1      50.00 %  80,000        8,400         6,400\n"));
   EXPECT_EQ(renderPlanJson(report)["tables"][0]["rowBytes"], 160);
+  EXPECT_TRUE(renderPlanJson(report)["tables"][0]["expectedBytesInPerStep"].is_null());
+}
+
+// Of a thousand draws from two ids both are there.
+TEST(PlanText, ExpectsIdsOfMadeUpDataToRepeat) {
+  v1::TrainingJob job = makeJob("wide_and_deep", "Balanced", 3, 1);
+  v1::Training& training = *job.mutable_spec()->mutable_training();
+  training.mutable_model()->add_hidden(8);
+  training.set_batch_size(1'000);
+  training.set_wire_type("Float16");
+  training.mutable_data()->set_format("synthetic_ctr");
+  for (const auto& [name, ids] : {std::pair("one", 1), {"two", 2}}) {
+    v1::ColumnSpec& column = *training.mutable_data()->add_columns();
+    column.set_name(name);
+    column.set_kind("Id");
+    column.set_ids(ids);
+    v1::TableSpec& table = *training.add_tables();
+    table.set_name(name);
+    table.add_features(name);
+    table.set_dim(16);
+    table.mutable_rows()->set_max(1000);
+    table.mutable_optimizer()->set_name("SGD");
+    table.mutable_optimizer()->set_learning_rate(0.1);
+  }
+  const PlanReport report = reportOf(job);
+  ASSERT_TRUE(report.tables.expected);
+  EXPECT_EQ(report.tables.tables[0].expected->in, 20 + 32);
+  EXPECT_EQ(report.tables.tables[1].expected->out, 2 * 32);
+  ASSERT_EQ(report.tables.servers.size(), 3U);
+  EXPECT_DOUBLE_EQ(report.tables.servers[0].share, 6 / 16.0);
+  EXPECT_EQ(report.tables.servers[1].step.out, std::llround(3 * 32 * 5 / 16.0));
+  EXPECT_THAT(renderPlanText(report), HasSubstr("as the made-up ids are expected to repeat"));
+  EXPECT_EQ(renderPlanJson(report)["tables"][0]["expectedBytesInPerStep"], 52);
+  training.mutable_data()->mutable_columns(1)->set_kind("Ids");
+  EXPECT_FALSE(reportOf(job).tables.expected);
+}
+
+// Of equal ids n draws leave out each with (1 - 1/ids)^n; the others summed one by one.
+TEST(ExpectedDistinct, IsTheSumOverAllIds) {
+  EXPECT_NEAR(expectedDistinct(1000, 0, 500), 1000 * (1 - std::pow(0.999, 500)), 1e-6);
+  EXPECT_DOUBLE_EQ(expectedDistinct(1, kIdExponent, 7), 1);
+  EXPECT_DOUBLE_EQ(expectedDistinct(100, kIdExponent, 0), 0);
+  EXPECT_NEAR(expectedDistinct(1000, kIdExponent, 1), 1, 1e-9);
+  constexpr std::int64_t kIds = 300'000;
+  for (const std::int64_t draws : {100, 10'000, 1'000'000}) {
+    double all = 0, expected = 0;
+    for (std::int64_t k = 1; k <= kIds; ++k) all += std::pow(double(k), -kIdExponent);
+    for (std::int64_t k = 1; k <= kIds; ++k)
+      expected += 1 - std::pow(1 - std::pow(double(k), -kIdExponent) / all, double(draws));
+    EXPECT_NEAR(expectedDistinct(kIds, kIdExponent, draws) / expected, 1, 1e-4) << draws;
+  }
 }
 
 TEST(PlanText, MnistRoundRobin) {

@@ -208,6 +208,33 @@ TEST_F(TopTest, AllReduceThatIsHiddenAltogether) {
   }
 }
 
+// Of two tables: 1,000 rows a second of which a tenth is hot, and 3,000 of which a half is.
+TEST_F(TopTest, ServersOfTablesShowRowsAndTheShareOfTheHottest) {
+  const auto page = [](double second) {
+    return psPage(8e6 * second, 1e6 * second, 10 * second) +
+           fmt::format(
+               "trainyard_ps_rows_pulled_total{{index=\"0\",table=\"user\"}} {}\n"
+               "trainyard_ps_rows_pulled_total{{index=\"0\",table=\"item\"}} {}\n"
+               "trainyard_ps_hot_rows_ratio{{index=\"0\",table=\"user\"}} 0.1\n"
+               "trainyard_ps_hot_rows_ratio{{index=\"0\",table=\"item\"}} 0.5\n",
+               1000 * second, 3000 * second);
+  };
+  look(1);
+  look(2);
+  EXPECT_FALSE(model_.view().rows_per_second.has_value());
+  EXPECT_THAT(text(200), Not(HasSubstr("rows/s")));
+  for (const double second : {3, 5}) update({{kPs0, page(second)}, {kPs1, page(second)}}, second);
+  const TopJob& job = model_.view();
+  EXPECT_DOUBLE_EQ(job.rows_per_second.value(), 8000);
+  EXPECT_DOUBLE_EQ(job.hot_rows.value(), 0.4);
+  EXPECT_DOUBLE_EQ(job.servers[0].rows_per_second.value(), 4000);
+  EXPECT_DOUBLE_EQ(job.servers[0].hot_rows.value(), 0.4);
+  const std::string shown = text(160);
+  EXPECT_THAT(shown, HasSubstr("even would be 50%; tables 8,000 rows/s, 40% of hot ids"));
+  EXPECT_THAT(shown, HasSubstr("4,000 rows/s  hot  40%"));
+  for (const int columns : {20, 40, 80, 200}) (void)text(columns);
+}
+
 TEST_F(TopTest, FitsEveryScreen) {
   look(1);
   look(2);
