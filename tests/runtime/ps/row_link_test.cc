@@ -1,0 +1,68 @@
+// What a worker says of the ids that its steps look up.
+#include "runtime/ps/row_link.h"
+
+#include "gtest/gtest.h"
+
+namespace trainyard::runtime::ps {
+namespace {
+
+class RowLinkTest : public testing::Test {
+ protected:
+  // Asks all parts for the rows of samples from `first` on, at `version`.
+  void ask(std::int64_t version, std::int64_t first, int count) {
+    for (std::size_t part = 0; part < grid_.parts().size(); ++part) {
+      Send send;
+      send.rows = {.first = first, .count = count};
+      send.header.set_epoch(1);
+      send.header.set_chunk(grid_.numberOf(part));
+      send.header.set_pull_only(true);
+      send.header.set_version(version);
+      (void)link_.bodyOf(send);
+    }
+  }
+  void expect(std::uint64_t occurrences, std::uint64_t distinct) {
+    v1::RuntimeReport report;
+    link_.fillReport(report);
+    ASSERT_EQ(report.tables_size(), 2);
+    EXPECT_EQ(report.tables(0).table(), "user");
+    EXPECT_EQ(report.tables(0).occurrences(), occurrences);
+    EXPECT_EQ(report.tables(0).distinct(), distinct);
+    EXPECT_EQ(report.tables(1).occurrences(), 0U);
+  }
+
+  const RowGrid grid_{3, 2};
+  // Each sample has a user of its own, and 7 twice.
+  RowLink link_{{.tables = {{"user", 2}, {"item", 1}},
+                 .grid = grid_,
+                 .ids =
+                     [](std::int64_t first, int count) {
+                       RowIds ids(2);
+                       for (int i = 0; i < count; ++i) {
+                         const auto user = static_cast<std::uint64_t>(100 + first + i);
+                         ids[0].insert(ids[0].end(), {user, 7, 7});
+                       }
+                       return ids;
+                     }},
+                ElementType::kFloat32};
+};
+
+TEST_F(RowLinkTest, CountsTheIdsOfEachStepOnceHoweverOftenItAsks) {
+  expect(0, 0);
+  ask(0, 0, 10);
+  expect(30, 11);
+  ask(0, 0, 10);
+  expect(30, 11);
+  ask(1, 10, 20);
+  expect(90, 32);
+}
+
+// They are pulled, but are no part of a step.
+TEST_F(RowLinkTest, RowsOfAnEvaluationAreNotCounted) {
+  link_.beginRead(0, {{1, 2, 3}, {4}});
+  Send send;
+  (void)link_.readBodyOf(0, send);
+  expect(0, 0);
+}
+
+}  // namespace
+}  // namespace trainyard::runtime::ps
