@@ -1,7 +1,9 @@
 // Jobs with embedding tables: what they learn is one result, whatever the number of servers and who
 // dies on the way.
+#include <fstream>
 #include <numeric>
 
+#include "base/core/strings.h"
 #include "fmt/format.h"
 #include "runtime/checkpoint/checkpoint.h"
 #include "tests/multiproc/run_fixture.h"
@@ -178,6 +180,96 @@ TEST_F(TablesTest, ATableThatIsFullEndsTheJobAndIsNamed) {
   EXPECT_NE(end.code, 0) << end.output;
   EXPECT_THAT(end.output, HasSubstr("table user"));
   EXPECT_THAT(end.output, HasSubstr("rows.max is 10,000"));
+}
+
+constexpr int kSamples = 640;
+
+// Each sample has a user of its own, and the same item as all.
+std::string countedJob(const std::filesystem::path& file) {
+  std::ofstream out(file);
+  out << "user,item,click\n";
+  for (int i = 0; i < kSamples; ++i) out << fmt::format("{},7,{}\n", 1000 + i, i % 2);
+  return fmt::format(R"(apiVersion: trainyard.dev/v1alpha1
+kind: TrainingJob
+metadata: {{name: counted}}
+spec:
+  ps: {{replicas: 2}}
+  worker: {{replicas: 2}}
+  training:
+    model: {{name: wide_and_deep, hidden: [8]}}
+    data:
+      format: csv
+      files: ["{}"]
+      columns:
+      - {{name: user, kind: Id}}
+      - {{name: item, kind: Id}}
+      - {{name: click, kind: Label}}
+    tables:
+    - {{name: user, features: [user], dim: 4, rows: {{max: 10000}}}}
+    - {{name: item, features: [item], dim: 2, rows: {{max: 10000}}}}
+    - {{name: wide, features: [user, item], dim: 1, rows: {{max: 10000}}}}
+    batchSize: 32
+    passes: 1
+    optimizer: {{name: Adagrad, learningRate: 0.05}}
+)",
+                     file.string());
+}
+
+// By name, of the newest reports of these tasks: a number of each table, added up.
+std::map<std::string, std::int64_t> tableSums(const JobRun& run, const std::string& role,
+                                              const std::string& number) {
+  std::map<std::string, std::int64_t> sums;
+  for (const int index : {0, 1}) {
+    const auto report = run.json(fmt::format("tasks/{}-{}/report.json", role, index));
+    for (const auto& table : report.value("tables", nlohmann::json::array())) {
+      sums[table.at("table")] +=
+          parseNumber<std::int64_t>(table.value(number, std::string("0"))).value_or(-1);
+    }
+  }
+  return sums;
+}
+
+// In one pass in ten steps of two workers; what an id has in common with others is asked for once.
+TEST_F(TablesTest, EachServerAndWorkerTellsWhatWasAskedOfWhichTable) {
+  JobRun run(folder("run"), countedJob(root() / "clicks.csv"));
+  const ProgramEnd end = run.launchAndWait();
+  ASSERT_EQ(end.code, 0) << end.output;
+  using Sums = std::map<std::string, std::int64_t>;
+  const Sums ids = {{"user", kSamples}, {"item", 1}, {"wide", kSamples + 1}};
+  EXPECT_EQ(tableSums(run, "ps", "rows"), ids);
+  EXPECT_EQ(tableSums(run, "ps", "created"), ids);
+  EXPECT_EQ(tableSums(run, "ps", "refused"), (Sums{{"user", 0}, {"item", 0}, {"wide", 0}}));
+  const Sums asked = {{"user", kSamples}, {"item", 20}, {"wide", kSamples + 20}};
+  EXPECT_EQ(tableSums(run, "worker", "distinct"), asked);
+  EXPECT_EQ(tableSums(run, "ps", "pulled"), asked);
+  EXPECT_EQ(tableSums(run, "ps", "pushed"), asked);
+  EXPECT_EQ(tableSums(run, "worker", "occurrences"),
+            (Sums{{"user", kSamples}, {"item", kSamples}, {"wide", 2 * kSamples}}));
+}
+
+// Payload of variables and rows, over all servers and steps.
+TEST_F(TablesTest, PlanForetellsTheBytesOfAStep) {
+  constexpr int kSteps = 400;
+  JobRun run(folder("run"), tablesJob(2, 2, kSteps),
+             {"--set", "training.data.evalSamples=1", "--set", "training.data.samples=40000"});
+  const ProgramEnd end = run.launchAndWait();
+  ASSERT_EQ(end.code, 0) << end.output;
+  const ProgramEnd planned = program(
+      {"trainyard", "plan", "-o", "json", "-f", (run.dir().parent_path() / "job.yaml").string()});
+  ASSERT_EQ(planned.code, 0) << planned.output;
+  const auto plan = nlohmann::json::parse(planned.output, nullptr, false);
+  for (const auto& [direction, bytes] :
+       {std::pair("bytesInPerStep", "receivedBytes"), {"bytesOutPerStep", "transmittedBytes"}}) {
+    double foretold = 0, moved = 0;
+    for (const std::size_t ps : {0U, 1U}) {
+      foretold += plan.at("ps").at(ps).at(direction).get<double>();
+      foretold += plan.at("tableServers").at(ps).at(direction).get<double>();
+      const auto report = run.json(fmt::format("tasks/ps-{}/report.json", ps));
+      for (const auto& peer : report.at("traffic"))
+        moved += parseNumber<double>(peer.at(bytes).get<std::string>()).value_or(0);
+    }
+    EXPECT_NEAR(moved / kSteps / foretold, 1, 0.02) << direction << ": " << moved / kSteps;
+  }
 }
 
 }  // namespace
