@@ -123,6 +123,24 @@ TEST(ExpectedDistinct, IsTheSumOverAllIds) {
   }
 }
 
+TEST(PlanText, OfDlrmHasBottomAndTopLayers) {
+  v1::TrainingJob job = makeJob("dlrm", "Balanced", 2, 1);
+  v1::Training& training = *job.mutable_spec()->mutable_training();
+  training.mutable_model()->add_bottom_hidden(16);
+  training.mutable_model()->add_hidden(8);
+  training.mutable_data()->add_columns()->set_kind("Number");
+  v1::TableSpec& table = *training.add_tables();
+  table.set_name("user");
+  table.add_features("user");
+  table.add_features("friend");
+  table.set_dim(16);
+  table.mutable_rows()->set_max(1000);
+  const std::string text = textOf(job);
+  EXPECT_THAT(text, HasSubstr("\nbottom1_wei  [1,16]"));
+  EXPECT_THAT(text, HasSubstr("\nhidden1_wei  [19,8]")) << "16 + 3 products";
+  EXPECT_THAT(text, HasSubstr("\nuser    16 "));
+}
+
 TEST(PlanText, MnistRoundRobin) {
   EXPECT_EQ(textOf(makeJob("mnist_cnn", "RoundRobin", 2, 7)),
             R"(comparison: mnist_cnn, 8 variables, 3,274,634 parameters, 13,098,536 bytes

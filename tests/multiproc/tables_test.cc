@@ -45,6 +45,19 @@ spec:
                      ps, workers, users, steps);
 }
 
+// The same with tables of one dim, for dlrm.
+std::string dlrmJob(int ps, int workers, int steps) {
+  std::string job = tablesJob(ps, workers, steps);
+  const auto begin = job.find("    tables:"), end = job.find("    batchSize:");
+  job.replace(begin, end - begin, R"(    tables:
+    - {name: user, features: [user], dim: 8, rows: {max: 10000}, initial: {distribution: Uniform, scale: 0.2}}
+    - {name: item, features: [item], dim: 8, rows: {max: 10000}, initial: {distribution: Uniform, scale: 0.2}}
+)");
+  const std::string model = "{name: wide_and_deep, hidden: [16, 8]}";
+  return job.replace(job.find(model), model.size(),
+                     "{name: dlrm, bottomHidden: [16, 8], hidden: [16, 8]}");
+}
+
 class TablesTest : public RunTest {
  protected:
   std::string digestOf(const std::string& name, const std::string& yaml,
@@ -172,6 +185,20 @@ INSTANTIATE_TEST_SUITE_P(Modes, TablesInMode,
                                          Mode{"BackupWorkers",
                                               {"--set", "training.update.backupWorkers=1"}}),
                          [](const auto& info) { return info.param.name; });
+
+TEST_F(TablesTest, DlrmLearnsToOneResultOnAnyNumberOfServers) {
+  JobRun run(folder("run"), dlrmJob(2, 2, 600), {"--set", "training.data.samples=40000"});
+  const ProgramEnd end = run.launchAndWait();
+  ASSERT_EQ(end.code, 0) << end.output;
+  auto trained = fieldsOf(end.lastLine());
+  EXPECT_GT(std::stod(trained["auc"]), 0.65);
+  const ProgramEnd scored = program({"trainyard", "checkpoint", "evaluate", run.dir().string()});
+  ASSERT_EQ(scored.code, 0) << scored.output;
+  EXPECT_EQ(fieldsOf(scored.lastLine())["auc"], trained["auc"]);
+  JobRun alone(folder("alone"), dlrmJob(1, 2, 600), {"--set", "training.data.samples=40000"});
+  EXPECT_EQ(alone.launchAndWait().code, 0);
+  EXPECT_EQ(alone.digest(), run.digest());
+}
 
 TEST_F(TablesTest, ATableThatIsFullEndsTheJobAndIsNamed) {
   JobRun run(folder("run"), tablesJob(1, 1, 600, 2'000'000),

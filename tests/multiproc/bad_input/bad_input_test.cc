@@ -51,8 +51,23 @@ std::string idxLabels(std::uint32_t count) {
   return bytes;
 }
 
+// A csv file whose words and cities come again and again.
+std::string clicksCsv(int count) {
+  std::string lines = "user,words,city,age,click\n";
+  for (int i = 0; i < count; ++i) {
+    lines += fmt::format("{},{} {},{},{},{}\n", 100 + i, i % 7, i % 3, i % 2 == 0 ? "Oslo" : "Rome",
+                         i / 10.0, i % 2);
+  }
+  return lines;
+}
+
 class BadInputTest : public RunTest {
  protected:
+  void putProgramsIntoThePath() {
+    runner_.setVariable("PATH", fs::path(programPath("trainyard")).parent_path().string() +
+                                    ":/usr/sbin:/usr/bin:/sbin:/bin");
+  }
+
   // What every row starts from: two jobs, their runs, data.
   void prepare() {
     const fs::path model = folder("model");
@@ -71,8 +86,7 @@ class BadInputTest : public RunTest {
       const ProgramEnd end = program(argv);
       ASSERT_EQ(end.code, 0) << end.output;
     }
-    runner_.setVariable("PATH", fs::path(programPath("trainyard")).parent_path().string() +
-                                    ":/usr/sbin:/usr/bin:/sbin:/bin");
+    putProgramsIntoThePath();
     for (const int step : {0, 150}) {
       const ProgramEnd end = program({"trainyard", "checkpoint", "digest", (model / "run").string(),
                                       "--step", std::to_string(step)});
@@ -103,6 +117,9 @@ class BadInputTest : public RunTest {
 
   bool canMount() const {
     return std::system("unshare -m mount -t tmpfs none /mnt 2>/dev/null") == 0;
+  }
+  void tell(std::size_t rows) const {
+    fmt::print("{}{} rows: {} as written down, {} skipped\n", table_, rows, right_, skipped_);
   }
   void report(const BadInputRow& row, const std::string& how, const std::string& why,
               double seconds) {
@@ -142,7 +159,20 @@ TEST_F(BadInputTest, EachRowIsAsWrittenDown) {
   const ProgramEnd end = live.wait();
   EXPECT_EQ(end.code, 0) << end.output;
   EXPECT_EQ(live.digest(), digest_) << "the guests changed what was learned";
-  fmt::print("{}{} rows: {} as written down, {} skipped\n", table_, rows->size(), right_, skipped_);
+  tell(rows->size());
+}
+
+TEST_F(BadInputTest, EachRowOfTablesIsAsWrittenDown) {
+  auto rows = parseBadInputTable(sourceText("tables.txt"));
+  ASSERT_TRUE(rows.ok()) << rows.status();
+  ASSERT_GE(rows->size(), 40u);
+  for (BadInputRow& row : *rows) row.keeps = -1;  // there is no run before
+  folder("model");
+  writeText("model/clicks.yaml", sourceText("clicks.yaml"));
+  writeText("model/clicks.csv", clicksCsv(40));
+  putProgramsIntoThePath();
+  perform(*rows, /*beside_job=*/false);
+  tell(rows->size());
 }
 
 // The file changes while the job runs, and a worker that starts again reads the new one.
