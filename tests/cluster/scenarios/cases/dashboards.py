@@ -53,6 +53,8 @@ def catalogue():
     text = (ROOT / "base" / "metrics" / "catalogue.h").read_text(encoding="utf-8")
     rows = re.findall(r'\{"(\w+)",\s*MetricKind::k\w+,\s*"\w*",\s*"[\w,]*",\s*([\w| ]+),(.*?)\},?(?=\s*(?:\{"|//|\};))',
                       text, re.S)
+    # Those whose labels are said once for all.
+    rows += re.findall(r'ofTable\(\s*"(\w+)",\s*MetricKind::k\w+,\s*"\w*",\s*([\w| ]+),(.*?)\)', text, re.S)
     return {name: (set(exporters.replace(" ", "").split("|")), rest) for name, exporters, rest in rows}
 
 
