@@ -115,7 +115,7 @@ inline constexpr MetricSpec kMetrics[] = {
     {"trainyard_cached_pods", MetricKind::kGauge, "", "", kOperator,
      "Pods in the operator's cache."},
     {"trainyard_unreachable_agents", MetricKind::kGauge, "", "", kOperator,
-     "Agents of running tasks that have not answered the operator for 30 s."},
+     "Agents of running tasks that have not answered the operator for --unreachable-after."},
 
     // Jobs, as the operator knows them.
     {"trainyard_jobs", MetricKind::kGauge, "", "state", kOperator,

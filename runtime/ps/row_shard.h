@@ -59,7 +59,7 @@ class RowShard {
 
   // Asynchronous modes, while no push is under way: what is here is called by this version.
   void settle(std::int64_t version);
-  // Adds those of the pushes that are in one of its parts.
+  // The same modes: adds those of the pushes that are in one of its parts.
   void addPushed(NumberSet& tickets, NumberSet& samples) const;
 
   std::size_t parts() const { return parts_.size(); }
