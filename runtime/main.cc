@@ -110,6 +110,7 @@ int exitCode(const Status& status) {
   if (status.ok()) return kExitOk;
   TY_ERROR("{}", fromAbsl(status.message()));
   if (status.code() == absl::StatusCode::kFailedPrecondition) return kExitDiverged;
+  if (status.code() == absl::StatusCode::kOutOfRange) return kExitTableFull;
   return failureClass(status) == FailureClass::kRetry ? kExitFailure : kExitBadInput;
 }
 

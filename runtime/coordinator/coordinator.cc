@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/core/exit_code.h"
 #include "fmt/format.h"
 #include "runtime/coordinator/incarnation.h"
 
@@ -47,6 +48,7 @@ v1::View Coordinator::view() const {
   tickets_.tell(view);
   view.set_stop_at(stop_.version());
   view.set_failure(failure_);
+  view.set_table_full(failure_reason_ == kTableFull);
   view.set_waiting_for(waiting_);
   view.set_steps(steps_.count());
   view.set_hold(rest_.asked() && tickets_.pushes() == nullptr);
@@ -103,7 +105,7 @@ void Coordinator::accept(const MemberKey& key, const v1::MemberReport& report, T
     fail(fmt::format("{}: step {}{}: {}", membership_.nameOf(key), report.abort().step(),
                      variable.empty() ? "" : fmt::format(", variable {}", variable),
                      report.abort().reason()),
-         now);
+         now, report.abort().table_full() ? kTableFull : kDiverged);
   }
   followFailure(key, report, now);
   if (!fresh || epochs_.over()) return;
@@ -210,6 +212,7 @@ v1::JobProgress Coordinator::progress(TimePoint now) const {
   checkpoints_.tell(progress);
   progress.set_steps(steps_.count());
   progress.set_failure(failure_);
+  progress.set_failure_reason(std::string(failure_reason_));
   progress.set_waiting_for(epochs_.over() ? "" : waitingFor(now));
   return progress;
 }

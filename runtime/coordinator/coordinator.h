@@ -115,7 +115,8 @@ class Coordinator {
   void followStop(TimePoint now);
   void tryStopped(TimePoint now);
   void tryDone(TimePoint now);
-  void fail(const std::string& why, TimePoint now);
+  // `reason`: as of JobProgress.
+  void fail(const std::string& why, TimePoint now, std::string_view reason = "");
 
   const CoordinatorConfig config_;
   Outbox out_;
@@ -132,6 +133,7 @@ class Coordinator {
   GroupFailures group_failures_;
   bool finishing_ = false;  // the end is being recorded
   std::string failure_;
+  std::string_view failure_reason_;  // one of the names of JobProgress
   std::string waiting_;
 };
 

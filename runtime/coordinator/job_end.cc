@@ -79,9 +79,10 @@ void Coordinator::onFinishRecorded(const Status& status, TimePoint now) {
   evaluate(now);
 }
 
-void Coordinator::fail(const std::string& why, TimePoint now) {
+void Coordinator::fail(const std::string& why, TimePoint now, std::string_view reason) {
   if (epochs_.over()) return;
   failure_ = why;
+  failure_reason_ = reason;
   checkpoints_.drop();
   out_.log(fmt::format("the job fails: {}", why), true);
   epochs_.enter(v1::PHASE_FAILED, now, out_);

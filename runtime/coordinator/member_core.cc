@@ -20,6 +20,11 @@ bool newer(const v1::View& a, const v1::View& b) {
 
 }  // namespace
 
+Status failureOf(const v1::View& view) {
+  if (view.table_full()) return absl::OutOfRangeError(view.failure());
+  return absl::FailedPreconditionError(view.failure());
+}
+
 bool MemberCore::active() const {
   return has_view_ && epoch_.epoch() == view_.epoch().epoch() && sealed_ <= epoch_.epoch() &&
          (view_.phase() == v1::PHASE_ACTIVE || view_.phase() == v1::PHASE_STOPPING);
@@ -64,8 +69,7 @@ StatusOr<std::optional<Turn>> MemberCore::endTurn() const {
   if (!has_view_) return std::optional<Turn>();
   if (!view_.refusal().empty())
     return withClass(absl::InvalidArgumentError(view_.refusal()), FailureClass::kPermanent);
-  if (view_.phase() == v1::PHASE_FAILED && !view_.left())
-    return absl::FailedPreconditionError(view_.failure());
+  if (view_.phase() == v1::PHASE_FAILED && !view_.left()) return failureOf(view_);
   if (!over()) return std::optional<Turn>();
   Turn turn;
   turn.epoch = epoch_.epoch();

@@ -16,6 +16,10 @@
 
 namespace trainyard::runtime {
 
+// Of a job in phase FAILED: OUT_OF_RANGE where a table is full, else FAILED_PRECONDITION. The
+// program ends with the code that says so (base/core/exit_code.h).
+Status failureOf(const v1::View& view);
+
 // Not thread-safe: the owner locks.
 class MemberCore {
  public:

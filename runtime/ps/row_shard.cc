@@ -231,6 +231,7 @@ std::optional<v1::Abort> RowShard::abort() const {
     v1::Abort abort;
     abort.set_step(part->rows->version());
     abort.set_reason(std::string(fromAbsl(part->rows->failure().message())));
+    abort.set_table_full(absl::IsResourceExhausted(part->rows->failure()));
     return abort;
   }
   return std::nullopt;

@@ -9,6 +9,7 @@
 #include "base/metrics/bucket_message.h"
 #include "base/process/files.h"
 #include "runtime/catalog/catalog.h"
+#include "runtime/coordinator/member_core.h"
 #include "runtime/model/model.h"
 #include "runtime/program/declared_model.h"
 #include "runtime/task/coordinator_host.h"
@@ -160,7 +161,7 @@ Status PsTask::outcome() const {
   return host_->withMachine([](const ps::PsMachine& machine) -> Status {
     if (!machine.over()) return absl::CancelledError("ended before the job was over");
     if (machine.view().phase() == v1::PHASE_FAILED && !machine.view().left())
-      return absl::FailedPreconditionError(machine.view().failure());
+      return failureOf(machine.view());
     return absl::OkStatus();
   });
 }

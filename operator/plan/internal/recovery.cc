@@ -15,6 +15,11 @@ const std::string& restartPolicyOf(const PlannerState& state, const TaskView& ta
                                       : state.spec.worker().restart_policy();
 }
 
+// A program's own model may end the job for what it likes; the message has its words.
+std::string_view divergedReason(const PlannerState& state) {
+  return state.spec.training().model().name() == "program" ? "ProgramFailed" : kDiverged;
+}
+
 // Ended in failure for good: why, as a condition's reason.
 std::optional<std::string_view> permanentReason(const PlannerState& state, const TaskView& task) {
   const std::string& policy = restartPolicyOf(state, task);
@@ -28,9 +33,15 @@ std::optional<std::string_view> permanentReason(const PlannerState& state, const
                                         : std::nullopt;
   }
   if (!isPermanentExit(code)) return std::nullopt;
-  if (code != kExitDiverged) return "BadInput";
-  // A program's own model may end the job for what it likes; the message has its words.
-  return state.spec.training().model().name() == "program" ? "ProgramFailed" : "Diverged";
+  if (code == kExitTableFull) return kTableFull;
+  return code == kExitDiverged ? divergedReason(state) : "BadInput";
+}
+
+// The same of the coordinator's word, whichever is heard first.
+std::string_view failureReason(const PlannerState& state) {
+  const std::string& reason = state.progress()->failure_reason();
+  if (reason == kTableFull) return kTableFull;
+  return reason == kDiverged ? divergedReason(state) : "RuntimeFailed";
 }
 
 std::string causeOf(const PlannerState& state, const TaskView& task) {
@@ -247,7 +258,8 @@ void findFailures(PlannerState& state) {
   }
   if (state.outcome() == "failed") {
     const std::string& why = state.progress()->failure();
-    return setFailed(state, "RuntimeFailed", why.empty() ? "the coordinator gave the job up" : why);
+    return setFailed(state, failureReason(state),
+                     why.empty() ? "the coordinator gave the job up" : why);
   }
   const v1::RunPolicy& policy = state.spec.run_policy();
   if (!policy.has_active_deadline_seconds() || !state.status.has_start_time()) return;

@@ -69,7 +69,7 @@ TEST_F(SupervisorTest, StartsOnceTheMembershipIsReady) {
 }
 
 TEST_F(SupervisorTest, EndsWithTheCodeThatNoRestartMends) {
-  for (const int code : {kExitOk, kExitUsage, kExitBadInput, kExitDiverged}) {
+  for (const int code : {kExitOk, kExitUsage, kExitBadInput, kExitDiverged, kExitTableFull}) {
     Supervisor fresh{SupervisorOptions()};
     fresh.handle(MembershipReady{}, clock_.now());
     fresh.handle(ChildStarted{{100}}, clock_.now());
