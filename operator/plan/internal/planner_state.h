@@ -25,6 +25,8 @@ inline constexpr std::chrono::seconds kEndGrace{15};
 // How long a worker of our runtime that is not wanted any more may take to end by itself, after the
 // membership without it is published.
 inline constexpr std::chrono::seconds kLeaveGrace{30};
+// ... and one of which it was not heard yet that its program has begun.
+inline constexpr std::chrono::seconds kBeginGrace{5};
 // ... and a parameter server, which others need until they hold its part of the model; that may
 // wait for tasks that are still to come.
 inline constexpr std::chrono::minutes kDrainGrace{10};

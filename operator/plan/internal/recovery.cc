@@ -213,16 +213,17 @@ void recallPs(PlannerState& state) {
 // An index that nobody wants leaves the membership; should it ever come back, it is another life. A
 // task that takes part is given time to go by itself: a worker ends its step, a parameter server
 // hands over what it holds. The others need not miss it; nor one whose program never began, because
-// the membership that it was in for a moment came and went too fast: it would wait for ever.
+// the membership that it was in for a moment came and went too fast: it would wait for ever. But
+// that it has begun is heard of a moment later.
 void letGo(PlannerState& state, TaskView& task) {
-  const bool takes_part = state.spec.has_training() && task.lives() && task.member != nullptr &&
-                          task.member->created() == task.seen->created &&
-                          (task.seen->began || task.seen->ready);
-  const std::int64_t grace =
-      task.key.role == v1::ROLE_PS ? toMillis(kDrainGrace) : toMillis(kLeaveGrace);
+  const bool is_member = state.spec.has_training() && task.lives() && task.member != nullptr &&
+                         task.member->created() == task.seen->created;
+  std::int64_t grace = is_member ? toMillis(kBeginGrace) : 0;
+  if (is_member && (task.seen->began || task.seen->ready))
+    grace = task.key.role == v1::ROLE_PS ? toMillis(kDrainGrace) : toMillis(kLeaveGrace);
   task.renumber();
   task.history.recent = 0;
-  task.history.create_ms = takes_part ? state.input.unix_ms + grace : 0;
+  task.history.create_ms = is_member ? state.input.unix_ms + grace : 0;
 }
 
 // A former life that was let go and still has time.

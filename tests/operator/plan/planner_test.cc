@@ -241,17 +241,22 @@ TEST(Planner, CountsARestartThatTurnsUpAfterTheEnd) {
   EXPECT_TRUE(rest.creates.empty());
 }
 
-// A worker that takes part ends its step; one whose agent never started it has none.
-TEST(Planner, WhoNeverBeganIsGivenNoTimeToLeave) {
+// A worker that takes part ends its step; one whose agent never started it has none. Who began a
+// moment ago has not said so yet, and takes part all the same.
+TEST(Planner, WhoNeverBeganIsGivenLittleTimeToLeave) {
   for (const bool began : {true, false}) {
     PlannerInput input = runningJob();
     input.observed.tasks[2].ready = false;
     input.observed.tasks[2].began = began;
     input.observed.job.mutable_spec()->mutable_worker()->set_replicas(1);
     const Plan plan = planJob(input);
+    recordStatus(&input);
     ASSERT_TRUE(plan.publish.has_value());
     EXPECT_EQ(plan.publish->tasks_size(), 2);
-    EXPECT_EQ(plan.deletes.size(), began ? 0u : 1u);
+    EXPECT_TRUE(plan.deletes.empty());
+    input.observed.membership = *plan.publish;
+    input.unix_ms += 5000;
+    EXPECT_EQ(planJob(input).deletes.size(), began ? 0u : 1u);
   }
   PlannerInput input = runningJob();
   input.observed.tasks[2].began = false;  // an answer of its agent from before
