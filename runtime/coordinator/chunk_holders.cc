@@ -12,10 +12,17 @@ namespace trainyard::runtime {
 ChunkHolders::ChunkHolders(const CoordinatorConfig& config)
     : chunks_(config.chunks),
       grid_ps_(config.grid_ps),
+      tables_(config.tables),
       replicate_(config.tickets ? config.replicate_pushes : config.replicate) {}
 
+// Of held_. Rows are on all servers that there are, and on no others.
+std::set<int> ChunkHolders::holders() const {
+  return tables_ ? held_.servers : std::set<int>(held_.ps.begin(), held_.ps.end());
+}
+
 bool ChunkHolders::holds(std::uint32_t ps) const {
-  return std::any_of(held_.ps.begin(), held_.ps.end(), [&](int server) {
+  const std::set<int> servers = holders();
+  return std::any_of(servers.begin(), servers.end(), [&](int server) {
     const int keeper = held_replicated_ ? replicaServer(held_.servers, server) : server;
     return server == static_cast<int>(ps) || keeper == static_cast<int>(ps);
   });
@@ -79,7 +86,7 @@ Held ChunkHolders::findHeld(const Membership& membership, const std::set<MemberK
   Held held;
   held.lowest = std::numeric_limits<std::int64_t>::max();
   if (elastic()) {
-    const std::set<int> servers(held_.ps.begin(), held_.ps.end());
+    const std::set<int> servers = holders();
     held.lost = servers.empty();
     givers_.clear();
     for (const int server : servers) {

@@ -62,6 +62,7 @@ class ChunkHolders {
     int server = -1;  // who has all of its chunks; -1: nobody
     std::int64_t lowest = 0, highest = -1;
   };
+  std::set<int> holders() const;
   Holding holdingOf(int server, const Membership& membership,
                     const std::set<MemberKey>& awaited) const;
   std::optional<Holding> replicasOf(int server, const Membership& membership,
@@ -73,6 +74,7 @@ class ChunkHolders {
 
   const std::vector<ChunkLoad> chunks_;
   const int grid_ps_;
+  const bool tables_;
   const bool replicate_;
   ChunkMap held_;  // who holds what; no chunks: nobody, as far as is known
   bool held_replicated_ = false;

@@ -24,6 +24,7 @@ struct CoordinatorConfig {
   // The grid of chunks and where the placement puts them; empty: the servers are always the same.
   std::vector<ChunkLoad> chunks;
   int grid_ps = 0;                     // servers of that placement
+  bool tables = false;                 // each server has rows, also one without chunks
   bool replicate = true;               // in modes with common steps
   bool replicate_pushes = false;       // in the others
   std::int64_t steps = 0;              // of the job, until a membership says otherwise; or

@@ -30,6 +30,7 @@ CoordinatorConfig coordinatorConfig(const TaskOptions& options, const std::strin
     config.chunks = chunkLoads(placement);
     config.grid_ps = placement.num_ps;
   }
+  config.tables = training.tables_size() > 0;
   config.steps = training.steps();
   config.passes = training.passes();
   config.batch_size = training.batch_size();

@@ -280,6 +280,7 @@ void World::startPs(int index) {
     c.tickets = config_.tickets;
     c.replicate_pushes = config_.replicate_pushes;
     c.replicate = !config_.tables;
+    c.tables = config_.tables;
     std::optional<runtime::Manifest> newest;
     for (const auto& m : manifests_) {
       if (!newest || std::pair(m.step, m.epoch) > std::pair(newest->step, newest->epoch))

@@ -67,6 +67,30 @@ TEST(ChunkHolders, AProcessThatWasStartedSinceHoldsNothing) {
   EXPECT_TRUE(b.held().lost);
 }
 
+// A server that has rows of tables and no chunk, as those of small models have more servers than
+// chunks.
+TEST(ChunkHolders, AServerWithRowsAloneHoldsSomething) {
+  for (const bool tables : {false, true}) {
+    PartsBench b(2, 1, [&](CoordinatorConfig& c) {
+      c.chunks = {{8, 0}};
+      c.grid_ps = 2;
+      c.tables = tables;
+    });
+    ChunkHolders holders{b.config};
+    EXPECT_TRUE(holders.adopt(b.all(1)));
+    EXPECT_EQ(holders.holds(1), tables);
+    Bench::setShard(b.ps(0), 5);
+    Bench::setShard(b.ps(1), 5);
+    const std::set<MemberKey> both = {keyOfServer(0), keyOfServer(1)};
+    b.say();
+    EXPECT_FALSE(holders.findHeld(b.membership, both).lost);
+    *b.ps(1).mutable_incarnation() = incarnation(1, 2);
+    Bench::clear(b.ps(1));
+    b.say();
+    EXPECT_EQ(holders.findHeld(b.membership, both).lost, tables);
+  }
+}
+
 TEST(ChunkHolders, AMapOfOtherChunksIsNotTaken) {
   HoldersBench b;
   v1::EpochInfo other = b.all(2);
