@@ -151,6 +151,11 @@ class CheckpointReader {
   // first error; DATA_LOSS names the file.
   Status walkTable(std::size_t table, int first, int last,
                    const std::function<Status(TableRows)>& sink) const;
+  // Of a table: how many rows it has, and the bytes of one of their arrays ("ids", "rows", a slot),
+  // little-endian, in the same order and piece by piece.
+  std::int64_t rowsOf(std::size_t table) const;
+  Status walkTableArray(std::size_t table, const std::string& array,
+                        const std::function<Status(std::span<const std::byte>)>& sink) const;
 
  private:
   struct Piece {
@@ -185,7 +190,9 @@ StatusOr<std::string> checkpointDigest(const CheckpointReader& reader);
 
 // Writes one safetensors file with whole tensors under their variables' names and, with `slots`,
 // the optimizer's as "variable/slot"; durably, as writeShard() does. NaN and infinity pass
-// unchanged. The arrays of `beside`, a safetensors file with what is in no shard, follow; "": none.
+// unchanged. Of a table "table/ids" (I64, the bits of an unsigned number) and "table/rows" (F32,
+// [rows, dim]), with `slots` also "table/rows/slot", "table/steps" and "table/counts" (I32). The
+// arrays of `beside`, a safetensors file with what is in no shard, follow; "": none.
 Status exportSafetensors(const CheckpointReader& reader, const std::string& path, bool slots,
                          const std::string& beside = "");
 

@@ -44,6 +44,36 @@ Status copyArrays(const Beside& beside, DurableFile& to) {
   return absl::OkStatus();
 }
 
+// An array of a table, in the checkpoint and in the file.
+struct TableArray {
+  std::size_t table = 0;
+  std::string array;
+  SafetensorsEntry entry;
+};
+
+std::vector<TableArray> tableArrays(const CheckpointReader& reader, bool slots) {
+  std::vector<TableArray> arrays;
+  const std::vector<ManifestTable>& tables = reader.manifest().tables;
+  for (std::size_t t = 0; t < tables.size(); ++t) {
+    const std::int64_t rows = reader.rowsOf(t);
+    const auto add = [&](const std::string& array, const std::string& name, const char* dtype,
+                         std::vector<std::int64_t> shape) {
+      arrays.push_back(
+          {t,
+           array,
+           {.name = tables[t].name + "/" + name, .dtype = dtype, .shape = std::move(shape)}});
+    };
+    add("ids", "ids", "I64", {rows});
+    add("rows", "rows", "F32", {rows, tables[t].dim});
+    if (!slots) continue;
+    for (const std::string& slot : tables[t].slots)
+      add(slot, "rows/" + slot, "F32", {rows, tables[t].dim});
+    add("steps", "steps", "I32", {rows});
+    add("counts", "counts", "I32", {rows});
+  }
+  return arrays;
+}
+
 }  // namespace
 
 Status exportSafetensors(const CheckpointReader& reader, const std::string& path, bool slots,
@@ -65,6 +95,8 @@ Status exportSafetensors(const CheckpointReader& reader, const std::string& path
                          .shape = variable.shape});
     }
   }
+  const std::vector<TableArray> arrays = tableArrays(reader, slots);
+  for (const TableArray& array : arrays) entries.push_back(array.entry);
   entries.insert(entries.end(), others.header.entries.begin(), others.header.entries.end());
   const Manifest& manifest = reader.manifest();
   auto header = encodeSafetensorsHeader({{"trainyard.step", fmt::format("{}", manifest.step)},
@@ -79,6 +111,11 @@ Status exportSafetensors(const CheckpointReader& reader, const std::string& path
     TY_RETURN_IF_ERROR(walkTensor(reader, variable, slot, [&](std::span<const std::byte> bytes) {
       return file.write(bytes);
     }));
+  }
+  for (const TableArray& array : arrays) {
+    TY_RETURN_IF_ERROR(
+        reader.walkTableArray(array.table, array.array,
+                              [&](std::span<const std::byte> bytes) { return file.write(bytes); }));
   }
   TY_RETURN_IF_ERROR(copyArrays(others, file));
   return file.commit();

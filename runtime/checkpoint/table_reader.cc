@@ -95,4 +95,32 @@ Status CheckpointReader::walkTable(std::size_t table, int first, int last,
   return absl::OkStatus();
 }
 
+std::int64_t CheckpointReader::rowsOf(std::size_t table) const {
+  std::int64_t rows = 0;
+  for (const TablePiece& piece : tables_.at(manifest_.tables[table].name)) {
+    const auto ids = piece.arrays.find("ids");
+    if (ids != piece.arrays.end()) rows += ids->second.shape[0];
+  }
+  return rows;
+}
+
+Status CheckpointReader::walkTableArray(
+    std::size_t table, const std::string& array,
+    const std::function<Status(std::span<const std::byte>)>& sink) const {
+  constexpr std::uint64_t kReadBytes = 1 << 20;
+  std::vector<std::byte> bytes;
+  for (const TablePiece& piece : tables_.at(manifest_.tables[table].name)) {
+    const auto found = piece.arrays.find(array);
+    if (found == piece.arrays.end()) continue;
+    const OpenFile& file = *files_[piece.file];
+    for (std::uint64_t at = 0; at < found->second.bytes; at += bytes.size()) {
+      bytes.resize(std::min(kReadBytes, found->second.bytes - at));
+      TY_RETURN_IF_ERROR(
+          readFully(file.fd.get(), file.path, found->second.offset + at, std::span(bytes)));
+      TY_RETURN_IF_ERROR(sink(bytes));
+    }
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace trainyard::runtime

@@ -1,11 +1,13 @@
 // Jobs with embedding tables: what they learn is one result, whatever the number of servers and who
 // dies on the way.
 #include <fstream>
+#include <map>
 #include <numeric>
 
 #include "base/core/strings.h"
 #include "fmt/format.h"
 #include "runtime/checkpoint/checkpoint.h"
+#include "runtime/checkpoint/safetensors_file.h"
 #include "tests/multiproc/run_fixture.h"
 
 namespace trainyard {
@@ -56,6 +58,13 @@ std::string dlrmJob(int ps, int workers, int steps) {
   const std::string model = "{name: wide_and_deep, hidden: [16, 8]}";
   return job.replace(job.find(model), model.size(),
                      "{name: dlrm, bottomHidden: [16, 8], hidden: [16, 8]}");
+}
+
+StatusOr<runtime::CheckpointReader> newestCheckpoint(const JobRun& run) {
+  TY_ASSIGN_OR_RETURN(const std::string path, runtime::findManifest(run.dir().string()));
+  TY_ASSIGN_OR_RETURN(const runtime::Manifest manifest, runtime::readManifest(path));
+  return runtime::CheckpointReader::open(std::filesystem::path(path).parent_path().string(),
+                                         manifest);
 }
 
 class TablesTest : public RunTest {
@@ -117,6 +126,55 @@ TEST_F(TablesTest, AJobThatWasInterruptedGoesOn) {
   EXPECT_EQ(run.digest(), undisturbedDigest(tablesJob(2, 2, 150)));
 }
 
+// The file has every row of the checkpoint once, with its weights.
+void expectExported(const JobRun& run, const std::string& path) {
+  const ProgramEnd end = runProgram(
+      {"trainyard", "checkpoint", "export", run.dir().string(), "--output", path, "--slots"});
+  ASSERT_EQ(end.code, 0) << end.output;
+  const auto file = runtime::openRegularFile(path);
+  ASSERT_TRUE(file.ok()) << file.status();
+  const auto header = runtime::readSafetensorsHeader(file->fd.get(), path, file->size);
+  ASSERT_TRUE(header.ok()) << header.status();
+  std::map<std::string, const runtime::SafetensorsEntry*> entries;
+  for (const auto& entry : header->entries) entries[entry.name] = &entry;
+  const auto reader = newestCheckpoint(run);
+  ASSERT_TRUE(reader.ok()) << reader.status();
+  const std::vector<runtime::ManifestTable>& tables = reader->manifest().tables;
+  ASSERT_FALSE(tables.empty());
+  for (std::size_t t = 0; t < tables.size(); ++t) {
+    std::vector<std::uint64_t> ids;
+    std::vector<float> weights;
+    ASSERT_TRUE(reader
+                    ->walkTable(t, 0, runtime::kTablePartitions,
+                                [&](const auto& rows) {
+                                  ids.insert(ids.end(), rows.ids.begin(), rows.ids.end());
+                                  weights.insert(weights.end(), rows.weights.begin(),
+                                                 rows.weights.end());
+                                  return absl::OkStatus();
+                                })
+                    .ok());
+    EXPECT_FALSE(ids.empty());
+    EXPECT_EQ(reader->rowsOf(t), static_cast<std::int64_t>(ids.size()));
+    const auto read = [&](const std::string& array, std::span<std::byte> into) {
+      const auto found = entries.find(tables[t].name + "/" + array);
+      ASSERT_NE(found, entries.end()) << array;
+      ASSERT_EQ(found->second->end - found->second->begin, into.size()) << array;
+      ASSERT_TRUE(
+          runtime::readFully(file->fd.get(), path, header->data_start + found->second->begin, into)
+              .ok());
+    };
+    std::vector<std::uint64_t> exported_ids(ids.size());
+    std::vector<float> exported(weights.size());
+    read("ids", std::as_writable_bytes(std::span(exported_ids)));
+    read("rows", std::as_writable_bytes(std::span(exported)));
+    EXPECT_EQ(exported_ids, ids);
+    EXPECT_EQ(exported, weights);
+    for (const std::string& slot : tables[t].slots)
+      EXPECT_TRUE(entries.contains(tables[t].name + "/rows/" + slot));
+    EXPECT_TRUE(entries.contains(tables[t].name + "/counts"));
+  }
+}
+
 // Better than to say of everything that it is not clicked on; `checkpoint evaluate` reads the same
 // of the checkpoint.
 TEST_F(TablesTest, LearnsAndIsEvaluated) {
@@ -131,16 +189,15 @@ TEST_F(TablesTest, LearnsAndIsEvaluated) {
   auto read = fieldsOf(scored.lastLine());
   EXPECT_EQ(read["accuracy"], trained["accuracy"]);
   EXPECT_EQ(read["auc"], trained["auc"]);
+  expectExported(run, (run.dir() / "model.safetensors").string());
 }
 
 // Samples that the rows of table `item` have counted, each of which has one; the newest
 // checkpoint's.
 std::uint64_t countedSamples(const JobRun& run) {
   constexpr std::size_t kItem = 1;
-  const auto path = runtime::findManifest(run.dir().string());
-  if (!path.ok()) return 0;
-  const std::string dir = std::filesystem::path(*path).parent_path().string();
-  const auto reader = runtime::CheckpointReader::open(dir, *runtime::readManifest(*path));
+  const auto reader = newestCheckpoint(run);
+  if (!reader.ok()) return 0;
   std::uint64_t samples = 0;
   const auto add = [&](const runtime::TableRows& rows) {
     samples = std::accumulate(rows.counts.begin(), rows.counts.end(), samples);
