@@ -6,7 +6,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .ONESHELL:
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-run test test-long test-torch torch sanitize sanitize-threads check bench experiment compare soak fuzz build \
+.PHONY: help demo demo-run test test-long test-torch torch sanitize sanitize-threads check bench experiment compare compare-sparse soak fuzz build \
   install wheel foreign-suites clean format image image-torch push cluster cluster-build cluster-stop bench-operator
 
 # Objects in the compiler cache serve any checkout.
@@ -45,6 +45,7 @@ help:
 	@echo "make bench-operator  the operator on a real apiserver (root); PEER=build: beside Kubeflow's"
 	@echo "make experiment  7 workers, 2 parameter servers, 3 placements on links of 1 Gbit/s (LINK; root; QUICK=1)"
 	@echo "make compare  TensorFlow's parameter servers beside ours; TensorFlow comes from PyPI"
+	@echo "make compare-sparse  the same of models with embedding tables"
 	@echo "make soak     20 minutes with a random kill every 20 s (SOAK_SECONDS, SOAK_EVERY, SOAK_SEED)"
 	@echo "make fuzz     every parser of bytes from outside under libFuzzer, 60 s each (FUZZ_SECONDS, FUZZ_ONLY)"
 	@echo "make foreign-suites  torch's and Horovod's own tests over the Python package, and FSDP2"
@@ -189,6 +190,12 @@ compare:
 	$(configure) --preset dev
 	cmake --build build/dev --target $(programs)
 	exec python3 bench/tensorflow/compare.py --bin build/dev/bin --out build/tensorflow
+
+compare-sparse:
+	$(packages) demo test
+	$(configure) --preset dev
+	cmake --build build/dev --target $(programs)
+	exec python3 bench/sparse/compare.py --bin build/dev/bin --out build/sparse
 
 soak:
 	$(packages) demo test

@@ -175,8 +175,8 @@ def main():
         subprocess.run([sys.executable, EXAMPLE / "flights.py", args.out / "data"], check=True)
     if args.python is None:
         sys.path.insert(0, str(HERE / "tensorflow"))
-        import compare
-        args.python = compare.make_environment(args.out / "venv")
+        import cluster
+        args.python = cluster.make_environment(args.out / "venv")
     if args.python is None:
         print("TensorFlow cannot be had", file=sys.stderr)
         return UNAVAILABLE

@@ -12,12 +12,9 @@ writes results.json with every measurement. Exits with 77 where TensorFlow canno
 
 import argparse
 import datetime
-import hashlib
 import json
 import pathlib
-import shutil
 import signal
-import socket
 import statistics
 import subprocess
 import sys
@@ -26,11 +23,11 @@ import tempfile
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "experiment"))
 
+import cluster  # noqa: E402
 import links  # noqa: E402
 import programs  # noqa: E402
 
 HERE = pathlib.Path(__file__).resolve().parent
-WHEELS = HERE.parent.parent / "deploy" / "wheels_tensorflow.txt"
 UNAVAILABLE = 77
 LIMIT = 300  # seconds for one training; against hangs only
 WORKERS = SERVERS = 2
@@ -49,34 +46,6 @@ CASES = {
 }
 
 
-def make_environment(venv):
-    """The Python of an environment with the pinned wheels, kept for the next time; None if there is
-    no way to them."""
-    python, stamp = venv / "bin" / "python", venv / "wheels.sha256"
-    wanted = hashlib.sha256(WHEELS.read_bytes() + sys.version.encode()).hexdigest()
-    if python.exists() and stamp.exists() and stamp.read_text() == wanted:
-        return python
-    shutil.rmtree(venv, ignore_errors=True)
-    subprocess.run([sys.executable, "-m", "venv", venv], check=True)
-    pip = subprocess.run([python, "-m", "pip", "install", "-q", "--disable-pip-version-check",
-                          "--only-binary", ":all:", "-r", WHEELS])
-    if pip.returncode != 0:
-        return None
-    stamp.write_text(wanted)
-    return python
-
-
-def free_ports(count):
-    sockets = [socket.socket() for _ in range(count)]
-    try:
-        for one in sockets:
-            one.bind(("127.0.0.1", 0))
-        return [f"127.0.0.1:{one.getsockname()[1]}" for one in sockets]
-    finally:
-        for one in sockets:
-            one.close()
-
-
 class Bench:
     def __init__(self, args, network=None):
         self.args = args
@@ -90,44 +59,15 @@ class Bench:
 
     def tensorflow(self, name, sync, placement):
         """Global steps per second."""
+        hosts = cluster.free_ports(SERVERS + WORKERS)
         if self.network:
             hosts = [f"{self.network.addresses[task]}:{PORT}" for task in TASKS]
-        else:
-            hosts = free_ports(SERVERS + WORKERS)
-        common = ["--ps_hosts", ",".join(hosts[:SERVERS]),
-                  "--worker_hosts", ",".join(hosts[SERVERS:]), "--model", name, "--data",
-                  self.args.data, "--batch", str(CASES[name]["batch"]), "--steps",
-                  str(self.args.steps), "--warm-up", str(self.args.warm_up)]
-        common += ["--sync"] if sync else []
-        common += ["--partitioned"] if placement == "partitioned" else []
-
-        def start(role, index):
-            with open(self.args.out / f"{role}-{index}.log", "w") as log:
-                return subprocess.Popen(
-                    [*self.on(f"{role}-{index}"), *self.priority, self.args.python, "-B",
-                     HERE / "task.py", "--role", role, "--index", str(index), *common],
-                    stdout=subprocess.PIPE, stderr=log, text=True)
-        tasks = [start("ps", i) for i in range(SERVERS)]
-        workers = []
-        try:
-            for server in tasks:
-                if "serving" not in server.stdout.readline():
-                    raise RuntimeError("a TensorFlow server did not start")
-            # The others look for a model that the chief has made ready every 30 s only: it goes first.
-            workers.append(start("worker", 0))
-            if "ready" not in workers[0].stdout.readline():
-                raise RuntimeError("TensorFlow's chief did not start")
-            workers += [start("worker", i) for i in range(1, WORKERS)]
-            # The others go on until they are ended.
-            printed = workers[0].communicate(timeout=LIMIT)[0]
-            if workers[0].returncode != 0:
-                raise RuntimeError("a TensorFlow worker failed")
-        finally:
-            for task in tasks + workers:  # its servers never end by themselves
-                task.kill()
-                task.communicate()
-        result = json.loads(printed.splitlines()[-1])
-        return {"steps_per_second": result["steps"] / result["seconds"], **result}
+        arguments = ["--model", name, "--data", self.args.data, "--batch", str(CASES[name]["batch"]), "--steps",
+                     str(self.args.steps), "--warm-up", str(self.args.warm_up)]
+        arguments += ["--sync"] if sync else []
+        arguments += ["--partitioned"] if placement == "partitioned" else []
+        return cluster.train([self.args.python, "-B", HERE / "task.py"], hosts, SERVERS, arguments, self.args.out,
+                             lambda task: [*self.on(task), *self.priority])
 
     def ours(self, name, sync):
         case = CASES[name]
@@ -259,7 +199,7 @@ def main():
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     args.out.mkdir(parents=True, exist_ok=True)
     if args.python is None:
-        args.python = make_environment(args.out / "venv")
+        args.python = cluster.make_environment(args.out / "venv")
         if args.python is None:
             print("TensorFlow's wheels cannot be installed", file=sys.stderr)
             return UNAVAILABLE

@@ -4,15 +4,14 @@ TensorFlow 2.21, as scripts of its time use it. A worker prints what it measured
     python task.py --role worker --index 0 --ps_hosts a:1,b:2 --worker_hosts c:3,d:4 --model mnist_cnn ...
 """
 
-import argparse
 import gzip
 import json
 import os
-import pathlib
 import time
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 import numpy as np  # noqa: E402
+import task_main  # noqa: E402
 import tensorflow  # noqa: E402
 
 tf = tensorflow.compat.v1
@@ -106,27 +105,8 @@ def measure(args, session, fetches, x, y, images, labels):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--role", required=True, choices=["ps", "worker"])
-    parser.add_argument("--index", required=True, type=int)
-    parser.add_argument("--ps_hosts", required=True)
-    parser.add_argument("--worker_hosts", required=True)
-    parser.add_argument("--model", required=True, choices=["mnist_cnn", "mlp"])
-    parser.add_argument("--data", required=True, type=pathlib.Path)
-    parser.add_argument("--batch", type=int, default=128)
-    parser.add_argument("--steps", type=int, default=60)
-    parser.add_argument("--warm-up", type=int, default=10)
-    parser.add_argument("--sync", action="store_true")
-    parser.add_argument("--partitioned", action="store_true")
-    args = parser.parse_args()
-    cluster = tf.train.ClusterSpec({"ps": args.ps_hosts.split(","),
-                                    "worker": args.worker_hosts.split(",")})
-    config = tf.ConfigProto(intra_op_parallelism_threads=1)
-    server = tf.train.Server(cluster, job_name=args.role, task_index=args.index, config=config)
-    if args.role == "ps":
-        print("serving", flush=True)
-        server.join()
-    work(args, cluster, server)
+    task_main.run(__doc__.splitlines()[0], ["mnist_cnn", "mlp"], work, 128,
+                  lambda parser: parser.add_argument("--partitioned", action="store_true"))
 
 
 if __name__ == "__main__":

@@ -1,0 +1,134 @@
+"""One task of a TensorFlow parameter-server job with embedding tables, for compare.py: TensorFlow 1's API
+(tf.compat.v1) of TensorFlow 2.21, tables in two parts, each id of a batch looked up once. A worker prints what it
+measured as JSON.
+
+    python task.py --role worker --index 0 --ps_hosts a:1,b:2 --worker_hosts c:3,d:4 --model wide_and_deep ...
+"""
+import json
+import os
+import pathlib
+import sys
+import time
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+import numpy as np  # noqa: E402
+import tensorflow  # noqa: E402
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "tensorflow"))
+
+import task_main  # noqa: E402
+
+tf = tensorflow.compat.v1
+tf.disable_eager_execution()
+tf.logging.set_verbosity(tf.logging.ERROR)
+
+FEATURES, NUMBERS, DIM = 26, 13, 16
+
+
+def batches(args):
+    """This worker's share of the file, over and over: ids, numbers, labels."""
+    columns = {f"f{i}": tf.FixedLenFeature([], tf.int64) for i in range(FEATURES)}
+    columns.update({f"n{i}": tf.FixedLenFeature([], tf.float32) for i in range(NUMBERS)})
+    columns["click"] = tf.FixedLenFeature([], tf.int64)
+
+    def parse(records):
+        read = tf.parse_example(records, columns)
+        return (tf.stack([read[f"f{i}"] for i in range(FEATURES)], 1),
+                tf.stack([read[f"n{i}"] for i in range(NUMBERS)], 1), tf.cast(read["click"], tf.float32))
+
+    count = len(args.worker_hosts.split(","))
+    data = tf.data.TFRecordDataset(str(args.data)).shard(count, args.index).repeat()
+    data = data.batch(args.batch, drop_remainder=True).map(parse, num_parallel_calls=1).prefetch(1)
+    return tf.data.make_one_shot_iterator(data).get_next()
+
+
+def dense(x, name, width, relu=True):
+    inputs = int(x.shape[1])
+    wei = tf.get_variable(f"{name}_wei", [inputs, width],
+                          initializer=tf.truncated_normal_initializer(stddev=inputs ** -0.5))
+    x = tf.matmul(x, wei) + tf.get_variable(f"{name}_bia", [width], initializer=tf.zeros_initializer())
+    return tf.nn.relu(x) if relu else x
+
+
+def look_up(name, dim, ids, rows, servers):
+    """[batch, features, dim] of a table in as many parts as there are servers."""
+    partitioner = tf.fixed_size_partitioner(servers, 0)
+    made = tf.truncated_normal_initializer(stddev=0.01) if dim > 1 else tf.zeros_initializer()
+    table = tf.get_variable(name, [rows, dim], initializer=made, partitioner=partitioner)
+    distinct, places = tf.unique(tf.reshape(ids, [-1]))
+    found = tf.nn.embedding_lookup(table, distinct, partition_strategy="div")
+    return tf.reshape(tf.gather(found, places), [-1, FEATURES, dim])
+
+
+def wide_and_deep(args, ids, numbers, servers):
+    deep = look_up("deep", DIM, ids, args.rows, servers)
+    wide = look_up("wide", 1, ids, args.rows, servers)
+    x = tf.concat([tf.reshape(deep, [-1, FEATURES * DIM]), numbers], 1)
+    for i, width in enumerate([512, 256], 1):
+        x = dense(x, f"hidden{i}", width)
+    linear = tf.get_variable("numbers_wei", [NUMBERS, 1], initializer=tf.zeros_initializer())
+    return (dense(x, "output", 1, relu=False) + tf.matmul(numbers, linear))[:, 0] + tf.reduce_sum(wide, [1, 2])
+
+
+def dlrm(args, ids, numbers, servers):
+    x = numbers
+    for i, width in enumerate([64, DIM], 1):
+        x = dense(x, f"bottom{i}", width)
+    rows = look_up("deep", DIM, ids, args.rows, servers)
+    both = tf.concat([tf.expand_dims(x, 1), rows], 1)
+    products = tf.reshape(tf.matmul(both, both, transpose_b=True), [-1, (FEATURES + 1) ** 2])
+    below = [i * (FEATURES + 1) + j for i in range(FEATURES + 1) for j in range(i)]
+    x = tf.concat([x, tf.gather(products, below, axis=1)], 1)
+    x = tf.ensure_shape(x, [None, DIM + len(below)])
+    for i, width in enumerate([512, 256], 1):
+        x = dense(x, f"hidden{i}", width)
+    return dense(x, "output", 1, relu=False)[:, 0]
+
+
+def work(args, cluster, server):
+    device = tf.train.replica_device_setter(cluster=cluster, worker_device=f"/job:worker/task:{args.index}")
+    servers, count = len(args.ps_hosts.split(",")), len(args.worker_hosts.split(","))
+    with tf.device(device):
+        global_step = tf.train.get_or_create_global_step()
+        with tf.device(f"/job:worker/task:{args.index}/cpu:0"):
+            ids, numbers, labels = batches(args)
+        logits = {"wide_and_deep": wide_and_deep, "dlrm": dlrm}[args.model](args, ids, numbers, servers)
+        loss = tf.reduce_mean(tf.nn.sigmoid_cross_entropy_with_logits(labels=labels, logits=logits))
+        optimizer = tf.train.AdagradOptimizer(0.02)
+        hooks = []
+        if args.sync:
+            optimizer = tf.train.SyncReplicasOptimizer(optimizer, count, total_num_replicas=count)
+        train = optimizer.minimize(loss, global_step=global_step)
+        if args.sync:
+            # No tokens ahead: every step waits for all gradients of its own step, as ours does.
+            hooks.append(optimizer.make_session_run_hook(args.index == 0, num_tokens=0))
+    config = tf.ConfigProto(intra_op_parallelism_threads=1,
+                            device_filters=["/job:ps", f"/job:worker/task:{args.index}"])
+    with tf.train.MonitoredTrainingSession(server.target, is_chief=args.index == 0, hooks=hooks,
+                                           config=config) as session:
+        print("ready", flush=True)
+        measure(args, session, (train, loss, global_step))
+
+
+def measure(args, session, fetches):
+    """From the global step --warm-up to --steps, as the chief sees them. The others go on until they are ended."""
+    first, step, losses = None, 0, []
+    while args.index != 0 or step < args.steps:
+        _, loss, step = session.run(fetches)
+        now = time.monotonic()
+        losses.append(float(loss))
+        if first is None and step >= args.warm_up:
+            first = (step, now)
+    print(json.dumps({"steps": int(step - first[0]), "seconds": now - first[1],
+                      "first_loss": float(np.mean(losses[:10])), "last_loss": float(np.mean(losses[-10:]))}), flush=True)
+    # Closing the session can take for ever when the other workers are in the middle of a step.
+    os._exit(0)
+
+
+def main():
+    task_main.run(__doc__.splitlines()[0], ["wide_and_deep", "dlrm"], work, 1024,
+                  lambda parser: parser.add_argument("--rows", required=True, type=int))
+
+
+if __name__ == "__main__":
+    main()
