@@ -1,8 +1,11 @@
 #include "runtime/compute/trainer.h"
 
 #include <algorithm>
+#include <limits>
 #include <numeric>
 #include <utility>
+
+#include "base/core/failpoint.h"
 
 namespace trainyard::runtime {
 namespace {
@@ -65,15 +68,23 @@ void Trainer::readSamples(const Turn& turn) {
 Status Trainer::trainStep(const Turn& turn) {
   readSamples(turn);
   RowExchange* const rows = session_.rowExchange();
-  if (rows != nullptr) batch_.rows = rows->rows();
+  if (rows != nullptr) batch_.rows = rows->rows().values;
   session_.computing();
   model_.deliverOnDevice(session_.wantsGradientsOnDevice());
   Status pushed;
   const auto sink = [&](Gradient gradient) { pushed.Update(session_.push(std::move(gradient))); };
   TY_ASSIGN_OR_RETURN(const BatchLoss loss, model_.forwardBackward(batch_, sink));
   TY_RETURN_IF_ERROR(pushed);
-  if (rows != nullptr) rows->pushRows(model_.takeRowGradients());
+  if (rows != nullptr) rows->pushRows(rowGradients(turn.step));
   return session_.finish(loss).status();
+}
+
+RowValues Trainer::rowGradients(std::int64_t step) {
+  RowValues gradients = model_.takeRowGradients();
+  if (hitFailpoint("worker.rows", step) != FailAction::kNan) return gradients;
+  const auto some = std::ranges::find_if(gradients, [](const auto& of) { return !of.empty(); });
+  if (some != gradients.end()) some->front() = std::numeric_limits<float>::quiet_NaN();
+  return gradients;
 }
 
 // CANCELLED: the evaluation is void.

@@ -11,6 +11,7 @@
 #include "runtime/data/dataset.h"
 #include "runtime/data/table_lookup.h"
 #include "runtime/model/model.h"
+#include "runtime/train/row_exchange.h"
 #include "runtime/train/step_record.h"
 #include "runtime/train/synchronizer.h"
 #include "runtime/train/training_session.h"
@@ -29,8 +30,8 @@ class Trainer {
   Trainer(const DataSplits& data, Model& model, Synchronizer& synchronizer, TrainObserver& observer,
           std::uint64_t seed, const Clock& clock, std::vector<TableLookup> tables = {});
 
-  // Until the job is over. Errors: INVALID_ARGUMENT (refused), FAILED_PRECONDITION (the job
-  // failed), or the model's own.
+  // Until the job is over. Errors: INVALID_ARGUMENT (refused), failureOf() the job
+  // (FAILED_PRECONDITION, OUT_OF_RANGE), or the model's own.
   StatusOr<TrainEnd> run();
   // Thread-safe.
   TrainTotals totals() const { return session_.totals(); }
@@ -38,6 +39,7 @@ class Trainer {
  private:
   Status trainStep(const Turn& turn);
   void readSamples(const Turn& turn);
+  RowValues rowGradients(std::int64_t step);
   Status readEvaluationRows();
   Status evaluateSlice();
 

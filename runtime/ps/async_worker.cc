@@ -124,9 +124,11 @@ std::vector<Send> AsyncWorker::takeSends(TimePoint now) {
   return sends;
 }
 
-std::optional<Send> AsyncWorker::readRows(std::size_t part) {
-  if (!active() || interrupted()) return std::nullopt;
-  return readingOf(part);
+StatusOr<std::optional<Send>> AsyncWorker::readRows(std::size_t part) {
+  const bool trains = step_state_ == StepState::kPending;
+  const bool evaluates = step_state_ == StepState::kNone && active() && !interrupted();
+  if (!trains && !evaluates) return absl::CancelledError("the turn is void");
+  return active() ? readingOf(part) : std::nullopt;
 }
 
 // For samples for the next gradient, and for the ticket of the one in hand.

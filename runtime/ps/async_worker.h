@@ -24,7 +24,7 @@ class AsyncWorker final : public WorkerCore {
   void onView(const v1::View& view) override;
   void fillReport(v1::MemberReport& report) const override;
   std::vector<Send> takeSends(TimePoint now) override;
-  std::optional<Send> readRows(std::size_t part) override;
+  StatusOr<std::optional<Send>> readRows(std::size_t part) override;
   void onTake(const v1::TakeRequest& request, const Status& transport, const v1::TakeReply& reply,
               TimePoint now) override;
   bool onReply(std::uint32_t chunk, std::uint64_t attempt, const Status& transport,

@@ -98,13 +98,16 @@ class PsSynchronizer final : public MemberSynchronizer, RowExchange {
   bool isRead(std::uint32_t chunk) const { return rows_ != nullptr && rows_->isRead(chunk); }
 
   // ps_synchronizer_rows.cc
-  RowValues rows() override;
+  TurnRows rows() override;
   void pushRows(RowValues gradients) override;
+  void pushRows(const RowSums& sums) override;
+  void rowsReady();
   StatusOr<RowValues> readRows(const RowIds& ids) override;
   struct RowRead {
     Send send;
     RowBytes body;
   };
+  void beginRead(const RowIds& ids, bool newest);
   StatusOr<std::vector<RowRead>> takeReads();
   void sendReads(const std::vector<RowRead>& reads);
   std::vector<std::span<float>> onReadReply(const ChunkClient::Reply& reply);
@@ -133,7 +136,7 @@ class PsSynchronizer final : public MemberSynchronizer, RowExchange {
   int samples_ = 0;                  // of the step in progress
   std::optional<double> push_norm_;  // of the step in progress, with push_clip_norm
   std::unique_ptr<RowLink> rows_;    // null: no tables
-  RowValues turn_rows_;              // of the turn that was given last
+  TurnRows turn_rows_;               // of the turn that was given last
   // Of readRows(): by part, the attempt that is under way, or when to ask (again).
   struct Reading {
     std::uint64_t attempt = 0;
@@ -141,6 +144,8 @@ class PsSynchronizer final : public MemberSynchronizer, RowExchange {
     std::optional<TimePoint> due;
   };
   std::vector<Reading> reading_;
+  bool rows_gone_ = false;  // those of the turn's version
+  bool reading_newest_ = false;
   std::uint64_t read_attempts_ = 0;
   bool finishing_ = false;  // the trainer waits for the end of its step
   bool closing_ = false;

@@ -17,19 +17,33 @@ void PsSynchronizer::fillTraffic(v1::RuntimeReport& report) const {
   if (rows_ != nullptr) rows_->fillReport(report);
 }
 
-RowValues PsSynchronizer::rows() {
+TurnRows PsSynchronizer::rows() {
   std::lock_guard lock(mutex_);
   return std::exchange(turn_rows_, {});
 }
 
+// Not where the machine has given up the step.
 void PsSynchronizer::pushRows(RowValues gradients) {
   {
     std::lock_guard lock(mutex_);
-    if (!rows_->bring(gradients)) return;  // the machine has given up the step
-    for (std::size_t part = 0; part < rows_->grid().parts().size(); ++part)
-      machine_->gradientReady(rows_->grid().numberOf(part));
+    if (!rows_->bring(gradients)) return;
+    rowsReady();
   }
   pump();
+}
+
+void PsSynchronizer::pushRows(const RowSums& sums) {
+  {
+    std::lock_guard lock(mutex_);
+    if (!rows_->bring(sums)) return;
+    rowsReady();
+  }
+  pump();
+}
+
+void PsSynchronizer::rowsReady() {
+  for (std::size_t part = 0; part < rows_->grid().parts().size(); ++part)
+    machine_->gradientReady(rows_->grid().numberOf(part));
 }
 
 // Requests that are due. CANCELLED: the turn is void.
@@ -39,8 +53,12 @@ StatusOr<std::vector<PsSynchronizer::RowRead>> PsSynchronizer::takeReads() {
   for (std::size_t part = 0; part < reading_.size(); ++part) {
     Reading& reading = reading_[part];
     if (reading.done || !reading.due || *reading.due > now) continue;
-    std::optional<Send> send = machine_->readRows(part);
-    if (!send) return absl::CancelledError("a new epoch has begun");
+    TY_ASSIGN_OR_RETURN(std::optional<Send> send, machine_->readRows(part));
+    if (!send) {
+      reading.due = now + kReadAgain;
+      continue;
+    }
+    if (reading_newest_) send->header.set_version(rows::kNewestRows);
     RowRead& read = reads.emplace_back();
     read.body = rows_->readBodyOf(part, *send);
     read.send = *std::move(send);
@@ -65,11 +83,18 @@ void PsSynchronizer::sendReads(const std::vector<RowRead>& reads) {
   }
 }
 
+void PsSynchronizer::beginRead(const RowIds& ids, bool newest) {
+  const bool of_step = machine_->stepState() != WorkerMachine::StepState::kNone;
+  rows_->beginRead(newest ? rows::kNewestRows : machine_->version(), ids, of_step);
+  reading_.assign(rows_->grid().parts().size(), {0, false, TimePoint{}});
+  reading_newest_ = newest;
+  rows_gone_ = false;
+}
+
 StatusOr<RowValues> PsSynchronizer::readRows(const RowIds& ids) {
   {
     std::lock_guard lock(mutex_);
-    rows_->beginRead(machine_->version(), ids);
-    reading_.assign(rows_->grid().parts().size(), {0, false, TimePoint{}});
+    beginRead(ids, /*newest=*/false);
   }
   const TimePoint limit = clock_.now() + options_.patience;
   for (;;) {
@@ -77,7 +102,9 @@ StatusOr<RowValues> PsSynchronizer::readRows(const RowIds& ids) {
     {
       std::unique_lock lock(mutex_);
       if (rows_->readComplete()) return rows_->readRows();
-      if (machine_->interrupted()) return absl::CancelledError("a new epoch has begun");
+      // With backup workers others go on while one evaluates, on the weights that he has.
+      if (rows_gone_ && machine_->stepState() == WorkerMachine::StepState::kNone)
+        beginRead(ids, /*newest=*/true);
       if (clock_.now() >= limit) return absl::DeadlineExceededError("no rows for too long");
       TY_ASSIGN_OR_RETURN(reads, takeReads());
       if (reads.empty()) {
@@ -100,6 +127,7 @@ std::vector<std::span<float>> PsSynchronizer::onReadReply(const ChunkClient::Rep
     if (wanted && fits) return {rows_->target(reply.chunk, reply.elements)};
   }
   onReadEnd(reply, false);
+  pump();
   return {};
 }
 
@@ -113,6 +141,8 @@ void PsSynchronizer::onReadEnd(const ChunkClient::Reply& reply, bool stored) {
       rows_->stored(reply.chunk, reply.header);
     } else {
       reading.due = clock_.now() + kReadAgain;
+      rows_gone_ = reply.status.ok() && reply.header.code() == v1::CHUNK_GONE;
+      if (rows_gone_) machine_->onRowsGone();
     }
   }
   changed_.notify_all();

@@ -24,17 +24,23 @@ RowValues RowLink::valuesOf(const rows::RowWorker& worker) const {
   return values;
 }
 
-RowValues RowLink::beginTurn(const Turn& turn) {
+TurnRows RowLink::beginTurn(const Turn& turn) {
   const StepPlan::Share share{turn.first_position, turn.samples};
   TY_CHECK(key_.share == share && (options_.asynchronous || key_.version == turn.step),
            "a turn begins when its rows are here");
   turn_ = key_;
-  return valuesOf(worker_);
+  return {ids_, valuesOf(worker_)};
 }
 
 bool RowLink::bring(const RowValues& gradients) {
   if (turn_ != key_) return false;
   worker_.bring(turn_.version, gradients);
+  return true;
+}
+
+bool RowLink::bring(const RowSums& sums) {
+  if (turn_ != key_) return false;
+  worker_.bring(turn_.version, sums.ids, sums.counts, sums.values);
   return true;
 }
 
@@ -50,19 +56,19 @@ RowBytes RowLink::bodyOf(Send& send) {
     key_ = key;
     ++wish_;
     worker_.enter(key.epoch, static_cast<int>(key.rank));
-    const RowIds ids = options_.ids(key.share.first, key.share.count);
-    worker_.want(key.version, ids);
-    count(ids);
+    ids_ = options_.ids(key.share.first, key.share.count);
+    worker_.want(key.version, ids_);
+    count(ids_, worker_);
   }
   const auto meaning = options_.grid.meaningOf(send.header.chunk());
   return rowBody(worker_.request(meaning->part, send.with_payload), wire_, send.header);
 }
 
-void RowLink::count(const RowIds& ids) {
+void RowLink::count(const RowIds& ids, const rows::RowWorker& worker) {
   for (std::size_t t = 0; t < counts_.size(); ++t) {
     counts_[t].occurrences += ids[t].size();
     for (std::size_t part = 0; part < options_.grid.parts().size(); ++part)
-      counts_[t].distinct += worker_.wantedOf(part, t);
+      counts_[t].distinct += worker.wantedOf(part, t);
   }
 }
 
@@ -75,10 +81,11 @@ void RowLink::fillReport(v1::RuntimeReport& report) const {
   }
 }
 
-void RowLink::beginRead(std::int64_t version, const RowIds& ids) {
+void RowLink::beginRead(std::int64_t version, const RowIds& ids, bool of_step) {
   ++read_wish_;
   reader_.enter(reader_.epoch(), 0);
   reader_.want(version, ids);
+  if (of_step) count(ids, reader_);
 }
 
 RowBytes RowLink::readBodyOf(std::size_t part, Send& send) {
@@ -115,7 +122,8 @@ void RowLink::stored(std::uint32_t number, const v1::ChunkReplyHeader& header) {
   rows::RowAnswer answer;
   // Whether it is of this epoch, and the newest request's, is the machine's to know.
   answer.epoch = worker.epoch();
-  answer.version = options_.asynchronous ? worker.version() : header.version();
+  const bool any_version = options_.asynchronous || worker.version() == rows::kNewestRows;
+  answer.version = any_version ? worker.version() : header.version();
   auto at = arriving.floats.begin();
   for (std::size_t t = 0; t < options_.tables.size(); ++t) {
     const auto length =

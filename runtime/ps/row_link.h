@@ -41,15 +41,18 @@ class RowLink {
   bool isRead(std::uint32_t number) const;
 
   // A turn begins whose rows are all here.
-  RowValues beginTurn(const Turn& turn);
-  // Sums over the turn's samples; they are what the next requests with a payload carry. False: the
-  // turn is void, other rows have been asked for since it began.
+  TurnRows beginTurn(const Turn& turn);
+  // Sums over the turn's samples, of the rows that it began with, or of any; they are what the next
+  // requests with a payload carry. False: the turn is void, other rows have been asked for since it
+  // began.
   bool bring(const RowValues& gradients);
+  bool bring(const RowSums& sums);
   // The body of what the machine sends; completes its header.
   RowBytes bodyOf(Send& send);
 
-  // Reads rows beside the steps: begin, then a request for each part, until all are here.
-  void beginRead(std::int64_t version, const RowIds& ids);
+  // Reads rows beside the requests of steps: begin, then a request for each part, until all are
+  // here; `version` may be rows::kNewestRows. `of_step`: it is a step that looks them up.
+  void beginRead(std::int64_t version, const RowIds& ids, bool of_step);
   RowBytes readBodyOf(std::size_t part, Send& send);
   bool readComplete() const { return reader_.complete(); }
   RowValues readRows() const;
@@ -80,7 +83,7 @@ class RowLink {
   Key keyOf(const Send& send) const;
   std::uint64_t wishOf(bool reads) const { return reads ? read_wish_ : wish_; }
   RowValues valuesOf(const rows::RowWorker& worker) const;
-  void count(const RowIds& ids);
+  void count(const RowIds& ids, const rows::RowWorker& worker);
 
   const RowLinkOptions options_;
   const ElementType wire_;
@@ -91,7 +94,8 @@ class RowLink {
   };
   std::vector<Counts> counts_;  // by table
   Key key_;
-  Key turn_;  // what rows the turn has
+  RowIds ids_;  // of the key
+  Key turn_;    // what rows the turn has
   rows::RowWorker reader_;
   // Counts what was wanted, so that what arrives late is known.
   std::uint64_t wish_ = 0;

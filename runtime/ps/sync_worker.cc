@@ -139,13 +139,24 @@ std::vector<Send> SyncWorker::takeSends(TimePoint now) {
   return sends;
 }
 
-std::optional<Send> SyncWorker::readRows(std::size_t part) {
-  if (activity_ != Activity::kReady || !active() || interrupted()) return std::nullopt;
-  std::optional<Send> send = readingOf(part);
-  if (!send) return std::nullopt;
+StatusOr<std::optional<Send>> SyncWorker::readRows(std::size_t part) {
+  const bool trains = step_state_ == StepState::kPending;
+  const bool evaluates = step_state_ == StepState::kNone && activity_ == Activity::kReady &&
+                         active() && !interrupted();
+  if (!trains && !evaluates) return absl::CancelledError("the turn is void");
+  // Between two epochs it is not known yet whether the step goes on.
+  const bool is_now = !trains || (activity_ == Activity::kStepping && active());
+  std::optional<Send> send = is_now ? readingOf(part) : std::nullopt;
+  if (!send) return send;
   send->header.set_rank(static_cast<std::uint32_t>(rank_));
   send->header.set_version(version_);
   return send;
+}
+
+// Others have made the step, and have begun the next one.
+void SyncWorker::onRowsGone() {
+  const bool trains = step_state_ == StepState::kPending && activity_ == Activity::kStepping;
+  if (withBackups() && trains && !asking()) askForPlace(false);
 }
 
 bool SyncWorker::onReply(std::uint32_t chunk, std::uint64_t attempt, const Status& transport,

@@ -70,9 +70,12 @@ class WorkerMachine {
 
   // Requests to send now.
   virtual std::vector<Send> takeSends(TimePoint now) = 0;
-  // A request to read a part of the tables at the version that is in place, outside of steps; its
-  // chunk number and attempt are the caller's. Nothing: the turn is void.
-  virtual std::optional<Send> readRows(std::size_t /*part*/) { return std::nullopt; }
+  // A request to read a part of the tables at the version of the turn, in which no gradient has
+  // left yet; its chunk number and attempt are the caller's. Nothing: not now. CANCELLED: the turn
+  // is void.
+  virtual StatusOr<std::optional<Send>> readRows(std::size_t part) = 0;
+  // Its answer says that there are later versions only.
+  virtual void onRowsGone() {}
   // What to ask the coordinator for now; one question is under way at a time.
   virtual std::optional<v1::TakeRequest> takeAsk(TimePoint now) = 0;
   // The answer to the newest question; others are ignored.

@@ -23,6 +23,8 @@ namespace trainyard::runtime::rows {
 
 using CallId = std::uint64_t;
 
+inline constexpr std::int64_t kNewestRows = -1;
+
 struct RowRequest {
   std::int64_t epoch = 0;
   int rank = 0;
@@ -43,7 +45,8 @@ struct RowRequest {
     std::int64_t samples = 0;
   };
   Push push;
-  // Rows to be answered with, by table, ascending by RowOrder, each once.
+  // Rows to be answered with, by table, ascending by RowOrder, each once; of kNewestRows as they
+  // are, which nobody asks for who brings gradients.
   std::int64_t version = 0;
   std::vector<std::vector<std::uint64_t>> ids;
 };

@@ -12,14 +12,17 @@ constexpr std::uint32_t kEmpty = UINT32_MAX;
 
 }  // namespace
 
-void RowSet::assign(std::span<const std::uint64_t> occurrences) {
+void RowSet::assign(std::span<const std::uint64_t> occurrences,
+                    std::span<const std::uint32_t> counts) {
   TY_CHECK(occurrences.size() < (std::size_t{1} << 31), "a batch has fewer ids than 2^31");
-  findDistinct(occurrences);
+  TY_CHECK(counts.empty() || counts.size() == occurrences.size(), "each occurrence counts");
+  findDistinct(occurrences, counts);
   sort();
 }
 
 // Ids in the order in which they come first, by open addressing over at least twice as many cells.
-void RowSet::findDistinct(std::span<const std::uint64_t> occurrences) {
+void RowSet::findDistinct(std::span<const std::uint64_t> occurrences,
+                          std::span<const std::uint32_t> counts) {
   ids_.clear();
   counts_.clear();
   places_.resize(occurrences.size());
@@ -35,7 +38,7 @@ void RowSet::findDistinct(std::span<const std::uint64_t> occurrences) {
       counts_.push_back(0);
     }
     places_[i] = cells_[at];
-    ++counts_[cells_[at]];
+    counts_[cells_[at]] += counts.empty() ? 1 : counts[i];
   }
 }
 

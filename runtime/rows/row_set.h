@@ -17,8 +17,10 @@ class RowSet {
  public:
   explicit RowSet(std::uint64_t salt) : salt_(salt) {}
 
-  // Occurrences, in the order of the batch: fewer than 2^31.
-  void assign(std::span<const std::uint64_t> occurrences);
+  // Occurrences, in the order of the batch: fewer than 2^31. `counts`: how often each of them
+  // counts; empty: once.
+  void assign(std::span<const std::uint64_t> occurrences,
+              std::span<const std::uint32_t> counts = {});
 
   // Each once, ascending by RowOrder.
   std::span<const std::uint64_t> ids() const { return ids_; }
@@ -38,7 +40,8 @@ class RowSet {
   void spread(std::span<const float> by_id, std::size_t dim, std::span<float> by_occurrence) const;
 
  private:
-  void findDistinct(std::span<const std::uint64_t> occurrences);
+  void findDistinct(std::span<const std::uint64_t> occurrences,
+                    std::span<const std::uint32_t> counts);
   void sort();
 
   const std::uint64_t salt_;

@@ -72,6 +72,7 @@ std::optional<std::size_t> RowSteps::placeOf(const RowRequest& request) const {
 }
 
 Status RowSteps::take(RowRequest& request, CallId call, std::vector<RowAnswer>& out) {
+  if (request.version == kNewestRows && !request.gradients) request.version = version_;
   TY_RETURN_IF_ERROR(checkVersion(request));
   if (request.gradients) TY_RETURN_IF_ERROR(checkStep(request));
   bring(request);

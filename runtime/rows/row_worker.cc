@@ -6,6 +6,23 @@
 #include "base/core/check.h"
 
 namespace trainyard::runtime::rows {
+namespace {
+
+// Those of the set that are in `range`; `sums` is by id.
+RowGradients gradientsOf(const RowSet& set, std::size_t dim, std::span<const float> sums,
+                         PartitionRange range) {
+  const auto [first, last] = set.within(range);
+  const auto ids = set.ids().subspan(first, last - first);
+  const auto counts = set.counts().subspan(first, last - first);
+  const auto rows = sums.subspan(first * dim, (last - first) * dim);
+  RowGradients gradients;
+  gradients.ids.assign(ids.begin(), ids.end());
+  gradients.counts.assign(counts.begin(), counts.end());
+  gradients.sums.assign(rows.begin(), rows.end());
+  return gradients;
+}
+
+}  // namespace
 
 std::vector<PartitionRange> cutIntoParts(int parts) {
   TY_CHECK(1 <= parts && parts <= kPartitions, "a part has at least one partition");
@@ -19,8 +36,8 @@ RowWorker::RowWorker(std::vector<WorkerTable> tables, std::vector<PartitionRange
     : parts_(std::move(parts)) {
   tables_.reserve(tables.size());
   for (WorkerTable& table : tables) {
-    RowSet set(saltOf(table.name));
-    tables_.push_back({std::move(table), std::move(set), {}});
+    const std::uint64_t salt = saltOf(table.name);
+    tables_.push_back({std::move(table), RowSet(salt), {}, RowSet(salt)});
   }
 }
 
@@ -60,31 +77,36 @@ RowRequest RowWorker::request(std::size_t part, bool with_gradients) const {
   return request;
 }
 
-RowGradients RowWorker::gradientsOf(const Table& table, std::span<const float> sums,
-                                    PartitionRange range) const {
-  const auto [first, last] = table.set.within(range);
-  const auto ids = table.set.ids().subspan(first, last - first);
-  const auto counts = table.set.counts().subspan(first, last - first);
-  const auto rows = sums.subspan(first * table.table.dim, (last - first) * table.table.dim);
-  RowGradients gradients;
-  gradients.ids.assign(ids.begin(), ids.end());
-  gradients.counts.assign(counts.begin(), counts.end());
-  gradients.sums.assign(rows.begin(), rows.end());
-  return gradients;
+void RowWorker::beginBringing(std::int64_t step) {
+  TY_CHECK(complete() && version_ == step, "a step is computed with rows of its version");
+  brought_step_ = step;
+  brought_.assign(parts_.size(), {});
+}
+
+void RowWorker::bringTable(std::size_t t, const RowSet& set, std::span<const float> gradients) {
+  const std::size_t dim = tables_[t].table.dim;
+  sums_.resize(set.ids().size() * dim);
+  set.sum(gradients, dim, sums_);
+  for (std::size_t p = 0; p < parts_.size(); ++p)
+    brought_[p].push_back(gradientsOf(set, dim, sums_, parts_[p]));
 }
 
 void RowWorker::bring(std::int64_t step, std::span<const std::vector<float>> gradients) {
-  TY_CHECK(complete() && version_ == step, "a step is computed with rows of its version");
   TY_CHECK(gradients.size() == tables_.size(), "each table has its gradients");
-  brought_step_ = step;
-  brought_.assign(parts_.size(), {});
-  std::vector<float> sums;
+  beginBringing(step);
+  for (std::size_t t = 0; t < tables_.size(); ++t) bringTable(t, tables_[t].set, gradients[t]);
+}
+
+void RowWorker::bring(std::int64_t step, std::span<const std::vector<std::uint64_t>> ids,
+                      std::span<const std::vector<std::uint32_t>> counts,
+                      std::span<const std::vector<float>> gradients) {
+  TY_CHECK(ids.size() == tables_.size() && counts.size() == tables_.size() &&
+               gradients.size() == tables_.size(),
+           "each table has its ids, and their gradients");
+  beginBringing(step);
   for (std::size_t t = 0; t < tables_.size(); ++t) {
-    const Table& table = tables_[t];
-    sums.resize(table.set.ids().size() * table.table.dim);
-    table.set.sum(gradients[t], table.table.dim, sums);
-    for (std::size_t p = 0; p < parts_.size(); ++p)
-      brought_[p].push_back(gradientsOf(table, sums, parts_[p]));
+    tables_[t].brought.assign(ids[t], counts[t]);
+    bringTable(t, tables_[t].brought, gradients[t]);
   }
 }
 

@@ -35,6 +35,10 @@ class RowWorker {
   // Gradients of step `step`, by table and occurrence of what is here (sums over samples). To be
   // asked for next: rows of the next version. Precondition: complete(), with rows of `step`.
   void bring(std::int64_t step, std::span<const std::vector<float>> gradients);
+  // The same of any ids, by table; `counts` as of RowSet::assign().
+  void bring(std::int64_t step, std::span<const std::vector<std::uint64_t>> ids,
+             std::span<const std::vector<std::uint32_t>> counts,
+             std::span<const std::vector<float>> gradients);
   // What to ask a part for, as often as it takes; with what was brought last, or without. All parts
   // are asked, also those for which there is nothing.
   RowRequest request(std::size_t part, bool with_gradients) const;
@@ -55,9 +59,10 @@ class RowWorker {
     WorkerTable table;
     RowSet set;
     std::vector<float> rows;  // by id
+    RowSet brought;           // of ids that were given with their gradients
   };
-  RowGradients gradientsOf(const Table& table, std::span<const float> sums,
-                           PartitionRange range) const;
+  void beginBringing(std::int64_t step);
+  void bringTable(std::size_t t, const RowSet& set, std::span<const float> gradients);
 
   const std::vector<PartitionRange> parts_;
   std::vector<Table> tables_;
@@ -68,6 +73,7 @@ class RowWorker {
   std::size_t missing_ = 0;
   std::int64_t brought_step_ = -1;
   std::vector<std::vector<RowGradients>> brought_;  // by part, table
+  std::vector<float> sums_;                         // of bringTable()
 };
 
 }  // namespace trainyard::runtime::rows

@@ -63,6 +63,15 @@ struct World::WorkerNode : World::Node {
   std::vector<std::vector<float>> weights;     // by chunk
   std::unique_ptr<runtime::ps::RowLink> rows;  // null: no tables
   runtime::RowValues turn_rows;
+  // Rows of the turn that are read in it.
+  struct Reading {
+    std::uint64_t attempt = 0;
+    bool done = false;
+  };
+  bool lacks_rows = false;
+  bool void_rows = false;        // nothing that is computed with them may count
+  std::vector<Reading> reading;  // by part; empty: nothing is read
+  std::uint64_t reads = 0;
   std::optional<runtime::Turn> turn;
   bool computing = false;
   std::int64_t revision = 0;  // of the membership that it was started with

@@ -9,9 +9,11 @@ namespace trainyard::sim {
 
 void World::beginRows(WorkerNode& node) {
   const std::int64_t step = node.turn->step;
-  node.turn_rows = node.rows->beginTurn(*node.turn);
-  if (!sharesSteps() || !upToDate(node, step)) return;
   const runtime::StepPlan::Share share{node.turn->first_position, node.turn->samples};
+  runtime::TurnRows came = node.rows->beginTurn(*node.turn);
+  node.lacks_rows = came.ids != runtime::rows::rowIdsAt(share.first, share.count);
+  node.turn_rows = std::move(came.values);
+  if (node.lacks_rows || !sharesSteps() || !upToDate(node, step)) return;
   if (node.turn_rows != reference_rows_[static_cast<std::size_t>(step)].at(share))
     problem(fmt::format("worker {} starts step {} with wrong rows", node.index, step));
 }
@@ -19,8 +21,10 @@ void World::beginRows(WorkerNode& node) {
 void World::bringRows(WorkerNode& node) {
   const runtime::StepPlan::Share share{node.turn->first_position, node.turn->samples};
   const runtime::RowValues gradients = runtime::rows::rowGradients(share, node.turn_rows);
-  if (!node.rows->bring(gradients)) return;
-  if (!sharesSteps()) pushed_rows_.bring(share, gradients);
+  runtime::RowSums sums{runtime::rows::rowIdsAt(share.first, share.count), {}, gradients};
+  sums.counts.resize(sums.ids.size());
+  if (!(node.lacks_rows ? node.rows->bring(sums) : node.rows->bring(gradients))) return;
+  if (!sharesSteps() && !node.void_rows) pushed_rows_.bring(share, gradients);
   for (std::size_t part = 0; part < grid_.parts().size(); ++part)
     node.machine->gradientReady(grid_.numberOf(part));
 }
@@ -28,6 +32,7 @@ void World::bringRows(WorkerNode& node) {
 void World::onRowReply(WorkerNode& node, const runtime::ps::Send& send, const Status& transport,
                        const v1::ChunkReplyHeader& header,
                        const std::shared_ptr<const std::vector<float>>& payload) {
+  if (node.rows->isRead(send.chunk)) return onReadReply(node, send, transport, header, payload);
   const std::size_t elements = payload == nullptr ? 0 : payload->size();
   Status status = transport;
   if (status.ok() && header.code() == v1::CHUNK_OK && elements != node.rows->elementsOf(send.chunk))

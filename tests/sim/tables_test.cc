@@ -15,7 +15,8 @@ TEST(Tables, AQuietJob) {
                                          .passes = seed % 2 == 0 ? 1 : 0,
                                          .samples = 331,
                                          .duplicate = 0.05,
-                                         .tables = true});
+                                         .tables = true,
+                                         .unforeseen = seed % 2 == 1});
     EXPECT_EQ(result.outcome, "succeeded") << seed;
     EXPECT_EQ(result.epochs, 1) << seed;
     EXPECT_EQ(result.lost_steps, 0) << seed;
@@ -34,7 +35,8 @@ TEST(Tables, DeathsOfWorkersLoseNoStep) {
                                          .drop = seed % 4 == 0 ? 0.03 : 0.0,
                                          .duplicate = 0.05,
                                          .late = std::chrono::milliseconds(seed % 5 == 0 ? 40 : 0),
-                                         .tables = true});
+                                         .tables = true,
+                                         .unforeseen = seed % 2 == 1});
     EXPECT_EQ(result.outcome, "succeeded") << seed;
     EXPECT_EQ(result.lost_steps, 0) << seed;
     kills += result.kills;
@@ -56,6 +58,7 @@ TEST(Tables, WorkersComeAndGo) {
                                          .drop = seed % 4 == 0 ? 0.02 : 0.0,
                                          .duplicate = 0.05,
                                          .tables = true,
+                                         .unforeseen = seed % 4 >= 2,
                                          .scalings = 5});
     EXPECT_EQ(result.outcome, "succeeded") << seed;
     EXPECT_EQ(result.lost_steps, 0) << seed;
@@ -75,7 +78,8 @@ TEST(Tables, DeathsOfServersReturnToACheckpoint) {
                                          .kills = 4,
                                          .drop = seed % 3 == 0 ? 0.03 : 0.0,
                                          .duplicate = 0.05,
-                                         .tables = true});
+                                         .tables = true,
+                                         .unforeseen = seed % 2 == 1});
     EXPECT_EQ(result.outcome, "succeeded") << seed;
     kills += result.kills;
     lost += result.lost_steps;
@@ -92,7 +96,8 @@ WorldConfig ticketed(std::uint64_t seed) {
                      .steps = 60,
                      .tickets = runtime::TicketRules{.aggregate = 1 + static_cast<int>(seed % 2)},
                      .duplicate = 0.05,
-                     .tables = true};
+                     .tables = true,
+                     .unforeseen = seed % 2 == 1};
   if (seed % 4 == 0) config.tickets->max_delay = 2;
   if (seed % 3 == 0) config.drop = 0.03;
   if (seed % 5 == 0) config.late = std::chrono::milliseconds(40);

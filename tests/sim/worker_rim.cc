@@ -58,6 +58,11 @@ void World::sendChunk(WorkerNode& node, const runtime::ps::Send& given) {
   runtime::ps::Send send = given;
   runtime::ps::RowBytes rows;
   if (isPart(send.chunk)) rows = node.rows->bodyOf(send);
+  sendBody(node, send, rows);
+}
+
+void World::sendBody(WorkerNode& node, const runtime::ps::Send& send,
+                     const runtime::ps::RowBytes& rows) {
   const v1::Incarnation self = node.incarnation;
   const std::size_t index = node.index;
   const auto find = [this, self, index]() -> WorkerNode* {
@@ -221,6 +226,7 @@ void World::trainer(WorkerNode& node) {
   }
   node.turn = **turn;
   node.computing = true;
+  node.lacks_rows = node.void_rows = false;
   const bool train = node.turn->kind == runtime::Turn::Kind::kTrain;
   if (train && tables_ != nullptr) beginRows(node);
   computed_ += train;
@@ -260,20 +266,25 @@ void World::trainer(WorkerNode& node) {
   at(ownerOf(node), whole, [this, find] {
     WorkerNode* alive = find();
     if (alive == nullptr || !alive->turn) return;
-    alive->computing = false;
-    if (alive->turn->kind == runtime::Turn::Kind::kTrain) {
-      if (tables_ != nullptr) bringRows(*alive);
-      alive->machine->lossReady(1.0);
-    } else {
-      const std::int64_t n =
-          100 / alive->turn->ranks + (alive->turn->rank < 100 % alive->turn->ranks ? 1 : 0);
-      alive->machine->evaluated(n / 2, n, 0.5 * static_cast<double>(n));
-      alive->turn.reset();
-    }
-    trainer(*alive);
-    pump(*alive);
-    poke(*alive, alive->machine->takeUrgent());
+    if (alive->lacks_rows) return readRows(*alive);
+    endPass(*alive);
   });
+}
+
+void World::endPass(WorkerNode& node) {
+  node.computing = false;
+  if (node.turn->kind == runtime::Turn::Kind::kTrain) {
+    if (tables_ != nullptr) bringRows(node);
+    node.machine->lossReady(1.0);
+  } else {
+    const std::int64_t n =
+        100 / node.turn->ranks + (node.turn->rank < 100 % node.turn->ranks ? 1 : 0);
+    node.machine->evaluated(n / 2, n, 0.5 * static_cast<double>(n));
+    node.turn.reset();
+  }
+  trainer(node);
+  pump(node);
+  poke(node, node.machine->takeUrgent());
 }
 
 }  // namespace trainyard::sim

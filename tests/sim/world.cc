@@ -324,8 +324,10 @@ void World::startWorker(int index) {
   if (tables_ != nullptr) {
     config.ps_of_part = grid_.psOfPart();
     node->rows = std::make_unique<runtime::ps::RowLink>(
-        runtime::ps::RowLinkOptions{tables_->workers, grid_, runtime::rows::rowIdsAt,
-                                    config.asynchronous},
+        runtime::ps::RowLinkOptions{
+            tables_->workers, grid_,
+            [this](std::int64_t first, int count) { return foreseen(first, count); },
+            config.asynchronous},
         runtime::ElementType::kFloat32);
   }
   node->machine = runtime::ps::makeWorkerMachine(config);

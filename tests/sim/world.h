@@ -16,6 +16,7 @@
 #include "base/core/rng.h"
 #include "runtime/coordinator/coordinator.h"
 #include "runtime/ps/ps_machine.h"
+#include "runtime/ps/row_body.h"
 #include "runtime/ps/row_grid.h"
 #include "runtime/ps/shard.h"
 #include "runtime/ps/worker_machine.h"
@@ -54,6 +55,7 @@ struct WorldConfig {
   Duration late{};         // how much later than the first the second time may be
   Duration max_delay = std::chrono::milliseconds(8);
   bool tables = false;        // of embeddings; without replicas, clipping and scalings of servers
+  bool unforeseen = false;    // with tables: rows of some steps are read in the step
   bool small_chunks = false;  // several of a server; also with ps_scalings
   int ps_scalings = 0;        // to a random number of servers at random moments
   int min_ps = 1;             // of them
@@ -187,9 +189,19 @@ class World {
   void pump(WorkerNode& node);
   void trainer(WorkerNode& node);
   void sendChunk(WorkerNode& node, const runtime::ps::Send& send);
+  void sendBody(WorkerNode& node, const runtime::ps::Send& send, const runtime::ps::RowBytes& rows);
+  void endPass(WorkerNode& node);
   // table_rim.cc
   void beginRows(WorkerNode& node);
   void bringRows(WorkerNode& node);
+  // row_reads.cc
+  runtime::RowIds foreseen(std::int64_t first, int count) const;
+  void readRows(WorkerNode& node);
+  void readPart(WorkerNode& node, std::size_t part);
+  void readPartLater(WorkerNode& node, std::size_t part);
+  void onReadReply(WorkerNode& node, const runtime::ps::Send& send, const Status& transport,
+                   const v1::ChunkReplyHeader& header,
+                   const std::shared_ptr<const std::vector<float>>& payload);
   // An answer is stored as it arrives, which takes a while; views may come in between, and the
   // connection may break. `put` is called when all of it is there.
   void storeLater(WorkerNode& node, const runtime::ps::Send& send,

@@ -101,6 +101,21 @@ TEST(BackupWorker, WhoseVersionHasPassedLooksForANewerOne) {
   EXPECT_EQ(b.machine.version(), 9);
 }
 
+TEST(BackupWorker, WhoseRowsHavePassedGivesUpItsStep) {
+  BackupBench b([](WorkerConfig& c) { c.ps_of_part = {0}; });
+  ASSERT_TRUE(b.turn().has_value());
+  const auto read = b.machine.readRows(0);
+  ASSERT_TRUE(read.ok() && read->has_value()) << read.status();
+  EXPECT_EQ((*read)->header.version(), 0);
+  b.machine.onRowsGone();
+  const v1::TakeRequest q = b.question();
+  EXPECT_FALSE(q.with_gradient());
+  b.tell(q, b.skip(4));
+  EXPECT_TRUE(absl::IsCancelled(b.machine.readRows(0).status()));
+  EXPECT_EQ(b.machine.stepState(), StepState::kAbandoned);
+  EXPECT_TRUE(b.machine.endStep().too_late);
+}
+
 TEST(BackupWorker, AfterANewEpochAPlaceIsAskedForAnew) {
   BackupBench b;
   const v1::TakeRequest q = b.compute();

@@ -58,10 +58,13 @@ TEST_F(RowLinkTest, CountsTheIdsOfEachStepOnceHoweverOftenItAsks) {
 
 // They are pulled, but are no part of a step.
 TEST_F(RowLinkTest, RowsOfAnEvaluationAreNotCounted) {
-  link_.beginRead(0, {{1, 2, 3}, {4}});
+  link_.beginRead(0, {{1, 2, 3}, {4}}, /*of_step=*/false);
   Send send;
   (void)link_.readBodyOf(0, send);
   expect(0, 0);
+  // Those of a step are, also where nobody has foreseen them.
+  link_.beginRead(0, {{1, 2, 1}, {}}, /*of_step=*/true);
+  expect(3, 2);
 }
 
 }  // namespace

@@ -21,13 +21,14 @@ class SynchronizerRows : public testing::Test {
     return std::make_unique<RowShard>(tables_.configs, grid_, 0, ElementType::kFloat32, aggregate);
   }
   std::unique_ptr<Worker> makeWorker(const PsServer& server, std::uint32_t index,
-                                     PsSynchronizerOptions::AskFunction ask = {}) const {
+                                     PsSynchronizerOptions::AskFunction ask = {},
+                                     const RowIdsAt& ids = rows::rowIdsAt) const {
     auto worker = std::make_unique<Worker>(
         server, index, std::chrono::milliseconds(50), 0, systemClock(),
         [&](PsSynchronizerOptions& options) {
           options.worker.asynchronous = ask != nullptr;
           options.worker.ps_of_part = grid_.psOfPart();
-          options.rows = RowLinkOptions{tables_.workers, grid_, rows::rowIdsAt, ask != nullptr};
+          options.rows = RowLinkOptions{tables_.workers, grid_, ids, ask != nullptr};
           options.ask = ask;
         });
     worker->synchronizer.onView(server.activeView(kWorkers));
@@ -40,7 +41,7 @@ class SynchronizerRows : public testing::Test {
     EXPECT_TRUE(turn.ok()) << turn.status();
     if (!turn.ok() || turn->kind != Turn::Kind::kTrain) return false;
     RowExchange& exchange = *static_cast<Synchronizer&>(worker.synchronizer).rowExchange();
-    const RowValues rows = exchange.rows();
+    const RowValues rows = exchange.rows().values;
     const StepPlan::Share share{turn->first_position, turn->samples};
     const RowValues gradients = rows::rowGradients(share, rows);
     seen(*turn, rows, gradients);
@@ -92,6 +93,54 @@ TEST_F(SynchronizerRows, EachStepFindsTheRowsOfItsVersion) {
   }
   for (std::thread& thread : threads) thread.join();
   for (const TableRows& copy : held(server)) EXPECT_TRUE(reference.back().equals(copy));
+}
+
+// As a program looks them up: what it has not said before, in the step itself; each id once, with
+// its number of occurrences.
+TEST_F(SynchronizerRows, RowsThatNobodyHasForeseenAreReadInTheStep) {
+  constexpr std::int64_t kSteps = 12;
+  PsServer server(kVariables, kWorkers, {}, 8, keys(), {}, false, 2, -1, ElementType::kFloat32,
+                  rowsOf(std::nullopt));
+  rows::LoneRows reference;
+  const StepPlan plan = planFor(0, kWorkers);
+  std::vector<rows::LoneRows> versions{reference};
+  for (std::int64_t step = 0; step < kSteps; ++step) {
+    reference.take(plan, step);
+    versions.push_back(reference);
+  }
+  // Every third step's are foreseen.
+  const auto foreseen = [](std::int64_t first, int count) {
+    return first / count % 3 == 0 ? rows::rowIdsAt(first, count)
+                                  : RowIds(rows::rowIdsAt(first, count).size());
+  };
+  std::vector<std::unique_ptr<Worker>> workers;
+  std::vector<std::thread> threads;
+  for (std::uint32_t w = 0; w < kWorkers; ++w)
+    workers.push_back(makeWorker(server, w, {}, foreseen));
+  for (auto& worker : workers) {
+    threads.emplace_back([&] {
+      for (std::int64_t step = 0; step < kSteps; ++step) {
+        const StatusOr<Turn> turn = worker->synchronizer.next();
+        ASSERT_TRUE(turn.ok()) << turn.status();
+        RowExchange& exchange = *static_cast<Synchronizer&>(worker->synchronizer).rowExchange();
+        const TurnRows came = exchange.rows();
+        EXPECT_EQ(came.ids, foreseen(turn->first_position, turn->samples));
+        const StepPlan::Share share{turn->first_position, turn->samples};
+        RowSums sums{rows::rowIdsAt(share.first, share.count), {}, {}};
+        sums.counts.resize(sums.ids.size());
+        const auto read = exchange.readRows(sums.ids);
+        ASSERT_TRUE(read.ok()) << read.status();
+        EXPECT_EQ(*read, versions[static_cast<std::size_t>(step)].at(share)) << step;
+        sums.values = rows::rowGradients(share, *read);
+        worker->pushAll(1);
+        exchange.pushRows(sums);
+        const auto outcome = worker->synchronizer.finish({1.0, turn->samples});
+        ASSERT_TRUE(outcome.ok() && outcome->complete) << outcome.status();
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  for (const TableRows& copy : held(server)) EXPECT_TRUE(reference.equals(copy));
 }
 
 // A coordinator of mode Async, as far as it gives out tickets and samples.

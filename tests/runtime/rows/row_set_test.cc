@@ -31,6 +31,16 @@ TEST(RowSet, HoldsEachIdOnceInTheOrderOfPartitions) {
   }
 }
 
+TEST(RowSet, WhatWasCountedBeforeCountsAsOften) {
+  RowSet set(saltOf("user"));
+  const std::vector<std::uint64_t> ids{5, 9, 5};
+  const std::vector<std::uint32_t> counts{3, 2, 4};
+  set.assign(ids, counts);
+  ASSERT_EQ(set.ids().size(), 2u);
+  EXPECT_EQ(set.counts()[set.places()[0]], 7u);
+  EXPECT_EQ(set.counts()[set.places()[1]], 2u);
+}
+
 TEST(RowSet, PartitionsLieTogether) {
   const std::uint64_t salt = saltOf("ads");
   RowSet set(salt);

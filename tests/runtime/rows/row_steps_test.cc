@@ -96,6 +96,19 @@ TEST_F(RowStepsTest, BothVersionsAreReadUntilTheFirstGradientOfTheNextStep) {
   EXPECT_THAT(ask(readOf(0, 1)).at(0).rows, ElementsAre(ElementsAre(-3)));
 }
 
+// For an evaluation that others do not wait for; gradients are of a certain step.
+TEST_F(RowStepsTest, RowsAreReadAsTheyAreWhateverTheirVersion) {
+  EXPECT_THAT(ask(readOf(0, kNewestRows)).at(0).rows, ElementsAre(ElementsAre(0)));
+  ask(pushOf(0, 0, 4));
+  ask(pushOf(1, 0, 8));
+  const auto answers = ask(readOf(0, kNewestRows));
+  EXPECT_EQ(answers.at(0).version, 1);
+  EXPECT_THAT(answers.at(0).rows, ElementsAre(ElementsAre(-3)));
+  RowRequest push = pushOf(0, 1, 4);
+  push.version = kNewestRows;
+  EXPECT_EQ(ask(std::move(push)).at(0).code, RowAnswer::Code::kRefused);
+}
+
 TEST_F(RowStepsTest, WhoAsksAgainIsCountedOnceAndAnsweredOnce) {
   ask(pushOf(0, 0, 4));
   ask(pushOf(0, 0, 4));
