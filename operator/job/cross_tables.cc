@@ -15,6 +15,7 @@ namespace {
 
 constexpr std::string_view kWideAndDeep = "wide_and_deep";
 constexpr std::string_view kDlrm = "dlrm";
+constexpr std::string_view kProgram = "program";
 constexpr std::string_view kModels = "wide_and_deep or dlrm";
 constexpr std::string_view kMadeUp = "synthetic_ctr";
 constexpr std::string_view kCriteo = "criteo";
@@ -78,8 +79,10 @@ void checkModel(const View& training, ProblemList& problems) {
   const bool looks_up = looksUp(*name);
   if (looks_up && !tables.present())
     problems.add(tables.path(), fmt::format("missing: model {} needs it", *name));
-  if (!looks_up && tables.present())
-    problems.add(tables.path(), fmt::format("only with model {}, not {}", kModels, *name));
+  if (!looks_up && *name != kProgram && tables.present()) {
+    problems.add(tables.path(),
+                 fmt::format("only with model wide_and_deep, dlrm or program, not {}", *name));
+  }
   if (looks_up && model["hidden"].items().empty()) {
     problems.add(model["hidden"].path(),
                  fmt::format("missing: model {} needs at least one hidden layer", *name));
@@ -87,7 +90,7 @@ void checkModel(const View& training, ProblemList& problems) {
   const View format = training["data"]["format"];
   const auto chosen = format.text();
   // A program that brings the model has no data here at all.
-  if (!chosen || *name == "program" || problems.has(format.path())) return;
+  if (!chosen || *name == kProgram || problems.has(format.path())) return;
   if (looks_up && !hasColumns(*chosen)) {
     problems.add(format.path(), fmt::format("model {} needs format csv, {}, tfrecord or {}, not {}",
                                             *name, kCriteo, kMadeUp, *chosen));
@@ -111,6 +114,20 @@ std::set<std::string> featuresOf(const View& data) {
     if (kind != "Number" && kind != "Label") features.insert(column["name"].text().value_or(""));
   }
   return features;
+}
+
+// A program says itself what is looked up where.
+void checkHasFeatures(const View& model, const View& table, ProblemList& problems) {
+  const View name = model["name"], features = table["features"];
+  if (!name.text() || problems.has(name.path())) return;
+  if (*name.text() == kProgram) {
+    if (features.present()) {
+      problems.add(features.path(),
+                   "not with model program, which says itself what is looked up in the table");
+    }
+  } else if (!features.present()) {
+    problems.add(features.path(), fmt::format("missing: model {} needs it", *name.text()));
+  }
 }
 
 void checkFeatures(const View& table, const std::set<std::string>& known, bool criteo,
@@ -227,6 +244,7 @@ void checkTables(const View& spec, ProblemList& problems) {
   const bool criteo = data["format"].text() == kCriteo;
   const std::set<std::string> known = featuresOf(data);
   for (const View& table : tables.items()) {
+    checkHasFeatures(training["model"], table, problems);
     checkBelongs(table["initial"], "distribution",
                  {{"scale", {"Uniform", "TruncatedNormal"}, true}}, problems);
     if (criteo || data["columns"].present()) checkFeatures(table, known, criteo, problems);
