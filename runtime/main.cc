@@ -200,18 +200,19 @@ int printDeclared(const std::string& path) {
 }
 
 // What `trainyard plan --program` asks for. The program's output is ours.
-Status writeDeclaration(const std::string& job, const std::string& program,
+Status writeDeclaration(const std::string& job_file, const std::string& program,
                         const std::string& output) {
+  TY_ASSIGN_OR_RETURN(const v1::TrainingJob job, readJobFile(job_file));
   TY_ASSIGN_OR_RETURN(ProgramCommand command, readProgramCommand(program));
   const std::string folder = std::filesystem::path(output).parent_path().string();
   TY_ASSIGN_OR_RETURN(const auto process, ProgramProcess::start(std::move(command), folder));
   TY_ASSIGN_OR_RETURN(const session::Declaration declaration,
-                      declarationOf(*process, {.job = job}, kDeclareLimit));
+                      declarationOf(*process, welcomeOf(job, 0), kDeclareLimit));
   return writeFileAtomically(output, declarationJson(declaration) + "\n");
 }
 
-int declare(const Flags& flags, const std::string& job, const std::string& output) {
-  const Status written = writeDeclaration(job, flags.program, output);
+int declare(const Flags& flags, const std::string& output) {
+  const Status written = writeDeclaration(flags.job, flags.program, output);
   if (written.ok()) return kExitOk;
   std::cerr << fromAbsl(written.message()) << "\n";
   return kExitBadInput;
@@ -324,7 +325,7 @@ int run(int argc, char** argv) {
                        "file name of the checkpoint; default: the newest");
   evaluate->add_option("--threads", flags.threads, "threads to compute with")
       ->check(wholeNumber(1, kMaxThreads));
-  std::string model, declared, job, output;
+  std::string model, declared, output;
   variables->add_option("--model", model, "file of a TorchScript module");
   variables->add_option("--declared", declared, "what the program of a run has declared")
       ->excludes("--model");
@@ -333,7 +334,7 @@ int run(int argc, char** argv) {
       app.add_subcommand("declare", "the variables that a program declares, as JSON; it ends then");
   declare_only->add_option("--program", flags.program, "file with its command")->required();
   declare_only->add_option("--output", output, "file to write")->required();
-  declare_only->add_option("--name", job, "of the job");
+  declare_only->add_option("--job", flags.job, "the job, as JSON")->required();
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
@@ -342,7 +343,7 @@ int run(int argc, char** argv) {
   if (*ps) return runRole(flags, v1::ROLE_PS);
   if (*worker) return runRole(flags, v1::ROLE_WORKER);
   if (*variables) return declared.empty() ? printVariables(model) : printDeclared(declared);
-  if (*declare_only) return declare(flags, job, output);
+  if (*declare_only) return declare(flags, output);
   if (*evaluate) return runEvaluate(flags);
   if (*version) std::cout << mathLibraries() << "\n";
   return kExitOk;

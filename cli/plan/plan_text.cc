@@ -64,6 +64,16 @@ std::string serverTable(const PlanReport& report) {
   return renderTable(rows, {false, true, true, true, true});
 }
 
+// What the bytes of a step stand for.
+std::string stepNote(const TablePlans& plans) {
+  if (plans.expected)
+    return "rows and their bytes at most; a step as the made-up ids are expected to repeat";
+  const bool features = std::any_of(plans.tables.begin(), plans.tables.end(),
+                                    [](const TablePlan& table) { return table.most.in > 0; });
+  if (!features) return "rows and their bytes at most; what a step moves is the program's to say";
+  return "all at most: a step moves each id once, and how often ids repeat is not known";
+}
+
 // Tables, then what each server has of all of them.
 std::string embeddingTables(const TablePlans& plans) {
   if (plans.tables.empty()) return "";
@@ -84,10 +94,7 @@ std::string embeddingTables(const TablePlans& plans) {
   }
   return renderTable(rows, {false, true, true, true, true, true, true}) + "\n" +
          renderTable(servers, {false, true, true, true, true}) +
-         (plans.expected
-              ? "rows and their bytes at most; a step as the made-up ids are expected to repeat\n\n"
-              : "all at most: a step moves each id once, and how often ids repeat is not "
-                "known\n\n");
+         stepNote(plans) + "\n\n";
 }
 
 std::string ratio(const std::optional<double>& value) {

@@ -10,6 +10,7 @@
 
 #include "agent/supervisor/foreign_program.h"
 #include "base/core/strings.h"
+#include "base/json/proto_json.h"
 #include "base/process/files.h"
 #include "base/process/run_to_end.h"
 #include "cli/plan/script_variables.h"
@@ -80,11 +81,11 @@ Status refused(std::string_view what) {
 }
 
 // trainyard-runtime declare: its standard output and error are the program's, too.
-Status declare(const std::string& runtime, const v1::TrainingJob& job, const std::string& command,
+Status declare(const std::string& runtime, const std::string& job_file, const std::string& command,
                const std::string& declaration, std::ostream& output) {
   std::string last;
   SpawnOptions spawn;
-  spawn.argv = {runtime,     "declare", "--name",   job.metadata().name(),
+  spawn.argv = {runtime,     "declare", "--job",    job_file,
                 "--program", command,   "--output", declaration};
   spawn.die_with_spawning_thread = true;
   spawn.on_line = [&](std::string_view line) {
@@ -106,8 +107,9 @@ StatusOr<std::vector<runtime::Variable>> programVariables(const std::string& run
   TY_ASSIGN_OR_RETURN(const std::string command, commandOf(job));
   // The environment may hold secrets.
   TY_RETURN_IF_ERROR(writeFileAtomically(folder.file("program.json"), command, 0600));
-  TY_RETURN_IF_ERROR(
-      declare(runtime, job, folder.file("program.json"), folder.file("declaration.json"), output));
+  TY_RETURN_IF_ERROR(writeFileAtomically(folder.file("job.json"), toJson(job).dump()));
+  TY_RETURN_IF_ERROR(declare(runtime, folder.file("job.json"), folder.file("program.json"),
+                             folder.file("declaration.json"), output));
   TY_ASSIGN_OR_RETURN(const std::string text,
                       readFile(folder.file("declaration.json"), kMaxDeclaration));
   return parseVariables(text);

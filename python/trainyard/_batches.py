@@ -7,7 +7,7 @@ twice.
 from __future__ import annotations
 
 import collections
-from typing import Any, Callable, Deque, Iterable, Iterator, List, NamedTuple, Optional
+from typing import Any, Callable, Deque, Iterable, Iterator, List, NamedTuple, Optional, Tuple
 
 from trainyard._arguments import whole
 from trainyard._errors import InvalidArgument
@@ -50,6 +50,11 @@ class Batches:
         if place not in self._asked and place != self._next:
             self._next = place
 
+    def coming(self, stride: int) -> Optional[Place]:
+        """What is asked for next, the turn's batch being here already."""
+        self._stride = stride
+        return self._next
+
     def taken(self) -> Optional[Place]:
         """What the oldest batch is that was asked for and not taken; None: there is none."""
         return self._asked.popleft() if self._asked else None
@@ -78,6 +83,7 @@ class Reader:
         self._loader = loader
         self._batches = batches
         self._items: Optional[Iterator[Any]] = None
+        self._ahead: Optional[Tuple[Place, Any]] = None  # read, and no turn's yet
         self.dropped = 0  # batches that were read on a wrong guess
 
     def read(self, place: Place, stride: int) -> Any:
@@ -86,6 +92,12 @@ class Reader:
         Raises:
             InvalidArgument: the loader ended, or does not read by job.batches().
         """
+        if self._ahead is not None:
+            (guess, batch), self._ahead = self._ahead, None
+            if guess == place:
+                self._batches.coming(stride)
+                return batch
+            self.dropped += 1
         self._batches.expect(place, stride)
         if self._items is None:
             self._items = iter(self._loader)
@@ -98,3 +110,20 @@ class Reader:
                 return batch
             self.dropped += 1
         raise InvalidArgument("the loader ended before the job: it must read all that job.batches() gives")
+
+    def read_ahead(self, stride: int, begin: Callable[[int], None]) -> Optional[Tuple[Place, Any]]:
+        """Behind read(): the batch that probably comes next; None: there is none.
+
+        Args:
+            begin: called before a loader without processes of its own reads it, with the place of its first sample.
+        """
+        coming = self._batches.coming(stride)
+        if coming is None or self._items is None:
+            return None
+        begin(coming.first)
+        for batch in self._items:
+            read = self._batches.taken()
+            if read is not None:
+                self._ahead = (read, batch)
+            break
+        return self._ahead

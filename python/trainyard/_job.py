@@ -9,17 +9,19 @@ Who takes part, which samples a step takes and when to evaluate the job says; it
 """
 from __future__ import annotations
 
+import ctypes
 import linecache
 import os
 import sys
 import traceback
 import weakref
-from typing import Any, Callable, Iterable, Iterator, List, Optional, Protocol, Sequence, Tuple
+from typing import Any, Callable, Dict, Iterable, Iterator, List, Mapping, Optional, Protocol, Sequence, Tuple
 
 from trainyard._batches import Batches, EvaluationBatches, Place, Reader
 from trainyard._errors import ForkedProcess, InvalidArgument, TrainyardError
 from trainyard._library import generation
-from trainyard._session import VARIABLE, Outcome, Session, Turn, TurnKind, Variable
+from trainyard._rows import floats_of, ids_of
+from trainyard._session import VARIABLE, Outcome, Session, Table, Turn, TurnKind, Variable
 
 
 # Samples of a batch that does not count: some layers do not compute with one.
@@ -58,6 +60,9 @@ class Trainee(Protocol):
     def load(self, saved: bytes) -> None:
         """Goes on with what save() gave, here or in another worker."""
 
+    def reading(self, first: int) -> None:
+        """A batch whose first sample stands at that place of the stream is read, ahead of its turn."""
+
     def stand(self, turn: Turn) -> bool:
         """A step that has no samples for this worker, which takes part in it all the same.
 
@@ -73,6 +78,7 @@ class Job:
         name: of the job.
         index: of this worker; worker-0's first weights are the job's.
         ending: DONE, STOPPED or LEFT, when steps() has ended.
+        tables: the job's embedding tables, by name.
     """
 
     def __init__(self, session: Session) -> None:
@@ -88,6 +94,7 @@ class Job:
         self.name = session.job
         self.index = session.index
         self.ending: Optional[TurnKind] = None
+        self.tables: Dict[str, Table] = {each.name: each for each in session.tables}
 
     # ---- What is trained on what
 
@@ -123,7 +130,8 @@ class Job:
 
     # ---- The loop
 
-    def steps(self, loader: Iterable[Any], evaluate: Optional[Callable[[], object]] = None) -> Iterator[Any]:
+    def steps(self, loader: Iterable[Any], evaluate: Optional[Callable[[], object]] = None,
+              ids: Optional[Callable[[Any], Mapping[str, Any]]] = None) -> Iterator[Any]:
         """The batches of all steps, until the job is over for this worker (see `ending`).
 
         A step that does not come about, because somebody died in it, is asked for again, with weights as they were.
@@ -132,6 +140,8 @@ class Job:
             loader: made with batch_sampler=job.batches(...); it may read ahead.
             evaluate: called when the job wants an evaluation; it goes through job.evaluate(...) and calls
                 job.scored(...).
+            ids: which rows a batch looks up: by table's name, as of rows(). The loader is then read a batch ahead, and
+                rows come with the step before instead of being waited for. It may name too few: those are waited for.
 
         Raises:
             InvalidArgument: something is missing, or a step's batch was taken and its update not made.
@@ -158,6 +168,8 @@ class Job:
                 self._outcome = None
                 place = Place(turn.first_position, len(turn.samples) or min(_STAND_INS, batches.samples))
                 batch = reader.read(place, turn.step_samples)
+                if ids is not None:
+                    self._look_ahead(reader.read_ahead(turn.step_samples, trainee.reading), ids)
                 trainee.ready(turn)
                 yield batch
                 if self._outcome is None:
@@ -184,6 +196,66 @@ class Job:
         self._declared = True
         _tell_exceptions(self)
         return self._trainee, self._batches
+
+    # ---- Embedding tables
+
+    def table(self, name: str) -> Table:
+        """Raises:
+            InvalidArgument: the job has no such table.
+        """
+        if name not in self.tables:
+            there = ", ".join(self.tables) if self.tables else "none: they go into the job's `training.tables`"
+            raise InvalidArgument(f"the job has no table {name!r}; there are {there}")
+        return self.tables[name]
+
+    def rows(self, table: str, ids: Any) -> memoryview[float]:
+        """Rows of a table, [len(ids), dim] float32, as they are in this step; in modes Async and BoundedDelay as they
+        are now. One that nobody has trained yet has the table's initial weights.
+
+        Args:
+            ids: whole numbers of 64 bits: of the buffer protocol (int64), a torch tensor, or one by one. A negative one
+                is the id 2^64 above it.
+
+        Raises:
+            InvalidArgument: no such table, or no ids; outside of steps() and what it calls.
+        """
+        self.turn()
+        found, given = self.table(table), ids_of(ids, f"job.rows({table!r})")
+        memory = (ctypes.c_float * (given.length * found.dim))()
+        self._session.rows(found.number, given.address, given.length, ctypes.addressof(memory))
+        view = memoryview(memory).cast("B")
+        if given.length == 0:
+            return view.cast("f")
+        return view.cast("f", shape=(given.length, found.dim))
+
+    def push_rows(self, table: str, ids: Any, gradients: Any) -> None:
+        """Hands over gradients of rows, before the step's own: the SUMS over this worker's samples.
+
+        Args:
+            ids: as of rows(); one that comes more than once has its gradients added up.
+            gradients: [len(ids), dim] of the buffer protocol, float32.
+
+        Raises:
+            InvalidArgument: as of rows(); more or fewer gradients than ids x dim.
+        """
+        self.turn()
+        found, given = self.table(table), ids_of(ids, f"job.push_rows({table!r})")
+        sums = floats_of(gradients, f"job.push_rows({table!r})")
+        if sums.length != given.length * found.dim:
+            raise InvalidArgument(f"job.push_rows({table!r}): {given.length} ids need {given.length * found.dim} values, "
+                                  f"not {sums.length}")
+        self._session.push_rows(found.number, given.address, None, given.length, sums.address)
+
+    def _look_ahead(self, ahead: Optional[Tuple[Place, Any]],
+                    ids: Callable[[Any], Mapping[str, Any]]) -> None:
+        if ahead is None:
+            return
+        place, batch = ahead
+        named = ids(batch)
+        for name in named:
+            self.table(name)
+        given = [ids_of(named.get(name, ()), f"ids of table {name}") for name in self.tables]
+        self._session.look_ahead(place.first, place.samples, [(each.address, each.length) for each in given])
 
     def turn(self) -> Turn:
         """What this worker is at.

@@ -85,6 +85,12 @@ class COutcome(ctypes.Structure):
                 ("loss", c_double), ("gradient_norm", c_double)]
 
 
+class CTable(ctypes.Structure):
+    """ty_table"""
+
+    _fields_ = [("bytes", c_size_t), ("name", c_char_p), ("dim", c_int64), ("combiner", c_int)]
+
+
 _counts = POINTER(c_int64)
 _arrays = POINTER(CArray)
 _work = POINTER(c_void_p)
@@ -136,6 +142,11 @@ _FUNCTIONS: Dict[str, Tuple[Any, List[Any]]] = {
     "ty_session_sample_numbers": (c_int, [c_void_p, c_int64, c_int64, POINTER(c_int64)]),
     "ty_session_next": (c_int, [c_void_p, POINTER(CTurn)]),
     "ty_session_push": (c_int, [c_void_p, c_size_t]),
+    "ty_session_tables": (c_size_t, [c_void_p]),
+    "ty_session_table": (c_int, [c_void_p, c_size_t, POINTER(CTable)]),
+    "ty_session_rows": (c_int, [c_void_p, c_size_t, c_void_p, c_size_t, c_void_p]),
+    "ty_session_push_rows": (c_int, [c_void_p, c_size_t, c_void_p, c_void_p, c_size_t, c_void_p]),
+    "ty_session_look_ahead": (c_int, [c_void_p, c_int64, c_int64, POINTER(c_void_p), POINTER(c_size_t)]),
     "ty_session_finish": (c_int, [c_void_p, c_double, c_int64, POINTER(COutcome)]),
     "ty_session_sum": (c_int, [c_void_p, c_double, c_int64, POINTER(COutcome)]),
     "ty_session_commit": (c_int, [c_void_p, POINTER(COutcome)]),
@@ -330,6 +341,7 @@ def derive(secret: str, purpose: str) -> str:
     return text.value.decode()
 
 
-__all__ = ["ABI_VERSION", "CArray", "CGroupOptions", "CMeeting", "CModel", "COutcome", "CTotals", "CTurn", "CVariable",
+__all__ = ["ABI_VERSION", "CArray", "CGroupOptions", "CMeeting", "CModel", "COutcome", "CTable", "CTotals", "CTurn",
+           "CVariable",
            "NotifyFunction", "byref", "check", "derive", "error_of", "find_library", "generation", "library",
            "open_library", "quiet", "raise_interruption", "set_log_level"]

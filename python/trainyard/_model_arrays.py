@@ -47,6 +47,9 @@ class Arrays:
     def ready(self, turn: Turn) -> None:
         pass
 
+    def reading(self, first: int) -> None:
+        pass
+
     def save(self) -> bytes:
         return b""
 

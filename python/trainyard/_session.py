@@ -17,7 +17,7 @@ from ctypes import byref, c_int64, c_size_t, c_void_p
 from typing import Any, List, Mapping, NamedTuple, Optional, Sequence, Tuple, Union
 
 from trainyard._errors import InvalidArgument, NotInitialized
-from trainyard._library import CModel, COutcome, CTurn, CVariable, check, generation, library
+from trainyard._library import CModel, COutcome, CTable, CTurn, CVariable, check, generation, library
 from trainyard._types import ITEM_BYTES, Type
 
 VARIABLE = "TRAINYARD_SESSION"
@@ -41,6 +41,30 @@ class Variable(NamedTuple):
     shape: Tuple[int, ...]
     type: Type = Type.FLOAT32
     trained: bool = True
+
+
+class Combiner(enum.IntEnum):
+    """What becomes of the rows that a sample has of one feature: sum, sum / n, sum / sqrt(n)."""
+
+    SUM = 0
+    MEAN = 1
+    SQRTN = 2
+
+
+class Table(NamedTuple):
+    """An embedding table of the job, whose rows lie on the parameter servers.
+
+    Attributes:
+        number: among the job's tables.
+        name: in the job's file.
+        dim: floats of a row.
+        combiner: what the job says.
+    """
+
+    number: int
+    name: str
+    dim: int
+    combiner: Combiner
 
 
 class TurnKind(enum.IntEnum):
@@ -136,6 +160,7 @@ class Session:
         self._variables: List[Variable] = []
         self.job = (library().ty_session_job(pointer) or b"").decode("utf-8", "replace")
         self.index = int(library().ty_session_index(pointer))
+        self.tables = [self._table(number) for number in range(library().ty_session_tables(pointer))]
 
     def _pointer(self) -> int:
         if self._owner is None:
@@ -204,6 +229,42 @@ class Session:
         elements_format = _FORMATS.get(declared.type, "B")
         view: memoryview = memoryview(memory).cast("B").cast(elements_format)  # type: ignore[call-overload]
         return view
+
+    def _table(self, number: int) -> Table:
+        given = CTable(bytes=ctypes.sizeof(CTable))
+        check(library().ty_session_table(self._pointer(), number, byref(given)))
+        return Table(number, given.name.decode("utf-8", "replace"), given.dim, Combiner(given.combiner))
+
+    def rows(self, table: int, ids: int, count: int, rows: int) -> None:
+        """In a turn to train or to evaluate: rows as they are at its version.
+
+        Args:
+            ids: address of `count` int64, read as uint64.
+            rows: address of count x dim float32, where they go; zeros where the turn's result will not be used.
+        """
+        check(library().ty_session_rows(self._pointer(), table, ids, count, rows))
+
+    def push_rows(self, table: int, ids: int, counts: Optional[int], count: int, gradients: int) -> None:
+        """In a turn to train, before finish(): the gradients of rows, SUMS over this worker's samples; the job adds
+        up what an id has more than once.
+
+        Args:
+            ids: address of `count` int64.
+            counts: address of `count` uint32, how often each occurs in the samples; None: once.
+            gradients: address of count x dim float32.
+        """
+        check(library().ty_session_push_rows(self._pointer(), table, ids, counts, count, gradients))
+
+    def look_ahead(self, first: int, count: int, ids: Sequence[Tuple[int, int]]) -> None:
+        """In a turn to train, before finish(): which rows the samples at `count` places of the stream from `first` on
+        need. They come with the turn that has just these samples, and rows() does not wait.
+
+        Args:
+            ids: by table, address and number of int64.
+        """
+        addresses = (c_void_p * len(ids))(*(address for address, _ in ids))
+        counts = (c_size_t * len(ids))(*(each for _, each in ids))
+        check(library().ty_session_look_ahead(self._pointer(), first, count, addresses, counts))
 
     def sample_numbers(self, first: int, count: int) -> List[int]:
         """Which samples stand at `count` places of the stream from `first` on: for whoever reads ahead."""

@@ -98,6 +98,18 @@ Status checkEnd(const char* function, int64_t samples, const ty_outcome* outcome
       "{}: a ty_outcome of another size, or a number of samples that is none", function));
 }
 
+// Null where there is none.
+const session::SessionTable* tableOf(const ty_session* session, size_t number) {
+  if (!isAlive(session)) return nullptr;
+  const auto& tables = session->session->welcome().tables;
+  return number < tables.size() ? &tables[number] : nullptr;
+}
+
+ty_code noTable(const char* function) {
+  return tell(absl::InvalidArgumentError(
+      fmt::format("{}: the job has no such table, or what was given is not there", function)));
+}
+
 // Whether `variable` is one of the declared ones, which have memory.
 const session::DeclaredVariable* declared(const ty_session* session, std::size_t variable) {
   if (!isAlive(session)) return nullptr;
@@ -111,6 +123,9 @@ const session::DeclaredVariable* declared(const ty_session* session, std::size_t
 using namespace trainyard;                   // NOLINT: what follows is C
 using namespace trainyard::runtime::client;  // NOLINT
 
+static_assert(static_cast<int>(runtime::session::Combining::kSum) == TY_SUM_ROWS);
+static_assert(static_cast<int>(runtime::session::Combining::kMean) == TY_MEAN_ROWS);
+static_assert(static_cast<int>(runtime::session::Combining::kSqrtN) == TY_SQRTN_ROWS);
 static_assert(static_cast<int>(runtime::Turn::Kind::kTrain) == TY_TRAIN);
 static_assert(static_cast<int>(runtime::Turn::Kind::kEvaluate) == TY_EVALUATE);
 static_assert(static_cast<int>(runtime::Turn::Kind::kDone) == TY_DONE);
@@ -198,6 +213,58 @@ ty_code ty_session_push(ty_session* session, size_t variable) {
   const auto number = static_cast<std::uint32_t>(
       std::min<std::size_t>(variable, std::numeric_limits<std::uint32_t>::max()));
   return tell(session->session->push(number), Stage::kSession);
+}
+
+size_t ty_session_tables(const ty_session* session) {
+  return isAlive(session) ? session->session->welcome().tables.size() : 0;
+}
+
+ty_code ty_session_table(const ty_session* session, size_t number, ty_table* table) {
+  if (!isAlive(session)) return deadSession("ty_session_table");
+  const auto* const known = tableOf(session, number);
+  if (known == nullptr || table == nullptr || table->bytes != sizeof(ty_table))
+    return noTable("ty_session_table");
+  table->name = known->name.c_str();
+  table->dim = known->dim;
+  table->combiner = static_cast<int>(known->combiner);
+  return TY_OK;
+}
+
+ty_code ty_session_rows(ty_session* session, size_t table, const uint64_t* ids, size_t count,
+                        float* rows) {
+  if (!isAlive(session)) return deadSession("ty_session_rows");
+  const auto* const known = tableOf(session, table);
+  if (known == nullptr || (count > 0 && (ids == nullptr || rows == nullptr)))
+    return noTable("ty_session_rows");
+  const runtime::session::LookUp look_up{static_cast<std::uint32_t>(table), {ids, ids + count}};
+  return tell(session->session->lookUp(look_up, {rows, count * known->dim}), Stage::kSession);
+}
+
+ty_code ty_session_push_rows(ty_session* session, size_t table, const uint64_t* ids,
+                             const uint32_t* counts, size_t count, const float* gradients) {
+  if (!isAlive(session)) return deadSession("ty_session_push_rows");
+  const auto* const known = tableOf(session, table);
+  if (known == nullptr || (count > 0 && (ids == nullptr || gradients == nullptr)))
+    return noTable("ty_session_push_rows");
+  runtime::session::PushRows push;
+  push.table = static_cast<std::uint32_t>(table);
+  push.ids.assign(ids, ids + count);
+  push.counts.assign(count, 1);
+  if (counts != nullptr) push.counts.assign(counts, counts + count);
+  push.sums.assign(gradients, gradients + count * known->dim);
+  return tell(session->session->pushRows(push), Stage::kSession);
+}
+
+ty_code ty_session_look_ahead(ty_session* session, int64_t first, int64_t count,
+                              const uint64_t* const* ids, const size_t* counts) {
+  if (!isAlive(session)) return deadSession("ty_session_look_ahead");
+  const std::size_t tables = session->session->welcome().tables.size();
+  const bool fits = 1 <= count && count <= std::numeric_limits<std::int32_t>::max() && first >= 0;
+  if (!fits || (tables > 0 && (ids == nullptr || counts == nullptr)))
+    return noTable("ty_session_look_ahead");
+  runtime::session::LookAhead ahead{first, static_cast<std::int32_t>(count), {}};
+  for (std::size_t t = 0; t < tables; ++t) ahead.ids.emplace_back(ids[t], ids[t] + counts[t]);
+  return tell(session->session->lookAhead(ahead), Stage::kSession);
 }
 
 ty_code ty_session_finish(ty_session* session, double loss_sum, int64_t samples,

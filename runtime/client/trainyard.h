@@ -277,6 +277,21 @@ TY_API void ty_session_free(ty_session* session);
 TY_API const char* ty_session_job(const ty_session* session); /* "": a dead handle */
 TY_API int ty_session_index(const ty_session* session); /* of this worker; -1: a dead handle */
 
+/* What becomes of the rows that a sample has of one feature. */
+typedef enum ty_combiner { TY_SUM_ROWS = 0, TY_MEAN_ROWS = 1, TY_SQRTN_ROWS = 2 } ty_combiner;
+
+/* An embedding table of the job, whose rows lie on the parameter servers. */
+typedef struct ty_table {
+  size_t bytes;     /* sizeof(ty_table) */
+  const char* name; /* until the session is freed */
+  int64_t dim;      /* floats of a row */
+  int combiner;     /* ty_combiner: what the job says */
+} ty_table;
+
+/* The job's tables, by number from 0. TY_INVALID: there is no such one. */
+TY_API size_t ty_session_tables(const ty_session* session);
+TY_API ty_code ty_session_table(const ty_session* session, size_t number, ty_table* table);
+
 typedef struct ty_variable {
   const char* name;
   const int64_t* shape; /* row-major */
@@ -333,6 +348,23 @@ typedef struct ty_turn {
  * will give, for whoever reads ahead. Behind ty_session_declare. */
 TY_API ty_code ty_session_sample_numbers(ty_session* session, int64_t first, int64_t count,
                                          int64_t* numbers);
+
+/* In a TY_TRAIN or TY_EVALUATE turn: the rows of `count` ids of a table as they are at the turn's
+ * version (in modes Async and BoundedDelay: as they are now), into `rows`, count x dim. A row that
+ * nobody has trained yet has its initial weights. Zeros, where the turn's result will not be
+ * used. */
+TY_API ty_code ty_session_rows(ty_session* session, size_t table, const uint64_t* ids, size_t count,
+                               float* rows);
+/* In a TY_TRAIN turn, before ty_session_finish: the gradients of `count` rows, SUMS over this
+ * worker's samples, count x dim. An id may come more than once; the job adds up. `counts`: how
+ * often each id occurs in the samples; NULL: once. */
+TY_API ty_code ty_session_push_rows(ty_session* session, size_t table, const uint64_t* ids,
+                                    const uint32_t* counts, size_t count, const float* gradients);
+/* In a TY_TRAIN turn, before ty_session_finish: which rows of each table the samples at `count`
+ * places of the stream from `first` on need: `ids[t]`, `counts[t]` of them. If a turn has just
+ * these samples, its rows have come with it, and ty_session_rows does not wait. */
+TY_API ty_code ty_session_look_ahead(ty_session* session, int64_t first, int64_t count,
+                                     const uint64_t* const* ids, const size_t* counts);
 
 /* Waits for the next thing to do; the values are those for it. */
 TY_API ty_code ty_session_next(ty_session* session, ty_turn* turn);

@@ -26,6 +26,14 @@ struct GradientCopy {
 
 }  // namespace
 
+session::Welcome welcomeOf(const v1::TrainingJob& job, std::uint32_t index) {
+  const v1::Training& training = job.spec().training();
+  return {.job = job.metadata().name(),
+          .index = static_cast<std::int32_t>(index),
+          .seed = static_cast<std::uint64_t>(training.seed()),
+          .tables = sessionTables(training)};
+}
+
 ProgramHost::ProgramHost(Options options, ProgramJob& job, TrainObserver& observer,
                          const Clock& clock)
     : options_(std::move(options)),
@@ -33,6 +41,7 @@ ProgramHost::ProgramHost(Options options, ProgramJob& job, TrainObserver& observ
       observer_(observer),
       clock_(clock),
       model_path_(declaredModelPath(options_.checkpoint_dir)),
+      rows_(options_.tables),
       state_(options_.checkpoint_dir, options_.kept) {}
 
 StatusOr<session::MemoryPlace> ProgramHost::declare(const session::Declaration& declaration) {
@@ -96,6 +105,7 @@ Status ProgramHost::begin() {
   ProgramJob::Hosted hosted;
   if (declaration_.has_state) hosted.state = &state_;
   if (hasBeside()) hosted.beside = [this](std::int64_t version) { return copyBeside(version); };
+  hosted.row_ids = [this](std::int64_t first, int count) { return rows_.at(first, count); };
   TY_ASSIGN_OR_RETURN(const ProgramJob::Member member,
                       job_.make(model, std::move(weights), std::move(hosted)));
   synchronizer_ = member.synchronizer;
@@ -136,6 +146,8 @@ StatusOr<session::TurnMessage> ProgramHost::takeTurn() {
   TY_RETURN_IF_ERROR(keepLast(turn_));
   in_turn_ = true;
   begun_ = true;
+  if (!rows_.none() && !isOver(turn_.kind))
+    rows_.beginTurn(*session_->rowExchange(), turn_.kind == Turn::Kind::kTrain);
   if (isOver(turn_.kind)) TY_RETURN_IF_ERROR(over(absl::OkStatus()));
   return messageOf(turn_);
 }
@@ -236,6 +248,7 @@ Status ProgramHost::checkPass(const session::Finish& finish) const {
 
 StatusOr<session::Outcome> ProgramHost::finish(const session::Finish& finish) {
   TY_RETURN_IF_ERROR(checkPass(finish));
+  if (!rows_.none()) rows_.pushAll();
   return outcomeOf(session_->finish({.loss_sum = finish.loss_sum, .samples = finish.samples}));
 }
 
@@ -268,7 +281,7 @@ StatusOr<session::Outcome> ProgramHost::outcomeOf(const StatusOr<StepOutcome>& m
   }
   return session::Outcome{.complete = made->complete,
                           .too_late = made->too_late,
-                          .step = made->step,
+                          .step = made->complete ? made->step : turn_.step,
                           .loss = made->loss,
                           .gradient_norm = made->gradient_norm};
 }

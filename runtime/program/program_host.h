@@ -17,6 +17,7 @@
 #include "base/core/status.h"
 #include "runtime/program/declared_buffers.h"
 #include "runtime/program/declared_model.h"
+#include "runtime/program/program_rows.h"
 #include "runtime/program/session_state.h"
 #include "runtime/session/serve.h"
 #include "runtime/session/session_memory.h"
@@ -39,6 +40,7 @@ class ProgramJob {
   struct Hosted {
     ProgramState* state = nullptr;  // null: the program has declared none
     KeepBeside beside = {};         // the chief's, empty where there is nothing
+    RowIdsAt row_ids = {};          // of samples that it has said something of
   };
   virtual StatusOr<Member> make(const DeclaredModel& model, std::vector<std::span<float>> weights,
                                 Hosted hosted) = 0;
@@ -52,6 +54,9 @@ class ProgramJob {
   virtual Status leave(const Status& end) = 0;
 };
 
+// What the program of a worker is told first.
+session::Welcome welcomeOf(const v1::TrainingJob& job, std::uint32_t index);
+
 // Its calls come from the session's thread, but for totals().
 class ProgramHost final : public session::SessionHost {
  public:
@@ -63,6 +68,7 @@ class ProgramHost final : public session::SessionHost {
     int kept = 3;                // files of a step, see keptFiles()
     std::uint64_t seed = 0;      // of the order of samples
     std::string init_from = {};  // see initial_values.h
+    std::vector<session::SessionTable> tables = {};
     session::Cancelled cancelled = {};
   };
   // All must outlive it; `observer` hears of steps.
@@ -76,6 +82,7 @@ class ProgramHost final : public session::SessionHost {
   StatusOr<session::Outcome> commit() override;
   void evaluated(const session::Score& score) override;
   void abort(std::string_view why) override;
+  session::RowHost* rows() override { return rows_.none() ? nullptr : &rows_; }
 
   // To be called now and then while the program computes: tells it where the turn under way is
   // void.
@@ -115,6 +122,7 @@ class ProgramHost final : public session::SessionHost {
   std::vector<int> trained_;  // by variable: its number among those that are trained, or -1
   Synchronizer* synchronizer_ = nullptr;
   std::shared_ptr<std::pmr::memory_resource> gradient_memory_;
+  ProgramRows rows_;
   SessionState state_;
   std::optional<DeclaredBuffers> buffers_;  // since next() was asked for
   bool begun_ = false;                      // the program has had a turn of the job's

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <cstring>
+#include <span>
 #include <string>
 #include <string_view>
 #include <type_traits>
@@ -23,9 +24,11 @@ class BodyWriter {
     bytes_.append(text);
     return *this;
   }
-  BodyWriter& numbers(const std::vector<std::int64_t>& values) {
+  template <typename T>
+  BodyWriter& numbers(std::span<const T> values) {
+    static_assert(std::is_arithmetic_v<T>);
     number(static_cast<std::uint32_t>(values.size()));
-    bytes_.append(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(values[0]));
+    bytes_.append(reinterpret_cast<const char*>(values.data()), values.size_bytes());
     return *this;
   }
   std::string take() { return std::move(bytes_); }
@@ -48,10 +51,12 @@ class BodyReader {
     return value;
   }
   std::string text() { return std::string(next(number<std::uint32_t>())); }
-  std::vector<std::int64_t> numbers() {
+  template <typename T>
+  std::vector<T> numbers() {
+    static_assert(std::is_arithmetic_v<T>);
     const auto count = number<std::uint32_t>();
-    const std::string_view found = next(std::size_t{count} * sizeof(std::int64_t));
-    std::vector<std::int64_t> values(found.size() / sizeof(std::int64_t));
+    const std::string_view found = next(std::size_t{count} * sizeof(T));
+    std::vector<T> values(found.size() / sizeof(T));
     if (!values.empty()) std::memcpy(values.data(), found.data(), found.size());
     return values;
   }

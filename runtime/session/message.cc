@@ -15,14 +15,11 @@ namespace trainyard::runtime::session {
 namespace {
 
 constexpr std::array<std::string_view, kLastKind> kNames = {
-    "Hello",   "Welcome",   "Declare", "Memory", "Next", "Turn",   "Push",   "Finish",
-    "Outcome", "Evaluated", "Abort",   "Failed", "Sum",  "Summed", "Commit", "Save"};
+    "Hello",  "Welcome", "Declare",   "Memory", "Next",     "Turn",     "Push",
+    "Finish", "Outcome", "Evaluated", "Abort",  "Failed",   "Sum",      "Summed",
+    "Commit", "Save",    "LookUp",    "Rows",   "PushRows", "LookAhead"};
 constexpr std::int64_t kMostElements = std::int64_t{1} << 48;
 constexpr auto kLastTurn = static_cast<std::uint32_t>(Turn::Kind::kLoad);
-
-Status damaged(Kind kind) {
-  return absl::DataLossError(fmt::format("session: a {} that cannot be", nameOf(kind)));
-}
 
 bool isShape(const std::vector<std::int64_t>& shape) {
   if (shape.size() > kMostDimensions) return false;
@@ -54,7 +51,7 @@ bool isStatePlace(const MemoryPlace& place) {
 StatusOr<DeclaredVariable> readVariable(BodyReader& reader) {
   DeclaredVariable variable;
   variable.name = reader.text();
-  variable.shape = reader.numbers();
+  variable.shape = reader.numbers<std::int64_t>();
   const auto type = reader.number<std::uint8_t>();
   variable.trainable = reader.number<std::uint8_t>() != 0;
   if (reader.failed() || variable.name.empty() || type >= kElementTypes ||
@@ -70,6 +67,10 @@ StatusOr<DeclaredVariable> readVariable(BodyReader& reader) {
 std::string_view nameOf(Kind kind) {
   const auto at = static_cast<std::uint32_t>(kind);
   return at >= 1 && at <= kLastKind ? kNames[at - 1] : "message";
+}
+
+Status damaged(Kind kind) {
+  return absl::DataLossError(fmt::format("session: a {} that cannot be", nameOf(kind)));
 }
 
 std::int64_t DeclaredVariable::elements() const {
@@ -130,6 +131,7 @@ std::string encode(const Welcome& welcome) {
       .text(welcome.job)
       .number(welcome.index)
       .number(welcome.seed)
+      .text(encode(std::span(welcome.tables)))
       .take();
 }
 
@@ -141,6 +143,7 @@ StatusOr<Welcome> decodeWelcome(std::string_view body) {
   welcome.job = reader.text();
   welcome.index = reader.number<std::int32_t>();
   welcome.seed = reader.number<std::uint64_t>();
+  TY_ASSIGN_OR_RETURN(welcome.tables, decodeTables(reader.text()));
   if (!reader.whole() || welcome.index < 0) return damaged(Kind::kWelcome);
   return welcome;
 }
@@ -152,7 +155,7 @@ std::string encode(const Declaration& declaration) {
   writer.number(static_cast<std::uint8_t>(declaration.has_state));
   writer.number(static_cast<std::uint32_t>(declaration.variables.size()));
   for (const DeclaredVariable& variable : declaration.variables) {
-    writer.text(variable.name).numbers(variable.shape);
+    writer.text(variable.name).numbers(std::span(variable.shape));
     writer.number(static_cast<std::uint8_t>(variable.type));
     writer.number(static_cast<std::uint8_t>(variable.trainable));
   }
@@ -202,7 +205,7 @@ std::string encode(const TurnMessage& message) {
       .number(turn.first_position)
       .number(static_cast<std::int32_t>(turn.samples))
       .number(turn.step_samples)
-      .numbers(message.samples)
+      .numbers(std::span(message.samples))
       .number(message.state.pid)
       .number(message.state.fd)
       .number(message.state.bytes)
@@ -221,7 +224,7 @@ StatusOr<TurnMessage> decodeTurn(std::string_view body) {
   turn.first_position = reader.number<std::int64_t>();
   turn.samples = reader.number<std::int32_t>();
   turn.step_samples = reader.number<std::int64_t>();
-  message.samples = reader.numbers();
+  message.samples = reader.numbers<std::int64_t>();
   message.state = readPlace(reader);
   const bool counted = kind != static_cast<std::uint32_t>(Turn::Kind::kTrain) ||
                        message.samples.size() == static_cast<std::size_t>(turn.samples);

@@ -3,12 +3,16 @@
 // that both have mapped (session_memory.h).
 //
 // The program speaks first. It asks, and the member answers each question with what is named behind
-// the arrow, or with kFailed; kPush, kEvaluated, kSave and kAbort are not answered.
+// the arrow, or with kFailed; kPush, kPushRows, kLookAhead, kEvaluated, kSave and kAbort are not
+// answered.
 //
 //   kHello -> kWelcome    versions, who this task is, the order of samples
 //   kDeclare -> kMemory   the model and the data; then the program puts its first weights there
 //   kNext -> kTurn        the first time: those weights are in place
+//   kLookUp -> kRows      in a turn to train or to evaluate: rows of the job's tables
 //   kPush                 this variable's gradient is in place
+//   kPushRows             gradients of rows, before kFinish
+//   kLookAhead            which rows later samples need: they may come with their turn
 //   kFinish -> kOutcome   all are; the next version's weights are in place when the answer comes
 //   kSum -> kSummed       instead, of a program that makes the update itself: all are; the means
 //   over
@@ -30,13 +34,14 @@
 #include <vector>
 
 #include "base/core/status.h"
+#include "runtime/session/row_messages.h"
 #include "runtime/tensor/element_type.h"
 #include "runtime/train/turn.h"
 
 namespace trainyard::runtime::session {
 
 // Changes when one end can no longer understand the other.
-inline constexpr std::uint32_t kProtocol = 2;
+inline constexpr std::uint32_t kProtocol = 3;
 inline constexpr std::size_t kMostVariables = 1 << 20;
 inline constexpr std::size_t kMostDimensions = 16;
 inline constexpr std::size_t kMostBodyBytes = 256 << 20;
@@ -59,10 +64,16 @@ enum class Kind : std::uint32_t {
   kSummed,
   kCommit,
   kSave,
+  kLookUp,
+  kRows,
+  kPushRows,
+  kLookAhead,
 };
-inline constexpr std::uint32_t kLastKind = static_cast<std::uint32_t>(Kind::kSave);
+inline constexpr std::uint32_t kLastKind = static_cast<std::uint32_t>(Kind::kLookAhead);
 // "kNext" without the k, for texts.
 std::string_view nameOf(Kind kind);
+// DATA_LOSS: a body that no such message has.
+Status damaged(Kind kind);
 
 struct Message {
   Kind kind = Kind::kFailed;
@@ -79,6 +90,7 @@ struct Welcome {
   std::string job = {};
   std::int32_t index = 0;  // of the worker task
   std::uint64_t seed = 0;  // of the order of samples
+  std::vector<SessionTable> tables = {};
 };
 
 // Row-major. What is not trainable travels with the checkpoints only.

@@ -61,6 +61,42 @@ Status ProgramSession::push(std::uint32_t variable) {
   return channel_.send(Kind::kPush, encodePush(variable));
 }
 
+// As the member will read it: what it would refuse is told here.
+Status ProgramSession::sendRows(Kind kind, const std::string& body, const Status& readable) {
+  if (!readable.ok() || body.size() > kMostBodyBytes) {
+    return absl::InvalidArgumentError(fmt::format(
+        "rows: a table that the job does not have, more or fewer values than ids x dim, or more "
+        "than {} MiB at a time",
+        kMostBodyBytes >> 20));
+  }
+  return channel_.send(kind, body);
+}
+
+Status ProgramSession::lookUp(const LookUp& look_up, std::span<float> rows) {
+  TY_RETURN_IF_ERROR(order_.lookUp());
+  const std::string body = encode(look_up);
+  Status readable = decodeLookUp(body, welcome_.tables).status();
+  if (readable.ok() && (rows.size() != look_up.ids.size() * welcome_.tables[look_up.table].dim ||
+                        rows.size_bytes() > kMostBodyBytes)) {
+    readable = absl::InvalidArgumentError("no room for the rows");
+  }
+  TY_RETURN_IF_ERROR(sendRows(Kind::kLookUp, body, readable));
+  TY_ASSIGN_OR_RETURN(const std::string answer, channel_.receive(Kind::kRows, cancelled_));
+  return decodeRows(answer, rows);
+}
+
+Status ProgramSession::pushRows(const PushRows& push) {
+  TY_RETURN_IF_ERROR(order_.pushRows());
+  const std::string body = encode(push);
+  return sendRows(Kind::kPushRows, body, decodePushRows(body, welcome_.tables).status());
+}
+
+Status ProgramSession::lookAhead(const LookAhead& ahead) {
+  TY_RETURN_IF_ERROR(order_.lookAhead());
+  const std::string body = encode(ahead);
+  return sendRows(Kind::kLookAhead, body, decodeLookAhead(body, welcome_.tables.size()).status());
+}
+
 StatusOr<Outcome> ProgramSession::finish(const Finish& finish) {
   TY_RETURN_IF_ERROR(order_.finish());
   TY_RETURN_IF_ERROR(channel_.send(Kind::kFinish, encode(finish)));

@@ -45,6 +45,12 @@ class ProgramSession {
   StatusOr<TurnMessage> next();
   // The gradient is in place: the SUM over this worker's samples of the turn.
   Status push(std::uint32_t variable);
+  // Rows of one of welcome().tables, in the order of the ids; of a turn that is void, zeros.
+  // `rows`: [ids, dim].
+  Status lookUp(const LookUp& look_up, std::span<float> rows);
+  Status pushRows(const PushRows& push);
+  // Which rows the samples there need, by table; they may come with their turn. Before finish().
+  Status lookAhead(const LookAhead& ahead);
   StatusOr<Outcome> finish(const Finish& finish);
   // Instead of it, with Declaration::own_update: the means over all workers' samples, the same bits
   // in all workers, are in place of the gradients where the outcome is complete. Then the values of
@@ -67,6 +73,8 @@ class ProgramSession {
  private:
   ProgramSession(Channel channel, Cancelled cancelled)
       : channel_(std::move(channel)), cancelled_(std::move(cancelled)) {}
+
+  Status sendRows(Kind kind, const std::string& body, const Status& readable);
 
   Channel channel_;
   Cancelled cancelled_;

@@ -2,6 +2,7 @@
 
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "base/core/strings.h"
 #include "fmt/format.h"
@@ -20,6 +21,7 @@ class Server final : WaitingProgram {
     TY_ASSIGN_OR_RETURN(const std::string body, channel_.receive(Kind::kHello, cancelled_));
     TY_ASSIGN_OR_RETURN(const Hello hello, decodeHello(body));
     TY_RETURN_IF_ERROR(channel_.send(Kind::kWelcome, encode(welcome)));
+    tables_ = welcome.tables;
     if (hello.protocol == kProtocol) return absl::OkStatus();
     return absl::FailedPreconditionError(
         fmt::format("the program speaks version {} of the session's protocol, this is {}",
@@ -35,6 +37,12 @@ class Server final : WaitingProgram {
         return next();
       case Kind::kPush:
         return push(message.body);
+      case Kind::kLookUp:
+        return lookUp(message.body);
+      case Kind::kPushRows:
+        return pushRows(message.body);
+      case Kind::kLookAhead:
+        return lookAhead(message.body);
       case Kind::kFinish:
         return finish(message.body);
       case Kind::kSum:
@@ -117,6 +125,30 @@ class Server final : WaitingProgram {
     return absl::OkStatus();
   }
 
+  // No message names a table where there are none.
+  RowHost& rows() { return *host_.rows(); }
+
+  Status lookUp(std::string_view body) {
+    TY_ASSIGN_OR_RETURN(const LookUp look_up, decodeLookUp(body, tables_));
+    TY_RETURN_IF_ERROR(order_.lookUp());
+    TY_ASSIGN_OR_RETURN(const std::vector<float> found, rows().lookUp(look_up));
+    return channel_.send(Kind::kRows, encodeRows(found));
+  }
+
+  Status pushRows(std::string_view body) {
+    TY_ASSIGN_OR_RETURN(const PushRows push, decodePushRows(body, tables_));
+    TY_RETURN_IF_ERROR(order_.pushRows());
+    rows().push(push);
+    return absl::OkStatus();
+  }
+
+  Status lookAhead(std::string_view body) {
+    TY_ASSIGN_OR_RETURN(LookAhead ahead, decodeLookAhead(body, tables_.size()));
+    TY_RETURN_IF_ERROR(order_.lookAhead());
+    if (!tables_.empty()) rows().lookAhead(std::move(ahead));
+    return absl::OkStatus();
+  }
+
   Status finish(std::string_view body) {
     TY_ASSIGN_OR_RETURN(const Finish finish, decodeFinish(body));
     TY_RETURN_IF_ERROR(order_.finish());
@@ -157,6 +189,7 @@ class Server final : WaitingProgram {
   TurnOrder order_;
   std::string given_up_;  // kAbort's body, while the host asks
   std::size_t variables_ = 0;
+  std::vector<SessionTable> tables_;
 };
 
 }  // namespace

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string_view>
+#include <vector>
 
 #include "base/core/status.h"
 #include "runtime/session/channel.h"
@@ -20,6 +21,16 @@ class WaitingProgram {
   virtual StatusOr<StateMemory> save(std::int64_t version) = 0;
   // It goes on with this one.
   virtual Status load(std::int64_t version, const StateMemory& state) = 0;
+};
+
+// The job's tables behind a session, as SessionHost.
+class RowHost {
+ public:
+  virtual ~RowHost() = default;
+  // [ids, dim] at the turn's version; of a turn that is void, zeros.
+  virtual StatusOr<std::vector<float>> lookUp(const LookUp& look_up) = 0;
+  virtual void push(const PushRows& push) = 0;
+  virtual void lookAhead(LookAhead ahead) = 0;
 };
 
 // What stands behind a session: the job. Called on the thread of serve(), in an order that
@@ -43,6 +54,8 @@ class SessionHost {
   virtual void evaluated(const Score& score) = 0;
   // The program cannot go on.
   virtual void abort(std::string_view why) = 0;
+  // Null: the job has no tables.
+  virtual RowHost* rows() { return nullptr; }
 };
 
 // Until the program hangs up after the job is over (OK); before that: UNAVAILABLE. ABORTED: the

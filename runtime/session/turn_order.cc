@@ -47,6 +47,25 @@ Status TurnOrder::push(std::uint32_t variable) {
   return absl::OkStatus();
 }
 
+Status TurnOrder::lookUp() const {
+  const bool trains = turn_ == Turn::Kind::kTrain && !summed_;
+  if (!trains && turn_ != Turn::Kind::kEvaluate)
+    return absl::InvalidArgumentError("rows outside of a turn to train or to evaluate");
+  return absl::OkStatus();
+}
+
+Status TurnOrder::pushRows() const {
+  if (turn_ != Turn::Kind::kTrain || summed_)
+    return absl::InvalidArgumentError("gradients of rows outside of a turn to train");
+  return absl::OkStatus();
+}
+
+Status TurnOrder::lookAhead() const {
+  if (turn_ != Turn::Kind::kTrain || summed_)
+    return absl::InvalidArgumentError("ids of later samples outside of a turn to train");
+  return absl::OkStatus();
+}
+
 // Whether all of a step's gradients are handed over, for whoever makes the update.
 Status TurnOrder::step(bool own_update) const {
   if (turn_ != Turn::Kind::kTrain || summed_)

@@ -23,6 +23,11 @@ class TurnOrder {
   void begin(const Turn& turn);
   // In a turn to train: each variable that is trained, once. A turn without samples needs none.
   Status push(std::uint32_t variable);
+  // In a turn to train or to evaluate: rows are looked up.
+  Status lookUp() const;
+  // In a turn to train, until its end: their gradients, and what comes next.
+  Status pushRows() const;
+  Status lookAhead() const;
   // When all have been pushed; ends the turn.
   Status finish();
   // Instead of it, where the program makes the update: when all have been pushed. `summed()`

@@ -32,6 +32,7 @@ StatusOr<std::unique_ptr<ProgramTask>> ProgramTask::start(const TaskOptions& opt
                            .kept = keptFiles(options.job.spec().training().checkpoint().keep()),
                            .seed = static_cast<std::uint64_t>(options.job.spec().training().seed()),
                            .init_from = options.job.spec().training().init_from(),
+                           .tables = sessionTables(options.job.spec().training()),
                            .cancelled = [task = task.get()] { return task->program_->ended(); }},
       job, observer, *options.clock);
   TY_ASSIGN_OR_RETURN(ProgramCommand command, readProgramCommand(options.program));
@@ -46,10 +47,7 @@ ProgramTask::~ProgramTask() {
 
 Status ProgramTask::serveProgram() {
   TY_ASSIGN_OR_RETURN(session::Channel channel, program_->accept());
-  const session::Welcome welcome{
-      .job = options_.job.metadata().name(),
-      .index = static_cast<std::int32_t>(options_.id.index()),
-      .seed = static_cast<std::uint64_t>(options_.job.spec().training().seed())};
+  const session::Welcome welcome = welcomeOf(options_.job, options_.id.index());
   const Status served = session::serve(channel, welcome, *host_, [this] {
     host_->tellInterrupted();
     return false;  // a program that is gone has hung up
@@ -88,6 +86,9 @@ StatusOr<ProgramJob::Member> ProgramTask::make(const DeclaredModel& model,
   parts.own_update = model.declaration.own_update;
   parts.state = hosted.state;
   parts.beside = std::move(hosted.beside);
+  for (const v1::TableSpec& table : options_.job.spec().training().tables())
+    parts.tables.push_back({table.name(), static_cast<std::size_t>(table.dim())});
+  parts.row_ids = std::move(hosted.row_ids);
   parts.samples = model.declaration.samples;
   parts.evaluation_samples = model.declaration.eval_samples;
   parts.data_sha256 = session::digestOf(model.declaration);

@@ -141,6 +141,25 @@ TEST(PlanText, OfDlrmHasBottomAndTopLayers) {
   EXPECT_THAT(text, HasSubstr("\nuser    16 "));
 }
 
+TEST(PlanText, OfAProgramsTablesNobodyKnowsWhatAStepMoves) {
+  v1::TrainingJob job = makeJob("program", "Balanced", 2, 1);
+  v1::TableSpec& table = *job.mutable_spec()->mutable_training()->add_tables();
+  table.set_name("user");
+  table.set_dim(16);
+  table.mutable_rows()->set_max(1000);
+  runtime::Variable step, weights;
+  step.name = "global_step";
+  step.dtype = runtime::DType::kInt32;
+  step.trainable = false;
+  weights.name = "w";
+  weights.shape = {3, 4};
+  const auto report = makePlanReport(job, {step, weights});
+  ASSERT_TRUE(report.ok()) << report.status();
+  const std::string text = renderPlanText(*report);
+  EXPECT_THAT(text, HasSubstr("what a step moves is the program's to say"));
+  EXPECT_THAT(text, HasSubstr("\nuser    16 "));
+}
+
 TEST(PlanText, MnistRoundRobin) {
   EXPECT_EQ(textOf(makeJob("mnist_cnn", "RoundRobin", 2, 7)),
             R"(comparison: mnist_cnn, 8 variables, 3,274,634 parameters, 13,098,536 bytes

@@ -257,6 +257,14 @@ TEST_F(TablesTest, DlrmLearnsToOneResultOnAnyNumberOfServers) {
   EXPECT_EQ(alone.digest(), run.digest());
 }
 
+TEST_F(TablesTest, AGradientThatIsNotFiniteEndsTheJobAndIsNamed) {
+  JobRun run(folder("run"), tablesJob(2, 2, 60));
+  const ProgramEnd end = run.launchAndWait("worker.rows=nan@30,task=worker-1");
+  EXPECT_NE(end.code, 0);
+  EXPECT_THAT(end.lastLine(), HasSubstr("failed reason=\"Diverged: "));
+  EXPECT_THAT(end.lastLine(), HasSubstr("step 30: table user: the gradient of id "));
+}
+
 TEST_F(TablesTest, ATableThatIsFullEndsTheJobAndIsNamed) {
   JobRun run(folder("run"), tablesJob(1, 1, 600, 2'000'000),
              {"--set", "training.batchSize=512", "--set", "training.data.samples=300000"});

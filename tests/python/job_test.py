@@ -3,6 +3,7 @@
 The session is a list of turns."""
 import array
 import collections
+import ctypes
 import os
 import pathlib
 import sys
@@ -14,7 +15,7 @@ os.environ.setdefault("TRAINYARD_LIBRARY", str(pathlib.Path(os.environ["TRAINYAR
 from trainyard import Arrays, InvalidArgument, Job, job  # noqa: E402
 from trainyard._batches import Batches, EvaluationBatches, Place, Reader  # noqa: E402
 from trainyard._job import _reason  # noqa: E402
-from trainyard._session import Outcome, Turn, TurnKind  # noqa: E402
+from trainyard._session import Combiner, Outcome, Table, Turn, TurnKind  # noqa: E402
 
 SAMPLES = 1000
 
@@ -50,8 +51,13 @@ def over(kind=TurnKind.DONE):
     return Turn(kind, 9, 1, 0, 1, 0, (), 0)
 
 
+def at(address, kind, count):
+    return list((kind * count).from_address(address)) if count else []
+
+
 class FakeSession:
     job, index = "fake", 0
+    tables = [Table(0, "users", 2, Combiner.MEAN), Table(1, "words", 1, Combiner.SUM)]
 
     def __init__(self, turns, sizes=(2, 1)):
         self.turns, self.said, self.voided = list(turns), [], False
@@ -86,6 +92,19 @@ class FakeSession:
     def finish(self, loss_sum, samples):
         self.said.append(("finish", loss_sum, samples))
         return Outcome(True, False, 0, 0.0, None)
+
+    def rows(self, table, ids, count, rows):
+        found = at(ids, ctypes.c_int64, count)
+        self.said.append(("rows", table, found))
+        dim = self.tables[table].dim
+        (ctypes.c_float * (count * dim)).from_address(rows)[:] = [each + i / 4 for each in found for i in range(dim)]
+
+    def push_rows(self, table, ids, counts, count, gradients):
+        self.said.append(("push_rows", table, at(ids, ctypes.c_int64, count), counts,
+                          at(gradients, ctypes.c_float, count * self.tables[table].dim)))
+
+    def look_ahead(self, first, count, ids):
+        self.said.append(("look_ahead", first, count, [at(address, ctypes.c_int64, length) for address, length in ids]))
 
     def evaluated(self, hits, samples, loss_sum):
         self.said.append(("evaluated", hits, samples, loss_sum))
@@ -152,6 +171,29 @@ class BatchesTest(unittest.TestCase):
         with self.assertRaisesRegex(InvalidArgument, "only within job.evaluate"):
             next(iter(EvaluationBatches(10, 2)))
 
+    def test_a_batch_that_is_read_ahead_is_read_once(self):
+        for most in (0, 3):
+            batches, begun = Batches(SAMPLES, numbers), []
+            reader = Reader(Loader(batches, most), batches)
+            given = []
+            for place in (Place(0, 8), Place(8, 8), Place(8, 8), Place(16, 8), Place(24, 4), Place(28, 8)):
+                given.append((place, reader.read(place, place.samples)))
+                coming, batch = reader.read_ahead(place.samples, begun.append)
+                self.assertEqual(batch, numbers(*coming))
+                self.assertEqual(reader._ahead, (coming, batch))
+            self.assertEqual([batch for _, batch in given], [numbers(*place) for place, _ in given])
+            self.assertEqual(len(begun), len(given))
+            if most == 0:
+                self.assertEqual(begun, [8, 16, 16, 24, 28, 36])
+
+    def test_a_loader_that_ends_is_read_ahead_to_its_end(self):
+        batches = Batches(SAMPLES, numbers)
+        reader = Reader(zip(batches, range(2)), batches)
+        reader.read(Place(0, 8), 8)
+        self.assertIsNotNone(reader.read_ahead(8, lambda first: None))
+        reader.read(Place(8, 8), 8)
+        self.assertIsNone(reader.read_ahead(8, lambda first: None))
+
     def test_numbers_that_are_none(self):
         for samples in (0, -1, 100_000_001, 1.5, "many"):
             with self.assertRaisesRegex(InvalidArgument, "samples to train on"):
@@ -168,6 +210,55 @@ class JobTest(unittest.TestCase):
         made = Job(session)
         weights = {"slope": floats(1, 2), "offset": floats(3)}
         return session, made, Arrays(made, weights), weights
+
+    def test_rows_and_what_is_looked_up_ahead(self):
+        session, made, arrays, _ = self.made([train(0, 4), train(4, 4), over()])
+        looked = []
+
+        def ids(batch):
+            looked.append(batch)
+            return {"words": batch[:2]}
+
+        for batch in made.steps(Loader(made.batches(SAMPLES)), ids=ids):
+            session.said.clear()
+            self.assertEqual(made.rows("users", [7, -1]).tolist(), [[7, 7.25], [-1, -0.75]])
+            self.assertEqual(made.rows("words", array.array("q", [3])).tolist(), [[3]])
+            self.assertEqual(made.rows("words", []).tolist(), [])
+            made.push_rows("users", [7, 7], floats(1, 2, 3, 4))
+            self.assertEqual(session.said, [("rows", 0, [7, -1]), ("rows", 1, [3]), ("rows", 1, []),
+                                            ("push_rows", 0, [7, 7], None, [1, 2, 3, 4])])
+            session.said.clear()
+            arrays.step({"offset": floats(5), "slope": floats(6, 8)}, 2.5)
+        self.assertEqual(looked, [numbers(4, 4), numbers(8, 4)])
+
+    def test_a_batch_is_said_before_its_step(self):
+        session, made, arrays, _ = self.made([train(0, 4), over()])
+        for batch in made.steps(Loader(made.batches(SAMPLES)), ids=lambda batch: {"words": batch[:2]}):
+            self.assertEqual(session.said[-1], ("look_ahead", 4, 4, [[], numbers(4, 4)[:2]]))
+            arrays.step({"offset": floats(5), "slope": floats(6, 8)}, 2.5)
+
+    def test_rows_that_cannot_be(self):
+        session, made, arrays, _ = self.made([train(0, 4), over()])
+        with self.assertRaisesRegex(InvalidArgument, "this belongs into the loop of job.steps"):
+            made.rows("users", [1])
+        for _ in made.steps(Loader(made.batches(SAMPLES))):
+            for call, why in (
+                    (lambda: made.rows("user", [1]), "the job has no table 'user'; there are users, words"),
+                    (lambda: made.rows("users", [0.5]), "whole numbers of 64 bits"),
+                    (lambda: made.rows("users", floats(1)), "ids are int64 in one piece, not format 'f'"),
+                    (lambda: made.rows("users", [1 << 63]), "whole numbers of 64 bits"),
+                    (lambda: made.push_rows("users", [1], floats(1)), "1 ids need 2 values, not 1"),
+                    (lambda: made.push_rows("users", [1], [1.0, 2.0]), "list has not the buffer protocol"),
+                    (lambda: made.push_rows("users", [1], array.array("d", [1, 2])), "float32 in one piece")):
+                with self.assertRaisesRegex(InvalidArgument, why):
+                    call()
+            self.assertEqual([said for said in session.said if "rows" in said[0]], [])
+            arrays.step({"offset": floats(5), "slope": floats(6, 8)}, 2.5)
+
+    def test_ids_of_an_unknown_table(self):
+        _, made, _, _ = self.made([train(0, 4), over()])
+        with self.assertRaisesRegex(InvalidArgument, "no table 'items'"):
+            next(iter(made.steps(Loader(made.batches(SAMPLES)), ids=lambda batch: {"items": batch})))
 
     def test_a_step(self):
         session, made, arrays, weights = self.made([train(0, 4), over()])

@@ -33,6 +33,7 @@ from trainyard.torch._build_info import (
     ccl_built, cuda_built, ddl_built, gloo_built, gloo_enabled, is_homogeneous, mpi_built,
     mpi_enabled, mpi_threads_supported, nccl_built, rocm_built, start_timeline, stop_timeline)
 from trainyard.torch._compression import Compression
+from trainyard.torch._embedding import Embedding, EmbeddingBag
 from trainyard.torch._errors import HorovodInternalError, HostsUpdatedInterrupt
 from trainyard.torch._functions import (
     allgather_object, broadcast_object, broadcast_object_fn, broadcast_optimizer_state,
@@ -54,7 +55,7 @@ from trainyard.torch._sync_batch_norm import SyncBatchNorm
 from trainyard.torch._weight_files import load_weights, save_weights
 
 __all__ = [
-    "Adasum", "Average", "Compression", "DistributedOptimizer", "HorovodInternalError",
+    "Adasum", "Average", "Compression", "DistributedOptimizer", "Embedding", "EmbeddingBag", "HorovodInternalError",
     "HostsUpdatedInterrupt", "Max", "Min", "ProcessSet", "Product", "ServerOptimizer", "State", "Sum", "SyncBatchNorm",
     "add_process_set", "allgather", "allgather_async", "allgather_object", "allreduce",
     "allreduce_", "allreduce_async", "allreduce_async_", "alltoall", "alltoall_async", "barrier",

@@ -15,6 +15,7 @@ from trainyard._errors import InvalidArgument
 from trainyard._job import Job
 from trainyard._session import Session, Turn, Variable
 from trainyard._types import Type
+from trainyard.torch._embedding import TableLookup
 from trainyard.torch._reducer import _hook
 
 Named = List[Tuple[str, torch.Tensor]]
@@ -46,6 +47,9 @@ class ProgramModel:
             _check(name, tensor)
         if not self._trained:
             raise InvalidArgument("no parameter of the model requires a gradient: there is nothing to train")
+        self._lookups = [each for each in net.modules() if isinstance(each, TableLookup)]
+        for lookup in self._lookups:
+            lookup.belong(job)
         self._seed = torch.initial_seed() if keyed_random else None
         self._lock = threading.Lock()
         self._left: List[bool] = []  # whose gradients have left in this step; empty: no step is under way
@@ -78,10 +82,15 @@ class ProgramModel:
         if turn.step == 0:
             copy_from(self._kept, self._kept_values)  # which the job's initFrom may have given
         self._left = [False] * len(self._trained)
-        self._key(turn)  # for what a loader without processes of its own does to its samples
+        for lookup in self._lookups:
+            lookup.begin_turn()
+        self._key(turn.first_position)  # for what a loader without processes of its own does to its samples
 
     def ready(self, turn: Turn) -> None:
-        self._key(turn)  # loaders draw numbers too, one when they begin
+        self._key(turn.first_position)  # loaders draw numbers too, one when they begin
+
+    def reading(self, first: int) -> None:
+        self._key(first)
 
     def stand(self, turn: Turn) -> bool:
         raise NotImplementedError
@@ -126,11 +135,13 @@ class ProgramModel:
                 if not left:
                     self._push(at, len(turn.samples))
             self._left = []
+        for lookup in self._lookups:
+            lookup.leave(len(turn.samples))
         return len(turn.samples)
 
-    def _key(self, turn: Turn) -> None:
+    def _key(self, first: int) -> None:
         if self._seed is not None:
-            torch.manual_seed((self._seed + _SPREAD * (turn.first_position + 1)) % (1 << 63))
+            torch.manual_seed((self._seed + _SPREAD * (first + 1)) % (1 << 63))
 
     def _leave(self, at: int) -> Callable[..., None]:
         """A gradient was added to the parameter's."""

@@ -22,6 +22,8 @@ class ServerOptimizer(ProgramModel):
             loss.backward()                   # each gradient leaves as it is there
             optimizer.step(loss)
 
+    Rows that EmbeddingBag and Embedding (trainyard.nn) of the model have looked up get their gradients as well.
+
     The loss is the MEAN over the step's batch. For several backward passes a step (gradient accumulation, or to change
     gradients before they leave) all passes but the last, or all of them, go into `no_sync()`.
 
@@ -55,6 +57,8 @@ class ServerOptimizer(ProgramModel):
                 parameter.grad = None
             elif parameter.grad is not None:
                 parameter.grad = torch.zeros_like(parameter.grad)
+        for lookup in self._lookups:
+            lookup.zero_grad_rows()
 
     def step(self, loss: Union[torch.Tensor, float]) -> Outcome:
         """Waits until the update is made; the new weights come with the next batch.

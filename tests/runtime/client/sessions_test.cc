@@ -30,7 +30,9 @@ class Sessions : public ::testing::Test {
     EXPECT_TRUE(listener.ok()) << listener.status();
     member_ = std::thread([this, listener = *std::move(listener)]() mutable {
       auto channel = listener.accept({});
-      if (channel.ok()) end_ = serve(*channel, {.job = "parabola", .index = 3}, host_, {});
+      const Welcome welcome{
+          .job = "parabola", .index = 3, .tables = {{"user", 2}, {"item", 2, Combining::kSum}}};
+      if (channel.ok()) end_ = serve(*channel, welcome, host_, {});
     });
     EXPECT_EQ(ty_session_open(path_.c_str(), "a test", &session_), TY_OK) << ty_error();
     turn_.bytes = sizeof turn_;
@@ -93,6 +95,43 @@ TEST_F(Sessions, TrainEvaluateAndEnd) {
   ty_session_free(std::exchange(session_, nullptr));
   member_.join();
   EXPECT_EQ(end_, absl::OkStatus());
+}
+
+TEST_F(Sessions, RowsOfTables) {
+  ASSERT_EQ(ty_session_tables(session_), 2U);
+  ty_table table{sizeof(ty_table), nullptr, 0, 0};
+  ASSERT_EQ(ty_session_table(session_, 1, &table), TY_OK) << ty_error();
+  EXPECT_STREQ(table.name, "item");
+  EXPECT_EQ(table.dim, 2);
+  EXPECT_EQ(table.combiner, TY_SUM_ROWS);
+  EXPECT_EQ(ty_session_table(session_, 2, &table), TY_INVALID);
+  declare();
+  const std::uint64_t ids[] = {3, 5};
+  std::array<float, 4> rows{};
+  EXPECT_EQ(ty_session_rows(session_, 1, ids, 2, rows.data()), TY_INVALID) << "outside of a turn";
+  ASSERT_EQ(next(), TY_OK);
+  ASSERT_EQ(ty_session_rows(session_, 1, ids, 2, rows.data()), TY_OK) << ty_error();
+  EXPECT_EQ(rows, (std::array<float, 4>{9, 1, 25, 1}));
+  ASSERT_EQ(ty_session_rows(session_, 0, nullptr, 0, nullptr), TY_OK) << ty_error();
+  EXPECT_EQ(ty_session_rows(session_, 2, ids, 2, rows.data()), TY_INVALID);
+  EXPECT_EQ(ty_session_rows(session_, 1, nullptr, 2, rows.data()), TY_INVALID);
+  const std::uint32_t counts[] = {1, 7};
+  ASSERT_EQ(ty_session_push_rows(session_, 0, ids, counts, 2, rows.data()), TY_OK) << ty_error();
+  ASSERT_EQ(ty_session_push_rows(session_, 1, ids, nullptr, 1, rows.data()), TY_OK) << ty_error();
+  EXPECT_EQ(ty_session_push_rows(session_, 1, ids, nullptr, 1, nullptr), TY_INVALID);
+  const std::uint64_t* const ahead[] = {ids, nullptr};
+  const std::size_t ahead_counts[] = {2, 0};
+  ASSERT_EQ(ty_session_look_ahead(session_, 2, 2, ahead, ahead_counts), TY_OK) << ty_error();
+  EXPECT_EQ(ty_session_look_ahead(session_, 2, 0, ahead, ahead_counts), TY_INVALID);
+  ASSERT_EQ(push(2, 1), TY_OK);
+  ASSERT_EQ(push(0, 2), TY_OK);
+  ASSERT_EQ(ty_session_finish(session_, 3, 2, &outcome_), TY_OK) << ty_error();
+  ASSERT_EQ(host_.squares.pushed.size(), 2U);
+  EXPECT_THAT(host_.squares.pushed[0].counts, testing::ElementsAre(1, 7));
+  EXPECT_THAT(host_.squares.pushed[1].counts, testing::ElementsAre(1));
+  EXPECT_THAT(host_.squares.pushed[1].sums, testing::ElementsAre(9, 1));
+  ASSERT_EQ(host_.squares.ahead.size(), 1U);
+  EXPECT_THAT(host_.squares.ahead[0].ids[0], testing::ElementsAre(3, 5));
 }
 
 TEST_F(Sessions, WrongArgumentsAreToldAndItGoesOn) {

@@ -31,6 +31,14 @@ TurnMessage trainTurn() {
   return message;
 }
 
+const std::vector<SessionTable> kTables{{"user", 3}, {"item", 1, Combining::kSqrtN}};
+constexpr float kRow[] = {1, 2, 3};
+
+bool readsRow(std::string_view body) {
+  std::vector<float> rows(std::size(kRow));
+  return decodeRows(body, rows).ok();
+}
+
 // A body, and whether it can be read.
 struct Body {
   const char* name;
@@ -41,7 +49,8 @@ struct Body {
 std::vector<Body> bodies() {
   return {
       {"Hello", encode(Hello{.program = "python"}), [](auto b) { return decodeHello(b).ok(); }},
-      {"Welcome", encode(Welcome{.job = "mnist", .index = 1, .seed = 7}),
+      {"Welcome",
+       encode(Welcome{.job = "mnist", .index = 1, .seed = 7, .tables = {{"user", 3}, {"item", 1}}}),
        [](auto b) { return decodeWelcome(b).ok(); }},
       {"Declare", encode(smallModel()), [](auto b) { return decodeDeclaration(b).ok(); }},
       {"Memory", encode(MemoryPlace{.pid = 12, .fd = 3, .bytes = 4096}),
@@ -55,6 +64,12 @@ std::vector<Body> bodies() {
       {"Save", encodeSave({.pid = 12, .fd = 3, .bytes = 4096}),
        [](auto b) { return decodeSave(b).ok(); }},
       {"Push", encodePush(2), [](auto b) { return decodePush(b, 3).ok(); }},
+      {"LookUp", encode(LookUp{1, {7, 9}}), [](auto b) { return decodeLookUp(b, kTables).ok(); }},
+      {"Rows", encodeRows(kRow), [](auto b) { return readsRow(b); }},
+      {"PushRows", encode(PushRows{0, {7}, {2}, {0.5F, 1, 2}}),
+       [](auto b) { return decodePushRows(b, kTables).ok(); }},
+      {"LookAhead", encode(LookAhead{30, 10, {{7, 9}, {}}}),
+       [](auto b) { return decodeLookAhead(b, kTables.size()).ok(); }},
       {"Finish", encode(Finish{1.5, 32}), [](auto b) { return decodeFinish(b).ok(); }},
       {"Outcome", encode(Outcome{.complete = true, .step = 7, .loss = 0.5, .gradient_norm = 2}),
        [](auto b) { return decodeOutcome(b).ok(); }},
@@ -112,6 +127,38 @@ TEST(SessionMessage, ATurnNamesAsManySamplesAsItHas) {
   TurnMessage message = trainTurn();
   message.samples.pop_back();
   EXPECT_TRUE(absl::IsDataLoss(decodeTurn(encode(message)).status()));
+}
+
+TEST(SessionMessage, RowsArriveAsTheyWere) {
+  const auto welcome = decodeWelcome(encode(Welcome{.tables = kTables}));
+  ASSERT_TRUE(welcome.ok()) << welcome.status();
+  ASSERT_EQ(welcome->tables.size(), 2U);
+  EXPECT_EQ(welcome->tables[1].name, "item");
+  EXPECT_EQ(welcome->tables[0].dim, 3U);
+  EXPECT_EQ(welcome->tables[1].combiner, Combining::kSqrtN);
+  const auto push =
+      decodePushRows(encode(PushRows{1, {7, 9, 7}, {2, 1, 1}, {0.5F, 1, 2}}), kTables);
+  ASSERT_TRUE(push.ok()) << push.status();
+  EXPECT_EQ(push->table, 1U);
+  EXPECT_THAT(push->ids, testing::ElementsAre(7, 9, 7));
+  EXPECT_THAT(push->counts, testing::ElementsAre(2, 1, 1));
+  EXPECT_THAT(push->sums, testing::ElementsAre(0.5F, 1, 2));
+  const auto ahead = decodeLookAhead(encode(LookAhead{30, 10, {{7, 9}, {}}}), 2);
+  ASSERT_TRUE(ahead.ok()) << ahead.status();
+  EXPECT_EQ(ahead->first, 30);
+  EXPECT_EQ(ahead->count, 10);
+  EXPECT_THAT(ahead->ids[0], testing::ElementsAre(7, 9));
+  EXPECT_THAT(ahead->ids[1], testing::IsEmpty());
+}
+
+TEST(SessionMessage, RowsThatNoProgramCanMeanAreRefused) {
+  EXPECT_FALSE(decodeLookUp(encode(LookUp{2, {7}}), kTables).ok()) << "there are two tables";
+  EXPECT_FALSE(decodePushRows(encode(PushRows{0, {7}, {1}, {1, 2}}), kTables).ok());
+  EXPECT_FALSE(decodePushRows(encode(PushRows{0, {7}, {}, {1, 2, 3}}), kTables).ok());
+  EXPECT_FALSE(decodeLookAhead(encode(LookAhead{-1, 10, {{}, {}}}), 2).ok());
+  EXPECT_FALSE(decodeLookAhead(encode(LookAhead{0, 0, {{}, {}}}), 2).ok());
+  EXPECT_FALSE(decodeWelcome(encode(Welcome{.tables = {{"", 3}}})).ok());
+  EXPECT_FALSE(decodeWelcome(encode(Welcome{.tables = {{"user", 0}}})).ok());
 }
 
 TEST(SessionMessage, AnOutcomeArrivesAsItWas) {

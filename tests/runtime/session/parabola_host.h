@@ -5,6 +5,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "runtime/session/serve.h"
@@ -22,6 +23,24 @@ inline Declaration ownUpdateModel() {
   model.own_update = true;
   return model;
 }
+
+// Rows that are squares of their ids, and what comes of them.
+class SquareRows final : public RowHost {
+ public:
+  StatusOr<std::vector<float>> lookUp(const LookUp& look_up) override {
+    std::vector<float> rows;
+    for (const std::uint64_t id : look_up.ids) {
+      rows.push_back(static_cast<float>(id * id));
+      rows.push_back(static_cast<float>(look_up.table));
+    }
+    return rows;
+  }
+  void push(const PushRows& push) override { pushed.push_back(push); }
+  void lookAhead(LookAhead ahead) override { this->ahead.push_back(std::move(ahead)); }
+
+  std::vector<PushRows> pushed;
+  std::vector<LookAhead> ahead;
+};
 
 // w <- w - gradient / samples; `steps` steps, then an evaluation, then done. Takes kModel, or
 // ownUpdateModel(), of which the program makes that update itself; either with state of the
@@ -55,6 +74,7 @@ class ParabolaHost final : public SessionHost {
     return message;
   }
   void push(std::uint32_t variable) override { pushed.push_back(variable); }
+  RowHost* rows() override { return &squares; }
   StatusOr<Outcome> finish(const Finish& finish) override {
     for (const std::size_t variable : {0, 2}) {
       const auto gradient = memory_->gradient(variable);
@@ -97,6 +117,7 @@ class ParabolaHost final : public SessionHost {
   std::vector<std::uint32_t> pushed;
   std::optional<std::int64_t> hits;
   std::string aborted;
+  SquareRows squares;
 
  private:
   Status moveState(WaitingProgram& program) {

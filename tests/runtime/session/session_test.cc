@@ -150,6 +150,32 @@ void takeStep(ProgramSession& session, std::int64_t step) {
   ASSERT_TRUE(session.finish({1, 2}).ok());
 }
 
+TEST_F(SessionTest, RowsAreLookedUpAndGetTheirGradients) {
+  serveOne({.job = "parabola", .index = 3, .seed = 7, .tables = {{"user", 2}, {"item", 2}}});
+  const auto session = open();
+  ASSERT_EQ(session->welcome().tables.size(), 2U);
+  EXPECT_EQ(session->welcome().tables[1].name, "item");
+  ASSERT_TRUE(session->declare(kModel).ok());
+  std::vector<float> rows(4);
+  EXPECT_TRUE(absl::IsInvalidArgument(session->lookUp({1, {3, 5}}, rows))) << "outside of a turn";
+  expectTurn(*session, Turn::Kind::kTrain, 0);
+  ASSERT_TRUE(session->lookUp({1, {3, 5}}, rows).ok());
+  EXPECT_THAT(rows, ElementsAre(9, 1, 25, 1));
+  ASSERT_TRUE(session->lookUp({0, {}}, {}).ok());
+  EXPECT_TRUE(absl::IsInvalidArgument(session->lookUp({2, {3, 5}}, rows))) << "no such table";
+  EXPECT_TRUE(absl::IsInvalidArgument(session->lookUp({1, {3}}, rows))) << "room for two";
+  EXPECT_TRUE(absl::IsInvalidArgument(session->pushRows({1, {3, 5}, {1, 1}, {1, 2}})));
+  ASSERT_TRUE(session->pushRows({1, {3, 5}, {1, 4}, {1, 2, 3, 4}}).ok());
+  ASSERT_TRUE(session->lookAhead({2, 2, {{}, {8}}}).ok());
+  ASSERT_TRUE(session->push(0).ok() && session->push(2).ok() && session->finish({1, 2}).ok());
+  ASSERT_EQ(host_.squares.pushed.size(), 1U);
+  EXPECT_EQ(host_.squares.pushed[0].table, 1U);
+  EXPECT_THAT(host_.squares.pushed[0].counts, ElementsAre(1, 4));
+  EXPECT_THAT(host_.squares.pushed[0].sums, ElementsAre(1, 2, 3, 4));
+  ASSERT_EQ(host_.squares.ahead.size(), 1U);
+  EXPECT_THAT(host_.squares.ahead[0].ids[1], ElementsAre(8));
+}
+
 std::string text(std::span<const std::byte> bytes) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }

@@ -142,5 +142,21 @@ TEST_F(TurnOrderTest, NothingFollowsTheEnd) {
   expectRefused(order_.push(0), "outside of a turn to train");
 }
 
+TEST_F(TurnOrderTest, RowsBelongIntoTurns) {
+  declared();
+  expectRefused(order_.lookUp(), "outside of a turn to train or to evaluate");
+  expectRefused(order_.pushRows(), "outside of a turn to train");
+  turn(Turn::Kind::kEvaluate);
+  EXPECT_TRUE(order_.lookUp().ok());
+  expectRefused(order_.pushRows(), "outside of a turn to train");
+  expectRefused(order_.lookAhead(), "outside of a turn to train");
+  ASSERT_TRUE(order_.evaluated().ok());
+  turn(Turn::Kind::kTrain);
+  EXPECT_TRUE(order_.lookUp().ok() && order_.pushRows().ok() && order_.lookAhead().ok());
+  ASSERT_TRUE(order_.push(0).ok() && order_.push(2).ok() && order_.finish().ok());
+  expectRefused(order_.lookUp(), "outside of a turn to train or to evaluate");
+  expectRefused(order_.lookAhead(), "outside of a turn to train");
+}
+
 }  // namespace
 }  // namespace trainyard::runtime::session
