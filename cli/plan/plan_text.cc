@@ -93,8 +93,7 @@ std::string embeddingTables(const TablePlans& plans) {
                        formatCount(ps.step.out)});
   }
   return renderTable(rows, {false, true, true, true, true, true, true}) + "\n" +
-         renderTable(servers, {false, true, true, true, true}) +
-         stepNote(plans) + "\n\n";
+         renderTable(servers, {false, true, true, true, true}) + stepNote(plans) + "\n\n";
 }
 
 std::string ratio(const std::optional<double>& value) {
