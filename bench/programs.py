@@ -173,6 +173,17 @@ def run_job(bin_dir, file, folder, *flags):
     return [m for m in metrics if "train_seconds" in m]
 
 
+def steady(folder, warm_up):
+    """Of a run's training from the step `warm_up` on: steps, seconds, steps per second; and its first and last loss."""
+    lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    lines = [line for line in lines if "train_seconds" in line]
+    measured = [line for line in lines if line["step"] >= warm_up]
+    steps = measured[-1]["step"] - measured[0]["step"]
+    seconds = measured[-1]["time"] - measured[0]["time"]
+    return {"steps_per_second": steps / seconds, "steps": steps, "seconds": seconds,
+            "first_loss": lines[0]["loss"], "last_loss": lines[-1]["loss"]}
+
+
 def median_step(lines):
     """Seconds of a step between two lines of metrics, the first two left out."""
     return statistics.median((b["train_seconds"] - a["train_seconds"]) / (b["step"] - a["step"])

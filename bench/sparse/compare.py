@@ -57,13 +57,7 @@ def ours(args, model, sync):
         folder = pathlib.Path(scratch)
         (folder / "job.json").write_text(json.dumps(job(args, model, sync)))
         programs.run_job(args.bin, folder / "job.json", folder / "run", "--volume", f"data={args.file.parent}")
-        lines = [json.loads(line) for line in (folder / "run" / "metrics.jsonl").read_text().splitlines()]
-    lines = [line for line in lines if "train_seconds" in line]
-    steady = [line for line in lines if line["step"] >= args.warm_up]
-    steps, seconds = steady[-1]["step"] - steady[0]["step"], steady[-1]["time"] - steady[0]["time"]
-    return {"steps_per_second": steps / seconds, "steps": steps, "seconds": seconds,
-            "first_loss": statistics.mean(line["loss"] for line in lines[:10]),
-            "last_loss": statistics.mean(line["loss"] for line in lines[-10:])}
+        return programs.steady(folder / "run", args.warm_up)
 
 
 def theirs(args, model, sync):

@@ -4,14 +4,11 @@ measured as JSON.
 
     python task.py --role worker --index 0 --ps_hosts a:1,b:2 --worker_hosts c:3,d:4 --model wide_and_deep ...
 """
-import json
 import os
 import pathlib
 import sys
-import time
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-import numpy as np  # noqa: E402
 import tensorflow  # noqa: E402
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "tensorflow"))
@@ -87,42 +84,15 @@ def dlrm(args, ids, numbers, servers):
 
 def work(args, cluster, server):
     device = tf.train.replica_device_setter(cluster=cluster, worker_device=f"/job:worker/task:{args.index}")
-    servers, count = len(args.ps_hosts.split(",")), len(args.worker_hosts.split(","))
+    servers = len(args.ps_hosts.split(","))
     with tf.device(device):
-        global_step = tf.train.get_or_create_global_step()
+        tf.train.get_or_create_global_step()  # the first variable that has its place in turn
         with tf.device(f"/job:worker/task:{args.index}/cpu:0"):
             ids, numbers, labels = batches(args)
         logits = {"wide_and_deep": wide_and_deep, "dlrm": dlrm}[args.model](args, ids, numbers, servers)
         loss = tf.reduce_mean(tf.nn.sigmoid_cross_entropy_with_logits(labels=labels, logits=logits))
-        optimizer = tf.train.AdagradOptimizer(0.02)
-        hooks = []
-        if args.sync:
-            optimizer = tf.train.SyncReplicasOptimizer(optimizer, count, total_num_replicas=count)
-        train = optimizer.minimize(loss, global_step=global_step)
-        if args.sync:
-            # No tokens ahead: every step waits for all gradients of its own step, as ours does.
-            hooks.append(optimizer.make_session_run_hook(args.index == 0, num_tokens=0))
-    config = tf.ConfigProto(intra_op_parallelism_threads=1,
-                            device_filters=["/job:ps", f"/job:worker/task:{args.index}"])
-    with tf.train.MonitoredTrainingSession(server.target, is_chief=args.index == 0, hooks=hooks,
-                                           config=config) as session:
-        print("ready", flush=True)
-        measure(args, session, (train, loss, global_step))
-
-
-def measure(args, session, fetches):
-    """From the global step --warm-up to --steps, as the chief sees them. The others go on until they are ended."""
-    first, step, losses = None, 0, []
-    while args.index != 0 or step < args.steps:
-        _, loss, step = session.run(fetches)
-        now = time.monotonic()
-        losses.append(float(loss))
-        if first is None and step >= args.warm_up:
-            first = (step, now)
-    print(json.dumps({"steps": int(step - first[0]), "seconds": now - first[1],
-                      "first_loss": float(np.mean(losses[:10])), "last_loss": float(np.mean(losses[-10:]))}), flush=True)
-    # Closing the session can take for ever when the other workers are in the middle of a step.
-    os._exit(0)
+        train, global_step, hooks = task_main.minimize(args, tf.train.AdagradOptimizer(0.02), loss)
+    task_main.measure(args, server, hooks, lambda session: session.run((train, loss, global_step))[1:])
 
 
 def main():

@@ -95,14 +95,7 @@ class Bench:
                             f"data={self.args.data}", *flags], check=True, timeout=LIMIT,
                            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
                            stderr=subprocess.DEVNULL)
-            lines = [json.loads(line) for line in
-                     (scratch / "run" / "metrics.jsonl").read_text().splitlines()]
-        lines = [line for line in lines if "train_seconds" in line]
-        steady = [line for line in lines if line["step"] >= self.args.warm_up]
-        steps = steady[-1]["step"] - steady[0]["step"]
-        seconds = steady[-1]["time"] - steady[0]["time"]
-        return {"steps_per_second": steps / seconds, "steps": steps, "seconds": seconds,
-                "first_loss": lines[0]["loss"], "last_loss": lines[-1]["loss"]}
+            return programs.steady(scratch / "run", self.args.warm_up)
 
     def rounds(self):
         results = []

@@ -5,9 +5,7 @@ TensorFlow 2.21, as scripts of its time use it. A worker prints what it measured
 """
 
 import gzip
-import json
 import os
-import time
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 import numpy as np  # noqa: E402
@@ -62,46 +60,22 @@ def work(args, cluster, server):
         cluster=cluster, worker_device=f"/job:worker/task:{args.index}")
     partitioner = tf.fixed_size_partitioner(2, 0) if args.partitioned else None
     with tf.device(device), tf.variable_scope("model", partitioner=partitioner):
-        global_step = tf.train.get_or_create_global_step()
+        tf.train.get_or_create_global_step()  # the first variable that has its place in turn
         x = tf.placeholder(tf.float32, [args.batch, 784])
         y = tf.placeholder(tf.int64, [args.batch])
         logits = {"mnist_cnn": mnist_cnn, "mlp": mlp}[args.model](x)
         loss = tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(labels=y, logits=logits))
-        optimizer = tf.train.RMSPropOptimizer(0.001)
-        hooks = []
-        if args.sync:
-            count = len(args.worker_hosts.split(","))
-            optimizer = tf.train.SyncReplicasOptimizer(optimizer, count, total_num_replicas=count)
-        train = optimizer.minimize(loss, global_step=global_step)
-        if args.sync:
-            # No tokens ahead: every step waits for all gradients of its own step, as ours does.
-            hooks.append(optimizer.make_session_run_hook(args.index == 0, num_tokens=0))
-    config = tf.ConfigProto(intra_op_parallelism_threads=1,
-                            device_filters=["/job:ps", f"/job:worker/task:{args.index}"])
+        train, global_step, hooks = task_main.minimize(args, tf.train.RMSPropOptimizer(0.001), loss)
     order = np.random.RandomState(args.index).permutation(len(labels))
-    with tf.train.MonitoredTrainingSession(server.target, is_chief=args.index == 0, hooks=hooks,
-                                           config=config) as session:
-        print("ready", flush=True)
-        measure(args, session, (train, loss, global_step), x, y, images[order], labels[order])
+    images, labels, at = images[order], labels[order], 0
 
-
-def measure(args, session, fetches, x, y, images, labels):
-    """From the global step --warm-up to --steps, as the chief sees them. The others go on until they are
-    ended: in sync mode the chief's last step needs their gradients."""
-    first, step, at = None, 0, 0
-    losses = []
-    while args.index != 0 or step < args.steps:
+    def take(session):
+        nonlocal at
         at = (at + args.batch) % (len(labels) - args.batch)
-        _, loss, step = session.run(
-            fetches, {x: images[at:at + args.batch], y: labels[at:at + args.batch]})
-        now = time.monotonic()
-        losses.append(float(loss))
-        if first is None and step >= args.warm_up:
-            first = (step, now)
-    print(json.dumps({"steps": int(step - first[0]), "seconds": now - first[1],
-                      "first_loss": losses[0], "last_loss": losses[-1]}), flush=True)
-    # Closing the session can take for ever when the other workers are in the middle of a step.
-    os._exit(0)
+        fed = {x: images[at:at + args.batch], y: labels[at:at + args.batch]}
+        return session.run((train, loss, global_step), fed)[1:]
+
+    task_main.measure(args, server, hooks, take)
 
 
 def main():

@@ -1,6 +1,9 @@
-"""What the tasks of compare.py have in common: their flags, and a server that only serves."""
+"""What the tasks of compare.py have in common: their flags, a server that only serves, and how a worker is measured."""
 import argparse
+import json
+import os
 import pathlib
+import time
 
 import tensorflow
 
@@ -29,3 +32,36 @@ def run(description, models, work, batch, add=lambda parser: None):
         print("serving", flush=True)
         server.join()
     work(args, cluster, server)
+
+
+def minimize(args, optimizer, loss):
+    """What makes a step, the global step, and the hooks of mode sync."""
+    global_step = tf.train.get_or_create_global_step()
+    if not args.sync:
+        return optimizer.minimize(loss, global_step=global_step), global_step, []
+    count = len(args.worker_hosts.split(","))
+    optimizer = tf.train.SyncReplicasOptimizer(optimizer, count, total_num_replicas=count)
+    train = optimizer.minimize(loss, global_step=global_step)
+    # No tokens ahead: every step waits for all gradients of its own step, as ours does.
+    return train, global_step, [optimizer.make_session_run_hook(args.index == 0, num_tokens=0)]
+
+
+def measure(args, server, hooks, take):
+    """From the global step --warm-up to --steps, as the chief sees them. The others go on until they are ended: in sync
+    mode the chief's last step needs their gradients. `take(session)` makes a step; its loss and global step."""
+    config = tf.ConfigProto(intra_op_parallelism_threads=1,
+                            device_filters=["/job:ps", f"/job:worker/task:{args.index}"])
+    with tf.train.MonitoredTrainingSession(server.target, is_chief=args.index == 0, hooks=hooks,
+                                           config=config) as session:
+        print("ready", flush=True)
+        first, step, losses = None, 0, []
+        while args.index != 0 or step < args.steps:
+            loss, step = take(session)
+            now = time.monotonic()
+            losses.append(float(loss))
+            if first is None and step >= args.warm_up:
+                first = (step, now)
+        print(json.dumps({"steps": int(step - first[0]), "seconds": now - first[1],
+                          "first_loss": losses[0], "last_loss": losses[-1]}), flush=True)
+        # Closing the session can take for ever when the other workers are in the middle of a step.
+        os._exit(0)

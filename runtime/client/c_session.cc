@@ -263,7 +263,10 @@ ty_code ty_session_look_ahead(ty_session* session, int64_t first, int64_t count,
   if (!fits || (tables > 0 && (ids == nullptr || counts == nullptr)))
     return noTable("ty_session_look_ahead");
   runtime::session::LookAhead ahead{first, static_cast<std::int32_t>(count), {}};
-  for (std::size_t t = 0; t < tables; ++t) ahead.ids.emplace_back(ids[t], ids[t] + counts[t]);
+  for (std::size_t t = 0; t < tables; ++t) {
+    if (ids[t] == nullptr && counts[t] > 0) return noTable("ty_session_look_ahead");
+    ahead.ids.emplace_back(ids[t], ids[t] + counts[t]);
+  }
   return tell(session->session->lookAhead(ahead), Stage::kSession);
 }
 

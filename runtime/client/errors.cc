@@ -30,7 +30,8 @@ ty_code codeOf(const Status& status, Stage stage) {
     case absl::StatusCode::kUnimplemented:
       return TY_INVALID;
     case absl::StatusCode::kOutOfRange:
-      return of_session ? TY_JOB_FAILED : TY_INTERNAL;
+      if (of_session) return TY_JOB_FAILED;
+      return forming ? TY_UNREACHABLE : TY_INTERNAL;
     case absl::StatusCode::kFailedPrecondition:
       if (of_session) return TY_JOB_FAILED;
       return forming ? TY_REFUSED : TY_MISMATCH;

@@ -18,9 +18,26 @@ using namespace runtime::session;  // NOLINT: all of it
 constexpr std::size_t kMostInput = 64 << 10;
 constexpr int kMostMessages = 64;
 
+const std::vector<SessionTable> kTables{{"user", 2}, {"item", 1}};
+
 // Turns to train and to evaluate in turns; everything is as TurnOrder says.
-class WaryHost final : public SessionHost {
+class WaryHost final : public SessionHost, RowHost {
  public:
+  RowHost* rows() override { return this; }
+  StatusOr<std::vector<float>> lookUp(const LookUp& look_up) override {
+    TY_CHECK(training_ || evaluating_, "rows in a turn");
+    return std::vector<float>(look_up.ids.size() * kTables.at(look_up.table).dim);
+  }
+  void push(const PushRows& push) override {
+    TY_CHECK(training_ && !summed_, "gradients of rows in a step");
+    TY_CHECK(push.counts.size() == push.ids.size() &&
+                 push.sums.size() == push.ids.size() * kTables.at(push.table).dim,
+             "each id has its count and its row");
+  }
+  void lookAhead(LookAhead ahead) override {
+    TY_CHECK(training_ && ahead.first >= 0 && ahead.count >= 1, "what comes after a step");
+    TY_CHECK(ahead.ids.size() == kTables.size(), "ids of all tables");
+  }
   StatusOr<MemoryPlace> declare(const Declaration& declaration) override {
     TY_CHECK(variables_.empty() && !declaration.variables.empty(), "a model, once");
     TY_CHECK(declaration.samples >= 1 && declaration.eval_samples >= 0, "there are samples");
@@ -141,7 +158,7 @@ void runSession(std::string_view input) {
   }
   ::shutdown(program.fd(), SHUT_WR);
   WaryHost host;
-  const Status end = serve(member, {.job = "fuzz"}, host, {});
+  const Status end = serve(member, {.job = "fuzz", .tables = kTables}, host, {});
   TY_CHECK(!end.ok(), "the host never says that the job is over");
 }
 
@@ -155,6 +172,9 @@ std::vector<std::string> sessionSeeds() {
   const std::string next = message(Kind::kNext, "");
   const std::string step =
       next + message(Kind::kPush, encodePush(0)) + message(Kind::kFinish, encode(Finish{1.5, 3}));
+  const std::string rows = message(Kind::kLookUp, encode(LookUp{0, {7, 9}})) +
+                           message(Kind::kPushRows, encode(PushRows{1, {7}, {1}, {1}})) +
+                           message(Kind::kLookAhead, encode(LookAhead{2, 2, {{7}, {}}}));
   Declaration own = model;
   own.own_update = true;
   const std::string own_declared = hello + message(Kind::kDeclare, encode(own));
@@ -173,6 +193,12 @@ std::vector<std::string> sessionSeeds() {
       hello,
       message(Kind::kHello, encode(Hello{.protocol = 9})),
       declared + step + step + score + step,
+      declared + rows + step,
+      declared + next + rows + message(Kind::kFinish, encode(Finish{1, 1})),
+      declared + step + step + next + message(Kind::kLookUp, encode(LookUp{0, {7}})),
+      declared + next + message(Kind::kLookUp, encode(LookUp{2, {7}})),
+      declared + next + message(Kind::kPushRows, encode(PushRows{0, {7}, {1}, {1}})),
+      message(Kind::kWelcome, encode(Welcome{.job = "fuzz", .tables = kTables})),
       own_declared + summed + commit + given_up + score + summed + commit,
       own_declared + summed + next,
       own_declared + given_up + commit,

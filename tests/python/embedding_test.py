@@ -23,14 +23,6 @@ class EmbeddingTest(ProgramRuns):
     def start(self, name, **given):
         return super().start(name, fields=TABLES, **given)
 
-    def trained(self, run, output, digest=None):
-        accuracy = re.search(rf"result: succeeded steps={self.steps} accuracy=(\S+)", output)
-        self.assertTrue(accuracy, output + self.logs(run))
-        self.assertGreater(float(accuracy[1]), 0.8)
-        self.assertEqual(self.uses(run), {place: 1 for place in range(self.batch * self.steps)})
-        if digest:
-            self.assertEqual(self.digest(run), digest)
-
     def test_the_weights_are_those_of_torchs_own_layers(self):
         for more in ("", ",ahead", ",parts"):
             run, launcher = self.start(f"twin{more}", workers=1, EMBEDDING=f"twin{more}")

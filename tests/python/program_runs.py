@@ -2,6 +2,7 @@
 import json
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -49,6 +50,7 @@ class ProgramRuns(unittest.TestCase):
     batch = 16
     optimizer = "{name: Momentum, learningRate: 0.05, momentum: 0.9}"
     python = sys.executable
+    least = 0.8  # accuracy of trained()
 
     @classmethod
     def setUpClass(cls):
@@ -113,6 +115,16 @@ class ProgramRuns(unittest.TestCase):
             self.finish(run, launcher)
             self.expected[key] = self.digest(run)
         return self.expected[key]
+
+    def trained(self, run, output, digest=None, each_once=True):
+        """It has taken all of its steps, learned, and read every place of the stream once."""
+        accuracy = re.search(rf"result: succeeded steps={self.steps} accuracy=(\S+)", output)
+        self.assertTrue(accuracy, output + self.logs(run))
+        self.assertGreater(float(accuracy[1]), self.least)
+        if each_once:
+            self.assertEqual(self.uses(run), {place: 1 for place in range(self.batch * self.steps)})
+        if digest:
+            self.assertEqual(self.digest(run), digest)
 
     def uses(self, run):
         """Of the steps that count, how often each place of the stream was read. What a worker took twice counts as

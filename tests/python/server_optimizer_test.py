@@ -18,14 +18,6 @@ class ServerOptimizerTest(ProgramRuns):
     program = pathlib.Path(__file__).parent / "torch_program.py"
     batch = 32
 
-    def trained(self, run, output, digest=None):
-        accuracy = re.search(rf"result: succeeded steps={self.steps} accuracy=(\S+)", output)
-        self.assertTrue(accuracy, output)
-        self.assertGreater(float(accuracy[1]), 0.8)
-        self.assertEqual(self.uses(run), {place: 1 for place in range(self.batch * self.steps)})
-        if digest:
-            self.assertEqual(self.digest(run), digest)
-
     def twin(self, name, more="", **given):
         run, launcher = self.start(name, workers=1, PROGRAM="twin" + more, **given)
         self.trained(run, self.finish(run, launcher))

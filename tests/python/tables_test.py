@@ -17,18 +17,10 @@ MODES = {"Async": ["update.mode=Async"], "BoundedDelay": ["update.mode=BoundedDe
 class TablesTest(ProgramRuns):
     program = pathlib.Path(__file__).parent / "table_program.py"
     optimizer = "{name: SGD, learningRate: 0.5}"
-    steps = 200
+    steps, least = 200, 0.9
 
     def start(self, name, **given):
         return super().start(name, fields=TABLE, **given)
-
-    def trained(self, run, output, digest=None):
-        accuracy = re.search(rf"result: succeeded steps={self.steps} accuracy=(\S+)", output)
-        self.assertTrue(accuracy, output + self.logs(run))
-        self.assertGreater(float(accuracy[1]), 0.9)
-        if digest:
-            self.assertEqual(self.uses(run), {place: 1 for place in range(self.batch * self.steps)})
-            self.assertEqual(self.digest(run), digest)
 
     def refused(self, name, *texts, retries=0, **given):
         run, launcher = self.start(name, retries=retries, **given)
@@ -80,7 +72,7 @@ class TablesTest(ProgramRuns):
             flags = [word for one in common + settings for word in ("--set", f"training.{one}")]
             for more in ("", "ahead"):
                 run, launcher = self.start(f"{name} {more}", flags=flags, workers=3, TABLE=more)
-                self.trained(run, self.finish(run, launcher))
+                self.trained(run, self.finish(run, launcher), each_once=False)
 
     def test_a_gradient_that_is_no_number_is_named(self):
         run, launcher = self.start("nan", TABLE="nan")

@@ -123,6 +123,8 @@ TEST_F(Sessions, RowsOfTables) {
   const std::size_t ahead_counts[] = {2, 0};
   ASSERT_EQ(ty_session_look_ahead(session_, 2, 2, ahead, ahead_counts), TY_OK) << ty_error();
   EXPECT_EQ(ty_session_look_ahead(session_, 2, 0, ahead, ahead_counts), TY_INVALID);
+  const std::size_t of_nothing[] = {2, 1};
+  EXPECT_EQ(ty_session_look_ahead(session_, 2, 2, ahead, of_nothing), TY_INVALID);
   ASSERT_EQ(push(2, 1), TY_OK);
   ASSERT_EQ(push(0, 2), TY_OK);
   ASSERT_EQ(ty_session_finish(session_, 3, 2, &outcome_), TY_OK) << ty_error();
