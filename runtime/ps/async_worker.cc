@@ -206,7 +206,8 @@ void AsyncWorker::onCut(std::uint32_t chunk, std::uint64_t, const Status& transp
 
 void AsyncWorker::pushed() {
   if (!std::exchange(carried_, false)) ++finished_;
-  version_ = std::max(version_, versionAfter(*ticket_ + 1));
+  // Of the last version others may have pushes to come: only a pull after all of them shows it.
+  version_ = std::max(version_, std::min(versionAfter(*ticket_ + 1), plan_.steps - 1));
   loss_step_ = *ticket_ / config_.aggregate;
   step_loss_ = loss_sum_ / std::max(own_.samples(), 1);
   ticket_.reset();

@@ -359,6 +359,25 @@ TEST(AsyncWorker, TheChiefScoresTheFinalVersionOnWeightsThatItFetches) {
   EXPECT_EQ(again->kind, Turn::Kind::kEvaluate);
 }
 
+// A push with an earlier ticket may come after it.
+TEST(AsyncWorker, TheChiefScoresWeightsThatItFetchesThoughItsOwnPushHadTheLastTicket) {
+  AsyncBench b;
+  b.steps = 5;
+  b.see(v1::PHASE_ACTIVE, 2);
+  b.serve();
+  b.push(4);
+  b.progress = 4;
+  b.see(v1::PHASE_ACTIVE, 2);
+  EXPECT_FALSE(b.turn().has_value());
+  b.progress = 5;
+  b.see(v1::PHASE_ACTIVE, 2);
+  EXPECT_EQ(b.serve(), 4);
+  const auto turn = b.turn();
+  ASSERT_TRUE(turn.has_value());
+  EXPECT_EQ(turn->kind, Turn::Kind::kEvaluate);
+  EXPECT_EQ(turn->step, 5);
+}
+
 TEST(AsyncWorker, AFailedCallAndAnOldEpochAreAskedAgainLater) {
   AsyncBench b;
   const v1::TakeRequest q = b.question();
