@@ -146,6 +146,7 @@ StatusOr<session::TurnMessage> ProgramHost::takeTurn() {
   TY_RETURN_IF_ERROR(keepLast(turn_));
   in_turn_ = true;
   begun_ = true;
+  if (turn_.kind == Turn::Kind::kTrain) trained_since_kept_ = true;
   if (!rows_.none() && !isOver(turn_.kind))
     rows_.beginTurn(*session_->rowExchange(), turn_.kind == Turn::Kind::kTrain);
   if (isOver(turn_.kind)) TY_RETURN_IF_ERROR(over(absl::OkStatus()));
@@ -187,19 +188,21 @@ Status ProgramHost::keepIfDue(std::int64_t version) {
   return due && *due != kept_beside_ ? keep(*due) : absl::OkStatus();
 }
 
-// What belongs to the last checkpoint, which the chief's own last step need not have made.
+// What belongs to the last checkpoint, which the chief's own last step need not have made. A
+// finished job was scored with what there is now: a pass whose gradients came too late to count may
+// have changed it since it was kept.
 Status ProgramHost::keepLast(const Turn& turn) {
   if (options_.workers_update || !options_.chief || !hasBeside()) return absl::OkStatus();
-  const bool last = isOver(turn.kind) && turn.kind != Turn::Kind::kLeft &&
-                    kept_beside_ != turn.step &&
-                    (turn.kind == Turn::Kind::kStopped || !isKept(turn.step));
-  return last ? keep(turn.step) : absl::OkStatus();
+  const bool stopped = turn.kind == Turn::Kind::kStopped && kept_beside_ != turn.step;
+  const bool done = turn.kind == Turn::Kind::kDone && (trained_since_kept_ || !isKept(turn.step));
+  return stopped || done ? keep(turn.step) : absl::OkStatus();
 }
 
 // Training goes on where it cannot be written, as it does without a checkpoint.
 Status ProgramHost::keep(std::int64_t step) {
   TY_ASSIGN_OR_RETURN(const std::function<Status()> write, copyBeside(step));
   kept_beside_ = step;
+  trained_since_kept_ = false;
   const Status written = write();
   if (!written.ok())
     TY_WARN("what goes beside the checkpoint of step {}: {}", step, fromAbsl(written.message()));

@@ -128,6 +128,7 @@ class ProgramHost final : public session::SessionHost {
   bool begun_ = false;                      // the program has had a turn of the job's
   std::int64_t made_ = -1;                  // the version that its last step has made
   std::int64_t kept_beside_ = -1;           // step of that kept last, with parameter servers
+  bool trained_since_kept_ = false;
   Turn turn_;
   bool in_turn_ = false;
   Status pushed_;  // of the turn; the first failure

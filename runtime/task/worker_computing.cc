@@ -189,10 +189,12 @@ void WorkerComputing::onSpan(std::string_view name, std::int64_t step, TimePoint
   member_->onSpan(name, step, start, end);
 }
 
-// Those of the last checkpoint, which the chief's own last step need not have made.
+// Those of the last checkpoint, which the chief's own last step need not have made. A finished job
+// was scored with what there is now: a pass whose gradients came too late to count may have changed
+// it since it was kept.
 void WorkerComputing::saveLastBuffers(const TrainEnd& end) {
-  if (!isChief() || end.left || saved_buffers_ == end.step) return;
-  if (end.stopped || !hasBuffers(options_.checkpointDir(), end.step)) saveModelBuffers(end.step);
+  if (!isChief() || end.left || (end.stopped && saved_buffers_ == end.step)) return;
+  saveModelBuffers(end.step);
 }
 
 }  // namespace trainyard::runtime

@@ -94,6 +94,32 @@ TEST_F(ProgramHostTest, OnServersTheChiefsStateIsKeptWithTheVersionOfACheckpoint
   EXPECT_EQ(*readFile(stateFile(3), 100), "of 3");
 }
 
+// In modes in which the chief computes for a step that is not needed any more.
+TEST_F(ProgramHostTest, OnServersTheEndsStateIsThatWhichWasScored) {
+  workers_update_ = false;
+  job_.keep_at = 1;
+  for (const bool trains_on : {false, true}) {
+    const auto host = hostOf(true);
+    declare(*host, 10, withState());
+    ASSERT_TRUE(host->next(program_).ok());
+    program_.state = "of 1";
+    ASSERT_TRUE(step(*host, 4).ok());
+    ASSERT_TRUE(host->next(program_).ok());
+    host->evaluated({});
+    if (trains_on) {
+      ASSERT_EQ(host->next(program_)->turn.kind, Turn::Kind::kTrain);
+      program_.state = "of 1 and what came too late";
+      job_.synchronizer->beTooLate();
+      ASSERT_TRUE(step(*host, 4).ok());
+    }
+    job_.synchronizer->end(Turn::Kind::kDone);
+    program_.saved.clear();
+    ASSERT_TRUE(host->next(program_).ok());
+    EXPECT_EQ(program_.saved.size(), trains_on ? 1u : 0u);
+    EXPECT_EQ(*readFile(stateFile(1), 100), program_.state);
+  }
+}
+
 TEST_F(ProgramHostTest, OnServersOthersThanTheChiefKeepNothing) {
   workers_update_ = false;
   const auto chief = hostOf(true);
