@@ -20,7 +20,11 @@ for pid in found:
     if action == "signal":
         os.kill(int(pid), int(value))
 for pid in found[:1] if action == "iptables" else []:
-    subprocess.run(["nsenter", "-t", pid, "-n", "iptables", "-w", *value.split()], check=True)
+    done = subprocess.run(["nsenter", "-t", pid, "-n", "iptables", "-w", *value.split()], check=False)
+    if done.returncode != 0 and os.path.exists(f"/proc/{pid}/ns/net"):
+        sys.exit(done.returncode)
+    if done.returncode != 0:
+        found = []  # it ended in between, and its network with it
 print(len(found))
 """
 
