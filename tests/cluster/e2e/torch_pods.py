@@ -16,6 +16,9 @@ SITE, SCRIPTS, CHECKPOINTS = "/opt/site", "/train", "/checkpoints"
 # Where Debian's torch and Python lie; which BLAS it is the alternatives say.
 FOLDERS = ("/usr", "/etc/alternatives")
 FS_GROUP = 65532
+# What a step of a job takes at least whose steps the job makes: so it is not over before the pods have come and gone
+# that a test is about.
+STEP_MS = 20
 SECURITY = {"securityContext": {"readOnlyRootFilesystem": True, "allowPrivilegeEscalation": False,
                                 "capabilities": {"drop": ["ALL"]}}}
 
@@ -30,7 +33,8 @@ def image(folder):
     scripts = [oci.file_entry(f"{SCRIPTS}/{path.name}", path) for path in sorted(example_runs.EXAMPLES.glob("*.py"))]
     links = [oci.Entry(f"/{name}", link=f"usr/{name}") for name in ("bin", "lib", "lib64")]
     oci.write(archive, IMAGE, [links, package, scripts],
-              {"Env": ["PATH=/bin", f"PYTHONPATH={SITE}", "PYTHONDONTWRITEBYTECODE=1"], "WorkingDir": SCRIPTS,
+              {"Env": ["PATH=/bin", f"PYTHONPATH={SITE}", "PYTHONDONTWRITEBYTECODE=1",
+                       f"TRAINYARD_FAILPOINTS=worker.compute=delay({STEP_MS})"], "WorkingDir": SCRIPTS,
                "User": "1000:1000"})
     return archive
 

@@ -24,7 +24,7 @@ STEPS = 100
 CHECKPOINT = 50  # step at which a script first writes one
 # Of a job that is disturbed after that: enough for it not to be over by then.
 LONG = 8 * STEPS
-SERVED = 1500  # of a job whose steps the job makes
+SERVED = 1500  # of a job whose steps the job makes: some 35 s
 LIMIT = 600  # seconds; against hangs
 
 
