@@ -169,6 +169,14 @@ class Reruns(unittest.TestCase):
                 self.assertEqual(self.run_it(self.build)[0], attempts == 1)
                 self.assertEqual(len(self.attempts(name)), attempts)
 
+    def test_of_a_script_it_says_which_cases_failed_and_what_they_raised(self):
+        line = "=" * 70
+        cases = [f"{line}\n{kind}: {case} (__main__.A.{case})\n{'-' * 70}\n{TRACEBACK.format(raised)}" for kind, case, raised
+                 in (("FAIL", "test_a", "AssertionError: 1 != 2"), ("ERROR", "test_b", "KeyError: 'step'"))]
+        self.script("both", "\n".join([*cases, "FAILED (failures=1, errors=1)"]))
+        told = self.run_it(self.build)[2]
+        self.assertEqual(told, ["failed: both: test_a: AssertionError: 1 != 2, test_b: KeyError: 'step'"])
+
     def test_a_second_flaky_case_fails_the_run(self):
         self.program("a_test", slow=[WAITED, ""], other=[WAITED, ""])
         code, last, told = self.run_it(self.build)

@@ -71,8 +71,16 @@ def failure_lines(text):
 
 
 def told_failures(text):
-    """What a program that is not GoogleTest's says of its end: its lines "failed: ...", else its last line."""
-    return ", ".join(failure_lines(text)) or last_line(text)
+    """What a program that is not GoogleTest's says of its end: its lines "failed: ...", or what its cases of unittest
+    raised, else its last line."""
+    return ", ".join(failure_lines(text) or unittest_failures(text)) or last_line(text)
+
+
+def unittest_failures(text):
+    """"case: what was raised" of each case that failed."""
+    parts = re.split(r"(?m)^={20,}$", text or "")[1:]
+    named = [(re.match(r"\s*(?:FAIL|ERROR): (\S+)", part), raised_in(part)) for part in parts if TRACEBACK in part]
+    return [f"{found[1]}: {raised}" for found, raised in named if found]
 
 
 def raised_in(text):
