@@ -44,7 +44,8 @@ std::vector<std::string> childEnvironment(const std::vector<std::string>& enviro
   std::vector<std::string> kept;
   for (const std::string& entry : environment) {
     const std::string_view name = std::string_view(entry).substr(0, entry.find('='));
-    const bool internal = name.starts_with("TRAINYARD_") && name != "TRAINYARD_FAILPOINTS";
+    const bool handed_on = name == "TRAINYARD_FAILPOINTS" || name == "TRAINYARD_LIBRARY";
+    const bool internal = name.starts_with("TRAINYARD_") && !handed_on;
     if (!internal && !name.starts_with("LD_")) kept.push_back(entry);
   }
   return kept;

@@ -33,7 +33,7 @@ struct ChildCommand {
 std::vector<std::string> childArguments(const ChildCommand& command, std::uint32_t start);
 
 // `environment` ("NAME=value") without what is meant for the agent alone: LD_* and TRAINYARD_*, but
-// TRAINYARD_FAILPOINTS stays.
+// TRAINYARD_FAILPOINTS and TRAINYARD_LIBRARY stay.
 std::vector<std::string> childEnvironment(const std::vector<std::string>& environment);
 
 // That of trainyard-runtime: threads that wait for their part of a layer sleep, unless the

@@ -111,6 +111,8 @@ void ignoreTheRest(const Json& pod, const std::string& path, std::size_t task,
 }  // namespace
 
 bool isSetByUs(std::string_view name) {
+  // Where the Python package finds libtrainyard is the user's to say.
+  if (name == "TRAINYARD_LIBRARY") return false;
   return name.starts_with("TRAINYARD_") ||
          std::find(std::begin(kSetByUs), std::end(kSetByUs), name) != std::end(kSetByUs);
 }

@@ -19,11 +19,12 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 
 TEST(ChildEnvironment, KeepsTheAgentsOwnOut) {
-  EXPECT_THAT(
-      childEnvironment({"PATH=/bin", "LD_PRELOAD=x.so", "LD_LIBRARY_PATH=/lib",
-                        "TRAINYARD_SECRET=1", "TRAINYARD_FAILPOINTS=a=crash",
-                        "TRAINYARD_FAILPOINTS_2=b", "OLD_TRAINYARD_X=1", "OMP=LD_X"}),
-      ElementsAre("PATH=/bin", "TRAINYARD_FAILPOINTS=a=crash", "OLD_TRAINYARD_X=1", "OMP=LD_X"));
+  EXPECT_THAT(childEnvironment({"PATH=/bin", "LD_PRELOAD=x.so", "LD_LIBRARY_PATH=/lib",
+                                "TRAINYARD_SECRET=1", "TRAINYARD_FAILPOINTS=a=crash",
+                                "TRAINYARD_LIBRARY=/l.so", "TRAINYARD_FAILPOINTS_2=b",
+                                "OLD_TRAINYARD_X=1", "OMP=LD_X"}),
+              ElementsAre("PATH=/bin", "TRAINYARD_FAILPOINTS=a=crash", "TRAINYARD_LIBRARY=/l.so",
+                          "OLD_TRAINYARD_X=1", "OMP=LD_X"));
 }
 
 TEST(ChildEnvironment, ThreadsOfTheRuntimeSleepWhereTheyWait) {

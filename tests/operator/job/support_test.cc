@@ -104,5 +104,12 @@ TEST(CheckSupported, AModelOfAProgramsOwnNeedsTheProgram) {
               HasSubstr("spec.worker.onMembershipChange: Restart is not in this release"));
 }
 
+TEST(SetByUs, IsWhatProgramsAreToldButForWhereTheirLibraryIs) {
+  EXPECT_TRUE(isSetByUs("RANK"));
+  EXPECT_TRUE(isSetByUs("TRAINYARD_RANK"));
+  EXPECT_FALSE(isSetByUs("TRAINYARD_LIBRARY"));
+  EXPECT_FALSE(isSetByUs("PATH"));
+}
+
 }  // namespace
 }  // namespace trainyard::control::testing
