@@ -20,7 +20,7 @@ from typing import Any, Callable, Dict, Iterable, Iterator, List, Mapping, Optio
 from trainyard._batches import Batches, EvaluationBatches, Place, Reader
 from trainyard._errors import ForkedProcess, InvalidArgument, TrainyardError
 from trainyard._library import generation
-from trainyard._rows import floats_of, ids_of
+from trainyard._rows import floats_of, ids_of, labels_of
 from trainyard._session import VARIABLE, Outcome, Session, Table, Turn, TurnKind, Variable
 
 
@@ -313,6 +313,22 @@ class Job:
         self._score[0] += int(hits)
         self._score[1] += int(samples)
         self._score[2] += float(loss_sum)
+
+    def scored_clicks(self, logits: Any, labels: Any) -> None:
+        """Instead of scored(), where a sample's label is 0 or 1: with the accuracy and the loss the job's score has the
+        area under the ROC curve and the calibration, of all batches and workers.
+
+        Args:
+            logits: of label 1: a torch tensor, or float32 of the buffer protocol.
+            labels: as many: a torch tensor, bytes or bool of the buffer protocol, or a list.
+        """
+        if len(self._score) != 3:
+            raise InvalidArgument("job.scored_clicks() belongs into what steps(evaluate=...) calls")
+        scores, told = floats_of(logits, "job.scored_clicks()"), labels_of(labels, "job.scored_clicks()")
+        if scores.length != told.length:
+            raise InvalidArgument(f"job.scored_clicks(): {scores.length} logits, and {told.length} labels")
+        hits, loss_sum = self._session.score_clicks(scores.address, told.address, scores.length)
+        self.scored(hits, scores.length, loss_sum)
 
     def _evaluate(self, turn: Turn, evaluate: Optional[Callable[[], object]]) -> None:
         assert evaluate is not None and self._tests is not None  # nothing else was declared

@@ -151,6 +151,7 @@ _FUNCTIONS: Dict[str, Tuple[Any, List[Any]]] = {
     "ty_session_sum": (c_int, [c_void_p, c_double, c_int64, POINTER(COutcome)]),
     "ty_session_commit": (c_int, [c_void_p, POINTER(COutcome)]),
     "ty_session_evaluated": (c_int, [c_void_p, c_int64, c_int64, c_double]),
+    "ty_session_score_clicks": (c_int, [c_void_p, c_void_p, c_void_p, c_int64, POINTER(c_int64), POINTER(c_double)]),
     "ty_session_save": (c_int, [c_void_p, c_void_p, c_size_t]),
     "ty_session_state": (c_int, [c_void_p, POINTER(c_void_p), POINTER(c_size_t)]),
     "ty_session_interrupted": (c_int, [c_void_p]),

@@ -1,4 +1,4 @@
-"""Ids and rows of embedding tables as they are handed to the library: by their address."""
+"""Ids, rows and scores as they are handed to the library: by their address."""
 from __future__ import annotations
 
 import array
@@ -42,11 +42,14 @@ def ids_of(given: Any, what: str) -> Addressed:
 
 
 def floats_of(given: Any, what: str) -> Addressed:
-    """float32 of the buffer protocol.
+    """float32 of the buffer protocol, or a torch tensor of any floats.
 
     Raises:
         InvalidArgument: they are something else.
     """
+    if hasattr(given, "data_ptr"):
+        tensor = given.detach().reshape(-1).to("cpu", copy=False).float().contiguous()
+        return Addressed(tensor.data_ptr(), tensor.numel(), tensor)
     try:
         view = memoryview(given)
     except TypeError:
@@ -54,6 +57,34 @@ def floats_of(given: Any, what: str) -> Addressed:
     if view.format != "f" or not view.c_contiguous:
         raise InvalidArgument(f"{what}: float32 in one piece is needed, not format {view.format!r}")
     return _addressed(view, 4)
+
+
+def labels_of(given: Any, what: str) -> Addressed:
+    """0 and 1: bytes or bool of the buffer protocol, a torch tensor, or numbers one by one.
+
+    Raises:
+        InvalidArgument: they are something else.
+    """
+    if hasattr(given, "data_ptr"):
+        tensor = given.detach().reshape(-1).to("cpu", copy=False)
+        if not bool(((tensor == 0) | (tensor == 1)).all()):
+            raise InvalidArgument(f"{what}: expected 0 and 1")
+        tensor = tensor.byte().contiguous()
+        return Addressed(tensor.data_ptr(), tensor.numel(), tensor)
+    try:
+        view = memoryview(given)
+        if view.format in ("B", "?", "b") and view.c_contiguous:
+            return _addressed(view, 1)
+        given = view.tolist()
+    except TypeError:
+        pass
+    try:
+        labels = [float(one) for one in given]
+    except (TypeError, ValueError) as error:
+        raise InvalidArgument(f"{what}: expected 0 and 1 ({error})") from None
+    if any(one not in (0, 1) for one in labels):
+        raise InvalidArgument(f"{what}: expected 0 and 1")
+    return _addressed(memoryview(bytes(map(int, labels))), 1)
 
 
 def _listed(given: Any, what: str) -> Addressed:

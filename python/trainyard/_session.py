@@ -13,7 +13,7 @@ import enum
 import os
 import platform
 import weakref
-from ctypes import byref, c_int64, c_size_t, c_void_p
+from ctypes import byref, c_double, c_int64, c_size_t, c_void_p
 from typing import Any, List, Mapping, NamedTuple, Optional, Sequence, Tuple, Union
 
 from trainyard._errors import InvalidArgument, NotInitialized
@@ -331,6 +331,20 @@ class Session:
     def evaluated(self, hits: int, samples: int, loss_sum: float = 0.0) -> None:
         """Ends a turn to evaluate: of `samples` that were looked at `hits` were right."""
         check(library().ty_session_evaluated(self._pointer(), hits, samples, loss_sum))
+
+    def score_clicks(self, logits: int, labels: int, count: int) -> Tuple[int, float]:
+        """In a turn to evaluate: samples whose labels are 0 or 1, of which the job's score then has the area under the ROC
+        curve.
+
+        Args:
+            logits: where these float32 are.
+            labels: where these bytes are.
+        Returns:
+            Hits and the sum of log loss: to be added to what evaluated() is given.
+        """
+        hits, loss_sum = c_int64(), c_double()
+        check(library().ty_session_score_clicks(self._pointer(), logits, labels, count, byref(hits), byref(loss_sum)))
+        return hits.value, loss_sum.value
 
     def save(self, state: Union[bytes, bytearray, memoryview]) -> None:
         """Ends a turn to save: the state that goes with the values in place; copied."""

@@ -298,7 +298,25 @@ ty_code ty_session_evaluated(ty_session* session, int64_t hits, int64_t samples,
     return tell(absl::InvalidArgumentError(
         fmt::format("ty_session_evaluated: {} hits of {} samples", hits, samples)));
   }
-  return tell(session->session->evaluated({hits, samples, loss_sum}), Stage::kSession);
+  return tell(session->session->evaluated(
+                  {.hits = hits, .samples = samples, .loss_sum = loss_sum, .clicks = {}}),
+              Stage::kSession);
+}
+
+ty_code ty_session_score_clicks(ty_session* session, const float* logits, const uint8_t* labels,
+                                int64_t count, int64_t* hits, double* loss_sum) {
+  if (!isAlive(session)) return deadSession("ty_session_score_clicks");
+  const bool given = count == 0 || (logits != nullptr && labels != nullptr);
+  if (count < 0 || !given || hits == nullptr || loss_sum == nullptr) {
+    return tell(absl::InvalidArgumentError(
+        fmt::format("ty_session_score_clicks: {} samples, or an address that is null", count)));
+  }
+  const auto size = static_cast<std::size_t>(count);
+  const auto score = session->session->scoreClicks({logits, size}, {labels, size});
+  if (!score.ok()) return tell(score.status(), Stage::kSession);
+  *hits = score->hits;
+  *loss_sum = score->loss_sum;
+  return TY_OK;
 }
 
 ty_code ty_session_save(ty_session* session, const void* data, size_t bytes) {

@@ -397,6 +397,14 @@ TY_API ty_code ty_session_commit(ty_session* session, ty_outcome* outcome);
 /* Ends a TY_EVALUATE turn: of `samples` that were looked at, `hits` were right. */
 TY_API ty_code ty_session_evaluated(ty_session* session, int64_t hits, int64_t samples,
                                     double loss_sum);
+/* In a TY_EVALUATE turn: samples whose `labels` are 0 or 1, and the logits of 1. `hits`: how many
+ * logits are above 0 with 1 and others with 0; `loss_sum`: their log loss. Both, and `count`, are
+ * to be added to what ty_session_evaluated is given; the job's score has the area under the ROC
+ * curve and the calibration of all samples that were scored so. TY_INVALID names a label or a logit
+ * that is none. */
+TY_API ty_code ty_session_score_clicks(ty_session* session, const float* logits,
+                                       const uint8_t* labels, int64_t count, int64_t* hits,
+                                       double* loss_sum);
 /* Ends a TY_SAVE turn: `bytes` at `data`, copied. TY_NO_ROOM ends the session. */
 TY_API ty_code ty_session_save(ty_session* session, const void* data, size_t bytes);
 /* In a TY_LOAD turn: the state, until the next ty_session_next; not to be written. Bytes that a

@@ -290,7 +290,10 @@ StatusOr<session::Outcome> ProgramHost::outcomeOf(const StatusOr<StepOutcome>& m
 }
 
 void ProgramHost::evaluated(const session::Score& score) {
-  session_->evaluated({.hits = score.hits, .samples = score.samples, .loss_sum = score.loss_sum});
+  session_->evaluated({.hits = score.hits,
+                       .samples = score.samples,
+                       .loss_sum = score.loss_sum,
+                       .clicks = score.clicks});
 }
 
 void ProgramHost::abort(std::string_view why) {

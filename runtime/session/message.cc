@@ -296,21 +296,6 @@ StatusOr<Outcome> decodeOutcome(std::string_view body) {
   return outcome;
 }
 
-std::string encode(const Score& score) {
-  return BodyWriter().number(score.hits).number(score.samples).number(score.loss_sum).take();
-}
-
-StatusOr<Score> decodeScore(std::string_view body) {
-  BodyReader reader(body);
-  Score score;
-  score.hits = reader.number<std::int64_t>();
-  score.samples = reader.number<std::int64_t>();
-  score.loss_sum = reader.number<double>();
-  if (!reader.whole() || score.hits < 0 || score.samples < score.hits)
-    return damaged(Kind::kEvaluated);
-  return score;
-}
-
 std::string encode(const Status& failure) {
   return BodyWriter()
       .number(static_cast<std::int32_t>(failure.code()))

@@ -14,13 +14,13 @@
 //   kPushRows             gradients of rows, before kFinish
 //   kLookAhead            which rows later samples need: they may come with their turn
 //   kFinish -> kOutcome   all are; the next version's weights are in place when the answer comes
-//   kSum -> kSummed       instead, of a program that makes the update itself: all are; the means
-//   over
-//                         all workers' samples are in place of the gradients when the answer comes
+//   kSum -> kSummed       instead, of a program that makes the update itself: all are; when the
+//                         answer comes, the means over all workers' samples are in their place
 //   kCommit -> kOutcome   the next version of the values is in place
-//   kEvaluated            the result of a turn to evaluate
+//   kEvaluated            the result of a turn to evaluate (score.h)
 //   kSave                 in a turn to save: where the program's state lies until the next turn
-//   comes kAbort                the program cannot go on, and why: the job ends with that reason
+//                         comes
+//   kAbort                the program cannot go on, and why: the job ends with that reason
 //
 // A body is numbers in this machine's byte order (both ends are on one machine) and texts with
 // their length before them. decode() refuses (DATA_LOSS) what is too short, too long, or says what
@@ -41,7 +41,7 @@
 namespace trainyard::runtime::session {
 
 // Changes when one end can no longer understand the other.
-inline constexpr std::uint32_t kProtocol = 3;
+inline constexpr std::uint32_t kProtocol = 4;
 inline constexpr std::size_t kMostVariables = 1 << 20;
 inline constexpr std::size_t kMostDimensions = 16;
 inline constexpr std::size_t kMostBodyBytes = 256 << 20;
@@ -152,12 +152,6 @@ struct Outcome {
   std::optional<double> gradient_norm = {};
 };
 
-struct Score {
-  std::int64_t hits = 0;
-  std::int64_t samples = 0;
-  double loss_sum = 0;
-};
-
 std::string encode(const Hello& hello);
 std::string encode(const Welcome& welcome);
 std::string encode(const Declaration& declaration);
@@ -167,7 +161,6 @@ std::string encodePush(std::uint32_t variable);
 std::string encodeSave(const MemoryPlace& state);
 std::string encode(const Finish& finish);
 std::string encode(const Outcome& outcome);
-std::string encode(const Score& score);
 // `why` of kAbort and of kFailed; there also its code.
 std::string encode(const Status& failure);
 
@@ -181,7 +174,6 @@ StatusOr<std::uint32_t> decodePush(std::string_view body, std::size_t variables)
 StatusOr<MemoryPlace> decodeSave(std::string_view body);
 StatusOr<Finish> decodeFinish(std::string_view body);
 StatusOr<Outcome> decodeOutcome(std::string_view body);
-StatusOr<Score> decodeScore(std::string_view body);
 // Never OK: what is no failure is DATA_LOSS.
 Status decodeFailure(std::string_view body);
 

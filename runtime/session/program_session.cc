@@ -44,6 +44,7 @@ Status ProgramSession::declare(Declaration declaration) {
 
 StatusOr<TurnMessage> ProgramSession::next() {
   TY_RETURN_IF_ERROR(order_.next());
+  clicks_ = {};
   TY_RETURN_IF_ERROR(channel_.send(Kind::kNext, ""));
   TY_ASSIGN_OR_RETURN(const std::string body, channel_.receive(Kind::kTurn, cancelled_));
   TY_ASSIGN_OR_RETURN(TurnMessage message, decodeTurn(body));
@@ -120,7 +121,21 @@ StatusOr<Outcome> ProgramSession::commit() {
   return decodeOutcome(body);
 }
 
-Status ProgramSession::evaluated(const Score& score) {
+StatusOr<Score> ProgramSession::scoreClicks(std::span<const float> logits,
+                                            std::span<const std::uint8_t> labels) {
+  TY_RETURN_IF_ERROR(order_.scores());
+  TY_ASSIGN_OR_RETURN(const Score score, scoreOfClicks(logits, labels));
+  clicks_.add(score);
+  return score;
+}
+
+Status ProgramSession::evaluated(Score score) {
+  TY_RETURN_IF_ERROR(order_.scores());
+  if (clicks_.samples > score.samples) {
+    return absl::InvalidArgumentError(
+        fmt::format("{} clicks of {} samples were scored", clicks_.samples, score.samples));
+  }
+  score.clicks = std::exchange(clicks_, {}).clicks;
   TY_RETURN_IF_ERROR(order_.evaluated());
   return channel_.send(Kind::kEvaluated, encode(score));
 }

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <span>
@@ -15,6 +16,7 @@
 #include "base/core/status.h"
 #include "runtime/session/channel.h"
 #include "runtime/session/message.h"
+#include "runtime/session/score.h"
 #include "runtime/session/session_memory.h"
 #include "runtime/session/state_memory.h"
 #include "runtime/session/turn_order.h"
@@ -58,7 +60,11 @@ class ProgramSession {
   // for.
   StatusOr<Outcome> sum(const Finish& finish);
   StatusOr<Outcome> commit();
-  Status evaluated(const Score& score);
+  // Samples of a turn to evaluate, as scoreOfClicks(): their hits and loss. What they tell of the
+  // area under the ROC curve goes with evaluated(), to which the caller adds the rest.
+  StatusOr<Score> scoreClicks(std::span<const float> logits, std::span<const std::uint8_t> labels);
+  // `score` without clicks. INVALID_ARGUMENT: more clicks were scored than samples.
+  Status evaluated(Score score);
   // Of a turn to save: the state, copied, as it is with the values in place.
   Status save(std::span<const std::byte> state);
   // Of a turn to load: the state to go on with, until the next next().
@@ -83,6 +89,7 @@ class ProgramSession {
   std::optional<SessionMemory> memory_;
   std::optional<StateMemory> state_;  // that is being handed over, either way
   TurnOrder order_;
+  Score clicks_;  // of the turn: those scored so far
 };
 
 }  // namespace trainyard::runtime::session

@@ -8,6 +8,7 @@
 #include "base/core/status.h"
 #include "runtime/session/channel.h"
 #include "runtime/session/message.h"
+#include "runtime/session/score.h"
 #include "runtime/session/state_memory.h"
 
 namespace trainyard::runtime::session {

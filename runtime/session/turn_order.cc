@@ -115,9 +115,14 @@ Status TurnOrder::save() {
   return absl::OkStatus();
 }
 
-Status TurnOrder::evaluated() {
+Status TurnOrder::scores() const {
   if (turn_ != Turn::Kind::kEvaluate)
     return absl::InvalidArgumentError("a score outside of a turn to evaluate");
+  return absl::OkStatus();
+}
+
+Status TurnOrder::evaluated() {
+  TY_RETURN_IF_ERROR(scores());
   turn_.reset();
   return absl::OkStatus();
 }

@@ -41,6 +41,8 @@ class TurnOrder {
   bool loading() const { return turn_ == Turn::Kind::kLoad; }
   // In a turn to evaluate; ends it.
   Status evaluated();
+  // Whether samples may be scored now.
+  Status scores() const;
 
   // The job is over: nothing may follow.
   bool over() const { return over_; }

@@ -187,7 +187,10 @@ std::vector<std::string> sessionSeeds() {
   stateful.has_state = true;
   const std::string stateful_declared = hello + message(Kind::kDeclare, encode(stateful));
   const std::string moved = next + message(Kind::kSave, encodeSave({}));
-  const std::string score = next + message(Kind::kEvaluated, encode(Score{3, 5, 1}));
+  const float logits[] = {-1, 2};
+  const std::uint8_t labels[] = {0, 1};
+  const std::string score =
+      next + message(Kind::kEvaluated, encode(*scoreOfClicks(logits, labels)));
   return {
       "",
       hello,

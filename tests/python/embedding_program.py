@@ -98,11 +98,16 @@ def backward(net, optimizer, x, y):
 
 
 def score(job, net, loader):
+    logits, labels = [], []
     with torch.no_grad():
         for x, y in job.evaluate(loader):
-            logits = net(x)
-            loss = binary_cross_entropy_with_logits(logits, y, reduction="sum")
-            job.scored(((logits > 0) == (y > 0)).sum(), len(y), loss)
+            logits.append(net(x))
+            labels.append(y)
+            job.scored_clicks(logits[-1], labels[-1])
+    if "twin" in WANTED:
+        logits, labels = torch.cat(logits), torch.cat(labels) > 0
+        pairs = logits[labels][:, None] - logits[~labels][None]
+        print(f"AUC of this worker's samples: {(pairs > 0).float().mean():.4f}", flush=True)
 
 
 def main():

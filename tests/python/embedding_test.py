@@ -26,7 +26,12 @@ class EmbeddingTest(ProgramRuns):
     def test_the_weights_are_those_of_torchs_own_layers(self):
         for more in ("", ",ahead", ",parts"):
             run, launcher = self.start(f"twin{more}", workers=1, EMBEDDING=f"twin{more}")
-            self.trained(run, self.finish(run, launcher))
+            output = self.finish(run, launcher)
+            self.trained(run, output)
+            told = float(re.search(r" auc=(\S+)", output)[1])
+            counted = float(re.findall("AUC of this worker's samples: (.*)", self.logs(run))[-1])
+            self.assertAlmostEqual(told, counted, delta=0.001)
+            self.assertGreater(told, 0.8)
             differs = re.search(r"twin differs by (\S+)", self.logs(run))
             self.assertTrue(differs, self.logs(run))
             self.assertLess(float(differs[1]), 1e-5)

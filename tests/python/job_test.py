@@ -106,6 +106,10 @@ class FakeSession:
     def look_ahead(self, first, count, ids):
         self.said.append(("look_ahead", first, count, [at(address, ctypes.c_int64, length) for address, length in ids]))
 
+    def score_clicks(self, logits, labels, count):
+        self.said.append(("clicks", at(logits, ctypes.c_float, count), at(labels, ctypes.c_ubyte, count)))
+        return count - 1, 0.5
+
     def evaluated(self, hits, samples, loss_sum):
         self.said.append(("evaluated", hits, samples, loss_sum))
 
@@ -318,6 +322,26 @@ class JobTest(unittest.TestCase):
     def test_a_share_that_is_empty(self):
         said = self.evaluate(10, lambda _, made, tests: list(made.evaluate(tests)), shares=range(3, 3))
         self.assertEqual(said[-1], ("evaluated", 0, 0, 0.0))
+
+    def test_evaluation_of_clicks(self):
+        def score(_, made, tests):
+            labels = iter((b"\1\0", [1.0, 0], array.array("q", [1])))
+            for batch in made.evaluate(tests):
+                made.scored_clicks(array.array("f", [number / 2 for number in batch]), next(labels))
+        said = self.evaluate(10, score)
+        self.assertEqual(said[-4:], [("clicks", [1.5, 2], [1, 0]), ("clicks", [2.5, 3], [1, 0]), ("clicks", [3.5], [1]),
+                                     ("evaluated", 2, 5, 1.5)])
+
+    def test_clicks_that_are_none(self):
+        logits = array.array("f", [1, 2])
+        for labels, message in ((b"\1", "2 logits, and 1 labels"), ([1, 2], "expected 0 and 1"), ([1, None], "expected 0"),
+                                (7, "expected 0 and 1"), (array.array("f", [0.5, 1]), "expected 0 and 1")):
+            with self.subTest(labels), self.assertRaisesRegex(InvalidArgument, message):
+                self.evaluate(10, lambda _, made, tests: made.scored_clicks(logits, labels))
+        with self.assertRaisesRegex(InvalidArgument, "float32"):
+            self.evaluate(10, lambda _, made, tests: made.scored_clicks(array.array("d", [1]), b"\1"))
+        with self.assertRaisesRegex(InvalidArgument, "belongs into"):
+            Job(FakeSession([])).scored_clicks(logits, b"\1\0")
 
     def test_evaluation_that_nobody_needs_any_more(self):
         def score(session, made, tests):

@@ -80,7 +80,7 @@ EXTRA_HEADERS = {
                    "runtime/train/row_exchange.h", "runtime/train/synchronizer.h", "runtime/train/turn.h"],
     "runtime/ring": ["runtime/train/member_synchronizer.h", "runtime/train/program_state.h",
                      "runtime/train/step_commit.h", "runtime/train/turn.h"],
-    "runtime/session": ["runtime/train/row_exchange.h", "runtime/train/turn.h"],
+    "runtime/session": ["runtime/data/click_scores.h", "runtime/train/row_exchange.h", "runtime/train/turn.h"],
     "runtime/torch": ["runtime/model/device_network.h", "runtime/model/kernels.h",
                       "runtime/model/libtorch.h", "runtime/model/network.h",
                       "runtime/model/torchscript.h"],

@@ -4,6 +4,7 @@
 
 #include <functional>
 
+#include "runtime/session/score.h"
 #include "runtime/session/session_memory.h"
 
 namespace trainyard::runtime::session {
@@ -33,6 +34,7 @@ TurnMessage trainTurn() {
 
 const std::vector<SessionTable> kTables{{"user", 3}, {"item", 1, Combining::kSqrtN}};
 constexpr float kRow[] = {1, 2, 3};
+constexpr std::uint8_t kRowLabels[] = {1, 0, 1};
 
 bool readsRow(std::string_view body) {
   std::vector<float> rows(std::size(kRow));
@@ -74,6 +76,8 @@ std::vector<Body> bodies() {
       {"Outcome", encode(Outcome{.complete = true, .step = 7, .loss = 0.5, .gradient_norm = 2}),
        [](auto b) { return decodeOutcome(b).ok(); }},
       {"Evaluated", encode(Score{90, 100, 12.5}), [](auto b) { return decodeScore(b).ok(); }},
+      {"Clicks", encode(*scoreOfClicks(kRow, kRowLabels)),
+       [](auto b) { return decodeScore(b).ok(); }},
       {"Failed", encode(absl::NotFoundError("no such file")),
        [](auto b) { return absl::IsNotFound(decodeFailure(b)); }},
   };

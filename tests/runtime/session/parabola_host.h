@@ -105,7 +105,10 @@ class ParabolaHost final : public SessionHost {
     ++step_;
     return summed_;
   }
-  void evaluated(const Score& score) override { hits = score.hits; }
+  void evaluated(const Score& score) override {
+    hits = score.hits;
+    auc = score.clicks.auc();
+  }
   void abort(std::string_view why) override { aborted = why; }
   SessionMemory& memory() { return *memory_; }
 
@@ -116,6 +119,7 @@ class ParabolaHost final : public SessionHost {
   std::string state;  // that was asked for
   std::vector<std::uint32_t> pushed;
   std::optional<std::int64_t> hits;
+  std::optional<double> auc;
   std::string aborted;
   SquareRows squares;
 
