@@ -121,6 +121,7 @@ void checkData(const View& data, ProblemList& problems) {
                 {"evalSamples", {"synthetic", "synthetic_ctr"}},
                 {"files", {"csv", "criteo", "tfrecord"}, true},
                 {"evalFiles", {"csv", "criteo", "tfrecord"}},
+                {"scratch", {"csv", "criteo", "tfrecord"}},
                 {"columns", {"csv", "tfrecord", "synthetic_ctr"}, true},
                 {"drift", {"synthetic_ctr"}}},
                problems);

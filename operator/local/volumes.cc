@@ -103,6 +103,7 @@ Status resolveVolumes(const std::map<std::string, std::string>& folders, const s
       {"training.data.labels", data.has_labels() ? data.mutable_labels() : nullptr},
       {"training.data.evalImages", data.has_eval_images() ? data.mutable_eval_images() : nullptr},
       {"training.data.evalLabels", data.has_eval_labels() ? data.mutable_eval_labels() : nullptr},
+      {"training.data.scratch", data.has_scratch() ? data.mutable_scratch() : nullptr},
       {"training.initFrom", training.has_init_from() ? training.mutable_init_from() : nullptr},
   };
   for (const auto& [field, path] : fields) {

@@ -20,13 +20,13 @@ constexpr std::size_t kFields = 1 + kCriteoIntegers + kCriteoCategories;
 constexpr std::size_t kFirstCategory = 1 + kCriteoIntegers;
 constexpr std::size_t kHexDigits = 8;
 
-bool addClick(std::string_view text, std::vector<std::uint8_t>& values) {
+bool addClick(std::string_view text, ValueArray<std::uint8_t>& values) {
   if (text != "0" && text != "1") return false;
   values.push_back(text == "1" ? 1 : 0);
   return true;
 }
 
-bool addInteger(std::string_view text, std::vector<float>& values) {
+bool addInteger(std::string_view text, ValueArray<float>& values) {
   const auto integer = parseNumber<std::int64_t>(text.empty() ? "0" : text);
   if (!integer) return false;
   const auto size = static_cast<double>(std::max<std::int64_t>(*integer, 0));
@@ -35,7 +35,7 @@ bool addInteger(std::string_view text, std::vector<float>& values) {
 }
 
 // `number`: of the category, from 1.
-bool addCategory(std::string_view text, std::uint64_t number, std::vector<std::uint64_t>& ids) {
+bool addCategory(std::string_view text, std::uint64_t number, ValueArray<std::uint64_t>& ids) {
   if (text.empty()) {
     ids.push_back(number);
     return true;
@@ -56,11 +56,11 @@ std::string_view refusalOf(std::size_t field) {
 
 class CriteoReader {
  public:
-  CriteoReader(std::string field, std::span<const Column> columns, std::int64_t samples_max)
+  CriteoReader(std::string field, std::span<const Column> columns, const Reading& reading)
       : field_(std::move(field)),
         columns_(columns),
-        samples_max_(samples_max),
-        values_(emptyValues(columns)) {}
+        samples_max_(reading.samples_max),
+        values_(columns, reading.scratch) {}
 
   Status readFile(const std::string& path);
   TableValues takeValues() { return std::move(values_); }
@@ -115,8 +115,8 @@ bool CriteoReader::take(std::size_t field, std::string_view text) {
 StatusOr<std::unique_ptr<Dataset>> readCriteo(const std::string& field,
                                               std::span<const std::string> paths,
                                               std::span<const Column> columns,
-                                              std::int64_t samples_max) {
-  CriteoReader reader(field, columns, samples_max);
+                                              const Reading& reading) {
+  CriteoReader reader(field, columns, reading);
   for (const std::string& path : paths) TY_RETURN_IF_ERROR(reader.readFile(path));
   return finishTable(field, paths, columns, reader.takeValues(), "lines of 40 fields");
 }

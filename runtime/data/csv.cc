@@ -53,13 +53,13 @@ bool takeText(std::string_view text, IdValues& values) {
   return true;
 }
 
-bool takeNumber(std::string_view text, std::vector<float>& values) {
+bool takeNumber(std::string_view text, ValueArray<float>& values) {
   const std::optional<float> number = text.empty() ? 0.0f : floatOf(text);
   if (number) values.push_back(*number);
   return number.has_value();
 }
 
-bool takeLabel(std::string_view text, std::vector<std::uint8_t>& values) {
+bool takeLabel(std::string_view text, ValueArray<std::uint8_t>& values) {
   const std::optional<float> label = floatOf(text);
   if (label != 0.0f && label != 1.0f) return false;
   values.push_back(*label == 1.0f ? 1 : 0);
@@ -87,11 +87,11 @@ std::string noValue(ColumnKind kind) {
 
 class CsvReader {
  public:
-  CsvReader(std::string field, std::span<const Column> columns, std::int64_t samples_max)
+  CsvReader(std::string field, std::span<const Column> columns, const Reading& reading)
       : field_(std::move(field)),
         columns_(columns),
-        samples_max_(samples_max),
-        values_(emptyValues(columns)) {}
+        samples_max_(reading.samples_max),
+        values_(columns, reading.scratch) {}
 
   Status readFile(const std::string& path);
   TableValues takeValues() { return std::move(values_); }
@@ -188,8 +188,8 @@ bool CsvReader::take(const Column& column, std::string_view text) {
 StatusOr<std::unique_ptr<Dataset>> readCsv(const std::string& field,
                                            std::span<const std::string> paths,
                                            std::span<const Column> columns,
-                                           std::int64_t samples_max) {
-  CsvReader reader(field, columns, samples_max);
+                                           const Reading& reading) {
+  CsvReader reader(field, columns, reading);
   for (const std::string& path : paths) TY_RETURN_IF_ERROR(reader.readFile(path));
   return finishTable(field, paths, columns, reader.takeValues(),
                      "lines behind the one that names the columns");

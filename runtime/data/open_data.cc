@@ -1,4 +1,6 @@
 #include <algorithm>
+#include <filesystem>
+#include <system_error>
 
 #include "fmt/format.h"
 #include "runtime/data/dataset.h"
@@ -8,6 +10,7 @@
 #include "runtime/data/internal/file_pattern.h"
 #include "runtime/data/internal/idx.h"
 #include "runtime/data/internal/order.h"
+#include "runtime/data/internal/reading.h"
 #include "runtime/data/internal/synthetic.h"
 #include "runtime/data/internal/synthetic_ctr.h"
 #include "runtime/data/internal/tfrecord.h"
@@ -157,10 +160,16 @@ using ReadFiles = decltype(&internal::readCsv);
 
 StatusOr<std::unique_ptr<Dataset>> openFiles(const std::string& field, const Patterns& patterns,
                                              std::span<const internal::Column> columns,
-                                             ReadFiles read, std::int64_t samples_max) {
+                                             ReadFiles read, const internal::Reading& reading) {
   TY_ASSIGN_OR_RETURN(const std::vector<std::string> paths,
                       internal::filesOf(field, {patterns.begin(), patterns.end()}));
-  return read(field, paths, columns, samples_max);
+  return read(field, paths, columns, reading);
+}
+
+Status checkScratch(const std::string& folder) {
+  std::error_code error;
+  if (folder.empty() || std::filesystem::is_directory(folder, error)) return absl::OkStatus();
+  return invalidInput(fmt::format("training.data.scratch: {}", folder), "no such folder");
 }
 
 // Of any format of files with columns.
@@ -169,12 +178,15 @@ StatusOr<DataSplits> openTables(const v1::DataSpec& spec, ReadFiles read) {
   if (spec.files().empty())
     return invalidInput("training.data.files", "missing, expected paths of files");
   TY_ASSIGN_OR_RETURN(const SampleOrder order, internal::readOrder(spec));
+  TY_RETURN_IF_ERROR(checkScratch(spec.scratch()));
+  internal::Reading reading{order.maxSamples(), spec.scratch()};
   DataSplits splits;
-  TY_ASSIGN_OR_RETURN(splits.train, openFiles("training.data.files", spec.files(), columns, read,
-                                              order.maxSamples()));
+  TY_ASSIGN_OR_RETURN(splits.train,
+                      openFiles("training.data.files", spec.files(), columns, read, reading));
   if (!spec.eval_files().empty()) {
+    reading.samples_max = kMaxOrderedSamples;
     TY_ASSIGN_OR_RETURN(splits.eval, openFiles("training.data.evalFiles", spec.eval_files(),
-                                               columns, read, kMaxOrderedSamples));
+                                               columns, read, reading));
   }
   return splits;
 }

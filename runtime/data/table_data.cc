@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/core/check.h"
+#include "base/core/strings.h"
 #include "base/security/sha256.h"
 #include "fmt/format.h"
 
@@ -11,8 +12,17 @@ namespace trainyard::runtime::internal {
 namespace {
 
 template <typename T>
-void hashValues(const std::vector<T>& values, Sha256& hash) {
-  hash.update(std::as_bytes(std::span(values)));
+void hashValues(const ValueArray<T>& values, Sha256& hash) {
+  hash.update(std::as_bytes(values.values()));
+}
+
+// Why there was no room for a value.
+Status statusOf(const ValueStore& store) {
+  if (store.status.ok()) return absl::OkStatus();
+  const std::string where = store.folder.empty()
+                                ? "training.data"
+                                : fmt::format("training.data.scratch: {}", store.folder);
+  return {store.status.code(), fmt::format("{}: {}", where, fromAbsl(store.status.message()))};
 }
 
 std::string fingerprintOf(const std::vector<Column>& columns, const TableValues& values) {
@@ -42,8 +52,8 @@ void gatherIds(const IdValues& values, std::span<const std::int64_t> samples, Fe
       out.ids.push_back(values.ids[sample]);
     } else {
       const std::int64_t begin = sample == 0 ? 0 : values.ends[sample - 1];
-      out.ids.insert(out.ids.end(), values.ids.begin() + begin,
-                     values.ids.begin() + values.ends[sample]);
+      const auto own = values.ids.values().subspan(begin, values.ends[sample] - begin);
+      out.ids.insert(out.ids.end(), own.begin(), own.end());
     }
     out.ends[i] = static_cast<std::int32_t>(out.ids.size());
   }
@@ -64,7 +74,7 @@ class TableDataset final : public ColumnsDataset {
       const std::size_t count = feature.ends.empty() ? feature.ids.size() : feature.ends.size();
       TY_CHECK(count == samples, "as many ids, or ends of ids, as samples");
     }
-    for (const auto& numbers : values_.numbers) {
+    for (const ValueArray<float>& numbers : values_.numbers) {
       TY_CHECK(numbers.size() == samples, "as many numbers as samples");
     }
   }
@@ -78,7 +88,7 @@ class TableDataset final : public ColumnsDataset {
     gatherFeatures(samples, out.features);
     const std::size_t width = columns().numbers.size();
     for (std::size_t n = 0; n < width; ++n) {
-      const std::vector<float>& column = values_.numbers[n];
+      const std::span<const float> column = values_.numbers[n].values();
       for (std::size_t i = 0; i < samples.size(); ++i) {
         out.numbers[i * width + n] = column[samples[i]];
       }
@@ -105,16 +115,17 @@ class TableDataset final : public ColumnsDataset {
 
 }  // namespace
 
-TableValues emptyValues(std::span<const Column> columns) {
+TableValues::TableValues(std::span<const Column> columns, std::string folder)
+    : store(std::make_unique<ValueStore>(ValueStore{std::move(folder), absl::OkStatus()})),
+      labels(*store) {
   const Columns names = columnsOf(columns);
-  TableValues values;
-  values.features.resize(names.features.size());
-  values.numbers.resize(names.numbers.size());
-  return values;
+  for (std::size_t f = 0; f < names.features.size(); ++f) features.emplace_back(*store);
+  for (std::size_t n = 0; n < names.numbers.size(); ++n) numbers.emplace_back(*store);
 }
 
 Status checkRoom(const TableValues& values, std::int64_t samples_max, const std::string& place,
                  std::string_view unit, std::int64_t number) {
+  TY_RETURN_IF_ERROR(statusOf(*values.store));
   if (static_cast<std::int64_t>(values.labels.size()) < samples_max) return absl::OkStatus();
   return invalidInput(place, fmt::format("{} {}: more samples than {}, the most of all files", unit,
                                          number, samples_max));
@@ -130,12 +141,13 @@ StatusOr<std::unique_ptr<Dataset>> finishTable(const std::string& field,
     return invalidInput(fmt::format("{}: {}", field, paths.front()),
                         fmt::format("no samples{}, expected {}", others, expected));
   }
-  values.labels.shrink_to_fit();
-  for (std::vector<float>& numbers : values.numbers) numbers.shrink_to_fit();
+  values.labels.shrinkToFit();
+  for (ValueArray<float>& numbers : values.numbers) numbers.shrinkToFit();
   for (IdValues& feature : values.features) {
-    feature.ids.shrink_to_fit();
-    feature.ends.shrink_to_fit();
+    feature.ids.shrinkToFit();
+    feature.ends.shrinkToFit();
   }
+  TY_RETURN_IF_ERROR(statusOf(*values.store));
   return makeTableDataset({columns.begin(), columns.end()}, std::move(values));
 }
 

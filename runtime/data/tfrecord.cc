@@ -51,13 +51,13 @@ std::optional<float> oneNumber(const TfFeature& feature) {
   return number;
 }
 
-bool readNumber(const TfFeature& feature, std::vector<float>& values) {
+bool readNumber(const TfFeature& feature, ValueArray<float>& values) {
   const std::optional<float> number = oneNumber(feature);
   if (number) values.push_back(*number);
   return number.has_value();
 }
 
-bool readLabel(const TfFeature& feature, std::vector<std::uint8_t>& values) {
+bool readLabel(const TfFeature& feature, ValueArray<std::uint8_t>& values) {
   const std::optional<float> label = oneNumber(feature);
   if (label != 0.0f && label != 1.0f) return false;
   values.push_back(*label == 1.0f ? 1 : 0);
@@ -99,11 +99,11 @@ std::string foundIn(const TfFeature& feature) {
 
 class TfRecordReader {
  public:
-  TfRecordReader(std::string field, std::span<const Column> columns, std::int64_t samples_max)
+  TfRecordReader(std::string field, std::span<const Column> columns, const Reading& reading)
       : field_(std::move(field)),
         columns_(columns),
-        samples_max_(samples_max),
-        values_(emptyValues(columns)),
+        samples_max_(reading.samples_max),
+        values_(columns, reading.scratch),
         example_(namesOf(columns)) {}
 
   Status readFile(const std::string& path);
@@ -170,8 +170,8 @@ bool TfRecordReader::take(ColumnKind kind, const TfFeature& feature) {
 StatusOr<std::unique_ptr<Dataset>> readTfRecord(const std::string& field,
                                                 std::span<const std::string> paths,
                                                 std::span<const Column> columns,
-                                                std::int64_t samples_max) {
-  TfRecordReader reader(field, columns, samples_max);
+                                                const Reading& reading) {
+  TfRecordReader reader(field, columns, reading);
   for (const std::string& path : paths) TY_RETURN_IF_ERROR(reader.readFile(path));
   return finishTable(field, paths, columns, reader.takeValues(), "records");
 }

@@ -84,10 +84,10 @@ void runCsv(std::string_view input) {
   const std::string_view content = choices.rest();
   const MemoryFile file(pack ? packed(content) : std::string(content));
   const std::vector<std::string> paths = {file.path()};
-  const auto data = read("data.files", paths, columns, runtime::kMaxSamples);
+  const auto data = read("data.files", paths, columns, runtime::internal::Reading{});
   if (data.ok()) {
     criteo ? readAllClicks(**data) : readAllSamples(**data);
-    const auto again = read("data.files", paths, columns, runtime::kMaxSamples);
+    const auto again = read("data.files", paths, columns, runtime::internal::Reading{});
     TY_CHECK(again.ok() && (*again)->fingerprint() == (*data)->fingerprint(), "a file is a file");
     return;
   }

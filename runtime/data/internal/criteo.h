@@ -9,7 +9,7 @@
 #include "base/core/status.h"
 #include "runtime/data/dataset.h"
 #include "runtime/data/internal/columns.h"
-#include "runtime/data/sample_stream.h"
+#include "runtime/data/internal/reading.h"
 
 namespace trainyard::runtime::internal {
 
@@ -25,6 +25,6 @@ namespace trainyard::runtime::internal {
 StatusOr<std::unique_ptr<Dataset>> readCriteo(const std::string& field,
                                               std::span<const std::string> paths,
                                               std::span<const Column> columns,
-                                              std::int64_t samples_max = kMaxSamples);
+                                              const Reading& reading = {});
 
 }  // namespace trainyard::runtime::internal

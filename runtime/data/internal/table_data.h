@@ -1,4 +1,4 @@
-// Tabular samples in memory, column by column.
+// Tabular samples, column by column.
 #pragma once
 
 #include <cstdint>
@@ -11,6 +11,7 @@
 #include "base/core/status.h"
 #include "runtime/data/dataset.h"
 #include "runtime/data/internal/columns.h"
+#include "runtime/data/internal/value_array.h"
 
 namespace trainyard::runtime::internal {
 
@@ -20,21 +21,25 @@ inline constexpr std::size_t kMaxIdsOfSample = 65536;
 // Of a column of kind Id or Text one id a sample. Of kind Ids those of sample i are
 // ids[ends[i - 1] .. ends[i]).
 struct IdValues {
-  std::vector<std::uint64_t> ids;
-  std::vector<std::int64_t> ends;
+  explicit IdValues(ValueStore& store) : ids(store), ends(store) {}
+  ValueArray<std::uint64_t> ids;
+  ValueArray<std::int64_t> ends;
 };
 
+// Of these columns. In memory, or in files of `folder` where one is given: what of them is not in
+// use the system may put there. checkRoom() and finishTable() tell when there was no place for a
+// value.
 struct TableValues {
-  std::vector<IdValues> features;           // by Columns::features
-  std::vector<std::vector<float>> numbers;  // by Columns::numbers
-  std::vector<std::uint8_t> labels;         // 0 or 1: as many as there are samples
-};
+  TableValues(std::span<const Column> columns, std::string folder);
 
-// Of these columns, without samples.
-TableValues emptyValues(std::span<const Column> columns);
+  std::unique_ptr<ValueStore> store;
+  std::vector<IdValues> features;          // by Columns::features
+  std::vector<ValueArray<float>> numbers;  // by Columns::numbers
+  ValueArray<std::uint8_t> labels;         // 0 or 1: as many as there are samples
+};
 
 // Refuses one more sample where there are `samples_max`: of the file of `place` it is the `unit`
-// (line, record) of this number.
+// (line, record) of this number. Fails where those before have found no room.
 Status checkRoom(const TableValues& values, std::int64_t samples_max, const std::string& place,
                  std::string_view unit, std::int64_t number);
 

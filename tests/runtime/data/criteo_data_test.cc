@@ -170,9 +170,11 @@ TEST_F(CriteoData, NoSamplesAndTooManyAreRefused) {
   const std::vector<std::string> paths = {path("day_0")};
   const auto columns = internal::readColumns(spec_);
   ASSERT_TRUE(columns.ok()) << columns.status();
-  EXPECT_TRUE(internal::readCriteo("data.files", paths, *columns, 2).ok());
+  EXPECT_TRUE(internal::readCriteo("data.files", paths, *columns, {.samples_max = 2}).ok());
   EXPECT_EQ(
-      std::string(internal::readCriteo("data.files", paths, *columns, 1).status().message()),
+      std::string(internal::readCriteo("data.files", paths, *columns, {.samples_max = 1})
+                      .status()
+                      .message()),
       "data.files: " + path("day_0") + ": line 2: more samples than 1, the most of all files");
   spec_.clear_files();
   EXPECT_THAT(std::string(openData(spec_).status().message()),

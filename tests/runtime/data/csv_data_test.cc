@@ -1,6 +1,7 @@
 #include <zlib.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <fstream>
 #include <functional>
 #include <limits>
@@ -12,6 +13,7 @@
 #include "gtest/gtest.h"
 #include "runtime/data/dataset.h"
 #include "runtime/data/internal/csv.h"
+#include "tests/base/process/file_size_limit.h"
 #include "tests/base/process/temp_dir.h"
 
 namespace trainyard::runtime {
@@ -244,6 +246,50 @@ TEST_F(CsvData, SeveralFilesAreOneAfterTheOther) {
   EXPECT_EQ(open().train->fingerprint(), print);
 }
 
+std::string manyLines() {
+  std::string text = kHeader;
+  for (int i = 0; i < 30'000; ++i)
+    text += fmt::format("{},{},{}.5,{} {},city {}\n", i % 2, i, i % 90, i % 7, i % 11, i % 13);
+  return text;
+}
+
+TEST_F(CsvData, InScratchSamplesAreTheSame) {
+  std::filesystem::create_directory(path("scratch"));
+  write("a.csv", manyLines());
+  name({"a.csv"});
+  spec_.add_eval_files(path("a.csv"));
+  const DataSplits in_memory = open();
+  spec_.set_scratch(path("scratch"));
+  const DataSplits data = open();
+  ASSERT_NE(data.train, nullptr);
+  EXPECT_EQ(data.train->size(), 30'000);
+  EXPECT_EQ(data.train->fingerprint(), in_memory.train->fingerprint());
+  EXPECT_EQ(data.eval->fingerprint(), in_memory.eval->fingerprint());
+  const Batch batch = wholeBatch(*data.train), expected = wholeBatch(*in_memory.train);
+  for (std::size_t f = 0; f < expected.features.size(); ++f) {
+    EXPECT_EQ(batch.features[f].ids, expected.features[f].ids);
+    EXPECT_EQ(batch.features[f].ends, expected.features[f].ends);
+  }
+  EXPECT_EQ(batch.numbers, expected.numbers);
+  EXPECT_EQ(batch.labels, expected.labels);
+  EXPECT_TRUE(std::filesystem::is_empty(path("scratch")));
+  spec_.set_scratch(path("nowhere"));
+  EXPECT_EQ(openData(spec_).status(),
+            invalidInput("training.data.scratch: " + path("nowhere"), "no such folder"));
+}
+
+TEST_F(CsvData, SaysWhereThereIsNoRoomForSamples) {
+  std::filesystem::create_directory(path("scratch"));
+  write("a.csv", manyLines());
+  name({"a.csv"});
+  spec_.set_scratch(path("scratch"));
+  const FileSizeLimit limit(200'000);
+  const Status status = openData(spec_).status();
+  EXPECT_FALSE(status.ok());
+  EXPECT_THAT(std::string(status.message()),
+              HasSubstr("training.data.scratch: " + path("scratch") + ": take "));
+}
+
 TEST_F(CsvData, FingerprintSeesValuesNamesAndKinds) {
   std::set<std::string> seen;
   const auto add = [&] { seen.insert(open().train->fingerprint()); };
@@ -411,9 +457,10 @@ TEST_F(CsvData, MoreSamplesThanAStreamMayHaveAreRefused) {
       {.name = "click", .kind = internal::ColumnKind::kLabel, .ids = 0},
       {.name = "age", .kind = internal::ColumnKind::kNumber, .ids = 0}};
   const std::vector<std::string> paths = {path("a.csv"), path("b.csv")};
-  EXPECT_TRUE(internal::readCsv("data.files", paths, columns, 4).ok());
+  EXPECT_TRUE(internal::readCsv("data.files", paths, columns, {.samples_max = 4}).ok());
   EXPECT_EQ(
-      std::string(internal::readCsv("data.files", paths, columns, 3).status().message()),
+      std::string(
+          internal::readCsv("data.files", paths, columns, {.samples_max = 3}).status().message()),
       "data.files: " + path("b.csv") + ": line 3: more samples than 3, the most of all files");
 }
 

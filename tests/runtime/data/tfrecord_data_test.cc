@@ -244,11 +244,12 @@ TEST_F(TfRecordData, MoreSamplesThanAStreamMayHaveAreRefused) {
   const std::vector<std::string> paths = {path("a.tfrecord")};
   const auto columns = internal::readColumns(spec_);
   ASSERT_TRUE(columns.ok()) << columns.status();
-  EXPECT_TRUE(internal::readTfRecord("data.files", paths, *columns, 3).ok());
-  EXPECT_EQ(
-      std::string(internal::readTfRecord("data.files", paths, *columns, 2).status().message()),
-      "data.files: " + path("a.tfrecord") +
-          ": record 3: more samples than 2, the most of all files");
+  EXPECT_TRUE(internal::readTfRecord("data.files", paths, *columns, {.samples_max = 3}).ok());
+  EXPECT_EQ(std::string(internal::readTfRecord("data.files", paths, *columns, {.samples_max = 2})
+                            .status()
+                            .message()),
+            "data.files: " + path("a.tfrecord") +
+                ": record 3: more samples than 2, the most of all files");
 }
 
 }  // namespace
