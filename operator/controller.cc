@@ -151,7 +151,8 @@ void Controller::work(const std::string& name) {
     // The change that is waited for adds it at once.
     queue_->addAfter(name, options_.aged_retry);
   } else if (failureClass(status) == FailureClass::kRetry) {
-    TY_WARN("{}: {}; trying again", name, status.ToString());
+    // What is left out because the controller ends is nobody's trouble.
+    if (!applier_.heldBack()) TY_WARN("{}: {}; trying again", name, status.ToString());
     queue_->addRateLimited(name);
   } else {
     TY_ERROR("{}: {}", name, status.ToString());

@@ -33,6 +33,7 @@ class Applier {
   // Whether nothing more is begun for tasks, also of plans that are being carried out: they end as
   // soon as the calls under way do, with UNAVAILABLE.
   void holdBack(bool held) { held_back_ = held; }
+  bool heldBack() const { return held_back_; }
 
   // In this order, so that it may stop or die after any write and the next plan goes on from there:
   //   1. the status: numbers and counts are recorded before anything follows from them

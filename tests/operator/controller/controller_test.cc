@@ -317,5 +317,31 @@ TEST(ControllerThread, TakesAJobThroughItsLife) {
   EXPECT_EQ(cluster.observe(key)->tasks.front().key, kFirstPs);
 }
 
+// A cluster in which it takes some time to create a task.
+class SlowCluster : public FakeCluster {
+ public:
+  Status createTask(const v1::TrainingJob& job, const TaskKey& task,
+                    std::uint32_t created) override {
+    ++calls;
+    const TimePoint end = systemClock().now() + std::chrono::milliseconds(2);
+    while (systemClock().now() < end) std::this_thread::yield();
+    return FakeCluster::createTask(job, task, created);
+  }
+  std::atomic<int> calls = 0;
+};
+
+TEST(ControllerThread, WhatItLeavesOutWhenItEndsIsNoTrouble) {
+  SlowCluster cluster;
+  FakeProgress progress;
+  cluster.addJob(fakeJob("job", 1, 300));
+  testing::internal::CaptureStderr();
+  Controller controller(cluster, progress, systemClock(), {});
+  ASSERT_TRUE(controller.start().ok());
+  while (cluster.calls == 0) std::this_thread::yield();
+  controller.stop();
+  EXPECT_THAT(testing::internal::GetCapturedStderr(), testing::Not(testing::HasSubstr(" W ")));
+  EXPECT_LT(cluster.calls, 300);
+}
+
 }  // namespace
 }  // namespace trainyard::control
