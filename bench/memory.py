@@ -46,14 +46,14 @@ spec:
 """
 
 
-def most_resident(pid):
-    """Bytes; None: it is gone."""
+def in_status(pid, name):
+    """What the kernel says of the process's memory: "VmHWM", the most that was resident. Bytes; None: it is gone."""
     try:
         text = pathlib.Path(f"/proc/{pid}/status").read_text()
     except OSError:
         return None
     for line in text.splitlines():
-        if line.startswith("VmHWM"):
+        if line.startswith(f"{name}:"):
             return int(line.split()[1]) * 1024
     return None
 
@@ -80,7 +80,7 @@ def run(bin_dir, job, folder):
         end = time.monotonic() + LIMIT
         while process.poll() is None:
             for task, pid in pids_of(folder / "run").items():
-                most[task] = max(most.get(task, 0), most_resident(pid) or 0)
+                most[task] = max(most.get(task, 0), in_status(pid, "VmHWM") or 0)
             if time.monotonic() > end:
                 process.kill()
             time.sleep(0.02)

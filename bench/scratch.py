@@ -67,14 +67,6 @@ def group(limit):
         place.rmdir()
 
 
-def own_memory(pid):
-    """Bytes that the system cannot take from the process; 0: it is gone."""
-    with contextlib.suppress(OSError):
-        found = re.search(r"RssAnon:\s+(\d+)", pathlib.Path(f"/proc/{pid}/status").read_text())
-        return int(found[1]) * 1024 if found else 0
-    return 0
-
-
 def run(args, scratch, limit):
     """(last line, most of a worker's own memory, seconds)."""
     folder, most = args.out / "run", 0
@@ -85,7 +77,8 @@ def run(args, scratch, limit):
     with group(limit) as inside, open(args.out / "out.txt", "w", encoding="utf-8") as out:
         process = subprocess.Popen([*inside, *command], stdout=out, stderr=subprocess.STDOUT)
         while process.poll() is None:
-            most = max([most, *(own_memory(pid) for task, pid in memory.pids_of(folder).items() if "worker" in task)])
+            workers = [pid for task, pid in memory.pids_of(folder).items() if "worker" in task]
+            most = max([most, *(memory.in_status(pid, "RssAnon") or 0 for pid in workers)])
             if time.monotonic() > began + LIMIT:
                 process.kill()
             time.sleep(0.05)

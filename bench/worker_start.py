@@ -40,7 +40,7 @@ def watch(run, folder):
         for task, pid in memory.pids_of(folder).items():
             if not task.startswith("worker-"):
                 continue
-            most[task] = max(most.get(task, 0), memory.most_resident(pid) or 0)
+            most[task] = max(most.get(task, 0), memory.in_status(pid, "VmHWM") or 0)
             steps = folder / "tasks" / task / "positions.jsonl"
             if task not in first and steps.exists() and steps.stat().st_size > 0 and (times := times_of(pid)):
                 first[task] = (time.clock_gettime(time.CLOCK_BOOTTIME) - times[0], times[1])
