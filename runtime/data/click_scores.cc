@@ -20,11 +20,11 @@ std::uint64_t sumOf(const std::vector<std::uint64_t>& counts) {
 
 }  // namespace
 
-void ClickScores::add(float logit, double probability, bool label) {
+void ClickScores::add(float logit, bool label) {
   negatives.resize(kClickBins);
   positives.resize(kClickBins);
   ++(label ? positives : negatives)[binOf(logit)];
-  predicted += probability;
+  predicted += 1 / (1 + std::exp(-static_cast<double>(logit)));
 }
 
 void ClickScores::add(const ClickScores& other) {

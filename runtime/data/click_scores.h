@@ -18,8 +18,8 @@ struct ClickScores {
   double predicted = 0;  // sum of the probabilities
 
   bool empty() const { return negatives.empty(); }
-  // One sample. `probability` is the logistic function of `logit`.
-  void add(float logit, double probability, bool label);
+  // One sample, whose probability is the logistic function of its logit.
+  void add(float logit, bool label);
   void add(const ClickScores& other);
 
   // Area under the ROC curve: the share of pairs of both labels in which the positive one has the

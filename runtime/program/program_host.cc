@@ -290,10 +290,7 @@ StatusOr<session::Outcome> ProgramHost::outcomeOf(const StatusOr<StepOutcome>& m
 }
 
 void ProgramHost::evaluated(const session::Score& score) {
-  session_->evaluated({.hits = score.hits,
-                       .samples = score.samples,
-                       .loss_sum = score.loss_sum,
-                       .clicks = score.clicks});
+  session_->evaluated(score);
 }
 
 void ProgramHost::abort(std::string_view why) {

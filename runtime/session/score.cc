@@ -92,7 +92,7 @@ StatusOr<Score> scoreOfClicks(std::span<const float> logits, std::span<const std
     const bool label = labels[i] == 1;
     score.hits += (logit > 0) == label ? 1 : 0;
     score.loss_sum += lossOf(logit, label);
-    score.clicks.add(logits[i], 1 / (1 + std::exp(-logit)), label);
+    score.clicks.add(logits[i], label);
   }
   score.samples = static_cast<std::int64_t>(logits.size());
   return score;

@@ -7,23 +7,12 @@
 #include <string_view>
 
 #include "base/core/status.h"
-#include "runtime/data/click_scores.h"
+#include "runtime/train/gradient.h"
 
 namespace trainyard::runtime::session {
 
-struct Score {
-  std::int64_t hits = 0;
-  std::int64_t samples = 0;
-  double loss_sum = 0;
-  ClickScores clicks = {};  // of programs that tell clicks: of no more than `samples`
-
-  void add(const Score& other) {
-    hits += other.hits;
-    samples += other.samples;
-    loss_sum += other.loss_sum;
-    clicks.add(other.clicks);
-  }
-};
+// Its clicks, of programs that tell them, are of no more than `samples`.
+using Score = BatchScore;
 
 std::string encode(const Score& score);
 StatusOr<Score> decodeScore(std::string_view body);

@@ -1,7 +1,6 @@
 #include "runtime/model/internal/tabular_model.h"
 
 #include <algorithm>
-#include <cmath>
 #include <exception>
 #include <utility>
 
@@ -42,10 +41,7 @@ auto rowsOf(const FeatureLookup& lookup, const Batch& batch, Rows& rows) {
 
 ClickScores clicksOf(const Batch& batch, const float* logits) {
   ClickScores clicks;
-  for (std::size_t s = 0; s < batch.labels.size(); ++s) {
-    const float logit = logits[s];
-    clicks.add(logit, 1 / (1 + std::exp(-static_cast<double>(logit))), batch.labels[s] == 1);
-  }
+  for (std::size_t s = 0; s < batch.labels.size(); ++s) clicks.add(logits[s], batch.labels[s] == 1);
   return clicks;
 }
 

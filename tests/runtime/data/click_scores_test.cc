@@ -31,8 +31,7 @@ std::vector<Sample> someSamples(int n) {
 
 ClickScores scoresOf(const std::vector<Sample>& samples) {
   ClickScores scores;
-  for (const Sample& sample : samples)
-    scores.add(sample.logit, logistic(sample.logit), sample.label);
+  for (const Sample& sample : samples) scores.add(sample.logit, sample.label);
   return scores;
 }
 
@@ -71,27 +70,33 @@ TEST(ClickScores, RightProbabilitiesAreCalibrated) {
   EXPECT_NEAR(*scoresOf(someSamples(100'000)).calibration(), 1, 0.02);
 }
 
+TEST(ClickScores, CalibrationIsOfLogisticProbabilities) {
+  ClickScores scores;
+  for (const float logit : {-2.0F, 0.0F, 3.0F}) scores.add(logit, true);
+  EXPECT_NEAR(*scores.calibration(), (logistic(-2) + 0.5 + logistic(3)) / 3, 1e-12);
+}
+
 TEST(ClickScores, OfOneLabelThereIsNoAuc) {
   ClickScores scores;
   EXPECT_FALSE(scores.auc());
   EXPECT_FALSE(scores.calibration());
-  scores.add(1, 0.7, false);
+  scores.add(1, false);
   EXPECT_FALSE(scores.auc());
   EXPECT_FALSE(scores.calibration());
 }
 
 TEST(ClickScores, TheBestAndTheWorst) {
   ClickScores best;
-  best.add(-100, 0, false);  // beyond the bins
-  best.add(100, 1, true);
+  best.add(-100, false);  // beyond the bins
+  best.add(100, true);
   EXPECT_EQ(*best.auc(), 1);
   ClickScores worst;
-  worst.add(-3, 0.05, true);
-  worst.add(3, 0.95, false);
+  worst.add(-3, true);
+  worst.add(3, false);
   EXPECT_EQ(*worst.auc(), 0);
   ClickScores same;
-  same.add(0, 0.5, true);
-  same.add(0, 0.5, false);
+  same.add(0, true);
+  same.add(0, false);
   EXPECT_EQ(*same.auc(), 0.5);
 }
 
