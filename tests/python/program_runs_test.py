@@ -28,20 +28,15 @@ class ProgramRunsTest(ProgramRuns):
         return super().start(name, workers, servers, LINE=line, UPDATE=update, **given)
 
     def held(self, name, servers=2):
-        """A job whose worker-1 is held in the middle of a step, when all have told of the one before: a worker that
-        is killed between a step's end and its line would leave a hole in what `uses` counts."""
-        step = STEPS // 4
-        run, launcher = self.start(name, servers=servers, line=f"worker-1=hold:{step}")
-        told = run / "tasks/worker-0/positions.jsonl"
-        self.wait_until(run, (run.parent / "held").exists)
-        self.wait_until(run, lambda: any(json.loads(line)["step"] == step - 1
-                                         for line in told.read_text().splitlines(keepends=True) if line[-1] == "\n"))
+        """A job whose worker-1 is held in the middle of a step."""
+        run, launcher = self.start(name, servers=servers, line=f"worker-1=hold:{STEPS // 4}")
+        self.wait_until_held(run)
         return run, launcher
 
     def expect_trained(self, run, output, digest=None, steps=STEPS):
         self.assertRegex(output, rf"result: succeeded steps={steps} accuracy=1\.0000")
         self.assertRegex(self.logs(run), rf"done at step {steps}: (3\.0|2\.99)")
-        self.assertEqual(self.uses(run), {place: 1 for place in range(16 * steps)})
+        self.assert_each_once(run, 16 * steps)
         if digest:
             self.assertEqual(self.digest(run), digest)
 
@@ -97,7 +92,7 @@ class ProgramRunsTest(ProgramRuns):
             self.finish(run, launcher)
             _, workers = self.ends(run, steps=4)
             self.assertEqual(workers, 3)
-            self.assertEqual(self.uses(run), {place: 1 for place in range(512)})
+            self.assert_each_once(run, 512)
 
     def own_update(self, steps=STEPS):
         """The digest of a ring of three that is not disturbed."""
@@ -121,7 +116,10 @@ class ProgramRunsTest(ProgramRuns):
         """A ring of three in which a program that is held is killed; `told`: its worker has written down all steps
         that count."""
         run, launcher = self.start(name, workers=3, servers=0, update="own", line=line)
-        self.wait_until(run, (run.parent / "held").exists)
+        if told:
+            self.wait_until_held(run)
+        else:
+            self.wait_until(run, (run.parent / "held").exists)
         os.kill(whom(run), signal.SIGKILL)
         (run.parent / "go").touch()
         output = self.finish(run, launcher)
@@ -155,7 +153,7 @@ class ProgramRunsTest(ProgramRuns):
         """A job that is resumed at a checkpoint of a step between the first and the last."""
         run, launcher = self.start(name, workers=workers, servers=servers, update=update, line="worker-1=hold-kept",
                                    length=f"steps: {LONG}")
-        self.wait_until(run, (run.parent / "held").exists)
+        self.wait_until_held(run)
         launcher.kill()
         launcher.wait()
         return run

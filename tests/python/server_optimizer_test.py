@@ -48,7 +48,7 @@ class ServerOptimizerTest(ProgramRuns):
     def kill_in_a_step(self, name, whom, **given):
         expected = self.undisturbed(**given)
         run, launcher = self.start(name, PROGRAM="workers,hold", **given)
-        self.wait_until(run, (run.parent / "held").exists)
+        self.wait_until_held(run)
         os.kill(whom(run), signal.SIGKILL)
         (run.parent / "go").touch()
         self.trained(run, self.finish(run, launcher), expected)
@@ -65,7 +65,7 @@ class ServerOptimizerTest(ProgramRuns):
     def test_all_killed_go_on_from_the_checkpoint(self):
         expected = self.undisturbed()
         run, launcher = self.start("all-killed", PROGRAM="slow,hold")
-        self.wait_until(run, (run.parent / "held").exists)
+        self.wait_until_held(run)
         launcher.kill()
         launcher.wait()
         (run.parent / "go").touch()
@@ -112,7 +112,7 @@ class ServerOptimizerTest(ProgramRuns):
         expected = self.undisturbed(PROGRAM="own", servers=0, workers=3)
         run, launcher = self.start(name, PROGRAM="own" + more, servers=0, workers=workers)
         if disturb is not None:
-            self.wait_until(run, (run.parent / "held").exists)
+            self.wait_until_held(run)
             disturb(run)
             (run.parent / "go").touch()
         self.trained(run, self.finish(run, launcher), expected)
@@ -132,7 +132,7 @@ class ServerOptimizerTest(ProgramRuns):
     def test_an_optimizer_of_its_own_where_all_are_killed(self):
         expected = self.undisturbed(PROGRAM="own", servers=0, workers=3)
         run, launcher = self.start("own-all", PROGRAM="own,slow,hold", servers=0, workers=3)
-        self.wait_until(run, (run.parent / "held").exists)
+        self.wait_until_held(run)
         launcher.kill()
         launcher.wait()
         (run.parent / "go").touch()
@@ -152,7 +152,7 @@ class ServerOptimizerTest(ProgramRuns):
         # 640 = 3 x 213 + 1: of the last step's sample two workers have none, and make the update all the same.
         run, launcher = self.start("tail", PROGRAM="own,parts", servers=0, workers=3, batch=213, length="passes: 1")
         self.assertIn("result: succeeded steps=4 ", self.finish(run, launcher))
-        self.assertEqual(self.uses(run), {place: 1 for place in range(640)})
+        self.assert_each_once(run, 640)
         states = set(re.findall(r"done program: (.*)", self.logs(run)))
         self.assertEqual(len(states), 1, states)
 

@@ -46,7 +46,7 @@ class TablesTest(ProgramRuns):
     def test_a_killed_program_costs_no_step(self):
         for more in ("", ",ahead"):
             run, launcher = self.start(f"killed{more}", TABLE=f"hold{more}")
-            self.wait_until(run, (run.parent / "held").exists)
+            self.wait_until_held(run)
             os.kill(self.child(run, "worker-1"), signal.SIGKILL)
             (run.parent / "go").touch()
             self.trained(run, self.finish(run, launcher), self.undisturbed())
@@ -54,7 +54,7 @@ class TablesTest(ProgramRuns):
     def test_a_killed_server_and_all_killed_go_on_from_the_checkpoint(self):
         for name, whom in {"server": "ps-1", "all": None}.items():
             run, launcher = self.start(f"killed-{name}", TABLE="slow,hold")
-            self.wait_until(run, (run.parent / "held").exists)
+            self.wait_until_held(run)
             if whom:
                 os.kill(self.runtime(run, whom), signal.SIGKILL)
             else:
