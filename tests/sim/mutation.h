@@ -7,11 +7,12 @@ namespace trainyard::sim {
 enum class Mutation {
   kNone,
   // Between workers and servers.
-  kRepeatIsNew,         // asynchronous: a push that comes again counts as another one
-  kRepeatedRowsAreNew,  // the same of rows alone
-  kOneRankTwice,        // a worker takes itself for rank 0, which is another
-  kCutGradientCounts,   // a gradient counts of which only the first half has arrived
-  kCutWeightsCount,     // a chunk is held of which only the first half has arrived
+  kRepeatIsNew,          // asynchronous: a push that comes again counts as another one
+  kRepeatedRowsAreNew,   // the same of rows alone
+  kOneRankTwice,         // a worker takes itself for rank 0, which is another
+  kCutGradientCounts,    // a gradient counts of which only the first half has arrived
+  kCutWeightsCount,      // a chunk is held of which only the first half has arrived
+  kFormerRowsForgotten,  // who reads rows of a version is given the newest for it
   // What members say of themselves.
   kSealClaimed,          // a server has sealed each epoch as soon as there is one
   kPreparedClaimed,      // a server holds what an epoch starts from as soon as it has sealed it

@@ -68,6 +68,14 @@ void World::breakPush(const PsNode& server, v1::ChunkRequestHeader& header) {
   if (broken(Mutation::kRepeatIsNew)) header.set_push(++made_up_);
   if (broken(Mutation::kRepeatedRowsAreNew) && isPart(header.chunk())) header.set_push(++made_up_);
   if (broken(Mutation::kSuccessorAlike)) *header.mutable_server() = server.incarnation;
+  if (broken(Mutation::kFormerRowsForgotten) && isPart(header.chunk()) && header.pull_only())
+    header.set_version(runtime::rows::kNewestRows);
+}
+
+void World::breakRows(const runtime::ps::Send& send, v1::ChunkReplyHeader& header) const {
+  if (!broken(Mutation::kFormerRowsForgotten) || !isPart(send.chunk) || !send.header.pull_only())
+    return;
+  header.set_version(send.header.version());
 }
 
 // At a server, of a request that is lost on its way.

@@ -145,6 +145,13 @@ WorldConfig asynchronousWithTables(std::uint64_t seed) {
   return config;
 }
 
+WorldConfig readsRowsInItsSteps(std::uint64_t seed) {
+  WorldConfig config = deathsOfWorkers(seed);
+  config.tables = true;
+  config.unforeseen = true;
+  return config;
+}
+
 WorldConfig stops(std::uint64_t seed) {
   return {.seed = seed * 77,
           .steps = 200,
@@ -187,6 +194,7 @@ const std::vector<Case>& cases() {
       {kPositionForgotten, "PositionForgotten", rollsBack, true},
       {kEndToldEarly, "EndToldEarly", rollsBack, true},
       {kRowsNotLoaded, "RowsNotLoaded", rollsBackWithTables, true},
+      {kFormerRowsForgotten, "FormerRowsForgotten", readsRowsInItsSteps},
       {kQuestionIsNew, "QuestionIsNew", asynchronous},
   };
   return all;

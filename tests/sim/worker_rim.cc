@@ -100,9 +100,10 @@ void World::sendBody(WorkerNode& node, const runtime::ps::Send& send,
            }
          });
          const auto call = server->next_call++;
-         server->calls_in[call] = [this, owner, replied](
-                                      const v1::ChunkReplyHeader& header,
+         server->calls_in[call] = [this, owner, send, replied](
+                                      v1::ChunkReplyHeader header,
                                       std::shared_ptr<const runtime::ps::Weights> weights) {
+           breakRows(send, header);
            const bool lost = rng_.unit() < config_.drop;
            // What is on its way is a copy of what the server held when it answered.
            auto sent = weights == nullptr ? nullptr

@@ -225,6 +225,7 @@ class World {
   void breakReport(v1::MemberReport& report) const;
   void breakView(const WorkerNode& node, v1::View& view) const;
   void breakPush(const PsNode& server, v1::ChunkRequestHeader& header);
+  void breakRows(const runtime::ps::Send& send, v1::ChunkReplyHeader& header) const;
   void breakCutPush(const runtime::ps::Send& send, std::vector<float> gradient);
   void breakContents(runtime::ps::GivenChunk& given) const;
   void breakQuestion(v1::TakeRequest& request);

@@ -1,6 +1,8 @@
 // What a worker says of the ids that its steps look up.
 #include "runtime/ps/row_link.h"
 
+#include <algorithm>
+
 #include "gtest/gtest.h"
 
 namespace trainyard::runtime::ps {
@@ -18,6 +20,17 @@ class RowLinkTest : public testing::Test {
       send.header.set_pull_only(true);
       send.header.set_version(version);
       (void)link_.bodyOf(send);
+    }
+  }
+  // Every part answers what is read beside the steps with rows of `value`, called `version`.
+  void answerRead(std::int64_t version, float value) {
+    for (std::size_t part = 0; part < grid_.parts().size(); ++part) {
+      Send send;
+      (void)link_.readBodyOf(part, send);
+      std::ranges::fill(link_.target(send.chunk, link_.elementsOf(send.chunk)), value);
+      v1::ChunkReplyHeader header;
+      header.set_version(version);
+      link_.stored(send.chunk, header);
     }
   }
   void expect(std::uint64_t occurrences, std::uint64_t distinct) {
@@ -65,6 +78,26 @@ TEST_F(RowLinkTest, RowsOfAnEvaluationAreNotCounted) {
   // Those of a step are, also where nobody has foreseen them.
   link_.beginRead(0, {{1, 2, 1}, {}}, /*of_step=*/true);
   expect(3, 2);
+}
+
+// Asynchronously an evaluation scores whatever the servers have.
+TEST_F(RowLinkTest, TheNewestRowsMayBeOfAnyVersion) {
+  const RowIds ids = {{1, 2, 1}, {4}};
+  link_.beginRead(rows::kNewestRows, ids, /*of_step=*/false);
+  EXPECT_FALSE(link_.readComplete());
+  answerRead(17, 5);
+  ASSERT_TRUE(link_.readComplete());
+  EXPECT_EQ(link_.readRows(), (RowValues{{5, 5, 5, 5, 5, 5}, {5}}));
+}
+
+TEST_F(RowLinkTest, RowsOfAVersionAreOfNoOther) {
+  const RowIds ids = {{1}, {}};
+  link_.beginRead(3, ids, /*of_step=*/false);
+  answerRead(4, 5);
+  EXPECT_FALSE(link_.readComplete());
+  answerRead(3, 6);
+  ASSERT_TRUE(link_.readComplete());
+  EXPECT_EQ(link_.readRows(), (RowValues{{6, 6}, {}}));
 }
 
 }  // namespace
