@@ -58,8 +58,8 @@ void parseMetrics(const std::string& content, RunRecords* records) {
     const auto step = static_cast<std::int64_t>(*step_number);
     if (const auto accuracy = numberField(json, "accuracy")) {
       dropFrom(records->evaluations, step);
-      records->evaluations.push_back(
-          {step, *accuracy, numberField(json, "evaluation_loss"), numberField(json, "auc")});
+      records->evaluations.push_back({step, *accuracy, numberField(json, "evaluation_loss"),
+                                      numberField(json, "auc"), numberField(json, "calibration")});
       return;
     }
     dropFrom(records->steps, step);

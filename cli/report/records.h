@@ -27,7 +27,8 @@ struct EvaluationRecord {
   std::int64_t step = 0;
   double accuracy = 0;
   std::optional<double> loss;
-  std::optional<double> auc = {};  // of models that tell clicks
+  std::optional<double> auc = {};          // of models that tell clicks
+  std::optional<double> calibration = {};  // of the same
 };
 
 struct PsBytes {

@@ -32,6 +32,7 @@ std::string resultLine(const RunResult& result) {
   }
   if (result.accuracy) line += fmt::format(" accuracy={:.4f}", *result.accuracy);
   if (result.auc) line += fmt::format(" auc={:.4f}", *result.auc);
+  if (result.calibration) line += fmt::format(" calibration={:.4f}", *result.calibration);
   if (result.loss) line += fmt::format(" loss={:.4f}", *result.loss);
   if (result.examples_per_second) {
     line += fmt::format(" examples_per_second={:.0f}", *result.examples_per_second);
@@ -52,6 +53,7 @@ nlohmann::ordered_json resultJson(const RunResult& result) {
   if (result.steps) json["steps"] = *result.steps;
   if (result.accuracy) json["accuracy"] = *result.accuracy;
   if (result.auc) json["auc"] = *result.auc;
+  if (result.calibration) json["calibration"] = *result.calibration;
   if (result.loss) json["loss"] = *result.loss;
   if (result.examples_per_second) json["examplesPerSecond"] = *result.examples_per_second;
   if (result.skipped) json["skipped"] = *result.skipped;
@@ -75,6 +77,7 @@ StatusOr<RunResult> resultFromJson(const std::string& content) {
   }
   result.accuracy = numberField(json, "accuracy");
   result.auc = numberField(json, "auc");
+  result.calibration = numberField(json, "calibration");
   result.loss = numberField(json, "loss");
   result.examples_per_second = numberField(json, "examplesPerSecond");
   result.skipped = count(json, "skipped");

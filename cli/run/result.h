@@ -15,7 +15,8 @@ struct RunResult {
   std::string reason;                 // failed: why
   std::optional<std::int64_t> steps;  // newest complete step; nothing: nobody knows
   std::optional<double> accuracy;
-  std::optional<double> auc;  // of models that tell clicks
+  std::optional<double> auc;          // of models that tell clicks
+  std::optional<double> calibration;  // of the same
   std::optional<double> loss;
   std::optional<double> examples_per_second;
   // Where the update mode has such (docs/update_modes.md), since ps-0's process started:

@@ -305,6 +305,7 @@ RunResult Session::makeResult() const {
   if (!records.evaluations.empty()) {
     result.accuracy = records.evaluations.back().accuracy;
     result.auc = records.evaluations.back().auc;
+    result.calibration = records.evaluations.back().calibration;
   }
   if (gone_since_) {
     result.outcome = "failed";

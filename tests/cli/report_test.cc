@@ -287,6 +287,20 @@ TEST(ResultTest, Line) {
             "seconds=76.4 dir=runs/fashion");
 }
 
+TEST(ResultTest, SaysHowClicksWereTold) {
+  RunResult result;
+  result.outcome = "succeeded";
+  result.accuracy = 0.8;
+  result.auc = 0.73214;
+  result.calibration = 0.992;
+  result.dir = "d";
+  EXPECT_EQ(resultLine(result),
+            "result: succeeded accuracy=0.8000 auc=0.7321 calibration=0.9920 seconds=0.0 dir=d");
+  const auto read = resultFromJson(resultJson(result).dump());
+  ASSERT_TRUE(read.ok());
+  EXPECT_EQ(resultLine(*read), resultLine(result));
+}
+
 TEST(ResultTest, SaysWhatItsUpdateModeCounts) {
   RunResult result;
   result.outcome = "succeeded";

@@ -28,7 +28,7 @@ class EmbeddingTest(ProgramRuns):
             run, launcher = self.start(f"twin{more}", workers=1, EMBEDDING=f"twin{more}")
             output = self.finish(run, launcher)
             self.trained(run, output)
-            told = float(re.search(r" auc=(\S+)", output)[1])
+            told = float(re.search(r" auc=(\S+) calibration=\d", output)[1])
             counted = float(re.findall("AUC of this worker's samples: (.*)", self.logs(run))[-1])
             self.assertAlmostEqual(told, counted, delta=0.001)
             self.assertGreater(told, 0.8)
