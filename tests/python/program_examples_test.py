@@ -1,32 +1,17 @@
 #!/usr/bin/env python3
 """The examples whose update the job makes, as a user starts them from their job files: in PyTorch on parameter servers
 and in a ring, with tables of embeddings, and in NumPy."""
-import csv
 import pathlib
-import random
 import re
 import subprocess
 import sys
 import tempfile
 import unittest
 
+import made_up_flights
 from example_runs import BIN, LIMIT, SOURCE, ExampleTest, changed_lines, environment
 
 MOST_CHANGED = 10
-FLIGHTS = ["carrier", "flight", "tailnum", "origin", "dest", "route", "hour", "weekday", "distance", "minutes", "late"]
-
-
-def make_flights(path, count):
-    """As flights.py writes them: which are late the carrier decides, and the hour."""
-    draw = random.Random(path.name)
-    with open(path, "w", encoding="utf-8", newline="") as file:
-        lines = csv.writer(file)
-        lines.writerow(FLIGHTS)
-        for _ in range(count):
-            carrier, hour = draw.randrange(8), draw.randrange(24)
-            late = draw.random() < (0.1 + 0.1 * carrier if hour > 11 else 0.1)
-            lines.writerow([f"c{carrier}", draw.randrange(500), f"n{draw.randrange(300)}", "JFK", f"d{draw.randrange(50)}",
-                            f"r{draw.randrange(90)}", hour, draw.randrange(7), draw.random(), draw.random(), int(late)])
 
 
 class ProgramExamplesTest(unittest.TestCase):
@@ -73,8 +58,8 @@ class ProgramExamplesTest(unittest.TestCase):
         flags = ["--set", "training.passes=10", "--set", "training.batchSize=64"]
         run = self.folder / f"flights_program-{len(flags)}" / "flights"
         run.mkdir(parents=True)
-        make_flights(run / "train.csv", 4000)
-        make_flights(run / "eval.csv", 2000)
+        made_up_flights.write(run / "train.csv", 4000)
+        made_up_flights.write(run / "eval.csv", 2000)
         told = self.result("examples/ctr", "flights_program", *flags)
         self.assertGreater(told["auc"], 0.65)
 

@@ -12,12 +12,17 @@ import pathlib
 import re
 import subprocess
 import sys
+import tempfile
 import time
 import unittest
 
 import chaos
 import monitored
 from world import METRICS_PORT, ROOT, SYSTEM, shell_image, testing, world
+
+sys.path.insert(0, str(ROOT / "tests" / "python"))
+
+import made_up_flights  # noqa: E402
 
 DATA = "/usr/share/datasets/fashion-mnist"
 LONG_RUN = "TRAINYARD_LONG" in os.environ
@@ -99,7 +104,9 @@ class Fashion(unittest.TestCase):
         self.assertEqual({"long-ps-0", "long-ps-1", "long-worker-0", "long-worker-1"}, set(before))
 
         self.world.apply(LATE, namespace=SPACE)  # alerts speak of failures too
-        monitored.check(self.world, SPACE, "long", 4, self.keep_operators_busy)
+        self.begin_flights()
+        monitored.check(self.world, SPACE, "long", 4, self.keep_operators_busy, tables="flights")
+        self.end_flights()
         self.until_first_step("2 -> 3 workers",
                               lambda: self.kubectl("scale", "tj/long", "-n", SPACE, "--replicas=3"))
         self.world.wait("a third worker", lambda: self.world.status("long", SPACE)["worker"].get("ready") == 3)
@@ -223,6 +230,36 @@ class Fashion(unittest.TestCase):
         self.assertIn("with 3 workers", log)
         self.assertNotIn("go over TCP", log)  # they share memory
         self.kubectl("delete", "tj", name, "-n", SPACE, "--wait", "--timeout=120s")
+
+    def begin_flights(self):
+        """The example with embedding tables on two servers, with flights that are made up."""
+        where = self.world.volume(SPACE, "flights")
+        with tempfile.TemporaryDirectory() as temporary:
+            for name, count in {"train.csv": 4000, "eval.csv": 1000}.items():
+                made = pathlib.Path(temporary) / name
+                made_up_flights.write(made, count)
+                self.world.cluster.inside("tee", where / name, input=made.read_text(), check=True)
+        example = (ROOT / "examples/ctr/flights.yaml").read_text()
+        example = example.replace("passes: 2", "steps: 1000000")
+        # As the others have something else to do on this machine.
+        slow = "template: {spec: {containers: [{name: task, resources: {limits: {cpu: 100m}}}]}}"
+        example, edits = re.subn(r"(  (?:ps|worker):\n    replicas: 2\n)", rf"\1    {slow}\n", example)
+        self.assertEqual(2, edits)
+        self.world.apply(example, namespace=SPACE)
+        self.world.wait_steps("flights", SPACE, 5)
+
+    def end_flights(self):
+        row = self.kubectl("get", "tj", "flights", "-n", SPACE, "--no-headers").split()
+        self.assertEqual(["flights", "Running", "2/2", "2/2", "0"], row[:5])
+        last = self.world.global_step("flights", SPACE) + 200
+        self.kubectl("patch", "tj", "flights", "-n", SPACE, "--type=merge", "-p",
+                     json.dumps({"spec": {"training": {"steps": last}}}))
+        status = self.world.wait_state("flights", SPACE, "Succeeded")
+        self.assertGreaterEqual(status["progress"]["step"], last)  # beyond, where the edit came later
+        self.assertEqual(0, status.get("lostSteps", 0))
+        # Four of five are in time.
+        self.assertGreater(float(status["progress"]["accuracy"]), 0.6)
+        self.kubectl("delete", "tj", "flights", "-n", SPACE, "--wait", "--timeout=120s")
 
     def command(self, *words):
         return [pathlib.Path(os.environ["TRAINYARD_BIN"]) / "trainyard", *words, "-n", SPACE,

@@ -124,12 +124,13 @@ class Inside(programs.Prometheus):
         self.child.stdout.close()
 
 
-def check(world, namespace, job, tasks, meanwhile):
-    """Every question of every dashboard and alert has an answer about a job of `tasks` tasks that runs."""
+def check(world, namespace, job, tasks, meanwhile, tables=None):
+    """Every question of every dashboard and alert has an answer about a job of `tasks` tasks that runs; about rows of
+    embedding tables, one of the job `tables`."""
     with tempfile.TemporaryDirectory() as folder, Inside(world, pathlib.Path(folder)) as prometheus:
         programs.until(lambda: f"Prometheus is ready: {prometheus.text()[-2000:]}", prometheus.ready)
         where = f'namespace="{namespace}",trainyard_job="{job}"'
         programs.until(lambda: f"all tasks are scraped: {prometheus.query('up')}", lambda: prometheus.sum(
             f"trainyard_task_ready{{{where}}}") == tasks and prometheus.sum("leader_election_master_status") == 1)
         asking.answers(prometheus.query, asking.dashboard_questions() + asking.alert_questions(), job,
-                       asking.KEY_PANELS, meanwhile, namespace)
+                       asking.KEY_PANELS, meanwhile, namespace, tables=tables)
