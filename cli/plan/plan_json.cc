@@ -61,6 +61,8 @@ Json tablesJson(const TablePlans& plans) {
          {"rowBytes", table.row_bytes},
          {"maxRows", table.max_rows},
          {"maxBytes", table.max_bytes},
+         {"expectedRows", table.expected_rows > 0 ? Json(table.expected_rows) : Json(nullptr)},
+         {"expectedBytes", table.expected_rows > 0 ? Json(table.expected_bytes) : Json(nullptr)},
          {"bytesInPerStep", table.most.in},
          {"bytesOutPerStep", table.most.out},
          {"expectedBytesInPerStep", table.expected ? Json(table.expected->in) : Json(nullptr)},

@@ -74,6 +74,17 @@ std::string stepNote(const TablePlans& plans) {
   return "all at most: a step moves each id once, and how often ids repeat is not known";
 }
 
+// Of tables whose job says how many rows they are expected to have.
+std::string expectedRows(const TablePlans& plans) {
+  std::string text;
+  for (const TablePlan& table : plans.tables) {
+    if (table.expected_rows == 0) continue;
+    text += fmt::format("table {}: {} rows are expected, {} bytes\n", table.name,
+                        formatCount(table.expected_rows), formatCount(table.expected_bytes));
+  }
+  return text;
+}
+
 // Tables, then what each server has of all of them.
 std::string embeddingTables(const TablePlans& plans) {
   if (plans.tables.empty()) return "";
@@ -93,7 +104,8 @@ std::string embeddingTables(const TablePlans& plans) {
                        formatCount(ps.step.out)});
   }
   return renderTable(rows, {false, true, true, true, true, true, true}) + "\n" +
-         renderTable(servers, {false, true, true, true, true}) + stepNote(plans) + "\n\n";
+         renderTable(servers, {false, true, true, true, true}) + expectedRows(plans) +
+         stepNote(plans) + "\n\n";
 }
 
 std::string ratio(const std::optional<double>& value) {

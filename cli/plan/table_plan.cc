@@ -64,6 +64,8 @@ TablePlan planOf(const v1::TableSpec& table, const v1::JobSpec& spec) {
       rowBytes(plan.dim, slotsOf(table.has_optimizer() ? table.optimizer() : training.optimizer()));
   plan.max_rows = table.rows().max();
   plan.max_bytes = plan.max_rows * plan.row_bytes;
+  plan.expected_rows = table.rows().expected();
+  plan.expected_bytes = plan.expected_rows * plan.row_bytes;
   const std::int64_t most = workers * runtime::samplesPerWorker(spec) * table.features_size();
   plan.most = stepBytes(static_cast<double>(most), plan.dim, training);
   if (const auto ids = expectedIds(spec, table))

@@ -24,6 +24,8 @@ struct TablePlan {
   std::int64_t row_bytes = 0;  // of a row that is there: weights, slots, header, its place
   std::int64_t max_rows = 0;
   std::int64_t max_bytes = 0;
+  std::int64_t expected_rows = 0;  // as the job says; 0: it does not
+  std::int64_t expected_bytes = 0;
   // The most that a step can move: every sample looks up an id of its own in each of the table's
   // features, of which a column of several ids counts as one.
   StepBytes most;

@@ -49,7 +49,7 @@ void checkNames(const View& list, std::string_view what, ProblemList& problems) 
 void checkMadeUp(const View& column, ProblemList& problems) {
   const View kind = column["kind"];
   const auto chosen = kind.text();
-  if (chosen == "Ids" || chosen == "Text") {
+  if (chosen == "Ids" || chosen == "Text" || chosen == "Weight") {
     problems.add(kind.path(),
                  fmt::format("format {} takes the kinds Id, Number and Label only, not {}", kMadeUp,
                              *chosen));
@@ -60,14 +60,22 @@ void checkMadeUp(const View& column, ProblemList& problems) {
   }
 }
 
+std::int64_t countOf(std::string_view kind, const std::vector<View>& columns) {
+  return std::count_if(columns.begin(), columns.end(),
+                       [&](const View& column) { return column["kind"].text() == kind; });
+}
+
 void checkLabel(const View& columns, ProblemList& problems) {
   const std::vector<View> items = columns.items();
-  const auto labels = std::count_if(items.begin(), items.end(), [](const View& column) {
-    return column["kind"].text() == "Label";
-  });
-  if (items.empty() || labels == 1) return;
-  problems.add(columns.path(),
-               fmt::format("exactly one column of kind Label is needed, got {}", labels));
+  const std::int64_t labels = countOf("Label", items), weights = countOf("Weight", items);
+  if (!items.empty() && labels != 1) {
+    problems.add(columns.path(),
+                 fmt::format("exactly one column of kind Label is needed, got {}", labels));
+  }
+  if (weights > 1) {
+    problems.add(columns.path(),
+                 fmt::format("at most one column may be of kind Weight, got {}", weights));
+  }
 }
 
 // The model that looks up rows, its tables, and data that has ids for them: none goes without the
@@ -111,7 +119,8 @@ std::set<std::string> featuresOf(const View& data) {
   }
   for (const View& column : data["columns"].items()) {
     const auto kind = column["kind"].text();
-    if (kind != "Number" && kind != "Label") features.insert(column["name"].text().value_or(""));
+    if (kind != "Number" && kind != "Label" && kind != "Weight")
+      features.insert(column["name"].text().value_or(""));
   }
   return features;
 }
@@ -128,6 +137,13 @@ void checkHasFeatures(const View& model, const View& table, ProblemList& problem
   } else if (!features.present()) {
     problems.add(features.path(), fmt::format("missing: model {} needs it", *name.text()));
   }
+}
+
+void checkRows(const View& rows, ProblemList& problems) {
+  const View expected = rows["expected"];
+  const auto most = rows["max"].integer(), count = expected.integer();
+  if (most && count && *count > *most)
+    problems.add(expected.path(), fmt::format("at most max, {}, not {}", *most, *count));
 }
 
 void checkFeatures(const View& table, const std::set<std::string>& known, bool criteo,
@@ -245,6 +261,7 @@ void checkTables(const View& spec, ProblemList& problems) {
   const std::set<std::string> known = featuresOf(data);
   for (const View& table : tables.items()) {
     checkHasFeatures(training["model"], table, problems);
+    checkRows(table["rows"], problems);
     checkBelongs(table["initial"], "distribution",
                  {{"scale", {"Uniform", "TruncatedNormal"}, true}}, problems);
     if (criteo || data["columns"].present()) checkFeatures(table, known, criteo, problems);

@@ -18,6 +18,7 @@ ClickScores clicksOf(const v1::EvaluationPart& part) {
   clicks.negatives.assign(part.negatives().begin(), part.negatives().end());
   clicks.positives.assign(part.positives().begin(), part.positives().end());
   clicks.predicted = part.predicted();
+  clicks.clicked = part.clicked();
   return clicks;
 }
 

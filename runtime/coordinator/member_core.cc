@@ -104,6 +104,7 @@ void MemberCore::evaluated(std::int64_t hits, std::int64_t samples, double loss_
   part.mutable_negatives()->Add(clicks.negatives.begin(), clicks.negatives.end());
   part.mutable_positives()->Add(clicks.positives.begin(), clicks.positives.end());
   part.set_predicted(clicks.predicted);
+  part.set_clicked(clicks.clicked);
   parts_.push_back(part);
   if (parts_.size() > kMaxUnseenParts) parts_.pop_front();
   urgent_ = true;

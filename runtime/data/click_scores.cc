@@ -20,11 +20,12 @@ std::uint64_t sumOf(const std::vector<std::uint64_t>& counts) {
 
 }  // namespace
 
-void ClickScores::add(float logit, bool label) {
+void ClickScores::add(float logit, bool label, float weight) {
   negatives.resize(kClickBins);
   positives.resize(kClickBins);
   ++(label ? positives : negatives)[binOf(logit)];
-  predicted += 1 / (1 + std::exp(-static_cast<double>(logit)));
+  predicted += weight / (1 + std::exp(-static_cast<double>(logit)));
+  if (label) clicked += weight;
 }
 
 void ClickScores::add(const ClickScores& other) {
@@ -36,6 +37,7 @@ void ClickScores::add(const ClickScores& other) {
     positives[bin] += other.positives[bin];
   }
   predicted += other.predicted;
+  clicked += other.clicked;
 }
 
 std::optional<double> ClickScores::auc() const {
@@ -53,9 +55,8 @@ std::optional<double> ClickScores::auc() const {
 }
 
 std::optional<double> ClickScores::calibration() const {
-  const std::uint64_t clicked = sumOf(positives);
   if (clicked == 0) return std::nullopt;
-  return predicted / static_cast<double>(clicked);
+  return predicted / clicked;
 }
 
 }  // namespace trainyard::runtime

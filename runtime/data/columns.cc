@@ -13,12 +13,13 @@
 namespace trainyard::runtime::internal {
 namespace {
 
-constexpr std::array<std::pair<std::string_view, ColumnKind>, 5> kKinds = {{
+constexpr std::array<std::pair<std::string_view, ColumnKind>, 6> kKinds = {{
     {"Id", ColumnKind::kId},
     {"Ids", ColumnKind::kIds},
     {"Number", ColumnKind::kNumber},
     {"Text", ColumnKind::kText},
     {"Label", ColumnKind::kLabel},
+    {"Weight", ColumnKind::kWeight},
 }};
 
 std::optional<ColumnKind> kindOf(std::string_view name) {
@@ -34,9 +35,27 @@ StatusOr<Column> readColumn(const v1::ColumnSpec& spec, const std::string& place
   if (!kind) {
     return invalidInput(
         place + ".kind",
-        fmt::format("\"{}\", expected Id, Ids, Number, Text or Label", spec.kind()));
+        fmt::format("\"{}\", expected Id, Ids, Number, Text, Label or Weight", spec.kind()));
   }
   return Column{.name = spec.name(), .kind = *kind, .ids = spec.ids()};
+}
+
+std::int64_t countOf(ColumnKind kind, std::span<const Column> columns) {
+  return std::ranges::count(columns, kind, &Column::kind);
+}
+
+Status checkKinds(std::span<const Column> columns) {
+  const std::int64_t labels = countOf(ColumnKind::kLabel, columns);
+  const std::int64_t weights = countOf(ColumnKind::kWeight, columns);
+  std::string problem;
+  if (labels != 1) {
+    problem = fmt::format("{} columns of kind Label, expected one", labels);
+  } else if (weights > 1) {
+    problem = fmt::format("{} columns of kind Weight, expected at most one", weights);
+  } else if (static_cast<std::int64_t>(columns.size()) == labels + weights) {
+    problem = "the label alone, expected columns of kind Id, Ids, Number or Text too";
+  }
+  return problem.empty() ? absl::OkStatus() : invalidInput("training.data.columns", problem);
 }
 
 void checkSamples(std::span<const std::int64_t> samples, std::int64_t size) {
@@ -63,17 +82,7 @@ StatusOr<std::vector<Column>> readColumns(const v1::DataSpec& spec) {
     }
     columns.push_back(std::move(column));
   }
-  const auto labels = std::count_if(columns.begin(), columns.end(), [](const Column& column) {
-    return column.kind == ColumnKind::kLabel;
-  });
-  if (labels != 1) {
-    return invalidInput("training.data.columns",
-                        fmt::format("{} columns of kind Label, expected one", labels));
-  }
-  if (columns.size() == 1) {
-    return invalidInput("training.data.columns",
-                        "the label alone, expected columns of kind Id, Ids, Number or Text too");
-  }
+  TY_RETURN_IF_ERROR(checkKinds(columns));
   return columns;
 }
 
@@ -82,6 +91,8 @@ Columns columnsOf(std::span<const Column> columns) {
   for (const Column& column : columns) {
     if (column.kind == ColumnKind::kNumber) {
       out.numbers.push_back(column.name);
+    } else if (column.kind == ColumnKind::kWeight) {
+      out.weighted = true;
     } else if (column.kind != ColumnKind::kLabel) {
       out.features.push_back(column.name);
     }
@@ -101,6 +112,7 @@ void prepareTable(const Columns& columns, std::span<const std::int64_t> samples,
   out.shape = {1, 1, static_cast<int>(columns.numbers.size())};
   out.images.clear();
   out.numbers.resize(samples.size() * columns.numbers.size());
+  out.weights.resize(columns.weighted ? samples.size() : 0);
   out.labels.resize(samples.size());
   out.keys.assign(keys.begin(), keys.end());
 }

@@ -66,6 +66,13 @@ bool takeLabel(std::string_view text, ValueArray<std::uint8_t>& values) {
   return true;
 }
 
+bool takeWeight(std::string_view text, ValueArray<float>& values) {
+  const std::optional<float> weight = floatOf(text);
+  if (!weight || *weight < 0) return false;
+  values.push_back(*weight);
+  return true;
+}
+
 std::string noValue(ColumnKind kind) {
   const auto most = std::numeric_limits<std::uint64_t>::max();
   switch (kind) {
@@ -78,6 +85,8 @@ std::string noValue(ColumnKind kind) {
       return "no number (a finite decimal, or nothing for 0)";
     case ColumnKind::kLabel:
       return "no label (0 or 1)";
+    case ColumnKind::kWeight:
+      return "no weight (a finite decimal, at least 0)";
     case ColumnKind::kText:
       break;
   }
@@ -179,6 +188,8 @@ bool CsvReader::take(const Column& column, std::string_view text) {
       return takeNumber(text, values_.numbers[number_++]);
     case ColumnKind::kLabel:
       return takeLabel(text, values_.labels);
+    case ColumnKind::kWeight:
+      return takeWeight(text, values_.weights);
   }
   return false;
 }

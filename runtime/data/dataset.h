@@ -24,6 +24,7 @@ struct FeatureIds {
 struct Columns {
   std::vector<std::string> features;  // of ids: kinds Id, Ids and Text
   std::vector<std::string> numbers;
+  bool weighted = false;  // there is a column of kind Weight
   bool empty() const { return features.empty() && numbers.empty(); }
 };
 
@@ -39,6 +40,7 @@ struct Batch {
   // are 0 or 1.
   std::vector<FeatureIds> features;
   std::vector<float> numbers;
+  std::vector<float> weights;  // of the samples, at least 0; empty: each has 1
   // By table of the job, of each of its occurrences in this batch (occurrencesOf() in
   // runtime/data/table_lookup.h): the row, `dim` floats. Not the dataset's to fill.
   std::vector<std::vector<float>> rows;

@@ -34,6 +34,8 @@ std::string fingerprintOf(const std::vector<Column>& columns, const TableValues&
     hash.update(hashedAs(column));
     if (column.kind == ColumnKind::kLabel) {
       hashValues(values.labels, hash);
+    } else if (column.kind == ColumnKind::kWeight) {
+      hashValues(values.weights, hash);
     } else if (column.kind == ColumnKind::kNumber) {
       hashValues(values.numbers[numbers++], hash);
     } else {
@@ -77,6 +79,8 @@ class TableDataset final : public ColumnsDataset {
     for (const ValueArray<float>& numbers : values_.numbers) {
       TY_CHECK(numbers.size() == samples, "as many numbers as samples");
     }
+    TY_CHECK(values_.weights.size() == (this->columns().weighted ? samples : 0),
+             "as many weights as samples");
   }
 
   std::int64_t size() const override { return static_cast<std::int64_t>(values_.labels.size()); }
@@ -94,6 +98,8 @@ class TableDataset final : public ColumnsDataset {
       }
     }
     for (std::size_t i = 0; i < samples.size(); ++i) out.labels[i] = values_.labels[samples[i]];
+    for (std::size_t i = 0; i < out.weights.size(); ++i)
+      out.weights[i] = values_.weights[samples[i]];
   }
 
   void readFeatures(std::span<const std::int64_t> samples,
@@ -117,7 +123,8 @@ class TableDataset final : public ColumnsDataset {
 
 TableValues::TableValues(std::span<const Column> columns, std::string folder)
     : store(std::make_unique<ValueStore>(ValueStore{std::move(folder), absl::OkStatus()})),
-      labels(*store) {
+      labels(*store),
+      weights(*store) {
   const Columns names = columnsOf(columns);
   for (std::size_t f = 0; f < names.features.size(); ++f) features.emplace_back(*store);
   for (std::size_t n = 0; n < names.numbers.size(); ++n) numbers.emplace_back(*store);
@@ -142,6 +149,7 @@ StatusOr<std::unique_ptr<Dataset>> finishTable(const std::string& field,
                         fmt::format("no samples{}, expected {}", others, expected));
   }
   values.labels.shrinkToFit();
+  values.weights.shrinkToFit();
   for (ValueArray<float>& numbers : values.numbers) numbers.shrinkToFit();
   for (IdValues& feature : values.features) {
     feature.ids.shrinkToFit();

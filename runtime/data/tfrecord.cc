@@ -64,6 +64,13 @@ bool readLabel(const TfFeature& feature, ValueArray<std::uint8_t>& values) {
   return true;
 }
 
+bool readWeight(const TfFeature& feature, ValueArray<float>& values) {
+  const std::optional<float> weight = oneNumber(feature);
+  if (!weight || *weight < 0) return false;
+  values.push_back(*weight);
+  return true;
+}
+
 std::string expectedOf(ColumnKind kind) {
   switch (kind) {
     case ColumnKind::kId:
@@ -74,6 +81,8 @@ std::string expectedOf(ColumnKind kind) {
       return "one finite float or int64";
     case ColumnKind::kText:
       return "one bytes";
+    case ColumnKind::kWeight:
+      return "one finite float or int64 that is at least 0";
     case ColumnKind::kLabel:
       break;
   }
@@ -161,6 +170,8 @@ bool TfRecordReader::take(ColumnKind kind, const TfFeature& feature) {
       return readNumber(feature, values_.numbers[number_++]);
     case ColumnKind::kLabel:
       return readLabel(feature, values_.labels);
+    case ColumnKind::kWeight:
+      return readWeight(feature, values_.weights);
   }
   return false;
 }

@@ -316,18 +316,19 @@ LossSum softmaxCrossEntropy(const float* logits, std::int64_t classes,
   return sum;
 }
 
-LossSum sigmoidCrossEntropy(const float* logits, std::span<const std::int64_t> labels,
-                            float* grad) {
+LossSum sigmoidCrossEntropy(const float* logits, std::span<const std::int64_t> labels, float* grad,
+                            std::span<const float> weights) {
   LossSum sum;
   for (std::size_t i = 0; i < labels.size(); ++i) {
     const double logit = logits[i];
+    const double weight = weights.empty() ? 1 : weights[i];
     const double sign = labels[i] == 1 ? 1 : -1;
     const double against = -sign * logit;                // the loss is log(1 + exp(against))
     const double power = std::exp(-std::fabs(against));  // at most 1: nothing overflows
-    sum.loss += std::max(against, 0.0) + std::log1p(power);
+    sum.loss += weight * (std::max(against, 0.0) + std::log1p(power));
     if ((logit > 0) == (labels[i] == 1)) ++sum.hits;
     if (grad != nullptr)
-      grad[i] = static_cast<float>(-sign * (against >= 0 ? 1 : power) / (1 + power));
+      grad[i] = static_cast<float>(weight * -sign * (against >= 0 ? 1 : power) / (1 + power));
   }
   return sum;
 }

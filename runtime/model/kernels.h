@@ -87,6 +87,8 @@ LossSum softmaxCrossEntropy(const float* logits, std::int64_t classes,
                             std::span<const std::int64_t> labels, float* grad);
 // The same of two classes, of which class 1 has logits[sample] and class 0 has none, which counts
 // as 0: TensorFlow's sigmoid_cross_entropy_with_logits. grad, unless null, gets sigmoid - label.
-LossSum sigmoidCrossEntropy(const float* logits, std::span<const std::int64_t> labels, float* grad);
+// Loss and gradient of a sample are multiplied by its weight, where there are weights.
+LossSum sigmoidCrossEntropy(const float* logits, std::span<const std::int64_t> labels, float* grad,
+                            std::span<const float> weights = {});
 
 }  // namespace trainyard::runtime

@@ -24,18 +24,23 @@ void RowIndex::put(std::uint32_t tag, std::uint32_t row) {
   cells_[at] = {tag, row};
 }
 
-void RowIndex::grow() {
+void RowIndex::grow(std::uint32_t cells) {
   const std::uint32_t former = mask_ + 1;
-  const std::unique_ptr<Cell[]> cells =
-      std::exchange(cells_, std::make_unique<Cell[]>(std::size_t{former} * 2));
-  mask_ = former * 2 - 1;
+  const std::unique_ptr<Cell[]> from = std::exchange(cells_, std::make_unique<Cell[]>(cells));
+  mask_ = cells - 1;
   for (std::uint32_t i = 0; i < former; ++i) {
-    if (cells[i].row != kNone) put(cells[i].tag, cells[i].row);
+    if (from[i].row != kNone) put(from[i].tag, from[i].row);
   }
 }
 
+void RowIndex::reserve(std::uint32_t rows) {
+  std::uint32_t cells = mask_ + 1;
+  while (isFull(rows, cells)) cells *= 2;
+  if (cells > mask_ + 1) grow(cells);
+}
+
 void RowIndex::insert(std::uint64_t hash, std::uint32_t row) {
-  if (isFull(size_ + 1, mask_ + 1)) grow();
+  if (isFull(size_ + 1, mask_ + 1)) grow((mask_ + 1) * 2);
   put(tagOf(hash), row);
   ++size_;
 }

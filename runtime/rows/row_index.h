@@ -37,6 +37,8 @@ class RowIndex {
   };
 
   RowIndex();
+  // So that so many rows are inserted without growing.
+  void reserve(std::uint32_t rows);
   // Asks the processor for what find() reads first.
   void prefetch(std::uint64_t hash) const { __builtin_prefetch(&cells_[tagOf(hash) & mask_]); }
   Probe find(std::uint64_t hash) const { return {this, tagOf(hash)}; }
@@ -58,7 +60,7 @@ class RowIndex {
   static std::uint32_t tagOf(std::uint64_t hash) { return static_cast<std::uint32_t>(hash); }
   void put(std::uint32_t tag, std::uint32_t row);
   std::uint32_t cellOf(std::uint64_t hash, std::uint32_t row) const;
-  void grow();
+  void grow(std::uint32_t cells);
 
   std::unique_ptr<Cell[]> cells_;
   std::uint32_t mask_;

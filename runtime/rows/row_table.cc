@@ -31,9 +31,14 @@ RowTable::RowTable(RowTableOptions options, const Optimizer& optimizer, Partitio
            "a table holds partitions of the job");
   const std::size_t arrays = 1 + optimizer.slots().size();
   const auto partitions = static_cast<std::size_t>(range.last - range.first);
+  // Nearly all partitions have no more than this; see partitionCap().
+  const std::int64_t expected = std::min(cap_, partitionCap(options_.expected_rows));
   partitions_.reserve(partitions);
-  for (std::size_t p = 0; p < partitions; ++p)
+  for (std::size_t p = 0; p < partitions; ++p) {
     partitions_.push_back({RowIndex(), RowSlab(arrays * dim_)});
+    if (options_.expected_rows > 0)
+      partitions_.back().index.reserve(static_cast<std::uint32_t>(expected));
+  }
   group_.resize(kGroup * arrays * dim_);
   gradients_.resize(kGroup * dim_);
 }

@@ -29,7 +29,10 @@ struct RowTableOptions {
   std::string name;
   int dim = 1;
   std::int64_t max_rows = 0;  // of the job's whole table; see partitionCap()
-  // Beyond it: an update fails, or what is new is left out.
+  // As many it is expected to have, at most max_rows: room to find them is made at once, 11 to 21
+  // bytes each. 0: as they come, when a partition that grows holds up a step.
+  std::int64_t expected_rows = 0;
+  // Beyond max_rows: an update fails, or what is new is left out.
   enum class OnFull { kFail, kRefuseNew };
   OnFull on_full = OnFull::kFail;
   RowInitializer initial;

@@ -43,8 +43,13 @@ bool read(BodyReader& reader, std::vector<std::uint64_t>& counts, std::uint64_t&
 bool readClicks(BodyReader& reader, Score& score) {
   score.clicks.predicted = reader.number<double>();
   auto left = static_cast<std::uint64_t>(score.samples);
-  return std::isfinite(score.clicks.predicted) && score.clicks.predicted >= 0 &&
-         read(reader, score.clicks.negatives, left) && read(reader, score.clicks.positives, left);
+  const bool read_all = std::isfinite(score.clicks.predicted) && score.clicks.predicted >= 0 &&
+                        read(reader, score.clicks.negatives, left) &&
+                        read(reader, score.clicks.positives, left);
+  // A program's samples have no weights.
+  for (const std::uint64_t count : score.clicks.positives)
+    score.clicks.clicked += static_cast<double>(count);
+  return read_all;
 }
 
 // What it adds to log loss; at most 1 is raised to a power: nothing overflows.

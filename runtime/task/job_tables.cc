@@ -41,6 +41,7 @@ StatusOr<JobTables> jobTables(const v1::Training& training) {
     options.name = table.name();
     options.dim = table.dim();
     options.max_rows = table.rows().max();
+    options.expected_rows = table.rows().expected();
     options.on_full = table.on_full() == "RefuseNew" ? rows::RowTableOptions::OnFull::kRefuseNew
                                                      : rows::RowTableOptions::OnFull::kFail;
     options.initial = initializerOf(table.initial());

@@ -71,6 +71,11 @@ TEST(PlanText, HasTheTables) {
                         "ps1      50.00 %  80,000        8,400         6,400\n"));
   EXPECT_EQ(renderPlanJson(report)["tables"][0]["rowBytes"], 160);
   EXPECT_TRUE(renderPlanJson(report)["tables"][0]["expectedBytesInPerStep"].is_null());
+  EXPECT_TRUE(renderPlanJson(report)["tables"][0]["expectedRows"].is_null());
+  table.mutable_rows()->set_expected(500);
+  EXPECT_THAT(renderPlanText(reportOf(job)),
+              HasSubstr("\ntable user: 500 rows are expected, 80,000 bytes\n"));
+  EXPECT_EQ(renderPlanJson(reportOf(job))["tables"][0]["expectedBytes"], 80'000);
 }
 
 // Of a thousand draws from two ids both are there.

@@ -23,7 +23,8 @@ const std::vector<Column>& allKinds() {
                                               {.name = "i", .kind = ColumnKind::kId, .ids = 0},
                                               {.name = "s", .kind = ColumnKind::kIds, .ids = 0},
                                               {.name = "n", .kind = ColumnKind::kNumber, .ids = 0},
-                                              {.name = "t", .kind = ColumnKind::kText, .ids = 0}};
+                                              {.name = "t", .kind = ColumnKind::kText, .ids = 0},
+                                              {.name = "w", .kind = ColumnKind::kWeight, .ids = 0}};
   return columns;
 }
 
@@ -53,6 +54,9 @@ void readAllSamples(const Dataset& data) {
   const runtime::Batch batch = wholeBatch(data);
   const std::size_t samples = batch.labels.size();
   TY_CHECK(batch.features.size() == 3, "three columns have ids");
+  TY_CHECK(batch.weights.size() == samples, "each sample has its weight");
+  for (const float weight : batch.weights)
+    TY_CHECK(std::isfinite(weight) && weight >= 0, "weights are finite and not below 0");
   for (const runtime::FeatureIds& feature : batch.features) {
     TY_CHECK(feature.ends.size() == samples, "each sample has an end");
     std::int32_t before = 0;
@@ -97,16 +101,30 @@ void runCsv(std::string_view input) {
 }
 
 std::vector<std::string> csvSeeds() {
-  const std::string header = "l,i,s,n,t\n";
+  const std::string header = "w,l,i,s,n,t\n";
   std::vector<std::string> seeds = {"", std::string(1, '\0'), std::string(1, '\1')};
   for (const std::string& content :
-       {header, header + "0,1,2 3,4.5,a\n1,18446744073709551615,,,\n",
-        std::string("\xef\xbb\xbft,x,n,s,i,l\r\n\"a \"\"b\"\"\r\n\",,1e5,\" 7  8 \",9,1.0\r\n"),
-        header + "\n0,1,2,3,\"a\"\"\"", header + "0,1,2,3,\"a", header + "0,1,2,3,\"a\"b",
-        header + "0,1,2,3,a\"", header + "0,1,2,3,a\rb", header + "0,1,2,3", header + "0,1,2,3,4,5",
-        header + "2,1,2,3,a", header + "0,-1,2,3,a", header + "0,1,x,3,a", header + "0,1,2,1e39,a",
-        header + "0,1,2,-nan,a", header + "0,18446744073709551616,2,3,a", std::string("l,i,s,n\n"),
-        std::string("l,i,s,n,t,t\n"), header + std::string(3, '\n')}) {
+       {header,
+        header + "2,0,1,2 3,4.5,a\n0.5,1,18446744073709551615,,,\n",
+        std::string("\xef\xbb\xbft,x,n,s,i,l,w\r\n\"a \"\"b\"\"\r\n\",,1e5,\" 7  8 \",9,1.0,3\r\n"),
+        header + "\n2,0,1,2,3,\"a\"\"\"",
+        header + "2,0,1,2,3,\"a",
+        header + "2,0,1,2,3,\"a\"b",
+        header + "2,0,1,2,3,a\"",
+        header + "2,0,1,2,3,a\rb",
+        header + "2,0,1,2,3",
+        header + "2,0,1,2,3,4,5",
+        header + "2,2,1,2,3,a",
+        header + "-1,0,1,2,3,a",
+        header + ",0,1,2,3,a",
+        header + "2,0,-1,2,3,a",
+        header + "2,0,1,x,3,a",
+        header + "2,0,1,2,1e39,a",
+        header + "2,0,1,2,-nan,a",
+        header + "2,0,18446744073709551616,2,3,a",
+        std::string("l,i,s,n\n"),
+        std::string("l,i,s,n,t,t\n"),
+        header + std::string(3, '\n')}) {
     seeds.push_back(std::string(1, '\0') + content);
     seeds.push_back(std::string(1, '\1') + content);
   }
@@ -121,7 +139,7 @@ std::vector<std::string> csvSeeds() {
     seeds.push_back(std::string(1, '\2') + content);
     seeds.push_back(std::string(1, '\3') + content);
   }
-  const std::string gzip = packed(header + "0,1,2 3,4.5,a\n");
+  const std::string gzip = packed(header + "2,0,1,2 3,4.5,a\n");
   seeds.push_back(std::string(1, '\0') + gzip);
   seeds.push_back(std::string(1, '\0') + gzip.substr(0, gzip.size() - 6));
   return seeds;

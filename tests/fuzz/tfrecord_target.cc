@@ -25,7 +25,8 @@ const std::vector<Column>& columnsOfExamples() {
                                               {.name = "i", .kind = ColumnKind::kId, .ids = 0},
                                               {.name = "s", .kind = ColumnKind::kIds, .ids = 0},
                                               {.name = "n", .kind = ColumnKind::kNumber, .ids = 0},
-                                              {.name = "t", .kind = ColumnKind::kText, .ids = 0}};
+                                              {.name = "t", .kind = ColumnKind::kText, .ids = 0},
+                                              {.name = "w", .kind = ColumnKind::kWeight, .ids = 0}};
   return columns;
 }
 
@@ -36,6 +37,7 @@ void readAllExamples(const Dataset& data) {
     data.read({&i, 1}, {&i, 1}, batch);
     TY_CHECK(batch.labels[0] == 0 || batch.labels[0] == 1, "a label");
     TY_CHECK(std::isfinite(batch.numbers[0]), "numbers are finite");
+    TY_CHECK(std::isfinite(batch.weights[0]) && batch.weights[0] >= 0, "a weight");
     TY_CHECK(batch.features[0].ids.size() == 1, "one id");
     TY_CHECK(batch.features[2].ids.size() == 1, "one text");
   }
@@ -68,18 +70,21 @@ std::vector<std::string> tfRecordSeeds() {
   const std::string ids = wire::entry("s", wire::ofInts({3, 1'000'000, 5}));
   const std::string number = wire::entry("n", wire::ofFloats({1.5f}));
   const std::string text = wire::entry("t", wire::ofBytes({"a"}));
+  const std::string weight = wire::entry("w", wire::ofFloats({0.5f}));
   const std::string one = wire::varint(1 << 3) + wire::varint(300);
   const std::string unknown = wire::varint(9 << 3) + wire::varint(1) + wire::varint(9 << 3 | 1) +
                               wire::fixed(1, 8) + wire::varint(9 << 3 | 5) + wire::fixed(1, 4);
-  const std::string whole = wire::example(label + id + ids + number + text);
+  const std::string whole = wire::example(label + id + ids + number + text + weight);
   std::vector<std::string> seeds = {"", std::string(1, '\0'), std::string(1, '\1')};
   for (const std::string& record :
        {whole, std::string(), label, wire::example(label + id + ids + number),
-        unknown + wire::example(label + id + number + text + wire::entry("s", "") + unknown),
+        unknown +
+            wire::example(label + id + number + text + weight + wire::entry("s", "") + unknown),
         whole + wire::example(wire::entry("s", wire::field(3, one + one + unknown) + unknown)),
         wire::example(
-            wire::entry("l", wire::ofFloats({0})) + id + ids + text +
+            wire::entry("l", wire::ofFloats({0})) + id + ids + text + weight +
             wire::entry("n", wire::field(2, wire::varint(1 << 3 | 5) + wire::fixed(0, 4)))),
+        whole + wire::example(wire::entry("w", wire::ofFloats({-1}))),
         wire::example(label + label + wire::entry("i", wire::ofBytes({"b", "c"}))),
         whole.substr(0, whole.size() - 3), std::string("\x0b\x0c", 2)}) {
     seeds.push_back('\2' + record);

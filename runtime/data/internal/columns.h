@@ -13,7 +13,7 @@
 
 namespace trainyard::runtime::internal {
 
-enum class ColumnKind { kId, kIds, kNumber, kText, kLabel };
+enum class ColumnKind { kId, kIds, kNumber, kText, kLabel, kWeight };
 
 // As a job writes it.
 std::string_view nameOf(ColumnKind kind);
@@ -24,8 +24,9 @@ struct Column {
   std::int64_t ids = 0;  // how many there are, where the data is made up
 };
 
-// dataColumns(): kinds are known, each name is there once, one column is the label and another one
-// is something to tell it by. Errors name the field: INVALID_ARGUMENT.
+// dataColumns(): kinds are known, each name is there once, one column is the label, at most one the
+// weight, and another one is something to tell the label by. Errors name the field:
+// INVALID_ARGUMENT.
 StatusOr<std::vector<Column>> readColumns(const v1::DataSpec& spec);
 
 Columns columnsOf(std::span<const Column> columns);

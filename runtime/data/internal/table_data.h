@@ -36,6 +36,7 @@ struct TableValues {
   std::vector<IdValues> features;          // by Columns::features
   std::vector<ValueArray<float>> numbers;  // by Columns::numbers
   ValueArray<std::uint8_t> labels;         // 0 or 1: as many as there are samples
+  ValueArray<float> weights;               // as many, where Columns::weighted
 };
 
 // Refuses one more sample where there are `samples_max`: of the file of `place` it is the `unit`

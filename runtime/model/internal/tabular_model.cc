@@ -41,7 +41,9 @@ auto rowsOf(const FeatureLookup& lookup, const Batch& batch, Rows& rows) {
 
 ClickScores clicksOf(const Batch& batch, const float* logits) {
   ClickScores clicks;
-  for (std::size_t s = 0; s < batch.labels.size(); ++s) clicks.add(logits[s], batch.labels[s] == 1);
+  for (std::size_t s = 0; s < batch.labels.size(); ++s) {
+    clicks.add(logits[s], batch.labels[s] == 1, batch.weights.empty() ? 1 : batch.weights[s]);
+  }
   return clicks;
 }
 
@@ -77,7 +79,7 @@ StatusOr<BatchLoss> TabularModel::forwardBackward(const Batch& batch, const Grad
     useComputeThreads();
     const float* logits = forward(batch, /*training=*/true);
     float* slopes = work_.beside(nullptr, batch.size());
-    const LossSum sum = sigmoidCrossEntropy(logits, batch.labels, slopes);
+    const LossSum sum = sigmoidCrossEntropy(logits, batch.labels, slopes, batch.weights);
     for (const std::vector<float>& rows : batch.rows) row_gradients_.emplace_back(rows.size());
     backward(batch, slopes, emit);
     return BatchLoss{.loss_sum = sum.loss, .samples = batch.size()};
@@ -99,7 +101,7 @@ StatusOr<BatchScore> TabularModel::evaluate(const Batch& batch) {
   try {
     useComputeThreads();
     const float* logits = forward(batch, /*training=*/false);
-    const LossSum sum = sigmoidCrossEntropy(logits, batch.labels, nullptr);
+    const LossSum sum = sigmoidCrossEntropy(logits, batch.labels, nullptr, batch.weights);
     return BatchScore{.hits = sum.hits,
                       .samples = batch.size(),
                       .loss_sum = sum.loss,
@@ -162,6 +164,10 @@ Status TabularModel::checkSamples(const Batch& batch) const {
     return invalidInput(
         "data", fmt::format("a batch of {} labels has {} keys and {} numbers, expected {}", count,
                             batch.keys.size(), batch.numbers.size(), count * numbers_));
+  }
+  if (!batch.weights.empty() && batch.weights.size() != count) {
+    return invalidInput(
+        "data", fmt::format("a batch of {} labels has {} weights", count, batch.weights.size()));
   }
   for (std::size_t i = 0; i < count; ++i) {
     if (batch.labels[i] != 0 && batch.labels[i] != 1) {

@@ -76,6 +76,19 @@ TEST(ClickScores, CalibrationIsOfLogisticProbabilities) {
   EXPECT_NEAR(*scores.calibration(), (logistic(-2) + 0.5 + logistic(3)) / 3, 1e-12);
 }
 
+// Every tenth negative sample, with weight 10, tells of all of them.
+TEST(ClickScores, CalibrationIsByWeight) {
+  ClickScores all, kept;
+  int negatives = 0;
+  for (const Sample& sample : someSamples(100'000)) {
+    all.add(sample.logit, sample.label);
+    if (!sample.label && negatives++ % 10 > 0) continue;
+    kept.add(sample.logit, sample.label, sample.label ? 1 : 10);
+  }
+  EXPECT_NEAR(*kept.calibration(), *all.calibration(), 0.02);
+  EXPECT_EQ(kept.positives, all.positives);
+}
+
 TEST(ClickScores, OfOneLabelThereIsNoAuc) {
   ClickScores scores;
   EXPECT_FALSE(scores.auc());

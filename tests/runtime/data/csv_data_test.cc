@@ -393,7 +393,7 @@ TEST_F(CsvData, ErrorsOfFilesAndFields) {
       {[&] { spec_.clear_columns(); }, kInvalidArgument,
        "training.data.columns: 0 columns of kind Label, expected one"},
       {[&] { spec_.mutable_columns(0)->set_kind("Key"); }, kInvalidArgument,
-       "training.data.columns[0].kind: \"Key\", expected Id, Ids, Number, Text or Label"},
+       "training.data.columns[0].kind: \"Key\", expected Id, Ids, Number, Text, Label or Weight"},
       {[&] { name({"*.txt"}); }, kNotFound, files + path("*.txt") + ": no file has such a name"},
       {[&] { name({"gone/*.csv"}); }, kNotFound,
        files + path("gone/*.csv") + ": cannot list its folder: No such file or directory"},

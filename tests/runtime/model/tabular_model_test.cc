@@ -98,6 +98,59 @@ TEST_P(TabularModels, GradientsAreTheSlopesOfTheSummedLoss) {
     expectTheSlopes(step.rows[t], at.rows[t], loss, job_.tables[t].name);
 }
 
+// The loss is linear in the weights of the samples, and so is all that follows from it.
+void addTimes(float weight, const TabularStep& step, TabularStep& sum) {
+  sum.loss += weight * step.loss;
+  const auto add = [&](const auto& from, auto& to) {
+    for (std::size_t a = 0; a < from.size(); ++a)
+      for (std::size_t i = 0; i < from[a].size(); ++i) to[a][i] += weight * from[a][i];
+  };
+  add(step.gradients, sum.gradients);
+  add(step.rows, sum.rows);
+}
+
+void expectNear(const std::vector<std::vector<float>>& found,
+                const std::vector<std::vector<float>>& expected) {
+  for (std::size_t a = 0; a < expected.size(); ++a)
+    for (std::size_t i = 0; i < expected[a].size(); ++i)
+      EXPECT_NEAR(found[a][i], expected[a][i], 1e-5) << a << "[" << i << "]";
+}
+
+TEST_P(TabularModels, LossAndGradientsAreSumsByWeight) {
+  const std::vector<float> weights = {1, 0, 2.5f, 0.25f, 0, 3};
+  Batch batch = tabularBatch(job_, static_cast<int>(weights.size()), 2);
+  TabularStep expected = stepOf(*model_, batch);
+  addTimes(-1, TabularStep(expected), expected);  // zeros
+  for (std::size_t s = 0; s < weights.size(); ++s) {
+    batch.weights.assign(weights.size(), 0);
+    batch.weights[s] = 1;
+    addTimes(weights[s], stepOf(*model_, batch), expected);
+  }
+  batch.weights = weights;
+  const TabularStep step = stepOf(*model_, batch);
+  EXPECT_GT(expected.loss, 0.1);
+  EXPECT_NEAR(step.loss, expected.loss, 1e-5);
+  expectNear(step.gradients, expected.gradients);
+  expectNear(step.rows, expected.rows);
+}
+
+TEST_P(TabularModels, WeightsOfOneAreNone) {
+  Batch batch = tabularBatch(job_, 9, 2);
+  const TabularStep step = stepOf(*model_, batch);
+  const auto score = model_->evaluate(batch);
+  batch.weights.assign(9, 1);
+  EXPECT_EQ(stepOf(*model_, batch), step);
+  const auto weighted = model_->evaluate(batch);
+  EXPECT_EQ(weighted->loss_sum, score->loss_sum);
+  EXPECT_EQ(weighted->clicks.predicted, score->clicks.predicted);
+  batch.weights.assign(9, 2);
+  EXPECT_EQ(model_->evaluate(batch)->loss_sum, 2 * score->loss_sum);
+  EXPECT_EQ(model_->evaluate(batch)->clicks.calibration(), score->clicks.calibration());
+  EXPECT_EQ(model_->evaluate(batch)->hits, score->hits);
+  batch.weights.pop_back();
+  EXPECT_TRUE(absl::IsInvalidArgument(model_->evaluate(batch).status()));
+}
+
 TEST_P(TabularModels, TheSameBatchGivesTheSameBits) {
   const Batch batch = tabularBatch(job_, 16, 4);
   const TabularStep first = stepOf(*model_, batch);

@@ -68,6 +68,25 @@ TEST(RowIndex, WhatWasErasedIsNotFoundAndAllElseIs) {
   }
 }
 
+TEST(RowIndex, RoomThatWasMadeIsNotMadeAgain) {
+  Rng random(3);
+  RowIndex index;
+  std::vector<std::uint64_t> hashes;
+  for (std::uint32_t row = 0; row < 1000; ++row) {
+    if (row == 100) index.reserve(1000);  // what is there stays
+    hashes.push_back(random.next());
+    index.insert(hashes.back(), row);
+  }
+  const std::size_t bytes = index.bytes();
+  for (std::uint32_t row = 0; row < 1000; ++row)
+    EXPECT_TRUE(found(index, hashes[row]).contains(row));
+  index.reserve(900);
+  EXPECT_EQ(index.bytes(), bytes);
+  RowIndex other;
+  other.reserve(1000);
+  EXPECT_EQ(other.bytes(), bytes);
+}
+
 TEST(RowIndex, AnEmptyOneIsSmallAndFindsNothing) {
   const RowIndex index;
   EXPECT_TRUE(found(index, 0).empty());

@@ -316,6 +316,24 @@ TEST(RowTable, CountsStandStillWhereTheyWouldOverflow) {
   EXPECT_EQ(table.rows(partitionOf(hashOf(4, saltOf("user"))))[0].count, UINT32_MAX);
 }
 
+TEST(RowTable, RowsThatAreExpectedHaveTheirPlaceAtOnce) {
+  const auto optimizer = rule("SGD");
+  RowTableOptions options = userTable(1'000'000);
+  RowTable plain(options, *optimizer);
+  options.expected_rows = 100'000;
+  RowTable table(options, *optimizer);
+  // Of cells of eight bytes, at most three of four in use.
+  EXPECT_GT(table.bytes() - plain.bytes(), 100'000 * 8);
+  EXPECT_LT(table.bytes() - plain.bytes(), 100'000 * 32);
+  Rng random(4);
+  for (int step = 0; step < 5; ++step) {
+    const Step next = randomStep(random, step, 300, 5000);
+    ASSERT_TRUE(table.update(next.update()).ok());
+    ASSERT_TRUE(plain.update(next.update()).ok());
+  }
+  EXPECT_EQ(contents(table), contents(plain));
+}
+
 // At most 48 bytes a row beside its weights and slots, at any size.
 TEST(RowTable, TakesLittleMoreThanItsWeights) {
   const auto optimizer = rule("Adagrad");
