@@ -53,6 +53,7 @@ void addTo(RuntimeCounters& sum, const RuntimeCounters& more) {
     RuntimeCounters::Table& to = sum.tables[name];
     to.created += work.created;
     to.refused += work.refused;
+    to.evicted += work.evicted;
     to.pulled += work.pulled;
     to.pushed += work.pushed;
     to.occurrences += work.occurrences;
@@ -159,6 +160,7 @@ void addPsTables(FamilyList& list, const RuntimeCounters& total, const v1::Runti
   if (total.tables.empty()) return;
   addTables(list, metric("trainyard_ps_rows_created_total"), total, &Table::created);
   addTables(list, metric("trainyard_ps_rows_refused_total"), total, &Table::refused);
+  addTables(list, metric("trainyard_ps_rows_evicted_total"), total, &Table::evicted);
   addTables(list, metric("trainyard_ps_rows_pulled_total"), total, &Table::pulled);
   addTables(list, metric("trainyard_ps_rows_pushed_total"), total, &Table::pushed);
   list.open(metric("trainyard_ps_rows"));
@@ -271,6 +273,7 @@ void CounterTotals::update(std::uint32_t start, const v1::RuntimeReport& report)
     RuntimeCounters::Table& held = current_.tables[work.table()];
     raise(held.created, static_cast<double>(work.created()));
     raise(held.refused, static_cast<double>(work.refused()));
+    raise(held.evicted, static_cast<double>(work.evicted()));
     raise(held.pulled, static_cast<double>(work.pulled()));
     raise(held.pushed, static_cast<double>(work.pushed()));
     raise(held.occurrences, static_cast<double>(work.occurrences()));

@@ -41,6 +41,7 @@ struct RuntimeCounters {
   struct Table {
     double created = 0;
     double refused = 0;
+    double evicted = 0;
     double pulled = 0;
     double pushed = 0;
     double occurrences = 0;

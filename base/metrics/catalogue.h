@@ -379,6 +379,8 @@ inline constexpr MetricSpec kMetrics[] = {
     ofTable(
         "trainyard_ps_rows_refused_total", MetricKind::kCounter, "", kPs,
         "Gradients of new ids that were left out because the table is full (onFull: RefuseNew)."),
+    ofTable("trainyard_ps_rows_evicted_total", MetricKind::kCounter, "", kPs,
+            "Rows that went because they were old, or next to nothing (evict)."),
     ofTable("trainyard_ps_rows_pulled_total", MetricKind::kCounter, "", kPs,
             "Rows given to workers, for steps and evaluations."),
     ofTable("trainyard_ps_rows_pushed_total", MetricKind::kCounter, "", kPs,

@@ -113,6 +113,7 @@ std::string renderTraffic(const RunSnapshot& run, UnixMillis unix_ms) {
                               {"bytes", table.bytes},
                               {"created", table.created},
                               {"refused", table.refused},
+                              {"evicted", table.evicted},
                               {"pulled", table.pulled},
                               {"pushed", table.pushed},
                               {"hotRows", table.hot},

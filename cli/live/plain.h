@@ -19,7 +19,8 @@ std::string renderEventJson(const RunEvent& event);
 // One line of traffic.jsonl:
 // {"time","step","examplesPerSecond","ps":[{"task","receivedBytes","transmittedBytes",
 //  "wireReceivedBytes","wireTransmittedBytes"}],"tables":[{"table","rows","bytes","created",
-//  "refused","pulled","pushed","hotRows","occurrences","distinct"}]}: bytes on the wire where they
+//  "refused","evicted","pulled","pushed","hotRows","occurrences","distinct"}]}: bytes on the wire
+//  where they
 // are known, tables where the job has some.
 std::string renderTraffic(const RunSnapshot& run, UnixMillis unix_ms);
 

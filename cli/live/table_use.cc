@@ -21,6 +21,7 @@ void TableTotals::add(const control::TaskKey& task, const v1::RuntimeReport& rep
     counted.hot = work.hot();
     counted.created.add(static_cast<double>(work.created()));
     counted.refused.add(static_cast<double>(work.refused()));
+    counted.evicted.add(static_cast<double>(work.evicted()));
     counted.pulled.add(static_cast<double>(work.pulled()));
     counted.pushed.add(static_cast<double>(work.pushed()));
     counted.occurrences.add(static_cast<double>(work.occurrences()));
@@ -39,6 +40,7 @@ std::vector<TableUse> TableTotals::sums() const {
       use.bytes += counted.bytes;
       use.created += whole(counted.created);
       use.refused += whole(counted.refused);
+      use.evicted += whole(counted.evicted);
       use.pulled += whole(counted.pulled);
       use.pushed += whole(counted.pushed);
       use.occurrences += whole(counted.occurrences);

@@ -20,6 +20,7 @@ struct TableUse {
   std::int64_t bytes = 0;
   std::int64_t created = 0;
   std::int64_t refused = 0;
+  std::int64_t evicted = 0;
   std::int64_t pulled = 0;
   std::int64_t pushed = 0;
   double hot = 0;                // part of what is pulled that goes to each server's busiest ids
@@ -40,7 +41,7 @@ class TableTotals {
     std::int64_t rows = 0;
     std::int64_t bytes = 0;
     double hot = 0;
-    SummedCounter created, refused, pulled, pushed, occurrences, distinct;
+    SummedCounter created, refused, evicted, pulled, pushed, occurrences, distinct;
   };
   std::vector<std::string> names_;
   std::map<std::string, std::map<control::TaskKey, Counted>> counted_;  // by table

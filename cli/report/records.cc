@@ -37,6 +37,7 @@ TableUse tableOf(const Json& json) {
           .bytes = number("bytes"),
           .created = number("created"),
           .refused = number("refused"),
+          .evicted = number("evicted"),
           .pulled = number("pulled"),
           .pushed = number("pushed"),
           .hot = numberField(json, "hotRows").value_or(0),

@@ -159,17 +159,17 @@ std::string tableSection(const RunRecords& records) {
   std::string out =
       "<section class=\"card wide\"><h2>Embedding tables</h2>\n"
       "<div class=\"scroll\"><table class=\"figures\">" +
-      tableRow({"table", "rows", "memory", "created", "refused", "pulled", "pushed", "hot rows",
-                "lookups a row"},
+      tableRow({"table", "rows", "memory", "created", "refused", "evicted", "pulled", "pushed",
+                "hot rows", "lookups a row"},
                "th");
   for (const TableUse& table : records.traffic.back().tables) {
     const double lookups = static_cast<double>(table.occurrences) /
                            static_cast<double>(std::max<std::int64_t>(1, table.distinct));
-    out +=
-        tableRow({table.name, formatCount(table.rows),
-                  formatBytes(static_cast<double>(table.bytes)), formatCount(table.created),
-                  formatCount(table.refused), formatCount(table.pulled), formatCount(table.pushed),
-                  fmt::format("{:.1f} %", 100 * table.hot), fmt::format("{:.2f}", lookups)});
+    out += tableRow({table.name, formatCount(table.rows),
+                     formatBytes(static_cast<double>(table.bytes)), formatCount(table.created),
+                     formatCount(table.refused), formatCount(table.evicted),
+                     formatCount(table.pulled), formatCount(table.pushed),
+                     fmt::format("{:.1f} %", 100 * table.hot), fmt::format("{:.2f}", lookups)});
   }
   return out +
          "</table></div>\n<p class=\"quiet note\">Hot rows: of those pulled, at least so many go "

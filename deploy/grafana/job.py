@@ -133,6 +133,8 @@ def tables():
               "suffix:rows/s", target(by("table", "trainyard_ps_rows_created_total"), "{{table}}")),
         graph("Rows refused by table", "Gradients of new ids that a full table left out (onFull: RefuseNew).",
               "suffix:rows/s", target(by("table", "trainyard_ps_rows_refused_total"), "{{table}}")),
+        graph("Rows evicted by table", "Those that went because they were old, or next to nothing (evict).",
+              "suffix:rows/s", target(by("table", "trainyard_ps_rows_evicted_total"), "{{table}}")),
         graph("Hot rows by table", "Part of the rows pulled that goes to 1,024 of each server's busiest ids, since its "
               "program started; at least so much.", "percentunit",
               target(f"sum by (table) (trainyard_ps_hot_rows_ratio{{{JOB_IS}}} * {pulled}) / "

@@ -146,6 +146,11 @@ void checkRows(const View& rows, ProblemList& problems) {
     problems.add(expected.path(), fmt::format("at most max, {}, not {}", *most, *count));
 }
 
+void checkEviction(const View& evict, ProblemList& problems) {
+  if (evict.present() && !evict["afterSteps"].present() && !evict["belowNorm"].present())
+    problems.add(evict.path(), "missing: afterSteps, belowNorm or both");
+}
+
 void checkFeatures(const View& table, const std::set<std::string>& known, bool criteo,
                    ProblemList& problems) {
   for (const View& feature : table["features"].items()) {
@@ -262,6 +267,7 @@ void checkTables(const View& spec, ProblemList& problems) {
   for (const View& table : tables.items()) {
     checkHasFeatures(training["model"], table, problems);
     checkRows(table["rows"], problems);
+    checkEviction(table["evict"], problems);
     checkBelongs(table["initial"], "distribution",
                  {{"scale", {"Uniform", "TruncatedNormal"}, true}}, problems);
     if (criteo || data["columns"].present()) checkFeatures(table, known, criteo, problems);

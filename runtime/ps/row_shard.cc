@@ -262,6 +262,7 @@ void RowShard::fillReport(v1::RuntimeReport& report) const {
       work.set_bytes(work.bytes() + static_cast<std::uint64_t>(table.bytes()));
       work.set_created(work.created() + counts.created);
       work.set_refused(work.refused() + counts.refused);
+      work.set_evicted(work.evicted() + counts.evicted);
       work.set_pulled(work.pulled() + counts.pulled);
       work.set_pushed(work.pushed() + counts.pushed);
       hot.add(part->rows->meter(t).hot());

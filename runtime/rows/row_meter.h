@@ -43,6 +43,7 @@ class RandomSample {
 struct RowCounts {
   std::uint64_t created = 0;
   std::uint64_t refused = 0;  // gradients of ids for which a full table has no row
+  std::uint64_t evicted = 0;  // rows that went by themselves
   std::uint64_t pulled = 0;   // rows that were given, those that are not there included
   std::uint64_t pushed = 0;   // rows that ranks brought gradients for
 };
@@ -60,6 +61,7 @@ class RowMeter {
   void pulled(std::span<const std::uint64_t> ids);
   void pushed(std::size_t rows) { counts_.pushed += rows; }
   void updated(const RowUpdateResult& result);
+  void evicted(std::int64_t rows) { counts_.evicted += static_cast<std::uint64_t>(rows); }
 
   const RowCounts& counts() const { return counts_; }
   const SpaceSaving& hot() const { return hot_; }

@@ -102,6 +102,8 @@ bool RowPart::update(std::int64_t step, std::int64_t samples,
     return false;
   }
   ++version_;
+  for (Table& own : tables_)
+    own.meter.evicted(own.table.evict(version_, static_cast<std::uint32_t>(step), own.undo));
   return true;
 }
 

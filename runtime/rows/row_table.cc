@@ -220,20 +220,65 @@ StatusOr<RowUpdateResult> RowTable::change(const RowUpdate& update, RowUndo* und
   return result;
 }
 
-// Rows that were created go in the order from the last: each is the last of its partition then.
+bool RowTable::isToGo(const RowView& row, std::uint32_t step) const {
+  const RowEviction& evict = options_.evict;
+  // Numbers of steps are cut to 32 bits. Asynchronously a row may know a later one than this.
+  const auto age = static_cast<std::int32_t>(step - row.step);
+  if (age <= 0) return false;
+  if (evict.after_steps > 0 && age >= evict.after_steps) return true;
+  if (!(evict.below_norm > 0)) return false;
+  double squares = 0;
+  for (const float weight : row.weights) squares += double{weight} * weight;
+  return std::sqrt(squares) < evict.below_norm;
+}
+
+// From the last: the row that takes the place of one that goes has been looked at.
+std::int64_t RowTable::evictFrom(Partition& partition, std::uint32_t step, RowUndo& undo) {
+  std::int64_t gone = 0;
+  for (std::uint32_t row = partition.slab.size(); row-- > 0;) {
+    const RowView found = view(partition.slab, row);
+    if (!isToGo(found, step)) continue;
+    undo.add({.id = found.id,
+              .step = found.step,
+              .count = found.count,
+              .created = false,
+              .evicted = true},
+             partition.slab.floats(row));
+    erase({hashOf(found.id, salt_), &partition, row});
+    ++gone;
+  }
+  return gone;
+}
+
+std::int64_t RowTable::evict(std::int64_t version, std::uint32_t step, RowUndo& undo) {
+  if (!options_.evict.any()) return 0;
+  const std::int64_t every = options_.evict.every_steps;
+  std::int64_t gone = 0;
+  for (std::int64_t p = range_.first + ((version - range_.first) % every + every) % every;
+       p < range_.last; p += every)
+    gone += evictFrom(partitions_[static_cast<std::size_t>(p - range_.first)], step, undo);
+  if (gone > 0) undo.close();
+  return gone;
+}
+
+void RowTable::fill(const Place& place, const RowUndo& undo, std::size_t entry) {
+  RowHeader& header = place.partition->slab.header(place.row);
+  header.step = undo.entries()[entry].step;
+  header.count = undo.entries()[entry].count;
+  std::ranges::copy(undo.floats(entry), place.partition->slab.floats(place.row).begin());
+}
+
 void RowTable::revert(const RowUndo& undo) {
   for (std::size_t e = undo.entries().size(); e-- > 0;) {
     const RowUndo::Entry& entry = undo.entries()[e];
-    const Place place = find(entry.id, hashOf(entry.id, salt_));
+    const std::uint64_t hash = hashOf(entry.id, salt_);
+    const Place place = entry.evicted ? create(entry.id, hash) : find(entry.id, hash);
     TY_CHECK(place.row != RowIndex::kNone, "what an update has touched is there");
     if (entry.created) {
       erase(place);
-      continue;
+    } else {
+      fill(place, undo, e);
     }
-    RowHeader& header = place.partition->slab.header(place.row);
-    header.step = entry.step;
-    header.count = entry.count;
-    std::ranges::copy(undo.floats(e), place.partition->slab.floats(place.row).begin());
   }
 }
 
@@ -264,16 +309,19 @@ void RowTable::load(const RowView& row) {
   std::ranges::copy(row.slots, floats.subspan(dim_).begin());
 }
 
+RowView RowTable::view(const RowSlab& slab, std::uint32_t row) const {
+  const RowHeader& header = slab.header(row);
+  const std::span<const float> floats = slab.floats(row);
+  return {header.id, header.step, header.count, floats.first(dim_), floats.subspan(dim_)};
+}
+
 std::vector<RowView> RowTable::rows(int partition) const {
   TY_CHECK(range_.has(partition), "a partition is asked of who holds it");
   const RowSlab& slab = partitions_[static_cast<std::size_t>(partition - range_.first)].slab;
   std::vector<RowView> views;
   views.reserve(slab.size());
   for (std::uint32_t row = 0; row < slab.size(); ++row) {
-    const RowHeader& header = slab.header(row);
-    const std::span<const float> floats = slab.floats(row);
-    views.push_back(
-        {header.id, header.step, header.count, floats.first(dim_), floats.subspan(dim_)});
+    views.push_back(view(slab, row));
   }
   std::ranges::sort(views, {}, &RowView::id);
   return views;

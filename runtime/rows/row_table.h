@@ -25,6 +25,15 @@
 
 namespace trainyard::runtime::rows {
 
+// Rows that go by themselves. Partition p is looked through at the versions v with
+// v mod every_steps = p mod every_steps: which rows go depends on the updates alone.
+struct RowEviction {
+  std::int32_t after_steps = 0;  // no gradient has come for so many steps; 0: whatever their age
+  double below_norm = 0;         // of the weights, Euclidean; 0: whatever it is
+  std::int64_t every_steps = 1;
+  bool any() const { return after_steps > 0 || below_norm > 0; }
+};
+
 struct RowTableOptions {
   std::string name;
   int dim = 1;
@@ -37,6 +46,7 @@ struct RowTableOptions {
   OnFull on_full = OnFull::kFail;
   RowInitializer initial;
   std::uint64_t seed = 0;
+  RowEviction evict = {};
 };
 
 // Of one step. All arrays by id, which are unique.
@@ -77,6 +87,10 @@ class RowTable {
   // had their update, so that the step is to be given up. `undo`, where there is one, becomes what
   // revert() needs, after an error too.
   StatusOr<RowUpdateResult> update(const RowUpdate& update, RowUndo* undo = nullptr);
+  // After the update of `step` that has made `version`: takes those rows away of which
+  // options().evict says so, but none that this step has touched, and adds them to `undo`, which
+  // the update has filled. How many.
+  std::int64_t evict(std::int64_t version, std::uint32_t step, RowUndo& undo);
   // The table as it was before the update that has filled `undo`, which was the last one.
   void revert(const RowUndo& undo);
   // pull() of that version.
@@ -112,6 +126,10 @@ class RowTable {
   void prefetch(std::span<const std::uint64_t> ids, std::span<Place> places) const;
   Place create(std::uint64_t id, std::uint64_t hash);
   void erase(const Place& place);
+  bool isToGo(const RowView& row, std::uint32_t step) const;
+  std::int64_t evictFrom(Partition& partition, std::uint32_t step, RowUndo& undo);
+  RowView view(const RowSlab& slab, std::uint32_t row) const;
+  void fill(const Place& place, const RowUndo& undo, std::size_t entry);
   void note(std::uint64_t id, const Place& place, RowUndo& undo) const;
   Status checkFinite(const RowUpdate& update) const;
   Status full() const;

@@ -17,9 +17,10 @@ class RowUndo {
     std::uint32_t step = 0;
     std::uint32_t count = 0;
     bool created = false;  // by the step: it was not there before
+    bool evicted = false;  // by the step: it is not there any more
   };
 
-  // Entries in the order of the update, whose ids are each there once.
+  // Entries in the order of the update, then of the eviction, whose ids are each there once.
   std::span<const Entry> entries() const { return entries_; }
   // Weights and slots as they lie in a row; empty where the row was created.
   std::span<const float> floats(std::size_t entry) const {

@@ -19,6 +19,12 @@ rows::RowInitializer initializerOf(const v1::RowInitial& initial) {
   return initializer;
 }
 
+rows::RowEviction evictionOf(const v1::RowEviction& evict) {
+  return {.after_steps = static_cast<std::int32_t>(evict.after_steps()),
+          .below_norm = evict.below_norm(),
+          .every_steps = std::max<std::int64_t>(1, evict.every_steps())};
+}
+
 const v1::OptimizerSpec& optimizerOf(const v1::TableSpec& table, const v1::Training& training) {
   return table.has_optimizer() ? table.optimizer() : training.optimizer();
 }
@@ -46,6 +52,7 @@ StatusOr<JobTables> jobTables(const v1::Training& training) {
                                                      : rows::RowTableOptions::OnFull::kFail;
     options.initial = initializerOf(table.initial());
     options.seed = static_cast<std::uint64_t>(training.seed());
+    options.evict = evictionOf(table.evict());
     tables.configs.push_back({std::move(options), optimizer.get(), LearningRate(spec)});
     tables.optimizers.push_back(std::move(optimizer));
   }

@@ -234,6 +234,7 @@ TEST_F(MonitorTest, TablesAreAddedUpOverTasksAndTheirProcesses) {
     held.set_bytes(4096);
     held.set_created(80);
     held.set_refused(3);
+    held.set_evicted(40);
     held.set_pulled(pulled);
     held.set_pushed(pulled);
     held.set_hot(0.5);
@@ -241,10 +242,11 @@ TEST_F(MonitorTest, TablesAreAddedUpOverTasksAndTheirProcesses) {
     asked.set_distinct(pulled);
     update(1);
   }
-  EXPECT_THAT(renderTraffic(monitor_.snapshot(), 0),
-              HasSubstr("\"tables\":[{\"table\":\"user\",\"rows\":70,\"bytes\":4096,\"created\":80,"
-                        "\"refused\":3,\"pulled\":1200,\"pushed\":1200,\"hotRows\":0.5,"
-                        "\"occurrences\":2400,\"distinct\":1200}]"));
+  EXPECT_THAT(
+      renderTraffic(monitor_.snapshot(), 0),
+      HasSubstr("\"tables\":[{\"table\":\"user\",\"rows\":70,\"bytes\":4096,\"created\":80,"
+                "\"refused\":3,\"evicted\":40,\"pulled\":1200,\"pushed\":1200,\"hotRows\":0.5,"
+                "\"occurrences\":2400,\"distinct\":1200}]"));
 }
 
 TEST_F(MonitorTest, CountersOfARestartedProcessAreAddedUp) {

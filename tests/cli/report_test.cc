@@ -109,14 +109,15 @@ TEST(ReportTest, TablesOfEmbeddingsHaveASection) {
   EXPECT_THAT(renderReport(input), Not(HasSubstr("Embedding tables")));
   parseTraffic(
       "{\"time\": 1700000030, \"ps\": [], \"tables\": [7, {\"table\": \"<user>\", \"rows\": 70000, "
-      "\"bytes\": 9000000, \"created\": 70001, \"refused\": 3, \"pulled\": 120000, "
+      "\"bytes\": 9000000, \"created\": 70001, \"refused\": 3, \"evicted\": 40, \"pulled\": "
+      "120000, "
       "\"pushed\": 119000, \"hotRows\": 0.4321, \"occurrences\": 300000, \"distinct\": 120000}]}\n",
       &input.records);
   const std::string html = renderReport(input);
   EXPECT_EQ(wellFormed(html), "");
   EXPECT_THAT(html, HasSubstr("<h2>Embedding tables</h2>"));
   EXPECT_THAT(html, HasSubstr("<td>&lt;user&gt;</td><td>70,000</td><td>9 MB</td><td>70,001</td>"
-                              "<td>3</td><td>120,000</td><td>119,000</td><td>43.2 %</td>"
+                              "<td>3</td><td>40</td><td>120,000</td><td>119,000</td><td>43.2 %</td>"
                               "<td>2.50</td>"));
 }
 

@@ -35,7 +35,7 @@ spec:
       samples: 20000
       evalSamples: 1000
     tables:
-    - {{name: user, features: [user], dim: 4, rows: {{max: 10000}}, initial: {{distribution: TruncatedNormal, scale: 0.01}}}}
+    - {{name: user, features: [user], dim: 4, rows: {{max: 10000}}, initial: {{distribution: TruncatedNormal, scale: 0.01}}, evict: {{afterSteps: 40, everySteps: 16}}}}
     - {{name: item, features: [item], dim: 8, rows: {{max: 10000}}, initial: {{distribution: Uniform, scale: 0.01}}, optimizer: {{name: Adam, learningRate: 0.01}}}}
     - {{name: wide, features: [user, item], dim: 1, rows: {{max: 10000}}, optimizer: {{name: Ftrl, learningRate: 0.1}}}}
     batchSize: 32
@@ -337,6 +337,24 @@ TEST_F(TablesTest, EachServerAndWorkerTellsWhatWasAskedOfWhichTable) {
   EXPECT_EQ(tableSums(run, "ps", "pushed"), asked);
   EXPECT_EQ(tableSums(run, "worker", "occurrences"),
             (Sums{{"user", kSamples}, {"item", kSamples}, {"wide", 2 * kSamples}}));
+}
+
+// In a pass twenty others take each id's place, which is used in 16 steps and a row for 56 at most.
+TEST_F(TablesTest, WhereIdsComeAndGoSoDoRows) {
+  const std::vector<std::string> drift = {"--set", "training.data.order=Sequential", "--set",
+                                          "training.data.drift=20"};
+  JobRun run(folder("run"), tablesJob(2, 2, 300, 500), drift);
+  const ProgramEnd end = run.launchAndWait();
+  ASSERT_EQ(end.code, 0) << end.output;
+  auto rows = tableSums(run, "ps", "rows"), created = tableSums(run, "ps", "created");
+  auto evicted = tableSums(run, "ps", "evicted");
+  EXPECT_GT(created["user"], 4000);
+  EXPECT_EQ(created["user"] - evicted["user"], rows["user"]);
+  EXPECT_GT(rows["user"], 500);
+  EXPECT_LT(rows["user"], 2250);
+  EXPECT_GT(rows["wide"], created["user"]) << "nothing goes where nothing is to go";
+  EXPECT_EQ(evicted["wide"], 0);
+  EXPECT_EQ(run.digest(), undisturbedDigest(tablesJob(1, 2, 300, 500), drift));
 }
 
 // Payload of variables and rows, over all servers and steps.

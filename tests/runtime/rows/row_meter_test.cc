@@ -65,6 +65,8 @@ TEST(RowMeter, CountsExactly) {
   EXPECT_EQ(meter.counts().pushed, 2U);
   EXPECT_EQ(meter.counts().created, 3U);
   EXPECT_EQ(meter.counts().refused, 1U);
+  meter.evicted(4);
+  EXPECT_EQ(meter.counts().evicted, 4U);
 }
 
 // Each step asks for one id of a few that are hot, and for 63 that come once: a sample that took

@@ -44,7 +44,7 @@ struct WorkerNode {
 
 const LoneRows& alone() {
   static const LoneRows rows = [] {
-    LoneRows rows;
+    LoneRows rows(/*evicts=*/true);
     StepPlan plan;
     plan.step_samples = kStepSamples;
     plan.steps = kSteps;
@@ -250,7 +250,7 @@ class World {
   };
   const Mutation mutation_;
   Rng random_;
-  SampleTables tables_;
+  SampleTables tables_{/*evicts=*/true};
   const std::vector<PartitionRange> ranges_;
   std::vector<std::unique_ptr<RowSteps>> parts_;
   std::vector<std::unique_ptr<WorkerNode>> workers_;

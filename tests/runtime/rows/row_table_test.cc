@@ -2,6 +2,7 @@
 #include "runtime/rows/row_table.h"
 
 #include <algorithm>
+#include <iterator>
 #include <limits>
 #include <map>
 #include <memory>
@@ -243,12 +244,15 @@ TEST(RowTable, AGradientThatIsNotFiniteNamesTableAndIdAndChangesNothing) {
   EXPECT_EQ(table.size(), 0);
 }
 
-// With all that an update does: rows made, rows changed, a table that is full in the middle of it.
+// With all that a step does: rows made, changed, and taken away because they are old or small.
 TEST_P(EveryRule, AStepThatIsUndoneWasNotTaken) {
   const auto optimizer = rule(GetParam());
-  RowTable table(userTable(1200), *optimizer);
+  RowTableOptions options = userTable(1200);
+  options.evict = {.after_steps = 12, .below_norm = 0.1, .every_steps = 4};
+  RowTable table(options, *optimizer);
   RowUndo undo;
   Rng random(5);
+  std::int64_t evicted = 0;
   std::vector<std::uint64_t> all;
   for (std::uint64_t id = 0; id < 900; ++id) all.push_back(id * 0x9E3779B97F4A7C15);
   int failed = 0;
@@ -257,6 +261,7 @@ TEST_P(EveryRule, AStepThatIsUndoneWasNotTaken) {
     const std::vector<float> former = pulled(table, all);
     const Step made = randomStep(random, step, 60, 900);
     failed += table.update(made.update(), &undo).ok() ? 0 : 1;
+    evicted += table.evict(step + 1, static_cast<std::uint32_t>(step), undo);
     std::vector<float> read(all.size() * kDim);
     table.pullBefore(undo, all, read);
     EXPECT_EQ(read, former);
@@ -266,6 +271,99 @@ TEST_P(EveryRule, AStepThatIsUndoneWasNotTaken) {
     EXPECT_EQ(pulled(table, all), former);
   }
   EXPECT_EQ(failed, 0);
+  EXPECT_GT(evicted, 200);
+}
+
+// Which are there after updates of all of them in step 0 and of some in step 9.
+std::vector<std::string> afterEviction(RowEviction evict, std::int64_t version,
+                                       PartitionRange range = {}) {
+  const auto optimizer = rule("SGD");
+  RowTableOptions options = userTable();
+  options.evict = evict;
+  RowTable table(options, *optimizer, range);
+  for (const std::int64_t step : {0, 9}) {
+    Step made{.ids = {}, .counts = {}, .gradients = {}, .context = {step, 1}};
+    for (std::uint64_t id = 0; id < 3000; id += step == 0 ? 1 : 3) {
+      if (range.has(partitionOf(hashOf(id, saltOf("user"))))) made.ids.push_back(id);
+    }
+    made.counts.assign(made.ids.size(), 1);
+    made.gradients.assign(made.ids.size() * kDim, 0);
+    RowUndo undo;
+    EXPECT_TRUE(table.update(made.update(), &undo).ok());
+    if (step == 0) continue;
+    const std::int64_t before = table.size();
+    EXPECT_EQ(table.evict(version, 9, undo), before - table.size());
+  }
+  return contents(table);
+}
+
+TEST(RowTable, OldRowsGoWhenTheirPartitionIsLookedAt) {
+  const std::vector<std::string> all = afterEviction({}, 10);
+  EXPECT_EQ(all.size(), 3000U);
+  EXPECT_EQ(afterEviction({.after_steps = 10, .below_norm = 0, .every_steps = 1}, 10), all);
+  // All that are old.
+  EXPECT_EQ(afterEviction({.after_steps = 9, .below_norm = 0, .every_steps = 1}, 10).size(), 1000U);
+  std::set<std::string> gone;
+  for (std::int64_t version = 10; version < 14; ++version) {
+    const auto left = afterEviction({.after_steps = 9, .below_norm = 0, .every_steps = 4}, version);
+    const std::set<std::string> there(left.begin(), left.end());
+    std::ranges::copy_if(all, std::inserter(gone, gone.end()),
+                         [&](const std::string& row) { return !there.contains(row); });
+    EXPECT_NEAR(static_cast<double>(left.size()), 2500, 100);
+    // The same rows whoever holds which partitions.
+    std::vector<std::string> parts;
+    for (const PartitionRange range : {PartitionRange{0, 333}, {333, 334}, {334, kPartitions}}) {
+      std::ranges::copy(
+          afterEviction({.after_steps = 9, .below_norm = 0, .every_steps = 4}, version, range),
+          std::back_inserter(parts));
+    }
+    EXPECT_EQ(parts, left);
+  }
+  EXPECT_EQ(gone.size(), 2000U) << "in four versions each partition is looked at once";
+}
+
+TEST(RowTable, SmallRowsGoUnlessTheyHaveJustChanged) {
+  const auto optimizer = rule("SGD");
+  RowTableOptions options = userTable();
+  options.initial = {};
+  options.evict = {.after_steps = 0, .below_norm = 0.5, .every_steps = 1};
+  RowTable table(options, *optimizer);
+  const auto train = [&](std::int64_t step, std::uint64_t id, float gradient) {
+    RowUndo undo;
+    const std::vector<std::uint64_t> ids{id};
+    const std::vector<float> gradients(kDim, gradient);
+    EXPECT_TRUE(
+        table.update({{step, 1}, static_cast<std::uint32_t>(step), ids, {}, gradients}, &undo)
+            .ok());
+    return table.evict(step + 1, static_cast<std::uint32_t>(step), undo);
+  };
+  EXPECT_EQ(train(0, 1, 0.2F), 0);   // of norm 0.45, but of this step
+  EXPECT_EQ(train(1, 2, -0.3F), 1);  // of norm 0.67; the other is old by now
+  EXPECT_EQ(train(2, 3, 0), 0);
+  EXPECT_TRUE(!table.has(1) && table.has(2) && table.has(3));
+  // It begins anew.
+  train(3, 1, 0.4F);
+  EXPECT_THAT(pulled(table, {1}), testing::Each(-0.4F));
+}
+
+// The number of a step is cut to 32 bits.
+TEST(RowTable, RowsAreAsOldAsTheyAreWhereNumbersOfStepsBeginAgain) {
+  const auto optimizer = rule("SGD");
+  RowTableOptions options = userTable();
+  options.evict = {.after_steps = 5, .below_norm = 0, .every_steps = 1};
+  RowTable table(options, *optimizer);
+  const std::vector<float> gradient(kDim, 1);
+  RowUndo undo;
+  for (const std::uint64_t step : {0xFFFFFFFEULL, 0x100000001ULL, 0x100000003ULL}) {
+    const std::vector<std::uint64_t> ids{step};
+    const auto number = static_cast<std::int64_t>(step);
+    ASSERT_TRUE(
+        table.update({{number, 1}, static_cast<std::uint32_t>(step), ids, {}, gradient}, &undo)
+            .ok());
+    table.evict(number + 1, static_cast<std::uint32_t>(step), undo);
+  }
+  EXPECT_FALSE(table.has(0xFFFFFFFE));
+  EXPECT_TRUE(table.has(0x100000001) && table.has(0x100000003));
 }
 
 TEST(RowTable, AStepThatDoesNotFitCanBeUndone) {

@@ -16,6 +16,8 @@ constexpr std::size_t kDims[] = {2, 1};
 constexpr std::size_t kTables = 2;
 constexpr const char* kNames[] = {"user", "ad"};
 constexpr float kRate = 0.25F;
+constexpr int kOld = 3;  // steps
+constexpr int kLooksEvery = 4;
 
 std::vector<std::uint64_t> idsOf(std::int64_t position, std::size_t table) {
   Rng random(static_cast<std::uint64_t>(position) * 2 + table);
@@ -33,7 +35,7 @@ float gradientOf(std::int64_t position, float sum) {
 
 }  // namespace
 
-SampleTables::SampleTables() {
+SampleTables::SampleTables(bool evicts) {
   spec_.set_name("SGD");
   spec_.set_learning_rate(kRate);
   optimizer_ = *makeOptimizer(spec_);
@@ -42,6 +44,8 @@ SampleTables::SampleTables() {
     options.name = kNames[t];
     options.dim = static_cast<int>(kDims[t]);
     options.max_rows = 100'000;
+    if (evicts && t == 0)
+      options.evict = {.after_steps = kOld, .below_norm = 0, .every_steps = kLooksEvery};
     configs.push_back({std::move(options), optimizer_.get(), LearningRate(spec_)});
     workers.push_back({kNames[t], kDims[t]});
   }
@@ -109,6 +113,16 @@ void LoneRows::take(const StepPlan& plan, std::int64_t step) {
     for (std::size_t d = 0; d < row.weights.size(); ++d)
       row.weights[d] -= sum.weights[d] / static_cast<float>(all.count) * kRate;
   }
+  if (evicts_) evict(step);
+}
+
+void LoneRows::evict(std::int64_t step) {
+  const RowOrder order(saltOf(kNames[0]));
+  std::erase_if(rows_, [&](const auto& entry) {
+    const auto& [key, row] = entry;
+    const bool is_looked_at = (step + 1 - order.partition(key.second)) % kLooksEvery == 0;
+    return key.first == 0 && is_looked_at && step - row.step >= kOld;
+  });
 }
 
 bool LoneRows::equals(const TableRows& copy) const {

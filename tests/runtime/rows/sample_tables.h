@@ -19,7 +19,8 @@ namespace trainyard::runtime::rows {
 
 class SampleTables {
  public:
-  SampleTables();
+  // `evicts`: rows of the first table go when they are old.
+  explicit SampleTables(bool evicts = false);
   std::vector<RowTableConfig> configs;
   std::vector<WorkerTable> workers;
 
@@ -36,6 +37,7 @@ RowValues rowGradients(const StepPlan::Share& share, const RowValues& rows);
 // All tables at one version.
 class LoneRows {
  public:
+  explicit LoneRows(bool evicts = false) : evicts_(evicts) {}
   // The next version.
   void take(const StepPlan& plan, std::int64_t step);
   // Of the samples that a worker computes.
@@ -49,6 +51,9 @@ class LoneRows {
     std::uint32_t count = 0;
     std::vector<float> weights;
   };
+  void evict(std::int64_t step);
+
+  bool evicts_;
   std::map<std::pair<std::size_t, std::uint64_t>, Row> rows_;  // by table and id
 };
 
