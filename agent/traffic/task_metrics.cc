@@ -166,6 +166,9 @@ void addPsTables(FamilyList& list, const RuntimeCounters& total, const v1::Runti
   list.open(metric("trainyard_ps_rows"));
   for (const v1::TableWork& work : report.tables())
     list.put("table", work.table(), static_cast<double>(work.rows()));
+  list.open(metric("trainyard_ps_rows_counted"));
+  for (const v1::TableWork& work : report.tables())
+    list.put("table", work.table(), static_cast<double>(work.counted()));
   list.open(metric("trainyard_ps_rows_bytes"));
   for (const v1::TableWork& work : report.tables())
     list.put("table", work.table(), static_cast<double>(work.bytes()));

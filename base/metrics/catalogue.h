@@ -372,7 +372,10 @@ inline constexpr MetricSpec kMetrics[] = {
     ofTable("trainyard_ps_rows", MetricKind::kGauge, "", kPs,
             "Rows of an embedding table that the server holds."),
     ofTable("trainyard_ps_rows_bytes", MetricKind::kGauge, "bytes", kPs,
-            "All memory taken for these rows: weights, slots, and where they are found."),
+            "All memory taken for these rows: weights, slots, where they are found, and counts of "
+            "ids without a row."),
+    ofTable("trainyard_ps_rows_counted", MetricKind::kGauge, "", kPs,
+            "Ids that have occurred too seldom for a row (admit), which are counted."),
     ofTable(
         "trainyard_ps_rows_created_total", MetricKind::kCounter, "", kPs,
         "Rows created by the first gradient of their id; those read from a checkpoint are not."),

@@ -133,6 +133,8 @@ def tables():
               "suffix:rows/s", target(by("table", "trainyard_ps_rows_created_total"), "{{table}}")),
         graph("Rows refused by table", "Gradients of new ids that a full table left out (onFull: RefuseNew).",
               "suffix:rows/s", target(by("table", "trainyard_ps_rows_refused_total"), "{{table}}")),
+        graph("Ids counted by table", "Those that have occurred too seldom for a row (admit).", "none",
+              held("trainyard_ps_rows_counted")),
         graph("Rows evicted by table", "Those that went because they were old, or next to nothing (evict).",
               "suffix:rows/s", target(by("table", "trainyard_ps_rows_evicted_total"), "{{table}}")),
         graph("Hot rows by table", "Part of the rows pulled that goes to 1,024 of each server's busiest ids, since its "

@@ -55,6 +55,7 @@ std::vector<TableArray> tableArrays(const CheckpointReader& reader, bool slots) 
   std::vector<TableArray> arrays;
   const std::vector<ManifestTable>& tables = reader.manifest().tables;
   for (std::size_t t = 0; t < tables.size(); ++t) {
+    if (tables[t].dim == 0) continue;  // it counts ids that have no row
     const std::int64_t rows = reader.rowsOf(t);
     const auto add = [&](const std::string& array, const std::string& name, const char* dtype,
                          std::vector<std::int64_t> shape) {

@@ -117,7 +117,7 @@ ManifestVariable readVariable(const Json& json, const std::string& place, Status
 ManifestTable readTable(const Json& json, const std::string& place, Status& status) {
   Fields fields(json, place, status);
   ManifestTable result{
-      .name = fields.text("name"), .dim = fields.number("dim", 1, 1 << 20), .slots = {}};
+      .name = fields.text("name"), .dim = fields.number("dim", 0, 1 << 20), .slots = {}};
   fields.list("slots", 64, [&](const Json& slot, const std::string& at) {
     if (slot.is_string() && isPlainFileName(slot.get<std::string>())) {
       result.slots.push_back(slot.get<std::string>());

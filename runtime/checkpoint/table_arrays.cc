@@ -45,7 +45,7 @@ void addTableArrays(const ManifestTable& table, const TableRows& rows,
   add("ids", "I64", {count}, bytesOf(rows.ids));
   add("steps", "I32", {count}, bytesOf(rows.steps));
   add("counts", "I32", {count}, bytesOf(rows.counts));
-  add("rows", "F32", {count, table.dim}, bytesOf(rows.weights));
+  if (table.dim > 0) add("rows", "F32", {count, table.dim}, bytesOf(rows.weights));
   for (std::size_t s = 0; s < table.slots.size(); ++s)
     add(table.slots[s], "F32", {count, table.dim}, bytesOf(rows.slots[s]));
 }
@@ -91,10 +91,11 @@ Status checkTablePiece(const ManifestTable& table, const TablePiece& piece) {
   TY_RETURN_IF_ERROR(check("ids", "I64", {rows}));
   TY_RETURN_IF_ERROR(check("steps", "I32", {rows}));
   TY_RETURN_IF_ERROR(check("counts", "I32", {rows}));
-  TY_RETURN_IF_ERROR(check("rows", "F32", {rows, table.dim}));
+  if (table.dim > 0) TY_RETURN_IF_ERROR(check("rows", "F32", {rows, table.dim}));
   for (const std::string& slot : table.slots)
     TY_RETURN_IF_ERROR(check(slot, "F32", {rows, table.dim}));
-  if (piece.arrays.size() != 5 + table.slots.size()) return invalidInput(place, "unknown arrays");
+  const std::size_t expected = (table.dim > 0 ? 5 : 4) + table.slots.size();
+  if (piece.arrays.size() != expected) return invalidInput(place, "unknown arrays");
   return absl::OkStatus();
 }
 

@@ -5,7 +5,7 @@
 //   ids     I64 [rows]        the bits of an unsigned number; ascending by partition, then id
 //   steps   I32 [rows]        that changed them last (unsigned)
 //   counts  I32 [rows]        occurrences (unsigned)
-//   rows    F32 [rows, dim]
+//   rows    F32 [rows, dim]   not in a table of dim 0, which counts ids (rows/row_admission.h)
 //   SLOT    F32 [rows, dim]   of the optimizer, by its name
 //
 // Those of a range without rows are left out, but for `sizes`.

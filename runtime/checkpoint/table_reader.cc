@@ -78,7 +78,7 @@ Status CheckpointReader::walkTable(std::size_t table, int first, int last,
       TY_RETURN_IF_ERROR(readArray(piece, "ids", rows.ids));
       TY_RETURN_IF_ERROR(readArray(piece, "steps", rows.steps));
       TY_RETURN_IF_ERROR(readArray(piece, "counts", rows.counts));
-      TY_RETURN_IF_ERROR(readArray(piece, "rows", rows.weights));
+      if (described.dim > 0) TY_RETURN_IF_ERROR(readArray(piece, "rows", rows.weights));
       for (std::size_t s = 0; s < described.slots.size(); ++s)
         TY_RETURN_IF_ERROR(readArray(piece, described.slots[s], rows.slots[s]));
     }

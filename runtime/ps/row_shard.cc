@@ -23,6 +23,13 @@ std::shared_ptr<const Weights> joined(const std::vector<std::vector<float>>& tab
   return all;
 }
 
+// Of a table's rows, and of ids that have none yet.
+std::uint64_t bytesOf(const rows::RowPart& part, std::size_t t) {
+  const rows::RowTable* counted = part.counted(t);
+  return static_cast<std::uint64_t>(part.table(t).bytes() +
+                                    (counted == nullptr ? 0 : counted->bytes()));
+}
+
 // What a worker makes of it is to ask again; the message is for people.
 v1::ChunkCode codeOf(rows::RowAnswer::Code code) {
   switch (code) {
@@ -183,7 +190,7 @@ void RowShard::clear(std::int64_t version) {
 void RowShard::load(const TableRows& rows) {
   for (const auto& part : parts_) {
     const std::lock_guard lock(part->mutex);
-    rows::loadRows(rows, part->rows->table(rows.table));
+    rows::loadRows(rows, part->rows->store(rows.table));
   }
 }
 
@@ -244,7 +251,7 @@ void RowShard::fillTables(v1::ShardTable& table) const {
     for (const auto& part : parts_) {
       const std::lock_guard lock(part->mutex);
       held->set_rows(held->rows() + part->rows->table(t).size());
-      held->set_bytes(held->bytes() + static_cast<std::uint64_t>(part->rows->table(t).bytes()));
+      held->set_bytes(held->bytes() + bytesOf(*part->rows, t));
     }
   }
 }
@@ -259,7 +266,9 @@ void RowShard::fillReport(v1::RuntimeReport& report) const {
       const rows::RowTable& table = part->rows->table(t);
       const rows::RowCounts& counts = part->rows->meter(t).counts();
       work.set_rows(work.rows() + table.size());
-      work.set_bytes(work.bytes() + static_cast<std::uint64_t>(table.bytes()));
+      work.set_bytes(work.bytes() + bytesOf(*part->rows, t));
+      if (const rows::RowTable* counted = part->rows->counted(t))
+        work.set_counted(work.counted() + static_cast<std::uint64_t>(counted->size()));
       work.set_created(work.created() + counts.created);
       work.set_refused(work.refused() + counts.refused);
       work.set_evicted(work.evicted() + counts.evicted);

@@ -135,8 +135,8 @@ bool Shard::captureRows(std::size_t at, const rows::RowPart& part) {
   if (!wantsCopy(holding, part.version())) return false;
   hitFailpoint("ps.capture.rows", part.version());
   std::vector<TableRows> copies;
-  for (std::size_t t = 0; t < part.tables(); ++t)
-    copies.push_back(rows::copyRows(part.table(t), t));
+  for (std::size_t s = 0; s < part.stores(); ++s)
+    copies.push_back(rows::copyRows(part.store(s), s));
   return addToSnapshot(holding, part.version(), [&](Snapshot& snapshot) {
     std::move(copies.begin(), copies.end(), std::back_inserter(snapshot.tables));
   });

@@ -14,8 +14,42 @@ RowPart::RowPart(const std::vector<RowTableConfig>& tables, PartitionRange range
     tables_.push_back(
         {RowTable(config.options, *config.optimizer, range), RowOrder(saltOf(config.options.name)),
          config.learning_rate, RowUndo(),
-         RowMeter(saltOf(config.options.name) + static_cast<std::uint64_t>(range.first))});
+         RowMeter(saltOf(config.options.name) + static_cast<std::uint64_t>(range.first)),
+         config.options.admit_after > 1 ? std::make_unique<RowAdmission>(config.options, range)
+                                        : nullptr});
   }
+}
+
+void RowPart::Table::revert() {
+  table.revert(undo);
+  if (admission != nullptr) admission->revert();
+  undo.clear();
+}
+
+void RowPart::Table::forgetFormer() {
+  undo.clear();
+  if (admission != nullptr) admission->forgetFormer();
+}
+
+const RowTable* RowPart::counted(std::size_t t) const {
+  const RowAdmission* admission = tables_[t].admission.get();
+  return admission == nullptr ? nullptr : &admission->counted();
+}
+
+std::size_t RowPart::stores() const {
+  std::size_t stores = tables_.size();
+  for (std::size_t t = 0; t < tables_.size(); ++t) stores += counted(t) != nullptr;
+  return stores;
+}
+
+const RowTable& RowPart::store(std::size_t number) const {
+  if (number < tables_.size()) return tables_[number].table;
+  std::size_t next = tables_.size();
+  for (std::size_t t = 0; t < tables_.size(); ++t) {
+    if (counted(t) != nullptr && next++ == number) return *counted(t);
+  }
+  TY_CHECK(false, "stores are numbered up to stores()");
+  return tables_[0].table;
 }
 
 void RowPart::setVersion(std::int64_t version) {
@@ -75,12 +109,18 @@ Status RowPart::checkGradients(const std::vector<RowGradients>& gradients) const
 Status RowPart::updateTable(std::size_t t, std::int64_t step, std::int64_t samples,
                             std::span<const std::vector<RowGradients>* const> sources) {
   Table& own = tables_[t];
+  own.forgetFormer();
   std::vector<const RowGradients*> of_table;
   of_table.reserve(sources.size());
   for (const std::vector<RowGradients>* source : sources) of_table.push_back(&(*source)[t]);
   RowGradients sum =
       sumOverRanks(of_table, static_cast<std::size_t>(own.table.options().dim), own.order);
   divideFloats(sum.sums, static_cast<float>(samples));
+  if (own.admission != nullptr) {
+    // Of what is only counted, too.
+    TY_RETURN_IF_ERROR(own.table.checkFinite(sum.ids, sum.sums));
+    own.admission->filter(own.table, step, sum);
+  }
   const UpdateContext context{step, own.learning_rate.at(step)};
   TY_ASSIGN_OR_RETURN(
       const RowUpdateResult result,
@@ -95,16 +135,19 @@ bool RowPart::update(std::int64_t step, std::int64_t samples,
   for (std::size_t t = 0; t < tables_.size(); ++t) {
     failure_ = updateTable(t, step, samples, sources);
     if (failure_.ok()) continue;
-    for (std::size_t done = t + 1; done-- > 0;) {
-      tables_[done].table.revert(tables_[done].undo);
-      tables_[done].undo.clear();
-    }
+    for (std::size_t done = t + 1; done-- > 0;) tables_[done].revert();
     return false;
   }
   ++version_;
-  for (Table& own : tables_)
-    own.meter.evicted(own.table.evict(version_, static_cast<std::uint32_t>(step), own.undo));
+  evict(step);
   return true;
+}
+
+void RowPart::evict(std::int64_t step) {
+  for (Table& own : tables_) {
+    own.meter.evicted(own.table.evict(version_, static_cast<std::uint32_t>(step), own.undo));
+    if (own.admission != nullptr) own.admission->evict(version_, step);
+  }
 }
 
 RowAnswer RowPart::without(RowAnswer::Code code, const RowRequest& request, CallId call) const {

@@ -9,11 +9,13 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/core/status.h"
 #include "runtime/data/step_plan.h"
 #include "runtime/optimizer/optimizer.h"
+#include "runtime/rows/row_admission.h"
 #include "runtime/rows/row_meter.h"
 #include "runtime/rows/row_sum.h"
 #include "runtime/rows/row_table.h"
@@ -85,6 +87,15 @@ class RowPart {
   std::size_t tables() const { return tables_.size(); }
   RowTable& table(std::size_t t) { return tables_[t].table; }
   const RowTable& table(std::size_t t) const { return tables_[t].table; }
+  // What a checkpoint has of it: the tables, then what is counted of ids that are not admitted yet,
+  // of those tables where that is (RowAdmission), in their order.
+  std::size_t stores() const;
+  const RowTable& store(std::size_t number) const;
+  RowTable& store(std::size_t number) {
+    return const_cast<RowTable&>(std::as_const(*this).store(number));
+  }
+  // Ids of table `t` that have no row yet, and their memory.
+  const RowTable* counted(std::size_t t) const;
   virtual void setVersion(std::int64_t version);
   // What is asked of each table, since the first of the parts that have handed this on.
   const RowMeter& meter(std::size_t t) const { return tables_[t].meter; }
@@ -119,6 +130,10 @@ class RowPart {
     LearningRate learning_rate;
     RowUndo undo;  // of the newest update
     RowMeter meter;
+    std::unique_ptr<RowAdmission> admission;  // null: every id gets a row
+
+    void revert();
+    void forgetFormer();
   };
   // Who is the mode's: a request of the epoch that is open, whose ids and gradients are in their
   // places and of this part. INVALID_ARGUMENT: it makes no sense now; nothing has happened.
@@ -142,6 +157,7 @@ class RowPart {
  private:
   Status check(const RowRequest& request) const;
   Status checkGradients(const std::vector<RowGradients>& gradients) const;
+  void evict(std::int64_t step);
   Status updateTable(std::size_t t, std::int64_t step, std::int64_t samples,
                      std::span<const std::vector<RowGradients>* const> sources);
 };

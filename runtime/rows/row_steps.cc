@@ -100,7 +100,7 @@ void RowSteps::bring(RowRequest& request) {
   request.gradients.reset();
   if (!has_former_) return;
   has_former_ = false;
-  for (Table& table : tables_) table.undo.clear();
+  for (Table& table : tables_) table.forgetFormer();
 }
 
 void RowSteps::park(RowRequest request, CallId call, std::vector<RowAnswer>& out) {

@@ -83,11 +83,19 @@ void RowTable::pull(std::span<const std::uint64_t> ids, std::span<float> out) co
     for (std::size_t i = 0; i < group.size(); ++i) {
       const std::span<float> to = out.subspan((begin + i) * dim_, dim_);
       if (places[i].row == RowIndex::kNone) {
-        initialiseRow(options_.initial, key_, group[i], to);
+        readAbsent(group[i], to);
       } else {
         std::copy_n(places[i].partition->slab.floats(places[i].row).begin(), dim_, to.begin());
       }
     }
+  }
+}
+
+void RowTable::readAbsent(std::uint64_t id, std::span<float> to) const {
+  if (options_.admit_after > 1) {
+    std::ranges::fill(to, 0.0F);
+  } else {
+    initialiseRow(options_.initial, key_, id, to);
   }
 }
 
@@ -128,13 +136,13 @@ void RowTable::note(std::uint64_t id, const Place& place, RowUndo& undo) const {
            place.partition->slab.floats(place.row));
 }
 
-Status RowTable::checkFinite(const RowUpdate& update) const {
-  if (allFinite(update.gradients)) return absl::OkStatus();
-  const auto wrong =
-      std::ranges::find_if(update.gradients, [](float g) { return !std::isfinite(g); });
-  const auto at = static_cast<std::size_t>(wrong - update.gradients.begin()) / dim_;
+Status RowTable::checkFinite(std::span<const std::uint64_t> ids,
+                             std::span<const float> gradients) const {
+  if (allFinite(gradients)) return absl::OkStatus();
+  const auto wrong = std::ranges::find_if(gradients, [](float g) { return !std::isfinite(g); });
+  const auto at = static_cast<std::size_t>(wrong - gradients.begin()) / dim_;
   return absl::InvalidArgumentError(
-      fmt::format("table {}: the gradient of id {} is not finite", options_.name, update.ids[at]));
+      fmt::format("table {}: the gradient of id {} is not finite", options_.name, ids[at]));
 }
 
 Status RowTable::full() const {
@@ -206,7 +214,7 @@ StatusOr<RowUpdateResult> RowTable::change(const RowUpdate& update, RowUndo* und
   TY_CHECK(update.gradients.size() == update.ids.size() * dim_ &&
                (update.counts.empty() || update.counts.size() == update.ids.size()),
            "each id has its gradient and its count");
-  TY_RETURN_IF_ERROR(checkFinite(update));
+  TY_RETURN_IF_ERROR(checkFinite(update.ids, update.gradients));
   RowUpdateResult result;
   std::array<Place, kGroup> places;
   for (std::size_t begin = 0; begin < update.ids.size(); begin += kGroup) {
@@ -238,16 +246,30 @@ std::int64_t RowTable::evictFrom(Partition& partition, std::uint32_t step, RowUn
   for (std::uint32_t row = partition.slab.size(); row-- > 0;) {
     const RowView found = view(partition.slab, row);
     if (!isToGo(found, step)) continue;
-    undo.add({.id = found.id,
-              .step = found.step,
-              .count = found.count,
-              .created = false,
-              .evicted = true},
-             partition.slab.floats(row));
-    erase({hashOf(found.id, salt_), &partition, row});
+    removeRow({hashOf(found.id, salt_), &partition, row}, undo);
     ++gone;
   }
   return gone;
+}
+
+void RowTable::removeRow(const Place& place, RowUndo& undo) {
+  const RowHeader& header = place.partition->slab.header(place.row);
+  undo.add({.id = header.id,
+            .step = header.step,
+            .count = header.count,
+            .created = false,
+            .evicted = true},
+           place.partition->slab.floats(place.row));
+  erase(place);
+}
+
+void RowTable::remove(std::span<const std::uint64_t> ids, RowUndo& undo) {
+  for (const std::uint64_t id : ids) {
+    const Place place = find(id, hashOf(id, salt_));
+    TY_CHECK(place.row != RowIndex::kNone, "what is removed is there");
+    removeRow(place, undo);
+  }
+  if (!ids.empty()) undo.close();
 }
 
 std::int64_t RowTable::evict(std::int64_t version, std::uint32_t step, RowUndo& undo) {
@@ -290,7 +312,7 @@ void RowTable::pullBefore(const RowUndo& undo, std::span<const std::uint64_t> id
     if (entry < 0) continue;
     const std::span<float> to = out.subspan(i * dim_, dim_);
     if (undo.entries()[static_cast<std::size_t>(entry)].created) {
-      initialiseRow(options_.initial, key_, ids[i], to);
+      readAbsent(ids[i], to);
     } else {
       std::ranges::copy(undo.floats(static_cast<std::size_t>(entry)).first(dim_), to.begin());
     }
@@ -329,6 +351,11 @@ std::vector<RowView> RowTable::rows(int partition) const {
 
 bool RowTable::has(std::uint64_t id) const {
   return find(id, hashOf(id, salt_)).row != RowIndex::kNone;
+}
+
+std::uint32_t RowTable::countOf(std::uint64_t id) const {
+  const Place place = find(id, hashOf(id, salt_));
+  return place.row == RowIndex::kNone ? 0 : place.partition->slab.header(place.row).count;
 }
 
 std::int64_t RowTable::bytes() const {

@@ -47,6 +47,9 @@ struct RowTableOptions {
   RowInitializer initial;
   std::uint64_t seed = 0;
   RowEviction evict = {};
+  // Occurrences of an id before it gets a row (RowAdmission). Above 1, what is not there reads as
+  // zeros: an id that is hardly ever met shall not add noise.
+  std::int64_t admit_after = 1;
 };
 
 // Of one step. All arrays by id, which are unique.
@@ -91,6 +94,11 @@ class RowTable {
   // options().evict says so, but none that this step has touched, and adds them to `undo`, which
   // the update has filled. How many.
   std::int64_t evict(std::int64_t version, std::uint32_t step, RowUndo& undo);
+  // After an update that has filled `undo`, which had none of these ids: they go too, and are added
+  // to it. Precondition: they are there.
+  void remove(std::span<const std::uint64_t> ids, RowUndo& undo);
+  // What update() says of gradients.
+  Status checkFinite(std::span<const std::uint64_t> ids, std::span<const float> gradients) const;
   // The table as it was before the update that has filled `undo`, which was the last one.
   void revert(const RowUndo& undo);
   // pull() of that version.
@@ -102,6 +110,8 @@ class RowTable {
   // Those of one partition, ascending by id.
   std::vector<RowView> rows(int partition) const;
   bool has(std::uint64_t id) const;
+  // 0: it is not there.
+  std::uint32_t countOf(std::uint64_t id) const;
 
   std::int64_t size() const { return size_; }
   const PartitionRange& range() const { return range_; }
@@ -127,11 +137,12 @@ class RowTable {
   Place create(std::uint64_t id, std::uint64_t hash);
   void erase(const Place& place);
   bool isToGo(const RowView& row, std::uint32_t step) const;
+  void readAbsent(std::uint64_t id, std::span<float> to) const;
+  void removeRow(const Place& place, RowUndo& undo);
   std::int64_t evictFrom(Partition& partition, std::uint32_t step, RowUndo& undo);
   RowView view(const RowSlab& slab, std::uint32_t row) const;
   void fill(const Place& place, const RowUndo& undo, std::size_t entry);
   void note(std::uint64_t id, const Place& place, RowUndo& undo) const;
-  Status checkFinite(const RowUpdate& update) const;
   Status full() const;
   StatusOr<RowUpdateResult> change(const RowUpdate& update, RowUndo* undo);
   StatusOr<std::size_t> placeGroup(const RowUpdate& update, std::size_t begin, std::size_t end,

@@ -29,6 +29,15 @@ const v1::OptimizerSpec& optimizerOf(const v1::TableSpec& table, const v1::Train
   return table.has_optimizer() ? table.optimizer() : training.optimizer();
 }
 
+// What manifests call the tables that count ids, of tables that do not admit all of them, in the
+// order of RowPart::store().
+std::vector<std::string> counting(const std::vector<rows::RowTableConfig>& configs) {
+  std::vector<std::string> names;
+  for (const rows::RowTableConfig& config : configs)
+    if (config.options.admit_after > 1) names.push_back(config.options.name + ".counted");
+  return names;
+}
+
 std::string textOf(const std::vector<ManifestTable>& tables) {
   std::string text;
   for (const ManifestTable& table : tables)
@@ -53,6 +62,7 @@ StatusOr<JobTables> jobTables(const v1::Training& training) {
     options.initial = initializerOf(table.initial());
     options.seed = static_cast<std::uint64_t>(training.seed());
     options.evict = evictionOf(table.evict());
+    options.admit_after = std::max<std::int64_t>(1, table.admit().occurrences());
     tables.configs.push_back({std::move(options), optimizer.get(), LearningRate(spec)});
     tables.optimizers.push_back(std::move(optimizer));
   }
@@ -66,16 +76,23 @@ std::vector<ManifestTable> JobTables::described() const {
                          .dim = config.options.dim,
                          .slots = config.optimizer->slots()});
   }
+  for (const std::string& name : counting(configs))
+    described.push_back({.name = name, .dim = 0, .slots = {}});
   return described;
 }
 
 Status checkSameTables(const Manifest& manifest, const std::vector<ManifestTable>& tables) {
-  const bool same = std::ranges::equal(manifest.tables, tables, [](const auto& a, const auto& b) {
+  const auto of_rows = [](std::vector<ManifestTable> all) {
+    std::erase_if(all, [](const ManifestTable& table) { return table.dim == 0; });
+    return all;
+  };
+  const std::vector<ManifestTable> held = of_rows(manifest.tables), wanted = of_rows(tables);
+  const bool same = std::ranges::equal(held, wanted, [](const auto& a, const auto& b) {
     return a.name == b.name && a.dim == b.dim;
   });
   if (same) return absl::OkStatus();
   return absl::InvalidArgumentError(
-      fmt::format("has tables {}, the job {}", textOf(manifest.tables), textOf(tables)));
+      fmt::format("has tables {}, the job {}", textOf(held), textOf(wanted)));
 }
 
 void beginSlots(const Optimizer& optimizer, TableRows& rows) {
@@ -84,6 +101,29 @@ void beginSlots(const Optimizer& optimizer, TableRows& rows) {
     rows.slots[s].assign(rows.weights.size(), optimizer.initialSlot(s));
   std::ranges::fill(rows.steps, 0U);
 }
+
+namespace {
+
+// A checkpoint of a job that admitted all ids has none.
+Status loadCounted(const CheckpointReader& checkpoint, const JobTables& tables, ps::Shard& shard) {
+  const rows::PartitionRange range = shard.rows()->range();
+  std::size_t store = tables.configs.size();
+  for (const std::string& name : counting(tables.configs)) {
+    const std::vector<ManifestTable>& held = checkpoint.manifest().tables;
+    const auto found = std::ranges::find(held, name, &ManifestTable::name);
+    const std::size_t number = store++;
+    if (found == held.end()) continue;
+    const auto at = static_cast<std::size_t>(found - held.begin());
+    TY_RETURN_IF_ERROR(checkpoint.walkTable(at, range.first, range.last, [&](TableRows rows) {
+      rows.table = number;
+      shard.loadRows(rows);
+      return absl::OkStatus();
+    }));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
 
 Status loadTables(const EpochStart& start, const JobTables& tables, ps::Shard& shard) {
   if (tables.empty()) return absl::OkStatus();
@@ -97,7 +137,7 @@ Status loadTables(const EpochStart& start, const JobTables& tables, ps::Shard& s
       return absl::OkStatus();
     }));
   }
-  return absl::OkStatus();
+  return start.initial ? absl::OkStatus() : loadCounted(*start.checkpoint, tables, shard);
 }
 
 }  // namespace trainyard::runtime

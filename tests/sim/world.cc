@@ -86,9 +86,9 @@ World::World(WorldConfig config) : config_(std::move(config)), rng_(config_.seed
       reference_slots_[0][s].emplace_back(n, optimizer_->initialSlot(s));
   }
   if (config_.tables) {
-    tables_ = std::make_unique<runtime::rows::SampleTables>(/*evicts=*/sharesSteps());
+    tables_ = std::make_unique<runtime::rows::SampleTables>(/*forgets=*/sharesSteps());
     grid_ = runtime::ps::RowGrid(placement_.chunks.size(), config_.ps);
-    reference_rows_.emplace_back(/*evicts=*/sharesSteps());
+    reference_rows_.emplace_back(/*forgets=*/sharesSteps());
   }
   buildReference(0);
   membership_.set_uid(kUid);

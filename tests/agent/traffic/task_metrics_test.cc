@@ -199,6 +199,7 @@ TEST(TaskMetrics, TellTheRowsOfEachTable) {
     work.set_created(40);
     work.set_refused(2);
     work.set_evicted(5);
+    work.set_counted(70);
     work.set_pulled(900);
     work.set_pushed(800);
     work.set_hot(0.25);
@@ -210,6 +211,7 @@ TEST(TaskMetrics, TellTheRowsOfEachTable) {
   EXPECT_EQ(valueOf(metrics, "trainyard_ps_rows_created_total", "item"), 80);
   EXPECT_EQ(valueOf(metrics, "trainyard_ps_rows_refused_total", "item"), 4);
   EXPECT_EQ(valueOf(metrics, "trainyard_ps_rows_evicted_total", "item"), 10);
+  EXPECT_EQ(valueOf(metrics, "trainyard_ps_rows_counted", "item"), 70);
   EXPECT_EQ(valueOf(metrics, "trainyard_ps_rows_pulled_total", "item"), 1800);
   EXPECT_EQ(valueOf(metrics, "trainyard_ps_rows_pulled_total", "user"), 200);
   EXPECT_EQ(valueOf(metrics, "trainyard_ps_rows_pushed_total", "item"), 1600);

@@ -44,7 +44,7 @@ struct WorkerNode {
 
 const LoneRows& alone() {
   static const LoneRows rows = [] {
-    LoneRows rows(/*evicts=*/true);
+    LoneRows rows(/*forgets=*/true);
     StepPlan plan;
     plan.step_samples = kStepSamples;
     plan.steps = kSteps;
@@ -56,8 +56,8 @@ const LoneRows& alone() {
 }
 
 bool isRight(const RowSteps& part) {
-  for (std::size_t t = 0; t < part.tables(); ++t) {
-    if (!alone().equals(copyRows(part.table(t), t))) return false;
+  for (std::size_t s = 0; s < part.stores(); ++s) {
+    if (!alone().equals(copyRows(part.store(s), s))) return false;
   }
   return true;
 }
@@ -250,7 +250,7 @@ class World {
   };
   const Mutation mutation_;
   Rng random_;
-  SampleTables tables_{/*evicts=*/true};
+  SampleTables tables_{/*forgets=*/true};
   const std::vector<PartitionRange> ranges_;
   std::vector<std::unique_ptr<RowSteps>> parts_;
   std::vector<std::unique_ptr<WorkerNode>> workers_;

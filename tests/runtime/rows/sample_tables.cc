@@ -16,8 +16,10 @@ constexpr std::size_t kDims[] = {2, 1};
 constexpr std::size_t kTables = 2;
 constexpr const char* kNames[] = {"user", "ad"};
 constexpr float kRate = 0.25F;
-constexpr int kOld = 3;  // steps
+constexpr int kOld[] = {3, 6};  // steps
 constexpr int kLooksEvery = 4;
+constexpr std::size_t kCounts = 1;  // ids of this table
+constexpr std::uint32_t kOften = 4;
 
 std::vector<std::uint64_t> idsOf(std::int64_t position, std::size_t table) {
   Rng random(static_cast<std::uint64_t>(position) * 2 + table);
@@ -35,7 +37,7 @@ float gradientOf(std::int64_t position, float sum) {
 
 }  // namespace
 
-SampleTables::SampleTables(bool evicts) {
+SampleTables::SampleTables(bool forgets) {
   spec_.set_name("SGD");
   spec_.set_learning_rate(kRate);
   optimizer_ = *makeOptimizer(spec_);
@@ -44,8 +46,10 @@ SampleTables::SampleTables(bool evicts) {
     options.name = kNames[t];
     options.dim = static_cast<int>(kDims[t]);
     options.max_rows = 100'000;
-    if (evicts && t == 0)
-      options.evict = {.after_steps = kOld, .below_norm = 0, .every_steps = kLooksEvery};
+    if (forgets) {
+      options.evict = {.after_steps = kOld[t], .below_norm = 0, .every_steps = kLooksEvery};
+      options.admit_after = t == kCounts ? kOften : 1;
+    }
     configs.push_back({std::move(options), optimizer_.get(), LearningRate(spec_)});
     workers.push_back({kNames[t], kDims[t]});
   }
@@ -105,7 +109,8 @@ void LoneRows::take(const StepPlan& plan, std::int64_t step) {
       for (std::size_t d = 0; d < kDims[t]; ++d) sum.weights[d] += gradients[t][i * kDims[t] + d];
     }
   }
-  for (const auto& [key, sum] : touched) {
+  for (auto& [key, sum] : touched) {
+    if (!isAdmitted(key, step, sum)) continue;
     Row& row = rows_[key];
     row.step = static_cast<std::uint32_t>(step);
     row.count += sum.count;
@@ -113,28 +118,45 @@ void LoneRows::take(const StepPlan& plan, std::int64_t step) {
     for (std::size_t d = 0; d < row.weights.size(); ++d)
       row.weights[d] -= sum.weights[d] / static_cast<float>(all.count) * kRate;
   }
-  if (evicts_) evict(step);
+  evict(step, rows_);
+  evict(step, counted_);
 }
 
-void LoneRows::evict(std::int64_t step) {
-  const RowOrder order(saltOf(kNames[0]));
-  std::erase_if(rows_, [&](const auto& entry) {
+// Whoever is brings all of his occurrences.
+bool LoneRows::isAdmitted(const Rows::key_type& key, std::int64_t step, Row& sum) {
+  if (!forgets_ || key.first != kCounts || rows_.contains(key)) return true;
+  Row& counted = counted_[key];
+  counted.step = static_cast<std::uint32_t>(step);
+  counted.count += sum.count;
+  if (counted.count < kOften) return false;
+  sum.count = counted.count;
+  counted_.erase(key);
+  return true;
+}
+
+void LoneRows::evict(std::int64_t step, Rows& rows) const {
+  if (!forgets_) return;
+  static const RowOrder orders[] = {RowOrder(saltOf(kNames[0])), RowOrder(saltOf(kNames[1]))};
+  std::erase_if(rows, [&](const auto& entry) {
     const auto& [key, row] = entry;
-    const bool is_looked_at = (step + 1 - order.partition(key.second)) % kLooksEvery == 0;
-    return key.first == 0 && is_looked_at && step - row.step >= kOld;
+    const int partition = orders[key.first].partition(key.second);
+    return (step + 1 - partition) % kLooksEvery == 0 && step - row.step >= kOld[key.first];
   });
 }
 
 bool LoneRows::equals(const TableRows& copy) const {
-  const RowOrder order(saltOf(kNames[copy.table]));
+  const bool counts = copy.table == kTables;
+  const std::size_t table = counts ? kCounts : copy.table;
+  const Rows& rows = counts ? counted_ : rows_;
+  const RowOrder order(saltOf(kNames[table]));
   const PartitionRange range{copy.first, copy.first + static_cast<int>(copy.sizes.size())};
   std::size_t expected = 0;
-  for (const auto& [key, row] : rows_)
-    expected += key.first == copy.table && range.has(order.partition(key.second));
-  const std::size_t dim = kDims[copy.table];
+  for (const auto& [key, row] : rows)
+    expected += key.first == table && range.has(order.partition(key.second));
+  const std::size_t dim = counts ? 0 : kDims[table];
   for (std::size_t i = 0; i < copy.ids.size(); ++i) {
-    const auto row = rows_.find({copy.table, copy.ids[i]});
-    if (row == rows_.end() || row->second.step != copy.steps[i] ||
+    const auto row = rows.find({table, copy.ids[i]});
+    if (row == rows.end() || row->second.step != copy.steps[i] ||
         row->second.count != copy.counts[i] ||
         !std::ranges::equal(row->second.weights, std::span(copy.weights).subspan(i * dim, dim)))
       return false;

@@ -19,8 +19,8 @@ namespace trainyard::runtime::rows {
 
 class SampleTables {
  public:
-  // `evicts`: rows of the first table go when they are old.
-  explicit SampleTables(bool evicts = false);
+  // `forgets`: rows go when they are old, and ids of the second table get none at first.
+  explicit SampleTables(bool forgets = false);
   std::vector<RowTableConfig> configs;
   std::vector<WorkerTable> workers;
 
@@ -37,12 +37,13 @@ RowValues rowGradients(const StepPlan::Share& share, const RowValues& rows);
 // All tables at one version.
 class LoneRows {
  public:
-  explicit LoneRows(bool evicts = false) : evicts_(evicts) {}
+  explicit LoneRows(bool forgets = false) : forgets_(forgets) {}
   // The next version.
   void take(const StepPlan& plan, std::int64_t step);
   // Of the samples that a worker computes.
   RowValues at(const StepPlan::Share& share) const;
-  // Whether a server's copy holds the rows of its partitions, and no others.
+  // Whether a server's copy holds the rows of its partitions, or what is counted of ids without
+  // one, and no others.
   bool equals(const TableRows& copy) const;
 
  private:
@@ -51,10 +52,13 @@ class LoneRows {
     std::uint32_t count = 0;
     std::vector<float> weights;
   };
-  void evict(std::int64_t step);
+  using Rows = std::map<std::pair<std::size_t, std::uint64_t>, Row>;  // by table and id
+  void evict(std::int64_t step, Rows& rows) const;
+  bool isAdmitted(const Rows::key_type& key, std::int64_t step, Row& sum);
 
-  bool evicts_;
-  std::map<std::pair<std::size_t, std::uint64_t>, Row> rows_;  // by table and id
+  bool forgets_;
+  Rows rows_;
+  Rows counted_;
 };
 
 // What all pushes together make of the tables where each counts by itself.
