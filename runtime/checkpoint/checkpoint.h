@@ -7,6 +7,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <span>
 #include <string>
 #include <string_view>
@@ -133,9 +134,15 @@ Status prune(const std::string& dir, int keep);
 // copyable.
 class CheckpointReader {
  public:
-  // Opens and verifies (size, SHA-256) all files and that every element of every variable stands in
-  // exactly one of them. DATA_LOSS names the file or the variable.
-  static StatusOr<CheckpointReader> open(const std::string& dir, const Manifest& manifest);
+  // When a file's SHA-256 is compared: before anything is read, or, of the files that are read at
+  // all, before the first byte of theirs is given out. What is one server's part of a checkpoint is
+  // in few of them, and of a large one reading them all takes minutes.
+  enum class Verify { kAll, kWhatIsRead };
+  // Opens all files, and verifies their sizes, their SHA-256 as `verify` says, and that every
+  // element of every variable stands in exactly one of them. DATA_LOSS names the file or the
+  // variable, from what reads too.
+  static StatusOr<CheckpointReader> open(const std::string& dir, const Manifest& manifest,
+                                         Verify verify = Verify::kAll);
   const Manifest& manifest() const { return manifest_; }
   // Copies elements [begin, begin + out.size()) of `variable`'s weights (slot "") or slot.
   // NOT_FOUND names variable and range; INVALID_ARGUMENT when the variable is not float32.
@@ -165,11 +172,18 @@ class CheckpointReader {
   };
   struct OpenFile {
     std::string path;
-    std::uint64_t size = 0;
+    ShardFileInfo info;
     UniqueFd fd;
+    // Whether its content is the manifest's; found out once.
+    Status verified() const;
+    Status read(std::uint64_t offset, std::span<std::byte> out) const;
+
+   private:
+    mutable std::once_flag once_;
+    mutable Status found_;
   };
   CheckpointReader() = default;
-  Status addFile(const std::string& dir, const ShardFileInfo& info);
+  Status addFile(const std::string& dir, const ShardFileInfo& info, Verify verify);
   Status checkCoverage();
   // table_reader.cc
   Status addTableArray(const TableArrayName& name, const SafetensorsEntry& entry,

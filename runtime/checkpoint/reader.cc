@@ -22,8 +22,8 @@ Status damaged(std::string_view path, std::string_view what) {
   return absl::DataLossError(fmt::format("{}: {}", path, what));
 }
 
-// Opens DIR/NAME if it is a regular file of the manifest's size and content.
-StatusOr<UniqueFd> openVerified(const std::string& path, const ShardFileInfo& info) {
+// Opens DIR/NAME if it is a regular file of the manifest's size.
+StatusOr<UniqueFd> openOfSize(const std::string& path, const ShardFileInfo& info) {
   UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   if (!fd.valid()) {
     if (errno == ENOENT) return damaged(path, "is missing");
@@ -36,19 +36,23 @@ StatusOr<UniqueFd> openVerified(const std::string& path, const ShardFileInfo& in
   if (static_cast<std::uint64_t>(stat.st_size) != info.size) {
     return damaged(path, fmt::format("{} bytes long, expected {}", stat.st_size, info.size));
   }
+  return fd;
+}
+
+Status checkContent(int fd, const std::string& path, const ShardFileInfo& info) {
   Sha256 hash;
   std::vector<std::byte> buffer(kReadBytes);
   for (std::uint64_t at = 0; at < info.size;) {
     const auto part =
         std::span(buffer).first(std::min<std::uint64_t>(buffer.size(), info.size - at));
-    TY_RETURN_IF_ERROR(readFully(fd.get(), path, at, part));
+    TY_RETURN_IF_ERROR(readFully(fd, path, at, part));
     hash.update(part);
     at += part.size();
   }
   if (hash.hexDigest() != info.sha256) {
     return damaged(path, fmt::format("SHA-256 {}, expected {}", hash.hexDigest(), info.sha256));
   }
-  return fd;
+  return absl::OkStatus();
 }
 
 std::string label(std::string_view variable, std::string_view slot) {
@@ -65,28 +69,43 @@ const ManifestVariable* findVariable(const Manifest& manifest, std::string_view 
 
 Status verifyFiles(const std::string& dir, const Manifest& manifest) {
   for (const ShardFileInfo& file : manifest.files) {
-    TY_RETURN_IF_ERROR(openVerified(fmt::format("{}/{}", dir, file.name), file).status());
+    const std::string path = fmt::format("{}/{}", dir, file.name);
+    TY_ASSIGN_OR_RETURN(const UniqueFd fd, openOfSize(path, file));
+    TY_RETURN_IF_ERROR(checkContent(fd.get(), path, file));
   }
   return absl::OkStatus();
 }
 
-StatusOr<CheckpointReader> CheckpointReader::open(const std::string& dir,
-                                                  const Manifest& manifest) {
+Status CheckpointReader::OpenFile::verified() const {
+  std::call_once(once_, [this] { found_ = checkContent(fd.get(), path, info); });
+  return found_;
+}
+
+Status CheckpointReader::OpenFile::read(std::uint64_t offset, std::span<std::byte> out) const {
+  TY_RETURN_IF_ERROR(verified());
+  return readFully(fd.get(), path, offset, out);
+}
+
+StatusOr<CheckpointReader> CheckpointReader::open(const std::string& dir, const Manifest& manifest,
+                                                  Verify verify) {
   CheckpointReader reader;
   reader.manifest_ = manifest;
-  for (const ShardFileInfo& file : manifest.files) TY_RETURN_IF_ERROR(reader.addFile(dir, file));
+  for (const ShardFileInfo& file : manifest.files)
+    TY_RETURN_IF_ERROR(reader.addFile(dir, file, verify));
   TY_RETURN_IF_ERROR(reader.checkCoverage());
   TY_RETURN_IF_ERROR(reader.checkTables());
   return reader;
 }
 
-Status CheckpointReader::addFile(const std::string& dir, const ShardFileInfo& info) {
+Status CheckpointReader::addFile(const std::string& dir, const ShardFileInfo& info, Verify verify) {
   auto file = std::make_shared<OpenFile>();
   file->path = fmt::format("{}/{}", dir, info.name);
-  file->size = info.size;
-  TY_ASSIGN_OR_RETURN(file->fd, openVerified(file->path, info));
-  TY_ASSIGN_OR_RETURN(const SafetensorsHeader header,
-                      readSafetensorsHeader(file->fd.get(), file->path, file->size));
+  file->info = info;
+  TY_ASSIGN_OR_RETURN(file->fd, openOfSize(file->path, info));
+  if (verify == Verify::kAll) TY_RETURN_IF_ERROR(file->verified());
+  StatusOr<SafetensorsHeader> read = readSafetensorsHeader(file->fd.get(), file->path, info.size);
+  if (!read.ok()) TY_RETURN_IF_ERROR(file->verified());  // that it is damaged says more
+  TY_ASSIGN_OR_RETURN(const SafetensorsHeader header, std::move(read));
   for (const SafetensorsEntry& entry : header.entries) {
     if (const auto of_table = parseTableArrayName(entry.name)) {
       TY_RETURN_IF_ERROR(annotate(addTableArray(*of_table, entry, header.data_start), file->path));
@@ -168,8 +187,7 @@ Status CheckpointReader::readBytes(const std::string& variable, const std::strin
     const std::int64_t n = std::min(end, piece->end) - begin;
     const OpenFile& file = *files_[piece->file];
     const auto bytes = static_cast<std::size_t>(n) * 4;
-    TY_RETURN_IF_ERROR(readFully(
-        file.fd.get(), file.path,
+    TY_RETURN_IF_ERROR(file.read(
         piece->offset + static_cast<std::uint64_t>(begin - piece->begin) * 4, out.first(bytes)));
     out = out.subspan(bytes);
     begin += n;

@@ -56,8 +56,7 @@ Status CheckpointReader::readArray(const TablePiece& piece, const std::string& n
                                    std::vector<T>& out) const {
   const TablePiece::Array& array = piece.arrays.at(name);
   out.resize(array.bytes / sizeof(T));
-  const OpenFile& file = *files_[piece.file];
-  return readFully(file.fd.get(), file.path, array.offset, std::as_writable_bytes(std::span(out)));
+  return files_[piece.file]->read(array.offset, std::as_writable_bytes(std::span(out)));
 }
 
 Status CheckpointReader::walkTable(std::size_t table, int first, int last,
@@ -115,8 +114,7 @@ Status CheckpointReader::walkTableArray(
     const OpenFile& file = *files_[piece.file];
     for (std::uint64_t at = 0; at < found->second.bytes; at += bytes.size()) {
       bytes.resize(std::min(kReadBytes, found->second.bytes - at));
-      TY_RETURN_IF_ERROR(
-          readFully(file.fd.get(), file.path, found->second.offset + at, std::span(bytes)));
+      TY_RETURN_IF_ERROR(file.read(found->second.offset + at, std::span(bytes)));
       TY_RETURN_IF_ERROR(sink(bytes));
     }
   }

@@ -305,7 +305,8 @@ StatusOr<SyntheticCtrSpec> readSyntheticCtrSpec(const v1::DataSpec& spec) {
   for (std::size_t i = 0; i < out.columns.size(); ++i) {
     const Column& column = out.columns[i];
     const std::string place = fmt::format("training.data.columns[{}]", i);
-    if (column.kind == ColumnKind::kIds || column.kind == ColumnKind::kText) {
+    const ColumnKind kind = column.kind;
+    if (kind != ColumnKind::kId && kind != ColumnKind::kNumber && kind != ColumnKind::kLabel) {
       return invalidInput(place + ".kind",
                           fmt::format("\"{}\", expected Id, Number or Label", nameOf(column.kind)));
     }

@@ -169,7 +169,9 @@ StatusOr<EpochStart> openStart(const TaskOptions& options, const Placement& plac
       return absl::InvalidArgumentError(fmt::format(
           "{}: checkpoint of another model or optimizer ({})", path, manifest.optimizer));
     }
-    TY_ASSIGN_OR_RETURN(start.checkpoint, CheckpointReader::open(directoryOf(path), manifest));
+    TY_ASSIGN_OR_RETURN(
+        start.checkpoint,
+        CheckpointReader::open(directoryOf(path), manifest, CheckpointReader::Verify::kWhatIsRead));
     return absl::OkStatus();
   };
   const Status status = open();
@@ -237,6 +239,7 @@ std::string modelDigest(const Placement& placement, const Optimizer& optimizer,
   }
   text += fmt::format("slots {}\n", fmt::join(optimizer.slots(), ","));
   for (const ManifestTable& table : tables) {
+    if (table.dim == 0) continue;  // a job may begin to count ids, and cease to
     text += fmt::format("table {} [{}] {}\n", table.name, table.dim, fmt::join(table.slots, ","));
   }
   return sha256Hex(text);

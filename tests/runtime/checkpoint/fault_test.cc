@@ -63,6 +63,33 @@ TEST_F(Damage, AnyByte) {
   EXPECT_EQ(verifyFiles(dir_.path(), manifest_), absl::OkStatus());
 }
 
+// Half of each variable is in the second file.
+TEST_F(Damage, AnyByteOfWhatIsRead) {
+  const std::string good = readText(second_);
+  int opened = 0;
+  for (std::size_t at = 0; at < good.size(); at += 97) {
+    std::string bad = good;
+    bad[at] = static_cast<char>(bad[at] ^ 1);
+    writeText(second_, bad);
+    const auto reader =
+        CheckpointReader::open(dir_.path(), manifest_, CheckpointReader::Verify::kWhatIsRead);
+    if (!reader.ok()) {  // where its arrays are is read at once
+      EXPECT_TRUE(absl::IsDataLoss(reader.status())) << reader.status();
+      continue;
+    }
+    ++opened;
+    std::vector<float> values(10);
+    EXPECT_EQ(reader->read("fc", "", 0, values), absl::OkStatus());
+    EXPECT_EQ(values[3], sampleValue("fc", "", 3, 12));
+    for (int again = 0; again < 2; ++again) {
+      const Status status = reader->read("fc", "", 290, values);
+      EXPECT_TRUE(absl::IsDataLoss(status)) << status;
+      EXPECT_THAT(status.ToString(), HasSubstr(second_ + ": SHA-256"));
+    }
+  }
+  EXPECT_GT(opened, 10);
+}
+
 TEST_F(Damage, Truncated) {
   const auto size = fs::file_size(second_);
   fs::resize_file(second_, size - 1);
