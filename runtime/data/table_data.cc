@@ -1,6 +1,7 @@
 #include "runtime/data/internal/table_data.h"
 
 #include <limits>
+#include <numeric>
 #include <utility>
 
 #include "base/core/check.h"
@@ -46,17 +47,24 @@ std::string fingerprintOf(const std::vector<Column>& columns, const TableValues&
   return hash.hexDigest();
 }
 
+// One id a sample. Samples lie anywhere: the loop has nothing in it that would keep the processor
+// from waiting for many of them at once.
+void gatherOneEach(std::span<const std::uint64_t> ids, std::span<const std::int64_t> samples,
+                   FeatureIds& out) {
+  out.ids.resize(samples.size());
+  for (std::size_t i = 0; i < samples.size(); ++i)
+    out.ids[i] = ids[static_cast<std::size_t>(samples[i])];
+  std::iota(out.ends.begin(), out.ends.end(), 1);
+}
+
 // The ids of these samples, behind each other; `out` has as many ends.
 void gatherIds(const IdValues& values, std::span<const std::int64_t> samples, FeatureIds& out) {
+  if (values.ends.empty()) return gatherOneEach(values.ids.values(), samples, out);
   for (std::size_t i = 0; i < samples.size(); ++i) {
     const std::int64_t sample = samples[i];
-    if (values.ends.empty()) {
-      out.ids.push_back(values.ids[sample]);
-    } else {
-      const std::int64_t begin = sample == 0 ? 0 : values.ends[sample - 1];
-      const auto own = values.ids.values().subspan(begin, values.ends[sample] - begin);
-      out.ids.insert(out.ids.end(), own.begin(), own.end());
-    }
+    const std::int64_t begin = sample == 0 ? 0 : values.ends[sample - 1];
+    const auto own = values.ids.values().subspan(begin, values.ends[sample] - begin);
+    out.ids.insert(out.ids.end(), own.begin(), own.end());
     out.ends[i] = static_cast<std::int32_t>(out.ids.size());
   }
   TY_CHECK(out.ids.size() <= std::numeric_limits<std::int32_t>::max(),

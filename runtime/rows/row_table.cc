@@ -205,9 +205,7 @@ void RowTable::applyGroup(const UpdateContext& context, std::span<const Place> p
 
 StatusOr<RowUpdateResult> RowTable::update(const RowUpdate& update, RowUndo* undo) {
   if (undo != nullptr) undo->clear();
-  StatusOr<RowUpdateResult> result = change(update, undo);
-  if (undo != nullptr) undo->close();
-  return result;
+  return change(update, undo);
 }
 
 StatusOr<RowUpdateResult> RowTable::change(const RowUpdate& update, RowUndo* undo) {
@@ -269,7 +267,6 @@ void RowTable::remove(std::span<const std::uint64_t> ids, RowUndo& undo) {
     TY_CHECK(place.row != RowIndex::kNone, "what is removed is there");
     removeRow(place, undo);
   }
-  if (!ids.empty()) undo.close();
 }
 
 std::int64_t RowTable::evict(std::int64_t version, std::uint32_t step, RowUndo& undo) {
@@ -279,7 +276,6 @@ std::int64_t RowTable::evict(std::int64_t version, std::uint32_t step, RowUndo& 
   for (std::int64_t p = range_.first + ((version - range_.first) % every + every) % every;
        p < range_.last; p += every)
     gone += evictFrom(partitions_[static_cast<std::size_t>(p - range_.first)], step, undo);
-  if (gone > 0) undo.close();
   return gone;
 }
 

@@ -11,12 +11,6 @@ void RowUndo::add(const Entry& entry, std::span<const float> floats) {
   begins_.push_back(floats_.size());
 }
 
-void RowUndo::close() {
-  by_id_.resize(entries_.size());
-  std::iota(by_id_.begin(), by_id_.end(), 0U);
-  std::ranges::sort(by_id_, {}, [this](std::uint32_t e) { return entries_[e].id; });
-}
-
 void RowUndo::clear() {
   entries_.clear();
   begins_.resize(1);
@@ -25,8 +19,13 @@ void RowUndo::clear() {
 }
 
 std::ptrdiff_t RowUndo::find(std::uint64_t id) const {
-  const auto at =
-      std::ranges::lower_bound(by_id_, id, {}, [this](std::uint32_t e) { return entries_[e].id; });
+  const auto of = [this](std::uint32_t entry) { return entries_[entry].id; };
+  if (by_id_.size() != entries_.size()) {
+    by_id_.resize(entries_.size());
+    std::iota(by_id_.begin(), by_id_.end(), 0U);
+    std::ranges::sort(by_id_, {}, of);
+  }
+  const auto at = std::ranges::lower_bound(by_id_, id, {}, of);
   if (at == by_id_.end() || entries_[*at].id != id) return -1;
   return static_cast<std::ptrdiff_t>(*at);
 }

@@ -9,7 +9,7 @@
 
 namespace trainyard::runtime::rows {
 
-// A value; filled by RowTable::update(), read by RowTable.
+// A value of one thread at a time, reading included; filled and read by RowTable.
 class RowUndo {
  public:
   struct Entry {
@@ -26,12 +26,11 @@ class RowUndo {
   std::span<const float> floats(std::size_t entry) const {
     return std::span(floats_).subspan(begins_[entry], begins_[entry + 1] - begins_[entry]);
   }
-  // Index of an id's entry, or -1.
+  // Index of an id's entry, or -1. The first one after an add() sorts what is there: hardly any
+  // step is looked at again.
   std::ptrdiff_t find(std::uint64_t id) const;
 
   void add(const Entry& entry, std::span<const float> floats);
-  // After the last add(): what find() needs.
-  void close();
   // Keeps its memory.
   void clear();
 
@@ -39,7 +38,7 @@ class RowUndo {
   std::vector<Entry> entries_;
   std::vector<std::size_t> begins_{0};
   std::vector<float> floats_;
-  std::vector<std::uint32_t> by_id_;  // entries, ascending by id
+  mutable std::vector<std::uint32_t> by_id_;  // entries, ascending by id; of the last find()
 };
 
 }  // namespace trainyard::runtime::rows
