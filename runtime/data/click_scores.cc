@@ -10,6 +10,7 @@ namespace {
 constexpr double kMostLogit = 16;
 
 std::size_t binOf(float logit) {
+  if (std::isnan(logit)) return 0;  // of a model that is broken, whose loss says so
   const double at = (static_cast<double>(logit) + kMostLogit) * (kClickBins / (2 * kMostLogit));
   return static_cast<std::size_t>(std::clamp(std::floor(at), 0.0, double{kClickBins - 1}));
 }

@@ -9,7 +9,8 @@
 namespace trainyard::runtime {
 
 // A histogram of the logits of each label, of kClickBins bins of equal width over [-16, 16); what
-// is beyond counts with the outermost. Whole numbers, so that sums depend on no order.
+// is beyond counts with the outermost, what is no number with the lowest. Whole numbers, so that
+// sums depend on no order.
 inline constexpr int kClickBins = 4096;
 
 struct ClickScores {

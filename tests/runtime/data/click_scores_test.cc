@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <vector>
 
 #include "base/core/rng.h"
@@ -96,6 +97,15 @@ TEST(ClickScores, OfOneLabelThereIsNoAuc) {
   scores.add(1, false);
   EXPECT_FALSE(scores.auc());
   EXPECT_FALSE(scores.calibration());
+}
+
+TEST(ClickScores, WhatIsBeyondAndWhatIsNoNumberHasItsBin) {
+  constexpr float kInfinity = std::numeric_limits<float>::infinity();
+  ClickScores scores;
+  for (const float logit : {-kInfinity, kInfinity, std::numeric_limits<float>::quiet_NaN()})
+    scores.add(logit, false);
+  EXPECT_EQ(scores.negatives.front(), 2U);
+  EXPECT_EQ(scores.negatives.back(), 1U);
 }
 
 TEST(ClickScores, TheBestAndTheWorst) {
