@@ -4,14 +4,12 @@
 
 First the same job with and without `admit: {occurrences: 3}`, where most ids come seldom: rows, memory, AUC. Then ids
 that come to an end and others that take their places (`drift`), with and without `evict`: the rows of the servers after
-each lifetime of an id. Prints the tables of docs/results.md.
+each lifetime of an id, by the nearest line of traffic.jsonl, which has one a second. Prints the tables of docs/results.md.
 """
 import argparse
 import json
 import os
 import pathlib
-import re
-import subprocess
 import sys
 import tempfile
 
@@ -41,13 +39,12 @@ def job(ids, samples, data, policy):
 
 
 def run(args, *description):
-    """(What the last line says, lines of traffic.jsonl)."""
+    """(result.json, lines of traffic.jsonl)."""
     with tempfile.TemporaryDirectory() as scratch:
         folder = pathlib.Path(scratch)
         (folder / "job.json").write_text(json.dumps(job(*description)))
-        done = subprocess.run([args.bin / "trainyard", "run", "-f", folder / "job.json", "--dir", folder / "run"],
-                              check=True, timeout=programs.LIMIT, stdin=subprocess.DEVNULL, capture_output=True, text=True)
-        told = dict(re.findall(r"(\w+)=(\S+)", re.search("result: .*", done.stdout)[0]))
+        programs.run_job(args.bin, folder / "job.json", folder / "run")
+        told = json.loads((folder / "run/result.json").read_text())
         lines = (folder / "run/traffic.jsonl").read_text().splitlines()
         return told, [json.loads(line) for line in lines]
 
@@ -63,7 +60,7 @@ def admission(args):
     for name, policy in {"all": {}, "that have occurred 3 times": {"admit": {"occurrences": 3}}}.items():
         told, traffic = run(args, args.ids, args.samples, {"evalSamples": 200_000}, policy)
         rows, size = held(traffic[-1])
-        aucs.append(float(told["auc"]))
+        aucs.append(told["auc"])
         print(f"| {name} | {rows:,} | {size / 1e6:.0f} MB | {aucs[-1]:.4f} |", flush=True)
     lost = aucs[0] - aucs[1]
     print(f"\nlost: {lost:.4f} of AUC (bar {LOST}: {'reached' if lost <= LOST else 'missed'})\n", flush=True)
@@ -82,6 +79,8 @@ def drift(args):
         at = [min(traffic, key=lambda line, end=end: abs(line.get("step", 0) - end)) for end in range(life, steps + 1, life)]
         rows = [held(line)[0] for line in at]
         later = rows[2:]
+        if min(later) == 0 or len({line["step"] for line in at}) < lives:
+            sys.exit(f"a lifetime is shorter than traffic.jsonl can show: more than {args.samples:,} --samples are needed")
         spread = (max(later) - min(later)) / min(later)
         told = "reached" if spread <= FLAT else "missed"
         print(f"| {name} | " + " | ".join(f"{count:,}" for count in rows) +

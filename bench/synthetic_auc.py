@@ -11,7 +11,6 @@ import argparse
 import json
 import os
 import pathlib
-import re
 import subprocess
 import sys
 import tempfile
@@ -47,12 +46,11 @@ def measure(args, model):
     with tempfile.TemporaryDirectory() as scratch:
         folder = pathlib.Path(scratch)
         (folder / "job.json").write_text(json.dumps(job(args, model)))
-        done = subprocess.run([args.bin / "trainyard", "run", "-f", folder / "job.json", "--dir", folder / "run"],
-                              check=True, timeout=programs.LIMIT, stdin=subprocess.DEVNULL, capture_output=True, text=True)
-        told = dict(re.findall(r"(auc|calibration|loss|seconds)=(\S+)", re.search("result: .*", done.stdout)[0]))
+        programs.run_job(args.bin, folder / "job.json", folder / "run")
+        told = json.loads((folder / "run/result.json").read_text())
         oracle = subprocess.run([args.bin / "trainyard-bench-clicks-oracle", folder / "run/job.json"], check=True,
                                 capture_output=True, text=True)
-        return {name: float(value) for name, value in told.items()}, json.loads(oracle.stdout)
+        return told, json.loads(oracle.stdout)
 
 
 def main():
