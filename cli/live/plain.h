@@ -20,8 +20,7 @@ std::string renderEventJson(const RunEvent& event);
 // {"time","step","examplesPerSecond","ps":[{"task","receivedBytes","transmittedBytes",
 //  "wireReceivedBytes","wireTransmittedBytes"}],"tables":[{"table","rows","bytes","created",
 //  "refused","evicted","pulled","pushed","hotRows","occurrences","distinct"}]}: bytes on the wire
-//  where they
-// are known, tables where the job has some.
+// where they are known, tables where the job has some.
 std::string renderTraffic(const RunSnapshot& run, UnixMillis unix_ms);
 
 }  // namespace trainyard::cli

@@ -65,7 +65,7 @@ std::int64_t countOf(std::string_view kind, const std::vector<View>& columns) {
                        [&](const View& column) { return column["kind"].text() == kind; });
 }
 
-void checkLabel(const View& columns, ProblemList& problems) {
+void checkKinds(const View& columns, ProblemList& problems) {
   const std::vector<View> items = columns.items();
   const std::int64_t labels = countOf("Label", items), weights = countOf("Weight", items);
   if (!items.empty() && labels != 1) {
@@ -244,7 +244,7 @@ void checkColumns(const View& data, ProblemList& problems) {
   if (!format || !namesColumns(*format)) return;
   const View columns = data["columns"];
   checkNames(columns, "columns", problems);
-  checkLabel(columns, problems);
+  checkKinds(columns, problems);
   for (const View& column : columns.items()) {
     checkBelongs(column, "kind", {{"ids", {"Id"}}}, problems);
     if (*format == kMadeUp) {

@@ -274,6 +274,14 @@ TEST(ChartTest, ThinOutKeepsTheMean) {
   EXPECT_EQ(thinOut(points, 1000).size(), 1000u);
 }
 
+// result.json says the same.
+void expectLine(const RunResult& result, const std::string& line) {
+  EXPECT_EQ(resultLine(result), line);
+  const auto read = resultFromJson(resultJson(result).dump());
+  ASSERT_TRUE(read.ok()) << read.status();
+  EXPECT_EQ(resultLine(*read), line);
+}
+
 TEST(ResultTest, Line) {
   RunResult result;
   result.outcome = "succeeded";
@@ -283,9 +291,9 @@ TEST(ResultTest, Line) {
   result.examples_per_second = 2510.2;
   result.seconds = 76.41;
   result.dir = "runs/fashion";
-  EXPECT_EQ(resultLine(result),
-            "result: succeeded steps=700 accuracy=0.8931 loss=0.2914 examples_per_second=2510 "
-            "seconds=76.4 dir=runs/fashion");
+  expectLine(result,
+             "result: succeeded steps=700 accuracy=0.8931 loss=0.2914 examples_per_second=2510 "
+             "seconds=76.4 dir=runs/fashion");
 }
 
 TEST(ResultTest, SaysHowClicksWereTold) {
@@ -295,11 +303,8 @@ TEST(ResultTest, SaysHowClicksWereTold) {
   result.auc = 0.73214;
   result.calibration = 0.992;
   result.dir = "d";
-  EXPECT_EQ(resultLine(result),
-            "result: succeeded accuracy=0.8000 auc=0.7321 calibration=0.9920 seconds=0.0 dir=d");
-  const auto read = resultFromJson(resultJson(result).dump());
-  ASSERT_TRUE(read.ok());
-  EXPECT_EQ(resultLine(*read), resultLine(result));
+  expectLine(result,
+             "result: succeeded accuracy=0.8000 auc=0.7321 calibration=0.9920 seconds=0.0 dir=d");
 }
 
 TEST(ResultTest, SaysWhatItsUpdateModeCounts) {
@@ -310,11 +315,7 @@ TEST(ResultTest, SaysWhatItsUpdateModeCounts) {
   result.spread = 4;
   result.partial = 0;
   result.dir = "d";
-  EXPECT_EQ(resultLine(result),
-            "result: succeeded steps=100 skipped=7 spread=4 partial=0 seconds=0.0 dir=d");
-  const auto read = resultFromJson(resultJson(result).dump());
-  ASSERT_TRUE(read.ok());
-  EXPECT_EQ(resultLine(*read), resultLine(result));
+  expectLine(result, "result: succeeded steps=100 skipped=7 spread=4 partial=0 seconds=0.0 dir=d");
 }
 
 TEST(ResultTest, FailedQuotesItsReason) {
@@ -328,15 +329,13 @@ TEST(ResultTest, FailedQuotesItsReason) {
             "dir=\"a b\"");
 }
 
-TEST(ResultTest, RoundTrip) {
+TEST(ResultTest, OfARunThatWasInterruptedAndOfNone) {
   RunResult result;
   result.outcome = "interrupted";
   result.steps = 12;
   result.loss = 0.5;
   result.dir = "d";
-  const auto read = resultFromJson(resultJson(result).dump());
-  ASSERT_TRUE(read.ok());
-  EXPECT_EQ(resultLine(*read), resultLine(result));
+  expectLine(result, "result: interrupted step=12 loss=0.5000 seconds=0.0 dir=d");
   EXPECT_FALSE(resultFromJson("{}").ok());
   EXPECT_FALSE(resultFromJson("{").ok());
 }
