@@ -63,6 +63,7 @@ Json tablesJson(const TablePlans& plans) {
          {"maxBytes", table.max_bytes},
          {"expectedRows", table.expected_rows > 0 ? Json(table.expected_rows) : Json(nullptr)},
          {"expectedBytes", table.expected_rows > 0 ? Json(table.expected_bytes) : Json(nullptr)},
+         {"replicaBytesPerStep", table.replicated},
          {"bytesInPerStep", table.most.in},
          {"bytesOutPerStep", table.most.out},
          {"expectedBytesInPerStep", table.expected ? Json(table.expected->in) : Json(nullptr)},
@@ -78,6 +79,8 @@ Json tableServersJson(const TablePlans& plans) {
     list.push_back({{"index", i},
                     {"share", ps.share},
                     {"maxBytes", ps.max_bytes},
+                    {"replicaMaxBytes", ps.replica_bytes},
+                    {"replicaBytesPerStep", ps.replicated},
                     {"bytesInPerStep", ps.step.in},
                     {"bytesOutPerStep", ps.step.out},
                     {"expected", plans.expected}});

@@ -85,6 +85,12 @@ std::string expectedRows(const TablePlans& plans) {
   return text;
 }
 
+std::string workerReplicas(const TablePlans& plans) {
+  if (plans.worker_replica_bytes == 0) return "";
+  return fmt::format("worker 0 keeps the only server's replicas: {} bytes at most\n",
+                     formatCount(plans.worker_replica_bytes));
+}
+
 // Tables, then what each server has of all of them.
 std::string embeddingTables(const TablePlans& plans) {
   if (plans.tables.empty()) return "";
@@ -96,16 +102,18 @@ std::string embeddingTables(const TablePlans& plans) {
                     formatCount(table.max_rows), formatCount(table.max_bytes), formatCount(step.in),
                     formatCount(step.out)});
   }
-  std::vector<TableRow> servers = {{"rows on", "share", "bytes", "in per step", "out per step"}};
+  std::vector<TableRow> servers = {
+      {"rows on", "share", "bytes", "replicas", "in per step", "out per step", "to replicas"}};
   for (std::size_t i = 0; i < plans.servers.size(); ++i) {
     const TableServerPlan& ps = plans.servers[i];
     servers.push_back({fmt::format("ps{}", i), fmt::format("{:.2f} %", 100 * ps.share),
-                       formatCount(ps.max_bytes), formatCount(ps.step.in),
-                       formatCount(ps.step.out)});
+                       formatCount(ps.max_bytes), formatCount(ps.replica_bytes),
+                       formatCount(ps.step.in), formatCount(ps.step.out),
+                       formatCount(ps.replicated)});
   }
   return renderTable(rows, {false, true, true, true, true, true, true}) + "\n" +
-         renderTable(servers, {false, true, true, true, true}) + expectedRows(plans) +
-         stepNote(plans) + "\n\n";
+         renderTable(servers, {false, true, true, true, true, true, true}) + expectedRows(plans) +
+         workerReplicas(plans) + stepNote(plans) + "\n\n";
 }
 
 std::string ratio(const std::optional<double>& value) {

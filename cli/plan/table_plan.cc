@@ -32,9 +32,10 @@ std::int64_t rowBytes(std::int64_t dim, std::int64_t slots) {
   return (bytes + kAlignment - 1) / kAlignment * kAlignment + kPlace;
 }
 
-// Of each worker in a step, an id once. Nothing: the data are not made up, or have several ids in a
+// Of so many samples, an id once. Nothing: the data are not made up, or have several ids in a
 // column.
-std::optional<double> expectedIds(const v1::JobSpec& spec, const v1::TableSpec& table) {
+std::optional<double> expectedIds(const v1::JobSpec& spec, const v1::TableSpec& table,
+                                  std::int64_t samples) {
   const v1::DataSpec& data = spec.training().data();
   if (data.format() != "synthetic_ctr") return std::nullopt;
   double ids = 0;
@@ -42,7 +43,7 @@ std::optional<double> expectedIds(const v1::JobSpec& spec, const v1::TableSpec& 
     const auto column =
         std::ranges::find_if(data.columns(), [&](const auto& c) { return c.name() == feature; });
     if (column == data.columns().end() || column->kind() != "Id") return std::nullopt;
-    ids += expectedDistinct(column->ids(), kIdExponent, runtime::samplesPerWorker(spec));
+    ids += expectedDistinct(column->ids(), kIdExponent, samples);
   }
   return ids;
 }
@@ -51,6 +52,15 @@ std::optional<double> expectedIds(const v1::JobSpec& spec, const v1::TableSpec& 
 StepBytes stepBytes(double ids, std::int64_t dim, const v1::Training& training) {
   const double row = static_cast<double>(dim * runtime::wireBytes(training));
   return {.in = std::llround(ids * (2 * kId + kCount + row)), .out = std::llround(ids * row)};
+}
+
+bool hasCommonSteps(const v1::Training& training) {
+  return training.update().mode().empty() || training.update().mode() == "Sync";
+}
+
+// Floats to replicas are not shortened.
+std::int64_t replicatedBytes(double ids, std::int64_t dim) {
+  return std::llround(ids * static_cast<double>(kId + kCount + dim * kFloat));
 }
 
 TablePlan planOf(const v1::TableSpec& table, const v1::JobSpec& spec) {
@@ -66,20 +76,33 @@ TablePlan planOf(const v1::TableSpec& table, const v1::JobSpec& spec) {
   plan.max_bytes = plan.max_rows * plan.row_bytes;
   plan.expected_rows = table.rows().expected();
   plan.expected_bytes = plan.expected_rows * plan.row_bytes;
-  const std::int64_t most = workers * runtime::samplesPerWorker(spec) * table.features_size();
+  const std::int64_t samples = runtime::samplesPerWorker(spec);
+  const std::int64_t most = workers * samples * table.features_size();
   plan.most = stepBytes(static_cast<double>(most), plan.dim, training);
-  if (const auto ids = expectedIds(spec, table))
-    plan.expected = stepBytes(static_cast<double>(workers) * *ids, plan.dim, training);
+  auto to_replicas = static_cast<double>(most);
+  if (const auto ids = expectedIds(spec, table, samples)) {
+    to_replicas = static_cast<double>(workers) * *ids;
+    plan.expected = stepBytes(to_replicas, plan.dim, training);
+    if (hasCommonSteps(training)) to_replicas = *expectedIds(spec, table, workers * samples);
+  }
+  if (runtime::keepsReplicas(spec)) plan.replicated = replicatedBytes(to_replicas, plan.dim);
   return plan;
 }
 
+// Each server's part has its replica on the next one.
+void addReplicas(std::vector<TableServerPlan>& servers) {
+  for (std::size_t i = 0; servers.size() > 1 && i < servers.size(); ++i)
+    servers[(i + 1) % servers.size()].replica_bytes = servers[i].max_bytes;
+}
+
 std::vector<TableServerPlan> serversOf(const TablePlans& plans, int servers) {
-  TableServerPlan all{.share = 1, .max_bytes = 0, .step = {}};
+  TableServerPlan all;
   for (const TablePlan& table : plans.tables) {
     const StepBytes& step = plans.expected ? *table.expected : table.most;
     all.max_bytes += table.max_bytes;
     all.step.in += step.in;
     all.step.out += step.out;
+    all.replicated += table.replicated;
   }
   std::vector<int> parts(static_cast<std::size_t>(servers));
   for (int part = 0; part < runtime::kTableParts; ++part)
@@ -92,7 +115,9 @@ std::vector<TableServerPlan> serversOf(const TablePlans& plans, int servers) {
     };
     result.push_back({.share = share,
                       .max_bytes = of(all.max_bytes),
-                      .step = {.in = of(all.step.in), .out = of(all.step.out)}});
+                      .replica_bytes = 0,
+                      .step = {.in = of(all.step.in), .out = of(all.step.out)},
+                      .replicated = of(all.replicated)});
   }
   return result;
 }
@@ -107,6 +132,9 @@ TablePlans tablePlans(const v1::JobSpec& spec) {
   plans.expected = std::ranges::all_of(
       plans.tables, [](const TablePlan& table) { return table.expected.has_value(); });
   plans.servers = serversOf(plans, spec.ps().replicas());
+  if (!runtime::keepsReplicas(spec)) return plans;
+  addReplicas(plans.servers);
+  if (plans.servers.size() == 1) plans.worker_replica_bytes = plans.servers[0].max_bytes;
   return plans;
 }
 

@@ -31,19 +31,26 @@ struct TablePlan {
   StepBytes most;
   // What it is expected to move, an id once for each worker. Known of data that are made up.
   std::optional<StepBytes> expected;
+  // Of these, what goes to replicas: an id once, with its mean gradient; without common steps once
+  // for each worker. 0: there are no replicas.
+  std::int64_t replicated = 0;
 };
 
 // One server's part of all tables together: partitions are dealt out, and ids to partitions evenly.
 struct TableServerPlan {
   double share = 0;
   std::int64_t max_bytes = 0;
-  StepBytes step;  // expected where that is known of all tables, else the most
+  std::int64_t replica_bytes = 0;  // at most, of another server's part
+  StepBytes step;                  // expected where that is known of all tables, else the most
+  std::int64_t replicated = 0;     // of a step: what goes to the replica's server
 };
 
 struct TablePlans {
   std::vector<TablePlan> tables;
   std::vector<TableServerPlan> servers;  // none without tables
   bool expected = false;                 // of all tables
+  // At most, of the first worker, which keeps the replicas of an only server; 0: it keeps none.
+  std::int64_t worker_replica_bytes = 0;
 };
 
 // Of a job whose optimizers are sound.

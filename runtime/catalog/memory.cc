@@ -205,7 +205,6 @@ MemoryNeed replicaMemory(std::int64_t weights, int slots) {
 bool keepsReplicas(const v1::JobSpec& spec) {
   const v1::Training& training = spec.training();
   const std::string& mode = training.update().mode();
-  if (training.tables_size() > 0) return false;  // a table's rows have none
   if (mode.empty() || mode == "Sync") return training.chunk_replicas() != "Never";
   return training.chunk_replicas() == "Always";
 }

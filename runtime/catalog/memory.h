@@ -59,8 +59,8 @@ MemoryNeed rankMemory(std::int64_t weights, int slots, bool writes);
 // Replicas of another server's chunks, `weights` bytes: two versions and the optimizer's slots.
 MemoryNeed replicaMemory(std::int64_t weights, int slots);
 
-// Whether a second copy of each chunk is kept (see training.chunkReplicas): on the next server, an
-// only server's on the first worker.
+// Whether a second copy of each chunk, and of all rows, is kept (see training.chunkReplicas): on
+// the next server, an only server's on the first worker.
 bool keepsReplicas(const v1::JobSpec& spec);
 
 // A parameter server's part of the weights, in bytes.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <string>
 #include <utility>
 
 #include "fmt/format.h"
@@ -12,12 +13,11 @@ namespace trainyard::runtime {
 ChunkHolders::ChunkHolders(const CoordinatorConfig& config)
     : chunks_(config.chunks),
       grid_ps_(config.grid_ps),
-      tables_(config.tables),
       replicate_(config.tickets ? config.replicate_pushes : config.replicate) {}
 
-// Of held_. Rows are on all servers that there are, and on no others.
+// Of held_.
 std::set<int> ChunkHolders::holders() const {
-  return tables_ ? held_.servers : std::set<int>(held_.ps.begin(), held_.ps.end());
+  return {held_.ps.begin(), held_.ps.end()};
 }
 
 bool ChunkHolders::holds(std::uint32_t ps) const {
@@ -186,10 +186,11 @@ void ChunkHolders::addSources(const std::vector<int>& from, const Membership& me
   std::set<int> givers;
   std::int64_t moved = 0;
   std::int64_t bytes = 0;
+  std::int64_t parts = 0;
   for (std::size_t id = 0; id < next_.ps.size(); ++id) {
     if (next_.ps[id] == from[id]) continue;
     givers.insert(from[id]);
-    ++moved;
+    ++(chunks_[id].rows ? parts : moved);
     bytes += chunks_[id].bytes;
   }
   const auto add = [&epoch](int server, const Member& member, std::uint32_t port) {
@@ -208,9 +209,12 @@ void ChunkHolders::addSources(const std::vector<int>& from, const Membership& me
     const Member& member = membership.members().at(keeper);
     add(kWorkerKeeper, member, member.report.keeper_port());
   }
-  if (moved == 0) return;
-  out.log(fmt::format("epoch {} needs {} of {} chunks on other servers, {} bytes of weights",
-                      epoch.epoch(), moved, next_.ps.size(), bytes));
+  if (moved + parts == 0) return;
+  const auto all_parts = std::ranges::count(chunks_, true, &ChunkLoad::rows);
+  std::string what = fmt::format("{} of {} chunks", moved, std::ssize(next_.ps) - all_parts);
+  if (all_parts > 0) what += fmt::format(" and {} of {} parts of tables", parts, all_parts);
+  out.log(fmt::format("epoch {} needs {} on other servers, {} bytes of weights", epoch.epoch(),
+                      what, bytes));
 }
 
 void ChunkHolders::begin(const v1::EpochInfo& epoch) {

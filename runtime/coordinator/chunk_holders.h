@@ -1,4 +1,5 @@
-// Which server holds which chunk, from one epoch to the next. What counts is the map of the newest
+// Which server holds which chunk, and which part of the tables (see ChunkLoad), from one epoch to
+// the next. What counts is the map of the newest
 // epoch that began: until the next one begins everywhere, its holders keep what they give away.
 //
 // What is held twice: the server after the one that holds a chunk (the first worker, where there is
@@ -74,7 +75,6 @@ class ChunkHolders {
 
   const std::vector<ChunkLoad> chunks_;
   const int grid_ps_;
-  const bool tables_;
   const bool replicate_;
   ChunkMap held_;  // who holds what; no chunks: nobody, as far as is known
   bool held_replicated_ = false;

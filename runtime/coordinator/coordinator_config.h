@@ -13,7 +13,7 @@
 
 namespace trainyard::runtime {
 
-inline constexpr std::uint32_t kProtocol = 7;
+inline constexpr std::uint32_t kProtocol = 8;
 
 struct CoordinatorConfig {
   std::string job_uid;
@@ -21,10 +21,10 @@ struct CoordinatorConfig {
   v1::Incarnation self;
   bool ring = false;          // strategy AllReduce
   int processes_per_pod = 1;  // of a worker, each a member
-  // The grid of chunks and where the placement puts them; empty: the servers are always the same.
+  // The grid of chunks, then parts of tables, and where the placement puts them; empty: the servers
+  // are always the same.
   std::vector<ChunkLoad> chunks;
   int grid_ps = 0;                     // servers of that placement
-  bool tables = false;                 // each server has rows, also one without chunks
   bool replicate = true;               // in modes with common steps
   bool replicate_pushes = false;       // in the others
   std::int64_t steps = 0;              // of the job, until a membership says otherwise; or

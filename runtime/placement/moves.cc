@@ -7,6 +7,7 @@
 
 #include "base/core/check.h"
 #include "runtime/catalog/catalog.h"
+#include "runtime/catalog/table_parts.h"
 
 namespace trainyard::runtime {
 namespace {
@@ -19,32 +20,35 @@ std::uint32_t spreadKey(std::size_t id) {
   return key;
 }
 
+// Of the chunks, or of the parts of tables.
 class Balancer {
  public:
-  Balancer(const std::vector<ChunkLoad>& chunks, const ChunkMap& before,
+  Balancer(const std::vector<ChunkLoad>& chunks, bool rows, std::vector<int>& ps,
            const std::set<int>& servers)
-      : chunks_(chunks), map_{before.ps, servers} {
+      : chunks_(chunks), rows_(rows), ps_(ps) {
     for (const int server : servers) load_[server] = 0;
     for (std::size_t id = 0; id < chunks_.size(); ++id) {
-      total_ += chunks_[id].bytes;
-      largest_ = std::max(largest_, chunks_[id].bytes);
-      const auto home = load_.find(map_.ps[id]);
+      if (!isOurs(id)) continue;
+      total_ += weightOf(id);
+      largest_ = std::max(largest_, weightOf(id));
+      const auto home = load_.find(ps_[id]);
       if (home == load_.end()) {
         orphans_.push_back(id);
       } else {
-        home->second += chunks_[id].bytes;
+        home->second += weightOf(id);
       }
     }
   }
 
-  ChunkMap result() {
+  void run() {
     adoptOrphans();
     while (moveOne()) {
     }
-    return map_;
   }
 
  private:
+  bool isOurs(std::size_t id) const { return chunks_[id].rows == rows_; }
+  std::int64_t weightOf(std::size_t id) const { return rows_ ? 1 : chunks_[id].bytes; }
   int leastLoaded() const {
     return std::min_element(load_.begin(), load_.end(),
                             [](const auto& a, const auto& b) { return a.second < b.second; })
@@ -53,12 +57,11 @@ class Balancer {
 
   void adoptOrphans() {
     std::sort(orphans_.begin(), orphans_.end(), [this](std::size_t a, std::size_t b) {
-      return std::tuple(-chunks_[a].bytes, spreadKey(a)) <
-             std::tuple(-chunks_[b].bytes, spreadKey(b));
+      return std::tuple(-weightOf(a), spreadKey(a)) < std::tuple(-weightOf(b), spreadKey(b));
     });
     for (const std::size_t id : orphans_) {
-      map_.ps[id] = leastLoaded();
-      load_[map_.ps[id]] += chunks_[id].bytes;
+      ps_[id] = leastLoaded();
+      load_[ps_[id]] += weightOf(id);
     }
   }
 
@@ -75,9 +78,9 @@ class Balancer {
     for (const auto& [load, from] : fullest) {
       const std::size_t id = best(from, to);
       if (id == chunks_.size()) continue;
-      map_.ps[id] = to;
-      load_[from] -= chunks_[id].bytes;
-      load_[to] += chunks_[id].bytes;
+      ps_[id] = to;
+      load_[from] -= weightOf(id);
+      load_[to] += weightOf(id);
       return true;
     }
     return false;
@@ -90,9 +93,9 @@ class Balancer {
     std::size_t found = chunks_.size();
     std::tuple<std::int64_t, std::uint32_t> order;
     for (std::size_t id = 0; id < chunks_.size(); ++id) {
-      const std::int64_t bytes = chunks_[id].bytes;
-      if (map_.ps[id] != from || chunks_[id].pinned) continue;
-      const std::int64_t fuller = std::max(most - bytes, load_.at(to) + bytes);
+      if (!isOurs(id) || ps_[id] != from || chunks_[id].pinned) continue;
+      const std::int64_t weight = weightOf(id);
+      const std::int64_t fuller = std::max(most - weight, load_.at(to) + weight);
       if (fuller >= most) continue;
       const std::tuple candidate(fuller, spreadKey(id));
       if (found != chunks_.size() && order <= candidate) continue;
@@ -103,7 +106,8 @@ class Balancer {
   }
 
   const std::vector<ChunkLoad>& chunks_;
-  ChunkMap map_;
+  const bool rows_;
+  std::vector<int>& ps_;
   std::map<int, std::int64_t> load_;  // by server
   std::vector<std::size_t> orphans_;
   std::int64_t total_ = 0;
@@ -112,10 +116,13 @@ class Balancer {
 
 }  // namespace
 
-std::vector<ChunkLoad> chunkLoads(const Placement& placement) {
+std::vector<ChunkLoad> chunkLoads(const Placement& placement, bool tables) {
   std::vector<ChunkLoad> loads;
   for (const Chunk& chunk : placement.chunks)
     loads.push_back({chunk.elements * 4, chunk.ps, chunk.pinned});
+  for (int part = 0; tables && part < kTableParts; ++part) {
+    loads.push_back({.bytes = 0, .ps = serverOfTablePart(part, placement.num_ps), .rows = true});
+  }
   return loads;
 }
 
@@ -130,7 +137,9 @@ ChunkMap moveChunks(const std::vector<ChunkLoad>& chunks, const ChunkMap& before
                     const std::set<int>& servers) {
   TY_CHECK(!servers.empty(), "chunks need a server");
   if (servers == before.servers) return before;
-  return Balancer(chunks, before, servers).result();
+  ChunkMap map{before.ps, servers};
+  for (const bool rows : {false, true}) Balancer(chunks, rows, map.ps, servers).run();
+  return map;
 }
 
 int replicaServer(const std::set<int>& servers, int ps) {
@@ -145,7 +154,7 @@ std::string serverName(int ps) {
 
 Placement withChunksAt(Placement placement, const std::vector<int>& ps_of_chunk) {
   if (ps_of_chunk.empty()) return placement;
-  TY_CHECK(ps_of_chunk.size() == placement.chunks.size(), "the map is of this grid");
+  TY_CHECK(ps_of_chunk.size() >= placement.chunks.size(), "the map is of this grid");
   std::set<int> holders;
   for (Chunk& chunk : placement.chunks) {
     chunk.ps = ps_of_chunk[chunk.id];

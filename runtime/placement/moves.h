@@ -1,4 +1,5 @@
-// Which chunks change their parameter server when the number of servers changes. Pure.
+// Which chunks change their parameter server when the number of servers changes; and which parts of
+// the job's tables, which are chunks behind the others to who only asks where they are. Pure.
 #pragma once
 
 #include <cstdint>
@@ -15,6 +16,7 @@ struct ChunkLoad {
   std::int64_t bytes = 0;
   int ps = 0;
   bool pinned = false;  // stays while its server does
+  bool rows = false;    // a part of the tables; `bytes` is 0, for nobody knows
 };
 
 // Who holds which chunk.
@@ -24,8 +26,8 @@ struct ChunkMap {
   bool operator==(const ChunkMap&) const = default;
 };
 
-// As the placement says, by chunk.
-std::vector<ChunkLoad> chunkLoads(const Placement& placement);
+// As the placement says, by chunk; with `tables`, then by part.
+std::vector<ChunkLoad> chunkLoads(const Placement& placement, bool tables = false);
 // Where the job begins: the placement's servers are 0 to num_ps - 1.
 ChunkMap initialMap(const std::vector<ChunkLoad>& chunks, int num_ps);
 
@@ -33,7 +35,7 @@ ChunkMap initialMap(const std::vector<ChunkLoad>& chunks, int num_ps);
 // many as it takes that nobody holds more than an even share plus one chunk (the largest); pinned
 // ones only from a server that is gone. The same servers: the same map, however uneven. What moves
 // from a server is spread over the order of ids, so that pushing in that order still loads all
-// servers at once.
+// servers at once. Parts of tables are dealt in the same way, by themselves and by number.
 ChunkMap moveChunks(const std::vector<ChunkLoad>& chunks, const ChunkMap& before,
                     const std::set<int>& servers);
 
@@ -47,7 +49,8 @@ int replicaServer(const std::set<int>& servers, int ps);
 // "ps-1"; of kWorkerKeeper "worker-0".
 std::string serverName(int ps);
 
-// The placement with its chunks on the servers of the map (by chunk; empty: unchanged). Its parts
+// The placement with its chunks on the servers of the map (by chunk, and whatever is behind them;
+// empty: unchanged). Its parts
 // stay as the strategy cut them, for another number of servers; global_step stays where it is as
 // long as that server holds anything, and is with ps 0 then. bytes_per_ps is counted anew.
 Placement withChunksAt(Placement placement, const std::vector<int>& ps_of_chunk);

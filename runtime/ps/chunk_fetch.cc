@@ -4,6 +4,7 @@
 #include <memory>
 #include <optional>
 #include <utility>
+#include <variant>
 
 #include "base/core/strings.h"
 #include "fmt/format.h"
@@ -24,11 +25,16 @@ std::map<int, v1::Incarnation> sourcesOf(const v1::EpochInfo& epoch) {
   return sources;
 }
 
+Status taken(const TakeFetched& take, std::uint32_t chunk, FetchLanes::Given given) {
+  if (auto* part = std::get_if<rows::GivenPart>(&given)) return take.part(chunk, std::move(*part));
+  return take.chunk(chunk, std::move(std::get<GivenChunk>(given)));
+}
+
 }  // namespace
 
 Status fetchChunks(const FetchOptions& options, const Placement& placement,
                    const v1::EpochInfo& epoch, const std::vector<FetchedChunk>& chunks,
-                   const Clock& clock, const TakeChunk& take) {
+                   const Clock& clock, const TakeFetched& take) {
   if (chunks.empty()) return absl::OkStatus();
   std::map<int, v1::Incarnation> sources = sourcesOf(epoch);
   for (const FetchedChunk& one : chunks) {
@@ -42,7 +48,9 @@ Status fetchChunks(const FetchOptions& options, const Placement& placement,
                       FetchLanes::open(options.access, placement.num_ps, epoch));
   const auto ask = [&](std::size_t at) {
     const FetchedChunk& one = chunks[at];
-    FetchLanes::Question question{at, placement.chunks[one.chunk].elements, {}};
+    FetchLanes::Question question{at, std::nullopt, {}};
+    if (one.chunk < placement.chunks.size())
+      question.elements = placement.chunks[one.chunk].elements;
     question.request.set_protocol(kChunkProtocol);
     question.request.set_job_uid(options.job_uid);
     question.request.set_epoch(epoch.epoch());
@@ -64,12 +72,12 @@ Status fetchChunks(const FetchOptions& options, const Placement& placement,
     if (const std::optional<int> silent = queue.silent(now))
       lanes->drop(*silent, absl::DeadlineExceededError("it does not answer"));
     for (const std::size_t at : queue.take(now)) ask(at);
-    for (auto& [at, chunk] : lanes->await(kLook)) {
-      if (chunk.ok()) {
-        TY_RETURN_IF_ERROR(take(chunks[at].chunk, *std::move(chunk)));
+    for (auto& [at, given] : lanes->await(kLook)) {
+      if (given.ok()) {
+        TY_RETURN_IF_ERROR(taken(take, chunks[at].chunk, *std::move(given)));
         queue.onArrived(at, clock.now());
       } else {
-        last = std::string(fromAbsl(chunk.status().message()));
+        last = std::string(fromAbsl(given.status().message()));
         queue.onFailed(at, clock.now());
       }
     }

@@ -10,11 +10,35 @@
 #include "runtime/lanes/lane_client.h"
 #include "runtime/placement/moves.h"
 #include "runtime/ps/chunk_body.h"
+#include "runtime/ps/part_body.h"
 
 namespace trainyard::runtime::ps {
 namespace {
 
 constexpr Duration kLaneTick = std::chrono::milliseconds(250);
+
+// A frame that arrives, of either kind.
+using Contents = std::variant<ArrivingChunk, ArrivingPart>;
+
+StatusOr<Contents> contentsOf(const FetchLanes::Question& asked, std::string_view header,
+                              std::uint64_t body_bytes) {
+  if (asked.elements) {
+    TY_ASSIGN_OR_RETURN(ArrivingChunk chunk,
+                        ArrivingChunk::make(header, *asked.elements, body_bytes));
+    return Contents(std::move(chunk));
+  }
+  TY_ASSIGN_OR_RETURN(ArrivingPart part, ArrivingPart::make(header, body_bytes));
+  return Contents(std::move(part));
+}
+
+StatusOr<FetchLanes::Given> takenOf(Contents contents) {
+  return std::visit(
+      [](auto& arrived) -> StatusOr<FetchLanes::Given> {
+        TY_ASSIGN_OR_RETURN(auto given, std::move(arrived).take());
+        return FetchLanes::Given(std::move(given));
+      },
+      contents);
+}
 
 }  // namespace
 
@@ -62,19 +86,18 @@ class FetchLanes::Link final : public lanes::LaneClient::Reader {
     }
     if (head.kind != lanes::FrameKind::kReply)
       return absl::DataLossError("a server answers with a chunk, or refuses");
-    TY_ASSIGN_OR_RETURN(ArrivingChunk chunk,
-                        ArrivingChunk::make(header, asked.elements, head.body_bytes));
-    auto arriving = std::make_unique<Arriving>(Arriving{head.number, std::move(chunk)});
-    body = arriving->chunk.body();
+    TY_ASSIGN_OR_RETURN(Contents contents, contentsOf(asked, header, head.body_bytes));
+    auto arriving = std::make_unique<Arriving>(Arriving{head.number, std::move(contents)});
+    body = std::visit([](auto& arrived) { return arrived.body(); }, arriving->contents);
     arriving_[lane] = std::move(arriving);
     return absl::OkStatus();
   }
   Status onFrame(int lane) override {
     const std::unique_ptr<Arriving> arrived = std::exchange(arriving_[lane], nullptr);
     if (arrived == nullptr) return absl::OkStatus();
-    TY_ASSIGN_OR_RETURN(GivenChunk chunk, std::move(arrived->chunk).take());
+    TY_ASSIGN_OR_RETURN(Given given, takenOf(std::move(arrived->contents)));
     const auto found = pending_.find(arrived->number);
-    owner_.answer({found->second.question.at, std::move(chunk)});
+    owner_.answer({found->second.question.at, std::move(given)});
     pending_.erase(found);
     return absl::OkStatus();
   }
@@ -100,7 +123,7 @@ class FetchLanes::Link final : public lanes::LaneClient::Reader {
   };
   struct Arriving {
     std::uint64_t number = 0;
-    ArrivingChunk chunk;
+    Contents contents;
   };
   void fail(const Question& question, const Status& why) const {
     const std::string server = serverName(static_cast<int>(intro_.to.index));

@@ -1,4 +1,4 @@
-// Chunks that are asked for over lanes to the servers that hold them.
+// Chunks and parts of tables that are asked for over lanes to the servers that hold them.
 #pragma once
 
 #include <condition_variable>
@@ -7,6 +7,8 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
+#include <variant>
 #include <vector>
 
 #include "base/core/clock.h"
@@ -14,6 +16,7 @@
 #include "runtime/lanes/event_loop.h"
 #include "runtime/ps/chunk_link.h"
 #include "runtime/ps/given_chunk.h"
+#include "runtime/rows/row_part.h"
 #include "trainyard/v1/coordinator.pb.h"
 #include "trainyard/v1/parameter_server.pb.h"
 
@@ -24,12 +27,14 @@ class FetchLanes {
  public:
   struct Question {
     std::size_t at = 0;  // what the asker calls it
-    std::int64_t elements = 0;
+    // Of the chunk; nothing: it is a part.
+    std::optional<std::int64_t> elements;
     v1::FetchChunkRequest request;
   };
+  using Given = std::variant<GivenChunk, rows::GivenPart>;
   struct Answer {
     std::size_t at = 0;
-    StatusOr<GivenChunk> chunk;  // the failure names the server and the chunk
+    StatusOr<Given> given;  // as was asked for; the failure names the server and the chunk
   };
 
   // To the epoch's `sources`; lanes take turns among the chunks that one of `grid` servers has.

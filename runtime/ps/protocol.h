@@ -6,7 +6,7 @@
 namespace trainyard::runtime::ps {
 
 // Of ChunkRequest and ChunkReply (ChunkRequestHeader.protocol).
-inline constexpr std::uint32_t kChunkProtocol = 3;
+inline constexpr std::uint32_t kChunkProtocol = 4;
 
 // The message of CHUNK_NOT_READY to a call whose caller has asked again: nothing is wrong.
 inline constexpr std::string_view kAskedAgain = "repeated";

@@ -93,7 +93,11 @@ void ReplicaLink::tick() {
 
 void ReplicaLink::transmit(const std::vector<Ready>& ready) {
   for (const auto& [update, attempt, target] : ready) {
-    const auto sent = client_.send(target, attempt, update.header, {{*update.mean, update.mean}});
+    const auto sent =
+        update.mean == nullptr
+            ? client_.sendBytes(target, attempt, update.header,
+                                {update.rows.span(), update.rows.memory})
+            : client_.send(target, attempt, update.header, {{*update.mean, update.mean}});
     if (!sent.ok()) onReply({target, update.header.chunk(), attempt, sent.status()});
   }
 }

@@ -139,4 +139,46 @@ StatusOr<rows::RowRequest> rowRequestOf(const v1::ChunkRequestHeader& header,
   return request;
 }
 
+namespace {
+
+// As rowBody() takes what travels.
+rows::RowRequest requestOf(const rows::PartUpdate& update) {
+  rows::RowRequest request;
+  request.step = update.step;
+  request.push = update.push;
+  request.gradients = update.gradients;
+  request.ids.resize(update.gradients.size());
+  return request;
+}
+
+}  // namespace
+
+void describeUpdate(const rows::PartUpdate& update, v1::ChunkRequestHeader& header) {
+  const rows::RowRequest::Push& push = update.push;
+  header.set_replica(true);
+  header.set_before(update.point);
+  header.set_step(update.step);
+  header.set_samples(static_cast<std::uint32_t>(push.samples));
+  header.set_worker(push.worker);
+  header.mutable_worker_incarnation()->set_created(static_cast<std::uint32_t>(push.created));
+  header.mutable_worker_incarnation()->set_start(static_cast<std::uint32_t>(push.start));
+  header.set_push(push.number);
+  header.set_ticket(push.ticket);
+  header.set_first(push.first);
+}
+
+RowBytes updateBody(const rows::PartUpdate& update, v1::ChunkRequestHeader& header) {
+  return rowBody(requestOf(update), ElementType::kFloat32, header);
+}
+
+StatusOr<rows::PartUpdate> updateOf(const v1::ChunkRequestHeader& header,
+                                    std::span<const std::byte> body,
+                                    std::span<const std::size_t> dims) {
+  TY_ASSIGN_OR_RETURN(rows::RowRequest request,
+                      rowRequestOf(header, body, dims, ElementType::kFloat32));
+  if (!request.gradients) return absl::InvalidArgumentError("an update that brings nothing");
+  return rows::PartUpdate{header.before(), request.step, request.push,
+                          *std::move(request.gradients)};
+}
+
 }  // namespace trainyard::runtime::ps

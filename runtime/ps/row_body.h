@@ -1,4 +1,4 @@
-// Requests for rows as bytes that travel (v1::TableBody).
+// Requests for rows, and what goes to replicas of parts, as bytes that travel (v1::TableBody).
 #pragma once
 
 #include <cstddef>
@@ -29,5 +29,14 @@ RowBytes rowBody(const rows::RowRequest& request, ElementType wire, v1::ChunkReq
 StatusOr<rows::RowRequest> rowRequestOf(const v1::ChunkRequestHeader& header,
                                         std::span<const std::byte> body,
                                         std::span<const std::size_t> dims, ElementType wire);
+
+// Fills in what a replica is told of an update, but for the job, the epoch and the part.
+void describeUpdate(const rows::PartUpdate& update, v1::ChunkRequestHeader& header);
+// Its body; completes the header. Numbers are not rounded.
+RowBytes updateBody(const rows::PartUpdate& update, v1::ChunkRequestHeader& header);
+// The reverse. INVALID_ARGUMENT: the body is not what the header says, of tables of these dims.
+StatusOr<rows::PartUpdate> updateOf(const v1::ChunkRequestHeader& header,
+                                    std::span<const std::byte> body,
+                                    std::span<const std::size_t> dims);
 
 }  // namespace trainyard::runtime::ps

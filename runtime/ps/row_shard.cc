@@ -57,13 +57,8 @@ RowShard::RowShard(std::vector<rows::RowTableConfig> tables, RowGrid grid, int p
       aggregate_(aggregate) {
   for (const rows::RowTableConfig& table : tables_)
     dims_.push_back(static_cast<std::size_t>(table.options.dim));
-  for (std::size_t p = 0; p < grid_.parts().size(); ++p) {
-    if (grid_.psOfPart()[p] != ps_) continue;
-    auto part = std::make_unique<Part>();
-    part->number = grid_.numberOf(p);
-    part->rows = makePart(grid_.parts()[p]);
-    parts_.push_back(std::move(part));
-  }
+  held_.resize(grid_.parts().size());
+  assign(grid_.psOfPart());
 }
 
 std::unique_ptr<rows::RowPart> RowShard::makePart(rows::PartitionRange range) const {
@@ -74,11 +69,9 @@ std::unique_ptr<rows::RowPart> RowShard::makePart(rows::PartitionRange range) co
 std::optional<std::size_t> RowShard::find(std::uint32_t number) const {
   const auto meaning = grid_.meaningOf(number);
   if (!meaning) return std::nullopt;
-  const std::uint32_t own = grid_.numberOf(meaning->part);
-  for (std::size_t at = 0; at < parts_.size(); ++at) {
-    if (parts_[at]->number == own) return at;
-  }
-  return std::nullopt;
+  const auto at = std::ranges::lower_bound(own_, meaning->part);
+  if (at == own_.end() || *at != meaning->part) return std::nullopt;
+  return static_cast<std::size_t>(at - own_.begin());
 }
 
 bool RowShard::has(std::uint32_t number) const {
@@ -123,61 +116,77 @@ void RowShard::onRequest(const v1::ChunkRequestHeader& header, std::span<const s
     return out.push_back(
         refuse(call, header.chunk(), std::string(fromAbsl(request.status().message()))));
   }
-  Part& part = *parts_[*at];
+  Part& part = own(*at);
   std::vector<rows::RowAnswer> answers;
   const std::lock_guard lock(part.mutex);
   look_(*at, *part.rows);
   part.waiting.emplace(call, now);
   part.rows->onRequest(*std::move(request), call, answers);
-  if (part.version.exchange(part.rows->version()) != part.rows->version()) look_(*at, *part.rows);
+  collectUpdate(part);
+  if (part.version.exchange(part.rows->told()) != part.rows->told()) look_(*at, *part.rows);
   answer(part, header.chunk(), std::move(answers), out);
 }
 
 void RowShard::withPart(std::size_t at,
                         const std::function<void(const rows::RowPart&)>& use) const {
-  const std::lock_guard lock(parts_[at]->mutex);
-  use(*parts_[at]->rows);
+  Part& part = own(at);
+  const std::lock_guard lock(part.mutex);
+  use(*part.rows);
 }
 
 void RowShard::onCancelled(CallId call) {
-  for (const auto& part : parts_) {
-    const std::lock_guard lock(part->mutex);
-    if (part->waiting.erase(call) > 0) part->rows->cancel(call);
+  for (const std::size_t p : own_) {
+    Part& part = *held_[p];
+    const std::lock_guard lock(part.mutex);
+    if (part.waiting.erase(call) > 0) part.rows->cancel(call);
   }
 }
 
 void RowShard::giveUp(TimePoint since, std::vector<ChunkAnswer>& out) {
-  for (const auto& part : parts_) {
-    const std::lock_guard lock(part->mutex);
+  for (const std::size_t p : own_) {
+    Part& part = *held_[p];
+    const std::lock_guard lock(part.mutex);
     std::vector<rows::RowAnswer> late;
-    for (const auto& [call, began] : part->waiting) {
+    for (const auto& [call, began] : part.waiting) {
       if (began > since) continue;
-      if (auto given_up = part->rows->giveUp(call)) late.push_back(*std::move(given_up));
+      if (auto given_up = part.rows->giveUp(call)) late.push_back(*std::move(given_up));
     }
-    answer(*part, part->number, std::move(late), out);
+    answer(part, part.number, std::move(late), out);
   }
 }
 
 void RowShard::seal(std::vector<ChunkAnswer>& out) {
-  for (const auto& part : parts_) {
-    const std::lock_guard lock(part->mutex);
+  for (const std::size_t p : own_) {
+    Part& part = *held_[p];
+    const std::lock_guard lock(part.mutex);
     std::vector<rows::RowAnswer> ended;
-    part->rows->seal(ended);
-    answer(*part, part->number, std::move(ended), out);
-    part->waiting.clear();
+    part.rows->seal(ended);
+    if (part.version >= 0) part.version = part.rows->told();
+    answer(part, part.number, std::move(ended), out);
+    part.waiting.clear();
   }
+  takeUpdates();
 }
 
 Status RowShard::open(std::int64_t epoch, const StepPlan& plan) {
-  for (const auto& part : parts_) {
-    const std::lock_guard lock(part->mutex);
-    TY_RETURN_IF_ERROR(part->rows->open(epoch, plan));
+  for (std::size_t p = 0; p < held_.size(); ++p) {
+    if (!isWanted(p)) continue;
+    Part& part = *held_[p];
+    const std::lock_guard lock(part.mutex);
+    if (part.version < 0) {
+      return absl::FailedPreconditionError(fmt::format("part {} of the tables is not here", p));
+    }
+    part.rows->setGuarded(isOwn(p) && guarded_);
+    TY_RETURN_IF_ERROR(isOwn(p) ? part.rows->open(epoch, plan) : part.rows->canBegin(plan));
   }
+  epoch_ = epoch;
   return absl::OkStatus();
 }
 
 void RowShard::clear(std::int64_t version) {
-  for (const auto& part : parts_) {
+  dropUnwanted();
+  for (const auto& part : held_) {
+    if (part == nullptr) continue;
     const std::lock_guard lock(part->mutex);
     std::unique_ptr<rows::RowPart> empty = makePart(part->rows->range());
     empty->takeMeters(*part->rows);
@@ -188,22 +197,25 @@ void RowShard::clear(std::int64_t version) {
 }
 
 void RowShard::load(const TableRows& rows) {
-  for (const auto& part : parts_) {
+  for (const auto& part : held_) {
+    if (part == nullptr) continue;
     const std::lock_guard lock(part->mutex);
     rows::loadRows(rows, part->rows->store(rows.table));
   }
 }
 
 void RowShard::settle(std::int64_t version) {
-  for (const auto& part : parts_) {
-    const std::lock_guard lock(part->mutex);
-    part->rows->settle(version);
-    part->version = version;
+  for (const std::size_t p : own_) {
+    Part& part = *held_[p];
+    const std::lock_guard lock(part.mutex);
+    part.rows->settle(version);
+    part.version = version;
   }
 }
 
 void RowShard::addPushed(NumberSet& tickets, NumberSet& samples) const {
-  for (const auto& part : parts_) {
+  for (const auto& part : held_) {
+    if (part == nullptr) continue;
     const std::lock_guard lock(part->mutex);
     const auto& pushes = static_cast<const rows::RowPushes&>(*part->rows);
     tickets.add(pushes.tickets());
@@ -211,15 +223,25 @@ void RowShard::addPushed(NumberSet& tickets, NumberSet& samples) const {
   }
 }
 
-rows::PartitionRange RowShard::range() const {
-  if (parts_.empty()) return {0, 0};
-  return {parts_.front()->rows->range().first, parts_.back()->rows->range().last};
+std::vector<rows::PartitionRange> RowShard::ranges() const {
+  std::vector<rows::PartitionRange> ranges;
+  for (std::size_t p = 0; p < held_.size(); ++p) {
+    if (!isWanted(p)) continue;
+    const rows::PartitionRange range = grid_.parts()[p];
+    if (!ranges.empty() && ranges.back().last == range.first) {
+      ranges.back().last = range.last;
+    } else {
+      ranges.push_back(range);
+    }
+  }
+  return ranges;
 }
 
 std::int64_t RowShard::lowestVersion() const {
   std::int64_t lowest = -1;
-  for (const auto& part : parts_) {
-    const std::int64_t version = part->version;
+  for (const std::size_t p : own_) {
+    const std::int64_t version = held_[p]->version;
+    if (version < 0) continue;  // it is another server's as long as it is not here
     lowest = lowest < 0 ? version : std::min(lowest, version);
   }
   return lowest;
@@ -227,18 +249,19 @@ std::int64_t RowShard::lowestVersion() const {
 
 std::int64_t RowShard::highestVersion() const {
   std::int64_t highest = -1;
-  for (const auto& part : parts_) highest = std::max(highest, part->version.load());
+  for (const std::size_t p : own_) highest = std::max(highest, held_[p]->version.load());
   return highest;
 }
 
 std::optional<v1::Abort> RowShard::abort() const {
-  for (const auto& part : parts_) {
-    const std::lock_guard lock(part->mutex);
-    if (part->rows->failure().ok()) continue;
+  for (const std::size_t p : own_) {
+    Part& part = *held_[p];
+    const std::lock_guard lock(part.mutex);
+    if (part.rows->failure().ok()) continue;
     v1::Abort abort;
-    abort.set_step(part->rows->version());
-    abort.set_reason(std::string(fromAbsl(part->rows->failure().message())));
-    abort.set_table_full(absl::IsResourceExhausted(part->rows->failure()));
+    abort.set_step(part.rows->version());
+    abort.set_reason(std::string(fromAbsl(part.rows->failure().message())));
+    abort.set_table_full(absl::IsResourceExhausted(part.rows->failure()));
     return abort;
   }
   return std::nullopt;
@@ -248,10 +271,17 @@ void RowShard::fillTables(v1::ShardTable& table) const {
   for (std::size_t t = 0; t < tables_.size(); ++t) {
     v1::TableRows* held = table.add_tables();
     held->set_table(tables_[t].options.name);
-    for (const auto& part : parts_) {
-      const std::lock_guard lock(part->mutex);
-      held->set_rows(held->rows() + part->rows->table(t).size());
-      held->set_bytes(held->bytes() + bytesOf(*part->rows, t));
+    for (std::size_t p = 0; p < held_.size(); ++p) {
+      if (!isWanted(p)) continue;
+      const std::lock_guard lock(held_[p]->mutex);
+      const rows::RowPart& part = *held_[p]->rows;
+      if (isOwn(p)) {
+        held->set_rows(held->rows() + part.table(t).size());
+        held->set_bytes(held->bytes() + bytesOf(part, t));
+      } else {
+        held->set_replica_rows(held->replica_rows() + part.table(t).size());
+        held->set_replica_bytes(held->replica_bytes() + bytesOf(part, t));
+      }
     }
   }
 }
@@ -261,8 +291,9 @@ void RowShard::fillReport(v1::RuntimeReport& report) const {
     v1::TableWork& work = *report.add_tables();
     work.set_table(tables_[t].options.name);
     rows::FrequentIds hot(rows::RowMeter::kHotIds);
-    for (const auto& part : parts_) {
-      const std::lock_guard lock(part->mutex);
+    for (const std::size_t p : own_) {
+      const Part* part = held_[p].get();
+      const std::lock_guard lock(held_[p]->mutex);
       const rows::RowTable& table = part->rows->table(t);
       const rows::RowCounts& counts = part->rows->meter(t).counts();
       work.set_rows(work.rows() + table.size());

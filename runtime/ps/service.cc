@@ -10,7 +10,7 @@
 #include "base/process/cpus.h"
 #include "fmt/format.h"
 #include "runtime/placement/moves.h"
-#include "runtime/ps/chunk_body.h"
+#include "runtime/ps/part_body.h"
 #include "runtime/ps/protocol.h"
 #include "runtime/ps/row_body.h"
 
@@ -270,8 +270,9 @@ void PsService::handleRows(Session& session, std::uint64_t number,
   if (!speaks(session, number, header)) return;
   if (shard_.rows() == nullptr) return session.refuse(number, "the job has no tables");
   const TimePoint now = clock_.now();
+  const std::uint32_t peer = header.replica() ? header.holder() : header.worker();
   const CallId id =
-      enter(session, header, {&session, number, header.worker(), false, false, now}, body.size());
+      enter(session, header, {&session, number, peer, header.replica(), false, now}, body.size());
   std::vector<ChunkAnswer> answers;
   shard_.onRowRequest(header, body, id, now, answers);
   settle(session, header, number, id, std::move(answers));
@@ -280,16 +281,24 @@ void PsService::handleRows(Session& session, std::uint64_t number,
 void PsService::give(const Session& session, std::uint64_t number,
                      const v1::FetchChunkRequest& request) const {
   hitFailpoint("ps.give", request.epoch());
-  StatusOr<GivenChunk> given = request.protocol() == kChunkProtocol
-                                   ? shard_.give(request)
-                                   : absl::FailedPreconditionError(otherProtocol(request));
-  if (!given.ok()) {
+  StatusOr<ChunkFrame> frame = given(request);
+  if (!frame.ok()) {
     return session.reply(lanes::FrameKind::kRefusal, lanes::Topic::kFetch, number,
-                         std::string(fromAbsl(given.status().message())), {});
+                         std::string(fromAbsl(frame.status().message())), {});
   }
-  ChunkFrame frame = frameOf(*std::move(given));
-  session.reply(lanes::FrameKind::kReply, lanes::Topic::kFetch, number, std::move(frame.header),
-                std::move(frame.body));
+  session.reply(lanes::FrameKind::kReply, lanes::Topic::kFetch, number, std::move(frame->header),
+                std::move(frame->body));
+}
+
+StatusOr<ChunkFrame> PsService::given(const v1::FetchChunkRequest& request) const {
+  if (request.protocol() != kChunkProtocol)
+    return absl::FailedPreconditionError(otherProtocol(request));
+  if (shard_.isPart(request.chunk())) {
+    TY_ASSIGN_OR_RETURN(rows::GivenPart part, shard_.givePart(request));
+    return frameOf(std::move(part));
+  }
+  TY_ASSIGN_OR_RETURN(GivenChunk chunk, shard_.give(request));
+  return frameOf(std::move(chunk));
 }
 
 void PsService::update() {

@@ -17,6 +17,7 @@
 #include "base/metrics/catalogue.h"
 #include "base/process/unique_fd.h"
 #include "runtime/lanes/lane_server.h"
+#include "runtime/ps/chunk_body.h"
 #include "runtime/ps/payload.h"
 #include "runtime/ps/shard.h"
 #include "runtime/ps/shared_peers.h"
@@ -110,6 +111,7 @@ class PsService {
               CallId id, std::vector<ChunkAnswer> answers);
   void give(const Session& session, std::uint64_t number,
             const v1::FetchChunkRequest& request) const;
+  StatusOr<ChunkFrame> given(const v1::FetchChunkRequest& request) const;
   void answer(int lane, const ChunkAnswer& answer);
   void forgetWeights(int lane);
   void send(Lane& lane, const Call& call, const ChunkAnswer& answer);

@@ -136,6 +136,7 @@ void Shard::onRowRequest(const v1::ChunkRequestHeader& header, std::span<const s
                          CallId call, TimePoint now, std::vector<ChunkAnswer>& out) {
   std::shared_lock epoch_lock(epoch_mutex_);
   if (auto refused = refusal(header, call)) return out.push_back(*std::move(refused));
+  if (header.replica()) return rows_->takeReplica(header, body, call, out);
   rows_->onRequest(header, body, call, now, out);
 }
 
@@ -343,8 +344,8 @@ v1::ShardState Shard::state() const {
     lowest = lowest < 0 ? version : std::min(lowest, version);
     highest = std::max(highest, version);
   }
-  if (rows_ != nullptr && rows_->parts() > 0) {
-    lowest = lowest < 0 ? rows_->lowestVersion() : std::min(lowest, rows_->lowestVersion());
+  if (const std::int64_t of_rows = rows_ == nullptr ? -1 : rows_->lowestVersion(); of_rows >= 0) {
+    lowest = lowest < 0 ? of_rows : std::min(lowest, of_rows);
     highest = std::max(highest, rows_->highestVersion());
   }
   state.set_min_version(lowest);

@@ -76,10 +76,11 @@ struct ShardConfig {
 
 using runtime::Snapshot;  // the whole shard at one version
 
-// A step that a chunk has taken, for its replica.
+// A step that a chunk, or a part of the tables, has taken, for its replica.
 struct ReplicaUpdate {
   v1::ChunkRequestHeader header;  // all but who sends it to whom
   std::shared_ptr<const Weights> mean;
+  RowBytes rows;  // of a part; then there is no mean
 };
 
 // Thread-safe. Requests on different chunks run in parallel; seal() and prepare*() exclude all
@@ -90,8 +91,8 @@ class Shard {
   static constexpr std::int64_t kUpdateBlock = 2048;
 
   // `placement` and `optimizer` must outlive the shard. `rows`: its parts of the job's tables,
-  // which take steps with the chunks (mode Sync, without clipping, backup workers and replicas);
-  // null: the job has none.
+  // which take steps with the chunks; null: the job has none. Wherever numbers of chunks are, those
+  // of parts may be, behind them (RowGrid), but where it is said otherwise.
   Shard(ShardConfig config, const Placement& placement, const Optimizer& optimizer,
         LearningRate learning_rate, std::unique_ptr<RowShard> rows = nullptr);
   ~Shard();
@@ -129,9 +130,9 @@ class Shard {
   // that it does not hold are to be loaded or taken over; those that it holds and that are others'
   // now stay aside until release(). Precondition: sealed.
   void assign(const std::vector<int>& ps_of_chunk);
-  // All of a chunk, for who is to hold it (or a replica) in `epoch`; of one at version `known` only
-  // that. FAILED_PRECONDITION when this server is not between the seal of that epoch and its
-  // release; NOT_FOUND: it does not hold the chunk.
+  // All of a chunk (not a part), for who is to hold it (or a replica) in `epoch`; of one at version
+  // `known` only that. FAILED_PRECONDITION when this server is not between the seal of that epoch
+  // and its release; NOT_FOUND: it does not hold the chunk.
   StatusOr<GivenChunk> give(std::int64_t epoch, std::uint32_t chunk, std::int64_t known = -1) const;
   // The same as it was asked for. FAILED_PRECONDITION also where another job's server is meant, or
   // another incarnation.
@@ -139,6 +140,12 @@ class Shard {
   // A chunk of its own, or a replica, as another server gave it, in place of what may be here.
   // INVALID_ARGUMENT: its arrays do not fit. Precondition: assigned and sealed.
   Status takeOver(std::uint32_t chunk, GivenChunk given);
+  // Both of a part of the tables.
+  StatusOr<rows::GivenPart> givePart(const v1::FetchChunkRequest& request) const;
+  StatusOr<rows::GivenPart> givePart(std::int64_t epoch, std::uint32_t part,
+                                     std::int64_t known = -1) const;
+  Status takeOverPart(std::uint32_t part, rows::GivenPart given);
+  bool isPart(std::uint32_t number) const { return rows_ != nullptr && rows_->has(number); }
   // The epoch has begun everywhere: what was given away is dropped.
   void release();
 
@@ -151,8 +158,8 @@ class Shard {
   void adoptReplicas();
   // They are of no use any more. Precondition: sealed, or it takes no part.
   void dropReplicas();
-  // Of a replica; -1: there is none. To be compared with the chunk's own, see give(). (Asynchronous
-  // modes: the count of pushes in it.)
+  // Of a replica, or of a part whatever it is here; -1: there is none. To be compared with the
+  // chunk's own, see give(). (Asynchronous modes: the count of pushes in it.)
   std::int64_t replicaVersion(std::uint32_t chunk) const;
   // Steps that are to be sent to replicas, each once. After whatever may have given answers.
   std::vector<ReplicaUpdate> takeUpdates();
@@ -227,6 +234,8 @@ class Shard {
   void fillReplicas(v1::ShardState& state) const;
   static void turnVersion(ChunkState& chunk);
   std::optional<ChunkAnswer> refusal(const v1::ChunkRequestHeader& header, CallId call) const;
+  Status checkMeant(const v1::FetchChunkRequest& request) const;
+  Status checkGives(std::int64_t epoch) const;
   // What a snapshot has of all its holder's: chunks, then parts of the tables.
   std::size_t holdings() const { return chunks_.size() + (rows_ == nullptr ? 0 : rows_->parts()); }
   bool captureRows(std::size_t at, const rows::RowPart& part);

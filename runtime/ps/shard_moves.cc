@@ -1,7 +1,9 @@
 // Chunks that change their server between two epochs.
+#include <algorithm>
 #include <utility>
 
 #include "base/core/check.h"
+#include "base/core/strings.h"
 #include "fmt/format.h"
 #include "runtime/placement/moves.h"
 #include "runtime/ps/shard_updates.h"
@@ -61,9 +63,13 @@ void Shard::setOwn(std::map<std::uint32_t, std::unique_ptr<ChunkState>> held,
 }
 
 void Shard::assign(const std::vector<int>& ps_of_chunk) {
-  TY_CHECK(ps_of_chunk.size() == placement_.chunks.size(), "a map of this job's chunks");
+  const std::size_t parts =
+      ps_of_chunk.size() - std::min(ps_of_chunk.size(), placement_.chunks.size());
+  TY_CHECK(parts == (rows_ == nullptr ? 0 : rows_->partsOfJob()), "a map of this job's chunks");
   AllExcluded epoch_lock(*this);
   TY_CHECK(!open_, "chunks change hands while nobody computes");
+  if (rows_ != nullptr)
+    rows_->assign({ps_of_chunk.end() - static_cast<std::ptrdiff_t>(parts), ps_of_chunk.end()});
   bool same = true;
   for (const Chunk& chunk : placement_.chunks)
     same = same && (slot_of_chunk_[chunk.id] >= 0) == (ps_of_chunk[chunk.id] == config_.ps);
@@ -77,22 +83,57 @@ void Shard::assign(const std::vector<int>& ps_of_chunk) {
   holds_global_step_ = withChunksAt(placement_, ps_of_chunk).globalStepPs() == config_.ps;
 }
 
-StatusOr<GivenChunk> Shard::give(const v1::FetchChunkRequest& request) const {
+Status Shard::checkMeant(const v1::FetchChunkRequest& request) const {
   const bool meant = request.job_uid() == config_.job_uid &&
                      request.server().created() == config_.self.created() &&
                      request.server().start() == config_.self.start();
-  if (!meant)
-    return absl::FailedPreconditionError("meant for another job or incarnation of this server");
-  return give(request.epoch(), request.chunk(),
-              request.has_known_version() ? request.known_version() : -1);
+  if (meant) return absl::OkStatus();
+  return absl::FailedPreconditionError("meant for another job or incarnation of this server");
+}
+
+Status Shard::checkGives(std::int64_t epoch) const {
+  if (epoch == epoch_ && !released_) return absl::OkStatus();
+  return absl::FailedPreconditionError(fmt::format("{} gives no chunk for epoch {}, it is in {}",
+                                                   serverName(config_.ps), epoch, epoch_));
+}
+
+namespace {
+
+std::int64_t knownOf(const v1::FetchChunkRequest& request) {
+  return request.has_known_version() ? request.known_version() : -1;
+}
+
+}  // namespace
+
+StatusOr<rows::GivenPart> Shard::givePart(const v1::FetchChunkRequest& request) const {
+  TY_RETURN_IF_ERROR(checkMeant(request));
+  return givePart(request.epoch(), request.chunk(), knownOf(request));
+}
+
+StatusOr<rows::GivenPart> Shard::givePart(std::int64_t epoch, std::uint32_t part,
+                                          std::int64_t known) const {
+  std::shared_lock epoch_lock(epoch_mutex_);
+  TY_RETURN_IF_ERROR(checkGives(epoch));
+  return rows_->give(part, known);
+}
+
+Status Shard::takeOverPart(std::uint32_t part, rows::GivenPart given) {
+  TY_CHECK(isPart(part), "a part of this job's tables");
+  StatusOr<RowShard::Unpacked> unpacked = rows_->unpack(part, std::move(given));
+  if (!unpacked.ok()) return annotate(unpacked.status(), serverName(config_.ps));
+  AllExcluded epoch_lock(*this);
+  TY_CHECK(!open_, "parts change hands while nobody computes");
+  return annotate(rows_->takeOver(part, *std::move(unpacked)), serverName(config_.ps));
+}
+
+StatusOr<GivenChunk> Shard::give(const v1::FetchChunkRequest& request) const {
+  TY_RETURN_IF_ERROR(checkMeant(request));
+  return give(request.epoch(), request.chunk(), knownOf(request));
 }
 
 StatusOr<GivenChunk> Shard::give(std::int64_t epoch, std::uint32_t id, std::int64_t known) const {
   std::shared_lock epoch_lock(epoch_mutex_);
-  if (epoch != epoch_ || released_) {
-    return absl::FailedPreconditionError(fmt::format("{} gives no chunk for epoch {}, it is in {}",
-                                                     serverName(config_.ps), epoch, epoch_));
-  }
+  TY_RETURN_IF_ERROR(checkGives(epoch));
   const auto given = aside_.find(id);
   ChunkState* chunk = given != aside_.end() ? given->second.get() : find(id);
   if (chunk == nullptr || chunk->version < 0) chunk = findReplica(id);
@@ -148,6 +189,7 @@ void Shard::release() {
   if (!open_) return;
   released_ = true;
   aside_.clear();
+  if (rows_ != nullptr) rows_->release();
   std::erase_if(replicas_, [&](const auto& r) { return !wanted_replicas_.contains(r.first); });
 }
 

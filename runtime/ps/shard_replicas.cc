@@ -1,4 +1,5 @@
-// Second copies of chunks: what a chunk's server sends, and what the replica's does with it.
+// Second copies of chunks and parts: what a chunk's server sends, and what the replica's does with
+// it.
 #include <algorithm>
 #include <cstring>
 #include <utility>
@@ -19,17 +20,26 @@ void Shard::replicate(const std::vector<std::uint32_t>& chunks, bool guarded) {
   AllExcluded epoch_lock(*this);
   TY_CHECK(!open_, "replicas change while nobody computes");
   guarded_ = guarded;
-  wanted_replicas_ = {chunks.begin(), chunks.end()};
+  wanted_replicas_.clear();
+  std::vector<std::uint32_t> parts;
   for (const std::uint32_t id : chunks) {
+    if (isPart(id)) {
+      parts.push_back(id);
+      continue;
+    }
+    wanted_replicas_.insert(id);
     TY_CHECK(find(id) == nullptr, "a replica is of another server's chunk");
     std::unique_ptr<ChunkState>& replica = replicas_[id];
     if (replica == nullptr) replica = mode_->makeChunk(placement_.chunks[id]);
   }
+  if (rows_ != nullptr) rows_->replicate(parts, guarded);
 }
 
 void Shard::dropReplicas() {
   AllExcluded epoch_lock(*this);
-  if (open_ || replicas_.empty()) return;
+  if (open_) return;
+  const bool had_parts = rows_ != nullptr && rows_->dropReplicas();
+  if (replicas_.empty() && !had_parts) return;
   replicas_.clear();
   wanted_replicas_.clear();
   empty_ = true;
@@ -37,6 +47,7 @@ void Shard::dropReplicas() {
 
 std::int64_t Shard::replicaVersion(std::uint32_t chunk) const {
   std::shared_lock epoch_lock(epoch_mutex_);
+  if (isPart(chunk)) return rows_->point(chunk);
   const ChunkState* replica = findReplica(chunk);
   return replica == nullptr || replica->version < 0 ? -1 : mode_->pointOf(*replica);
 }
@@ -85,18 +96,29 @@ void Shard::sendToReplica(ChunkState& chunk, v1::ChunkRequestHeader header) {
   chunk.unconfirmed = true;
   header.set_replica(true);
   std::lock_guard lock(updates_mutex_);
-  updates_.push_back({std::move(header), chunk.mean});
+  updates_.push_back({std::move(header), chunk.mean, {}});
 }
 
 std::vector<ReplicaUpdate> Shard::takeUpdates() {
-  std::lock_guard lock(updates_mutex_);
-  return std::exchange(updates_, {});
+  std::vector<ReplicaUpdate> updates;
+  {
+    std::lock_guard lock(updates_mutex_);
+    updates = std::exchange(updates_, {});
+  }
+  if (rows_ == nullptr) return updates;
+  for (RowReplicaUpdate& update : rows_->takeUpdates()) {
+    update.header.set_job_uid(config_.job_uid);
+    updates.push_back({std::move(update.header), nullptr, std::move(update.body)});
+  }
+  return updates;
 }
 
 void Shard::onReplicated(const v1::ChunkRequestHeader& update, std::vector<ChunkAnswer>& out) {
   std::shared_lock epoch_lock(epoch_mutex_);
+  if (!open_ || update.epoch() != epoch_) return;
+  if (isPart(update.chunk())) return rows_->onReplicated(update, out);
   ChunkState* chunk = find(update.chunk());
-  if (!open_ || update.epoch() != epoch_ || chunk == nullptr) return;
+  if (chunk == nullptr) return;
   const ChunkLock chunk_lock(*chunk);
   if (!chunk->unconfirmed || !mode_->isNewest(*chunk, update)) return;
   chunk->unconfirmed = false;
@@ -140,6 +162,7 @@ void Shard::fillReplicas(v1::ShardState& state) const {
     held->set_chunk(id);
     held->set_version(replica->version);
   }
+  if (rows_ != nullptr) rows_->fillReplicas(state);
   const auto look = [&](const ChunkState& chunk) {
     if (!chunk.last_norm || (state.has_norm() && state.norm().step() >= chunk.version - 1)) return;
     state.mutable_norm()->set_step(chunk.version - 1);

@@ -132,6 +132,7 @@ bool Shard::capture(ChunkState& chunk) {
 // The same of a part of the tables.
 bool Shard::captureRows(std::size_t at, const rows::RowPart& part) {
   const std::size_t holding = chunks_.size() + at;
+  if (part.told() != part.version()) return false;  // what its replica lacks, when it has it
   if (!wantsCopy(holding, part.version())) return false;
   hitFailpoint("ps.capture.rows", part.version());
   std::vector<TableRows> copies;

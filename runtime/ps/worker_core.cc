@@ -19,7 +19,7 @@ std::unique_ptr<WorkerMachine> makeWorkerMachine(WorkerConfig config) {
 
 namespace {
 
-// Parts stay on the servers that they began with.
+// Where all begin.
 std::vector<int> withParts(std::vector<int> ps_of_chunk, const std::vector<int>& ps_of_part) {
   ps_of_chunk.insert(ps_of_chunk.end(), ps_of_part.begin(), ps_of_part.end());
   return ps_of_chunk;
@@ -50,7 +50,7 @@ void WorkerCore::enterEpoch(const v1::View& view) {
   }
   links_.clear();
   transfer_.forgetSent();
-  transfer_.setServers(withParts(serversOf(config_.ps_of_chunk, epoch_), config_.ps_of_part));
+  transfer_.setServers(serversOf(withParts(config_.ps_of_chunk, config_.ps_of_part), epoch_));
   asked_ = 0;
   dropAsk();
 }

@@ -31,6 +31,8 @@ class RowAdmission {
 
   RowTable& counted() { return counted_; }
   const RowTable& counted() const { return counted_; }
+  // Of the newest step.
+  const RowUndo& undo() const { return undo_; }
 
  private:
   RowTable counted_;

@@ -1,17 +1,23 @@
 #include "runtime/rows/row_copy.h"
 
 #include <algorithm>
+#include <map>
+#include <numeric>
 #include <span>
+#include <string_view>
 #include <vector>
 
 #include "base/core/check.h"
+#include "fmt/format.h"
 #include "runtime/checkpoint/checkpoint.h"
 
 namespace trainyard::runtime::rows {
 
 static_assert(kPartitions == kTablePartitions, "files have the partitions of tables");
 
-TableRows copyRows(const RowTable& table, std::size_t number) {
+namespace {
+
+TableRows emptyCopy(const RowTable& table, std::size_t number) {
   const auto dim = static_cast<std::size_t>(table.options().dim);
   const auto size = static_cast<std::size_t>(table.size());
   TableRows copy{.table = number,
@@ -23,23 +29,106 @@ TableRows copyRows(const RowTable& table, std::size_t number) {
                  .weights = {},
                  .slots = std::vector<std::vector<float>>(table.slots())};
   copy.ids.reserve(size);
+  copy.steps.reserve(size);
+  copy.counts.reserve(size);
   copy.weights.reserve(size * dim);
   for (std::vector<float>& slot : copy.slots) slot.reserve(size * dim);
+  return copy;
+}
+
+void add(const RowView& row, std::size_t dim, TableRows& copy) {
+  copy.ids.push_back(row.id);
+  copy.steps.push_back(row.step);
+  copy.counts.push_back(row.count);
+  copy.weights.insert(copy.weights.end(), row.weights.begin(), row.weights.end());
+  for (std::size_t s = 0; s < copy.slots.size(); ++s) {
+    const auto slot = row.slots.subspan(s * dim, dim);
+    copy.slots[s].insert(copy.slots[s].end(), slot.begin(), slot.end());
+  }
+}
+
+// By partition, entries of rows that the step has taken away.
+std::map<int, std::vector<std::size_t>> evictedBy(const RowTable& table, const RowUndo& undo) {
+  const std::uint64_t salt = saltOf(table.options().name);
+  std::map<int, std::vector<std::size_t>> evicted;
+  for (std::size_t e = 0; e < undo.entries().size(); ++e) {
+    const RowUndo::Entry& entry = undo.entries()[e];
+    if (entry.evicted) evicted[partitionOf(hashOf(entry.id, salt))].push_back(e);
+  }
+  return evicted;
+}
+
+RowView viewOf(const RowUndo& undo, std::size_t e, std::size_t dim) {
+  const RowUndo::Entry& entry = undo.entries()[e];
+  const std::span<const float> floats = undo.floats(e);
+  return {entry.id, entry.step, entry.count, floats.first(dim), floats.subspan(dim)};
+}
+
+}  // namespace
+
+TableRows copyRows(const RowTable& table, std::size_t number) {
+  TableRows copy = emptyCopy(table, number);
   for (int partition = table.range().first; partition < table.range().last; ++partition) {
     const std::vector<RowView> rows = table.rows(partition);
     copy.sizes.push_back(static_cast<std::int64_t>(rows.size()));
-    for (const RowView& row : rows) {
-      copy.ids.push_back(row.id);
-      copy.steps.push_back(row.step);
-      copy.counts.push_back(row.count);
-      copy.weights.insert(copy.weights.end(), row.weights.begin(), row.weights.end());
-      for (std::size_t s = 0; s < copy.slots.size(); ++s) {
-        const auto slot = row.slots.subspan(s * dim, dim);
-        copy.slots[s].insert(copy.slots[s].end(), slot.begin(), slot.end());
-      }
-    }
+    for (const RowView& row : rows) add(row, static_cast<std::size_t>(table.options().dim), copy);
   }
   return copy;
+}
+
+TableRows copyRowsBefore(const RowTable& table, const RowUndo& undo, std::size_t number) {
+  const auto dim = static_cast<std::size_t>(table.options().dim);
+  TableRows copy = emptyCopy(table, number);
+  const auto evicted = evictedBy(table, undo);
+  for (int partition = table.range().first; partition < table.range().last; ++partition) {
+    std::vector<RowView> rows;
+    for (const RowView& row : table.rows(partition)) {
+      const std::ptrdiff_t e = undo.find(row.id);
+      if (e < 0) {
+        rows.push_back(row);
+      } else if (!undo.entries()[static_cast<std::size_t>(e)].created) {
+        rows.push_back(viewOf(undo, static_cast<std::size_t>(e), dim));
+      }
+    }
+    if (const auto gone = evicted.find(partition); gone != evicted.end()) {
+      for (const std::size_t e : gone->second) rows.push_back(viewOf(undo, e, dim));
+      std::ranges::sort(rows, {}, &RowView::id);
+    }
+    copy.sizes.push_back(static_cast<std::int64_t>(rows.size()));
+    for (const RowView& row : rows) add(row, dim, copy);
+  }
+  return copy;
+}
+
+Status checkRows(const TableRows& rows, const RowTable& table) {
+  const auto wrong = [&](std::string_view what) {
+    return absl::InvalidArgumentError(fmt::format("table {}: {}", table.options().name, what));
+  };
+  const PartitionRange& range = table.range();
+  const auto dim = static_cast<std::size_t>(table.options().dim);
+  const std::size_t count = rows.ids.size();
+  const std::int64_t told = std::accumulate(rows.sizes.begin(), rows.sizes.end(), std::int64_t{0});
+  if (rows.first != range.first ||
+      rows.sizes.size() != static_cast<std::size_t>(range.last - range.first) ||
+      told != static_cast<std::int64_t>(count))
+    return wrong("rows of other partitions");
+  const auto fits = [&](const std::vector<float>& array) { return array.size() == count * dim; };
+  if (rows.steps.size() != count || rows.counts.size() != count || !fits(rows.weights) ||
+      rows.slots.size() != table.slots() || !std::ranges::all_of(rows.slots, fits))
+    return wrong("arrays of other lengths");
+  const std::uint64_t salt = saltOf(table.options().name);
+  std::size_t at = 0;
+  for (std::size_t p = 0; p < rows.sizes.size(); ++p) {
+    if (rows.sizes[p] < 0 || static_cast<std::size_t>(rows.sizes[p]) > count - at)
+      return wrong("rows of other partitions");
+    const std::size_t end = at + static_cast<std::size_t>(rows.sizes[p]);
+    for (const std::size_t first = at; at < end; ++at) {
+      const bool ascends = at == first || rows.ids[at - 1] < rows.ids[at];
+      if (!ascends || partitionOf(hashOf(rows.ids[at], salt)) != range.first + static_cast<int>(p))
+        return wrong(fmt::format("id {} is not in its place", rows.ids[at]));
+    }
+  }
+  return absl::OkStatus();
 }
 
 void loadRows(const TableRows& rows, RowTable& table) {

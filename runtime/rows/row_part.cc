@@ -4,6 +4,7 @@
 
 #include "base/core/check.h"
 #include "fmt/format.h"
+#include "runtime/rows/row_copy.h"
 #include "runtime/tensor/kernels.h"
 
 namespace trainyard::runtime::rows {
@@ -106,34 +107,44 @@ Status RowPart::checkGradients(const std::vector<RowGradients>& gradients) const
   return absl::OkStatus();
 }
 
-Status RowPart::updateTable(std::size_t t, std::int64_t step, std::int64_t samples,
-                            std::span<const std::vector<RowGradients>* const> sources) {
+std::vector<RowGradients> RowPart::meanOf(
+    std::int64_t samples, std::span<const std::vector<RowGradients>* const> sources) const {
+  std::vector<RowGradients> means;
+  for (std::size_t t = 0; t < tables_.size(); ++t) {
+    std::vector<const RowGradients*> of_table;
+    of_table.reserve(sources.size());
+    for (const std::vector<RowGradients>* source : sources) of_table.push_back(&(*source)[t]);
+    means.push_back(sumOverRanks(of_table, static_cast<std::size_t>(tables_[t].table.options().dim),
+                                 tables_[t].order));
+    divideFloats(means.back().sums, static_cast<float>(samples));
+  }
+  return means;
+}
+
+Status RowPart::updateTable(std::size_t t, std::int64_t step, const RowGradients& mean) {
   Table& own = tables_[t];
   own.forgetFormer();
-  std::vector<const RowGradients*> of_table;
-  of_table.reserve(sources.size());
-  for (const std::vector<RowGradients>* source : sources) of_table.push_back(&(*source)[t]);
-  RowGradients sum =
-      sumOverRanks(of_table, static_cast<std::size_t>(own.table.options().dim), own.order);
-  divideFloats(sum.sums, static_cast<float>(samples));
+  const RowGradients* taken = &mean;
+  RowGradients admitted;
   if (own.admission != nullptr) {
     // Of what is only counted, too.
-    TY_RETURN_IF_ERROR(own.table.checkFinite(sum.ids, sum.sums));
-    own.admission->filter(own.table, step, sum);
+    TY_RETURN_IF_ERROR(own.table.checkFinite(mean.ids, mean.sums));
+    admitted = mean;
+    own.admission->filter(own.table, step, admitted);
+    taken = &admitted;
   }
   const UpdateContext context{step, own.learning_rate.at(step)};
-  TY_ASSIGN_OR_RETURN(
-      const RowUpdateResult result,
-      own.table.update({context, static_cast<std::uint32_t>(step), sum.ids, sum.counts, sum.sums},
-                       &own.undo));
+  TY_ASSIGN_OR_RETURN(const RowUpdateResult result,
+                      own.table.update({context, static_cast<std::uint32_t>(step), taken->ids,
+                                        taken->counts, taken->sums},
+                                       &own.undo));
   own.meter.updated(result);
   return absl::OkStatus();
 }
 
-bool RowPart::update(std::int64_t step, std::int64_t samples,
-                     std::span<const std::vector<RowGradients>* const> sources) {
+bool RowPart::update(std::int64_t step, const std::vector<RowGradients>& means) {
   for (std::size_t t = 0; t < tables_.size(); ++t) {
-    failure_ = updateTable(t, step, samples, sources);
+    failure_ = updateTable(t, step, means[t]);
     if (failure_.ok()) continue;
     for (std::size_t done = t + 1; done-- > 0;) tables_[done].revert();
     return false;
@@ -141,6 +152,47 @@ bool RowPart::update(std::int64_t step, std::int64_t samples,
   ++version_;
   evict(step);
   return true;
+}
+
+void RowPart::announce(std::shared_ptr<const PartUpdate> update) {
+  if (!guarded_) return;
+  unconfirmed_ = true;
+  to_send_ = std::move(update);
+}
+
+void RowPart::onReplicated(std::int64_t point, std::vector<RowAnswer>& out) {
+  if (epoch_ < 0 || !unconfirmed_ || point != this->point() - 1) return;
+  unconfirmed_ = false;
+  confirmed(out);
+}
+
+const RowUndo& RowPart::undoOf(std::size_t store) const {
+  if (store < tables_.size()) return tables_[store].undo;
+  for (const Table& own : tables_) {
+    if (own.admission != nullptr && &own.admission->counted() == &this->store(store))
+      return own.admission->undo();
+  }
+  TY_CHECK(false, "stores are numbered up to stores()");
+  return tables_[0].undo;
+}
+
+std::vector<TableRows> RowPart::copyStores(bool former) const {
+  std::vector<TableRows> copies;
+  for (std::size_t s = 0; s < stores(); ++s)
+    copies.push_back(former ? copyRowsBefore(store(s), undoOf(s), s) : copyRows(store(s), s));
+  return copies;
+}
+
+Status RowPart::loadStores(const std::vector<TableRows>& given) {
+  if (given.size() != stores()) {
+    return absl::InvalidArgumentError(
+        fmt::format("{} tables of rows, the job has {}", given.size(), stores()));
+  }
+  for (std::size_t s = 0; s < given.size(); ++s) {
+    TY_RETURN_IF_ERROR(checkRows(given[s], store(s)));
+    loadRows(given[s], store(s));
+  }
+  return absl::OkStatus();
 }
 
 void RowPart::evict(std::int64_t step) {

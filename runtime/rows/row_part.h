@@ -1,7 +1,11 @@
 // A range of partitions of all of the job's tables, on their server: what is updated together and
-// is at one version. The unit of requests, of versions and of moves. What makes a version is the
-// update mode's: row_steps.h (Sync) and row_pushes.h (Async, BoundedDelay). No sockets, no clock,
-// no threads.
+// is at one version. The unit of requests, of versions, of replicas and of moves. What makes a
+// version is the update mode's: row_steps.h (Sync) and row_pushes.h (Async, BoundedDelay). No
+// sockets, no clock, no threads.
+//
+// With a replica, a part of the same partitions that another server has, everything that the part
+// takes goes there too, and nobody is told of it before the replica has it: as with chunks, see
+// runtime/ps/shard.h.
 #pragma once
 
 #include <cstdint>
@@ -13,6 +17,8 @@
 #include <vector>
 
 #include "base/core/status.h"
+#include "runtime/checkpoint/snapshot.h"
+#include "runtime/data/number_set.h"
 #include "runtime/data/step_plan.h"
 #include "runtime/optimizer/optimizer.h"
 #include "runtime/rows/row_admission.h"
@@ -69,6 +75,35 @@ struct RowAnswer {
   std::string message;
 };
 
+// What a part has taken, for its replica. Sync: a step's mean gradient over all ranks; in the other
+// modes a push as it came.
+struct PartUpdate {
+  std::int64_t point = 0;  // of the part before it
+  std::int64_t step = 0;   // that the learning rate is of, and that rows are marked with
+  RowRequest::Push push;   // Sync: its samples alone
+  std::vector<RowGradients> gradients;  // by table
+};
+
+// All of a part, for who is to hold it or its replica: rows, and what has come after them.
+struct GivenPart {
+  std::int64_t point = -1;  // of the rows; who asked has them already where `stores` is empty
+  std::int64_t version = -1;
+  std::vector<TableRows> stores;             // by number, see RowPart::store()
+  std::shared_ptr<const PartUpdate> update;  // to be taken behind them; null: none
+  // Modes without common steps: what RowPushes knows beside rows.
+  struct Applied {
+    std::uint32_t worker = 0;
+    std::int64_t created = 0;
+    std::int64_t start = 0;
+    std::int64_t number = 0;
+  };
+  std::vector<Applied> applied;  // the newest push of each worker
+  NumberSet tickets;
+  NumberSet samples;
+  std::vector<std::vector<RowGradients>> brought;  // of the next update, in order
+  std::int64_t brought_samples = 0;
+};
+
 // A table of the job. The optimizer must outlive whoever has it.
 struct RowTableConfig {
   RowTableOptions options;
@@ -104,6 +139,8 @@ class RowPart {
   // From now on requests of `epoch` count. FAILED_PRECONDITION: what is here is no version that the
   // epoch can begin with.
   virtual Status open(std::int64_t epoch, const StepPlan& plan) = 0;
+  // The same of a replica, which opens nothing.
+  virtual Status canBegin(const StepPlan& /*plan*/) const { return absl::OkStatus(); }
   // No request counts any more; those that wait are answered.
   virtual void seal(std::vector<RowAnswer>& out) = 0;
   // Answers appear in `out`: none now (it waits), or several. A rank that asks again is answered
@@ -117,7 +154,29 @@ class RowPart {
   // Asynchronous modes, while no push is under way: what is here is called by this version.
   virtual void settle(std::int64_t /*version*/) {}
 
+  // What a replica or another holder needs of it, which is at the point `known` (-1: at none).
+  // Between epochs.
+  virtual GivenPart give(std::int64_t known) const = 0;
+  // The same, from who has held it: an empty part of the same partitions becomes it; one that was
+  // at its point already takes the update alone. INVALID_ARGUMENT: it does not fit.
+  virtual Status takeOver(GivenPart given) = 0;
+  // How far it is, to be compared with its replica: versions, or pushes.
+  virtual std::int64_t point() const { return version_; }
+
+  // From the next epoch on everything that it takes goes to a replica, or not.
+  void setGuarded(bool guarded) { guarded_ = guarded; }
+  // What is to be sent there, once; null: nothing.
+  std::shared_ptr<const PartUpdate> takeUpdate() { return std::exchange(to_send_, nullptr); }
+  // The replica has what was taken at this point: who has waited is answered.
+  void onReplicated(std::int64_t point, std::vector<RowAnswer>& out);
+  // Of somebody else: INVALID_ARGUMENT says what does not fit this part.
+  Status checkGradients(const std::vector<RowGradients>& gradients) const;
+  // As a replica. False: it lacks something before this.
+  virtual bool takeAsReplica(const PartUpdate& update) = 0;
+
   std::int64_t version() const { return version_; }
+  // The newest that others may know of, and that is in two places where it is to be.
+  virtual std::int64_t told() const { return version_; }
   // What must end the job: a gradient that is not finite, a table that is full. The update that has
   // met it is not made.
   const Status& failure() const { return failure_; }
@@ -140,10 +199,20 @@ class RowPart {
   virtual Status take(RowRequest& request, CallId call, std::vector<RowAnswer>& out) = 0;
   // Gradients that will be in an update are counted.
   void countPushed(const std::vector<RowGradients>& gradients);
-  // Gradients of all tables from `sources`, in their order, divided by `samples`, into the tables:
-  // the next version. False: failure() says why not, and nothing is changed.
-  bool update(std::int64_t step, std::int64_t samples,
-              std::span<const std::vector<RowGradients>* const> sources);
+  // By table: gradients from `sources`, added up in their order, divided by `samples`.
+  std::vector<RowGradients> meanOf(std::int64_t samples,
+                                   std::span<const std::vector<RowGradients>* const> sources) const;
+  // Mean gradients of all tables into the tables: the next version. False: failure() says why not,
+  // and nothing is changed.
+  bool update(std::int64_t step, const std::vector<RowGradients>& means);
+  // The part has taken this; it is announced to the replica, where there is one.
+  void announce(std::shared_ptr<const PartUpdate> update);
+  // The newest that was announced is in the replica, or needs not be.
+  virtual void confirmed(std::vector<RowAnswer>& out) = 0;
+  // The tables as they are, or, with `former`, as they were before the newest update.
+  std::vector<TableRows> copyStores(bool former) const;
+  // The reverse, into empty tables.
+  Status loadStores(const std::vector<TableRows>& stores);
   RowAnswer without(RowAnswer::Code code, const RowRequest& request, CallId call) const;
   // Rows as they are now, called `version`.
   RowAnswer answer(const RowRequest& request, CallId call, std::int64_t version);
@@ -153,13 +222,16 @@ class RowPart {
   std::int64_t epoch_ = -1;  // -1: none is open
   std::int64_t version_ = 0;
   Status failure_;
+  bool guarded_ = false;
+  bool unconfirmed_ = false;  // the newest is not with the replica yet
 
  private:
   Status check(const RowRequest& request) const;
-  Status checkGradients(const std::vector<RowGradients>& gradients) const;
   void evict(std::int64_t step);
-  Status updateTable(std::size_t t, std::int64_t step, std::int64_t samples,
-                     std::span<const std::vector<RowGradients>* const> sources);
+  Status updateTable(std::size_t t, std::int64_t step, const RowGradients& mean);
+  const RowUndo& undoOf(std::size_t store) const;
+
+  std::shared_ptr<const PartUpdate> to_send_;
 };
 
 }  // namespace trainyard::runtime::rows

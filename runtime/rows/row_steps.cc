@@ -17,16 +17,20 @@ Status refuse(std::string message) {
 void RowSteps::setVersion(std::int64_t version) {
   RowPart::setVersion(version);
   has_former_ = false;
+  newest_.reset();
+}
+
+Status RowSteps::canBegin(const StepPlan& plan) const {
+  const bool at_first = version_ == plan.first_step;
+  const bool behind_first = version_ == plan.first_step + 1 && has_former_;
+  if (at_first || behind_first) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      fmt::format("partitions {} to {}: version {} of rows, the epoch starts at {}", range_.first,
+                  range_.last - 1, version_, plan.first_step));
 }
 
 Status RowSteps::open(std::int64_t epoch, const StepPlan& plan) {
-  const bool at_first = version_ == plan.first_step;
-  const bool behind_first = version_ == plan.first_step + 1 && has_former_;
-  if (!at_first && !behind_first) {
-    return absl::FailedPreconditionError(
-        fmt::format("partitions {} to {}: version {} of rows, the epoch starts at {}", range_.first,
-                    range_.last - 1, version_, plan.first_step));
-  }
+  TY_RETURN_IF_ERROR(canBegin(plan));
   epoch_ = epoch;
   plan_ = plan;
   expectGradients();
@@ -40,6 +44,7 @@ void RowSteps::expectGradients() {
 
 void RowSteps::seal(std::vector<RowAnswer>& out) {
   epoch_ = -1;
+  unconfirmed_ = false;  // the replica gets it before the next epoch begins
   brought_.clear();
   for (const Parked& parked : std::exchange(parked_, {}))
     out.push_back(without(RowAnswer::Code::kEpochOver, parked.request, parked.call));
@@ -47,7 +52,8 @@ void RowSteps::seal(std::vector<RowAnswer>& out) {
 
 Status RowSteps::checkVersion(const RowRequest& request) const {
   const std::int64_t oldest = version_ - (has_former_ ? 1 : 0);
-  const std::int64_t newest = version_ + (plan_.samplesOf(version_) > 0 ? 1 : 0);
+  const bool goes_on = !unconfirmed_ && plan_.samplesOf(version_) > 0;
+  const std::int64_t newest = version_ + (goes_on ? 1 : 0);
   if (request.version >= oldest && request.version <= newest) return absl::OkStatus();
   return refuse(fmt::format("rows of version {} are asked for, there are {} to {}", request.version,
                             oldest, newest));
@@ -72,11 +78,11 @@ std::optional<std::size_t> RowSteps::placeOf(const RowRequest& request) const {
 }
 
 Status RowSteps::take(RowRequest& request, CallId call, std::vector<RowAnswer>& out) {
-  if (request.version == kNewestRows && !request.gradients) request.version = version_;
+  if (request.version == kNewestRows && !request.gradients) request.version = told();
   TY_RETURN_IF_ERROR(checkVersion(request));
   if (request.gradients) TY_RETURN_IF_ERROR(checkStep(request));
   bring(request);
-  if (request.version <= version_) {
+  if (request.version <= told()) {
     out.push_back(answer(request, call, request.version));
   } else {
     park(std::move(request), call, out);
@@ -100,6 +106,7 @@ void RowSteps::bring(RowRequest& request) {
   request.gradients.reset();
   if (!has_former_) return;
   has_former_ = false;
+  newest_.reset();
   for (Table& table : tables_) table.forgetFormer();
 }
 
@@ -121,7 +128,8 @@ std::optional<RowAnswer> RowSteps::giveUp(CallId call) {
       std::ranges::find_if(parked_, [&](const Parked& parked) { return parked.call == call; });
   if (found == parked_.end()) return std::nullopt;
   RowAnswer answer = without(RowAnswer::Code::kNotReady, found->request, call);
-  answer.message = fmt::format("step {} waits for rows of {}", version_, missing());
+  answer.message = unconfirmed_ ? fmt::format("step {} waits for its replica", version_ - 1)
+                                : fmt::format("step {} waits for rows of {}", version_, missing());
   parked_.erase(found);
   return answer;
 }
@@ -140,11 +148,58 @@ std::string RowSteps::missing() const {
 void RowSteps::takeStep(std::vector<RowAnswer>& out) {
   std::vector<const std::vector<RowGradients>*> ranks;
   for (const auto& each : brought_) ranks.push_back(&*each);
-  if (!update(version_, brought_samples_, ranks)) return;
-  has_former_ = true;
+  auto step = std::make_shared<PartUpdate>();
+  step->point = step->step = version_;
+  step->push.samples = brought_samples_;
+  step->gradients = meanOf(brought_samples_, ranks);
+  if (!takeUpdate(step)) return;
   expectGradients();
+  announce(std::move(step));
+  if (!unconfirmed_) confirmed(out);
+}
+
+bool RowSteps::takeUpdate(std::shared_ptr<const PartUpdate> step) {
+  if (!update(step->step, step->gradients)) return false;
+  has_former_ = true;
+  newest_ = std::move(step);
+  return true;
+}
+
+void RowSteps::confirmed(std::vector<RowAnswer>& out) {
   for (const Parked& parked : std::exchange(parked_, {}))
     out.push_back(answer(parked.request, parked.call, parked.request.version));
+}
+
+bool RowSteps::takeAsReplica(const PartUpdate& step) {
+  // Now, or by a message that this one repeats.
+  if (step.step != version_) return step.step == version_ - 1;
+  return takeUpdate(std::make_shared<const PartUpdate>(step));
+}
+
+GivenPart RowSteps::give(std::int64_t known) const {
+  GivenPart given;
+  given.point = given.version = version_;
+  if (known == version_) return given;
+  if (has_former_) {
+    given.update = newest_;
+    given.point = given.version = version_ - 1;
+    if (known == given.point) return given;
+  }
+  given.stores = copyStores(has_former_);
+  return given;
+}
+
+Status RowSteps::takeOver(GivenPart given) {
+  if (!given.stores.empty()) {
+    TY_RETURN_IF_ERROR(loadStores(given.stores));
+    setVersion(given.version);
+  }
+  if (given.version != version_) {
+    return refuse(fmt::format("partitions {} to {}: at version {}, what came is behind {}",
+                              range_.first, range_.last - 1, version_, given.version));
+  }
+  if (given.update == nullptr || takeAsReplica(*given.update)) return absl::OkStatus();
+  return failure_.ok() ? refuse("an update of another version") : failure_;
 }
 
 }  // namespace trainyard::runtime::rows

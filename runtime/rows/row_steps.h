@@ -11,11 +11,16 @@
 // With backup workers a step takes as many gradients as have a place in it, and the mean is over
 // their samples. Who has none left asks for a later version; what it asked for may be gone.
 //
+// With a replica the part says nothing of version s + 1 before the replica has taken step s too.
+// What the step was is kept as long as version s is: a replica that lacks it needs nothing else,
+// and one that is made then gets version s, and the step.
+//
 // Sums go in the order of ranks, so the bits depend neither on who came first nor on how partitions
 // are cut into parts and parts dealt to servers.
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -31,10 +36,15 @@ class RowSteps final : public RowPart {
   void setVersion(std::int64_t version) override;
   // It can begin at plan.first_step and, with that still readable, at the version after it.
   Status open(std::int64_t epoch, const StepPlan& plan) override;
+  Status canBegin(const StepPlan& plan) const override;
   // What those that wait have brought is dropped.
   void seal(std::vector<RowAnswer>& out) override;
   void cancel(CallId call) override;
   std::optional<RowAnswer> giveUp(CallId call) override;
+  GivenPart give(std::int64_t known) const override;
+  Status takeOver(GivenPart given) override;
+  bool takeAsReplica(const PartUpdate& update) override;
+  std::int64_t told() const override { return version_ - (unconfirmed_ ? 1 : 0); }
 
   // Whether rows of the version before can be read too.
   bool hasFormer() const { return has_former_; }
@@ -54,9 +64,12 @@ class RowSteps final : public RowPart {
   void park(RowRequest request, CallId call, std::vector<RowAnswer>& out);
   std::string missing() const;
   void takeStep(std::vector<RowAnswer>& out);
+  bool takeUpdate(std::shared_ptr<const PartUpdate> update);
+  void confirmed(std::vector<RowAnswer>& out) override;
 
   StepPlan plan_;
   bool has_former_ = false;
+  std::shared_ptr<const PartUpdate> newest_;  // what has made version(), while has_former_
   // Of the step that turns version() into the next: by rank of those with samples, or by place;
   // then by table.
   std::vector<std::optional<std::vector<RowGradients>>> brought_;

@@ -27,15 +27,14 @@ CoordinatorConfig coordinatorConfig(const TaskOptions& options, const std::strin
   config.ring = isRing(options.job);
   config.processes_per_pod = processesPerPod(options.job);
   if (!config.ring) {
-    config.chunks = chunkLoads(placement);
+    config.chunks = chunkLoads(placement, training.tables_size() > 0);
     config.grid_ps = placement.num_ps;
   }
-  config.tables = training.tables_size() > 0;
   config.steps = training.steps();
   config.passes = training.passes();
   config.batch_size = training.batch_size();
   config.global_batch_size = training.global_batch_size();
-  config.replicate = training.chunk_replicas() != "Never" && training.tables_size() == 0;
+  config.replicate = training.chunk_replicas() != "Never";
   config.replicate_pushes = training.chunk_replicas() == "Always";
   const v1::UpdateSpec& update = training.update();
   config.backup_workers = update.backup_workers();

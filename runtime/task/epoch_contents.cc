@@ -10,6 +10,13 @@
 #include "runtime/task/shard_files.h"
 
 namespace trainyard::runtime {
+namespace {
+
+// Parts of tables may be gigabytes: a few at a time are in memory twice, and each may take long.
+constexpr ps::FetchLimits kLimitsOfRows{
+    .window = 3, .call_limit = std::chrono::seconds(60), .patience = std::chrono::seconds(300)};
+
+}  // namespace
 
 EpochContents::EpochContents(const TaskOptions& options, int number, const ModelLayout& layout,
                              const Placement& placement, const Optimizer& optimizer,
@@ -22,7 +29,7 @@ EpochContents::EpochContents(const TaskOptions& options, int number, const Model
       tables_(tables),
       access_(std::move(access)),
       shard_(shard),
-      start_map_(initialMap(chunkLoads(placement), placement.num_ps).ps),
+      start_map_(initialMap(chunkLoads(placement, !tables.empty()), placement.num_ps).ps),
       epoch_placement_(std::make_shared<const Placement>(placement)) {}
 
 void EpochContents::assign(const v1::EpochInfo& epoch) {
@@ -49,8 +56,8 @@ Status EpochContents::load(const v1::EpochInfo& epoch) {
   if (number_ != kWorkerKeeper) {
     TY_RETURN_IF_ERROR(
         loadStart(options_, start, layout_, *epoch_placement_, optimizer_, number_, take));
-    TY_RETURN_IF_ERROR(loadTables(start, tables_, shard_));
   }
+  TY_RETURN_IF_ERROR(loadTables(start, tables_, shard_));
   const std::vector<std::uint32_t> replicas = ps::chunksToReplicate(start_map_, epoch, number_);
   if (replicas.empty()) return absl::OkStatus();
   return loadStart(options_, start, layout_, *epoch_placement_, optimizer_,
@@ -62,13 +69,17 @@ Status EpochContents::load(const v1::EpochInfo& epoch) {
 Status EpochContents::fetch(const v1::EpochInfo& epoch, const std::function<bool()>& over) {
   const TimePoint begin = options_.clock->now();
   std::vector<ps::FetchedChunk> chunks;
-  for (const std::uint32_t chunk : ps::chunksToFetch(epoch, number_))
-    chunks.push_back({chunk, epoch.former_ps(static_cast<int>(chunk))});
+  for (const std::uint32_t chunk : ps::chunksToFetch(epoch, number_)) {
+    // A part of which there has been a replica here needs hardly anything.
+    const std::int64_t known = shard_.isPart(chunk) ? shard_.replicaVersion(chunk) : -1;
+    chunks.push_back({chunk, epoch.former_ps(static_cast<int>(chunk)), known});
+  }
   TY_RETURN_IF_ERROR(fetch(epoch, chunks, "ps.fetch", over));
   shard_.adoptReplicas();
   if (!chunks.empty()) {
     TY_INFO(
-        "epoch {}: {} chunks taken over from other servers in {:.3f} s, {} bytes of parameters now",
+        "epoch {}: {} chunks and parts taken over from other servers in {:.3f} s, {} bytes of "
+        "parameters now",
         epoch.epoch(), chunks.size(), toSeconds(options_.clock->now() - begin),
         shard_.parameterBytes());
   }
@@ -82,14 +93,19 @@ Status EpochContents::fetch(const v1::EpochInfo& epoch, const std::function<bool
 Status EpochContents::fetch(const v1::EpochInfo& epoch, const std::vector<ps::FetchedChunk>& chunks,
                             const char* failpoint, const std::function<bool()>& over) {
   ps::FetchOptions options;
+  if (!tables_.empty()) options.limits = kLimitsOfRows;
   options.access = access_;
   options.job_uid = options_.job.metadata().uid();
   options.over = over;
   return ps::fetchChunks(options, placement_, epoch, chunks, *options_.clock,
-                         [&](std::uint32_t chunk, ps::GivenChunk given) {
-                           hitFailpoint(failpoint, epoch.first_step());
-                           return shard_.takeOver(chunk, std::move(given));
-                         });
+                         {[&](std::uint32_t chunk, ps::GivenChunk given) {
+                            hitFailpoint(failpoint, epoch.first_step());
+                            return shard_.takeOver(chunk, std::move(given));
+                          },
+                          [&](std::uint32_t part, rows::GivenPart given) {
+                            hitFailpoint(failpoint, epoch.first_step());
+                            return shard_.takeOverPart(part, std::move(given));
+                          }});
 }
 
 }  // namespace trainyard::runtime

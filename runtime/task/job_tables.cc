@@ -1,6 +1,7 @@
 #include "runtime/task/job_tables.h"
 
 #include <algorithm>
+#include <functional>
 #include <utility>
 
 #include "fmt/format.h"
@@ -104,9 +105,16 @@ void beginSlots(const Optimizer& optimizer, TableRows& rows) {
 
 namespace {
 
+// What of the table is to be on this server.
+Status walkRanges(const CheckpointReader& checkpoint, std::size_t table, const ps::Shard& shard,
+                  const std::function<Status(TableRows)>& take) {
+  for (const rows::PartitionRange range : shard.rows()->ranges())
+    TY_RETURN_IF_ERROR(checkpoint.walkTable(table, range.first, range.last, take));
+  return absl::OkStatus();
+}
+
 // A checkpoint of a job that admitted all ids has none.
 Status loadCounted(const CheckpointReader& checkpoint, const JobTables& tables, ps::Shard& shard) {
-  const rows::PartitionRange range = shard.rows()->range();
   std::size_t store = tables.configs.size();
   for (const std::string& name : counting(tables.configs)) {
     const std::vector<ManifestTable>& held = checkpoint.manifest().tables;
@@ -114,7 +122,7 @@ Status loadCounted(const CheckpointReader& checkpoint, const JobTables& tables, 
     const std::size_t number = store++;
     if (found == held.end()) continue;
     const auto at = static_cast<std::size_t>(found - held.begin());
-    TY_RETURN_IF_ERROR(checkpoint.walkTable(at, range.first, range.last, [&](TableRows rows) {
+    TY_RETURN_IF_ERROR(walkRanges(checkpoint, at, shard, [&](TableRows rows) {
       rows.table = number;
       shard.loadRows(rows);
       return absl::OkStatus();
@@ -129,9 +137,8 @@ Status loadTables(const EpochStart& start, const JobTables& tables, ps::Shard& s
   if (tables.empty()) return absl::OkStatus();
   shard.clearRows(start.version());
   if (!start.checkpoint) return absl::OkStatus();
-  const rows::PartitionRange range = shard.rows()->range();
   for (std::size_t t = 0; t < tables.configs.size(); ++t) {
-    TY_RETURN_IF_ERROR(start.checkpoint->walkTable(t, range.first, range.last, [&](TableRows rows) {
+    TY_RETURN_IF_ERROR(walkRanges(*start.checkpoint, t, shard, [&](TableRows rows) {
       if (start.initial) beginSlots(*tables.optimizers[t], rows);
       shard.loadRows(rows);
       return absl::OkStatus();

@@ -65,13 +65,21 @@ TEST(PlanText, HasTheTables) {
       HasSubstr("table  dim  bytes a row  rows at most    bytes  in per step  out per step\n"
                 "user    16          160         1,000  160,000       16,800        "
                 "12,800\n"));
-  EXPECT_THAT(renderPlanText(report),
-              HasSubstr("rows on    share   bytes  in per step  out per step\n"
-                        "ps0      50.00 %  80,000        8,400         6,400\n"
-                        "ps1      50.00 %  80,000        8,400         6,400\n"));
+  EXPECT_THAT(
+      renderPlanText(report),
+      HasSubstr("rows on    share   bytes  replicas  in per step  out per step  to replicas\n"
+                "ps0      50.00 %  80,000    80,000        8,400         6,400        7,600\n"
+                "ps1      50.00 %  80,000    80,000        8,400         6,400        7,600\n"));
   EXPECT_EQ(renderPlanJson(report)["tables"][0]["rowBytes"], 160);
   EXPECT_TRUE(renderPlanJson(report)["tables"][0]["expectedBytesInPerStep"].is_null());
   EXPECT_TRUE(renderPlanJson(report)["tables"][0]["expectedRows"].is_null());
+  EXPECT_EQ(renderPlanJson(report)["tables"][0]["replicaBytesPerStep"], 200 * (12 + 64));
+  job.mutable_spec()->mutable_ps()->set_replicas(1);
+  EXPECT_THAT(renderPlanText(reportOf(job)),
+              HasSubstr("\nworker 0 keeps the only server's replicas: 160,000 bytes at most\n"));
+  training.set_chunk_replicas("Never");
+  EXPECT_EQ(reportOf(job).tables.worker_replica_bytes, 0);
+  EXPECT_EQ(reportOf(job).tables.tables[0].replicated, 0);
   table.mutable_rows()->set_expected(500);
   EXPECT_THAT(renderPlanText(reportOf(job)),
               HasSubstr("\ntable user: 500 rows are expected, 80,000 bytes\n"));

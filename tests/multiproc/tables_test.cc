@@ -11,48 +11,14 @@
 #include "runtime/checkpoint/checkpoint.h"
 #include "runtime/checkpoint/safetensors_file.h"
 #include "tests/multiproc/run_fixture.h"
+#include "tests/multiproc/table_jobs.h"
 
 namespace trainyard {
 namespace {
 
 using testing::HasSubstr;
 
-// Two columns of ids, one of them looked up in two tables, and numbers.
-constexpr const char* kForgets =
-    ", admit: {occurrences: 2}, evict: {afterSteps: 40, everySteps: 16}";
-std::string tablesJob(int ps, int workers, int steps, int users = 3000,
-                      const std::string& policy = kForgets) {
-  return fmt::format(R"(apiVersion: trainyard.dev/v1alpha1
-kind: TrainingJob
-metadata: {{name: tables}}
-spec:
-  ps: {{replicas: {}}}
-  worker: {{replicas: {}}}
-  training:
-    model: {{name: wide_and_deep, hidden: [16, 8]}}
-    data:
-      format: synthetic_ctr
-      columns:
-      - {{name: user, kind: Id, ids: {}}}
-      - {{name: item, kind: Id, ids: 500}}
-      - {{name: age, kind: Number}}
-      - {{name: click, kind: Label}}
-      samples: 20000
-      evalSamples: 1000
-    tables:
-    - {{name: user, features: [user], dim: 4, rows: {{max: 10000}}, initial: {{distribution: TruncatedNormal, scale: 0.01}}{}}}
-    - {{name: item, features: [item], dim: 8, rows: {{max: 10000}}, initial: {{distribution: Uniform, scale: 0.01}}, optimizer: {{name: Adam, learningRate: 0.01}}}}
-    - {{name: wide, features: [user, item], dim: 1, rows: {{max: 10000}}, optimizer: {{name: Ftrl, learningRate: 0.1}}}}
-    batchSize: 32
-    steps: {}
-    seed: 3
-    deterministic: true
-    optimizer: {{name: Adagrad, learningRate: 0.05}}
-)",
-                     ps, workers, users, policy, steps);
-}
-
-// The same with tables of one dim, for dlrm.
+// tablesJob() with tables of one dim, for dlrm.
 std::string dlrmJob(int ps, int workers, int steps) {
   std::string job = tablesJob(ps, workers, steps);
   const auto begin = job.find("    tables:"), end = job.find("    batchSize:");
@@ -96,32 +62,7 @@ TEST_F(TablesTest, OneResultWhateverTheNumberOfServersAndWhoIsLate) {
   EXPECT_NE(other.digest(), want);
 }
 
-// A worker that dies takes no row with it, and no step.
-TEST_F(TablesTest, AWorkersDeathLosesNoStep) {
-  JobRun run(folder("run"), tablesJob(2, 2, 150));
-  const ProgramEnd end = run.launchAndWait("worker.push=crash@70,task=worker-1,life=1.1");
-  EXPECT_EQ(end.code, 0) << end.output;
-  EXPECT_EQ(run.digest(), undisturbedDigest(tablesJob(2, 2, 150)));
-  EXPECT_EQ(run.json("status.json")["status"].value("lostSteps", std::int64_t{0}), 0);
-  expectEachPositionOnce(run, 2, std::int64_t{150} * 2 * 32);
-}
-
 // Rows have no replicas: all return to the newest checkpoint, to the same bits in the end.
-TEST_F(TablesTest, AServersDeathReturnsToTheCheckpoint) {
-  JobRun run(folder("run"), tablesJob(2, 2, 150), {"--set", "training.checkpoint.everySeconds=1"});
-  const ProgramEnd end =
-      run.launchAndWait("worker.compute=delay(20);ps.request=crash@110,task=ps-1,life=1.1");
-  EXPECT_EQ(end.code, 0) << end.output;
-  EXPECT_EQ(run.digest(), undisturbedDigest(tablesJob(2, 2, 150)));
-  // A death just behind a checkpoint loses none.
-  std::map<std::int64_t, int> taken;
-  for (const PositionRecord& record : run.positions("worker-0")) ++taken[record.step];
-  const auto repeated =
-      std::ranges::count_if(taken, [](const auto& step) { return step.second > 1; });
-  EXPECT_EQ(run.json("status.json")["status"].value("lostSteps", std::int64_t{0}), repeated);
-  EXPECT_GT(run.positions("worker-0").back().epoch, 1) << "nobody has died";
-}
-
 TEST_F(TablesTest, AJobThatWasInterruptedGoesOn) {
   JobRun run(folder("run"), tablesJob(2, 2, 150));
   run.launch("worker.compute=delay(15)");
@@ -251,17 +192,19 @@ std::uint64_t countedSamples(const JobRun& run) {
 struct Mode {
   const char* name;
   std::vector<std::string> flags;
+  // Who dies.
+  std::string failpoints = "worker.push=crash@150,task=worker-2,life=1.1";
 };
 
 class TablesInMode : public TablesTest, public testing::WithParamInterface<Mode> {};
 
-// What is pushed is in the rows, once, also where a worker dies in the middle of it.
+// What is pushed is in the rows, once, also where somebody dies in the middle of it.
 TEST_P(TablesInMode, LearnsFromEverySampleOnce) {
   constexpr std::uint64_t kSteps = 600;
   std::vector<std::string> flags = GetParam().flags;
   flags.insert(flags.end(), {"--set", "training.deterministic=false"});
   JobRun run(folder("run"), tablesJob(2, 3, static_cast<int>(kSteps)), flags);
-  const ProgramEnd end = run.launchAndWait("worker.push=crash@150,task=worker-2,life=1.1");
+  const ProgramEnd end = run.launchAndWait(GetParam().failpoints);
   ASSERT_EQ(end.code, 0) << end.output;
   auto result = fieldsOf(end.lastLine());
   EXPECT_GT(std::stod(result["auc"]), 0.65);
@@ -275,14 +218,21 @@ TEST_P(TablesInMode, LearnsFromEverySampleOnce) {
   EXPECT_LE(countedSamples(run), expected);
 }
 
-INSTANTIATE_TEST_SUITE_P(Modes, TablesInMode,
-                         testing::Values(Mode{"Async", {"--set", "training.update.mode=Async"}},
-                                         Mode{"BoundedDelay",
-                                              {"--set", "training.update.mode=BoundedDelay",
-                                               "--set", "training.update.maxDelay=2"}},
-                                         Mode{"BackupWorkers",
-                                              {"--set", "training.update.backupWorkers=1"}}),
-                         [](const auto& info) { return info.param.name; });
+INSTANTIATE_TEST_SUITE_P(
+    Modes, TablesInMode,
+    testing::Values(
+        Mode{"Async", {"--set", "training.update.mode=Async"}},
+        Mode{"BoundedDelay",
+             {"--set", "training.update.mode=BoundedDelay", "--set", "training.update.maxDelay=2"}},
+        Mode{"BackupWorkers", {"--set", "training.update.backupWorkers=1"}},
+        Mode{"AsyncWithReplicas",
+             {"--set", "training.update.mode=Async", "--set", "training.chunkReplicas=Always"},
+             "ps.replicated=crash@200,task=ps-1,life=1.1"},
+        Mode{"BoundedDelayWithReplicas",
+             {"--set", "training.update.mode=BoundedDelay", "--set", "training.update.maxDelay=2",
+              "--set", "training.chunkReplicas=Always"},
+             "ps.request=crash@200,task=ps-0,life=1.1"}),
+    [](const auto& info) { return info.param.name; });
 
 TEST_F(TablesTest, DlrmLearnsToOneResultOnAnyNumberOfServers) {
   JobRun run(folder("run"), dlrmJob(2, 2, 600), {"--set", "training.data.samples=40000"});
@@ -411,18 +361,23 @@ TEST_F(TablesTest, PlanForetellsTheBytesOfAStep) {
       {"trainyard", "plan", "-o", "json", "-f", (run.dir().parent_path() / "job.yaml").string()});
   ASSERT_EQ(planned.code, 0) << planned.output;
   const auto plan = nlohmann::json::parse(planned.output, nullptr, false);
-  for (const auto& [direction, bytes] :
-       {std::pair("bytesInPerStep", "receivedBytes"), {"bytesOutPerStep", "transmittedBytes"}}) {
+  const auto check = [&](const std::string& role, const std::string& bytes,
+                         const std::string& of_variables, const std::string& of_rows) {
     double foretold = 0, moved = 0;
     for (const std::size_t ps : {0U, 1U}) {
-      foretold += plan.at("ps").at(ps).at(direction).get<double>();
-      foretold += plan.at("tableServers").at(ps).at(direction).get<double>();
+      foretold += plan.at("ps").at(ps).at(of_variables).get<double>();
+      foretold += plan.at("tableServers").at(ps).at(of_rows).get<double>();
       const auto report = run.json(fmt::format("tasks/ps-{}/report.json", ps));
-      for (const auto& peer : report.at("traffic"))
-        moved += parseNumber<double>(peer.at(bytes).get<std::string>()).value_or(0);
+      for (const auto& peer : report.at("traffic")) {
+        if (peer.at("peer").value("role", "") == role)
+          moved += parseNumber<double>(peer.at(bytes).get<std::string>()).value_or(0);
+      }
     }
-    EXPECT_NEAR(moved / kSteps / foretold, 1, 0.02) << direction << ": " << moved / kSteps;
-  }
+    EXPECT_NEAR(moved / kSteps / foretold, 1, 0.02) << of_rows << ": " << moved / kSteps;
+  };
+  check("ROLE_WORKER", "receivedBytes", "bytesInPerStep", "bytesInPerStep");
+  check("ROLE_WORKER", "transmittedBytes", "bytesOutPerStep", "bytesOutPerStep");
+  check("ROLE_PS", "receivedBytes", "replicaBytesInPerStep", "replicaBytesPerStep");
 }
 
 }  // namespace

@@ -104,6 +104,16 @@ void World::breakContents(runtime::ps::GivenChunk& given) const {
   if (broken(Mutation::kMovedWithoutPushes)) given.record.clear_applied();
 }
 
+void World::breakContents(runtime::rows::GivenPart& given) const {
+  if (broken(Mutation::kMovedWithoutSlots)) {
+    for (runtime::TableRows& rows : given.stores) {
+      for (auto& slot : rows.slots) slot.assign(slot.size(), 0.0F);
+    }
+  }
+  if (broken(Mutation::kMovedFormer)) given.update = nullptr;
+  if (broken(Mutation::kMovedWithoutPushes)) given.applied.clear();
+}
+
 // At the coordinator.
 void World::breakQuestion(v1::TakeRequest& request) {
   if (broken(Mutation::kQuestionIsNew)) request.set_sequence(++made_up_);

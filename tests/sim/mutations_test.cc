@@ -152,6 +152,24 @@ WorldConfig readsRowsInItsSteps(std::uint64_t seed) {
   return config;
 }
 
+WorldConfig deathsWithTables(std::uint64_t seed) {
+  WorldConfig config = deaths(seed);
+  config.tables = true;
+  return config;
+}
+
+WorldConfig serversComeAndGoWithTables(std::uint64_t seed) {
+  WorldConfig config = serversComeAndGo(seed);
+  config.tables = true;
+  return config;
+}
+
+WorldConfig asynchronousDeathsWithTables(std::uint64_t seed) {
+  WorldConfig config = asynchronousDeaths(seed);
+  config.tables = true;
+  return config;
+}
+
 WorldConfig stops(std::uint64_t seed) {
   return {.seed = seed * 77,
           .steps = 200,
@@ -194,6 +212,11 @@ const std::vector<Case>& cases() {
       {kPositionForgotten, "PositionForgotten", rollsBack, true},
       {kEndToldEarly, "EndToldEarly", rollsBack, true},
       {kRowsNotLoaded, "RowsNotLoaded", rollsBackWithTables, true},
+      {kConfirmsEarly, "RowsConfirmedEarly", deathsWithTables},
+      {kReplicaForgets, "RowsForgotten", deathsWithTables},
+      {kReplicaForgets, "PushedRowsForgotten", asynchronousDeathsWithTables},
+      {kReplicaRoundedUp, "RowsRoundedUp", deathsWithTables},
+      {kMovedFormer, "RowsMovedWithoutTheirUpdate", serversComeAndGoWithTables},
       {kFormerRowsForgotten, "FormerRowsForgotten", readsRowsInItsSteps},
       {kQuestionIsNew, "QuestionIsNew", asynchronous},
   };

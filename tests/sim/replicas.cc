@@ -8,7 +8,7 @@
 
 namespace trainyard::sim {
 std::vector<int> World::startMap() const {
-  return runtime::initialMap(runtime::chunkLoads(placement_), placement_.num_ps).ps;
+  return runtime::initialMap(runtime::chunkLoads(placement_, config_.tables), placement_.num_ps).ps;
 }
 
 int World::serverOf(const v1::EpochInfo& epoch, std::uint32_t chunk) const {
@@ -27,6 +27,24 @@ void World::fetchReplicas(PsNode& node, const v1::EpochInfo& epoch) {
   fetchNext(node, epoch, replicasOf(epoch, node.number));
 }
 
+StatusOr<World::Given> World::give(PsNode& node, const v1::EpochInfo& epoch, std::uint32_t chunk,
+                                   std::int64_t known) const {
+  if (isPart(chunk)) {
+    TY_ASSIGN_OR_RETURN(auto part, node.shard->givePart(epoch.epoch(), chunk, known));
+    breakContents(part);
+    return Given(std::move(part));
+  }
+  TY_ASSIGN_OR_RETURN(auto given, node.shard->give(epoch.epoch(), chunk, known));
+  breakContents(given);
+  return Given(std::move(given));
+}
+
+Status World::takeOver(PsNode& node, std::uint32_t chunk, const Given& given) {
+  if (const auto* part = std::get_if<runtime::rows::GivenPart>(&given))
+    return node.shard->takeOverPart(chunk, *part);
+  return node.shard->takeOver(chunk, std::get<runtime::ps::GivenChunk>(given));
+}
+
 void World::prepared(PsNode& node, const v1::EpochInfo& epoch) {
   node.machine->onPrepared(epoch, absl::OkStatus());
   poke(node, node.machine->takeUrgent());
@@ -35,8 +53,7 @@ void World::prepared(PsNode& node, const v1::EpochInfo& epoch) {
 
 void World::forward(PsNode& node) {
   for (const auto& update : node.shard->takeUpdates()) {
-    if (!broken(Mutation::kReplicaForgets))
-      sendUpdate(node, update.header, {update.mean->begin(), update.mean->end()});
+    if (!broken(Mutation::kReplicaForgets)) sendUpdate(node, update);
     if (broken(Mutation::kReplicaForgets) || broken(Mutation::kConfirmsEarly))
       replicated(node, update.header);
   }
@@ -49,7 +66,8 @@ void World::replicated(PsNode& node, const v1::ChunkRequestHeader& update) {
   deliver(node, std::move(answers));
 }
 
-void World::sendUpdate(PsNode& node, v1::ChunkRequestHeader header, std::vector<float> mean) {
+void World::sendUpdate(PsNode& node, runtime::ps::ReplicaUpdate update) {
+  v1::ChunkRequestHeader& header = update.header;
   const int target = runtime::ps::replicaTarget(node.epoch, node.number);
   for (const auto& source : node.epoch.sources()) {
     if (static_cast<int>(source.ps()) == target) *header.mutable_server() = source.incarnation();
@@ -58,18 +76,17 @@ void World::sendUpdate(PsNode& node, v1::ChunkRequestHeader header, std::vector<
   const v1::Incarnation self = node.incarnation;
   const int number = node.number;
   const Owner owner = ownerOf(node);
-  const auto find = [this, number, self, header]() -> PsNode* {
+  const auto find = [this, number, self, epoch = header.epoch()]() -> PsNode* {
     PsNode* alive = server(number);
     const bool here = alive != nullptr && same(alive->incarnation, self);
-    return here && alive->shard->epoch() == header.epoch() ? alive : nullptr;
+    return here && alive->shard->epoch() == epoch ? alive : nullptr;
   };
-  const auto answered = [this, find, header, mean,
-                         over = std::make_shared<bool>(false)](bool taken) {
+  const auto answered = [this, find, update, over = std::make_shared<bool>(false)](bool taken) {
     PsNode* alive = find();
     if (alive == nullptr || std::exchange(*over, true)) return;
-    if (taken) return replicated(*alive, header);
-    at(ownerOf(*alive), std::chrono::milliseconds(50), [this, find, header, mean] {
-      if (PsNode* again = find()) sendUpdate(*again, header, mean);
+    if (taken) return replicated(*alive, update.header);
+    at(ownerOf(*alive), std::chrono::milliseconds(50), [this, find, update] {
+      if (PsNode* again = find()) sendUpdate(*again, update);
     });
   };
   const auto later = [this, owner, answered](bool taken) {
@@ -79,7 +96,7 @@ void World::sendUpdate(PsNode& node, v1::ChunkRequestHeader header, std::vector<
   if (rng_.unit() < config_.drop) return later(false);
   const int copies = rng_.unit() < config_.duplicate ? 2 : 1;
   for (int copy = 0; copy < copies; ++copy) {
-    at(ownerOfServer(target), networkDelay() + lateness(copy), [this, target, header, mean, later] {
+    at(ownerOfServer(target), networkDelay() + lateness(copy), [this, target, update, later] {
       PsNode* keeper = server(target);
       if (keeper == nullptr) return later(false);
       const auto call = keeper->next_call++;
@@ -88,7 +105,13 @@ void World::sendUpdate(PsNode& node, v1::ChunkRequestHeader header, std::vector<
         later(reply.code() == v1::CHUNK_OK && rng_.unit() >= config_.drop);
       };
       std::vector<runtime::ps::ChunkAnswer> answers;
-      keeper->shard->onRequest(header, std::make_unique<VectorPayload>(mean), call, now_, answers);
+      if (update.mean == nullptr) {
+        keeper->shard->onRowRequest(update.header, update.rows.span(), call, now_, answers);
+      } else {
+        std::vector<float> mean(update.mean->begin(), update.mean->end());
+        keeper->shard->onRequest(update.header, std::make_unique<VectorPayload>(std::move(mean)),
+                                 call, now_, answers);
+      }
       deliver(*keeper, std::move(answers));
     });
   }

@@ -259,48 +259,45 @@ void World::fetchNext(PsNode& node, const v1::EpochInfo& epoch, std::vector<std:
   const auto own = runtime::ps::chunksToFetch(epoch, node.number);
   const bool replica = std::find(own.begin(), own.end(), chunk) == own.end();
   const int from = replica ? serverOf(epoch, chunk) : epoch.former_ps(static_cast<int>(chunk));
-  const std::int64_t known = replica ? node.shard->replicaVersion(chunk) : -1;
+  const std::int64_t known = replica || isPart(chunk) ? node.shard->replicaVersion(chunk) : -1;
   v1::Incarnation meant;
   for (const auto& source : epoch.sources()) {
     if (static_cast<int>(source.ps()) == from) meant = source.incarnation();
   }
   const v1::Incarnation self = node.incarnation;
   const int number = node.number;
-  const auto answered =
-      [this, self, number, epoch, left, chunk, replica,
-       over = std::make_shared<bool>(false)](std::optional<runtime::ps::GivenChunk> contents) {
-        PsNode* alive = server(number);
-        if (alive == nullptr || !same(alive->incarnation, self) || std::exchange(*over, true))
-          return;
-        if (alive->shard->epoch() != epoch.epoch()) return;  // it has ended
-        auto rest = left;
-        if (!contents) {
-          at(ownerOf(*alive), std::chrono::milliseconds(50), [this, self, number, epoch, rest] {
-            PsNode* again = server(number);
-            if (again == nullptr || !same(again->incarnation, self)) return;
-            if (again->shard->epoch() == epoch.epoch()) fetchNext(*again, epoch, rest);
-          });
-          return;
-        }
-        if (const Status taken = alive->shard->takeOver(chunk, *contents); !taken.ok())
-          problem(taken.ToString());
-        ++(replica ? result_.replicas : result_.moved);
-        rest.pop_back();
-        fetchNext(*alive, epoch, rest);
-      };
+  const auto answered = [this, self, number, epoch, left, chunk, replica,
+                         over = std::make_shared<bool>(false)](std::optional<Given> contents) {
+    PsNode* alive = server(number);
+    if (alive == nullptr || !same(alive->incarnation, self) || std::exchange(*over, true)) return;
+    if (alive->shard->epoch() != epoch.epoch()) return;  // it has ended
+    auto rest = left;
+    if (!contents) {
+      at(ownerOf(*alive), std::chrono::milliseconds(50), [this, self, number, epoch, rest] {
+        PsNode* again = server(number);
+        if (again == nullptr || !same(again->incarnation, self)) return;
+        if (again->shard->epoch() == epoch.epoch()) fetchNext(*again, epoch, rest);
+      });
+      return;
+    }
+    if (const Status taken = takeOver(*alive, chunk, *contents); !taken.ok())
+      problem(taken.ToString());
+    ++(replica ? result_.replicas : result_.moved);
+    rest.pop_back();
+    fetchNext(*alive, epoch, rest);
+  };
   const Owner owner = ownerOf(node);
   const auto fail = [this, owner, answered] {
     at(owner, networkDelay(), [answered] { answered(std::nullopt); });
   };
   if (rng_.unit() < config_.drop) return fail();
   at(ownerOfServer(from), networkDelay(),
-     [this, owner, answered, fail, from, meant, chunk, known, sealed = epoch.epoch()] {
+     [this, owner, answered, fail, from, meant, chunk, known, epoch] {
        PsNode* source = server(from);
        const bool alike = broken(Mutation::kSuccessorAlike);
        if (source == nullptr || (!alike && !same(source->incarnation, meant))) return fail();
-       auto contents = source->shard->give(sealed, chunk, known);
+       auto contents = give(*source, epoch, chunk, known);
        if (!contents.ok() || rng_.unit() < config_.drop) return fail();
-       breakContents(*contents);
        at(owner, networkDelay(), [answered, given = *std::move(contents)] { answered(given); });
      });
   at(owner, std::chrono::seconds(3), [answered] { answered(std::nullopt); });

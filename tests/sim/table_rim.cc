@@ -62,7 +62,8 @@ void World::checkRows(const runtime::ps::Snapshot& snapshot) {
 // has cut short perhaps some parts.
 void World::checkPushedRows() {
   if (tables_ == nullptr || result_.outcome != "succeeded") return;
-  if (result_.kills > result_.worker_kills) return;  // what was lost is read again
+  // What was lost is read again.
+  if (result_.kills > result_.worker_kills && !config_.replicate_pushes) return;
   for (const auto& manifest : manifests_) {
     if (manifest.step != plan_.steps) continue;
     std::vector<runtime::TableRows> rows;

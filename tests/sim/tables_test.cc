@@ -67,6 +67,60 @@ TEST(Tables, WorkersComeAndGo) {
   EXPECT_GT(scalings, 500);
 }
 
+// Any one process at any moment.
+TEST(Tables, DeathsOfServersLoseNoStep) {
+  int kills = 0, worker_kills = 0, moved = 0, replicas = 0;
+  for (std::uint64_t seed = 1; seed <= 500; ++seed) {
+    const WorldResult result = runWorld({.seed = seed * 2003,
+                                         .ps = 1 + static_cast<int>(seed % 3),
+                                         .workers = 1 + static_cast<int>(seed % 3),
+                                         .steps = 60,
+                                         .kills = 5,
+                                         .one_by_one = true,
+                                         .drop = seed % 3 == 0 ? 0.03 : 0.0,
+                                         .duplicate = 0.05,
+                                         .late = std::chrono::milliseconds(seed % 5 == 0 ? 40 : 0),
+                                         .tables = true,
+                                         .unforeseen = seed % 2 == 1,
+                                         .small_chunks = seed % 4 == 0});
+    EXPECT_EQ(result.outcome, "succeeded") << seed;
+    EXPECT_EQ(result.lost_steps, 0) << seed;
+    kills += result.kills;
+    worker_kills += result.worker_kills;
+    moved += result.moved;
+    replicas += result.replicas;
+  }
+  EXPECT_GT(kills - worker_kills, 400);
+  EXPECT_GT(moved, 1000);
+  EXPECT_GT(replicas, 1000);
+}
+
+TEST(Tables, ServersComeAndGo) {
+  int scalings = 0, moved = 0;
+  for (std::uint64_t seed = 1; seed <= 300; ++seed) {
+    const WorldResult result = runWorld({.seed = seed * 641,
+                                         .ps = 1 + static_cast<int>(seed % 3),
+                                         .workers = 1 + static_cast<int>(seed % 3),
+                                         .steps = 60,
+                                         .kills = static_cast<int>(seed % 3),
+                                         .one_by_one = true,
+                                         .drop = seed % 4 == 0 ? 0.03 : 0.0,
+                                         .duplicate = 0.05,
+                                         .tables = true,
+                                         .replicate = seed % 5 != 0,
+                                         .unforeseen = seed % 2 == 1,
+                                         .ps_scalings = 3,
+                                         .max_ps = 4});
+    EXPECT_EQ(result.outcome, "succeeded") << seed;
+    EXPECT_EQ(seed % 3 == 0 ? result.lost_steps : 0, 0) << seed << ": nobody has died";
+    scalings += result.ps_scalings;
+    moved += result.moved;
+  }
+  EXPECT_GT(scalings, 400);
+  EXPECT_GT(moved, 3000);
+}
+
+// Without replicas, or of several at once.
 TEST(Tables, DeathsOfServersReturnToACheckpoint) {
   int kills = 0;
   std::int64_t lost = 0;
@@ -79,6 +133,7 @@ TEST(Tables, DeathsOfServersReturnToACheckpoint) {
                                          .drop = seed % 3 == 0 ? 0.03 : 0.0,
                                          .duplicate = 0.05,
                                          .tables = true,
+                                         .replicate = seed % 2 == 0,
                                          .unforeseen = seed % 2 == 1});
     EXPECT_EQ(result.outcome, "succeeded") << seed;
     kills += result.kills;
@@ -131,6 +186,24 @@ TEST(PushedTables, DeathsOfWorkersAndWorkersThatComeAndGo) {
   EXPECT_GT(kills, 200);
   EXPECT_GT(scalings, 200);
   EXPECT_GE(checked, 300);
+}
+
+TEST(PushedTables, DeathsOfServersLoseNoPush) {
+  int kills = 0, checked = 0;
+  for (std::uint64_t seed = 1; seed <= 400; ++seed) {
+    WorldConfig config = ticketed(seed);
+    config.kills = 4;
+    config.one_by_one = true;
+    config.replicate_pushes = true;
+    if (seed % 4 == 1) config.ps_scalings = 2, config.max_ps = 3;
+    const WorldResult result = runWorld(config);
+    EXPECT_EQ(result.outcome, "succeeded") << seed;
+    EXPECT_EQ(result.lost_steps, 0) << seed;
+    kills += result.kills - result.worker_kills;
+    checked += result.pushed_rows_checked;
+  }
+  EXPECT_GT(kills, 400);
+  EXPECT_GE(checked, 400);
 }
 
 TEST(PushedTables, BackupWorkers) {

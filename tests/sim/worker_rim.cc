@@ -188,6 +188,10 @@ void World::trainer(WorkerNode& node) {
     const auto state = node.machine->stepState();
     if (state == StepState::kPending) return;
     const auto end = node.machine->endStep();
+    // A part may have taken the step with other gradients than its neighbours do under the next
+    // epoch, where places are given anew.
+    const bool uneven = config_.backup_workers > 0 && epoch_starts_.contains(node.turn->step);
+    if (uneven) pushed_rows_.leave(node.turn->first_position);
     if (end.too_late) pushed_rows_.drop(node.turn->first_position);
     if (state == StepState::kComplete) {
       if (config_.clip_norm > 0) {

@@ -162,6 +162,7 @@ std::vector<float> World::gradient(const runtime::StepPlan::Share& share,
 
 // An epoch may go on with other workers, and so with other samples in its steps.
 void World::followEpoch(const v1::View& view) {
+  if (view.epoch().epoch() > 1) epoch_starts_.insert(view.epoch().first_step());
   if (sameSteps()) return;
   // Where nobody that knew of it lives any more, a number may be given again.
   const std::pair named(view.coordinator().start(), view.epoch().epoch());
@@ -267,7 +268,7 @@ void World::startPs(int index) {
     c.job_uid = kUid;
     c.job_digest = "digest";
     c.self = node->incarnation;
-    c.chunks = runtime::chunkLoads(placement_);
+    c.chunks = runtime::chunkLoads(placement_, config_.tables);
     c.grid_ps = placement_.num_ps;
     c.steps = config_.passes > 0 ? 0 : config_.steps;
     c.passes = config_.passes;
@@ -279,8 +280,7 @@ void World::startPs(int index) {
     c.backup_workers = config_.backup_workers;
     c.tickets = config_.tickets;
     c.replicate_pushes = config_.replicate_pushes;
-    c.replicate = !config_.tables;
-    c.tables = config_.tables;
+    c.replicate = config_.replicate;
     std::optional<runtime::Manifest> newest;
     for (const auto& m : manifests_) {
       if (!newest || std::pair(m.step, m.epoch) > std::pair(newest->step, newest->epoch))
@@ -333,7 +333,7 @@ void World::startWorker(int index) {
   node->machine = runtime::ps::makeWorkerMachine(config);
   node->weights.resize(placement_.chunks.size());
   node->revision = isMember(i) ? membership_.revision() : 1;
-  if (index == 0 && !config_.tables && (!config_.tickets || config_.replicate_pushes)) {
+  if (index == 0 && (config_.tickets ? config_.replicate_pushes : config_.replicate)) {
     node->keeper = std::make_unique<PsNode>();
     node->keeper->role = node->role;
     node->keeper->incarnation = node->incarnation;

@@ -9,8 +9,10 @@
 #include <memory>
 #include <optional>
 #include <queue>
+#include <set>
 #include <span>
 #include <string>
+#include <variant>
 #include <vector>
 
 #include "base/core/rng.h"
@@ -54,7 +56,8 @@ struct WorldConfig {
   double duplicate = 0.0;  // share of requests that are delivered twice
   Duration late{};         // how much later than the first the second time may be
   Duration max_delay = std::chrono::milliseconds(8);
-  bool tables = false;        // of embeddings; without replicas, clipping and scalings of servers
+  bool tables = false;        // of embeddings; without clipping
+  bool replicate = true;      // chunks and parts of tables, in modes with common steps
   bool unforeseen = false;    // with tables: rows of some steps are read in the step
   bool small_chunks = false;  // several of a server; also with ps_scalings
   int ps_scalings = 0;        // to a random number of servers at random moments
@@ -171,6 +174,11 @@ class World {
   // The servers' rim.
   void workPs(PsNode& node);
   void prepare(PsNode& node, const v1::EpochInfo& epoch);
+  // All of a chunk, or of a part of the tables.
+  using Given = std::variant<runtime::ps::GivenChunk, runtime::rows::GivenPart>;
+  StatusOr<Given> give(PsNode& node, const v1::EpochInfo& epoch, std::uint32_t chunk,
+                       std::int64_t known) const;
+  Status takeOver(PsNode& node, std::uint32_t chunk, const Given& given);
   // The chunks of `left`, from the last on; then the epoch is prepared.
   void fetchNext(PsNode& node, const v1::EpochInfo& epoch, std::vector<std::uint32_t> left);
   void updateNext(PsNode& node);
@@ -182,7 +190,7 @@ class World {
   void followView(PsNode& node, const v1::View& view);
   void fetchReplicas(PsNode& node, const v1::EpochInfo& epoch);
   void forward(PsNode& node);
-  void sendUpdate(PsNode& node, v1::ChunkRequestHeader header, std::vector<float> mean);
+  void sendUpdate(PsNode& node, runtime::ps::ReplicaUpdate update);
   void replicated(PsNode& node, const v1::ChunkRequestHeader& update);
   void deliver(PsNode& node, std::vector<runtime::ps::ChunkAnswer> answers);
   // The workers' rim.
@@ -228,6 +236,7 @@ class World {
   void breakRows(const runtime::ps::Send& send, v1::ChunkReplyHeader& header) const;
   void breakCutPush(const runtime::ps::Send& send, std::vector<float> gradient);
   void breakContents(runtime::ps::GivenChunk& given) const;
+  void breakContents(runtime::rows::GivenPart& given) const;
   void breakQuestion(v1::TakeRequest& request);
   void breakManifest(runtime::Manifest& manifest) const;
   void breakLeavers(int from, int to);
@@ -251,7 +260,8 @@ class World {
   runtime::StepPlan plan_;                             // of the newest epoch
   std::pair<std::uint32_t, std::int64_t> plan_named_;  // by which life of the coordinator
   std::int64_t plan_epoch_ = 0;                        // its number
-  std::int64_t lineage_ = 0;  // first epoch whose versions are those of the newest
+  std::set<std::int64_t> epoch_starts_;  // steps that epochs began with, but the first
+  std::int64_t lineage_ = 0;             // first epoch whose versions are those of the newest
   runtime::Placement placement_;
   std::unique_ptr<runtime::Optimizer> optimizer_;
   std::unique_ptr<runtime::LearningRate> learning_rate_;

@@ -73,8 +73,8 @@ TEST(ChunkHolders, AServerWithRowsAloneHoldsSomething) {
   for (const bool tables : {false, true}) {
     PartsBench b(2, 1, [&](CoordinatorConfig& c) {
       c.chunks = {{8, 0}};
+      if (tables) c.chunks.push_back({.bytes = 0, .ps = 1, .rows = true});
       c.grid_ps = 2;
-      c.tables = tables;
     });
     ChunkHolders holders{b.config};
     EXPECT_TRUE(holders.adopt(b.all(1)));

@@ -37,11 +37,12 @@ class ChunkFetchTest : public testing::Test {
     std::vector<FetchedChunk> from;
     for (const std::uint32_t chunk : chunks) from.push_back({chunk, 0, known});
     return fetchChunks(options_, server_.placement, epoch_, from, systemClock(),
-                       [&](std::uint32_t chunk, GivenChunk given) {
-                         EXPECT_EQ(textOf(given), textOf(*server_.shard.give(2, chunk, known)));
-                         fetched_.push_back(chunk);
-                         return taken_;
-                       });
+                       {[&](std::uint32_t chunk, GivenChunk given) {
+                          EXPECT_EQ(textOf(given), textOf(*server_.shard.give(2, chunk, known)));
+                          fetched_.push_back(chunk);
+                          return taken_;
+                        },
+                        {}});
   }
   void seal(std::int64_t epoch) {
     std::vector<ChunkAnswer> none;

@@ -95,10 +95,11 @@ class ListenerTest : public testing::Test {
     options.job_uid = kUid;
     options.over = [&looks] { return --looks < 0; };
     return fetchChunks(options, server_.placement, epoch, {{1, 0}}, systemClock(),
-                       [this](std::uint32_t, const GivenChunk&) {
-                         ++fetched_;
-                         return absl::OkStatus();
-                       });
+                       {[this](std::uint32_t, const GivenChunk&) {
+                          ++fetched_;
+                          return absl::OkStatus();
+                        },
+                        {}});
   }
   // A gradient with its message, not through memory.
   Status push(const std::string& address, const std::string& key) {

@@ -11,7 +11,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "runtime/rows/row_copy.h"
-#include "runtime/rows/row_part.h"
+#include "runtime/rows/row_steps.h"
 
 namespace trainyard::runtime::rows {
 namespace {
@@ -141,26 +141,20 @@ TEST_F(RowAdmissionTest, AFileHasWhatIsCounted) {
 
 // A gradient of an id that has no row ends the job all the same.
 TEST_F(RowAdmissionTest, AGradientThatIsNotFiniteIsNamedThoughItsIdHasNoRow) {
-  class OneStep : public RowPart {
-   public:
-    using RowPart::RowPart;
-    Status open(std::int64_t, const StepPlan&) override { return absl::OkStatus(); }
-    void seal(std::vector<RowAnswer>&) override {}
-    Status take(RowRequest&, CallId, std::vector<RowAnswer>&) override { return absl::OkStatus(); }
-    bool step(std::int64_t step, float gradient) {
-      const std::vector<RowGradients> all{{.ids = {5}, .counts = {1}, .sums = {gradient}}};
-      const std::vector<RowGradients>* source = &all;
-      return update(step, 1, std::span(&source, 1));
-    }
+  RowSteps part({{options_, optimizer_.get(), LearningRate(spec_)}}, {});
+  const auto take = [&](std::int64_t step, float gradient) {
+    PartUpdate update;
+    update.point = update.step = step;
+    update.gradients = {{.ids = {5}, .counts = {1}, .sums = {gradient}}};
+    return part.takeAsReplica(update);
   };
-  OneStep part({{options_, optimizer_.get(), LearningRate(spec_)}}, {});
   EXPECT_EQ(part.stores(), 2U);
-  EXPECT_TRUE(part.step(0, 1));
-  EXPECT_FALSE(part.step(1, std::numeric_limits<float>::quiet_NaN()));
+  EXPECT_TRUE(take(0, 1));
+  EXPECT_FALSE(take(1, std::numeric_limits<float>::quiet_NaN()));
   EXPECT_EQ(std::string(part.failure().message()),
             "table user: the gradient of id 5 is not finite");
   EXPECT_EQ(part.store(1).countOf(5), 1U) << "the step before it stands";
-  EXPECT_TRUE(part.step(1, 1) && part.step(2, 1));
+  EXPECT_TRUE(take(1, 1) && take(2, 1));
   EXPECT_EQ(part.table(0).countOf(5), 3U);
 }
 

@@ -172,21 +172,31 @@ void PushedRows::finish(std::int64_t first) {
   if (const auto push = pushes_.find(first); push != pushes_.end()) push->second.finished = true;
 }
 
-PushedRows::Sums PushedRows::sums() const {
-  Sums sums;
-  for (const auto& [first, push] : pushes_) {
-    const RowIds ids = rowIdsAt(first, push.share.count);
-    for (std::size_t t = 0; t < kTables; ++t) {
-      for (std::size_t i = 0; i < ids[t].size(); ++i) {
-        Sum& sum = sums[{t, ids[t][i]}];
-        sum.weights.resize(kDims[t]);
-        ++sum.most;
-        sum.least += push.finished;
-        for (std::size_t d = 0; d < kDims[t]; ++d)
-          sum.weights[d] -= push.gradients[t][i * kDims[t] + d] / push.share.count * kRate;
-      }
+void PushedRows::leave(std::int64_t first) {
+  const auto push = pushes_.find(first);
+  if (push == pushes_.end()) return;
+  left_.push_back(std::move(push->second));
+  pushes_.erase(push);
+}
+
+void PushedRows::add(const Push& push, Sums& sums) {
+  const RowIds ids = rowIdsAt(push.share.first, push.share.count);
+  for (std::size_t t = 0; t < kTables; ++t) {
+    for (std::size_t i = 0; i < ids[t].size(); ++i) {
+      Sum& sum = sums[{t, ids[t][i]}];
+      sum.weights.resize(kDims[t]);
+      ++sum.most;
+      sum.least += push.finished;
+      for (std::size_t d = 0; d < kDims[t]; ++d)
+        sum.weights[d] -= push.gradients[t][i * kDims[t] + d] / push.share.count * kRate;
     }
   }
+}
+
+PushedRows::Sums PushedRows::sums() const {
+  Sums sums;
+  for (const auto& [first, push] : pushes_) add(push, sums);
+  for (const Push& push : left_) add(push, sums);
   return sums;
 }
 

@@ -69,6 +69,8 @@ class PushedRows {
   void finish(std::int64_t first);
   // It came too late for its step, and is in none.
   void drop(std::int64_t first) { pushes_.erase(first); }
+  // It may be in some parts for good; others may bring the same samples again.
+  void leave(std::int64_t first);
   // What is wrong with the rows of all servers; empty: nothing. `aggregate`: how many pushes every
   // update was made of; 0: of different numbers, so that weights are not compared.
   std::string compare(const std::vector<TableRows>& rows, int aggregate) const;
@@ -87,7 +89,10 @@ class PushedRows {
   using Sums = std::map<std::pair<std::size_t, std::uint64_t>, Sum>;
   Sums sums() const;
 
+  static void add(const Push& push, Sums& sums);
+
   std::map<std::int64_t, Push> pushes_;  // by position
+  std::vector<Push> left_;
 };
 
 }  // namespace trainyard::runtime::rows

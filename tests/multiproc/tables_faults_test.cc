@@ -1,0 +1,84 @@
+// Jobs with embedding tables whose tasks die, and whose servers come and go while it runs.
+#include <algorithm>
+#include <map>
+
+#include "fmt/format.h"
+#include "tests/multiproc/scaling_fixture.h"
+#include "tests/multiproc/table_jobs.h"
+
+namespace trainyard {
+namespace {
+
+using testing::HasSubstr;
+
+class TablesFaults : public ScalingTest {};
+
+// A worker that dies takes no row with it, and no step.
+TEST_F(TablesFaults, AWorkersDeathLosesNoStep) {
+  JobRun run(folder("run"), tablesJob(2, 2, 150));
+  const ProgramEnd end = run.launchAndWait("worker.push=crash@70,task=worker-1,life=1.1");
+  EXPECT_EQ(end.code, 0) << end.output;
+  EXPECT_EQ(run.digest(), undisturbedDigest(tablesJob(2, 2, 150)));
+  EXPECT_EQ(run.json("status.json")["status"].value("lostSteps", std::int64_t{0}), 0);
+  expectEachPositionOnce(run, 2, std::int64_t{150} * 2 * 32);
+}
+
+// Each of the servers there are, at any moment of a step; what was counted and evicted among it.
+TEST_F(TablesFaults, AServersDeathLosesNoStep) {
+  int runs = 0;
+  for (const auto& [servers, failpoint] : {std::pair(2, "ps.request=crash@110,task=ps-1,life=1.1"),
+                                           {2, "ps.answer=crash@110,task=ps-0,life=1.1"},
+                                           {3, "ps.replica=crash@110,task=ps-2,life=1.1"},
+                                           {2, "ps.replicated=crash@110,task=ps-1,life=1.1"},
+                                           {1, "ps.request=crash@110,task=ps-0,life=1.1"},
+                                           {1, "ps.replica=crash@110,task=worker-0,life=1.1"}}) {
+    SCOPED_TRACE(fmt::format("{} of {}", failpoint, servers));
+    JobRun run(folder(fmt::format("run-{}", ++runs)), tablesJob(servers, 2, 150));
+    const ProgramEnd end = run.launchAndWait(failpoint);
+    EXPECT_EQ(end.code, 0) << end.output;
+    EXPECT_EQ(run.digest(), undisturbedDigest(tablesJob(2, 2, 150)));
+    EXPECT_EQ(run.json("status.json")["status"].value("lostSteps", std::int64_t{0}), 0);
+    EXPECT_GT(run.positions("worker-1").back().epoch, 1) << "nobody has died";
+  }
+}
+
+TEST_F(TablesFaults, WithoutReplicasAServersDeathReturnsToTheCheckpoint) {
+  JobRun run(
+      folder("run"), tablesJob(2, 2, 150),
+      {"--set", "training.checkpoint.everySeconds=1", "--set", "training.chunkReplicas=Never"});
+  const ProgramEnd end =
+      run.launchAndWait("worker.compute=delay(20);ps.request=crash@110,task=ps-1,life=1.1");
+  EXPECT_EQ(end.code, 0) << end.output;
+  EXPECT_EQ(run.digest(), undisturbedDigest(tablesJob(2, 2, 150)));
+  // A death just behind a checkpoint loses none.
+  std::map<std::int64_t, int> taken;
+  for (const PositionRecord& record : run.positions("worker-0")) ++taken[record.step];
+  const auto repeated =
+      std::ranges::count_if(taken, [](const auto& step) { return step.second > 1; });
+  EXPECT_EQ(run.json("status.json")["status"].value("lostSteps", std::int64_t{0}), repeated);
+  EXPECT_GT(run.positions("worker-0").back().epoch, 1) << "nobody has died";
+}
+
+// Rows go where their parts go, with their slots and what is counted of others.
+TEST_F(TablesFaults, ServersComeAndGo) {
+  constexpr int kSteps = 400;
+  JobRun run(folder("job"), tablesJob(2, 2, kSteps));
+  run.launch(slowUntilTheEndIsDue());
+  ASSERT_TRUE(run.reaches("worker-0", 3));
+  const std::vector<std::string> stayers = {"ps-0", "worker-0", "worker-1"};
+  const auto lives = livesOf(run, stayers);
+  for (const char* servers : {"3", "1", "2"}) {
+    const ProgramEnd scaled = scale(run, {"--ps", servers});
+    ASSERT_EQ(scaled.code, 0) << scaled.output;
+    ASSERT_TRUE(goesOn(run)) << servers;
+  }
+  EXPECT_EQ(livesOf(run, stayers), lives);
+  EXPECT_THAT(run.taskLog("ps-0"), HasSubstr("of 16 parts of tables on other servers"));
+  const ProgramEnd end = waitForEnd(run);
+  ASSERT_EQ(end.code, 0) << end.output;
+  expectUndisturbed(run);
+  EXPECT_EQ(run.digest(), undisturbedDigest(tablesJob(2, 2, kSteps)));
+}
+
+}  // namespace
+}  // namespace trainyard
