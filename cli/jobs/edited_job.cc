@@ -44,13 +44,12 @@ std::string listOf(const std::vector<FieldChange>& changes) {
 
 }  // namespace
 
-bool mayChangeLive(const FieldChange& change, const Json& spec) {
+bool mayChangeLive(const FieldChange& change) {
   // Not for passes, nor these for steps.
   if (change.path == "training.steps" &&
       !(parseNumber<std::int64_t>(change.before) && parseNumber<std::int64_t>(change.after))) {
     return false;
   }
-  if (change.path == "ps.replicas" && !control::mayChangeServers(spec)) return false;
   return control::mayChangeWhileRunning(change.path);
 }
 
@@ -99,9 +98,7 @@ void EditedJob::takeOver(const std::string& text, std::vector<RunEvent>* events)
   }
   const Json wanted = toJson(job->spec());
   std::vector<FieldChange> taken = changesOf(spec_, wanted);
-  const auto live = std::stable_partition(
-      taken.begin(), taken.end(),
-      [this](const FieldChange& change) { return mayChangeLive(change, spec_); });
+  const auto live = std::stable_partition(taken.begin(), taken.end(), mayChangeLive);
   const std::vector<FieldChange> refused(live, taken.end());
   taken.erase(live, taken.end());
   bool changed = false, superseded = false;

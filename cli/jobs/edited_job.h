@@ -17,7 +17,7 @@ namespace trainyard::cli {
 
 // Fields that may change while a job of this spec runs, below spec: numbers of tasks, and what of
 // the run policy says when to stop.
-bool mayChangeLive(const FieldChange& change, const nlohmann::ordered_json& spec);
+bool mayChangeLive(const FieldChange& change);
 
 // Sets the fields of `changes` in a spec to what they are in `wanted`. Errors: the result is no
 // spec.

@@ -7,7 +7,6 @@
 #include "cli/jobs/job_view.h"
 #include "cli/jobs/patience.h"
 #include "fmt/format.h"
-#include "operator/job/change.h"
 
 namespace trainyard::cli {
 namespace {
@@ -23,18 +22,9 @@ Status checkCanScale(const JobView& job) {
   return absl::OkStatus();
 }
 
-// Chunks move to other servers while a job runs, rows of tables do not.
-Status checkServers(const JobView& job, std::int64_t wanted) {
-  const v1::JobSpec& spec = job.job.spec();
-  if (spec.strategy() == "AllReduce")
-    return absl::InvalidArgumentError(fmt::format("'{}' has no parameter servers", job.name));
-  const bool runs = job.attended() && control::lifeOf(job.job) == control::JobLife::kRuns;
-  if (!runs || spec.training().tables().empty() || wanted == spec.ps().replicas())
-    return absl::OkStatus();
-  return absl::FailedPreconditionError(
-      fmt::format("'{}' runs, and its tables stay on the parameter servers that it began with: "
-                  "suspend it first",
-                  job.name));
+Status checkServers(const JobView& job) {
+  if (job.job.spec().strategy() != "AllReduce") return absl::OkStatus();
+  return absl::InvalidArgumentError(fmt::format("'{}' has no parameter servers", job.name));
 }
 
 bool resizing(const v1::JobStatus& status) {
@@ -108,7 +98,7 @@ StatusOr<std::string> scaleJob(JobControl& control, const Replicas& replicas,
                                const Waiting& waiting, const Clock& clock) {
   TY_ASSIGN_OR_RETURN(JobView job, control.read());
   TY_RETURN_IF_ERROR(checkCanScale(job));
-  if (replicas.ps) TY_RETURN_IF_ERROR(checkServers(job, *replicas.ps));
+  if (replicas.ps) TY_RETURN_IF_ERROR(checkServers(job));
   const std::vector<Wish> wishes = wishesOf(replicas, job.job.spec());
   TY_ASSIGN_OR_RETURN(const std::int64_t generation, control.setReplicas(replicas));
   const std::string change = fmt::format("{}: {}", job.name, changeText(wishes));

@@ -47,8 +47,6 @@ constexpr std::string_view kWhileResting[] = {"image",
                                               "runPolicy.runAsImageUser"};
 // Another strategy is another job; two controllers of one job would fight.
 constexpr std::string_view kNever[] = {"strategy", "runPolicy.managedBy"};
-// Chunks move to other servers, rows of tables do not.
-constexpr std::string_view kServers = "ps.replicas";
 // How long a record is kept is decided by whoever looks at it.
 constexpr const char* kAfterTheEnd = "/runPolicy/ttlSecondsAfterFinished";
 
@@ -111,10 +109,6 @@ bool mayChangeWhileRunning(std::string_view path) {
          std::none_of(std::begin(kNever), std::end(kNever), fixed);
 }
 
-bool mayChangeServers(const Json& spec) {
-  return find(spec, "training.tables") == nullptr;
-}
-
 std::vector<JobProblem> checkChange(const Json& before, const Json& after, JobLife life) {
   std::vector<JobProblem> problems;
   if (life == JobLife::kEnded && ended(before) != ended(after)) {
@@ -128,12 +122,6 @@ std::vector<JobProblem> checkChange(const Json& before, const Json& after, JobLi
     for (const std::string_view field : kWhileResting) {
       if (isWithinAnother(before, after, field) || !differs(before, after, field)) continue;
       problems.push_back(problem(field, kMessage));
-    }
-    if (!mayChangeServers(before) && !isWithinAnother(before, after, kServers) &&
-        differs(before, after, kServers)) {
-      problems.push_back(problem(kServers,
-                                 "cannot change while the job runs: its tables stay on the servers "
-                                 "that it began with"));
     }
   }
   for (const std::string_view field : kNever) {

@@ -19,11 +19,8 @@ enum class JobLife {
 // By spec and status as recorded, before the change.
 JobLife lifeOf(const v1::TrainingJob& recorded);
 
-// Whether a field, as a path below spec ("worker.replicas"), may change while the job runs; of
-// ps.replicas, whether it ever may.
+// Whether a field, as a path below spec ("worker.replicas"), may change while the job runs.
 bool mayChangeWhileRunning(std::string_view path);
-// Whether ps.replicas may, which depends on the spec.
-bool mayChangeServers(const nlohmann::ordered_json& spec);
 
 // What of the change from one spec to the other is refused: one problem per rule (file and line are
 // not known). Both have their defaults.

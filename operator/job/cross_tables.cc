@@ -231,7 +231,6 @@ void refuseOfOptimizer(const View& optimizer, ProblemList& problems) {
 void checkNotYet(const View& spec, ProblemList& problems) {
   const View training = spec["training"];
   refuseChoices(spec["strategy"], {"AllReduce"}, problems);
-  refuseChoices(training["chunkReplicas"], {"Always"}, problems);
   refuseOfOptimizer(training["optimizer"], problems);
   for (const View& table : training["tables"].items())
     refuseOfOptimizer(table["optimizer"], problems);

@@ -109,14 +109,10 @@ class AttendedJob : public JobControl {
   JobView view_;
 };
 
-TEST_F(JobOfTables, KeepsItsServersWhileItRuns) {
+TEST_F(JobOfTables, GetsOtherServersWhileItRuns) {
   AttendedJob running(job());
   const Waiting at_once{.wait = false, .limit = std::chrono::seconds(5)};
-  const Status told = scaleJob(running, {.ps = 3}, at_once, systemClock()).status();
-  EXPECT_TRUE(absl::IsFailedPrecondition(told)) << told;
-  EXPECT_THAT(told.ToString(), HasSubstr("its tables stay on the parameter servers"));
-  EXPECT_FALSE(running.asked);
-  EXPECT_TRUE(scaleJob(running, {.ps = 2, .workers = 3}, at_once, systemClock()).ok());
+  EXPECT_TRUE(scaleJob(running, {.ps = 3}, at_once, systemClock()).ok());
   EXPECT_TRUE(running.asked);
 }
 
@@ -126,14 +122,14 @@ TEST_F(JobOfTables, StartsNextWithOtherServers) {
   EXPECT_EQ(job().spec().ps().replicas(), 3);
 }
 
-TEST_F(JobOfTables, SetsAnotherNumberOfServersBack) {
+TEST_F(JobOfTables, TakesAnotherNumberOfServersFromItsFile) {
   EditedJob edits(paths_, systemClock());
   ASSERT_NO_FATAL_FAILURE(edit("ps:\n    replicas: 2", "ps:\n    replicas: 3"));
   const std::vector<RunEvent> events = edits.look();
   ASSERT_THAT(events, SizeIs(1));
-  EXPECT_EQ(events[0].kind, "warning");
-  EXPECT_THAT(events[0].message, HasSubstr("is set back: ps.replicas: 2 -> 3"));
-  EXPECT_EQ(job().spec().ps().replicas(), 2);
+  EXPECT_EQ(events[0].kind, "state");
+  EXPECT_THAT(events[0].message, HasSubstr("ps.replicas: 2 -> 3"));
+  EXPECT_EQ(job().spec().ps().replicas(), 3);
 }
 
 TEST_F(RecordedJob, StartsNextWithTheNumber) {
