@@ -22,6 +22,10 @@ std::string age(UnixMillis then, UnixMillis now) {
   return now < then ? "-" : formatSeconds(static_cast<double>(now - then) / 1000);
 }
 
+std::string stateOf(const runtime::Manifest& manifest) {
+  return manifest.base.empty() ? "ok" : fmt::format("ok, a delta of {}", manifest.base);
+}
+
 void printVariables(std::ostream& out, const runtime::Manifest& manifest) {
   out << fmt::format("\nstep {} of job {}: {} samples read of {} a pass, optimizer {}",
                      manifest.step, manifest.job_uid, formatCount(manifest.position),
@@ -51,7 +55,7 @@ int inspectCheckpoints(const Console& console, const std::string& dir,
     console.out << fmt::format(
         "{:>10}  {:>6}  {:>5}  {:>10}  {:>8}  {}\n", manifest.step, manifest.epoch,
         manifest.files.size(), totalSize(manifest), age(manifest.unix_ms, now),
-        status.ok() ? "ok" : fmt::format("damaged: {}", fromAbsl(status.message())));
+        status.ok() ? stateOf(manifest) : fmt::format("damaged: {}", fromAbsl(status.message())));
   }
   for (const std::string& problem : problems) console.out << "unreadable: " << problem << "\n";
   if (!manifests.empty()) printVariables(console.out, manifests[0]);

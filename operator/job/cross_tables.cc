@@ -236,6 +236,16 @@ void checkNotYet(const View& spec, ProblemList& problems) {
     refuseOfOptimizer(table["optimizer"], problems);
 }
 
+// Rows know the step that changed them last, and steps are versions in mode Sync alone.
+void checkDeltas(const View& training, ProblemList& problems) {
+  const View full = training["checkpoint"]["full"];
+  if (!full.present()) return;
+  if (!training["tables"].present()) problems.add(full.path(), "only with training.tables");
+  const auto mode = training["update"]["mode"].text();
+  if (mode == "Async" || mode == "BoundedDelay")  // an unknown one is named already
+    problems.add(full.path(), "only with mode Sync");
+}
+
 }  // namespace
 
 void checkColumns(const View& data, ProblemList& problems) {
@@ -258,6 +268,7 @@ void checkColumns(const View& data, ProblemList& problems) {
 void checkTables(const View& spec, ProblemList& problems) {
   const View training = spec["training"], tables = training["tables"];
   checkModel(training, problems);
+  checkDeltas(training, problems);
   if (!tables.present()) return;
   checkNames(tables, "tables", problems);
   const View data = training["data"];

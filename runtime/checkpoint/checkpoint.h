@@ -88,11 +88,18 @@ struct Manifest {
   std::vector<SampleRange> unread;  // lent to workers that had not pushed (asynchronous modes)
   std::int64_t data_samples = 0;
   std::vector<EpochRecord> epochs;
+  // The first epoch since which the job has not gone back to a checkpoint, and the manifest with
+  // which it began; "": the job's beginning. 0: it is not known.
+  std::int64_t history = 0;
+  std::string history_from;
   std::string optimizer;
   std::vector<std::string> slots;
   std::vector<ManifestVariable> variables;
   std::vector<ManifestTable> tables;  // in the order of the job; none: it has no tables
   std::vector<ShardFileInfo> files;
+  // Of a delta: the manifest that its rows are to be read on top of, itself a delta or not, by file
+  // name; "": rows are whole. Variables always are.
+  std::string base;
   std::int64_t unix_ms = 0;
   int max_ps = 0;
 
@@ -120,13 +127,17 @@ StatusOr<std::string> findManifest(const std::string& path);
 // The highest epoch that the name of a manifest carries, readable or not, of whatever job; 0
 // without any. A new epoch takes a higher number, so that its manifests meet no file of their name.
 std::int64_t highestEpochNamed(const std::string& dir);
-// Size and SHA-256 of every file against the manifest. DATA_LOSS names the first that is missing or
-// differs.
+// Manifests from `manifest`, which is read from `dir`, to the whole one that it is a delta of in
+// the end. DATA_LOSS names one that is missing, or does not come before the one that names it.
+StatusOr<std::vector<Manifest>> chainOf(const std::string& dir, const Manifest& manifest);
+// Size and SHA-256 of every file against the manifest, and against those of its chain. DATA_LOSS
+// names the first that is missing or differs.
 Status verifyFiles(const std::string& dir, const Manifest& manifest);
-// Removes all but the `keep` (>= 1) newest manifests, then shard and temporary files that none of
-// the kept ones names. What may be in the making stays: files that are younger than the newest
-// manifest, or that carry a later step or epoch in their names. So do the newest manifest of the
-// highest epoch, the files of unreadable manifests, and files whose names are not a checkpoint's.
+// Removes all but the `keep` (>= 1) newest manifests and those of their chains, then shard and
+// temporary files that none of the kept ones names. What may be in the making stays: files that are
+// younger than the newest manifest, or that carry a later step or epoch in their names. So do the
+// newest manifest of the highest epoch, the files of unreadable manifests, and files whose names
+// are not a checkpoint's.
 Status prune(const std::string& dir, int keep);
 
 // Reads any ranges of any variables from a checkpoint, whatever the number of shards that wrote it.
@@ -138,12 +149,14 @@ class CheckpointReader {
   // all, before the first byte of theirs is given out. What is one server's part of a checkpoint is
   // in few of them, and of a large one reading them all takes minutes.
   enum class Verify { kAll, kWhatIsRead };
-  // Opens all files, and verifies their sizes, their SHA-256 as `verify` says, and that every
-  // element of every variable stands in exactly one of them. DATA_LOSS names the file or the
-  // variable, from what reads too.
+  // Opens all files, of the whole chain of a delta, and verifies their sizes, their SHA-256 as
+  // `verify` says, and that every element of every variable stands in exactly one of them.
+  // DATA_LOSS names the file or the variable, from what reads too.
   static StatusOr<CheckpointReader> open(const std::string& dir, const Manifest& manifest,
                                          Verify verify = Verify::kAll);
   const Manifest& manifest() const { return manifest_; }
+  // Of a delta, what it is one of; null: it is whole.
+  const CheckpointReader* base() const { return base_.get(); }
   // Copies elements [begin, begin + out.size()) of `variable`'s weights (slot "") or slot.
   // NOT_FOUND names variable and range; INVALID_ARGUMENT when the variable is not float32.
   Status read(const std::string& variable, const std::string& slot, std::int64_t begin,
@@ -154,13 +167,19 @@ class CheckpointReader {
   // Whether a slot is stored for the variable (an int32 variable has none).
   bool hasSlot(const std::string& variable, const std::string& slot) const;
   // Calls `sink` with all rows of a table (by number in the manifest) that are in partitions
-  // [first, last), piece by piece, ascending; a piece may have others beside them. Stops at the
-  // first error; DATA_LOSS names the file.
+  // [first, last), piece by piece, ascending; a piece may have others beside them. Of a delta these
+  // are all rows, too. Stops at the first error; DATA_LOSS names the file.
   Status walkTable(std::size_t table, int first, int last,
                    const std::function<Status(TableRows)>& sink) const;
   // Of a table: how many rows it has, and the bytes of one of their arrays ("ids", "rows", a slot),
   // little-endian, in the same order and piece by piece.
-  std::int64_t rowsOf(std::size_t table) const;
+  StatusOr<std::int64_t> rowsOf(std::size_t table) const;
+  // Partitions [first, last) of each piece of a table, ascending.
+  std::vector<std::pair<int, int>> cutsOf(std::size_t table) const;
+  // What this checkpoint alone has of a table: of a delta, rows that have changed or come since its
+  // base, and ids that are gone.
+  Status walkOwnTable(std::size_t table, int first, int last,
+                      const std::function<Status(TableRows)>& sink) const;
   Status walkTableArray(std::size_t table, const std::string& array,
                         const std::function<Status(std::span<const std::byte>)>& sink) const;
 
@@ -189,10 +208,12 @@ class CheckpointReader {
   Status addTableArray(const TableArrayName& name, const SafetensorsEntry& entry,
                        std::uint64_t data_start);
   Status checkTables();
+  StatusOr<TableRows> readPiece(std::size_t table, const TablePiece& piece) const;
   template <typename T>
   Status readArray(const TablePiece& piece, const std::string& name, std::vector<T>& out) const;
 
   Manifest manifest_;
+  std::shared_ptr<const CheckpointReader> base_;  // null: it is whole
   std::vector<std::shared_ptr<const OpenFile>> files_;
   std::map<std::pair<std::string, std::string>, std::vector<Piece>> pieces_;  // by variable, slot
   std::map<std::string, std::vector<TablePiece>> tables_;                     // by name; ascending

@@ -51,12 +51,12 @@ struct TableArray {
   SafetensorsEntry entry;
 };
 
-std::vector<TableArray> tableArrays(const CheckpointReader& reader, bool slots) {
+StatusOr<std::vector<TableArray>> tableArrays(const CheckpointReader& reader, bool slots) {
   std::vector<TableArray> arrays;
   const std::vector<ManifestTable>& tables = reader.manifest().tables;
   for (std::size_t t = 0; t < tables.size(); ++t) {
     if (tables[t].dim == 0) continue;  // it counts ids that have no row
-    const std::int64_t rows = reader.rowsOf(t);
+    TY_ASSIGN_OR_RETURN(const std::int64_t rows, reader.rowsOf(t));
     const auto add = [&](const std::string& array, const std::string& name, const char* dtype,
                          std::vector<std::int64_t> shape) {
       arrays.push_back(
@@ -96,7 +96,7 @@ Status exportSafetensors(const CheckpointReader& reader, const std::string& path
                          .shape = variable.shape});
     }
   }
-  const std::vector<TableArray> arrays = tableArrays(reader, slots);
+  TY_ASSIGN_OR_RETURN(const std::vector<TableArray> arrays, tableArrays(reader, slots));
   for (const TableArray& array : arrays) entries.push_back(array.entry);
   entries.insert(entries.end(), others.header.entries.begin(), others.header.entries.end());
   const Manifest& manifest = reader.manifest();

@@ -87,6 +87,23 @@ std::vector<Manifest> listManifests(const std::string& dir, std::vector<std::str
   return result;
 }
 
+StatusOr<std::vector<Manifest>> chainOf(const std::string& dir, const Manifest& manifest) {
+  std::vector<Manifest> chain{manifest};
+  while (!chain.back().base.empty()) {
+    const std::string path = fmt::format("{}/{}", dir, chain.back().base);
+    StatusOr<Manifest> base = readManifest(path);
+    const auto broken = [&](std::string_view why) {
+      return absl::DataLossError(
+          fmt::format("{}: {} is a delta of it: {}", path, chain.back().fileName(), why));
+    };
+    if (!base.ok()) return broken(fromAbsl(base.status().message()));
+    if (base->step >= chain.back().step || base->job_uid != manifest.job_uid)
+      return broken("not a checkpoint before that one");
+    chain.push_back(*std::move(base));
+  }
+  return chain;
+}
+
 std::int64_t highestEpochNamed(const std::string& dir) {
   // No run gets that far: such a name is none of ours, and one more must stay a number.
   constexpr std::int64_t kMaxEpoch = std::int64_t{1} << 53;

@@ -70,6 +70,12 @@ class Fields {
     }
   }
 
+  template <typename Read>
+  void object(const char* name, Read read) {
+    const Json* value = take(name);
+    if (value != nullptr) read(*value, path(name));
+  }
+
   // No field is left over.
   void end() {
     if (!status_.ok() || json_.size() == taken_.size()) return;
@@ -196,6 +202,8 @@ Status validateManifest(const Manifest& manifest) {
   }
   if (manifest.step < 0) return badField("step", "is negative");
   if (manifest.epoch < 0) return badField("epoch", "is negative");
+  if (!manifest.base.empty() && !parseManifestName(manifest.base))
+    return badField("base", fmt::format("'{}', expected step-N.eM.json", manifest.base));
   if (manifest.variables.empty()) return badField("variables", "is empty");
   if (manifest.files.empty()) return badField("files", "is empty");
   std::set<std::string_view> seen;
@@ -267,6 +275,10 @@ std::string manifestToJson(const Manifest& manifest) {
                {"slots", manifest.slots},
                {"variables", std::move(variables)},
                {"files", std::move(files)}};
+  if (!manifest.base.empty()) json["base"] = manifest.base;
+  if (manifest.history > 0) {
+    json["history"] = {{"epoch", manifest.history}, {"from", manifest.history_from}};
+  }
   for (const SampleRange& range : manifest.unread) {
     json["unread"].push_back({{"first", range.first}, {"samples", range.samples}});
   }
@@ -297,6 +309,15 @@ StatusOr<Manifest> manifestFromJson(std::string_view text) {
   if (json.contains("unread")) {
     fields.list("unread", kMaxTasks, [&](const Json& item, const std::string& place) {
       m.unread.push_back(readRange(item, place, status));
+    });
+  }
+  if (json.contains("base")) m.base = fields.text("base");
+  if (json.contains("history")) {
+    fields.object("history", [&](const Json& item, const std::string& place) {
+      Fields history(item, place, status);
+      m.history = history.number("epoch", 0, kMaxInt);
+      m.history_from = history.text("from");
+      history.end();
     });
   }
   m.max_ps = static_cast<int>(fields.number("maxPs", 0, kMaxTasks));

@@ -75,11 +75,24 @@ Status prune(const std::string& dir, int keep) {
     const auto time = fs::last_write_time(fs::path(dir) / m.fileName(), error);
     if (!error) kept.newest_time = std::max(kept.newest_time, time);
   }
+  std::set<std::string> needed;  // by chains
+  const auto need = [&](const Manifest& manifest) {
+    const auto chain = chainOf(dir, manifest);
+    for (std::size_t i = 1; chain.ok() && i < chain->size(); ++i)
+      needed.insert((*chain)[i].fileName());
+  };
+  const auto stays = [&](std::size_t i) {
+    return i < static_cast<std::size_t>(keep) ||
+           StepName{manifests[i].step, manifests[i].epoch} == kept.latest;
+  };
+  for (std::size_t i = 0; i < manifests.size(); ++i) {
+    if (stays(i)) need(manifests[i]);
+  }
   // After a rollback past a damaged checkpoint the run goes on in a higher epoch from a lower step:
   // its newest stays although others have later steps.
   for (std::size_t i = 0; i < manifests.size(); ++i) {
     const Manifest& m = manifests[i];
-    if (i < static_cast<std::size_t>(keep) || StepName{m.step, m.epoch} == kept.latest) {
+    if (stays(i) || needed.contains(m.fileName())) {
       for (const ShardFileInfo& file : m.files) kept.files.insert(file.name);
     } else {
       TY_RETURN_IF_ERROR(removeFile(fs::path(dir) / m.fileName()));

@@ -68,10 +68,13 @@ const ManifestVariable* findVariable(const Manifest& manifest, std::string_view 
 }  // namespace
 
 Status verifyFiles(const std::string& dir, const Manifest& manifest) {
-  for (const ShardFileInfo& file : manifest.files) {
-    const std::string path = fmt::format("{}/{}", dir, file.name);
-    TY_ASSIGN_OR_RETURN(const UniqueFd fd, openOfSize(path, file));
-    TY_RETURN_IF_ERROR(checkContent(fd.get(), path, file));
+  TY_ASSIGN_OR_RETURN(const std::vector<Manifest> chain, chainOf(dir, manifest));
+  for (const Manifest& one : chain) {
+    for (const ShardFileInfo& file : one.files) {
+      const std::string path = fmt::format("{}/{}", dir, file.name);
+      TY_ASSIGN_OR_RETURN(const UniqueFd fd, openOfSize(path, file));
+      TY_RETURN_IF_ERROR(checkContent(fd.get(), path, file));
+    }
   }
   return absl::OkStatus();
 }
@@ -94,6 +97,10 @@ StatusOr<CheckpointReader> CheckpointReader::open(const std::string& dir, const 
     TY_RETURN_IF_ERROR(reader.addFile(dir, file, verify));
   TY_RETURN_IF_ERROR(reader.checkCoverage());
   TY_RETURN_IF_ERROR(reader.checkTables());
+  if (manifest.base.empty()) return reader;
+  TY_ASSIGN_OR_RETURN(const std::vector<Manifest> chain, chainOf(dir, manifest));
+  TY_ASSIGN_OR_RETURN(CheckpointReader base, open(dir, chain[1], verify));
+  reader.base_ = std::make_shared<const CheckpointReader>(std::move(base));
   return reader;
 }
 

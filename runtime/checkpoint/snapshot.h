@@ -6,6 +6,7 @@
 #include <functional>
 #include <memory>
 #include <memory_resource>
+#include <string>
 #include <vector>
 
 namespace trainyard::runtime {
@@ -21,12 +22,25 @@ struct TableRows {
   std::vector<std::uint32_t> counts;      // occurrences
   std::vector<float> weights;             // dim each
   std::vector<std::vector<float>> slots;  // in the order of the table's optimizer
+  // Of a delta: rows that its base may have and that are not there any more, in any order. Of what
+  // goes to another server: rows that have gone, for its later deltas, and the steps that took
+  // them.
+  std::vector<std::uint64_t> gone = {};
+  std::vector<std::uint32_t> gone_steps = {};
+};
+
+// What a delta checkpoint is to be read on top of.
+struct DeltaBase {
+  std::string manifest;       // its file name; "": what there is is whole
+  std::int64_t version = -1;  // of all that is in it
+  bool any() const { return !manifest.empty(); }
 };
 
 // All chunks of one holder at one version, ready to be written; and its parts of the job's tables.
 struct Snapshot {
   std::int64_t epoch = 0;
   std::int64_t version = 0;
+  DeltaBase base = {};  // of the rows alone; chunks are whole
   struct ChunkCopy {
     std::uint32_t chunk = 0;
     std::shared_ptr<const std::pmr::vector<float>> weights;  // shared with who holds the chunk

@@ -41,6 +41,8 @@ void addTableArrays(const ManifestTable& table, const TableRows& rows,
                       .bytes = bytes});
   };
   add("sizes", "I64", {partitions}, bytesOf(rows.sizes));
+  if (!rows.gone.empty())
+    add("gone", "I64", {static_cast<std::int64_t>(rows.gone.size())}, bytesOf(rows.gone));
   if (count == 0) return;
   add("ids", "I64", {count}, bytesOf(rows.ids));
   add("steps", "I32", {count}, bytesOf(rows.steps));
@@ -75,7 +77,11 @@ Status checkTablePiece(const ManifestTable& table, const TablePiece& piece) {
   if (sizes == piece.arrays.end() || sizes->second.dtype != "I64" ||
       sizes->second.shape != std::vector<std::int64_t>{piece.last - piece.first})
     return invalidInput(place, "no I64 array of its partitions' sizes");
-  if (piece.arrays.size() == 1) return absl::OkStatus();  // no rows
+  const auto gone = piece.arrays.find("gone");
+  const bool has_gone = gone != piece.arrays.end();
+  if (has_gone && (gone->second.dtype != "I64" || gone->second.shape.size() != 1))
+    return invalidInput(place, "no I64 array of ids that are gone");
+  if (piece.arrays.size() == (has_gone ? 2U : 1U)) return absl::OkStatus();  // no rows
   const auto ids = piece.arrays.find("ids");
   if (ids == piece.arrays.end() || ids->second.shape.size() != 1)
     return invalidInput(place, "no array of ids");
@@ -94,7 +100,7 @@ Status checkTablePiece(const ManifestTable& table, const TablePiece& piece) {
   if (table.dim > 0) TY_RETURN_IF_ERROR(check("rows", "F32", {rows, table.dim}));
   for (const std::string& slot : table.slots)
     TY_RETURN_IF_ERROR(check(slot, "F32", {rows, table.dim}));
-  const std::size_t expected = (table.dim > 0 ? 5 : 4) + table.slots.size();
+  const std::size_t expected = (table.dim > 0 ? 5 : 4) + table.slots.size() + has_gone;
   if (piece.arrays.size() != expected) return invalidInput(place, "unknown arrays");
   return absl::OkStatus();
 }

@@ -7,8 +7,9 @@
 //   counts  I32 [rows]        occurrences (unsigned)
 //   rows    F32 [rows, dim]   not in a table of dim 0, which counts ids (rows/row_admission.h)
 //   SLOT    F32 [rows, dim]   of the optimizer, by its name
+//   gone    I64 [rows gone]   of a delta: ids whose rows its base may have, and that have gone
 //
-// Those of a range without rows are left out, but for `sizes`.
+// Those of a range without rows are left out, but for `sizes`; so is `gone` where there are none.
 #pragma once
 
 #include <cstddef>

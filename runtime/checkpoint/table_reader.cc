@@ -5,6 +5,7 @@
 #include "base/core/strings.h"
 #include "fmt/format.h"
 #include "runtime/checkpoint/checkpoint.h"
+#include "runtime/checkpoint/delta_rows.h"
 #include "runtime/checkpoint/safetensors_file.h"
 
 namespace trainyard::runtime {
@@ -59,54 +60,114 @@ Status CheckpointReader::readArray(const TablePiece& piece, const std::string& n
   return files_[piece.file]->read(array.offset, std::as_writable_bytes(std::span(out)));
 }
 
-Status CheckpointReader::walkTable(std::size_t table, int first, int last,
-                                   const std::function<Status(TableRows)>& sink) const {
+StatusOr<TableRows> CheckpointReader::readPiece(std::size_t table, const TablePiece& piece) const {
   const ManifestTable& described = manifest_.tables[table];
-  for (const TablePiece& piece : tables_.at(described.name)) {
+  TableRows rows{.table = table,
+                 .first = piece.first,
+                 .sizes = {},
+                 .ids = {},
+                 .steps = {},
+                 .counts = {},
+                 .weights = {},
+                 .slots = std::vector<std::vector<float>>(described.slots.size())};
+  TY_RETURN_IF_ERROR(readArray(piece, "sizes", rows.sizes));
+  if (piece.arrays.contains("gone")) TY_RETURN_IF_ERROR(readArray(piece, "gone", rows.gone));
+  if (piece.arrays.contains("ids")) {
+    TY_RETURN_IF_ERROR(readArray(piece, "ids", rows.ids));
+    TY_RETURN_IF_ERROR(readArray(piece, "steps", rows.steps));
+    TY_RETURN_IF_ERROR(readArray(piece, "counts", rows.counts));
+    if (described.dim > 0) TY_RETURN_IF_ERROR(readArray(piece, "rows", rows.weights));
+    for (std::size_t s = 0; s < described.slots.size(); ++s)
+      TY_RETURN_IF_ERROR(readArray(piece, described.slots[s], rows.slots[s]));
+  }
+  const auto most = static_cast<std::int64_t>(rows.ids.size());
+  const bool sane = std::all_of(rows.sizes.begin(), rows.sizes.end(),
+                                [&](std::int64_t size) { return 0 <= size && size <= most; });
+  const std::int64_t all = std::accumulate(rows.sizes.begin(), rows.sizes.end(), std::int64_t{0});
+  if (sane && all == most) return rows;
+  return absl::DataLossError(fmt::format("{}: table {}: sizes of partitions and rows differ",
+                                         files_[piece.file]->path, described.name));
+}
+
+Status CheckpointReader::walkOwnTable(std::size_t table, int first, int last,
+                                      const std::function<Status(TableRows)>& sink) const {
+  for (const TablePiece& piece : tables_.at(manifest_.tables[table].name)) {
     if (piece.last <= first || last <= piece.first) continue;
-    TableRows rows{.table = table,
-                   .first = piece.first,
-                   .sizes = {},
-                   .ids = {},
-                   .steps = {},
-                   .counts = {},
-                   .weights = {},
-                   .slots = std::vector<std::vector<float>>(described.slots.size())};
-    TY_RETURN_IF_ERROR(readArray(piece, "sizes", rows.sizes));
-    if (piece.arrays.contains("ids")) {
-      TY_RETURN_IF_ERROR(readArray(piece, "ids", rows.ids));
-      TY_RETURN_IF_ERROR(readArray(piece, "steps", rows.steps));
-      TY_RETURN_IF_ERROR(readArray(piece, "counts", rows.counts));
-      if (described.dim > 0) TY_RETURN_IF_ERROR(readArray(piece, "rows", rows.weights));
-      for (std::size_t s = 0; s < described.slots.size(); ++s)
-        TY_RETURN_IF_ERROR(readArray(piece, described.slots[s], rows.slots[s]));
-    }
-    const auto most = static_cast<std::int64_t>(rows.ids.size());
-    const bool sane = std::all_of(rows.sizes.begin(), rows.sizes.end(),
-                                  [&](std::int64_t size) { return 0 <= size && size <= most; });
-    const std::int64_t all = std::accumulate(rows.sizes.begin(), rows.sizes.end(), std::int64_t{0});
-    if (!sane || all != most) {
-      return absl::DataLossError(fmt::format("{}: table {}: sizes of partitions and rows differ",
-                                             files_[piece.file]->path, described.name));
-    }
+    TY_ASSIGN_OR_RETURN(TableRows rows, readPiece(table, piece));
     TY_RETURN_IF_ERROR(sink(std::move(rows)));
   }
   return absl::OkStatus();
 }
 
-std::int64_t CheckpointReader::rowsOf(std::size_t table) const {
-  std::int64_t rows = 0;
+Status CheckpointReader::walkTable(std::size_t table, int first, int last,
+                                   const std::function<Status(TableRows)>& sink) const {
+  if (base_ == nullptr) return walkOwnTable(table, first, last, sink);
+  const ManifestTable& described = manifest_.tables[table];
+  const auto& tables = base_->manifest_.tables;
+  const auto before = std::find_if(tables.begin(), tables.end(),
+                                   [&](const auto& one) { return one.name == described.name; });
+  return walkOwnTable(table, first, last, [&](TableRows delta) {
+    // A table that counts ids may have come since.
+    if (before == tables.end()) return sink(std::move(delta));
+    std::vector<TableRows> base;
+    TY_RETURN_IF_ERROR(
+        base_->walkTable(static_cast<std::size_t>(before - tables.begin()), delta.first,
+                         delta.first + static_cast<int>(delta.sizes.size()), [&](TableRows rows) {
+                           base.push_back(std::move(rows));
+                           return absl::OkStatus();
+                         }));
+    return sink(mergeRows(base, delta));
+  });
+}
+
+std::vector<std::pair<int, int>> CheckpointReader::cutsOf(std::size_t table) const {
+  std::vector<std::pair<int, int>> cuts;
+  for (const TablePiece& piece : tables_.at(manifest_.tables[table].name))
+    cuts.emplace_back(piece.first, piece.last);
+  return cuts;
+}
+
+StatusOr<std::int64_t> CheckpointReader::rowsOf(std::size_t table) const {
+  std::int64_t count = 0;
+  if (base_ != nullptr) {
+    TY_RETURN_IF_ERROR(walkTable(table, 0, kTablePartitions, [&](const TableRows& rows) {
+      count += static_cast<std::int64_t>(rows.ids.size());
+      return absl::OkStatus();
+    }));
+    return count;
+  }
   for (const TablePiece& piece : tables_.at(manifest_.tables[table].name)) {
     const auto ids = piece.arrays.find("ids");
-    if (ids != piece.arrays.end()) rows += ids->second.shape[0];
+    if (ids != piece.arrays.end()) count += ids->second.shape[0];
   }
-  return rows;
+  return count;
 }
+
+namespace {
+
+std::span<const std::byte> arrayOf(const TableRows& rows, const ManifestTable& table,
+                                   std::string_view array) {
+  if (array == "ids") return std::as_bytes(std::span(rows.ids));
+  if (array == "steps") return std::as_bytes(std::span(rows.steps));
+  if (array == "counts") return std::as_bytes(std::span(rows.counts));
+  const auto slot = std::find(table.slots.begin(), table.slots.end(), array);
+  const auto& floats = slot == table.slots.end()
+                           ? rows.weights
+                           : rows.slots[static_cast<std::size_t>(slot - table.slots.begin())];
+  return std::as_bytes(std::span(floats));
+}
+
+}  // namespace
 
 Status CheckpointReader::walkTableArray(
     std::size_t table, const std::string& array,
     const std::function<Status(std::span<const std::byte>)>& sink) const {
   constexpr std::uint64_t kReadBytes = 1 << 20;
+  if (base_ != nullptr) {
+    return walkTable(table, 0, kTablePartitions, [&](const TableRows& rows) {
+      return sink(arrayOf(rows, manifest_.tables[table], array));
+    });
+  }
   std::vector<std::byte> bytes;
   for (const TablePiece& piece : tables_.at(manifest_.tables[table].name)) {
     const auto found = piece.arrays.find(array);

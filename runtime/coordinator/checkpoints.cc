@@ -25,6 +25,7 @@ Checkpoints::Checkpoints(const CoordinatorConfig& config, std::optional<Manifest
                          TimePoint now)
     : job_uid_(config.job_uid),
       every_(config.checkpoint_every),
+      full_every_(config.full_every),
       newest_(std::move(newest)),
       next_(now + every_) {
   if (newest_) newest_unix_ms_ = newest_->unix_ms;
@@ -78,8 +79,13 @@ void Checkpoints::ask(const JobSteps& steps, const Progress& progress, TimePoint
   const std::int64_t version = std::max(progress.version(), progress.rate().expectedAt(now)) + lead;
   next_ = now + every_;
   if (version >= steps.count()) return;  // the last one is taken unasked
-  pending_ = Pending{version, now};
+  pending_ = Pending{version, now, mayBeDelta(now) ? newest_->fileName() : ""};
   out.changed();
+}
+
+// A coordinator that has started again does not know how old the newest whole one is.
+bool Checkpoints::mayBeDelta(TimePoint now) const {
+  return full_every_ && newest_ && whole_since_ && now - *whole_since_ < *full_every_;
 }
 
 bool Checkpoints::captured(const Membership& membership, const Epochs& epochs) const {
@@ -115,7 +121,7 @@ Checkpoints::Failure Checkpoints::followPushes(const Membership& membership, con
   const bool news = captured_ < version || pushes.draining();
   if (wanted && !pending_ && news && pushes.drained()) {
     if (unwritable_ != version && newestStep() < version) {
-      pending_ = Pending{version, now};
+      pending_ = Pending{version, now, ""};
       marks_[version] = {pushes.position(), pushes.unread()};
     }
     out.changed();
@@ -146,6 +152,7 @@ Checkpoints::Failure Checkpoints::tryCommit(std::int64_t version, const Membersh
       return failed(version, why, epochs, steps, out);
     }
     manifest.files.push_back({found->name(), found->size(), found->sha256()});
+    manifest.base = found->base();  // that of one view, in all of them
   }
   manifest.job_uid = job_uid_;
   manifest.step = version;
@@ -160,6 +167,8 @@ Checkpoints::Failure Checkpoints::tryCommit(std::int64_t version, const Membersh
     manifest.position = steps.plan().positionOf(version);
   }
   manifest.epochs = steps.records();
+  manifest.history = epochs.info().lineage();
+  manifest.history_from = epochs.info().lineage_from();
   committing_ = version;
   committing_since_ = now;
   out.add(CommitAction{std::move(manifest)});
@@ -190,10 +199,12 @@ Checkpoints::Failure Checkpoints::onCommitted(const Manifest& manifest, const St
   times_.observe(toSeconds(now - (asked ? pending_->since : committing_since_)));
   if (asked) pending_.reset();
   newest_ = manifest;
+  if (manifest.base.empty()) whole_since_ = now;
   marks_.erase(marks_.begin(), marks_.lower_bound(version));
   newest_unix_ms_ = manifest.unix_ms;
   failed_ = false;
-  out.log(fmt::format("checkpoint {} committed", manifest.fileName()));
+  const std::string delta = manifest.base.empty() ? "" : ", a delta of " + manifest.base;
+  out.log(fmt::format("checkpoint {} committed{}", manifest.fileName(), delta));
   out.changed();
   return std::nullopt;
 }
@@ -215,6 +226,7 @@ void Checkpoints::begin(TimePoint now) {
 
 void Checkpoints::tell(v1::View& view) const {
   view.set_checkpoint_at(pending_ ? pending_->version : -1);
+  if (pending_ && !pending_->base.empty()) view.set_checkpoint_base(pending_->base);
   view.set_last_checkpoint(newestStep());
 }
 

@@ -78,6 +78,7 @@ class Checkpoints {
   struct Pending {
     std::int64_t version = 0;
     TimePoint since{};
+    std::string base;  // manifest of the newest one; "": it is to be whole
   };
   // Which samples had been pushed when a version was taken. Others may be pushed before its commit.
   struct SampleMark {
@@ -85,6 +86,7 @@ class Checkpoints {
     std::vector<SampleRange> unread;
   };
   void ask(const JobSteps& steps, const Progress& progress, TimePoint now, Outbox& out);
+  bool mayBeDelta(TimePoint now) const;
   bool missed(const Membership& membership, const Epochs& epochs) const;
   bool captured(const Membership& membership, const Epochs& epochs) const;
   Failure failed(std::int64_t version, const std::string& why, const Epochs& epochs,
@@ -92,9 +94,11 @@ class Checkpoints {
 
   const std::string job_uid_;
   const Duration every_;
+  const std::optional<Duration> full_every_;
   std::optional<Manifest> newest_;
   UnixMillis newest_unix_ms_ = 0;
-  std::optional<Pending> pending_;  // asked for
+  std::optional<TimePoint> whole_since_;  // the newest whole one that this process has committed
+  std::optional<Pending> pending_;        // asked for
   TimePoint next_;
   Duration lead_ = std::chrono::milliseconds(300);
   std::int64_t captured_ = -1;  // asynchronous: the newest version that all servers have copied

@@ -36,6 +36,8 @@ struct CoordinatorConfig {
   std::string init_manifest;  // a fresh start takes this checkpoint's weights; "": the seed's
   std::int64_t evaluate_every = 0;
   Duration checkpoint_every = std::chrono::seconds(50);
+  // So long after a whole one checkpoints are deltas, of tables' rows; nothing: all are whole.
+  std::optional<Duration> full_every;
   std::int64_t used_epoch = 0;  // checkpoints of epochs up to this one are there, usable or not
   Duration heartbeat = std::chrono::seconds(1);    // a reply is held back at most this long
   Duration dead_after = std::chrono::seconds(5);   // without a report

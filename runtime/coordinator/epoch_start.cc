@@ -56,8 +56,12 @@ bool Epochs::start(const Held& held, const Membership& membership, const JobStep
   const bool level = async_ || held.highest - held.lowest <= 1;
   const bool kept = !held.lost && held.highest >= 0 && level && steps.begun();
   uneven_ = kept && !async_ && held.highest > held.lowest;
-  if (!kept) history_since_ = epoch.epoch();
+  if (!kept) {
+    history_since_ = epoch.epoch();
+    history_from_ = newest ? newest->fileName() : "";
+  }
   epoch.set_lineage(history_since_);
+  epoch.set_lineage_from(history_from_);
   chunks_.place(kept, membership, epoch, out);
   if (kept && !async_) {
     epoch.set_first_step(held.lowest);

@@ -79,7 +79,10 @@ class Epochs {
   // Before the first epoch of this process: who held what in the one that ran before, and the
   // history that it belonged to. False: it is of other chunks than this job's.
   bool adoptHolders(const v1::EpochInfo& epoch) { return chunks_.adopt(epoch); }
-  void adoptHistory(const v1::EpochInfo& epoch) { history_since_ = epoch.lineage(); }
+  void adoptHistory(const v1::EpochInfo& epoch) {
+    history_since_ = epoch.lineage();
+    history_from_ = epoch.lineage_from();
+  }
 
   // A member may know this epoch's number from an earlier coordinator: what it sealed was another
   // epoch. Then this one takes another number.
@@ -123,6 +126,7 @@ class Epochs {
   ChunkHolders chunks_;
   std::int64_t highest_;
   std::int64_t history_since_ = 0;  // first epoch of those that share their weights' history
+  std::string history_from_;        // the manifest that this began with; "": none
   bool uneven_ = false;
 };
 

@@ -47,6 +47,7 @@ v1::PartRecord recordOf(Kept& kept) {
     store->set_slots(static_cast<std::uint32_t>(rows.slots.size()));
     store->set_first(rows.first);
     store->mutable_sizes()->Add(rows.sizes.begin(), rows.sizes.end());
+    store->set_gone(rows.gone.size());
   }
   if (part.update != nullptr) addPush(*part.update, *record.mutable_update(), kept);
   for (const rows::GivenPart::Applied& push : part.applied) {
@@ -112,7 +113,7 @@ bool readStore(const v1::PartStore& store, Reader& reader, TableRows& rows) {
   for (std::vector<float>& slot : rows.slots) {
     if (!reader.array(count * store.dim(), slot)) return false;
   }
-  return true;
+  return reader.array(store.gone(), rows.gone) && reader.array(store.gone(), rows.gone_steps);
 }
 
 Status readPush(const v1::PartPush& push, std::span<const std::size_t> dims, Reader& reader,
@@ -151,6 +152,8 @@ ChunkFrame frameOf(rows::GivenPart part) {
     add(std::span(rows.counts));
     add(std::span(rows.weights));
     for (const std::vector<float>& slot : rows.slots) add(std::span(slot));
+    add(std::span(rows.gone));
+    add(std::span(rows.gone_steps));
   }
   for (const RowBytes& push : kept->pushes) add(push.span());
   return frame;

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/core/strings.h"
+#include "runtime/checkpoint/names.h"
 #include "runtime/coordinator/epoch_plan.h"
 #include "runtime/placement/moves.h"
 #include "runtime/ps/chunk_moves.h"
@@ -13,6 +14,12 @@ namespace trainyard::runtime::ps {
 namespace {
 
 constexpr std::size_t kReportedFiles = 4;
+
+// What the checkpoint that is asked for is a delta of.
+DeltaBase baseOf(const v1::View& view) {
+  const auto named = parseManifestName(view.checkpoint_base());
+  return named ? DeltaBase{view.checkpoint_base(), named->step} : DeltaBase{};
+}
 
 auto order(const v1::View& v) {
   return std::tuple(v.coordinator().created(), v.coordinator().start(), v.sequence());
@@ -51,7 +58,7 @@ void PsMachine::onView(const v1::View& view, std::vector<ChunkAnswer>& answers) 
       view.phase() == v1::PHASE_STOPPING ? view.stop_at() : view.checkpoint_at();
   if (running && epoch == prepared_ && wanted >= 0 && wanted != armed_) {
     armed_ = wanted;
-    shard_.arm(wanted);
+    shard_.arm(wanted, wanted == view.checkpoint_at() ? baseOf(view) : DeltaBase{});
     urgent_ = true;
   }
   if (over() && view.phase() != before) urgent_ = true;

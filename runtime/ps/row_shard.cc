@@ -49,12 +49,13 @@ v1::ChunkCode codeOf(rows::RowAnswer::Code code) {
 }  // namespace
 
 RowShard::RowShard(std::vector<rows::RowTableConfig> tables, RowGrid grid, int ps, ElementType wire,
-                   std::optional<int> aggregate)
+                   std::optional<int> aggregate, bool deltas)
     : tables_(std::move(tables)),
       grid_(std::move(grid)),
       ps_(ps),
       wire_(wire),
-      aggregate_(aggregate) {
+      aggregate_(aggregate),
+      deltas_(deltas) {
   for (const rows::RowTableConfig& table : tables_)
     dims_.push_back(static_cast<std::size_t>(table.options.dim));
   held_.resize(grid_.parts().size());
@@ -63,7 +64,9 @@ RowShard::RowShard(std::vector<rows::RowTableConfig> tables, RowGrid grid, int p
 
 std::unique_ptr<rows::RowPart> RowShard::makePart(rows::PartitionRange range) const {
   if (aggregate_) return std::make_unique<rows::RowPushes>(tables_, range, *aggregate_);
-  return std::make_unique<rows::RowSteps>(tables_, range);
+  auto steps = std::make_unique<rows::RowSteps>(tables_, range);
+  if (deltas_) steps->keepGone();
+  return steps;
 }
 
 std::optional<std::size_t> RowShard::find(std::uint32_t number) const {
@@ -201,6 +204,14 @@ void RowShard::load(const TableRows& rows) {
     if (part == nullptr) continue;
     const std::lock_guard lock(part->mutex);
     rows::loadRows(rows, part->rows->store(rows.table));
+  }
+}
+
+void RowShard::forgetGoneBefore(std::int64_t version) {
+  for (const auto& part : held_) {
+    if (part == nullptr) continue;
+    const std::lock_guard lock(part->mutex);
+    part->rows->forgetGoneBefore(version);
   }
 }
 

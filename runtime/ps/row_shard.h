@@ -43,8 +43,9 @@ class RowShard {
  public:
   // What the tables' optimizers are must outlive it. `wire`: of gradients on their way here.
   // `aggregate`: in modes Async and BoundedDelay, the pushes that make an update; nothing: Sync.
+  // `deltas`: there will be delta checkpoints (Sync).
   RowShard(std::vector<rows::RowTableConfig> tables, RowGrid grid, int ps, ElementType wire,
-           std::optional<int> aggregate = std::nullopt);
+           std::optional<int> aggregate = std::nullopt, bool deltas = false);
 
   // Called with a part that is at rest, before and after each of its steps, while nobody else may
   // have it: what the version is wanted for.
@@ -115,6 +116,8 @@ class RowShard {
   // Of its own, as others may know them, without waiting for any; none: -1.
   std::int64_t lowestVersion() const;
   std::int64_t highestVersion() const;
+  // No delta begins before this version any more.
+  void forgetGoneBefore(std::int64_t version);
   // What has kept a step from being taken; of the step whose gradients these were.
   std::optional<v1::Abort> abort() const;
   void fillTables(v1::ShardTable& table) const;
@@ -149,6 +152,7 @@ class RowShard {
   const int ps_;
   const ElementType wire_;
   const std::optional<int> aggregate_;
+  const bool deltas_;
   std::vector<std::size_t> dims_;
   Look look_ = [](std::size_t, const rows::RowPart&) {};
   // By part; null: it is not here. Its own, replicas, and what is others' until release().

@@ -184,7 +184,8 @@ class Shard {
 
   // A snapshot of `version` is to be taken: of each chunk when it is at exactly that. Copies
   // nothing. False when a chunk is beyond it.
-  bool arm(std::int64_t version);
+  // With a `base`: of tables only what has changed since (mode Sync).
+  bool arm(std::int64_t version, const DeltaBase& base = {});
   // Copies one chunk that was at its snapshot's version already when that was armed (the others are
   // copied as they reach it, and before they leave it); false: there is none, or it would be in the
   // way.
@@ -243,6 +244,7 @@ class Shard {
   bool rowsBeyond(std::int64_t version);
   bool forgoSnapshot(std::size_t holding, std::int64_t version);
   bool wantsCopy(std::size_t holding, std::int64_t version) const;
+  DeltaBase baseOf(std::int64_t version) const;
   bool addToSnapshot(std::size_t holding, std::int64_t version,
                      const std::function<void(Snapshot&)>& add);
 

@@ -9,7 +9,7 @@
 
 namespace trainyard::runtime::ps {
 
-bool Shard::arm(std::int64_t version) {
+bool Shard::arm(std::int64_t version, const DeltaBase& base) {
   if (config_.ps == kWorkerKeeper) return true;  // nothing here is its own
   std::shared_lock epoch_lock(epoch_mutex_);
   if (!open_) return false;
@@ -25,6 +25,10 @@ bool Shard::arm(std::int64_t version) {
   Pending pending;
   pending.snapshot.epoch = epoch_;
   pending.snapshot.version = version;
+  if (rows_ != nullptr && base.any()) {
+    pending.snapshot.base = base;
+    rows_->forgetGoneBefore(base.version);
+  }
   pending.missing = holdings();
   pending.have.assign(holdings(), false);
   {
@@ -100,6 +104,13 @@ bool Shard::wantsCopy(std::size_t holding, std::int64_t version) const {
   });
 }
 
+DeltaBase Shard::baseOf(std::int64_t version) const {
+  std::lock_guard lock(snapshot_mutex_);
+  const auto pending = std::ranges::find_if(
+      pending_, [&](const Pending& one) { return one.snapshot.version == version; });
+  return pending == pending_.end() ? DeltaBase{} : pending->snapshot.base;
+}
+
 // False: no snapshot wants it any more.
 bool Shard::addToSnapshot(std::size_t holding, std::int64_t version,
                           const std::function<void(Snapshot&)>& add) {
@@ -135,9 +146,14 @@ bool Shard::captureRows(std::size_t at, const rows::RowPart& part) {
   if (part.told() != part.version()) return false;  // what its replica lacks, when it has it
   if (!wantsCopy(holding, part.version())) return false;
   hitFailpoint("ps.capture.rows", part.version());
+  const DeltaBase base = baseOf(part.version());
   std::vector<TableRows> copies;
-  for (std::size_t s = 0; s < part.stores(); ++s)
-    copies.push_back(rows::copyRows(part.store(s), s));
+  if (base.any()) {
+    copies = part.copyChanged(base.version);
+  } else {
+    for (std::size_t s = 0; s < part.stores(); ++s)
+      copies.push_back(rows::copyRows(part.store(s), s));
+  }
   return addToSnapshot(holding, part.version(), [&](Snapshot& snapshot) {
     std::move(copies.begin(), copies.end(), std::back_inserter(snapshot.tables));
   });

@@ -17,9 +17,10 @@ static_assert(kPartitions == kTablePartitions, "files have the partitions of tab
 
 namespace {
 
-TableRows emptyCopy(const RowTable& table, std::size_t number) {
+// With room for so many rows.
+TableRows emptyCopy(const RowTable& table, std::size_t number, std::int64_t rows) {
   const auto dim = static_cast<std::size_t>(table.options().dim);
-  const auto size = static_cast<std::size_t>(table.size());
+  const auto size = static_cast<std::size_t>(rows);
   TableRows copy{.table = number,
                  .first = table.range().first,
                  .sizes = {},
@@ -67,7 +68,7 @@ RowView viewOf(const RowUndo& undo, std::size_t e, std::size_t dim) {
 }  // namespace
 
 TableRows copyRows(const RowTable& table, std::size_t number) {
-  TableRows copy = emptyCopy(table, number);
+  TableRows copy = emptyCopy(table, number, table.size());
   for (int partition = table.range().first; partition < table.range().last; ++partition) {
     const std::vector<RowView> rows = table.rows(partition);
     copy.sizes.push_back(static_cast<std::int64_t>(rows.size()));
@@ -76,9 +77,20 @@ TableRows copyRows(const RowTable& table, std::size_t number) {
   return copy;
 }
 
+TableRows copyRowsSince(const RowTable& table, std::int64_t since, std::size_t number) {
+  TableRows copy = emptyCopy(table, number, 0);
+  for (int partition = table.range().first; partition < table.range().last; ++partition) {
+    const std::size_t before = copy.ids.size();
+    for (const RowView& row : table.rows(partition, static_cast<std::uint32_t>(since)))
+      add(row, static_cast<std::size_t>(table.options().dim), copy);
+    copy.sizes.push_back(static_cast<std::int64_t>(copy.ids.size() - before));
+  }
+  return copy;
+}
+
 TableRows copyRowsBefore(const RowTable& table, const RowUndo& undo, std::size_t number) {
   const auto dim = static_cast<std::size_t>(table.options().dim);
-  TableRows copy = emptyCopy(table, number);
+  TableRows copy = emptyCopy(table, number, table.size());
   const auto evicted = evictedBy(table, undo);
   for (int partition = table.range().first; partition < table.range().last; ++partition) {
     std::vector<RowView> rows;
@@ -116,6 +128,7 @@ Status checkRows(const TableRows& rows, const RowTable& table) {
   if (rows.steps.size() != count || rows.counts.size() != count || !fits(rows.weights) ||
       rows.slots.size() != table.slots() || !std::ranges::all_of(rows.slots, fits))
     return wrong("arrays of other lengths");
+  if (rows.gone.size() != rows.gone_steps.size()) return wrong("rows that have gone without steps");
   const std::uint64_t salt = saltOf(table.options().name);
   std::size_t at = 0;
   for (std::size_t p = 0; p < rows.sizes.size(); ++p) {

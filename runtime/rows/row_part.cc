@@ -1,5 +1,7 @@
 #include "runtime/rows/row_part.h"
 
+#include <algorithm>
+#include <set>
 #include <utility>
 
 #include "base/core/check.h"
@@ -151,7 +153,48 @@ bool RowPart::update(std::int64_t step, const std::vector<RowGradients>& means) 
   }
   ++version_;
   evict(step);
+  if (keeps_gone_) noteGone(step);
   return true;
+}
+
+// What has gone is last in an undo.
+void RowPart::noteGone(std::int64_t step) {
+  gone_.resize(stores());
+  for (std::size_t s = 0; s < gone_.size(); ++s) {
+    const std::span<const RowUndo::Entry> entries = undoOf(s).entries();
+    for (std::size_t e = entries.size(); e-- > 0 && entries[e].evicted;) {
+      gone_[s].ids.push_back(entries[e].id);
+      gone_[s].steps.push_back(static_cast<std::uint32_t>(step));
+    }
+  }
+}
+
+std::vector<TableRows> RowPart::copyChanged(std::int64_t since) const {
+  std::vector<TableRows> copies;
+  for (std::size_t s = 0; s < stores(); ++s) {
+    TableRows& copy = copies.emplace_back(copyRowsSince(store(s), since, s));
+    if (s >= gone_.size()) continue;
+    std::set<std::uint64_t> told;
+    for (std::size_t i = 0; i < gone_[s].ids.size(); ++i) {
+      const std::uint64_t id = gone_[s].ids[i];
+      const bool before =
+          static_cast<std::int32_t>(gone_[s].steps[i] - static_cast<std::uint32_t>(since)) < 0;
+      // One that has come again is among the rows.
+      if (!before && !store(s).has(id) && told.insert(id).second) copy.gone.push_back(id);
+    }
+  }
+  return copies;
+}
+
+void RowPart::forgetGoneBefore(std::int64_t version) {
+  for (Gone& gone : gone_) {
+    const auto first = std::ranges::find_if(gone.steps, [&](std::uint32_t step) {
+      return static_cast<std::int32_t>(step - static_cast<std::uint32_t>(version)) >= 0;
+    });
+    const auto old = first - gone.steps.begin();
+    gone.steps.erase(gone.steps.begin(), first);
+    gone.ids.erase(gone.ids.begin(), gone.ids.begin() + old);
+  }
 }
 
 void RowPart::announce(std::shared_ptr<const PartUpdate> update) {
@@ -178,8 +221,19 @@ const RowUndo& RowPart::undoOf(std::size_t store) const {
 
 std::vector<TableRows> RowPart::copyStores(bool former) const {
   std::vector<TableRows> copies;
-  for (std::size_t s = 0; s < stores(); ++s)
+  for (std::size_t s = 0; s < stores(); ++s) {
     copies.push_back(former ? copyRowsBefore(store(s), undoOf(s), s) : copyRows(store(s), s));
+    if (s >= gone_.size()) continue;
+    TableRows& copy = copies.back();
+    copy.gone = gone_[s].ids;
+    copy.gone_steps = gone_[s].steps;
+    // What the newest step has taken away it takes away there too.
+    while (former && !copy.gone.empty() &&
+           copy.gone_steps.back() == static_cast<std::uint32_t>(version_ - 1)) {
+      copy.gone.pop_back();
+      copy.gone_steps.pop_back();
+    }
+  }
   return copies;
 }
 
@@ -191,6 +245,8 @@ Status RowPart::loadStores(const std::vector<TableRows>& given) {
   for (std::size_t s = 0; s < given.size(); ++s) {
     TY_RETURN_IF_ERROR(checkRows(given[s], store(s)));
     loadRows(given[s], store(s));
+    gone_.resize(stores());
+    gone_[s] = {given[s].gone, given[s].gone_steps};
   }
   return absl::OkStatus();
 }

@@ -177,6 +177,13 @@ class RowPart {
   std::int64_t version() const { return version_; }
   // The newest that others may know of, and that is in two places where it is to be.
   virtual std::int64_t told() const { return version_; }
+  // For deltas: from now on it knows which rows go (evicted, or admitted and no longer counted).
+  void keepGone() { keeps_gone_ = true; }
+  // Of all stores, what has changed in step `since` or later, and which rows have gone that were
+  // there before it. Mode Sync.
+  std::vector<TableRows> copyChanged(std::int64_t since) const;
+  // No delta begins before this version any more.
+  void forgetGoneBefore(std::int64_t version);
   // What must end the job: a gradient that is not finite, a table that is full. The update that has
   // met it is not made.
   const Status& failure() const { return failure_; }
@@ -230,8 +237,16 @@ class RowPart {
   void evict(std::int64_t step);
   Status updateTable(std::size_t t, std::int64_t step, const RowGradients& mean);
   const RowUndo& undoOf(std::size_t store) const;
+  void noteGone(std::int64_t step);
 
   std::shared_ptr<const PartUpdate> to_send_;
+  // Of a store: rows that have gone, and when, in the order of steps.
+  struct Gone {
+    std::vector<std::uint64_t> ids;
+    std::vector<std::uint32_t> steps;
+  };
+  bool keeps_gone_ = false;
+  std::vector<Gone> gone_;  // by store
 };
 
 }  // namespace trainyard::runtime::rows

@@ -333,12 +333,13 @@ RowView RowTable::view(const RowSlab& slab, std::uint32_t row) const {
   return {header.id, header.step, header.count, floats.first(dim_), floats.subspan(dim_)};
 }
 
-std::vector<RowView> RowTable::rows(int partition) const {
+std::vector<RowView> RowTable::rows(int partition, std::optional<std::uint32_t> since) const {
   TY_CHECK(range_.has(partition), "a partition is asked of who holds it");
   const RowSlab& slab = partitions_[static_cast<std::size_t>(partition - range_.first)].slab;
   std::vector<RowView> views;
-  views.reserve(slab.size());
+  if (!since) views.reserve(slab.size());
   for (std::uint32_t row = 0; row < slab.size(); ++row) {
+    if (since && static_cast<std::int32_t>(slab.header(row).step - *since) < 0) continue;
     views.push_back(view(slab, row));
   }
   std::ranges::sort(views, {}, &RowView::id);

@@ -11,6 +11,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -107,8 +108,9 @@ class RowTable {
 
   // A row of a checkpoint or of another server. Precondition: it is not there.
   void load(const RowView& row);
-  // Those of one partition, ascending by id.
-  std::vector<RowView> rows(int partition) const;
+  // Those of one partition, ascending by id; with `since`, that an update at that step or later has
+  // changed (of the last 2^31 steps).
+  std::vector<RowView> rows(int partition, std::optional<std::uint32_t> since = std::nullopt) const;
   bool has(std::uint64_t id) const;
   // 0: it is not there.
   std::uint32_t countOf(std::uint64_t id) const;

@@ -48,6 +48,8 @@ CoordinatorConfig coordinatorConfig(const TaskOptions& options, const std::strin
   const v1::RunPolicy& policy = options.job.spec().run_policy();
   if (policy.has_stop_seconds()) config.stop_limit = std::chrono::seconds(policy.stop_seconds());
   config.checkpoint_every = std::chrono::seconds(training.checkpoint().every_seconds());
+  if (training.checkpoint().has_full())
+    config.full_every = std::chrono::seconds(training.checkpoint().full().every_seconds());
   return config;
 }
 

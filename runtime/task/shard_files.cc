@@ -215,6 +215,7 @@ v1::ShardFile writeSnapshot(const std::string& dir, const Placement& placement,
   v1::ShardFile file;
   file.set_epoch(snapshot.epoch);
   file.set_version(snapshot.version);
+  file.set_base(snapshot.base.manifest);
   const std::string name =
       fmt::format("{}.step-{}.e{}.i{}-{}.safetensors", taskName(task.role(), task.index()),
                   snapshot.version, snapshot.epoch, self.created(), self.start());

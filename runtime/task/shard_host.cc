@@ -51,8 +51,8 @@ Status ShardHost::build() {
   if (!job_tables_.empty()) {
     const ps::RowGrid grid(placement_.chunks.size(), placement_.num_ps);
     const auto aggregate = config.asynchronous ? std::optional(config.aggregate) : std::nullopt;
-    rows =
-        std::make_unique<ps::RowShard>(job_tables_.configs, grid, number_, config.wire, aggregate);
+    rows = std::make_unique<ps::RowShard>(job_tables_.configs, grid, number_, config.wire,
+                                          aggregate, training.checkpoint().has_full());
   }
   shard_ = std::make_unique<ps::Shard>(config, placement_, *optimizer_,
                                        LearningRate(training.optimizer()), std::move(rows));

@@ -9,6 +9,7 @@
 namespace trainyard {
 namespace {
 
+using testing::ContainsRegex;
 using testing::HasSubstr;
 
 class TablesFaults : public ScalingTest {};
@@ -78,6 +79,30 @@ TEST_F(TablesFaults, ServersComeAndGo) {
   ASSERT_EQ(end.code, 0) << end.output;
   expectUndisturbed(run);
   EXPECT_EQ(run.digest(), undisturbedDigest(tablesJob(2, 2, kSteps)));
+}
+
+// Of two servers' deltas on the whole one of the beginning a job goes on with what there was, also
+// with three servers; and so does one whose server has died.
+TEST_F(TablesFaults, DeltasAreGoneBackTo) {
+  const std::vector<std::string> flags = {"--set", "training.checkpoint.everySeconds=1",
+                                          "--set", "training.checkpoint.full.everySeconds=3600",
+                                          "--set", "training.checkpoint.keep=1",
+                                          "--set", "training.chunkReplicas=Never"};
+  JobRun run(folder("run"), tablesJob(2, 2, 200), flags);
+  run.launch("worker.compute=delay(20);ps.request=crash@120,task=ps-1,life=1.1");
+  ASSERT_TRUE(run.reaches("worker-0", 150));
+  EXPECT_THAT(run.taskLog("ps-0"), HasSubstr("committed, a delta of step-0.e1.json"));
+  EXPECT_THAT(run.taskLog("ps-0"), ContainsRegex("from checkpoint step-[1-9][0-9]*.e1.json"));
+  ASSERT_TRUE(run.launcher().signal(SIGKILL).ok());
+  run.wait();
+  const ProgramEnd inspected = program({"trainyard", "checkpoint", "inspect", run.dir().string()});
+  EXPECT_EQ(inspected.code, 0) << inspected.output;
+  EXPECT_THAT(inspected.output, HasSubstr("ok, a delta of step-0.e1.json"));
+
+  JobRun again(folder("run"), tablesJob(3, 2, 200), flags);
+  const ProgramEnd end = again.launchAndWait();
+  ASSERT_EQ(end.code, 0) << end.output;
+  EXPECT_EQ(again.digest(), undisturbedDigest(tablesJob(2, 2, 200)));
 }
 
 }  // namespace

@@ -39,6 +39,7 @@ enum class Mutation {
   kPositionForgotten,  // nor where in the stream the checkpoint was
   kEndToldEarly,       // the end is told before it is recorded
   kRowsNotLoaded,      // tables begin anew where weights come from a checkpoint
+  kGoneForgotten,      // a delta does not tell which rows have gone
   kQuestionIsNew,      // a worker's question that comes again counts as another one
 };
 

@@ -170,6 +170,13 @@ WorldConfig asynchronousDeathsWithTables(std::uint64_t seed) {
   return config;
 }
 
+WorldConfig withDeltas(std::uint64_t seed) {
+  WorldConfig config{.seed = seed * 91, .steps = 90};
+  config.tables = true;
+  config.deltas = true;
+  return config;
+}
+
 WorldConfig stops(std::uint64_t seed) {
   return {.seed = seed * 77,
           .steps = 200,
@@ -217,6 +224,7 @@ const std::vector<Case>& cases() {
       {kReplicaForgets, "PushedRowsForgotten", asynchronousDeathsWithTables},
       {kReplicaRoundedUp, "RowsRoundedUp", deathsWithTables},
       {kMovedFormer, "RowsMovedWithoutTheirUpdate", serversComeAndGoWithTables},
+      {kGoneForgotten, "GoneForgotten", withDeltas},
       {kFormerRowsForgotten, "FormerRowsForgotten", readsRowsInItsSteps},
       {kQuestionIsNew, "QuestionIsNew", asynchronous},
   };

@@ -338,6 +338,7 @@ void World::workPs(PsNode& node) {
     v1::ShardFile file;
     file.set_epoch(snapshot->epoch);
     file.set_version(snapshot->version);
+    file.set_base(snapshot->base.manifest);
     file.set_name(fmt::format("ps-{}.step-{}.e{}.i{}", number, snapshot->version, snapshot->epoch,
                               self.start()));
     if (broken(Mutation::kWrittenClaimed)) {

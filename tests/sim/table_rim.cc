@@ -3,6 +3,7 @@
 #include <span>
 
 #include "fmt/format.h"
+#include "runtime/checkpoint/delta_rows.h"
 #include "tests/sim/nodes.h"
 
 namespace trainyard::sim {
@@ -49,9 +50,33 @@ void World::onRowReply(WorkerNode& node, const runtime::ps::Send& send, const St
   pump(node);
 }
 
+std::vector<runtime::TableRows> World::rowsOf(const runtime::Manifest& manifest) const {
+  std::vector<runtime::TableRows> rows;
+  for (const auto& file : manifest.files)
+    std::ranges::move(wholeRowsOf(files_.at(file.name)), std::back_inserter(rows));
+  return rows;
+}
+
+std::vector<runtime::TableRows> World::wholeRowsOf(const runtime::ps::Snapshot& snapshot) const {
+  if (!snapshot.base.any()) return snapshot.tables;
+  const auto base = std::ranges::find_if(
+      manifests_, [&](const auto& one) { return one.fileName() == snapshot.base.manifest; });
+  const std::vector<runtime::TableRows> before = rowsOf(*base);
+  std::vector<runtime::TableRows> whole;
+  for (const runtime::TableRows& delta : snapshot.tables) {
+    std::vector<runtime::TableRows> of_table;
+    std::ranges::copy_if(before, std::back_inserter(of_table),
+                         [&](const auto& rows) { return rows.table == delta.table; });
+    runtime::TableRows broken_delta = delta;
+    if (broken(Mutation::kGoneForgotten)) broken_delta.gone.clear();
+    whole.push_back(runtime::mergeRows(of_table, broken_delta));
+  }
+  return whole;
+}
+
 void World::checkRows(const runtime::ps::Snapshot& snapshot) {
   if (!sharesSteps()) return;
-  for (const runtime::TableRows& copy : snapshot.tables) {
+  for (const runtime::TableRows& copy : wholeRowsOf(snapshot)) {
     if (!reference_rows_[static_cast<std::size_t>(snapshot.version)].equals(copy))
       problem(
           fmt::format("rows in a snapshot of step {} differ from the reference", snapshot.version));
@@ -66,9 +91,7 @@ void World::checkPushedRows() {
   if (result_.kills > result_.worker_kills && !config_.replicate_pushes) return;
   for (const auto& manifest : manifests_) {
     if (manifest.step != plan_.steps) continue;
-    std::vector<runtime::TableRows> rows;
-    for (const auto& file : manifest.files)
-      std::ranges::copy(files_[file.name].tables, std::back_inserter(rows));
+    const std::vector<runtime::TableRows> rows = rowsOf(manifest);
     const int pushes =
         config_.tickets ? config_.tickets->aggregate : config_.workers - config_.backup_workers;
     // A push that a death has cut short makes later updates of other pushes.
@@ -87,9 +110,7 @@ void World::loadRows(PsNode& node, const v1::EpochInfo& epoch) {
   if (epoch.fresh() || broken(Mutation::kRowsNotLoaded)) return;
   for (const auto& manifest : manifests_) {
     if (manifest.fileName() != epoch.restore_manifest()) continue;
-    for (const auto& file : manifest.files) {
-      for (const runtime::TableRows& rows : files_[file.name].tables) node.shard->loadRows(rows);
-    }
+    for (const runtime::TableRows& rows : rowsOf(manifest)) node.shard->loadRows(rows);
   }
 }
 

@@ -120,6 +120,34 @@ TEST(Tables, ServersComeAndGo) {
   EXPECT_GT(moved, 3000);
 }
 
+// What is on the disk in the end is many deltas on few whole ones, and is gone back to.
+TEST(Tables, Deltas) {
+  int deltas = 0, checkpoints = 0;
+  std::int64_t lost = 0;
+  for (std::uint64_t seed = 1; seed <= 300; ++seed) {
+    const WorldResult result = runWorld({.seed = seed * 1543,
+                                         .ps = 1 + static_cast<int>(seed % 3),
+                                         .workers = 1 + static_cast<int>(seed % 3),
+                                         .steps = 90,
+                                         .kills = static_cast<int>(seed % 4),
+                                         .kill_within = std::chrono::seconds(4),
+                                         .drop = seed % 3 == 0 ? 0.03 : 0.0,
+                                         .duplicate = 0.05,
+                                         .tables = true,
+                                         .replicate = seed % 2 == 0,
+                                         .deltas = true,
+                                         .ps_scalings = static_cast<int>(seed % 2),
+                                         .max_ps = 3});
+    EXPECT_EQ(result.outcome, "succeeded") << seed;
+    checkpoints += result.checkpoints;
+    deltas += result.deltas;
+    lost += result.lost_steps;
+  }
+  EXPECT_GT(checkpoints, 1000);
+  EXPECT_GT(deltas, 300);
+  EXPECT_GT(lost, 0) << "none of them was read";
+}
+
 // Without replicas, or of several at once.
 TEST(Tables, DeathsOfServersReturnToACheckpoint) {
   int kills = 0;

@@ -247,7 +247,7 @@ void World::makeShard(PsNode& node) {
   if (tables_ != nullptr) {
     const auto aggregate = config_.tickets ? std::optional(config.aggregate) : std::nullopt;
     rows = std::make_unique<runtime::ps::RowShard>(tables_->configs, grid_, node.number,
-                                                   config.wire, aggregate);
+                                                   config.wire, aggregate, config_.deltas);
   }
   node.shard = std::make_unique<runtime::ps::Shard>(config, placement_, *optimizer_,
                                                     *learning_rate_, std::move(rows));
@@ -277,6 +277,7 @@ void World::startPs(int index) {
     c.evaluate_every = config_.evaluate_every;
     c.checkpoint_every = std::chrono::milliseconds(200);
     c.finished = finished_;
+    if (config_.deltas) c.full_every = std::chrono::milliseconds(700);
     c.backup_workers = config_.backup_workers;
     c.tickets = config_.tickets;
     c.replicate_pushes = config_.replicate_pushes;
@@ -487,6 +488,7 @@ WorldResult World::run() {
   }
   checkPositions();
   result_.checkpoints = static_cast<int>(manifests_.size());
+  for (const runtime::Manifest& manifest : manifests_) result_.deltas += !manifest.base.empty();
   return result_;
 }
 

@@ -58,6 +58,7 @@ struct WorldConfig {
   Duration max_delay = std::chrono::milliseconds(8);
   bool tables = false;        // of embeddings; without clipping
   bool replicate = true;      // chunks and parts of tables, in modes with common steps
+  bool deltas = false;        // with tables: every third checkpoint or so is whole
   bool unforeseen = false;    // with tables: rows of some steps are read in the step
   bool small_chunks = false;  // several of a server; also with ps_scalings
   int ps_scalings = 0;        // to a random number of servers at random moments
@@ -95,6 +96,7 @@ struct WorldResult {
   int most_ranks = 0;
   int left = 0;  // workers that ended because they were told that they have left
   int checkpoints = 0;
+  int deltas = 0;            // of these
   std::int64_t skipped = 0;  // backup workers
   std::int64_t spread = 0;   // asynchronous
   std::int64_t partial = 0;
@@ -217,6 +219,9 @@ class World {
   void onRowReply(WorkerNode& node, const runtime::ps::Send& send, const Status& transport,
                   const v1::ChunkReplyHeader& header,
                   const std::shared_ptr<const std::vector<float>>& payload);
+  // All rows of a checkpoint, or of a snapshot on top of its base.
+  std::vector<runtime::TableRows> rowsOf(const runtime::Manifest& manifest) const;
+  std::vector<runtime::TableRows> wholeRowsOf(const runtime::ps::Snapshot& snapshot) const;
   void checkRows(const runtime::ps::Snapshot& snapshot);
   void checkPushedRows();
   void loadRows(PsNode& node, const v1::EpochInfo& epoch);

@@ -1,0 +1,76 @@
+#include "runtime/checkpoint/delta_rows.h"
+
+#include <cstddef>
+#include <span>
+#include <unordered_set>
+
+namespace trainyard::runtime {
+namespace {
+
+// Rows of one partition.
+struct Rows {
+  const TableRows* of = nullptr;
+  std::size_t at = 0, end = 0;
+  bool any() const { return at < end; }
+  std::uint64_t id() const { return of->ids[at]; }
+};
+
+Rows partitionOf(const TableRows& rows, int partition) {
+  const int index = partition - rows.first;
+  if (index < 0 || index >= static_cast<int>(rows.sizes.size())) return {};
+  std::size_t at = 0;
+  for (int p = 0; p < index; ++p)
+    at += static_cast<std::size_t>(rows.sizes[static_cast<std::size_t>(p)]);
+  const auto size = static_cast<std::size_t>(rows.sizes[static_cast<std::size_t>(index)]);
+  return {&rows, at, at + size};
+}
+
+void append(const Rows& from, TableRows& to) {
+  const TableRows& rows = *from.of;
+  const std::size_t dim = rows.weights.size() / rows.ids.size();
+  const auto copy = [&](const std::vector<float>& source, std::vector<float>& target) {
+    const auto row = std::span(source).subspan(from.at * dim, dim);
+    target.insert(target.end(), row.begin(), row.end());
+  };
+  to.ids.push_back(rows.ids[from.at]);
+  to.steps.push_back(rows.steps[from.at]);
+  to.counts.push_back(rows.counts[from.at]);
+  copy(rows.weights, to.weights);
+  for (std::size_t s = 0; s < rows.slots.size(); ++s) copy(rows.slots[s], to.slots[s]);
+}
+
+}  // namespace
+
+TableRows mergeRows(const std::vector<TableRows>& base, const TableRows& delta) {
+  TableRows merged{.table = delta.table,
+                   .first = delta.first,
+                   .sizes = {},
+                   .ids = {},
+                   .steps = {},
+                   .counts = {},
+                   .weights = {},
+                   .slots = std::vector<std::vector<float>>(delta.slots.size())};
+  const std::unordered_set<std::uint64_t> gone(delta.gone.begin(), delta.gone.end());
+  for (std::size_t p = 0; p < delta.sizes.size(); ++p) {
+    const int partition = delta.first + static_cast<int>(p);
+    const std::size_t before = merged.ids.size();
+    Rows changed = partitionOf(delta, partition), was;
+    for (const TableRows& piece : base) {
+      if (const Rows found = partitionOf(piece, partition); found.any()) was = found;
+    }
+    while (changed.any() || was.any()) {
+      if (!was.any() || (changed.any() && changed.id() <= was.id())) {
+        if (was.any() && changed.id() == was.id()) ++was.at;
+        append(changed, merged);
+        ++changed.at;
+      } else {
+        if (!gone.contains(was.id())) append(was, merged);
+        ++was.at;
+      }
+    }
+    merged.sizes.push_back(static_cast<std::int64_t>(merged.ids.size() - before));
+  }
+  return merged;
+}
+
+}  // namespace trainyard::runtime
