@@ -1,5 +1,6 @@
 #include "runtime/ps/part_body.h"
 
+#include <algorithm>
 #include <cstring>
 #include <memory>
 #include <string>
@@ -96,6 +97,7 @@ class Reader {
 
 constexpr std::uint64_t kMostRows = std::uint64_t{1} << 40;  // of a part; no sum of bytes overflows
 constexpr std::uint32_t kMostDim = 1U << 16;
+constexpr std::uint64_t kMostRecord = std::uint64_t{1} << 30;
 
 bool readStore(const v1::PartStore& store, Reader& reader, TableRows& rows) {
   std::uint64_t count = 0;
@@ -121,7 +123,9 @@ Status readPush(const v1::PartPush& push, std::span<const std::size_t> dims, Rea
   std::span<const std::byte> body;
   if (!reader.bytes(bytesOf(push.header(), dims), body))
     return absl::DataLossError("a part's body is shorter than its record says");
-  TY_ASSIGN_OR_RETURN(update, updateOf(push.header(), body, dims));
+  auto read = updateOf(push.header(), body, dims);
+  if (!read.ok()) return absl::DataLossError(read.status().message());
+  update = *std::move(read);
   return absl::OkStatus();
 }
 
@@ -163,7 +167,7 @@ StatusOr<ArrivingPart> ArrivingPart::make(std::string_view header, std::uint64_t
   v1::FetchChunkReply reply;
   if (!reply.ParseFromArray(header.data(), static_cast<int>(header.size())) || !reply.part())
     return absl::DataLossError("a part's head that cannot be read");
-  if (reply.record_bytes() > body_bytes) {
+  if (reply.record_bytes() > std::min<std::uint64_t>(body_bytes, kMostRecord)) {
     return absl::DataLossError(
         fmt::format("{} bytes of a part, {} of its record", body_bytes, reply.record_bytes()));
   }

@@ -105,10 +105,10 @@ void RowPushes::contribute(const RowRequest::Push& push, std::int64_t step,
   samples_.add(push.first, push.first + push.samples);
   brought_samples_ += push.samples;
   brought_.push_back(std::move(gradients));
-  if (brought_.size() == aggregate_) takeUpdate(step);
+  if (brought_.size() == aggregate_) makeUpdate(step);
 }
 
-void RowPushes::takeUpdate(std::int64_t step) {
+void RowPushes::makeUpdate(std::int64_t step) {
   std::vector<const std::vector<RowGradients>*> pushes;
   for (const std::vector<RowGradients>& each : brought_) pushes.push_back(&each);
   update(step, meanOf(brought_samples_, pushes));
@@ -117,7 +117,7 @@ void RowPushes::takeUpdate(std::int64_t step) {
 }
 
 void RowPushes::settle(std::int64_t version) {
-  if (!brought_.empty()) takeUpdate(std::max<std::int64_t>(0, version - 1));
+  if (!brought_.empty()) makeUpdate(std::max<std::int64_t>(0, version - 1));
   version_ = version;
 }
 
@@ -156,6 +156,9 @@ GivenPart RowPushes::give(std::int64_t known) const {
 }
 
 Status RowPushes::takeOver(GivenPart given) {
+  const bool counts = given.brought.empty() == (given.brought_samples == 0) &&
+                      given.brought.size() < aggregate_ && given.brought_samples >= 0;
+  if (!counts) return absl::InvalidArgumentError("pushes that make no update");
   if (!given.stores.empty()) {
     TY_RETURN_IF_ERROR(loadStores(given.stores));
     version_ = given.version;

@@ -57,7 +57,7 @@ class RowPushes final : public RowPart {
   void bring(RowRequest& request);
   void contribute(const RowRequest::Push& push, std::int64_t step,
                   std::vector<RowGradients> gradients);
-  void takeUpdate(std::int64_t step);
+  void makeUpdate(std::int64_t step);
   static Number numberOf(const RowRequest::Push& push) {
     return {push.created, push.start, push.number};
   }

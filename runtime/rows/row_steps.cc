@@ -152,15 +152,19 @@ void RowSteps::takeStep(std::vector<RowAnswer>& out) {
   step->point = step->step = version_;
   step->push.samples = brought_samples_;
   step->gradients = meanOf(brought_samples_, ranks);
-  if (!takeUpdate(step)) return;
+  if (!become(step)) return;
   expectGradients();
   announce(std::move(step));
   if (!unconfirmed_) confirmed(out);
 }
 
-bool RowSteps::takeUpdate(std::shared_ptr<const PartUpdate> step) {
-  if (!update(step->step, step->gradients)) return false;
-  has_former_ = true;
+// What a step that cannot be taken leaves has no version before it.
+bool RowSteps::become(std::shared_ptr<const PartUpdate> step) {
+  has_former_ = update(step->step, step->gradients);
+  if (!has_former_) {
+    newest_.reset();
+    return false;
+  }
   newest_ = std::move(step);
   return true;
 }
@@ -173,7 +177,7 @@ void RowSteps::confirmed(std::vector<RowAnswer>& out) {
 bool RowSteps::takeAsReplica(const PartUpdate& step) {
   // Now, or by a message that this one repeats.
   if (step.step != version_) return step.step == version_ - 1;
-  return takeUpdate(std::make_shared<const PartUpdate>(step));
+  return become(std::make_shared<const PartUpdate>(step));
 }
 
 GivenPart RowSteps::give(std::int64_t known) const {

@@ -64,7 +64,7 @@ class RowSteps final : public RowPart {
   void park(RowRequest request, CallId call, std::vector<RowAnswer>& out);
   std::string missing() const;
   void takeStep(std::vector<RowAnswer>& out);
-  bool takeUpdate(std::shared_ptr<const PartUpdate> update);
+  bool become(std::shared_ptr<const PartUpdate> step);
   void confirmed(std::vector<RowAnswer>& out) override;
 
   StepPlan plan_;
