@@ -1,4 +1,4 @@
-// `trainyard checkpoint inspect|digest|evaluate|export DIR`.
+// `trainyard checkpoint inspect|digest|evaluate|export|follow DIR`.
 #include <chrono>
 #include <filesystem>
 #include <limits>
@@ -14,6 +14,7 @@
 #include "base/process/child_process.h"
 #include "base/programs/job_file.h"
 #include "base/programs/runtime_program.h"
+#include "cli/checkpoint_follow.h"
 #include "cli/checkpoint_inspect.h"
 #include "cli/command.h"
 #include "fmt/format.h"
@@ -34,6 +35,8 @@ struct Options {
   std::optional<std::int64_t> step;
   std::string output;
   bool slots = false;
+  std::optional<std::int64_t> since;
+  bool once = false;
 };
 
 struct Place {
@@ -146,6 +149,24 @@ int exportModel(const Console& console, const Options& options) {
   return kExitOk;
 }
 
+// Of a job that cannot be read nothing is known: then all rows are handed out each time.
+bool hasCommonSteps(const fs::path& run_dir) {
+  const StatusOr<v1::TrainingJob> job = readJobFile(run_dir / "job.json");
+  if (!job.ok()) return false;
+  const std::string& mode = job->spec().training().update().mode();
+  return mode.empty() || mode == "Sync";
+}
+
+int follow(const Console& console, const Options& options) {
+  const StatusOr<Place> place = locate(options.dir);
+  if (!place.ok()) return fail(console, place.status());
+  return followCheckpoints(console, {.manifests = place->manifests,
+                                     .output = options.output,
+                                     .since = options.since,
+                                     .once = options.once,
+                                     .by_steps = hasCommonSteps(place->run_dir)});
+}
+
 // That which reads the model of the run's job. A job that cannot be read is refused by the runtime.
 StatusOr<std::string> evaluator(const Console& console, const fs::path& run_dir) {
   const std::string runtime = console.program_dir + "/trainyard-runtime";
@@ -189,6 +210,24 @@ CLI::App* addVerb(CLI::App& parent, ChosenCommand& chosen, const std::shared_ptr
   return app;
 }
 
+void registerFollow(CLI::App& group, ChosenCommand& chosen,
+                    const std::shared_ptr<Options>& options) {
+  CLI::App* app = group.add_subcommand(
+      "follow",
+      "Write what changes from checkpoint to checkpoint, until the job ends.\n"
+      "OUT/step-N.eM.safetensors has the weights, and of tables the rows that have changed and the "
+      "ids of those that have gone; a line of JSON on standard output tells of each file.");
+  app->add_option("DIR", options->dir, "run directory, or its checkpoints folder")->required();
+  app->add_option("-o,--output", options->output, "folder to write into")->required();
+  app->add_option("--since", options->since,
+                  "what there was at this step is there already (default: all rows come first)")
+      ->check(wholeNumber(0, std::numeric_limits<long>::max()));
+  app->add_flag("--once", options->once, "end when what there is now is written");
+  app->callback([&chosen, options] {
+    chosen = [options](const Console& console) { return follow(console, *options); };
+  });
+}
+
 }  // namespace
 
 void registerCheckpoint(CLI::App& app, ChosenCommand& chosen) {
@@ -202,6 +241,7 @@ void registerCheckpoint(CLI::App& app, ChosenCommand& chosen) {
                            "Write whole tensors into one safetensors file", exportModel);
   verb->add_option("-o,--output", options->output, "file to write (default: step-N.safetensors)");
   verb->add_flag("--slots", options->slots, "the optimizer's slots too");
+  registerFollow(*group, chosen, options);
 }
 
 }  // namespace trainyard::cli

@@ -3,7 +3,10 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <functional>
+#include <string>
+#include <vector>
 
 #include "base/core/status.h"
 #include "runtime/checkpoint/checkpoint.h"
@@ -21,5 +24,18 @@ bool comesFrom(const Manifest& after, const Manifest& before);
 // CheckpointReader::walkTable().
 Status walkChanges(const CheckpointReader& before, const CheckpointReader& after, std::size_t table,
                    const std::function<Status(TableRows)>& sink);
+
+struct ExportedTable {
+  std::string name;
+  std::int64_t rows = 0;
+  std::int64_t gone = 0;
+};
+// Writes a file as exportSafetensors() does, without slots, with these rows of tables alone: of
+// each also "table/gone" (I64), ids of rows that are to be removed before those of the file are
+// taken; empty arrays are left out; and the metadata "trainyard.since", the step of `before`. Null:
+// all rows, and no such metadata. What has changed is held in memory.
+StatusOr<std::vector<ExportedTable>> exportChanges(const CheckpointReader* before,
+                                                   const CheckpointReader& after,
+                                                   const std::string& path);
 
 }  // namespace trainyard::runtime

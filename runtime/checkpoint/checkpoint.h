@@ -226,8 +226,9 @@ StatusOr<std::string> checkpointDigest(const CheckpointReader& reader);
 // Writes one safetensors file with whole tensors under their variables' names and, with `slots`,
 // the optimizer's as "variable/slot"; durably, as writeShard() does. NaN and infinity pass
 // unchanged. Of a table "table/ids" (I64, the bits of an unsigned number) and "table/rows" (F32,
-// [rows, dim]), with `slots` also "table/rows/slot", "table/steps" and "table/counts" (I32). The
-// arrays of `beside`, a safetensors file with what is in no shard, follow; "": none.
+// [rows, dim]), with `slots` also "table/rows/slot", "table/steps" and "table/counts" (I32);
+// nothing of one without rows. The arrays of `beside`, a safetensors file with what is in no shard,
+// follow; "": none.
 Status exportSafetensors(const CheckpointReader& reader, const std::string& path, bool slots,
                          const std::string& beside = "");
 
