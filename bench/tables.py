@@ -2,7 +2,8 @@
 
 26 columns of 384,615 ids each in one table of dim 16 and in one of dim 1, 13 numbers, hidden layers of 512
 and 256, batches of 1,024: the workload of "Embedding tables" in docs/results.md. Prints a table: where a
-worker's step goes, and the bytes that it moves. TCP and memory in turns.
+worker's step goes, and the bytes that it moves. TCP and memory, with replicas of each server's on the other and
+without, in turns.
 
     python3 bench/tables.py --bin build/dev/bin [--rounds 2] [--steps 300]
 """
@@ -23,7 +24,7 @@ IDS = 384615
 BATCH = 1024
 
 
-def job(steps, shared_memory):
+def job(steps, shared_memory, replicas):
     rows = {"max": 10_000_000}
     columns = [{"name": f, "kind": "Id", "ids": IDS} for f in FEATURES]
     columns += [{"name": f"n{i}", "kind": "Number"} for i in range(13)] + [{"name": "click", "kind": "Label"}]
@@ -44,6 +45,7 @@ def job(steps, shared_memory):
                 "batchSize": BATCH,
                 "steps": steps,
                 "sharedMemory": "Auto" if shared_memory else "Never",
+                "chunkReplicas": "Auto" if replicas else "Never",
                 "checkpoint": {"everySeconds": 3600},
                 "optimizer": {"name": "Adagrad", "learningRate": 0.02},
             },
@@ -51,11 +53,11 @@ def job(steps, shared_memory):
     }
 
 
-def measure(bin_dir, steps, shared_memory):
+def measure(bin_dir, steps, shared_memory, replicas):
     """Milliseconds of a step by what worker-0 does, and kilobytes of a step each way."""
     with tempfile.TemporaryDirectory() as scratch:
         folder = pathlib.Path(scratch)
-        (folder / "job.yaml").write_text(json.dumps(job(steps, shared_memory)))
+        (folder / "job.yaml").write_text(json.dumps(job(steps, shared_memory, replicas)))
         programs.run_job(bin_dir, folder / "job.yaml", folder / "run")
         report = json.loads((folder / "run" / "tasks" / "worker-0" / "report.json").read_text())
     seconds = report["seconds"]
@@ -73,10 +75,10 @@ def main():
     parser.add_argument("--steps", default=300, type=int)
     args = parser.parse_args()
     print(f"load {os.getloadavg()[0]:.2f} before", flush=True)
-    measured = {"TCP": [], "memory": []}
+    measured = {"TCP": [], "TCP, no replicas": [], "memory": [], "memory, no replicas": []}
     for _ in range(args.rounds):
         for over, runs in measured.items():
-            runs.append(measure(args.bin, args.steps, over == "memory"))
+            runs.append(measure(args.bin, args.steps, over.startswith("memory"), "no replicas" not in over))
     names = list(measured["TCP"][0])
     print("| over | " + " | ".join(names) + " |\n|--|" + "--|" * len(names))
     for over, runs in measured.items():

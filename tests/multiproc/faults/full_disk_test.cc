@@ -5,6 +5,7 @@
 #include "fmt/format.h"
 #include "tests/multiproc/faults/small_disk.h"
 #include "tests/multiproc/run_fixture.h"
+#include "tests/multiproc/table_jobs.h"
 
 namespace trainyard {
 namespace {
@@ -119,6 +120,26 @@ TEST_F(FullDiskTest, WithoutTheLastCheckpointTheJobFailsAndCanBeResumed) {
   EXPECT_EQ(run.wait(kFullDiskPatience).code, 0);
   EXPECT_THAT(run.output(), HasSubstr(fmt::format("resuming 'small' from step {} ", committed)));
   EXPECT_EQ(run.digest(), undisturbed());
+}
+
+// What a delta is of stays what the next ones are of, too.
+TEST_F(FullDiskTest, AChainOfDeltasStaysAndGoesOn) {
+  const std::string tables = tablesJob(2, 3, kFullDiskSteps);
+  JobRun run(folder("deltas"), tables,
+             {"--set", "training.checkpoint.everySeconds=1", "--set",
+              "training.checkpoint.full.everySeconds=3600"});
+  std::optional<SmallDisk> disk;
+  const std::int64_t committed = launchAndFill(run, disk, kRoom - 1);
+  const pid_t worker = stoppedAt(run, "worker-1");
+  EXPECT_EQ(count(run.taskLog("ps-0"), "failed, training goes on"), 1) << "more than one did";
+  EXPECT_EQ(run.checkpointSteps().back(), committed);
+  EXPECT_NE(run.digest(), "") << "which can still be read";
+  if (real_) disk->makeRoom();
+  ::kill(worker, SIGCONT);
+  const ProgramEnd end = run.wait(kFullDiskPatience);
+  EXPECT_EQ(end.code, 0);
+  EXPECT_THAT(run.taskLog("ps-0"), HasSubstr(", a delta of step-"));
+  EXPECT_EQ(run.digest(), undisturbedDigest(tables));
 }
 
 }  // namespace

@@ -1,0 +1,186 @@
+"""A table of millions of rows on 2 parameter servers that keep replicas of each other's: how a step is while it grows, how
+long deaths of each role and a change of the number of servers hold the job up, how long a checkpoint takes and a start from
+it, with 3 servers; and what processes need of memory.
+
+Two workers of a program (bench/large_tables_program.py) push random ids of 64 bits, dim 16, Adagrad. 160 bytes a row, on two
+servers: 30 million rows need 10 GB of memory and 4 of the disk.
+
+    python3 bench/large_tables.py --bin build/dev/bin [--rows 30] [--new 100000] [--out build/large-tables]
+"""
+import argparse
+import json
+import os
+import pathlib
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+
+import memory  # noqa: E402
+import programs  # noqa: E402
+
+LIMIT = 900  # seconds; against hangs only
+SOURCE = pathlib.Path(__file__).resolve().parent.parent
+JOB = """
+apiVersion: trainyard.dev/v1alpha1
+kind: TrainingJob
+metadata: {name: large}
+spec:
+  ps: {replicas: 2, maxReplicas: 3}
+  worker:
+    replicas: 2
+    template:
+      spec:
+        containers:
+          - name: task
+            command: [PYTHON, PROGRAM]
+            env: ENV
+  runPolicy: {stopSeconds: 600, backoffLimit: 100}
+  training:
+    model: {name: program}
+    batchSize: 16
+    steps: 1000000
+    deterministic: true
+    tables: [{name: rows, dim: 16, rows: {max: 100000000}}]
+    optimizer: {name: Adagrad, learningRate: 0.01}
+    checkpoint: {everySeconds: 100000, keep: 2}
+"""
+
+
+class Run:
+    def __init__(self, bin_dir, folder, program, rows, new):
+        site = folder / "site"
+        shutil.copytree(SOURCE / "python/trainyard", site / "trainyard")
+        (site / "trainyard/libtrainyard.so").symlink_to((bin_dir.parent / "lib/libtrainyard.so").resolve())
+        told = {"PYTHONPATH": str(site), "STEPS": str(folder / "steps"), "ROWS": str(rows), "NEW": str(new),
+                "OMP_NUM_THREADS": "1"}
+        text = JOB.replace("PYTHON", sys.executable, 1).replace("PROGRAM", str(program), 1)
+        text = text.replace("ENV", json.dumps([{"name": k, "value": v} for k, v in told.items()]))
+        (folder / "job.yaml").write_text(text)
+        self.bin, self.folder = bin_dir, folder
+        self.launch()
+
+    def launch(self, *flags):
+        out = open(self.folder / "out.txt", "a", encoding="utf-8")
+        self.process = subprocess.Popen([self.bin / "trainyard", "run", "-f", self.folder / "job.yaml", "--dir",
+                                         self.folder / "run", *flags], stdout=out, stderr=subprocess.STDOUT)
+
+    def steps(self):
+        """(step, when it ended) of worker-0."""
+        try:
+            lines = (self.folder / "steps-0").read_text().split("\n")[:-1]
+        except OSError:
+            return []
+        return [(int(step), float(when)) for step, when in (line.split() for line in lines)]
+
+    def wait(self, what, holds):
+        begin = time.monotonic()
+        while not holds():
+            if self.process.poll() is not None or time.monotonic() - begin > LIMIT:
+                raise RuntimeError(f"{what} did not come")
+            time.sleep(0.02)
+
+    def reaches(self, step):
+        self.wait(f"step {step}", lambda: (self.steps() or [(-1, 0)])[-1][0] >= step)
+
+    def kill(self, task):
+        record = json.loads((self.folder / f"run/tasks/{task}/agent.json").read_text())
+        os.kill(record["childPid"], signal.SIGKILL)
+
+    def resident(self, task):
+        record = json.loads((self.folder / f"run/tasks/{task}/agent.json").read_text())
+        return (memory.in_status(record["childPid"], "VmRSS") or 0) / 1e6
+
+    def status(self):
+        return json.loads((self.folder / "run/status.json").read_text())["status"]
+
+
+def longest_gap(steps, since):
+    """Between two steps, from `since` on."""
+    times = [when for _, when in steps if when >= since - 5]
+    return max(b - a for a, b in zip(times, times[1:]) if b >= since)
+
+
+def typical(steps, first, last):
+    """Milliseconds of a step, the median."""
+    times = [when for step, when in steps if first <= step < last]
+    gaps = sorted(b - a for a, b in zip(times, times[1:]))
+    return 1e3 * gaps[len(gaps) // 2]
+
+
+def row(what, value):
+    print(f"| {what} | {value} |", flush=True)
+
+
+def grow(run, rows, new):
+    until = rows // (2 * new)
+    run.reaches(until)
+    steps = run.steps()
+    first, last = typical(steps, until // 10, until // 5), typical(steps, until - until // 10, until)
+    row(f"a step at {rows // 10:,} to {rows // 5:,} rows", f"{first:.0f} ms")
+    row(f"a step before {rows:,} rows", f"{last:.0f} ms ({last / first:.2f} of that)")
+    row("the longest step while it grows", f"{longest_gap(steps, steps[5][1]):.2f} s")
+    run.reaches(until + 20)
+    row("a step of rows that are there", f"{typical(run.steps(), until, until + 20):.0f} ms")
+    for task in ("ps-0", "ps-1", "worker-0"):
+        row(f"memory of {task}", f"{run.resident(task):,.0f} MB")
+
+
+def disturb(run, what, act):
+    at = run.steps()[-1][0]
+    begin = time.time()
+    act()
+    run.reaches(at + 10)
+    row(f"the longest time without a step after {what}", f"{longest_gap(run.steps(), begin):.2f} s")
+
+
+def scale(run, servers):
+    subprocess.run([run.bin / "trainyard", "scale", run.folder / "run", "--ps", str(servers)], check=True,
+                   stdout=subprocess.DEVNULL, timeout=LIMIT)
+
+
+def stop_and_go_on(run):
+    begin = time.monotonic()
+    run.process.send_signal(signal.SIGINT)
+    run.process.wait(LIMIT)
+    row("Ctrl-C, with its checkpoint", f"{time.monotonic() - begin:.1f} s")
+    size = sum(p.stat().st_size for p in (run.folder / "run/checkpoints").glob("ps-*"))
+    row("its files", f"{size / 1e6:,.0f} MB")
+    at, begin = run.steps()[-1][0], time.monotonic()
+    run.launch("--set", "ps.replicas=3")
+    run.reaches(at + 2)
+    row("from the command to the second step, from it, with 3 servers", f"{time.monotonic() - begin:.1f} s")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--bin", required=True, type=pathlib.Path)
+    parser.add_argument("--rows", default=30, type=float, help="millions")
+    parser.add_argument("--new", default=100_000, type=int, help="ids of a worker in a step")
+    parser.add_argument("--out", default=pathlib.Path("build/large-tables"), type=pathlib.Path)
+    args = parser.parse_args()
+    shutil.rmtree(args.out, ignore_errors=True)
+    args.out.mkdir(parents=True)
+    surroundings = programs.Surroundings()
+    program = SOURCE / "bench/large_tables_program.py"
+    run = Run(args.bin.resolve(), args.out.resolve(), program, int(args.rows * 1e6), args.new)
+    print(f"{programs.machine()}\n\n| | |\n|--|--|", flush=True)
+    try:
+        grow(run, int(args.rows * 1e6), args.new)
+        for task in ("worker-1", "ps-1", "ps-0"):
+            disturb(run, f"{task} is killed", lambda task=task: run.kill(task))
+        disturb(run, "ps 2 -> 3", lambda: scale(run, 3))
+        disturb(run, "ps 3 -> 2", lambda: scale(run, 2))
+        stop_and_go_on(run)
+        row("lost steps", run.status().get("lostSteps", 0))
+    finally:
+        run.process.kill()
+        run.process.wait(LIMIT)
+    print(f"\n{surroundings.text()}")
+
+
+if __name__ == "__main__":
+    main()
