@@ -155,6 +155,7 @@ void loadRows(const TableRows& rows, RowTable& table) {
       at = end;
       continue;
     }
+    table.expect(rows.first + static_cast<int>(p), rows.sizes[p]);
     for (; at < end; ++at) {
       for (std::size_t s = 0; s < rows.slots.size(); ++s)
         std::ranges::copy(std::span(rows.slots[s]).subspan(at * dim, dim),

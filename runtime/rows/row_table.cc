@@ -99,17 +99,22 @@ void RowTable::readAbsent(std::uint64_t id, std::span<float> to) const {
   }
 }
 
-RowTable::Place RowTable::create(std::uint64_t id, std::uint64_t hash) {
+RowTable::Place RowTable::addRow(std::uint64_t id, std::uint64_t hash) {
   Partition& partition = partitionOf(hash);
   const std::uint32_t row = partition.slab.add();
   partition.slab.header(row).id = id;
-  const std::span<float> floats = partition.slab.floats(row);
-  initialiseRow(options_.initial, key_, id, floats.first(dim_));
-  for (std::size_t s = 0; s < optimizer_.slots().size(); ++s)
-    std::ranges::fill(floats.subspan((1 + s) * dim_, dim_), optimizer_.initialSlot(s));
   partition.index.insert(hash, row);
   ++size_;
   return {hash, &partition, row};
+}
+
+RowTable::Place RowTable::create(std::uint64_t id, std::uint64_t hash) {
+  const Place created = addRow(id, hash);
+  const std::span<float> floats = created.partition->slab.floats(created.row);
+  initialiseRow(options_.initial, key_, id, floats.first(dim_));
+  for (std::size_t s = 0; s < optimizer_.slots().size(); ++s)
+    std::ranges::fill(floats.subspan((1 + s) * dim_, dim_), optimizer_.initialSlot(s));
+  return created;
 }
 
 // The last row of the partition takes its place, so that rows lie without holes.
@@ -315,12 +320,17 @@ void RowTable::pullBefore(const RowUndo& undo, std::span<const std::uint64_t> id
   }
 }
 
+void RowTable::expect(int partition, std::int64_t rows) {
+  RowIndex& index = partitions_[static_cast<std::size_t>(partition - range_.first)].index;
+  index.reserve(index.size() + static_cast<std::uint32_t>(rows));
+}
+
 void RowTable::load(const RowView& row) {
-  const Place place = create(row.id, hashOf(row.id, salt_));
-  RowHeader& header = place.partition->slab.header(place.row);
+  const Place loaded = addRow(row.id, hashOf(row.id, salt_));
+  RowHeader& header = loaded.partition->slab.header(loaded.row);
   header.step = row.step;
   header.count = row.count;
-  const std::span<float> floats = place.partition->slab.floats(place.row);
+  const std::span<float> floats = loaded.partition->slab.floats(loaded.row);
   TY_CHECK(row.weights.size() == dim_ && row.slots.size() == floats.size() - dim_,
            "a row has the table's length");
   std::ranges::copy(row.weights, floats.begin());

@@ -106,6 +106,8 @@ class RowTable {
   void pullBefore(const RowUndo& undo, std::span<const std::uint64_t> ids,
                   std::span<float> out) const;
 
+  // So many rows will be loaded into one partition: room to find them is made at once.
+  void expect(int partition, std::int64_t rows);
   // A row of a checkpoint or of another server. Precondition: it is not there.
   void load(const RowView& row);
   // Those of one partition, ascending by id; with `since`, that an update at that step or later has
@@ -136,6 +138,8 @@ class RowTable {
   Partition& partitionOf(std::uint64_t hash) const;
   Place find(std::uint64_t id, std::uint64_t hash) const;
   void prefetch(std::span<const std::uint64_t> ids, std::span<Place> places) const;
+  // A row whose floats are anything.
+  Place addRow(std::uint64_t id, std::uint64_t hash);
   Place create(std::uint64_t id, std::uint64_t hash);
   void erase(const Place& place);
   bool isToGo(const RowView& row, std::uint32_t step) const;
