@@ -77,11 +77,9 @@ Status EpochContents::fetch(const v1::EpochInfo& epoch, const std::function<bool
   TY_RETURN_IF_ERROR(fetch(epoch, chunks, "ps.fetch", over));
   shard_.adoptReplicas();
   if (!chunks.empty()) {
-    TY_INFO(
-        "epoch {}: {} chunks and parts taken over from other servers in {:.3f} s, {} bytes of "
-        "parameters now",
-        epoch.epoch(), chunks.size(), toSeconds(options_.clock->now() - begin),
-        shard_.parameterBytes());
+    TY_INFO("epoch {}: {} {} taken over from other servers in {:.3f} s, {} bytes of parameters now",
+            epoch.epoch(), chunks.size(), tables_.empty() ? "chunks" : "chunks and parts",
+            toSeconds(options_.clock->now() - begin), shard_.parameterBytes());
   }
   const std::vector<int> servers = ps::serversOf(start_map_, epoch);
   std::vector<ps::FetchedChunk> replicas;
