@@ -10,10 +10,14 @@ namespace trainyard::runtime::rows {
 struct RowInitializer {
   enum class Kind { kZeros, kUniform, kTruncatedNormal };
   Kind kind = Kind::kZeros;
-  // Uniform: in [-scale, scale). Truncated normal: the standard deviation, drawn again while beyond
+  // Uniform: in [-scale, scale). Truncated normal: the standard deviation of one that is cut off at
   // two of them, as TensorFlow's truncated_normal_initializer.
   float scale = 0;
 };
+
+// The quantile of a standard normal variable that lies within two standard deviations, for u in
+// [0, 1].
+double truncatedQuantile(double u);
 
 // Fills the row. `key`: of seed and table, see mixKey().
 void initialiseRow(const RowInitializer& initializer, std::uint64_t key, std::uint64_t id,
