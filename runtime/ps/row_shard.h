@@ -38,7 +38,7 @@ struct RowReplicaUpdate {
 };
 
 // Thread-safe, but for what prepares an epoch (seal() to open(), release()), while which nobody
-// else calls.
+// else calls: the shard's lock sees to that.
 class RowShard {
  public:
   // What the tables' optimizers are must outlive it. `wire`: of gradients on their way here.
@@ -121,7 +121,7 @@ class RowShard {
   // What has kept a step from being taken; of the step whose gradients these were.
   std::optional<v1::Abort> abort() const;
   void fillTables(v1::ShardTable& table) const;
-  // What is held and what was asked for, by table. Any thread, at any time.
+  // What is held and what was asked for, by table.
   void fillReport(v1::RuntimeReport& report) const;
 
  private:

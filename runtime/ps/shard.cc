@@ -381,7 +381,14 @@ std::optional<v1::Abort> Shard::abort() const {
     std::lock_guard lock(snapshot_mutex_);
     if (abort_ || rows_ == nullptr) return abort_;
   }
+  std::shared_lock epoch_lock(epoch_mutex_);
   return rows_->abort();
+}
+
+void Shard::fillReport(v1::RuntimeReport& report) const {
+  if (rows_ == nullptr) return;
+  std::shared_lock epoch_lock(epoch_mutex_);
+  rows_->fillReport(report);
 }
 
 void Shard::fillTable(v1::ShardTable& table) const {

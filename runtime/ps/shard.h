@@ -174,8 +174,10 @@ class Shard {
   // load().
   void clearRows(std::int64_t version);
   void loadRows(const TableRows& rows);
-  // Null: the job has no tables.
+  // Null: the job has no tables. For who prepares epochs; others ask the shard.
   const RowShard* rows() const { return rows_.get(); }
+  // What its tables hold and were asked for.
+  void fillReport(v1::RuntimeReport& report) const;
   // Opens the shard for `epoch` and its steps. FAILED_PRECONDITION when chunks are missing or not
   // at first_step or first_step + 1. A snapshot of the last version is taken without being asked;
   // not when `restored`, i.e. first_step is a committed checkpoint, and the last version; for a

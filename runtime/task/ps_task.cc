@@ -145,7 +145,7 @@ v1::RuntimeReport PsTask::runtimeReport() {
   report.set_parameter_bytes(host_->shard().parameterBytes());
   host_->service().traffic().fill(report);
   host_->service().replicaTraffic().fill(report);
-  if (host_->shard().rows() != nullptr) host_->shard().rows()->fillReport(report);
+  host_->shard().fillReport(report);
   if (coordinator_ != nullptr) *report.mutable_job() = coordinator_->progress();
   return report;
 }

@@ -1,8 +1,11 @@
 // A shard that also has the job's tables.
 #include "runtime/ps/row_shard.h"
 
+#include <atomic>
 #include <limits>
 #include <memory>
+#include <thread>
+#include <vector>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -244,6 +247,38 @@ TEST_F(RowShardTest, ASnapshotHasTheRowsOfItsVersion) {
   ASSERT_EQ(table.tables_size(), 1);
   EXPECT_EQ(table.tables(0).table(), "user");
   EXPECT_EQ(table.tables(0).rows(), 1);
+}
+
+// Reports are made at any time, by threads that know nothing of epochs.
+TEST_F(RowShardTest, IsReportedWhilePartsComeAndGo) {
+  std::atomic<bool> over = false;
+  std::thread reporter([&] {
+    while (!over) {
+      v1::RuntimeReport report;
+      shard_->fillReport(report);
+      EXPECT_EQ(report.tables_size(), 1);
+      EXPECT_FALSE(shard_->abort());
+      shard_->state();
+    }
+  });
+  std::vector<int> map;
+  for (const Chunk& chunk : placement_.chunks) map.push_back(chunk.ps);
+  for (int epoch = 1; epoch <= 200; ++epoch) {
+    shard_->seal(epoch, out_);
+    map.resize(placement_.chunks.size());
+    for (std::size_t part = 0; part < grid_.parts().size(); ++part)
+      map.push_back(static_cast<int>(part) < epoch % 17 ? 0 : 1);
+    shard_->assign(map);
+    shard_->replicate({}, false);
+    for (const std::uint32_t chunk : {0U, 2U}) {
+      const auto n = static_cast<std::size_t>(placement_.chunks[chunk].elements);
+      shard_->load(chunk, 0, std::vector<float>(n, 0.0F), {});
+    }
+    shard_->clearRows(0);
+    EXPECT_TRUE(shard_->open(epoch, planFor(0, 2), false, true).ok());
+  }
+  over = true;
+  reporter.join();
 }
 
 }  // namespace
