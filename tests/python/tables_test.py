@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Jobs whose model is a program's own with embedding tables on the parameter servers: rows that it has looked up ahead
 or not, with programs and servers killed, and programs that do what they should not."""
+import json
 import os
 import pathlib
 import re
@@ -51,7 +52,7 @@ class TablesTest(ProgramRuns):
             (run.parent / "go").touch()
             self.trained(run, self.finish(run, launcher), self.undisturbed())
 
-    def test_a_killed_server_and_all_killed_go_on_from_the_checkpoint(self):
+    def test_a_killed_server_costs_no_step_and_all_killed_go_on_from_the_checkpoint(self):
         for name, whom in {"server": "ps-1", "all": None}.items():
             run, launcher = self.start(f"killed-{name}", TABLE="slow,hold")
             self.wait_until_held(run)
@@ -63,6 +64,9 @@ class TablesTest(ProgramRuns):
                 launcher = None
             (run.parent / "go").touch()
             self.trained(run, self.finish(run, launcher or self.launch(run.parent)), self.undisturbed())
+            if whom:
+                status = json.loads((run / "status.json").read_text())["status"]
+                self.assertEqual(status.get("lostSteps", 0), 0)
 
     def test_modes_in_which_nobody_waits_for_all(self):
         self.steps = 1000  # of one worker's samples
