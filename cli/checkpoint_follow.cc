@@ -52,27 +52,26 @@ bool CheckpointFollower::over() const {
 }
 
 // Opens what the reader has already.
-Status CheckpointFollower::begin(const std::vector<runtime::Manifest>& manifests,
-                                 const Console& console) {
+void CheckpointFollower::begin(const std::vector<runtime::Manifest>& manifests,
+                               const Console& console) {
   begun_ = true;
-  if (!options_.since) return absl::OkStatus();
+  if (!options_.since) return;
   const auto found = std::ranges::find(manifests, *options_.since, &runtime::Manifest::step);
-  if (found == manifests.end()) {
-    console.err << fmt::format(
-        "trainyard: there is no checkpoint of step {} any more: all rows come first\n",
-        *options_.since);
-    return absl::OkStatus();
+  if (found != manifests.end()) {
+    auto reader = runtime::CheckpointReader::open(options_.manifests, *found,
+                                                  runtime::CheckpointReader::Verify::kWhatIsRead);
+    if (reader.ok()) last_ = *std::move(reader);
   }
-  TY_ASSIGN_OR_RETURN(
-      last_, runtime::CheckpointReader::open(options_.manifests, *found,
-                                             runtime::CheckpointReader::Verify::kWhatIsRead));
-  return absl::OkStatus();
+  if (last_) return;
+  console.err << fmt::format(
+      "trainyard: there is no checkpoint of step {} any more: all rows come first\n",
+      *options_.since);
 }
 
 Status CheckpointFollower::look(const Console& console) {
   const std::vector<runtime::Manifest> manifests =
       runtime::listManifests(options_.manifests, nullptr);
-  if (!begun_ && !manifests.empty()) TY_RETURN_IF_ERROR(begin(manifests, console));
+  if (!begun_ && !manifests.empty()) begin(manifests, console);
   // After a job has gone back, the newest is that of the highest epoch.
   const auto newest = std::ranges::max_element(
       manifests, {},

@@ -35,7 +35,7 @@ class CheckpointFollower {
   bool over() const;
 
  private:
-  Status begin(const std::vector<runtime::Manifest>& manifests, const Console& console);
+  void begin(const std::vector<runtime::Manifest>& manifests, const Console& console);
   Status handOut(runtime::CheckpointReader reader, const Console& console);
 
   const FollowOptions options_;
