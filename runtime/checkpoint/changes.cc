@@ -79,34 +79,15 @@ Status walkChain(const CheckpointReader& after, std::size_t table, const std::st
 
 // Of `rows` those that a step from `since` on has changed.
 TableRows changedIn(const TableRows& rows, std::int64_t since) {
-  TableRows changed = rows;
-  changed.sizes.clear();
-  const std::size_t dim = rows.ids.empty() ? 0 : rows.weights.size() / rows.ids.size();
-  const auto keep = [&](std::vector<float>& floats, std::size_t from, std::size_t to) {
-    std::copy_n(floats.begin() + static_cast<std::ptrdiff_t>(from * dim), dim,
-                floats.begin() + static_cast<std::ptrdiff_t>(to * dim));
-  };
-  std::size_t at = 0, kept = 0;
+  TableRows changed = emptyRows(rows.table, rows.first, rows.slots.size());
+  std::size_t at = 0;
   for (const std::int64_t size : rows.sizes) {
-    const std::size_t before = kept, end = at + static_cast<std::size_t>(size);
+    const std::size_t before = changed.ids.size(), end = at + static_cast<std::size_t>(size);
     for (; at < end; ++at) {
-      const auto age =
-          static_cast<std::int32_t>(rows.steps[at] - static_cast<std::uint32_t>(since));
-      if (age < 0) continue;
-      changed.ids[kept] = rows.ids[at];
-      changed.steps[kept] = rows.steps[at];
-      changed.counts[kept] = rows.counts[at];
-      keep(changed.weights, at, kept);
-      for (std::vector<float>& slot : changed.slots) keep(slot, at, kept);
-      ++kept;
+      if (stepsAfter(rows.steps[at], since) >= 0) appendRow(rows, at, changed);
     }
-    changed.sizes.push_back(static_cast<std::int64_t>(kept - before));
+    changed.sizes.push_back(static_cast<std::int64_t>(changed.ids.size() - before));
   }
-  changed.ids.resize(kept);
-  changed.steps.resize(kept);
-  changed.counts.resize(kept);
-  changed.weights.resize(kept * dim);
-  for (std::vector<float>& slot : changed.slots) slot.resize(kept * dim);
   return changed;
 }
 

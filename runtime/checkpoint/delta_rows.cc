@@ -25,31 +25,23 @@ Rows partitionOf(const TableRows& rows, int partition) {
   return {&rows, at, at + size};
 }
 
-void append(const Rows& from, TableRows& to) {
-  const TableRows& rows = *from.of;
-  const std::size_t dim = rows.weights.size() / rows.ids.size();
-  const auto copy = [&](const std::vector<float>& source, std::vector<float>& target) {
-    const auto row = std::span(source).subspan(from.at * dim, dim);
-    target.insert(target.end(), row.begin(), row.end());
-  };
-  to.ids.push_back(rows.ids[from.at]);
-  to.steps.push_back(rows.steps[from.at]);
-  to.counts.push_back(rows.counts[from.at]);
-  copy(rows.weights, to.weights);
-  for (std::size_t s = 0; s < rows.slots.size(); ++s) copy(rows.slots[s], to.slots[s]);
-}
-
 }  // namespace
 
+void appendRow(const TableRows& from, std::size_t at, TableRows& to) {
+  const std::size_t dim = from.weights.size() / from.ids.size();
+  const auto copy = [&](const std::vector<float>& source, std::vector<float>& target) {
+    const auto row = std::span(source).subspan(at * dim, dim);
+    target.insert(target.end(), row.begin(), row.end());
+  };
+  to.ids.push_back(from.ids[at]);
+  to.steps.push_back(from.steps[at]);
+  to.counts.push_back(from.counts[at]);
+  copy(from.weights, to.weights);
+  for (std::size_t s = 0; s < from.slots.size(); ++s) copy(from.slots[s], to.slots[s]);
+}
+
 TableRows mergeRows(const std::vector<TableRows>& base, const TableRows& delta) {
-  TableRows merged{.table = delta.table,
-                   .first = delta.first,
-                   .sizes = {},
-                   .ids = {},
-                   .steps = {},
-                   .counts = {},
-                   .weights = {},
-                   .slots = std::vector<std::vector<float>>(delta.slots.size())};
+  TableRows merged = emptyRows(delta.table, delta.first, delta.slots.size());
   const std::unordered_set<std::uint64_t> gone(delta.gone.begin(), delta.gone.end());
   for (std::size_t p = 0; p < delta.sizes.size(); ++p) {
     const int partition = delta.first + static_cast<int>(p);
@@ -61,10 +53,10 @@ TableRows mergeRows(const std::vector<TableRows>& base, const TableRows& delta) 
     while (changed.any() || was.any()) {
       if (!was.any() || (changed.any() && changed.id() <= was.id())) {
         if (was.any() && changed.id() == was.id()) ++was.at;
-        append(changed, merged);
+        appendRow(*changed.of, changed.at, merged);
         ++changed.at;
       } else {
-        if (!gone.contains(was.id())) append(was, merged);
+        if (!gone.contains(was.id())) appendRow(*was.of, was.at, merged);
         ++was.at;
       }
     }

@@ -29,6 +29,21 @@ struct TableRows {
   std::vector<std::uint32_t> gone_steps = {};
 };
 
+// None, of partitions from `first` on whose sizes are to follow.
+inline TableRows emptyRows(std::size_t table, int first, std::size_t slots) {
+  TableRows rows;
+  rows.table = table;
+  rows.first = first;
+  rows.slots.resize(slots);
+  return rows;
+}
+
+// Rows keep steps cut to 32 bits: how many steps this one came after `since`, where both are less
+// than 2^31 apart.
+constexpr std::int32_t stepsAfter(std::uint32_t step, std::int64_t since) {
+  return static_cast<std::int32_t>(step - static_cast<std::uint32_t>(since));
+}
+
 // What a delta checkpoint is to be read on top of.
 struct DeltaBase {
   std::string manifest;       // its file name; "": what there is is whole

@@ -62,14 +62,7 @@ Status CheckpointReader::readArray(const TablePiece& piece, const std::string& n
 
 StatusOr<TableRows> CheckpointReader::readPiece(std::size_t table, const TablePiece& piece) const {
   const ManifestTable& described = manifest_.tables[table];
-  TableRows rows{.table = table,
-                 .first = piece.first,
-                 .sizes = {},
-                 .ids = {},
-                 .steps = {},
-                 .counts = {},
-                 .weights = {},
-                 .slots = std::vector<std::vector<float>>(described.slots.size())};
+  TableRows rows = emptyRows(table, piece.first, described.slots.size());
   TY_RETURN_IF_ERROR(readArray(piece, "sizes", rows.sizes));
   if (piece.arrays.contains("gone")) TY_RETURN_IF_ERROR(readArray(piece, "gone", rows.gone));
   if (piece.arrays.contains("ids")) {

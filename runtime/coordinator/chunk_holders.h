@@ -1,6 +1,6 @@
 // Which server holds which chunk, and which part of the tables (see ChunkLoad), from one epoch to
-// the next. What counts is the map of the newest
-// epoch that began: until the next one begins everywhere, its holders keep what they give away.
+// the next. What counts is the map of the newest epoch that began: until the next one begins
+// everywhere, its holders keep what they give away.
 //
 // What is held twice: the server after the one that holds a chunk (the first worker, where there is
 // no other server) keeps a replica of it, which has taken every step that anybody knows the outcome

@@ -21,14 +21,7 @@ namespace {
 TableRows emptyCopy(const RowTable& table, std::size_t number, std::int64_t rows) {
   const auto dim = static_cast<std::size_t>(table.options().dim);
   const auto size = static_cast<std::size_t>(rows);
-  TableRows copy{.table = number,
-                 .first = table.range().first,
-                 .sizes = {},
-                 .ids = {},
-                 .steps = {},
-                 .counts = {},
-                 .weights = {},
-                 .slots = std::vector<std::vector<float>>(table.slots())};
+  TableRows copy = runtime::emptyRows(number, table.range().first, table.slots());
   copy.ids.reserve(size);
   copy.steps.reserve(size);
   copy.counts.reserve(size);
@@ -81,7 +74,7 @@ TableRows copyRowsSince(const RowTable& table, std::int64_t since, std::size_t n
   TableRows copy = emptyCopy(table, number, 0);
   for (int partition = table.range().first; partition < table.range().last; ++partition) {
     const std::size_t before = copy.ids.size();
-    for (const RowView& row : table.rows(partition, static_cast<std::uint32_t>(since)))
+    for (const RowView& row : table.rows(partition, since))
       add(row, static_cast<std::size_t>(table.options().dim), copy);
     copy.sizes.push_back(static_cast<std::int64_t>(copy.ids.size() - before));
   }

@@ -177,8 +177,7 @@ std::vector<TableRows> RowPart::copyChanged(std::int64_t since) const {
     std::set<std::uint64_t> told;
     for (std::size_t i = 0; i < gone_[s].ids.size(); ++i) {
       const std::uint64_t id = gone_[s].ids[i];
-      const bool before =
-          static_cast<std::int32_t>(gone_[s].steps[i] - static_cast<std::uint32_t>(since)) < 0;
+      const bool before = stepsAfter(gone_[s].steps[i], since) < 0;
       // One that has come again is among the rows.
       if (!before && !store(s).has(id) && told.insert(id).second) copy.gone.push_back(id);
     }
@@ -188,9 +187,8 @@ std::vector<TableRows> RowPart::copyChanged(std::int64_t since) const {
 
 void RowPart::forgetGoneBefore(std::int64_t version) {
   for (Gone& gone : gone_) {
-    const auto first = std::ranges::find_if(gone.steps, [&](std::uint32_t step) {
-      return static_cast<std::int32_t>(step - static_cast<std::uint32_t>(version)) >= 0;
-    });
+    const auto first = std::ranges::find_if(
+        gone.steps, [&](std::uint32_t step) { return stepsAfter(step, version) >= 0; });
     const auto old = first - gone.steps.begin();
     gone.steps.erase(gone.steps.begin(), first);
     gone.ids.erase(gone.ids.begin(), gone.ids.begin() + old);

@@ -9,6 +9,7 @@
 #include "base/core/rng.h"
 #include "base/core/units.h"
 #include "fmt/format.h"
+#include "runtime/checkpoint/snapshot.h"
 #include "runtime/tensor/kernels.h"
 
 namespace trainyard::runtime::rows {
@@ -234,7 +235,7 @@ StatusOr<RowUpdateResult> RowTable::change(const RowUpdate& update, RowUndo* und
 bool RowTable::isToGo(const RowView& row, std::uint32_t step) const {
   const RowEviction& evict = options_.evict;
   // Numbers of steps are cut to 32 bits. Asynchronously a row may know a later one than this.
-  const auto age = static_cast<std::int32_t>(step - row.step);
+  const std::int32_t age = stepsAfter(step, row.step);
   if (age <= 0) return false;
   if (evict.after_steps > 0 && age >= evict.after_steps) return true;
   if (!(evict.below_norm > 0)) return false;
@@ -343,13 +344,13 @@ RowView RowTable::view(const RowSlab& slab, std::uint32_t row) const {
   return {header.id, header.step, header.count, floats.first(dim_), floats.subspan(dim_)};
 }
 
-std::vector<RowView> RowTable::rows(int partition, std::optional<std::uint32_t> since) const {
+std::vector<RowView> RowTable::rows(int partition, std::optional<std::int64_t> since) const {
   TY_CHECK(range_.has(partition), "a partition is asked of who holds it");
   const RowSlab& slab = partitions_[static_cast<std::size_t>(partition - range_.first)].slab;
   std::vector<RowView> views;
   if (!since) views.reserve(slab.size());
   for (std::uint32_t row = 0; row < slab.size(); ++row) {
-    if (since && static_cast<std::int32_t>(slab.header(row).step - *since) < 0) continue;
+    if (since && stepsAfter(slab.header(row).step, *since) < 0) continue;
     views.push_back(view(slab, row));
   }
   std::ranges::sort(views, {}, &RowView::id);

@@ -112,7 +112,7 @@ class RowTable {
   void load(const RowView& row);
   // Those of one partition, ascending by id; with `since`, that an update at that step or later has
   // changed (of the last 2^31 steps).
-  std::vector<RowView> rows(int partition, std::optional<std::uint32_t> since = std::nullopt) const;
+  std::vector<RowView> rows(int partition, std::optional<std::int64_t> since = std::nullopt) const;
   bool has(std::uint64_t id) const;
   // 0: it is not there.
   std::uint32_t countOf(std::uint64_t id) const;
