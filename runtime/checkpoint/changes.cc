@@ -42,13 +42,13 @@ void keepGone(std::vector<std::uint64_t> gone, TableRows& rows) {
   }
 }
 
-// Whether `before` is in the chain, and the table is cut in the same way from there on: ids that
-// have gone are told of a whole piece.
+// Whether `before` is in the chain, and from there on the table is in deltas that are cut in the
+// same way: ids that have gone are told of a whole piece.
 bool isInChain(const CheckpointReader& after, std::size_t table, const std::string& before) {
   const auto cuts = after.cutsOf(table);
   for (const CheckpointReader* one = &after; one->base() != nullptr; one = one->base()) {
     const auto there = sameTable(after.manifest(), table, one->manifest());
-    if (!there || one->cutsOf(*there) != cuts) return false;
+    if (!there || !one->isDelta(*there) || one->cutsOf(*there) != cuts) return false;
     if (one->base()->manifest().fileName() == before) return true;
   }
   return false;

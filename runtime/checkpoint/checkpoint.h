@@ -41,6 +41,9 @@ struct ShardFileInfo {
   std::string name;  // file name inside the checkpoint directory
   std::uint64_t size = 0;
   std::string sha256;  // hex
+  // Its rows are to be read on top of the manifest's base. A stop may name a version that had been
+  // asked for as a delta before: then who had heard of that has written one, and others have not.
+  bool delta = false;
 };
 
 // "fc1_wei[0:6422528]" or "fc1_wei[0:6422528]/rms".
@@ -97,8 +100,8 @@ struct Manifest {
   std::vector<ManifestVariable> variables;
   std::vector<ManifestTable> tables;  // in the order of the job; none: it has no tables
   std::vector<ShardFileInfo> files;
-  // Of a delta: the manifest that its rows are to be read on top of, itself a delta or not, by file
-  // name; "": rows are whole. Variables always are.
+  // Of a delta: the manifest that the rows of such files are to be read on top of, itself a delta
+  // or not, by file name; "": there are none. Variables are whole always.
   std::string base;
   std::int64_t unix_ms = 0;
   int max_ps = 0;
@@ -176,6 +179,8 @@ class CheckpointReader {
   StatusOr<std::int64_t> rowsOf(std::size_t table) const;
   // Partitions [first, last) of each piece of a table, ascending.
   std::vector<std::pair<int, int>> cutsOf(std::size_t table) const;
+  // All pieces of a table are of deltas.
+  bool isDelta(std::size_t table) const;
   // What this checkpoint alone has of a table: of a delta, rows that have changed or come since its
   // base, and ids that are gone.
   Status walkOwnTable(std::size_t table, int first, int last,
@@ -209,6 +214,8 @@ class CheckpointReader {
                        std::uint64_t data_start);
   Status checkTables();
   StatusOr<TableRows> readPiece(std::size_t table, const TablePiece& piece) const;
+  bool isDelta(const TablePiece& piece) const { return files_[piece.file]->info.delta; }
+  StatusOr<TableRows> wholePiece(std::size_t table, const TablePiece& piece) const;
   template <typename T>
   Status readArray(const TablePiece& piece, const std::string& name, std::vector<T>& out) const;
 

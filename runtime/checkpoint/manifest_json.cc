@@ -70,6 +70,13 @@ class Fields {
     }
   }
 
+  bool flag(const char* name) {
+    const Json* value = take(name);
+    if (value == nullptr) return false;
+    if (!value->is_boolean()) return fail(name, "expected true or false"), false;
+    return value->get<bool>();
+  }
+
   template <typename Read>
   void object(const char* name, Read read) {
     const Json* value = take(name);
@@ -162,6 +169,7 @@ ShardFileInfo readFileInfo(const Json& json, const std::string& place, Status& s
   result.name = fields.text("name");
   result.size = static_cast<std::uint64_t>(fields.number("size", 0, kMaxInt));
   result.sha256 = fields.text("sha256");
+  if (json.contains("delta")) result.delta = fields.flag("delta");
   fields.end();
   return result;
 }
@@ -241,6 +249,8 @@ Status validateManifest(const Manifest& manifest) {
       return badField(place + ".name", fmt::format("'{}' occurs twice", file.name));
     }
     if (!isSha256(file.sha256)) return badField(place + ".sha256", "expected 64 hex digits");
+    if (file.delta && manifest.base.empty())
+      return badField(place + ".delta", "the manifest names no base");
   }
   return absl::OkStatus();
 }
@@ -259,6 +269,7 @@ std::string manifestToJson(const Manifest& manifest) {
   }
   for (const ShardFileInfo& f : manifest.files) {
     files.push_back({{"name", f.name}, {"size", f.size}, {"sha256", f.sha256}});
+    if (f.delta) files.back()["delta"] = true;
   }
   Json json = {{"format", manifest.format},
                {"step", manifest.step},

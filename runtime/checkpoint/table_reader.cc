@@ -92,25 +92,35 @@ Status CheckpointReader::walkOwnTable(std::size_t table, int first, int last,
   return absl::OkStatus();
 }
 
+// Of a delta, on top of what its base has.
+StatusOr<TableRows> CheckpointReader::wholePiece(std::size_t table, const TablePiece& piece) const {
+  TY_ASSIGN_OR_RETURN(TableRows rows, readPiece(table, piece));
+  if (!isDelta(piece)) return rows;
+  const auto& tables = base_->manifest_.tables;
+  const auto before = std::ranges::find(tables, manifest_.tables[table].name, &ManifestTable::name);
+  if (before == tables.end()) return rows;  // a table that counts ids may have come since
+  std::vector<TableRows> base;
+  TY_RETURN_IF_ERROR(base_->walkTable(static_cast<std::size_t>(before - tables.begin()),
+                                      piece.first, piece.last, [&](TableRows former) {
+                                        base.push_back(std::move(former));
+                                        return absl::OkStatus();
+                                      }));
+  return mergeRows(base, rows);
+}
+
 Status CheckpointReader::walkTable(std::size_t table, int first, int last,
                                    const std::function<Status(TableRows)>& sink) const {
-  if (base_ == nullptr) return walkOwnTable(table, first, last, sink);
-  const ManifestTable& described = manifest_.tables[table];
-  const auto& tables = base_->manifest_.tables;
-  const auto before = std::find_if(tables.begin(), tables.end(),
-                                   [&](const auto& one) { return one.name == described.name; });
-  return walkOwnTable(table, first, last, [&](TableRows delta) {
-    // A table that counts ids may have come since.
-    if (before == tables.end()) return sink(std::move(delta));
-    std::vector<TableRows> base;
-    TY_RETURN_IF_ERROR(
-        base_->walkTable(static_cast<std::size_t>(before - tables.begin()), delta.first,
-                         delta.first + static_cast<int>(delta.sizes.size()), [&](TableRows rows) {
-                           base.push_back(std::move(rows));
-                           return absl::OkStatus();
-                         }));
-    return sink(mergeRows(base, delta));
-  });
+  for (const TablePiece& piece : tables_.at(manifest_.tables[table].name)) {
+    if (piece.last <= first || last <= piece.first) continue;
+    TY_ASSIGN_OR_RETURN(TableRows rows, wholePiece(table, piece));
+    TY_RETURN_IF_ERROR(sink(std::move(rows)));
+  }
+  return absl::OkStatus();
+}
+
+bool CheckpointReader::isDelta(std::size_t table) const {
+  return std::ranges::all_of(tables_.at(manifest_.tables[table].name),
+                             [&](const TablePiece& piece) { return isDelta(piece); });
 }
 
 std::vector<std::pair<int, int>> CheckpointReader::cutsOf(std::size_t table) const {

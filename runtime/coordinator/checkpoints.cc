@@ -151,8 +151,9 @@ Checkpoints::Failure Checkpoints::tryCommit(std::int64_t version, const Membersh
       const std::string why = fmt::format("{}: {}", membership.nameOf(key), found->error());
       return failed(version, why, epochs, steps, out);
     }
-    manifest.files.push_back({found->name(), found->size(), found->sha256()});
-    manifest.base = found->base();  // that of one view, in all of them
+    const bool delta = !found->base().empty();
+    manifest.files.push_back({found->name(), found->size(), found->sha256(), delta});
+    if (delta) manifest.base = found->base();  // that of one view, in all that are
   }
   manifest.job_uid = job_uid_;
   manifest.step = version;

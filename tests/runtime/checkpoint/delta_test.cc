@@ -59,27 +59,37 @@ class Deltas : public testing::Test {
     }
     return rows;
   }
-  // Committed, by `servers` servers; "" as base: whole.
+  // Committed, by `servers` servers; "" as base: whole, as that of `whole` is in any case.
   Manifest write(std::int64_t step, int servers, const std::string& base = "",
-                 std::int64_t since = 0, const ModelTable& before = {}) {
+                 std::int64_t since = 0, const ModelTable& before = {}, int whole = -1) {
     StatusOr<Manifest> manifest = writeSampleShards(dir_.path(), 1, step, 1);
     EXPECT_TRUE(manifest.ok()) << manifest.status();
     manifest->tables = {{.name = "user", .dim = 2, .slots = {"accumulator"}}};
     manifest->base = base;
     manifest->history = 1;
     for (int ps = 0; ps < servers; ++ps) {
+      const bool delta = !base.empty() && ps != whole;
       const TableRows rows =
           rowsOf(table_, kTablePartitions * ps / servers, kTablePartitions * (ps + 1) / servers,
-                 base.empty() ? std::nullopt : std::optional(since), before);
+                 delta ? std::optional(since) : std::nullopt, before);
       std::vector<ShardArray> arrays;
       addTableArrays(manifest->tables[0], rows, arrays);
       const auto file = writeShard(
           dir_.path(), fmt::format("ps-{}.step-{}.e1.i2.safetensors", ps, step), {}, arrays);
       EXPECT_TRUE(file.ok()) << file.status();
       manifest->files.push_back(*file);
+      manifest->files.back().delta = delta;
     }
     EXPECT_EQ(commitManifest(dir_.path(), *manifest), absl::OkStatus());
     return *manifest;
+  }
+  // Of step 20, by so many; the base of step 10 is by two.
+  Manifest writeDelta(int servers) {
+    train(10);
+    base_ = write(10, 2);
+    at_base_ = table_;
+    train(20);
+    return write(20, servers, base_.fileName(), 10, at_base_);
   }
   StatusOr<CheckpointReader> open(const Manifest& manifest) const {
     return CheckpointReader::open(dir_.path(), manifest);
@@ -145,6 +155,8 @@ class Deltas : public testing::Test {
 
   SampleDir dir_;
   ModelTable table_;
+  Manifest base_;
+  ModelTable at_base_;
   std::int64_t step_ = 0;
   Rng rng_{7};
 };
@@ -181,12 +193,33 @@ TEST_P(DeltasCut, AChainIsReadAsWhatWasThere) {
 
 INSTANTIATE_TEST_SUITE_P(Ways, DeltasCut, testing::Values(1, 3));
 
+// A stop may name a version that some servers, not all, had heard of as a delta.
+TEST_F(Deltas, OfWhichOneServersRowsAreWholeIsReadAsWhatWasThere) {
+  writeDelta(2);
+  train(30);
+  const Manifest mixed = write(30, 2, base_.fileName(), 10, at_base_, /*whole=*/1);
+  const ModelTable then = table_;
+  train(40);
+  const Manifest last = write(40, 2, mixed.fileName(), 30, then);
+  const auto base = open(base_), reader = open(mixed), later = open(last);
+  ASSERT_TRUE(base.ok() && reader.ok() && later.ok());
+  EXPECT_FALSE(reader->isDelta(0));
+  EXPECT_TRUE(later->isDelta(0));
+  EXPECT_EQ(wholeOf(*reader), then);
+  EXPECT_EQ(reader->rowsOf(0).value_or(-1), static_cast<std::int64_t>(then.size()));
+  EXPECT_EQ(wholeOf(*later), table_) << "of which it is the base";
+  ModelTable followed = at_base_;
+  applyChanges(*base, *reader, followed);
+  EXPECT_EQ(followed, then) << "what has gone of whole rows is known by comparing";
+  applyChanges(*reader, *later, followed);
+  EXPECT_EQ(followed, table_);
+  followed = at_base_;
+  applyChanges(*base, *later, followed);
+  EXPECT_EQ(followed, table_);
+}
+
 TEST_F(Deltas, TheDigestIsThatOfAWholeOne) {
-  train(10);
-  const Manifest base = write(10, 2);
-  const ModelTable before = table_;
-  train(20);
-  const Manifest delta = write(20, 3, base.fileName(), 10, before);
+  const Manifest delta = writeDelta(3);
   const std::string digest = checkpointDigest(*open(delta)).value_or("none");
   std::filesystem::remove(dir_ / delta.fileName());
   const Manifest whole = write(20, 1);
@@ -194,11 +227,7 @@ TEST_F(Deltas, TheDigestIsThatOfAWholeOne) {
 }
 
 TEST_F(Deltas, AnExportHasAllRows) {
-  train(10);
-  const Manifest base = write(10, 2);
-  const ModelTable before = table_;
-  train(20);
-  const Manifest delta = write(20, 2, base.fileName(), 10, before);
+  const Manifest delta = writeDelta(2);
   ASSERT_TRUE(exportSafetensors(*open(delta), dir_ / "delta", /*slots=*/true).ok());
   std::filesystem::remove(dir_ / delta.fileName());
   ASSERT_TRUE(exportSafetensors(*open(write(20, 2)), dir_ / "whole", /*slots=*/true).ok());
@@ -206,15 +235,11 @@ TEST_F(Deltas, AnExportHasAllRows) {
 }
 
 TEST_F(Deltas, WhatIsMissingOfAChainIsNamed) {
-  train(10);
-  const Manifest base = write(10, 2);
-  const ModelTable before = table_;
-  train(20);
-  const Manifest delta = write(20, 2, base.fileName(), 10, before);
-  std::filesystem::rename(dir_ / base.files[1].name, dir_ / "away");
+  const Manifest delta = writeDelta(2);
+  std::filesystem::rename(dir_ / base_.files[1].name, dir_ / "away");
   EXPECT_TRUE(absl::IsDataLoss(open(delta).status()));
-  EXPECT_THAT(verifyFiles(dir_.path(), delta).ToString(), HasSubstr(base.files[1].name));
-  std::filesystem::remove(dir_ / base.fileName());
+  EXPECT_THAT(verifyFiles(dir_.path(), delta).ToString(), HasSubstr(base_.files[1].name));
+  std::filesystem::remove(dir_ / base_.fileName());
   const Status status = open(delta).status();
   EXPECT_TRUE(absl::IsDataLoss(status));
   EXPECT_THAT(status.ToString(), HasSubstr("step-20.e1.json is a delta of it"));

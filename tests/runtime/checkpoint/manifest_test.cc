@@ -38,6 +38,17 @@ TEST(ManifestJson, RoundTrip) {
   EXPECT_EQ(back->max_ps, 16);
 }
 
+TEST(ManifestJson, AFileSaysItselfWhetherItIsADelta) {
+  Manifest m = complete();
+  m.base = "step-1100.e5.json";
+  m.files[1].delta = true;
+  const auto back = manifestFromJson(manifestToJson(m));
+  ASSERT_TRUE(back.ok()) << back.status();
+  EXPECT_EQ(back->base, m.base);
+  EXPECT_FALSE(back->files[0].delta);
+  EXPECT_TRUE(back->files[1].delta);
+}
+
 struct BadCase {
   const char* pointer;  // JSON pointer of what is replaced; "-/x" removes /x
   Json value;
@@ -78,6 +89,8 @@ TEST(ManifestJson, EveryWrongFieldIsNamed) {
       {"/files/1/sha256", "abc", "files[1].sha256: expected 64 hex digits"},
       {"/files/1/size", -1, "files[1].size: -1"},
       {"/files/0", 3, "files[0]: expected an object"},
+      {"/files/1/delta", 1, "files[1].delta: expected true or false"},
+      {"/files/1/delta", true, "files[1].delta: the manifest names no base"},
   };
   for (const BadCase& c : cases) {
     Json json = Json::parse(manifestToJson(complete()));

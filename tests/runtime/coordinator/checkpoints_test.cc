@@ -128,6 +128,24 @@ TEST(Checkpoints, AfterOneThatSucceedsAFailureIsSaidAgain) {
   EXPECT_EQ(fail(40), 1u);
 }
 
+// A stop names a version that one server had heard of before, as a delta.
+TEST(Checkpoints, EachFileIsTheDeltaThatItsServerSays) {
+  CheckpointsBench b(2, 1, longJob);
+  b.begin();
+  b.write(0, 10);
+  b.ps(0).mutable_written(0)->set_base("step-0.e1.json");
+  EXPECT_EQ(b.commit(10), std::nullopt);
+  EXPECT_TRUE(b.manifests().empty()) << "the other has not written";
+  b.write(1, 10);
+  EXPECT_EQ(b.commit(10), std::nullopt);
+  const std::vector<Manifest> manifests = b.manifests();
+  ASSERT_EQ(manifests.size(), 1u);
+  EXPECT_EQ(manifests[0].base, "step-0.e1.json");
+  ASSERT_EQ(manifests[0].files.size(), 2u);
+  EXPECT_TRUE(manifests[0].files[0].delta);
+  EXPECT_FALSE(manifests[0].files[1].delta);
+}
+
 TEST(Checkpoints, AChangeWaitsFiveSecondsForOneAndLongerForItsManifest) {
   CheckpointsBench b(1, 1, longJob);
   b.begin();
