@@ -58,7 +58,10 @@ void PsMachine::onView(const v1::View& view, std::vector<ChunkAnswer>& answers) 
       view.phase() == v1::PHASE_STOPPING ? view.stop_at() : view.checkpoint_at();
   if (running && epoch == prepared_ && wanted >= 0 && wanted != armed_) {
     armed_ = wanted;
-    shard_.arm(wanted, wanted == view.checkpoint_at() ? baseOf(view) : DeltaBase{});
+    const DeltaBase base = wanted == view.checkpoint_at() ? baseOf(view) : DeltaBase{};
+    // What is committed has it: no later one begins before it, nor does this.
+    shard_.forgetGoneBefore(base.any() ? base.version : view.last_checkpoint());
+    shard_.arm(wanted, base);
     urgent_ = true;
   }
   if (over() && view.phase() != before) urgent_ = true;

@@ -188,6 +188,8 @@ class Shard {
   // nothing. False when a chunk is beyond it.
   // With a `base`: of tables only what has changed since (mode Sync).
   bool arm(std::int64_t version, const DeltaBase& base = {});
+  // No delta begins before this version any more.
+  void forgetGoneBefore(std::int64_t version);
   // Copies one chunk that was at its snapshot's version already when that was armed (the others are
   // copied as they reach it, and before they leave it); false: there is none, or it would be in the
   // way.

@@ -25,10 +25,7 @@ bool Shard::arm(std::int64_t version, const DeltaBase& base) {
   Pending pending;
   pending.snapshot.epoch = epoch_;
   pending.snapshot.version = version;
-  if (rows_ != nullptr && base.any()) {
-    pending.snapshot.base = base;
-    rows_->forgetGoneBefore(base.version);
-  }
+  if (rows_ != nullptr) pending.snapshot.base = base;
   pending.missing = holdings();
   pending.have.assign(holdings(), false);
   {
@@ -39,6 +36,11 @@ bool Shard::arm(std::int64_t version, const DeltaBase& base) {
                   [&](auto& chunk) { return beyond(*chunk, version); }))
     return false;
   return rows_ == nullptr || !rowsBeyond(version);
+}
+
+void Shard::forgetGoneBefore(std::int64_t version) {
+  std::shared_lock epoch_lock(epoch_mutex_);
+  if (rows_ != nullptr) rows_->forgetGoneBefore(version);
 }
 
 // What has left the version without having been copied: there will be no such snapshot.
