@@ -1,12 +1,12 @@
 #include "runtime/ps/part_body.h"
 
 #include <algorithm>
-#include <cstring>
 #include <memory>
 #include <string>
 #include <utility>
 
 #include "fmt/format.h"
+#include "runtime/ps/array_reader.h"
 #include "runtime/ps/row_body.h"
 
 namespace trainyard::runtime::ps {
@@ -70,36 +70,11 @@ v1::PartRecord recordOf(Kept& kept) {
   return record;
 }
 
-// Takes one array after the other from a body.
-class Reader {
- public:
-  explicit Reader(std::span<const std::byte> body) : rest_(body) {}
-  // False: the body ends before. Nothing is made of a number that only the record claims.
-  template <typename T>
-  bool array(std::uint64_t count, std::vector<T>& values) {
-    if (rest_.size() / sizeof(T) < count) return false;
-    values.resize(count);
-    if (count > 0) std::memcpy(values.data(), rest_.data(), count * sizeof(T));
-    rest_ = rest_.subspan(count * sizeof(T));
-    return true;
-  }
-  bool bytes(std::uint64_t count, std::span<const std::byte>& bytes) {
-    if (rest_.size() < count) return false;
-    bytes = rest_.first(count);
-    rest_ = rest_.subspan(count);
-    return true;
-  }
-  bool atEnd() const { return rest_.empty(); }
-
- private:
-  std::span<const std::byte> rest_;
-};
-
 constexpr std::uint64_t kMostRows = std::uint64_t{1} << 40;  // of a part; no sum of bytes overflows
 constexpr std::uint32_t kMostDim = 1U << 16;
 constexpr std::uint64_t kMostRecord = std::uint64_t{1} << 30;
 
-bool readStore(const v1::PartStore& store, Reader& reader, TableRows& rows) {
+bool readStore(const v1::PartStore& store, ArrayReader& reader, TableRows& rows) {
   std::uint64_t count = 0;
   for (const std::int64_t size : store.sizes()) {
     if (size < 0 || static_cast<std::uint64_t>(size) > kMostRows - count) return false;
@@ -118,10 +93,10 @@ bool readStore(const v1::PartStore& store, Reader& reader, TableRows& rows) {
   return reader.array(store.gone(), rows.gone) && reader.array(store.gone(), rows.gone_steps);
 }
 
-Status readPush(const v1::PartPush& push, std::span<const std::size_t> dims, Reader& reader,
+Status readPush(const v1::PartPush& push, std::span<const std::size_t> dims, ArrayReader& reader,
                 rows::PartUpdate& update) {
   std::span<const std::byte> body;
-  if (!reader.bytes(bytesOf(push.header(), dims), body))
+  if (!reader.bytes(bytesOf(push.header(), dims), 1, body))
     return absl::DataLossError("a part's body is shorter than its record says");
   auto read = updateOf(push.header(), body, dims);
   if (!read.ok()) return absl::DataLossError(read.status().message());
@@ -191,7 +166,7 @@ StatusOr<rows::GivenPart> ArrivingPart::take() && {
   rows::GivenPart part;
   part.point = record.point();
   part.version = record.version();
-  Reader reader(std::span<const std::byte>(body_).subspan(record_bytes_));
+  ArrayReader reader(std::span<const std::byte>(body_).subspan(record_bytes_));
   for (const v1::PartStore& store : record.stores()) {
     TableRows& rows = part.stores.emplace_back();
     rows.table = part.stores.size() - 1;

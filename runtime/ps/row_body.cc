@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "fmt/format.h"
+#include "runtime/ps/array_reader.h"
 #include "runtime/tensor/reduce.h"
 
 namespace trainyard::runtime::ps {
@@ -16,12 +17,12 @@ class Writer {
  public:
   Writer(std::byte* to, ElementType wire) : to_(to), wire_(wire) {}
   template <typename T>
-  void array(const std::vector<T>& values) {
-    if (!values.empty()) std::memcpy(to_, values.data(), values.size() * sizeof(T));
-    to_ += values.size() * sizeof(T);
+  void array(std::span<const T> values) {
+    if (!values.empty()) std::memcpy(to_, values.data(), values.size_bytes());
+    to_ += values.size_bytes();
   }
   void floats(const std::vector<float>& values) {
-    if (wire_ == ElementType::kFloat32) return array(values);
+    if (wire_ == ElementType::kFloat32) return array(std::span<const float>(values));
     const auto* wide = reinterpret_cast<const std::byte*>(values.data());
     narrowFloats(wire_, to_, wide, static_cast<std::int64_t>(values.size()));
     to_ += values.size() * sizeOf(wire_);
@@ -32,79 +33,74 @@ class Writer {
   const ElementType wire_;
 };
 
-class Reader {
- public:
-  Reader(std::span<const std::byte> body, ElementType wire) : rest_(body), wire_(wire) {}
-  // False: the body ends before. Nothing is made of a number that only the header claims.
-  template <typename T>
-  bool array(std::size_t count, std::vector<T>& values) {
-    if (rest_.size() / sizeof(T) < count) return false;
-    values.resize(count);
-    if (count > 0) std::memcpy(values.data(), rest_.data(), count * sizeof(T));
-    rest_ = rest_.subspan(count * sizeof(T));
-    return true;
-  }
-  bool floats(std::size_t count, std::vector<float>& values) {
-    if (wire_ == ElementType::kFloat32) return array(count, values);
-    const std::size_t size = sizeOf(wire_);
-    if (rest_.size() / size < count) return false;
-    values.resize(count);
-    widenFloats(wire_, reinterpret_cast<std::byte*>(values.data()), rest_.data(),
-                static_cast<std::int64_t>(count));
-    rest_ = rest_.subspan(count * size);
-    return true;
-  }
-  bool atEnd() const { return rest_.empty(); }
-
- private:
-  std::span<const std::byte> rest_;
-  const ElementType wire_;
+// What travels of one table. Null: it brings nothing.
+struct Wanted {
+  std::span<const std::uint64_t> ids;
+  const rows::RowGradients* brought = nullptr;
 };
 
-std::size_t bytesOfTable(const rows::RowRequest& request, std::size_t t, ElementType wire) {
-  std::size_t bytes = request.ids[t].size() * kIdBytes;
-  if (!request.gradients) return bytes;
-  const rows::RowGradients& gradients = (*request.gradients)[t];
-  bytes += gradients.ids.size() * (kIdBytes + kCountBytes);
-  return bytes + gradients.sums.size() * sizeOf(wire);
+std::size_t bytesOf(const Wanted& table, ElementType wire) {
+  std::size_t bytes = table.ids.size() * kIdBytes;
+  if (table.brought == nullptr) return bytes;
+  bytes += table.brought->ids.size() * (kIdBytes + kCountBytes);
+  return bytes + table.brought->sums.size() * sizeOf(wire);
+}
+
+RowBytes bodyOf(const std::vector<Wanted>& tables, ElementType wire,
+                v1::ChunkRequestHeader& header) {
+  header.clear_tables();
+  std::size_t bytes = 0;
+  for (const Wanted& table : tables) {
+    bytes += bytesOf(table, wire);
+    v1::TableBody* has = header.add_tables();
+    has->set_wanted(static_cast<std::uint32_t>(table.ids.size()));
+    if (table.brought != nullptr)
+      has->set_brought(static_cast<std::uint32_t>(table.brought->ids.size()));
+  }
+  if (bytes == 0) return {};
+  auto memory = std::make_shared_for_overwrite<std::byte[]>(bytes);
+  Writer writer(memory.get(), wire);
+  for (const Wanted& table : tables) {
+    writer.array(table.ids);
+    if (table.brought == nullptr) continue;
+    writer.array(std::span(table.brought->ids));
+    writer.array(std::span(table.brought->counts));
+    writer.floats(table.brought->sums);
+  }
+  return {std::move(memory), bytes};
+}
+
+// False: the body ends before. In memory they are 32 bits wide.
+bool readFloats(std::size_t count, ElementType wire, ArrayReader& reader,
+                std::vector<float>& values) {
+  if (wire == ElementType::kFloat32) return reader.array(count, values);
+  std::span<const std::byte> narrow;
+  if (!reader.bytes(count, sizeOf(wire), narrow)) return false;
+  values.resize(count);
+  widenFloats(wire, reinterpret_cast<std::byte*>(values.data()), narrow.data(),
+              static_cast<std::int64_t>(count));
+  return true;
 }
 
 // False: the body ends in the middle.
-bool readTable(const v1::TableBody& has, std::size_t dim, Reader& reader, rows::RowRequest& request,
-               std::size_t t) {
+bool readTable(const v1::TableBody& has, std::size_t dim, ElementType wire, ArrayReader& reader,
+               rows::RowRequest& request, std::size_t t) {
   if (!reader.array(has.wanted(), request.ids[t])) return false;
   if (!request.gradients) return has.brought() == 0;
   rows::RowGradients& gradients = (*request.gradients)[t];
   return reader.array(has.brought(), gradients.ids) &&
          reader.array(has.brought(), gradients.counts) &&
-         reader.floats(std::size_t{has.brought()} * dim, gradients.sums);
+         readFloats(std::size_t{has.brought()} * dim, wire, reader, gradients.sums);
 }
 
 }  // namespace
 
 RowBytes rowBody(const rows::RowRequest& request, ElementType wire,
                  v1::ChunkRequestHeader& header) {
-  header.clear_tables();
-  std::size_t bytes = 0;
-  for (std::size_t t = 0; t < request.ids.size(); ++t) {
-    bytes += bytesOfTable(request, t, wire);
-    v1::TableBody* has = header.add_tables();
-    has->set_wanted(static_cast<std::uint32_t>(request.ids[t].size()));
-    if (request.gradients)
-      has->set_brought(static_cast<std::uint32_t>((*request.gradients)[t].ids.size()));
-  }
-  if (bytes == 0) return {};
-  auto memory = std::make_shared_for_overwrite<std::byte[]>(bytes);
-  Writer writer(memory.get(), wire);
-  for (std::size_t t = 0; t < request.ids.size(); ++t) {
-    writer.array(request.ids[t]);
-    if (!request.gradients) continue;
-    const rows::RowGradients& gradients = (*request.gradients)[t];
-    writer.array(gradients.ids);
-    writer.array(gradients.counts);
-    writer.floats(gradients.sums);
-  }
-  return {std::move(memory), bytes};
+  std::vector<Wanted> tables;
+  for (std::size_t t = 0; t < request.ids.size(); ++t)
+    tables.push_back({request.ids[t], request.gradients ? &(*request.gradients)[t] : nullptr});
+  return bodyOf(tables, wire, header);
 }
 
 StatusOr<rows::RowRequest> rowRequestOf(const v1::ChunkRequestHeader& header,
@@ -129,29 +125,15 @@ StatusOr<rows::RowRequest> rowRequestOf(const v1::ChunkRequestHeader& header,
                   .samples = header.samples()};
   request.ids.resize(dims.size());
   if (!header.pull_only() && header.samples() > 0) request.gradients.emplace(dims.size());
-  Reader reader(body, wire);
+  ArrayReader reader(body);
   for (std::size_t t = 0; t < dims.size(); ++t) {
-    if (!readTable(header.tables(static_cast<int>(t)), dims[t], reader, request, t))
+    if (!readTable(header.tables(static_cast<int>(t)), dims[t], wire, reader, request, t))
       return absl::InvalidArgumentError("rows: the body is shorter than the header says");
   }
   if (!reader.atEnd())
     return absl::InvalidArgumentError("rows: the body is longer than the header says");
   return request;
 }
-
-namespace {
-
-// As rowBody() takes what travels.
-rows::RowRequest requestOf(const rows::PartUpdate& update) {
-  rows::RowRequest request;
-  request.step = update.step;
-  request.push = update.push;
-  request.gradients = update.gradients;
-  request.ids.resize(update.gradients.size());
-  return request;
-}
-
-}  // namespace
 
 void describeUpdate(const rows::PartUpdate& update, v1::ChunkRequestHeader& header) {
   const rows::RowRequest::Push& push = update.push;
@@ -168,7 +150,9 @@ void describeUpdate(const rows::PartUpdate& update, v1::ChunkRequestHeader& head
 }
 
 RowBytes updateBody(const rows::PartUpdate& update, v1::ChunkRequestHeader& header) {
-  return rowBody(requestOf(update), ElementType::kFloat32, header);
+  std::vector<Wanted> tables;
+  for (const rows::RowGradients& gradients : update.gradients) tables.push_back({{}, &gradients});
+  return bodyOf(tables, ElementType::kFloat32, header);
 }
 
 StatusOr<rows::PartUpdate> updateOf(const v1::ChunkRequestHeader& header,

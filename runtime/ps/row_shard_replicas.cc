@@ -144,13 +144,15 @@ void RowShard::takeReplica(const v1::ChunkRequestHeader& header, std::span<const
                                 fmt::format("{} has no such replica of part {} of the tables",
                                             serverName(ps_), header.chunk())));
   }
-  const StatusOr<rows::PartUpdate> update = updateOf(header, body, dims_);
+  StatusOr<rows::PartUpdate> update = updateOf(header, body, dims_);
   Part& part = *held_[meaning->part];
   const std::lock_guard lock(part.mutex);
   const Status valid = update.ok() ? part.rows->checkGradients(update->gradients) : update.status();
   if (!valid.ok())
     return out.push_back(refuse(call, header.chunk(), std::string(fromAbsl(valid.message()))));
-  const bool taken = part.rows->takeAsReplica(*update);
+  const std::int64_t point = update->point;
+  const bool taken =
+      part.rows->takeAsReplica(std::make_shared<const rows::PartUpdate>(*std::move(update)));
   part.version = part.rows->told();
   ChunkAnswer& answer = out.emplace_back();
   answer.call = call;
@@ -160,7 +162,7 @@ void RowShard::takeReplica(const v1::ChunkRequestHeader& header, std::span<const
   answer.header.set_version(part.rows->version());
   if (!taken) {
     answer.header.set_message(fmt::format("the replica of part {} is at {}, not {}", header.chunk(),
-                                          part.rows->point(), header.before()));
+                                          part.rows->point(), point));
   }
 }
 

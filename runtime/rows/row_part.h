@@ -172,10 +172,11 @@ class RowPart {
   // Of somebody else: INVALID_ARGUMENT says what does not fit this part.
   Status checkGradients(const std::vector<RowGradients>& gradients) const;
   // As a replica. False: it lacks something before this.
-  virtual bool takeAsReplica(const PartUpdate& update) = 0;
+  virtual bool takeAsReplica(std::shared_ptr<const PartUpdate> update) = 0;
 
   std::int64_t version() const { return version_; }
-  // The newest that others may know of, and that is in two places where it is to be.
+  // The newest that others may know of: in mode Sync it is in two places where it is to be; without
+  // common steps a push counts at once, and only who has brought it is told later.
   virtual std::int64_t told() const { return version_; }
   // For deltas: from now on it knows which rows go (evicted, or admitted and no longer counted).
   void keepGone() { keeps_gone_ = true; }

@@ -121,15 +121,16 @@ void RowPushes::settle(std::int64_t version) {
   version_ = version;
 }
 
-bool RowPushes::takeAsReplica(const PartUpdate& push) {
-  if (isKnown(push.push)) return true;
+bool RowPushes::takeAsReplica(std::shared_ptr<const PartUpdate> push) {
+  if (isKnown(push->push)) return true;
   const auto aggregate = static_cast<std::int64_t>(aggregate_);
   // Where the part has been settled since the last push, so is its replica now.
-  if (push.point != point() && push.point % aggregate == 0) settle(push.point / aggregate);
-  if (push.point != point()) return false;
-  contribute(push.push, push.step, push.gradients);
-  if (failure_.ok()) last_ = std::make_shared<const PartUpdate>(push);
-  return failure_.ok();
+  if (push->point != point() && push->point % aggregate == 0) settle(push->point / aggregate);
+  if (push->point != point()) return false;
+  contribute(push->push, push->step, push->gradients);
+  if (!failure_.ok()) return false;
+  last_ = std::move(push);
+  return true;
 }
 
 GivenPart RowPushes::give(std::int64_t known) const {
@@ -174,7 +175,7 @@ Status RowPushes::takeOver(GivenPart given) {
         fmt::format("partitions {} to {}: {} pushes, what came is behind {}", range_.first,
                     range_.last - 1, point(), given.point));
   }
-  if (given.update == nullptr || takeAsReplica(*given.update)) return absl::OkStatus();
+  if (given.update == nullptr || takeAsReplica(given.update)) return absl::OkStatus();
   return failure_.ok() ? absl::InvalidArgumentError("a push behind others") : failure_;
 }
 

@@ -37,7 +37,7 @@ class RowPushes final : public RowPart {
   std::optional<RowAnswer> giveUp(CallId call) override;
   GivenPart give(std::int64_t known) const override;
   Status takeOver(GivenPart given) override;
-  bool takeAsReplica(const PartUpdate& update) override;
+  bool takeAsReplica(std::shared_ptr<const PartUpdate> update) override;
   // Pushes that are in it, as far as its version counts them.
   std::int64_t point() const override;
 

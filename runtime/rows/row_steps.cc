@@ -174,10 +174,10 @@ void RowSteps::confirmed(std::vector<RowAnswer>& out) {
     out.push_back(answer(parked.request, parked.call, parked.request.version));
 }
 
-bool RowSteps::takeAsReplica(const PartUpdate& step) {
+bool RowSteps::takeAsReplica(std::shared_ptr<const PartUpdate> step) {
   // Now, or by a message that this one repeats.
-  if (step.step != version_) return step.step == version_ - 1;
-  return become(std::make_shared<const PartUpdate>(step));
+  if (step->step != version_) return step->step == version_ - 1;
+  return become(std::move(step));
 }
 
 GivenPart RowSteps::give(std::int64_t known) const {
@@ -202,7 +202,7 @@ Status RowSteps::takeOver(GivenPart given) {
     return refuse(fmt::format("partitions {} to {}: at version {}, what came is behind {}",
                               range_.first, range_.last - 1, version_, given.version));
   }
-  if (given.update == nullptr || takeAsReplica(*given.update)) return absl::OkStatus();
+  if (given.update == nullptr || takeAsReplica(given.update)) return absl::OkStatus();
   return failure_.ok() ? refuse("an update of another version") : failure_;
 }
 

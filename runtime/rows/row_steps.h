@@ -43,7 +43,7 @@ class RowSteps final : public RowPart {
   std::optional<RowAnswer> giveUp(CallId call) override;
   GivenPart give(std::int64_t known) const override;
   Status takeOver(GivenPart given) override;
-  bool takeAsReplica(const PartUpdate& update) override;
+  bool takeAsReplica(std::shared_ptr<const PartUpdate> update) override;
   std::int64_t told() const override { return version_ - (unconfirmed_ ? 1 : 0); }
 
   // Whether rows of the version before can be read too.

@@ -174,7 +174,8 @@ TEST(PartBody, IsTakenOverAsItWasGiven) {
   for (std::int64_t i = 0; i < 20; ++i) {
     const rows::RowRequest::Push push{
         .worker = 1, .number = i + 1, .ticket = i, .first = i, .samples = 1};
-    ASSERT_TRUE(part->takeAsReplica({i, i / 3, push, tables.gradients(random)}));
+    ASSERT_TRUE(part->takeAsReplica(std::make_shared<const rows::PartUpdate>(
+        rows::PartUpdate{i, i / 3, push, tables.gradients(random)})));
     const auto fresh = make();
     auto all = arrival(wireOf(frameOf(part->give(-1))));
     auto newest = arrival(wireOf(frameOf(part->give(i))));

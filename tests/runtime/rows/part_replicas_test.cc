@@ -46,19 +46,10 @@ class SteppedPartTest : public testing::Test {
   }
   void open(RowSteps& part, std::int64_t step) { ASSERT_TRUE(canOpen(part, step).ok()) << step; }
   RowRequest readOf(int rank, std::int64_t version) const {
-    RowRequest request;
-    request.epoch = epoch_;
-    request.rank = rank;
-    request.version = version;
-    request.ids = {{7}};
-    return request;
+    return readOfRow(epoch_, rank, version);
   }
   RowRequest pushOf(int rank, std::int64_t step, float gradient) const {
-    RowRequest request = readOf(rank, step + 1);
-    request.step = step;
-    request.push.samples = 2;
-    request.gradients = {{RowGradients{{7}, {1}, {gradient}}}};
-    return request;
+    return stepOfRow(epoch_, rank, step, 2, gradient);
   }
   std::vector<RowAnswer> ask(RowRequest request) {
     return askedOf(part_, std::move(request), ++call_);
@@ -83,7 +74,7 @@ class SteppedPartTest : public testing::Test {
     bringTo(many_, ++seed_);
     update_ = sentBy(many_);
     ASSERT_NE(update_, nullptr);
-    ASSERT_TRUE(many_replica_.takeAsReplica(*update_));
+    ASSERT_TRUE(many_replica_.takeAsReplica(update_));
     std::vector<RowAnswer> answers;
     many_.onReplicated(update_->point, answers);
   }
@@ -226,11 +217,12 @@ TEST_F(SteppedPartTest, AReplicaTakesEachStepOnceAndNoneBeforeItsTurn) {
   const auto first = update_;
   takeStep();
   const std::string bits = bitsOf(many_replica_);
-  EXPECT_TRUE(many_replica_.takeAsReplica(*update_)) << "its confirmation was lost";
-  EXPECT_FALSE(many_replica_.takeAsReplica(*first));
+  EXPECT_TRUE(many_replica_.takeAsReplica(update_)) << "its confirmation was lost";
+  EXPECT_FALSE(many_replica_.takeAsReplica(first));
   PartUpdate later = *update_;
   later.point = later.step = kBegin + 3;
-  EXPECT_FALSE(many_replica_.takeAsReplica(later)) << "it lacks one";
+  EXPECT_FALSE(many_replica_.takeAsReplica(std::make_shared<const PartUpdate>(later)))
+      << "it lacks one";
   EXPECT_TRUE(bitsOf(many_replica_) == bits);
   EXPECT_EQ(many_replica_.version(), kBegin + 2);
 }

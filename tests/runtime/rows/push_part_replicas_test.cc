@@ -43,28 +43,12 @@ class PushedPartTest : public testing::Test {
     part_->seal(answers);
     return answers;
   }
-  RowRequest read() const {
-    RowRequest request;
-    request.epoch = epoch_;
-    request.version = kNewestRows;
-    request.ids = {{7}};
-    return request;
-  }
-  // The next of this worker's pushes, of two samples.
+  RowRequest read() const { return readOfRow(epoch_, 0, kNewestRows); }
+  // The next of this worker's pushes.
   RowRequest pushOf(std::uint32_t worker, float gradient) {
-    RowRequest request = read();
-    const std::int64_t number = ++pushes_[worker];
-    request.step = ticket_ / 2;
-    request.push = {.worker = worker,
-                    .created = 1,
-                    .start = 1,
-                    .number = number,
-                    .ticket = ticket_,
-                    .first = 2 * ticket_,
-                    .samples = 2};
-    ++ticket_;
-    request.gradients = {{RowGradients{{7}, {1}, {gradient}}}};
-    return request;
+    RowRequest push = pushOfRow(epoch_, worker, ++pushes_[worker], ticket_, gradient);
+    push.step = ticket_++ / 2;
+    return push;
   }
   // Of some rows of all tables.
   RowRequest randomPush(Rng& random) {
@@ -85,7 +69,7 @@ class PushedPartTest : public testing::Test {
   int deliver() {
     int count = 0;
     while (const auto update = sentBy(*part_)) {
-      EXPECT_TRUE(replica_->takeAsReplica(*update)) << update->point;
+      EXPECT_TRUE(replica_->takeAsReplica(update)) << update->point;
       confirm(update->point);
       ++count;
     }
@@ -149,8 +133,8 @@ TEST_F(PushedPartTest, APushThatComesAgainCountsOnceHereAndThere) {
   EXPECT_THAT(ask(first), IsEmpty()) << "it is still on its way to the replica";
   EXPECT_THAT(ask(pushOf(1, 8)), IsEmpty());
   const auto update = sentBy(*part_);
-  EXPECT_TRUE(replica_->takeAsReplica(*update));
-  EXPECT_TRUE(replica_->takeAsReplica(*update)) << "its confirmation was lost";
+  EXPECT_TRUE(replica_->takeAsReplica(update));
+  EXPECT_TRUE(replica_->takeAsReplica(update)) << "its confirmation was lost";
   EXPECT_EQ(replica_->point(), 1);
   EXPECT_THAT(confirm(0), ElementsAre(answeredWith(1, -2), answeredWith(2, -2)));
   EXPECT_EQ(deliver(), 1);
@@ -165,12 +149,12 @@ TEST_F(PushedPartTest, SeveralPushesMakeAnUpdateHereAndThere) {
   EXPECT_THAT(ask(pushOf(0, 4)), IsEmpty());
   EXPECT_EQ(part_->point(), 1);
   EXPECT_EQ(part_->version(), 0);
-  EXPECT_TRUE(replica_->takeAsReplica(*sentBy(*part_)));
+  EXPECT_TRUE(replica_->takeAsReplica(sentBy(*part_)));
   EXPECT_THAT(confirm(0), ElementsAre(answeredWith(1, 0)));
   expectEqual();
   EXPECT_THAT(ask(pushOf(1, 8)), IsEmpty());
   EXPECT_EQ(part_->version(), 1);
-  EXPECT_TRUE(replica_->takeAsReplica(*sentBy(*part_)));
+  EXPECT_TRUE(replica_->takeAsReplica(sentBy(*part_)));
   EXPECT_THAT(confirm(1), ElementsAre(answeredWith(2, -3)));  // (4 + 8) / 4 samples
   expectEqual();
   EXPECT_EQ(replica_->version(), 1);
@@ -182,7 +166,7 @@ TEST_F(PushedPartTest, AReplicaThatLacksAPushTakesNoneBehindIt) {
   sentBy(*part_);  // lost
   confirm(0);
   ask(pushOf(1, 8));
-  EXPECT_FALSE(replica_->takeAsReplica(*sentBy(*part_)));
+  EXPECT_FALSE(replica_->takeAsReplica(sentBy(*part_)));
   EXPECT_EQ(replica_->point(), 0);
   EXPECT_EQ(replica_->table(0).size(), 0);
 }
@@ -325,7 +309,8 @@ TEST_F(PushedPartTest, WhoTakesItOverKnowsItsPushesAndGoesOnAsItWould) {
       for (RowPushes* taken : {replica_.get(), fresh.get()}) {
         ASSERT_TRUE(allOf(*taken) == allOf(*part_)) << aggregate << ", " << i;
         EXPECT_TRUE(taken->tickets().contains(newest.push.ticket));
-        EXPECT_TRUE(taken->takeAsReplica({known, newest.step, newest.push, *newest.gradients}));
+        EXPECT_TRUE(taken->takeAsReplica(std::make_shared<const PartUpdate>(
+            PartUpdate{known, newest.step, newest.push, *newest.gradients})));
         ASSERT_TRUE(taken->open(epoch_, StepPlan()).ok());
         EXPECT_EQ(askedOf(*taken, newest, 1).at(0).code, Code::kRows);
         EXPECT_EQ(taken->point(), known + 1) << "it comes again and counts once";

@@ -13,29 +13,9 @@
 #include "gmock/gmock.h"
 #include "runtime/rows/row_copy.h"
 #include "runtime/rows/row_part.h"
+#include "tests/runtime/rows/one_table.h"
 
 namespace trainyard::runtime::rows {
-
-inline std::unique_ptr<Optimizer> ruleNamed(const std::string& name) {
-  v1::OptimizerSpec spec;
-  spec.set_name(name);
-  spec.set_learning_rate(0.3);
-  return *makeOptimizer(spec);
-}
-
-inline LearningRate constantRate(double rate) {
-  v1::OptimizerSpec spec;
-  spec.set_learning_rate(rate);
-  return LearningRate(spec);
-}
-
-// A table of one number in each row, plain descent with rate 1: a row says what was brought.
-inline std::vector<RowTableConfig> oneTable() {
-  static const std::unique_ptr<Optimizer> optimizer = ruleNamed("SGD");
-  return {{{.name = "user", .dim = 1, .max_rows = 1000, .initial = {}},
-           optimizer.get(),
-           constantRate(1)}};
-}
 
 // A table for each of four rules; rows of three go when they are old, ids of two get none at first.
 class ManyTables {

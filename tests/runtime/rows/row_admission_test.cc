@@ -146,7 +146,7 @@ TEST_F(RowAdmissionTest, AGradientThatIsNotFiniteIsNamedThoughItsIdHasNoRow) {
     PartUpdate update;
     update.point = update.step = step;
     update.gradients = {{.ids = {5}, .counts = {1}, .sums = {gradient}}};
-    return part.takeAsReplica(update);
+    return part.takeAsReplica(std::make_shared<const PartUpdate>(update));
   };
   EXPECT_EQ(part.stores(), 2U);
   EXPECT_TRUE(take(0, 1));

@@ -5,6 +5,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/runtime/rows/one_table.h"
 
 namespace trainyard::runtime::rows {
 namespace {
@@ -14,43 +15,20 @@ using ::testing::HasSubstr;
 
 class RowPushesTest : public testing::Test {
  protected:
-  RowPushesTest() {
-    spec_.set_name("SGD");
-    spec_.set_learning_rate(1);
-    optimizer_ = *makeOptimizer(spec_);
-    begin(1);
-  }
+  RowPushesTest() { begin(1); }
   void begin(int aggregate) {
-    const RowTableConfig user{{.name = "user", .dim = 1, .max_rows = 1000, .initial = {}},
-                              optimizer_.get(),
-                              LearningRate(spec_)};
-    part_ = std::make_unique<RowPushes>(std::vector{user}, PartitionRange{}, aggregate);
+    part_ = std::make_unique<RowPushes>(oneTable(), PartitionRange{}, aggregate);
     open(1);
   }
   void open(std::int64_t epoch) {
     ASSERT_TRUE(part_->open(epoch, StepPlan()).ok());
     epoch_ = epoch;
   }
-  RowRequest read() const {
-    RowRequest request;
-    request.epoch = epoch_;
-    request.ids = {{7}};
-    return request;
-  }
-  // A worker's push of that number, of two samples.
+  RowRequest read() const { return readOfRow(epoch_, 0, kNewestRows); }
   RowRequest pushOf(std::uint32_t worker, std::int64_t number, float gradient) {
-    RowRequest request = read();
-    request.step = ticket_;
-    request.push = {.worker = worker,
-                    .created = 1,
-                    .start = 1,
-                    .number = number,
-                    .ticket = ticket_,
-                    .first = 2 * ticket_,
-                    .samples = 2};
-    ++ticket_;
-    request.gradients = {{RowGradients{{7}, {1}, {gradient}}}};
-    return request;
+    RowRequest push = pushOfRow(epoch_, worker, number, ticket_, gradient);
+    push.step = ticket_++;
+    return push;
   }
   RowAnswer ask(RowRequest request) {
     std::vector<RowAnswer> answers;
@@ -62,8 +40,6 @@ class RowPushesTest : public testing::Test {
     return ask(std::move(request)).rows;
   }
 
-  v1::OptimizerSpec spec_;
-  std::unique_ptr<Optimizer> optimizer_;
   std::unique_ptr<RowPushes> part_;
   std::int64_t epoch_ = 0;
   std::int64_t ticket_ = 0;

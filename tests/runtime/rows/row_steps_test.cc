@@ -5,6 +5,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/runtime/rows/one_table.h"
 
 namespace trainyard::runtime::rows {
 namespace {
@@ -23,18 +24,11 @@ std::vector<CallId> callsOf(const std::vector<RowAnswer>& answers) {
 class RowStepsTest : public testing::Test {
  protected:
   void SetUp() override {
-    spec_.set_name("SGD");
-    spec_.set_learning_rate(1);
-    optimizer_ = *makeOptimizer(spec_);
     plan_.step_samples = kSamples * 2;
     plan_.rank_samples = kSamples;
     plan_.steps = 100;
     plan_.ranks = 2;
-    part_ = std::make_unique<RowSteps>(
-        std::vector<RowTableConfig>{{{.name = "user", .dim = 1, .max_rows = 1000, .initial = {}},
-                                     optimizer_.get(),
-                                     LearningRate(spec_)}},
-        PartitionRange{});
+    part_ = std::make_unique<RowSteps>(oneTable(), PartitionRange{});
     open(1, 0);
   }
   void open(std::int64_t epoch, std::int64_t step) {
@@ -43,21 +37,11 @@ class RowStepsTest : public testing::Test {
     ASSERT_TRUE(part_->open(epoch, plan_).ok());
     epoch_ = epoch;
   }
-  // Rank brings `gradient` for row 7 in `step` and wants it at the next version.
   RowRequest pushOf(int rank, std::int64_t step, float gradient) const {
-    RowRequest request = readOf(rank, step + 1);
-    request.step = step;
-    request.push.samples = kSamples;
-    request.gradients = {{RowGradients{{7}, {1}, {gradient}}}};
-    return request;
+    return stepOfRow(epoch_, rank, step, kSamples, gradient);
   }
   RowRequest readOf(int rank, std::int64_t version) const {
-    RowRequest request;
-    request.epoch = epoch_;
-    request.rank = rank;
-    request.version = version;
-    request.ids = {{7}};
-    return request;
+    return readOfRow(epoch_, rank, version);
   }
   std::vector<RowAnswer> ask(RowRequest request) {
     std::vector<RowAnswer> answers;
@@ -65,8 +49,6 @@ class RowStepsTest : public testing::Test {
     return answers;
   }
 
-  v1::OptimizerSpec spec_;
-  std::unique_ptr<Optimizer> optimizer_;
   StepPlan plan_;
   std::unique_ptr<RowSteps> part_;
   std::int64_t epoch_ = 0;
@@ -260,10 +242,7 @@ TEST_F(RowStepsTest, WhatIsAskedIsCounted) {
   ask(pushOf(1, 1, 0));
   EXPECT_EQ(part_->meter(0).counts().created, 1U);
 
-  RowSteps next({{{.name = "user", .dim = 1, .max_rows = 1000, .initial = {}},
-                  optimizer_.get(),
-                  LearningRate(spec_)}},
-                PartitionRange{});
+  RowSteps next(oneTable(), PartitionRange{});
   next.takeMeters(*part_);
   EXPECT_EQ(next.meter(0).counts().pushed, 4U);
   EXPECT_EQ(next.meter(0).counts().pulled, 5U);
@@ -272,14 +251,10 @@ TEST_F(RowStepsTest, WhatIsAskedIsCounted) {
 
 // A partition of a table of one row may have 17 (and six standard deviations of 0.001).
 TEST_F(RowStepsTest, RefusedGradientsAreCounted) {
-  RowSteps part({{{.name = "user",
-                   .dim = 1,
-                   .max_rows = 1,
-                   .on_full = RowTableOptions::OnFull::kRefuseNew,
-                   .initial = {}},
-                  optimizer_.get(),
-                  LearningRate(spec_)}},
-                PartitionRange{0, 1});
+  std::vector<RowTableConfig> tables = oneTable();
+  tables[0].options.max_rows = 1;
+  tables[0].options.on_full = RowTableOptions::OnFull::kRefuseNew;
+  RowSteps part(tables, PartitionRange{0, 1});
   plan_.ranks = 1;
   plan_.first_step = 0;
   ASSERT_TRUE(part.open(1, plan_).ok());
