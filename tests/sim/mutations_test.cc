@@ -133,40 +133,16 @@ WorldConfig boundedDeaths(std::uint64_t seed) {
   return config;
 }
 
-WorldConfig rollsBackWithTables(std::uint64_t seed) {
-  WorldConfig config = rollsBack(seed);
-  config.tables = true;
-  return config;
-}
-
-WorldConfig asynchronousWithTables(std::uint64_t seed) {
-  WorldConfig config = asynchronous(seed);
+template <WorldConfig (*kConfig)(std::uint64_t)>
+WorldConfig withTables(std::uint64_t seed) {
+  WorldConfig config = kConfig(seed);
   config.tables = true;
   return config;
 }
 
 WorldConfig readsRowsInItsSteps(std::uint64_t seed) {
-  WorldConfig config = deathsOfWorkers(seed);
-  config.tables = true;
+  WorldConfig config = withTables<deathsOfWorkers>(seed);
   config.unforeseen = true;
-  return config;
-}
-
-WorldConfig deathsWithTables(std::uint64_t seed) {
-  WorldConfig config = deaths(seed);
-  config.tables = true;
-  return config;
-}
-
-WorldConfig serversComeAndGoWithTables(std::uint64_t seed) {
-  WorldConfig config = serversComeAndGo(seed);
-  config.tables = true;
-  return config;
-}
-
-WorldConfig asynchronousDeathsWithTables(std::uint64_t seed) {
-  WorldConfig config = asynchronousDeaths(seed);
-  config.tables = true;
   return config;
 }
 
@@ -187,7 +163,7 @@ const std::vector<Case>& cases() {
   using enum Mutation;
   static const std::vector<Case> all{
       {kRepeatIsNew, "RepeatIsNew", asynchronous},
-      {kRepeatedRowsAreNew, "RepeatedRowsAreNew", asynchronousWithTables},
+      {kRepeatedRowsAreNew, "RepeatedRowsAreNew", withTables<asynchronous>},
       {kOneRankTwice, "OneRankTwice", deathsOfWorkers},
       {kCutGradientCounts, "CutGradientCounts", deathsOfWorkers},
       {kCutWeightsCount, "CutWeightsCount", deathsOfWorkers},
@@ -218,12 +194,12 @@ const std::vector<Case>& cases() {
       {kLedgerForgotten, "LedgerForgotten", rollsBack, true},
       {kPositionForgotten, "PositionForgotten", rollsBack, true},
       {kEndToldEarly, "EndToldEarly", rollsBack, true},
-      {kRowsNotLoaded, "RowsNotLoaded", rollsBackWithTables, true},
-      {kConfirmsEarly, "RowsConfirmedEarly", deathsWithTables},
-      {kReplicaForgets, "RowsForgotten", deathsWithTables},
-      {kReplicaForgets, "PushedRowsForgotten", asynchronousDeathsWithTables},
-      {kReplicaRoundedUp, "RowsRoundedUp", deathsWithTables},
-      {kMovedFormer, "RowsMovedWithoutTheirUpdate", serversComeAndGoWithTables},
+      {kRowsNotLoaded, "RowsNotLoaded", withTables<rollsBack>, true},
+      {kConfirmsEarly, "RowsConfirmedEarly", withTables<deaths>},
+      {kReplicaForgets, "RowsForgotten", withTables<deaths>},
+      {kReplicaForgets, "PushedRowsForgotten", withTables<asynchronousDeaths>},
+      {kReplicaRoundedUp, "RowsRoundedUp", withTables<deaths>},
+      {kMovedFormer, "RowsMovedWithoutTheirUpdate", withTables<serversComeAndGo>},
       {kGoneForgotten, "GoneForgotten", withDeltas},
       {kFormerRowsForgotten, "FormerRowsForgotten", readsRowsInItsSteps},
       {kQuestionIsNew, "QuestionIsNew", asynchronous},

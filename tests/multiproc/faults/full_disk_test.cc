@@ -83,22 +83,26 @@ class FullDiskTest : public RunTest {
     ::kill(worker, SIGCONT);
     return steps.empty() ? -1 : steps.back();
   }
+  // While the disk is full for a time. The job succeeds.
+  void trainThrough(JobRun& run) {
+    std::optional<SmallDisk> disk;
+    const std::int64_t committed = launchAndFill(run, disk, kRoom - 1);
+    const pid_t worker = stoppedAt(run, "worker-1");
+    EXPECT_EQ(count(run.taskLog("ps-0"), "failed, training goes on"), 1) << "more than one did";
+    EXPECT_EQ(run.checkpointSteps().back(), committed);
+    EXPECT_NE(run.digest(), "") << "which can still be read";
+    if (real_) disk->makeRoom();
+    ::kill(worker, SIGCONT);
+    const ProgramEnd end = run.wait(kFullDiskPatience);
+    EXPECT_EQ(end.code, 0);
+  }
 
   const bool real_;
 };
 
 TEST_F(FullDiskTest, TheFormerCheckpointStaysAndTrainingGoesOn) {
   JobRun run(folder("full"), job());
-  std::optional<SmallDisk> disk;
-  const std::int64_t committed = launchAndFill(run, disk, kRoom - 1);
-  const pid_t worker = stoppedAt(run, "worker-1");
-  EXPECT_EQ(count(run.taskLog("ps-0"), "failed, training goes on"), 1) << "more than one did";
-  EXPECT_EQ(run.checkpointSteps().back(), committed);
-  EXPECT_NE(run.digest(), "") << "which can still be read";
-  if (real_) disk->makeRoom();
-  ::kill(worker, SIGCONT);
-  const ProgramEnd end = run.wait(kFullDiskPatience);
-  EXPECT_EQ(end.code, 0);
+  trainThrough(run);
   EXPECT_EQ(run.json("status.json").at("status").value("lostSteps", 0), 0);
   EXPECT_EQ(run.digest(), undisturbed());
 }
@@ -128,16 +132,7 @@ TEST_F(FullDiskTest, AChainOfDeltasStaysAndGoesOn) {
   JobRun run(folder("deltas"), tables,
              {"--set", "training.checkpoint.everySeconds=1", "--set",
               "training.checkpoint.full.everySeconds=3600"});
-  std::optional<SmallDisk> disk;
-  const std::int64_t committed = launchAndFill(run, disk, kRoom - 1);
-  const pid_t worker = stoppedAt(run, "worker-1");
-  EXPECT_EQ(count(run.taskLog("ps-0"), "failed, training goes on"), 1) << "more than one did";
-  EXPECT_EQ(run.checkpointSteps().back(), committed);
-  EXPECT_NE(run.digest(), "") << "which can still be read";
-  if (real_) disk->makeRoom();
-  ::kill(worker, SIGCONT);
-  const ProgramEnd end = run.wait(kFullDiskPatience);
-  EXPECT_EQ(end.code, 0);
+  trainThrough(run);
   EXPECT_THAT(run.taskLog("ps-0"), HasSubstr(", a delta of step-"));
   EXPECT_EQ(run.digest(), undisturbedDigest(tables));
 }
