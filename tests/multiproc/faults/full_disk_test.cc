@@ -83,9 +83,8 @@ class FullDiskTest : public RunTest {
     ::kill(worker, SIGCONT);
     return steps.empty() ? -1 : steps.back();
   }
-  // While the disk is full for a time. The job succeeds.
-  void trainThrough(JobRun& run) {
-    std::optional<SmallDisk> disk;
+  // While the disk is full for a time. The job succeeds; its checkpoints are on `disk`.
+  void trainThrough(JobRun& run, std::optional<SmallDisk>& disk) {
     const std::int64_t committed = launchAndFill(run, disk, kRoom - 1);
     const pid_t worker = stoppedAt(run, "worker-1");
     EXPECT_EQ(count(run.taskLog("ps-0"), "failed, training goes on"), 1) << "more than one did";
@@ -102,7 +101,8 @@ class FullDiskTest : public RunTest {
 
 TEST_F(FullDiskTest, TheFormerCheckpointStaysAndTrainingGoesOn) {
   JobRun run(folder("full"), job());
-  trainThrough(run);
+  std::optional<SmallDisk> disk;
+  trainThrough(run, disk);
   EXPECT_EQ(run.json("status.json").at("status").value("lostSteps", 0), 0);
   EXPECT_EQ(run.digest(), undisturbed());
 }
@@ -132,7 +132,8 @@ TEST_F(FullDiskTest, AChainOfDeltasStaysAndGoesOn) {
   JobRun run(folder("deltas"), tables,
              {"--set", "training.checkpoint.everySeconds=1", "--set",
               "training.checkpoint.full.everySeconds=3600"});
-  trainThrough(run);
+  std::optional<SmallDisk> disk;
+  trainThrough(run, disk);
   EXPECT_THAT(run.taskLog("ps-0"), HasSubstr(", a delta of step-"));
   EXPECT_EQ(run.digest(), undisturbedDigest(tables));
 }
