@@ -26,7 +26,9 @@ SharedMemory::~SharedMemory() {
 StatusOr<SharedMemory> SharedMemory::map(UniqueFd fd, const std::string& name, std::size_t bytes,
                                          Access access) {
   const int allowed = access == Access::kRead ? PROT_READ : PROT_READ | PROT_WRITE;
-  void* const base = ::mmap(nullptr, bytes, allowed, MAP_SHARED | MAP_POPULATE, fd.get(), 0);
+  // Not populated here: that takes seconds for gigabytes, in which no thread of this process gets
+  // other memory. Whoever copies meets the pages one by one.
+  void* const base = ::mmap(nullptr, bytes, allowed, MAP_SHARED, fd.get(), 0);
   if (base == MAP_FAILED) return errnoStatus(errno, name);
   return SharedMemory(std::move(fd), static_cast<std::byte*>(base), bytes);
 }

@@ -1,6 +1,7 @@
 #include "runtime/coordinator/member_link.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/core/failpoint.h"
 #include "base/rpc/secure_channel.h"
@@ -56,6 +57,8 @@ void MemberLink::close() {
   if (thread_.joinable()) thread_.join();
   std::unique_lock lock(mutex_);
   wake_.wait(lock, [&] { return under_way_ == 0 && under_way_takes_ == 0; });
+  lock.unlock();
+  if (views_.joinable()) views_.join();
 }
 
 void MemberLink::setAddress(const std::string& address) {
@@ -72,6 +75,7 @@ void MemberLink::setAddress(const std::string& address) {
 
 void MemberLink::start() {
   thread_ = std::thread([this] { run(); });
+  views_ = std::thread([this] { takeViews(); });
 }
 
 void MemberLink::poke() {
@@ -96,15 +100,14 @@ bool MemberLink::flush(Duration limit) {
   const std::uint64_t wanted = sent_ + 1;
   poked_ = true;
   wake_.notify_all();
-  return wake_.wait_for(lock, limit, [&] { return answered_ >= wanted; });
+  return wake_.wait_for(lock, limit, [&] { return taken_ >= wanted; });
 }
 
 void MemberLink::run() {
   std::unique_lock lock(mutex_);
   while (!stopping_) {
     const TimePoint now = clock_.now();
-    const bool wanted = poked_ ? under_way_ < kUnderWay : under_way_ == 0;
-    if (stub_ != nullptr && wanted && now >= not_before_) {
+    if (stub_ != nullptr && wantsReport(now) && now >= not_before_) {
       send(lock);
       continue;
     }
@@ -112,14 +115,23 @@ void MemberLink::run() {
   }
 }
 
+// With the mutex held. A report is best made of what the answer before it has said; one whose
+// answer takes its time is followed by heartbeats.
+bool MemberLink::wantsReport(TimePoint now) const {
+  const int open = under_way_ + static_cast<int>(answers_.size());
+  if (open == 0 || (poked_ && open < kUnderWay)) return true;
+  return under_way_ == 0 && now >= sent_at_ + options_.heartbeat;
+}
+
 void MemberLink::send(std::unique_lock<std::mutex>& lock) {
   poked_ = false;
+  sent_at_ = clock_.now();
   ++under_way_;
   auto* call = new Call;
   call->number = ++sent_;
   call->stub = stub_;
   // Two reports closer than this would only tell the same twice.
-  not_before_ = clock_.now() + std::chrono::milliseconds(1);
+  not_before_ = sent_at_ + std::chrono::milliseconds(1);
   lock.unlock();
   call->report = report_();
   setDeadline(call->context, options_.heartbeat * 4);
@@ -153,40 +165,52 @@ void MemberLink::take(const v1::TakeRequest& request,
                             });
 }
 
-// True once, when there is nothing left to hope for.
-bool MemberLink::countDenial() {
-  std::lock_guard lock(mutex_);
-  return ++denials_ == kDenials && answered_ == 0;
-}
-
-v1::View MemberLink::denial() const {
-  std::lock_guard lock(mutex_);
-  v1::View view;
-  view.set_refusal(fmt::format("coordinator at {}: {}", address_, kStranger));
-  return view;
+// With the mutex held. Says so once, when there is nothing left to hope for.
+void MemberLink::countDenial() {
+  if (++denials_ != kDenials || heard_) return;
+  Answer answer;
+  answer.view.set_refusal(fmt::format("coordinator at {}: {}", address_, kStranger));
+  answers_.push_back(std::move(answer));
 }
 
 void MemberLink::done(Call* call, const grpc::Status& status) {
-  if (status.ok()) {
-    hitViewsFailpoint(call->view);
-    view_(call->view);
-  }
-  const std::uint64_t number = call->number;
-  delete call;
-  const bool denied = isStranger(status);
-  if (denied && countDenial()) view_(denial());
+  Answer answer{call->number, std::move(call->view)};
+  delete call;  // before close() may hear that it has ended: it is part of gRPC's
   std::lock_guard lock(mutex_);
   --under_way_;
-  if (!denied) denials_ = 0;
+  const bool denied = isStranger(status);
+  if (denied) {
+    countDenial();
+  } else {
+    denials_ = 0;
+  }
   if (status.ok()) {
-    answered_ = std::max(answered_, number);
+    heard_ = true;
     problem_.clear();
+    answers_.push_back(std::move(answer));
   } else {
     problem_ = fmt::format("coordinator at {}: {}", address_,
                            denied ? std::string(kStranger) : status.error_message());
     not_before_ = clock_.now() + options_.retry_delay;
   }
   wake_.notify_all();
+}
+
+// Until the last call that there will be has ended.
+void MemberLink::takeViews() {
+  std::unique_lock lock(mutex_);
+  for (;;) {
+    wake_.wait(lock, [&] { return !answers_.empty() || (stopping_ && under_way_ == 0); });
+    if (answers_.empty()) return;
+    const Answer& answer = answers_.front();  // stays where it is while others come behind it
+    lock.unlock();
+    hitViewsFailpoint(answer.view);
+    view_(answer.view);
+    lock.lock();
+    taken_ = std::max(taken_, answer.number);
+    answers_.pop_front();
+    wake_.notify_all();
+  }
 }
 
 }  // namespace trainyard::runtime

@@ -2,6 +2,8 @@
 #pragma once
 
 #include <condition_variable>
+#include <cstdint>
+#include <deque>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -15,7 +17,7 @@
 
 namespace trainyard::runtime {
 
-// One thread of its own. A report goes out when poked, when the former one was answered, and again
+// Two threads of its own. A report goes out when poked, when the former one was answered, and again
 // after a failure; at most two are under way (the newer one makes the coordinator answer the
 // older).
 class MemberLink {
@@ -25,8 +27,10 @@ class MemberLink {
     Duration heartbeat = std::chrono::seconds(1);
     Duration retry_delay = std::chrono::milliseconds(100);
   };
-  // `report` is called for each call, on the link's thread; `view` on gRPC's threads. A member with
-  // a token of another job gets a view that holds a refusal alone.
+  // `report` is called for each call, on the link's thread; `view` on another one of the link's, in
+  // the order in which views come. However long a view takes, a report goes out each heartbeat: who
+  // is busy is not dead. A member with a token of another job gets a view that holds a refusal
+  // alone.
   MemberLink(Options options, const Clock& clock, std::function<v1::MemberReport()> report,
              std::function<void(const v1::View&)> view);
   ~MemberLink();  // closes
@@ -46,17 +50,23 @@ class MemberLink {
   void close();
   // Consecutive failures; for messages like "cannot reach the coordinator at ...".
   std::string problem() const;
-  // Waits until a report that was made after this call was answered, or `limit` has passed.
+  // Waits until `view` has had the answer to a report that was made after this call, or `limit` has
+  // passed. Not from `view`.
   bool flush(Duration limit);
 
  private:
   struct Call;
   struct TakeCall;
+  struct Answer {
+    std::uint64_t number = 0;  // of the report
+    v1::View view;
+  };
   void run();
+  void takeViews();
+  bool wantsReport(TimePoint now) const;
   void send(std::unique_lock<std::mutex>& lock);
   void done(Call* call, const grpc::Status& status);
-  bool countDenial();
-  v1::View denial() const;
+  void countDenial();
 
   const std::shared_ptr<CallbackThreads> threads_ = CallbackThreads::hold();
   const Options options_;
@@ -72,12 +82,16 @@ class MemberLink {
   bool stopping_ = false;
   int under_way_ = 0;
   int under_way_takes_ = 0;
+  std::deque<Answer> answers_;  // the first is being taken, the others wait
   std::uint64_t sent_ = 0;
-  std::uint64_t answered_ = 0;  // highest number of an answered report
-  int denials_ = 0;             // in a row
+  TimePoint sent_at_{};
+  std::uint64_t taken_ = 0;  // highest number of a report whose answer was taken
+  bool heard_ = false;       // a report was answered
+  int denials_ = 0;          // in a row
   TimePoint not_before_{};
   std::string problem_;
   std::thread thread_;
+  std::thread views_;
 };
 
 }  // namespace trainyard::runtime

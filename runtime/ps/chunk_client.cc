@@ -49,28 +49,32 @@ void ChunkClient::setAddress(int ps, const std::string& address, bool near) {
   if (servers_[ps].address != address) servers_[ps] = {address, near};
 }
 
-// With the mutex held; null: none is to be had.
-std::shared_ptr<SharedPayloads> ChunkClient::sharedPayloads() {
-  if (payloads_ != nullptr || without_memory_ || !options_.memory) return payloads_;
-  auto pool = options_.memory();
-  if (pool.ok()) {
-    payloads_ = std::make_shared<SharedPayloads>(*std::move(pool));
-  } else {
-    without_memory_ = true;
-    TY_INFO("no shared memory: {}", fromAbsl(pool.status().message()));
+// Memory to offer, once and for all servers. Not under the mutex: gigabytes take seconds to be had,
+// and whoever tells of a new membership must not wait for them. What is sent meanwhile is copied.
+void ChunkClient::makeMemory(int ps) {
+  {
+    std::lock_guard lock(mutex_);
+    const Server& server = servers_[ps];
+    const bool wanted = server.near && !server.address.empty() && options_.memory != nullptr;
+    if (!wanted || closed_ || std::exchange(memory_asked_, true)) return;
   }
-  return payloads_;
+  auto pool = options_.memory();
+  if (!pool.ok()) {
+    TY_INFO("no shared memory: {}", fromAbsl(pool.status().message()));
+    return;
+  }
+  std::lock_guard lock(mutex_);
+  payloads_ = std::make_shared<SharedPayloads>(*std::move(pool));
 }
 
 // With the mutex held: memory to be offered now.
 std::optional<v1::ShareMemoryRequest> ChunkClient::offerOf(Server& server) {
-  if (!server.near || server.offer != Server::Offer::kNone) return std::nullopt;
-  const auto payloads = sharedPayloads();
-  if (payloads == nullptr) return std::nullopt;
+  if (!server.near || server.offer != Server::Offer::kNone || payloads_ == nullptr)
+    return std::nullopt;
   server.offer = Server::Offer::kMade;
   v1::ShareMemoryRequest offer;
   offer.set_protocol(kChunkProtocol);
-  *offer.mutable_file() = payloads->pool().file();
+  *offer.mutable_file() = payloads_->pool().file();
   offer.set_weights(options_.reads_weights);
   return offer;
 }
@@ -102,6 +106,7 @@ StatusOr<std::size_t> ChunkClient::send(int ps, std::uint64_t attempt,
                                         v1::ChunkRequestHeader header,
                                         const std::vector<PayloadPiece>& payload) {
   TY_RETURN_IF_ERROR(trouble_);
+  makeMemory(ps);
   ChunkLink::Request request{header.chunk(), attempt, {}};
   ChunkLink::Target target;
   std::optional<v1::ShareMemoryRequest> offer;

@@ -73,15 +73,15 @@ class ChunkClient {
   ChunkLink& linkOf(int ps);
   void post(int ps, ChunkLink::Target target, std::optional<v1::ShareMemoryRequest> offer,
             ChunkLink::Request request);
-  std::shared_ptr<SharedPayloads> sharedPayloads();
+  void makeMemory(int ps);
   std::optional<v1::ShareMemoryRequest> offerOf(Server& server);
   void opened(int ps, const Status& status);
 
   const Options options_;
   const Events events_;
   std::mutex mutex_;
-  std::shared_ptr<SharedPayloads> payloads_;  // null: no memory yet
-  bool without_memory_ = false;               // none is to be had
+  std::shared_ptr<SharedPayloads> payloads_;  // null: no memory, or none yet
+  bool memory_asked_ = false;
   BodyPool bodies_;
   std::map<int, Server> servers_;  // by ps
   bool closed_ = false;

@@ -195,6 +195,34 @@ TEST_F(CoordinatorRpcTest, FlushWaitsForAReportMadeAfterwards) {
   EXPECT_FALSE(nobody.link.flush(milliseconds(50)));
 }
 
+// As where gigabytes are prepared for an epoch.
+TEST_F(CoordinatorRpcTest, WhoTakesLongOverAViewIsNotSilent) {
+  start(1);
+  std::atomic<int> reports{0};
+  std::atomic<int> views{0};
+  std::atomic<bool> over{false};
+  Bench bench(1, 1);
+  MemberLink link(
+      {.identity = identityOf(kToken), .heartbeat = milliseconds(20)}, systemClock(),
+      [&] {
+        ++reports;
+        return bench.reports[{v1::ROLE_PS, 0}];
+      },
+      [&](const v1::View&) {
+        ++views;
+        EXPECT_TRUE(eventually([&] { return over.load(); }));
+      });
+  link.setAddress(home_->address());
+  link.start();
+  EXPECT_TRUE(eventually([&] { return views == 1; }));
+  const int before = reports;
+  EXPECT_TRUE(eventually([&] { return reports >= before + 5; }));
+  EXPECT_EQ(views, 1) << "one at a time";
+  over = true;
+  EXPECT_TRUE(eventually([&] { return views > 5; })) << "those that came meanwhile, each";
+  EXPECT_TRUE(link.flush(seconds(20)));
+}
+
 TEST_F(CoordinatorRpcTest, AWrongTokenIsNotHeard) {
   start(1);
   Member stranger(v1::ROLE_WORKER, home_->address(), "another-token");

@@ -1,7 +1,10 @@
 // A worker and a server of one machine that read each other's memory.
+#include <atomic>
 #include <cstring>
+#include <thread>
 
 #include "gmock/gmock.h"
+#include "tests/base/process/temp_dir.h"
 #include "tests/runtime/ps/caller.h"
 
 namespace trainyard::runtime::ps {
@@ -21,6 +24,31 @@ TEST(ClientAndServerMemory, WeightsAreReadInTheServersMemory) {
     EXPECT_THAT(reply.values, Each(-2.0f * static_cast<float>(step + 1)));
   }
   EXPECT_EQ(server.service.sharedRequests(), 10u);
+}
+
+// To have gigabytes takes seconds.
+TEST(ClientAndServerMemory, AMembershipDoesNotWaitForMemory) {
+  ChunkClient* client = nullptr;
+  std::thread membership;
+  std::atomic<bool> told{false};
+  ChunkClient::Options options;
+  options.access = {{keys().data}, workerEnd()};
+  options.memory = [&]() -> StatusOr<std::shared_ptr<SharedPool>> {
+    membership = std::thread([&] {
+      client->setAddress(1, "127.0.0.1:1", true);
+      told = true;
+    });
+    EXPECT_TRUE(eventually([&] { return told.load(); }));
+    return absl::ResourceExhaustedError("none");
+  };
+  ChunkClient::Events events;
+  events.received = [](std::uint32_t, std::uint64_t) {};
+  events.replied = [](const ChunkClient::Reply&) { return std::vector<std::span<float>>(); };
+  ChunkClient own(std::move(options), std::move(events));
+  client = &own;
+  own.setAddress(0, "127.0.0.1:1", true);
+  EXPECT_TRUE(own.send(0, 1, chunkHeader(), {}).ok());
+  membership.join();
 }
 
 TEST(ClientAndServerMemory, PlacesOutsideOfSharedMemoryAreRefused) {
