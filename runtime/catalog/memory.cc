@@ -226,7 +226,10 @@ MemoryNeed serverMemory(const ServerLoad& load, int slots) {
   if (slots > 0) need.parts.push_back({"slots of the optimizer", slots * load.held});
   if (load.replicated) need.parts.push_back({"gradients for replicas", load.held});
   need.add(replicaMemory(load.replicas, slots));
-  if (slots > 0) need.parts.push_back({"the slots' copy for a checkpoint", slots * load.held});
+  // Where a step comes before they are written.
+  if (slots > 0) {
+    need.parts.push_back({"the slots' copy for a checkpoint", slots * load.held, /*always=*/false});
+  }
   need.parts.push_back({"the weights of a checkpoint", load.held, /*always=*/false});
   return need;
 }

@@ -9,6 +9,8 @@
 #include <string>
 #include <vector>
 
+#include "runtime/checkpoint/slot_arrays.h"
+
 namespace trainyard::runtime {
 
 // Rows of one of the job's tables that are in a range of its partitions, ascending by partition and
@@ -59,7 +61,7 @@ struct Snapshot {
   struct ChunkCopy {
     std::uint32_t chunk = 0;
     std::shared_ptr<const std::pmr::vector<float>> weights;  // shared with who holds the chunk
-    std::vector<std::vector<float>> slots;                   // in the optimizer's order
+    SlotArrays slots;                                        // likewise
   };
   std::vector<ChunkCopy> chunks;
   std::vector<TableRows> tables;  // ascending by table and partition

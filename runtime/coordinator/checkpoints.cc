@@ -65,7 +65,9 @@ Checkpoints::Failure Checkpoints::followSteps(const Membership& membership, cons
     next_ = now;
   }
   if (pending_) return commit(pending_->version);
-  if (now >= next_ && !resting) ask(steps, progress, now, out);
+  // Two at a time would need the memory of two.
+  const bool first_to_come = epochs.info().fresh() && newestStep() < first && unwritable_ != first;
+  if (now >= next_ && !resting && !first_to_come) ask(steps, progress, now, out);
   return std::nullopt;
 }
 

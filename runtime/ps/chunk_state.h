@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "base/core/clock.h"
+#include "runtime/checkpoint/slot_arrays.h"
 #include "runtime/data/number_set.h"
 #include "runtime/optimizer/optimizer.h"
 #include "runtime/placement/placement.h"
@@ -76,7 +77,7 @@ struct ChunkState {
   std::int64_t version = -1;  // of `current`; -1: nothing loaded
   std::shared_ptr<Weights> current;
   std::shared_ptr<Weights> previous;  // version - 1, or null
-  std::vector<std::vector<float>> slots;
+  SlotArrays slots;
 
   // The step in progress (== version).
   std::shared_ptr<Weights> sum;  // null: nothing added yet

@@ -173,10 +173,11 @@ bool Shard::averageBlock(ChunkState& chunk, std::int64_t at, std::vector<ChunkAn
 // The weights of the block's next version, in place of the mean.
 void Shard::updateBlock(ChunkState& chunk, const UpdateContext& context, std::int64_t at) {
   const std::span<float> block = blockOf(*chunk.sum, at);
+  SlotArrays::Arrays& arrays = chunk.slots.own();
   std::array<std::span<float>, kMostSlots> slots;
-  for (std::size_t i = 0; i < chunk.slots.size(); ++i) slots[i] = blockOf(chunk.slots[i], at);
+  for (std::size_t i = 0; i < arrays.size(); ++i) slots[i] = blockOf(arrays[i], at);
   optimizer_.apply(context, blockOf(*chunk.current, at), block, block,
-                   std::span(slots).first(chunk.slots.size()));
+                   std::span(slots).first(arrays.size()));
 }
 
 // `sum` holds the next version's weights: it becomes current.

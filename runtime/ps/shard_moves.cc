@@ -145,7 +145,7 @@ StatusOr<GivenChunk> Shard::give(std::int64_t epoch, std::uint32_t id, std::int6
   if (known == mode_->pointOf(*chunk)) return all;
   all.weights = chunk->current;
   all.previous = chunk->previous;
-  all.slots = chunk->slots;
+  all.slots = chunk->slots.arrays();
   v1::ChunkRecord& record = all.record;
   record.set_last_samples(chunk->last_samples);
   record.set_last_loss_sum(chunk->last_loss_sum);

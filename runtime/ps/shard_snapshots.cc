@@ -136,7 +136,7 @@ bool Shard::capture(ChunkState& chunk) {
   const auto index = static_cast<std::size_t>(slot_of_chunk_[chunk.plan->id]);
   if (!wantsCopy(index, chunk.version)) return false;
   hitFailpoint("ps.capture", chunk.version);
-  // Weights are never written once they are a version; slots are updated in place.
+  // Weights are never written once they are a version; slots are copied by the next update.
   Snapshot::ChunkCopy copy{chunk.plan->id, chunk.current, chunk.slots};
   return addToSnapshot(index, chunk.version,
                        [&](Snapshot& snapshot) { snapshot.chunks.push_back(std::move(copy)); });

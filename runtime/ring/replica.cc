@@ -79,17 +79,18 @@ Snapshot Replica::snapshot(std::int64_t epoch, std::int64_t version) const {
     weights.reserve(elements);
     Snapshot::ChunkCopy copy;
     copy.chunk = chunk.id;
-    copy.slots.resize(slots_.size());
-    for (std::vector<float>& slot : copy.slots) slot.reserve(elements);
+    SlotArrays::Arrays slots(slots_.size());
+    for (std::vector<float>& slot : slots) slot.reserve(elements);
     for (const Segment& segment : chunk.segments) {
       const auto variable = static_cast<std::size_t>(variableOf(segment));
       const std::span<const float> values = partOf(weights_[variable], segment);
       weights.insert(weights.end(), values.begin(), values.end());
       for (std::size_t s = 0; s < slots_.size(); ++s) {
         const std::span<const float> slot = partOf(slots_[s][variable], segment);
-        copy.slots[s].insert(copy.slots[s].end(), slot.begin(), slot.end());
+        slots[s].insert(slots[s].end(), slot.begin(), slot.end());
       }
     }
+    copy.slots = std::move(slots);
     copy.weights = std::make_shared<const std::pmr::vector<float>>(std::move(weights));
     snapshot.chunks.push_back(std::move(copy));
   }

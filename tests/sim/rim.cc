@@ -242,7 +242,7 @@ void World::prepare(PsNode& node, const v1::EpochInfo& epoch) {
           for (const auto& copy : files_[file.name].chunks) {
             if (copy.chunk != chunk.id) continue;
             weights.assign(copy.weights->begin(), copy.weights->end());
-            slots = copy.slots;
+            slots = copy.slots.arrays();
           }
         }
       }

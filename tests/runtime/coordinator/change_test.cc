@@ -383,8 +383,28 @@ TEST(CoordinatorChange, AnOldWordOfRestDoesNotCount) {
   EXPECT_EQ(b.epoch(), 2);
 }
 
+// Two copies of a server's state at a time would need the memory of both.
+TEST(CoordinatorChange, AFreshStartsCheckpointIsWrittenBeforeAnotherIsAskedFor) {
+  for (const char* error : {"", "the disk is full"}) {
+    Running b(2, [](CoordinatorConfig& c) { c.checkpoint_every = seconds(1); });
+    const auto goOn = [&](std::int64_t version) {
+      b.now += seconds(1);
+      b.reach(version);
+      b.settle();
+    };
+    goOn(20);
+    goOn(30);
+    EXPECT_EQ(b.last_view.checkpoint_at(), -1);
+    b.write(0, error);
+    if (std::string(error).empty()) b.commit();
+    EXPECT_GT(b.last_view.checkpoint_at(), 30) << error;
+  }
+}
+
 TEST(CoordinatorChange, ACheckpointIsLetEndFirst) {
   Running b(2, [](CoordinatorConfig& c) { c.checkpoint_every = seconds(1); });
+  b.write(0);
+  b.commit();
   b.now += seconds(1);
   b.reach(20);
   b.now += seconds(1);

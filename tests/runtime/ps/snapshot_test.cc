@@ -45,7 +45,7 @@ TEST_F(SnapshotTest, HoldsEveryChunkAtExactlyTheArmedVersion) {
   EXPECT_EQ(snapshot->chunks[1].chunk, 2u);
   // a1 = 2, a2 = 1 + 2 = 3: w = -5.
   EXPECT_THAT(*snapshot->chunks[0].weights, Each(-5.0f));
-  EXPECT_THAT(snapshot->chunks[0].slots.at(0), Each(3.0f));
+  EXPECT_THAT(snapshot->chunks[0].slots[0], Each(3.0f));
   EXPECT_THAT(*snapshot->chunks[1].weights, Each(-2.5f));
   EXPECT_FALSE(b_.shard.takeSnapshot().has_value());  // once
   EXPECT_EQ(b_.shard.state().armed_checkpoint(), -1);
@@ -65,8 +65,28 @@ TEST_F(SnapshotTest, StaysAsItIsWhileStepsGoOn) {
     b_.push(2, step, 0, 1);
   }
   EXPECT_THAT(*snapshot->chunks[0].weights, Each(-2.0f));
-  EXPECT_THAT(snapshot->chunks[0].slots.at(0), Each(2.0f));
+  EXPECT_THAT(snapshot->chunks[0].slots[0], Each(2.0f));
   EXPECT_THAT(*snapshot->chunks[1].weights, Each(-1.0f));
+}
+
+// Nothing is copied for a checkpoint before a step changes it.
+TEST_F(SnapshotTest, SlotsAreTheShardsUntilTheNextStep) {
+  open();
+  EXPECT_TRUE(b_.shard.arm(1));
+  b_.push(0, 0, 0, 2);
+  b_.push(2, 0, 0, 1);
+  auto first = b_.shard.takeSnapshot();
+  ASSERT_TRUE(first.has_value());
+  const float* const shared = first->chunks[0].slots[0].data();
+  first.reset();  // is written
+  EXPECT_TRUE(b_.shard.arm(2));
+  b_.push(0, 1, 0, 2);
+  b_.push(2, 1, 0, 1);
+  const auto second = b_.shard.takeSnapshot();
+  ASSERT_TRUE(second.has_value());
+  EXPECT_EQ(second->chunks[0].slots[0].data(), shared) << "was copied, though nobody had it";
+  b_.push(0, 2, 0, 2);
+  EXPECT_THAT(second->chunks[0].slots[0], Each(3.0f));
 }
 
 TEST_F(SnapshotTest, AVersionThatIsPastIsMissed) {
@@ -117,7 +137,7 @@ TEST_F(SnapshotTest, AChunkIsCopiedBeforeItLeavesTheVersion) {
   ASSERT_TRUE(snapshot.has_value());
   EXPECT_EQ(snapshot->version, 1);
   EXPECT_THAT(*snapshot->chunks[0].weights, Each(-2.0f));
-  EXPECT_THAT(snapshot->chunks[0].slots.at(0), Each(2.0f));
+  EXPECT_THAT(snapshot->chunks[0].slots[0], Each(2.0f));
   EXPECT_THAT(*snapshot->chunks[1].weights, Each(-1.0f));
   EXPECT_EQ(b_.shard.state().missed_checkpoint(), -1);
 }

@@ -96,7 +96,7 @@ TEST(Replica, WhatACopyHoldsMakesTheSameReplica) {
   ASSERT_EQ(snapshot.chunks.size(), bench.placement.chunks.size());
   Bench other;
   for (const Snapshot::ChunkCopy& chunk : snapshot.chunks)
-    other.replica->load(chunk.chunk, *chunk.weights, chunk.slots);
+    other.replica->load(chunk.chunk, *chunk.weights, chunk.slots.arrays());
   const auto want = bench.replica->arrays();
   const auto got = other.replica->arrays();
   for (std::size_t i = 0; i < want.size(); ++i)
