@@ -83,8 +83,10 @@ pid_t ownerOf(const std::string& inode) {
 
 std::string programPath(const std::string& name) {
   if (name.starts_with('/')) return name;
-  const char* bin = std::getenv("TRAINYARD_BIN");
-  return fmt::format("{}/{}", bin == nullptr ? "." : bin, name);
+  if (const char* bin = std::getenv("TRAINYARD_BIN")) return fmt::format("{}/{}", bin, name);
+  // By hand: the programs of the same build.
+  const auto self = std::filesystem::read_symlink("/proc/self/exe");
+  return self.parent_path().parent_path() / "bin" / name;
 }
 
 std::string ProgramEnd::lastLine() const {
