@@ -68,6 +68,11 @@ class FullDiskTest : public RunTest {
     EXPECT_TRUE(stopped) << task;
     return pid;
   }
+  // The step of the newest checkpoint; -1: there is none.
+  static std::int64_t newest(const JobRun& run) {
+    const std::vector<std::int64_t> steps = run.checkpointSteps();
+    return steps.empty() ? -1 : steps.back();
+  }
   // Launches, and fills the disk behind the first checkpoints. The newest of them.
   std::int64_t launchAndFill(JobRun& run, std::optional<SmallDisk>& disk, int last) {
     run.launch(failpoints(last));
@@ -78,17 +83,17 @@ class FullDiskTest : public RunTest {
     ::kill(worker, SIGCONT);
     worker = stoppedAt(run, "worker-1");
     if (real_) disk->fill();
-    const std::vector<std::int64_t> steps = run.checkpointSteps();
-    EXPECT_TRUE(!steps.empty() && steps.back() > 0);
+    const std::int64_t committed = newest(run);
+    EXPECT_GT(committed, 0);
     ::kill(worker, SIGCONT);
-    return steps.empty() ? -1 : steps.back();
+    return committed;
   }
   // While the disk is full for a time. The job succeeds; its checkpoints are on `disk`.
   void trainThrough(JobRun& run, std::optional<SmallDisk>& disk) {
     const std::int64_t committed = launchAndFill(run, disk, kRoom - 1);
     const pid_t worker = stoppedAt(run, "worker-1");
     EXPECT_EQ(count(run.taskLog("ps-0"), "failed, training goes on"), 1) << "more than one did";
-    EXPECT_EQ(run.checkpointSteps().back(), committed);
+    EXPECT_EQ(newest(run), committed);
     EXPECT_NE(run.digest(), "") << "which can still be read";
     if (real_) disk->makeRoom();
     ::kill(worker, SIGCONT);
@@ -118,7 +123,7 @@ TEST_F(FullDiskTest, WithoutTheLastCheckpointTheJobFailsAndCanBeResumed) {
                                                     "written: ps-",
                                                     kFullDiskSteps)));
   EXPECT_THAT(end.lastLine(), HasSubstr(real_ ? "no space left" : "failpoint"));
-  EXPECT_EQ(run.checkpointSteps().back(), committed);
+  EXPECT_EQ(newest(run), committed);
   if (real_) disk->makeRoom();
   run.launch();
   EXPECT_EQ(run.wait(kFullDiskPatience).code, 0);
