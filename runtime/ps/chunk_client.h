@@ -36,8 +36,8 @@ class ChunkClient {
     Duration call_limit = std::chrono::seconds(90);
     // Servers of the grid: lanes take turns among the chunks that one of them has.
     int grid = 1;
-    // Memory that servers on this machine may read, asked for when the first of them is called;
-    // none: nothing is shared.
+    // Memory that servers on this machine may read, asked for once, by who sends to the first of
+    // them, and without a lock; none: nothing is shared.
     std::function<StatusOr<std::shared_ptr<SharedPool>>()> memory = {};
     bool reads_weights = true;                 // from theirs; else answers have none
     ElementType wire = ElementType::kFloat32;  // of bodies, both ways
