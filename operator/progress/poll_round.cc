@@ -130,10 +130,11 @@ void PollRound::tell(grpc::CompletionQueue& queue, const JobWish& wish, TimePoin
 
 void PollRound::onOver(PollCall* call) {
   const auto own = calls_.extract(call);
-  call->take();
+  if (!cancelled_) call->take();
 }
 
 void PollRound::cancel() {
+  cancelled_ = true;
   for (const auto& [call, own] : calls_) call->context.TryCancel();
 }
 

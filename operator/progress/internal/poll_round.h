@@ -73,7 +73,8 @@ class PollRound {
   void tell(grpc::CompletionQueue& queue, const JobWish& wish, TimePoint now);
   // `call` came out of the queue.
   void onOver(PollCall* call);
-  // Ends all calls soon.
+  // Ends all calls soon; what they bring is nobody's any more, and their end no failure of an
+  // agent.
   void cancel();
 
   std::size_t callsUnderWay() const { return calls_.size(); }
@@ -98,6 +99,7 @@ class PollRound {
   std::vector<AgentEndpoint> unreached_;
   std::map<PollCall*, std::unique_ptr<PollCall>> calls_;
   bool told_ = false;
+  bool cancelled_ = false;
 };
 
 }  // namespace trainyard::control

@@ -53,6 +53,8 @@ class FakeAgent : public v1::Agent::Service {
   int stops() const { return stops_; }
   double stopSeconds() const { return stop_seconds_; }
   int pushes() const { return pushes_; }
+  // From now on a push is answered once it has been cancelled.
+  void holdPushes() { held_ = true; }
 
   grpc::Status GetTask(grpc::ServerContext* context, const v1::GetTaskRequest*,
                        v1::TaskState* reply) override {
@@ -68,6 +70,7 @@ class FakeAgent : public v1::Agent::Service {
     const grpc::Status allowed = checkToken(*context, kToken);
     if (!allowed.ok()) return allowed;
     ++pushes_;
+    while (held_ && !context->IsCancelled()) std::this_thread::yield();
     const std::lock_guard lock(mutex_);
     state_.set_revision(request->membership().revision());
     reply->set_revision(state_.revision());
@@ -86,6 +89,7 @@ class FakeAgent : public v1::Agent::Service {
   mutable std::mutex mutex_;
   v1::TaskState state_;
   std::atomic<int> stops_ = 0, pushes_ = 0;
+  std::atomic<bool> held_ = false;
   std::atomic<double> stop_seconds_ = -1;  // none was told
   int port_ = 0;
   std::unique_ptr<grpc::Server> server_;
@@ -391,6 +395,17 @@ TEST(GrpcProgressSideBySide, HungAgentsDelayNoOtherJob) {
         << step;
   }
   progress.stop();  // and does not wait for them either
+}
+
+// Whoever stops cancels what is under way: no warning of an agent's that did nothing wrong.
+TEST_F(GrpcProgressTest, AStopInTheMiddleOfAPushIsNotTheAgentsFailure) {
+  worker_.holdPushes();
+  progress_.follow(kJob, "uid", wish(3, false));
+  testing::internal::CaptureStderr();
+  progress_.start();
+  EXPECT_TRUE(eventually([&] { return worker_.pushes() > 0; }));
+  progress_.stop();
+  EXPECT_EQ(testing::internal::GetCapturedStderr(), "");
 }
 
 TEST(GrpcProgressSideBySide, OnlySoManyCallsAreUnderWay) {
