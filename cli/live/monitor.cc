@@ -17,6 +17,8 @@ using control::TaskObservation;
 using control::TaskPhase;
 
 constexpr double kShortestSeconds = 0.5;
+// For which a restart is not told where its reason may still come.
+constexpr Duration kReasonWithin = std::chrono::seconds(2);
 
 std::string lower(std::string text) {
   std::transform(text.begin(), text.end(), text.begin(),
@@ -62,6 +64,10 @@ double trainedSeconds(const v1::PhaseSeconds& seconds) {
 }
 
 }  // namespace
+
+bool isOver(std::string_view state) {
+  return state == "Succeeded" || state == "Failed" || state == "Suspended";
+}
 
 void RateWindow::add(TimePoint at, double value) {
   if (!samples_.empty() && value < samples_.back().value) samples_.clear();
@@ -160,7 +166,7 @@ void RunMonitor::update(const RunView& view, TimePoint now, UnixMillis unix_ms) 
   std::map<TaskKey, const TaskObservation*> observed;
   for (const TaskKey& key : control::wantedTasks(job)) observed[key] = nullptr;
   for (const TaskObservation& task : view.observed.tasks) observed[task.key] = &task;
-  tellRestarts(view, unix_ms);
+  tellRestarts(view, now, unix_ms);
   std::vector<control::ToldBy> words;
   for (const auto& [key, task] : observed) {
     const auto state = view.tasks.find(key);
@@ -230,15 +236,21 @@ void RunMonitor::updateProgress(const v1::JobProgress& progress, TimePoint now,
   }
 }
 
-void RunMonitor::tellRestarts(const RunView& view, UnixMillis unix_ms) {
+void RunMonitor::tellRestarts(const RunView& view, TimePoint now, UnixMillis unix_ms) {
+  const bool ended = isOver(view.observed.job.status().state());
   // The record counts every loss, also of a life that was shorter than the time between two looks.
   for (const v1::TaskRecord& record : view.observed.job.status().tasks()) {
     const auto key = control::parseTaskKey(record.task());
     if (!key) continue;
     TaskMemory& memory = memory_[*key];
     if (record.restarts() > memory.restarts) {
-      tell(unix_ms, "restart", record.task() + " is restarted" + reasonOfLoss(view, *key));
+      if (!memory.restarted_at) memory.restarted_at = now;
+      const std::string reason = reasonOfLoss(view, *key);
+      // The record may know of a loss before anybody has heard from the agent how it came.
+      if (reason.empty() && !ended && now < *memory.restarted_at + kReasonWithin) continue;
+      tell(unix_ms, "restart", record.task() + " is restarted" + reason);
     }
+    memory.restarted_at.reset();
     memory.restarts = record.restarts();
   }
 }

@@ -6,6 +6,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/core/clock.h"
@@ -23,6 +24,9 @@ struct RunView {
   std::map<control::TaskKey, v1::TaskState> tasks;  // newest word of each agent
   std::optional<v1::JobProgress> progress;          // newest word of the coordinator
 };
+
+// Nothing runs any more, of a job whose record says `state`.
+bool isOver(std::string_view state);
 
 // Rate of a counter over the last seconds.
 class RateWindow {
@@ -66,7 +70,8 @@ class RunMonitor {
     // Of a program of the user's own: the last look at which it computed, and for how long it has.
     std::optional<TimePoint> told_at;
     double told_seconds = 0;
-    std::int32_t restarts = 0;  // as last told
+    std::int32_t restarts = 0;              // as last told
+    std::optional<TimePoint> restarted_at;  // of one that is not told yet
   };
 
   TaskRow updateTask(const control::TaskObservation* observed, const v1::TaskState* state,
@@ -75,7 +80,7 @@ class RunMonitor {
   static double toldSeconds(const v1::RuntimeReport& report, TimePoint now, TaskMemory& memory);
   void updateProgress(const v1::JobProgress& progress, TimePoint now, UnixMillis unix_ms);
   void tell(UnixMillis unix_ms, std::string kind, std::string message);
-  void tellRestarts(const RunView& view, UnixMillis unix_ms);
+  void tellRestarts(const RunView& view, TimePoint now, UnixMillis unix_ms);
 
   const std::string job_;
   const TimePoint started_;

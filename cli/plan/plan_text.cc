@@ -163,12 +163,12 @@ std::string renderPlanText(const PlanReport& report) {
       "(below 0.1 %) and global_step, which travels in them, are not counted.\n";
   const bool replicated = report.ps.size() > 1 && report.ps[0].replica_out_per_step > 0;
   out += fmt::format(
-      "Memory of a ps: two versions of its weights, {} optimizer slot{}, what a\n"
-      "checkpoint holds while it is written{}.\n"
+      "Memory of a ps, at most: two versions of its weights, {} optimizer slot{}{};\n"
+      "of it {} x bytes held only where steps go on while a checkpoint is written.\n"
       "Memory of a worker: the weights and the gradients, besides activations and\n"
       "libraries{}.\n",
-      report.slots, report.slots == 1 ? "" : "s",
-      replicated ? ", and replicas of another's part" : "",
+      report.slots, report.slots == 1 ? "" : "s", replicated ? ",\nreplicas of another's part" : "",
+      1 + report.slots,
       report.worker_replicas > 0 ? fmt::format("; of worker 0 {} more for the ps's replicas",
                                                formatCount(report.worker_replicas))
                                  : "");

@@ -37,10 +37,6 @@ control::GrpcProgressOptions progressOptions() {
   return {.interval = std::chrono::milliseconds(500), .timeout = std::chrono::milliseconds(500)};
 }
 
-bool isTerminal(const std::string& state) {
-  return state == "Succeeded" || state == "Failed" || state == "Suspended";
-}
-
 std::string failureOf(const v1::JobStatus& status) {
   for (const v1::Condition& condition : status.conditions()) {
     if (condition.type() == "Failed" && condition.status() == "True") {
@@ -177,7 +173,7 @@ bool Session::isOver() {
   // Before the controller's first look the record still says how the last launch ended.
   const v1::TrainingJob& job = view_.observed.job;
   const v1::JobStatus& status = job.status();
-  bool ended = isTerminal(status.state()) && status.has_observed_generation();
+  bool ended = cli::isOver(status.state()) && status.has_observed_generation();
   // Resumed while it was stopping: it goes on right here.
   if (status.state() == "Suspended" && !job.spec().run_policy().suspend()) ended = false;
   ended = ended || deleted();

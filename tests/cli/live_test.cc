@@ -286,6 +286,30 @@ TEST_F(MonitorTest, RestartSaysWhy) {
               ElementsAre("worker-0 is restarted (exit code 3: data.images: no such file)"));
 }
 
+TEST_F(MonitorTest, ARestartWaitsALittleForItsReason) {
+  update(0);
+  told();
+  v1::TaskRecord* record = view_.observed.job.mutable_status()->add_tasks();
+  record->set_task("worker-0");
+  record->set_restarts(1);
+  update(1);
+  EXPECT_TRUE(told().empty());
+  view_.tasks[kWorker].set_last_signal(9);
+  update(2);
+  EXPECT_THAT(told(), ElementsAre("worker-0 is restarted (killed by signal 9)"));
+  view_.tasks[kWorker].set_last_signal(0);
+  record->set_restarts(2);
+  update(3);
+  update(4);
+  EXPECT_TRUE(told().empty());
+  update(10);
+  EXPECT_THAT(told(), ElementsAre("worker-0 is restarted")) << "though nobody says why";
+  record->set_restarts(3);
+  view_.observed.job.mutable_status()->set_state("Failed");
+  update(11);
+  EXPECT_THAT(told(), Contains("worker-0 is restarted")) << "there is no later look";
+}
+
 TEST_F(MonitorTest, EachEventIsToldOnce) {
   v1::JobProgress progress;
   progress.set_step(100);

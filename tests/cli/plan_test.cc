@@ -201,8 +201,9 @@ memory of a worker     26,197,072
 
 Per step: gradients that all workers push and weights that they pull; headers
 (below 0.1 %) and global_step, which travels in them, are not counted.
-Memory of a ps: two versions of its weights, 2 optimizer slots, what a
-checkpoint holds while it is written, and replicas of another's part.
+Memory of a ps, at most: two versions of its weights, 2 optimizer slots,
+replicas of another's part;
+of it 3 x bytes held only where steps go on while a checkpoint is written.
 Memory of a worker: the weights and the gradients, besides activations and
 libraries.
 )");
