@@ -15,6 +15,9 @@ namespace {
 constexpr double kPauseSeconds = 10;
 // Readings of a second jump; the mean of so many shows the rate.
 constexpr int kSmoothing = 3;
+// Counters are as old as the last answer of their agent, which is asked each half second: what came
+// within less, as with the sample at a run's end, is of a longer time than lies between the two.
+constexpr double kShortestSeconds = 0.5;
 
 // The rates between each two samples, over the seconds in which samples were taken.
 struct PsRates {
@@ -25,17 +28,21 @@ std::map<std::string, PsRates> ratesOf(const std::vector<TrafficSample>& samples
   std::map<std::string, PsRates> rates;
   double elapsed = 0;
   bool joined = false;
+  std::size_t last = 0;
   for (std::size_t i = 1; i < samples.size(); ++i) {
-    const double seconds = samples[i].time - samples[i - 1].time;
-    if (seconds <= 0 || seconds > kPauseSeconds) {
+    const double seconds = samples[i].time - samples[last].time;
+    if (seconds >= 0 && seconds < kShortestSeconds) continue;
+    const std::map<std::string, PsBytes>& earlier = samples[last].ps;
+    last = i;
+    if (seconds < 0 || seconds > kPauseSeconds) {
       joined = false;
       continue;
     }
     elapsed += seconds;
     bool whole = true;
     for (const auto& [name, now] : samples[i].ps) {
-      const auto before = samples[i - 1].ps.find(name);
-      if (before == samples[i - 1].ps.end() || now.received < before->second.received ||
+      const auto before = earlier.find(name);
+      if (before == earlier.end() || now.received < before->second.received ||
           now.transmitted < before->second.transmitted) {
         whole = false;
         continue;

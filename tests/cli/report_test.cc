@@ -5,6 +5,7 @@
 
 #include "cli/report/chart.h"
 #include "cli/report/compare.h"
+#include "cli/report/curves.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -76,6 +77,21 @@ ReportInput sampleRun() {
 }
 
 // What Balanced cut lies along no axis.
+// The sample at a run's end comes at once, with what was counted since the agents' last answers.
+TEST(TrafficChart, ASampleThatComesEarlyIsNoBurst) {
+  RunRecords records;
+  for (const auto& [time, bytes] :
+       std::vector<std::pair<double, double>>{{0, 0}, {1, 1e8}, {2, 2e8}, {3, 3e8}, {3.2, 4e8}}) {
+    TrafficSample sample;
+    sample.time = time;
+    sample.ps["ps-0"].received = sample.ps["ps-0"].transmitted = bytes;
+    records.traffic.push_back(sample);
+  }
+  const std::string chart = trafficChart("traffic", records);
+  EXPECT_THAT(chart, HasSubstr("100 MB/s"));
+  EXPECT_THAT(chart, Not(HasSubstr("200 MB/s")));
+}
+
 TEST(ReportTest, PartsOfVariablesAreRangesOfElements) {
   const std::string html = renderReport(sampleRun());
   EXPECT_THAT(html, HasSubstr("<td>fc1_wei</td><td>0 to 1,5"));
