@@ -76,7 +76,7 @@ class Driver:
         flags = ["--task-wrapper", " ".join(network.enter("{task}"))]
         for task in TASKS:
             flags += ["--task-address", f"{task}={network.addresses[task]}"]
-        description = jobs.simulated(model, placement, steps, seconds)
+        description = jobs.simulated(model, placement, steps, seconds, self.args.replicas)
         folder = self.train(description, wrapper, flags)
         plan = self.plan(description["metadata"]["name"], seconds)
         return {"model": model, "placement": placement, "directory": str(folder),
@@ -190,6 +190,8 @@ def parse(argv=None):
     parser.add_argument("--only", choices=["links", "computed"])
     parser.add_argument("--model", choices=list(jobs.MODELS), help="only this one on links")
     parser.add_argument("--placement", choices=list(jobs.PLACEMENTS), help="only this one")
+    parser.add_argument("--replicas", choices=["Never", "Auto"], default="Never",
+                        help="on links; Auto: what jobs have that say nothing")
     parser.add_argument("--steps", type=int, help="on links; the first is not measured")
     parser.add_argument("--quick", action="store_true", help="mnist only, few steps, no computing")
     parser.add_argument("--urgent", action="store_true",
@@ -209,7 +211,7 @@ def parse(argv=None):
 
 def measure(args):
     driver = Driver(args)
-    results = {"machine": programs.machine(), "date": datetime.date.today().isoformat(),
+    results = {"machine": programs.machine(), "date": datetime.date.today().isoformat(), "replicas": args.replicas,
                "load": os.getloadavg(), "link": args.link, "step_seconds": args.step_seconds}
     text = f"{results['machine']}, {results['date']}, load {results['load'][0]:.0f}"
     text += "\n" if args.only == "computed" else f", links of {args.link}\n\n"

@@ -27,15 +27,15 @@ def job(name, placement, training):
                      "training": {**training, "placement": PLACEMENTS[placement]}}}
 
 
-def simulated(model, placement, steps, step_seconds):
+def simulated(model, placement, steps, step_seconds, replicas="Never"):
     """Nobody computes, a step takes its seconds and what the exchange adds. The data plays no part,
-    so there is next to none."""
+    so there is next to none. `replicas`: training.chunkReplicas; the cost model knows of none."""
     kind = MODELS[model]
     return job(f"{model}-{placement}", placement, {
         "model": {**kind["model"], "simulatedStepSeconds": step_seconds},
         "data": {"format": "synthetic", "shape": kind["shape"], "classes": kind["classes"],
                  "samples": 2 * WORKERS},
-        "batchSize": 1, "steps": steps, "optimizer": {"name": "SGD", "learningRate": 0.01},
+        "batchSize": 1, "steps": steps, "chunkReplicas": replicas, "optimizer": {"name": "SGD", "learningRate": 0.01},
         # Writing the model down is not what is measured.
         "checkpoint": {"everySeconds": 604800}})
 
