@@ -3,7 +3,10 @@
 Jobs of a network with at least a gigabyte of weights, some steps and a checkpoint long, whose gradients and weights
 are sent as between machines. A process of its own for each parameter server and worker, all on this machine.
 
-    python3 bench/memory.py --bin build/dev/bin [--case adam-1ps ...]
+What a checkpoint holds is there in whole only if steps go on before anything of it is written. --slow-disk makes that so:
+a server waits for as many seconds before it writes.
+
+    python3 bench/memory.py --bin build/dev/bin [--case adam-1ps ...] [--slow-disk 30]
 """
 import argparse
 import json
@@ -71,12 +74,15 @@ def pids_of(folder):
     return pids
 
 
-def run(bin_dir, job, folder):
+def run(bin_dir, job, folder, slow_disk):
     """The most that each task had resident, by task."""
     most = {}
+    environment = dict(os.environ)
+    if slow_disk:
+        environment["TRAINYARD_FAILPOINTS"] = f"ps.snapshot=delay({slow_disk * 1000})"
     with open(folder / "out.txt", "w", encoding="utf-8") as out:
         process = subprocess.Popen([bin_dir / "trainyard", "run", "-f", job, "--dir", folder / "run"],
-                                   stdout=out, stderr=subprocess.STDOUT)
+                                   stdout=out, stderr=subprocess.STDOUT, env=environment)
         end = time.monotonic() + LIMIT
         while process.poll() is None:
             for task, pid in pids_of(folder / "run").items():
@@ -105,6 +111,7 @@ def main():
     parser.add_argument("--bin", required=True, type=pathlib.Path)
     parser.add_argument("--case", action="append", choices=CASES)
     parser.add_argument("--wide", default=16384, type=int, help="units of the two hidden layers")
+    parser.add_argument("--slow-disk", default=0, type=int, metavar="SECONDS", help="before each file of a checkpoint")
     args = parser.parse_args()
     print(f"{programs.machine()}, load {os.getloadavg()[0]:.1f}")
     print("| case | task | planned | resident at most | |\n|--|--|--|--|--|")
@@ -117,7 +124,7 @@ def main():
         with tempfile.TemporaryDirectory() as scratch:
             folder = pathlib.Path(scratch)
             (folder / "job.yaml").write_text(text)
-            most = run(args.bin, folder / "job.yaml", folder)
+            most = run(args.bin, folder / "job.yaml", folder, args.slow_disk)
             needs = planned(args.bin, folder / "job.yaml") if servers else {}
             for task in sorted(most):
                 said, beside = "", ""
