@@ -65,7 +65,7 @@ double trainedSeconds(const v1::PhaseSeconds& seconds) {
 
 }  // namespace
 
-bool isOver(std::string_view state) {
+bool hasEnded(std::string_view state) {
   return state == "Succeeded" || state == "Failed" || state == "Suspended";
 }
 
@@ -237,7 +237,7 @@ void RunMonitor::updateProgress(const v1::JobProgress& progress, TimePoint now,
 }
 
 void RunMonitor::tellRestarts(const RunView& view, TimePoint now, UnixMillis unix_ms) {
-  const bool ended = isOver(view.observed.job.status().state());
+  const bool ended = hasEnded(view.observed.job.status().state());
   // The record counts every loss, also of a life that was shorter than the time between two looks.
   for (const v1::TaskRecord& record : view.observed.job.status().tasks()) {
     const auto key = control::parseTaskKey(record.task());

@@ -26,7 +26,7 @@ struct RunView {
 };
 
 // Nothing runs any more, of a job whose record says `state`.
-bool isOver(std::string_view state);
+bool hasEnded(std::string_view state);
 
 // Rate of a counter over the last seconds.
 class RateWindow {

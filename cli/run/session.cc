@@ -173,7 +173,7 @@ bool Session::isOver() {
   // Before the controller's first look the record still says how the last launch ended.
   const v1::TrainingJob& job = view_.observed.job;
   const v1::JobStatus& status = job.status();
-  bool ended = cli::isOver(status.state()) && status.has_observed_generation();
+  bool ended = hasEnded(status.state()) && status.has_observed_generation();
   // Resumed while it was stopping: it goes on right here.
   if (status.state() == "Suspended" && !job.spec().run_policy().suspend()) ended = false;
   ended = ended || deleted();
