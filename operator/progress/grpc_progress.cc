@@ -375,6 +375,7 @@ bool GrpcProgress::judgeLocked(Job& job, PollRound& round) {
       continue;
     }
     news = noteSilenceLocked(job, answer) || news;
+    peer.refusals = 0;
     if (job.credentials) peer.stub.reset();
     const int beyond = ++peer.silent_rounds - kPatience;
     peer.skip = beyond > 0 ? std::min(kMaxSkip, (1 << std::min(beyond, 10)) - 1) : 0;

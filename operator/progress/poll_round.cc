@@ -40,6 +40,20 @@ std::string_view reasonOf(grpc::StatusCode code) {
   }
 }
 
+// An agent may end between its answer and what it is told, as every one does with its task: that
+// it refuses is known once it has answered again and refused again.
+void noteTold(std::string_view call, const PollRound::Answer& answer, const grpc::Status& status) {
+  int& refusals = answer.peer->refusals;
+  refusals = status.ok() ? 0 : refusals + 1;
+  if (status.ok()) return;
+  const std::string failure = fromGrpc(status, describe(call, answer.endpoint)).ToString();
+  if (refusals == 2) {
+    TY_WARN("{}", failure);
+  } else {
+    TY_DEBUG("{}", failure);
+  }
+}
+
 }  // namespace
 
 PollRound::PollRound(Job job, std::vector<Answer> agents, Duration timeout)
@@ -95,9 +109,8 @@ void PollRound::push(grpc::CompletionQueue& queue, const Answer& answer,
         return answer.peer->stub->AsyncPushMembership(context, request, &queue);
       },
       [this, &answer](const grpc::Status& status, v1::PushMembershipReply&) {
-        if (status.ok()) return;
-        TY_WARN("{}", fromGrpc(status, describe("PushMembership", answer.endpoint)).ToString());
-        unreached_.push_back(answer.endpoint);
+        noteTold("PushMembership", answer, status);
+        if (!status.ok()) unreached_.push_back(answer.endpoint);
       });
 }
 
@@ -110,8 +123,7 @@ void PollRound::stop(grpc::CompletionQueue& queue, const Answer& answer, Duratio
         return answer.peer->stub->AsyncStopJob(context, request, &queue);
       },
       [&answer](const grpc::Status& status, v1::StopJobReply&) {
-        if (status.ok()) return;
-        TY_WARN("{}", fromGrpc(status, describe("StopJob", answer.endpoint)).ToString());
+        noteTold("StopJob", answer, status);
       });
 }
 

@@ -29,6 +29,7 @@ struct AgentPeer {
   std::unique_ptr<v1::Agent::Stub> stub;
   int silent_rounds = 0;  // in which it was asked, in a row
   int skip = 0;           // rounds until it is asked again
+  int refusals = 0;       // of what it was told, in a row
   TimePoint silent_since{};
   bool helped = false;  // during this silence
 };
