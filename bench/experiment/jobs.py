@@ -29,7 +29,7 @@ def job(name, placement, training):
 
 def simulated(model, placement, steps, step_seconds, replicas="Never"):
     """Nobody computes, a step takes its seconds and what the exchange adds. The data plays no part,
-    so there is next to none. `replicas`: training.chunkReplicas; the cost model knows of none."""
+    so there is next to none. `replicas`: training.chunkReplicas."""
     kind = MODELS[model]
     return job(f"{model}-{placement}", placement, {
         "model": {**kind["model"], "simulatedStepSeconds": step_seconds},

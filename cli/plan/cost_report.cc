@@ -143,9 +143,12 @@ Json renderCostJson(const CostReport& report) {
 }
 
 runtime::JobSeconds predictJob(const PlanReport& plan, const CostInput& input) {
-  std::vector<std::int64_t> bytes;
-  for (const PsPlan& ps : plan.ps) bytes.push_back(ps.in_per_step / plan.workers);
-  return runtime::predictJob(input, plan.workers, bytes);
+  std::vector<runtime::ServerBytes> servers;
+  for (const PsPlan& ps : plan.ps) {
+    servers.push_back(
+        {ps.in_per_step / plan.workers, ps.replica_in_per_step, ps.replica_out_per_step});
+  }
+  return runtime::predictJob(input, plan.workers, servers);
 }
 
 std::string renderPredictionText(const CostInput& input, const runtime::JobSeconds& job) {

@@ -13,6 +13,11 @@ double everyLinkSeconds(const CostInput& input, int machines) {
   return 2 * input.exchangeSeconds() * (machines - 1) / machines;
 }
 
+// Until a link has carried both directions.
+double linkSeconds(const CostInput& input, const ServerSeconds& link) {
+  return input.duplex == Duplex::kFull ? std::max(link.in, link.out) : link.in + link.out;
+}
+
 }  // namespace
 
 int duplexFactor(Duplex duplex) {
@@ -64,21 +69,23 @@ Split bestSplit(const CostInput& input, int machines) {
 }
 
 JobSeconds predictJob(const CostInput& input, int workers,
-                      const std::vector<std::int64_t>& server_bytes) {
+                      const std::vector<ServerBytes>& servers) {
   TY_CHECK(workers >= 1, "a step needs a worker");
   const double byte = 8 / input.bits_per_second;
   JobSeconds result;
-  double hottest = 0;
+  double slowest = 0;
   double whole = 0;
-  for (const std::int64_t bytes : server_bytes) {
-    const double seconds = workers * double(bytes) * byte;
-    result.servers.push_back({seconds, seconds});
-    hottest = std::max(hottest, seconds);
-    whole += double(bytes) * byte;
+  for (const ServerBytes& server : servers) {
+    const double shared = workers * double(server.per_worker);
+    const ServerSeconds seconds = {(shared + double(server.replicas_in)) * byte,
+                                   (shared + double(server.replicas_out)) * byte};
+    result.servers.push_back(seconds);
+    slowest = std::max(slowest, linkSeconds(input, seconds));
+    whole += double(server.per_worker) * byte;
   }
   result.worker = {whole, whole};
   result.communication =
-      duplexFactor(input.duplex) * std::max(hottest, whole) + 2 * input.latency_seconds;
+      std::max(slowest, linkSeconds(input, result.worker)) + 2 * input.latency_seconds;
   result.step = input.step_seconds + result.communication;
   result.overlapped = std::max(input.step_seconds, result.communication);
   return result;

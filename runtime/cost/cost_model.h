@@ -73,21 +73,27 @@ double bestWorkerShare(const CostInput& input);
 // The better whole number of workers beside e* n, at least one machine of each kind. machines >= 2.
 Split bestSplit(const CostInput& input, int machines);
 
-// One step of a job with its real placement. Seconds.
+// One step of a job with its real placement. Bytes.
+struct ServerBytes {
+  std::int64_t per_worker = 0;    // that each worker pushes to it and pulls from it
+  std::int64_t replicas_in = 0;   // mean gradients of the chunks of which it keeps replicas
+  std::int64_t replicas_out = 0;  // mean gradients of its own chunks, to whoever keeps theirs
+};
+// Seconds.
 struct ServerSeconds {
-  double in = 0;   // its link carries what all workers push to it
-  double out = 0;  // and what they pull
+  double in = 0;   // its link carries what all workers push to it, and replicas
+  double out = 0;  // and what they pull, and replicas
 };
 struct JobSeconds {
   std::vector<ServerSeconds> servers;
   ServerSeconds worker;      // of each worker: in what it pulls, out what it pushes
-  double communication = 0;  // the slowest link, k applied, + 2 a
+  double communication = 0;  // the slowest link + 2 a; half-duplex: its both directions in turns
   double step = 0;           // T0 + communication
   double overlapped = 0;     // max(T0, communication): all communication hidden behind computing
 };
-// `server_bytes`: what one worker pushes to (and pulls from) each server in a step. workers >= 1.
-JobSeconds predictJob(const CostInput& input, int workers,
-                      const std::vector<std::int64_t>& server_bytes);
+// What an only server sends of replicas goes to worker-0, whose link never decides then: the
+// server's carries that and what the workers pull. workers >= 1.
+JobSeconds predictJob(const CostInput& input, int workers, const std::vector<ServerBytes>& servers);
 
 // Throughput of `workers` that take `step_seconds` for a step, against that of as many `machines`
 // that compute without communicating: workers T0 / (machines step_seconds). 1 is linear scaling.

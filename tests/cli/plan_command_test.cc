@@ -107,11 +107,22 @@ TEST_F(PlanCommand, JsonPredictsSecondsForScripts) {
       << err_.str();
   const auto json = nlohmann::json::parse(out_.str());
   EXPECT_NEAR(json["prediction"]["ps"][1]["inSeconds"].get<double>(), 0.7333, 5e-4);
-  EXPECT_NEAR(json["prediction"]["stepSeconds"].get<double>(), 0.7833, 5e-4);
+  EXPECT_NEAR(json["prediction"]["ps"][1]["outSeconds"].get<double>(), 0.8380, 5e-4);
+  EXPECT_NEAR(json["prediction"]["stepSeconds"].get<double>(), 0.8880, 5e-4);
   EXPECT_EQ(json["prediction"]["duplexFactor"], 1);
   EXPECT_EQ(json["cost"]["scale"].size(), 4u);
   EXPECT_EQ(json["cost"]["modelBytes"], 13'098'536);
   EXPECT_EQ(json["ps"][1]["bytes"], 13'094'016) << "what it said before stays";
+}
+
+TEST_F(PlanCommand, WithoutReplicasAStepIsPredictedShorter) {
+  EXPECT_EQ(run({"-f", file_, "-o", "json", "--bandwidth", "1Gbit", "--step-seconds", "0.05",
+                 "--set", "training.chunkReplicas=Never"}),
+            kExitOk)
+      << err_.str();
+  const auto json = nlohmann::json::parse(out_.str());
+  EXPECT_NEAR(json["prediction"]["ps"][1]["outSeconds"].get<double>(), 0.7333, 5e-4);
+  EXPECT_NEAR(json["prediction"]["stepSeconds"].get<double>(), 0.7833, 5e-4);
 }
 
 TEST_F(PlanCommand, SimulatedStepsNeedNoSecondTelling) {

@@ -63,11 +63,15 @@ TEST(PlanProgram, AJobsServersOnItsLinks) {
   const std::string link = " --set worker.replicas=7 --bandwidth 1Gbit --step-seconds 0.2";
   const Answer hot = plan("-f examples/placement/mnist-roundrobin.yaml" + link);
   EXPECT_EQ(hot.code, 0);
-  EXPECT_THAT(hot.text, HasSubstr("ps1                               0.7333 s     0.7333 s\n"));
+  EXPECT_THAT(hot.text, HasSubstr("ps1                            0.7333 s      0.838 s\n"));
   EXPECT_THAT(hot.text, HasSubstr("full duplex (factor 1)"));
   const Answer even = plan("-f examples/placement/mnist-balanced.yaml" + link);
-  EXPECT_THAT(even.text, HasSubstr("0.3668 s"));
-  EXPECT_THAT(even.text, HasSubstr("step of this job       0.5668 s"));
+  EXPECT_THAT(even.text, HasSubstr("0.4192 s"));
+  EXPECT_THAT(even.text, HasSubstr("step of this job       0.6192 s"));
+  const Answer alone = plan("-f examples/placement/mnist-balanced.yaml" + link +
+                            " --set training.chunkReplicas=Never");
+  EXPECT_THAT(alone.text, HasSubstr("0.3668 s"));
+  EXPECT_THAT(alone.text, HasSubstr("step of this job       0.5668 s"));
 }
 
 TEST(PlanProgram, WrongFlagsAreNamed) {

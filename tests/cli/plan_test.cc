@@ -270,8 +270,9 @@ TEST(PlanReport, HalfTheTrafficOf16Bits) {
     }
     runtime::CostInput input;
     input.bits_per_second = 1e9;
-    const double halved = predictJob(report, input).communication;
-    EXPECT_DOUBLE_EQ(2 * halved, predictJob(wide, input).communication);
+    const runtime::JobSeconds halved = predictJob(report, input);
+    EXPECT_DOUBLE_EQ(2 * halved.worker.out, predictJob(wide, input).worker.out);
+    EXPECT_DOUBLE_EQ(halved.communication, (7 * 2 + 4) * 3'273'504 * 8 / 1e9) << "means: 32 bits";
   }
 }
 

@@ -112,14 +112,14 @@ TEST(CostModel, DedicatedServersNeverBeatTheRing) {
 // The comparison of placements: 7 workers, 2 servers, mnist_cnn, 1 Gbit/s.
 TEST(CostModel, AHotServerTakesTwiceTheTime) {
   const CostInput in = input(kMnistCnn, 1e9, 0.2, Duplex::kFull);
-  const JobSeconds hot = predictJob(in, 7, {4'520, 13'094'016});
+  const JobSeconds hot = predictJob(in, 7, {{4'520}, {13'094'016}});
   EXPECT_NEAR(hot.servers[1].in, 0.7333, 5e-4);
   EXPECT_NEAR(hot.servers[1].out, 0.7333, 5e-4);
   EXPECT_NEAR(hot.servers[0].in, 0.000253, 1e-6);
   EXPECT_NEAR(hot.worker.out, 0.1048, 5e-4);
   EXPECT_NEAR(hot.step, 0.9333, 5e-4);
   EXPECT_NEAR(hot.overlapped, 0.7333, 5e-4);
-  const JobSeconds even = predictJob(in, 7, {6'549'268, 6'549'268});
+  const JobSeconds even = predictJob(in, 7, {{6'549'268}, {6'549'268}});
   EXPECT_NEAR(even.servers[0].in, 0.3668, 5e-4);
   EXPECT_DOUBLE_EQ(even.step, dedicatedServersSeconds(in, 7, 0.5));
 }
@@ -127,11 +127,29 @@ TEST(CostModel, AHotServerTakesTwiceTheTime) {
 TEST(CostModel, PredictionKnowsDuplexLatencyAndTheWorkersLink) {
   CostInput in = input(0, 8e6, 1, Duplex::kHalf);
   in.latency_seconds = 0.25;
-  const JobSeconds one = predictJob(in, 1, {500'000, 500'000});
+  const JobSeconds one = predictJob(in, 1, {{500'000}, {500'000}});
   EXPECT_DOUBLE_EQ(one.servers[0].in, 0.5);
   EXPECT_DOUBLE_EQ(one.communication, 2 * 1.0 + 0.5) << "the worker pushes to both";
   EXPECT_DOUBLE_EQ(one.step, 3.5);
   EXPECT_DOUBLE_EQ(one.overlapped, 2.5);
+}
+
+// As if there were one worker more, where each server keeps as much as it gives away.
+TEST(CostModel, MeanGradientsOfReplicasAreCarriedToo) {
+  const CostInput full = input(kMnistCnn, 1e9, 0.2, Duplex::kFull);
+  const JobSeconds even =
+      predictJob(full, 7, {{6'549'268, 6'549'268, 6'549'268}, {6'549'268, 6'549'268, 6'549'268}});
+  EXPECT_DOUBLE_EQ(even.communication,
+                   predictJob(full, 8, {{6'549'268}, {6'549'268}}).communication);
+  EXPECT_DOUBLE_EQ(even.worker.out, predictJob(full, 7, {{6'549'268}, {6'549'268}}).worker.out);
+  // An only server gives and keeps none: half-duplex links take one direction after the other.
+  for (const auto& [duplex, carried] : {std::pair{Duplex::kFull, 8.0}, {Duplex::kHalf, 15.0}}) {
+    const CostInput in = input(0, 8e6, 0, duplex);
+    const JobSeconds only = predictJob(in, 7, {{1'000'000, 0, 1'000'000}});
+    EXPECT_DOUBLE_EQ(only.servers[0].in, 7);
+    EXPECT_DOUBLE_EQ(only.servers[0].out, 8);
+    EXPECT_DOUBLE_EQ(only.communication, carried);
+  }
 }
 
 TEST(CostModel, Doublings) {
