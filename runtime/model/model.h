@@ -44,7 +44,7 @@ class Model {
   // host's memory is where they go at first. False: this model cannot, and goes on as it was.
   virtual bool deliverOnDevice(bool wanted) { return !wanted; }
   // Gradients of passes from now on are computed in blocks of this memory, which their owners keep;
-  // models that have memory of their own for them leave it alone. null: the heap.
+  // models that have memory of their own for them leave it alone. null: as it was.
   virtual void deliverIn(std::shared_ptr<std::pmr::memory_resource> /*memory*/) {}
   // With tables: what the newest forwardBackward() has found for batch.rows, laid out like them,
   // SUMS over the batch's samples; the caller's to move away.

@@ -45,7 +45,7 @@ class LayeredNetwork : public Network {
   }
 
   void deliverIn(std::shared_ptr<std::pmr::memory_resource> memory) override {
-    work_.gradients = std::move(memory);
+    if (memory != nullptr) work_.gradients = std::move(memory);
   }
 
   LossSum evaluate(const Samples& samples) override {

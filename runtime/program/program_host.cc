@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/core/log.h"
+#include "base/core/recycled_memory.h"
 #include "base/core/strings.h"
 #include "fmt/format.h"
 #include "runtime/program/initial_values.h"
@@ -16,9 +17,7 @@ namespace {
 // way to servers: what leaves is a copy, in memory from which servers of this machine read.
 struct GradientCopy {
   GradientCopy(std::span<const float> from, std::shared_ptr<std::pmr::memory_resource> memory)
-      : memory(std::move(memory)),
-        values(from.begin(), from.end(),
-               this->memory != nullptr ? this->memory.get() : std::pmr::get_default_resource()) {}
+      : memory(std::move(memory)), values(from.begin(), from.end(), this->memory.get()) {}
 
   std::shared_ptr<std::pmr::memory_resource> memory;
   std::pmr::vector<float> values;
@@ -110,6 +109,7 @@ Status ProgramHost::begin() {
                       job_.make(model, std::move(weights), std::move(hosted)));
   synchronizer_ = member.synchronizer;
   gradient_memory_ = synchronizer_->gradientMemory();
+  if (gradient_memory_ == nullptr) gradient_memory_ = std::make_shared<RecycledMemory>();
   {
     std::lock_guard lock(mutex_);
     session_ = std::make_unique<TrainingSession>(std::move(session), *synchronizer_, observer_,

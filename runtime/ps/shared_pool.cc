@@ -20,15 +20,6 @@ std::size_t aligned(std::size_t bytes) {
   return (bytes + kSharedAlign - 1) / kSharedAlign * kSharedAlign;
 }
 
-// Memory of the process alone.
-void* takeOwn(std::size_t bytes) {
-  return std::pmr::new_delete_resource()->allocate(aligned(bytes), kSharedAlign);
-}
-
-void giveBackOwn(void* block, std::size_t bytes) {
-  std::pmr::new_delete_resource()->deallocate(block, aligned(bytes), kSharedAlign);
-}
-
 std::uint64_t randomId() {
   const std::string digits = randomHex(8);
   std::uint64_t id = 0;
@@ -80,7 +71,7 @@ void* SharedPool::do_allocate(std::size_t bytes, std::size_t alignment) {
     return block;
   }
   std::byte* const block = takeNew(size);
-  return block != nullptr ? block : takeOwn(bytes);
+  return block != nullptr ? block : own_.allocate(size, kSharedAlign);
 }
 
 void SharedPool::do_deallocate(void* block, std::size_t bytes, std::size_t) {
@@ -92,7 +83,7 @@ void SharedPool::do_deallocate(void* block, std::size_t bytes, std::size_t) {
       return;
     }
   }
-  giveBackOwn(block, bytes);
+  own_.deallocate(block, size, kSharedAlign);
 }
 
 const SharedPool::File* SharedPool::fileOf(const void* at) const {
@@ -146,13 +137,14 @@ std::shared_ptr<SharedPool> LatePool::poolFor(std::size_t bytes) const {
 void* LatePool::do_allocate(std::size_t bytes, std::size_t alignment) {
   TY_CHECK(alignment <= kSharedAlign, "floats");
   const auto pool = poolFor(bytes);
-  return pool == nullptr ? takeOwn(bytes) : pool->allocate(bytes, alignment);
+  return pool == nullptr ? own_.allocate(aligned(bytes), kSharedAlign)
+                         : pool->allocate(bytes, alignment);
 }
 
-// The pool knows the blocks that are from before there was one.
+// The pool takes what is from before there was one for blocks of its process alone.
 void LatePool::do_deallocate(void* block, std::size_t bytes, std::size_t alignment) {
   const auto pool = poolFor(bytes);
-  if (pool == nullptr) return giveBackOwn(block, bytes);
+  if (pool == nullptr) return own_.deallocate(block, aligned(bytes), kSharedAlign);
   pool->deallocate(block, bytes, alignment);
 }
 

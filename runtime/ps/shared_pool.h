@@ -13,6 +13,7 @@
 #include <span>
 #include <vector>
 
+#include "base/core/recycled_memory.h"
 #include "base/core/status.h"
 #include "base/process/shared_memory.h"
 #include "trainyard/v1/parameter_server.pb.h"
@@ -66,6 +67,7 @@ class SharedPool final : public std::pmr::memory_resource {
   std::vector<std::unique_ptr<File>> files_;
   std::map<std::size_t, std::vector<std::byte*>> free_;  // by size
   bool full_ = false;                                    // no more can be shared
+  RecycledMemory own_;                                   // of the process alone
 };
 
 // Memory for what may be shared later: blocks of a pool from when there is one, and before that, or
@@ -87,6 +89,7 @@ class LatePool final : public std::pmr::memory_resource {
   const std::size_t at_least_;
   mutable std::mutex mutex_;
   std::shared_ptr<SharedPool> pool_;  // null: not yet
+  RecycledMemory own_;                // of the process alone
 };
 
 }  // namespace trainyard::runtime::ps

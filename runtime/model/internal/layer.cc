@@ -10,10 +10,6 @@ float* Workspace::beside(const float* used, std::int64_t size) {
 }
 
 GradientMemory Workspace::gradient(std::int64_t size) const {
-  if (gradients == nullptr) {
-    const auto buffer = std::make_shared<Buffer<float>>(size);
-    return {buffer, buffer->data()};
-  }
   const std::size_t bytes = static_cast<std::size_t>(size) * sizeof(float);
   auto* const values = static_cast<float*>(gradients->allocate(bytes, alignof(float)));
   return {values, [memory = gradients, bytes](float* at) {

@@ -9,6 +9,7 @@
 #include <memory_resource>
 #include <span>
 
+#include "base/core/recycled_memory.h"
 #include "runtime/model/internal/buffer.h"
 #include "runtime/model/kernels.h"
 #include "runtime/model/network.h"
@@ -31,7 +32,7 @@ struct Workspace {
   std::array<Buffer<float>, 2> turns;
   Buffer<float> patches;
   Buffer<float> part;
-  std::shared_ptr<std::pmr::memory_resource> gradients;  // null: the heap
+  std::shared_ptr<std::pmr::memory_resource> gradients = std::make_shared<RecycledMemory>();
 };
 
 // What one pass hands from layer to layer beside the activations.

@@ -89,7 +89,7 @@ StatusOr<BatchLoss> TabularModel::forwardBackward(const Batch& batch, const Grad
 }
 
 void TabularModel::deliverIn(std::shared_ptr<std::pmr::memory_resource> memory) {
-  work_.gradients = std::move(memory);
+  if (memory != nullptr) work_.gradients = std::move(memory);
 }
 
 std::vector<std::vector<float>> TabularModel::takeRowGradients() {
