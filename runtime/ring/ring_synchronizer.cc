@@ -350,7 +350,10 @@ Status RingSynchronizer::copyIfDue() {
   std::int64_t version = 0;
   {
     std::lock_guard lock(mutex_);
-    if (!worker_->takeSnapshot()) return absl::OkStatus();
+    // Two copies at a time would need the memory of two. The last version of a job, which comes
+    // unasked, and that of a stop are still there once the file before them is written.
+    if (writing_ || !worker_->takeSnapshot()) return absl::OkStatus();
+    writing_ = true;
     epoch = worker_->epoch();
     version = worker_->version();
   }
@@ -358,24 +361,28 @@ Status RingSynchronizer::copyIfDue() {
   if (options_.beside) {
     TY_ASSIGN_OR_RETURN(beside, options_.beside(version));
   }
-  writer_.add([this, snapshot = replica_.snapshot(epoch, version), beside = std::move(beside)] {
-    write(snapshot, beside);
+  auto snapshot = std::make_shared<Snapshot>(replica_.snapshot(epoch, version));
+  writer_.add([this, snapshot = std::move(snapshot), beside = std::move(beside)]() mutable {
+    write(std::move(snapshot), beside);
   });
   return absl::OkStatus();
 }
 
-void RingSynchronizer::write(const Snapshot& snapshot, const std::function<Status()>& beside) {
+void RingSynchronizer::write(std::shared_ptr<const Snapshot> snapshot,
+                             const std::function<Status()>& beside) {
   const Status written = beside ? beside() : absl::OkStatus();
   v1::ShardFile file;
   if (written.ok()) {
-    file = options_.write(snapshot);
+    file = options_.write(*snapshot);
   } else {
-    file.set_epoch(snapshot.epoch);
-    file.set_version(snapshot.version);
+    file.set_epoch(snapshot->epoch);
+    file.set_version(snapshot->version);
     file.set_error(std::string(fromAbsl(written.message())));
   }
+  snapshot = nullptr;  // before the next one is copied
   {
     std::lock_guard lock(mutex_);
+    writing_ = false;
     worker_->onWritten(file);
   }
   changed();

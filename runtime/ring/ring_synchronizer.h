@@ -86,7 +86,7 @@ class RingSynchronizer final : public MemberSynchronizer, public StepCommit {
   void leaveStep();
   void copyInStep();
   Status copyIfDue();
-  void write(const Snapshot& snapshot, const std::function<Status()>& beside);
+  void write(std::shared_ptr<const Snapshot> snapshot, const std::function<Status()>& beside);
 
   const RingSynchronizerOptions options_;
   const Placement& placement_;
@@ -104,6 +104,7 @@ class RingSynchronizer final : public MemberSynchronizer, public StepCommit {
   std::condition_variable changed_;
   std::unique_ptr<RingWorker> worker_;
   bool closing_ = false;
+  bool writing_ = false;  // or about to: a copy for a checkpoint is there
   WorkThread writer_;
 };
 

@@ -54,7 +54,7 @@ class RingViews {
     }
     epoch.set_step_samples(step_samples);
     epoch.set_rank_samples(rank_samples);
-    epoch.set_steps(100);
+    epoch.set_steps(steps_);
     epoch.set_lineage(1);
     for (std::uint32_t i = 0; i < ranks_.size(); ++i) {
       v1::EpochMember* m = epoch.add_members();
@@ -66,6 +66,8 @@ class RingViews {
     }
     show(v1::PHASE_PREPARING);
   }
+  // Of the job; 100.
+  void setSteps(std::int64_t steps) { steps_ = steps; }
   // The epoch starts from a checkpoint of that step.
   void restore(std::int64_t step) { restored_ = step; }
   void fail(const std::string& why) {
@@ -91,6 +93,7 @@ class RingViews {
   std::vector<RingSynchronizer*> ranks_;
   v1::View view_;
   std::int64_t restored_ = -1;
+  std::int64_t steps_ = 100;
 };
 
 }  // namespace trainyard::runtime::ring
