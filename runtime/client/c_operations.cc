@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/container/inlined_vector.h"
 #include "fmt/format.h"
 #include "runtime/client/errors.h"
 #include "runtime/client/handles.h"
@@ -32,10 +33,13 @@ StatusOr<NamedArray> arrayOf(const ty_array* given, const char* what, bool with_
                     name};
 }
 
-StatusOr<std::vector<NamedArray>> arraysOf(const ty_array* given, std::size_t count,
-                                           const char* what, bool with_data = true) {
+// Mostly one: an array costs no allocation, which small ones feel.
+using NamedArrays = absl::InlinedVector<NamedArray, 1>;
+
+StatusOr<NamedArrays> arraysOf(const ty_array* given, std::size_t count, const char* what,
+                               bool with_data = true) {
   if (given == nullptr && count > 0) return absl::InvalidArgumentError("no arrays");
-  std::vector<NamedArray> arrays;
+  NamedArrays arrays;
   for (std::size_t i = 0; i < count; ++i) {
     TY_ASSIGN_OR_RETURN(NamedArray array, arrayOf(given + i, what, with_data));
     arrays.push_back(std::move(array));
@@ -96,7 +100,8 @@ ty_work* handleOf(const ty_group* group, std::shared_ptr<Work> work) {
 }
 
 // Gives the operation, or carries it out where no handle is wanted.
-ty_code carryOut(ty_group* group, ProgramGroup::Operation operation, ty_work** work) {
+template <typename Operation>
+ty_code carryOut(ty_group* group, Operation operation, ty_work** work) {
   if (work == nullptr) return tell(group->group->run(operation));
   *work = handleOf(group, group->group->give(std::move(operation)));
   return TY_OK;

@@ -170,6 +170,8 @@ std::vector<Batch> batchesOf(std::span<const NamedArray> arrays) {
 
 Status allReduce(Collective& collective, std::span<const NamedArray> arrays,
                  const Reducing& reducing, Staging& staging) {
+  if (arrays.size() == 1 && arrays[0].name.empty())
+    return reduceOne(collective, arrays[0].array, reducing);
   for (const Batch& batch : batchesOf(arrays)) {
     const auto some = arrays.subspan(batch.begin, batch.end - batch.begin);
     const Status done = some.size() == 1 ? reduceOne(collective, some[0].array, reducing)

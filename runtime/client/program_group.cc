@@ -14,6 +14,7 @@ namespace {
 
 // A small operation takes some 10 us where nobody sleeps, and waking alone takes as long.
 constexpr Duration kSpin = std::chrono::microseconds(200);
+constexpr Duration kYield = std::chrono::microseconds(50);
 constexpr Duration kAskEvery = std::chrono::milliseconds(50);
 constexpr Duration kLeaveLimit = std::chrono::seconds(1);
 constexpr char kLeft[] = "the group has been left";
@@ -95,8 +96,8 @@ Status ProgramGroup::connect(const transport::TcpListener* listener) {
 transport::Spin ProgramGroup::spin() const {
   const auto here = collective::hostsOf(options_.addresses, options_.rank).local().size();
   const double cores = availableCpus(usableCores()).cores;
-  if (static_cast<double>(here) > cores) return {};
-  return {kSpin, [] { return WorkQueue::onCaller(); }};
+  const bool shared = static_cast<double>(here) > cores;
+  return {shared ? kYield : kSpin, shared, [] { return WorkQueue::onCaller(); }};
 }
 
 bool ProgramGroup::cancelled() {
@@ -114,7 +115,7 @@ Status ProgramGroup::waitForEver(const Work& work) {
   return absl::CancelledError("interrupted while waiting");
 }
 
-Status ProgramGroup::carryOut(const Operation& operation) {
+Status ProgramGroup::carryOut(OperationRef operation) {
   if (!failure_.ok()) return failure_;
   Status done = operation(*group_.collective, staging_);
   if (endsGroup(done)) failure_ = done;
@@ -134,7 +135,7 @@ std::shared_ptr<Work> ProgramGroup::give(Operation operation) {
   return queue_.add([this, operation = std::move(operation)] { return carryOut(operation); });
 }
 
-Status ProgramGroup::run(const Operation& operation) {
+Status ProgramGroup::run(OperationRef operation) {
   return queue_.run([this, &operation] { return carryOut(operation); });
 }
 

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "runtime/client/fork_guard.h"
 #include "runtime/client/mail.h"
 #include "runtime/client/operations.h"
@@ -48,8 +49,9 @@ class ProgramGroup {
 
   // What an operation does with the collective, which it has to itself meanwhile.
   using Operation = std::function<Status(Collective&, Staging&)>;
+  using OperationRef = absl::FunctionRef<Status(Collective&, Staging&)>;
   std::shared_ptr<Work> give(Operation operation);
-  Status run(const Operation& operation);
+  Status run(OperationRef operation);
   std::shared_ptr<Work> send(int to, std::uint64_t tag, const Array& array);
   std::shared_ptr<Work> receive(int from, std::uint64_t tag, const Array& into);
   // False: not done.
@@ -71,7 +73,7 @@ class ProgramGroup {
   explicit ProgramGroup(const ProgramGroupOptions& options);
   collective::GroupOptions groupOptions();
   Status connect(const transport::TcpListener* listener);
-  Status carryOut(const Operation& operation);
+  Status carryOut(OperationRef operation);
   transport::Spin spin() const;
   bool cancelled();
 

@@ -22,10 +22,12 @@ namespace trainyard::runtime::transport {
 namespace {
 
 constexpr std::size_t kPage = 4096;
-constexpr std::uint64_t kArenaMagic = 0x3141524E45524154;  // "TARENRA1"
+constexpr std::uint64_t kArenaMagic = 0x3241524E45524154;  // "TARENRA2"
 // How long a sleeper goes without a look at who is lost.
 constexpr Duration kSleep = std::chrono::milliseconds(5);
 constexpr std::size_t kWhy = 160;
+// Before a core is offered to others: some microseconds.
+constexpr int kLooks = 64;
 
 std::size_t toPages(std::size_t bytes) {
   return (bytes + kPage - 1) / kPage * kPage;
@@ -108,10 +110,15 @@ struct SharedArena::Header {
   std::uint64_t magic;
   std::uint64_t nonce;
   std::uint64_t bytes;
-  // Meetings that the owner has come to; and how many sleep until it changes.
-  alignas(64) std::atomic<std::uint32_t> come;
-  std::atomic<std::uint32_t> sleepers;
-  alignas(64) Offer offers[2];  // by the last bit of the meeting's number
+  std::atomic<std::uint32_t> sleepers;  // until the owner comes to a meeting
+  // What the owner offers, and in the same cache line that it has come: a core fetches both at
+  // once.
+  struct alignas(64) Place {
+    Offer offer;
+    std::atomic<std::uint32_t> come;  // to this meeting
+  };
+  // By the last bit of the meeting's number: a rank is never more than one meeting ahead.
+  Place places[2];
 };
 
 SharedArena::SharedArena(const Transport& transport, const ArenaOptions& options,
@@ -121,7 +128,7 @@ SharedArena::SharedArena(const Transport& transport, const ArenaOptions& options
       options_(options),
       bytes_(toPages(options.bytes)),
       parts_(members_.size()) {
-  static_assert(sizeof(Header) <= kPage);
+  static_assert(sizeof(Header) <= kPage && sizeof(Header::Place) == 64);
   static_assert(std::atomic<std::uint32_t>::is_always_lock_free);
 }
 
@@ -140,6 +147,9 @@ Status SharedArena::makeOwn(std::uint64_t nonce) {
   own.magic = kArenaMagic;
   own.nonce = nonce;
   own.bytes = bytes_;
+  // As of the meetings before the first of each place.
+  own.places[0].come = 0;
+  own.places[1].come = ~std::uint32_t{0};
   return absl::OkStatus();
 }
 
@@ -215,40 +225,42 @@ std::uint64_t SharedArena::offsetOf(const std::byte* p, std::size_t bytes) const
 }
 
 const Offer& SharedArena::offer(int place) const {
-  return header(place).offers[meetings_ & 1];
+  return header(place).places[meetings_ & 1].offer;
 }
 
 Status SharedArena::meet(const Offer& offer, Transport& transport, const Wait& wait) {
   Header& own = header(place_);
   const std::uint32_t meeting = ++meetings_;
-  own.offers[meeting & 1] = offer;
+  Header::Place& here = own.places[meeting & 1];
+  here.offer = offer;
   // Sequentially consistent, as is the sleeper's order of announcing itself and looking again: one
   // of the two sees the other.
-  own.come.store(meeting);
-  if (own.sleepers.load() != 0) futexWake(own.come);
-  const TimePoint start = systemClock().now();
+  here.come.store(meeting);
+  if (own.sleepers.load() != 0) futexWake(here.come);
   const auto count = static_cast<int>(members_.size());
   for (int k = 1; k < count; ++k) {
-    TY_RETURN_IF_ERROR(awaitRank((place_ + k) % count, meeting, transport, wait, start));
+    const int place = (place_ + k) % count;
+    if (header(place).places[meeting & 1].come.load(std::memory_order_acquire) == meeting) continue;
+    TY_RETURN_IF_ERROR(awaitRank(place, meeting, transport, wait));
   }
   return absl::OkStatus();
 }
 
 Status SharedArena::awaitRank(int place, std::uint32_t meeting, Transport& transport,
-                              const Wait& wait, TimePoint start) {
+                              const Wait& wait) {
   Header& peer = header(place);
+  std::atomic<std::uint32_t>& there = peer.places[meeting & 1].come;
   const int rank = members_[static_cast<std::size_t>(place)];
-  OutsideWait outside{.peer = rank, .wait = wait, .start = start};
-  // A rank is never more than one meeting ahead.
-  const auto ahead = [&](std::uint32_t come) { return static_cast<std::int32_t>(come - meeting); };
+  OutsideWait outside{.peer = rank, .wait = wait, .start = {}};
   const Duration spin = options_.spin.now();
   for (int spins = 1;; ++spins) {
-    const std::uint32_t come = peer.come.load(std::memory_order_acquire);
-    if (ahead(come) == 0 || ahead(come) == 1) {
+    const std::uint32_t come = there.load(std::memory_order_acquire);
+    if (come == meeting) {
       transport.endWatch(outside);
       return absl::OkStatus();
     }
-    if (ahead(come) > 1 || ahead(come) < -1) {
+    // Of this place it was two meetings ago.
+    if (come != meeting - 2) {
       const Status wrong =
           withBlamedRank(absl::DataLossError(
                              fmt::format("{}: rank {} left number {} in shared memory, expected {}",
@@ -258,22 +270,24 @@ Status SharedArena::awaitRank(int place, std::uint32_t meeting, Transport& trans
       return wrong;
     }
     pause();
-    if (spins % 256 != 0 && spin > Duration(0)) continue;
+    const bool looks_on = spin > Duration(0) && !options_.spin.yields;
+    if (looks_on && spins % kLooks != 0) continue;
     const TimePoint now = systemClock().now();
-    if (now - start < spin) {
+    if (outside.start == TimePoint()) outside.start = now;
+    if (now - outside.start < spin) {
       ::sched_yield();  // to the one that is waited for, where it is on this core
       continue;
     }
     TY_RETURN_IF_ERROR(transport.watch(outside));
     // It may have come before it left: what it did then is seen once its goodbye is.
-    if (transport.hasLeft(rank) && peer.come.load() == come) {
+    if (transport.hasLeft(rank) && there.load() == come) {
       const Status gone = lostRank(rank, wait, "it left the group");
       transport.abort(gone);
       return gone;
     }
     peer.sleepers.fetch_add(1);
-    if (peer.come.load() == come) {
-      futexWait(peer.come, come, std::clamp(wait.deadline - now, Duration(0), kSleep));
+    if (there.load() == come) {
+      futexWait(there, come, std::clamp(wait.deadline - now, Duration(0), kSleep));
     }
     peer.sleepers.fetch_sub(1);
   }

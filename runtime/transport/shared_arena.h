@@ -53,6 +53,7 @@ class SharedArena {
   // The part of a rank as mapped here, page aligned. Ranks are numbered by their place among the
   // members, which is their rank where all share; so in offer().
   std::byte* part(int place) const;
+  int place() const { return place_; }  // this rank's
   std::size_t bytes() const { return bytes_; }
   // Memory of this rank's part, aligned to 64 bytes, zero at first, for good. RESOURCE_EXHAUSTED
   // saying how much is left.
@@ -73,8 +74,7 @@ class SharedArena {
   Status makeOwn(std::uint64_t nonce);
   Status mapPeer(int place, pid_t pid, int fd, std::uint64_t nonce);
   Header& header(int place) const;
-  Status awaitRank(int place, std::uint32_t meeting, Transport& transport, const Wait& wait,
-                   TimePoint start);
+  Status awaitRank(int place, std::uint32_t meeting, Transport& transport, const Wait& wait);
 
   const std::vector<int> members_;  // their ranks, by place
   const int place_;                 // of this rank

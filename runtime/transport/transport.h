@@ -62,10 +62,12 @@ struct OutsideWait {
   std::optional<Duration> stall_after = {};  // the transport's, as the next
   bool announced = false;
 };
-// How long a wait asks again and again before it sleeps: only where every rank has a core of its
-// own, since it saves the time that waking takes and costs the core.
+// How long a wait asks again and again before it sleeps, which saves the time that waking takes and
+// costs the core.
 struct Spin {
   Duration most{};
+  // Ranks share cores: after each look the core is offered to whoever else can use it.
+  bool yields = false;
   // Asked as a wait begins, on its thread: false and it sleeps at once. None: always.
   std::function<bool()> allowed = {};
 

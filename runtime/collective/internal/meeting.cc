@@ -19,6 +19,7 @@ Status Meeting::meetAgain() {
   const transport::Wait wait{deadline_, &offer_.operation, count_++};
   TY_RETURN_IF_ERROR(arena_.meet(offer_, transport_, wait));
   for (int place = 0; place < size(); ++place) {
+    if (place == arena_.place()) continue;
     Status same = checkOffer(place, wait);
     if (same.ok()) continue;
     transport_.abort(same);
