@@ -175,7 +175,10 @@ Status KubeCluster::createShared(const v1::TrainingJob& job) {
   if (const auto& policy = options_.render.policy)
     TY_RETURN_IF_ERROR(createOrMend(kNetworkPolicies, job, Json(renderNetworkPolicy(job, *policy)),
                                     networkPolicyPatch));
-  TY_RETURN_IF_ERROR(createOrMend(kServices, job, Json(renderService(job)), servicePatch));
+  // For names of tasks. Ours go by addresses, and each pod that comes or goes is a write to the
+  // endpoints of a Service.
+  if (isForeign(job))
+    TY_RETURN_IF_ERROR(createOrMend(kServices, job, Json(renderService(job)), servicePatch));
   TY_ASSIGN_OR_RETURN(const JobKeys keys, keysOf(keyOf(job)));
   const Json secret = Json(renderSecret(job, keys));
   const Status created = client_.create(kSecrets, keyOf(job).ns, secret).status();

@@ -383,7 +383,7 @@ void inject(const Parts& parts, Json& spec, Json& container) {
 void fillPod(const Parts& parts, Json& spec) {
   spec["restartPolicy"] = "Never";
   spec["hostname"] = podName(parts.job, parts.task);
-  spec["subdomain"] = serviceName(parts.job);
+  if (isForeign(parts.job)) spec["subdomain"] = serviceName(parts.job);
   fill(spec, "enableServiceLinks", false);
   for (const std::string& name : parts.options.image_pull_secrets)
     addUnlessThere(listIn(spec, "imagePullSecrets"), "name", {{"name", name}});

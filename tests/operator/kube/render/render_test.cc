@@ -123,7 +123,7 @@ TEST(RenderPod, RunsTheRuntimeUnderTheAgent) {
 TEST(RenderPod, IsFoundAndProbed) {
   const OrderedJson pod = podOf(plainJob());
   EXPECT_EQ(at(pod, "/spec/hostname"), "fashion-worker-1");
-  EXPECT_EQ(at(pod, "/spec/subdomain"), "fashion");
+  EXPECT_FALSE(at(pod, "/spec").contains("subdomain")) << "its peers go by addresses";
   EXPECT_EQ(at(pod, "/spec/restartPolicy"), "Never");
   EXPECT_EQ(at(pod, "/spec/enableServiceLinks"), false);
   const OrderedJson task = at(pod, "/spec/containers/0");
