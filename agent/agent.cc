@@ -39,6 +39,9 @@ namespace fs = std::filesystem;
 // The kernel tells of the last connections of a program within milliseconds, on a busy machine some
 // tens of them. What it could not tell would be waited for in vain.
 constexpr Duration kWireBound = std::chrono::seconds(3);
+// A probe of a kubelet's, which gives up after 10 s and then writes an event, waits for a task that
+// starts instead of failing again and again.
+constexpr Duration kProbeWaits = std::chrono::seconds(9);
 
 StatusOr<TlsIdentity> readTlsIdentity(const fs::path& folder) {
   constexpr std::size_t kMaxBytes = 64 << 10;
@@ -47,6 +50,11 @@ StatusOr<TlsIdentity> readTlsIdentity(const fs::path& folder) {
   TY_ASSIGN_OR_RETURN(identity.cert, readFile(folder / "tls.crt", kMaxBytes));
   TY_ASSIGN_OR_RETURN(identity.key, readFile(folder / "tls.key", kMaxBytes));
   return identity;
+}
+
+HttpReply readiness(bool ready) {
+  if (ready) return {.body = "ok\n"};
+  return {.code = 503, .body = "the task is not ready\n"};
 }
 
 // The parts of the agent, from the bottom up; destroyed in reverse.
@@ -63,6 +71,10 @@ class Agent {
         metrics_(std::make_shared<TaskMetrics>(
             self, [wire] { return wire != nullptr ? wire->read() : std::nullopt; })),
         hub_(self, store_, *metrics_, [this] { pushed_.wake(); }) {}
+
+  ~Agent() { hub_.endWaits(); }
+  Agent(const Agent&) = delete;
+  Agent& operator=(const Agent&) = delete;
 
   // `environment`: as of runAgent().
   Status start(std::vector<std::string> environment);
@@ -139,10 +151,8 @@ Status Agent::startPages() {
       flags_.bind, flags_.metrics_port,
       {{"/metrics", [this] { return page_.render(); }},
        {"/healthz", [] { return HttpReply{.body = "ok\n"}; }},
-       {"/readyz", [this] {
-          return hub_.ready() ? HttpReply{.body = "ok\n"}
-                              : HttpReply{.code = 503, .body = "the task is not ready\n"};
-        }}});
+       {"/readyz", [this] { return readiness(hub_.ready()); }},
+       {"/readyz?wait", [this] { return readiness(hub_.awaitReady(kProbeWaits)); }}});
   if (!http.ok()) return annotate(http.status(), "metrics");
   http_ = std::move(*http);
   return absl::OkStatus();

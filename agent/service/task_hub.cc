@@ -70,6 +70,7 @@ StatusOr<v1::RuntimeDirective> TaskHub::report(const v1::RuntimeReport& report) 
     newest_[process] = report;
     has_report_ = true;
     ++reports_[process];
+    changedLocked();
     directive.set_stop_job(stop_job_);
     if (stop_by_)
       directive.set_stop_seconds(std::max(toSeconds(*stop_by_ - systemClock().now()), 0.0));
@@ -114,6 +115,7 @@ void TaskHub::setChild(const ChildView& view) {
       refused_ = false;
     }
     view_ = view;
+    changedLocked();
   }
   metrics_.onChild(view.start, view.child == "Running");
   metrics_.onMembership(store_.revision());
@@ -164,10 +166,37 @@ v1::RuntimeReport TaskHub::ownReport() const {
   return report;
 }
 
-bool TaskHub::ready() const {
-  std::lock_guard lock(mutex_);
+bool TaskHub::readyLocked() const {
   if (view_.child != "Running") return false;
   return self_.foreign || (has_report_ && mergedReport(self_, newest_).ready());
+}
+
+void TaskHub::changedLocked() {
+  was_ready_ = was_ready_ || readyLocked();
+  changed_.notify_all();
+}
+
+bool TaskHub::ready() const {
+  std::lock_guard lock(mutex_);
+  return readyLocked();
+}
+
+bool TaskHub::awaitReady(Duration most) const {
+  const TimePoint until = systemClock().now() + most;
+  std::unique_lock lock(mutex_);
+  const auto well = [this] {
+    const bool ended =
+        view_.child == "Exited" && view_.last_exit_code == 0 && view_.last_signal == 0;
+    return ending_ || ended || readyLocked();
+  };
+  changed_.wait_until(lock, until, [&] { return was_ready_ || well(); });
+  return well();
+}
+
+void TaskHub::endWaits() {
+  std::lock_guard lock(mutex_);
+  ending_ = true;
+  changed_.notify_all();
 }
 
 std::vector<std::uint64_t> TaskHub::reports() const {

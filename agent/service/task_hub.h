@@ -1,6 +1,7 @@
 // What the agent knows of its task, shared between the main loop and the RPC and HTTP threads.
 #pragma once
 
+#include <condition_variable>
 #include <functional>
 #include <mutex>
 #include <optional>
@@ -52,10 +53,18 @@ class TaskHub {
   v1::TaskState state() const;
   // The program runs and says that it is ready; one of the user's own: it runs.
   bool ready() const;
+  // What a readiness probe is told: ready(); a task that has never been is waited for, so long at
+  // most. One that has ended well counts as ready, and so does one whose agent ends.
+  bool awaitReady(Duration most) const;
+  // The agent ends: nobody waits any more.
+  void endWaits();
   // How often each process of the running program has reported; 0 while none runs.
   std::vector<std::uint64_t> reports() const;
 
  private:
+  // mutex_ is held.
+  bool readyLocked() const;
+  void changedLocked();
   // Which process of the program says `what`. FAILED_PRECONDITION unless it is one of its present
   // life. mutex_ is held.
   StatusOr<std::uint32_t> sender(const char* what, const std::string& job_uid, const v1::TaskId& id,
@@ -78,6 +87,9 @@ class TaskHub {
   bool refused_ = false;  // something that the present start has told
   bool stop_job_ = false;
   std::optional<TimePoint> stop_by_;
+  bool was_ready_ = false;
+  bool ending_ = false;
+  mutable std::condition_variable changed_;  // what awaitReady() looks at
 };
 
 }  // namespace trainyard::agent

@@ -5,13 +5,14 @@
 #include <future>
 #include <thread>
 
+#include "base/core/strings.h"
 #include "fmt/format.h"
 #include "httplib.h"
 
 namespace trainyard {
 namespace {
 
-constexpr std::size_t kThreads = 2;
+constexpr std::size_t kThreads = 3;
 constexpr std::size_t kMaxRequestBytes = 64 * 1024;
 constexpr time_t kClientSeconds = 5;  // a client that stalls longer loses its connection
 
@@ -20,6 +21,29 @@ constexpr time_t kClientSeconds = 5;  // a client that stalls longer loses its c
 void reuseAddressOnly(socket_t fd) {
   const int yes = 1;
   ::setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
+}
+
+// What is served at one path: without a parameter, and with one.
+struct Route {
+  HttpHandler plain;
+  std::map<std::string, HttpHandler> with;
+
+  HttpReply answer(const httplib::Request& request) const {
+    for (const auto& [parameter, handler] : with) {
+      if (request.has_param(parameter.c_str())) return handler();
+    }
+    return plain ? plain() : HttpReply{.code = 404, .body = ""};
+  }
+};
+
+std::map<std::string, Route> byPath(std::map<std::string, HttpHandler> handlers) {
+  std::map<std::string, Route> routes;
+  for (auto& [place, handler] : handlers) {
+    const auto [path, parameter] = splitFirst(place, '?');
+    Route& route = routes[std::string(path)];
+    (parameter.empty() ? route.plain : route.with[std::string(parameter)]) = std::move(handler);
+  }
+  return routes;
 }
 
 }  // namespace
@@ -51,10 +75,10 @@ StatusOr<std::unique_ptr<HttpServer>> HttpServer::start(const std::string& addre
   server.set_read_timeout(kClientSeconds);
   server.set_write_timeout(kClientSeconds);
   server.set_payload_max_length(kMaxRequestBytes);
-  for (auto& [path, handler] : routes) {
+  for (auto& [path, route] : byPath(std::move(routes))) {
     server.Get(path,
-               [handler = std::move(handler)](const httplib::Request&, httplib::Response& res) {
-                 const HttpReply reply = handler();
+               [route = std::move(route)](const httplib::Request& req, httplib::Response& res) {
+                 const HttpReply reply = route.answer(req);
                  res.status = reply.code;
                  res.set_content(reply.body, reply.content_type);
                });

@@ -15,11 +15,13 @@ struct HttpReply {
   std::string content_type = "text/plain; charset=utf-8";
   std::string body;
 };
-// Called from the server's threads, several at a time; must not block for long.
+// Called from the server's threads, several at a time. One that waits has its thread, of three: it
+// must end by itself, and before the server.
 using HttpHandler = std::function<HttpReply()>;
 
-// Serves GET (and HEAD) of a fixed set of paths, anything else is 404. One request per connection,
-// two at a time. Runs from start() to the destructor.
+// Serves GET (and HEAD) of a fixed set of paths, anything else is 404. A path may be there once
+// more with a parameter, "/readyz?wait", for requests that have it. One request per connection,
+// three at a time. Runs from start() to the destructor.
 class HttpServer {
  public:
   // Listens at `address` (an IPv4 or IPv6 address of this machine) and `port`, 0: any free one.

@@ -273,10 +273,11 @@ void setPorts(const v1::Network& network, Json& container) {
     ports.push_back(std::move(entry));
   }
   fill(container, "readinessProbe",
-       {{"httpGet", {{"path", "/readyz"}, {"port", network.metrics_port()}}},
-        {"periodSeconds", 1},
-        {"timeoutSeconds", 5},
-        {"failureThreshold", 3}});
+       {{"httpGet", {{"path", "/readyz?wait"}, {"port", network.metrics_port()}}},
+        {"initialDelaySeconds", 1},  // until the agent listens
+        {"periodSeconds", 10},       // one after the end fails before the kubelet knows of it
+        {"timeoutSeconds", 10},
+        {"failureThreshold", 1}});
 }
 
 // The least that a program needs, where the template does not say.

@@ -17,6 +17,8 @@ using testing::Not;
 StatusOr<std::unique_ptr<HttpServer>> serve(const std::string& address, int port) {
   return HttpServer::start(address, port,
                            {{"/ok", [] { return HttpReply{.body = "fine\n"}; }},
+                            {"/ok?twice", [] { return HttpReply{.body = "fine, fine\n"}; }},
+                            {"/asked?how", [] { return HttpReply{.body = "so\n"}; }},
                             {"/not", [] { return HttpReply{.code = 503, .body = "not yet\n"}; }}});
 }
 
@@ -32,6 +34,17 @@ TEST(HttpServer, ServesItsPathsAndNothingElse) {
   EXPECT_EQ(client.Get("/not")->status, 503);
   EXPECT_EQ(client.Get("/other")->status, 404);
   EXPECT_EQ(client.Post("/ok", "x", "text/plain")->status, 404);
+}
+
+TEST(HttpServer, APathIsAnotherWithItsParameter) {
+  const auto server = serve("127.0.0.1", 0);
+  ASSERT_TRUE(server.ok()) << server.status();
+  httplib::Client client("127.0.0.1", (*server)->port());
+  EXPECT_EQ(client.Get("/ok?twice")->body, "fine, fine\n");
+  EXPECT_EQ(client.Get("/ok?twice=1")->body, "fine, fine\n");
+  EXPECT_EQ(client.Get("/ok?thrice")->body, "fine\n");
+  EXPECT_EQ(client.Get("/asked?how")->body, "so\n");
+  EXPECT_EQ(client.Get("/asked")->status, 404);
 }
 
 TEST(HttpServer, RefusesATakenPort) {

@@ -127,7 +127,7 @@ TEST(RenderPod, IsFoundAndProbed) {
   EXPECT_EQ(at(pod, "/spec/restartPolicy"), "Never");
   EXPECT_EQ(at(pod, "/spec/enableServiceLinks"), false);
   const OrderedJson task = at(pod, "/spec/containers/0");
-  EXPECT_EQ(at(task, "/readinessProbe/httpGet/path"), "/readyz");
+  EXPECT_EQ(at(task, "/readinessProbe/httpGet/path"), "/readyz?wait");
   EXPECT_EQ(at(task, "/readinessProbe/httpGet/port"), 2231);
   EXPECT_EQ(task["ports"].size(), 3u);
   EXPECT_EQ(at(*named(task["ports"], "agent"), "/containerPort"), 2230);
