@@ -150,8 +150,8 @@ std::byte* Staging::get(std::size_t bytes) {
   return memory_.data();
 }
 
-std::vector<Batch> batchesOf(std::span<const NamedArray> arrays) {
-  std::vector<Batch> batches;
+Batches batchesOf(std::span<const NamedArray> arrays) {
+  Batches batches;
   std::size_t bytes = 0;
   for (std::size_t i = 0; i < arrays.size(); ++i) {
     const Array& array = arrays[i].array;
@@ -170,8 +170,6 @@ std::vector<Batch> batchesOf(std::span<const NamedArray> arrays) {
 
 Status allReduce(Collective& collective, std::span<const NamedArray> arrays,
                  const Reducing& reducing, Staging& staging) {
-  if (arrays.size() == 1 && arrays[0].name.empty())
-    return reduceOne(collective, arrays[0].array, reducing);
   for (const Batch& batch : batchesOf(arrays)) {
     const auto some = arrays.subspan(batch.begin, batch.end - batch.begin);
     const Status done = some.size() == 1 ? reduceOne(collective, some[0].array, reducing)

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/container/inlined_vector.h"
 #include "base/core/status.h"
 #include "runtime/collective/collective.h"
 #include "runtime/collective/plan.h"
@@ -51,7 +52,9 @@ struct Batch {
   std::size_t begin = 0;
   std::size_t end = 0;
 };
-std::vector<Batch> batchesOf(std::span<const NamedArray> arrays);
+// One, as mostly, costs no allocation.
+using Batches = absl::InlinedVector<Batch, 1>;
+Batches batchesOf(std::span<const NamedArray> arrays);
 
 Status allReduce(Collective& collective, std::span<const NamedArray> arrays,
                  const Reducing& reducing, Staging& staging);

@@ -14,6 +14,7 @@ namespace {
 
 // A small operation takes some 10 us where nobody sleeps, and waking alone takes as long.
 constexpr Duration kSpin = std::chrono::microseconds(200);
+// Where ranks share cores, and offer them to each other meanwhile.
 constexpr Duration kYield = std::chrono::microseconds(50);
 constexpr Duration kAskEvery = std::chrono::milliseconds(50);
 constexpr Duration kLeaveLimit = std::chrono::seconds(1);
