@@ -361,25 +361,22 @@ Status RingSynchronizer::copyIfDue() {
   if (options_.beside) {
     TY_ASSIGN_OR_RETURN(beside, options_.beside(version));
   }
-  auto snapshot = std::make_shared<Snapshot>(replica_.snapshot(epoch, version));
-  writer_.add([this, snapshot = std::move(snapshot), beside = std::move(beside)]() mutable {
-    write(std::move(snapshot), beside);
-  });
+  writer_.add([this, snapshot = replica_.snapshot(epoch, version),
+               beside = std::move(beside)]() mutable { write(std::move(snapshot), beside); });
   return absl::OkStatus();
 }
 
-void RingSynchronizer::write(std::shared_ptr<const Snapshot> snapshot,
-                             const std::function<Status()>& beside) {
+void RingSynchronizer::write(Snapshot snapshot, const std::function<Status()>& beside) {
   const Status written = beside ? beside() : absl::OkStatus();
   v1::ShardFile file;
   if (written.ok()) {
-    file = options_.write(*snapshot);
+    file = options_.write(snapshot);
   } else {
-    file.set_epoch(snapshot->epoch);
-    file.set_version(snapshot->version);
+    file.set_epoch(snapshot.epoch);
+    file.set_version(snapshot.version);
     file.set_error(std::string(fromAbsl(written.message())));
   }
-  snapshot = nullptr;  // before the next one is copied
+  snapshot = {};  // before the next one is copied
   {
     std::lock_guard lock(mutex_);
     writing_ = false;

@@ -86,7 +86,7 @@ class RingSynchronizer final : public MemberSynchronizer, public StepCommit {
   void leaveStep();
   void copyInStep();
   Status copyIfDue();
-  void write(std::shared_ptr<const Snapshot> snapshot, const std::function<Status()>& beside);
+  void write(Snapshot snapshot, const std::function<Status()>& beside);
 
   const RingSynchronizerOptions options_;
   const Placement& placement_;
