@@ -124,6 +124,7 @@ void judgeReadiness(PlannerState& state) {
 // that succeeded outweighs a worker that then stumbled; what ends the job comes before what mends
 // it.
 void advance(PlannerState& state) {
+  if (state.ends()) return findSuccess(state);
   if (suspend(state)) return;
   if (meetsObstacle(state)) return;
   if (state.is(kSuspended, kTrue)) resume(state);
@@ -133,6 +134,7 @@ void advance(PlannerState& state) {
   recordFinished(state);
   spareWorkers(state);
   findSuccess(state);
+  if (state.ends()) return;
   if (!state.isTerminal()) findFailures(state);
   if (!state.isTerminal()) countLosses(state);
   if (state.isTerminal()) return;

@@ -57,18 +57,49 @@ void setFailed(PlannerState& state, std::string_view reason, const std::string& 
   state.event("Warning", "JobFailed", fmt::format("{}: {}", reason, message));
 }
 
-void findSuccess(PlannerState& state) {
-  const bool all = state.spec.run_policy().success_policy() == "AllWorkers";
+namespace {
+
+bool workersSucceeded(const PlannerState& state, bool all) {
   bool any = false;
   for (const TaskView& task : state.tasks) {
     if (task.key.role != v1::ROLE_WORKER || !task.desired || task.spared) continue;
     if (!all && task.key.index != 0) continue;
-    if (!task.finished) return;
+    if (!task.finished) return false;
     any = true;
   }
-  if (!any) return;
+  return any;
+}
+
+// The coordinator runs and answers, and has not been heard to say that the job ended: its last
+// step, result and checkpoint are not known yet.
+bool lastWordIsOpen(const PlannerState& state) {
+  if (state.foreign() || !state.outcome().empty()) return false;
+  const TaskKey coordinator = coordinatorOf(state.spec);
+  return std::any_of(state.tasks.begin(), state.tasks.end(), [&](const TaskView& task) {
+    return task.key == coordinator && task.lives() && !task.seen->unreachable;
+  });
+}
+
+// True while it is waited for; who waits for Succeeded reads the result right after.
+bool waitsForLastWord(PlannerState& state, const std::string& message) {
+  if (!lastWordIsOpen(state)) return false;
+  const UnixMillis now = state.input.unix_ms;
+  const UnixMillis since = state.ends() ? transitionTime(state.status, kSucceeded) : now;
+  const UnixMillis until = since + toMillis(kEndGrace);
+  if (now >= until) return false;
+  state.condition(kSucceeded, kUnknown, "Ending", message);
+  state.wakeAt(until);
+  return true;
+}
+
+}  // namespace
+
+void findSuccess(PlannerState& state) {
+  const bool all = state.spec.run_policy().success_policy() == "AllWorkers";
+  if (!state.ends() && !workersSucceeded(state, all)) return;
   const std::string message =
       all ? "every worker ended with success" : "worker-0 ended with success";
+  if (waitsForLastWord(state, message + "; the job's last step and result are to be told")) return;
   state.condition(kSucceeded, kTrue, all ? "AllWorkersSucceeded" : "ChiefSucceeded", message);
   settle(state, "JobSucceeded", message);
   state.status.set_completion_time(formatRfc3339(state.input.unix_ms));

@@ -20,7 +20,8 @@ inline constexpr int kNamesMax = 5;
 inline constexpr int kUnreachableFactor = 2;
 // So much later the coordinator's word that it took longer must be here.
 inline constexpr std::chrono::seconds kStopGrace{5};
-// How long tasks of our runtime may take to end by themselves after success.
+// How long the coordinator's last word may take after the workers' success, and tasks of our
+// runtime to end by themselves after that.
 inline constexpr std::chrono::seconds kEndGrace{15};
 // How long a worker of our runtime that is not wanted any more may take to end by itself, after the
 // membership without it is published.
@@ -81,6 +82,8 @@ struct PlannerState {
     return hasStatus(status, type, value);
   }
   bool isTerminal() const { return is(kSucceeded, kTrue) || is(kFailed, kTrue); }
+  // It has succeeded but for the coordinator's last word: nothing else is to be done any more.
+  bool ends() const { return is(kSucceeded, kUnknown); }
 };
 
 // recovery.cc: what became of each desired task since the last look.

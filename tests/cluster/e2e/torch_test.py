@@ -131,12 +131,9 @@ class Torch(unittest.TestCase):
                                    f'{{"spec": {{"ps": {{"replicas": {count}}}}}}}')
 
     def wait_served(self, name):
-        """The status of a job that has come to its end without a lost step. That the job has succeeded worker-0 tells
-        first; of the last step the coordinator's last word does."""
-        self.world.wait_state(name, SPACE, "Succeeded", LIMIT)
-        self.world.wait(f"the last word of {name}",
-                        lambda: self.world.status(name, SPACE)["progress"]["step"] == SERVED, 60)
-        status = self.world.status(name, SPACE)
+        """The status of a job that has come to its end without a lost step."""
+        status = self.world.wait_state(name, SPACE, "Succeeded", LIMIT)
+        self.assertEqual(SERVED, status["progress"]["step"])
         self.assertEqual(0, status.get("lostSteps", 0))
         return status
 

@@ -228,6 +228,8 @@ TEST(Planner, CountsARestartThatTurnsUpAfterTheEnd) {
   TaskObservation& chief = input.observed.tasks[1];
   chief.phase = TaskPhase::kSucceeded;
   chief.ready = false;
+  input.progress.emplace().set_outcome("succeeded");
+  input.progress_created = 1;
   recordStatus(&input);
   ASSERT_EQ(input.observed.job.status().state(), "Succeeded");
   EXPECT_EQ(input.observed.job.status().restarts(), 0);
