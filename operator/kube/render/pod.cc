@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <cstdint>
+#include <limits>
 #include <utility>
 #include <vector>
 
@@ -272,12 +273,23 @@ void setPorts(const v1::Network& network, Json& container) {
     if (itemWith(ports, "name", name) == nullptr) entry["name"] = name;
     ports.push_back(std::move(entry));
   }
-  fill(container, "readinessProbe",
-       {{"httpGet", {{"path", "/readyz?wait"}, {"port", network.metrics_port()}}},
-        {"initialDelaySeconds", 1},  // until the agent listens
-        {"periodSeconds", 10},       // one after the end fails before the kubelet knows of it
-        {"timeoutSeconds", 10},
-        {"failureThreshold", 1}});
+}
+
+// How long a task starts is not to be foreseen, so that the first probe never gives up; it is asked
+// again at once, where the other comes rarely: one after the task's end fails before the kubelet
+// knows of that, and is told as Unhealthy. The agent answers once the task is ready.
+void setProbes(const v1::Network& network, Json& container) {
+  Json probe = {{"httpGet", {{"path", "/readyz?wait"}, {"port", network.metrics_port()}}},
+                {"timeoutSeconds", 10}};
+  const bool theirs = has(container, "readinessProbe");
+  probe["periodSeconds"] = 10;
+  probe["failureThreshold"] = 1;
+  fill(container, "readinessProbe", probe);
+  if (theirs) return;
+  probe["initialDelaySeconds"] = 1;  // until the agent listens
+  probe["periodSeconds"] = 1;
+  probe["failureThreshold"] = std::numeric_limits<std::int32_t>::max();
+  fill(container, "startupProbe", probe);
 }
 
 // The least that a program needs, where the template does not say.
@@ -437,6 +449,7 @@ StatusOr<Json> renderPod(const v1::TrainingJob& job, const TaskKey& task, std::u
   setCommand(parts, container);
   setEnvironment(parts, container);
   setPorts(job.spec().network(), container);
+  setProbes(job.spec().network(), container);
   fill(container, "terminationMessagePolicy", "FallbackToLogsOnError");
   restrict(container);
   setVolumes(parts, spec, container);

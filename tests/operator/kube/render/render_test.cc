@@ -120,15 +120,13 @@ TEST(RenderPod, RunsTheRuntimeUnderTheAgent) {
   EXPECT_FALSE(at(pod, "/spec").contains("initContainers"));
 }
 
-TEST(RenderPod, IsFoundAndProbed) {
+TEST(RenderPod, IsFound) {
   const OrderedJson pod = podOf(plainJob());
   EXPECT_EQ(at(pod, "/spec/hostname"), "fashion-worker-1");
   EXPECT_FALSE(at(pod, "/spec").contains("subdomain")) << "its peers go by addresses";
   EXPECT_EQ(at(pod, "/spec/restartPolicy"), "Never");
   EXPECT_EQ(at(pod, "/spec/enableServiceLinks"), false);
   const OrderedJson task = at(pod, "/spec/containers/0");
-  EXPECT_EQ(at(task, "/readinessProbe/httpGet/path"), "/readyz?wait");
-  EXPECT_EQ(at(task, "/readinessProbe/httpGet/port"), 2231);
   EXPECT_EQ(task["ports"].size(), 3u);
   EXPECT_EQ(at(*named(task["ports"], "agent"), "/containerPort"), 2230);
 }
