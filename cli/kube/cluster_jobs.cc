@@ -198,9 +198,12 @@ StatusOr<Resumed> ClusterJobs::resume(const std::string& name, const Waiting& wa
   for (bool asked = false;;) {
     TY_ASSIGN_OR_RETURN(const JobView job, found.read());
     if (job.state == "Terminating") return beingDeleted(job);
+    // One that had little left to do may be over between two looks.
+    if (asked && job.state == "Succeeded")
+      return Resumed{fmt::format("{} went on and succeeded, step {}", job.name, job.step)};
     if (job.finished()) {
-      return absl::FailedPreconditionError(
-          fmt::format("'{}' has ended already: {}", job.name, job.state));
+      return absl::FailedPreconditionError(fmt::format(
+          "'{}' {}: {}", job.name, asked ? "went on and ended" : "has ended already", job.state));
     }
     if (job.job.spec().run_policy().suspend()) {
       TY_RETURN_IF_ERROR(found.setSuspend(false));

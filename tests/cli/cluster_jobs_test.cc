@@ -195,6 +195,30 @@ TEST_F(ClusterJobsTest, SuspendingAndResumingPatchTheWish) {
   EXPECT_EQ(server_.requests("PATCH").size(), 2u) << "what is so already is not written again";
 }
 
+TEST_F(ClusterJobsTest, ResumedAndOverBetweenTwoLooks) {
+  for (const char* end : {"Succeeded", "Failed"}) {
+    change([](Json& job) {
+      job["spec"]["runPolicy"]["suspend"] = true;
+      job["status"]["state"] = "Suspended";
+    });
+    server_.on(std::string("PATCH ") + kJobPath, [&](const HttpRequest&) {
+      change([&](Json& job) {
+        job["spec"]["runPolicy"]["suspend"] = false;
+        job["status"]["state"] = end;
+      });
+      return HttpResponse{200, {}, sampleJob().dump()};
+    });
+    const auto resumed = jobs_->resume("fashion", waiting_);
+    if (resumed.ok()) {
+      EXPECT_STREQ(end, "Succeeded");
+      EXPECT_EQ(resumed->text, "fashion went on and succeeded, step 200");
+    } else {
+      EXPECT_EQ(textOf(resumed.status()), "'fashion' went on and ended: Failed");
+    }
+    EXPECT_FALSE(jobs_->resume("fashion", waiting_).ok()) << "it has ended already";
+  }
+}
+
 TEST_F(ClusterJobsTest, DeletingMeansTheOneThatWasSeen) {
   const Doomed doomed = jobs_->toRemove("fashion").value();
   EXPECT_EQ(doomed.shown, "trainingjob fashion in namespace lab");
