@@ -20,6 +20,7 @@ find_package(cpprestsdk CONFIG REQUIRED)
 find_package(ZLIB REQUIRED)
 find_package(PkgConfig REQUIRED)
 pkg_check_modules(HTTPLIB REQUIRED IMPORTED_TARGET cpp-httplib)
+pkg_check_modules(ISAL REQUIRED IMPORTED_TARGET libisal)
 # What the built-in models compute with; oneDNN and OpenBLAS start their threads by OpenMP. Of OpenBLAS
 # only the library: its packages for development bring 60 MB that nothing here needs. Its folder goes
 # into the programs, so that they load this variant whatever Debian's alternatives say.

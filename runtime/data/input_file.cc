@@ -1,35 +1,88 @@
 #include "runtime/data/internal/input_file.h"
 
 #include <fcntl.h>
+#include <isa-l/igzip_lib.h>
 #include <sys/stat.h>
 #include <unistd.h>
-#include <zlib.h>
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
+#include <cstring>
+#include <string_view>
 #include <utility>
+#include <vector>
 
-#include "base/core/check.h"
 #include "base/process/unique_fd.h"
 #include "fmt/format.h"
 
 namespace trainyard::runtime::internal {
 namespace {
 
-constexpr unsigned kBufferBytes = 1 << 18;
-constexpr std::size_t kReadBytesMax = 1 << 30;  // gzread counts in int
+constexpr std::size_t kBufferBytes = 1 << 18;
+constexpr std::size_t kInflateBytesMax = 1 << 30;  // ISA-L counts in 32 bits
 constexpr std::int64_t kDeflateRatioMax = 1032;
+constexpr std::uint8_t kGzipMagic[] = {0x1f, 0x8b};  // RFC 1952, 2.3.1
+
+std::string_view reasonOf(int code) {
+  switch (code) {
+    case ISAL_INVALID_BLOCK:
+      return "invalid block";
+    case ISAL_INVALID_SYMBOL:
+      return "invalid symbol";
+    case ISAL_INVALID_LOOKBACK:
+      return "refers to what is before its beginning";
+    case ISAL_INVALID_WRAPPER:
+      return "invalid header";
+    case ISAL_UNSUPPORTED_METHOD:
+      return "unknown method of compression";
+    case ISAL_INCORRECT_CHECKSUM:
+      return "wrong checksum";
+    default:
+      return "unknown error";
+  }
+}
 
 }  // namespace
 
-// zlib's reader, which passes plain content through and knows gzip by its first bytes.
+// What was read of the file and not yet handed out.
 struct InputFile::Handle {
-  explicit Handle(gzFile f) : file(f) {}
-  ~Handle() { gzclose_r(file); }
-  Handle(const Handle&) = delete;
-  Handle& operator=(const Handle&) = delete;
-  gzFile file;
+  explicit Handle(UniqueFd f) : fd(std::move(f)), buffer(kBufferBytes) {}
+
+  std::size_t held() const { return end - begin; }
+  bool holdsGzip() const {
+    return held() >= sizeof(kGzipMagic) &&
+           std::memcmp(buffer.data() + begin, kGzipMagic, sizeof(kGzipMagic)) == 0;
+  }
+
+  // Bytes read into `out`; 0 at the end of the file.
+  StatusOr<std::size_t> readSome(std::span<std::uint8_t> out) const {
+    for (;;) {
+      const ssize_t got = ::read(fd.get(), out.data(), out.size());
+      if (got >= 0) return static_cast<std::size_t>(got);
+      if (errno != EINTR) return errnoStatus(errno, "read");
+    }
+  }
+
+  // False at the end of the file.
+  StatusOr<bool> fill() {
+    std::copy(buffer.begin() + std::ptrdiff_t(begin), buffer.begin() + std::ptrdiff_t(end),
+              buffer.begin());
+    end -= std::exchange(begin, 0);
+    TY_ASSIGN_OR_RETURN(const std::size_t got, readSome(std::span(buffer).subspan(end)));
+    end += got;
+    return got > 0;
+  }
+
+  void expectMember() {
+    isal_inflate_init(&stream);
+    stream.crc_flag = ISAL_GZIP;
+  }
+
+  UniqueFd fd;
+  std::vector<std::uint8_t> buffer;
+  std::size_t begin = 0, end = 0;
+  inflate_state stream;  // of a compressed file
+  bool over = false;     // ... whose last member has been read
 };
 
 InputFile::InputFile(std::string place, std::unique_ptr<Handle> handle, std::int64_t file_bytes,
@@ -56,12 +109,10 @@ StatusOr<std::unique_ptr<InputFile>> InputFile::open(const std::string& place,
     return invalidInput(place,
                         fmt::format("{} bytes, expected at most {}", info.st_size, bytes_max));
   }
-  const gzFile file = gzdopen(fd.get(), "rb");
-  TY_CHECK(file != nullptr, "zlib has memory for a reader");
-  fd.release();
-  auto handle = std::make_unique<Handle>(file);
-  gzbuffer(file, kBufferBytes);
-  const bool compressed = gzdirect(file) == 0;
+  auto handle = std::make_unique<Handle>(std::move(fd));
+  TY_RETURN_IF_ERROR(annotate(handle->fill().status(), place));
+  const bool compressed = handle->holdsGzip();
+  if (compressed) handle->expectMember();
   return std::make_unique<InputFile>(place, std::move(handle), info.st_size, compressed);
 }
 
@@ -72,21 +123,62 @@ std::int64_t InputFile::contentBytesMax() const {
 StatusOr<std::int64_t> InputFile::read(std::span<std::uint8_t> out) {
   std::size_t done = 0;
   while (done < out.size()) {
-    const auto want = static_cast<unsigned>(std::min(out.size() - done, kReadBytesMax));
-    const int got = gzread(handle_->file, out.data() + done, want);
-    if (got > 0) done += static_cast<std::size_t>(got);
-    if (got == static_cast<int>(want)) continue;
-    int error = Z_OK;
-    const int system_error = errno;
-    const char* text = gzerror(handle_->file, &error);
-    if (error == Z_ERRNO) return errnoStatus(system_error, fmt::format("{}: read", place_));
-    if (error == Z_BUF_ERROR) return invalidInput(place_, "truncated: the gzip stream has no end");
-    if (error != Z_OK && error != Z_STREAM_END) {
-      return invalidInput(place_, fmt::format("damaged gzip stream: {}", text));
-    }
-    break;
+    const auto some = compressed_ ? inflate(out.subspan(done)) : copy(out.subspan(done));
+    TY_RETURN_IF_ERROR(annotate(some.status(), place_));
+    if (*some == 0) break;
+    done += *some;
   }
   return static_cast<std::int64_t>(done);
+}
+
+StatusOr<std::size_t> InputFile::copy(std::span<std::uint8_t> out) {
+  Handle& file = *handle_;
+  if (file.held() == 0) {
+    if (out.size() >= kBufferBytes) return file.readSome(out);
+    TY_RETURN_IF_ERROR(file.fill().status());
+  }
+  const std::size_t bytes = std::min(out.size(), file.held());
+  std::copy_n(file.buffer.data() + file.begin, bytes, out.data());
+  file.begin += bytes;
+  return bytes;
+}
+
+// Members follow each other (RFC 1952, 2.2); what comes after them and is none is passed over, as
+// gzip(1) does.
+StatusOr<std::size_t> InputFile::inflate(std::span<std::uint8_t> out) {
+  Handle& file = *handle_;
+  while (!file.over) {
+    inflate_state& stream = file.stream;
+    stream.next_in = file.buffer.data() + file.begin;
+    stream.avail_in = static_cast<std::uint32_t>(file.held());
+    stream.next_out = out.data();
+    stream.avail_out = static_cast<std::uint32_t>(std::min(out.size(), kInflateBytesMax));
+    const std::uint32_t room = stream.avail_out;
+    const int code = isal_inflate(&stream);
+    const bool moved = stream.avail_in < file.held();
+    file.begin = file.end - stream.avail_in;
+    if (code < 0)
+      return absl::InvalidArgumentError(fmt::format("damaged gzip stream: {}", reasonOf(code)));
+    const std::size_t bytes = room - stream.avail_out;
+    const bool ended = stream.block_state == ISAL_BLOCK_FINISH;
+    if (ended) TY_RETURN_IF_ERROR(nextMember());
+    if (bytes > 0) return bytes;
+    if (ended || moved) continue;
+    TY_ASSIGN_OR_RETURN(const bool more, file.fill());
+    if (!more) return absl::InvalidArgumentError("truncated: the gzip stream has no end");
+  }
+  return 0;
+}
+
+Status InputFile::nextMember() {
+  Handle& file = *handle_;
+  while (file.held() < sizeof(kGzipMagic)) {
+    TY_ASSIGN_OR_RETURN(const bool more, file.fill());
+    if (!more) break;
+  }
+  file.over = !file.holdsGzip();
+  if (!file.over) file.expectMember();
+  return absl::OkStatus();
 }
 
 }  // namespace trainyard::runtime::internal

@@ -34,6 +34,11 @@ class InputFile {
   std::int64_t contentBytesMax() const;
 
  private:
+  // Into the beginning of `out`, which is not empty; 0: the content has ended.
+  StatusOr<std::size_t> copy(std::span<std::uint8_t> out);
+  StatusOr<std::size_t> inflate(std::span<std::uint8_t> out);
+  Status nextMember();
+
   std::string place_;
   std::unique_ptr<Handle> handle_;
   std::int64_t file_bytes_;
