@@ -75,8 +75,8 @@ InputShape impliedInput(const v1::Training& training);
 
 // Fills elements [begin, begin + out.size()) of the flattened variable with its initial values: a
 // function of (seed, variable name, element) alone, so that any shard computes its own part. A
-// truncated normal value is drawn again while it lies beyond two standard deviations, as
-// TensorFlow's is. Precondition: float32, 0 <= begin, begin + out.size() <= elements().
+// truncated normal value lies within two standard deviations, as TensorFlow's does. Precondition:
+// float32, 0 <= begin, begin + out.size() <= elements().
 void initialise(const Variable& variable, std::uint64_t seed, std::int64_t begin,
                 std::span<float> out);
 

@@ -7,6 +7,23 @@
 
 namespace trainyard::runtime {
 
+namespace {
+
+// Four elements share one number of Philox.
+void fillTruncatedNormal(double deviation, std::uint64_t key, std::uint64_t begin,
+                         std::span<float> out) {
+  constexpr std::size_t kLanes = std::size(Philox4{}.v);
+  std::size_t lane = begin % kLanes;
+  std::uint64_t counter = begin / kLanes;
+  for (std::size_t i = 0; i < out.size(); lane = 0) {
+    const Philox4 random = philox(key, counter++);
+    for (; lane < kLanes && i < out.size(); ++lane)
+      out[i++] = float(truncatedQuantile(toUnitFloat(random.v[lane])) * deviation);
+  }
+}
+
+}  // namespace
+
 void initialise(const Variable& variable, std::uint64_t seed, std::int64_t begin,
                 std::span<float> out) {
   TY_CHECK(variable.dtype == DType::kFloat32, "only float32 variables have initial values");
@@ -19,14 +36,9 @@ void initialise(const Variable& variable, std::uint64_t seed, std::int64_t begin
     case Initializer::Kind::kConstant:
       std::fill(out.begin(), out.end(), variable.initializer.value);
       return;
-    case Initializer::Kind::kTruncatedNormal: {
-      const std::uint64_t key = mixKey(seed, variable.name);
-      const double deviation = variable.initializer.value;
-      std::uint64_t element = std::uint64_t(begin);
-      for (float& value : out)
-        value = float(trainyard::truncatedNormal(key, element++) * deviation);
-      return;
-    }
+    case Initializer::Kind::kTruncatedNormal:
+      return fillTruncatedNormal(variable.initializer.value, mixKey(seed, variable.name),
+                                 std::uint64_t(begin), out);
   }
 }
 

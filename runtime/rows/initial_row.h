@@ -15,10 +15,6 @@ struct RowInitializer {
   float scale = 0;
 };
 
-// The quantile of a standard normal variable that lies within two standard deviations, for u in
-// [0, 1].
-double truncatedQuantile(double u);
-
 // Fills the row. `key`: of seed and table, see mixKey().
 void initialiseRow(const RowInitializer& initializer, std::uint64_t key, std::uint64_t id,
                    std::span<float> row);

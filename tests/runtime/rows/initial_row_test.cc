@@ -55,19 +55,6 @@ TEST(InitialRow, HasTheDistributionThatIsAskedFor) {
   EXPECT_THAT(row({Kind::kZeros, 0}, 5, 9, 3), Each(0));
 }
 
-// The definition: the variable is below its quantile with this probability.
-TEST(InitialRow, QuantilesAreThoseOfTheTruncatedNormal) {
-  const double within = std::erf(std::sqrt(2.0));
-  double before = -3;
-  for (int i = 0; i <= 10'000; ++i) {
-    const double u = i / 10'000.0, z = truncatedQuantile(u);
-    EXPECT_NEAR(0.5 + std::erf(z / std::sqrt(2.0)) / within / 2, u, 1e-7) << u;
-    EXPECT_GT(z, before);
-    EXPECT_LE(std::fabs(z), 2);
-    before = z;
-  }
-}
-
 TEST(InitialRow, IsAFunctionOfSeedTableAndId) {
   for (const Kind kind : {Kind::kUniform, Kind::kTruncatedNormal}) {
     const auto wanted = row({kind, 1}, 5, 9, 6);
