@@ -76,6 +76,8 @@ def schema_fields(text):
         keys = [name for _, name in stack] + [key]
         stack.append((indent, key))
         path = ".".join(names_of(keys))
+        if ".template." in path:
+            continue  # Kubernetes has pages of its own for the fields of a pod
         if len(keys) >= 2 and keys[-2] == "properties":
             fields[path] = {"default": inline(rest, "default"), "enum": enum_of(inline(rest, "enum"))}
         elif key in ("default", "enum") and path in fields:

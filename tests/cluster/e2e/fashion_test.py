@@ -76,6 +76,8 @@ class Fashion(unittest.TestCase):
         example = (ROOT / "examples/fashion-mnist/ps-sync.yaml").read_text()
         steps = 700 if LONG_RUN else 160
         self.world.apply(example.replace("steps: 700", f"steps: {steps}"), namespace=SPACE)
+        self.assertIn("all others run beside it",
+                      self.kubectl("explain", "tj.spec.worker.template.spec.containers").replace("\n    ", " "))
         seen = []
 
         def ended():

@@ -392,8 +392,6 @@ TEST(CheckTemplates, NamesTheField) {
   EXPECT_EQ(problem(withTemplate("{spec: {containers: [{name: a, command: [x]}]}}")),
             "spec.worker.template.spec.containers[0].command: only without spec.training, which "
             "runs ours");
-  EXPECT_EQ(problem(withTemplate("{spec: {containers: 3}}")),
-            "spec.worker.template.spec.containers: expected a list");
   EXPECT_EQ(problem(withTemplate("{spec: {containers: [{image: a}]}}")),
             "spec.worker.template.spec.containers[0].name: missing");
   EXPECT_EQ(problem(withTemplate("{metadata: {labels: {a: 1}}}")),

@@ -46,7 +46,8 @@ TEST(StopGraceTest, IsThatOfThePodLessTheAgentsLastWords) {
 
 TEST(StopGraceTest, OfAnotherShapeIsRefused) {
   EXPECT_EQ(stopGraceOf("terminationGracePeriodSeconds: long,"),
-            "spec.worker.template.spec.terminationGracePeriodSeconds: expected a whole number");
+            "job.yaml:6: spec.worker.template.spec.terminationGracePeriodSeconds: expected a whole "
+            "number, got text \"long\"");
 }
 
 }  // namespace
