@@ -140,7 +140,8 @@ spec:
 
 TEST_F(ForeignTest, APsThatTakesNoHintIsKilledAndCountsAsSuccess) {
   const std::string deaf = "signal.signal(signal.SIGTERM, signal.SIG_IGN)\nos.fork()\n";
-  JobRun run(folder("deaf"), pythonJob(1, 1, deaf + kServe, "time.sleep(0.5)\n"));
+  JobRun run(folder("deaf"), pythonJob(1, 1, deaf + kServe, "time.sleep(0.5)\n"),
+             {"--set", "runPolicy.stopSeconds=2"});
   const ProgramEnd end = run.launchAndWait();
   EXPECT_EQ(end.code, 0);
   EXPECT_THAT(end.lastLine(), StartsWith("result: succeeded "));

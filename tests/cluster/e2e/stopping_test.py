@@ -1,6 +1,8 @@
 #!/usr/bin/env python3
 """Training jobs that are suspended: with a checkpoint that takes long, and while their agents cannot be reached."""
+import contextlib
 import json
+import os
 import pathlib
 import re
 import sys
@@ -12,9 +14,11 @@ from world import oci, shell_image, world
 
 SPACE = "stopping"
 AGENT_PORT = 2230
+STOP_SECONDS = 45
 OPERATOR_METRICS = 8080
 SLOW = "registry.test/slow-checkpoint:1"
-CHECKPOINT_SECONDS = 20
+# Longer than the four seconds that a stop once had.
+CHECKPOINT_SECONDS = 20 if "TRAINYARD_LONG" in os.environ else 8
 
 
 def slow_image(folder):
@@ -42,12 +46,21 @@ def job(name, stop_seconds, image=None):
 class Stopping(unittest.TestCase):
     world = None
 
-    def begin(self, manifest):
-        name = manifest["metadata"]["name"]
-        self.world.volume(SPACE, name)
-        self.world.apply(manifest, namespace=SPACE)
-        self.world.wait_steps(name, SPACE, 20)
-        self.addCleanup(self.world.cluster.kubectl, "delete", "tj", name, "-n", SPACE, "--wait", "--timeout=120s")
+    @classmethod
+    def setUpClass(cls):
+        """All jobs are begun at once, and what takes long to be noticed happens to them: each test waits for its own."""
+        jobs = [job("slow", 60, SLOW), job("unheard", STOP_SECONDS), job("hurry", 3600)]
+        names = [one["metadata"]["name"] for one in jobs]
+        for one, name in zip(jobs, names):
+            cls.world.volume(SPACE, name)
+            cls.world.apply(one, namespace=SPACE)
+        for name in names:
+            cls.world.wait_steps(name, SPACE, 20)
+        cls.cuts = {}
+        for name in ("unheard", "hurry"):
+            cls.cuts[name] = contextlib.ExitStack()
+            cls.addClassCleanup(cls.cuts[name].close)
+            cls.cuts[name].enter_context(chaos.cut_control(cls.world, cls.world.pods(name, SPACE), AGENT_PORT))
 
     def suspend(self, name, suspend=True):
         self.world.cluster.kubectl("patch", f"tj/{name}", "-n", SPACE, "--type=merge", "-p",
@@ -80,8 +93,14 @@ class Stopping(unittest.TestCase):
         return [float(line.split()[-1]) for page in pages for line in page.splitlines()
                 if line.startswith("trainyard_unreachable_agents ")]
 
-    def test_a_checkpoint_that_takes_long(self):
-        self.begin(job("slow", 60, SLOW))
+    def test_1_who_cannot_wait(self):
+        self.suspend("hurry")
+        self.world.wait("the stop to begin", lambda: self.condition("hurry", "Suspended"))
+        self.world.cluster.kubectl("annotate", "tj/hurry", "-n", SPACE, "trainyard.dev/stop-now=true")
+        self.world.wait_state("hurry", SPACE, "Suspended", 300)
+        self.assertIn("trainyard.dev/stop-now", self.condition("hurry", "Suspended")["message"])
+
+    def test_2_a_checkpoint_that_takes_long(self):
         before, began = self.world.global_step("slow", SPACE), time.monotonic()
         self.suspend("slow")
         step = self.stopped_at("slow")
@@ -91,32 +110,21 @@ class Stopping(unittest.TestCase):
         print(f"stopped at step {step}, {took:.0f} s after it was suspended at step {before}", flush=True)
         self.goes_on_from("slow", step)
 
-    def test_agents_that_cannot_be_reached(self):
-        seconds = 45
-        self.begin(job("unheard", seconds))
-        with chaos.cut_control(self.world, self.world.pods("unheard", SPACE), AGENT_PORT):
-            told = self.world.wait("the condition", lambda: self.condition("unheard", "AgentsReachable"), 300)
-            self.assertEqual(("False", "NoAnswer"), (told["status"], told["reason"]), told)
-            self.world.wait("both agents to be counted", lambda: 2 in self.unreachable(), 120)
-            self.suspend("unheard")
-            self.world.wait("the stop to begin", lambda: self.condition("unheard", "Suspended"))
-            end = time.monotonic() + seconds + 8
-            while time.monotonic() < end:  # longer than the job says
-                self.assertEqual("Unknown", self.condition("unheard", "Suspended")["status"])
-                time.sleep(1)
+    def test_3_agents_that_cannot_be_reached(self):
+        told = self.world.wait("the condition", lambda: self.condition("unheard", "AgentsReachable"), 300)
+        self.assertEqual(("False", "NoAnswer"), (told["status"], told["reason"]), told)
+        self.world.wait("agents to be counted", lambda: max(self.unreachable(), default=0) >= 2, 120)
+        self.suspend("unheard")
+        self.world.wait("the stop to begin", lambda: self.condition("unheard", "Suspended"))
+        end = time.monotonic() + STOP_SECONDS + 8
+        while time.monotonic() < end:  # longer than the job says
+            self.assertEqual("Unknown", self.condition("unheard", "Suspended")["status"])
+            time.sleep(1)
+        self.cuts["unheard"].close()
         step = self.stopped_at("unheard")
         self.goes_on_from("unheard", step)
         self.world.wait("the agents to be reached", lambda: self.condition(
             "unheard", "AgentsReachable").get("status") == "True", 120)
-
-    def test_who_cannot_wait(self):
-        self.begin(job("hurry", 3600))
-        with chaos.cut_control(self.world, self.world.pods("hurry", SPACE), AGENT_PORT):
-            self.suspend("hurry")
-            self.world.wait("the stop to begin", lambda: self.condition("hurry", "Suspended"))
-            self.world.cluster.kubectl("annotate", "tj/hurry", "-n", SPACE, "trainyard.dev/stop-now=true")
-            self.world.wait_state("hurry", SPACE, "Suspended", 300)
-        self.assertIn("trainyard.dev/stop-now", self.condition("hurry", "Suspended")["message"])
 
 
 if __name__ == "__main__":
