@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/process/retry_interrupted.h"
 #include "base/process/unique_fd.h"
 #include "fmt/format.h"
 
@@ -56,11 +57,9 @@ struct InputFile::Handle {
 
   // Bytes read into `out`; 0 at the end of the file.
   StatusOr<std::size_t> readSome(std::span<std::uint8_t> out) const {
-    for (;;) {
-      const ssize_t got = ::read(fd.get(), out.data(), out.size());
-      if (got >= 0) return static_cast<std::size_t>(got);
-      if (errno != EINTR) return errnoStatus(errno, "read");
-    }
+    const ssize_t got = retryInterrupted([&] { return ::read(fd.get(), out.data(), out.size()); });
+    if (got < 0) return errnoStatus(errno, "read");
+    return static_cast<std::size_t>(got);
   }
 
   // False at the end of the file.
