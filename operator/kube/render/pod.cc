@@ -275,21 +275,24 @@ void setPorts(const v1::Network& network, Json& container) {
   }
 }
 
-// How long a task starts is not to be foreseen, so that the first probe never gives up; it is asked
-// again at once, where the other comes rarely: one after the task's end fails before the kubelet
-// knows of that, and is told as Unhealthy. The agent answers once the task is ready.
+// A probe of the agent, which answers once the task is ready.
+Json probe(const v1::Network& network, int period_seconds, int failures) {
+  return {{"httpGet", {{"path", "/readyz?wait"}, {"port", network.metrics_port()}}},
+          {"periodSeconds", period_seconds},
+          {"timeoutSeconds", 10},
+          {"failureThreshold", failures}};
+}
+
+// How long a task starts is not to be foreseen, so that the probe of its start never gives up and
+// asks again at once. The other comes rarely: one after the task's end fails before the kubelet
+// knows of that, and is told as Unhealthy. Who brings a probe for readiness waits for none of ours.
 void setProbes(const v1::Network& network, Json& container) {
-  Json probe = {{"httpGet", {{"path", "/readyz?wait"}, {"port", network.metrics_port()}}},
-                {"timeoutSeconds", 10}};
-  const bool theirs = has(container, "readinessProbe");
-  probe["periodSeconds"] = 10;
-  probe["failureThreshold"] = 1;
-  fill(container, "readinessProbe", probe);
-  if (theirs) return;
-  probe["initialDelaySeconds"] = 1;  // until the agent listens
-  probe["periodSeconds"] = 1;
-  probe["failureThreshold"] = std::numeric_limits<std::int32_t>::max();
-  fill(container, "startupProbe", probe);
+  if (!has(container, "readinessProbe")) {
+    Json start = probe(network, 1, std::numeric_limits<std::int32_t>::max());
+    start["initialDelaySeconds"] = 1;  // until the agent listens
+    fill(container, "startupProbe", start);
+  }
+  fill(container, "readinessProbe", probe(network, 10, 1));
 }
 
 // The least that a program needs, where the template does not say.

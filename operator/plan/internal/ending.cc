@@ -47,18 +47,6 @@ void setSuspended(PlannerState& state, const std::string& message) {
   deleteAll(state, "JobSuspended");
 }
 
-}  // namespace
-
-void setFailed(PlannerState& state, std::string_view reason, const std::string& message) {
-  state.condition(kFailed, kTrue, reason, message);
-  state.condition(kStalled, kTrue, reason, message);
-  settle(state, "JobFailed", message);
-  state.status.set_completion_time(formatRfc3339(state.input.unix_ms));
-  state.event("Warning", "JobFailed", fmt::format("{}: {}", reason, message));
-}
-
-namespace {
-
 bool workersSucceeded(const PlannerState& state, bool all) {
   bool any = false;
   for (const TaskView& task : state.tasks) {
@@ -93,6 +81,14 @@ bool waitsForLastWord(PlannerState& state, const std::string& message) {
 }
 
 }  // namespace
+
+void setFailed(PlannerState& state, std::string_view reason, const std::string& message) {
+  state.condition(kFailed, kTrue, reason, message);
+  state.condition(kStalled, kTrue, reason, message);
+  settle(state, "JobFailed", message);
+  state.status.set_completion_time(formatRfc3339(state.input.unix_ms));
+  state.event("Warning", "JobFailed", fmt::format("{}: {}", reason, message));
+}
 
 void findSuccess(PlannerState& state) {
   const bool all = state.spec.run_policy().success_policy() == "AllWorkers";
