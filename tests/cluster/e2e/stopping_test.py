@@ -113,7 +113,7 @@ class Stopping(unittest.TestCase):
     def test_3_agents_that_cannot_be_reached(self):
         told = self.world.wait("the condition", lambda: self.condition("unheard", "AgentsReachable"), 300)
         self.assertEqual(("False", "NoAnswer"), (told["status"], told["reason"]), told)
-        self.world.wait("agents to be counted", lambda: max(self.unreachable(), default=0) >= 2, 120)
+        self.world.wait("both agents to be counted", lambda: 2 in self.unreachable(), 120)
         self.suspend("unheard")
         self.world.wait("the stop to begin", lambda: self.condition("unheard", "Suspended"))
         end = time.monotonic() + STOP_SECONDS + 8
