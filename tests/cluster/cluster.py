@@ -2,10 +2,10 @@
 """A whole Kubernetes on this machine, in namespaces of its own: see tests/cluster/README.md.
 
     cluster.py build [COMPONENT...]      build the programs into the cache
-    cluster.py up DIR [--detach] [--control-plane] [--image ARCHIVE]... [--owner PID|parent]
+    cluster.py up DIR [--detach] [--control-plane | --nodes 2] [--image ARCHIVE]... [--owner PID|parent]
     cluster.py down DIR
-    cluster.py in DIR COMMAND...         run a command in the cluster's namespaces, KUBECONFIG set
-    cluster.py load DIR ARCHIVE...       give containerd OCI archives
+    cluster.py in [--node NAME] DIR COMMAND...    run a command in the namespaces of a node, KUBECONFIG set
+    cluster.py load DIR ARCHIVE...       give each node's containerd OCI archives
     cluster.py kill DIR PROGRAM [--seconds N]    kill -9 one of its programs; it is back after N seconds
     cluster.py check                     why no cluster can be started here, if so
 
@@ -71,7 +71,7 @@ def up(arguments):
     owner = [os.pidfd_open(arguments.owner)] if arguments.owner else []
     with tempfile.TemporaryDirectory() as temporary:
         images = [] if arguments.control_plane else [pause_image(temporary), *arguments.image]
-        cluster = runner.Runner(folder, runner.Settings(arguments.control_plane, tuple(images)))
+        cluster = runner.Runner(folder, runner.Settings(arguments.control_plane, arguments.nodes, tuple(images)))
         try:
             cluster.start()
         except Broken as error:
@@ -130,25 +130,38 @@ def down(arguments):
 def enter(arguments):
     if not arguments.command:
         sys.exit("in: expected a command")
-    command = runner.Published(arguments.dir).command(arguments.command)
+    command = runner.Published(arguments.dir).command(arguments.command, node.by_name(arguments.node))
     os.execvp(command[0], command)
 
 
 def load(arguments):
     published = runner.Published(arguments.dir)
-    done = subprocess.run(published.command(["ctr", "-n", "k8s.io", "images", "list"]), capture_output=True,
-                          text=True, check=True)
-    there = {tuple(line.split()[:3:2]) for line in done.stdout.splitlines()}
+    published.first_process()
+    nodes = published.nodes()
+    if not nodes:
+        sys.exit(f"the cluster in {published.folder} has no node")
+    there = [images_on(published, each) for each in nodes]
     for archive in arguments.archive:
-        if oci.identity(archive) in there:
-            print(f"{archive}: is there already")
-            continue
-        with open(archive, "rb") as opened:
-            command = published.command(["ctr", "-n", "k8s.io", "images", "import", "-"])
-            done = subprocess.run(command, stdin=opened, capture_output=True, text=True)
-        if done.returncode != 0:
-            sys.exit(f"{archive}: {done.stderr.strip()}")
-        print(f"{archive}: loaded")
+        identity = oci.identity(archive)
+        lacking = [each for each, images in zip(nodes, there) if identity not in images]
+        for each in lacking:
+            load_one(published, each, archive)
+        print(f"{archive}: {'loaded' if lacking else 'is there already'}")
+
+
+def images_on(published, on):
+    """(name, digest) of each."""
+    done = subprocess.run(published.command(["ctr", "-n", "k8s.io", "images", "list"], on), capture_output=True,
+                          text=True, check=True)
+    return {tuple(line.split()[:3:2]) for line in done.stdout.splitlines()}
+
+
+def load_one(published, on, archive):
+    with open(archive, "rb") as opened:
+        command = published.command(["ctr", "-n", "k8s.io", "images", "import", "-"], on)
+        done = subprocess.run(command, stdin=opened, capture_output=True, text=True)
+    if done.returncode != 0:
+        sys.exit(f"{archive}: {done.stderr.strip()}")
 
 
 def kill(arguments):
@@ -181,12 +194,15 @@ def parse():
     sub = verb("up", up)
     sub.add_argument("dir")
     sub.add_argument("--detach", action="store_true")
-    sub.add_argument("--control-plane", action="store_true", help="no node: pods do not run")
+    size = sub.add_mutually_exclusive_group()
+    size.add_argument("--control-plane", action="store_true", help="no node: pods do not run")
+    size.add_argument("--nodes", type=int, choices=range(1, len(node.ALL) + 1), default=1)
     sub.add_argument("--image", action="append", default=[])
     sub.add_argument("--owner", type=lambda text: os.getppid() if text == "parent" else int(text),
                      help="the cluster ends with this process")
     verb("down", down).add_argument("dir")
     sub = verb("in", enter)
+    sub.add_argument("--node", choices=[each.name for each in node.ALL], default=node.FIRST.name)
     sub.add_argument("dir")
     sub.add_argument("command", nargs=argparse.REMAINDER)
     sub = verb("load", load)

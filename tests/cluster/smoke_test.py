@@ -1,17 +1,14 @@
 #!/usr/bin/env python3
 """The test cluster itself: a pod runs, names and services are found, and a killed runner leaves nothing."""
-import os
 import pathlib
 import signal
-import subprocess
 import sys
 import tempfile
-import time
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 
-from rig import namespaces, shell_image, testing  # noqa: E402
+from rig import namespaces, shell_image, testing, traces  # noqa: E402
 
 POD = """apiVersion: v1
 kind: Pod
@@ -41,27 +38,11 @@ spec:
     image: IMAGE
     command: [sh, -c, "until wget -q -O - http://server.default.svc.cluster.local/ 2>/dev/null; do sleep 0.2; done"]
 """
-# What must be the same on the machine before and after.
-SETTINGS = ["vm/overcommit_memory", "vm/panic_on_oom", "kernel/panic", "kernel/panic_on_oops"]
-
-
-def machine():
-    """What a cluster could leave on this machine."""
-    links = subprocess.run(["ip", "-o", "link"], capture_output=True, text=True, check=True).stdout
-    groups = [line for _, mount, own in namespaces.hierarchies()
-              for line in os.listdir(mount + own) if line.startswith("trainyard-cluster")]
-    return {
-        "links": sorted(line.split(":")[1] for line in links.splitlines()),
-        "mounts": sorted(pathlib.Path("/proc/self/mounts").read_text().splitlines()),
-        "settings": [pathlib.Path("/proc/sys", name).read_text() for name in SETTINGS],
-        "folders": [sorted(os.listdir(place)) for place in ("/run", "/var/lib", "/etc", "/opt", "/var/log")],
-        "groups": groups,
-    }
 
 
 class Smoke(unittest.TestCase):
     def test_pods_names_and_services_and_nothing_is_left(self):
-        before = machine()
+        before = traces.machine()
         with tempfile.TemporaryDirectory() as temporary:
             folder = pathlib.Path(temporary)
             with testing.start(folder) as cluster:
@@ -73,15 +54,12 @@ class Smoke(unittest.TestCase):
                 address = cluster.kubectl("get", "pod", "server", "-o", "jsonpath={.status.podIP}")
                 self.assertEqual("hello\n", cluster.fetch(f"http://{address}:8000/"))
                 first = cluster.published.first_process()
-                cleaner_done = folder / "runner"
                 cluster.runner.send_signal(signal.SIGKILL)
                 cluster.runner.wait()
-                end = time.monotonic() + 60
-                while (namespaces.process_exists(first) or cleaner_done.exists()) and time.monotonic() < end:
-                    time.sleep(0.05)
+                traces.wait_for_cleaner(folder, first)
             self.assertFalse(namespaces.process_exists(first), "the first process lives on")
             self.assertFalse((folder / "kubeconfig").exists())
-        self.assertEqual(before, machine())
+        self.assertEqual(before, traces.machine())
 
 
 if __name__ == "__main__":

@@ -1,6 +1,5 @@
 """The first process of a cluster's namespaces: makes the place, starts the programs, watches them."""
 import os
-import pathlib
 import select
 import signal
 import socket
@@ -8,10 +7,10 @@ import subprocess
 import sys
 import traceback
 
-from rig import build, control_plane, namespaces, node
+from rig import addons, build, control_plane, namespaces, node, second_node
 from rig.daemons import Broken, Daemons
+from rig.node import HOME
 
-HOME = pathlib.Path("/run/cluster")
 TICK_SECONDS = 0.2
 
 
@@ -42,37 +41,35 @@ def make_place(published, group):
     namespaces.run("mount", "--make-rprivate", "/")
     namespaces.run("mount", "-t", "proc", "proc", "/proc")
     namespaces.mount_cgroups(hierarchies)
-    socket.sethostname(node.NODE)
+    socket.sethostname(node.FIRST.name)
     folder = os.open(published, os.O_RDONLY | os.O_DIRECTORY)
     namespaces.run("mount", "-t", "tmpfs", "-o", "mode=755", "tmpfs", "/run")
     (HOME / "published").mkdir(parents=True)
-    subprocess.run(["mount", "--bind", f"/proc/self/fd/{folder}", str(HOME / "published")], check=True,
-                   pass_fds=[folder])
+    namespaces.bind(folder, HOME / "published")
     os.close(folder)
-    for covered in ("/var", "/etc", "/opt"):
-        if not os.path.isdir(covered):
-            continue
-        name = covered[1:]
-        upper, work = HOME / "changes" / name, HOME / "changes" / f"{name}.work"
-        upper.mkdir(parents=True)
-        work.mkdir()
-        subprocess.run(["mount", "-t", "overlay", "-o",
-                        f"lowerdir={covered},upperdir={upper},workdir={work}", "overlay", covered], check=True)
+    namespaces.cover(HOME)
     os.environ["PATH"] = ":".join([*build.search_path(), os.environ.get("PATH", ""), "/usr/sbin", "/sbin"])
     os.chdir(HOME)
     namespaces.run("ip", "link", "set", "lo", "up")
 
 
 def start(settings, daemons, listener):
+    nodes = node.of_cluster(0 if settings.control_plane else settings.nodes)
     authority = control_plane.certificates(HOME)
-    # The apiserver advertises the node's address: there in both sizes of a cluster.
-    node.network()
-    if not settings.control_plane:
-        node.certificates(authority, HOME)
-    api = control_plane.start(HOME, daemons, build.find)
-    if not settings.control_plane:
+    # The apiserver advertises the first node's address: there in every size of a cluster.
+    node.first_network()
+    if nodes:
+        node.hide_kernel_settings(HOME)
+        addons.certificates(authority, HOME)
+    if len(nodes) > 1:
+        second_node.make(*nodes)
+    for each in nodes:
+        node.certificates(authority, each)
+    api = control_plane.start(HOME, daemons, build.find, notice_lost_nodes=len(nodes) > 1)
+    if nodes:
         (HOME / "volumes").mkdir(mode=0o755)
-        node.start(HOME, daemons, build.find, api, settings.images)
+        addons.start(HOME, daemons, build.find, api)
+        start_nodes(nodes, daemons, api, settings.images)
     # From outside, the apiserver is reached through a listening socket that was made there.
     port = listener.getsockname()[1]
     authority.kubeconfig("admin", f"https://127.0.0.1:{port}", HOME / "published" / "kubeconfig")
@@ -80,6 +77,16 @@ def start(settings, daemons, listener):
     daemons.start("forward", sys.executable, "-B", build.HERE / "rig" / "forward.py", listener.fileno(),
                   control_plane.PORT, pass_fds=[listener.fileno()])
     listener.close()
+
+
+def start_nodes(nodes, daemons, api, images):
+    """Returns when pods can run on all of them."""
+    for each in nodes:
+        node.start(each, daemons, build.find, images)
+        # Subnets are handed out in the order in which nodes register.
+        daemons.wait_for(f"the subnet of {each.name}", lambda each=each: node.has_subnet(api, each))
+    for each in nodes:
+        daemons.wait_for(each.name, lambda each=each: node.is_ready(api, each))
 
 
 def watch(daemons):

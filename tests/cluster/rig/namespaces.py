@@ -2,7 +2,8 @@
 
 The cluster's first process (PID 1 of a PID namespace) has mounts, network, hostname, IPC and cgroups of
 its own. The kernel ends everything in there when it dies, and it dies with the runner. Only cgroups
-outlive their processes: remove_cgroups() is called by whoever is left.
+outlive their processes: remove_cgroups() is called by whoever is left. A second node has namespaces beside
+these, below the same PID namespace: keep() makes them.
 """
 import contextlib
 import ctypes
@@ -10,8 +11,10 @@ import errno
 import os
 import pathlib
 import signal
+import socket
 import subprocess
 import time
+import traceback
 
 CLONE_NEWNS = 0x00020000
 CLONE_NEWCGROUP = 0x02000000
@@ -21,6 +24,10 @@ CLONE_NEWPID = 0x20000000
 CLONE_NEWNET = 0x40000000
 ALL_BUT_PID = CLONE_NEWNS | CLONE_NEWCGROUP | CLONE_NEWUTS | CLONE_NEWIPC | CLONE_NEWNET
 PR_SET_PDEATHSIG = 1
+# What nsenter and /proc call the kinds; the last one is entered last.
+KEPT = {"cgroup": "cgroup", "ipc": "ipc", "uts": "uts", "net": "net", "mount": "mnt"}
+COVERED = ("/var", "/etc", "/opt")
+LEAF = "daemons"  # the group of the programs, beside that of the pods
 REAL_TIME_SHARE = "900000"  # microseconds of a second, of the 950000 that all groups have
 
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -62,6 +69,82 @@ def run(*command):
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
 
+def bind(folder, place):
+    """Mounts what the file descriptor `folder` is open on at `place`, with all that is mounted below it; also
+    where something else covers its path by now, which mount would find if it looked for the path."""
+    subprocess.run(["mount", "--no-canonicalize", "--rbind", f"/proc/self/fd/{folder}", str(place)], check=True,
+                   pass_fds=[folder])
+
+
+def cover(home):
+    """What is written to /var, /etc and /opt from now on lands in home/changes."""
+    for covered in filter(os.path.isdir, COVERED):
+        name = covered[1:]
+        upper, work = home / "changes" / name, home / "changes" / f"{name}.work"
+        upper.mkdir(parents=True)
+        work.mkdir()
+        subprocess.run(["mount", "-t", "overlay", "-o",
+                        f"lowerdir={covered},upperdir={upper},workdir={work}", "overlay", covered], check=True)
+
+
+def uncover():
+    """A cover over a cover would be more layers than the kernel allows where the machine's root is one too."""
+    for covered in filter(os.path.isdir, COVERED):
+        run("umount", covered)
+
+
+# --- namespaces beside the first process's, which it keeps without a process in them
+
+
+def keep(folder, group):
+    """Makes namespaces of all kinds but PID, with their cgroups' root at `group`. The caller, the first process,
+    keeps them by open files; links in `folder` lead there. (To mount them at files, as `unshare --mount=FILE` does,
+    is refused for that kind now and then: seen with Linux 6.18.)"""
+    here, there = socket.socketpair()
+
+    def make():
+        enter_cgroups(group, at_root=True)
+        unshare(ALL_BUT_PID)
+        socket.send_fds(there, [b"made"], [os.open(f"/proc/self/ns/{kind}", os.O_RDONLY) for kind in KEPT.values()])
+
+    in_child(make)
+    handles = socket.recv_fds(here, 4, len(KEPT), socket.MSG_CMSG_CLOEXEC)[1]
+    folder.mkdir(parents=True)
+    for kind, handle in zip(KEPT, handles, strict=True):
+        (folder / kind).symlink_to(f"/proc/{os.getpid()}/fd/{handle}")
+    here.close()
+    there.close()
+
+
+def enter(folder, group):
+    """Moves this process, which has a single thread, into namespaces that keep() made."""
+    enter_cgroups(group, at_root=True)
+    for handle in [os.open(folder / kind, os.O_RDONLY | os.O_CLOEXEC) for kind in KEPT]:
+        if _libc.setns(handle, 0) != 0:
+            number = ctypes.get_errno()
+            raise OSError(number, f"setns: {os.strerror(number)}")
+        os.close(handle)
+
+
+def nsenter(folder):
+    """The command that does the same for the command behind it, all but the group."""
+    return ["nsenter", *(f"--{kind}={folder / kind}" for kind in KEPT), "--"]
+
+
+def in_child(function):
+    """Runs function() in a child; raises OSError when it fails, what it raised is on standard error."""
+    child = os.fork()
+    if child == 0:
+        try:
+            function()
+        except BaseException:
+            traceback.print_exc()
+            os._exit(1)
+        os._exit(0)
+    if os.waitpid(child, 0)[1] != 0:
+        raise OSError(f"{function.__name__}: failed, see standard error")
+
+
 # --- cgroups: version 1, version 2, or both side by side
 
 
@@ -86,14 +169,15 @@ def hierarchies():
     return found
 
 
-def _group_paths(name):
-    """The folder called `name` below this process's own group, in every hierarchy."""
-    return [pathlib.Path(mount_point + own) / name for _, mount_point, own in hierarchies()]
+def _group_paths(name, at_root=False):
+    """The folder called `name` in every hierarchy: below this process's own group, or at the root that the
+    cgroup namespace shows."""
+    return [pathlib.Path(mount_point + ("" if at_root else own)) / name for _, mount_point, own in hierarchies()]
 
 
-def enter_cgroups(name):
-    """Makes a group `name` in every hierarchy and puts this process into it."""
-    for group in _group_paths(name):
+def enter_cgroups(name, at_root=False):
+    """Makes a group `name` in every hierarchy, where it is not there yet, and puts this process into it."""
+    for group in _group_paths(name, at_root):
         group.mkdir(exist_ok=True)
         for limit in ("cpuset.cpus", "cpuset.mems"):  # version 1: empty in a new group, and needed
             if (group / limit).exists() and not (group / limit).read_text().strip():
@@ -101,7 +185,8 @@ def enter_cgroups(name):
         budget = group / "cpu.rt_runtime_us"  # likewise: 0 in a new group, which real-time processes cannot enter
         if budget.exists() and os.sched_getscheduler(0) in (os.SCHED_RR, os.SCHED_FIFO):
             budget.write_text(REAL_TIME_SHARE)
-        (group / "cgroup.procs").write_text("0")
+        leaf = group / LEAF
+        ((leaf if leaf.exists() else group) / "cgroup.procs").write_text("0")
 
 
 def mount_cgroups(found):
@@ -125,7 +210,7 @@ def mount_cgroups(found):
 
 def _delegate(group):
     """Version 2 gives controllers only to groups whose parent holds no process: move to a leaf."""
-    leaf = group / "daemons"
+    leaf = group / LEAF
     leaf.mkdir()
     (leaf / "cgroup.procs").write_text("0")
     names = (group / "cgroup.controllers").read_text().split()

@@ -1,14 +1,16 @@
-"""What makes pods run: scheduler, containerd, kubelet, kube-proxy, CoreDNS, on one node."""
+"""What makes pods run on a node: containerd, kubelet, kube-proxy, and the way to pods of other nodes."""
+import dataclasses
 import json
 import os
 import pathlib
 import subprocess
 
-from rig import control_plane
-from rig.control_plane import NODE_ADDRESS, PODS
+from rig import control_plane, namespaces
+from rig.control_plane import NODE_ADDRESS, PODS, PORT
 
+HOME = pathlib.Path("/run/cluster")
 PAUSE_IMAGE = "registry.test/pause:1"
-NODE = "node1"
+INTERFACE = "node0"
 PLUGINS = "/usr/lib/cni"
 # Kernel settings that a kubelet would change for the whole machine; it is shown these values instead.
 KERNEL = {"vm/overcommit_memory": "1", "vm/panic_on_oom": "0", "kernel/panic": "10",
@@ -16,18 +18,96 @@ KERNEL = {"vm/overcommit_memory": "1", "vm/panic_on_oom": "0", "kernel/panic": "
           "kernel/keys/root_maxbytes": "25000000"}
 
 
-def certificates(authority, home):
-    control_plane.user(authority, home, "scheduler", "/CN=system:kube-scheduler")
-    control_plane.user(authority, home, "proxy", "/CN=system:kube-proxy")
-    control_plane.user(authority, home, "node", f"/O=system:nodes/CN=system:node:{NODE}",
-                       f"DNS:{NODE},IP:{NODE_ADDRESS}")
+@dataclasses.dataclass(frozen=True)
+class Node:
+    """One node. The first one's programs run in the namespaces of the cluster's first process."""
+    name: str
+    address: str
+    subnet: str  # of its pods
+    home: pathlib.Path
+    server: str  # the apiserver, for its programs
+    namespaces: pathlib.Path | None = None  # the links to them
+    alone: bool = True  # in its cluster
+
+    def enter(self):
+        """Moves this process to the node."""
+        if self.namespaces:
+            namespaces.enter(self.namespaces, self.name)
+            os.chdir(self.home)
+
+    def nsenter(self):
+        """What comes before a command, in the namespaces of the cluster's first process, to run it on the node."""
+        return namespaces.nsenter(self.namespaces) if self.namespaces else []
+
+    def program(self, name):
+        """What a program is called in log/ and pids/."""
+        return f"{self.name}-{name}" if self.namespaces else name
+
+    def start(self, daemons, name, *command):
+        daemons.start(self.program(name), *command, preexec_fn=self.enter if self.namespaces else None)
+
+    @property
+    def containerd(self):
+        """The socket."""
+        return self.home / "containerd" / "sock"
 
 
-def network():
-    """The node's address sits on a bridge: not every kernel has dummy devices."""
-    for command in ("ip link add node0 type bridge", f"ip addr add {NODE_ADDRESS}/24 dev node0",
-                    "ip link set node0 up", f"ip route add {control_plane.SERVICES} dev node0"):
-        subprocess.run(command.split(), check=True)
+FIRST = Node("node1", NODE_ADDRESS, "10.244.0.0/24", HOME, f"https://127.0.0.1:{PORT}")
+SECOND = Node("node2", "192.168.77.2", "10.244.1.0/24", HOME / "node2", f"https://{NODE_ADDRESS}:{PORT}",
+              HOME / "node2" / "namespaces")
+ALL = (FIRST, SECOND)
+
+
+def of_cluster(count):
+    return [dataclasses.replace(node, alone=count == 1) for node in ALL[:count]]
+
+
+def by_name(name):
+    return next(node for node in ALL if node.name == name)
+
+
+def certificates(authority, node):
+    authority.issue(node.name, f"/O=system:nodes/CN=system:node:{node.name}", f"DNS:{node.name},IP:{node.address}")
+    authority.kubeconfig(node.name, node.server, node.home / "node.kubeconfig")
+    for user in ("proxy", "admin"):
+        authority.kubeconfig(user, node.server, node.home / f"{user}.kubeconfig")
+
+
+# --- network
+
+
+def ip(arguments):
+    subprocess.run(["ip", *arguments.split()], check=True)
+
+
+def first_network():
+    """The first node's address sits on a bridge: not every kernel has dummy devices, and there is room for more."""
+    ip(f"link add {INTERFACE} type bridge")
+    join_network(FIRST)
+
+
+def join_network(node):
+    ip(f"addr add {node.address}/24 dev {INTERFACE}")
+    ip(f"link set {INTERFACE} up")
+    ip(f"route add {control_plane.SERVICES} dev {INTERFACE}")
+
+
+def route_pods(other):
+    """The way from here to the pods of another node."""
+    ip(f"route add {other.subnet} via {other.address}")
+    pathlib.Path("/proc/sys/net/ipv4/ip_forward").write_text("1")
+
+
+# --- programs
+
+
+def start(node, daemons, programs, images):
+    """Starts all three."""
+    start_containerd(node, daemons, images)
+    start_kubelet(node, daemons, programs)
+    node.start(daemons, "kube-proxy", programs("kube-proxy"), "--kubeconfig", node.home / "proxy.kubeconfig",
+               "--proxy-mode", "iptables", "--cluster-cidr", PODS, "--hostname-override", node.name,
+               "--conntrack-max-per-core", 0)
 
 
 def hide_kernel_settings(home):
@@ -39,16 +119,20 @@ def hide_kernel_settings(home):
         subprocess.run(["mount", "--bind", str(shown), f"/proc/sys/{name}"], check=True)
 
 
-def start_containerd(home, daemons, images):
-    socket = home / "containerd" / "sock"
-    socket.parent.mkdir()
+def pod_network(node):
+    """Pods of several nodes see each other's addresses, not those of the nodes in between."""
+    return {"cniVersion": "1.0.0", "name": "pods", "plugins": [
+        {"type": "bridge", "bridge": "cni0", "isGateway": True, "ipMasq": node.alone, "hairpinMode": True,
+         "ipam": {"type": "host-local", "dataDir": str(node.home / "ipam"),
+                  "ranges": [[{"subnet": node.subnet}]], "routes": [{"dst": "0.0.0.0/0"}]}},
+        {"type": "portmap", "capabilities": {"portMappings": True}}]}
+
+
+def start_containerd(node, daemons, images):
+    home = node.home
+    node.containerd.parent.mkdir()
     (home / "cni").mkdir()
-    (home / "cni" / "10-bridge.conflist").write_text(json.dumps({
-        "cniVersion": "1.0.0", "name": "pods", "plugins": [
-            {"type": "bridge", "bridge": "cni0", "isGateway": True, "ipMasq": True, "hairpinMode": True,
-             "ipam": {"type": "host-local", "dataDir": str(home / "ipam"),
-                      "ranges": [[{"subnet": "10.244.0.0/24"}]], "routes": [{"dst": "0.0.0.0/0"}]}},
-            {"type": "portmap", "capabilities": {"portMappings": True}}]}))
+    (home / "cni" / "10-bridge.conflist").write_text(json.dumps(pod_network(node)))
     config = home / "containerd.toml"
     config.write_text(f"""version = 2
 root = "{home}/containerd/root"
@@ -56,7 +140,7 @@ state = "{home}/containerd/state"
 disabled_plugins = ["io.containerd.internal.v1.opt", "io.containerd.snapshotter.v1.btrfs",
   "io.containerd.snapshotter.v1.devmapper", "io.containerd.snapshotter.v1.zfs"]
 [grpc]
-  address = "{socket}"
+  address = "{node.containerd}"
 [plugins."io.containerd.grpc.v1.cri"]
   restrict_oom_score_adj = true
   sandbox_image = "{PAUSE_IMAGE}"
@@ -66,13 +150,12 @@ disabled_plugins = ["io.containerd.internal.v1.opt", "io.containerd.snapshotter.
     bin_dir = "{PLUGINS}"
     conf_dir = "{home}/cni"
 """)
-    daemons.start("containerd", "containerd", "-c", config)
-    daemons.wait_for("containerd", lambda: subprocess.run(
-        ["ctr", "-a", str(socket), "version"], stdout=subprocess.DEVNULL,
+    node.start(daemons, "containerd", "containerd", "-c", config)
+    daemons.wait_for(node.program("containerd"), lambda: subprocess.run(
+        ["ctr", "-a", str(node.containerd), "version"], stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL).returncode == 0)
     for image in images:
-        import_image(socket, image)
-    return socket
+        import_image(node.containerd, image)
 
 
 def import_image(socket, archive):
@@ -87,54 +170,37 @@ def import_image(socket, archive):
     return done.stdout
 
 
-def start(home, daemons, programs, api, images):
-    """Starts everything and returns when pods can run."""
-    daemons.start("kube-scheduler", programs("kube-scheduler"), "--kubeconfig", home / "scheduler.kubeconfig",
-                  "--leader-elect=false", "--kube-api-qps", 1000, "--kube-api-burst", 1000)
-    socket = start_containerd(home, daemons, images)
-    start_kubelet(home, daemons, programs, socket)
-    (home / "Corefile").write_text(
-        f".:53 {{\n bind {NODE_ADDRESS}\n errors\n kubernetes cluster.local {{\n"
-        f"  kubeconfig {home}/admin.kubeconfig\n  ttl 5\n  pods insecure\n }}\n cache 5\n}}\n")
-    daemons.start("coredns", programs("coredns"), "-conf", home / "Corefile")
-    binding = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings"
-    status, answer = api.request("POST", binding, {
-        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding",
-        "metadata": {"name": "node-proxier"},
-        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole",
-                    "name": "system:node-proxier"},
-        "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "system:kube-proxy"}]})
-    if status != 201:
-        raise OSError(f"POST {binding}: {status}: {answer}")
-    daemons.start("kube-proxy", programs("kube-proxy"), "--kubeconfig", home / "proxy.kubeconfig",
-                  "--proxy-mode", "iptables", "--cluster-cidr", PODS, "--hostname-override", NODE,
-                  "--conntrack-max-per-core", 0)
-    daemons.wait_for("the node", lambda: node_is_ready(api))
-
-
-def start_kubelet(home, daemons, programs, socket):
-    hide_kernel_settings(home)
-    pathlib.Path(home, "kubelet").mkdir()
-    pathlib.Path(home, "manifests").mkdir()
-    (home / "kubelet.json").write_text(json.dumps({
+def kubelet_configuration(node):
+    home, keys = node.home, HOME / "pki"
+    # Beside another node its loss is to be noticed soon, and its return: see control_plane.LOST_NODES.
+    heartbeat = {} if node.alone else {"nodeLeaseDurationSeconds": control_plane.LEASE_SECONDS,
+                                       "nodeStatusUpdateFrequency": "2s"}
+    return {
         "apiVersion": "kubelet.config.k8s.io/v1beta1", "kind": "KubeletConfiguration",
         "authentication": {"anonymous": {"enabled": False}, "webhook": {"enabled": True},
-                           "x509": {"clientCAFile": f"{home}/pki/ca.crt"}},
+                           "x509": {"clientCAFile": f"{keys}/ca.crt"}},
         "authorization": {"mode": "Webhook"},
-        "containerRuntimeEndpoint": f"unix://{socket}", "cgroupDriver": "cgroupfs",
+        "containerRuntimeEndpoint": f"unix://{node.containerd}", "cgroupDriver": "cgroupfs",
         "clusterDNS": [NODE_ADDRESS], "clusterDomain": "cluster.local",
         "staticPodPath": f"{home}/manifests", "podLogsDir": f"{home}/pod-logs",
         "failSwapOn": False, "failCgroupV1": False, "enforceNodeAllocatable": [],
-        "tlsCertFile": f"{home}/pki/node.crt", "tlsPrivateKeyFile": f"{home}/pki/node.key",
+        "tlsCertFile": f"{keys}/{node.name}.crt", "tlsPrivateKeyFile": f"{keys}/{node.name}.key",
         # A disk that is nearly full is no reason to throw away images that cannot be fetched again.
         "evictionHard": {"memory.available": "100Mi", "nodefs.available": "1%", "imagefs.available": "1%"},
         "imageGCHighThresholdPercent": 100, "localStorageCapacityIsolation": False,
         "kubeAPIQPS": 500, "kubeAPIBurst": 500, "serializeImagePulls": False, "maxPods": 250,
         "syncFrequency": "10s", "volumePluginDir": f"{home}/volume-plugins",
-        "resolvConf": str(empty_file(home / "resolv.conf"))}))
-    daemons.start("kubelet", programs("kubelet"), "--config", home / "kubelet.json",
-                  "--kubeconfig", home / "node.kubeconfig", "--hostname-override", NODE,
-                  "--node-ip", NODE_ADDRESS, "--root-dir", home / "kubelet")
+        "resolvConf": str(empty_file(home / "resolv.conf")), **heartbeat}
+
+
+def start_kubelet(node, daemons, programs):
+    home = node.home
+    (home / "kubelet").mkdir()
+    (home / "manifests").mkdir()
+    (home / "kubelet.json").write_text(json.dumps(kubelet_configuration(node)))
+    node.start(daemons, "kubelet", programs("kubelet"), "--config", home / "kubelet.json",
+               "--kubeconfig", home / "node.kubeconfig", "--hostname-override", node.name,
+               "--node-ip", node.address, "--root-dir", home / "kubelet")
 
 
 def empty_file(path):
@@ -142,13 +208,17 @@ def empty_file(path):
     return path
 
 
-def node_is_ready(api):
-    status, node = api.get(f"/api/v1/nodes/{NODE}")
+def has_subnet(api, node):
+    status, answer = api.get(f"/api/v1/nodes/{node.name}")
+    return status == 200 and answer["spec"].get("podCIDR") == node.subnet
+
+
+def is_ready(api, node):
+    status, answer = api.get(f"/api/v1/nodes/{node.name}")
     if status != 200:
         return False
-    conditions = {c["type"]: c["status"] for c in node["status"].get("conditions", [])}
-    taints = node["spec"].get("taints", [])
-    return conditions.get("Ready") == "True" and not taints
+    conditions = {c["type"]: c["status"] for c in answer["status"].get("conditions", [])}
+    return conditions.get("Ready") == "True" and not answer["spec"].get("taints", [])
 
 
 def missing():

@@ -8,7 +8,7 @@ import signal
 import socket
 import sys
 
-from rig import inside, namespaces
+from rig import inside, namespaces, node
 from rig.daemons import Broken
 
 # What a cluster leaves in its folder for others to use it; removed when it ends. log/ stays.
@@ -18,6 +18,7 @@ STATE = ("kubeconfig", "first-process", "runner", "pids", "hold")
 @dataclasses.dataclass
 class Settings:
     control_plane: bool = False  # without node: no pod runs
+    nodes: int = 1
     images: tuple = ()  # OCI archives that containerd is given
 
 
@@ -152,11 +153,15 @@ class Published:
             sys.exit(f"no cluster runs in {self.folder} (start one: make cluster)")
         return int((self.folder / "first-process").read_text())
 
-    def command(self, command):
-        """`command` inside the cluster's namespaces, as a list for exec."""
+    def nodes(self):
+        """Those whose containerd has been started."""
+        return [each for each in node.ALL if (self.folder / "pids" / each.program("containerd")).exists()]
+
+    def command(self, command, on=node.FIRST):
+        """`command` inside the cluster's namespaces, in those of a node, as a list for exec."""
         return ["nsenter", "--target", str(self.first_process()), "--mount", "--net", "--pid", "--uts",
-                "--ipc", "--cgroup", "--", "env", f"KUBECONFIG={inside.HOME}/admin.kubeconfig",
-                f"CONTAINERD_ADDRESS={inside.HOME}/containerd/sock", f"PATH={_path()}", *command]
+                "--ipc", "--cgroup", "--", *on.nsenter(), "env", f"KUBECONFIG={on.home}/admin.kubeconfig",
+                f"CONTAINERD_ADDRESS={on.containerd}", f"PATH={_path()}", *command]
 
 
 def _path():

@@ -6,7 +6,7 @@ import subprocess
 import sys
 import tempfile
 
-from rig import build, namespaces, runner, unavailable
+from rig import build, namespaces, node, runner, unavailable
 from rig.api import Api
 
 SCRIPT = build.HERE / "cluster.py"
@@ -23,13 +23,25 @@ class TestCluster:
 
     def inside(self, *command, **more):
         """Runs a command in the cluster's namespaces; CompletedProcess with text output."""
-        more = {"capture_output": True, "text": True, "timeout": 300, **more}
-        return subprocess.run(self.published.command([str(part) for part in command]), **more)
+        return self.on_node(node.FIRST.name, *command, **more)
 
-    def fetch(self, url):
-        """The text at `url`, asked for from inside; empty when there is no answer."""
+    def on_node(self, name, *command, **more):
+        """The same in the namespaces of the node `name`."""
+        more = {"capture_output": True, "text": True, "timeout": 300, **more}
+        return subprocess.run(self.published.command([str(part) for part in command], node.by_name(name)), **more)
+
+    def cut(self, name):
+        """Takes the network from the second node; its programs, pods and storage go on."""
+        self.inside("ip", "link", "set", name, "down", check=True)
+
+    def join(self, name):
+        """Undoes cut()."""
+        self.inside("ip", "link", "set", name, "up", check=True)
+
+    def fetch(self, url, on=node.FIRST.name):
+        """The text at `url`, asked for from a node; empty when there is no answer."""
         code = "import sys, urllib.request as u; sys.stdout.buffer.write(u.urlopen(sys.argv[1], timeout=5).read())"
-        return self.inside(sys.executable, "-c", code, url).stdout
+        return self.on_node(on, sys.executable, "-c", code, url).stdout
 
     def kubectl(self, *arguments, **more):
         """kubectl from outside; its standard output. Raises with its error output."""
@@ -67,20 +79,23 @@ def reused(control_plane):
 
 
 @contextlib.contextmanager
-def cluster(control_plane=False):
-    """A cluster for the length of a `with`; ends the process with the reason where there can be none."""
-    folder = reused(control_plane)
+def cluster(control_plane=False, nodes=1):
+    """A cluster for the length of a `with`; ends the process with the reason where there can be none. One of
+    several nodes is always the caller's own."""
+    folder = reused(control_plane) if nodes == 1 else None
     if folder:
         yield TestCluster(folder)
         return
-    with tempfile.TemporaryDirectory() as temporary, start(pathlib.Path(temporary), control_plane) as started:
-        yield started
+    with tempfile.TemporaryDirectory() as temporary:
+        with start(pathlib.Path(temporary), control_plane, nodes) as started:
+            yield started
 
 
 @contextlib.contextmanager
-def start(folder, control_plane=False):
+def start(folder, control_plane=False, nodes=1):
     """A cluster of one's own in `folder`."""
-    command = [sys.executable, "-B", str(SCRIPT), "up", str(folder)] + (["--control-plane"] if control_plane else [])
+    size = ["--control-plane"] if control_plane else ["--nodes", str(nodes)]
+    command = [sys.executable, "-B", str(SCRIPT), "up", str(folder), *size]
     child = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
                              preexec_fn=namespaces.die_with_parent)
     try:
