@@ -56,6 +56,14 @@ struct Flags {
   std::string threads_reason = "--threads";
 };
 
+int exitCode(const Status& status) {
+  if (status.ok()) return kExitOk;
+  TY_ERROR("{}", fromAbsl(status.message()));
+  if (status.code() == absl::StatusCode::kFailedPrecondition) return kExitDiverged;
+  if (status.code() == absl::StatusCode::kOutOfRange) return kExitTableFull;
+  return failureClass(status) == FailureClass::kRetry ? kExitFailure : kExitBadInput;
+}
+
 StatusOr<v1::Membership> readMembership(const std::string& path) {
   TY_ASSIGN_OR_RETURN(const std::string text, readFile(path, 16 << 20));
   v1::Membership membership;
@@ -98,20 +106,13 @@ StatusOr<TaskOptions> taskOptions(const Flags& flags, v1::Role role, const v1::T
   options.threads = flags.threads;
   options.threads_reason = flags.threads_reason;
   options.clock = &systemClock();
+  options.end_at_once = [](const Status& why) { std::quick_exit(exitCode(why)); };
   if (!flags.agent_socket.empty()) {
     const bool abstract = flags.agent_socket.front() == '@';
     options.agent_target =
         abstract ? "unix-abstract:" + flags.agent_socket.substr(1) : "unix:" + flags.agent_socket;
   }
   return options;
-}
-
-int exitCode(const Status& status) {
-  if (status.ok()) return kExitOk;
-  TY_ERROR("{}", fromAbsl(status.message()));
-  if (status.code() == absl::StatusCode::kFailedPrecondition) return kExitDiverged;
-  if (status.code() == absl::StatusCode::kOutOfRange) return kExitTableFull;
-  return failureClass(status) == FailureClass::kRetry ? kExitFailure : kExitBadInput;
 }
 
 template <typename Task>

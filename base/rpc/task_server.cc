@@ -65,16 +65,6 @@ UniqueFd listenAt(const std::string& host, std::uint16_t port) {
   return listening ? std::move(fd) : UniqueFd();
 }
 
-StatusOr<UniqueFd> listenAt(const TaskServerOptions& options) {
-  const std::string host = withoutBrackets(options.bind);
-  // All addresses means those of both families, where the machine has both.
-  const bool all = host.empty() || host == "0.0.0.0" || host == "::";
-  UniqueFd fd = listenAt(all ? "::" : host, options.port);
-  if (all && !fd.valid()) fd = listenAt("0.0.0.0", options.port);
-  if (!fd.valid()) return cannotListen(options);
-  return fd;
-}
-
 int portOf(int fd) {
   sockaddr_storage bound{};
   socklen_t size = sizeof bound;
@@ -85,10 +75,22 @@ int portOf(int fd) {
 
 }  // namespace
 
+StatusOr<UniqueFd> TaskServer::listen(const TaskServerOptions& options) {
+  const std::string host = withoutBrackets(options.bind);
+  // All addresses means those of both families, where the machine has both.
+  const bool all = host.empty() || host == "0.0.0.0" || host == "::";
+  UniqueFd fd = listenAt(all ? "::" : host, options.port);
+  if (all && !fd.valid()) fd = listenAt("0.0.0.0", options.port);
+  if (!fd.valid()) return cannotListen(options);
+  return fd;
+}
+
 StatusOr<std::unique_ptr<TaskServer>> TaskServer::start(const TaskServerOptions& options,
                                                         const std::vector<grpc::Service*>& control,
-                                                        Take take) {
-  TY_ASSIGN_OR_RETURN(UniqueFd listener, listenAt(options));
+                                                        Take take, UniqueFd listener) {
+  if (!listener.valid()) {
+    TY_ASSIGN_OR_RETURN(listener, listen(options));
+  }
   TY_ASSIGN_OR_RETURN(WakeUp end, WakeUp::create());
   std::unique_ptr<TaskServer> server(new TaskServer(std::move(listener), std::move(end)));
   server->port_ = portOf(server->listener_.get());

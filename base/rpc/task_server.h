@@ -37,11 +37,14 @@ class TaskServer {
  public:
   // Gets connections of the other kind, of which nothing has been read; on the server's thread.
   using Take = std::function<void(UniqueFd)>;
-  // The services must outlive the server. UNAVAILABLE "<what>: cannot listen at <address>" when the
-  // address is taken or not ours.
+  // A socket that listens at the address, and with which start() can go on later: who calls until
+  // then waits. UNAVAILABLE "<what>: cannot listen at <address>" when the address is taken or not
+  // ours.
+  static StatusOr<UniqueFd> listen(const TaskServerOptions& options);
+  // The services must outlive the server. With no `listener` errors are also those of listen().
   static StatusOr<std::unique_ptr<TaskServer>> start(const TaskServerOptions& options,
                                                      const std::vector<grpc::Service*>& control,
-                                                     Take take = {});
+                                                     Take take = {}, UniqueFd listener = {});
   // Takes no more connections and ends all calls at once.
   ~TaskServer();
 

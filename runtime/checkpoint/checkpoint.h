@@ -105,6 +105,7 @@ struct Manifest {
   std::string base;
   std::int64_t unix_ms = 0;
   int max_ps = 0;
+  std::int64_t writer = 0;  // the number of the claim under which it was committed; 0: of none
 
   std::string fileName() const;
 };
@@ -119,8 +120,9 @@ Status commitManifest(const std::string& dir, const Manifest& manifest);
 // manifest, another format, a name that does not go with the content, a file name that leaves the
 // directory.
 StatusOr<Manifest> readManifest(const std::string& path);
-// All readable manifests of a directory, newest (step, epoch) first; unreadable ones are listed in
-// `problems` (may be null), one line each. An absent directory holds none.
+// All readable manifests of a directory, newest (step, epoch) first, without those that are void
+// (claim.h); unreadable ones are listed in `problems` (may be null), one line each. An absent
+// directory holds none.
 std::vector<Manifest> listManifests(const std::string& dir, std::vector<std::string>* problems);
 // The manifest that a user means by `path`: a manifest's file, or a directory of checkpoints or a
 // run directory (which has them in checkpoints/), of which it is the newest. Errors name the path:
@@ -136,7 +138,8 @@ StatusOr<std::vector<Manifest>> chainOf(const std::string& dir, const Manifest& 
 // Size and SHA-256 of every file against the manifest, and against those of its chain. DATA_LOSS
 // names the first that is missing or differs.
 Status verifyFiles(const std::string& dir, const Manifest& manifest);
-// Removes all but the `keep` (>= 1) newest manifests and those of their chains, then shard and
+// Removes void manifests (claim.h), all but the `keep` (>= 1) newest of the others and those of
+// their chains, then shard and
 // temporary files that none of the kept ones names. What may be in the making stays: files that are
 // younger than the newest manifest, or that carry a later step or epoch in their names. So do the
 // newest manifest of the highest epoch, the files of unreadable manifests, and files whose names

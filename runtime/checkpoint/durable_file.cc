@@ -22,8 +22,9 @@ constexpr std::size_t kWriteLimit = 64u << 20;
 
 }  // namespace
 
-StatusOr<DurableFile> DurableFile::create(const std::string& path, unsigned mode) {
-  const std::string temporary = path + ".tmp";
+StatusOr<DurableFile> DurableFile::create(const std::string& path, unsigned mode,
+                                          const std::string& named) {
+  const std::string temporary = named.empty() ? path + ".tmp" : named;
   // What a crash left goes first instead of being truncated: after commitExclusively() died
   // half-way it is the same file as PATH.
   ::unlink(temporary.c_str());
@@ -36,11 +37,11 @@ StatusOr<DurableFile> DurableFile::create(const std::string& path, unsigned mode
     }
     return errnoStatus(error, fmt::format("{}: cannot create", temporary));
   }
-  return DurableFile(path, std::move(fd));
+  return DurableFile(path, temporary, std::move(fd));
 }
 
-DurableFile::DurableFile(std::string path, UniqueFd fd)
-    : path_(std::move(path)), temporary_(path_ + ".tmp"), fd_(std::move(fd)) {}
+DurableFile::DurableFile(std::string path, std::string temporary, UniqueFd fd)
+    : path_(std::move(path)), temporary_(std::move(temporary)), fd_(std::move(fd)) {}
 
 DurableFile::DurableFile(DurableFile&& other) noexcept
     : path_(std::move(other.path_)),

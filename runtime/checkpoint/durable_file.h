@@ -13,12 +13,14 @@
 
 namespace trainyard::runtime {
 
-// Written front to back into PATH.tmp. Not thread-safe; two writers of one path disturb each other.
+// Written front to back into PATH.tmp, or the temporary file that is named. Not thread-safe; two
+// writers of one temporary file disturb each other.
 // Unless a commit succeeded, the destructor removes the temporary file. Errors name the path; a
 // full disk or quota is RESOURCE_EXHAUSTED.
 class DurableFile {
  public:
-  static StatusOr<DurableFile> create(const std::string& path, unsigned mode = 0644);
+  static StatusOr<DurableFile> create(const std::string& path, unsigned mode = 0644,
+                                      const std::string& temporary = "");
 
   DurableFile(DurableFile&& other) noexcept;
   DurableFile& operator=(DurableFile&&) = delete;
@@ -38,7 +40,7 @@ class DurableFile {
   Status commitExclusively();
 
  private:
-  DurableFile(std::string path, UniqueFd fd);
+  DurableFile(std::string path, std::string temporary, UniqueFd fd);
   Status failed(int error, std::string_view what) const;
   Status syncFolder() const;
 

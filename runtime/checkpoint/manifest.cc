@@ -8,6 +8,7 @@
 #include "base/process/files.h"
 #include "fmt/format.h"
 #include "runtime/checkpoint/checkpoint.h"
+#include "runtime/checkpoint/claim.h"
 #include "runtime/checkpoint/durable_file.h"
 #include "runtime/checkpoint/manifest_json.h"
 #include "runtime/checkpoint/names.h"
@@ -61,6 +62,13 @@ StatusOr<std::string> findManifest(const std::string& path) {
 }
 
 std::vector<Manifest> listManifests(const std::string& dir, std::vector<std::string>* problems) {
+  std::vector<Manifest> result = listWithVoid(dir, problems);
+  const ClaimHistory claims = ClaimHistory::read(dir);
+  std::erase_if(result, [&](const Manifest& manifest) { return claims.isVoid(manifest); });
+  return result;
+}
+
+std::vector<Manifest> listWithVoid(const std::string& dir, std::vector<std::string>* problems) {
   std::vector<Manifest> result;
   const auto report = [&](std::string line) {
     if (problems != nullptr) problems->push_back(std::move(line));

@@ -286,6 +286,7 @@ std::string manifestToJson(const Manifest& manifest) {
                {"slots", manifest.slots},
                {"variables", std::move(variables)},
                {"files", std::move(files)}};
+  if (manifest.writer > 0) json["writer"] = manifest.writer;
   if (!manifest.base.empty()) json["base"] = manifest.base;
   if (manifest.history > 0) {
     json["history"] = {{"epoch", manifest.history}, {"from", manifest.history_from}};
@@ -322,6 +323,7 @@ StatusOr<Manifest> manifestFromJson(std::string_view text) {
       m.unread.push_back(readRange(item, place, status));
     });
   }
+  if (json.contains("writer")) m.writer = fields.number("writer", 1, kMaxInt);
   if (json.contains("base")) m.base = fields.text("base");
   if (json.contains("history")) {
     fields.object("history", [&](const Json& item, const std::string& place) {

@@ -6,6 +6,7 @@
 #include "base/process/files.h"
 #include "fmt/format.h"
 #include "runtime/checkpoint/checkpoint.h"
+#include "runtime/checkpoint/claim.h"
 #include "runtime/checkpoint/names.h"
 
 namespace trainyard::runtime {
@@ -57,11 +58,22 @@ StatusOr<std::vector<fs::directory_entry>> list(const std::string& dir) {
   return result;
 }
 
+// Their files go when their steps are past.
+Status removeVoid(const std::string& dir) {
+  const ClaimHistory claims = ClaimHistory::read(dir);
+  for (const Manifest& manifest : listWithVoid(dir, nullptr)) {
+    if (claims.isVoid(manifest))
+      TY_RETURN_IF_ERROR(removeFile(fs::path(dir) / manifest.fileName()));
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 Status prune(const std::string& dir, int keep) {
   if (keep < 1)
     return invalidInput("checkpoint.keep", fmt::format("{}, expected at least 1", keep));
+  TY_RETURN_IF_ERROR(removeVoid(dir));
   const std::vector<Manifest> manifests = listManifests(dir, nullptr);
   if (manifests.empty()) return absl::OkStatus();
 

@@ -114,7 +114,8 @@ void CoordinatorService::execute(std::vector<CoordinatorAction> actions) {
 
 void CoordinatorService::finish(const FinishAction& end) {
   hitFailpoint("coordinator.finish", end.steps);
-  const Status status = options_.finish(end);
+  Status status = holdClaim();
+  if (status.ok()) status = options_.finish(end);
   handle([&](Coordinator& c, TimePoint now) { c.onFinishRecorded(status, now); });
 }
 
@@ -214,14 +215,40 @@ void CoordinatorService::commit(Manifest manifest) {
   options_.complete(manifest, data);
   manifest.unix_ms = clock_.unixMillis();
   hitFailpoint("coordinator.commit", manifest.step);
-  Status status = commitManifest(options_.checkpoint_dir, manifest);
-  if (status.ok()) {
-    if (Status pruned = prune(options_.checkpoint_dir, options_.keep); !pruned.ok()) {
-      TY_WARN("old checkpoints stay: {}", pruned.ToString());
-    }
-  }
+  const Status status = commitAndPrune(manifest);
   hitFailpoint("coordinator.committed", manifest.step);
   handle([&](Coordinator& c, TimePoint now) { c.onCommitted(manifest, status, now); });
+}
+
+// The claim is looked at again before anything is removed: who has begun in this coordinator's
+// place since has seen the new manifest or not, and needs the one before it then.
+Status CoordinatorService::commitAndPrune(Manifest& manifest) {
+  TY_RETURN_IF_ERROR(holdClaim());
+  if (options_.claim != nullptr) manifest.writer = options_.claim->number();
+  TY_RETURN_IF_ERROR(commitManifest(options_.checkpoint_dir, manifest));
+  TY_RETURN_IF_ERROR(holdClaim());
+  if (Status pruned = prune(options_.checkpoint_dir, options_.keep); !pruned.ok()) {
+    TY_WARN("old checkpoints stay: {}", pruned.ToString());
+  }
+  return absl::OkStatus();
+}
+
+Status CoordinatorService::holdClaim() {
+  if (options_.claim == nullptr) return absl::OkStatus();
+  const Status held = options_.claim->hold();
+  if (absl::IsAborted(held) && options_.displaced) options_.displaced(held);
+  return held;
+}
+
+void CoordinatorService::watchClaim(TimePoint now) {
+  if (options_.claim == nullptr || now < claim_seen_ + options_.claim_every ||
+      looks_.exchange(true))
+    return;
+  claim_seen_ = now;
+  files_.add([this] {
+    static_cast<void>(holdClaim());  // a disk that fails says so when something is to be written
+    looks_ = false;
+  });
 }
 
 void CoordinatorService::tick() {
@@ -231,6 +258,7 @@ void CoordinatorService::tick() {
       if (wake_.wait_for(lock, kTick, [&] { return stopping_; })) return;
     }
     handle([](Coordinator& c, TimePoint now) { c.onTick(now); });
+    watchClaim(clock_.now());
   }
 }
 

@@ -1,15 +1,18 @@
 // The coordinator with a socket, a clock and a checkpoint directory around it.
 #pragma once
 
+#include <atomic>
 #include <condition_variable>
 #include <functional>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <string>
 #include <thread>
 
 #include "base/core/clock.h"
 #include "base/core/work_thread.h"
+#include "runtime/checkpoint/claim.h"
 #include "runtime/coordinator/coordinator.h"
 #include "trainyard/v1/agent.pb.h"
 #include "trainyard/v1/coordinator.grpc.pb.h"
@@ -28,6 +31,14 @@ class CoordinatorService final : public v1::Coordinator::CallbackService {
     std::function<void(const v1::Evaluation&)> evaluated;
     // Makes durable that the job is over.
     std::function<Status(const FinishAction&)> finish;
+    // Of this coordinator to the directory; null: nobody else writes there. Looked at before
+    // anything is written, and from time to time: a coordinator that is not heard any more goes on
+    // no longer than that beside the one in its place.
+    std::shared_ptr<Claim> claim;
+    Duration claim_every = std::chrono::seconds(5);
+    // Another has begun in this coordinator's place: nothing is written any more. Called by the
+    // thread that writes, perhaps more than once.
+    std::function<void(const Status&)> displaced;
   };
   CoordinatorService(Options options, Coordinator coordinator, const Clock& clock);
   ~CoordinatorService() override;
@@ -64,6 +75,9 @@ class CoordinatorService final : public v1::Coordinator::CallbackService {
   void handle(Event event);
   void execute(std::vector<CoordinatorAction> actions);
   void commit(Manifest manifest);
+  Status commitAndPrune(Manifest& manifest);
+  Status holdClaim();
+  void watchClaim(TimePoint now);
   void finish(const FinishAction& end);
   void tick();
   bool stopped() const;
@@ -77,7 +91,9 @@ class CoordinatorService final : public v1::Coordinator::CallbackService {
   Calls<v1::View> reports_;
   Calls<v1::TakeReply> takes_;
   bool stopping_ = false;
-  WorkThread files_;  // a disk that does not answer must not stop the clock
+  TimePoint claim_seen_{};          // of the ticker's thread alone
+  std::atomic<bool> looks_{false};  // at the claim, or is about to
+  WorkThread files_;                // a disk that does not answer must not stop the clock
   std::thread ticker_;
 };
 

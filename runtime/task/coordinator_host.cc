@@ -1,6 +1,7 @@
 #include "runtime/task/coordinator_host.h"
 
 #include <algorithm>
+#include <memory>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -8,6 +9,7 @@
 #include "base/core/log.h"
 #include "base/core/strings.h"
 #include "runtime/catalog/catalog.h"
+#include "runtime/checkpoint/claim.h"
 #include "runtime/placement/moves.h"
 #include "runtime/program/initial_values.h"
 #include "runtime/task/finish_record.h"
@@ -70,6 +72,19 @@ std::optional<Manifest> newestWhole(const TaskOptions& options) {
   return newest;
 }
 
+// Before anything is read: what a former coordinator commits from now on does not count. A disk
+// that cannot be written to does not keep the job from training.
+StatusOr<std::shared_ptr<Claim>> claimDirectory(const TaskOptions& task) {
+  auto claim =
+      std::make_shared<Claim>(task.checkpointDir(), Writer{task.job.metadata().uid(),
+                                                           isRing(task.job) ? "worker-0" : "ps-0",
+                                                           task.self.created(), task.self.start()});
+  const Status held = claim->hold();
+  if (absl::IsAborted(held)) return held;
+  if (!held.ok()) TY_WARN("checkpoints cannot be written: {}", fromAbsl(held.message()));
+  return claim;
+}
+
 }  // namespace
 
 StatusOr<std::unique_ptr<CoordinatorService>> startCoordinator(const TaskOptions& task,
@@ -79,6 +94,8 @@ StatusOr<std::unique_ptr<CoordinatorService>> startCoordinator(const TaskOptions
                                                                std::string optimizer_name) {
   TY_ASSIGN_OR_RETURN(const JobTables job_tables, jobTables(task.job.spec().training()));
   CoordinatorService::Options options;
+  TY_ASSIGN_OR_RETURN(options.claim, claimDirectory(task));
+  options.displaced = task.end_at_once;
   options.checkpoint_dir = task.checkpointDir();
   options.keep = task.job.spec().training().checkpoint().keep();
   options.complete = [&, name = std::move(optimizer_name), tables = job_tables.described()](

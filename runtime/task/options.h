@@ -46,6 +46,10 @@ struct TaskOptions {
     token = value;
     keys = deriveRuntimeKeys(value);
   }
+  // Ends the process, whatever it is doing: another one has taken its place, and waits for nothing
+  // of it. From any thread. Empty: nobody does.
+  std::function<void(const Status&)> end_at_once = {};
+
   std::string checkpointDir() const { return job_dir + "/checkpoints"; }
 };
 

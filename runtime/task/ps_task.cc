@@ -64,6 +64,8 @@ Status PsTask::build() {
 }
 
 Status PsTask::listen() {
+  // Before the coordinator claims the checkpoints: a second start by mistake ends here.
+  TY_ASSIGN_OR_RETURN(UniqueFd listener, TaskServer::listen(taskServerOptions(options_)));
   std::vector<grpc::Service*> control = {&host_->tables()};
   if (hostsCoordinator(options_)) {
     TY_ASSIGN_OR_RETURN(coordinator_,
@@ -71,7 +73,8 @@ Status PsTask::listen() {
                                          options_.job.spec().training().optimizer().name()));
     control.push_back(coordinator_.get());
   }
-  TY_ASSIGN_OR_RETURN(server_, serveShard(options_, control, host_->service()));
+  TY_ASSIGN_OR_RETURN(server_,
+                      serveShard(options_, control, host_->service(), std::move(listener)));
   TY_INFO("listening on {}:{}, {} bytes of parameters", options_.bind, server_->port(),
           host_->shard().parameterBytes());
   return absl::OkStatus();

@@ -12,9 +12,10 @@ StatusOr<ps::DataAccess> dataAccess(const TaskOptions& options, lanes::End self)
 
 StatusOr<std::unique_ptr<TaskServer>> serveShard(const TaskOptions& options,
                                                  const std::vector<grpc::Service*>& control,
-                                                 ps::PsService& data) {
-  return TaskServer::start(taskServerOptions(options), control,
-                           [&data](UniqueFd socket) { data.take(std::move(socket)); });
+                                                 ps::PsService& data, UniqueFd listener) {
+  return TaskServer::start(
+      taskServerOptions(options), control,
+      [&data](UniqueFd socket) { data.take(std::move(socket)); }, std::move(listener));
 }
 
 }  // namespace trainyard::runtime

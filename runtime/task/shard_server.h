@@ -17,10 +17,10 @@ namespace trainyard::runtime {
 // know it. INTERNAL: the job's certificates cannot be read.
 StatusOr<ps::DataAccess> dataAccess(const TaskOptions& options, lanes::End self);
 
-// gRPC for control and lanes for data at the task's port. Both must outlive the server. Errors as
-// of TaskServer::start.
+// gRPC for control and lanes for data at the task's port, by `listener` where there is one. Both
+// must outlive the server. Errors as of TaskServer::start.
 StatusOr<std::unique_ptr<TaskServer>> serveShard(const TaskOptions& options,
                                                  const std::vector<grpc::Service*>& control,
-                                                 ps::PsService& data);
+                                                 ps::PsService& data, UniqueFd listener = {});
 
 }  // namespace trainyard::runtime

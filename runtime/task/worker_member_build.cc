@@ -225,13 +225,15 @@ Status WorkerMember::synchronizeInRing() {
 }
 
 Status WorkerMember::hostCoordinator() {
+  // Before the coordinator claims the checkpoints: a second start by mistake ends here.
+  TY_ASSIGN_OR_RETURN(UniqueFd listener, TaskServer::listen(taskServerOptions(options_)));
   TY_ASSIGN_OR_RETURN(
       coordinator_,
       startCoordinator(options_, digest_, placement_, *optimizer_,
                        model_.own_update ? "the program's own"
                                          : options_.job.spec().training().optimizer().name()));
-  TY_ASSIGN_OR_RETURN(server_,
-                      TaskServer::start(taskServerOptions(options_), {coordinator_.get()}));
+  TY_ASSIGN_OR_RETURN(server_, TaskServer::start(taskServerOptions(options_), {coordinator_.get()},
+                                                 {}, std::move(listener)));
   return absl::OkStatus();
 }
 

@@ -1,6 +1,10 @@
 // Members and the coordinator over sockets.
 #include <atomic>
+#include <filesystem>
 #include <map>
+#include <memory>
+#include <string>
+#include <vector>
 
 #include "base/process/poll.h"
 #include "base/rpc/task_server.h"
@@ -31,7 +35,7 @@ constexpr char kToken[] = "the-token";
 class Home {
  public:
   Home(std::uint32_t start, int port, const std::string& checkpoints)
-      : service(options(checkpoints),
+      : service(options(start, checkpoints),
                 Coordinator(Bench::with([&](CoordinatorConfig& c) {
                               c.self = incarnation(1, start);
                               c.heartbeat = milliseconds(100);
@@ -57,10 +61,11 @@ class Home {
   int port = 0;
   std::atomic<int> finishes{0};
   std::atomic<int> evaluations{0};
+  std::atomic<int> displaced{0};
   CoordinatorService service;
 
  private:
-  CoordinatorService::Options options(const std::string& checkpoints) {
+  CoordinatorService::Options options(std::uint32_t start, const std::string& checkpoints) {
     CoordinatorService::Options o;
     o.checkpoint_dir = checkpoints;
     o.complete = [](Manifest& m, const v1::DataFingerprint& data) {
@@ -71,6 +76,10 @@ class Home {
       m.variables = {{"w", {2}, "F32"}};
       m.max_ps = 1;
     };
+    o.claim = std::make_shared<Claim>(checkpoints, Writer{"uid", "ps-0", 1, start});
+    EXPECT_EQ(o.claim->hold(), absl::OkStatus());
+    o.claim_every = milliseconds(100);
+    o.displaced = [this](const Status&) { ++displaced; };
     o.evaluated = [this](const v1::Evaluation&) { ++evaluations; };
     o.finish = [this](const FinishAction&) {
       ++finishes;
@@ -144,6 +153,28 @@ class CoordinatorRpcTest : public testing::Test {
     return eventually([&] {
       return home_->service.phase() == v1::PHASE_ACTIVE &&
              home_->service.progress().epoch() == epoch;
+    });
+  }
+  // Its 100 steps are over, and its last checkpoint's file is written.
+  void takeAllSteps(Member& ps, Member& worker) {
+    ASSERT_TRUE(eventually([&] { return worker.view().phase() == v1::PHASE_ACTIVE; }));
+    const std::int64_t epoch = worker.view().epoch().epoch();
+    worker.change([&](v1::MemberReport& r) {
+      r.mutable_worker()->set_version(100);
+      v1::EvaluationPart* part = r.mutable_worker()->add_evaluations();
+      part->set_epoch(epoch);
+      part->set_version(100);
+      part->set_samples(100);
+      part->set_hits(90);
+    });
+    ps.change([&](v1::MemberReport& r) {
+      Bench::setShard(r, 100);
+      v1::ShardFile* file = r.add_written();
+      file->set_epoch(epoch);
+      file->set_version(100);
+      file->set_name("ps-0.step-100.e" + std::to_string(epoch) + ".i1-1.safetensors");
+      file->set_size(8);
+      file->set_sha256(std::string(64, 'b'));
     });
   }
   TempDir dir_;
@@ -251,25 +282,7 @@ TEST_F(CoordinatorRpcTest, CommitsWithTheDataOfThoseWhoTakePartAndEnds) {
     *r.mutable_incarnation() = incarnation(1, 2);
     r.mutable_data()->set_sha256(std::string(64, 'd'));
   });
-  ASSERT_TRUE(eventually([&] { return worker.view().phase() == v1::PHASE_ACTIVE; }));
-  const std::int64_t epoch = worker.view().epoch().epoch();
-  worker.change([&](v1::MemberReport& r) {
-    r.mutable_worker()->set_version(100);
-    v1::EvaluationPart* part = r.mutable_worker()->add_evaluations();
-    part->set_epoch(epoch);
-    part->set_version(100);
-    part->set_samples(100);
-    part->set_hits(90);
-  });
-  ps.change([&](v1::MemberReport& r) {
-    Bench::setShard(r, 100);
-    v1::ShardFile* file = r.add_written();
-    file->set_epoch(epoch);
-    file->set_version(100);
-    file->set_name("ps-0.step-100.e" + std::to_string(epoch) + ".i1-1.safetensors");
-    file->set_size(8);
-    file->set_sha256(std::string(64, 'b'));
-  });
+  takeAllSteps(ps, worker);
   ASSERT_TRUE(eventually([&] { return home_->service.phase() == v1::PHASE_DONE; }));
   EXPECT_EQ(home_->finishes, 1);
   EXPECT_EQ(home_->evaluations, 1);
@@ -279,6 +292,26 @@ TEST_F(CoordinatorRpcTest, CommitsWithTheDataOfThoseWhoTakePartAndEnds) {
   EXPECT_EQ(manifests[0].data_sha256, std::string(64, 'd'));
   EXPECT_EQ(manifests[0].data_samples, 1000);
   EXPECT_TRUE(eventually([&] { return home_->service.finished(); }));
+}
+
+// Its files are no use to anybody then, and what stands there is the other one's.
+TEST_F(CoordinatorRpcTest, CommitsNothingOnceAnotherHasBegunInItsPlace) {
+  start(1);
+  Member ps(v1::ROLE_PS, home_->address());
+  Member worker(v1::ROLE_WORKER, home_->address());
+  ASSERT_TRUE(eventually([&] { return worker.view().phase() == v1::PHASE_ACTIVE; }));
+  EXPECT_EQ(home_->displaced, 0);
+  Claim next(dir_.path().native(), {"uid", "ps-0", 2, 1});
+  ASSERT_EQ(next.hold(), absl::OkStatus());
+  EXPECT_TRUE(eventually([&] { return home_->displaced > 0; })) << "it looks by itself";
+  takeAllSteps(ps, worker);
+  const int before = home_->displaced;
+  EXPECT_TRUE(eventually([&] { return home_->displaced > before + 3; }));
+  std::vector<std::string> names;
+  for (const auto& entry : std::filesystem::directory_iterator(dir_.path()))
+    names.push_back(entry.path().filename());
+  EXPECT_THAT(names, testing::ElementsAre("writer-2.json"));
+  EXPECT_EQ(home_->finishes, 0);
 }
 
 TEST_F(CoordinatorRpcTest, AStopRequestReachesEverybody) {
