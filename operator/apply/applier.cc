@@ -23,6 +23,7 @@ Applied Applier::apply(const JobObservation& observed, const Plan& plan) {
   Status& first = applied.status;
   first.Update(releaseTasks(observed.job, plan));
   first.Update(deleteTasks(observed.job, plan));
+  first.Update(forgetTasks(observed.job, plan));
   first.Update(createTasks(observed.job, plan));
   if (plan.delete_job) first.Update(annotate(cluster_.deleteJob(observed.job), "delete the job"));
   return applied;
@@ -65,6 +66,15 @@ Status Applier::deleteTasks(const v1::TrainingJob& job, const Plan& plan) {
     const Status status = cluster_.deleteTask(job, task.key, task.created);
     if (absl::IsNotFound(status)) return absl::OkStatus();
     return annotate(status, fmt::format("delete {}", toString(task.key)));
+  });
+}
+
+Status Applier::forgetTasks(const v1::TrainingJob& job, const Plan& plan) {
+  return eachTask(plan.forgets.size(), at_once_, AfterFailure::kGoOn, [&](std::size_t i) {
+    const ForgetTask& task = plan.forgets[i];
+    const Status status = cluster_.forgetTask(job, task.key, task.created);
+    if (absl::IsNotFound(status)) return absl::OkStatus();
+    return annotate(status, fmt::format("forget {}", toString(task.key)));
   });
 }
 

@@ -39,7 +39,7 @@ class Applier {
   //   1. the status: numbers and counts are recorded before anything follows from them
   //   2. events, which tell what the status now holds
   //   3. the membership, recorded before anyone is told
-  //   4. releases and deletes, each of exactly one life of a task, side by side
+  //   4. releases, deletes and what is given up, each of exactly one life of a task, side by side
   //   5. creates: one, then two at once, then four, ... then as many as allowed, all the time
   //   6. the end of the job itself
   // A create that finds the task there and a delete that finds it gone are proofs, not failures.
@@ -54,6 +54,7 @@ class Applier {
  private:
   Applied writeRecords(const v1::TrainingJob& job, const Plan& plan);
   Status deleteTasks(const v1::TrainingJob& job, const Plan& plan);
+  Status forgetTasks(const v1::TrainingJob& job, const Plan& plan);
   Status releaseTasks(const v1::TrainingJob& job, const Plan& plan);
   Status createTasks(const v1::TrainingJob& job, const Plan& plan);
   Status createTask(const v1::TrainingJob& job, const CreateTask& task);

@@ -59,6 +59,9 @@ struct TaskObservation {
   TaskPhase phase = TaskPhase::kPending;
   bool ready = false;
   bool terminating = false;
+  // Of one that is terminating: when it was to have ended at the latest, by the clock of the
+  // cluster; 0: not known.
+  UnixMillis end_due = 0;
   // It was ended from outside (eviction, its launcher's end), not by a fault of its own. A task
   // that is no longer there at all counts as disrupted too.
   bool disrupted = false;
@@ -116,6 +119,12 @@ class Cluster {
   // when another or none is there. It is `terminating` until it is gone.
   virtual Status deleteTask(const v1::TrainingJob& job, const TaskKey& task,
                             std::uint32_t created) = 0;
+  // The same of a task that is terminating and of whose end nobody tells: its record goes at once,
+  // and its key is free. It may still run where it was, unheard.
+  virtual Status forgetTask(const v1::TrainingJob& job, const TaskKey& task,
+                            std::uint32_t created) {
+    return deleteTask(job, task, created);
+  }
   // The task's end is recorded: nothing needs its remains any more. Does not end one that lives.
   // NOT_FOUND when another or none is there.
   virtual Status releaseTask(const v1::TrainingJob& /*job*/, const TaskKey& /*task*/,

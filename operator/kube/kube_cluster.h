@@ -68,6 +68,8 @@ class KubeCluster : public Cluster, public AgentDirectory {
                     std::uint32_t created) override;
   Status deleteTask(const v1::TrainingJob& job, const TaskKey& task,
                     std::uint32_t created) override;
+  Status forgetTask(const v1::TrainingJob& job, const TaskKey& task,
+                    std::uint32_t created) override;
   Status releaseTask(const v1::TrainingJob& job, const TaskKey& task,
                      std::uint32_t created) override;
   Status deleteJob(const v1::TrainingJob& job) override;
@@ -132,6 +134,8 @@ class KubeCluster : public Cluster, public AgentDirectory {
   StatusOr<Json> ownObject(const KubeResource& resource, const v1::TrainingJob& job,
                            const std::string& name);
   Status removeFinalizer(const JobKey& key, const Json& pod);
+  Status removePod(const v1::TrainingJob& job, const TaskKey& task, const Json& pod,
+                   std::optional<std::int64_t> grace_seconds);
   // The first failure, after all have been tried.
   Status freeOrphans(const JobKey& key, const std::string& live_uid);
 

@@ -228,15 +228,28 @@ Status KubeCluster::removeFinalizer(const JobKey& key, const Json& pod) {
 Status KubeCluster::deleteTask(const v1::TrainingJob& job, const TaskKey& task,
                                std::uint32_t created) {
   TY_RETURN_IF_ERROR(mayWrite());
-  const JobKey key = keyOf(job);
   TY_ASSIGN_OR_RETURN(const ObjectPtr pod, podOf(job, task, created));
-  TY_RETURN_IF_ERROR(removeFinalizer(key, *pod));
-  if (isTerminating(*pod)) return absl::OkStatus();
+  TY_RETURN_IF_ERROR(removeFinalizer(keyOf(job), *pod));
+  return isTerminating(*pod) ? absl::OkStatus() : removePod(job, task, *pod, std::nullopt);
+}
+
+// Without a grace period the apiserver does not wait for the pod's kubelet.
+Status KubeCluster::forgetTask(const v1::TrainingJob& job, const TaskKey& task,
+                               std::uint32_t created) {
+  TY_RETURN_IF_ERROR(mayWrite());
+  TY_ASSIGN_OR_RETURN(const ObjectPtr pod, podOf(job, task, created));
+  TY_RETURN_IF_ERROR(removeFinalizer(keyOf(job), *pod));
+  return removePod(job, task, *pod, 0);
+}
+
+Status KubeCluster::removePod(const v1::TrainingJob& job, const TaskKey& task, const Json& pod,
+                              std::optional<std::int64_t> grace_seconds) {
   DeleteQuery query;
-  query.uid = objectUid(*pod);
-  StatusOr<Json> removed = client_.remove(kPods, key.ns, podName(job, task), query);
+  query.uid = objectUid(pod);
+  query.grace_seconds = grace_seconds;
+  StatusOr<Json> removed = client_.remove(kPods, keyOf(job).ns, podName(job, task), query);
   if (removed.ok()) {
-    noteWritten(key, &Written::pods, *removed);
+    noteWritten(keyOf(job), &Written::pods, *removed);
     return absl::OkStatus();
   }
   // Another pod by now: this one is gone.

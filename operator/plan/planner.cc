@@ -170,7 +170,11 @@ void release(PlannerState& state) {
         over || task.finished || !task.desired || task.seen->created < task.history.created;
     const auto same = [&](const DeleteTask& other) { return other.key == task.key; };
     const bool deleted = std::any_of(state.plan.deletes.begin(), state.plan.deletes.end(), same);
-    if (recorded && !deleted) state.plan.releases.push_back({task.key, task.seen->created});
+    const auto same_forgotten = [&](const ForgetTask& other) { return other.key == task.key; };
+    const bool forgotten =
+        std::any_of(state.plan.forgets.begin(), state.plan.forgets.end(), same_forgotten);
+    if (recorded && !deleted && !forgotten)
+      state.plan.releases.push_back({task.key, task.seen->created});
   }
 }
 
@@ -265,6 +269,7 @@ Plan planJob(const PlannerInput& input) {
     advance(state);
   }
   if (state.isTerminal()) cleanUp(state);
+  forgetUnreachable(state);
   release(state);
   finish(state);
   return state.plan;
@@ -272,7 +277,7 @@ Plan planJob(const PlannerInput& input) {
 
 bool isEmpty(const Plan& plan) {
   return !plan.status && plan.events.empty() && !plan.publish && plan.deletes.empty() &&
-         plan.releases.empty() && plan.creates.empty() && !plan.delete_job;
+         plan.forgets.empty() && plan.releases.empty() && plan.creates.empty() && !plan.delete_job;
 }
 
 }  // namespace trainyard::control

@@ -24,6 +24,11 @@ struct DeleteTask {
   std::uint32_t created = 0;
   std::string reason;
 };
+// Nobody tells of the end of a task that is on its way out (Cluster::forgetTask).
+struct ForgetTask {
+  TaskKey key;
+  std::uint32_t created = 0;
+};
 // The end of a task is recorded, so that its remains may go (Cluster::releaseTask).
 struct ReleaseTask {
   TaskKey key;
@@ -40,6 +45,7 @@ struct Plan {
   std::optional<v1::Membership> publish;
   std::vector<ReleaseTask> releases;  // sorted by key; none that is also deleted
   std::vector<DeleteTask> deletes;    // sorted by key
+  std::vector<ForgetTask> forgets;    // sorted by key; none that is also released
   std::vector<CreateTask> creates;    // sorted by key
   bool delete_job = false;            // it has been finished for as long as it was to be kept
   // Ask the coordinator's task to checkpoint and stop (suspend), with its checkpoint written by

@@ -195,9 +195,10 @@ void FakeCluster::disruptTask(const JobKey& key, const TaskKey& task, const std:
   });
 }
 
-void FakeCluster::beginDelete(const JobKey& key, const TaskKey& task) {
-  changeTask(key, task, [](TaskObservation& t) {
+void FakeCluster::beginDelete(const JobKey& key, const TaskKey& task, UnixMillis due) {
+  changeTask(key, task, [due](TaskObservation& t) {
     t.terminating = true;
+    t.end_due = due;
     t.ready = false;
   });
 }
@@ -352,6 +353,15 @@ Status FakeCluster::deleteTask(const v1::TrainingJob& job, const TaskKey& task,
       record.tasks.erase(it);
     }
     return line;
+  });
+}
+
+Status FakeCluster::forgetTask(const v1::TrainingJob& job, const TaskKey& task,
+                               std::uint32_t created) {
+  return doWrite(job, FakeCall::kDelete, [&](Record& record) -> StatusOr<std::string> {
+    TY_ASSIGN_OR_RETURN(const auto it, findTask(record.tasks, task, created));
+    record.tasks.erase(it);
+    return fmt::format("forget {} (created {})", toString(task), created);
   });
 }
 

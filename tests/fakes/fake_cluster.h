@@ -59,8 +59,9 @@ class FakeCluster : public Cluster {
                 UnixMillis at = 0);
   void killTask(const JobKey& key, const TaskKey& task, int signal);
   void disruptTask(const JobKey& key, const TaskKey& task, const std::string& cause);
-  // Somebody else deletes it: terminating until finishDelete().
-  void beginDelete(const JobKey& key, const TaskKey& task);
+  // Somebody else deletes it: terminating until finishDelete() or forgetTask(); it is to end at
+  // `due` (0: nobody knows when).
+  void beginDelete(const JobKey& key, const TaskKey& task, UnixMillis due = 0);
   void finishDelete(const JobKey& key, const TaskKey& task);
   // What the cluster says of the job as a whole; nothing: no such trouble.
   void setObstacle(const JobKey& key, const std::optional<TaskWait>& obstacle);
@@ -88,6 +89,8 @@ class FakeCluster : public Cluster {
   Status createTask(const v1::TrainingJob& job, const TaskKey& task,
                     std::uint32_t created) override;
   Status deleteTask(const v1::TrainingJob& job, const TaskKey& task,
+                    std::uint32_t created) override;
+  Status forgetTask(const v1::TrainingJob& job, const TaskKey& task,
                     std::uint32_t created) override;
   Status releaseTask(const v1::TrainingJob& job, const TaskKey& task,
                      std::uint32_t created) override;

@@ -56,6 +56,7 @@ Status Scenario::addJob(const Command& c) {
     policy->set_stop_seconds(static_cast<int>(c.number("stop-seconds", 60)));
   if (c.options.contains("min"))
     spec->mutable_worker()->set_min_replicas(static_cast<int>(c.number("min", 1)));
+  if (c.options.contains("replacement")) policy->set_pod_replacement(c.text("replacement"));
   if (c.options.contains("managed")) policy->set_managed_by(c.text("managed"));
   policy->set_suspend(c.flag("suspend", false));
   if (c.options.contains("steps")) spec->mutable_training()->set_steps(c.number("steps", 1));
@@ -78,6 +79,7 @@ Status Scenario::edit(const Command& c) {
       policy->set_backoff_limit(static_cast<int>(c.number("backoff", 6)));
     }
     if (c.options.contains("clean")) policy->set_clean_pod_policy(c.text("clean"));
+    if (c.options.contains("replacement")) policy->set_pod_replacement(c.text("replacement"));
     if (c.options.contains("workers")) {
       spec->mutable_worker()->set_replicas(static_cast<int>(c.number("workers", 1)));
     }
@@ -196,7 +198,10 @@ void Scenario::addTaskCommands() {
     cluster_.setWaiting(key_, t, {c.text("reason"), c.text("message")});
   });
   add("vanish", [this](const TaskKey& t, const Command&) { cluster_.vanishTask(key_, t); });
-  add("delete", [this](const TaskKey& t, const Command&) { cluster_.beginDelete(key_, t); });
+  add("delete", [this](const TaskKey& t, const Command& c) {
+    const bool due = c.options.contains("due");
+    cluster_.beginDelete(key_, t, due ? clock_.unixMillis() + 1000 * c.number("due", 0) : 0);
+  });
   add("gone", [this](const TaskKey& t, const Command&) { cluster_.finishDelete(key_, t); });
   add("in-place", [this](const TaskKey& t, const Command& c) {
     cluster_.setRestarts(key_, t, static_cast<std::uint32_t>(c.number("restarts", 1)));

@@ -198,6 +198,8 @@ std::optional<TaskObservation> observePod(const Json& pod) {
   const Json& terminated = member(state, "terminated");
   const std::string phase = textAt(status, "phase");
   seen->terminating = isTerminating(pod);
+  // Kubernetes sets it to when the pod's grace period is over.
+  seen->end_due = parseRfc3339(textAt(member(pod, "metadata"), "deletionTimestamp"));
   seen->held = hasFinalizer(pod, kResultFinalizer);
   seen->ip = textAt(status, "podIP");
   if (terminated.is_object()) {

@@ -45,6 +45,10 @@ inline constexpr std::chrono::seconds kPeerLoss{10};
 // is not judged.
 inline constexpr std::chrono::seconds kExitGrace{5};
 
+// A task whose node does not tell of its end: so long after that was due it is given up, where the
+// job allows it. A node that is only busy tells by then.
+inline constexpr std::chrono::seconds kEndUntold{30};
+
 inline std::int64_t toMillis(Duration d) {
   return std::chrono::duration_cast<std::chrono::milliseconds>(d).count();
 }
@@ -100,6 +104,9 @@ void countLastRestarts(PlannerState& state);
 // Creates what is due, lets go who is to leave, deletes what a life before the present one left
 // behind or nobody wants, and what keeps the place of a finished worker.
 void createAndSweep(PlannerState& state);
+
+// unreachable.cc: gives up tasks on nodes that nobody hears of, where the job says so.
+void forgetUnreachable(PlannerState& state);
 
 // sparing.cc: marks the workers that the others go on without.
 void spareWorkers(PlannerState& state);

@@ -195,6 +195,16 @@ TEST_P(ClusterConformance, DeletedTaskIsTerminatingOrGoneNeverFailed) {
   EXPECT_TRUE(only_terminating);
 }
 
+TEST_P(ClusterConformance, ForgottenTaskIsGoneAndItsKeyIsFree) {
+  createWithAddress(kWorker0, 1);
+  EXPECT_TRUE(isCode(cluster().forgetTask(job_, kWorker0, 2), absl::StatusCode::kNotFound));
+  ASSERT_TRUE(cluster().deleteTask(job_, kWorker0, 1).ok());
+  const Status forgotten = cluster().forgetTask(job_, kWorker0, 1);
+  EXPECT_TRUE(forgotten.ok() || absl::IsNotFound(forgotten)) << forgotten;
+  EXPECT_TRUE(harness_->waitFor([&] { return !find(kWorker0); }));
+  createWithAddress(kWorker0, 2);
+}
+
 TEST_P(ClusterConformance, MembershipRevisionsAreNeverReused) {
   ASSERT_TRUE(cluster().publish(job_, membershipOf(1, 1001)).ok());
   const JobObservation seen = observe();

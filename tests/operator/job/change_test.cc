@@ -91,12 +91,12 @@ TEST(ChangeTable, WhatMayChangeWhileTheJobRuns) {
   for (const std::string& field : fieldsOfSpec()) {
     if (mayChangeWhileRunning(field)) free.insert(field);
   }
-  EXPECT_THAT(free,
-              ::testing::UnorderedElementsAre(
-                  "ps.replicas", "worker.replicas", "worker.minReplicas", "worker.maxReplicas",
-                  "training.steps", "runPolicy.suspend", "runPolicy.backoffLimit",
-                  "runPolicy.cleanPodPolicy", "runPolicy.activeDeadlineSeconds",
-                  "runPolicy.ttlSecondsAfterFinished", "runPolicy.stopSeconds"));
+  EXPECT_THAT(free, ::testing::UnorderedElementsAre(
+                        "ps.replicas", "worker.replicas", "worker.minReplicas",
+                        "worker.maxReplicas", "training.steps", "runPolicy.suspend",
+                        "runPolicy.backoffLimit", "runPolicy.cleanPodPolicy",
+                        "runPolicy.podReplacement", "runPolicy.activeDeadlineSeconds",
+                        "runPolicy.ttlSecondsAfterFinished", "runPolicy.stopSeconds"));
   EXPECT_FALSE(mayChangeWhileRunning("training.optimizer.learningRate"));
   EXPECT_FALSE(mayChangeWhileRunning("training"));
   EXPECT_FALSE(mayChangeWhileRunning("worker"));

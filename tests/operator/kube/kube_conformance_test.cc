@@ -37,8 +37,8 @@ Json definition() {
 }
 
 // No scheduler knows this name, in case there is one.
-Json smallJob() {
-  const Json pod = {{"spec", {{"schedulerName", "nobody"}}}};
+Json smallJob(const Json& template_spec) {
+  const Json pod = {{"spec", template_spec}};
   return {{"metadata", {{"name", "demo"}}},
           {"spec",
            {{"ps", {{"replicas", 1}, {"template", pod}}},
@@ -57,7 +57,8 @@ Json smallJob() {
 
 class KubeHarness : public ClusterHarness {
  public:
-  KubeHarness() {
+  // `template_spec`: of every task's pod.
+  explicit KubeHarness(const Json& template_spec = {{"schedulerName", "nobody"}}) {
     const auto config = loadKubeconfig(kubeconfigPath(), "");
     EXPECT_TRUE(config.ok()) << config.status();
     auto transport = connectTo(*config, systemClock());
@@ -68,7 +69,8 @@ class KubeHarness : public ClusterHarness {
     ns_ = fmt::format("kube-cluster-{}-{}", ::getpid(), ++count);
     (void)client_->create(kDefinitions, "", definition());  // another test may have been first
     EXPECT_TRUE(client_->create(kNamespaces, "", {{"metadata", {{"name", ns_}}}}).ok());
-    EXPECT_TRUE(waitFor([this] { return client_->create(kTrainingJobs, ns_, smallJob()).ok(); }));
+    EXPECT_TRUE(
+        waitFor([&] { return client_->create(kTrainingJobs, ns_, smallJob(template_spec)).ok(); }));
     restart(std::nullopt);
     kubelet_ = std::jthread([this](const std::stop_token& stop) { giveAddresses(stop); });
   }
@@ -226,6 +228,33 @@ TEST_F(KubePolicy, OfSomebodyElseIsLeftAlone) {
   const auto seen = harness_->cluster().observe(harness_->jobKey());
   ASSERT_TRUE(seen.ok() && seen->refusal);
   EXPECT_EQ(seen->refusal->reason, "NameConflict");
+}
+
+// The pod is bound to a node without a kubelet.
+TEST(KubeSilentNode, APodStaysUntilItIsForgotten) {
+  if (kubeconfigPath().empty()) return missApiserver();
+  KubeHarness harness(Json{{"nodeName", "silent"}});
+  Cluster& cluster = harness.cluster();
+  const TaskKey ps{v1::ROLE_PS, 0};
+  const auto seen = [&] {
+    const auto job = cluster.observe(harness.jobKey());
+    return job.ok() && !job->tasks.empty() ? std::optional(job->tasks[0]) : std::nullopt;
+  };
+  const v1::TrainingJob job = cluster.observe(harness.jobKey())->job;
+  const Status made = cluster.createTask(job, ps, 1);
+  ASSERT_TRUE(made.ok()) << made;
+  ASSERT_TRUE(harness.waitFor([&] { return seen().has_value(); }));
+  ASSERT_TRUE(cluster.deleteTask(job, ps, 1).ok());
+  ASSERT_TRUE(harness.waitFor([&] { return seen() && seen()->terminating; }));
+  EXPECT_TRUE(absl::IsAlreadyExists(cluster.createTask(job, ps, 2)));
+  EXPECT_GT(seen()->end_due, 0);
+  EXPECT_EQ(seen()->waiting->message, "on node silent");
+  ASSERT_TRUE(cluster.forgetTask(job, ps, 1).ok());
+  EXPECT_TRUE(harness.waitFor([&] { return !seen(); }));
+  EXPECT_TRUE(cluster.createTask(job, ps, 2).ok());
+  ASSERT_TRUE(harness.waitFor([&] { return seen() && seen()->created == 2; }));
+  EXPECT_TRUE(absl::IsNotFound(cluster.forgetTask(job, ps, 1)));
+  EXPECT_TRUE(cluster.forgetTask(job, ps, 2).ok());
 }
 
 GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(ClusterConformance);

@@ -3,6 +3,7 @@
 #include <string>
 
 #include "base/core/exit_code.h"
+#include "base/core/rfc3339.h"
 #include "gtest/gtest.h"
 
 namespace trainyard::control {
@@ -189,6 +190,7 @@ TEST(ObservePod, ATerminatingPodIsNotReady) {
                                             R"(, "deletionTimestamp": "2026-01-01T00:00:00Z",
                       "finalizers": ["trainyard.dev/result"])"));
   EXPECT_TRUE(task.terminating);
+  EXPECT_EQ(task.end_due, parseRfc3339("2026-01-01T00:00:00Z"));
   ASSERT_TRUE(task.waiting.has_value());
   EXPECT_EQ(task.waiting->reason, "Terminating");
   EXPECT_TRUE(task.held);
