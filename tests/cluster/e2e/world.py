@@ -223,10 +223,11 @@ def plain_image(folder, kind):
 
 
 @contextlib.contextmanager
-def world(space, *settings, more_images=lambda folder: []):
+def world(space, *settings, more_images=lambda folder: [], nodes=1):
     """A cluster that has all images, the namespace `space` for the length of a `with`, and the chart with
-    `settings`. `more_images` writes archives into a folder and returns their paths."""
-    with testing.cluster() as cluster, tempfile.TemporaryDirectory() as temporary:
+    `settings`. `more_images` writes archives into a folder and returns their paths.
+    With several `nodes` the cluster is its own."""
+    with testing.cluster(nodes=nodes) as cluster, tempfile.TemporaryDirectory() as temporary:
         for archive in [*build_images(), shell_image.write(temporary), *more_images(temporary)]:
             cluster.load(archive)
         made = World(cluster)
