@@ -59,6 +59,7 @@ class Smoke(unittest.TestCase):
                 traces.wait_for_cleaner(folder, first)
             self.assertFalse(namespaces.process_exists(first), "the first process lives on")
             self.assertFalse((folder / "kubeconfig").exists())
+        self.assertEqual([], traces.groups(cluster.runner.pid))
         self.assertEqual(before, traces.machine())
 
 

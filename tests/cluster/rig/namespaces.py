@@ -169,7 +169,12 @@ def hierarchies():
     return found
 
 
-def _group_paths(name, at_root=False):
+def group_name(runner):
+    """What the groups of the cluster of process `runner` are called."""
+    return f"trainyard-cluster-{runner}"
+
+
+def group_paths(name, at_root=False):
     """The folder called `name` in every hierarchy: below this process's own group, or at the root that the
     cgroup namespace shows."""
     return [pathlib.Path(mount_point + ("" if at_root else own)) / name for _, mount_point, own in hierarchies()]
@@ -177,7 +182,7 @@ def _group_paths(name, at_root=False):
 
 def enter_cgroups(name, at_root=False):
     """Makes a group `name` in every hierarchy, where it is not there yet, and puts this process into it."""
-    for group in _group_paths(name, at_root):
+    for group in group_paths(name, at_root):
         group.mkdir(exist_ok=True)
         for limit in ("cpuset.cpus", "cpuset.mems"):  # version 1: empty in a new group, and needed
             if (group / limit).exists() and not (group / limit).read_text().strip():
@@ -220,7 +225,7 @@ def _delegate(group):
 def remove_cgroups(name, seconds=10):
     """Removes the groups called `name` with all below; waits for their processes to be gone."""
     end = time.monotonic() + seconds
-    left = [group for group in _group_paths(name) if group.exists()]
+    left = [group for group in group_paths(name) if group.exists()]
     while left and time.monotonic() < end:
         for group in left:
             for folder, _, _ in os.walk(group, topdown=False):

@@ -40,7 +40,7 @@ class Runner:
         remove_state(self.folder)
         shutil.rmtree(self.folder / "log", ignore_errors=True)
         self.settings = settings
-        self.group = f"trainyard-cluster-{os.getpid()}"
+        self.group = namespaces.group_name(os.getpid())
 
     def start(self):
         """Returns when the cluster is ready; raises Broken."""

@@ -12,15 +12,17 @@ SETTINGS = ["vm/overcommit_memory", "vm/panic_on_oom", "kernel/panic", "kernel/p
 
 def machine():
     links = subprocess.run(["ip", "-o", "link"], capture_output=True, text=True, check=True).stdout
-    groups = [line for _, mount, own in namespaces.hierarchies()
-              for line in os.listdir(mount + own) if line.startswith("trainyard-cluster")]
     return {
         "links": sorted(line.split(":")[1] for line in links.splitlines()),
         "mounts": sorted(pathlib.Path("/proc/self/mounts").read_text().splitlines()),
         "settings": [pathlib.Path("/proc/sys", name).read_text() for name in SETTINGS],
         "folders": [sorted(os.listdir(place)) for place in ("/run", "/var/lib", "/etc", "/opt", "/var/log")],
-        "groups": groups,
     }
+
+
+def groups(runner):
+    """The cgroups of the cluster of process `runner`; others' clusters may come and go meanwhile."""
+    return [path for path in namespaces.group_paths(namespaces.group_name(runner)) if path.exists()]
 
 
 def wait_for_cleaner(folder, first, seconds=60):
