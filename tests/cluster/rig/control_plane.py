@@ -10,7 +10,9 @@ PORT = 6443
 # A node is lost when it has not renewed its lease for 12 s; its kubelet does so each quarter of the lease's time.
 # The rate: a node that is lost twice in a row is not to wait 10 s for its taint.
 LEASE_SECONDS = 8
-LOST_NODES = ("--node-monitor-period=1s", "--node-monitor-grace-period=12s", "--node-eviction-rate=10")
+# The nodes know their subnets; the controller gives them in no sure order, and leaves some out.
+SEVERAL_NODES = ("--node-monitor-period=1s", "--node-monitor-grace-period=12s", "--node-eviction-rate=10",
+                 "--allocate-node-cidrs=false")
 NAMES = "kubernetes kubernetes.default kubernetes.default.svc kubernetes.default.svc.cluster.local localhost"
 
 
@@ -33,9 +35,8 @@ def user(authority, home, name, subject, alternatives=""):
     authority.kubeconfig(name, f"https://127.0.0.1:{PORT}", home / f"{name}.kubeconfig")
 
 
-def start(home, daemons, programs, notice_lost_nodes=False):
-    """Starts all three and returns the Api once the apiserver is ready. With `notice_lost_nodes`, a node that
-    is gone is noticed in seconds."""
+def start(home, daemons, programs, several_nodes=False):
+    """Starts all three and returns the Api once the apiserver is ready."""
     keys = home / "pki"
     daemons.start("etcd", programs("etcd"), "--data-dir", home / "etcd", "--unsafe-no-fsync",
                   "--log-level", "warn", "--auto-compaction-retention", "5m")
@@ -60,7 +61,7 @@ def start(home, daemons, programs, notice_lost_nodes=False):
         # A claim that was not bound at once is looked at again this often, instead of each 15 s.
         "--pvclaimbinder-sync-period=500ms",
         "--leader-elect=false", "--kube-api-qps", 1000, "--kube-api-burst", 1000,
-        *(LOST_NODES if notice_lost_nodes else ()))
+        *(SEVERAL_NODES if several_nodes else ()))
     daemons.wait_for("the default namespace's service account", lambda: api.get(
         "/api/v1/namespaces/default/serviceaccounts/default")[0] == 200)
     return api

@@ -65,7 +65,7 @@ def start(settings, daemons, listener):
         second_node.make(*nodes)
     for each in nodes:
         node.certificates(authority, each)
-    api = control_plane.start(HOME, daemons, build.find, notice_lost_nodes=len(nodes) > 1)
+    api = control_plane.start(HOME, daemons, build.find, several_nodes=len(nodes) > 1)
     if nodes:
         (HOME / "volumes").mkdir(mode=0o755)
         addons.start(HOME, daemons, build.find, api)
@@ -83,8 +83,6 @@ def start_nodes(nodes, daemons, api, images):
     """Returns when pods can run on all of them."""
     for each in nodes:
         node.start(each, daemons, build.find, images)
-        # Subnets are handed out in the order in which nodes register.
-        daemons.wait_for(f"the subnet of {each.name}", lambda each=each: node.has_subnet(api, each))
     for each in nodes:
         daemons.wait_for(each.name, lambda each=each: node.is_ready(api, each))
 

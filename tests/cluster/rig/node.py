@@ -172,7 +172,7 @@ def import_image(socket, archive):
 
 def kubelet_configuration(node):
     home, keys = node.home, HOME / "pki"
-    # Beside another node its loss is to be noticed soon, and its return: see control_plane.LOST_NODES.
+    # Beside another node its loss is to be noticed soon, and its return: see control_plane.SEVERAL_NODES.
     heartbeat = {} if node.alone else {"nodeLeaseDurationSeconds": control_plane.LEASE_SECONDS,
                                        "nodeStatusUpdateFrequency": "2s"}
     return {
@@ -206,11 +206,6 @@ def start_kubelet(node, daemons, programs):
 def empty_file(path):
     path.write_text("")
     return path
-
-
-def has_subnet(api, node):
-    status, answer = api.get(f"/api/v1/nodes/{node.name}")
-    return status == 200 and answer["spec"].get("podCIDR") == node.subnet
 
 
 def is_ready(api, node):
