@@ -15,6 +15,7 @@
 #include "agent/agent_flags.h"
 #include "agent/install.h"
 #include "agent/membership/identity.h"
+#include "base/core/commit.h"
 #include "base/core/exit_code.h"
 #include "base/core/log.h"
 #include "base/core/log_context.h"
@@ -22,6 +23,7 @@
 #include "base/flags/usage.h"
 #include "base/process/signals.h"
 #include "base/rpc/grpc_process.h"
+#include "fmt/format.h"
 
 namespace trainyard::agent {
 namespace {
@@ -75,6 +77,8 @@ int runMain(int argc, char** argv) {
                "trainyard-agent");
   AgentFlags flags;
   addFlags(app, flags);
+  app.set_version_flag("--version",
+                       fmt::format("trainyard-agent {} {}", TRAINYARD_VERSION, builtCommit()));
   flags.program = takeProgram(argc, argv);
   try {
     app.parse(argc, argv);

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "CLI/CLI.hpp"
+#include "base/core/commit.h"
 #include "base/core/exit_code.h"
 #include "base/core/failpoint.h"
 #include "base/core/log.h"
@@ -311,6 +312,8 @@ int run(int argc, char** argv) {
       "trainyard-runtime --job_name=ps --help names.",
       "trainyard-runtime");
   app.require_subcommand(1);
+  app.set_version_flag("--version",
+                       fmt::format("trainyard-runtime {} {}", TRAINYARD_VERSION, builtCommit()));
   Flags flags;
   CLI::App* ps = app.add_subcommand("ps", "a parameter server");
   CLI::App* worker = app.add_subcommand("worker", "a worker");
