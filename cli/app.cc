@@ -22,7 +22,8 @@ constexpr char kDescription[] =
     "./runs.\n\n"
     "`trainyard submit -f job.yaml` trains it on the Kubernetes of the kubeconfig; the same verbs "
     "look\n"
-    "after the jobs there, given --cluster, -n NAMESPACE or --context NAME.";
+    "after the jobs there, given --cluster, -n NAMESPACE or --context NAME.\n\n"
+    "`trainyard doctor` says what is missing here, or with these flags in the cluster.";
 
 std::vector<std::string> verbsOf(const CLI::App& app, bool hidden) {
   std::vector<std::string> verbs;
@@ -65,6 +66,7 @@ int runApp(const std::vector<std::string>& arguments, const Console& console) {
   registerCheckpoint(app, chosen);
   registerTop(app, chosen);
   registerCompletion(app, chosen);
+  registerDoctor(app, chosen);
   registerVersion(app, chosen);
   const std::vector<std::string> verbs = verbsOf(app, false);
   if (arguments.empty()) {

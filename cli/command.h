@@ -4,6 +4,7 @@
 
 #include <functional>
 #include <iosfwd>
+#include <optional>
 #include <string>
 
 #include "base/core/clock.h"
@@ -34,6 +35,7 @@ struct Console {
   std::string runs_dir = "runs";
   std::istream* in = nullptr;  // a terminal that may be asked; null where there is none
   KubeEnvironment kube{};
+  std::optional<std::string> visible_gpus{};  // CUDA_VISIBLE_DEVICES, where it is set
   const Clock* clock = &systemClock();
 };
 
@@ -50,6 +52,7 @@ void registerValidate(CLI::App& app, ChosenCommand& chosen);
 void registerCheckpoint(CLI::App& app, ChosenCommand& chosen);
 void registerTop(CLI::App& app, ChosenCommand& chosen);
 void registerCompletion(CLI::App& app, ChosenCommand& chosen);
+void registerDoctor(CLI::App& app, ChosenCommand& chosen);
 void registerVersion(CLI::App& app, ChosenCommand& chosen);
 
 }  // namespace trainyard::cli

@@ -52,6 +52,7 @@ int main(int argc, char** argv) {
   if (isSet("TRAINYARD_RUNS")) console.runs_dir = withoutSlashes(valueOf("TRAINYARD_RUNS"));
   console.kube = {valueOf("KUBECONFIG"), valueOf("HOME"), valueOf("KUBERNETES_SERVICE_HOST"),
                   valueOf("KUBERNETES_SERVICE_PORT")};
+  if (const char* gpus = std::getenv("CUDA_VISIBLE_DEVICES")) console.visible_gpus = gpus;
   if (::isatty(STDIN_FILENO) == 1) console.in = &std::cin;
   return trainyard::cli::runApp(std::vector<std::string>(argv + 1, argv + argc), console);
 }

@@ -77,14 +77,17 @@ bool showsGpu(const std::vector<std::string>& devices, const char* visible) {
   return std::any_of(devices.begin(), devices.end(), isGpu);
 }
 
+bool hasGpu(const char* visible) {
+  return showsGpu(deviceNames(), visible);
+}
+
 StatusOr<std::string> runtimeProgram(const std::string& runtime, const v1::Training& training,
                                      v1::Role role, const char* visible) {
   const LibTorchNeed need = libTorchNeed(training, role);
   if (need == LibTorchNeed::kNone) return runtime;
   const std::string torch = torchProgram(runtime);
   TorchPlace place{.has_program = isExecutable(torch)};
-  if (place.has_program && need == LibTorchNeed::kWhereGpu)
-    place.has_gpu = showsGpu(deviceNames(), visible);
+  if (place.has_program && need == LibTorchNeed::kWhereGpu) place.has_gpu = hasGpu(visible);
   if (!takesLibTorch(need, place)) return runtime;
   if (!place.has_program) return libTorchMissing(training, "there is no " + torch);
   return torch;

@@ -46,6 +46,9 @@ StatusOr<std::string> runtimeProgram(const std::string& runtime, const v1::Train
 // "/bin/trainyard-runtime" -> "/bin/trainyard-runtime-torch"
 std::string torchProgram(const std::string& runtime);
 
+// Whether CUDA would see a GPU of this machine; `visible` as above.
+bool hasGpu(const char* visible);
+
 // Whether CUDA would see a GPU, from the names in /dev and the value of CUDA_VISIBLE_DEVICES.
 bool showsGpu(const std::vector<std::string>& devices, const char* visible);
 

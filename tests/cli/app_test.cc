@@ -36,7 +36,7 @@ TEST(AppTest, HelpIsNoFailure) {
   const Answer answer = run({"--help"});
   EXPECT_EQ(answer.code, kExitOk);
   for (const char* verb : {"run", "get", "describe", "logs", "suspend", "resume", "delete", "plan",
-                           "validate", "checkpoint", "version"}) {
+                           "validate", "checkpoint", "doctor", "version"}) {
     EXPECT_THAT(answer.out, HasSubstr(verb));
   }
   EXPECT_EQ(answer.out.find("launch "), std::string::npos) << "not for users";

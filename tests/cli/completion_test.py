@@ -30,7 +30,7 @@ class CompletionTest(unittest.TestCase):
 
     def test_bash_completes_verbs_flags_and_jobs(self):
         verbs = self.bash("trainyard", "")
-        for verb in ("run", "get", "top", "report", "completion"):
+        for verb in ("run", "get", "top", "report", "doctor", "completion"):
             self.assertIn(verb, verbs)
         self.assertNotIn("launch", verbs)  # hidden
         self.assertEqual({"submit", "suspend"}, set(self.bash("trainyard", "su")))
