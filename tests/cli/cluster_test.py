@@ -9,6 +9,7 @@ import json
 import os
 import pathlib
 import re
+import socket
 import subprocess
 import sys
 import tempfile
@@ -406,18 +407,78 @@ Events:
         self.assertEqual(1, told.count("\n"), told)
         self.assertIn("does not accept this user's certificate or token", told)
 
-    def test_a_user_without_rights(self):
+    def token_without_rights(self):
         until("the namespace's account", lambda: self.api.get(f"{self.core}/serviceaccounts/default")[0] == 200)
         granted = self.must("POST", f"{self.core}/serviceaccounts/default/token", {
             "apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"expirationSeconds": 600}})
         token = granted["status"]["token"]
         self.assertEqual("default", json.loads(base64.urlsafe_b64decode(token.split(".")[1] + "=="))
                          ["kubernetes.io"]["serviceaccount"]["name"])
-        path = self.config_with_token(token)
+        return token
+
+    def test_a_user_without_rights(self):
+        path = self.config_with_token(self.token_without_rights())
         told = self.run_cli("get", "--kubeconfig", path, code=1)
         self.assertEqual(1, told.count("\n"), told)
         self.assertIn("trainingjobs.trainyard.dev is forbidden: User", told)
         self.assertIn("is forbidden", self.submit("--kubeconfig", path, code=1))
+
+    # --- doctor
+
+    def doctor(self, *arguments):
+        """Exit code and text."""
+        done = subprocess.run([PROGRAM, "doctor", "--cluster", *arguments], capture_output=True, text=True,
+                              timeout=SECONDS, cwd=self.home, env=self.environment)
+        self.assertEqual("", done.stderr)
+        return done.returncode, done.stdout
+
+    def apply_definition(self):
+        status, answer = self.api.apply(DEFINITION, (ROOT / "deploy" / "crds.yaml").read_text(encoding="utf-8"))
+        self.assertIn(status, (200, 201), answer)
+        until("the definition is served", lambda: self.api.get(self.jobs)[0] == 200)
+
+    def test_doctor_says_what_is_not_installed(self):
+        if "TRAINYARD_CLUSTER" in os.environ:
+            self.skipTest("with the definition somebody's jobs would go")
+        self.addCleanup(self.apply_definition)
+        self.must("DELETE", DEFINITION)
+        until("the definition to go", lambda: self.api.get(DEFINITION)[0] == 404)
+        code, text = self.doctor()
+        self.assertEqual(1, code, text)
+        self.assertRegex(text, r"(?m)^  ok +https://\S+ answers: Kubernetes v1\.")
+        missing = r"(?m)^  problem  the cluster knows no TrainingJobs: .*\n(  problem .*\n)? +helm install trainyard"
+        self.assertRegex(text, missing)
+        self.apply_definition()
+        code, text = self.doctor()
+        self.assertIn("  ok       the definition of TrainingJob has the fields of this release\n", text)
+        self.assertIn("  problem  no operator is installed: jobs stay Pending\n", text)
+        self.assertIn(f"  ok       all that the commands need in namespace {self.namespace}\n", text)
+        self.assertIn(f"  ok       none in namespace {self.namespace}\n", text)
+        self.assertEqual((1, 1), (code, json.loads(self.doctor("-o", "json")[1])["problems"]))
+
+    def test_doctor_of_a_user_without_rights(self):
+        published = "/openapi/v3/apis/trainyard.dev/v1alpha1"
+        until("the definition is published", lambda: self.api.get(published)[0] == 200)
+        code, text = self.doctor("--kubeconfig", self.config_with_token(self.token_without_rights()))
+        self.assertEqual(1, code)
+        # What everybody may read of a definition is enough.
+        self.assertIn("  ok       the definition of TrainingJob has the fields of this release\n", text)
+        self.assertRegex(text, r"(?m)^  problem  not allowed in namespace \S+: get trainingjobs \(trainyard describe\), ")
+        for what in ("operator", "quotas", "claims", "nodes and GPUs", "jobs"):
+            self.assertRegex(text, rf"(?m)^  unknown  {what}: .* is forbidden: ")
+
+    def test_doctor_of_a_cluster_that_cannot_be_asked(self):
+        code, text = self.doctor("--kubeconfig", self.config_with_token("nonsense"))
+        self.assertEqual((1, 1), (code, text.count("  problem  ")), text)
+        self.assertIn("does not accept this user's certificate or token", text)
+        code, text = self.doctor("--context", "nowhere")
+        self.assertEqual((2, 1), (code, text.count("  problem  ")), text)
+        with socket.create_server(("127.0.0.1", 0)) as silent:
+            config = json.loads(self.config.read_text())
+            config["clusters"][0]["cluster"]["server"] = f"https://127.0.0.1:{silent.getsockname()[1]}"
+            code, text = self.doctor("--kubeconfig", self.write_config("silent", config))
+        self.assertEqual((1, 1), (code, text.count("  problem  ")), text)
+        self.assertIn("not done within 5.0 s", text)
 
     def test_local_jobs_stay_local(self):
         self.submit()

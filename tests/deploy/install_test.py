@@ -78,6 +78,9 @@ def main():
         # A tree may be moved.
         moved = folder / "moved"
         prefix.rename(moved)
+        found = run(moved / "bin/trainyard", "doctor", cwd=folder)
+        for name in ("trainyard-agent", "trainyard-runtime"):
+            expect(f"  ok       {name} " in found, f"{name} is not as trainyard wants it:\n{found}")
         program = by_pkg_config(moved, folder)
         check_ranks(moved / "bin/trainyard", program, moved, folder)
         by_cmake(moved, folder)

@@ -166,6 +166,12 @@ class Fashion(unittest.TestCase):
         self.world.wait_state("typed", SPACE, "Succeeded")
         self.assertGreater(rested, 0)
 
+        text = self.trainyard("doctor")
+        self.assertRegex(text, rf"(?m)^  ok +operator {SYSTEM}/trainyard: (\d+) of \1 ready$")
+        self.assertRegex(text, r"(?m)^  ok +trainyard-\S+ leads$")
+        self.assertRegex(text, rf"(?m)^  ok +ServiceAccount {SYSTEM}/trainyard may do its work in {SPACE}$")
+        self.assertIn(": no problems", text)
+
         text = self.trainyard("describe", "typed")
         self.assertRegex(text, rf"{last}\s*(/|of)\s*{last}")  # who succeeded has told its last step
         self.assertRegex(text, r"(?i)state:?\s+Succeeded")
@@ -264,7 +270,7 @@ class Fashion(unittest.TestCase):
                 "--kubeconfig", self.world.cluster.kubeconfig]
 
     def trainyard(self, *words, **more):
-        timeout = [] if words[0] in ("submit", "get", "describe") else ["--timeout", "1800"]
+        timeout = [] if words[0] in ("submit", "get", "describe", "doctor") else ["--timeout", "1800"]
         done = subprocess.run(self.command(*words, *timeout), capture_output=True, text=True, timeout=2000, **more)
         self.assertEqual(0, done.returncode, f"{words}: {done.stderr}")
         return done.stdout
