@@ -4,39 +4,25 @@
 #include <span>
 
 #include "base/core/crc32c.h"
+#include "runtime/events/internal/wire_format.h"
 
 namespace trainyard::runtime {
 namespace {
 
-template <typename T>
-void appendLittleEndian(std::string& out, T value) {
-  for (std::size_t i = 0; i < sizeof(T); ++i) out.push_back(static_cast<char>(value >> (8 * i)));
-}
-
-// Protobuf's wire format: a key is (field number << 3 | wire type).
-enum WireType : std::uint32_t { kVarint = 0, kFixed64 = 1, kBytes = 2, kFixed32 = 5 };
-
-void appendVarint(std::string& out, std::uint64_t value) {
-  for (; value >= 0x80; value >>= 7) out.push_back(static_cast<char>(value | 0x80));
-  out.push_back(static_cast<char>(value));
-}
-
-void appendKey(std::string& out, std::uint32_t field, WireType type) {
-  appendVarint(out, field << 3 | type);
-}
-
-void appendBytes(std::string& out, std::uint32_t field, std::string_view bytes) {
-  appendKey(out, field, kBytes);
-  appendVarint(out, bytes.size());
-  out.append(bytes);
-}
+using internal::appendBytes;
+using internal::appendKey;
+using internal::appendLittleEndian;
+using internal::appendVarint;
+using internal::kFixed32;
+using internal::kFixed64;
+using internal::kVarint;
 
 void appendChecksum(std::string& out, std::string_view of) {
   appendLittleEndian(out, maskedCrc32c(std::as_bytes(std::span(of))));
 }
 
-// Event: double wall_time = 1, int64 step = 2, then one of string file_version = 3, Summary summary
-// = 5, SessionLog session_log = 7.
+// Event: double wall_time = 1, int64 step = 2, then one of string file_version = 3, bytes graph_def
+// = 4, Summary summary = 5, SessionLog session_log = 7.
 std::string encodeEvent(UnixMillis at, std::int64_t step, std::uint32_t field,
                         std::string_view what) {
   std::string event;
@@ -95,6 +81,10 @@ std::string encodeText(UnixMillis at, std::int64_t step, std::string_view name,
   std::string summary;
   appendBytes(summary, 1, value);
   return encodeEvent(at, step, 5, summary);
+}
+
+std::string encodeGraph(UnixMillis at, std::string_view graph_def) {
+  return encodeEvent(at, 0, 4, graph_def);
 }
 
 std::string encodeScalars(UnixMillis at, std::int64_t step, std::span<const Scalar> scalars) {

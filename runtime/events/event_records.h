@@ -27,6 +27,8 @@ std::string encodeFileVersion(UnixMillis at);
 // SessionLog START: a reader that has seen an earlier one forgets the records of `first_step` and
 // later steps, because training has gone back and writes them again.
 std::string encodeSessionStart(UnixMillis at, std::int64_t first_step);
+// A serialized GraphDef, for TensorBoard's page Graphs.
+std::string encodeGraph(UnixMillis at, std::string_view graph_def);
 // A Summary with one simple_value (float32) per scalar.
 std::string encodeScalars(UnixMillis at, std::int64_t step, std::span<const Scalar> scalars);
 

@@ -59,6 +59,10 @@ class FileMetricsWriter : public MetricsWriter {
     return events_.append(frameRecord(encodeText(at, step, name, markdown)));
   }
 
+  Status graph(UnixMillis at, std::string_view graph_def) override {
+    return events_.append(frameRecord(encodeGraph(at, graph_def)));
+  }
+
  private:
   AppendFile lines_;
   AppendFile events_;

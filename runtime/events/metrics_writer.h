@@ -38,6 +38,8 @@ class MetricsWriter {
   // One event with a text that TensorBoard shows as Markdown; nothing in metrics.jsonl.
   virtual Status text(std::int64_t step, UnixMillis at, std::string_view name,
                       std::string_view markdown) = 0;
+  // One event with a serialized GraphDef; of several in one file TensorBoard shows the last.
+  virtual Status graph(UnixMillis at, std::string_view graph_def) = 0;
   Status scalar(std::int64_t step, UnixMillis at, std::string_view name, double value) {
     const Scalar one{name, value};
     return record(step, at, {&one, 1});

@@ -11,6 +11,8 @@
 #include "base/core/log.h"
 #include "base/core/strings.h"
 #include "fmt/format.h"
+#include "runtime/events/placement_graph.h"
+#include "runtime/placement/placement_table.h"
 
 namespace trainyard::runtime {
 namespace {
@@ -41,6 +43,11 @@ RunLog::RunLog(UniqueFd positions_fd, std::string metrics_dir, LearningRate lear
       log_every_(log_every),
       clock_(clock) {}
 
+void RunLog::setPlacement(const Placement& placement) {
+  placement_ = placementTable(placement);
+  placement_graph_ = placementGraph(placement);
+}
+
 void RunLog::note(const Status& status) {
   if (status.ok()) {
     complained_ = false;
@@ -57,7 +64,9 @@ void RunLog::begin(std::int64_t first_void, std::int64_t step) {
   auto opened = MetricsWriter::open(metrics_dir_, "chief", clock_.unixMillis(), first_void);
   if (!opened.ok()) return note(opened.status());
   metrics_ = std::move(*opened);
-  if (!placement_.empty()) note(metrics_->text(step, clock_.unixMillis(), "placement", placement_));
+  if (placement_.empty()) return;
+  note(metrics_->text(step, clock_.unixMillis(), "placement", placement_));
+  note(metrics_->graph(clock_.unixMillis(), placement_graph_));
 }
 
 void RunLog::writeScalars(std::int64_t step, std::span<const Scalar> scalars) {

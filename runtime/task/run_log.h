@@ -14,6 +14,7 @@
 #include "base/process/unique_fd.h"
 #include "runtime/events/metrics_writer.h"
 #include "runtime/optimizer/optimizer.h"
+#include "runtime/placement/placement.h"
 #include "runtime/train/step_record.h"
 #include "trainyard/v1/coordinator.pb.h"
 
@@ -28,8 +29,9 @@ class RunLog : public TrainObserver {
                                                 std::string metrics_dir, LearningRate learning_rate,
                                                 std::int64_t log_every, const Clock& clock);
 
-  // What TensorBoard shows as the text "placement", Markdown; before the first record.
-  void setPlacement(std::string markdown) { placement_ = std::move(markdown); }
+  // What TensorBoard shows as the text "placement", and on its page Graphs; before the first
+  // record.
+  void setPlacement(const Placement& placement);
 
   Status onStep(const StepRecord& record) override;
   // The newest complete evaluation; each version is written once. Any thread.
@@ -48,7 +50,8 @@ class RunLog : public TrainObserver {
   const LearningRate learning_rate_;
   const std::int64_t log_every_;
   const Clock& clock_;
-  std::string placement_;
+  std::string placement_;        // Markdown
+  std::string placement_graph_;  // a GraphDef
   std::mutex mutex_;
   // Opened with the first record, and anew with the first of a step and when training goes back to
   // an earlier one: the records from there on are void.

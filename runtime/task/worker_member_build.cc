@@ -11,7 +11,6 @@
 #include "runtime/catalog/memory.h"
 #include "runtime/catalog/wire_type.h"
 #include "runtime/coordinator/names.h"
-#include "runtime/placement/placement_table.h"
 #include "runtime/ps/ps_synchronizer.h"
 #include "runtime/ring/ring_synchronizer.h"
 #include "runtime/task/coordinator_host.h"
@@ -136,7 +135,7 @@ void WorkerMember::poke() {
 
 Status WorkerMember::synchronizeOverServers() {
   const v1::Training& training = options_.job.spec().training();
-  log_->setPlacement(placementTable(placement_));
+  log_->setPlacement(placement_);
   ps::PsSynchronizerOptions sync;
   TY_ASSIGN_OR_RETURN(sync.access,
                       dataAccess(options_, {v1::ROLE_WORKER, options_.id.index(), options_.self}));

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""TensorBoard shows the events of a run: its scalars, and the placement as a text.
+"""TensorBoard shows the events of a run: its scalars, and the placement as a text and as a graph.
 
 tensorboard_test.py TRAINYARD VENV: VENV gets the wheels of deploy/wheels.txt. Exits 77 when there are none because
 the package index cannot be reached.
@@ -73,14 +73,17 @@ class TensorBoard:
             time.sleep(0.2)
         return found
 
-    def ask(self, path, **parameters):
-        """The answer in JSON; nothing while there is none."""
+    def ask(self, path, parse=True, **parameters):
+        """The answer in JSON, or its text; nothing while there is none."""
         url = self.wait("address", lambda: re.search(r"at (http://127\.0\.0\.1:\d+)/", self.log.read_text()))[1]
         try:
             with urllib.request.urlopen(f"{url}/data/{path}?{urllib.parse.urlencode(parameters)}", timeout=60) as answer:
-                return json.load(answer)
+                return json.load(answer) if parse else answer.read().decode()
         except urllib.error.URLError:
             return None
+
+    def ask_text(self, path, **parameters):
+        return self.ask(path, parse=False, **parameters)
 
 
 def check(board, run):
@@ -100,7 +103,23 @@ def check(board, run):
     page = texts[0]["text"]  # as HTML
     assert "<table>" in page, page
     assert {"ps-0", "ps-1"} <= set(re.findall(r"ps-\d", page)), page
+    check_graph(board, run)
     return len(shown["loss"])
+
+
+def check_graph(board, run):
+    """Each part of a variable is a node on the server that holds it."""
+    assert board.wait("graph", lambda: board.ask("plugin/graphs/info"))["."]["run_graph"]
+    text = board.ask_text("plugin/graphs/graph", run=".", limit_attr_size=1024, large_attrs_key="_too_large_attrs")
+    nodes = [block for block in re.split(r"^node \{$", text, flags=re.M)[1:] if 'op: "VariableV2"' in block]
+    found = {re.search(r'name: "([^"]+)"', block)[1]: re.search(r'device: "([^"]+)"', block)[1] for block in nodes}
+    assert set(found.values()) == {"/job:ps/task:0", "/job:ps/task:1"}, found
+    page = (run / "report.html").read_text()
+    for name in found:
+        assert name.split("/")[0] in page, (name, page)
+    assert 'device: "/job:worker"' in text, text
+    inputs = re.findall(r'^  input: "([^"]+)"', text, flags=re.M)
+    assert sorted(inputs) == sorted(found), (inputs, found)
 
 
 def main():
