@@ -35,6 +35,16 @@ std::string FaultCell::task() const {
   return ofAgent() ? victim.substr(victim.find('/') + 1) : victim;
 }
 
+bool FaultCell::wantsCheckpoint() const {
+  return moment != "start" && (moment == "checkpoint" || ofLauncher() || task() == coordinator());
+}
+
+int FaultCell::waits() const {
+  if (how == "hang") return 3;
+  if (moment == "end") return 2;
+  return how == "freeze" ? 1 : 0;
+}
+
 StatusOr<std::vector<FaultCell>> parseFaultTable(std::string_view text) {
   std::vector<FaultCell> cells;
   int number = 0;

@@ -28,6 +28,13 @@ struct FaultCell {
   bool ofAgent() const { return victim.starts_with("agent/"); }
   bool ofLauncher() const { return victim == "launcher"; }
   std::string coordinator() const { return ring ? "worker-0" : "ps-0"; }
+  // Whether it matters that there is one besides that of the start: one is being taken, or who dies
+  // or freezes knows of them, or all do.
+  bool wantsCheckpoint() const;
+  // How long it waits for deadlines, compared with others: 0: for none, 1: until somebody silent
+  // counts as dead, 2: for tasks that come back when all others have left, 3: for the end of one
+  // that hangs.
+  int waits() const;
   // The task that is hit, "" for the launcher.
   std::string task() const;
 };

@@ -80,12 +80,13 @@ std::string FaultRun::failpoints() const {
   std::string text = fmt::format("{}={}@{},task={},life=1.1,times=1", place,
                                  cell_.how == "crash" ? "crash" : "pause", steps, cell_.held);
   // Steps that last, so that a checkpoint (one each second) comes before step 90; once only.
-  if (cell_.moment != "start" && cell_.update.empty())
+  if (cell_.wantsCheckpoint() && cell_.update.empty())
     text += ";worker.compute=delay(25)@0-89,times=90";
   return text;
 }
 
 FaultResult FaultRun::run() {
+  const TimePoint begin = systemClock().now();
   run_.launch(failpoints());
   if (cell_.how != "crash") result_.problem = strike();
   if (result_.problem.empty() && cell_.ofLauncher()) {
@@ -95,6 +96,7 @@ FaultResult FaultRun::run() {
   if (result_.problem.empty()) readEnd(run_.wait(kFaultRunPatience));
   if (result_.problem.empty()) result_.problem = compare();
   if (!result_.problem.empty()) run_.printLogs();
+  result_.seconds = toSeconds(systemClock().now() - begin);
   return result_;
 }
 

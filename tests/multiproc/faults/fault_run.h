@@ -23,6 +23,7 @@ struct FaultResult {
   std::int64_t lost = 0;
   std::int64_t restarts = 0;
   bool digest_equal = false;
+  double seconds = 0;
   std::string problem;  // empty: as the table says
 };
 
