@@ -20,6 +20,7 @@
 #include "agent/traffic/task_metrics.h"
 #include "agent/traffic/wire_meter.h"
 #include "base/core/commit.h"
+#include "base/core/failpoint.h"
 #include "base/core/log.h"
 #include "base/core/rng.h"
 #include "base/core/strings.h"
@@ -245,6 +246,9 @@ StatusOr<int> runAgent(const AgentFlags& flags, const TaskIdentity& self,
   options.restarts = !flags.no_restart;
   options.foreign = self.foreign;
   options.grace = fromSeconds(flags.stop_grace);
+  if (hitFailpoint("agent.backoff") == FailAction::kError) {
+    options.max_backoff = options.first_backoff;
+  }
   if (self.foreign) options.on_change = onChangeOf(flags);
   TaskLoop loop(agent.loopParts(signals, file, port), options);
   return loop.run();

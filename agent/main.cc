@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <csignal>
+#include <cstdlib>
 #include <cstring>
 #include <iostream>
 #include <string>
@@ -17,6 +18,7 @@
 #include "agent/membership/identity.h"
 #include "base/core/commit.h"
 #include "base/core/exit_code.h"
+#include "base/core/failpoint.h"
 #include "base/core/log.h"
 #include "base/core/log_context.h"
 #include "base/core/strings.h"
@@ -90,6 +92,11 @@ int runMain(int argc, char** argv) {
   configureLog({.format = flags.log_format == "json" ? LogFormat::kJson : LogFormat::kText,
                 .level = LogLevel::kInfo,
                 .task = taskName(self.id)});
+  if (const char* failpoints = std::getenv("TRAINYARD_FAILPOINTS")) {
+    const std::string life = fmt::format("{}.0", self.created);
+    const Status read = configureFailpoints(failpoints, taskName(self.id), life);
+    if (!read.ok()) return fail(read, kExitUsage);
+  }
   // Before any thread exists.
   StatusOr<SignalWaiter> signals = SignalWaiter::create({SIGTERM, SIGINT, SIGCHLD});
   if (!signals.ok()) return fail(signals.status(), kExitAgentFailure);

@@ -189,8 +189,8 @@ class KillPoints : public RunTest {
     // Steps that last, so that checkpoints come before the end.
     const int slow_steps = plan.update.empty() ? kKillPointsSteps - 40 : 0;
     const std::string slow = fmt::format("worker.compute=delay(20)@0-{}", slow_steps);
-    const std::string problem =
-        run.run(failpointsOf(plan.strokes) + slow, kKillPointsSteps, digest, plan.spare);
+    const std::string problem = run.run(kBackAtOnce + failpointsOf(plan.strokes) + slow,
+                                        kKillPointsSteps, digest, plan.spare);
     kills = run.kills();
     return problem;
   }

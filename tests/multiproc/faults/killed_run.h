@@ -34,6 +34,9 @@ struct Kill {
 // killed worker-1 at worker.push (step 40, epoch 5): lost 0
 std::string lineOf(const Kill& kill);
 
+// Failpoint with which nobody is waited for longer because he has died before.
+inline constexpr char kBackAtOnce[] = "agent.backoff=error;";
+
 class KilledRun {
  public:
   KilledRun(const std::filesystem::path& dir, const std::string& yaml,

@@ -44,7 +44,7 @@ struct Job {
   }
 };
 
-// More workers where fewer tasks die: an agent waits longer each time that its program has died.
+// More workers where fewer tasks die.
 std::vector<Job> jobs() {
   return {{.name = "2 parameter servers", .ps = 2},
           {.name = "3 parameter servers", .ps = 3},
@@ -94,7 +94,8 @@ class RandomKills : public RunTest {
     KilledRun run(folder(name), job.yaml(), job.flags(), job.workers);
     if (job.ps == 0) run.inRing();
     const int slow = job.update.empty() ? kSlowSteps : 0;
-    run.job().launch(fmt::format("worker.compute=delay({})@0-{}", kStepMillis, slow));
+    run.job().launch(
+        fmt::format("{}worker.compute=delay({})@0-{}", kBackAtOnce, kStepMillis, slow));
     std::string problem = disturb(run, job, seed);
     if (problem.empty()) problem = run.end(kRandomKillsSteps, digest, 0);
     if (!problem.empty()) run.job().printLogs();
