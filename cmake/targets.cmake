@@ -92,10 +92,13 @@ endfunction()
 #
 # unit_tests is all labelled `unit` and the programs that they start: what `make check` builds.
 #
+# AT_ONCE: so many of its cases run at a time, in processes of their own (tests/group_main.cc, so in a GROUP
+# only): for those whose jobs mostly wait, for deadlines, back-offs and steps that last.
+#
 # Those labelled `torch` exist in a build with LibTorch only, and are linked with it; the target
 # torch_tests is all of them.
 function(ty_test)
-  cmake_parse_arguments(ARG "" "NAME;GROUP;TIMEOUT;UNIT" "SRCS;DEPS;LABELS;PROGRAMS" ${ARGN})
+  cmake_parse_arguments(ARG "" "NAME;GROUP;TIMEOUT;UNIT;AT_ONCE" "SRCS;DEPS;LABELS;PROGRAMS" ${ARGN})
   if(TRAINYARD_SANITIZE STREQUAL thread AND NOT "threads" IN_LIST ARG_LABELS)
     foreach(dependency ${ARG_DEPS} ${ARG_PROGRAMS})
       ty_links_grpc(${dependency} links_grpc)
@@ -140,9 +143,13 @@ function(ty_test)
     math(EXPR ARG_TIMEOUT "5 * ${ARG_TIMEOUT}")
   endif()
   add_test(NAME ${ARG_NAME} COMMAND ${CMAKE_BINARY_DIR}/tests/${ARG_NAME})
+  set(at_once)
+  if(ARG_AT_ONCE)
+    set(at_once ";TRAINYARD_CASES_AT_ONCE=${ARG_AT_ONCE}")
+  endif()
   set_tests_properties(${ARG_NAME} PROPERTIES
     TIMEOUT ${ARG_TIMEOUT} LABELS "${ARG_LABELS}"
-    ENVIRONMENT "TRAINYARD_BIN=${CMAKE_BINARY_DIR}/bin;TRAINYARD_SOURCE=${PROJECT_SOURCE_DIR}")
+    ENVIRONMENT "TRAINYARD_BIN=${CMAKE_BINARY_DIR}/bin;TRAINYARD_SOURCE=${PROJECT_SOURCE_DIR}${at_once}")
   ty_set_lane(${ARG_NAME} ${ARG_LABELS})
 endfunction()
 

@@ -7,7 +7,9 @@ import os
 import pathlib
 import subprocess
 import sys
+import tempfile
 import unittest
+import xml.etree.ElementTree as ET
 
 GROUPS = []
 
@@ -29,6 +31,18 @@ def cases(program, chosen=None):
     return found
 
 
+def run_in_shares(program, shares, **variables):
+    """(Exit code, names of cases, of those that failed) of a run of so many cases at a time."""
+    with tempfile.TemporaryDirectory() as results:
+        environment = {key: value for key, value in os.environ.items() if not key.startswith("GTEST_")}
+        environment.update(variables, GTEST_OUTPUT=f"xml:{results}/", TRAINYARD_CASES_AT_ONCE=str(shares))
+        code = subprocess.run([program], env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL).returncode
+        ran = [case for path in pathlib.Path(results).glob(f"{program.name}_[0-9]*.xml")
+               for case in ET.parse(path).getroot().iter("testcase")]
+    names = [f"{case.get('classname')}.{case.get('name')}" for case in ran]
+    return code, sorted(names), sorted(name for name, case in zip(names, ran) if case.find("failure") is not None)
+
+
 class Group(unittest.TestCase):
     def members(self, group):
         return sorted(path for path in group.parent.iterdir()
@@ -46,6 +60,20 @@ class Group(unittest.TestCase):
                 own = cases(test)
                 self.assertEqual(own[1:], cases(test, f"-{own[0]}"), test)
                 self.assertEqual(own[:1], cases(test, own[0]), test)
+
+    def test_shares_are_all_cases_once(self):
+        some = self.members(GROUPS[0])[0]
+        own = sorted(cases(some))
+        self.assertEqual((0, own, []), run_in_shares(some, 3))
+        left_out = [case for case in own if case != own[0]]
+        self.assertEqual((0, left_out, []), run_in_shares(some, 2, GTEST_FILTER=f"-{own[0]}"))
+
+    def test_a_share_that_fails_fails_the_test(self):
+        # Without programs to start, all do.
+        test = GROUPS[-1].parent / "wire_type_test"
+        code, ran, failed = run_in_shares(test, 2, TRAINYARD_BIN="/nonexistent")
+        self.assertEqual((1, sorted(cases(test))), (code, failed))
+        self.assertEqual(ran, failed)
 
 
 if __name__ == "__main__":
