@@ -5,6 +5,7 @@ their own. A rank prints what it was told as a line of JSON, and the test compar
 fails by a limit, and by its row's name.
 """
 import json
+import threading
 import time
 import traceback
 import unittest
@@ -129,19 +130,25 @@ class BadInputTest(unittest.TestCase):
 
     script = ""
     _told: Dict[str, Any] = {}
+    _once = threading.Lock()
 
     def check_in(self, batch, row):
         """The ranks go through the whole batch once."""
-        if batch.name not in self._told:
-            with Ranks(self.script, batch.name, batch.ranks) as ranks:
-                for process in ranks.processes:
-                    self.wait_for(lambda process=process: process.poll() is not None)
-                self._told[batch.name] = [lines_of(ranks, rank) for rank in range(batch.ranks)], ranks.outputs()[-3000:]
+        with self._once:
+            if batch.name not in self._told:
+                self._told[batch.name] = self.run_batch(batch)
         told, outputs = self._told[batch.name]
         for rank in range(batch.ranks):
             if row.name not in told[rank]:
                 self.fail(f"{row.name}, rank {rank}: did not come to the end of it: {outputs}")
             self.check_told(row.told_to(rank), told[rank][row.name], f"{row.name}, rank {rank}")
+
+    def run_batch(self, batch):
+        """What each rank was told, by row, and the end of what they printed."""
+        with Ranks(self.script, batch.name, batch.ranks) as ranks:
+            for process in ranks.processes:
+                self.wait_for(lambda process=process: process.poll() is not None)
+            return [lines_of(ranks, rank) for rank in range(batch.ranks)], ranks.outputs()[-3000:]
 
     def check_alone(self, row):
         with Ranks(self.script, row.name, row.ranks) as ranks:

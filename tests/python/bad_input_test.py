@@ -20,4 +20,4 @@ class BadInputTest(bad_input.BadInputTest):
 
 if __name__ == "__main__":
     bad_input.add_tests(BadInputTest, BATCHES, ROWS)
-    sys.exit(main(__file__, bad_input.cases(BATCHES, ROWS), BadInputTest))
+    sys.exit(main(__file__, bad_input.cases(BATCHES, ROWS), BadInputTest, at_once=4))

@@ -11,9 +11,14 @@ import tempfile
 import time
 import unittest
 
+import side_by_side
+
 SOURCE = pathlib.Path(os.environ["TRAINYARD_SOURCE"])
 BIN = pathlib.Path(os.environ["TRAINYARD_BIN"])
 STORE = SOURCE / "examples/serving/rows_store.py"
+sys.path.insert(0, str(STORE.parent))
+import rows_store  # noqa: E402
+
 LIMIT = 120  # seconds; against hangs only
 JOB = """
 apiVersion: trainyard.dev/v1alpha1
@@ -95,9 +100,6 @@ class FollowTest(unittest.TestCase):
         path = self.folder / "whole.safetensors"
         subprocess.run([BIN / "trainyard", "checkpoint", "export", self.run_dir, "-o", path], check=True,
                        stdout=subprocess.DEVNULL, timeout=LIMIT)
-        sys.path.insert(0, str(STORE.parent))
-        import rows_store
-        sys.path.pop(0)
         arrays, metadata = rows_store.read_arrays(path)
         _, (_, dim), data = arrays["user/rows"]
         ids = rows_store.ids_of(arrays, "user/ids")
@@ -179,4 +181,4 @@ class FollowTest(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    unittest.main(verbosity=2)
+    side_by_side.main(at_once=3, verbosity=2)

@@ -90,4 +90,4 @@ class GroupTest(RankTest):
 
 
 if __name__ == "__main__":
-    sys.exit(main(__file__, CASES, GroupTest))
+    sys.exit(main(__file__, CASES, GroupTest, at_once=4))

@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import unittest
 
@@ -61,6 +62,7 @@ class ProgramRuns(unittest.TestCase):
         shutil.copytree(SOURCE / "python/trainyard", cls.site / "trainyard", ignore=shutil.ignore_patterns("*.pyc"))
         (cls.site / "trainyard/libtrainyard.so").symlink_to((BIN.parent / "lib/libtrainyard.so").resolve())
         cls.expected = {}
+        cls.once = threading.RLock()  # for what several cases need and one computes
 
     def start(self, name, workers=2, servers=2, retries=None, batch=None, length=None, fields="", flags=(),
               **variables):
@@ -110,11 +112,12 @@ class ProgramRuns(unittest.TestCase):
     def undisturbed(self, **given):
         """The digest of the job that nothing happens to."""
         key = json.dumps([self.steps, given], sort_keys=True)
-        if key not in self.expected:
-            run, launcher = self.start(f"undisturbed-{len(self.expected)}", **given)
-            self.finish(run, launcher)
-            self.expected[key] = self.digest(run)
-        return self.expected[key]
+        with self.once:
+            if key not in self.expected:
+                run, launcher = self.start(f"undisturbed-{len(self.expected)}", **given)
+                self.finish(run, launcher)
+                self.expected[key] = self.digest(run)
+            return self.expected[key]
 
     def trained(self, run, output, digest=None, each_once=True):
         """It has taken all of its steps, learned, and read every place of the stream once."""

@@ -7,8 +7,8 @@ import pathlib
 import re
 import signal
 import subprocess
-import unittest
 
+import side_by_side
 from program_runs import BIN, LIMIT, ProgramRuns
 
 STEPS = 120
@@ -18,6 +18,8 @@ LONG = 1500  # more than in the time until a checkpoint is taken, in steps of th
 class ProgramRunsTest(ProgramRuns):
     program = pathlib.Path(__file__).parent / "line_program.py"
     steps = STEPS
+    longest = ("test_tells_whom_it_waits_for_until_the_model_is_declared",
+               "test_a_program_that_ends_early_is_started_again_but_not_for_ever")
 
     @classmethod
     def setUpClass(cls):
@@ -96,12 +98,13 @@ class ProgramRunsTest(ProgramRuns):
 
     def own_update(self, steps=STEPS):
         """The digest of a ring of three that is not disturbed."""
-        if steps not in ProgramRunsTest.own:
-            run, launcher = self.start(f"own-undisturbed-{steps}", workers=3, servers=0, update="own",
-                                       length=f"steps: {steps}")
-            self.expect_trained(run, self.finish(run, launcher), steps=steps)
-            ProgramRunsTest.own[steps] = self.digest(run)
-        return ProgramRunsTest.own[steps]
+        with self.once:
+            if steps not in ProgramRunsTest.own:
+                run, launcher = self.start(f"own-undisturbed-{steps}", workers=3, servers=0, update="own",
+                                           length=f"steps: {steps}")
+                self.expect_trained(run, self.finish(run, launcher), steps=steps)
+                ProgramRunsTest.own[steps] = self.digest(run)
+            return ProgramRunsTest.own[steps]
 
     def states(self, run):
         return {int(path.name.split("-")[2].split(".")[0]) for path in run.glob("checkpoints/program-state.step-*.bin")}
@@ -273,4 +276,4 @@ class ProgramRunsTest(ProgramRuns):
 
 
 if __name__ == "__main__":
-    unittest.main()
+    side_by_side.main(at_once=4)

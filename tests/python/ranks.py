@@ -11,8 +11,11 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import unittest
+
+import side_by_side
 
 SKIPPED = 77
 LIMIT_SECONDS = 120
@@ -45,10 +48,19 @@ def expect(kind, function, *words):
     raise AssertionError(f"{kind} was not raised")
 
 
+_given_ports = set()
+_giving_ports = threading.Lock()
+
+
 def free_port():
-    """One whose successor is free too, as MASTER_PORT needs it; above those that the kernel gives to others."""
+    """One whose successor is free too, as MASTER_PORT needs it; above those that the kernel gives to others. None is given
+    twice: ranks of another case may be about to listen there."""
     while True:
-        port = random.randrange(61000, 65000)
+        port = random.randrange(61000, 65000, 2)
+        with _giving_ports:
+            if port in _given_ports:
+                continue
+            _given_ports.add(port)
         with socket.socket() as first, socket.socket() as second:
             try:
                 first.bind(("127.0.0.1", port))
@@ -134,8 +146,8 @@ class RankTest(unittest.TestCase):
                 self.assertEqual(status, 0, f"rank {rank} ended with {status}\n{ranks.outputs()}")
 
 
-def main(script, cases, test_case):
-    """Runs a case where this process is a rank, else the tests."""
+def main(script, cases, test_case, at_once=1):
+    """Runs a case where this process is a rank, else the tests, so many of them at a time."""
     if len(sys.argv) > 2 and sys.argv[1] == "--case":
         cases[sys.argv[2]]()
         return 0
@@ -144,5 +156,5 @@ def main(script, cases, test_case):
         print("skipped: libtrainyard.so is not built: TRAINYARD_LIBRARY or TRAINYARD_BIN says where")
         return SKIPPED
     test_case.script = script
-    unittest.main(module=test_case.__module__)
+    side_by_side.main(at_once, module=test_case.__module__)
     return 0

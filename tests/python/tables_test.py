@@ -6,8 +6,8 @@ import os
 import pathlib
 import re
 import signal
-import unittest
 
+import side_by_side
 from program_runs import ProgramRuns
 
 TABLE = "tables: [{name: rows, dim: 2, rows: {max: 100000}}]"
@@ -19,6 +19,7 @@ class TablesTest(ProgramRuns):
     program = pathlib.Path(__file__).parent / "table_program.py"
     optimizer = "{name: SGD, learningRate: 0.5}"
     steps, least = 200, 0.9
+    longest = ("test_modes_in_which_nobody_waits_for_all",)
 
     def start(self, name, **given):
         return super().start(name, fields=TABLE, **given)
@@ -74,8 +75,9 @@ class TablesTest(ProgramRuns):
         common = ["deterministic=false", "optimizer.learningRate=0.15"]
         for name, settings in MODES.items():
             flags = [word for one in common + settings for word in ("--set", f"training.{one}")]
-            for more in ("", "ahead"):
-                run, launcher = self.start(f"{name} {more}", flags=flags, workers=3, TABLE=more)
+            # Beside each other, so that a mode takes the time of one.
+            for run, launcher in [self.start(f"{name} {more}", flags=flags, workers=3, TABLE=more)
+                                  for more in ("", "ahead")]:
                 self.trained(run, self.finish(run, launcher), each_once=False)
 
     def test_a_gradient_that_is_no_number_is_named(self):
@@ -100,4 +102,4 @@ class TablesTest(ProgramRuns):
 
 
 if __name__ == "__main__":
-    unittest.main(verbosity=2)
+    side_by_side.main(at_once=3, verbosity=2)
