@@ -2,6 +2,7 @@
 // how many servers hold the model, how it is cut, or who is late.
 #include "fmt/format.h"
 #include "tests/multiproc/run_fixture.h"
+#include "tests/multiproc/side_by_side.h"
 
 namespace trainyard {
 namespace {
@@ -92,11 +93,19 @@ TEST_F(DigestTest, ArrivalOrderCountsOnlyWithoutDeterminism) {
   const std::string down =
       "worker.compute=delay(15),task=worker-1;worker.compute=delay(30),task=worker-0";
   const std::vector<std::string> loose = {"training.deterministic=false"};
-  const std::string a = digestOf("up", smallJob(1, 3, 60), loose, up);
-  const std::string b = digestOf("down", smallJob(1, 3, 60), loose, down);
-  EXPECT_NE(a, b);
-  const std::string c = digestOf("strict-up", smallJob(1, 3, 60), {}, up);
-  EXPECT_EQ(digestOf("strict-down", smallJob(1, 3, 60), {}, down), c);
+  struct Run {
+    std::string name;
+    std::vector<std::string> sets;
+    std::string delays;
+    std::string digest = {};
+  };
+  std::vector<Run> runs = {
+      {"up", loose, up}, {"down", loose, down}, {"strict-up", {}, up}, {"strict-down", {}, down}};
+  sideBySide(runs.size(), [&](std::size_t i) {
+    runs[i].digest = digestOf(runs[i].name, smallJob(1, 3, 60), runs[i].sets, runs[i].delays);
+  });
+  EXPECT_NE(runs[0].digest, runs[1].digest);
+  EXPECT_EQ(runs[2].digest, runs[3].digest);
 }
 
 }  // namespace

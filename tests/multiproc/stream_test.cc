@@ -8,6 +8,7 @@
 #include "fmt/format.h"
 #include "runtime/data/sample_stream.h"
 #include "tests/multiproc/run_fixture.h"
+#include "tests/multiproc/side_by_side.h"
 
 namespace trainyard {
 namespace {
@@ -128,7 +129,9 @@ TEST_F(StreamTest, EverySampleIsUsedOnceInEachPassAlthoughAWorkerDies) {
 TEST_F(StreamTest, WorkersWithoutSamplesAreNotWaitedFor) {
   const Sets sets = passes(1, 301, 50);
   const std::string undisturbed = digestOf("undisturbed", 2, sets);
-  for (const std::string victim : {"worker-0", "worker-2"}) {
+  const std::vector<std::string> victims = {"worker-0", "worker-2"};
+  sideBySide(victims.size(), [&](std::size_t i) {
+    const std::string& victim = victims[i];
     JobRun run(folder(victim), smallJob(2, 3, 30), flags(sets));
     // Its gradient of the short step is with the servers in part while somebody dies.
     run.launch("worker.push=delay(4000)@6,task=worker-0");
@@ -146,7 +149,7 @@ TEST_F(StreamTest, WorkersWithoutSamplesAreNotWaitedFor) {
       EXPECT_EQ(run.positions(idle).back().step, 5) << "no part in step 6";
     }
     expectEachPositionOnce(run, 3, 301);
-  }
+  });
 }
 
 TEST_F(StreamTest, AFinishedRunGoesOnWithMorePassesWhereItsDataEnded) {

@@ -4,6 +4,7 @@
 
 #include "fmt/format.h"
 #include "tests/multiproc/scaling_fixture.h"
+#include "tests/multiproc/side_by_side.h"
 #include "tests/multiproc/table_jobs.h"
 
 namespace trainyard {
@@ -26,21 +27,24 @@ TEST_F(TablesFaults, AWorkersDeathLosesNoStep) {
 
 // Each of the servers there are, at any moment of a step; what was counted and evicted among it.
 TEST_F(TablesFaults, AServersDeathLosesNoStep) {
-  int runs = 0;
-  for (const auto& [servers, failpoint] : {std::pair(2, "ps.request=crash@110,task=ps-1,life=1.1"),
-                                           {2, "ps.answer=crash@110,task=ps-0,life=1.1"},
-                                           {3, "ps.replica=crash@110,task=ps-2,life=1.1"},
-                                           {2, "ps.replicated=crash@110,task=ps-1,life=1.1"},
-                                           {1, "ps.request=crash@110,task=ps-0,life=1.1"},
-                                           {1, "ps.replica=crash@110,task=worker-0,life=1.1"}}) {
+  const std::vector<std::pair<int, std::string>> deaths = {
+      {2, "ps.request=crash@110,task=ps-1,life=1.1"},
+      {2, "ps.answer=crash@110,task=ps-0,life=1.1"},
+      {3, "ps.replica=crash@110,task=ps-2,life=1.1"},
+      {2, "ps.replicated=crash@110,task=ps-1,life=1.1"},
+      {1, "ps.request=crash@110,task=ps-0,life=1.1"},
+      {1, "ps.replica=crash@110,task=worker-0,life=1.1"}};
+  const std::string undisturbed = undisturbedDigest(tablesJob(2, 2, 150));
+  sideBySide(deaths.size(), [&](std::size_t i) {
+    const auto& [servers, failpoint] = deaths[i];
     SCOPED_TRACE(fmt::format("{} of {}", failpoint, servers));
-    JobRun run(folder(fmt::format("run-{}", ++runs)), tablesJob(servers, 2, 150));
+    JobRun run(folder(fmt::format("run-{}", i)), tablesJob(servers, 2, 150));
     const ProgramEnd end = run.launchAndWait(failpoint);
     EXPECT_EQ(end.code, 0) << end.output;
-    EXPECT_EQ(run.digest(), undisturbedDigest(tablesJob(2, 2, 150)));
+    EXPECT_EQ(run.digest(), undisturbed);
     EXPECT_EQ(run.json("status.json")["status"].value("lostSteps", std::int64_t{0}), 0);
     EXPECT_GT(run.positions("worker-1").back().epoch, 1) << "nobody has died";
-  }
+  });
 }
 
 TEST_F(TablesFaults, WithoutReplicasAServersDeathReturnsToTheCheckpoint) {
