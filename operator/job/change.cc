@@ -44,7 +44,8 @@ constexpr std::string_view kWhileResting[] = {"image",
                                               "training.checkpoint",
                                               "training.evaluateEverySteps",
                                               "runPolicy.successPolicy",
-                                              "runPolicy.runAsImageUser"};
+                                              "runPolicy.runAsImageUser",
+                                              "runPolicy.schedulingPolicy"};
 // Another strategy is another job; two controllers of one job would fight.
 constexpr std::string_view kNever[] = {"strategy", "runPolicy.managedBy"};
 // How long a record is kept is decided by whoever looks at it.

@@ -35,6 +35,10 @@ inline constexpr KubeResource kTrainingJobs{"trainyard.dev", "v1alpha1", "traini
                                             "TrainingJob"};
 inline constexpr KubeResource kNetworkPolicies{"networking.k8s.io", "v1", "networkpolicies",
                                                "NetworkPolicy"};
+inline constexpr KubeResource kCoschedulingPodGroups{"scheduling.x-k8s.io", "v1alpha1", "podgroups",
+                                                     "PodGroup"};
+inline constexpr KubeResource kVolcanoPodGroups{"scheduling.volcano.sh", "v1beta1", "podgroups",
+                                                "PodGroup"};
 
 // What may be left out is empty.
 struct ListQuery {

@@ -37,6 +37,11 @@ std::optional<TaskWait> obstacleOf(const v1::TrainingJob& job, const RenderOptio
   if (const Status status = checkImages(job, options); !status.ok()) {
     return TaskWait{"NotSupported", std::string(status.message())};
   }
+  if (job.spec().run_policy().has_scheduling_policy() && !options.gang) {
+    return TaskWait{"NotSupported",
+                    "spec.runPolicy.schedulingPolicy: this operator knows no scheduler that places "
+                    "tasks together (chart value gangScheduler.kind)"};
+  }
   return std::nullopt;
 }
 

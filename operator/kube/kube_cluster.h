@@ -103,6 +103,7 @@ class KubeCluster : public Cluster, public AgentDirectory {
     Written written;
     std::string prepared;  // uid and text of the job whose shared objects were there ...
     std::optional<TimePoint> prepared_at;  // ... then; of one that was taken up, some time before
+    std::optional<int> gang;               // how many tasks its PodGroup asks for
     std::optional<TaskWait> refusal;
     std::string keys_of;  // the root's and the job's identity that `keys` are derived from
     JobKeys keys;
@@ -127,6 +128,7 @@ class KubeCluster : public Cluster, public AgentDirectory {
   // Unless that was done less than `max_age` ago.
   Status prepare(const v1::TrainingJob& job, Duration max_age);
   void prepareWhenDue(const JobObservation& seen);
+  Status createPodGroup(const v1::TrainingJob& job);
   Status createShared(const v1::TrainingJob& job);
   Status prepareMap(const v1::TrainingJob& job);
   Status createOrMend(const KubeResource& resource, const v1::TrainingJob& job, const Json& wanted,

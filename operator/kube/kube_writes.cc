@@ -1,5 +1,7 @@
 // What KubeCluster writes.
 #include <algorithm>
+#include <optional>
+#include <utility>
 
 #include "base/core/log.h"
 #include "base/core/rfc3339.h"
@@ -33,6 +35,17 @@ std::string refusalReason(const Status& status) {
   if (absl::IsInvalidArgument(status)) return "TemplateInvalid";
   if (absl::IsPermissionDenied(status)) return "CreationForbidden";
   return "";
+}
+
+// Whether the PodGroup, of `gang` tasks, is to have another size. One that asks for tasks which are
+// no longer wanted is never placed; made smaller while they are there, it has them placed, too.
+bool hasOtherGang(const JobObservation& seen, std::optional<int> gang) {
+  const v1::JobSpec& spec = seen.job.spec();
+  if (!gang || !spec.run_policy().has_scheduling_policy()) return false;
+  const int tasks = spec.ps().replicas() + spec.worker().replicas();
+  const bool others_left = std::cmp_less_equal(seen.tasks.size(), tasks);
+  const int wanted = gangMembers(seen.job);
+  return wanted > *gang || (wanted < *gang && others_left);
 }
 
 // Not cut inside a character.
@@ -155,18 +168,38 @@ void KubeCluster::prepareWhenDue(const JobObservation& seen) {
   const TimePoint now = clock_.now();
   {
     const std::lock_guard lock(mutex_);
-    std::optional<TimePoint>& at = notes_[key].prepared_at;
+    JobNotes& notes = notes_[key];
+    std::optional<TimePoint>& at = notes.prepared_at;
     if (!at) {
       const std::uint64_t turn = mixKey(0, toString(key)) % kTurns;
       at = now - options_.shared_every * static_cast<int>(turn) / kTurns;
     }
-    if (now - *at < options_.shared_every) return;
+    if (!hasOtherGang(seen, notes.gang) && now - *at < options_.shared_every) return;
     // Whatever becomes of it: what fails is tried again in the next turn, or before a pod.
     at = now;
-    notes_[key].prepared.clear();
+    notes.prepared.clear();
   }
   if (const Status status = prepare(seen.job, options_.shared_every); !status.ok())
     TY_WARN("{}: what its tasks share: {}", toString(key), status.ToString());
+}
+
+Status KubeCluster::createPodGroup(const v1::TrainingJob& job) {
+  const auto& gang = options_.render.gang;
+  if (!gang || !job.spec().run_policy().has_scheduling_policy()) return absl::OkStatus();
+  const KubeResource& groups =
+      gang->kind == GangScheduler::kVolcano ? kVolcanoPodGroups : kCoschedulingPodGroups;
+  const Status made =
+      createOrMend(groups, job, Json(renderPodGroup(job, gang->kind)), podGroupPatch);
+  if (made.ok()) {
+    const std::lock_guard lock(mutex_);
+    notes_[keyOf(job)].gang = gangMembers(job);
+  }
+  if (!absl::IsNotFound(made)) return made;
+  const std::string what =
+      fmt::format("the cluster has no podgroups.{}: is the scheduler {} installed?", groups.group,
+                  gang->scheduler_name);
+  noteRefusal(keyOf(job), TaskWait{"GangSchedulerMissing", what});
+  return absl::UnavailableError(what);
 }
 
 Status KubeCluster::createShared(const v1::TrainingJob& job) {
@@ -175,6 +208,7 @@ Status KubeCluster::createShared(const v1::TrainingJob& job) {
   if (const auto& policy = options_.render.policy)
     TY_RETURN_IF_ERROR(createOrMend(kNetworkPolicies, job, Json(renderNetworkPolicy(job, *policy)),
                                     networkPolicyPatch));
+  TY_RETURN_IF_ERROR(createPodGroup(job));
   // For names of tasks. Ours go by addresses, and each pod that comes or goes is a write to the
   // endpoints of a Service.
   if (isForeign(job))

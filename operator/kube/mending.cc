@@ -51,6 +51,14 @@ Json servicePatch(const Json& found, const Json& wanted) {
   return ofSpec(std::move(patch));
 }
 
+Json podGroupPatch(const Json& found, const Json& wanted) {
+  Json patch = Json::object();
+  for (const auto& [name, value] : member(wanted, "spec").items()) {
+    if (member(member(found, "spec"), name) != value) patch[name] = value;
+  }
+  return ofSpec(std::move(patch));
+}
+
 Json networkPolicyPatch(const Json& found, const Json& wanted) {
   return ofSpec(mergePatchTo(member(found, "spec"), member(wanted, "spec")));
 }

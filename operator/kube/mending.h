@@ -12,6 +12,8 @@ nlohmann::json mergePatchTo(const nlohmann::json& found, const nlohmann::json& w
 // Of objects as the apiserver has them, which adds fields of its own, and as they are rendered
 // (operator/kube/render). null: nothing is to be done.
 nlohmann::json servicePatch(const nlohmann::json& found, const nlohmann::json& wanted);
+// Schedulers write only the status of a PodGroup, and fields of its spec that we leave alone.
+nlohmann::json podGroupPatch(const nlohmann::json& found, const nlohmann::json& wanted);
 nlohmann::json networkPolicyPatch(const nlohmann::json& found, const nlohmann::json& wanted);
 
 }  // namespace trainyard::control

@@ -84,6 +84,14 @@ Status Operator::connect(const KubeConfig& config) {
   options.render.runtime_image = flags_.runtime_image;
   options.render.runtime_torch_image = flags_.runtime_torch_image;
   options.render.image_pull_secrets = flags_.image_pull_secrets;
+  if (!flags_.gang_scheduler.empty()) {
+    const bool volcano = flags_.gang_scheduler == "Volcano";
+    GangOptions& gang = options.render.gang.emplace();
+    gang.kind = volcano ? GangScheduler::kVolcano : GangScheduler::kCoscheduling;
+    gang.scheduler_name = !flags_.gang_scheduler_name.empty() ? flags_.gang_scheduler_name
+                          : volcano                           ? "volcano"
+                                                              : "scheduler-plugins-scheduler";
+  }
   if (!flags_.job_network_policy.empty()) {
     StatusOr<PolicyOptions> policy = parsePolicyOptions(flags_.job_network_policy);
     TY_RETURN_IF_ERROR(annotate(policy.status(), "--job-network-policy"));

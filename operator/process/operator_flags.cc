@@ -28,6 +28,12 @@ void addFlags(CLI::App& app, OperatorFlags& flags) {
   app.add_option("--job-network-policy", flags.job_network_policy,
                  "Each job gets a NetworkPolicy: its tasks are reached by one another and, as this "
                  "JSON says, by {agentFrom: [peers], metricsFrom: [peers]}");
+  app.add_option("--gang-scheduler", flags.gang_scheduler,
+                 "Whose PodGroups jobs with runPolicy.schedulingPolicy get: Coscheduling or "
+                 "Volcano; without it they are refused")
+      ->check(CLI::IsMember({"Coscheduling", "Volcano"}));
+  app.add_option("--gang-scheduler-name", flags.gang_scheduler_name,
+                 "schedulerName of their pods; default: scheduler-plugins-scheduler or volcano");
   app.add_option("--root-secret", flags.root_secrets,
                  "File of at least 32 random bytes, of which every job's keys are derived; given "
                  "again for former ones, whose jobs still run")

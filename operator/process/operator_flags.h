@@ -19,6 +19,8 @@ struct OperatorFlags {
   std::string runtime_torch_image;
   std::vector<std::string> image_pull_secrets;
   std::string job_network_policy;
+  std::string gang_scheduler;
+  std::string gang_scheduler_name;
   std::vector<std::string> root_secrets;
   std::string root_secret_name;
   bool leader_elect = false;

@@ -21,7 +21,7 @@ HELM = ""
 EVERYTHING = {"watchNamespace": "one", "networkPolicy": {"jobs": {"enabled": True}},
               "metrics": {"serviceMonitor": {"enabled": True}, "podMonitor": {"enabled": True},
                           "prometheusRule": {"enabled": True}},
-              "dashboards": {"enabled": True}}
+              "dashboards": {"enabled": True}, "gangScheduler": {"kind": "Coscheduling"}}
 # Values that are looked at beside the defaults instead: some exclude what is on in EVERYTHING, and a release
 # that does not watch its own namespace has no test.
 BESIDE_DEFAULTS = {"metrics.service.enabled", "test.enabled", "test.image", "test.timeoutSeconds"}
@@ -33,7 +33,7 @@ OTHER = {"image.pullPolicy": "Always", "image.digest": "sha256:" + "a" * 64, "lo
          "networkPolicy.apiserverPorts": [8443], "networkPolicy.agentPorts": [2240],
          "imagePullSecrets": [{"name": "pull"}], "jobs.imagePullSecrets": [{"name": "pull"}], "extraArgs": ["--more"],
          "extraObjects": [{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "more"}}],
-         "strategy": {"type": "Recreate"}, "metrics.prometheusRule.disabled": ["TrainyardJobFailed"],
+         "strategy": {"type": "Recreate"}, "gangScheduler.kind": "Volcano", "metrics.prometheusRule.disabled": ["TrainyardJobFailed"],
          "metrics.prometheusRule.severities": {"TrainyardJobFailed": "critical"}}
 
 
@@ -197,6 +197,23 @@ class Chart(unittest.TestCase):
         rules = one(found, "ClusterRole", "release-trainyard")["rules"]
         self.assertEqual([["get", "create", "patch"]], [r["verbs"] for r in rules if "networkpolicies" in r["resources"]])
         self.assertNotIn("--job-network-policy", template())
+
+    def test_a_scheduler_of_gangs(self):
+        def arguments(values):
+            pod = one(objects({"gangScheduler": values}), "Deployment")["spec"]["template"]["spec"]
+            return [a for a in pod["containers"][0]["args"] if a.startswith("--gang-scheduler")]
+
+        def groups(values):
+            rules = one(objects({"gangScheduler": values}), "ClusterRole", "release-trainyard")["rules"]
+            return [(r["apiGroups"], r["verbs"]) for r in rules if "podgroups" in r["resources"]]
+
+        self.assertEqual([], arguments({}))
+        self.assertEqual([], groups({}))
+        plugin = {"kind": "Coscheduling", "schedulerName": "gangs"}
+        self.assertEqual(["--gang-scheduler=Coscheduling", "--gang-scheduler-name=gangs"], arguments(plugin))
+        self.assertEqual([(["scheduling.x-k8s.io"], ["get", "create", "patch"])], groups(plugin))
+        self.assertEqual(["--gang-scheduler=Volcano"], arguments({"kind": "Volcano"}))
+        self.assertEqual([(["scheduling.volcano.sh"], ["get", "create", "patch"])], groups({"kind": "Volcano"}))
 
     def test_a_watched_namespace_gets_a_role_and_nothing_else(self):
         found = objects({"watchNamespace": "one", "rbac": {"aggregate": False}})

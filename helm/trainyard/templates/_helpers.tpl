@@ -84,6 +84,11 @@ app.kubernetes.io/part-of: trainyard
 - apiGroups: [""]
   resources: [events]
   verbs: [create]
+{{- with .Values.gangScheduler.kind }}
+- apiGroups: [{{ ternary "scheduling.volcano.sh" "scheduling.x-k8s.io" (eq . "Volcano") }}]
+  resources: [podgroups]
+  verbs: [get, create, patch]
+{{- end }}
 {{- if .Values.networkPolicy.jobs.enabled }}
 - apiGroups: [networking.k8s.io]
   resources: [networkpolicies]

@@ -25,6 +25,10 @@ std::string membershipName(const std::string& job) {
   return job + "-membership";
 }
 
+std::string podGroupName(const v1::TrainingJob& job) {
+  return job.metadata().name();
+}
+
 std::string policyName(const v1::TrainingJob& job) {
   return job.metadata().name();
 }

@@ -23,6 +23,9 @@ inline constexpr std::string_view kDeletionCostAnnotation =
     "controller.kubernetes.io/pod-deletion-cost";
 // Annotation of a job's ConfigMap: which of the operator's root secrets its keys come from.
 inline constexpr std::string_view kRootAnnotation = "trainyard.dev/root";
+// Which PodGroup a pod belongs to: coscheduling reads a label, Volcano an annotation.
+inline constexpr std::string_view kPodGroupLabel = "scheduling.x-k8s.io/pod-group";
+inline constexpr std::string_view kPodGroupAnnotation = "scheduling.k8s.io/group-name";
 // Holds a pod that ended until its end is recorded in the job's status.
 inline constexpr std::string_view kResultFinalizer = "trainyard.dev/result";
 
@@ -57,8 +60,9 @@ std::string podHost(const v1::TrainingJob& job, const TaskKey& key);
 std::string serviceName(const v1::TrainingJob& job);     // "<job>"
 std::string membershipName(const v1::TrainingJob& job);  // "<job>-membership"
 std::string membershipName(const std::string& job);
-std::string policyName(const v1::TrainingJob& job);  // "<job>", of the NetworkPolicy
-std::string secretName(const v1::TrainingJob& job);  // "<job>-<first 8 of its uid>-tls"
+std::string podGroupName(const v1::TrainingJob& job);  // "<job>"
+std::string policyName(const v1::TrainingJob& job);    // "<job>", of the NetworkPolicy
+std::string secretName(const v1::TrainingJob& job);    // "<job>-<first 8 of its uid>-tls"
 // The ports that a task listens at, and what its pod and the job's Service call them.
 std::array<std::pair<std::string_view, int>, 3> portsOf(const v1::Network& network);
 

@@ -12,21 +12,6 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-Json object(const char* kind, const v1::TrainingJob& job, const std::string& name) {
-  const v1::ObjectMeta& meta = job.metadata();
-  Json labels = {{"app.kubernetes.io/instance", meta.name()},
-                 {"app.kubernetes.io/part-of", "trainyard"},
-                 {"app.kubernetes.io/managed-by", "trainyard-operator"}};
-  labels[std::string(kJobNameLabel)] = meta.name();
-  return {{"apiVersion", "v1"},
-          {"kind", kind},
-          {"metadata",
-           {{"name", name},
-            {"namespace", meta.namespace_()},
-            {"labels", std::move(labels)},
-            {"ownerReferences", Json::array({ownerReference(job)})}}}};
-}
-
 // A container of a template has a volume of its own in that place.
 bool mountsItself(const std::string& pod_template, const std::string& path) {
   const Json pod = Json::parse(pod_template, nullptr, /*allow_exceptions=*/false);
@@ -54,8 +39,23 @@ Json ownerReference(const v1::TrainingJob& job) {
           {"blockOwnerDeletion", true}};
 }
 
+Json renderObject(const char* kind, const v1::TrainingJob& job, const std::string& name) {
+  const v1::ObjectMeta& meta = job.metadata();
+  Json labels = {{"app.kubernetes.io/instance", meta.name()},
+                 {"app.kubernetes.io/part-of", "trainyard"},
+                 {"app.kubernetes.io/managed-by", "trainyard-operator"}};
+  labels[std::string(kJobNameLabel)] = meta.name();
+  return {{"apiVersion", "v1"},
+          {"kind", kind},
+          {"metadata",
+           {{"name", name},
+            {"namespace", meta.namespace_()},
+            {"labels", std::move(labels)},
+            {"ownerReferences", Json::array({ownerReference(job)})}}}};
+}
+
 Json renderService(const v1::TrainingJob& job) {
-  Json service = object("Service", job, serviceName(job));
+  Json service = renderObject("Service", job, serviceName(job));
   Json ports = Json::array();
   for (const auto& [name, port] : portsOf(job.spec().network())) {
     ports.push_back({{"name", name}, {"port", port}, {"protocol", "TCP"}});
@@ -80,7 +80,7 @@ StatusOr<PolicyOptions> parsePolicyOptions(const std::string& text) {
 }
 
 Json renderNetworkPolicy(const v1::TrainingJob& job, const PolicyOptions& options) {
-  Json policy = object("NetworkPolicy", job, policyName(job));
+  Json policy = renderObject("NetworkPolicy", job, policyName(job));
   policy["apiVersion"] = "networking.k8s.io/v1";
   const Json tasks = {{"matchLabels", {{std::string(kJobNameLabel), job.metadata().name()}}}};
   Json ingress = Json::array({{{"from", Json::array({{{"podSelector", tasks}}})}}});
@@ -151,7 +151,7 @@ StatusOr<v1::Membership> parseMembershipText(const std::string& text) {
 
 Json renderMembership(const v1::TrainingJob& job, const std::optional<v1::Membership>& membership,
                       const std::string& root_id) {
-  Json map = object("ConfigMap", job, membershipName(job));
+  Json map = renderObject("ConfigMap", job, membershipName(job));
   map["metadata"]["annotations"][std::string(kRootAnnotation)] = root_id;
   map["data"] = {{std::string(kJobFile), jobText(job)}};
   if (membership) map["data"][std::string(kMembershipFile)] = membershipText(*membership);
@@ -159,7 +159,7 @@ Json renderMembership(const v1::TrainingJob& job, const std::optional<v1::Member
 }
 
 Json renderSecret(const v1::TrainingJob& job, const JobKeys& keys) {
-  Json secret = object("Secret", job, secretName(job));
+  Json secret = renderObject("Secret", job, secretName(job));
   secret["type"] = "kubernetes.io/tls";
   Json& data = secret["stringData"];
   data[std::string(kTokenFile)] = keys.token;

@@ -24,6 +24,14 @@ struct PolicyOptions {
 // "metricsFrom".
 StatusOr<PolicyOptions> parsePolicyOptions(const std::string& text);
 
+// Who places the pods of a job together or not at all: a scheduler with the plugin coscheduling of
+// sigs.k8s.io/scheduler-plugins, or Volcano. Each reads a PodGroup of its own kind.
+enum class GangScheduler { kCoscheduling, kVolcano };
+struct GangOptions {
+  GangScheduler kind = GangScheduler::kCoscheduling;
+  std::string scheduler_name;  // of pods whose template names none
+};
+
 struct RenderOptions {
   // For jobs whose status pins no images yet.
   std::string agent_image;
@@ -35,6 +43,8 @@ struct RenderOptions {
   std::string log_format = "json";
   // Each job gets a NetworkPolicy.
   std::optional<PolicyOptions> policy = std::nullopt;
+  // For jobs with runPolicy.schedulingPolicy; without it they are refused.
+  std::optional<GangOptions> gang = std::nullopt;
 };
 
 // The pod of one task: the role's template with what is missing filled in.
@@ -70,6 +80,12 @@ nlohmann::ordered_json renderService(const v1::TrainingJob& job);
 nlohmann::ordered_json renderNetworkPolicy(const v1::TrainingJob& job,
                                            const PolicyOptions& options);
 
+// How many tasks of a job with runPolicy.schedulingPolicy are placed together: minAvailable, else
+// all without which it does not train; never more than it has now.
+int gangMembers(const v1::TrainingJob& job);
+// What the scheduler reads of such a job.
+nlohmann::ordered_json renderPodGroup(const v1::TrainingJob& job, GangScheduler kind);
+
 // What every task of the job reads: the job, and who belongs to it once that is known.
 // `root_id` says which root secret the job's keys come from.
 nlohmann::ordered_json renderMembership(const v1::TrainingJob& job,
@@ -85,6 +101,9 @@ StatusOr<v1::Membership> parseMembershipText(const std::string& text);
 // What tasks prove themselves by: the token and the task's certificate, never more.
 nlohmann::ordered_json renderSecret(const v1::TrainingJob& job, const JobKeys& keys);
 
+// An object of the job without content: API version v1, labels, owner.
+nlohmann::ordered_json renderObject(const char* kind, const v1::TrainingJob& job,
+                                    const std::string& name);
 // Reference to the job as the owner of its objects.
 nlohmann::ordered_json ownerReference(const v1::TrainingJob& job);
 

@@ -12,13 +12,13 @@ constexpr std::size_t kMessageMax = 300;
 
 // What becomes a condition's reason; anything else is told in the message alone.
 constexpr std::string_view kReasons[] = {
-    "Unschedulable",    "SchedulingGated", "ImagePullBackOff", "CreateContainerConfigError",
-    "InvalidImageName", "QuotaExceeded",   "NameConflict",     "TemplateInvalid",
-    "CreationForbidden"};
+    "Unschedulable",     "SchedulingGated",     "ImagePullBackOff", "CreateContainerConfigError",
+    "InvalidImageName",  "QuotaExceeded",       "NameConflict",     "TemplateInvalid",
+    "CreationForbidden", "GangSchedulerMissing"};
 
 // Those of them that say that the apiserver does not let us do it.
 constexpr std::string_view kRefusals[] = {"QuotaExceeded", "NameConflict", "TemplateInvalid",
-                                          "CreationForbidden"};
+                                          "CreationForbidden", "GangSchedulerMissing"};
 
 std::string firstLine(std::string text) {
   text = text.substr(0, text.find('\n'));

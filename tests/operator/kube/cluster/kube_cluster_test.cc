@@ -46,6 +46,7 @@ class KubeClusterTest : public testing::Test {
     options.render = {.agent_image = "agent:1", .runtime_image = "runtime:1"};
     options.root_secrets = {std::string(32, 'r')};
     options.render.policy = policy_;
+    options.render.gang = gang_;
     options.shared_every = shared_every_;
     options.reflector.stream = false;  // which the server in memory does not offer
     options.reflector.backoff = std::chrono::milliseconds(5);
@@ -57,6 +58,7 @@ class KubeClusterTest : public testing::Test {
 
   Duration shared_every_ = std::chrono::hours(1);
   std::optional<PolicyOptions> policy_;
+  std::optional<GangOptions> gang_;
   MemoryApiserver server_;
   KubeClient client_{server_, systemClock()};
   std::unique_ptr<KubeCluster> cluster_;
@@ -97,6 +99,66 @@ TEST_F(KubeClusterTest, OrphansDoNotHoldUpAJobOfTheirName) {
   const auto seen = cluster_->observe(kJob);
   ASSERT_TRUE(seen.ok()) << seen.status();
   EXPECT_TRUE(seen->tasks.empty());
+}
+
+Json gangObject(int workers) {
+  Json job = jobObject();
+  job["spec"]["runPolicy"]["schedulingPolicy"] = Json::object();
+  job["spec"]["worker"]["replicas"] = workers;
+  return job;
+}
+
+TEST_F(KubeClusterTest, AJobWhoseTasksStartTogetherNeedsASchedulerForThat) {
+  server_.put(kJobsOfLab + std::string("job"), gangObject(2));
+  start();
+  const auto seen = cluster_->observe(kJob);
+  ASSERT_TRUE(seen.ok() && seen->obstacle) << seen.status();
+  EXPECT_EQ(seen->obstacle->reason, "NotSupported");
+  EXPECT_THAT(seen->obstacle->message, testing::HasSubstr("spec.runPolicy.schedulingPolicy: "));
+}
+
+TEST_F(KubeClusterTest, ThePodGroupIsMadeBeforeThePodsAndIsAsLargeAsTheJob) {
+  gang_ = {GangScheduler::kCoscheduling, "gangs"};
+  server_.put(kJobsOfLab + std::string("job"), gangObject(2));
+  start();
+  const std::string group = "/apis/scheduling.x-k8s.io/v1alpha1/namespaces/lab/podgroups/job";
+  ASSERT_TRUE(cluster_->createTask(cluster_->observe(kJob)->job, {v1::ROLE_WORKER, 0}, 1).ok());
+  ASSERT_TRUE(server_.get(group));
+  EXPECT_EQ((*server_.get(group))["spec"]["minMember"], 2);
+  server_.put(kJobsOfLab + std::string("job"), gangObject(3));
+  ASSERT_TRUE(eventually([&] {
+    const auto seen = cluster_->observe(kJob);
+    return seen.ok() && seen->job.spec().worker().replicas() == 3;
+  }));
+  ASSERT_TRUE(cluster_->createTask(cluster_->observe(kJob)->job, {v1::ROLE_WORKER, 2}, 1).ok());
+  EXPECT_EQ((*server_.get(group))["spec"]["minMember"], 3);
+  // No pod is made when it shrinks, and one that finds no room may be made smaller for that: once
+  // those that are not wanted are gone, or they would be placed, too.
+  server_.put(kJobsOfLab + std::string("job"), gangObject(1));
+  const auto workers = [&] { return cluster_->observe(kJob)->job.spec().worker().replicas(); };
+  ASSERT_TRUE(eventually([&] { return workers() == 1; }));
+  EXPECT_EQ((*server_.get(group))["spec"]["minMember"], 3);
+  ASSERT_TRUE(cluster_->deleteTask(cluster_->observe(kJob)->job, {v1::ROLE_WORKER, 2}, 1).ok());
+  EXPECT_TRUE(eventually(
+      [&] { return workers() == 1 && (*server_.get(group))["spec"]["minMember"] == 1; }));
+}
+
+TEST_F(KubeClusterTest, ThatTheSchedulersDefinitionIsMissingIsTold) {
+  gang_ = {GangScheduler::kVolcano, "volcano"};
+  server_.put(kJobsOfLab + std::string("job"), gangObject(2));
+  server_.refuse([](const HttpRequest& request) -> std::optional<HttpResponse> {
+    if (request.target.find("podgroups") == std::string::npos) return std::nullopt;
+    return MemoryApiserver::failure(404, "NotFound");
+  });
+  start();
+  const auto seen = cluster_->observe(kJob);
+  EXPECT_TRUE(absl::IsUnavailable(cluster_->createTask(seen->job, {v1::ROLE_WORKER, 0}, 1)));
+  const auto refusal = cluster_->observe(kJob)->refusal;
+  ASSERT_TRUE(refusal);
+  EXPECT_EQ(refusal->reason, "GangSchedulerMissing");
+  EXPECT_EQ(
+      refusal->message,
+      "the cluster has no podgroups.scheduling.volcano.sh: is the scheduler volcano installed?");
 }
 
 // A server that was restored from a backup counts on from a lower version than what was written

@@ -47,5 +47,13 @@ TEST(MendingTest, ANetworkPolicyIsAsItIsRendered) {
   EXPECT_EQ(found, wanted);
 }
 
+TEST(MendingTest, APodGroupKeepsWhatItsSchedulerAdds) {
+  const Json wanted = Json::parse(R"({"spec": {"minMember": 3}})");
+  Json found = Json::parse(R"({"spec": {"minMember": 3, "queue": "default"}, "status": {}})");
+  EXPECT_TRUE(podGroupPatch(found, wanted).is_null());
+  found["spec"]["minMember"] = 5;
+  EXPECT_EQ(podGroupPatch(found, wanted), wanted);
+}
+
 }  // namespace
 }  // namespace trainyard::control
