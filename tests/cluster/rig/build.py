@@ -48,6 +48,23 @@ func init() { dnsserver.Directives = []string{"bind", "errors", "cache", "kubern
 func main() { coremain.Run() }
 """
 
+# The scheduler with the one plugin that places groups of pods.
+COSCHEDULING = """package main
+
+import (
+    "os"
+
+    "k8s.io/component-base/cli"
+    "k8s.io/kubernetes/cmd/kube-scheduler/app"
+    _ "sigs.k8s.io/scheduler-plugins/apis/config/scheme"
+    "sigs.k8s.io/scheduler-plugins/pkg/coscheduling"
+)
+
+func main() {
+    os.Exit(cli.Run(app.NewSchedulerCommand(app.WithPlugin(coscheduling.Name, coscheduling.New))))
+}
+"""
+
 # Ends when it is told to, and collects what its pod leaves: the process that holds a pod's namespaces.
 PAUSE = """#include <signal.h>
 #include <sys/wait.h>
@@ -69,26 +86,37 @@ int main(void) {
 
 @dataclasses.dataclass
 class Component:
-    """What one module gives: programs by package, or one program with a main of ours."""
+    """What one module gives: programs by package, one program with a main of ours, or only files."""
     name: str
     module: str = ""
     packages: tuple = ()
     main: str = ""  # Go source; the program is called like the component
     c_source: str = ""
     staging: bool = False  # the module replaces modules of its own tree, as Kubernetes does
+    # Another component, whose modules are taken in its versions: what was compiled for it serves again.
+    base: "Component | None" = None
     on_demand: bool = False  # built when it is named only
     kept: str = ""  # a folder of the module that is kept beside bin, as `module`
     version: str = ""
 
     def programs(self):
-        return [package.rsplit("/", 1)[1] for package in self.packages] or [self.name]
+        if self.main or self.c_source:
+            return [self.name]
+        return [package.rsplit("/", 1)[1] for package in self.packages]
+
+    def staged_version(self):
+        """The tree's own modules are published under v0: v1.34.4 is v0.34.4 there."""
+        return f"v0{self.version[1:]}"
 
     def folder(self):
-        recipe = hashlib.sha256(repr((self.packages, self.main, self.c_source)).encode()).hexdigest()[:8]
+        parts = (self.packages, self.main, self.c_source)
+        if self.base:
+            parts += (self.base.version,)
+        recipe = hashlib.sha256(repr(parts).encode()).hexdigest()[:8]
         return cache() / f"{self.name}-{self.version}-{recipe}"
 
     def built(self):
-        return all((self.folder() / "bin" / name).exists() for name in self.programs())
+        return all((self.folder() / "bin" / name).exists() for name in ("", *self.programs()))
 
 
 def cache():
@@ -103,15 +131,18 @@ def versions():
 
 def components():
     pinned = versions()
-    kubernetes = tuple(f"k8s.io/kubernetes/cmd/{name}" for name in (
+    programs = tuple(f"k8s.io/kubernetes/cmd/{name}" for name in (
         "kubectl", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kube-proxy",
         "kubelet"))
+    kubernetes = Component("kubernetes", "k8s.io/kubernetes", programs, staging=True, version=pinned["kubernetes"])
     return [
-        Component("kubernetes", "k8s.io/kubernetes", kubernetes, staging=True,
-                  version=pinned["kubernetes"]),
+        kubernetes,
         Component("etcd", "go.etcd.io/etcd/server/v3", main=ETCD, version=pinned["etcd"]),
         Component("coredns", "github.com/coredns/coredns", main=COREDNS, version=pinned["coredns"]),
         Component("helm", "helm.sh/helm/v3", ("helm.sh/helm/v3/cmd/helm",), version=pinned["helm"]),
+        Component("scheduler-plugins", "sigs.k8s.io/scheduler-plugins", main=COSCHEDULING, base=kubernetes,
+                  kept="config/crd/bases", version=pinned["scheduler-plugins"]),
+        Component("volcano", "volcano.sh/volcano", kept="config/crd/volcano/bases", version=pinned["volcano"]),
         Component("kwok", "sigs.k8s.io/kwok", ("sigs.k8s.io/kwok/cmd/kwok",), on_demand=True,
                   version=pinned["kwok"]),
         Component("training-operator", "github.com/kubeflow/training-operator",
@@ -132,10 +163,17 @@ def find(name):
     raise KeyError(name)
 
 
+def kept(name):
+    """The folder that is kept of a component's module; raises Unavailable while it is not there."""
+    component = next(one for one in components() if one.name == name)
+    if not component.built():
+        raise Unavailable(f"{name} {component.version} is not built: make cluster-build")
+    return component.folder() / "module"
+
+
 def search_path():
     """The folders of all components, for PATH."""
     return [str(component.folder() / "bin") for component in components()]
-
 
 
 class Go:
@@ -181,26 +219,48 @@ class Go:
 
     def build(self, component, source, target):
         """Builds the programs of one component into the folder `target`."""
-        version = f"v{component.version}"
-        lines = ["module build", "", "go 1.25", "", f"require {component.module} {version}"]
-        if component.staging:
-            # The tree's own modules are published under v0: v1.34.4 is v0.34.4 there.
-            self.run([self.path, "mod", "download", f"{component.module}@{version}"], source)
-            text = (self.module(component) / "go.mod").read_text()
-            staged = sorted(set(re.findall(r"^\s*(k8s\.io/\S+) v0\.0\.0$", text, re.M)))
-            lines += [f"require {name} v0{version[2:]}" for name in staged]
-            lines += [f"replace {name} => {name} v0{version[2:]}" for name in staged]
-        (source / "go.mod").write_text("\n".join(lines) + "\n")
-        flags = ["-trimpath", "-buildvcs=false", "-ldflags", self.linker_flags(component, version)]
+        (source / "go.mod").write_text("\n".join(self.requirements(component, source)) + "\n")
+        flags = ["-trimpath", "-buildvcs=false", "-ldflags", self.linker_flags(component)]
         if component.main:
             (source / "main.go").write_text(component.main)
-            self.run([self.path, "get", f"{component.module}@{version}"], source)
+            self.run([self.path, "get", f"{component.module}@v{component.version}"], source)
             self.run([self.path, "build", *flags, "-o", str(target / component.name), "."], source)
         for package in component.packages:
             self.run([self.path, "build", *flags, "-o", str(target / package.rsplit("/", 1)[1]), package],
                      source)
         if component.kept:
+            self.download(component, source)
             shutil.copytree(self.module(component) / component.kept, target.parent / "module")
+
+    def requirements(self, component, source):
+        """The lines of the go.mod with which a component is built."""
+        lines = ["module build", "", "go 1.25", "", f"require {component.module} v{component.version}"]
+        tree = component.base or component
+        if component.base:
+            lines += [f"require {tree.module} v{tree.version}", *self.excluded(component, source)]
+        if tree.staging:
+            staged = [name for name, version in self.wanted(tree, source).items() if version == tree.staged_version()]
+            lines += [f"require {name} {tree.staged_version()}" for name in staged]
+            lines += [f"replace {name} => {name} {tree.staged_version()}" for name in staged]
+        return lines
+
+    def excluded(self, component, source):
+        """Go takes the highest version that anybody asks for, unless it is excluded; a module in another version
+        has all that imports it compiled anew."""
+        base = component.base
+        theirs = {base.module: f"v{base.version}", **self.wanted(base, source)}
+        return [f"exclude {name} {version}" for name, version in self.wanted(component, source).items()
+                if theirs.get(name, version) != version]
+
+    def wanted(self, component, source):
+        """{module: version} that a component's module asks for."""
+        self.download(component, source)
+        text = (self.module(component) / "go.mod").read_text()
+        found = re.findall(r"^\s*(?:require )?(\S+) (v\S+)(?: // indirect)?$", text, re.M)
+        return {name: component.staged_version() if version == "v0.0.0" else version for name, version in found}
+
+    def download(self, component, source):
+        self.run([self.path, "mod", "download", f"{component.module}@v{component.version}"], source)
 
     def module(self, component):
         """The folder of a component's source in Go's cache."""
@@ -208,12 +268,13 @@ class Go:
         return pathlib.Path(modules.stdout.strip()) / f"{component.module}@v{component.version}"
 
     @staticmethod
-    def linker_flags(component, version):
-        if not component.staging:
+    def linker_flags(component):
+        tree = component.base or component
+        if not tree.staging:
             return "-s -w"
-        major, minor, _ = component.version.split(".")
+        major, minor, _ = tree.version.split(".")
         place = "k8s.io/component-base/version"
-        return (f"-s -w -X {place}.gitVersion={version} -X {place}.gitMajor={major} "
+        return (f"-s -w -X {place}.gitVersion=v{tree.version} -X {place}.gitMajor={major} "
                 f"-X {place}.gitMinor={minor}")
 
 
