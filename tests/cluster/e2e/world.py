@@ -60,6 +60,9 @@ class World:
         return self.read(kind, namespace, f"?labelSelector={urllib.parse.quote(selector)}")["items"]
 
     def namespace(self, name, labels=None):
+        """Makes it; one of that name that an earlier test has left goes first."""
+        self.wait(f"a former namespace {name} to be gone", lambda: not any(
+            one["metadata"]["name"] == name and "deletionTimestamp" in one["metadata"] for one in self.find("namespaces")))
         self.apply({"apiVersion": "v1", "kind": "Namespace",
                     "metadata": {"name": name, "labels": labels or RESTRICTED}})
 
