@@ -8,6 +8,7 @@
 #include "fmt/format.h"
 #include "operator/job/template.h"
 #include "operator/kube/render/internal/overlay.h"
+#include "operator/kube/render/internal/places.h"
 #include "operator/kube/render/names.h"
 #include "operator/kube/render/render.h"
 
@@ -144,10 +145,6 @@ Status checkImage(const v1::TrainingJob& job, v1::Role role, const RenderOptions
   return libTorchMissing(job.spec().training(), "this operator has no image with it");
 }
 
-bool isGang(const Parts& parts) {
-  return parts.options.gang && parts.job.spec().run_policy().has_scheduling_policy();
-}
-
 Json metadata(const Parts& parts, const Json& given, const std::string& container) {
   const v1::TrainingJob& job = parts.job;
   const std::string& name = job.metadata().name();
@@ -165,13 +162,7 @@ Json metadata(const Parts& parts, const Json& given, const std::string& containe
   labels[text(kIndexLabel)] = std::to_string(parts.task.index);
   labels[text(kCreatedLabel)] = std::to_string(parts.created);
   objectIn(meta, "annotations")[text(kTaskContainerAnnotation)] = container;
-  if (isGang(parts)) {
-    if (parts.options.gang->kind == GangScheduler::kVolcano) {
-      objectIn(meta, "annotations")[text(kPodGroupAnnotation)] = podGroupName(job);
-    } else {
-      labels[text(kPodGroupLabel)] = podGroupName(job);
-    }
-  }
+  internal::joinGang(job, parts.options, meta);
   Json& finalizers = listIn(meta, "finalizers");
   finalizers.push_back(text(kResultFinalizer));
   meta["ownerReferences"] = Json::array({ownerReference(job)});
@@ -412,9 +403,7 @@ void fillPod(const Parts& parts, Json& spec) {
   spec["hostname"] = podName(parts.job, parts.task);
   if (isForeign(parts.job)) spec["subdomain"] = serviceName(parts.job);
   fill(spec, "enableServiceLinks", false);
-  const v1::SchedulingPolicy& policy = parts.job.spec().run_policy().scheduling_policy();
-  if (isGang(parts)) fill(spec, "schedulerName", parts.options.gang->scheduler_name);
-  if (policy.has_priority_class()) fill(spec, "priorityClassName", policy.priority_class());
+  internal::placePod(parts.job, parts.task, parts.options, spec);
   for (const std::string& name : parts.options.image_pull_secrets)
     addUnlessThere(listIn(spec, "imagePullSecrets"), "name", {{"name", name}});
   Json& security = objectIn(spec, "securityContext");

@@ -67,5 +67,34 @@ TEST(PodClassTest, ImagesArePulledWithTheSecretsOfTheTemplateAndOfTheOperator) {
             Json::parse(R"([{"name": "own"}, {"name": "both"}, {"name": "all"}])"));
 }
 
+Json serverOf(const std::string& spec, int servers) {
+  const std::string text = fmt::format(R"(apiVersion: trainyard.dev/v1alpha1
+kind: TrainingJob
+metadata: {{name: own, namespace: team}}
+spec:
+  ps: {{replicas: {}, template: {{spec: {{{} containers: [{{name: task, image: a, command: [b]}}]}}}}}}
+  worker: {{replicas: 3, template: {{spec: {{containers: [{{name: task, image: a, command: [b]}}]}}}}}}
+)",
+                                       servers, spec);
+  const auto job = parseJob(text, "job.yaml", {}, nullptr);
+  EXPECT_TRUE(job.ok()) << job.status();
+  const RenderOptions options{.agent_image = "agent:1", .runtime_image = "runtime:1"};
+  const auto worker = renderPod(*job, {v1::ROLE_WORKER, 0}, 1, options);
+  EXPECT_FALSE((*worker)["spec"].contains("topologySpreadConstraints"));
+  const auto server = renderPod(*job, {v1::ROLE_PS, 1}, 1, options);
+  EXPECT_TRUE(server.ok()) << server.status();
+  return (*server)["spec"];
+}
+
+TEST(PodClassTest, ServersPreferNodesOfTheirOwn) {
+  EXPECT_EQ(serverOf("", 2)["topologySpreadConstraints"], Json::parse(R"([{
+      "maxSkew": 1, "topologyKey": "kubernetes.io/hostname", "whenUnsatisfiable": "ScheduleAnyway",
+      "labelSelector": {"matchLabels": {"trainyard.dev/job-name": "own", "trainyard.dev/role": "ps"}}}])"));
+  EXPECT_FALSE(serverOf("", 1).contains("topologySpreadConstraints"));
+  EXPECT_FALSE(serverOf("affinity: {},", 2).contains("topologySpreadConstraints"));
+  EXPECT_EQ(serverOf("topologySpreadConstraints: [],", 2)["topologySpreadConstraints"],
+            Json::array());
+}
+
 }  // namespace
 }  // namespace trainyard::control
