@@ -100,6 +100,9 @@ def in_pods(spec):
     pod["volumes"] = [{"name": "machine", **claim("machine", True)}]
     container = pod["containers"][0]
     container |= {**SECURITY, "image": IMAGE}
+    # By which it takes its kernels: the scripts on this machine have it, and others give other bits.
+    container.setdefault("env", []).extend({"name": name, "value": value} for name, value in os.environ.items()
+                                           if name.startswith("OPENBLAS_"))
     container["volumeMounts"] = [{"name": "machine", "mountPath": path, "subPath": path[1:], "readOnly": True}
                                  for path in FOLDERS]
     return container

@@ -22,8 +22,9 @@ from world import world
 SPACE = "pytorch"
 STEPS = 100
 CHECKPOINT = 50  # step at which a script first writes one
-# Of a job that is disturbed after that: enough for it not to be over by then.
-LONG = 8 * STEPS
+# Of a job that is disturbed after that: enough for it not to be over by then. A program whose pod is deleted may go on for
+# some two seconds, in which a fast machine makes 600 steps.
+LONG = 25 * STEPS
 SERVED = 1500  # of a job whose steps the job makes: some 35 s
 LIMIT = 600  # seconds; against hangs
 
