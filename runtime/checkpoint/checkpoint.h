@@ -138,12 +138,11 @@ StatusOr<std::vector<Manifest>> chainOf(const std::string& dir, const Manifest& 
 // Size and SHA-256 of every file against the manifest, and against those of its chain. DATA_LOSS
 // names the first that is missing or differs.
 Status verifyFiles(const std::string& dir, const Manifest& manifest);
-// Removes void manifests (claim.h), all but the `keep` (>= 1) newest of the others and those of
-// their chains, then shard and
-// temporary files that none of the kept ones names. What may be in the making stays: files that are
-// younger than the newest manifest, or that carry a later step or epoch in their names. So do the
-// newest manifest of the highest epoch, the files of unreadable manifests, and files whose names
-// are not a checkpoint's.
+// Removes void manifests (claim.h) and all but the `keep` (>= 1) newest of the others and those of
+// their chains, then shard and temporary files that none of the kept ones names. What may be in the
+// making stays: files that are younger than the newest manifest, or that carry a later step or
+// epoch in their names. So do the newest manifest of the highest epoch, the files of unreadable
+// manifests, and files whose names are not a checkpoint's.
 Status prune(const std::string& dir, int keep);
 
 // Reads any ranges of any variables from a checkpoint, whatever the number of shards that wrote it.

@@ -14,9 +14,8 @@
 namespace trainyard::runtime {
 
 // Written front to back into PATH.tmp, or the temporary file that is named. Not thread-safe; two
-// writers of one temporary file disturb each other.
-// Unless a commit succeeded, the destructor removes the temporary file. Errors name the path; a
-// full disk or quota is RESOURCE_EXHAUSTED.
+// writers of one temporary file disturb each other. Unless a commit succeeded, the destructor
+// removes it. Errors name the path; a full disk or quota is RESOURCE_EXHAUSTED.
 class DurableFile {
  public:
   static StatusOr<DurableFile> create(const std::string& path, unsigned mode = 0644,

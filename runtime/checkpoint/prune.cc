@@ -58,14 +58,17 @@ StatusOr<std::vector<fs::directory_entry>> list(const std::string& dir) {
   return result;
 }
 
-// Their files go when their steps are past.
-Status removeVoid(const std::string& dir) {
+// The manifests but those that are void, which are removed. Their files go when their steps are
+// past.
+StatusOr<std::vector<Manifest>> removeVoid(const std::string& dir) {
+  std::vector<Manifest> manifests = listWithVoid(dir, nullptr);
   const ClaimHistory claims = ClaimHistory::read(dir);
-  for (const Manifest& manifest : listWithVoid(dir, nullptr)) {
+  for (const Manifest& manifest : manifests) {
     if (claims.isVoid(manifest))
       TY_RETURN_IF_ERROR(removeFile(fs::path(dir) / manifest.fileName()));
   }
-  return absl::OkStatus();
+  std::erase_if(manifests, [&](const Manifest& manifest) { return claims.isVoid(manifest); });
+  return manifests;
 }
 
 }  // namespace
@@ -73,8 +76,7 @@ Status removeVoid(const std::string& dir) {
 Status prune(const std::string& dir, int keep) {
   if (keep < 1)
     return invalidInput("checkpoint.keep", fmt::format("{}, expected at least 1", keep));
-  TY_RETURN_IF_ERROR(removeVoid(dir));
-  const std::vector<Manifest> manifests = listManifests(dir, nullptr);
+  TY_ASSIGN_OR_RETURN(const std::vector<Manifest> manifests, removeVoid(dir));
   if (manifests.empty()) return absl::OkStatus();
 
   Kept kept;
