@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/core/clock.h"
@@ -48,6 +49,15 @@ struct LeaderFacts {
   std::int64_t age_seconds = 0;  // since it was renewed, by this machine's clock
 };
 
+// A scheduler of jobs, by its API group.
+struct QueueKind {
+  std::string_view group;
+  std::string_view name;  // that people know
+};
+inline constexpr QueueKind kKueue{"kueue.x-k8s.io", "Kueue"};
+inline constexpr QueueKind kVolcano{"scheduling.volcano.sh", "Volcano"};
+inline constexpr QueueKind kCoscheduling{"scheduling.x-k8s.io", "scheduler-plugins (coscheduling)"};
+
 struct OperatorFacts {
   std::string ns;
   std::string name;
@@ -57,6 +67,7 @@ struct OperatorFacts {
   std::string watches;  // "": all namespaces
   std::string lease;    // "": it does not elect a leader
   bool makes_policies = false;
+  const QueueKind* gang = nullptr;  // whose PodGroups it makes; null: none
   int wanted = 0;
   int ready = 0;
   std::string trouble;  // why not all are ready

@@ -22,12 +22,6 @@ constexpr KubeResource kStorageClasses{"storage.k8s.io", "v1", "storageclasses",
 constexpr char kPodSecurity[] = "pod-security.kubernetes.io/enforce";
 constexpr char kDefaultClass[] = "storageclass.kubernetes.io/is-default-class";
 
-// API groups of schedulers for jobs, by the names that people know.
-constexpr std::pair<std::string_view, std::string_view> kQueues[] = {
-    {"kueue.x-k8s.io", "Kueue"},
-    {"scheduling.volcano.sh", "Volcano"},
-    {"scheduling.x-k8s.io", "scheduler-plugins (coscheduling)"}};
-
 // Leading digits: managed clusters write "29+".
 int leadingNumber(const std::string& text) {
   const std::size_t digits = std::min(text.find_first_not_of("0123456789"), text.size());
@@ -74,8 +68,8 @@ StatusOr<std::vector<std::string>> collectQueues(Questions& questions) {
   TY_ASSIGN_OR_RETURN(const Json json, questions.raw("/apis"));
   std::vector<std::string> names;
   for (const Json& group : member(json, "groups")) {
-    for (const auto& [api, name] : kQueues) {
-      if (textAt(group, "name") == api) names.emplace_back(name);
+    for (const QueueKind& queue : {kKueue, kVolcano, kCoscheduling}) {
+      if (textAt(group, "name") == queue.group) names.emplace_back(queue.name);
     }
   }
   return names;

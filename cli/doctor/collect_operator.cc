@@ -183,6 +183,8 @@ OperatorFacts operatorOf(const Json& deployment) {
   facts.watches = argumentOf(container, "namespace");
   facts.lease = argumentOf(container, "lease-name");
   facts.makes_policies = !argumentOf(container, "job-network-policy").empty();
+  const std::string gang = argumentOf(container, "gang-scheduler");
+  if (!gang.empty()) facts.gang = gang == kVolcano.name ? &kVolcano : &kCoscheduling;
   facts.wanted = numberAt(member(deployment, "spec"), "replicas");
   facts.ready = numberAt(member(deployment, "status"), "readyReplicas");
   return facts;

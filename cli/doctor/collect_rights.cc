@@ -30,7 +30,7 @@ std::vector<Right> userRights() {
 }
 
 // As the chart's rules have it, without reading what is written anyway.
-std::vector<Right> operatorRights(bool makes_policies) {
+std::vector<Right> operatorRights(const OperatorFacts& found) {
   std::vector<Right> rights = {{"watch", kOurs, "trainingjobs", ""},
                                {"patch", kOurs, "trainingjobs", "status"},
                                {"update", kOurs, "trainingjobs", "finalizers"},
@@ -42,7 +42,10 @@ std::vector<Right> operatorRights(bool makes_policies) {
                                {"create", "", "configmaps", ""},
                                {"create", "", "secrets", ""},
                                {"create", "", "events", ""}};
-  if (makes_policies) rights.push_back({"create", "networking.k8s.io", "networkpolicies", ""});
+  if (found.makes_policies)
+    rights.push_back({"create", "networking.k8s.io", "networkpolicies", ""});
+  if (found.gang != nullptr)
+    rights.push_back({"create", std::string(found.gang->group), "podgroups", ""});
   return rights;
 }
 
@@ -73,7 +76,7 @@ StatusOr<std::vector<Right>> collectOperatorRights(Questions& questions, const O
       {"user", fmt::format("system:serviceaccount:{}:{}", found.ns, found.account)},
       {"groups",
        {"system:serviceaccounts", "system:serviceaccounts:" + found.ns, "system:authenticated"}}};
-  return reviewed(questions, kReviews, who, ns, operatorRights(found.makes_policies));
+  return reviewed(questions, kReviews, who, ns, operatorRights(found));
 }
 
 }  // namespace trainyard::cli

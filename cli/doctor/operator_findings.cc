@@ -124,6 +124,18 @@ void findOperatorRights(const OperatorFacts& found, const std::string& ns, Findi
                 "namespace), or bind what helm/trainyard/templates/rbac.yaml lists");
 }
 
+void findGang(const ClusterFacts& facts, const OperatorFacts& found, FindingGroup& group) {
+  if (found.gang == nullptr || !facts.queues.ok()) return;
+  const auto& there = *facts.queues;
+  if (std::find(there.begin(), there.end(), found.gang->name) != there.end()) return;
+  group.warning(fmt::format("{} makes PodGroups of {} for jobs that start as a whole, and the "
+                            "cluster does not know them",
+                            shown(found), found.gang->group),
+                fmt::format("install {}, or helm upgrade with another gangScheduler.kind: until "
+                            "then such jobs wait",
+                            found.gang->name));
+}
+
 bool looksAfter(const OperatorFacts& found, const std::string& ns) {
   return found.watches.empty() || found.watches == ns;
 }
@@ -160,6 +172,7 @@ void findOperator(const ClusterFacts& facts, const Release& release,
     findOperatorVersion(found, release, group);
     findLeader(found, group);
     findOperatorRights(found, facts.ns, group);
+    findGang(facts, found, group);
   }
   if (names.empty()) return findNoOperator(facts, group);
   if (names.size() < 2) return;

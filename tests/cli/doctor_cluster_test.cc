@@ -1,10 +1,9 @@
 // `trainyard doctor` in a cluster: what the apiserver of this process tells becomes findings.
-#include <functional>
-
 #include "cli/doctor/cluster_findings.h"
 #include "cli/kube/cluster_view.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/cli/doctor_cases.h"
 #include "tests/cli/fake_apiserver.h"
 
 namespace trainyard::cli {
@@ -77,18 +76,8 @@ here: no problems
 )");
 }
 
-struct ClusterCase {
-  std::function<void(ClusterFacts&)> change;
-  FindingLevel level;
-  std::string text;
-  std::string advice;
-};
+using ClusterCase = FindingCase<ClusterFacts>;
 
-const FindingLevel kIsOk = FindingLevel::kOk;
-const FindingLevel kIsNote = FindingLevel::kNote;
-const FindingLevel kIsUnknown = FindingLevel::kUnknown;
-const FindingLevel kIsWarning = FindingLevel::kWarning;
-const FindingLevel kIsProblem = FindingLevel::kProblem;
 const Status kForbidden = absl::PermissionDeniedError("forbidden");
 
 OperatorFacts& theOperator(ClusterFacts& facts) {
@@ -233,6 +222,11 @@ const std::vector<ClusterCase>& namespaceCases() {
        "device plugin"},
       {[](ClusterFacts& f) { f.queues = std::vector<std::string>{"Kueue"}; }, kIsNote,
        "Kueue is installed", ""},
+      {[](ClusterFacts& f) { theOperator(f).gang = &kCoscheduling; }, kIsWarning,
+       "makes PodGroups of scheduling.x-k8s.io for jobs that start as a whole, and the cluster "
+       "does "
+       "not know them",
+       "install scheduler-plugins (coscheduling), or helm upgrade"},
       {[](ClusterFacts& f) { f.queues = kForbidden; }, kIsUnknown, "other schedulers: ", "right"},
       {[](ClusterFacts& f) { f.jobs->clear(); }, kIsOk, "none in namespace lab", ""},
       {[](ClusterFacts& f) { f.jobs = kForbidden; }, kIsUnknown, "jobs: forbidden", "right"},
@@ -241,23 +235,11 @@ const std::vector<ClusterCase>& namespaceCases() {
 }
 
 TEST(DoctorClusterTest, EachFindingSaysWhatToDo) {
-  const auto good = clusterFindings(goodCluster(), kRelease, kDoctorNow);
   std::vector<ClusterCase> cases = operatorCases();
   cases.insert(cases.end(), namespaceCases().begin(), namespaceCases().end());
-  for (const ClusterCase& one : cases) {
-    ClusterFacts facts = goodCluster();
-    one.change(facts);
-    int others = 0;
-    for (const Finding& finding : clusterFindings(facts, kRelease, kDoctorNow)) {
-      if (std::find(good.begin(), good.end(), finding) != good.end()) continue;
-      ++others;
-      EXPECT_EQ(finding.level, one.level) << finding.text;
-      EXPECT_THAT(finding.text, HasSubstr(one.text));
-      EXPECT_THAT(finding.advice, HasSubstr(one.advice));
-      EXPECT_TRUE(finding.level < kIsUnknown || !finding.advice.empty()) << finding.text;
-    }
-    EXPECT_EQ(others, 1) << one.text;
-  }
+  expectOneFindingEach(goodCluster(), cases, [](const ClusterFacts& facts) {
+    return clusterFindings(facts, kRelease, kDoctorNow);
+  });
 }
 
 TEST(DoctorClusterTest, TellsWhatStillWorksWhereSomeIsNotAllowed) {

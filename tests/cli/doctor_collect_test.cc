@@ -242,6 +242,19 @@ TEST_F(DoctorCollectTest, RightsAreAskedInTheNamespace) {
   EXPECT_THAT(text, HasSubstr("may not, in lab: create networkpolicies\n"));
 }
 
+TEST_F(DoctorCollectTest, AnOperatorThatMakesPodGroupsNeedsTheirDefinitionAndTheRight) {
+  Json gang = deployment_;
+  gang["spec"]["template"]["spec"]["containers"][0]["args"].push_back("--gang-scheduler=Volcano");
+  list(kDeployments, Json::array({gang}));
+  allow("subjectaccessreviews", [](const Json& spec) {
+    return spec["resourceAttributes"]["group"] != "scheduling.volcano.sh";
+  });
+  EXPECT_THAT(diagnosis(), HasSubstr("makes PodGroups of scheduling.volcano.sh"));
+  EXPECT_THAT(diagnosis(), HasSubstr("may not, in lab: create podgroups\n"));
+  server_.answer("GET /apis", {{"groups", {{{"name", "scheduling.volcano.sh"}}}}});
+  EXPECT_THAT(diagnosis(), Not(HasSubstr("makes PodGroups")));
+}
+
 TEST_F(DoctorCollectTest, CountsNodesQuotasAndClaims) {
   list("/api/v1/nodes", Json::parse(R"([
       {"status": {"conditions": [{"type": "Ready", "status": "True"}],

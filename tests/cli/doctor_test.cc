@@ -1,7 +1,6 @@
 // `trainyard doctor` on this machine: what is found is said, with what to do.
 #include <sys/stat.h>
 
-#include <functional>
 #include <sstream>
 
 #include "base/core/commit.h"
@@ -15,6 +14,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/base/process/temp_dir.h"
+#include "tests/cli/doctor_cases.h"
 
 namespace trainyard::cli {
 namespace {
@@ -93,89 +93,65 @@ here: 1 problem, 2 warnings, 1 unknown
             R"({"group":"Two","level":"problem","text":"fourth","advice":"mend it"})");
 }
 
-struct LocalCase {
-  std::function<void(LocalFacts&)> change;
-  FindingLevel level;
-  std::string text;
-  std::string advice;
-};
-
-const FindingLevel kOk = FindingLevel::kOk;
-const FindingLevel kNote = FindingLevel::kNote;
-const FindingLevel kUnknown = FindingLevel::kUnknown;
-const FindingLevel kWarning = FindingLevel::kWarning;
-const FindingLevel kProblem = FindingLevel::kProblem;
+using LocalCase = FindingCase<LocalFacts>;
 
 const std::vector<LocalCase>& localCases() {
   static const std::vector<LocalCase> kCases = {
-      {[](LocalFacts& f) { f.agent.executable = absl::NotFoundError("x"); }, kProblem,
+      {[](LocalFacts& f) { f.agent.executable = absl::NotFoundError("x"); }, kIsProblem,
        "trainyard-agent is not in /bin", "make build"},
       {[](LocalFacts& f) { f.runtime.executable = absl::PermissionDeniedError("denied"); },
-       kProblem, "trainyard-runtime cannot be started: denied",
+       kIsProblem, "trainyard-runtime cannot be started: denied",
        "chmod a+rx /bin/trainyard-runtime"},
       {[](LocalFacts& f) { f.runtime.said = absl::FailedPreconditionError("no libdnnl.so.3"); },
-       kProblem, "trainyard-runtime does not work: no libdnnl.so.3", "ldd /bin/trainyard-runtime"},
-      {[](LocalFacts& f) { f.agent.said = "trainyard-agent 0.2.0 abc"; }, kProblem,
+       kIsProblem, "trainyard-runtime does not work: no libdnnl.so.3",
+       "ldd /bin/trainyard-runtime"},
+      {[](LocalFacts& f) { f.agent.said = "trainyard-agent 0.2.0 abc"; }, kIsProblem,
        "trainyard-agent is 0.2.0, trainyard is 0.1.0", "keep those of one build together"},
-      {[](LocalFacts& f) { f.agent.said = "trainyard-agent 0.1.0 def"; }, kWarning,
+      {[](LocalFacts& f) { f.agent.said = "trainyard-agent 0.1.0 def"; }, kIsWarning,
        "trainyard-agent is of another build: commit def, trainyard's is abc", "make build"},
-      {[](LocalFacts& f) { f.agent.said = "usage"; }, kProblem, "it does not say of which",
+      {[](LocalFacts& f) { f.agent.said = "usage"; }, kIsProblem, "it does not say of which",
        "make build"},
       {[](LocalFacts& f) {
          f.cpus = {0.5, "by the limit of x"};
        },
-       kWarning, "0.5 cores by the limit of x: less than one", "--cpus"},
-      {[](LocalFacts& f) { f.cpus.cores = 1; }, kOk, "1 core of this machine", ""},
-      {[](LocalFacts& f) { f.memory->bytes = 300 << 20; }, kWarning, "that is little", "plan"},
-      {[](LocalFacts& f) { f.memory = absl::NotFoundError("no meminfo"); }, kUnknown,
+       kIsWarning, "0.5 cores by the limit of x: less than one", "--cpus"},
+      {[](LocalFacts& f) { f.cpus.cores = 1; }, kIsOk, "1 core of this machine", ""},
+      {[](LocalFacts& f) { f.memory->bytes = 300 << 20; }, kIsWarning, "that is little", "plan"},
+      {[](LocalFacts& f) { f.memory = absl::NotFoundError("no meminfo"); }, kIsUnknown,
        "memory: no meminfo", "/proc"},
-      {[](LocalFacts& f) { f.shared_memory = absl::UnavailableError("no /proc"); }, kWarning,
+      {[](LocalFacts& f) { f.shared_memory = absl::UnavailableError("no /proc"); }, kIsWarning,
        "tasks cannot share memory: no /proc", "memfd_create"},
-      {[](LocalFacts& f) { f.shm.free_bytes = 64 << 20; }, kWarning, "/dev/shm: 67.1 MB free",
+      {[](LocalFacts& f) { f.shm.free_bytes = 64 << 20; }, kIsWarning, "/dev/shm: 67.1 MB free",
        "--shm-size"},
-      {[](LocalFacts& f) { f.shm.here = "/dev"; }, kWarning, "/dev/shm is not there", "shm"},
+      {[](LocalFacts& f) { f.shm.here = "/dev"; }, kIsWarning, "/dev/shm is not there", "shm"},
       {[](LocalFacts& f) { f.shm.writable = absl::PermissionDeniedError("/dev/shm: denied"); },
-       kWarning, "nothing can be written: /dev/shm: denied", "shm"},
-      {[](LocalFacts& f) { f.open_files = 256; }, kWarning, "only 256 open files", "ulimit -n"},
-      {[](LocalFacts& f) { f.loopback = absl::UnavailableError("127.0.0.1: none"); }, kProblem,
+       kIsWarning, "nothing can be written: /dev/shm: denied", "shm"},
+      {[](LocalFacts& f) { f.open_files = 256; }, kIsWarning, "only 256 open files", "ulimit -n"},
+      {[](LocalFacts& f) { f.loopback = absl::UnavailableError("127.0.0.1: none"); }, kIsProblem,
        "tasks cannot reach each other: 127.0.0.1: none", "ip link set lo up"},
-      {[](LocalFacts& f) { f.runs.writable = absl::PermissionDeniedError("denied"); }, kProblem,
+      {[](LocalFacts& f) { f.runs.writable = absl::PermissionDeniedError("denied"); }, kIsProblem,
        "no run can be made in /srv/runs: denied", "TRAINYARD_RUNS"},
-      {[](LocalFacts& f) { f.runs.free_bytes = 900'000'000; }, kWarning,
+      {[](LocalFacts& f) { f.runs.free_bytes = 900'000'000; }, kIsWarning,
        "only 900 MB free for runs in /srv/runs", "keep"},
-      {[](LocalFacts& f) { f.runs.free_bytes = 1000; }, kProblem, "only 1 kB free", "keep"},
-      {[](LocalFacts& f) { f.runs.free_known = false; }, kUnknown, "free space cannot be read",
+      {[](LocalFacts& f) { f.runs.free_bytes = 1000; }, kIsProblem, "only 1 kB free", "keep"},
+      {[](LocalFacts& f) { f.runs.free_known = false; }, kIsUnknown, "free space cannot be read",
        "df"},
-      {[](LocalFacts& f) { f.runtime_torch.executable = absl::NotFoundError("x"); }, kWarning,
+      {[](LocalFacts& f) { f.runtime_torch.executable = absl::NotFoundError("x"); }, kIsWarning,
        "an NVIDIA GPU, but no trainyard-runtime-torch", "make torch TRAINYARD_TORCH=DIR"},
-      {[](LocalFacts& f) { f.gpu = false; }, kNote, "no NVIDIA GPU; trainyard-runtime-torch", ""},
+      {[](LocalFacts& f) { f.gpu = false; }, kIsNote, "no NVIDIA GPU; trainyard-runtime-torch", ""},
       {[](LocalFacts& f) {
          f.gpu = false;
          f.runtime_torch.executable = absl::NotFoundError("x");
        },
-       kNote, "no NVIDIA GPU, and no trainyard-runtime-torch", "make torch"},
-      {[](LocalFacts& f) { f.python = {}; }, kNote, "no python3 on the PATH", "python3"},
-      {[](LocalFacts& f) { f.python.client = ""; }, kNote, "no trainyard-client", "make wheel"},
+       kIsNote, "no NVIDIA GPU, and no trainyard-runtime-torch", "make torch"},
+      {[](LocalFacts& f) { f.python = {}; }, kIsNote, "no python3 on the PATH", "python3"},
+      {[](LocalFacts& f) { f.python.client = ""; }, kIsNote, "no trainyard-client", "make wheel"},
   };
   return kCases;
 }
 
 TEST(DoctorLocalTest, EachFindingSaysWhatToDo) {
-  const auto good = localFindings(goodMachine());
-  for (const LocalCase& one : localCases()) {
-    LocalFacts facts = goodMachine();
-    one.change(facts);
-    int others = 0;
-    for (const Finding& finding : localFindings(facts)) {
-      if (std::find(good.begin(), good.end(), finding) != good.end()) continue;
-      ++others;
-      EXPECT_EQ(finding.level, one.level) << finding.text;
-      EXPECT_THAT(finding.text, HasSubstr(one.text));
-      EXPECT_THAT(finding.advice, HasSubstr(one.advice));
-      EXPECT_TRUE(finding.level < kUnknown || !finding.advice.empty()) << finding.text;
-    }
-    EXPECT_EQ(others, 1) << one.text;
-  }
+  expectOneFindingEach(goodMachine(), localCases(), localFindings);
 }
 
 class DoctorVerbTest : public testing::Test {
