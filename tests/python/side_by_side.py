@@ -75,4 +75,4 @@ def main(at_once, **given):
     """unittest.main() with so many cases at a time. Cases of one class share its attributes."""
     loader = unittest.TestLoader()
     loader.suiteClass = type("Several", (Suite,), {"at_once": at_once})
-    unittest.main(testLoader=loader, **given)
+    return unittest.main(testLoader=loader, **given)

@@ -10,7 +10,7 @@ import sys
 import unittest
 
 import tensorflow_pods
-from world import PLAIN, plain_image, shell_image, static_image, world
+from world import PLAIN, plain_image, shell_image, side_by_side, static_image, world
 
 SPACE = "foreign"
 STATIC = "registry.test/static:1"
@@ -125,5 +125,5 @@ if __name__ == "__main__":
                                            *(plain_image(folder, kind)[1] for kind in PLAIN)]) as made:
         Foreign.world = made
         Foreign.python = tensorflow_pods.python(pathlib.Path(sys.argv.pop(1)))
-        outcome = unittest.main(exit=False, verbosity=2)
+        outcome = side_by_side.main(at_once=6, exit=False, verbosity=2)
     sys.exit(not outcome.result.wasSuccessful())

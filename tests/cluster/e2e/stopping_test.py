@@ -10,11 +10,11 @@ import time
 import unittest
 
 import chaos
-from world import oci, shell_image, world
+from world import oci, shell_image, side_by_side, world
 
 SPACE = "stopping"
 AGENT_PORT = 2230
-STOP_SECONDS = 45
+STOP_SECONDS = 20
 OPERATOR_METRICS = 8080
 SLOW = "registry.test/slow-checkpoint:1"
 # Longer than the four seconds that a stop once had.
@@ -93,14 +93,14 @@ class Stopping(unittest.TestCase):
         return [float(line.split()[-1]) for page in pages for line in page.splitlines()
                 if line.startswith("trainyard_unreachable_agents ")]
 
-    def test_1_who_cannot_wait(self):
+    def test_who_cannot_wait(self):
         self.suspend("hurry")
         self.world.wait("the stop to begin", lambda: self.condition("hurry", "Suspended"))
         self.world.cluster.kubectl("annotate", "tj/hurry", "-n", SPACE, "trainyard.dev/stop-now=true")
         self.world.wait_state("hurry", SPACE, "Suspended", 300)
         self.assertIn("trainyard.dev/stop-now", self.condition("hurry", "Suspended")["message"])
 
-    def test_2_a_checkpoint_that_takes_long(self):
+    def test_a_checkpoint_that_takes_long(self):
         before, began = self.world.global_step("slow", SPACE), time.monotonic()
         self.suspend("slow")
         step = self.stopped_at("slow")
@@ -110,7 +110,7 @@ class Stopping(unittest.TestCase):
         print(f"stopped at step {step}, {took:.0f} s after it was suspended at step {before}", flush=True)
         self.goes_on_from("slow", step)
 
-    def test_3_agents_that_cannot_be_reached(self):
+    def test_agents_that_cannot_be_reached(self):
         told = self.world.wait("the condition", lambda: self.condition("unheard", "AgentsReachable"), 300)
         self.assertEqual(("False", "NoAnswer"), (told["status"], told["reason"]), told)
         self.world.wait("both agents to be counted", lambda: 2 in self.unreachable(), 120)
@@ -130,5 +130,5 @@ class Stopping(unittest.TestCase):
 if __name__ == "__main__":
     with world(SPACE, more_images=lambda folder: [slow_image(folder)]) as made:
         Stopping.world = made
-        outcome = unittest.main(exit=False, verbosity=2)
+        outcome = side_by_side.main(at_once=3, exit=False, verbosity=2)
     sys.exit(not outcome.result.wasSuccessful())

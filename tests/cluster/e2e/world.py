@@ -12,11 +12,12 @@ import time
 import urllib.parse
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
-sys.path.insert(0, str(ROOT / "tests" / "cluster"))
+sys.path[:0] = [str(ROOT / "tests" / "cluster"), str(ROOT / "tests" / "python")]
 
 from rig import build, inside, shell_image, testing  # noqa: E402
 import images  # noqa: E402
 import oci  # noqa: E402
+import side_by_side  # noqa: E402, F401
 
 VERSION = "0.1.0"
 REGISTRY = "registry.test/trainyard"

@@ -93,7 +93,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("words", nargs="*")
     parser.add_argument("--check", action="store_true")
-    parser.add_argument("--at-once", type=int, default=6)
+    parser.add_argument("--at-once", type=int, default=10)
     parser.add_argument("--keep-log", action="store_true", help="print what each scenario left behind")
     arguments = parser.parse_args()
     found = find()
