@@ -244,7 +244,8 @@ StatusOr<int> runAgent(const AgentFlags& flags, const TaskIdentity& self,
   MembershipFile file(flags.membership_file);
   SupervisorOptions options;
   options.restarts = !flags.no_restart;
-  options.foreign = self.foreign;
+  options.final_exits = {.foreign = self.foreign,
+                         .more = ExitCodes::parse(flags.final_exits).value_or(ExitCodes())};
   options.grace = fromSeconds(flags.stop_grace);
   if (hitFailpoint("agent.backoff") == FailAction::kError) {
     options.max_backoff = options.first_backoff;

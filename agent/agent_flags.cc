@@ -1,6 +1,7 @@
 #include "agent/agent_flags.h"
 
 #include "CLI/CLI.hpp"
+#include "base/core/exit_codes.h"
 #include "base/flags/usage.h"
 
 namespace trainyard::agent {
@@ -37,6 +38,12 @@ void addFlags(CLI::App& app, AgentFlags& flags) {
   app.add_option("--program-volume", flags.program_volumes,
                  "NAME=DIR, told to the program after --");
   app.add_flag("--no-restart", flags.no_restart, "Every exit of the program is final");
+  app.add_option("--final-exits", flags.final_exits,
+                 "Exit codes (1-3,137) after which the program is not started again; 128 + the "
+                 "signal that killed it")
+      ->check([](const std::string& text) {
+        return ExitCodes::parse(text) ? std::string() : "not a list of exit codes: " + text;
+      });
   app.add_option("--on-membership-change", flags.on_change,
                  "What a running program of --command gets when tasks come or go: a new start, "
                  "SIGHUP, or nothing")

@@ -26,6 +26,7 @@ struct AgentFlags {
   std::vector<std::string> program;  // what follows "--"
   std::vector<std::string> program_volumes;
   bool no_restart = false;
+  std::string final_exits;
   std::string on_change = "Restart";
   bool gpu_by_rank = false;
   double stop_grace = 10;  // seconds

@@ -3,14 +3,14 @@
 #include <algorithm>
 #include <csignal>
 
-#include "base/core/exit_code.h"
 #include "base/core/log.h"
 #include "base/core/strings.h"
 
 namespace trainyard::agent {
 
-StatusOr<ProcessSet> ProcessSet::spawn(const std::vector<NamedProcess>& processes, bool foreign) {
-  ProcessSet set(foreign);
+StatusOr<ProcessSet> ProcessSet::spawn(const std::vector<NamedProcess>& processes,
+                                       const FinalExits& final_exits) {
+  ProcessSet set(final_exits);
   for (const NamedProcess& process : processes) {
     TY_ASSIGN_OR_RETURN(ChildProcess child, ChildProcess::spawn(process.options));
     set.members_.push_back({process.name, std::move(child)});
@@ -35,10 +35,7 @@ void ProcessSet::look(Member& member, TimePoint now) {
   (void)member.process.signalGroup(SIGKILL);
   if (failure_ || *member.exit == ExitState{}) return;
   failure_ = member.exit;
-  const int code = member.exit->code;
-  const bool final =
-      member.exit->signal == 0 && (foreign_ ? isPermanentForeignExit(code) : isPermanentExit(code));
-  kill_at_ = final ? now + kEndTime : now;
+  kill_at_ = final_exits_(member.exit->code, member.exit->signal) ? now + kEndTime : now;
 }
 
 std::optional<ExitState> ProcessSet::poll(TimePoint now) {

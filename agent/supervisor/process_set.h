@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/core/clock.h"
+#include "base/core/exit_code.h"
 #include "base/core/status.h"
 #include "base/process/child_process.h"
 
@@ -24,8 +25,9 @@ struct NamedProcess {
 class ProcessSet {
  public:
   // All of them, in the order of `processes`, or none: the error of the first that could not be
-  // started. Each is to lead a process group. `foreign`: which exit codes are permanent.
-  static StatusOr<ProcessSet> spawn(const std::vector<NamedProcess>& processes, bool foreign);
+  // started. Each is to lead a process group.
+  static StatusOr<ProcessSet> spawn(const std::vector<NamedProcess>& processes,
+                                    const FinalExits& final_exits);
 
   // Of all that were started, also of those that have ended.
   std::vector<pid_t> pids() const;
@@ -33,7 +35,7 @@ class ProcessSet {
   bool running(std::size_t process) const { return !members_[process].exit.has_value(); }
 
   // Looks who has ended; never blocks. When one has failed the others are killed: at once, or,
-  // where its exit code will not mend itself, after kEndTime, in which they may come to the same
+  // where it is final, after kEndTime, in which they may come to the same
   // end. The program's end once all have ended: that of the first that failed, else exit code 0.
   std::optional<ExitState> poll(TimePoint now);
   // To those that run, or with `group` to all that they have started too. After a signal other than
@@ -48,10 +50,10 @@ class ProcessSet {
     ChildProcess process;
     std::optional<ExitState> exit = {};
   };
-  explicit ProcessSet(bool foreign) : foreign_(foreign) {}
+  explicit ProcessSet(const FinalExits& final_exits) : final_exits_(final_exits) {}
   void look(Member& member, TimePoint now);
 
-  bool foreign_ = false;
+  FinalExits final_exits_;
   std::vector<Member> members_;
   std::optional<ExitState> failure_;  // the first
   TimePoint kill_at_ = TimePoint::max();

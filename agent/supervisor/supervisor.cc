@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <csignal>
 
-#include "base/core/exit_code.h"
 #include "fmt/format.h"
 
 namespace trainyard::agent {
@@ -65,14 +64,10 @@ Supervisor::Actions Supervisor::on(const ChildExited& event, TimePoint now) {
     ++view_.planned_starts;
     return start(now);
   }
-  const bool by_itself = event.exit.signal == 0;
-  const bool permanent =
-      options_.foreign ? isPermanentForeignExit(event.exit.code) : isPermanentExit(event.exit.code);
-  if (by_itself && (event.exit.code == kExitOk || permanent)) {
-    return finish(event.exit.code);
-  }
-  if (!options_.restarts) return finish(by_itself ? event.exit.code : 128 + event.exit.signal);
-  return backOff(now);
+  const auto [code, signal] = event.exit;
+  const bool last =
+      event.exit == ExitState{} || options_.final_exits(code, signal) || !options_.restarts;
+  return last ? finish(shellExitCode(code, signal)) : backOff(now);
 }
 
 Supervisor::Actions Supervisor::on(const ChildSilent&, TimePoint) {

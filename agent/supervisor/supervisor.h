@@ -31,6 +31,7 @@
 #include <vector>
 
 #include "base/core/clock.h"
+#include "base/core/exit_code.h"
 #include "base/core/status.h"
 #include "base/process/child_process.h"
 
@@ -47,7 +48,7 @@ struct SupervisorOptions {
   // deadline: one that was only slow may come back with all it holds.
   Duration silence_limit = std::chrono::seconds(30);
   bool restarts = true;  // false: every exit is final
-  bool foreign = false;  // a program of the user's own: which of its exit codes are permanent
+  FinalExits final_exits;
   // What a running program gets when it is told other members than it was started with. None: our
   // own runtime hears of them otherwise.
   enum class OnChange { kNone, kRestart, kSignal };

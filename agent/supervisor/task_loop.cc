@@ -182,7 +182,7 @@ void TaskLoop::startChild(std::uint32_t start) {
     return;
   }
   parts_.port->release();
-  StatusOr<ProcessSet> child = ProcessSet::spawn(*program, options_.foreign);
+  StatusOr<ProcessSet> child = ProcessSet::spawn(*program, options_.final_exits);
   if (!child.ok()) {
     TY_ERROR("agent: {}", textOf(child.status()));
     feed(StartFailed{child.status()});

@@ -11,6 +11,7 @@
 
 #include "base/core/clock.h"
 #include "base/core/status.h"
+#include "operator/cluster/failure_policy.h"
 #include "trainyard/v1/agent.pb.h"
 #include "trainyard/v1/job.pb.h"
 #include "trainyard/v1/membership.pb.h"
@@ -43,6 +44,7 @@ struct TaskExit {
   int signal = 0;
   std::string cause;  // one line for people: "killed by signal 9", "exit code 3: data.images: ..."
   UnixMillis at = 0;  // when, by the clock of the task's machine; 0: not known
+  bool of_program = true;  // false: the task never came to run its program
 };
 
 // What keeps a task from starting: a word (Unschedulable, ImagePullBackOff, ...) and a line for
@@ -67,10 +69,12 @@ struct TaskObservation {
   bool disrupted = false;
   std::string host;  // a name for `ip`; "" where nobody is told it
   std::string ip;
-  std::uint32_t port = 0;           // 0: not yet known
-  std::uint32_t restarts = 0;       // times the agent started its child again in place
-  bool began = true;                // the agent has started its child; true where nobody knows
-  std::optional<TaskExit> exit;     // of the agent, in kSucceeded and kFailed
+  std::uint32_t port = 0;        // 0: not yet known
+  std::uint32_t restarts = 0;    // times the agent started its child again in place
+  bool began = true;             // the agent has started its child; true where nobody knows
+  std::optional<TaskExit> exit;  // of the agent, in kSucceeded and kFailed
+  // Of one that has failed or is being deleted, where tasks have conditions.
+  std::vector<PodCondition> conditions;
   std::optional<TaskWait> waiting;  // in kPending, where it is known
   // What the job's coordinator said last, where its task has ended and left that behind.
   std::optional<v1::JobProgress> last_word;

@@ -45,7 +45,8 @@ constexpr std::string_view kWhileResting[] = {"image",
                                               "training.evaluateEverySteps",
                                               "runPolicy.successPolicy",
                                               "runPolicy.runAsImageUser",
-                                              "runPolicy.schedulingPolicy"};
+                                              "runPolicy.schedulingPolicy",
+                                              "runPolicy.podFailurePolicy"};
 // Another strategy is another job; two controllers of one job would fight.
 constexpr std::string_view kNever[] = {"strategy", "runPolicy.managedBy"};
 // How long a record is kept is decided by whoever looks at it.

@@ -38,6 +38,16 @@ void checkAction(const View& rule, ProblemList& problems) {
                            given.empty() ? "none" : either(given, "and")));
 }
 
+void checkFailureRules(const View& policy, ProblemList& problems) {
+  for (const View& rule : policy["rules"].items()) {
+    if (!rule.isObject() || rule["onExitCodes"].present() != rule["onPodConditions"].present())
+      continue;
+    problems.add(rule.path(),
+                 fmt::format("exactly one of onExitCodes and onPodConditions is needed, got {}",
+                             rule["onExitCodes"].present() ? "both" : "neither"));
+  }
+}
+
 void checkReplicas(const View& role, ProblemList& problems) {
   const auto replicas = role["replicas"].integer();
   const auto least = role["minReplicas"].integer();
@@ -277,6 +287,7 @@ void validateAcross(const Json& job, ProblemList& problems) {
   checkStorage(spec["storage"], problems);
   checkReplicas(spec["ps"], problems);
   checkReplicas(spec["worker"], problems);
+  checkFailureRules(spec["runPolicy"]["podFailurePolicy"], problems);
   checkTraining(spec, problems);
   checkTables(spec, problems);
   checkTaskCount(spec, problems);

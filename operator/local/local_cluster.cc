@@ -9,6 +9,7 @@
 #include "base/process/files.h"
 #include "base/process/poll.h"
 #include "fmt/format.h"
+#include "operator/cluster/failure_policy.h"
 #include "operator/cluster/stop_seconds.h"
 #include "operator/job/template.h"
 #include "operator/local/command_file.h"
@@ -196,6 +197,8 @@ StatusOr<std::vector<std::string>> LocalCluster::programFlags(const v1::Training
                                                        : job.spec().worker().restart_policy();
   std::vector<std::string> flags;
   if (policy == "Never") flags.push_back("--no-restart");
+  if (const ExitCodes codes = codesOfTheJob(job.spec().run_policy()); !codes.empty())
+    flags.insert(flags.end(), {"--final-exits", codes.toString()});
   if (task.role == v1::ROLE_WORKER && job.spec().worker().processes_per_pod() > 1) {
     flags.insert(flags.end(),
                  {"--processes", std::to_string(job.spec().worker().processes_per_pod())});

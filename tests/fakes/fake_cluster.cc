@@ -192,6 +192,7 @@ void FakeCluster::disruptTask(const JobKey& key, const TaskKey& task, const std:
   changeTask(key, task, [&cause](TaskObservation& t) {
     endTask(t, TaskPhase::kFailed, {0, 15, cause});
     t.disrupted = true;
+    t.conditions = {{"DisruptionTarget", "True"}};
   });
 }
 
@@ -201,6 +202,11 @@ void FakeCluster::beginDelete(const JobKey& key, const TaskKey& task, UnixMillis
     t.end_due = due;
     t.ready = false;
   });
+}
+
+void FakeCluster::evict(const JobKey& key, const TaskKey& task) {
+  changeTask(key, task, [](TaskObservation& t) { t.conditions = {{"DisruptionTarget", "True"}}; });
+  beginDelete(key, task);
 }
 
 void FakeCluster::finishDelete(const JobKey& key, const TaskKey& task) {

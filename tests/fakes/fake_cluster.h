@@ -62,6 +62,8 @@ class FakeCluster : public Cluster {
   // Somebody else deletes it: terminating until finishDelete() or forgetTask(); it is to end at
   // `due` (0: nobody knows when).
   void beginDelete(const JobKey& key, const TaskKey& task, UnixMillis due = 0);
+  // As a drained node does it.
+  void evict(const JobKey& key, const TaskKey& task);
   void finishDelete(const JobKey& key, const TaskKey& task);
   // What the cluster says of the job as a whole; nothing: no such trouble.
   void setObstacle(const JobKey& key, const std::optional<TaskWait>& obstacle);

@@ -27,17 +27,18 @@ class ForeignTest : public RunTest {
  protected:
   // A job of Python programs; `worker` and `ps` are what they do, after `import os, sys, time`.
   std::string pythonJob(int ps, int workers, const std::string& ps_code,
-                        const std::string& worker_code, const std::string& more = "") {
+                        const std::string& worker_code, const std::string& more = "",
+                        const std::string& policy = "") {
     return fmt::format(R"(apiVersion: trainyard.dev/v1alpha1
 kind: TrainingJob
 metadata: {{name: own}}
 spec:
   ps: {{replicas: {}, template: {}}}
   worker: {{replicas: {}, template: {}{}}}
-  runPolicy: {{successPolicy: AllWorkers}}
+  runPolicy: {{successPolicy: AllWorkers{}}}
 )",
                        ps, templateOf("ps.py", ps_code), workers,
-                       templateOf("worker.py", worker_code), more);
+                       templateOf("worker.py", worker_code), more, policy);
   }
   std::string templateOf(const std::string& name, const std::string& code) {
     const fs::path script = writeText(name, "import os, signal, sys, time\n" + code);
@@ -166,6 +167,33 @@ TEST_F(ForeignTest, FailuresAreCountedByTheRestartPolicy) {
   JobRun never(folder("never"), pythonJob(1, 1, kServe, "sys.exit(1)\n", ", restartPolicy: Never"));
   EXPECT_EQ(never.launchAndWait().code, 1);
   EXPECT_EQ(never.agent("worker-0").value("start", 0), 1);
+}
+
+// Killed and not counted, then counted although the code is permanent, then the end by a rule.
+TEST_F(ForeignTest, WhatFollowsFromAFailureIsTheJobsToSay) {
+  const std::string work = R"(
+open('lives', 'a').write('x')
+life = len(open('lives').read())
+if life == 1: os.kill(os.getpid(), signal.SIGKILL)
+if life == 2: sys.exit(3)
+print('wrong configuration', flush=True)
+sys.exit(78)
+)";
+  const std::string rules = R"([{action: Ignore, onExitCodes: {operator: In, values: [137]}},
+      {action: Count, onExitCodes: {operator: In, values: [3]}},
+      {action: FailJob, onExitCodes: {operator: NotIn, values: [1]}}])";
+  JobRun run(folder("rules"),
+             pythonJob(1, 1, kServe, work, "", ", podFailurePolicy: {rules: " + rules + "}"));
+  const ProgramEnd end = run.launchAndWait();
+  EXPECT_EQ(end.code, 1);
+  EXPECT_THAT(end.lastLine(),
+              HasSubstr("PodFailurePolicy: worker-0: exit code 78: wrong configuration; by "
+                        "runPolicy.podFailurePolicy.rules[2]"));
+  const nlohmann::json status = run.json("status.json").at("status");
+  EXPECT_EQ(status.value("restarts", -1), 1);
+  EXPECT_EQ(status.value("disruptions", -1), 1);
+  EXPECT_EQ(run.agent("worker-0").value("created", 0), 3);
+  EXPECT_EQ(run.agent("worker-0").value("start", 0), 1) << "its agent started none of them again";
 }
 
 TEST_F(ForeignTest, AnUnknownCommandIsNamed) {

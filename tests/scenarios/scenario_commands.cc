@@ -38,6 +38,24 @@ StatusOr<Status> statusOf(const Command& command) {
   return Status(it->second, "made to fail");
 }
 
+// "FailJob In 42; Ignore NotIn 1,2; Count DisruptionTarget".
+void addRules(const std::string& text, v1::PodFailurePolicy* policy) {
+  for (const std::string_view one : split(text, ';')) {
+    const std::vector<std::string_view> words = split(trim(one), ' ');
+    v1::PodFailureRule* rule = policy->add_rules();
+    rule->set_action(std::string(words[0]));
+    if (words.size() == 2) {
+      v1::OnPodCondition* condition = rule->add_on_pod_conditions();
+      condition->set_type(std::string(words[1]));
+      condition->set_status("True");
+      continue;
+    }
+    rule->mutable_on_exit_codes()->set_operator_(std::string(words[1]));
+    for (const std::string_view code : split(words[2], ','))
+      rule->mutable_on_exit_codes()->add_values(parseNumber<int>(code).value_or(0));
+  }
+}
+
 }  // namespace
 
 Status Scenario::addJob(const Command& c) {
@@ -57,6 +75,7 @@ Status Scenario::addJob(const Command& c) {
   if (c.options.contains("min"))
     spec->mutable_worker()->set_min_replicas(static_cast<int>(c.number("min", 1)));
   if (c.options.contains("replacement")) policy->set_pod_replacement(c.text("replacement"));
+  if (c.options.contains("rules")) addRules(c.text("rules"), policy->mutable_pod_failure_policy());
   if (c.options.contains("managed")) policy->set_managed_by(c.text("managed"));
   policy->set_suspend(c.flag("suspend", false));
   if (c.options.contains("steps")) spec->mutable_training()->set_steps(c.number("steps", 1));
@@ -202,6 +221,7 @@ void Scenario::addTaskCommands() {
     const bool due = c.options.contains("due");
     cluster_.beginDelete(key_, t, due ? clock_.unixMillis() + 1000 * c.number("due", 0) : 0);
   });
+  add("evict", [this](const TaskKey& t, const Command&) { cluster_.evict(key_, t); });
   add("gone", [this](const TaskKey& t, const Command&) { cluster_.finishDelete(key_, t); });
   add("in-place", [this](const TaskKey& t, const Command& c) {
     cluster_.setRestarts(key_, t, static_cast<std::uint32_t>(c.number("restarts", 1)));

@@ -111,6 +111,7 @@ TaskExit exitOf(const Json& terminated) {
 TaskExit exitWithout(const Json& status) {
   TaskExit exit;
   exit.code = kExitAgentFailure;
+  exit.of_program = false;
   const Json& inits = member(status, "initContainerStatuses");
   for (std::size_t i = 0; inits.is_array() && i < inits.size(); ++i) {
     const Json& terminated = member(member(inits[i], "state"), "terminated");
@@ -124,6 +125,15 @@ TaskExit exitWithout(const Json& status) {
   exit.cause = reason.empty() ? "the pod failed" : reason;
   if (!message.empty()) exit.cause += ": " + message;
   return exit;
+}
+
+std::vector<PodCondition> conditionsOf(const Json& status) {
+  std::vector<PodCondition> conditions;
+  const Json& all = member(status, "conditions");
+  for (std::size_t i = 0; all.is_array() && i < all.size(); ++i) {
+    conditions.push_back({textAt(all[i], "type"), textAt(all[i], "status")});
+  }
+  return conditions;
 }
 
 std::optional<TaskWait> waitIn(const Json& statuses) {
@@ -228,6 +238,8 @@ std::optional<TaskObservation> observePod(const Json& pod) {
   seen->ready = seen->phase == TaskPhase::kRunning && !seen->terminating &&
                 member(taskStatus(pod), "ready") == Json(true);
   seen->disrupted = seen->phase == TaskPhase::kFailed && isFromOutside(status, terminated);
+  if (seen->phase == TaskPhase::kFailed || seen->terminating)
+    seen->conditions = conditionsOf(status);
   // What is no number counts as none, as for Kubernetes' own controllers.
   seen->deletion_cost =
       parseNumber<std::int32_t>(annotationOf(pod, kDeletionCostAnnotation)).value_or(0);

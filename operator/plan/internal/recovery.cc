@@ -2,6 +2,7 @@
 #include <optional>
 
 #include "base/core/exit_code.h"
+#include "base/core/exit_codes.h"
 #include "base/core/rfc3339.h"
 #include "fmt/format.h"
 #include "operator/plan/internal/planner_state.h"
@@ -35,6 +36,19 @@ std::optional<std::string_view> permanentReason(const PlannerState& state, const
   if (!isPermanentExit(code)) return std::nullopt;
   if (code == kExitTableFull) return kTableFull;
   return code == kExitDiverged ? divergedReason(state) : "BadInput";
+}
+
+// What the job's own rules say of its end; nothing where it has not failed. Of a task that is being
+// deleted the exit code says nothing: it was told to end.
+std::optional<FailureVerdict> verdictOf(const PlannerState& state, const TaskView& task) {
+  if (!task.current() || !state.spec.run_policy().has_pod_failure_policy()) return std::nullopt;
+  const bool failed = task.seen->phase == TaskPhase::kFailed;
+  if (!failed && !task.seen->terminating) return std::nullopt;
+  Failure failure{.exit_code = {}, .conditions = task.seen->conditions};
+  const auto& exit = task.seen->exit;
+  if (failed && !task.seen->terminating && exit && exit->of_program)
+    failure.exit_code = shellExitCode(exit->code, exit->signal);
+  return judgeFailure(state.spec.run_policy(), failure);
 }
 
 // The same of the coordinator's word, whichever is heard first.
@@ -160,13 +174,21 @@ std::chrono::seconds backOff(TaskHistory& history, UnixMillis now) {
   return delay;
 }
 
+std::string ruleName(const FailureVerdict& verdict) {
+  return fmt::format("runPolicy.podFailurePolicy.rules[{}]", verdict.rule);
+}
+
 // A life is over that should not be. The next one gets a new number and waits for its back-off.
-void lose(PlannerState& state, TaskView& task, bool from_outside) {
+void lose(PlannerState& state, TaskView& task, bool from_outside,
+          const std::optional<FailureVerdict>& verdict = {}) {
   TaskHistory& history = task.history;
-  const bool excused = !from_outside && followsPeersLoss(state, task);
+  const bool excused = !from_outside && !verdict && followsPeersLoss(state, task);
   const bool disrupted = from_outside || excused;
-  const std::string cause =
+  std::string cause =
       fmt::format("{} (created {}): {}", toString(task.key), history.created, causeOf(state, task));
+  if (verdict)
+    cause +=
+        fmt::format("; {} by {}", from_outside ? "not counted" : "counted", ruleName(*verdict));
   if (from_outside) {
     state.status.set_disruptions(state.status.disruptions() + 1);
   } else if (!excused) {
@@ -186,8 +208,9 @@ void lose(PlannerState& state, TaskView& task, bool from_outside) {
 
 // What the task's end counts as; nothing while it is well, or waits to be created.
 enum class Loss { kNone, kFault, kDisruption };
-Loss lossOf(const TaskView& task) {
+Loss lossOf(const TaskView& task, const std::optional<FailureVerdict>& verdict) {
   if (!task.numberIsUsed()) return Loss::kNone;
+  if (verdict) return verdict->action == FailureAction::kCount ? Loss::kFault : Loss::kDisruption;
   if (!task.current()) return task.seen == nullptr ? Loss::kDisruption : Loss::kNone;
   if (task.seen->terminating) return Loss::kDisruption;
   if (task.seen->phase != TaskPhase::kFailed) return Loss::kNone;
@@ -250,7 +273,14 @@ void recordFinished(PlannerState& state) {
 
 void findFailures(PlannerState& state) {
   for (const TaskView& task : state.tasks) {
-    if (!task.desired || task.finished || !task.hasEnded(TaskPhase::kFailed)) continue;
+    if (!task.desired || task.finished) continue;
+    const auto verdict = verdictOf(state, task);
+    if (verdict && verdict->action == FailureAction::kFailJob) {
+      return setFailed(state, "PodFailurePolicy",
+                       fmt::format("{}: {}; by {}", toString(task.key), causeOf(state, task),
+                                   ruleName(*verdict)));
+    }
+    if (verdict || !task.hasEnded(TaskPhase::kFailed)) continue;
     if (followsPeersLoss(state, task) || isTooEarlyToJudge(state, task)) continue;
     if (const auto reason = permanentReason(state, task)) {
       return setFailed(state, *reason,
@@ -282,9 +312,10 @@ void countLosses(PlannerState& state) {
     if (!task.desired || task.finished) continue;
     countInPlace(state, task);
     if (state.isTerminal()) return;
-    if (!followsPeersLoss(state, task) && isTooEarlyToJudge(state, task)) continue;
-    const Loss loss = stopped ? Loss::kDisruption : lossOf(task);
-    if (loss != Loss::kNone) lose(state, task, loss == Loss::kDisruption);
+    const auto verdict = stopped ? std::nullopt : verdictOf(state, task);
+    if (!verdict && !followsPeersLoss(state, task) && isTooEarlyToJudge(state, task)) continue;
+    const Loss loss = stopped ? Loss::kDisruption : lossOf(task, verdict);
+    if (loss != Loss::kNone) lose(state, task, loss == Loss::kDisruption, verdict);
     if (state.isTerminal()) return;
   }
   recallPs(state);

@@ -26,7 +26,7 @@ NamedProcess shell(const std::string& command) {
 StatusOr<ProcessSet> start(const std::vector<std::string>& commands, bool foreign = false) {
   std::vector<NamedProcess> processes;
   for (const std::string& command : commands) processes.push_back(shell(command));
-  return ProcessSet::spawn(processes, foreign);
+  return ProcessSet::spawn(processes, {.foreign = foreign});
 }
 
 // Looks until all have ended, by a clock that stands still at `now`.
@@ -98,7 +98,7 @@ TEST(ProcessSet, WhoIsAskedToEndMayTakeItsTime) {
 TEST(ProcessSet, NoneStaysWhereOneCannotBeStarted) {
   std::vector<NamedProcess> processes = {shell(kWaits), shell(kWaits)};
   processes[1].options.argv = {"/no/such/program"};
-  const StatusOr<ProcessSet> set = ProcessSet::spawn(processes, false);
+  const StatusOr<ProcessSet> set = ProcessSet::spawn(processes, {});
   EXPECT_EQ(set.status().code(), absl::StatusCode::kNotFound);
   EXPECT_THAT(std::string(set.status().message()), testing::HasSubstr("/no/such/program"));
 }

@@ -88,13 +88,30 @@ TEST(Supervisor, EveryCodeOfTheUsersOwnProgramIsFinalBelow128) {
                                    {255, "publish"}}) {
     FakeClock clock;
     SupervisorOptions options;
-    options.foreign = true;
+    options.final_exits.foreign = true;
     Supervisor supervisor(options);
     supervisor.handle(MembershipReady{}, clock.now());
     supervisor.handle(ChildStarted{{100}}, clock.now());
     const auto actions = supervisor.handle(ChildExited{{.code = code, .signal = 0}}, clock.now());
     ASSERT_FALSE(actions.empty());
     EXPECT_EQ(nameOf(actions.back()), last) << code;
+  }
+}
+
+TEST(Supervisor, EndsWithWhatTheJobHasRulesFor) {
+  for (const auto& [exit, last] : {std::pair{ExitState{.code = 1, .signal = 0}, "exit 1"},
+                                   {ExitState{.code = 0, .signal = 9}, "exit 137"},
+                                   {ExitState{.code = 137, .signal = 0}, "exit 137"},
+                                   {ExitState{.code = 0, .signal = 15}, "publish"}}) {
+    FakeClock clock;
+    SupervisorOptions options;
+    options.final_exits.more = *ExitCodes::parse("1,137");
+    Supervisor supervisor(options);
+    supervisor.handle(MembershipReady{}, clock.now());
+    supervisor.handle(ChildStarted{{100}}, clock.now());
+    const auto actions = supervisor.handle(ChildExited{exit}, clock.now());
+    ASSERT_FALSE(actions.empty());
+    EXPECT_EQ(nameOf(actions.back()), last);
   }
 }
 
@@ -205,8 +222,9 @@ TEST(Supervisor, OtherMembersStartTheProgramAgainAtOnceHoweverItEnds) {
   };
   for (const ExitState& exit :
        {ExitState{.code = 0}, ExitState{.code = 1}, ExitState{.signal = 9}}) {
-    Supervisor supervisor(
-        {.restarts = false, .foreign = true, .on_change = SupervisorOptions::OnChange::kRestart});
+    Supervisor supervisor({.restarts = false,
+                           .final_exits = {.foreign = true},
+                           .on_change = SupervisorOptions::OnChange::kRestart});
     EXPECT_EQ(handle(supervisor, MembersChanged{}), "") << "it does not run";
     handle(supervisor, MembershipReady{});
     handle(supervisor, ChildStarted{{100}});
@@ -224,7 +242,8 @@ TEST(Supervisor, OtherMembersStartTheProgramAgainAtOnceHoweverItEnds) {
 
 TEST(Supervisor, AStopOutweighsANewStart) {
   FakeClock clock;
-  Supervisor supervisor({.foreign = true, .on_change = SupervisorOptions::OnChange::kRestart});
+  Supervisor supervisor(
+      {.final_exits = {.foreign = true}, .on_change = SupervisorOptions::OnChange::kRestart});
   supervisor.handle(MembershipReady{}, clock.now());
   supervisor.handle(ChildStarted{{100}}, clock.now());
   supervisor.handle(MembersChanged{}, clock.now());
@@ -235,7 +254,8 @@ TEST(Supervisor, AStopOutweighsANewStart) {
 
 TEST(Supervisor, AProgramThatAskedForItGetsASignalOfItsOwn) {
   FakeClock clock;
-  Supervisor supervisor({.foreign = true, .on_change = SupervisorOptions::OnChange::kSignal});
+  Supervisor supervisor(
+      {.final_exits = {.foreign = true}, .on_change = SupervisorOptions::OnChange::kSignal});
   supervisor.handle(MembershipReady{}, clock.now());
   supervisor.handle(ChildStarted{{100}}, clock.now());
   const auto actions = supervisor.handle(MembersChanged{}, clock.now());

@@ -107,6 +107,28 @@ class Foreign(unittest.TestCase):
         self.world.wait_state("sidecar", SPACE, "Succeeded")
         self.world.wait("its pod to go", lambda: not self.world.pods("sidecar", SPACE), seconds=120)
 
+    def test_rules_for_failures(self):
+        """An exit code that ends jobs is passed over, and an eviction counts, because the job says so."""
+        folder = self.world.volume(SPACE, "lives")
+        program = ('echo x >> /keep/lives; case $(wc -l < /keep/lives) in '
+                   '1) exit 42;; 2) touch /keep/waits; exec sleep 100000;; esac')
+        manifest = job("rules", shell_image.NAME, {}, {
+            "command": ["sh", "-c", program], "volumeMounts": [{"name": "keep", "mountPath": "/keep"}]}, replicas=1)
+        spec = manifest["spec"]
+        del spec["ps"]
+        spec["strategy"] = "AllReduce"
+        spec["runPolicy"]["podFailurePolicy"] = {"rules": [
+            {"action": "Count", "onPodConditions": [{"type": "DisruptionTarget"}]},
+            {"action": "Ignore", "onExitCodes": {"operator": "In", "values": [42]}},
+            {"action": "FailJob", "onExitCodes": {"operator": "NotIn", "values": [1]}}]}
+        spec["worker"]["template"]["spec"]["volumes"] = [
+            {"name": "keep", "persistentVolumeClaim": {"claimName": "lives"}}]
+        self.world.apply(manifest, namespace=SPACE)
+        self.world.wait("the second life", lambda: self.world.cluster.inside("test", "-e", folder / "waits").returncode == 0)
+        self.world.evict("rules-worker-0", SPACE)
+        status = self.world.wait_state("rules", SPACE, "Succeeded")
+        self.assertEqual((1, 1), (status.get("restarts"), status.get("disruptions")), status)
+
     def test_tensorflow(self):
         if self.python is None:
             self.skipTest("the Python package index cannot be reached, so there is no TensorFlow")

@@ -162,10 +162,24 @@ TEST(ObservePod, EndedFromOutsideIsDisrupted) {
   EXPECT_FALSE(seen(podWith(R"({"phase": "Failed"})")).disrupted);
 }
 
+TEST(ObservePod, TellsTheConditionsOfWhatFailsOrIsDeleted) {
+  const auto with = [](const std::string& phase) {
+    return podWith(R"({"phase": ")" + phase + R"(", "conditions": [
+        {"type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI"}, {"type": "Ready", "status": "False"}]})");
+  };
+  const std::vector<PodCondition> both = {{"DisruptionTarget", "True"}, {"Ready", "False"}};
+  EXPECT_EQ(seen(with("Failed")).conditions, both);
+  EXPECT_TRUE(seen(with("Running")).conditions.empty());
+  Json going = with("Running");
+  going["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z";
+  EXPECT_EQ(seen(going).conditions, both);
+}
+
 TEST(ObservePod, AFailedInitContainerSaysWhy) {
   const TaskObservation task = seen(podWith(R"({"phase": "Failed", "initContainerStatuses": [
       {"name": "fetch", "state": {"terminated": {"exitCode": 2, "reason": "Error"}}}]})"));
   EXPECT_EQ(task.exit->code, kExitAgentFailure) << "not the program's own word";
+  EXPECT_FALSE(task.exit->of_program);
   EXPECT_EQ(task.exit->cause, "init container fetch: exit code 2");
 }
 

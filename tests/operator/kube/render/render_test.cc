@@ -325,24 +325,6 @@ TEST(RenderPod, PinnedImagesWin) {
   EXPECT_FALSE(at(pod, "/spec").contains("initContainers"));
 }
 
-TEST(RenderPod, RestartPolicyNeverReachesTheAgent) {
-  const OrderedJson pod =
-      podOf(jobOf("  ps: {restartPolicy: Never}\n  worker: {}\n" + std::string(kTraining)),
-            {v1::ROLE_PS, 0});
-  EXPECT_TRUE(contains(words(at(pod, "/spec/containers/0/command")), "--no-restart"));
-}
-
-TEST(RenderPod, TellsTheAgentHowManyProcessesAWorkerHas) {
-  const auto command = [](const std::string& worker) {
-    return words(at(
-        podOf(jobOf("  strategy: AllReduce\n  worker: {" + worker + "}\n" + std::string(kTraining)),
-              {v1::ROLE_WORKER, 0}),
-        "/spec/containers/0/command"));
-  };
-  EXPECT_TRUE(contains(command("processesPerPod: 3"), "--processes=3"));
-  for (const std::string& word : command("")) EXPECT_NE(word.rfind("--processes", 0), 0u) << word;
-}
-
 // A job whose model the workers' program brings; `container` is theirs, in flow style.
 v1::TrainingJob programJob(const std::string& container) {
   return jobOf("  ps: {}\n  volumes: [{name: data, mountPath: /data}]\n" +
