@@ -284,6 +284,9 @@ bool SyncWorker::evaluationDue() const {
 
 StatusOr<std::optional<Turn>> SyncWorker::turn() {
   StatusOr<std::optional<Turn>> end = endTurn();
+  // The job may be over before the last step's answers are here.
+  if (end.ok() && end->has_value() && !withBackups() && (*end)->kind != Turn::Kind::kLeft)
+    (*end)->taken = (*end)->step;
   if (!end.ok() || end->has_value()) return end;
   if (activity_ != Activity::kReady || step_state_ != StepState::kNone || !active())
     return std::optional<Turn>();

@@ -95,7 +95,10 @@ bool RingWorker::evaluationDue() const {
 
 StatusOr<std::optional<Turn>> RingWorker::turn() {
   StatusOr<std::optional<Turn>> end = endTurn();
-  if (end.ok() && end->has_value()) (*end)->epoch_step = plan_.first_step;
+  if (end.ok() && end->has_value()) {
+    (*end)->epoch_step = plan_.first_step;
+    if ((*end)->kind != Turn::Kind::kLeft) (*end)->taken = (*end)->step;
+  }
   if (!end.ok() || end->has_value()) return end;
   if (activity_ != Activity::kReady || !active() || resting() || abort_)
     return std::optional<Turn>();

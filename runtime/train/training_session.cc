@@ -187,8 +187,9 @@ StatusOr<StepOutcome> TrainingSession::settle(const StepOutcome& outcome, TimePo
 // Its samples were used, and nobody else will say so. Of the loss only this worker's is known.
 Status TrainingSession::settleGivenUp() {
   const std::optional<StepRecord> given_up = std::exchange(given_up_, std::nullopt);
-  if (!given_up || given_up->step >= turn_.epoch_step || given_up->epoch >= turn_.epoch)
-    return absl::OkStatus();
+  if (!given_up) return absl::OkStatus();
+  const bool former = given_up->epoch < turn_.epoch;
+  if (given_up->step >= (former ? turn_.epoch_step : turn_.taken)) return absl::OkStatus();
   StepRecord record = *given_up;
   train_seconds_ += record.seconds;
   record.train_seconds = train_seconds_;

@@ -30,6 +30,10 @@ struct Turn {
   // step before it that this worker had to give up under the former epoch was taken by others, with
   // its gradient. 0: not so.
   std::int64_t epoch_step = 0;
+  // Of a turn that is over, where a step needs every rank's gradient: the steps that the job has
+  // taken. One before it that this worker waited for under this epoch was taken with its gradient,
+  // too. 0: not so.
+  std::int64_t taken = 0;
 };
 
 // Nothing follows such a turn.

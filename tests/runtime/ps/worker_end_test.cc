@@ -187,6 +187,26 @@ TEST(WorkerEnd, AfterTheLastStepItWaitsForTheRest) {
   EXPECT_TRUE(b.report().leaving());
 }
 
+// Whoever hears that the job is over while it waits for the last step's answers knows that the step
+// was taken.
+TEST(WorkerEnd, TheLastStepsAnswersMayComeTooLate) {
+  WorkerBench b([](WorkerConfig& c) { c.evaluates = false; });
+  b.steps = 1;
+  start(b);
+  b.turn();
+  b.gradients();
+  b.receiveAll();
+  v1::View v = b.view(v1::PHASE_DONE, 1);
+  v.set_progress(1);
+  b.see(v);
+  EXPECT_EQ(b.machine.stepState(), StepState::kAbandoned);
+  b.machine.endStep();
+  const auto turn = b.turn();
+  ASSERT_TRUE(turn.has_value());
+  EXPECT_EQ(turn->kind, Turn::Kind::kDone);
+  EXPECT_EQ(turn->taken, 1);
+}
+
 TEST(WorkerEnd, ARefusalAndAFailureAreErrors) {
   WorkerBench b;
   v1::View v = b.view(v1::PHASE_SEALING, 1);

@@ -58,6 +58,7 @@ class FakeSynchronizer final : public Synchronizer, public StepCommit {
     turn.epoch_step = epoch_step_;
     if (end_) {
       turn.kind = *end_;
+      if (options_.all_ranks && *end_ != Turn::Kind::kLeft) turn.taken = step_;
     } else if (options_.evaluate_every > 0 && step_ > 0 && step_ % options_.evaluate_every == 0 &&
                evaluated_ != step_) {
       turn.kind = Turn::Kind::kEvaluate;

@@ -185,6 +185,35 @@ TEST_F(TrainingSessionTest, AStepThatOthersTookWithItsGradientIsRecorded) {
   EXPECT_EQ(notes_.records.size(), 1u);
 }
 
+// The last step may be known to be taken before its answers are here; or the job has stopped before
+// it.
+TEST_F(TrainingSessionTest, ALastStepWhoseAnswerComesTooLateIsRecorded) {
+  for (const std::int64_t taken : {5, 4}) {
+    FakeSynchronizer all({.samples = kSamples, .rank = 1, .ranks = 3, .all_ranks = true},
+                         {weights_[0], weights_[1]});
+    TrainingSession session(options_, all, notes_, clock_);
+    all.beginEpoch(3, 4);
+    ASSERT_TRUE(session.next().ok());
+    auto memory = std::make_shared<std::vector<float>>(2, 1.0F);
+    for (const int variable : {0, 1}) ASSERT_TRUE(session.push({variable, *memory, memory}).ok());
+    all.skipTo(taken);
+    all.end(taken == 5 ? Turn::Kind::kDone : Turn::Kind::kStopped);
+    const auto outcome = session.finish({25, kSamples});
+    ASSERT_TRUE(outcome.ok()) << outcome.status();
+    EXPECT_FALSE(outcome->complete);
+    EXPECT_TRUE(notes_.records.empty());
+    ASSERT_TRUE(session.next().ok());
+    ASSERT_EQ(notes_.records.size(), taken == 5 ? 1u : 0u);
+    EXPECT_EQ(session.totals().steps, taken == 5 ? 1u : 0u);
+    if (taken == 5) {
+      EXPECT_EQ(notes_.records[0].step, 4);
+      EXPECT_EQ(notes_.records[0].first_position, 40);
+      EXPECT_DOUBLE_EQ(notes_.records[0].loss, 2.5);
+    }
+    notes_.records.clear();
+  }
+}
+
 // What would hold up or mislead the others is refused before it leaves.
 TEST_F(TrainingSessionTest, EachVariableBringsOneGradient) {
   ASSERT_TRUE(session_.next().ok());
