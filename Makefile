@@ -6,7 +6,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .ONESHELL:
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-run test test-long test-torch torch sanitize sanitize-threads check bench experiment compare compare-sparse soak fuzz build \
+.PHONY: help demo demo-run test test-long test-torch torch sanitize sanitize-threads check bench experiment scaling convergence compare compare-sparse soak fuzz build \
   install wheel foreign-suites clean format image image-torch push cluster cluster-build cluster-stop bench-operator
 
 # Objects in the compiler cache serve any checkout.
@@ -44,6 +44,8 @@ help:
 	@echo "make bench    speed of push and pull and of training; tables in build/bench (see docs/results.md)"
 	@echo "make bench-operator  the operator on a real apiserver (root); PEER=build: beside Kubeflow's"
 	@echo "make experiment  7 workers, 2 parameter servers, 3 placements on links of 1 Gbit/s (LINK; root; QUICK=1)"
+	@echo "make scaling  1 to 16 machines: parameter servers and a ring beside the cost model (root; QUICK=1)"
+	@echo "make convergence  accuracy by mode of updates, against images and time, with and without a slow worker (QUICK=1)"
 	@echo "make compare  TensorFlow's parameter servers beside ours; TensorFlow comes from PyPI"
 	@echo "make compare-sparse  the same of models with embedding tables"
 	@echo "make soak     20 minutes with a random kill every 20 s (SOAK_SECONDS, SOAK_EVERY, SOAK_SEED)"
@@ -184,6 +186,18 @@ experiment:
 	cmake --build build/dev --target $(programs)
 	exec python3 bench/experiment/experiment.py --bin build/dev/bin --out build/experiment \
 	  --link $(or $(LINK),1Gbit) $(if $(QUICK),--quick)
+
+scaling:
+	$(packages) demo test bench
+	$(configure) --preset dev
+	cmake --build build/dev --target $(programs)
+	exec python3 bench/scaling/scaling.py --bin build/dev/bin --out build/scaling $(if $(QUICK),--quick)
+
+convergence:
+	$(packages) demo test
+	$(configure) --preset dev
+	cmake --build build/dev --target $(programs)
+	exec python3 bench/convergence/convergence.py --bin build/dev/bin --out build/convergence $(if $(QUICK),--quick)
 
 compare:
 	$(packages) demo test

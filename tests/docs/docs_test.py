@@ -2,8 +2,11 @@
 """The documents against the tree: links and paths exist, docs/job.md is the schema of deploy/crds.yaml, and recipes of
 images copy what there is."""
 import glob
+import importlib.util
+import json
 import pathlib
 import re
+import sys
 import tempfile
 import unittest
 
@@ -155,7 +158,28 @@ def missing_copies(root):
                     yield f"{where}: {source} needs {module}.py"
 
 
+def drawn(root):
+    """(picture, what its program makes of the values beside it; the same of the table) for each that is drawn from values."""
+    page = (root / "docs/experiments.md").read_text(encoding="utf-8")
+    for values in sorted((root / "docs/images").glob("*.json")):
+        program = root / "bench" / values.stem / "picture.py"
+        sys.path.insert(0, str(program.parent))
+        spec = importlib.util.spec_from_file_location(f"picture_of_{values.stem}", program)
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        results = json.loads(values.read_text(encoding="utf-8"))
+        yield values.stem, values.with_suffix(".svg").read_text(encoding="utf-8"), module.svg(results), module.table(results) in page
+
+
 class Documents(unittest.TestCase):
+    def test_pictures_and_tables_are_of_the_values_beside_them(self):
+        found = list(drawn(ROOT))
+        self.assertGreaterEqual(len(found), 2)
+        for name, picture, expected, tabled in found:
+            with self.subTest(name):
+                self.assertTrue(picture == expected, f"docs/images/{name}.svg is not what bench/{name}/picture.py draws")
+                self.assertTrue(tabled, f"docs/experiments.md has not the table that bench/{name}/picture.py makes")
+
     def test_links_lead_somewhere(self):
         self.assertEqual([], list(broken_links(ROOT)))
 

@@ -1,0 +1,189 @@
+"""Accuracy against updates and against time, by update mode, with workers that are equally fast and with one that is
+four times slower: what `make convergence` runs.
+
+    python3 bench/convergence/convergence.py --bin build/dev/bin --out build/convergence [--quick]
+
+mnist_cnn learns Fashion-MNIST on this machine, with real computing; each step of a worker also waits (a failpoint), so
+that workers take as long as on machines of their own, and a slow one can be had. Runs end once they have --target.
+Writes results.json, results.md (the table of docs/experiments.md) and convergence.svg.
+"""
+
+import argparse
+import datetime
+import gzip
+import json
+import os
+import pathlib
+import shutil
+import signal
+import struct
+import subprocess
+import sys
+import time
+
+HERE = pathlib.Path(__file__).resolve().parent
+sys.path[:0] = [str(HERE), str(HERE.parent), str(HERE.parent / "pictures")]
+
+import curves  # noqa: E402
+import picture  # noqa: E402
+import programs  # noqa: E402
+
+FASHION = pathlib.Path("/usr/share/datasets/fashion-mnist")
+WORKERS, SERVERS, BATCH = 4, 2, 64
+EVALUATION = 5000  # images; all 10,000 would take the chief a second each time
+# {name: (training.update, images of an update, whether all wait while the chief evaluates)}
+MODES = {
+    "Sync": ({"mode": "Sync"}, WORKERS * BATCH, True),
+    "Sync, 1 backup worker": ({"mode": "Sync", "backupWorkers": 1}, (WORKERS - 1) * BATCH, False),
+    "Async": ({"mode": "Async"}, BATCH, False),
+    "BoundedDelay 1": ({"mode": "BoundedDelay", "maxDelay": 1}, BATCH, False),
+    "BoundedDelay 4": ({"mode": "BoundedDelay", "maxDelay": 4}, BATCH, False),
+    "BoundedDelay 16": ({"mode": "BoundedDelay", "maxDelay": 16}, BATCH, False),
+}
+QUICK = ["Sync", "Async", "BoundedDelay 4"]
+EVERY = 40 * WORKERS * BATCH  # images between two evaluations
+SLOWER = 4
+AFTER = 1  # evaluation after the one that has the target; none with --quick
+LIMIT = 900  # seconds of one run; against hangs only
+
+
+def evaluation_files(folder):
+    """The first EVALUATION images of those for tests, and their labels."""
+    for name, header in (("t10k-images-idx3-ubyte.gz", 16), ("t10k-labels-idx1-ubyte.gz", 8)):
+        data = gzip.decompress((FASHION / name).read_bytes())
+        item = (len(data) - header) // 10000
+        count = struct.pack(">I", EVALUATION)
+        (folder / name).write_bytes(gzip.compress(data[:4] + count + data[8:header] + data[header:header + item * EVALUATION],
+                                                  mtime=0))
+
+
+def job(name, mode, images):
+    update, step_images, _ = MODES[mode]
+    return {"apiVersion": "trainyard.dev/v1alpha1", "kind": "TrainingJob", "metadata": {"name": name},
+            "spec": {"volumes": [{"name": "data", "mountPath": "/data"}, {"name": "evaluation", "mountPath": "/evaluation"}],
+                     "ps": {"replicas": SERVERS}, "worker": {"replicas": WORKERS},
+                     "training": {"model": {"name": "mnist_cnn", "dropout": 0.5}, "seed": 1,
+                                  "data": {"format": "idx", "images": "/data/train-images-idx3-ubyte.gz",
+                                           "labels": "/data/train-labels-idx1-ubyte.gz",
+                                           "evalImages": "/evaluation/t10k-images-idx3-ubyte.gz",
+                                           "evalLabels": "/evaluation/t10k-labels-idx1-ubyte.gz"},
+                                  "batchSize": BATCH, "steps": images // step_images, "update": update,
+                                  "evaluateEverySteps": EVERY // step_images,
+                                  "optimizer": {"name": "RMSProp", "learningRate": 0.001},
+                                  "checkpoint": {"everySeconds": 604800}}}}
+
+
+def waits(pause, slow):
+    """Milliseconds by worker as failpoints."""
+    times = {f"worker-{index}": pause for index in range(WORKERS)}
+    if slow:
+        times[f"worker-{WORKERS - 1}"] = slow
+    return ";".join(f"worker.step=delay({milliseconds}),task={task}" for task, milliseconds in times.items())
+
+
+def records(folder):
+    path = folder / "metrics.jsonl"
+    lines = path.read_text().splitlines() if path.exists() else []
+    return [json.loads(line) for line in lines if line.endswith("}")]
+
+
+class Runs:
+    def __init__(self, args):
+        self.args = args
+
+    def train(self, mode, slow):
+        """Ends the run AFTER evaluations beyond the target, or with its last step; returns its records."""
+        args = self.args
+        name = "convergence-" + "".join(c if c.isalnum() else "-" for c in mode.lower()).replace("--", "-") + ("-slow" if slow else "")
+        folder = args.out / "runs" / name
+        shutil.rmtree(folder, ignore_errors=True)
+        file = args.out / f"{name}.json"
+        file.write_text(json.dumps(job(name, mode, args.images), indent=1) + "\n")
+        command = [args.bin / "trainyard", "run", "-f", file, "--dir", folder, "--volume", f"data={FASHION}",
+                   "--volume", f"evaluation={args.out / 'evaluation'}"]
+        environment = {**os.environ, "TRAINYARD_FAILPOINTS": waits(args.pause, slow)}
+        with open(args.out / f"{name}.log", "w") as log:
+            running = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, env=environment)
+            try:
+                self.watch(running, folder)
+            except BaseException:
+                running.kill()
+                running.wait()
+                raise
+        found = records(folder)
+        if not any("accuracy" in r for r in found):
+            raise RuntimeError(f"{name} failed:\n{(args.out / f'{name}.log').read_text()[-2000:]}")
+        return found
+
+    def watch(self, running, folder):
+        end, asked = time.monotonic() + LIMIT, False
+        while running.poll() is None:
+            scores = [r["accuracy"] for r in records(folder) if "accuracy" in r]
+            first = next((i for i, score in enumerate(scores) if score >= self.args.target), len(scores))
+            if not asked and (len(scores) - first > self.args.after or time.monotonic() > end):
+                running.send_signal(signal.SIGINT)
+                asked = True
+            time.sleep(0.2)
+
+    def measure(self):
+        args = self.args
+        results = {"machine": programs.machine(), "date": datetime.date.today().isoformat(), "load": os.getloadavg()[0],
+                   "target": args.target, "workers": WORKERS, "batch": BATCH, "pause_ms": args.pause, "slower": SLOWER, "runs": []}
+        for slow in (False, True):
+            for mode in args.modes:
+                self.one(results, mode, slow)
+        return results
+
+    def one(self, results, mode, slow):
+        """Of the first, Sync with equal workers, follows how long a slow one has to wait."""
+        _, images, all_wait = MODES[mode]
+        pause = round(self.args.pause + (SLOWER - 1) * 1000 * results["step_seconds"]) if slow else 0
+        found = self.train(mode, pause)
+        if "step_seconds" not in results:
+            steps = curves.training(found)
+            results["step_seconds"] = round((steps[-1]["train_seconds"] - steps[0]["train_seconds"]) /
+                                            (steps[-1]["step"] - steps[0]["step"]), 4)
+        points = curves.curve(found, images, all_wait)
+        reached = curves.reached(points, self.args.target)
+        results["runs"].append({"mode": mode, "slow": slow, "points": points, "reached": reached})
+        print(f"{mode}{', one worker slow' if slow else ''}: "
+              + (f"{reached['accuracy']:.4f} after {reached['updates']} updates, {reached['seconds']:.0f} s" if reached
+                 else f"not reached; {points[-1]['accuracy']:.4f} after {points[-1]['updates']} updates"), flush=True)
+
+
+def parse():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--bin", required=True, type=pathlib.Path, help="where the programs are")
+    parser.add_argument("--out", required=True, type=pathlib.Path, help="where the results go")
+    parser.add_argument("--target", default=0.88, type=float, help="accuracy")
+    parser.add_argument("--pause", default=60, type=int, help="milliseconds that a step of a worker waits besides computing")
+    parser.add_argument("--images", default=600000, type=int, help="after so many a run ends that has not reached the target")
+    parser.add_argument("--quick", action="store_true", help="three modes, to 0.8")
+    args = parser.parse_args()
+    args.modes = QUICK if args.quick else list(MODES)
+    args.after = 0 if args.quick else AFTER
+    if args.quick:
+        args.target = min(args.target, 0.8)
+    args.bin, args.out = args.bin.absolute(), args.out.absolute()
+    return args
+
+
+def main():
+    args = parse()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    (args.out / "evaluation").mkdir(parents=True, exist_ok=True)
+    evaluation_files(args.out / "evaluation")
+    try:
+        results = Runs(args).measure()
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return 130
+    (args.out / "results.json").write_text(json.dumps(results, indent=1) + "\n")
+    (args.out / "results.md").write_text(picture.table(results))
+    (args.out / "convergence.svg").write_text(picture.svg(results))
+    print(picture.table(results))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,61 @@
+"""What of `make scaling` is known before anything runs: models, links, and who runs where. Pure."""
+
+# A step's computing, by one machine: of mnist_cnn what a core takes for 128 images, of the others what the cost model's page
+# takes (docs/cost_model.md), a GPU of 2017 and some 64 images.
+MODELS = {
+    "mnist_cnn": {"parameters": 3274634, "step_seconds": 0.1},
+    "resnet50": {"parameters": 25600000, "step_seconds": 0.3},
+    "vgg19": {"parameters": 143700000, "step_seconds": 0.6},
+}
+RATES = {"1 Gbit/s": 1e9, "10 Gbit/s": 1e10}
+SIZES = (2, 4, 8, 16)  # machines; one alone exchanges nothing
+SYSTEMS = ("dedicated", "colocated", "ring")
+# Every model is carried by one of the size of mnist_cnn, behind links of this rate, so that all of them fit this machine's
+# memory and sixteen links stay below 1 GB/s together.
+CARRIER = "mnist_cnn"
+LINK = 250e6  # bits per second
+
+
+def factor(model, rate):
+    """How many times longer everything takes here. Bytes by rate is what an exchange takes: a smaller model behind a link
+    that is smaller by the same factor takes as long."""
+    return rate / LINK * MODELS[CARRIER]["parameters"] / MODELS[model]["parameters"]
+
+
+class Layout:
+    """Machines by number, and the task or tasks of each."""
+
+    def __init__(self, system, workers, servers):
+        self.system, self.workers, self.servers = system, workers, servers
+        self.of = {f"worker-{i}": i for i in range(workers)}
+        first = 0 if system == "colocated" else workers
+        self.of |= {f"ps-{i}": first + i for i in range(servers)}
+
+    @property
+    def machines(self):
+        return max(self.of.values()) + 1
+
+
+def layout(system, machines, planned):
+    """`planned`: how the cost model splits them (`trainyard plan --machines`)."""
+    if system == "dedicated":
+        return Layout(system, planned["dedicated"]["workers"], planned["dedicated"]["ps"])
+    return Layout(system, machines, machines if system == "colocated" else 0)
+
+
+def job(name, place, step_seconds, steps):
+    """Nobody computes: a step takes its seconds, and what the exchange adds."""
+    training = {"model": {"name": CARRIER, "dropout": 0.5, "simulatedStepSeconds": step_seconds},
+                "data": {"format": "synthetic", "shape": [28, 28, 1], "classes": 10, "samples": 2 * place.workers},
+                "batchSize": 1, "steps": steps, "optimizer": {"name": "SGD", "learningRate": 0.01},
+                "checkpoint": {"everySeconds": 604800}}
+    spec = {"volumes": [{"name": "data", "mountPath": "/data"}], "strategy": "AllReduce", "worker": {"replicas": place.workers}, "training": training}
+    if place.servers:
+        spec |= {"strategy": "ParameterServer", "ps": {"replicas": place.servers}}
+        training |= {"placement": {"strategy": "Balanced"}, "chunkReplicas": "Never"}
+    return {"apiVersion": "trainyard.dev/v1alpha1", "kind": "TrainingJob", "metadata": {"name": name}, "spec": spec}
+
+
+def speedup(workers, alone, step):
+    """Work per second, against that of one machine: each worker brings a batch of its own."""
+    return workers * alone / step

@@ -1,0 +1,156 @@
+"""Images per second of 1 to 16 machines against one: dedicated and colocated parameter servers, and a ring, beside the cost
+model: what `make scaling` runs.
+
+    python3 bench/scaling/scaling.py --bin build/dev/bin --out build/scaling [--quick]
+
+Each machine is a network namespace behind a link of its own (bench/experiment/links.py); computing is simulated,
+communication is real. Writes results.json, results.md (the table of docs/experiments.md) and scaling.svg. Needs root;
+exits with 77 and a line that says why when there can be no namespaces.
+"""
+
+import argparse
+import datetime
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+
+HERE = pathlib.Path(__file__).resolve().parent
+sys.path[:0] = [str(HERE), str(HERE.parent), str(HERE.parent / "experiment"), str(HERE.parent / "pictures")]
+
+import experiment  # noqa: E402
+import links  # noqa: E402
+import machines  # noqa: E402
+import picture  # noqa: E402
+import programs  # noqa: E402
+
+MEASURED = 4  # steps, after the first; every fifth is recorded
+BUSY = 0.85  # of the processors: above it they may be what a step waits for
+
+
+def busy_ticks():
+    """Of all processors since the machine was started: (at work, all)."""
+    fields = [int(field) for field in pathlib.Path("/proc/stat").read_text().splitlines()[0].split()[1:9]]
+    return sum(fields) - fields[3] - fields[4], sum(fields)
+
+
+class Machines:
+    """The namespaces of a layout, by the names of its tasks."""
+
+    def __init__(self, place, out):
+        self.place = place
+        hosts = {f"machine-{i}": machines.LINK for i in range(place.machines)}
+        self.network = links.Network(hosts | {"launcher": links.UNSHAPED})
+        self.folder = out / "namespaces"
+
+    def __enter__(self):
+        self.network.__enter__()
+        self.folder.mkdir(parents=True, exist_ok=True)
+        for task, machine in self.place.of.items():
+            link = self.folder / task
+            link.unlink(missing_ok=True)
+            link.symlink_to(links.NAMES / self.network.namespace(f"machine-{machine}"))
+        return self
+
+    def flags(self):
+        flags = ["--task-wrapper", f"nsenter --net={self.folder}/{{task}}"]
+        for task, machine in self.place.of.items():
+            flags += ["--task-address", f"{task}={self.network.addresses[f'machine-{machine}']}"]
+        return flags
+
+    def __exit__(self, *error):
+        for link in self.folder.iterdir():
+            link.unlink()
+        return self.network.__exit__(*error)
+
+
+class Scaling:
+    def __init__(self, args):
+        self.args = args
+        self.driver = experiment.Driver(args)
+
+    def plan(self, model, rate, sizes):
+        """What the cost model says, by number of machines."""
+        kind = machines.MODELS[model]
+        printed = subprocess.run(
+            [self.args.bin / "trainyard", "plan", "--parameters", str(kind["parameters"]), "--bandwidth", f"{rate:.0f}bit",
+             "--step-seconds", str(kind["step_seconds"]), *sizes, "-o", "json"],
+            check=True, stdout=subprocess.PIPE, text=True).stdout
+        return {row["machines"]: row for row in json.loads(printed)["cost"]["scale"]}
+
+    def point(self, model, rate, system, size, planned):
+        alone, scale = machines.MODELS[model]["step_seconds"], machines.factor(model, machines.RATES[rate])
+        place = machines.layout(system, size, planned)
+        name = f"{model.replace('_', '-')}-{rate.split()[0]}g-{system}-{size}"
+        description = machines.job(name, place, alone * scale, MEASURED + 1)
+        with Machines(place, self.args.out) as made:
+            before = busy_ticks()
+            folder = self.driver.train(description, made.network.enter("launcher"), made.flags())
+            after = busy_ticks()
+        step = experiment.step_seconds(folder) / scale
+        rates = experiment.server_rates(folder) if place.servers else None
+        expected = planned[system]["stepSeconds"]
+        return {"model": model, "rate": rate, "system": system, "machines": size, "workers": place.workers, "ps": place.servers,
+                "step_seconds": round(step, 4), "model_seconds": round(expected, 4),
+                "speedup": round(machines.speedup(place.workers, alone, step), 3),
+                "busy": round((after[0] - before[0]) / max(after[1] - before[1], 1), 2),
+                # As behind the links of the machines that are stood for.
+                "ps_bytes_per_second": rates and {ps: [round(r * machines.RATES[rate] / machines.LINK) for r in both]
+                                                  for ps, both in rates.items()}}
+
+    def measure(self):
+        args = self.args
+        results = {"machine": programs.machine(), "date": datetime.date.today().isoformat(), "load": os.getloadavg()[0],
+                   "busy_limit": BUSY, "models": machines.MODELS, "points": [], "curves": {}}
+        for model in args.models:
+            for rate in args.rates:
+                curve = self.plan(model, machines.RATES[rate], ["--scale", "1..64"])
+                results["curves"][f"{model} {rate}"] = [curve[size] for size in sorted(curve)]
+                for size in args.sizes:
+                    for system in machines.SYSTEMS:
+                        found = self.point(model, rate, system, size, curve[size])
+                        results["points"].append(found)
+                        print(f"  {found['step_seconds']:.3f} s a step, model {found['model_seconds']:.3f}; processors "
+                              f"{found['busy'] * 100:.0f} % at work", flush=True)
+        return results
+
+
+def parse(argv=None):
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--bin", required=True, type=pathlib.Path, help="where the programs are")
+    parser.add_argument("--out", required=True, type=pathlib.Path, help="where the results go")
+    parser.add_argument("--quick", action="store_true", help="one model behind 1 Gbit/s, 2 to 8 machines")
+    parser.add_argument("--model", choices=list(machines.MODELS), help="only this one")
+    parser.add_argument("--machines", type=int, nargs="+", choices=machines.SIZES, help="only so many")
+    args = parser.parse_args(argv)
+    args.models = [args.model] if args.model else ["resnet50"] if args.quick else list(machines.MODELS)
+    args.rates = list(machines.RATES)[:1] if args.quick else list(machines.RATES)
+    args.sizes = args.machines or (machines.SIZES[:3] if args.quick else machines.SIZES)
+    args.urgent, args.data = False, experiment.FASHION
+    args.bin, args.out = args.bin.absolute(), args.out.absolute()
+    return args
+
+
+def main():
+    args = parse()
+    if reason := links.why_not():
+        print(f"no scaling: {reason}", file=sys.stderr)
+        return 77
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    args.out.mkdir(parents=True, exist_ok=True)
+    try:
+        results = Scaling(args).measure()
+    except KeyboardInterrupt:
+        print("interrupted; namespaces and processes are gone", file=sys.stderr)
+        return 130
+    (args.out / "results.json").write_text(json.dumps(results, indent=1) + "\n")
+    (args.out / "results.md").write_text(picture.table(results))
+    (args.out / "scaling.svg").write_text(picture.svg(results))
+    print(picture.table(results))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
