@@ -61,15 +61,14 @@ class Torch(unittest.TestCase):
         """Of rank 0."""
         return self.world.cluster.kubectl("logs", f"{name}-worker-0", "-n", SPACE, "-c", "task")
 
-    def finish(self, name, steps, restarts=0, disruptions=0, revision=1):
-        """Waits for the end of the job, which has come to gloo's weights."""
+    def finish(self, name, steps, restarts=0, disruptions=0, revisions=(1,)):
+        """Waits for the end of the job, which has come to gloo's weights, by one of `revisions` of its membership."""
         status = self.world.wait_state(name, SPACE, "Succeeded", LIMIT)
         saved = example_runs.saved(self.folder / name / "fashion.pt")
         self.assertEqual(steps, saved["step"])
         self.assertEqual(0, example_runs.largest_difference(saved["net"], self.gloo[steps]), self.log(name))
-        self.assertEqual((restarts, disruptions, revision),
-                         (status["restarts"], status["disruptions"], status["membership"]["revision"]),
-                         self.world.describe(SPACE))
+        self.assertEqual((restarts, disruptions), (status["restarts"], status["disruptions"]), self.world.describe(SPACE))
+        self.assertIn(status["membership"]["revision"], revisions, self.world.describe(SPACE))
 
     def expect_gone_on(self, name):
         """Rank 0's newest program has begun behind the first checkpoint."""
@@ -90,8 +89,9 @@ class Torch(unittest.TestCase):
         before = self.start_and_wait("killed-pod", "ddp.py")
         self.world.cluster.kubectl("delete", "pod", "killed-pod-worker-1", "-n", SPACE, "--force", "--grace-period=0",
                                    "--wait=false")
-        # The program that lost its peer is counted with the pod; both begin by the same revision.
-        self.finish("killed-pod", LONG, disruptions=1, revision=2)
+        # The program that lost its peer is counted with the pod. Both begin by the same revision; but a deletion by force frees
+        # the pod's name before the kubelet has ended its program, so the new one may be told of before the other knows its loss.
+        self.finish("killed-pod", LONG, disruptions=1, revisions=(2, 3))
         self.expect_gone_on("killed-pod")
         after = self.identities("killed-pod")
         self.assertEqual(before.keys(), after.keys())
@@ -101,7 +101,7 @@ class Torch(unittest.TestCase):
         """Of rank 0, where the others meet."""
         before = self.start_and_wait("killed-program", "horovod_names.py")
         self.assertEqual(1, chaos.act(self.world, "python3", "killed-program-worker-0", "signal", int(signal.SIGKILL)))
-        self.finish("killed-program", LONG, restarts=1, revision=2)
+        self.finish("killed-program", LONG, restarts=1, revisions=(2,))
         self.expect_gone_on("killed-program")
         after = self.identities("killed-program")
         self.assertEqual(before["worker-0"], after["worker-0"], "its agent starts it again, in the same pod")
