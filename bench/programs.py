@@ -1,5 +1,6 @@
 """Runs one program, or one group of them, and returns what it measured."""
 
+import collections
 import json
 import os
 import pathlib
@@ -23,10 +24,13 @@ def machine():
     return f"{cores} cores ({model})"
 
 
-def _ticks():
-    """All time of the machine since it was started, and of this what its host gave to others."""
+Ticks = collections.namedtuple("Ticks", "all idle stolen")
+
+
+def ticks():
+    """Of all processors since the machine was started: all time, that without work, and what its host gave to others."""
     fields = [int(field) for field in pathlib.Path("/proc/stat").read_text().splitlines()[0].split()[1:9]]
-    return sum(fields), fields[7]
+    return Ticks(sum(fields), fields[3] + fields[4], fields[7])
 
 
 class Surroundings:
@@ -35,11 +39,11 @@ class Surroundings:
     LOADED = 0.3  # figures of a run that begins with more say little
 
     def __init__(self):
-        self.load, (self.all, self.stolen) = os.getloadavg()[0], _ticks()
+        self.load, self.began = os.getloadavg()[0], ticks()
 
     def text(self):
-        now, stolen = _ticks()
-        share = (stolen - self.stolen) / max(now - self.all, 1)
+        now = ticks()
+        share = (now.stolen - self.began.stolen) / max(now.all - self.began.all, 1)
         return (f"{'LOADED: ' if self.load > self.LOADED else ''}load {self.load:.1f} at the start and "
                 f"{os.getloadavg()[0]:.1f} at the end, {100 * share:.1f} % of the time stolen")
 

@@ -27,6 +27,8 @@ sys.path[:0] = [str(HERE), str(HERE.parent), str(HERE.parent / "pictures")]
 import curves  # noqa: E402
 import picture  # noqa: E402
 import programs  # noqa: E402
+import results  # noqa: E402
+import run_records  # noqa: E402
 
 FASHION = pathlib.Path("/usr/share/datasets/fashion-mnist")
 WORKERS, SERVERS, BATCH = 4, 2, 64
@@ -81,12 +83,6 @@ def waits(pause, slow):
     return ";".join(f"worker.step=delay({milliseconds}),task={task}" for task, milliseconds in times.items())
 
 
-def records(folder):
-    path = folder / "metrics.jsonl"
-    lines = path.read_text().splitlines() if path.exists() else []
-    return [json.loads(line) for line in lines if line.endswith("}")]
-
-
 class Runs:
     def __init__(self, args):
         self.args = args
@@ -110,7 +106,7 @@ class Runs:
                 running.kill()
                 running.wait()
                 raise
-        found = records(folder)
+        found = run_records.read(folder)
         if not any("accuracy" in r for r in found):
             raise RuntimeError(f"{name} failed:\n{(args.out / f'{name}.log').read_text()[-2000:]}")
         return found
@@ -118,7 +114,7 @@ class Runs:
     def watch(self, running, folder):
         end, asked = time.monotonic() + LIMIT, False
         while running.poll() is None:
-            scores = [r["accuracy"] for r in records(folder) if "accuracy" in r]
+            scores = [r["accuracy"] for r in run_records.read(folder) if "accuracy" in r]
             first = next((i for i, score in enumerate(scores) if score >= self.args.target), len(scores))
             if not asked and (len(scores) - first > self.args.after or time.monotonic() > end):
                 running.send_signal(signal.SIGINT)
@@ -127,25 +123,23 @@ class Runs:
 
     def measure(self):
         args = self.args
-        results = {"machine": programs.machine(), "date": datetime.date.today().isoformat(), "load": os.getloadavg()[0],
-                   "target": args.target, "workers": WORKERS, "batch": BATCH, "pause_ms": args.pause, "slower": SLOWER, "runs": []}
+        made = {"machine": programs.machine(), "date": datetime.date.today().isoformat(), "load": os.getloadavg()[0],
+                "target": args.target, "workers": WORKERS, "batch": BATCH, "pause_ms": args.pause, "slower": SLOWER, "runs": []}
         for slow in (False, True):
             for mode in args.modes:
-                self.one(results, mode, slow)
-        return results
+                self.one(made, mode, slow)
+        return made
 
-    def one(self, results, mode, slow):
+    def one(self, made, mode, slow):
         """Of the first, Sync with equal workers, follows how long a slow one has to wait."""
         _, images, all_wait = MODES[mode]
-        pause = round(self.args.pause + (SLOWER - 1) * 1000 * results["step_seconds"]) if slow else 0
+        pause = round(self.args.pause + (SLOWER - 1) * 1000 * made["step_seconds"]) if slow else 0
         found = self.train(mode, pause)
-        if "step_seconds" not in results:
-            steps = curves.training(found)
-            results["step_seconds"] = round((steps[-1]["train_seconds"] - steps[0]["train_seconds"]) /
-                                            (steps[-1]["step"] - steps[0]["step"]), 4)
+        if "step_seconds" not in made:
+            made["step_seconds"] = round(run_records.step_seconds(found), 4)
         points = curves.curve(found, images, all_wait)
         reached = curves.reached(points, self.args.target)
-        results["runs"].append({"mode": mode, "slow": slow, "points": points, "reached": reached})
+        made["runs"].append({"mode": mode, "slow": slow, "points": points, "reached": reached})
         print(f"{mode}{', one worker slow' if slow else ''}: "
               + (f"{reached['accuracy']:.4f} after {reached['updates']} updates, {reached['seconds']:.0f} s" if reached
                  else f"not reached; {points[-1]['accuracy']:.4f} after {points[-1]['updates']} updates"), flush=True)
@@ -170,19 +164,9 @@ def parse():
 
 def main():
     args = parse()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     (args.out / "evaluation").mkdir(parents=True, exist_ok=True)
     evaluation_files(args.out / "evaluation")
-    try:
-        results = Runs(args).measure()
-    except KeyboardInterrupt:
-        print("interrupted", file=sys.stderr)
-        return 130
-    (args.out / "results.json").write_text(json.dumps(results, indent=1) + "\n")
-    (args.out / "results.md").write_text(picture.table(results))
-    (args.out / "convergence.svg").write_text(picture.svg(results))
-    print(picture.table(results))
-    return 0
+    return results.leave(args.out, "convergence", Runs(args).measure, picture)
 
 
 if __name__ == "__main__":

@@ -1,14 +1,17 @@
 """What a run's records say of its convergence. Pure."""
 
+import pathlib
+import sys
 
-def training(records):
-    return [r for r in records if "train_seconds" in r]
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
+
+import run_records  # noqa: E402
 
 
 def clock(records, waits_for_evaluations):
     """[(step, seconds since training began)] of the chief's records. Where everybody waits while the chief computes a
     score, such times do not count; elsewhere the others go on meanwhile."""
-    steps = training(records)
+    steps = run_records.training(records)
     if waits_for_evaluations:
         return [(r["step"], r["train_seconds"]) for r in steps]
     began = steps[0]["time"] - steps[0]["train_seconds"]

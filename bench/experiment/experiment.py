@@ -26,6 +26,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 import jobs  # noqa: E402
 import links  # noqa: E402
 import programs  # noqa: E402
+import run_records  # noqa: E402
 
 UNAVAILABLE = 77
 FASHION = pathlib.Path("/usr/share/datasets/fashion-mnist")
@@ -82,7 +83,7 @@ class Driver:
         return {"model": model, "placement": placement, "directory": str(folder),
                 "predicted_seconds": plan["prediction"]["stepSeconds"],
                 "communication_seconds": plan["prediction"]["communicationSeconds"],
-                "measured_seconds": step_seconds(folder),
+                "measured_seconds": run_records.step_seconds(run_records.read(folder)),
                 "held_bytes": [ps["bytes"] for ps in plan["ps"]],
                 "ps_bytes_per_second": server_rates(folder)}
 
@@ -93,25 +94,10 @@ class Driver:
         print(f"report: {page}", flush=True)
 
 
-def records(folder, file):
-    return [json.loads(line) for line in (folder / file).read_text().splitlines()]
-
-
-def training_records(folder):
-    return [r for r in records(folder, "metrics.jsonl") if "train_seconds" in r]
-
-
-def step_seconds(folder):
-    """From the end of the first step to the last one recorded."""
-    steps = training_records(folder)
-    first, last = steps[0], steps[-1]
-    return (last["train_seconds"] - first["train_seconds"]) / (last["step"] - first["step"])
-
-
 def server_rates(folder):
     """Bytes per second, in and out, as TCP carried them, between the first and the last step."""
-    steps = training_records(folder)
-    samples = [r for r in records(folder, "traffic.jsonl")
+    steps = run_records.training(run_records.read(folder))
+    samples = [r for r in run_records.read(folder, "traffic.jsonl")
                if steps[0]["time"] <= r["time"] <= steps[-1]["time"]]
     if len(samples) < 2:
         return None

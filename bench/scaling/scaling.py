@@ -13,7 +13,6 @@ import datetime
 import json
 import os
 import pathlib
-import signal
 import subprocess
 import sys
 
@@ -25,15 +24,11 @@ import links  # noqa: E402
 import machines  # noqa: E402
 import picture  # noqa: E402
 import programs  # noqa: E402
+import results  # noqa: E402
+import run_records  # noqa: E402
 
 MEASURED = 4  # steps, after the first; every fifth is recorded
 BUSY = 0.85  # of the processors: above it they may be what a step waits for
-
-
-def busy_ticks():
-    """Of all processors since the machine was started: (at work, all)."""
-    fields = [int(field) for field in pathlib.Path("/proc/stat").read_text().splitlines()[0].split()[1:9]]
-    return sum(fields) - fields[3] - fields[4], sum(fields)
 
 
 class Machines:
@@ -86,35 +81,35 @@ class Scaling:
         name = f"{model.replace('_', '-')}-{rate.split()[0]}g-{system}-{size}"
         description = machines.job(name, place, alone * scale, MEASURED + 1)
         with Machines(place, self.args.out) as made:
-            before = busy_ticks()
+            before = programs.ticks()
             folder = self.driver.train(description, made.network.enter("launcher"), made.flags())
-            after = busy_ticks()
-        step = experiment.step_seconds(folder) / scale
+            after = programs.ticks()
+        step = run_records.step_seconds(run_records.read(folder)) / scale
         rates = experiment.server_rates(folder) if place.servers else None
         expected = planned[system]["stepSeconds"]
         return {"model": model, "rate": rate, "system": system, "machines": size, "workers": place.workers, "ps": place.servers,
                 "step_seconds": round(step, 4), "model_seconds": round(expected, 4),
                 "speedup": round(machines.speedup(place.workers, alone, step), 3),
-                "busy": round((after[0] - before[0]) / max(after[1] - before[1], 1), 2),
+                "busy": round(1 - (after.idle - before.idle) / max(after.all - before.all, 1), 2),
                 # As behind the links of the machines that are stood for.
                 "ps_bytes_per_second": rates and {ps: [round(r * machines.RATES[rate] / machines.LINK) for r in both]
                                                   for ps, both in rates.items()}}
 
     def measure(self):
         args = self.args
-        results = {"machine": programs.machine(), "date": datetime.date.today().isoformat(), "load": os.getloadavg()[0],
-                   "busy_limit": BUSY, "models": machines.MODELS, "points": [], "curves": {}}
+        made = {"machine": programs.machine(), "date": datetime.date.today().isoformat(), "load": os.getloadavg()[0],
+                "busy_limit": BUSY, "models": machines.MODELS, "points": [], "curves": {}}
         for model in args.models:
             for rate in args.rates:
                 curve = self.plan(model, machines.RATES[rate], ["--scale", "1..64"])
-                results["curves"][f"{model} {rate}"] = [curve[size] for size in sorted(curve)]
+                made["curves"][f"{model} {rate}"] = [curve[size] for size in sorted(curve)]
                 for size in args.sizes:
                     for system in machines.SYSTEMS:
                         found = self.point(model, rate, system, size, curve[size])
-                        results["points"].append(found)
+                        made["points"].append(found)
                         print(f"  {found['step_seconds']:.3f} s a step, model {found['model_seconds']:.3f}; processors "
                               f"{found['busy'] * 100:.0f} % at work", flush=True)
-        return results
+        return made
 
 
 def parse(argv=None):
@@ -138,18 +133,8 @@ def main():
     if reason := links.why_not():
         print(f"no scaling: {reason}", file=sys.stderr)
         return 77
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     args.out.mkdir(parents=True, exist_ok=True)
-    try:
-        results = Scaling(args).measure()
-    except KeyboardInterrupt:
-        print("interrupted; namespaces and processes are gone", file=sys.stderr)
-        return 130
-    (args.out / "results.json").write_text(json.dumps(results, indent=1) + "\n")
-    (args.out / "results.md").write_text(picture.table(results))
-    (args.out / "scaling.svg").write_text(picture.svg(results))
-    print(picture.table(results))
-    return 0
+    return results.leave(args.out, "scaling", Scaling(args).measure, picture)
 
 
 if __name__ == "__main__":
