@@ -19,13 +19,15 @@ SECURITY = {"securityContext": {"readOnlyRootFilesystem": True, "allowPrivilegeE
 
 
 def job(name, image, ps, worker, replicas=2):
+    """`ps` and `worker` are what their containers say; without `ps` a job of workers alone."""
+
     def template(container):
         return {"spec": {"securityContext": {"runAsUser": 1000, "runAsGroup": 1000},
                          "containers": [{"name": "task", **SECURITY, **container}]}}
 
+    servers = {"strategy": "AllReduce"} if ps is None else {"ps": {"replicas": replicas, "template": template(ps)}}
     return {"apiVersion": "trainyard.dev/v1alpha1", "kind": "TrainingJob", "metadata": {"name": name},
-            "spec": {"image": image, "ps": {"replicas": replicas, "template": template(ps)},
-                     "worker": {"replicas": replicas, "template": template(worker)},
+            "spec": {"image": image, **servers, "worker": {"replicas": replicas, "template": template(worker)},
                      "runPolicy": {"successPolicy": "AllWorkers", "cleanPodPolicy": "None"}}}
 
 
@@ -75,11 +77,9 @@ class Foreign(unittest.TestCase):
         folder = self.world.volume(SPACE, "saved")
         save = ('trap "sleep 20; echo saved > /keep/saved; exit 0" TERM; echo works > /keep/works; '
                 'while true; do sleep 1; done')
-        manifest = job("saves", shell_image.NAME, {}, {
+        manifest = job("saves", shell_image.NAME, None, {
             "command": ["sh", "-c", save], "volumeMounts": [{"name": "keep", "mountPath": "/keep"}]}, replicas=1)
         spec = manifest["spec"]
-        del spec["ps"]
-        spec["strategy"] = "AllReduce"
         spec["worker"]["template"]["spec"].update(
             terminationGracePeriodSeconds=60,
             volumes=[{"name": "keep", "persistentVolumeClaim": {"claimName": "saved"}}])
@@ -97,10 +97,9 @@ class Foreign(unittest.TestCase):
 
     def test_a_sidecar_does_not_keep_a_pod(self):
         """Of a job whose policy is the default, Running."""
-        manifest = job("sidecar", shell_image.NAME, {}, {"command": ["sh", "-c", "echo done"]}, replicas=1)
+        manifest = job("sidecar", shell_image.NAME, None, {"command": ["sh", "-c", "echo done"]}, replicas=1)
         spec = manifest["spec"]
-        del spec["ps"], spec["runPolicy"]["cleanPodPolicy"]
-        spec["strategy"] = "AllReduce"
+        del spec["runPolicy"]["cleanPodPolicy"]
         spec["worker"]["template"]["spec"]["containers"].append(
             {"name": "sidecar", "image": shell_image.NAME, "command": ["sleep", "100000"], **SECURITY})
         self.world.apply(manifest, namespace=SPACE)
@@ -112,11 +111,9 @@ class Foreign(unittest.TestCase):
         folder = self.world.volume(SPACE, "lives")
         program = ('echo x >> /keep/lives; case $(wc -l < /keep/lives) in '
                    '1) exit 42;; 2) touch /keep/waits; exec sleep 100000;; esac')
-        manifest = job("rules", shell_image.NAME, {}, {
+        manifest = job("rules", shell_image.NAME, None, {
             "command": ["sh", "-c", program], "volumeMounts": [{"name": "keep", "mountPath": "/keep"}]}, replicas=1)
         spec = manifest["spec"]
-        del spec["ps"]
-        spec["strategy"] = "AllReduce"
         spec["runPolicy"]["podFailurePolicy"] = {"rules": [
             {"action": "Count", "onPodConditions": [{"type": "DisruptionTarget"}]},
             {"action": "Ignore", "onExitCodes": {"operator": "In", "values": [42]}},
