@@ -14,6 +14,14 @@ void start(WorkerBench& b) {
   b.serve();
 }
 
+// A step whose gradients have left, and nothing has come back.
+void sendStep(WorkerBench& b) {
+  start(b);
+  b.turn();
+  b.gradients();
+  b.receiveAll();
+}
+
 TEST(WorkerEvaluation, IsDueAtItsIntervalAndAtTheEnd) {
   struct Case {
     std::int64_t every;
@@ -130,10 +138,7 @@ TEST(WorkerStop, AStepInProgressIsFinishedFirst) {
 
 TEST(WorkerStop, AStepThatOthersDoNotTakeIsAbandoned) {
   WorkerBench b;
-  start(b);
-  b.turn();
-  b.gradients();
-  b.receiveAll();
+  sendStep(b);
   v1::View v = b.view(v1::PHASE_STOPPING, 1);
   v.set_stop_at(0);
   b.see(v);
@@ -192,10 +197,7 @@ TEST(WorkerEnd, AfterTheLastStepItWaitsForTheRest) {
 TEST(WorkerEnd, TheLastStepsAnswersMayComeTooLate) {
   WorkerBench b([](WorkerConfig& c) { c.evaluates = false; });
   b.steps = 1;
-  start(b);
-  b.turn();
-  b.gradients();
-  b.receiveAll();
+  sendStep(b);
   v1::View v = b.view(v1::PHASE_DONE, 1);
   v.set_progress(1);
   b.see(v);
@@ -205,6 +207,28 @@ TEST(WorkerEnd, TheLastStepsAnswersMayComeTooLate) {
   ASSERT_TRUE(turn.has_value());
   EXPECT_EQ(turn->kind, Turn::Kind::kDone);
   EXPECT_EQ(turn->taken, 1);
+}
+
+// With backup workers a step may be taken without this one's gradient, and a job that goes on
+// without it tells it nothing.
+TEST(WorkerEnd, OtherwiseItIsNotKnownWhetherAStepWasTakenWithItsGradient) {
+  WorkerBench backed([](WorkerConfig& c) { c.evaluates = false; });
+  backed.backup_workers = 1;
+  start(backed);
+  v1::View done = backed.view(v1::PHASE_DONE, 1);
+  done.set_progress(1);
+  backed.see(done);
+  ASSERT_EQ(backed.turn()->kind, Turn::Kind::kDone);
+  EXPECT_EQ(backed.turn()->taken, 0);
+
+  WorkerBench left;
+  start(left);
+  v1::View gone = left.view(v1::PHASE_ACTIVE, 1, 1);
+  gone.set_left(true);
+  gone.set_progress(1);
+  left.see(gone);
+  ASSERT_EQ(left.turn()->kind, Turn::Kind::kLeft);
+  EXPECT_EQ(left.turn()->taken, 0);
 }
 
 TEST(WorkerEnd, ARefusalAndAFailureAreErrors) {

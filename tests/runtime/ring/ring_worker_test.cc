@@ -192,6 +192,21 @@ TEST(RingWorker, AStopEndsAStepThatOthersDoNotTake) {
   EXPECT_FALSE(b.worker.takeSnapshot());
 }
 
+TEST(RingWorker, WhoIsDoneKnowsThatAllStepsWereTakenAndWhoHasLeftDoesNot) {
+  for (const bool left : {false, true}) {
+    WorkerBench b;
+    b.begin(1, 0, true);
+    ASSERT_TRUE(b.turn().has_value());
+    b.view.set_progress(1);
+    b.view.set_left(left);
+    b.show(left ? v1::PHASE_ACTIVE : v1::PHASE_DONE);
+    const auto turn = b.turn();
+    ASSERT_TRUE(turn.has_value());
+    EXPECT_EQ(turn->kind, left ? Turn::Kind::kLeft : Turn::Kind::kDone);
+    EXPECT_EQ(turn->taken, left ? 0 : 1);
+  }
+}
+
 TEST(RingWorker, Rank0CopiesTheVersionsThatAreAskedFor) {
   WorkerBench b;
   b.begin(1, 0, true);
