@@ -245,7 +245,7 @@ StatusOr<int> runAgent(const AgentFlags& flags, const TaskIdentity& self,
   SupervisorOptions options;
   options.restarts = !flags.no_restart;
   options.final_exits = {.foreign = self.foreign,
-                         .more = ExitCodes::parse(flags.final_exits).value_or(ExitCodes())};
+                         .more = ExitCodeSet::parse(flags.final_exits).value_or(ExitCodeSet())};
   options.grace = fromSeconds(flags.stop_grace);
   if (hitFailpoint("agent.backoff") == FailAction::kError) {
     options.max_backoff = options.first_backoff;

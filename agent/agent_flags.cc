@@ -1,7 +1,7 @@
 #include "agent/agent_flags.h"
 
 #include "CLI/CLI.hpp"
-#include "base/core/exit_codes.h"
+#include "base/core/exit_code_set.h"
 #include "base/flags/usage.h"
 
 namespace trainyard::agent {
@@ -42,7 +42,7 @@ void addFlags(CLI::App& app, AgentFlags& flags) {
                  "Exit codes (1-3,137) after which the program is not started again; 128 + the "
                  "signal that killed it")
       ->check([](const std::string& text) {
-        return ExitCodes::parse(text) ? std::string() : "not a list of exit codes: " + text;
+        return ExitCodeSet::parse(text) ? std::string() : "not a list of exit codes: " + text;
       });
   app.add_option("--on-membership-change", flags.on_change,
                  "What a running program of --command gets when tasks come or go: a new start, "

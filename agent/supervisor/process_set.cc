@@ -35,7 +35,7 @@ void ProcessSet::look(Member& member, TimePoint now) {
   (void)member.process.signalGroup(SIGKILL);
   if (failure_ || *member.exit == ExitState{}) return;
   failure_ = member.exit;
-  kill_at_ = final_exits_(member.exit->code, member.exit->signal) ? now + kEndTime : now;
+  kill_at_ = final_exits_(*member.exit) ? now + kEndTime : now;
 }
 
 std::optional<ExitState> ProcessSet::poll(TimePoint now) {

@@ -64,10 +64,9 @@ Supervisor::Actions Supervisor::on(const ChildExited& event, TimePoint now) {
     ++view_.planned_starts;
     return start(now);
   }
-  const auto [code, signal] = event.exit;
   const bool last =
-      event.exit == ExitState{} || options_.final_exits(code, signal) || !options_.restarts;
-  return last ? finish(shellExitCode(code, signal)) : backOff(now);
+      event.exit == ExitState{} || options_.final_exits(event.exit) || !options_.restarts;
+  return last ? finish(shellExitCode(event.exit.code, event.exit.signal)) : backOff(now);
 }
 
 Supervisor::Actions Supervisor::on(const ChildSilent&, TimePoint) {

@@ -30,8 +30,8 @@
 #include <variant>
 #include <vector>
 
+#include "agent/supervisor/final_exits.h"
 #include "base/core/clock.h"
-#include "base/core/exit_code.h"
 #include "base/core/status.h"
 #include "base/process/child_process.h"
 

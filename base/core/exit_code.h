@@ -4,8 +4,6 @@
 
 #include <string_view>
 
-#include "base/core/exit_codes.h"
-
 namespace trainyard {
 
 inline constexpr int kExitOk = 0;
@@ -33,15 +31,5 @@ inline constexpr bool isPermanentExit(int code) {
 inline constexpr bool isPermanentForeignExit(int code) {
   return code > 0 && code < 128;
 }
-
-// Which ends of a task's program its agent takes for the last one, if it starts it again at all.
-struct FinalExits {
-  bool foreign = false;  // a program of the user's own
-  ExitCodes more = {};   // besides: what the job has rules of its own for
-  bool operator()(int code, int signal) const {
-    if (more.has(shellExitCode(code, signal))) return true;
-    return signal == 0 && (foreign ? isPermanentForeignExit(code) : isPermanentExit(code));
-  }
-};
 
 }  // namespace trainyard

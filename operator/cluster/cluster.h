@@ -44,7 +44,6 @@ struct TaskExit {
   int signal = 0;
   std::string cause;  // one line for people: "killed by signal 9", "exit code 3: data.images: ..."
   UnixMillis at = 0;  // when, by the clock of the task's machine; 0: not known
-  bool of_program = true;  // false: the task never came to run its program
 };
 
 // What keeps a task from starting: a word (Unschedulable, ImagePullBackOff, ...) and a line for

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "base/core/exit_code.h"
+
 namespace trainyard::control {
 namespace {
 
@@ -18,8 +20,10 @@ bool fitsCondition(const v1::OnPodCondition& wanted, const std::vector<PodCondit
 }
 
 bool fits(const v1::PodFailureRule& rule, const Failure& failure) {
-  if (rule.has_on_exit_codes())
-    return failure.exit_code.value_or(0) != 0 && fitsCode(rule.on_exit_codes(), *failure.exit_code);
+  if (rule.has_on_exit_codes()) {
+    const bool of_program = failure.exit_code != 0 && failure.exit_code != kExitAgentFailure;
+    return of_program && fitsCode(rule.on_exit_codes(), failure.exit_code);
+  }
   const auto& wanted = rule.on_pod_conditions();
   return std::any_of(wanted.begin(), wanted.end(), [&](const v1::OnPodCondition& one) {
     return fitsCondition(one, failure.conditions);
@@ -41,8 +45,8 @@ std::optional<FailureVerdict> judgeFailure(const v1::RunPolicy& policy, const Fa
   return FailureVerdict{actionOf(*rule), static_cast<std::size_t>(rule - rules.begin())};
 }
 
-ExitCodes codesOfTheJob(const v1::RunPolicy& policy) {
-  ExitCodes codes;
+ExitCodeSet codesOfTheJob(const v1::RunPolicy& policy) {
+  ExitCodeSet codes;
   for (int code = 1; code <= kLastExitCode; ++code) {
     const auto verdict = judgeFailure(policy, {.exit_code = code, .conditions = {}});
     if (verdict && verdict->action != FailureAction::kCount) codes.add(code);

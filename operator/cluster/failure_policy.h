@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "base/core/exit_codes.h"
+#include "base/core/exit_code_set.h"
 #include "trainyard/v1/job.pb.h"
 
 namespace trainyard::control {
@@ -25,7 +25,8 @@ struct PodCondition {
 };
 
 struct Failure {
-  std::optional<int> exit_code;  // as a shell tells it; nothing: the program's is not known
+  // As a shell tells it; 0: not known. kExitAgentFailure is not the program's, and fits no rule.
+  int exit_code = 0;
   std::vector<PodCondition> conditions;
 };
 
@@ -39,6 +40,6 @@ std::optional<FailureVerdict> judgeFailure(const v1::RunPolicy& policy, const Fa
 
 // Exit codes after which an agent must not start its program again by itself, because a rule fails
 // the job or does not count the failure.
-ExitCodes codesOfTheJob(const v1::RunPolicy& policy);
+ExitCodeSet codesOfTheJob(const v1::RunPolicy& policy);
 
 }  // namespace trainyard::control

@@ -197,7 +197,7 @@ StatusOr<std::vector<std::string>> LocalCluster::programFlags(const v1::Training
                                                        : job.spec().worker().restart_policy();
   std::vector<std::string> flags;
   if (policy == "Never") flags.push_back("--no-restart");
-  if (const ExitCodes codes = codesOfTheJob(job.spec().run_policy()); !codes.empty())
+  if (const ExitCodeSet codes = codesOfTheJob(job.spec().run_policy()); !codes.empty())
     flags.insert(flags.end(), {"--final-exits", codes.toString()});
   if (task.role == v1::ROLE_WORKER && job.spec().worker().processes_per_pod() > 1) {
     flags.insert(flags.end(),

@@ -111,7 +111,6 @@ TaskExit exitOf(const Json& terminated) {
 TaskExit exitWithout(const Json& status) {
   TaskExit exit;
   exit.code = kExitAgentFailure;
-  exit.of_program = false;
   const Json& inits = member(status, "initContainerStatuses");
   for (std::size_t i = 0; inits.is_array() && i < inits.size(); ++i) {
     const Json& terminated = member(member(inits[i], "state"), "terminated");

@@ -191,7 +191,7 @@ std::vector<std::string> agentWords(const Parts& parts) {
                                     "--log-format=" + parts.options.log_format,
                                     "--last-words=" + escaped(parts.last_words)};
   if (restartPolicy(parts.job, parts.task.role) == "Never") words.push_back("--no-restart");
-  if (const ExitCodes codes = codesOfTheJob(spec.run_policy()); !codes.empty())
+  if (const ExitCodeSet codes = codesOfTheJob(spec.run_policy()); !codes.empty())
     words.push_back("--final-exits=" + codes.toString());
   if (parts.task.role == v1::ROLE_WORKER && spec.worker().processes_per_pod() > 1) {
     words.push_back(fmt::format("--processes={}", spec.worker().processes_per_pod()));

@@ -2,7 +2,7 @@
 #include <optional>
 
 #include "base/core/exit_code.h"
-#include "base/core/exit_codes.h"
+#include "base/core/exit_code_set.h"
 #include "base/core/rfc3339.h"
 #include "fmt/format.h"
 #include "operator/plan/internal/planner_state.h"
@@ -44,10 +44,9 @@ std::optional<FailureVerdict> verdictOf(const PlannerState& state, const TaskVie
   if (!task.current() || !state.spec.run_policy().has_pod_failure_policy()) return std::nullopt;
   const bool failed = task.seen->phase == TaskPhase::kFailed;
   if (!failed && !task.seen->terminating) return std::nullopt;
-  Failure failure{.exit_code = {}, .conditions = task.seen->conditions};
+  Failure failure{.exit_code = 0, .conditions = task.seen->conditions};
   const auto& exit = task.seen->exit;
-  if (failed && !task.seen->terminating && exit && exit->of_program)
-    failure.exit_code = shellExitCode(exit->code, exit->signal);
+  if (exit && !task.seen->terminating) failure.exit_code = shellExitCode(exit->code, exit->signal);
   return judgeFailure(state.spec.run_policy(), failure);
 }
 

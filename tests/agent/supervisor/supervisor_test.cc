@@ -105,7 +105,7 @@ TEST(Supervisor, EndsWithWhatTheJobHasRulesFor) {
                                    {ExitState{.code = 0, .signal = 15}, "publish"}}) {
     FakeClock clock;
     SupervisorOptions options;
-    options.final_exits.more = *ExitCodes::parse("1,137");
+    options.final_exits.more = *ExitCodeSet::parse("1,137");
     Supervisor supervisor(options);
     supervisor.handle(MembershipReady{}, clock.now());
     supervisor.handle(ChildStarted{{100}}, clock.now());

@@ -1,5 +1,6 @@
 #include "operator/cluster/failure_policy.h"
 
+#include "base/core/exit_code.h"
 #include "google/protobuf/util/json_util.h"
 #include "gtest/gtest.h"
 
@@ -43,14 +44,14 @@ TEST(FailurePolicy, TheFirstRuleThatFitsDecides) {
 
 TEST(FailurePolicy, NotInFitsNoCodeThatIsNamedNorSuccessNorWhatIsNotKnown) {
   const v1::RunPolicy policy = policyOf(kIgnoreOthers);
-  for (const int code : {1, 137, 0})
+  for (const int code : {1, 137, 0, kExitAgentFailure})
     EXPECT_FALSE(judgeFailure(policy, {.exit_code = code, .conditions = {}})) << code;
-  EXPECT_FALSE(judgeFailure(policy, {.exit_code = {}, .conditions = {}}));
+  EXPECT_FALSE(judgeFailure(policy, {.exit_code = 0, .conditions = {}}));
 }
 
 TEST(FailurePolicy, OneConditionOfSeveralIsEnough) {
   const v1::RunPolicy policy = policyOf(kDisrupted);
-  EXPECT_EQ(actionOf(policy, {.exit_code = {},
+  EXPECT_EQ(actionOf(policy, {.exit_code = 0,
                               .conditions = {{"Ready", "True"}, {"DisruptionTarget", "True"}}}),
             FailureAction::kCount);
   EXPECT_FALSE(judgeFailure(
@@ -59,7 +60,7 @@ TEST(FailurePolicy, OneConditionOfSeveralIsEnough) {
 
 TEST(FailurePolicy, AnAgentEndsWithTheCodesThatAreNotJustCounted) {
   EXPECT_EQ(codesOfTheJob(policyOf(kFail42)).toString(), "42-43");
-  EXPECT_EQ(codesOfTheJob(policyOf(kIgnoreOthers)).toString(), "2-136,138-255");
+  EXPECT_EQ(codesOfTheJob(policyOf(kIgnoreOthers)).toString(), "2-127,129-136,138-255");
   EXPECT_TRUE(codesOfTheJob(policyOf(kDisrupted)).empty());
   const std::string counted =
       R"({"action": "Count", "onExitCodes": {"operator": "In", "values": [42]}},)";

@@ -179,7 +179,6 @@ TEST(ObservePod, AFailedInitContainerSaysWhy) {
   const TaskObservation task = seen(podWith(R"({"phase": "Failed", "initContainerStatuses": [
       {"name": "fetch", "state": {"terminated": {"exitCode": 2, "reason": "Error"}}}]})"));
   EXPECT_EQ(task.exit->code, kExitAgentFailure) << "not the program's own word";
-  EXPECT_FALSE(task.exit->of_program);
   EXPECT_EQ(task.exit->cause, "init container fetch: exit code 2");
 }
 

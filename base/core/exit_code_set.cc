@@ -1,12 +1,12 @@
-#include "base/core/exit_codes.h"
+#include "base/core/exit_code_set.h"
 
 #include "base/core/strings.h"
 #include "fmt/format.h"
 
 namespace trainyard {
 
-std::optional<ExitCodes> ExitCodes::parse(std::string_view text) {
-  ExitCodes codes;
+std::optional<ExitCodeSet> ExitCodeSet::parse(std::string_view text) {
+  ExitCodeSet codes;
   int next = 0;  // they rise
   while (!text.empty()) {
     const std::string_view range = text.substr(0, text.find(','));
@@ -25,7 +25,7 @@ std::optional<ExitCodes> ExitCodes::parse(std::string_view text) {
   return codes;
 }
 
-std::string ExitCodes::toString() const {
+std::string ExitCodeSet::toString() const {
   std::string text;
   for (int first = 0; first <= kLastExitCode; ++first) {
     if (!has(first)) continue;

@@ -17,10 +17,10 @@ inline constexpr int shellExitCode(int code, int signal) {
 }
 
 // Of 0 to kLastExitCode. A value.
-class ExitCodes {
+class ExitCodeSet {
  public:
   // "1-3,42", rising; "" is the empty set. Nothing where it is something else.
-  static std::optional<ExitCodes> parse(std::string_view text);
+  static std::optional<ExitCodeSet> parse(std::string_view text);
   std::string toString() const;
 
   void add(int code) { codes_.set(static_cast<std::size_t>(code)); }
@@ -28,7 +28,7 @@ class ExitCodes {
     return code >= 0 && code <= kLastExitCode && codes_[static_cast<std::size_t>(code)];
   }
   bool empty() const { return codes_.none(); }
-  bool operator==(const ExitCodes&) const = default;
+  bool operator==(const ExitCodeSet&) const = default;
 
  private:
   std::bitset<kLastExitCode + 1> codes_;
