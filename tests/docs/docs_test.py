@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""The documents against the tree: links and paths exist, docs/job.md is the schema of deploy/crds.yaml, and recipes of
-images copy what there is."""
+"""The documents against the tree: links, anchors and paths exist, the index has every page, docs/job.md is the schema of
+deploy/crds.yaml, the README's Python is a tested example's, and recipes of images copy what there is."""
 import glob
 import importlib.util
 import json
+import os
 import pathlib
 import re
 import sys
@@ -32,15 +33,59 @@ def lines_outside_fences(text):
             yield number, line
 
 
+def links(path):
+    """(line number, target) of the links of a document that stay in the tree."""
+    for number, line in lines_outside_fences(path.read_text(encoding="utf-8")):
+        for target in re.findall(r"\]\(([^)\s]+)\)", re.sub(r"`[^`]*`", "", line)):
+            if not re.match(r"[a-z]+:", target):
+                yield number, target
+
+
+def anchors(path):
+    """What may stand behind the # of a link to a document: its headings, as GitHub names them."""
+    headings = [line.lstrip("#").strip() for _, line in lines_outside_fences(path.read_text(encoding="utf-8"))
+                if re.match(r"#+ ", line)]
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
 def broken_links(root):
-    """Relative links whose file does not exist."""
+    """Relative links whose file does not exist, or has not the heading."""
     for path in documents(root):
-        for number, line in lines_outside_fences(path.read_text(encoding="utf-8")):
-            for target in re.findall(r"\]\(([^)\s]+)\)", re.sub(r"`[^`]*`", "", line)):
-                if re.match(r"[a-z]+:|#", target):
-                    continue
-                if not (path.parent / target.split("#")[0]).exists():
-                    yield f"{path.relative_to(root)}:{number}: the link {target} leads nowhere"
+        for number, target in links(path):
+            file, _, anchor = target.partition("#")
+            page = path.parent / file if file else path
+            if not page.exists() or anchor and page.suffix == ".md" and anchor not in anchors(page):
+                yield f"{path.relative_to(root)}:{number}: the link {target} leads nowhere"
+
+
+def index_differences(root, page, folder):
+    """Where a page does not name every page of a folder once, or names others there. A folder in it is one page."""
+    index, folder = root / page, root / folder
+    there = {entry for entry in folder.iterdir()
+             if entry != index and (entry.suffix == ".md" or entry.is_dir() and any(entry.glob("*.md")))}
+    named = {}
+    for number, target in links(index):
+        path = pathlib.Path(os.path.normpath(index.parent / target.partition("#")[0]))
+        if path.parent != folder or path == index:
+            continue
+        if path not in there:
+            yield f"{page}:{number}: there is no page {target}"
+        elif path in named:
+            yield f"{page}:{number}: {target} is in line {named[path]} already"
+        named.setdefault(path, number)
+    for path in sorted(there - set(named)):
+        yield f"{page}: {path.relative_to(root)} is missing"
+
+
+def lines_of_its_own(root):
+    """Lines of the README's Python that are not in the example which it is taken from. Without any: that it has none."""
+    blocks = re.findall(r"(?ms)^```python\n(.*?)^```", (root / "README.md").read_text(encoding="utf-8"))
+    example = (root / "examples/pytorch/parameter_server.py").read_text(encoding="utf-8").replace(", evaluate)", ")")
+    if not blocks:
+        yield "README.md: there is no Python"
+    for line in "".join(blocks).splitlines():
+        if re.sub(r" +#.*", "", line) not in example.splitlines():
+            yield f"README.md: the example has no {line}"
 
 
 def missing_paths(root):
@@ -183,6 +228,13 @@ class Documents(unittest.TestCase):
     def test_links_lead_somewhere(self):
         self.assertEqual([], list(broken_links(ROOT)))
 
+    def test_the_index_has_every_page_once(self):
+        self.assertEqual([], list(index_differences(ROOT, "docs/README.md", "docs")))
+        self.assertEqual([], list(index_differences(ROOT, "docs/monitoring.md", "docs/runbooks")))
+
+    def test_the_readmes_python_is_an_examples(self):
+        self.assertEqual([], list(lines_of_its_own(ROOT)))
+
     def test_paths_exist(self):
         self.assertEqual([], list(missing_paths(ROOT)))
 
@@ -212,8 +264,40 @@ class SelfTest(unittest.TestCase):
         (self.root / "docs/page.md").write_text(text, encoding="utf-8")
 
     def test_links(self):
-        self.write("[a](page.md) [b](../docs/page.md#x) [c](https://example.org/y) `[d](no.md)`\n[e](gone.md)\n")
-        self.assertEqual(["docs/page.md:2: the link gone.md leads nowhere"], list(broken_links(self.root)))
+        self.write("# x\n[a](page.md) [b](../docs/page.md#x) [c](https://example.org/y) `[d](no.md)`\n[e](gone.md)\n")
+        self.assertEqual(["docs/page.md:3: the link gone.md leads nowhere"], list(broken_links(self.root)))
+
+    def test_anchors(self):
+        self.write("# A `page`, 2nd\n[a](#a-page-2nd) [b](page.md#a-page-2nd) [c](#gone)\n```\n# no heading\n```\n[d](page.md#no-heading)\n")
+        self.assertEqual(["docs/page.md:2: the link #gone leads nowhere",
+                          "docs/page.md:6: the link page.md#no-heading leads nowhere"], list(broken_links(self.root)))
+
+    def test_index(self):
+        self.write("")
+        (self.root / "docs/other.md").write_text("", encoding="utf-8")
+        (self.root / "docs/images").mkdir()
+        (self.root / "docs/more").mkdir()
+        (self.root / "docs/more/one.md").write_text("", encoding="utf-8")
+        index = self.root / "docs/README.md"
+        cases = [("[a](page.md) [b](other.md#x) [c](more) [d](../docs/README.md) [e](../x.md) [f](more/one.md)", []),
+                 ("[a](page.md) [b](more)\n[c](page.md#x) [d](gone.md)",
+                  ["docs/README.md:2: page.md#x is in line 1 already", "docs/README.md:2: there is no page gone.md",
+                   "docs/README.md: docs/other.md is missing"]),
+                 ("[a](page.md) [b](other.md)", ["docs/README.md: docs/more is missing"])]
+        for text, expected in cases:
+            with self.subTest(text):
+                index.write_text(text, encoding="utf-8")
+                self.assertEqual(expected, list(index_differences(self.root, "docs/README.md", "docs")))
+
+    def test_python_of_the_readme(self):
+        (self.root / "examples/pytorch").mkdir(parents=True)
+        (self.root / "examples/pytorch/parameter_server.py").write_text("for x in steps(a, evaluate):\n    y()\n", encoding="utf-8")
+        for text, expected in [("```python\nfor x in steps(a):\n    y()  # why\n```\n", []),
+                               ("```python\ny()\n```\n", ["README.md: the example has no y()"]),
+                               ("", ["README.md: there is no Python"])]:
+            with self.subTest(text):
+                (self.root / "README.md").write_text(text, encoding="utf-8")
+                self.assertEqual(expected, list(lines_of_its_own(self.root)))
 
     def test_paths(self):
         self.write("`docs/page.md` `docs/*.md` `runs/x` `docs/<name>`\n```\n`docs/no.md`\n```\n"
