@@ -1,6 +1,6 @@
 """Tasks that join and leave a running job."""
 from harness import jobs
-from harness.kubelet import RUN, UNSCHEDULED
+from harness.kubelet import UNSCHEDULED
 
 START = ["ps-0", "worker-0", "worker-1", "worker-2"]
 
@@ -153,7 +153,6 @@ def scenario_25_scale_to_min_by_preemption(case):
     case.finish("worker-2", 137, disrupted=True)
     case.wait_life("worker-2", 2)
     case.wait_state("Restarting")
-    case.pod_plan(RUN)
     case.kubelet.schedule(case.ns, "demo-worker-2")
     case.wait_state("Running")
     case.equal(["ps-0", "worker-0", "worker-2"], case.members())

@@ -58,6 +58,7 @@ class Kubelet:
         self.client = client
         self.node = f"scenario-node-{os.getpid()}"
         self.plans = {}  # namespace: what to do with a new pod, or a function of the pod that says so
+        self.room = set()  # uids of pods that run although their namespace's plan is UNSCHEDULED
         self.kept = set()  # namespaces whose deleted pods stay: their node is lost
         self.exit_on_delete = {}  # namespace: exit code of a program that is told to end
         self.addresses = itertools.count(1)
@@ -128,8 +129,10 @@ class Kubelet:
                                           "message": message, "lastTransitionTime": now()}]})
 
     def schedule(self, namespace, name):
-        """There is room for a pod that waited for it; what becomes of it then, plan() says."""
-        self._bind(self._get(namespace, name))
+        """There is room for a pod that plan() has left unscheduled: it runs."""
+        pod = self._get(namespace, name)
+        self.room.add(pod["metadata"]["uid"])
+        self._hand_out(pod)  # bound where its events are handled, so that nothing else binds it meanwhile
 
     def unknown(self, namespace, name):
         """The node is not heard of: the pod's phase is Unknown, its containers are what they last were."""
@@ -212,7 +215,9 @@ class Kubelet:
         what = self.plans.get(meta["namespace"], RUN)
         what = what(pod) if callable(what) else what
         if what == UNSCHEDULED:
-            return
+            if meta["uid"] not in self.room:
+                return
+            what = RUN
         if not pod["spec"].get("nodeName"):
             self._bind(pod)
         elif what == RUN and status.get("phase") == "Pending" and not status.get("containerStatuses"):
