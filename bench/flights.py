@@ -176,7 +176,7 @@ def main():
     if args.python is None:
         sys.path.insert(0, str(HERE / "tensorflow"))
         import cluster
-        args.python = cluster.make_environment(args.out / "venv")
+        args.python = cluster.tensorflow(args.out / "venv")
     if args.python is None:
         print("TensorFlow cannot be had", file=sys.stderr)
         return UNAVAILABLE

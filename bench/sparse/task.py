@@ -9,6 +9,7 @@ import pathlib
 import sys
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+import numpy  # noqa: E402
 import tensorflow  # noqa: E402
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "tensorflow"))
@@ -24,6 +25,11 @@ FEATURES, NUMBERS, DIM = 26, 13, 16
 
 def batches(args):
     """This worker's share of the file, over and over: ids, numbers, labels."""
+    with tf.device(f"/job:worker/task:{args.index}/cpu:0"):
+        return read_batches(args)
+
+
+def read_batches(args):
     columns = {f"f{i}": tf.FixedLenFeature([], tf.int64) for i in range(FEATURES)}
     columns.update({f"n{i}": tf.FixedLenFeature([], tf.float32) for i in range(NUMBERS)})
     columns["click"] = tf.FixedLenFeature([], tf.int64)
@@ -57,17 +63,29 @@ def look_up(name, dim, ids, rows, servers):
     return tf.reshape(tf.gather(found, places), [-1, FEATURES, dim])
 
 
-def wide_and_deep(args, ids, numbers, servers):
-    deep = look_up("deep", DIM, ids, args.rows, servers)
-    wide = look_up("wide", 1, ids, args.rows, servers)
-    x = tf.concat([tf.reshape(deep, [-1, FEATURES * DIM]), numbers], 1)
+def perceptron(x):
     for i, width in enumerate([512, 256], 1):
         x = dense(x, f"hidden{i}", width)
+    return dense(x, "output", 1, relu=False)
+
+
+def wide_and_deep(args, servers):
+    ids, numbers, labels = batches(args)
+    deep = look_up("deep", DIM, ids, args.rows, servers)
+    wide = look_up("wide", 1, ids, args.rows, servers)
+    x = perceptron(tf.concat([tf.reshape(deep, [-1, FEATURES * DIM]), numbers], 1))
     linear = tf.get_variable("numbers_wei", [NUMBERS, 1], initializer=tf.zeros_initializer())
-    return (dense(x, "output", 1, relu=False) + tf.matmul(numbers, linear))[:, 0] + tf.reduce_sum(wide, [1, 2])
+    return (x + tf.matmul(numbers, linear))[:, 0] + tf.reduce_sum(wide, [1, 2]), labels
 
 
-def dlrm(args, ids, numbers, servers):
+def without_tables(args, servers):
+    """The perceptron of wide_and_deep, on numbers that are there."""
+    x = numpy.random.RandomState(args.index).standard_normal((args.batch, FEATURES * DIM + NUMBERS))
+    return perceptron(tf.constant(x.astype("float32")))[:, 0], tf.constant((x[:, 0] > 0).astype("float32"))
+
+
+def dlrm(args, servers):
+    ids, numbers, labels = batches(args)
     x = numbers
     for i, width in enumerate([64, DIM], 1):
         x = dense(x, f"bottom{i}", width)
@@ -76,10 +94,10 @@ def dlrm(args, ids, numbers, servers):
     products = tf.reshape(tf.matmul(both, both, transpose_b=True), [-1, (FEATURES + 1) ** 2])
     below = [i * (FEATURES + 1) + j for i in range(FEATURES + 1) for j in range(i)]
     x = tf.concat([x, tf.gather(products, below, axis=1)], 1)
-    x = tf.ensure_shape(x, [None, DIM + len(below)])
-    for i, width in enumerate([512, 256], 1):
-        x = dense(x, f"hidden{i}", width)
-    return dense(x, "output", 1, relu=False)[:, 0]
+    return perceptron(tf.ensure_shape(x, [None, DIM + len(below)]))[:, 0], labels
+
+
+MODELS = {"wide_and_deep": wide_and_deep, "dlrm": dlrm, "dense": without_tables}
 
 
 def work(args, cluster, server):
@@ -87,16 +105,14 @@ def work(args, cluster, server):
     servers = len(args.ps_hosts.split(","))
     with tf.device(device):
         tf.train.get_or_create_global_step()  # the first variable that has its place in turn
-        with tf.device(f"/job:worker/task:{args.index}/cpu:0"):
-            ids, numbers, labels = batches(args)
-        logits = {"wide_and_deep": wide_and_deep, "dlrm": dlrm}[args.model](args, ids, numbers, servers)
+        logits, labels = MODELS[args.model](args, servers)
         loss = tf.reduce_mean(tf.nn.sigmoid_cross_entropy_with_logits(labels=labels, logits=logits))
         train, global_step, hooks = task_main.minimize(args, tf.train.AdagradOptimizer(0.02), loss)
     task_main.measure(args, server, hooks, lambda session: session.run((train, loss, global_step))[1:])
 
 
 def main():
-    task_main.run(__doc__.splitlines()[0], ["wide_and_deep", "dlrm"], work, 1024,
+    task_main.run(__doc__.splitlines()[0], list(MODELS), work, 1024,
                   lambda parser: parser.add_argument("--rows", required=True, type=int))
 
 

@@ -1,31 +1,21 @@
-"""TensorFlow from PyPI, and clusters of its tasks on this machine."""
-import hashlib
+"""Peers from PyPI, and clusters of their tasks on this machine."""
 import json
 import pathlib
-import shutil
 import socket
 import subprocess
 import sys
 
-WHEELS = pathlib.Path(__file__).resolve().parent.parent.parent / "deploy" / "wheels_tensorflow.txt"
+DEPLOY = pathlib.Path(__file__).resolve().parent.parent.parent / "deploy"
+sys.path.insert(0, str(DEPLOY))
+
+from venv_of import make_venv  # noqa: E402
+
 LIMIT = 300  # seconds for one training; against hangs only
 
 
-def make_environment(venv):
-    """The Python of an environment with the pinned wheels, kept for the next time; None if there is
-    no way to them."""
-    python, stamp = venv / "bin" / "python", venv / "wheels.sha256"
-    wanted = hashlib.sha256(WHEELS.read_bytes() + sys.version.encode()).hexdigest()
-    if python.exists() and stamp.exists() and stamp.read_text() == wanted:
-        return python
-    shutil.rmtree(venv, ignore_errors=True)
-    subprocess.run([sys.executable, "-m", "venv", venv], check=True)
-    pip = subprocess.run([python, "-m", "pip", "install", "-q", "--disable-pip-version-check",
-                          "--only-binary", ":all:", "-r", WHEELS])
-    if pip.returncode != 0:
-        return None
-    stamp.write_text(wanted)
-    return python
+def tensorflow(venv):
+    """The Python of an environment with TensorFlow; None where the wheels cannot be had."""
+    return make_venv(venv, DEPLOY / "wheels_tensorflow.txt")
 
 
 def free_ports(count):
@@ -44,7 +34,8 @@ def train(command, hosts, servers, arguments, out, on=lambda task: [], limit=LIM
 
     Args:
         command: starts a task, which is told --role, --index, --ps_hosts, --worker_hosts and `arguments`. A server
-            prints "serving", a worker "ready" before it trains, and the chief its measurement as JSON.
+            prints "serving", a worker "ready", and trains once it can read a line; the chief prints its measurement
+            as JSON.
         hosts: of the `servers`, then of the workers.
         out: where the tasks' logs go.
         on: what starts a command where the task is to be.
@@ -54,22 +45,32 @@ def train(command, hosts, servers, arguments, out, on=lambda task: [], limit=LIM
     def start(role, index):
         with open(out / f"{role}-{index}.log", "w") as log:
             return subprocess.Popen([*on(f"{role}-{index}"), *command, "--role", role, "--index", str(index), *common],
-                                    stdout=subprocess.PIPE, stderr=log, text=True)
+                                    stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True)
+
+    def hear(task, word):
+        while word not in (said := task.stdout.readline()):  # PaddlePaddle prints other things, too
+            if not said:
+                raise RuntimeError(f"a task did not say that it is {word}: its log is in {out}")
+
     tasks = [start("ps", i) for i in range(servers)]
     workers = []
     try:
         for server in tasks:
-            if "serving" not in server.stdout.readline():
-                raise RuntimeError("a TensorFlow server did not start")
-        # The others look for a model that the chief has made ready every 30 s only: it goes first.
+            hear(server, "serving")
+        # TensorFlow's others look for a model that the chief has made ready every 30 s only: it goes first.
         workers.append(start("worker", 0))
-        if "ready" not in workers[0].stdout.readline():
-            raise RuntimeError("TensorFlow's chief did not start")
+        hear(workers[0], "ready")
         workers += [start("worker", i) for i in range(1, len(hosts) - servers)]
+        for worker in workers[1:]:
+            hear(worker, "ready")
+        # Together: without others that slow them down the chief's first steps are no measure of a cluster.
+        for worker in workers:
+            worker.stdin.write("go\n")
+            worker.stdin.flush()
         # The others go on until they are ended.
         printed = workers[0].communicate(timeout=limit)[0]
         if workers[0].returncode != 0:
-            raise RuntimeError("a TensorFlow worker failed")
+            raise RuntimeError(f"the chief failed: its log is in {out}")
     finally:
         for task in tasks + workers:  # its servers never end by themselves
             task.kill()

@@ -192,7 +192,7 @@ def main():
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     args.out.mkdir(parents=True, exist_ok=True)
     if args.python is None:
-        args.python = cluster.make_environment(args.out / "venv")
+        args.python = cluster.tensorflow(args.out / "venv")
         if args.python is None:
             print("TensorFlow's wheels cannot be installed", file=sys.stderr)
             return UNAVAILABLE

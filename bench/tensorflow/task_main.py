@@ -3,6 +3,7 @@ import argparse
 import json
 import os
 import pathlib
+import sys
 import time
 
 import tensorflow
@@ -54,6 +55,7 @@ def measure(args, server, hooks, take):
     with tf.train.MonitoredTrainingSession(server.target, is_chief=args.index == 0, hooks=hooks,
                                            config=config) as session:
         print("ready", flush=True)
+        sys.stdin.readline()  # until all are
         first, step, losses = None, 0, []
         while args.index != 0 or step < args.steps:
             loss, step = take(session)
