@@ -191,7 +191,8 @@ scaling:
 	$(packages) demo test bench
 	$(configure) --preset dev
 	cmake --build build/dev --target $(programs)
-	exec python3 bench/scaling/scaling.py --bin build/dev/bin --out build/scaling $(if $(QUICK),--quick)
+	python3 bench/scaling/scaling.py --bin build/dev/bin --out build/scaling $(if $(QUICK),--quick)
+	exec python3 bench/scaling/splits.py --bin build/dev/bin --out build/splits $(if $(QUICK),--quick)
 
 convergence:
 	$(packages) demo test

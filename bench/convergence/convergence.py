@@ -10,29 +10,22 @@ Writes results.json, results.md (the table of docs/experiments.md) and convergen
 
 import argparse
 import datetime
-import gzip
 import json
 import os
 import pathlib
-import shutil
-import signal
-import struct
-import subprocess
 import sys
-import time
 
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parent), str(HERE.parent / "pictures")]
 
 import curves  # noqa: E402
+import fashion  # noqa: E402
 import picture  # noqa: E402
 import programs  # noqa: E402
 import results  # noqa: E402
 import run_records  # noqa: E402
 
-FASHION = pathlib.Path("/usr/share/datasets/fashion-mnist")
 WORKERS, SERVERS, BATCH = 4, 2, 64
-EVALUATION = 5000  # images; all 10,000 would take the chief a second each time
 # {name: (training.update, images of an update, whether all wait while the chief evaluates)}
 MODES = {
     "Sync": ({"mode": "Sync"}, WORKERS * BATCH, True),
@@ -46,29 +39,13 @@ QUICK = ["Sync", "Async", "BoundedDelay 4"]
 EVERY = 40 * WORKERS * BATCH  # images between two evaluations
 SLOWER = 4
 AFTER = 1  # evaluation after the one that has the target; none with --quick
-LIMIT = 900  # seconds of one run; against hangs only
-
-
-def evaluation_files(folder):
-    """The first EVALUATION images of those for tests, and their labels."""
-    for name, header in (("t10k-images-idx3-ubyte.gz", 16), ("t10k-labels-idx1-ubyte.gz", 8)):
-        data = gzip.decompress((FASHION / name).read_bytes())
-        item = (len(data) - header) // 10000
-        count = struct.pack(">I", EVALUATION)
-        (folder / name).write_bytes(gzip.compress(data[:4] + count + data[8:header] + data[header:header + item * EVALUATION],
-                                                  mtime=0))
 
 
 def job(name, mode, images):
     update, step_images, _ = MODES[mode]
     return {"apiVersion": "trainyard.dev/v1alpha1", "kind": "TrainingJob", "metadata": {"name": name},
-            "spec": {"volumes": [{"name": "data", "mountPath": "/data"}, {"name": "evaluation", "mountPath": "/evaluation"}],
-                     "ps": {"replicas": SERVERS}, "worker": {"replicas": WORKERS},
-                     "training": {"model": {"name": "mnist_cnn", "dropout": 0.5}, "seed": 1,
-                                  "data": {"format": "idx", "images": "/data/train-images-idx3-ubyte.gz",
-                                           "labels": "/data/train-labels-idx1-ubyte.gz",
-                                           "evalImages": "/evaluation/t10k-images-idx3-ubyte.gz",
-                                           "evalLabels": "/evaluation/t10k-labels-idx1-ubyte.gz"},
+            "spec": {"volumes": fashion.VOLUMES, "ps": {"replicas": SERVERS}, "worker": {"replicas": WORKERS},
+                     "training": {"model": {"name": "mnist_cnn", "dropout": 0.5}, "seed": 1, "data": fashion.DATA,
                                   "batchSize": BATCH, "steps": images // step_images, "update": update,
                                   "evaluateEverySteps": EVERY // step_images,
                                   "optimizer": {"name": "RMSProp", "learningRate": 0.001},
@@ -86,40 +63,17 @@ def waits(pause, slow):
 class Runs:
     def __init__(self, args):
         self.args = args
+        self.volumes = fashion.volumes(args.out)
 
     def train(self, mode, slow):
         """Ends the run AFTER evaluations beyond the target, or with its last step; returns its records."""
         args = self.args
         name = "convergence-" + "".join(c if c.isalnum() else "-" for c in mode.lower()).replace("--", "-") + ("-slow" if slow else "")
-        folder = args.out / "runs" / name
-        shutil.rmtree(folder, ignore_errors=True)
         file = args.out / f"{name}.json"
         file.write_text(json.dumps(job(name, mode, args.images), indent=1) + "\n")
-        command = [args.bin / "trainyard", "run", "-f", file, "--dir", folder, "--volume", f"data={FASHION}",
-                   "--volume", f"evaluation={args.out / 'evaluation'}"]
-        environment = {**os.environ, "TRAINYARD_FAILPOINTS": waits(args.pause, slow)}
-        with open(args.out / f"{name}.log", "w") as log:
-            running = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, env=environment)
-            try:
-                self.watch(running, folder)
-            except BaseException:
-                running.kill()
-                running.wait()
-                raise
-        found = run_records.read(folder)
-        if not any("accuracy" in r for r in found):
-            raise RuntimeError(f"{name} failed:\n{(args.out / f'{name}.log').read_text()[-2000:]}")
-        return found
-
-    def watch(self, running, folder):
-        end, asked = time.monotonic() + LIMIT, False
-        while running.poll() is None:
-            scores = [r["accuracy"] for r in run_records.read(folder) if "accuracy" in r]
-            first = next((i for i, score in enumerate(scores) if score >= self.args.target), len(scores))
-            if not asked and (len(scores) - first > self.args.after or time.monotonic() > end):
-                running.send_signal(signal.SIGINT)
-                asked = True
-            time.sleep(0.2)
+        return fashion.train([args.bin / "trainyard", "run", "-f", file, *self.volumes], args.out / "runs" / name,
+                             args.out / f"{name}.log", args.target, args.after,
+                             {"TRAINYARD_FAILPOINTS": waits(args.pause, slow)})
 
     def measure(self):
         args = self.args
@@ -164,8 +118,7 @@ def parse():
 
 def main():
     args = parse()
-    (args.out / "evaluation").mkdir(parents=True, exist_ok=True)
-    evaluation_files(args.out / "evaluation")
+    args.out.mkdir(parents=True, exist_ok=True)
     return results.leave(args.out, "convergence", Runs(args).measure, picture)
 
 

@@ -2,11 +2,13 @@
 
 On links of --link, each task in a network namespace of its own, workers only take the time of a step
 (--step-seconds): time per step and bytes per second of each server, beside what `trainyard plan`
-foretells. Then the same placements with real computing, all on this machine: loss and accuracy.
+foretells. Then the same placements behind the same links with real computing (learning.py): loss and accuracy by
+time, until --target.
 
     python3 bench/experiment/experiment.py --bin build/dev/bin --out build/experiment [--quick]
 
-Writes results.json, results.md (the table of docs/experiments.md), and a page for each group of runs.
+Writes results.json and results.md (the tables of docs/experiments.md), a page for each group of runs, and for those that
+learn learning.json and learning.svg.
 Needs root; exits with 77 and a line that says why when there can be no namespaces.
 """
 
@@ -23,13 +25,14 @@ import sys
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 
+import fashion  # noqa: E402
 import jobs  # noqa: E402
+import learning  # noqa: E402
 import links  # noqa: E402
 import programs  # noqa: E402
 import run_records  # noqa: E402
 
 UNAVAILABLE = 77
-FASHION = pathlib.Path("/usr/share/datasets/fashion-mnist")
 TOLERANCE = 0.10  # of the time that the cost model foretells
 TASKS = [f"ps-{i}" for i in range(jobs.SERVERS)] + [f"worker-{i}" for i in range(jobs.WORKERS)]
 
@@ -73,12 +76,8 @@ class Driver:
         return json.loads(text)
 
     def on_links(self, network, model, placement, steps, seconds):
-        wrapper = network.enter("launcher")
-        flags = ["--task-wrapper", " ".join(network.enter("{task}"))]
-        for task in TASKS:
-            flags += ["--task-address", f"{task}={network.addresses[task]}"]
         description = jobs.simulated(model, placement, steps, seconds, self.args.replicas)
-        folder = self.train(description, wrapper, flags)
+        folder = self.train(description, network.enter("launcher"), placed(network))
         plan = self.plan(description["metadata"]["name"], seconds)
         return {"model": model, "placement": placement, "directory": str(folder),
                 "predicted_seconds": plan["prediction"]["stepSeconds"],
@@ -92,6 +91,14 @@ class Driver:
         subprocess.run([self.trainyard, "report", *folders, "-o", page, "--bandwidth",
                         self.args.link], check=True, stdout=subprocess.DEVNULL)
         print(f"report: {page}", flush=True)
+
+
+def placed(network):
+    """The flags of a run whose tasks are behind its links."""
+    flags = ["--task-wrapper", " ".join(network.enter("{task}"))]
+    for task in TASKS:
+        flags += ["--task-address", f"{task}={network.addresses[task]}"]
+    return flags
 
 
 def server_rates(folder):
@@ -108,11 +115,13 @@ def server_rates(folder):
             for ps in samples[-1]["ps"]}
 
 
+def hosts(args):
+    return {task: links.bits_per_second(args.link) for task in TASKS} | {"launcher": links.UNSHAPED}
+
+
 def on_links(driver, args):
-    rate = links.bits_per_second(args.link)
-    hosts = {task: rate for task in TASKS} | {"launcher": links.UNSHAPED}
     results = {"runs": []}
-    with links.Network(hosts) as network:
+    with links.Network(hosts(args)) as network:
         if shutil.which("iperf3"):
             results["stream_bytes_per_second"] = network.measured()
         for model, steps in args.models.items():
@@ -122,14 +131,20 @@ def on_links(driver, args):
     return results
 
 
-def computed(driver, args):
-    runs = []
-    for placement in args.placements:
-        folder = driver.train(jobs.computed(placement, args.computed_steps, batch=32))
-        result = json.loads((folder / "result.json").read_text())
-        runs.append({"placement": placement, "directory": str(folder),
-                     **{name: result[name] for name in ("loss", "accuracy", "seconds")}})
-    return runs
+def learned(driver, args):
+    """What learning.picture draws."""
+    volumes = fashion.volumes(args.out)
+    results = {"machine": programs.machine(), "date": datetime.date.today().isoformat(), "load": os.getloadavg()[0],
+               "link": args.link, "target": args.target, "workers": jobs.WORKERS, "batch": jobs.BATCH, "runs": []}
+    with links.Network(hosts(args)) as network:
+        for placement in args.placements:
+            folder = args.out / "runs" / f"learning-{placement}"
+            file = jobs.write(jobs.learning(placement, args.learning_steps, args.every), args.out / f"{folder.name}.json")
+            command = [*network.enter("launcher"), driver.trainyard, "run", "-f", file, *volumes, *placed(network)]
+            records = fashion.train(command, folder, args.out / f"{folder.name}.log", args.target, args.after)
+            results["runs"].append(learning.told(placement, records, run_records.read(folder, "traffic.jsonl"), args.target))
+            print(learning.line(results["runs"][-1]), flush=True)
+    return results
 
 
 def rate_text(run, task):
@@ -159,27 +174,21 @@ def links_table(results):
     return "\n".join(lines) + "\n"
 
 
-def computed_table(runs):
-    lines = ["| placement | loss | accuracy | seconds |", "|--|--|--|--|"]
-    lines += [f"| {r['placement']} | {r['loss']:.4f} | {r['accuracy']:.4f} | {r['seconds']:.0f} |"
-              for r in runs]
-    return "\n".join(lines) + "\n"
-
-
 def parse(argv=None):
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--bin", required=True, type=pathlib.Path, help="where the programs are")
     parser.add_argument("--out", required=True, type=pathlib.Path, help="where the results go")
-    parser.add_argument("--data", default=FASHION, type=pathlib.Path)
+    parser.add_argument("--data", default=fashion.FASHION, type=pathlib.Path)
     parser.add_argument("--link", default="1Gbit", help="bandwidth of every task's link")
     parser.add_argument("--step-seconds", default=0.1, type=float, help="simulated computing")
-    parser.add_argument("--only", choices=["links", "computed"])
+    parser.add_argument("--only", choices=["links", "learning"])
     parser.add_argument("--model", choices=list(jobs.MODELS), help="only this one on links")
     parser.add_argument("--placement", choices=list(jobs.PLACEMENTS), help="only this one")
     parser.add_argument("--replicas", choices=["Never", "Auto"], default="Never",
                         help="on links; Auto: what jobs have that say nothing")
     parser.add_argument("--steps", type=int, help="on links; the first is not measured")
-    parser.add_argument("--quick", action="store_true", help="mnist only, few steps, no computing")
+    parser.add_argument("--target", default=0.88, type=float, help="accuracy to which is learned")
+    parser.add_argument("--quick", action="store_true", help="mnist only, few steps; learning to 0.5 only")
     parser.add_argument("--urgent", action="store_true",
                         help="chrt -r 10 for all tasks, where the machine has other work to do")
     args = parser.parse_args(argv)
@@ -189,7 +198,8 @@ def parse(argv=None):
     if args.steps:
         args.models = {model: args.steps for model in args.models}
     args.placements = [args.placement] if args.placement else list(jobs.PLACEMENTS)
-    args.computed_steps = 400
+    args.learning_steps, args.every, args.after = (60, 10, 0) if args.quick else (1200, 40, 1)
+    args.target = min(args.target, 0.5) if args.quick else args.target
     args.out = args.out.absolute()
     args.bin = args.bin.absolute()
     return args
@@ -200,17 +210,19 @@ def measure(args):
     results = {"machine": programs.machine(), "date": datetime.date.today().isoformat(), "replicas": args.replicas,
                "load": os.getloadavg(), "link": args.link, "step_seconds": args.step_seconds}
     text = f"{results['machine']}, {results['date']}, load {results['load'][0]:.0f}"
-    text += "\n" if args.only == "computed" else f", links of {args.link}\n\n"
-    if args.only != "computed":
+    text += f", links of {args.link}\n\n"
+    if args.only != "learning":
         results["links"] = on_links(driver, args)
         text += links_table(results["links"])
         for model in args.models:
             driver.report(model, [run["directory"] for run in results["links"]["runs"]
                                   if run["model"] == model])
-    if args.only != "links" and not args.quick:
-        results["computed"] = computed(driver, args)
-        text += "\n" + computed_table(results["computed"])
-        driver.report("fashion", [run["directory"] for run in results["computed"]])
+    if args.only != "links":
+        results["learning"] = learned(driver, args)
+        text += "\n" + learning.table(results["learning"])
+        (args.out / "learning.json").write_text(json.dumps(results["learning"], indent=1) + "\n")
+        (args.out / "learning.svg").write_text(learning.svg(results["learning"]))
+        driver.report("learning", [args.out / "runs" / f"learning-{placement}" for placement in args.placements])
     (args.out / "results.json").write_text(json.dumps(results, indent=1) + "\n")
     (args.out / "results.md").write_text(text)
     print(text)
@@ -218,7 +230,7 @@ def measure(args):
 
 def main():
     args = parse()
-    if args.only != "computed" and (reason := links.why_not()):
+    if reason := links.why_not():
         print(f"no experiment: {reason}", file=sys.stderr)
         return UNAVAILABLE
     # Ended from elsewhere, it takes everything down as after Ctrl-C.

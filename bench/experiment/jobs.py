@@ -1,9 +1,16 @@
 """The jobs of the experiment: seven workers, two parameter servers, three placements."""
 
 import json
+import pathlib
+import sys
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
+
+import fashion  # noqa: E402
 
 WORKERS = 7
 SERVERS = 2
+BATCH = 32  # of a worker that learns
 PLACEMENTS = {
     "roundrobin": {"strategy": "RoundRobin"},
     "fixedsize": {"strategy": "FixedSize", "fixedSize": {"shards": 2, "axis": 0}},
@@ -13,16 +20,12 @@ MODELS = {
     "mnist": {"model": {"name": "mnist_cnn", "dropout": 0.5}, "shape": [28, 28, 1], "classes": 10},
     "vgg19": {"model": {"name": "vgg19"}, "shape": [224, 224, 3], "classes": 1000},
 }
-FASHION = {"format": "idx", "images": "/data/train-images-idx3-ubyte.gz",
-           "labels": "/data/train-labels-idx1-ubyte.gz",
-           "evalImages": "/data/t10k-images-idx3-ubyte.gz",
-           "evalLabels": "/data/t10k-labels-idx1-ubyte.gz"}
 
 
-def job(name, placement, training):
+def job(name, placement, training, volumes=fashion.VOLUMES[:1]):
     return {"apiVersion": "trainyard.dev/v1alpha1", "kind": "TrainingJob",
             "metadata": {"name": name},
-            "spec": {"volumes": [{"name": "data", "mountPath": "/data"}],
+            "spec": {"volumes": volumes,
                      "ps": {"replicas": SERVERS}, "worker": {"replicas": WORKERS},
                      "training": {**training, "placement": PLACEMENTS[placement]}}}
 
@@ -40,14 +43,13 @@ def simulated(model, placement, steps, step_seconds, replicas="Never"):
         "checkpoint": {"everySeconds": 604800}})
 
 
-def computed(placement, steps, batch):
-    """mnist_cnn learns Fashion-MNIST."""
-    return job(f"fashion-{placement}", placement, {
-        "model": MODELS["mnist"]["model"], "data": FASHION, "batchSize": batch, "steps": steps,
-        "evaluateEverySteps": max(1, steps // 6),
-        "optimizer": {"name": "RMSProp", "learningRate": 0.001,
-                      "decay": {"every": 200, "rate": 0.5}},
-        "checkpoint": {"everySeconds": 604800}})
+def learning(placement, steps, every):
+    """mnist_cnn learns Fashion-MNIST, scored each `every` steps. One seed: all begin with the same weights and see the same
+    images."""
+    return job(f"learning-{placement}", placement, {
+        "model": MODELS["mnist"]["model"], "seed": 1, "data": fashion.DATA, "batchSize": BATCH, "steps": steps,
+        "evaluateEverySteps": every, "chunkReplicas": "Never",
+        "optimizer": {"name": "RMSProp", "learningRate": 0.001}, "checkpoint": {"everySeconds": 604800}}, fashion.VOLUMES)
 
 
 def write(description, path):

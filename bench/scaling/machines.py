@@ -9,6 +9,7 @@ MODELS = {
 }
 RATES = {"1 Gbit/s": 1e9, "10 Gbit/s": 1e10}
 SIZES = (2, 4, 8, 16)  # machines; one alone exchanges nothing
+SPLITS = {9: (4, 5, 6, 7, 8), 16: (8, 9, 10, 12, 14)}  # workers of so many machines; the others are servers
 SYSTEMS = ("dedicated", "colocated", "ring")
 # Every model is carried by one of the size of mnist_cnn, behind links of this rate, so that all of them fit this machine's
 # memory and sixteen links stay below 1 GB/s together.
@@ -41,6 +42,12 @@ def layout(system, machines, planned):
     if system == "dedicated":
         return Layout(system, planned["dedicated"]["workers"], planned["dedicated"]["ps"])
     return Layout(system, machines, machines if system == "colocated" else 0)
+
+
+def best_share(model, rate):
+    """e*: of machines to be workers, where servers have machines of their own (docs/cost_model.md)."""
+    kind = MODELS[model]
+    return max(0.5, 1 / (1 + (kind["parameters"] * 32 / rate / kind["step_seconds"]) ** 0.5))
 
 
 def job(name, place, step_seconds, steps):

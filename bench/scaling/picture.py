@@ -80,7 +80,7 @@ def table(results):
     solid = [outside(p, results["models"][p["model"]]["step_seconds"]) for p in results["points"] if p["busy"] <= limit]
     out += ["", f"Of {len(solid)} points that the processors did not limit, {solid.count(0)} lie between the model's two ends (computing and "
             f"exchange at once, and one after the other), {sum(0 < abs(o) <= NEAR for o in solid)} within {NEAR * 100:.0f} % of them; the farthest is "
-            f"{max(solid, key=abs) * 100:+.1f} % off."]
+            f"{max(solid, key=abs, default=0) * 100:+.1f} % off."]
     return "\n".join(out) + "\n"
 
 

@@ -75,61 +75,65 @@ class Scaling:
             check=True, stdout=subprocess.PIPE, text=True).stdout
         return {row["machines"]: row for row in json.loads(printed)["cost"]["scale"]}
 
-    def point(self, model, rate, system, size, planned):
+    def description(self, model, rate, place):
+        scale = machines.factor(model, machines.RATES[rate])
+        name = f"{model.replace('_', '-')}-{rate.split()[0]}g-{place.system}-{place.workers}-{place.servers}"
+        return machines.job(name, place, machines.MODELS[model]["step_seconds"] * scale, MEASURED + 1)
+
+    def point(self, model, rate, place, expected):
+        """Runs it; `expected`: seconds of a step by the model."""
         alone, scale = machines.MODELS[model]["step_seconds"], machines.factor(model, machines.RATES[rate])
-        place = machines.layout(system, size, planned)
-        name = f"{model.replace('_', '-')}-{rate.split()[0]}g-{system}-{size}"
-        description = machines.job(name, place, alone * scale, MEASURED + 1)
         with Machines(place, self.args.out) as made:
             before = programs.ticks()
-            folder = self.driver.train(description, made.network.enter("launcher"), made.flags())
+            folder = self.driver.train(self.description(model, rate, place), made.network.enter("launcher"), made.flags())
             after = programs.ticks()
         step = run_records.step_seconds(run_records.read(folder)) / scale
         rates = experiment.server_rates(folder) if place.servers else None
-        expected = planned[system]["stepSeconds"]
-        return {"model": model, "rate": rate, "system": system, "machines": size, "workers": place.workers, "ps": place.servers,
-                "step_seconds": round(step, 4), "model_seconds": round(expected, 4),
-                "speedup": round(machines.speedup(place.workers, alone, step), 3),
-                "busy": round(1 - (after.idle - before.idle) / max(after.all - before.all, 1), 2),
+        busy = 1 - (after.idle - before.idle) / max(after.all - before.all, 1)
+        print(f"  {step:.3f} s a step, model {expected:.3f}; processors {busy * 100:.0f} % at work", flush=True)
+        return {"model": model, "rate": rate, "system": place.system, "machines": place.machines, "workers": place.workers,
+                "ps": place.servers, "step_seconds": round(step, 4), "model_seconds": round(expected, 4),
+                "speedup": round(machines.speedup(place.workers, alone, step), 3), "busy": round(busy, 2),
                 # As behind the links of the machines that are stood for.
                 "ps_bytes_per_second": rates and {ps: [round(r * machines.RATES[rate] / machines.LINK) for r in both]
                                                   for ps, both in rates.items()}}
 
+    def head(self):
+        return {"machine": programs.machine(), "date": datetime.date.today().isoformat(), "load": os.getloadavg()[0],
+                "busy_limit": BUSY, "models": machines.MODELS, "points": []}
+
     def measure(self):
         args = self.args
-        made = {"machine": programs.machine(), "date": datetime.date.today().isoformat(), "load": os.getloadavg()[0],
-                "busy_limit": BUSY, "models": machines.MODELS, "points": [], "curves": {}}
+        made = self.head() | {"curves": {}}
         for model in args.models:
             for rate in args.rates:
                 curve = self.plan(model, machines.RATES[rate], ["--scale", "1..64"])
                 made["curves"][f"{model} {rate}"] = [curve[size] for size in sorted(curve)]
                 for size in args.sizes:
                     for system in machines.SYSTEMS:
-                        found = self.point(model, rate, system, size, curve[size])
-                        made["points"].append(found)
-                        print(f"  {found['step_seconds']:.3f} s a step, model {found['model_seconds']:.3f}; processors "
-                              f"{found['busy'] * 100:.0f} % at work", flush=True)
+                        place = machines.layout(system, size, curve[size])
+                        made["points"].append(self.point(model, rate, place, curve[size][system]["stepSeconds"]))
         return made
 
 
-def parse(argv=None):
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+def parse(description, argv=None):
+    parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--bin", required=True, type=pathlib.Path, help="where the programs are")
     parser.add_argument("--out", required=True, type=pathlib.Path, help="where the results go")
-    parser.add_argument("--quick", action="store_true", help="one model behind 1 Gbit/s, 2 to 8 machines")
+    parser.add_argument("--quick", action="store_true", help="one model behind 1 Gbit/s, fewer machines")
     parser.add_argument("--model", choices=list(machines.MODELS), help="only this one")
-    parser.add_argument("--machines", type=int, nargs="+", choices=machines.SIZES, help="only so many")
+    parser.add_argument("--machines", type=int, nargs="+", help="only so many")
     args = parser.parse_args(argv)
     args.models = [args.model] if args.model else ["resnet50"] if args.quick else list(machines.MODELS)
     args.rates = list(machines.RATES)[:1] if args.quick else list(machines.RATES)
-    args.sizes = args.machines or (machines.SIZES[:3] if args.quick else machines.SIZES)
-    args.urgent, args.data = False, experiment.FASHION
+    args.urgent, args.data = False, experiment.fashion.FASHION
     args.bin, args.out = args.bin.absolute(), args.out.absolute()
     return args
 
 
 def main():
-    args = parse()
+    args = parse(__doc__.splitlines()[0])
+    args.sizes = args.machines or (machines.SIZES[:3] if args.quick else machines.SIZES)
     if reason := links.why_not():
         print(f"no scaling: {reason}", file=sys.stderr)
         return 77

@@ -16,6 +16,7 @@ sys.path[:0] = [str(FOLDER), str(SOURCE / "bench" / "pictures")]
 
 import machines  # noqa: E402
 import picture  # noqa: E402
+import splits_picture  # noqa: E402
 
 
 def point(system, size, step, expected, busy=0.5, workers=None):
@@ -62,6 +63,11 @@ class Told(unittest.TestCase):
         self.assertIn("Of 3 points that the processors did not limit, 0 lie between", text)
         self.assertIn("0 within 10 % of them; the farthest is +12.5 % off", text)
 
+    def test_processors_may_have_limited_all(self):
+        results = self.results()
+        results["points"] = [{**one, "busy": 0.9} for one in results["points"]]
+        self.assertIn("Of 0 points that the processors did not limit, 0 lie between", picture.table(results))
+
     def test_between_overlap_and_sum_is_what_the_model_says(self):
         for step, expected in ((0.7, 0), (0.8, 0), (1.0, 0.25), (0.54, -0.1)):
             self.assertAlmostEqual(expected, picture.outside(point("ring", 2, step, 0.8), 0.6), msg=step)
@@ -70,6 +76,29 @@ class Told(unittest.TestCase):
         text = picture.svg(self.results())
         xml.etree.ElementTree.fromstring(text)
         self.assertEqual(3, text.count('class="hole'))
+
+
+class Splits(unittest.TestCase):
+    def results(self):
+        points = [{**point("dedicated", 9, step, expected, workers=workers), "ps": 9 - workers, "speedup": workers * 0.6 / step}
+                  for workers, step, expected in ((4, 1.0, 0.8), (6, 1.2, 1.1), (8, 2.0, 2.2))]
+        return {"machine": "m", "date": "d", "load": 0.1, "busy_limit": 0.85, "models": machines.MODELS, "points": points}
+
+    def test_the_best_share_is_the_models(self):
+        for model, kind in machines.MODELS.items():
+            for rate in machines.RATES.values():
+                exchange, best = kind["parameters"] * 32 / rate, machines.best_share(model, rate)
+                # Time by work, docs/cost_model.md: none beside it is less.
+                time = {e: kind["step_seconds"] / e + exchange / (1 - e) for e in (best, best + 0.01)}
+                self.assertLessEqual(time[best], time[best + 0.01])
+                self.assertGreaterEqual(best, 0.5)
+
+    def test_table_and_picture(self):
+        results = self.results()
+        self.assertIn("| vgg19, 1 Gbit/s | 0.50 | 6 + 3: 3.00 | 6 + 3: 3.27 | 100 % |", splits_picture.table(results))
+        xml.etree.ElementTree.fromstring(splits_picture.svg(results))
+        results["points"][0]["model_seconds"] = 0.5
+        self.assertIn("| 6 + 3: 3.00 | 4 + 5: 4.80 | 80 % |", splits_picture.table(results))
 
 
 class Run(unittest.TestCase):
