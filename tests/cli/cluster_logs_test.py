@@ -18,7 +18,7 @@ DEFINITION = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/trainingjo
 PROGRAM = pathlib.Path(os.environ["TRAINYARD_BIN"]) / "trainyard"
 JOB = {"apiVersion": "trainyard.dev/v1alpha1", "kind": "TrainingJob", "metadata": {"name": "chatty"},
        "spec": {"ps": {"replicas": 1}, "worker": {"replicas": 1}}}
-SECONDS = 300  # against hangs only
+SECONDS = 120  # against hangs only
 
 
 def until(what, condition):
@@ -92,13 +92,25 @@ class Logs(unittest.TestCase):
             output.seek(0)
             return output.read()
 
-        until("what was said before", lambda: "[worker-0] first life" in told())
+        def heard(line):
+            if follower.poll() is not None:
+                raise AssertionError(f"it ended with {follower.poll()}: {told()}")
+            return line in told()
+
+        def until_heard(line):
+            try:
+                until(line, lambda: heard(line))
+            except AssertionError as error:
+                pods = self.cluster.kubectl("get", "pods", "-n", self.namespace, "-o", "yaml")
+                raise AssertionError(f"{error}; told:\n{told()}\nby itself:\n{self.logs()}\n{pods}") from error
+
+        until_heard("[worker-0] first life")
         self.cluster.kubectl("exec", "-n", self.namespace, "chatty-worker-0", "-c", "task", "--", "touch", "/tmp/go")
-        until("what is said now", lambda: "[worker-0] last words" in told())
+        until_heard("[worker-0] last words")
         # Another pod takes its place, as after a failure.
         self.cluster.kubectl("delete", "pod", "-n", self.namespace, "chatty-worker-0", "--wait")
         self.add_pod("worker", "echo second life", created=2)
-        until("the next pod", lambda: "[worker-0] second life" in told())
+        until_heard("[worker-0] second life")
         self.must("PATCH", f"{self.jobs}/chatty/status", {"status": {"state": "Succeeded"}},
                   "application/merge-patch+json")
         # The ps runs on, and says nothing: nobody waits for it.

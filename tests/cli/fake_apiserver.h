@@ -5,10 +5,12 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <stop_token>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "absl/synchronization/notification.h"
 #include "base/core/strings.h"
 #include "cli/kube/cluster_jobs.h"
 #include "fmt/format.h"
@@ -66,7 +68,8 @@ inline constexpr char kKilled[] = R"({"phase": "Failed", "containerStatuses": [
 inline constexpr char kDone[] = R"({"phase": "Succeeded", "containerStatuses": [
     {"name": "task", "state": {"terminated": {"exitCode": 0}}}]})";
 
-// Answers by "METHOD path", without the query; the newest handler counts.
+// Answers by "METHOD path", without the query; the newest handler counts. With the header X-Broken
+// a stream ends with a failure, with X-Forgotten never by itself.
 class FakeApiserver : public control::HttpTransport {
  public:
   using Handler = std::function<HttpResponse(const HttpRequest&)>;
@@ -112,11 +115,19 @@ class FakeApiserver : public control::HttpTransport {
     // Cut anywhere.
     const std::size_t half = body.size() / 2;
     if (on_head(response) && on_data(body.substr(0, half))) on_data(body.substr(half));
+    if (!response.header("X-Forgotten").empty()) return waitToBeStopped(limits.stop);
     const bool broken = !response.header("X-Broken").empty();
     return broken ? absl::UnavailableError("connection lost") : absl::OkStatus();
   }
 
  private:
+  static Status waitToBeStopped(const std::stop_token& stop) {
+    absl::Notification stopped;
+    const std::stop_callback told(stop, [&] { stopped.Notify(); });
+    const bool in_time = stopped.WaitForNotificationWithTimeout(absl::Seconds(60));
+    return in_time ? absl::CancelledError("stopped") : absl::InternalError("was never stopped");
+  }
+
   mutable std::mutex mutex_;
   std::map<std::string, Handler> handlers_;
   std::vector<HttpRequest> requests_;

@@ -98,6 +98,23 @@ TEST_F(PodLogsTest, FollowingGoesOnOverLossesUntilTheJobIsOver) {
   EXPECT_THAT(server_.requests(logOf("worker-0")).front().target, HasSubstr("tailLines=10"));
 }
 
+TEST_F(PodLogsTest, AStreamThatIsForgottenIsCutOnceItsContainerHasEnded) {
+  putPods({pod("worker-0", kReady)});
+  std::atomic<int> calls = 0;
+  server_.on(logOf("worker-0"), [&](const HttpRequest& request) {
+    if (calls++ == 0) {
+      EXPECT_THAT(request.target, HasSubstr("follow=true"));
+      putPods({pod("worker-0", kDone)});
+      return HttpResponse{200, {{"X-Forgotten", "1"}}, "2023-11-14T22:13:19Z first words\n"};
+    }
+    EXPECT_THAT(request.target, Not(HasSubstr("follow")));
+    change([](Json& job) { job["status"]["state"] = "Succeeded"; });
+    return HttpResponse{200, {}, "2023-11-14T22:13:20Z last words\n"};
+  });
+  ASSERT_TRUE(read({"", std::nullopt, true}).ok());
+  EXPECT_THAT(lines_, ElementsAre("worker-0: first words", "worker-0: last words"));
+}
+
 TEST_F(PodLogsTest, FollowingEndsWithAJobThatIsGone) {
   putPods({});
   server_.refuse(std::string("GET ") + kJobPath, 404, "NotFound", "not found");

@@ -15,6 +15,9 @@ constexpr Duration kPrint = std::chrono::milliseconds(100);
 constexpr Duration kLook = std::chrono::seconds(1);
 // A stream is opened anew after this time.
 constexpr Duration kStream = std::chrono::hours(1);
+// A node ends a stream about a second after its container. One that it forgot says nothing for so
+// long, and is asked anew.
+constexpr Duration kStale = std::chrono::seconds(5);
 // Failures that pass are waited out so long.
 constexpr Duration kPatience = std::chrono::seconds(60);
 // What runs on after the end of its job (cleanPodPolicy None) is left alone after so much silence.
@@ -72,6 +75,7 @@ void LogFollower::take(const LogPod& pod) {
     // What appears later is new altogether.
     if (first_look_) source->tail = request_.tail;
   }
+  if (source->reads) cutStale(*source, pod);
   if (source->reads || source->over) return;
   // A stream that began after the end and was read to its end has told everything.
   if (source->was_ended && source->failure.ok()) {
@@ -82,27 +86,37 @@ void LogFollower::take(const LogPod& pod) {
   if (pod.started) start(*source);
 }
 
+// With mutex_ held.
+void LogFollower::cutStale(Source& source, const LogPod& pod) {
+  const TimePoint now = clock_.now();
+  if (!pod.ended) return;
+  if (!source.ended) source.ended = now;
+  if (now - std::max(*source.ended, source.news) > kStale) source.stop.request_stop();
+}
+
 void LogFollower::start(Source& source) {
   source.was_ended = source.pod.ended;
   source.reads = true;
+  source.ended.reset();
+  source.stop = {};
   source.failure = absl::OkStatus();
   source.thread = std::jthread([this, &source] { read(source); });
 }
 
 void LogFollower::read(Source& source) {
   control::PodLogQuery query;
+  control::HttpLimits limits = client_.options().limits;
+  limits.deadline = limits.inactivity = kStream;
   std::int64_t known = 0;
   {
     const Lock lock(mutex_);
+    query.follow = !source.was_ended;
+    limits.stop = source.stop.get_token();
     query.container = source.pod.container;
     query.since = source.since;
     if (source.since.empty()) query.tail = source.tail;
     known = source.last;
   }
-  query.follow = true;
-  control::HttpLimits limits = client_.options().limits;
-  limits.deadline = limits.inactivity = kStream;
-  limits.stop = stop_.get_token();
   const Status ended =
       client_.with(limits).podLog(job_.ns, source.pod.name, query, [&](std::string_view line) {
         const auto [time, text] = splitStamp(line);
@@ -113,11 +127,13 @@ void LogFollower::read(Source& source) {
           source.last = time;
           source.since = std::string(line.substr(0, line.size() - text.size() - 1));
         }
+        source.news = clock_.now();
         lines_.push_back({source.last, source.pod.task, std::string(text)});
         return !limits.stop.stop_requested();
       });
   const Lock lock(mutex_);
-  source.failure = ended;
+  // What was cut short was not read to its end, whatever it says.
+  source.failure = limits.stop.stop_requested() ? absl::CancelledError("cut") : ended;
   source.reads = false;
   changed_.notify_all();
 }
@@ -172,7 +188,10 @@ Status LogFollower::run() {
     Lock lock(mutex_);
     changed_.wait_until(lock, std::min(next, clock_.now() + kPrint));
   }
-  stop_.request_stop();
+  {
+    const Lock lock(mutex_);
+    for (auto& [uid, source] : sources_) source->stop.request_stop();
+  }
   sources_.clear();  // joins the threads
   drain();
   print_.flush();

@@ -36,12 +36,16 @@ class LogFollower {
     bool reads = false;                // its thread is at work
     bool was_ended = false;            // the container had ended when this stream began
     bool over = false;                 // everything is read
+    std::optional<TimePoint> ended;    // since when the container is known to have
+    TimePoint news;                    // the last line
+    std::stop_source stop;             // of this stream
     Status failure;                    // of the last stream
     std::jthread thread;
   };
 
   Status look();
   void take(const LogPod& pod);
+  void cutStale(Source& source, const LogPod& pod);
   void start(Source& source);
   void read(Source& source);
   Status failure();
@@ -60,7 +64,6 @@ class LogFollower {
   std::mutex mutex_;
   std::condition_variable_any changed_;
   std::vector<LogLine> lines_;
-  std::stop_source stop_;
   // By the uid of the pod. Last: its threads end before anything else goes.
   std::map<std::string, std::unique_ptr<Source>> sources_;
 };
