@@ -25,15 +25,15 @@ def free_port():
         return probe.getsockname()[1]
 
 
-def with_torch(python, build, backend, ranks):
-    """{what: milliseconds}"""
+def with_torch(python, build, backend, ranks, more=None):
+    """{what: milliseconds}; `more`: of the environment."""
     port = free_port()
     processes = []
     for rank in range(ranks):
         environment = {**os.environ, "BACKEND": backend, "RANK": str(rank), "WORLD_SIZE": str(ranks),
                        "LOCAL_RANK": str(rank), "LOCAL_WORLD_SIZE": str(ranks), "MASTER_ADDR": "127.0.0.1",
                        "MASTER_PORT": str(port), "OMP_NUM_THREADS": "1", "PYTHONPATH": str(HERE.parent / "python"),
-                       "TRAINYARD_LIBRARY": str(build / "lib/libtrainyard.so")}
+                       "TRAINYARD_LIBRARY": str(build / "lib/libtrainyard.so"), **(more or {})}
         processes.append(subprocess.Popen([python, HERE / "client_torch.py"], env=environment, text=True,
                                           stdout=subprocess.PIPE if rank == 0 else subprocess.DEVNULL))
     try:

@@ -1,4 +1,5 @@
-"""One rank of bench/client.py: torch.distributed with the backend in BACKEND. Rank 0 prints a JSON object."""
+"""One rank of bench/client.py and bench/bandwidth: torch.distributed with the backend in BACKEND; with SIZES nothing but
+all_reduce of so many bytes. Rank 0 prints a JSON object."""
 import json
 import os
 import statistics
@@ -45,21 +46,29 @@ def ddp_step():
     return milliseconds(step, STEPS)
 
 
+def leave(result):
+    if dist.get_rank() == 0:
+        print(json.dumps(result))
+    dist.destroy_process_group()
+
+
 def main():
     torch.set_num_threads(1)
     backend = os.environ["BACKEND"]
     if backend == "trainyard":
         import trainyard.torch  # noqa: F401  it registers the backend
     dist.init_process_group(backend)
+    if "SIZES" in os.environ:  # bytes
+        arrays = {int(size): torch.ones(int(size) // 4) for size in os.environ["SIZES"].split()}
+        leave({size: milliseconds(lambda a=array: dist.all_reduce(a), 100 if size < 1 << 20 else 15)
+               for size, array in arrays.items()})
+        return
     small, large = torch.ones(256), torch.ones(6_000_000)
-    result = {
+    leave({
         "DDP, 25 MB, forward and backward": ddp_step(),
         "all_reduce of 24 MB": milliseconds(lambda: dist.all_reduce(large), STEPS),
         "all_reduce of 1 KB": milliseconds(lambda: dist.all_reduce(small), 300),
-    }
-    if dist.get_rank() == 0:
-        print(json.dumps(result))
-    dist.destroy_process_group()
+    })
 
 
 if __name__ == "__main__":

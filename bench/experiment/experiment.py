@@ -28,13 +28,14 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 import fashion  # noqa: E402
 import jobs  # noqa: E402
 import learning  # noqa: E402
+import learning_runs  # noqa: E402
 import links  # noqa: E402
 import programs  # noqa: E402
 import run_records  # noqa: E402
 
 UNAVAILABLE = 77
 TOLERANCE = 0.10  # of the time that the cost model foretells
-TASKS = [f"ps-{i}" for i in range(jobs.SERVERS)] + [f"worker-{i}" for i in range(jobs.WORKERS)]
+TASKS = jobs.TASKS
 
 
 class Driver:
@@ -77,7 +78,7 @@ class Driver:
 
     def on_links(self, network, model, placement, steps, seconds):
         description = jobs.simulated(model, placement, steps, seconds, self.args.replicas)
-        folder = self.train(description, network.enter("launcher"), placed(network))
+        folder = self.train(description, network.enter("launcher"), links.flags(network, TASKS))
         plan = self.plan(description["metadata"]["name"], seconds)
         return {"model": model, "placement": placement, "directory": str(folder),
                 "predicted_seconds": plan["prediction"]["stepSeconds"],
@@ -91,14 +92,6 @@ class Driver:
         subprocess.run([self.trainyard, "report", *folders, "-o", page, "--bandwidth",
                         self.args.link], check=True, stdout=subprocess.DEVNULL)
         print(f"report: {page}", flush=True)
-
-
-def placed(network):
-    """The flags of a run whose tasks are behind its links."""
-    flags = ["--task-wrapper", " ".join(network.enter("{task}"))]
-    for task in TASKS:
-        flags += ["--task-address", f"{task}={network.addresses[task]}"]
-    return flags
 
 
 def server_rates(folder):
@@ -115,35 +108,15 @@ def server_rates(folder):
             for ps in samples[-1]["ps"]}
 
 
-def hosts(args):
-    return {task: links.bits_per_second(args.link) for task in TASKS} | {"launcher": links.UNSHAPED}
-
-
 def on_links(driver, args):
     results = {"runs": []}
-    with links.Network(hosts(args)) as network:
+    with links.Network(links.tasks(TASKS, args.link)) as network:
         if shutil.which("iperf3"):
             results["stream_bytes_per_second"] = network.measured()
         for model, steps in args.models.items():
             for placement in args.placements:
                 results["runs"].append(
                     driver.on_links(network, model, placement, steps, args.step_seconds))
-    return results
-
-
-def learned(driver, args):
-    """What learning.picture draws."""
-    volumes = fashion.volumes(args.out)
-    results = {"machine": programs.machine(), "date": datetime.date.today().isoformat(), "load": os.getloadavg()[0],
-               "link": args.link, "target": args.target, "workers": jobs.WORKERS, "batch": jobs.BATCH, "runs": []}
-    with links.Network(hosts(args)) as network:
-        for placement in args.placements:
-            folder = args.out / "runs" / f"learning-{placement}"
-            file = jobs.write(jobs.learning(placement, args.learning_steps, args.every), args.out / f"{folder.name}.json")
-            command = [*network.enter("launcher"), driver.trainyard, "run", "-f", file, *volumes, *placed(network)]
-            records = fashion.train(command, folder, args.out / f"{folder.name}.log", args.target, args.after)
-            results["runs"].append(learning.told(placement, records, run_records.read(folder, "traffic.jsonl"), args.target))
-            print(learning.line(results["runs"][-1]), flush=True)
     return results
 
 
@@ -187,6 +160,8 @@ def parse(argv=None):
     parser.add_argument("--replicas", choices=["Never", "Auto"], default="Never",
                         help="on links; Auto: what jobs have that say nothing")
     parser.add_argument("--steps", type=int, help="on links; the first is not measured")
+    parser.add_argument("--tensorflow", type=pathlib.Path, metavar="VENV",
+                        help="what learns, learns with TensorFlow's parameter servers, too; its wheels go there")
     parser.add_argument("--target", default=0.88, type=float, help="accuracy to which is learned")
     parser.add_argument("--quick", action="store_true", help="mnist only, few steps; learning to 0.5 only")
     parser.add_argument("--urgent", action="store_true",
@@ -218,7 +193,7 @@ def measure(args):
             driver.report(model, [run["directory"] for run in results["links"]["runs"]
                                   if run["model"] == model])
     if args.only != "links":
-        results["learning"] = learned(driver, args)
+        results["learning"] = learning_runs.measure(args)
         text += "\n" + learning.table(results["learning"])
         (args.out / "learning.json").write_text(json.dumps(results["learning"], indent=1) + "\n")
         (args.out / "learning.svg").write_text(learning.svg(results["learning"]))

@@ -10,6 +10,7 @@ import fashion  # noqa: E402
 
 WORKERS = 7
 SERVERS = 2
+TASKS = [f"ps-{i}" for i in range(SERVERS)] + [f"worker-{i}" for i in range(WORKERS)]
 BATCH = 32  # of a worker that learns
 PLACEMENTS = {
     "roundrobin": {"strategy": "RoundRobin"},

@@ -16,7 +16,8 @@ import jobs  # noqa: E402
 import run_records  # noqa: E402
 
 LEAST = 0.7  # of accuracy in the picture
-NAMES = {"roundrobin": "RoundRobin", "fixedsize": "FixedSize(2, 0)", "balanced": "Balanced"}
+NAMES = {"roundrobin": "RoundRobin", "fixedsize": "FixedSize(2, 0)", "balanced": "Balanced",
+         "tensorflow-roundrobin": "TensorFlow, round robin", "tensorflow-fixedsize": "TensorFlow, in two parts"}
 POINTS = 40  # of a curve of losses or rates, at most
 
 

@@ -86,6 +86,19 @@ def remove_left_behind():
             remove(path.name)
 
 
+def tasks(names, rate):
+    """The hosts of a job whose tasks are each behind a link of `rate` ("1Gbit")."""
+    return {name: bits_per_second(rate) for name in names} | {"launcher": UNSHAPED}
+
+
+def flags(network, names):
+    """Those of a `trainyard run` whose tasks are there."""
+    found = ["--task-wrapper", " ".join(network.enter("{task}"))]
+    for name in names:
+        found += ["--task-address", f"{name}={network.addresses[name]}"]
+    return found
+
+
 class Network:
     """Use as a context manager. `hosts` are names with their links, bits per second or UNSHAPED."""
 

@@ -26,11 +26,13 @@ class Line:
 
 
 class Panel:
-    """One chart. `mark` draws a horizontal rule at that y; limits that are not given follow from the points."""
+    """One chart. `mark` draws a horizontal rule at that y; limits that are not given follow from the points. `logarithmic`:
+    both axes are, with powers of ten at the left and, below, what `ticks` says: (x, words)."""
 
-    def __init__(self, title, x, y, lines, mark=None, y_limits=None):
+    def __init__(self, title, x, y, lines, mark=None, y_limits=None, logarithmic=False, ticks=()):
         self.title, self.x, self.y, self.lines = title, x, y, lines
         self.mark, self.y_limits = mark, y_limits
+        self.logarithmic, self.ticks = logarithmic, ticks
 
 
 def colors(palette):
@@ -68,33 +70,49 @@ def text(x, y, words, kind="quiet", anchor="start", more=""):
     return f'<text class="{kind}" x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}"{more}>{html.escape(words)}</text>'
 
 
+def powers(low, high):
+    """Of ten, the first at or below `low`, the last at or above `high`."""
+    return [10.0 ** n for n in range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)]
+
+
 class Frame:
     """Where the values of a panel lie."""
 
     def __init__(self, panel, left, top):
         points = [point for line in panel.lines for point in line.points]
-        self.x0, self.x1 = 0.0, max((x for x, _ in points), default=1.0) or 1.0
-        low, high = panel.y_limits or (0.0, max((y for _, y in points), default=1.0) or 1.0)
-        self.y0, self.y1 = low, high
+        x, y = [x for x, _ in points] or [1.0], [y for _, y in points] or [1.0]
+        self.scale = math.log if panel.logarithmic else float
+        if panel.logarithmic:
+            self.x0, self.x1 = min(x), max(x)
+            self.x_ticks, self.y_ticks = list(panel.ticks), powers(min(y), max(y))
+            self.y0, self.y1 = self.y_ticks[0], self.y_ticks[-1]
+        else:
+            self.x0, self.x1 = 0.0, max(x) or 1.0
+            self.y0, self.y1 = panel.y_limits or (0.0, max(y) or 1.0)
+            self.x_ticks = [(value, number(value)) for value in steps(self.x0, self.x1)]
+            self.y_ticks = steps(self.y0, self.y1)
         self.left, self.right = left + LEFT, left + WIDTH - RIGHT
         self.top, self.bottom = top + TOP, top + HEIGHT - BOTTOM
 
+    def share(self, value, low, high):
+        return (self.scale(value) - self.scale(low)) / (self.scale(high) - self.scale(low))
+
     def x(self, value):
-        return self.left + (value - self.x0) / (self.x1 - self.x0) * (self.right - self.left)
+        return self.left + self.share(value, self.x0, self.x1) * (self.right - self.left)
 
     def y(self, value):
         inside = min(max(value, self.y0), self.y1)
-        return self.bottom - (inside - self.y0) / (self.y1 - self.y0) * (self.bottom - self.top)
+        return self.bottom - self.share(inside, self.y0, self.y1) * (self.bottom - self.top)
 
 
 def axes(panel, frame):
     out = [text(frame.left, frame.top - 12, panel.title, "text title")]
-    for value in steps(frame.y0, frame.y1):
+    for value in frame.y_ticks:
         y = frame.y(value)
         out.append(f'<line class="rule" x1="{frame.left:.1f}" y1="{y:.1f}" x2="{frame.right:.1f}" y2="{y:.1f}"/>')
         out.append(text(frame.left - 6, y + 4, number(value), anchor="end"))
-    for value in steps(frame.x0, frame.x1):
-        out.append(text(frame.x(value), frame.bottom + 16, number(value), anchor="middle"))
+    for value, words in frame.x_ticks:
+        out.append(text(frame.x(value), frame.bottom + 16, words, anchor="middle"))
     middle = (frame.top + frame.bottom) / 2
     out.append(text((frame.left + frame.right) / 2, frame.bottom + 34, panel.x, anchor="middle"))
     out.append(text(frame.left - 40, middle, panel.y, anchor="middle",

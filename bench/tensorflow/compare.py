@@ -82,11 +82,7 @@ class Bench:
                                      "update": {"mode": "Sync" if sync else "Async"},
                                      "optimizer": {"name": "RMSProp", "learningRate": 0.001},
                                      "checkpoint": {"everySeconds": 604800}}}}
-        flags = []
-        if self.network:
-            flags += ["--task-wrapper", " ".join(self.network.enter("{task}"))]
-            for task in TASKS:
-                flags += ["--task-address", f"{task}={self.network.addresses[task]}"]
+        flags = links.flags(self.network, TASKS) if self.network else []
         with tempfile.TemporaryDirectory(dir=self.args.out) as scratch:
             scratch = pathlib.Path(scratch)
             (scratch / "job.json").write_text(json.dumps(job))

@@ -17,11 +17,11 @@ tf.disable_eager_execution()
 tf.logging.set_verbosity(tf.logging.ERROR)
 
 
-def fashion(folder):
+def fashion(folder, part="train"):
     def read(name, offset):
         return np.frombuffer(gzip.open(folder / name).read(), np.uint8, offset=offset)
-    images = read("train-images-idx3-ubyte.gz", 16).reshape(-1, 784).astype(np.float32) / 255
-    return images, read("train-labels-idx1-ubyte.gz", 8).astype(np.int64)
+    images = read(f"{part}-images-idx3-ubyte.gz", 16).reshape(-1, 784).astype(np.float32) / 255
+    return images, read(f"{part}-labels-idx1-ubyte.gz", 8).astype(np.int64)
 
 
 def weights(name, shape, stddev):
@@ -32,7 +32,7 @@ def biases(name, size, value):
     return tf.get_variable(name, [size], initializer=tf.constant_initializer(value))
 
 
-def mnist_cnn(images):
+def mnist_cnn(images, dropout=0.5):
     """The layers of our mnist_cnn; pooling before ReLU is the same function and quicker, as there."""
     nn = tensorflow.nn
     x = tf.reshape(images, [-1, 28, 28, 1])
@@ -41,7 +41,7 @@ def mnist_cnn(images):
         x = nn.relu(nn.max_pool2d(x + biases(f"conv{i}_bia", outputs, 0.1), 2, 2, "SAME"))
     x = tf.reshape(x, [-1, 3136])
     x = nn.relu(tf.matmul(x, weights("fc1_wei", [3136, 1024], 0.1)) + biases("fc1_bia", 1024, 0.1))
-    x = nn.dropout(x, rate=0.5)
+    x = nn.dropout(x, rate=dropout)
     return tf.matmul(x, weights("fc2_wei", [1024, 10], 0.1)) + biases("fc2_bia", 10, 0.1)
 
 
@@ -54,26 +54,34 @@ def mlp(images):
     return x
 
 
+def placed(args, cluster):
+    """Where variables are made: round robin, or each in two parts."""
+    device = tf.train.replica_device_setter(cluster=cluster, worker_device=f"/job:worker/task:{args.index}")
+    return tf.device(device), tf.variable_scope("model", partitioner=tf.fixed_size_partitioner(2, 0) if args.partitioned else None)
+
+
+def batches(args, images, labels):
+    """In this worker's own order, over and over."""
+    order = np.random.RandomState(args.index).permutation(len(labels))
+    images, labels, at = images[order], labels[order], 0
+    while True:
+        at = (at + args.batch) % (len(labels) - args.batch)
+        yield images[at:at + args.batch], labels[at:at + args.batch]
+
+
 def work(args, cluster, server):
-    images, labels = fashion(args.data)
-    device = tf.train.replica_device_setter(
-        cluster=cluster, worker_device=f"/job:worker/task:{args.index}")
-    partitioner = tf.fixed_size_partitioner(2, 0) if args.partitioned else None
-    with tf.device(device), tf.variable_scope("model", partitioner=partitioner):
+    device, scope = placed(args, cluster)
+    with device, scope:
         tf.train.get_or_create_global_step()  # the first variable that has its place in turn
         x = tf.placeholder(tf.float32, [args.batch, 784])
         y = tf.placeholder(tf.int64, [args.batch])
         logits = {"mnist_cnn": mnist_cnn, "mlp": mlp}[args.model](x)
         loss = tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(labels=y, logits=logits))
         train, global_step, hooks = task_main.minimize(args, tf.train.RMSPropOptimizer(0.001), loss)
-    order = np.random.RandomState(args.index).permutation(len(labels))
-    images, labels, at = images[order], labels[order], 0
+    mine = batches(args, *fashion(args.data))
 
     def take(session):
-        nonlocal at
-        at = (at + args.batch) % (len(labels) - args.batch)
-        fed = {x: images[at:at + args.batch], y: labels[at:at + args.batch]}
-        return session.run((train, loss, global_step), fed)[1:]
+        return session.run((train, loss, global_step), dict(zip((x, y), next(mine))))[1:]
 
     task_main.measure(args, server, hooks, take)
 

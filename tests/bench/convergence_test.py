@@ -51,6 +51,16 @@ class Chart(unittest.TestCase):
         self.assertEqual((frame.right, frame.top), (frame.x(10), frame.y(1)))
         self.assertEqual(frame.top, frame.y(2), "inside the picture")
 
+    def test_logarithmic(self):
+        line = chart.Line("one", 0, [(4, 0.02), (64, 3), (1024, 20)])
+        panel = chart.Panel("t", "x", "y", [line], logarithmic=True, ticks=[(64, "64 KiB")])
+        frame = chart.Frame(panel, 0, 0)
+        self.assertEqual([0.01, 0.1, 1, 10, 100], frame.y_ticks)
+        self.assertAlmostEqual((frame.left + frame.right) / 2, frame.x(64))
+        self.assertAlmostEqual((frame.top + frame.bottom) / 2, frame.y(1))
+        self.assertEqual((frame.left, frame.top), (frame.x(4), frame.y(100)))
+        self.assertIn(">64 KiB<", chart.draw([panel]))
+
     def test_ticks_are_round_and_inside(self):
         self.assertEqual([0, 20, 40, 60, 80], chart.steps(0, 95))
         self.assertEqual([0.6, 0.625, 0.65, 0.675, 0.7], [round(tick, 3) for tick in chart.steps(0.6, 0.72)])
