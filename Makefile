@@ -6,7 +6,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .ONESHELL:
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-run test test-long test-torch torch sanitize sanitize-threads check bench experiment scaling convergence compare compare-sparse soak fuzz build \
+.PHONY: help demo demo-run test test-long test-torch torch sanitize sanitize-threads check bench experiment scaling convergence bandwidth compare compare-sparse soak fuzz build \
   install wheel foreign-suites clean format image image-torch push cluster cluster-build cluster-stop bench-operator
 
 # Objects in the compiler cache serve any checkout.
@@ -43,11 +43,12 @@ help:
 	@echo "make check    format, tidy and fast tests, before a commit"
 	@echo "make bench    speed of push and pull and of training; tables in build/bench (see docs/results.md)"
 	@echo "make bench-operator  the operator on a real apiserver (root); PEER=build: beside Kubeflow's"
-	@echo "make experiment  7 workers, 2 parameter servers, 3 placements on links of 1 Gbit/s (LINK; root; QUICK=1)"
+	@echo "make experiment  7 workers, 2 parameter servers, 3 placements on links of 1 Gbit/s (LINK; root; QUICK=1; TENSORFLOW=1: that beside)"
 	@echo "make scaling  1 to 16 machines: parameter servers and a ring beside the cost model (root; QUICK=1)"
 	@echo "make convergence  accuracy by mode of updates, against images and time, with and without a slow worker (QUICK=1)"
+	@echo "make bandwidth  all-reduce by size beside Open MPI and gloo (QUICK=1)"
 	@echo "make compare  TensorFlow's parameter servers beside ours; TensorFlow comes from PyPI"
-	@echo "make compare-sparse  the same of models with embedding tables"
+	@echo "make compare-sparse  the same of models with embedding tables; PaddlePaddle, too"
 	@echo "make soak     20 minutes with a random kill every 20 s (SOAK_SECONDS, SOAK_EVERY, SOAK_SEED)"
 	@echo "make fuzz     every parser of bytes from outside under libFuzzer, 60 s each (FUZZ_SECONDS, FUZZ_ONLY)"
 	@echo "make foreign-suites  torch's and Horovod's own tests over the Python package, and FSDP2"
@@ -185,7 +186,7 @@ experiment:
 	$(configure) --preset dev
 	cmake --build build/dev --target $(programs)
 	exec python3 bench/experiment/experiment.py --bin build/dev/bin --out build/experiment \
-	  --link $(or $(LINK),1Gbit) $(if $(QUICK),--quick)
+	  --link $(or $(LINK),1Gbit) $(if $(QUICK),--quick) $(if $(TENSORFLOW),--tensorflow build/tensorflow/venv)
 
 scaling:
 	$(packages) demo test bench
@@ -199,6 +200,12 @@ convergence:
 	$(configure) --preset dev
 	cmake --build build/dev --target $(programs)
 	exec python3 bench/convergence/convergence.py --bin build/dev/bin --out build/convergence $(if $(QUICK),--quick)
+
+bandwidth:
+	$(packages) demo test bench torch
+	$(configure) --preset dev
+	cmake --build build/dev --target trainyard-bench-all-reduce trainyard-bench-open-mpi
+	exec python3 bench/bandwidth/bandwidth.py --build build/dev --out build/bandwidth $(if $(QUICK),--quick)
 
 compare:
 	$(packages) demo test

@@ -46,7 +46,8 @@ def all_ranks(results):
 
 
 def svg(results):
-    return chart.draw([panel(results, over, ranks) for over in OVERS for ranks in all_ranks(results)])
+    return chart.draw([panel(results, over, ranks) for over in OVERS for ranks in all_ranks(results)
+                       if any(found(results, who, ranks) for who in OVERS[over])])
 
 
 def table(results):

@@ -71,8 +71,9 @@ def text(x, y, words, kind="quiet", anchor="start", more=""):
 
 
 def powers(low, high):
-    """Of ten, the first at or below `low`, the last at or above `high`."""
-    return [10.0 ** n for n in range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)]
+    """Of ten, the first at or below `low`, the last at or above `high`; two at least."""
+    first = math.floor(math.log10(low))
+    return [10.0 ** n for n in range(first, max(math.ceil(math.log10(high)), first + 1) + 1)]
 
 
 class Frame:
@@ -83,7 +84,7 @@ class Frame:
         x, y = [x for x, _ in points] or [1.0], [y for _, y in points] or [1.0]
         self.scale = math.log if panel.logarithmic else float
         if panel.logarithmic:
-            self.x0, self.x1 = min(x), max(x)
+            self.x0, self.x1 = min(x), max(max(x), 2 * min(x))
             self.x_ticks, self.y_ticks = list(panel.ticks), powers(min(y), max(y))
             self.y0, self.y1 = self.y_ticks[0], self.y_ticks[-1]
         else:
