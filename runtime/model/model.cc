@@ -59,7 +59,7 @@ class NetworkModel : public Model {
             const bool by_rows = by_rows_[static_cast<std::size_t>(parameter)];
             sink({parameter, values, std::move(owner), rows, on_device_ && !by_rows});
           });
-      return BatchLoss{sum.loss, batch.size()};
+      return BatchLoss{sum.loss, batch.size(), sum.hits};
     } catch (const std::exception& failure) {
       return failedPass("training pass", batch.size(), failure);
     }

@@ -119,7 +119,7 @@ std::vector<Send> AsyncWorker::takeSends(TimePoint now) {
     send.header.set_first(own_.first());
     send.header.set_push(push_);
     send.header.set_samples(static_cast<std::uint32_t>(own_.samples()));
-    if (carriesLoss(send.chunk)) send.header.set_loss_sum(loss_sum_);
+    if (carriesLoss(send.chunk)) writeLoss(send.header);
   }
   return sends;
 }
@@ -209,7 +209,7 @@ void AsyncWorker::pushed() {
   // Of the last version others may have pushes to come: only a pull after all of them shows it.
   version_ = std::max(version_, std::min(versionAfter(*ticket_ + 1), plan_.steps - 1));
   loss_step_ = *ticket_ / config_.aggregate;
-  step_loss_ = loss_sum_ / std::max(own_.samples(), 1);
+  takeOwnLoss(own_.samples());
   ticket_.reset();
   held_rows_ = wanted_rows_;
   activity_ = Activity::kIdle;
@@ -262,7 +262,7 @@ StatusOr<std::optional<Turn>> AsyncWorker::turn() {
   activity_ = Activity::kComputing;
   step_state_ = StepState::kPending;
   loss_ready_ = false;
-  loss_sum_ = 0;
+  own_loss_ = {};
   transfer_.begin(false);
   return std::optional<Turn>(turn);
 }
@@ -272,10 +272,10 @@ void AsyncWorker::gradientReady(std::uint32_t chunk) {
   transfer_.ready(chunk, !ticket_ || (carriesLoss(chunk) && !loss_ready_));
 }
 
-void AsyncWorker::lossReady(double loss_sum) {
+void AsyncWorker::lossReady(const BatchLoss& loss) {
   if (abort_) return;  // the push must not become complete
   if (step_state_ != StepState::kPending || activity_ != Activity::kComputing) return;
-  loss_sum_ = loss_sum;
+  own_loss_ = loss;
   loss_ready_ = true;
   if (ticket_ && chunks() > 0) transfer_.queueIfReady(chunks() - 1);
 }
@@ -283,7 +283,7 @@ void AsyncWorker::lossReady(double loss_sum) {
 WorkerMachine::StepEnd AsyncWorker::endStep() {
   step_state_ = StepState::kNone;
   if (stopping()) urgent_ = true;
-  return {step_loss_, loss_step_, std::nullopt};
+  return {step_loss_, loss_step_, step_accuracy_};
 }
 
 void AsyncWorker::evaluated(std::int64_t hits, std::int64_t samples, double loss_sum,

@@ -35,7 +35,7 @@ class AsyncWorker final : public WorkerCore {
 
   StatusOr<std::optional<Turn>> turn() override;
   void gradientReady(std::uint32_t chunk) override;
-  void lossReady(double loss_sum) override;
+  void lossReady(const BatchLoss& loss) override;
   StepEnd endStep() override;
   void evaluated(std::int64_t hits, std::int64_t samples, double loss_sum,
                  const ClickScores& clicks = {}) override;
@@ -62,10 +62,9 @@ class AsyncWorker final : public WorkerCore {
   std::optional<v1::Lease> lease_;      // for the gradient to compute next
   v1::Lease own_;                       // of the gradient in hand
   std::optional<std::int64_t> ticket_;  // of the gradient in hand
-  double loss_sum_ = 0;
-  std::int64_t finished_ = 0;  // pushes under this epoch, without the one brought into it
-  bool carried_ = false;       // ticket_ is of an epoch before
-  std::int64_t push_ = 0;      // of this process, the newest
+  std::int64_t finished_ = 0;           // pushes under this epoch, without the one brought into it
+  bool carried_ = false;                // ticket_ is of an epoch before
+  std::int64_t push_ = 0;               // of this process, the newest
   bool evaluating_ = false;
   bool no_more_ = false;  // under this epoch no push is taken any more
   bool stale_ = false;    // others have pushed since the last pull; pull before computing

@@ -34,6 +34,7 @@ void ChunkState::resetStep(int ranks) {
   losses.assign(static_cast<std::size_t>(ranks), 0.0);
   added = 0;
   samples = 0;
+  hits = 0;
   parked.clear();
 }
 

@@ -21,6 +21,7 @@
 #include "runtime/data/number_set.h"
 #include "runtime/optimizer/optimizer.h"
 #include "runtime/placement/placement.h"
+#include "runtime/train/gradient.h"
 #include "trainyard/v1/parameter_server.pb.h"
 
 namespace trainyard::runtime::ps {
@@ -57,6 +58,11 @@ struct ChunkAnswer {
   std::shared_ptr<const Weights> payload;  // null unless header.code is CHUNK_OK
 };
 
+// What a push says of its samples.
+inline std::int64_t hitsOf(const v1::ChunkRequestHeader& header) {
+  return header.has_hits() ? header.hits() : kNotCounted;
+}
+
 // Guarded by `mutex`, by way of a ChunkLock. The gradients of a step are kept until all are there,
 // or added as they come where that may be long (`sums_early`); their sum takes the memory of
 // `previous`.
@@ -88,6 +94,7 @@ struct ChunkState {
   int added = 0;                                       // payloads in `sum` or kept
   std::uint64_t samples = 0;
   std::vector<double> losses;  // by rank
+  std::int64_t hits = 0;       // of `samples`, or kNotCounted
   struct Parked {
     CallId call;
     std::uint32_t worker;
@@ -103,10 +110,12 @@ struct ChunkState {
   // Of the step that made `current`.
   std::uint64_t last_samples = 0;
   double last_loss_sum = 0;
+  std::int64_t last_hits = kNotCounted;
   std::optional<double> last_norm;  // with clipping
   // Of the step that made `previous`.
   std::uint64_t previous_samples = 0;
   double previous_loss_sum = 0;
+  std::int64_t previous_hits = kNotCounted;
 
   // The newest that others may know of.
   virtual std::int64_t publicVersion() const = 0;

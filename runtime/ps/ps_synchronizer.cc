@@ -383,7 +383,7 @@ StatusOr<StepOutcome> PsSynchronizer::finish(const BatchLoss& loss) {
   if (options_.push_clip_norm > 0) releaseClipped();
   {
     std::lock_guard lock(mutex_);
-    machine_->lossReady(loss.loss_sum);
+    machine_->lossReady(loss);
     finishing_ = true;
   }
   pump();
@@ -400,6 +400,7 @@ StatusOr<StepOutcome> PsSynchronizer::finish(const BatchLoss& loss) {
         outcome.step = end.step;
         outcome.too_late = end.too_late;
         outcome.loss = end.loss;
+        outcome.accuracy = end.accuracy;
         outcome.gradient_norm = push_norm_ ? push_norm_ : end.gradient_norm;
         lock.unlock();
         changed();

@@ -88,6 +88,8 @@ ChunkAnswer Shard::answerWith(CallId call, const ChunkState& chunk, std::int64_t
   const bool newest = version == chunk.version;
   answer.header.set_samples(newest ? chunk.last_samples : chunk.previous_samples);
   answer.header.set_loss_sum(newest ? chunk.last_loss_sum : chunk.previous_loss_sum);
+  const std::int64_t hits = newest ? chunk.last_hits : chunk.previous_hits;
+  if (hits != kNotCounted) answer.header.set_hits(hits);
   if (newest && chunk.last_norm && chunk.plan->id == last_chunk_)
     answer.header.set_gradient_norm(*chunk.last_norm);
   answer.payload = std::move(weights);
@@ -187,7 +189,9 @@ void Shard::turnVersion(ChunkState& chunk) {
   ++chunk.version;
   chunk.previous_samples = chunk.last_samples;
   chunk.previous_loss_sum = chunk.last_loss_sum;
+  chunk.previous_hits = chunk.last_hits;
   chunk.last_samples = chunk.samples;
+  chunk.last_hits = chunk.hits;
   chunk.last_loss_sum = 0;
   for (double loss : chunk.losses)
     chunk.last_loss_sum += loss;  // in rank order: always the same bits
@@ -279,10 +283,12 @@ void Shard::load(std::uint32_t id, std::int64_t version, std::vector<float> weig
   chunk->slots = std::move(slots);
   chunk->last_samples = 0;
   chunk->last_loss_sum = 0;
+  chunk->last_hits = kNotCounted;
   chunk->last_norm.reset();
   norm_.clear();
   chunk->previous_samples = 0;
   chunk->previous_loss_sum = 0;
+  chunk->previous_hits = kNotCounted;
   mode_->load(*chunk);
   empty_ = true;  // until open(): what is here is of two histories
   std::erase_if(replicas_, [&](const auto& r) { return !wanted_replicas_.contains(r.first); });

@@ -111,6 +111,7 @@ void Shard::PushUpdates::contribute(PushChunk& chunk, const Header& header,
   const auto place = static_cast<std::uint32_t>(chunk.added);
   chunk.samples += header.samples();
   chunk.losses[place] = header.loss_sum();
+  chunk.hits = addHits(chunk.hits, hitsOf(header));
   chunk.contribute(place, std::move(payload), false, shard_.memory_);
 }
 
@@ -205,6 +206,7 @@ void Shard::PushUpdates::adopt(const ChunkState& replica, ChunkState& chunk) {
   to.losses = from.losses;
   to.added = from.added;
   to.samples = from.samples;
+  to.hits = from.hits;
   to.applied = from.applied;
   to.pushed_tickets = from.pushed_tickets;
   to.pushed_samples = from.pushed_samples;
@@ -216,6 +218,7 @@ void Shard::PushUpdates::give(const ChunkState& state, GivenChunk& given) const 
   if (chunk.sum != nullptr) given.sum = std::make_shared<Weights>(*chunk.sum);
   record.set_added(chunk.added);
   record.set_samples(chunk.samples);
+  if (chunk.hits != kNotCounted) record.set_hits(chunk.hits);
   record.mutable_losses()->Add(chunk.losses.begin(), chunk.losses.end());
   for (const auto& [worker, push] : chunk.applied) {
     v1::AppliedPush* applied = record.add_applied();
@@ -235,6 +238,7 @@ void Shard::PushUpdates::takeOver(ChunkState& state, GivenChunk& given) {
   chunk.sum = record.added() > 0 ? std::move(given.sum) : nullptr;
   chunk.added = record.added();
   chunk.samples = record.samples();
+  chunk.hits = record.has_hits() ? record.hits() : kNotCounted;
   for (int i = 0; i < record.losses_size(); ++i) {
     chunk.losses[static_cast<std::size_t>(i)] = record.losses(i);
     chunk.pushed[static_cast<std::size_t>(i)] = i < record.added();

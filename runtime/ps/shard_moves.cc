@@ -149,9 +149,11 @@ StatusOr<GivenChunk> Shard::give(std::int64_t epoch, std::uint32_t id, std::int6
   v1::ChunkRecord& record = all.record;
   record.set_last_samples(chunk->last_samples);
   record.set_last_loss_sum(chunk->last_loss_sum);
+  if (chunk->last_hits != kNotCounted) record.set_last_hits(chunk->last_hits);
   if (chunk->last_norm) record.set_last_norm(*chunk->last_norm);
   record.set_previous_samples(chunk->previous_samples);
   record.set_previous_loss_sum(chunk->previous_loss_sum);
+  if (chunk->previous_hits != kNotCounted) record.set_previous_hits(chunk->previous_hits);
   mode_->give(*chunk, all);
   return all;
 }
@@ -176,10 +178,12 @@ Status Shard::takeOver(std::uint32_t id, GivenChunk given) {
   chunk->slots = std::move(given.slots);
   chunk->last_samples = record.last_samples();
   chunk->last_loss_sum = record.last_loss_sum();
+  chunk->last_hits = record.has_last_hits() ? record.last_hits() : kNotCounted;
   chunk->last_norm.reset();
   if (record.has_last_norm()) chunk->last_norm = record.last_norm();
   chunk->previous_samples = record.previous_samples();
   chunk->previous_loss_sum = record.previous_loss_sum();
+  chunk->previous_hits = record.has_previous_hits() ? record.previous_hits() : kNotCounted;
   mode_->takeOver(*chunk, given);
   return absl::OkStatus();
 }

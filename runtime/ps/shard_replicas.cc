@@ -66,9 +66,11 @@ void Shard::adoptReplicas() {
     chunk->slots = replica->slots;
     chunk->last_samples = replica->last_samples;
     chunk->last_loss_sum = replica->last_loss_sum;
+    chunk->last_hits = replica->last_hits;
     chunk->last_norm = replica->last_norm;
     chunk->previous_samples = replica->previous_samples;
     chunk->previous_loss_sum = replica->previous_loss_sum;
+    chunk->previous_hits = replica->previous_hits;
     mode_->adopt(*replica, *chunk);
   }
 }

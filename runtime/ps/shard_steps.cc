@@ -81,6 +81,7 @@ void Shard::StepUpdates::onPush(ChunkState& chunk, const Header& header,
   if (!part || chunk.pushed[*part]) return;
   chunk.samples += header.samples();
   chunk.losses[*part] = header.loss_sum();
+  chunk.hits = addHits(chunk.hits, hitsOf(header));
   chunk.contribute(*part, std::move(payload), shard_.config_.deterministic, shard_.memory_);
   if (!chunk.complete()) return;
   if (shard_.norm_.clips()) {
@@ -143,6 +144,7 @@ void Shard::StepUpdates::announce(ChunkState& chunk) {
   update.set_step(chunk.version - 1);
   update.set_samples(static_cast<std::uint32_t>(chunk.last_samples));
   update.set_loss_sum(chunk.last_loss_sum);
+  if (chunk.last_hits != kNotCounted) update.set_hits(chunk.last_hits);
   if (chunk.last_norm) update.set_gradient_norm(*chunk.last_norm);
   shard_.sendToReplica(chunk, std::move(update));
 }
@@ -163,6 +165,7 @@ bool Shard::StepUpdates::takeAsReplica(ChunkState& replica, const Header& header
   }
   replica.samples = header.samples();
   replica.losses = {header.loss_sum()};
+  replica.hits = hitsOf(header);
   replica.last_norm.reset();
   if (header.has_gradient_norm()) replica.last_norm = header.gradient_norm();
   shard_.turnVersion(replica);

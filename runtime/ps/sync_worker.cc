@@ -109,7 +109,7 @@ void SyncWorker::standBy(std::int64_t step) {
   standing_ = true;
   step_ = step;
   loss_ready_ = true;
-  own_loss_sum_ = 0;
+  own_loss_ = {};
   transfer_.begin(true);
   for (std::uint32_t id = 0; id < transfer_.size(); ++id) transfer_.ready(id, true);
 }
@@ -134,7 +134,7 @@ std::vector<Send> SyncWorker::takeSends(TimePoint now) {
     // A step's gradients are told apart by their places; who stands by has none.
     if (withBackups() && !standing_) send.header.set_place(static_cast<std::uint32_t>(place_));
     send.header.set_samples(standing_ ? 0 : static_cast<std::uint32_t>(share_.count));
-    if (carriesLoss(send.chunk)) send.header.set_loss_sum(own_loss_sum_);
+    if (carriesLoss(send.chunk)) writeLoss(send.header);
   }
   return sends;
 }
@@ -173,8 +173,13 @@ bool SyncWorker::onReply(std::uint32_t chunk, std::uint64_t attempt, const Statu
     if (outcome && carriesLoss(chunk)) {
       // A server that has loaded the version since knows neither; the loss of this rank's own
       // samples then stands for that of all.
-      step_loss_ = header.samples() > 0 ? header.loss_sum() / static_cast<double>(header.samples())
-                                        : own_loss_sum_ / std::max(share_.count, 1);
+      if (header.samples() > 0) {
+        const auto samples = static_cast<double>(header.samples());
+        step_loss_ = header.loss_sum() / samples;
+        step_accuracy_ = accuracyOf(header.has_hits() ? header.hits() : kNotCounted, samples);
+      } else {
+        takeOwnLoss(share_.count);
+      }
       gradient_norm_.reset();
       if (header.has_gradient_norm()) gradient_norm_ = header.gradient_norm();
     }
@@ -263,7 +268,7 @@ void SyncWorker::leaveStep() {
   too_late_ = !taken;
   if (!taken) return;
   loss_step_ = step_;
-  step_loss_ = own_loss_sum_ / std::max(share_.count, 1);
+  takeOwnLoss(share_.count);
 }
 
 // With backup workers nobody is sure to see a certain version before the last.
@@ -323,7 +328,7 @@ void SyncWorker::startStep() {
   activity_ = Activity::kStepping;
   step_state_ = StepState::kPending;
   loss_ready_ = false;
-  own_loss_sum_ = 0;
+  own_loss_ = {};
   transfer_.begin(false);
 }
 
@@ -332,10 +337,10 @@ void SyncWorker::gradientReady(std::uint32_t chunk) {
   transfer_.ready(chunk, holdsBack(chunk));
 }
 
-void SyncWorker::lossReady(double loss_sum) {
+void SyncWorker::lossReady(const BatchLoss& loss) {
   if (abort_) return;  // the step must not become complete
   if (step_state_ != StepState::kPending || activity_ != Activity::kStepping) return;
-  own_loss_sum_ = loss_sum;
+  own_loss_ = loss;
   loss_ready_ = true;
   if (withBackups()) return askForPlace(true);
   if (chunks() > 0) transfer_.queueIfReady(chunks() - 1);
@@ -344,7 +349,7 @@ void SyncWorker::lossReady(double loss_sum) {
 WorkerMachine::StepEnd SyncWorker::endStep() {
   step_state_ = StepState::kNone;
   if (resting()) urgent_ = true;
-  return {step_loss_, loss_step_, gradient_norm_, std::exchange(too_late_, false)};
+  return {step_loss_, loss_step_, step_accuracy_, gradient_norm_, std::exchange(too_late_, false)};
 }
 
 void SyncWorker::fillReport(v1::MemberReport& report) const {

@@ -42,7 +42,7 @@ class SyncWorker final : public WorkerCore {
 
   StatusOr<std::optional<Turn>> turn() override;
   void gradientReady(std::uint32_t chunk) override;
-  void lossReady(double loss_sum) override;
+  void lossReady(const BatchLoss& loss) override;
   StepEnd endStep() override;
 
  private:
@@ -74,7 +74,6 @@ class SyncWorker final : public WorkerCore {
   // The servers have completed the step under the former epoch: what is pulled is its outcome.
   bool pulls_outcome_ = false;
   std::uint64_t rests_since_ = 0;  // view that it asked under for the version to rest at
-  double own_loss_sum_ = 0;
   std::optional<double> gradient_norm_;
 };
 

@@ -153,6 +153,16 @@ std::optional<TimePoint> WorkerCore::wakeAt() const {
   return at;
 }
 
+void WorkerCore::writeLoss(v1::ChunkRequestHeader& header) const {
+  header.set_loss_sum(own_loss_.loss_sum);
+  if (own_loss_.hits != kNotCounted) header.set_hits(own_loss_.hits);
+}
+
+void WorkerCore::takeOwnLoss(int samples) {
+  step_loss_ = own_loss_.loss_sum / std::max(samples, 1);
+  step_accuracy_ = accuracyOf(own_loss_.hits, samples);
+}
+
 void WorkerCore::fillCommon(v1::MemberReport& report) const {
   MemberCore::fillCommon(report);
   v1::WorkerState* worker = report.mutable_worker();

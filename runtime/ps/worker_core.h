@@ -55,6 +55,10 @@ class WorkerCore : public WorkerMachine, protected MemberCore {
                  const v1::ChunkReplyHeader& header, TimePoint now);
   // The question to the coordinator that is open: asked until answered, one at a time.
   void ask(v1::TakeRequest request);
+  // What the last chunk's push says of this rank's samples.
+  void writeLoss(v1::ChunkRequestHeader& header) const;
+  // Of a step of which nobody says what all workers brought: that of this rank's `samples`.
+  void takeOwnLoss(int samples);
   void dropAsk() { ask_.reset(); }
   bool asking() const { return ask_.has_value(); }
   // True: `reply` is the answer to the open question, which is then closed. False: it is not, or it
@@ -67,7 +71,9 @@ class WorkerCore : public WorkerMachine, protected MemberCore {
   std::vector<v1::Incarnation> servers_;     // by ps index
   StepState step_state_ = StepState::kNone;  // of the trainer, from turn(kTrain) to endStep()
   bool loss_ready_ = false;
-  double step_loss_ = 0;         // of loss_step_
+  BatchLoss own_loss_;    // of this rank's samples of the step in hand
+  double step_loss_ = 0;  // of loss_step_
+  std::optional<double> step_accuracy_;
   std::int64_t loss_step_ = -1;  // the newest one whose loss is known
   std::string last_problem_;
 

@@ -14,6 +14,7 @@
 #include "base/core/status.h"
 #include "runtime/data/click_scores.h"
 #include "runtime/data/step_plan.h"
+#include "runtime/train/gradient.h"
 #include "runtime/train/turn.h"
 #include "trainyard/v1/coordinator.pb.h"
 #include "trainyard/v1/parameter_server.pb.h"
@@ -101,14 +102,15 @@ class WorkerMachine {
   virtual StatusOr<std::optional<Turn>> turn() = 0;
   virtual void gradientReady(std::uint32_t chunk) = 0;
   // After the pass: samples and loss of this rank; releases the last chunk, which carries the loss.
-  virtual void lossReady(double loss_sum) = 0;
+  virtual void lossReady(const BatchLoss& loss) = 0;
   enum class StepState { kNone, kPending, kComplete, kAbandoned };
   virtual StepState stepState() const = 0;
   struct StepEnd {
     double loss = 0;        // mean, of all workers (sync) or of this one's samples (async)
     std::int64_t step = 0;  // the step taken: async: the number of the push
+    std::optional<double> accuracy = {};  // of the same samples, see StepOutcome
     // With clipping: the norm of that step's mean gradient, before it was clipped.
-    std::optional<double> gradient_norm;
+    std::optional<double> gradient_norm = {};
     bool too_late = false;  // abandoned because its step was complete without this gradient
   };
   // After kComplete or kAbandoned: the trainer has taken note.

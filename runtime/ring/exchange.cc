@@ -14,7 +14,9 @@ namespace {
 
 using collective::Reduction;
 
-constexpr std::size_t kTotals = 2;      // loss and samples
+constexpr std::size_t kTotals = 3;  // loss, samples and hits
+// Of a rank that has not counted its hits: no number of others' makes up for it.
+constexpr double kUncounted = -1e18;
 constexpr std::size_t kAlignment = 64;  // of an allocation in the arena
 // Rows are not in the arena: they go through windows of a quarter of it, of 4 MiB at most.
 constexpr std::size_t kRowsArena = std::size_t{16} << 20;
@@ -275,6 +277,7 @@ StatusOr<StepTotals> Exchange::finish(const StepTotals& own) {
   std::unique_lock lock(mutex_);
   totals_[0] = own.loss_sum;
   totals_[1] = own.samples;
+  totals_[2] = own.hits < 0 ? kUncounted : own.hits;
   const std::span<double> times = totals_.subspan(kTotals);
   std::fill(times.begin(), times.end(), 0.0);
   if (tuning() && tuner_->reports()) std::ranges::copy(tuner_->times(), times.begin());
@@ -286,7 +289,7 @@ StatusOr<StepTotals> Exchange::finish(const StepTotals& own) {
   stepping_ = false;
   if (!failure_.ok()) return failure_;
   if (tuning()) learn(systemClock().now() - begun_);
-  return StepTotals{totals_[0], totals_[1]};
+  return StepTotals{totals_[0], totals_[1], std::max(totals_[2], -1.0)};
 }
 
 // All ranks do so after the same step, and are given the same sums.

@@ -64,6 +64,7 @@ struct RingPlace {
 struct StepTotals {
   double loss_sum = 0;
   double samples = 0;
+  double hits = 0;  // of samples told right; -1: a rank has not counted
 };
 
 // What was done so far, over all groups; see collective::Totals. Bytes between devices are not

@@ -259,7 +259,9 @@ StatusOr<std::optional<SummedStep>> RingSynchronizer::sum(const BatchLoss& loss,
     return std::optional<SummedStep>();
   }
   if (standing) exchange_->submitNothing();
-  return gather({loss.loss_sum, static_cast<double>(loss.samples)}, std::move(means));
+  const std::int64_t hits = loss.samples == 0 ? 0 : loss.hits;
+  return gather({loss.loss_sum, static_cast<double>(loss.samples), static_cast<double>(hits)},
+                std::move(means));
 }
 
 void RingSynchronizer::leaveStep() {
@@ -305,8 +307,9 @@ std::optional<SummedStep> RingSynchronizer::gather(const StepTotals& own, Arrays
     }
   }
   summed.loss = totals->loss_sum / totals->samples;
+  summed.accuracy = accuracyOf(static_cast<std::int64_t>(totals->hits), totals->samples);
   summed.gradient_norm = found.norm;
-  committing_ = {true, summed.step, summed.loss, summed.gradient_norm};
+  committing_ = {true, summed.step, summed.loss, summed.accuracy, summed.gradient_norm};
   hitFailpoint("ring.apply", summed.step);
   return summed;
 }

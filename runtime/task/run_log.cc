@@ -103,6 +103,7 @@ Status RunLog::onStep(const StepRecord& record) {
                               {"learning_rate", learning_rate_.at(record.step)},
                               {"examples_per_second", rate},
                               {"train_seconds", record.train_seconds}};
+  if (record.accuracy) scalars.push_back({"training_accuracy", *record.accuracy});
   if (record.gradient_norm) scalars.push_back({"grad_norm", *record.gradient_norm});
   recordStep(step, scalars);
   return absl::OkStatus();

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 
 #include "runtime/data/click_scores.h"
@@ -24,10 +25,25 @@ struct Gradient {
   bool on_device = false;
 };
 
+// Of samples told right, where nobody says how many there are.
+inline constexpr std::int64_t kNotCounted = -1;
+
 struct BatchLoss {
   double loss_sum = 0;  // over the batch's samples
   int samples = 0;
+  // Of them, those whose label the model told in this very pass, dropout included; or kNotCounted.
+  std::int64_t hits = kNotCounted;
 };
+
+// Of two parts' samples together.
+constexpr std::int64_t addHits(std::int64_t one, std::int64_t other) {
+  return one == kNotCounted || other == kNotCounted ? kNotCounted : one + other;
+}
+// The share of samples; nothing where it is not known.
+constexpr std::optional<double> accuracyOf(std::int64_t hits, double samples) {
+  if (hits == kNotCounted || samples <= 0) return std::nullopt;
+  return static_cast<double>(hits) / samples;
+}
 struct BatchScore {
   std::int64_t hits = 0;
   std::int64_t samples = 0;

@@ -16,7 +16,8 @@ namespace trainyard::runtime {
 // All gradients of a step are in.
 struct SummedStep {
   std::int64_t step = 0;
-  double loss = 0;  // mean over all workers' samples
+  double loss = 0;                 // mean over all workers' samples
+  std::optional<double> accuracy;  // see StepOutcome
   // Gradients by variable: means over all workers' samples, clipped where the job clips; the same
   // bits in all workers. To be read or written at will until the step is committed.
   std::vector<std::span<float>> means;

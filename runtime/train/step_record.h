@@ -19,6 +19,7 @@ struct StepRecord {
   int samples = 0;                      // of this worker
   std::int64_t job_samples = 0;         // of all workers, in the same time
   double loss = 0;                      // mean over all workers' samples
+  std::optional<double> accuracy = {};  // of the same samples, see StepOutcome
   double seconds = 0;                   // wall time since the former step's end, if of this epoch
   double train_seconds = 0;             // of all completed steps so far, evaluation excluded
   std::optional<double> gradient_norm;  // with clipping: before it was clipped

@@ -20,8 +20,10 @@ struct StepOutcome {
   bool complete = false;  // false: the gradient was not taken; ask next() again
   std::int64_t step = 0;  // the step taken; asynchronous: the number of this worker's push
   double loss = 0;        // mean over all workers' samples, when complete
+  // Of the same samples, the share told right while they were trained on; where it is counted.
+  std::optional<double> accuracy = {};
   // With clipping: of the mean gradient over all variables, before it was clipped.
-  std::optional<double> gradient_norm;
+  std::optional<double> gradient_norm = {};
   bool too_late = false;  // not complete: backup workers had made the step without it
 };
 

@@ -127,6 +127,7 @@ Status TrainingSession::endPass(const BatchLoss& loss) {
   if (!std::isfinite(loss.loss_sum))
     noteNotFinite("", fmt::format("the loss is {}", loss.loss_sum));
   own_loss_ = loss.samples > 0 ? loss.loss_sum / loss.samples : 0;
+  own_accuracy_ = accuracyOf(loss.hits, loss.samples);
   computed_ = clock_.now();
   hitFailpoint("worker.push", turn_.step);
   return absl::OkStatus();
@@ -168,12 +169,14 @@ StatusOr<StepOutcome> TrainingSession::settle(const StepOutcome& outcome, TimePo
                     .first_position = turn_.first_position,
                     .samples = turn_.samples,
                     .loss = outcome.loss,
+                    .accuracy = outcome.accuracy,
                     .gradient_norm = outcome.gradient_norm};
   if (!outcome.complete) {
     if (outcome.too_late) return outcome;
     recorded_.reset();
     record.step = turn_.step;
     record.loss = own_loss_;
+    record.accuracy = own_accuracy_;
     record.job_samples = turn_.step_samples;
     record.seconds = toSeconds(end - began_);
     given_up_ = record;

@@ -129,12 +129,13 @@ class TrainingSession {
   Turn turn_;
   std::vector<std::int64_t> positions_;
   std::vector<std::int64_t> samples_;
-  TimePoint began_;              // the turn's work
-  TimePoint have_data_;          // since when it is computed
-  TimePoint computed_;           // since when it waits for others
-  TimePoint answered_;           // until when it did
-  bool summed_ = false;          // and not committed
-  double own_loss_ = 0;          // mean over this worker's samples
+  TimePoint began_;      // the turn's work
+  TimePoint have_data_;  // since when it is computed
+  TimePoint computed_;   // since when it waits for others
+  TimePoint answered_;   // until when it did
+  bool summed_ = false;  // and not committed
+  double own_loss_ = 0;  // mean over this worker's samples
+  std::optional<double> own_accuracy_;
   std::vector<bool> delivered_;  // by variable
   bool poisoned_ = false;        // by a failpoint: gradients count as not finite
   bool finite_ = true;

@@ -3,7 +3,13 @@
 // since the last checkpoint; a run may go on with the other strategy.
 #include <signal.h>
 
+#include <algorithm>
+#include <cmath>
+#include <fstream>
+#include <map>
+
 #include "fmt/format.h"
+#include "nlohmann/json.hpp"
 #include "tests/multiproc/run_fixture.h"
 
 namespace trainyard {
@@ -11,6 +17,7 @@ namespace {
 
 using testing::HasSubstr;
 using testing::Not;
+using testing::SizeIs;
 using testing::StartsWith;
 
 constexpr int kRingSteps = 120;
@@ -56,6 +63,32 @@ TEST_P(RingSizes, EndsWithTheWeightsOfParameterServers) {
   expectSameEnd(tcp, tcp.launchAndWait("worker.push=delay(5)@20-40,task=worker-1"), workers);
 }
 INSTANTIATE_TEST_SUITE_P(, RingSizes, testing::Values(1, 3, 4));
+
+// Hits are counted of all ranks' samples: a step has the same with the same weights, however many
+// servers or ranks there are.
+TEST_F(RingTest, TrainingAccuracyIsThatOfParameterServers) {
+  const auto accuracies = [&](const char* name, int workers, std::vector<std::string> flags) {
+    flags.insert(flags.end(), {"--set", "training.model.dropout=0", "--set",
+                               fmt::format("training.batchSize={}", 48 / workers)});
+    JobRun run(folder(name), smallJob(2, workers, 20), flags);
+    EXPECT_EQ(run.launchAndWait().code, 0);
+    std::map<std::int64_t, double> found;
+    std::ifstream in(run.dir() / "metrics.jsonl");
+    for (std::string line; std::getline(in, line);) {
+      const auto json = nlohmann::json::parse(line);
+      if (json.contains("loss")) found[json.at("step")] = json.at("training_accuracy");
+    }
+    return found;
+  };
+  const auto servers = accuracies("servers", 3, {});
+  EXPECT_THAT(servers, SizeIs(5));
+  EXPECT_EQ(servers, accuracies("ring", 3, kRing));
+  const double first = servers.at(1);
+  EXPECT_EQ(first, accuracies("one", 1, {}).at(1)) << "the first step's weights are the same";
+  EXPECT_EQ(first * 48, std::round(first * 48));
+  const auto differs = [&](const auto& at) { return at.second != first; };
+  EXPECT_TRUE(std::ranges::any_of(servers, differs)) << "it is each step's own";
+}
 
 // Encrypted, between machines and on one, and with a rank that dies on the way.
 TEST_F(RingTest, EncryptedItEndsWithTheSameWeights) {

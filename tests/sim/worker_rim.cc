@@ -280,7 +280,7 @@ void World::endPass(WorkerNode& node) {
   node.computing = false;
   if (node.turn->kind == runtime::Turn::Kind::kTrain) {
     if (tables_ != nullptr) bringRows(node);
-    node.machine->lossReady(1.0);
+    node.machine->lossReady({.loss_sum = 1.0});
   } else {
     const std::int64_t n =
         100 / node.turn->ranks + (node.turn->rank < 100 % node.turn->ranks ? 1 : 0);

@@ -82,7 +82,7 @@ StatusOr<BatchLoss> TabularModel::forwardBackward(const Batch& batch, const Grad
     const LossSum sum = sigmoidCrossEntropy(logits, batch.labels, slopes, batch.weights);
     for (const std::vector<float>& rows : batch.rows) row_gradients_.emplace_back(rows.size());
     backward(batch, slopes, emit);
-    return BatchLoss{.loss_sum = sum.loss, .samples = batch.size()};
+    return BatchLoss{.loss_sum = sum.loss, .samples = batch.size(), .hits = sum.hits};
   } catch (const std::exception& failure) {
     return failedPass("training pass", batch.size(), failure);
   }

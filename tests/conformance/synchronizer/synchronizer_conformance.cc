@@ -68,12 +68,13 @@ TEST_P(SynchronizerConformance, ATurnSaysWhoReadsWhat) {
 TEST_P(SynchronizerConformance, AStepMakesTheNextVersionFromTheMean) {
   ASSERT_TRUE(next().ok());
   pushAll(3);
-  const auto outcome = synchronizer().finish({6.0, kSamples});
+  const auto outcome = synchronizer().finish({6.0, kSamples, 3});
   ASSERT_TRUE(outcome.ok()) << outcome.status();
   EXPECT_TRUE(outcome->complete);
   EXPECT_FALSE(outcome->too_late);
   EXPECT_EQ(outcome->step, 0);
   EXPECT_DOUBLE_EQ(outcome->loss, 1.5);
+  EXPECT_EQ(outcome->accuracy, 0.75);
   EXPECT_FALSE(outcome->gradient_norm);
   const auto turn = next();
   ASSERT_TRUE(turn.ok()) << turn.status();
@@ -205,14 +206,24 @@ TEST_P(StepCommitConformance, MeansGoWhereTheyAreAskedFor) {
   expectWeights(-6, 2);
 }
 
+TEST_P(SynchronizerConformance, WhereNobodyCountsHitsThereIsNoAccuracy) {
+  ASSERT_TRUE(next().ok());
+  pushAll(3);
+  const auto outcome = synchronizer().finish({6.0, kSamples});
+  ASSERT_TRUE(outcome.ok()) << outcome.status();
+  EXPECT_TRUE(outcome->complete);
+  EXPECT_FALSE(outcome->accuracy);
+}
+
 TEST_P(StepCommitConformance, TheUpdateIsTheCallers) {
   ASSERT_TRUE(next().ok());
   pushAll(3);
-  const auto summed = commit().sum({6.0, kSamples});
+  const auto summed = commit().sum({6.0, kSamples, 0});
   ASSERT_TRUE(summed.ok()) << summed.status();
   ASSERT_TRUE(summed->has_value());
   EXPECT_EQ((*summed)->step, 0);
   EXPECT_DOUBLE_EQ((*summed)->loss, 1.5);
+  EXPECT_EQ((*summed)->accuracy, 0.0);
   EXPECT_FALSE((*summed)->gradient_norm);
   expectWeights(0, 0);
   updateTwice(**summed);
@@ -220,6 +231,7 @@ TEST_P(StepCommitConformance, TheUpdateIsTheCallers) {
   EXPECT_TRUE(outcome.complete);
   EXPECT_EQ(outcome.step, 0);
   EXPECT_DOUBLE_EQ(outcome.loss, 1.5);
+  EXPECT_EQ(outcome.accuracy, 0.0);
   const auto turn = next();
   ASSERT_TRUE(turn.ok()) << turn.status();
   EXPECT_EQ(turn->step, 1);

@@ -75,6 +75,7 @@ Batch sampleOf(const Batch& batch, int n) {
 
 struct Step {
   double loss = 0;
+  std::int64_t hits = 0;
   std::vector<std::vector<float>> gradients;
 };
 
@@ -86,6 +87,7 @@ Step stepOf(Model& model, const Batch& batch) {
   });
   EXPECT_TRUE(loss.ok()) << loss.status();
   step.loss = loss->loss_sum;
+  step.hits = loss->hits;
   EXPECT_EQ(loss->samples, batch.size());
   return step;
 }
@@ -141,6 +143,7 @@ TEST_P(AgainstReference, GradientsAreTheSlopesOfTheSummedLoss) {
   const reference::Network network = referenceOf(c.spec, *model);
   const auto lossNow = [&] { return reference::score(network, weights, batch, true).loss; };
   EXPECT_NEAR(step.loss, lossNow(), 1e-5 * lossNow());
+  EXPECT_EQ(step.hits, reference::score(network, weights, batch, true).hits);
   for (std::size_t v = 0; v < weights.size(); ++v) {
     ASSERT_EQ(step.gradients[v].size(), weights[v].size());
     Rng pick(v);

@@ -241,7 +241,7 @@ TEST(AsyncWorker, ComputingGoesOnUnderTheNextEpochAndAsksForATicketThere) {
   EXPECT_EQ(q.sequence(), 1);
   b.tell(q, b.ticket(8));
   for (std::uint32_t c = 1; c < 4; ++c) b.machine.gradientReady(c);
-  b.machine.lossReady(1);
+  b.machine.lossReady({.loss_sum = 1});
   for (const Send& send : b.sends()) EXPECT_EQ(send.header.ticket(), 8);
 }
 

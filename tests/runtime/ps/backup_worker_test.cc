@@ -41,7 +41,7 @@ TEST(BackupWorker, NothingLeavesBeforeTheGradientIsCompleteAndHasAPlace) {
   for (std::uint32_t c = 0; c < 4; ++c) b.machine.gradientReady(c);
   EXPECT_TRUE(b.sends().empty());
   EXPECT_FALSE(b.asks());
-  b.machine.lossReady(3);
+  b.machine.lossReady({.loss_sum = 3});
   const v1::TakeRequest q = b.question();
   EXPECT_TRUE(q.with_gradient());
   EXPECT_EQ(q.step(), 0);

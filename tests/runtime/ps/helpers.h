@@ -145,6 +145,7 @@ struct ShardBench {
     h.set_rank(rank);
     h.set_worker(rank);
     h.set_samples(1);
+    h.set_hits(1);
     return h;
   }
   std::size_t elements(std::uint32_t chunk) const {

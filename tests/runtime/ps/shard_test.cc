@@ -247,13 +247,31 @@ TEST(Shard, TheLastChunkCarriesTheLossOfTheStep) {
     auto h = b.header(2, 0, rank);
     h.set_samples(10);
     h.set_loss_sum(rank + 0.5);
+    h.set_hits(7 - rank);
     b.send(h, std::make_unique<LoggedPayload>(std::vector<float>(2)));
   }
   const ChunkAnswer answer = b.take(b.calls);
   EXPECT_EQ(answer.header.samples(), 20u);
   EXPECT_DOUBLE_EQ(answer.header.loss_sum(), 2.0);
+  EXPECT_EQ(answer.header.hits(), 13);
   // And again for one that repeats its push.
   EXPECT_DOUBLE_EQ(b.take(b.push(2, 0, 1, 0)).header.loss_sum(), 2.0);
+}
+
+TEST(Shard, HitsThatOneHasNotCountedAreNotTold) {
+  for (const std::uint32_t silent : {0u, 1u}) {
+    ShardBench b;
+    b.open(2);
+    for (const std::uint32_t rank : {0u, 1u}) {
+      auto h = b.header(2, 0, rank);
+      h.set_samples(10);
+      if (rank == silent) h.clear_hits();
+      b.send(h, std::make_unique<LoggedPayload>(std::vector<float>(2)));
+    }
+    const ChunkAnswer answer = b.take(b.calls);
+    EXPECT_EQ(answer.header.samples(), 20u);
+    EXPECT_FALSE(answer.header.has_hits()) << silent;
+  }
 }
 
 TEST(Shard, TheTableSaysWhatItHolds) {

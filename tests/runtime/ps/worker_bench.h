@@ -67,6 +67,7 @@ class WorkerBenchOf {
     h.set_version(version);
     h.set_samples(4);
     h.set_loss_sum(6);
+    h.set_hits(3);
     return h;
   }
   static v1::ChunkReplyHeader refusal(v1::ChunkCode code) {
@@ -111,7 +112,7 @@ class WorkerBenchOf {
   }
   void gradients() {
     for (std::uint32_t c = 0; c < 4; ++c) machine.gradientReady(c);
-    machine.lossReady(3);
+    machine.lossReady({.loss_sum = 3});
   }
   // Takes a whole step that must be at hand.
   void step() {

@@ -254,7 +254,7 @@ TEST(WorkerEnd, AnAbortIsReportedAndKeepsTheStepFromBecomingComplete) {
   b.machine.takeUrgent();
   b.machine.abort(0, "", "the loss is nan");
   EXPECT_TRUE(b.machine.takeUrgent());
-  b.machine.lossReady(std::numeric_limits<double>::quiet_NaN());
+  b.machine.lossReady({.loss_sum = std::numeric_limits<double>::quiet_NaN()});
   for (const Send& send : b.receiveAll()) EXPECT_NE(send.chunk, 3u);
   EXPECT_EQ(b.report().abort().reason(), "the loss is nan");
   EXPECT_EQ(b.report().abort().step(), 0);

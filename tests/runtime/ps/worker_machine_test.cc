@@ -123,7 +123,9 @@ TEST(WorkerMachine, AllChunksReachTheServersWithoutAnyAnswer) {
   EXPECT_EQ(b.machine.stepState(), StepState::kPending);
   for (const Send& send : all) EXPECT_TRUE(b.answer(send));
   EXPECT_EQ(b.machine.stepState(), StepState::kComplete);
-  EXPECT_DOUBLE_EQ(b.machine.endStep().loss, 1.5);
+  const WorkerMachine::StepEnd end = b.machine.endStep();
+  EXPECT_DOUBLE_EQ(end.loss, 1.5);
+  EXPECT_EQ(end.accuracy, 0.75) << "of all workers' samples";
   EXPECT_EQ(b.machine.version(), 1);
   EXPECT_TRUE(b.report().worker().has_loss());
   EXPECT_EQ(b.report().worker().loss_step(), 0);
@@ -143,10 +145,12 @@ TEST(WorkerMachine, AChunkGoesOutWhenItsGradientIsReadyTheLastWithTheLoss) {
   EXPECT_FALSE(sends[0].header.pull_only());
   EXPECT_EQ(sends[0].header.samples(), 2u);
   EXPECT_EQ(sends[0].header.loss_sum(), 0);
-  b.machine.lossReady(2.5);
+  EXPECT_FALSE(sends[0].header.has_hits());
+  b.machine.lossReady({.loss_sum = 2.5, .samples = 2, .hits = 1});
   sends = b.sends();
   ASSERT_THAT(chunksOf(sends), ElementsAre(3));
   EXPECT_EQ(sends[0].header.loss_sum(), 2.5);
+  EXPECT_EQ(sends[0].header.hits(), 1);
 }
 
 TEST(WorkerMachine, AnInterruptedStepIsResumedWhereItStood) {
@@ -191,7 +195,7 @@ TEST(WorkerMachine, GradientsThatComeWhileNobodyComputesAreSentAfterwards) {
   b.machine.gradientReady(1);
   b.machine.gradientReady(2);
   b.machine.gradientReady(3);
-  b.machine.lossReady(1);
+  b.machine.lossReady({.loss_sum = 1});
   EXPECT_TRUE(b.sends().empty());
   b.see(v1::PHASE_ACTIVE, 2, 0);
   EXPECT_EQ(b.serve(), 4);

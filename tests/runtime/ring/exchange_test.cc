@@ -25,8 +25,9 @@ TEST_P(ExchangeTest, SumsStepAfterStep) {
     for (int step = 1; step <= 20; ++step) {
       exchange.begin();
       TY_RETURN_IF_ERROR(submitAll(exchange, static_cast<float>(step * (rank + 1))));
-      TY_ASSIGN_OR_RETURN(const StepTotals totals, exchange.finish({0.5 * rank, 10}));
-      if (totals.loss_sum != 1.5 || totals.samples != 30) return absl::InternalError("totals");
+      TY_ASSIGN_OR_RETURN(const StepTotals totals, exchange.finish({0.5 * rank, 10, 2.0 * rank}));
+      if (totals.loss_sum != 1.5 || totals.samples != 30 || totals.hits != 6)
+        return absl::InternalError("totals");
       for (std::size_t t = 0; t < kTensors.size(); ++t) {
         for (const float sum : exchange.sum(t)) {
           if (sum != static_cast<float>(6 * step) * static_cast<float>(t + 1))
@@ -120,8 +121,9 @@ TEST_P(ExchangeTest, TheSizeOfBucketsIsFoundByTrying) {
     for (int step = 0; step < kSteps; ++step) {
       exchange.begin(step);
       for (std::size_t t = 0; t < kTensors.size(); ++t) exchange.submit(t, values(rank, t));
-      TY_ASSIGN_OR_RETURN(const StepTotals totals, exchange.finish({1, 2}));
+      TY_ASSIGN_OR_RETURN(const StepTotals totals, exchange.finish({1, 2, rank == 1 ? -1.0 : 2.0}));
       if (totals.loss_sum != 3 || totals.samples != 6) return absl::InternalError("totals");
+      if (totals.hits >= 0) return absl::InternalError("one has not counted");
       std::vector<float> sums = sumsOf(exchange);
       if (expected.empty()) expected = sums;
       const bool same = GetParam() == Where::kHosts

@@ -53,12 +53,14 @@ struct OwnRank {
                                                         value * static_cast<float>(turn.samples));
         synchronizer->push({0, *sum, sum});
       }
-      TY_ASSIGN_OR_RETURN(const auto summed, synchronizer->sum({2.0 * turn.samples, turn.samples}));
+      TY_ASSIGN_OR_RETURN(const auto summed,
+                          synchronizer->sum({2.0 * turn.samples, turn.samples, turn.samples / 2}));
       if (!summed) return absl::InternalError("the step was not taken");
       for (std::size_t i = 0; i < kOwnElements; ++i)
         weights[i] += summed->means[0][i] * static_cast<float>(step + 1);
       const StepOutcome outcome = synchronizer->commit();
       if (!outcome.complete || outcome.loss != 2.0) return absl::InternalError("another outcome");
+      if (!outcome.accuracy || *outcome.accuracy > 0.5) return absl::InternalError("hits");
     }
     return absl::OkStatus();
   }

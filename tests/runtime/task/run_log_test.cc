@@ -52,6 +52,20 @@ TEST_F(RunLogTest, AnEvaluationThatComesLateMakesNothingVoid) {
   EXPECT_EQ(files(), 1U);
 }
 
+TEST_F(RunLogTest, AccuracyOfTrainingIsToldWhereItIsCounted) {
+  const auto log = start();
+  step(*log, 5);
+  StepRecord record;
+  record.step = 9;
+  record.accuracy = 0.75;
+  EXPECT_TRUE(log->onStep(record).ok());
+  std::ifstream lines(dir_.path() / "metrics.jsonl");
+  std::string first, second;
+  ASSERT_TRUE(std::getline(lines, first) && std::getline(lines, second));
+  EXPECT_EQ(first.find("training_accuracy"), std::string::npos) << first;
+  EXPECT_NE(second.find(R"("training_accuracy":0.75)"), std::string::npos) << second;
+}
+
 TEST_F(RunLogTest, AStepThatIsTakenAgainDoes) {
   const auto log = start();
   for (const int version : {15, 20, 15}) step(*log, version);

@@ -126,12 +126,13 @@ class FakeSynchronizer final : public Synchronizer, public StepCommit {
     SummedStep summed;
     summed.step = step_;
     summed.loss = loss.loss_sum / loss.samples;
+    summed.accuracy = accuracyOf(loss.hits, loss.samples);
     for (std::size_t v = 0; v < sums_.size(); ++v) {
       for (float& value : sums_[v]) value /= static_cast<float>(options_.samples);
       if (!means.empty()) std::ranges::copy(sums_[v], means[v].begin());
       summed.means.push_back(means.empty() ? std::span<float>(sums_[v]) : means[v]);
     }
-    committing_ = {true, summed.step, summed.loss, std::nullopt};
+    committing_ = {true, summed.step, summed.loss, summed.accuracy};
     return summed;
   }
 

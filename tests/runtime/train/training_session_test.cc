@@ -97,7 +97,7 @@ TEST_F(TrainingSessionTest, AStepIsDrivenFromOutside) {
   session_.computing();
   advance(2);
   pushBoth(3);
-  const auto outcome = session_.finish({25, kSamples});
+  const auto outcome = session_.finish({25, kSamples, 4});
   ASSERT_TRUE(outcome.ok()) << outcome.status();
   EXPECT_TRUE(outcome->complete);
   EXPECT_EQ(outcome->step, 4);
@@ -113,6 +113,7 @@ TEST_F(TrainingSessionTest, AStepIsDrivenFromOutside) {
   EXPECT_EQ(record.samples, kSamples);
   EXPECT_EQ(record.job_samples, kSamples);
   EXPECT_DOUBLE_EQ(record.loss, 2.5);
+  EXPECT_EQ(record.accuracy, 0.4);
   EXPECT_DOUBLE_EQ(record.seconds, 8);
   EXPECT_THAT(notes_.spans, ElementsAre("wait 4 1", "data 4 5", "compute 4 2", "wait 4 1"));
 }
@@ -155,7 +156,7 @@ TEST_F(TrainingSessionTest, AStepThatOthersTookWithItsGradientIsRecorded) {
     ASSERT_TRUE(session.push({1, *memory, memory}).ok());
     const std::int64_t epoch = ring.epoch() + 1;
     ring.beginEpoch(epoch, first_step_of_next);
-    const auto outcome = session.finish({25, kSamples});
+    const auto outcome = session.finish({25, kSamples, 5});
     ASSERT_TRUE(outcome.ok()) << outcome.status();
     EXPECT_FALSE(outcome->complete);
   };
@@ -198,7 +199,7 @@ TEST_F(TrainingSessionTest, ALastStepWhoseAnswerComesTooLateIsRecorded) {
     for (const int variable : {0, 1}) ASSERT_TRUE(session.push({variable, *memory, memory}).ok());
     all.skipTo(taken);
     all.end(taken == 5 ? Turn::Kind::kDone : Turn::Kind::kStopped);
-    const auto outcome = session.finish({25, kSamples});
+    const auto outcome = session.finish({25, kSamples, 5});
     ASSERT_TRUE(outcome.ok()) << outcome.status();
     EXPECT_FALSE(outcome->complete);
     EXPECT_TRUE(notes_.records.empty());
@@ -209,6 +210,7 @@ TEST_F(TrainingSessionTest, ALastStepWhoseAnswerComesTooLateIsRecorded) {
       EXPECT_EQ(notes_.records[0].step, 4);
       EXPECT_EQ(notes_.records[0].first_position, 40);
       EXPECT_DOUBLE_EQ(notes_.records[0].loss, 2.5);
+      EXPECT_EQ(notes_.records[0].accuracy, 0.5);
     }
     notes_.records.clear();
   }
