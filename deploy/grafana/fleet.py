@@ -11,7 +11,10 @@ BY = "job_namespace, trainyard_job"
 def made():
     replicas = f'max by ({BY}) (trainyard_job_replicas{{{HERE},role="%s",state="%s"}})'
     missing = (f'sum by ({BY}) (max by ({BY}, role) (trainyard_job_replicas{{{HERE},state="desired"}})) - '
-               f'sum by ({BY}) (max by ({BY}, role) (trainyard_job_replicas{{{HERE},state="ready"}}))')
+               f'sum by ({BY}) (max by ({BY}, role, state) (trainyard_job_replicas{{{HERE},state=~"ready|succeeded"}})) '
+               # What is over, or rests, wants nobody.
+               f'unless on ({BY}) trainyard_job_condition{{{HERE},'
+               'condition=~"Succeeded|Failed|Suspended",status="True"} > 0')
     overview = row(
         "Overview",
         number("Running", "Jobs whose tasks all run.", "none", 'max(trainyard_jobs{state="Running"})'),
@@ -40,7 +43,7 @@ def made():
               {"holds": f'max by ({BY}, condition) (trainyard_job_condition{{{HERE},status="True"}})'},
               ["job_namespace", "trainyard_job", "condition"],
               {"job_namespace": "namespace", "trainyard_job": "job"}, width=12),
-        graph("Tasks that are missing", "Wanted and not ready, by job.", "none",
+        graph("Tasks that are missing", "Wanted, neither ready nor done, of jobs that are neither over nor at rest.", "none",
               target(missing, "{{job_namespace}}/{{trainyard_job}}")))
     pace = row(
         "Pace",

@@ -56,7 +56,7 @@ def made():
              target(held, "ps {{index}}")),
         graph("Memory of agents", "Resident memory of the agent in each server's pod, without its program.", "bytes",
               target(f'process_resident_memory_bytes{{namespace=~"$namespace"}} * on (namespace, pod, instance) '
-                     f'group_left (index) trainyard_task_ready{{{JOB_IS},role="ps"}}', "ps {{index}}")))
+                     f'group_left (index) (trainyard_task_ready{{{JOB_IS},role="ps"}} >= bool 0)', "ps {{index}}")))
     return dashboard("trainyard-ps", "Trainyard / Parameter servers",
                      "What each parameter server of a job sends and receives, also of programs of your own.",
                      [NAMESPACE, JOB], [overview, wires, payload, shards])

@@ -62,7 +62,8 @@ def table(title, description, columns, join, rename, width=24, height=10, units=
     targets = [target(expr, instant=True) for expr in columns.values()]
     one = panel("table", title, description, targets, "none", width, height,
                 {"custom": {"align": "auto", "filterable": True}}, {"showHeader": True, "cellHeight": "sm"})
-    names = {f"Value #{letter}": name for letter, name in zip("ABCDEFGH", columns)}
+    # Grafana leaves out the letter where there is one question only.
+    names = {f"Value #{letter}" if len(columns) > 1 else "Value": name for letter, name in zip("ABCDEFGH", columns)}
     one["transformations"] = [
         {"id": "merge", "options": {}},
         {"id": "organize", "options": {"excludeByName": {"Time": True}, "renameByName": {**names, **rename},
