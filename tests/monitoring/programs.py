@@ -117,14 +117,14 @@ class Prometheus(Program):
 
 
 class LocalJob(Program):
-    """`trainyard run` of a job file's text."""
+    """`trainyard run` of a job file's text, with more `flags`."""
 
-    def __init__(self, folder, name, text, **more):
+    def __init__(self, folder, name, text, flags=(), **more):
         folder.mkdir(parents=True, exist_ok=True)
         self.directory = folder / "runs" / name
         file = folder / f"{name}.yaml"
         file.write_text(text)
-        super().__init__([queries.BIN / "trainyard", "run", "-f", file, "--dir", self.directory],
+        super().__init__([queries.BIN / "trainyard", "run", "-f", file, "--dir", self.directory, *flags],
                          folder / f"{name}.log", end=signal.SIGINT, cwd=folder, **more)
 
     def targets(self):
@@ -142,7 +142,7 @@ class LocalJob(Program):
 class Operator(Program):
     """The operator for one namespace of a test cluster, with a file for Prometheus beside it."""
 
-    def __init__(self, folder, cluster, namespace):
+    def __init__(self, folder, cluster, namespace, *flags):
         folder.mkdir()
         secret = folder / "root"
         secret.write_bytes(secrets.token_bytes(32))
@@ -152,7 +152,7 @@ class Operator(Program):
                           "--runtime-image", "trainyard-runtime:test", "--metrics-address", "127.0.0.1",
                           "--metrics-port", "0", "--leader-elect", "--lease-namespace", namespace,
                           # It is alone: slow answers of a busy machine must not end it.
-                          "--lease-duration", "600", "--renew-deadline", "500", "--retry-period", "5"],
+                          "--lease-duration", "600", "--renew-deadline", "500", "--retry-period", "5", *flags],
                          folder / "log")
 
     def address(self):

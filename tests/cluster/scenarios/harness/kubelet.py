@@ -54,8 +54,9 @@ def _conditions(ready):
 class Kubelet:
     """Lifecycle: start(), stop(). Commands may come from any thread; they return once the apiserver knows."""
 
-    def __init__(self, client):
-        self.client = client
+    def __init__(self, client, mark=None):
+        """`mark`: what the names of its namespaces hold; else this process's number."""
+        self.client, self.mark = client, mark or f"-{os.getpid()}"
         self.node = f"scenario-node-{os.getpid()}"
         self.plans = {}  # namespace: what to do with a new pod, or a function of the pod that says so
         self.room = set()  # uids of pods that run although their namespace's plan is UNSCHEDULED
@@ -194,7 +195,7 @@ class Kubelet:
 
     def _hand_out(self, pod):
         # Other tests and other runs may use the same apiserver.
-        if f"-{os.getpid()}" not in pod["metadata"]["namespace"]:
+        if self.mark not in pod["metadata"]["namespace"]:
             return
         self.queues[hash(pod["metadata"]["uid"]) % WORKERS].put(pod)
 

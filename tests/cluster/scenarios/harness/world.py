@@ -14,12 +14,12 @@ LIMIT = 300
 
 
 class World:
-    def __init__(self, cluster, folder):
+    def __init__(self, cluster, folder, mark=None):
         self.cluster = cluster
         self.folder = pathlib.Path(folder)
         self.kubeconfig = cluster.kubeconfig
         self.api = Client(cluster.kubeconfig)
-        self.kubelet = Kubelet(self.api)
+        self.kubelet = Kubelet(self.api, mark)
 
     def open(self):
         text = (ROOT / "deploy" / "crds.yaml").read_text(encoding="utf-8")
