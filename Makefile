@@ -6,7 +6,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .ONESHELL:
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-run test test-long test-torch torch sanitize sanitize-threads check bench experiment scaling convergence bandwidth compare compare-sparse soak fuzz build \
+.PHONY: help demo demo-run test test-long test-torch torch sanitize sanitize-threads check bench experiment scaling convergence bandwidth dashboards compare compare-sparse soak fuzz build \
   install wheel foreign-suites clean format image image-torch push cluster cluster-build cluster-stop bench-operator
 
 # Objects in the compiler cache serve any checkout.
@@ -47,6 +47,7 @@ help:
 	@echo "make scaling  1 to 16 machines: parameter servers and a ring beside the cost model (root; QUICK=1)"
 	@echo "make convergence  accuracy by mode of updates, against images and time, with and without a slow worker (QUICK=1)"
 	@echo "make bandwidth  all-reduce by size beside Open MPI and gloo (QUICK=1)"
+	@echo "make dashboards  pictures of the Grafana dashboards, of jobs and an operator that run meanwhile (root; DASHBOARD_SECONDS)"
 	@echo "make compare  TensorFlow's parameter servers beside ours; TensorFlow comes from PyPI"
 	@echo "make compare-sparse  the same of models with embedding tables; PaddlePaddle, too"
 	@echo "make soak     20 minutes with a random kill every 20 s (SOAK_SECONDS, SOAK_EVERY, SOAK_SEED)"
@@ -206,6 +207,13 @@ bandwidth:
 	$(configure) --preset dev
 	cmake --build build/dev --target trainyard-bench-all-reduce trainyard-bench-open-mpi
 	exec python3 bench/bandwidth/bandwidth.py --build build/dev --out build/bandwidth $(if $(QUICK),--quick)
+
+dashboards:
+	$(packages) demo test cluster pictures
+	$(configure) --preset dev
+	cmake --build $(dev) --target $(programs) trainyard-operator
+	$(cluster) build kubernetes etcd
+	exec python3 bench/dashboards/dashboards.py --bin $(dev)/bin --out build/dashboards --seconds $(or $(DASHBOARD_SECONDS),300)
 
 compare:
 	$(packages) demo test
