@@ -54,7 +54,7 @@ def clicks(args):
 
 
 def job(args, model, mode, optimizer):
-    training = {"model": MODELS[model], "batchSize": BATCH, "steps": args.steps,
+    training = {"model": MODELS[model], "chunkReplicas": args.replicas, "batchSize": BATCH, "steps": args.steps,
                 "threads": 1,  # as the others' workers have
                 "sharedMemory": "Never", "update": {"mode": mode.capitalize()},
                 "optimizer": {"name": optimizer, "learningRate": 0.02}, "checkpoint": {"everySeconds": 604800}}
@@ -140,6 +140,8 @@ def parse():
     parser.add_argument("--warm-up", default=20, type=int, help="steps that are not measured")
     parser.add_argument("--ids", default=384_615, type=int, help="of each of the 26 columns")
     parser.add_argument("--samples", type=int, help="in the file; default: no worker reads one twice")
+    parser.add_argument("--replicas", choices=["Auto", "Never"], default="Auto",
+                        help="ours; the others have none. Auto: what jobs have that say nothing")
     parser.add_argument("--peers", nargs="+", choices=list(PEERS), default=list(PEERS))
     parser.add_argument("--models", nargs="+", choices=list(MODELS), default=list(MODELS))
     parser.add_argument("--modes", nargs="+", choices=["sync", "async"], default=["sync", "async"])

@@ -46,7 +46,7 @@ class Records(unittest.TestCase):
 
     def train(self):
         """A job of ours that looks at every sample."""
-        args = types.SimpleNamespace(file=self.file, ids=IDS, steps=2)
+        args = types.SimpleNamespace(file=self.file, ids=IDS, steps=2, replicas="Auto")
         job = compare.job(args, "wide_and_deep", "sync", "Adagrad")
         job["spec"]["training"]["batchSize"] = SAMPLES // compare.WORKERS
         (self.folder / "job.json").write_text(json.dumps(job))
