@@ -18,7 +18,7 @@ DEFINITION = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/trainingjo
 PROGRAM = pathlib.Path(os.environ["TRAINYARD_BIN"]) / "trainyard"
 JOB = {"apiVersion": "trainyard.dev/v1alpha1", "kind": "TrainingJob", "metadata": {"name": "chatty"},
        "spec": {"ps": {"replicas": 1}, "worker": {"replicas": 1}}}
-SECONDS = 120  # against hangs only
+SECONDS = 300  # against hangs only
 
 
 def until(what, condition):

@@ -91,27 +91,27 @@ void LogFollower::cutStale(Source& source, const LogPod& pod) {
   const TimePoint now = clock_.now();
   if (!pod.ended) return;
   if (!source.ended) source.ended = now;
-  if (now - std::max(*source.ended, source.news) > kStale) source.stop.request_stop();
+  if (now - std::max(*source.ended, source.news) > kStale) source.thread.request_stop();
 }
 
 void LogFollower::start(Source& source) {
   source.was_ended = source.pod.ended;
   source.reads = true;
   source.ended.reset();
-  source.stop = {};
   source.failure = absl::OkStatus();
-  source.thread = std::jthread([this, &source] { read(source); });
+  source.thread =
+      std::jthread([this, &source](const std::stop_token& stop) { read(source, stop); });
 }
 
-void LogFollower::read(Source& source) {
+void LogFollower::read(Source& source, const std::stop_token& stop) {
   control::PodLogQuery query;
   control::HttpLimits limits = client_.options().limits;
   limits.deadline = limits.inactivity = kStream;
+  limits.stop = stop;
   std::int64_t known = 0;
   {
     const Lock lock(mutex_);
     query.follow = !source.was_ended;
-    limits.stop = source.stop.get_token();
     query.container = source.pod.container;
     query.since = source.since;
     if (source.since.empty()) query.tail = source.tail;
@@ -122,18 +122,18 @@ void LogFollower::read(Source& source) {
         const auto [time, text] = splitStamp(line);
         if (time != 0 && time <= known) return true;  // read before the connection was lost
         Lock lock(mutex_);
-        changed_.wait(lock, limits.stop, [this] { return lines_.size() < kMaxLines; });
+        changed_.wait(lock, stop, [this] { return lines_.size() < kMaxLines; });
         if (time != 0) {
           source.last = time;
           source.since = std::string(line.substr(0, line.size() - text.size() - 1));
         }
         source.news = clock_.now();
         lines_.push_back({source.last, source.pod.task, std::string(text)});
-        return !limits.stop.stop_requested();
+        return !stop.stop_requested();
       });
   const Lock lock(mutex_);
   // What was cut short was not read to its end, whatever it says.
-  source.failure = limits.stop.stop_requested() ? absl::CancelledError("cut") : ended;
+  source.failure = stop.stop_requested() ? absl::CancelledError("cut") : ended;
   source.reads = false;
   changed_.notify_all();
 }
@@ -188,10 +188,7 @@ Status LogFollower::run() {
     Lock lock(mutex_);
     changed_.wait_until(lock, std::min(next, clock_.now() + kPrint));
   }
-  {
-    const Lock lock(mutex_);
-    for (auto& [uid, source] : sources_) source->stop.request_stop();
-  }
+  for (auto& [uid, source] : sources_) source->thread.request_stop();
   sources_.clear();  // joins the threads
   drain();
   print_.flush();

@@ -38,16 +38,15 @@ class LogFollower {
     bool over = false;                 // everything is read
     std::optional<TimePoint> ended;    // since when the container is known to have
     TimePoint news;                    // the last line
-    std::stop_source stop;             // of this stream
     Status failure;                    // of the last stream
-    std::jthread thread;
+    std::jthread thread;               // of this stream, which ends when it is asked to stop
   };
 
   Status look();
   void take(const LogPod& pod);
   void cutStale(Source& source, const LogPod& pod);
   void start(Source& source);
-  void read(Source& source);
+  void read(Source& source, const std::stop_token& stop);
   Status failure();
   bool isOver();
   void drain();
