@@ -63,6 +63,13 @@ inline std::int64_t hitsOf(const v1::ChunkRequestHeader& header) {
   return header.has_hits() ? header.hits() : kNotCounted;
 }
 
+// What all who had a part in a step brought beside their gradients.
+struct StepTally {
+  std::uint64_t samples = 0;
+  double loss_sum = 0;
+  std::int64_t hits = kNotCounted;
+};
+
 // Guarded by `mutex`, by way of a ChunkLock. The gradients of a step are kept until all are there,
 // or added as they come where that may be long (`sums_early`); their sum takes the memory of
 // `previous`.
@@ -107,15 +114,9 @@ struct ChunkState {
   bool unconfirmed = false;
   std::shared_ptr<Weights> mean;
 
-  // Of the step that made `current`.
-  std::uint64_t last_samples = 0;
-  double last_loss_sum = 0;
-  std::int64_t last_hits = kNotCounted;
-  std::optional<double> last_norm;  // with clipping
-  // Of the step that made `previous`.
-  std::uint64_t previous_samples = 0;
-  double previous_loss_sum = 0;
-  std::int64_t previous_hits = kNotCounted;
+  StepTally last_step;              // that made `current`
+  StepTally previous_step;          // that made `previous`
+  std::optional<double> last_norm;  // of last_step, with clipping
 
   // The newest that others may know of.
   virtual std::int64_t publicVersion() const = 0;

@@ -86,10 +86,10 @@ ChunkAnswer Shard::answerWith(CallId call, const ChunkState& chunk, std::int64_t
   answer.header.set_epoch(epoch_);
   answer.header.set_version(version);
   const bool newest = version == chunk.version;
-  answer.header.set_samples(newest ? chunk.last_samples : chunk.previous_samples);
-  answer.header.set_loss_sum(newest ? chunk.last_loss_sum : chunk.previous_loss_sum);
-  const std::int64_t hits = newest ? chunk.last_hits : chunk.previous_hits;
-  if (hits != kNotCounted) answer.header.set_hits(hits);
+  const StepTally& step = newest ? chunk.last_step : chunk.previous_step;
+  answer.header.set_samples(step.samples);
+  answer.header.set_loss_sum(step.loss_sum);
+  if (step.hits != kNotCounted) answer.header.set_hits(step.hits);
   if (newest && chunk.last_norm && chunk.plan->id == last_chunk_)
     answer.header.set_gradient_norm(*chunk.last_norm);
   answer.payload = std::move(weights);
@@ -187,14 +187,10 @@ void Shard::turnVersion(ChunkState& chunk) {
   chunk.previous = std::move(chunk.current);
   chunk.current = std::move(chunk.sum);
   ++chunk.version;
-  chunk.previous_samples = chunk.last_samples;
-  chunk.previous_loss_sum = chunk.last_loss_sum;
-  chunk.previous_hits = chunk.last_hits;
-  chunk.last_samples = chunk.samples;
-  chunk.last_hits = chunk.hits;
-  chunk.last_loss_sum = 0;
+  chunk.previous_step = chunk.last_step;
+  chunk.last_step = {chunk.samples, 0, chunk.hits};
   for (double loss : chunk.losses)
-    chunk.last_loss_sum += loss;  // in rank order: always the same bits
+    chunk.last_step.loss_sum += loss;  // in rank order: always the same bits
 }
 
 void Shard::answerParked(ChunkState& chunk, std::vector<ChunkAnswer>& out) {
@@ -281,14 +277,9 @@ void Shard::load(std::uint32_t id, std::int64_t version, std::vector<float> weig
   chunk->current = std::make_shared<Weights>(weights.begin(), weights.end());
   chunk->previous = nullptr;
   chunk->slots = std::move(slots);
-  chunk->last_samples = 0;
-  chunk->last_loss_sum = 0;
-  chunk->last_hits = kNotCounted;
+  chunk->last_step = chunk->previous_step = {};
   chunk->last_norm.reset();
   norm_.clear();
-  chunk->previous_samples = 0;
-  chunk->previous_loss_sum = 0;
-  chunk->previous_hits = kNotCounted;
   mode_->load(*chunk);
   empty_ = true;  // until open(): what is here is of two histories
   std::erase_if(replicas_, [&](const auto& r) { return !wanted_replicas_.contains(r.first); });

@@ -147,13 +147,14 @@ StatusOr<GivenChunk> Shard::give(std::int64_t epoch, std::uint32_t id, std::int6
   all.previous = chunk->previous;
   all.slots = chunk->slots.arrays();
   v1::ChunkRecord& record = all.record;
-  record.set_last_samples(chunk->last_samples);
-  record.set_last_loss_sum(chunk->last_loss_sum);
-  if (chunk->last_hits != kNotCounted) record.set_last_hits(chunk->last_hits);
+  record.set_last_samples(chunk->last_step.samples);
+  record.set_last_loss_sum(chunk->last_step.loss_sum);
+  if (chunk->last_step.hits != kNotCounted) record.set_last_hits(chunk->last_step.hits);
   if (chunk->last_norm) record.set_last_norm(*chunk->last_norm);
-  record.set_previous_samples(chunk->previous_samples);
-  record.set_previous_loss_sum(chunk->previous_loss_sum);
-  if (chunk->previous_hits != kNotCounted) record.set_previous_hits(chunk->previous_hits);
+  const StepTally& previous = chunk->previous_step;
+  record.set_previous_samples(previous.samples);
+  record.set_previous_loss_sum(previous.loss_sum);
+  if (previous.hits != kNotCounted) record.set_previous_hits(previous.hits);
   mode_->give(*chunk, all);
   return all;
 }
@@ -176,14 +177,12 @@ Status Shard::takeOver(std::uint32_t id, GivenChunk given) {
   chunk->current = std::move(given.weights);
   chunk->previous = std::move(given.previous);
   chunk->slots = std::move(given.slots);
-  chunk->last_samples = record.last_samples();
-  chunk->last_loss_sum = record.last_loss_sum();
-  chunk->last_hits = record.has_last_hits() ? record.last_hits() : kNotCounted;
+  chunk->last_step = {record.last_samples(), record.last_loss_sum(),
+                      record.has_last_hits() ? record.last_hits() : kNotCounted};
   chunk->last_norm.reset();
   if (record.has_last_norm()) chunk->last_norm = record.last_norm();
-  chunk->previous_samples = record.previous_samples();
-  chunk->previous_loss_sum = record.previous_loss_sum();
-  chunk->previous_hits = record.has_previous_hits() ? record.previous_hits() : kNotCounted;
+  chunk->previous_step = {record.previous_samples(), record.previous_loss_sum(),
+                          record.has_previous_hits() ? record.previous_hits() : kNotCounted};
   mode_->takeOver(*chunk, given);
   return absl::OkStatus();
 }

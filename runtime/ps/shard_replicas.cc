@@ -64,13 +64,9 @@ void Shard::adoptReplicas() {
     chunk->previous =
         replica->previous == nullptr ? nullptr : std::make_shared<Weights>(*replica->previous);
     chunk->slots = replica->slots;
-    chunk->last_samples = replica->last_samples;
-    chunk->last_loss_sum = replica->last_loss_sum;
-    chunk->last_hits = replica->last_hits;
+    chunk->last_step = replica->last_step;
     chunk->last_norm = replica->last_norm;
-    chunk->previous_samples = replica->previous_samples;
-    chunk->previous_loss_sum = replica->previous_loss_sum;
-    chunk->previous_hits = replica->previous_hits;
+    chunk->previous_step = replica->previous_step;
     mode_->adopt(*replica, *chunk);
   }
 }

@@ -142,9 +142,9 @@ void Shard::StepUpdates::announce(ChunkState& chunk) {
   update.set_epoch(shard_.epoch_);
   update.set_chunk(chunk.plan->id);
   update.set_step(chunk.version - 1);
-  update.set_samples(static_cast<std::uint32_t>(chunk.last_samples));
-  update.set_loss_sum(chunk.last_loss_sum);
-  if (chunk.last_hits != kNotCounted) update.set_hits(chunk.last_hits);
+  update.set_samples(static_cast<std::uint32_t>(chunk.last_step.samples));
+  update.set_loss_sum(chunk.last_step.loss_sum);
+  if (chunk.last_step.hits != kNotCounted) update.set_hits(chunk.last_step.hits);
   if (chunk.last_norm) update.set_gradient_norm(*chunk.last_norm);
   shard_.sendToReplica(chunk, std::move(update));
 }

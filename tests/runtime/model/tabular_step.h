@@ -51,6 +51,7 @@ inline Point pointOf(Model& model, const Batch& batch) {
 
 struct TabularStep {
   double loss = 0;
+  std::int64_t hits = 0;
   std::vector<std::vector<float>> gradients;  // by variable
   std::vector<std::vector<float>> rows;
   bool operator==(const TabularStep&) const = default;
@@ -65,6 +66,7 @@ inline TabularStep stepOf(Model& model, const Batch& batch) {
   });
   EXPECT_TRUE(loss.ok()) << loss.status();
   step.loss = loss->loss_sum;
+  step.hits = loss->hits;
   EXPECT_EQ(loss->samples, batch.size());
   step.rows = model.takeRowGradients();
   return step;

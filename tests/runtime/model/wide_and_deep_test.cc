@@ -36,6 +36,7 @@ TEST(WideAndDeep, EvaluationIsTheForwardPass) {
   const auto score = model->evaluate(batch);
   ASSERT_TRUE(score.ok()) << score.status();
   EXPECT_EQ(score->loss_sum, step.loss);
+  EXPECT_EQ(score->hits, step.hits);
 }
 
 TEST(WideAndDeep, GradientsLeaveFromTheLastLayerToTheFirst) {
