@@ -9,6 +9,7 @@ import struct
 import subprocess
 import time
 
+import programs
 import run_records
 
 FASHION = pathlib.Path("/usr/share/datasets/fashion-mnist")
@@ -39,16 +40,8 @@ def train(command, folder, log, target, after, environment=None):
     with open(log, "w") as output:
         running = subprocess.Popen([*command, "--dir", folder], stdin=subprocess.DEVNULL, stdout=output,
                                    stderr=subprocess.STDOUT, env={**os.environ, **(environment or {})})
-        try:
+        with programs.ended(running):
             _watch(running, folder, target, after)
-        except BaseException:
-            running.terminate()
-            try:
-                running.wait(20)
-            except subprocess.TimeoutExpired:
-                running.kill()
-                running.wait()
-            raise
     found = run_records.read(folder)
     if not any("accuracy" in r for r in found):
         raise RuntimeError(f"{folder.name} failed:\n{log.read_text()[-2000:]}")

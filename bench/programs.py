@@ -1,6 +1,7 @@
 """Runs one program, or one group of them, and returns what it measured."""
 
 import collections
+import contextlib
 import json
 import os
 import pathlib
@@ -22,6 +23,21 @@ def machine():
     cores = len([l for l in pathlib.Path("/proc/cpuinfo").read_text().splitlines()
                  if l.startswith("processor")])
     return f"{cores} cores ({model})"
+
+
+@contextlib.contextmanager
+def ended(running, patience=20):
+    """Whatever is raised meanwhile, the process has ended afterwards: it is told to, and killed after `patience` seconds."""
+    try:
+        yield running
+    except BaseException:
+        running.terminate()
+        try:
+            running.wait(patience)
+        except subprocess.TimeoutExpired:
+            running.kill()
+            running.wait()
+        raise
 
 
 Ticks = collections.namedtuple("Ticks", "all idle stolen")

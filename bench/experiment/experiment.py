@@ -35,7 +35,6 @@ import run_records  # noqa: E402
 
 UNAVAILABLE = 77
 TOLERANCE = 0.10  # of the time that the cost model foretells
-TASKS = jobs.TASKS
 
 
 class Driver:
@@ -54,16 +53,8 @@ class Driver:
                    "--volume", f"data={self.args.data}", *flags]
         running = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                                    stderr=subprocess.STDOUT, text=True)
-        try:
+        with programs.ended(running):
             printed = running.communicate()[0]
-        except BaseException:
-            running.terminate()
-            try:
-                running.wait(10)
-            except subprocess.TimeoutExpired:
-                running.kill()
-                running.wait()
-            raise
         if running.returncode != 0:
             raise RuntimeError(f"{name} failed:\n{printed}")
         print(f"{name}: {printed.splitlines()[-1]}", flush=True)
@@ -78,7 +69,7 @@ class Driver:
 
     def on_links(self, network, model, placement, steps, seconds):
         description = jobs.simulated(model, placement, steps, seconds, self.args.replicas)
-        folder = self.train(description, network.enter("launcher"), links.flags(network, TASKS))
+        folder = self.train(description, network.enter("launcher"), links.flags(network, jobs.TASKS))
         plan = self.plan(description["metadata"]["name"], seconds)
         return {"model": model, "placement": placement, "directory": str(folder),
                 "predicted_seconds": plan["prediction"]["stepSeconds"],
@@ -110,7 +101,7 @@ def server_rates(folder):
 
 def on_links(driver, args):
     results = {"runs": []}
-    with links.Network(links.tasks(TASKS, args.link)) as network:
+    with links.Network(links.tasks(jobs.TASKS, args.link)) as network:
         if shutil.which("iperf3"):
             results["stream_bytes_per_second"] = network.measured()
         for model, steps in args.models.items():

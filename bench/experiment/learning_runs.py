@@ -68,6 +68,8 @@ def theirs(args, network, placement):
 def measure(args):
     volumes = fashion.volumes(args.out)
     args.python = cluster.tensorflow(args.tensorflow) if args.tensorflow else None
+    if args.tensorflow and args.python is None:
+        sys.exit("TensorFlow's wheels cannot be installed")
     results = {"machine": programs.machine(), "date": datetime.date.today().isoformat(), "load": os.getloadavg()[0],
                "link": args.link, "target": args.target, "workers": jobs.WORKERS, "batch": jobs.BATCH, "runs": []}
     runs = [(placement, lambda network, placement=placement: ours(args, network, volumes, placement))

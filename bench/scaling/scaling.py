@@ -131,14 +131,20 @@ def parse(description, argv=None):
     return args
 
 
-def main():
-    args = parse(__doc__.splitlines()[0])
-    args.sizes = args.machines or (machines.SIZES[:3] if args.quick else machines.SIZES)
+def run(description, name, kind, sizes, quick, drawing):
+    """A program: `kind` measures numbers of machines, `quick` the first ones with --quick; `drawing` makes of it what is left
+    behind as `name`. Returns the exit code."""
+    args = parse(description)
+    args.sizes = args.machines or (sizes[:quick] if args.quick else sizes)
     if reason := links.why_not():
-        print(f"no scaling: {reason}", file=sys.stderr)
+        print(f"no {name}: {reason}", file=sys.stderr)
         return 77
     args.out.mkdir(parents=True, exist_ok=True)
-    return results.leave(args.out, "scaling", Scaling(args).measure, picture)
+    return results.leave(args.out, name, kind(args).measure, drawing)
+
+
+def main():
+    return run(__doc__.splitlines()[0], "scaling", Scaling, machines.SIZES, 3, picture)
 
 
 if __name__ == "__main__":

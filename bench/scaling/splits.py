@@ -16,9 +16,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE)]
 
 import scaling  # noqa: E402  finds what follows
-import links  # noqa: E402
 import machines  # noqa: E402
-import results  # noqa: E402
 import splits_picture  # noqa: E402
 
 
@@ -46,13 +44,7 @@ class Splits(scaling.Scaling):
 
 
 def main():
-    args = scaling.parse(__doc__.splitlines()[0])
-    args.sizes = args.machines or list(machines.SPLITS)[:1 if args.quick else None]
-    if reason := links.why_not():
-        print(f"no splits: {reason}", file=sys.stderr)
-        return 77
-    args.out.mkdir(parents=True, exist_ok=True)
-    return results.leave(args.out, "splits", Splits(args).measure, splits_picture)
+    return scaling.run(__doc__.splitlines()[0], "splits", Splits, list(machines.SPLITS), 1, splits_picture)
 
 
 if __name__ == "__main__":

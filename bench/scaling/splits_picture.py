@@ -45,10 +45,6 @@ def svg(results):
     return chart.draw([panel(results, *kind) for kind in picture.kinds(results)])
 
 
-def best(points, value):
-    return max(points, key=value)
-
-
 def table(results):
     out = [f"{results['machine']}, {results['date']}, load {results['load']:.1f} at the start. Workers + servers that do the most, "
            "as measured and by the cost model, and how much the model's choice does of the best that was measured:", "",
@@ -58,8 +54,8 @@ def table(results):
         cells = []
         for size in sizes(results):
             points = found(results, model, rate, size)
-            measured = best(points, lambda p: p["speedup"])
-            chosen = best(points, lambda p: foretold(results, p))
+            measured = max(points, key=lambda p: p["speedup"])
+            chosen = max(points, key=lambda p: foretold(results, p))
             cells += [f"{measured['workers']} + {measured['ps']}: {measured['speedup']:.2f}",
                       f"{chosen['workers']} + {chosen['ps']}: {foretold(results, chosen):.2f}",
                       f"{chosen['speedup'] / measured['speedup'] * 100:.0f} %"]

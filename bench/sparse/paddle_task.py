@@ -73,7 +73,7 @@ def batches(args, workers):
 
 
 def measure(paddle, args, loss):
-    """This worker's own steps, by the number of workers: their steps are no faster or slower."""
+    """This worker's own steps, by the number of workers, as if the others made as many."""
     executor = paddle.static.Executor(paddle.CPUPlace())
     executor.run(paddle.static.default_startup_program())
     paddle.distributed.fleet.init_worker()
