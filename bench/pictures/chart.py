@@ -14,6 +14,7 @@ WIDTH, HEIGHT = 430, 270  # of a panel
 LEFT, RIGHT, TOP, BOTTOM = 52, 14, 34, 42
 LEGEND = 26
 TICKS = 5
+LETTER = 7.2  # the width of one, about
 
 
 class Line:
@@ -113,7 +114,8 @@ def axes(panel, frame):
         out.append(f'<line class="rule" x1="{frame.left:.1f}" y1="{y:.1f}" x2="{frame.right:.1f}" y2="{y:.1f}"/>')
         out.append(text(frame.left - 6, y + 4, number(value), anchor="end"))
     for value, words in frame.x_ticks:
-        out.append(text(frame.x(value), frame.bottom + 16, words, anchor="middle"))
+        inside = min(frame.x(value), frame.right + RIGHT - LETTER * len(words) / 2)
+        out.append(text(inside, frame.bottom + 16, words, anchor="middle"))
     middle = (frame.top + frame.bottom) / 2
     out.append(text((frame.left + frame.right) / 2, frame.bottom + 34, panel.x, anchor="middle"))
     out.append(text(frame.left - 40, middle, panel.y, anchor="middle",
@@ -151,12 +153,12 @@ def legend(panels):
             continue
         if not line.joined:
             out += [circle(line, x + 10, 16), text(x + 25, 20, line.name, "text")]
-            x += 25 + 7.2 * len(line.name) + 18
+            x += 25 + LETTER * len(line.name) + 18
             continue
         dash = " dash" if line.dashed else ""
         out.append(f'<line class="line c{line.color}{dash}" x1="{x:.1f}" y1="16" x2="{x + 20:.1f}" y2="16"/>')
         out.append(text(x + 25, 20, line.name, "text"))
-        x += 25 + 7.2 * len(line.name) + 18
+        x += 25 + LETTER * len(line.name) + 18
     return out
 
 
