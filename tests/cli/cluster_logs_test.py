@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""`trainyard logs` of pods that a real node runs. No operator is there: the pods are made here as it makes them."""
+"""`trainyard logs` of pods that a real node runs. No operator looks after the job: its pods are made here as it makes
+them."""
 import os
 import pathlib
 import subprocess
@@ -16,8 +17,9 @@ from rig import shell_image, testing  # noqa: E402
 
 DEFINITION = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/trainingjobs.trainyard.dev"
 PROGRAM = pathlib.Path(os.environ["TRAINYARD_BIN"]) / "trainyard"
+# An operator that an earlier test has left in the cluster would see a worker that failed, and end the job.
 JOB = {"apiVersion": "trainyard.dev/v1alpha1", "kind": "TrainingJob", "metadata": {"name": "chatty"},
-       "spec": {"ps": {"replicas": 1}, "worker": {"replicas": 1}}}
+       "spec": {"ps": {"replicas": 1}, "worker": {"replicas": 1}, "runPolicy": {"managedBy": "logs.test/nobody"}}}
 SECONDS = 300  # against hangs only
 
 
