@@ -151,7 +151,7 @@ int serve(const Flags& flags) {
   std::vector<int> ps_of_chunk;
   for (const Chunk& chunk : placement->chunks) ps_of_chunk.push_back(chunk.ps);
   std::vector<std::uint32_t> held = chunksToReplicate(ps_of_chunk, epoch, flags.ps);
-  shard.replicate(held, replicaTarget(epoch, flags.ps) >= 0);
+  shard.replicate(held, epoch.replicated());
   const auto own = placement->chunksOf(flags.ps);
   held.insert(held.end(), own.begin(), own.end());
   for (const std::uint32_t id : held)

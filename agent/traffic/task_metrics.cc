@@ -369,6 +369,8 @@ std::vector<MetricFamily> TaskMetrics::Collect() const {
     addWorker(list, total, newest);
   }
   if (newest.has_job()) addJob(list, total, newest.job());
+  if (ps && newest.has_job())
+    list.one(metric("trainyard_ps_unguarded_parts"), newest.job().unguarded_parts());
   if (const std::int64_t bytes = processes_.front().checkpoint_bytes; newest.has_job() && bytes > 0)
     list.one(metric("trainyard_checkpoint_bytes"), static_cast<double>(bytes));
   return list.take();

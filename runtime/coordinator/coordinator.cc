@@ -205,7 +205,7 @@ void Coordinator::measure(v1::Measurements& measured) const {
 
 v1::JobProgress Coordinator::progress(TimePoint now) const {
   v1::JobProgress progress;
-  epochs_.tell(progress);
+  epochs_.tell(membership_, progress);
   progress_.tell(progress, steps_.stepSamples(membership_));
   evaluations_.tell(progress);
   tickets_.tell(progress);

@@ -126,7 +126,9 @@ bool Coordinator::changeDue(TimePoint now) const {
   // Who is to join could not be let in (Epochs::enlist): the step that some servers have taken
   // comes first.
   if (epochs_.uneven() && progress_.version() <= epochs_.info().first_step()) return false;
-  return membership_.changeDue(now) || steps_.endMoves(membership_, progress_.version());
+  const ChunkHolders& chunks = epochs_.chunks();
+  return membership_.changeDue(now, chunks.copies()) || chunks.copied(membership_) ||
+         steps_.endMoves(membership_, progress_.version());
 }
 
 // Ends the epoch between two steps; true when it has.
@@ -157,6 +159,7 @@ std::string Coordinator::changesAt(std::int64_t version) const {
     changes.push_back(fmt::format("the job's end moves from step {} to {}", steps_.count(),
                                   std::max(steps_.wanted(membership_), version)));
   }
+  if (epochs_.chunks().copied(membership_)) changes.push_back("the parts of tables are copied");
   return fmt::format("at step {} {}", version, join(changes, ", "));
 }
 

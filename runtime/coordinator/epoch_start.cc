@@ -6,8 +6,10 @@ namespace trainyard::runtime {
 // Within a step servers neither come nor go, so that what is held stays readable where it is. Nor
 // does a worker join: the step may have no samples for him, and then the version before it, which
 // he lacks, is held only until another rank begins the next step.
-bool Epochs::takesPart(const MemberKey& key, const Member& member, bool within_step) const {
-  if (key.role == v1::ROLE_PS && !member.wanted) return within_step;
+bool Epochs::takesPart(const MemberKey& key, const Member& member, const Membership& membership,
+                       bool within_step, bool lost) const {
+  if (key.role == v1::ROLE_PS && !member.wanted)
+    return within_step || (!lost && chunks_.elastic() && chunks_.staysFor(key.index, membership));
   return !(member.newcomer && within_step);
 }
 
@@ -21,7 +23,7 @@ Held Epochs::enlist(const Membership& membership, TimePoint now, v1::EpochInfo& 
   std::uint32_t rank = 0;
   for (const MemberKey& key : here) {
     const Member& member = *membership.find(key);
-    if (!takesPart(key, member, within_step)) continue;
+    if (!takesPart(key, member, membership, within_step, held.lost)) continue;
     v1::EpochMember* m = epoch.add_members();
     m->mutable_id()->set_role(key.role);
     m->mutable_id()->set_index(key.index);
@@ -62,7 +64,7 @@ bool Epochs::start(const Held& held, const Membership& membership, const JobStep
   }
   epoch.set_lineage(history_since_);
   epoch.set_lineage_from(history_from_);
-  chunks_.place(kept, membership, epoch, out);
+  chunks_.place(kept, uneven_, membership, epoch, out);
   if (kept && !async_) {
     epoch.set_first_step(held.lowest);
     epoch.set_first_position(steps.plan().positionOf(held.lowest));

@@ -158,6 +158,18 @@ Epochs::Prepared Epochs::prepared(const Membership& membership) const {
 void Epochs::begin(TimePoint now, Outbox& out) {
   chunks_.begin(info_);
   enter(v1::PHASE_ACTIVE, now, out);
+  begun_view_ = out.sequence();
+}
+
+// Who could tell a coordinator in this one's place. Until then that one would go on from the epoch
+// before.
+bool Epochs::seenBegun(const Membership& membership) const {
+  const auto& members = membership.members();
+  return std::any_of(members.begin(), members.end(), [&](const auto& m) {
+    const v1::MemberReport& report = m.second.report;
+    return m.first != keyOfServer(0) && same(report.seen_coordinator(), self_) &&
+           report.seen_view() >= begun_view_;
+  });
 }
 
 void Epochs::tell(v1::View& view) const {
@@ -165,8 +177,10 @@ void Epochs::tell(v1::View& view) const {
   *view.mutable_epoch() = info_;
 }
 
-void Epochs::tell(v1::JobProgress& progress) const {
+void Epochs::tell(const Membership& membership, v1::JobProgress& progress) const {
   progress.set_epoch(number());
+  const int former = seenBegun(membership) ? 0 : chunks_.formerUnguarded();
+  progress.set_unguarded_parts(std::max(chunks_.unguarded(), former));
   if (phase_ == v1::PHASE_DONE) progress.set_outcome("succeeded");
   if (phase_ == v1::PHASE_STOPPED) progress.set_outcome("stopped");
   if (phase_ == v1::PHASE_FAILED) progress.set_outcome("failed");

@@ -107,10 +107,12 @@ class Epochs {
   void begin(TimePoint now, Outbox& out);
 
   void tell(v1::View& view) const;
-  void tell(v1::JobProgress& progress) const;
+  void tell(const Membership& membership, v1::JobProgress& progress) const;
 
  private:
-  bool takesPart(const MemberKey& key, const Member& member, bool within_step) const;
+  bool takesPart(const MemberKey& key, const Member& member, const Membership& membership,
+                 bool within_step, bool lost) const;
+  bool seenBegun(const Membership& membership) const;
   Held enlistWorkers(const Membership& membership, v1::EpochInfo& epoch) const;
 
   const v1::Incarnation self_;
@@ -128,6 +130,7 @@ class Epochs {
   std::int64_t history_since_ = 0;  // first epoch of those that share their weights' history
   std::string history_from_;        // the manifest that this began with; "": none
   bool uneven_ = false;
+  std::uint64_t begun_view_ = 0;  // the view that says that the epoch has begun
 };
 
 }  // namespace trainyard::runtime

@@ -36,6 +36,7 @@ struct Member {
   // Came after the first epoch: nobody waits for it. A server is none once an epoch with it has
   // begun, a worker once it is announced.
   bool newcomer = false;
+  bool stays = false;    // was to leave when the epoch was announced, and takes part all the same
   bool source = false;   // not of the epoch that is being prepared, but others fetch from it
   v1::MemberTask place;  // where the newest membership that had it said it was
   TimePoint last_seen{};

@@ -90,8 +90,9 @@ class Membership {
   std::vector<Member> dismissUnwanted(
       const std::function<bool(const MemberKey&, const Member&)>& stays);
 
-  // Somebody is to leave or to join, and all who are to join are here.
-  bool changeDue(TimePoint now) const;
+  // Somebody is to leave or to join, and all who are to join are here. `copying`: who was to leave
+  // when the epoch began is not due, since it has what others copy.
+  bool changeDue(TimePoint now, bool copying = false) const;
   // "the workers change from 2 to 3", by role.
   std::vector<std::string> changes() const;
 

@@ -43,6 +43,7 @@ void Membership::enlist(const v1::EpochInfo& epoch) {
   for (const v1::EpochMember& m : epoch.members()) {
     Member& member = members_.at(keyOf(m.id()));
     member.in_epoch = true;
+    member.stays = !member.wanted;
     if (m.id().role() == v1::ROLE_WORKER) member.newcomer = false;
   }
 }
@@ -63,7 +64,7 @@ void Membership::releaseSources() {
 
 void Membership::endEpoch() {
   enlisted_ = false;
-  for (auto& [key, member] : members_) member.in_epoch = member.source = false;
+  for (auto& [key, member] : members_) member.in_epoch = member.source = member.stays = false;
 }
 
 std::vector<Member> Membership::dismissUnwanted(
@@ -81,10 +82,10 @@ std::vector<Member> Membership::dismissUnwanted(
   return gone;
 }
 
-bool Membership::changeDue(TimePoint now) const {
+bool Membership::changeDue(TimePoint now, bool copying) const {
   bool due = false;
   for (const auto& [key, member] : members_) {
-    due = due || member.in_epoch != member.wanted;
+    due = due || (member.in_epoch != member.wanted && !(copying && member.stays));
     if (member.newcomer && !canJoin(key, member, now)) return false;
   }
   return due;

@@ -57,6 +57,8 @@ Status fetchChunks(const FetchOptions& options, const Placement& placement,
     *question.request.mutable_server() = sources[one.from];
     question.request.set_chunk(one.chunk);
     if (one.known >= 0) question.request.set_known_version(one.known);
+    if (one.follows) question.request.set_follows(*one.follows);
+    if (one.follows) question.request.set_follower(options.follower);
     lanes->ask(one.from, std::move(question));
   };
   FetchQueue queue(chunks, options.limits, clock.now());

@@ -17,6 +17,8 @@ struct FetchedChunk {
   std::uint32_t chunk = 0;
   int from = 0;             // server, one of the epoch's `sources`
   std::int64_t known = -1;  // the version that is here; the same is not sent again
+  // Of a part that is copied while it takes updates: FetchChunkRequest.follows.
+  std::optional<std::uint64_t> follows = std::nullopt;
 };
 
 struct FetchLimits {

@@ -67,6 +67,8 @@ v1::PartRecord recordOf(Kept& kept) {
     addPush(push, *record.add_brought(), kept);
   }
   record.set_brought_samples(part.brought_samples);
+  record.set_mark(part.mark);
+  for (const auto& update : part.updates) addPush(*update, *record.add_updates(), kept);
   return record;
 }
 
@@ -189,6 +191,12 @@ StatusOr<rows::GivenPart> ArrivingPart::take() && {
     part.brought.push_back(std::move(brought.gradients));
   }
   part.brought_samples = record.brought_samples();
+  part.mark = record.mark();
+  for (const v1::PartPush& push : record.updates()) {
+    rows::PartUpdate update;
+    TY_RETURN_IF_ERROR(readPush(push, dimsOf(push), reader, update));
+    part.updates.push_back(std::make_shared<const rows::PartUpdate>(std::move(update)));
+  }
   if (!reader.atEnd()) return wrong();
   return part;
 }

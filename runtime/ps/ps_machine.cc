@@ -48,7 +48,10 @@ void PsMachine::onView(const v1::View& view, std::vector<ChunkAnswer>& answers) 
   }
   const bool running = view.phase() == v1::PHASE_ACTIVE || view.phase() == v1::PHASE_STOPPING;
   if (running && begun_.epoch() != epoch) begun_ = view.epoch();
-  if (running && epoch == prepared_ && std::exchange(released_, epoch) != epoch) shard_.release();
+  if (running && epoch == prepared_ && std::exchange(released_, epoch) != epoch) {
+    shard_.release();
+    if (!partsToCopy(view.epoch(), shard_.ps()).empty()) to_copy_ = view.epoch();
+  }
   if (running && epoch == highest_epoch_ && !servesIn(view.epoch(), shard_.ps()) && keeper())
     shard_.dropReplicas();
   if (running && view.has_gradient_norm()) {
@@ -81,6 +84,16 @@ bool PsMachine::missedSteps(const v1::EpochInfo& epoch) const {
 
 std::optional<v1::EpochInfo> PsMachine::takePrepare() {
   return std::exchange(to_prepare_, std::nullopt);
+}
+
+std::optional<v1::EpochInfo> PsMachine::takeCopies() {
+  return std::exchange(to_copy_, std::nullopt);
+}
+
+void PsMachine::onCopied(const v1::EpochInfo& epoch) {
+  if (epoch.epoch() != highest_epoch_ || copied_ == epoch.epoch()) return;
+  copied_ = epoch.epoch();
+  urgent_ = true;
 }
 
 void PsMachine::onPrepared(const v1::EpochInfo& epoch, const Status& loaded) {
@@ -119,8 +132,7 @@ void PsMachine::fillReport(v1::MemberReport& report) const {
   report.set_sealed_epoch(highest_epoch_);
   report.set_prepared_epoch(prepared_);
   if (begun_.epoch() > 0 && begun_.epoch() < highest_epoch_) *report.mutable_begun() = begun_;
-  *report.mutable_shard() = shard_.state();
-  report.mutable_shard()->set_problem(problem_);
+  fillShard(report);
   for (const v1::ShardFile& file : written_) *report.add_written() = file;
   if (auto abort = shard_.abort()) *report.mutable_abort() = *abort;
   report.set_parameter_bytes(shard_.parameterBytes());
@@ -131,8 +143,13 @@ void PsMachine::fillKept(v1::MemberReport& report) const {
   report.set_highest_epoch(std::max(report.highest_epoch(), highest_epoch_));
   report.set_sealed_epoch(std::min(report.sealed_epoch(), highest_epoch_));
   report.set_prepared_epoch(prepared_);
+  fillShard(report);
+}
+
+void PsMachine::fillShard(v1::MemberReport& report) const {
   *report.mutable_shard() = shard_.state();
   report.mutable_shard()->set_problem(problem_);
+  report.mutable_shard()->set_copied_epoch(copied_);
 }
 
 bool PsMachine::takeUrgent() {

@@ -27,6 +27,10 @@ class PsMachine {
   std::optional<v1::EpochInfo> takePrepare();
   // The rim has loaded; opens the shard. A failure is reported and ends the job.
   void onPrepared(const v1::EpochInfo& epoch, const Status& loaded);
+  // An epoch that has begun, in which parts are to be copied here (EpochInfo.copies), once; then
+  // onCopied, unless it ends before.
+  std::optional<v1::EpochInfo> takeCopies();
+  void onCopied(const v1::EpochInfo& epoch);
   // A snapshot's file is on disk (or has failed: file.error).
   void onWritten(const v1::ShardFile& file);
 
@@ -42,6 +46,7 @@ class PsMachine {
 
  private:
   bool keeper() const;
+  void fillShard(v1::MemberReport& report) const;
   bool missedSteps(const v1::EpochInfo& epoch) const;
 
   Shard& shard_;
@@ -51,9 +56,11 @@ class PsMachine {
   std::int64_t preparing_ = 0;  // epoch handed to the rim
   std::int64_t prepared_ = 0;
   std::int64_t released_ = 0;  // epoch that has begun everywhere
+  std::int64_t copied_ = 0;    // epoch in which all that was to be copied here is
   std::int64_t armed_ = -1;
   v1::EpochInfo begun_;  // the newest that was seen to compute
   std::optional<v1::EpochInfo> to_prepare_;
+  std::optional<v1::EpochInfo> to_copy_;
   std::deque<v1::ShardFile> written_;  // the newest few
   std::string problem_;
   bool urgent_ = true;

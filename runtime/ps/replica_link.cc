@@ -39,27 +39,33 @@ void ReplicaLink::close() {
 }
 
 void ReplicaLink::start(const v1::EpochInfo& epoch) {
-  const int target = replicaTarget(epoch, static_cast<int>(options_.ps));
   std::lock_guard lock(mutex_);
   epoch_ = epoch.epoch();
-  target_ = target;
+  targets_ = ReplicaTargets(epoch);
+  incarnations_.clear();
   pending_.clear();
   std::string_view own_host;
   for (const v1::ChunkSource& source : epoch.sources()) {
     if (source.ps() == options_.ps) own_host = hostOf(source.address());
   }
   for (const v1::ChunkSource& source : epoch.sources()) {
-    if (static_cast<int>(source.ps()) != target) continue;
-    target_incarnation_ = source.incarnation();
+    if (source.ps() == options_.ps) continue;
+    const auto target = static_cast<int>(source.ps());
+    incarnations_[target] = source.incarnation();
     client_.setAddress(target, source.address(), hostOf(source.address()) == own_host);
   }
+}
+
+// With the mutex held.
+int ReplicaLink::targetOf(const ReplicaUpdate& update) const {
+  return targets_.of(static_cast<int>(options_.ps), update.header.chunk());
 }
 
 // With the mutex held.
 ReplicaLink::Ready ReplicaLink::begin(Pending& pending) {
   pending.under_way = true;
   pending.attempt = ++attempts_;
-  return {pending.update, pending.attempt, target_};
+  return {pending.update, pending.attempt, targetOf(pending.update)};
 }
 
 void ReplicaLink::send(std::vector<ReplicaUpdate> updates) {
@@ -67,9 +73,10 @@ void ReplicaLink::send(std::vector<ReplicaUpdate> updates) {
   {
     std::lock_guard lock(mutex_);
     for (ReplicaUpdate& update : updates) {
-      if (target_ < 0 || update.header.epoch() != epoch_) continue;
+      const auto target = incarnations_.find(targetOf(update));
+      if (target == incarnations_.end() || update.header.epoch() != epoch_) continue;
       update.header.set_protocol(kChunkProtocol);
-      *update.header.mutable_server() = target_incarnation_;
+      *update.header.mutable_server() = target->second;
       update.header.set_holder(options_.ps);
       Pending& pending = pending_[update.header.chunk()];
       pending = {std::move(update)};
@@ -108,7 +115,7 @@ void ReplicaLink::tellRefused(const ReplicaUpdate& update, const v1::ChunkReplyH
   if (now < tell_not_before_) return;
   tell_not_before_ = now + options_.tell_delay;
   TY_WARN("step {} of chunk {} waits: {} refuses it for its replica: {}", update.header.step(),
-          update.header.chunk(), serverName(target_), header.message());
+          update.header.chunk(), serverName(targetOf(update)), header.message());
 }
 
 void ReplicaLink::onReply(const ChunkClient::Reply& reply) {

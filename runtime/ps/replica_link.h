@@ -1,4 +1,5 @@
-// Sends the steps of a server's chunks to the server that keeps their replicas, until it has them.
+// Sends the steps of a server's chunks to the servers that keep their replicas, until they have
+// them.
 #pragma once
 
 #include <cstdint>
@@ -11,6 +12,7 @@
 #include "base/core/clock.h"
 #include "base/core/status.h"
 #include "runtime/ps/chunk_client.h"
+#include "runtime/ps/chunk_moves.h"
 #include "runtime/ps/shard.h"
 #include "trainyard/v1/coordinator.pb.h"
 
@@ -35,7 +37,7 @@ class ReplicaLink {
   ReplicaLink(Options options, const Clock& clock, Replicated replicated);
   ~ReplicaLink();  // closes
 
-  // From now on steps of this epoch go to the replicas' server of the epoch; nothing is sent of an
+  // From now on steps of this epoch go to the replicas' servers of the epoch; nothing is sent of an
   // earlier one any more.
   void start(const v1::EpochInfo& epoch);
   // Each of another chunk, or of a step that follows one that was confirmed.
@@ -59,6 +61,7 @@ class ReplicaLink {
   };
   void onReply(const ChunkClient::Reply& reply);
   void tellRefused(const ReplicaUpdate& update, const v1::ChunkReplyHeader& header, TimePoint now);
+  int targetOf(const ReplicaUpdate& update) const;
   Ready begin(Pending& pending);
   void transmit(const std::vector<Ready>& ready);
 
@@ -67,8 +70,8 @@ class ReplicaLink {
   const Replicated replicated_;
   std::mutex mutex_;
   std::int64_t epoch_ = 0;
-  int target_ = -1;  // -1: nobody
-  v1::Incarnation target_incarnation_;
+  ReplicaTargets targets_{v1::EpochInfo()};
+  std::map<int, v1::Incarnation> incarnations_;  // of servers of the epoch
   std::uint64_t attempts_ = 0;
   TimePoint tell_not_before_{};
   std::map<std::uint32_t, Pending> pending_;  // by chunk

@@ -179,7 +179,7 @@ Status RowShard::open(std::int64_t epoch, const StepPlan& plan) {
     if (part.version < 0) {
       return absl::FailedPreconditionError(fmt::format("part {} of the tables is not here", p));
     }
-    part.rows->setGuarded(isOwn(p) && guarded_);
+    part.rows->setGuarded(isGuarded(p));
     TY_RETURN_IF_ERROR(isOwn(p) ? part.rows->open(epoch, plan) : part.rows->canBegin(plan));
   }
   epoch_ = epoch;
@@ -226,7 +226,7 @@ void RowShard::settle(std::int64_t version) {
 
 void RowShard::addPushed(NumberSet& tickets, NumberSet& samples) const {
   for (const auto& part : held_) {
-    if (part == nullptr) continue;
+    if (part == nullptr || part->version < 0) continue;
     const std::lock_guard lock(part->mutex);
     const auto& pushes = static_cast<const rows::RowPushes&>(*part->rows);
     tickets.add(pushes.tickets());

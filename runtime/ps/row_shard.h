@@ -66,12 +66,21 @@ class RowShard {
   // as it is; what is another's now stays until release().
   void assign(const std::vector<int>& ps_of_part);
   // From now on it keeps replicas of the parts with these numbers, none of them its own.
-  // `guarded`: what its own take goes to replicas.
-  void replicate(const std::vector<std::uint32_t>& numbers, bool guarded);
-  // Of a part that is here, own or not; -1: there is none.
+  // `guarded`: what its own take goes to replicas, but for those of `unguarded`.
+  void replicate(const std::vector<std::uint32_t>& numbers, bool guarded,
+                 const std::set<std::uint32_t>& unguarded = {});
+  // From now on it copies these parts while the epoch runs, none of them its own or a replica, and
+  // nobody but `followers` (by number) copies what is here once release() was called.
+  void copy(const std::vector<std::uint32_t>& numbers,
+            std::map<std::uint32_t, std::set<int>> followers = {});
+  // Of a part that is here, own or not; -1: there is none, or a copy that is not complete.
   std::int64_t point(std::uint32_t number) const;
   // NOT_FOUND: it is not here, or has nothing yet.
   StatusOr<rows::GivenPart> give(std::uint32_t number, std::int64_t known) const;
+  // The same to who copies it while it takes updates (RowPart::giveFollower).
+  StatusOr<rows::GivenPart> giveFollower(std::uint32_t number, int follower, std::uint64_t mark);
+  // What a copy that was made of this process's part is to be asked on with; 0: there is none.
+  std::uint64_t markOf(std::uint32_t number, const v1::Incarnation& of) const;
   // One of its own or a replica, as another server gave it, in place of what may be here: first
   // what takes long, which changes nothing here, then the rest. INVALID_ARGUMENT: it does not fit.
   struct Unpacked {
@@ -79,11 +88,12 @@ class RowShard {
     rows::GivenPart behind;
   };
   StatusOr<Unpacked> unpack(std::uint32_t number, rows::GivenPart given) const;
-  Status takeOver(std::uint32_t number, Unpacked part);
+  // Of a part that is copied while the epoch runs: of whom.
+  Status takeOver(std::uint32_t number, Unpacked part, const v1::Incarnation* copied_of = nullptr);
   // What is not its own is dropped. False: there was nothing.
   bool dropReplicas();
-  // What is neither its own nor a replica is.
-  void release() { dropUnwanted(); }
+  // What is neither its own nor a replica nor copied is.
+  void release();
   // FAILED_PRECONDITION: a part or a replica is no version that the epoch can begin with.
   Status open(std::int64_t epoch, const StepPlan& plan);
   // All that is wanted here: tables without rows, at `version`; to be filled by load().
@@ -130,15 +140,28 @@ class RowShard {
     std::mutex mutex;
     std::unique_ptr<rows::RowPart> rows;  // as makePart() makes them
     std::map<CallId, TimePoint> waiting;
-    // As others may know it, to be read without the mutex; -1: nothing has been loaded.
+    // As others may know it, to be read without the mutex; -1: nothing has been loaded, or it is a
+    // copy.
     std::atomic<std::int64_t> version = -1;
+    // What is here is behind the part of another process, as far as it was copied.
+    struct Copy {
+      v1::Incarnation of;
+      std::uint64_t mark = 0;
+    };
+    std::optional<Copy> copy;
   };
   std::unique_ptr<rows::RowPart> makePart(rows::PartitionRange range) const;
   void hold(std::size_t part);
   bool dropUnwanted();
   Part* heldOf(std::uint32_t number) const;
+  Status notHere(std::uint32_t number) const;
+  Status become(Part& part, Unpacked unpacked) const;
   bool isOwn(std::size_t part) const;
   bool isWanted(std::size_t part) const { return isOwn(part) || replicas_.contains(part); }
+  bool isKept(std::size_t part) const { return isWanted(part) || copies_.contains(part); }
+  bool isGuarded(std::size_t part) const {
+    return guarded_ && isOwn(part) && !unguarded_.contains(part);
+  }
   // Of own_; nothing: it is not its own.
   std::optional<std::size_t> find(std::uint32_t number) const;
   Part& own(std::size_t at) const { return *held_[own_[at]]; }
@@ -159,8 +182,12 @@ class RowShard {
   std::vector<std::unique_ptr<Part>> held_;
   std::vector<std::size_t> own_;  // ascending
   std::set<std::size_t> replicas_;
+  std::set<std::size_t> copies_;
+  std::map<std::uint32_t, std::set<int>> followers_;  // by number
   bool guarded_ = false;
-  std::int64_t epoch_ = 0;  // that was opened last
+  std::set<std::size_t> unguarded_;
+  std::atomic<std::uint64_t> logs_ = 0;  // of parts that others copy, so far
+  std::int64_t epoch_ = 0;               // that was opened last
 
   std::mutex updates_mutex_;  // after a part's mutex
   std::vector<RowReplicaUpdate> updates_;

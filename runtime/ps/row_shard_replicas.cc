@@ -37,14 +37,45 @@ void RowShard::assign(const std::vector<int>& ps_of_part) {
   }
 }
 
-void RowShard::replicate(const std::vector<std::uint32_t>& numbers, bool guarded) {
+void RowShard::replicate(const std::vector<std::uint32_t>& numbers, bool guarded,
+                         const std::set<std::uint32_t>& unguarded) {
   guarded_ = guarded;
   replicas_.clear();
+  unguarded_.clear();
+  for (const std::uint32_t number : unguarded) unguarded_.insert(grid_.meaningOf(number)->part);
   for (const std::uint32_t number : numbers) {
     const std::size_t part = grid_.meaningOf(number)->part;
     TY_CHECK(!isOwn(part), "a replica is of another server's part");
     replicas_.insert(part);
     hold(part);
+  }
+}
+
+void RowShard::copy(const std::vector<std::uint32_t>& numbers,
+                    std::map<std::uint32_t, std::set<int>> followers) {
+  followers_ = std::move(followers);
+  copies_.clear();
+  for (const std::uint32_t number : numbers) {
+    const std::size_t part = grid_.meaningOf(number)->part;
+    TY_CHECK(!isWanted(part), "what is copied is another server's part");
+    copies_.insert(part);
+    hold(part);
+  }
+}
+
+// What was here complete, and is to be copied, is of a former epoch.
+void RowShard::release() {
+  dropUnwanted();
+  for (const std::size_t part : copies_) {
+    if (isWanted(part) || held_[part]->version < 0) continue;
+    held_[part].reset();
+    hold(part);
+  }
+  for (const auto& part : held_) {
+    if (part == nullptr) continue;
+    const auto found = followers_.find(part->number);
+    const std::lock_guard lock(part->mutex);
+    part->rows->keepFollowers(found == followers_.end() ? std::set<int>() : found->second);
   }
 }
 
@@ -55,12 +86,31 @@ std::int64_t RowShard::point(std::uint32_t number) const {
   return part->rows->point();
 }
 
+std::uint64_t RowShard::markOf(std::uint32_t number, const v1::Incarnation& of) const {
+  Part* const part = heldOf(number);
+  if (part == nullptr) return 0;
+  const std::lock_guard lock(part->mutex);
+  const bool same = part->copy && part->copy->of.created() == of.created() &&
+                    part->copy->of.start() == of.start();
+  return same ? part->copy->mark : 0;
+}
+
+StatusOr<rows::GivenPart> RowShard::giveFollower(std::uint32_t number, int follower,
+                                                 std::uint64_t mark) {
+  Part* const part = heldOf(number);
+  if (part == nullptr || part->version < 0) return notHere(number);
+  const std::lock_guard lock(part->mutex);
+  return part->rows->giveFollower(follower, mark, ++logs_);
+}
+
+Status RowShard::notHere(std::uint32_t number) const {
+  return absl::NotFoundError(
+      fmt::format("{} does not hold part {} of the tables", serverName(ps_), number));
+}
+
 StatusOr<rows::GivenPart> RowShard::give(std::uint32_t number, std::int64_t known) const {
   Part* const part = heldOf(number);
-  if (part == nullptr || part->version < 0) {
-    return absl::NotFoundError(
-        fmt::format("{} does not hold part {} of the tables", serverName(ps_), number));
-  }
+  if (part == nullptr || part->version < 0) return notHere(number);
   const std::lock_guard lock(part->mutex);
   return part->rows->give(known);
 }
@@ -70,31 +120,52 @@ StatusOr<RowShard::Unpacked> RowShard::unpack(std::uint32_t number, rows::GivenP
   if (given.update != nullptr) TY_RETURN_IF_ERROR(part->checkGradients(given.update->gradients));
   for (const std::vector<rows::RowGradients>& push : given.brought)
     TY_RETURN_IF_ERROR(part->checkGradients(push));
+  for (const auto& update : given.updates)
+    TY_RETURN_IF_ERROR(part->checkGradients(update->gradients));
   if (given.stores.empty()) return Unpacked{nullptr, std::move(given)};
+  const std::uint64_t mark = given.mark;
   TY_RETURN_IF_ERROR(part->takeOver(std::move(given)));
-  return Unpacked{std::move(part), {}};
+  Unpacked unpacked{std::move(part), {}};
+  unpacked.behind.mark = mark;
+  return unpacked;
 }
 
-Status RowShard::takeOver(std::uint32_t number, Unpacked unpacked) {
+Status RowShard::takeOver(std::uint32_t number, Unpacked unpacked,
+                          const v1::Incarnation* copied_of) {
   Part* const part = heldOf(number);
-  TY_CHECK(part != nullptr, "a server takes over what is its own, or a replica");
+  TY_CHECK(part != nullptr, "a server takes over what is its own, or a replica, or a copy");
   const std::lock_guard lock(part->mutex);
-  if (unpacked.whole != nullptr) {
-    unpacked.whole->takeMeters(*part->rows);
-    part->rows.swap(unpacked.whole);
-  } else if (part->version < 0) {
-    return absl::InvalidArgumentError("an update of rows that are not here");
-  } else {
-    TY_RETURN_IF_ERROR(part->rows->takeOver(std::move(unpacked.behind)));
-  }
-  part->version = part->rows->told();
+  const std::uint64_t mark = unpacked.behind.mark;
+  TY_RETURN_IF_ERROR(become(*part, std::move(unpacked)));
+  part->copy.reset();
+  if (copied_of != nullptr) part->copy = Part::Copy{*copied_of, mark};
+  part->version = part->copy ? -1 : part->rows->told();
   return absl::OkStatus();
+}
+
+// With the part's mutex held.
+Status RowShard::become(Part& part, Unpacked unpacked) const {
+  if (unpacked.whole != nullptr) {
+    unpacked.whole->takeMeters(*part.rows);
+    part.rows.swap(unpacked.whole);
+    return absl::OkStatus();
+  }
+  if (part.version < 0 && !part.copy)
+    return absl::InvalidArgumentError("an update of rows that are not here");
+  if (unpacked.behind.mark != 0) {
+    // A count of pushes does not tell of one that is missing, for versions may be settled in
+    // between.
+    if (!part.copy || part.copy->mark + unpacked.behind.updates.size() != unpacked.behind.mark)
+      return absl::InvalidArgumentError("updates that are not all that came behind the copy");
+    return part.rows->follow(std::move(unpacked.behind));
+  }
+  return part.rows->takeOver(std::move(unpacked.behind));
 }
 
 bool RowShard::dropUnwanted() {
   bool had = false;
   for (std::size_t part = 0; part < held_.size(); ++part) {
-    if (held_[part] == nullptr || isWanted(part)) continue;
+    if (held_[part] == nullptr || isKept(part)) continue;
     held_[part].reset();
     had = true;
   }
@@ -103,6 +174,7 @@ bool RowShard::dropUnwanted() {
 
 bool RowShard::dropReplicas() {
   replicas_.clear();
+  copies_.clear();
   return dropUnwanted();
 }
 

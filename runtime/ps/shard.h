@@ -144,7 +144,21 @@ class Shard {
   StatusOr<rows::GivenPart> givePart(const v1::FetchChunkRequest& request) const;
   StatusOr<rows::GivenPart> givePart(std::int64_t epoch, std::uint32_t part,
                                      std::int64_t known = -1) const;
+  // The same for who copies it, as long as the epoch lasts.
+  StatusOr<rows::GivenPart> giveFollower(std::int64_t epoch, std::uint32_t part, int follower,
+                                         std::uint64_t mark) const;
   Status takeOverPart(std::uint32_t part, rows::GivenPart given);
+  // Who copies parts while the epoch runs: this server these (by number), none of them its own or a
+  // replica; of what it has, `followers`. Precondition: sealed, assigned and replicate() was
+  // called.
+  void copyParts(const std::vector<std::uint32_t>& parts,
+                 std::map<std::uint32_t, std::set<int>> followers);
+  // What was copied of a part of process `of` is taken over, at any time. CANCELLED: `epoch` is
+  // over.
+  Status takeOverCopy(std::int64_t epoch, std::uint32_t part, rows::GivenPart given,
+                      const v1::Incarnation& of);
+  // To ask that process on with (FetchChunkRequest.follows); 0: there is no copy of it.
+  std::uint64_t copyMark(std::uint32_t part, const v1::Incarnation& of) const;
   bool isPart(std::uint32_t number) const { return rows_ != nullptr && rows_->has(number); }
   // The epoch has begun everywhere: what was given away is dropped.
   void release();
@@ -152,7 +166,9 @@ class Shard {
   // From now on this server keeps replicas of these chunks, none of them its own; those that are
   // not here are to be loaded or taken over, and those that are not wanted any more stay until
   // release(). `guarded`: its own chunks' steps go to replicas. Precondition: sealed and assigned.
-  void replicate(const std::vector<std::uint32_t>& chunks, bool guarded);
+  // `unguarded`: but not those of these parts.
+  void replicate(const std::vector<std::uint32_t>& chunks, bool guarded,
+                 const std::set<std::uint32_t>& unguarded = {});
   // Chunks that are to be its own and are nowhere else: its replicas of them become theirs. After
   // all others have been taken over.
   void adoptReplicas();

@@ -107,7 +107,16 @@ std::int64_t knownOf(const v1::FetchChunkRequest& request) {
 
 StatusOr<rows::GivenPart> Shard::givePart(const v1::FetchChunkRequest& request) const {
   TY_RETURN_IF_ERROR(checkMeant(request));
+  if (request.has_follows())
+    return giveFollower(request.epoch(), request.chunk(), request.follower(), request.follows());
   return givePart(request.epoch(), request.chunk(), knownOf(request));
+}
+
+StatusOr<rows::GivenPart> Shard::giveFollower(std::int64_t epoch, std::uint32_t part, int follower,
+                                              std::uint64_t mark) const {
+  std::shared_lock epoch_lock(epoch_mutex_);
+  if (epoch != epoch_) return checkGives(epoch);
+  return rows_->giveFollower(part, follower, mark);
 }
 
 StatusOr<rows::GivenPart> Shard::givePart(std::int64_t epoch, std::uint32_t part,
@@ -124,6 +133,28 @@ Status Shard::takeOverPart(std::uint32_t part, rows::GivenPart given) {
   AllExcluded epoch_lock(*this);
   TY_CHECK(!open_, "parts change hands while nobody computes");
   return annotate(rows_->takeOver(part, *std::move(unpacked)), serverName(config_.ps));
+}
+
+void Shard::copyParts(const std::vector<std::uint32_t>& parts,
+                      std::map<std::uint32_t, std::set<int>> followers) {
+  if (rows_ == nullptr) return;
+  AllExcluded epoch_lock(*this);
+  TY_CHECK(!open_, "what is copied changes while nobody computes");
+  rows_->copy(parts, std::move(followers));
+}
+
+Status Shard::takeOverCopy(std::int64_t epoch, std::uint32_t part, rows::GivenPart given,
+                           const v1::Incarnation& of) {
+  StatusOr<RowShard::Unpacked> unpacked = rows_->unpack(part, std::move(given));
+  if (!unpacked.ok()) return annotate(unpacked.status(), serverName(config_.ps));
+  std::shared_lock epoch_lock(epoch_mutex_);
+  if (epoch != epoch_ || !open_) return absl::CancelledError("the epoch has ended");
+  return annotate(rows_->takeOver(part, *std::move(unpacked), &of), serverName(config_.ps));
+}
+
+std::uint64_t Shard::copyMark(std::uint32_t part, const v1::Incarnation& of) const {
+  std::shared_lock epoch_lock(epoch_mutex_);
+  return rows_ == nullptr ? 0 : rows_->markOf(part, of);
 }
 
 StatusOr<GivenChunk> Shard::give(const v1::FetchChunkRequest& request) const {

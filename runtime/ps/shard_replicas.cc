@@ -16,7 +16,8 @@ ChunkState* Shard::findReplica(std::uint32_t chunk) const {
   return found == replicas_.end() ? nullptr : found->second.get();
 }
 
-void Shard::replicate(const std::vector<std::uint32_t>& chunks, bool guarded) {
+void Shard::replicate(const std::vector<std::uint32_t>& chunks, bool guarded,
+                      const std::set<std::uint32_t>& unguarded) {
   AllExcluded epoch_lock(*this);
   TY_CHECK(!open_, "replicas change while nobody computes");
   guarded_ = guarded;
@@ -32,7 +33,7 @@ void Shard::replicate(const std::vector<std::uint32_t>& chunks, bool guarded) {
     std::unique_ptr<ChunkState>& replica = replicas_[id];
     if (replica == nullptr) replica = mode_->makeChunk(placement_.chunks[id]);
   }
-  if (rows_ != nullptr) rows_->replicate(parts, guarded);
+  if (rows_ != nullptr) rows_->replicate(parts, guarded, unguarded);
 }
 
 void Shard::dropReplicas() {

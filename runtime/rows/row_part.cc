@@ -10,6 +10,12 @@
 #include "runtime/tensor/kernels.h"
 
 namespace trainyard::runtime::rows {
+namespace {
+
+// Bytes of updates that are kept for who copies a part, however few rows it has.
+constexpr std::size_t kLeastLog = std::size_t{4} << 20;
+
+}  // namespace
 
 RowPart::RowPart(const std::vector<RowTableConfig>& tables, PartitionRange range) : range_(range) {
   tables_.reserve(tables.size());
@@ -196,9 +202,44 @@ void RowPart::forgetGoneBefore(std::int64_t version) {
 }
 
 void RowPart::announce(std::shared_ptr<const PartUpdate> update) {
+  if (log_.followed()) log_.add(update, std::max(kLeastLog, bytes()));
   if (!guarded_) return;
   unconfirmed_ = true;
   to_send_ = std::move(update);
+}
+
+// Of all stores.
+std::size_t RowPart::bytes() const {
+  std::size_t bytes = 0;
+  for (std::size_t s = 0; s < stores(); ++s) bytes += static_cast<std::size_t>(store(s).bytes());
+  return bytes;
+}
+
+GivenPart RowPart::giveFollower(int follower, std::uint64_t mark, std::uint64_t life) {
+  if (auto updates = log_.since(follower, mark)) {
+    GivenPart given;
+    given.point = point();
+    given.version = version_;
+    given.mark = log_.mark();
+    given.updates = *std::move(updates);
+    return given;
+  }
+  GivenPart given = give(/*known=*/-1);
+  given.mark = log_.begin(follower, life);
+  return given;
+}
+
+Status RowPart::follow(GivenPart given) {
+  if (!given.stores.empty()) return takeOver(std::move(given));
+  for (std::shared_ptr<const PartUpdate>& update : given.updates) {
+    if (takeAsReplica(std::move(update))) continue;
+    return failure_.ok() ? absl::InvalidArgumentError("an update behind others") : failure_;
+  }
+  if (point() != given.point) settle(given.version);
+  if (point() == given.point && version_ == given.version) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      fmt::format("partitions {} to {}: updates have led to version {}, not {}", range_.first,
+                  range_.last - 1, version_, given.version));
 }
 
 void RowPart::onReplicated(std::int64_t point, std::vector<RowAnswer>& out) {

@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <utility>
@@ -21,6 +22,7 @@
 #include "runtime/data/number_set.h"
 #include "runtime/data/step_plan.h"
 #include "runtime/optimizer/optimizer.h"
+#include "runtime/rows/part_log.h"
 #include "runtime/rows/row_admission.h"
 #include "runtime/rows/row_meter.h"
 #include "runtime/rows/row_sum.h"
@@ -102,6 +104,11 @@ struct GivenPart {
   NumberSet samples;
   std::vector<std::vector<RowGradients>> brought;  // of the next update, in order
   std::int64_t brought_samples = 0;
+  // For who copies the part while it takes updates (PartLog); 0: who asked does not. Where there
+  // are no stores, `updates` are what came behind the mark he has asked with, and `point` and
+  // `version` where they bring him.
+  std::uint64_t mark = 0;
+  PartLog::Updates updates;
 };
 
 // A table of the job. The optimizer must outlive whoever has it.
@@ -160,6 +167,12 @@ class RowPart {
   // The same, from who has held it: an empty part of the same partitions becomes it; one that was
   // at its point already takes the update alone. INVALID_ARGUMENT: it does not fit.
   virtual Status takeOver(GivenPart given) = 0;
+  // As give() and takeOver(), of who copies the part while it takes updates, at any time: all of
+  // it, or what came behind `mark`, with a new mark. `life` as of PartLog::begin.
+  GivenPart giveFollower(int follower, std::uint64_t mark, std::uint64_t life);
+  Status follow(GivenPart given);
+  // Nobody else copies it any more.
+  void keepFollowers(const std::set<int>& followers) { log_.keepFollowers(followers); }
   // How far it is, to be compared with its replica: versions, or pushes.
   virtual std::int64_t point() const { return version_; }
 
@@ -213,8 +226,11 @@ class RowPart {
   // Mean gradients of all tables into the tables: the next version. False: failure() says why not,
   // and nothing is changed.
   bool update(std::int64_t step, const std::vector<RowGradients>& means);
-  // The part has taken this; it is announced to the replica, where there is one.
+  // The part has taken this; it is announced to the replica, where there is one, and to who copies
+  // the part.
   void announce(std::shared_ptr<const PartUpdate> update);
+  // Somebody wants to know what the part takes.
+  bool announces() const { return guarded_ || log_.followed(); }
   // The newest that was announced is in the replica, or needs not be.
   virtual void confirmed(std::vector<RowAnswer>& out) = 0;
   // The tables as they are, or, with `former`, as they were before the newest update.
@@ -240,7 +256,10 @@ class RowPart {
   const RowUndo& undoOf(std::size_t store) const;
   void noteGone(std::int64_t step);
 
+  std::size_t bytes() const;
+
   std::shared_ptr<const PartUpdate> to_send_;
+  PartLog log_;
   // Of a store: rows that have gone, and when, in the order of steps.
   struct Gone {
     std::vector<std::uint64_t> ids;

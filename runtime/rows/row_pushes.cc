@@ -89,12 +89,12 @@ bool RowPushes::isKnown(const RowRequest::Push& push) const {
 void RowPushes::bring(RowRequest& request) {
   if (isKnown(request.push)) return;
   countPushed(*request.gradients);
-  if (!guarded_) return contribute(request.push, request.step, *std::move(request.gradients));
+  if (!announces()) return contribute(request.push, request.step, *std::move(request.gradients));
   auto push = std::make_shared<PartUpdate>(
       PartUpdate{point(), request.step, request.push, std::move(*request.gradients)});
   contribute(push->push, push->step, push->gradients);
   if (!failure_.ok()) return;
-  last_ = push;
+  if (guarded_) last_ = push;
   announce(std::move(push));
 }
 

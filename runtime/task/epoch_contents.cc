@@ -16,6 +16,10 @@ namespace {
 constexpr ps::FetchLimits kLimitsOfRows{
     .window = 3, .call_limit = std::chrono::seconds(60), .patience = std::chrono::seconds(300)};
 
+// While training goes on, one at a time: its holder copies it between two of its steps.
+constexpr ps::FetchLimits kLimitsOfCopies{
+    .window = 1, .call_limit = std::chrono::seconds(60), .patience = std::chrono::seconds(300)};
+
 }  // namespace
 
 EpochContents::EpochContents(const TaskOptions& options, int number, const ModelLayout& layout,
@@ -37,7 +41,9 @@ void EpochContents::assign(const v1::EpochInfo& epoch) {
   epoch_placement_ = std::make_shared<const Placement>(withChunksAt(placement_, map));
   shard_.assign(ps::serversOf(start_map_, epoch));
   shard_.replicate(ps::chunksToReplicate(start_map_, epoch, number_),
-                   ps::replicaTarget(epoch, number_) >= 0);
+                   epoch.replicated() && number_ != kWorkerKeeper,
+                   ps::unguardedChunks(start_map_, epoch, number_));
+  shard_.copyParts(ps::partsToCopy(epoch, number_), ps::followersIn(epoch));
 }
 
 Status EpochContents::fill(const v1::EpochInfo& epoch, const std::function<bool()>& over) {
@@ -69,11 +75,8 @@ Status EpochContents::load(const v1::EpochInfo& epoch) {
 Status EpochContents::fetch(const v1::EpochInfo& epoch, const std::function<bool()>& over) {
   const TimePoint begin = options_.clock->now();
   std::vector<ps::FetchedChunk> chunks;
-  for (const std::uint32_t chunk : ps::chunksToFetch(epoch, number_)) {
-    // A part of which there has been a replica here needs hardly anything.
-    const std::int64_t known = shard_.isPart(chunk) ? shard_.replicaVersion(chunk) : -1;
-    chunks.push_back({chunk, epoch.former_ps(static_cast<int>(chunk)), known});
-  }
+  for (const std::uint32_t chunk : ps::chunksToFetch(epoch, number_))
+    chunks.push_back(wanted(epoch, chunk, epoch.former_ps(static_cast<int>(chunk)), false));
   TY_RETURN_IF_ERROR(fetch(epoch, chunks, "ps.fetch", over));
   shard_.adoptReplicas();
   if (!chunks.empty()) {
@@ -81,20 +84,57 @@ Status EpochContents::fetch(const v1::EpochInfo& epoch, const std::function<bool
             epoch.epoch(), chunks.size(), tables_.empty() ? "chunks" : "chunks and parts",
             toSeconds(options_.clock->now() - begin), shard_.parameterBytes());
   }
-  const std::vector<int> servers = ps::serversOf(start_map_, epoch);
   std::vector<ps::FetchedChunk> replicas;
-  for (const std::uint32_t chunk : ps::chunksToReplicate(start_map_, epoch, number_))
-    replicas.push_back({chunk, servers[chunk], shard_.replicaVersion(chunk)});
+  for (const std::uint32_t chunk : ps::chunksToReplicate(start_map_, epoch, number_)) {
+    const int from = ps::replicaSource(start_map_, epoch, chunk, shard_.isPart(chunk));
+    if (from != number_) replicas.push_back(wanted(epoch, chunk, from, true));
+  }
   return fetch(epoch, replicas, "ps.fetch.replica", over);
+}
+
+// A part of which there has been a replica here, or a copy, needs hardly anything.
+ps::FetchedChunk EpochContents::wanted(const v1::EpochInfo& epoch, std::uint32_t chunk, int from,
+                                       bool replica) const {
+  ps::FetchedChunk wanted{chunk, from};
+  if (replica || shard_.isPart(chunk)) wanted.known = shard_.replicaVersion(chunk);
+  if (!shard_.isPart(chunk)) return wanted;
+  if (const std::uint64_t mark = shard_.copyMark(chunk, ps::incarnationOf(epoch, from)); mark != 0)
+    wanted.follows = mark;
+  return wanted;
+}
+
+Status EpochContents::copy(const v1::EpochInfo& epoch, const std::function<bool()>& over) {
+  std::vector<ps::FetchedChunk> parts;
+  const std::vector<int> servers = ps::serversOf(start_map_, epoch);
+  for (const std::uint32_t part : ps::partsToCopy(epoch, number_)) {
+    ps::FetchedChunk wanted{part, servers[part]};
+    wanted.follows = shard_.copyMark(part, ps::incarnationOf(epoch, servers[part]));
+    parts.push_back(wanted);
+  }
+  const ps::FetchOptions options = fetching(over, kLimitsOfCopies);
+  const auto take = [&](std::uint32_t part, rows::GivenPart given) {
+    hitFailpoint("ps.copy", epoch.first_step());
+    return shard_.takeOverCopy(epoch.epoch(), part, std::move(given),
+                               ps::incarnationOf(epoch, servers[part]));
+  };
+  return ps::fetchChunks(options, placement_, epoch, parts, *options_.clock, {{}, take});
+}
+
+ps::FetchOptions EpochContents::fetching(const std::function<bool()>& over,
+                                         const ps::FetchLimits& limits) const {
+  ps::FetchOptions options;
+  options.limits = limits;
+  options.access = access_;
+  options.job_uid = options_.job.metadata().uid();
+  options.follower = number_;
+  options.over = over;
+  return options;
 }
 
 Status EpochContents::fetch(const v1::EpochInfo& epoch, const std::vector<ps::FetchedChunk>& chunks,
                             const char* failpoint, const std::function<bool()>& over) {
-  ps::FetchOptions options;
-  if (!tables_.empty()) options.limits = kLimitsOfRows;
-  options.access = access_;
-  options.job_uid = options_.job.metadata().uid();
-  options.over = over;
+  const ps::FetchOptions options =
+      fetching(over, tables_.empty() ? ps::FetchLimits() : kLimitsOfRows);
   return ps::fetchChunks(options, placement_, epoch, chunks, *options_.clock,
                          {[&](std::uint32_t chunk, ps::GivenChunk given) {
                             hitFailpoint(failpoint, epoch.first_step());

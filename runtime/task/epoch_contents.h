@@ -19,7 +19,7 @@
 
 namespace trainyard::runtime {
 
-// One thread's.
+// One thread's, but for copy().
 class EpochContents {
  public:
   // `number`: the server's, or kWorkerKeeper. All but `access` must outlive it.
@@ -31,12 +31,19 @@ class EpochContents {
   void assign(const v1::EpochInfo& epoch);
   // Gets those that are not. CANCELLED: the epoch is `over`; asked from several threads.
   Status fill(const v1::EpochInfo& epoch, const std::function<bool()>& over);
+  // Once the epoch has begun: gets the parts that are to be copied here, or what came behind those
+  // that are here already. Errors as of fill(); whoever repeats it, until the epoch is over, stays
+  // close behind. On a thread of its own.
+  Status copy(const v1::EpochInfo& epoch, const std::function<bool()>& over);
   // With the chunks where the epoch that was assigned last has them.
   std::shared_ptr<const Placement> placement() const { return epoch_placement_; }
 
  private:
   Status load(const v1::EpochInfo& epoch);
   Status fetch(const v1::EpochInfo& epoch, const std::function<bool()>& over);
+  ps::FetchedChunk wanted(const v1::EpochInfo& epoch, std::uint32_t chunk, int from,
+                          bool replica) const;
+  ps::FetchOptions fetching(const std::function<bool()>& over, const ps::FetchLimits& limits) const;
   Status fetch(const v1::EpochInfo& epoch, const std::vector<ps::FetchedChunk>& chunks,
                const char* failpoint, const std::function<bool()>& over);
 

@@ -64,6 +64,12 @@ Status ShardHost::build() {
   snapshots_ =
       std::make_unique<SnapshotWriter>(options_, *optimizer_, job_tables_.described(), *shard_,
                                        [this](const v1::ShardFile& file) { onWritten(file); });
+  copier_ = std::make_unique<PartCopier>(
+      *options_.clock,
+      [this](const v1::EpochInfo& epoch, const std::function<bool()>& over) {
+        return contents_->copy(epoch, over);
+      },
+      [this](const v1::EpochInfo& epoch) { onCopied(epoch); });
   ps::PsServiceOptions serving = ps::serviceOptions(access.secrets, self, placement_);
   serving.wire = config.wire;
   service_ = std::make_unique<ps::PsService>(
@@ -86,6 +92,7 @@ ShardHost::~ShardHost() {
 
 void ShardHost::close() {
   end();
+  copier_.reset();
   if (snapshots_ != nullptr) snapshots_->stop();
   if (service_ != nullptr) service_->close();
   if (replicas_ != nullptr) replicas_->close();
@@ -137,6 +144,7 @@ void ShardHost::prepareEpoch() {
     epoch = machine_->takePrepare();
   }
   if (!epoch) return;
+  copier_->stop();
   hitFailpoint("ps.prepare", epoch->first_step());
   contents_->assign(*epoch);
   replicas_->start(*epoch);
@@ -150,6 +158,25 @@ void ShardHost::prepareEpoch() {
   {
     std::lock_guard lock(mutex_);
     machine_->onPrepared(*epoch, filled);
+    urgent = machine_->takeUrgent();
+  }
+  if (urgent) poke_();
+}
+
+void ShardHost::copyParts() {
+  std::optional<v1::EpochInfo> epoch;
+  {
+    std::lock_guard lock(mutex_);
+    epoch = machine_->takeCopies();
+  }
+  if (epoch) copier_->start(*epoch);
+}
+
+void ShardHost::onCopied(const v1::EpochInfo& epoch) {
+  bool urgent = false;
+  {
+    std::lock_guard lock(mutex_);
+    machine_->onCopied(epoch);
     urgent = machine_->takeUrgent();
   }
   if (urgent) poke_();
@@ -183,6 +210,7 @@ void ShardHost::endLongWaits() {
 
 void ShardHost::work() {
   prepareEpoch();
+  copyParts();
   service_->update();
   takeSnapshots();
   tellTrouble();

@@ -18,6 +18,7 @@
 #include "runtime/task/epoch_contents.h"
 #include "runtime/task/job_tables.h"
 #include "runtime/task/options.h"
+#include "runtime/task/part_copier.h"
 #include "runtime/task/snapshot_writer.h"
 #include "runtime/train/model_layout.h"
 
@@ -66,12 +67,14 @@ class ShardHost {
   Status build();
   // The parts of work().
   void prepareEpoch();
+  void copyParts();
   void takeSnapshots();
   void tellTrouble();
   void endLongWaits();
 
   bool othersWait() const;
   void onWritten(const v1::ShardFile& file);
+  void onCopied(const v1::EpochInfo& epoch);
 
   const TaskOptions options_;
   const int number_;
@@ -92,6 +95,7 @@ class ShardHost {
   bool end_ = false;
   std::unique_ptr<ps::PsMachine> machine_;
   std::unique_ptr<SnapshotWriter> snapshots_;
+  std::unique_ptr<PartCopier> copier_;  // last: its thread uses the rest
 };
 
 }  // namespace trainyard::runtime

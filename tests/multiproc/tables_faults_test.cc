@@ -47,6 +47,25 @@ TEST_F(TablesFaults, AServersDeathLosesNoStep) {
   });
 }
 
+// Who copies rows dies before it has them all, and so does a worker.
+TEST_F(TablesFaults, ADeathWhileRowsAreCopiedLosesNoStep) {
+  const std::string first = "worker.compute=delay(5);ps.request=crash@60,task=ps-1,life=1.1;";
+  const std::vector<std::pair<std::string, int>> seconds = {
+      {"ps.copy=crash,task=ps-1,life=1.2", 4}, {"worker.push=crash@61,task=worker-1,life=1.1", 3}};
+  const std::string undisturbed = undisturbedDigest(tablesJob(2, 2, 150));
+  sideBySide(seconds.size(), [&](std::size_t i) {
+    const auto& [second, epochs] = seconds[i];
+    SCOPED_TRACE(second);
+    JobRun run(folder(fmt::format("run-{}", i)), tablesJob(2, 2, 150));
+    const ProgramEnd end = run.launchAndWait(first + second + ";ps.copy=delay(10)");
+    EXPECT_EQ(end.code, 0) << end.output;
+    EXPECT_EQ(run.digest(), undisturbed);
+    EXPECT_EQ(run.json("status.json")["status"].value("lostSteps", std::int64_t{0}), 0);
+    EXPECT_THAT(run.taskLog("ps-0"), HasSubstr("while training goes on ps-1 copies 16"));
+    EXPECT_GE(run.positions("worker-0").back().epoch, epochs);
+  });
+}
+
 TEST_F(TablesFaults, WithoutReplicasAServersDeathReturnsToTheCheckpoint) {
   JobRun run(
       folder("run"), tablesJob(2, 2, 150),

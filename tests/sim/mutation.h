@@ -33,6 +33,8 @@ enum class Mutation {
   kMovedWithoutSlots,   // a chunk that moves loses the optimizer's slots
   kMovedFormer,         // a chunk that moves has the former version's weights
   kMovedWithoutPushes,  // asynchronous: a chunk that moves forgets whose pushes are in it
+                        // successor's
+  kCopyMissesUpdate,    // who copies a part misses what it takes meanwhile
   kLeaverNotAwaited,    // a server that is to leave ends at once
   // The disk, and who asks the coordinator.
   kLedgerForgotten,    // a coordinator that restores does not know what former epochs have read

@@ -112,6 +112,8 @@ void World::breakContents(runtime::rows::GivenPart& given) const {
   }
   if (broken(Mutation::kMovedFormer)) given.update = nullptr;
   if (broken(Mutation::kMovedWithoutPushes)) given.applied.clear();
+  if (broken(Mutation::kCopyMissesUpdate) && !given.updates.empty())
+    given.updates.erase(given.updates.begin());
 }
 
 // At the coordinator.

@@ -200,6 +200,8 @@ const std::vector<Case>& cases() {
       {kReplicaForgets, "PushedRowsForgotten", withTables<asynchronousDeaths>},
       {kReplicaRoundedUp, "RowsRoundedUp", withTables<deaths>},
       {kMovedFormer, "RowsMovedWithoutTheirUpdate", withTables<serversComeAndGo>},
+      {kCopyMissesUpdate, "CopyMissesUpdate", withTables<deaths>},
+      {kCopyMissesUpdate, "CopyMissesPush", withTables<asynchronousDeaths>},
       {kGoneForgotten, "GoneForgotten", withDeltas},
       {kFormerRowsForgotten, "FormerRowsForgotten", readsRowsInItsSteps},
       {kQuestionIsNew, "QuestionIsNew", asynchronous},

@@ -27,14 +27,61 @@ void World::fetchReplicas(PsNode& node, const v1::EpochInfo& epoch) {
   fetchNext(node, epoch, replicasOf(epoch, node.number));
 }
 
-StatusOr<World::Given> World::give(PsNode& node, const v1::EpochInfo& epoch, std::uint32_t chunk,
-                                   std::int64_t known) const {
+World::Question World::questionFor(const PsNode& node, const v1::EpochInfo& epoch,
+                                   std::uint32_t chunk, bool replica) const {
+  Question question{.chunk = chunk, .follower = node.number};
+  question.from = replica ? runtime::ps::replicaSource(startMap(), epoch, chunk, isPart(chunk))
+                          : epoch.former_ps(static_cast<int>(chunk));
+  if (replica || isPart(chunk)) question.known = node.shard->replicaVersion(chunk);
+  if (!isPart(chunk)) return question;
+  const std::uint64_t mark =
+      node.shard->copyMark(chunk, runtime::ps::incarnationOf(epoch, question.from));
+  if (mark != 0) question.follows = mark;
+  return question;
+}
+
+// While training goes on; then what has come meanwhile, again and again.
+void World::copyParts(PsNode& node, const v1::EpochInfo& epoch, std::vector<std::uint32_t> left) {
+  if (left.empty()) {
+    node.machine->onCopied(epoch);
+    poke(node, node.machine->takeUrgent());
+    return later(node, epoch, std::chrono::milliseconds(20 + rng_.below(200)),
+                 [this, epoch](PsNode& again) {
+                   copyParts(again, epoch, runtime::ps::partsToCopy(epoch, again.number));
+                 });
+  }
+  const std::uint32_t part = left.back();
+  Question question{.chunk = part, .from = serverOf(epoch, part), .follower = node.number};
+  question.follows = node.shard->copyMark(part, runtime::ps::incarnationOf(epoch, question.from));
+  ask(node, epoch, question,
+      [this, epoch, left, part](PsNode& alive, const std::optional<Given>& given) {
+        auto rest = left;
+        if (!given) {
+          return later(alive, epoch, std::chrono::milliseconds(50),
+                       [this, epoch, rest](PsNode& again) { copyParts(again, epoch, rest); });
+        }
+        const Status taken = alive.shard->takeOverCopy(
+            epoch.epoch(), part, std::get<runtime::rows::GivenPart>(*given),
+            runtime::ps::incarnationOf(epoch, serverOf(epoch, part)));
+        if (!taken.ok()) problem(taken.ToString());
+        ++result_.copied;
+        rest.pop_back();
+        copyParts(alive, epoch, rest);
+      });
+}
+
+StatusOr<World::Given> World::give(PsNode& node, const v1::EpochInfo& epoch,
+                                   const Question& question) const {
+  const std::uint32_t chunk = question.chunk;
   if (isPart(chunk)) {
-    TY_ASSIGN_OR_RETURN(auto part, node.shard->givePart(epoch.epoch(), chunk, known));
+    TY_ASSIGN_OR_RETURN(
+        auto part, question.follows ? node.shard->giveFollower(epoch.epoch(), chunk,
+                                                               question.follower, *question.follows)
+                                    : node.shard->givePart(epoch.epoch(), chunk, question.known));
     breakContents(part);
     return Given(std::move(part));
   }
-  TY_ASSIGN_OR_RETURN(auto given, node.shard->give(epoch.epoch(), chunk, known));
+  TY_ASSIGN_OR_RETURN(auto given, node.shard->give(epoch.epoch(), chunk, question.known));
   breakContents(given);
   return Given(std::move(given));
 }
@@ -68,10 +115,8 @@ void World::replicated(PsNode& node, const v1::ChunkRequestHeader& update) {
 
 void World::sendUpdate(PsNode& node, runtime::ps::ReplicaUpdate update) {
   v1::ChunkRequestHeader& header = update.header;
-  const int target = runtime::ps::replicaTarget(node.epoch, node.number);
-  for (const auto& source : node.epoch.sources()) {
-    if (static_cast<int>(source.ps()) == target) *header.mutable_server() = source.incarnation();
-  }
+  const int target = runtime::ps::ReplicaTargets(node.epoch).of(node.number, header.chunk());
+  *header.mutable_server() = runtime::ps::incarnationOf(node.epoch, target);
   header.set_holder(static_cast<std::uint32_t>(node.number));
   const v1::Incarnation self = node.incarnation;
   const int number = node.number;

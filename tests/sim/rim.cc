@@ -223,7 +223,9 @@ void World::prepare(PsNode& node, const v1::EpochInfo& epoch) {
   const std::vector<int> map = runtime::ps::serversOf(startMap(), epoch);
   node.shard->assign(map);
   const auto replicas = replicasOf(epoch, self);
-  node.shard->replicate(replicas, runtime::ps::replicaTarget(epoch, self) >= 0);
+  node.shard->replicate(replicas, epoch.replicated() && self != runtime::kWorkerKeeper,
+                        runtime::ps::unguardedChunks(startMap(), epoch, self));
+  node.shard->copyParts(runtime::ps::partsToCopy(epoch, self), runtime::ps::followersIn(epoch));
   node.epoch = epoch;
   if (!epoch.fresh() && epoch.restore_manifest().empty())
     return fetchNext(node, epoch, runtime::ps::chunksToFetch(epoch, self));
@@ -258,45 +260,59 @@ void World::fetchNext(PsNode& node, const v1::EpochInfo& epoch, std::vector<std:
   const std::uint32_t chunk = left.back();
   const auto own = runtime::ps::chunksToFetch(epoch, node.number);
   const bool replica = std::find(own.begin(), own.end(), chunk) == own.end();
-  const int from = replica ? serverOf(epoch, chunk) : epoch.former_ps(static_cast<int>(chunk));
-  const std::int64_t known = replica || isPart(chunk) ? node.shard->replicaVersion(chunk) : -1;
-  v1::Incarnation meant;
-  for (const auto& source : epoch.sources()) {
-    if (static_cast<int>(source.ps()) == from) meant = source.incarnation();
+  const Question question = questionFor(node, epoch, chunk, replica);
+  if (question.from == node.number) {  // it was its holder, and is here
+    left.pop_back();
+    return fetchNext(node, epoch, std::move(left));
   }
+  ask(node, epoch, question,
+      [this, epoch, left, chunk, replica](PsNode& alive, const std::optional<Given>& contents) {
+        auto rest = left;
+        if (!contents) {
+          return later(alive, epoch, std::chrono::milliseconds(50),
+                       [this, epoch, rest](PsNode& again) { fetchNext(again, epoch, rest); });
+        }
+        if (const Status taken = takeOver(alive, chunk, *contents); !taken.ok())
+          problem(taken.ToString());
+        ++(replica ? result_.replicas : result_.moved);
+        rest.pop_back();
+        fetchNext(alive, epoch, rest);
+      });
+}
+
+// On this process, as long as its shard is in the epoch.
+void World::later(PsNode& node, const v1::EpochInfo& epoch, Duration delay,
+                  std::function<void(PsNode& node)> what) {
+  at(ownerOf(node), delay,
+     [this, self = node.incarnation, number = node.number, epoch = epoch.epoch(), what] {
+       PsNode* alive = server(number);
+       if (alive == nullptr || !same(alive->incarnation, self)) return;
+       if (alive->shard->epoch() == epoch) what(*alive);
+     });
+}
+
+void World::ask(PsNode& node, const v1::EpochInfo& epoch, const Question& question,
+                std::function<void(PsNode& node, const std::optional<Given>& given)> take) {
+  const v1::Incarnation meant = runtime::ps::incarnationOf(epoch, question.from);
   const v1::Incarnation self = node.incarnation;
   const int number = node.number;
-  const auto answered = [this, self, number, epoch, left, chunk, replica,
-                         over = std::make_shared<bool>(false)](std::optional<Given> contents) {
+  const auto answered = [this, self, number, epoch, take, over = std::make_shared<bool>(false)](
+                            const std::optional<Given>& contents) {
     PsNode* alive = server(number);
     if (alive == nullptr || !same(alive->incarnation, self) || std::exchange(*over, true)) return;
-    if (alive->shard->epoch() != epoch.epoch()) return;  // it has ended
-    auto rest = left;
-    if (!contents) {
-      at(ownerOf(*alive), std::chrono::milliseconds(50), [this, self, number, epoch, rest] {
-        PsNode* again = server(number);
-        if (again == nullptr || !same(again->incarnation, self)) return;
-        if (again->shard->epoch() == epoch.epoch()) fetchNext(*again, epoch, rest);
-      });
-      return;
-    }
-    if (const Status taken = takeOver(*alive, chunk, *contents); !taken.ok())
-      problem(taken.ToString());
-    ++(replica ? result_.replicas : result_.moved);
-    rest.pop_back();
-    fetchNext(*alive, epoch, rest);
+    if (alive->shard->epoch() == epoch.epoch()) take(*alive, contents);  // else it has ended
   };
   const Owner owner = ownerOf(node);
   const auto fail = [this, owner, answered] {
     at(owner, networkDelay(), [answered] { answered(std::nullopt); });
   };
   if (rng_.unit() < config_.drop) return fail();
-  at(ownerOfServer(from), networkDelay(),
-     [this, owner, answered, fail, from, meant, chunk, known, epoch] {
-       PsNode* source = server(from);
+  at(ownerOfServer(question.from), networkDelay(),
+     [this, owner, answered, fail, meant, question, epoch] {
+       PsNode* source = server(question.from);
        const bool alike = broken(Mutation::kSuccessorAlike);
        if (source == nullptr || (!alike && !same(source->incarnation, meant))) return fail();
-       auto contents = give(*source, epoch, chunk, known);
+       auto contents = give(*source, epoch, question);
        if (!contents.ok() || rng_.unit() < config_.drop) return fail();
        at(owner, networkDelay(), [answered, given = *std::move(contents)] { answered(given); });
      });
@@ -313,6 +329,12 @@ void World::workPs(PsNode& node) {
       if (alive == nullptr || !same(alive->incarnation, self)) return;
       if (alive->shard->epoch() == epoch.epoch()) prepare(*alive, epoch);
     });
+  }
+  if (auto epoch = node.machine->takeCopies()) {
+    later(node, *epoch, std::chrono::milliseconds(rng_.below(30)),
+          [this, epoch = *epoch](PsNode& alive) {
+            copyParts(alive, epoch, runtime::ps::partsToCopy(epoch, alive.number));
+          });
   }
   while (node.shard->captureNext()) {
     if (rng_.below(4) != 0) continue;

@@ -69,7 +69,7 @@ TEST(Tables, WorkersComeAndGo) {
 
 // Any one process at any moment.
 TEST(Tables, DeathsOfServersLoseNoStep) {
-  int kills = 0, worker_kills = 0, moved = 0, replicas = 0;
+  int kills = 0, worker_kills = 0, moved = 0, replicas = 0, copied = 0;
   for (std::uint64_t seed = 1; seed <= 500; ++seed) {
     const WorldResult result = runWorld({.seed = seed * 2003,
                                          .ps = 1 + static_cast<int>(seed % 3),
@@ -89,7 +89,9 @@ TEST(Tables, DeathsOfServersLoseNoStep) {
     worker_kills += result.worker_kills;
     moved += result.moved;
     replicas += result.replicas;
+    copied += result.copied;
   }
+  EXPECT_GT(copied, 5000);
   EXPECT_GT(kills - worker_kills, 400);
   EXPECT_GT(moved, 1000);
   EXPECT_GT(replicas, 1000);

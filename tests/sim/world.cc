@@ -370,7 +370,8 @@ bool World::allCompute() const {
   const auto here = [](const auto& node) { return node != nullptr; };
   return std::all_of(ps_.begin(), ps_.begin() + wanted_ps_, here) &&
          std::all_of(workers_.begin(), workers_.begin() + wanted_workers_, here) &&
-         ps_[0]->coordinator->progress(now_).epoch() > killed_in_;
+         ps_[0]->coordinator->progress(now_).epoch() > killed_in_ &&
+         ps_[0]->coordinator->progress(now_).unguarded_parts() == 0;
 }
 
 void World::killSomeone() {

@@ -93,6 +93,7 @@ struct WorldResult {
   int ps_left = 0;   // servers that ended because they were told that they have left
   int moved = 0;     // chunks that a server took over from another
   int replicas = 0;  // replicas that were fetched or compared
+  int copied = 0;    // parts that were copied, or updates of them, while training went on
   int most_ranks = 0;
   int left = 0;  // workers that ended because they were told that they have left
   int checkpoints = 0;
@@ -178,11 +179,26 @@ class World {
   void prepare(PsNode& node, const v1::EpochInfo& epoch);
   // All of a chunk, or of a part of the tables.
   using Given = std::variant<runtime::ps::GivenChunk, runtime::rows::GivenPart>;
-  StatusOr<Given> give(PsNode& node, const v1::EpochInfo& epoch, std::uint32_t chunk,
-                       std::int64_t known) const;
+  struct Question {
+    std::uint32_t chunk = 0;
+    int from = 0;
+    std::int64_t known = -1;
+    std::optional<std::uint64_t> follows =
+        std::nullopt;  // asks for what came behind that, as server `follower`
+    int follower = 0;
+  };
+  StatusOr<Given> give(PsNode& node, const v1::EpochInfo& epoch, const Question& question) const;
+  // What `take` is told of the answer; nothing: there was none. On the asking node, if it is still
+  // in the epoch.
+  void ask(PsNode& node, const v1::EpochInfo& epoch, const Question& question,
+           std::function<void(PsNode& node, const std::optional<Given>& given)> take);
+  Question questionFor(const PsNode& node, const v1::EpochInfo& epoch, std::uint32_t chunk,
+                       bool replica) const;
   Status takeOver(PsNode& node, std::uint32_t chunk, const Given& given);
   // The chunks of `left`, from the last on; then the epoch is prepared.
   void fetchNext(PsNode& node, const v1::EpochInfo& epoch, std::vector<std::uint32_t> left);
+  void later(PsNode& node, const v1::EpochInfo& epoch, Duration delay,
+             std::function<void(PsNode& node)> what);
   void updateNext(PsNode& node);
   void prepared(PsNode& node, const v1::EpochInfo& epoch);
   // replicas.cc: between the servers.
@@ -191,6 +207,7 @@ class World {
   std::vector<std::uint32_t> replicasOf(const v1::EpochInfo& epoch, int ps) const;
   void followView(PsNode& node, const v1::View& view);
   void fetchReplicas(PsNode& node, const v1::EpochInfo& epoch);
+  void copyParts(PsNode& node, const v1::EpochInfo& epoch, std::vector<std::uint32_t> left);
   void forward(PsNode& node);
   void sendUpdate(PsNode& node, runtime::ps::ReplicaUpdate update);
   void replicated(PsNode& node, const v1::ChunkRequestHeader& update);

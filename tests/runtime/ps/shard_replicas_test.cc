@@ -278,12 +278,12 @@ TEST(ChunkMoves, EachServerKeepsReplicasOfTheOneBefore) {
     id->set_index(ps);
   }
   const std::vector<int> map = {0, 1, 3, 0};
-  EXPECT_EQ(replicaTarget(epoch, 0), -1);
+  EXPECT_EQ(ReplicaTargets(epoch).of(0, 0), -1);
   EXPECT_TRUE(chunksToReplicate(map, epoch, 1).empty());
   epoch.set_replicated(true);
-  EXPECT_EQ(replicaTarget(epoch, 0), 1);
-  EXPECT_EQ(replicaTarget(epoch, 1), 3);
-  EXPECT_EQ(replicaTarget(epoch, 3), 0);
+  EXPECT_EQ(ReplicaTargets(epoch).of(0, 0), 1);
+  EXPECT_EQ(ReplicaTargets(epoch).of(1, 0), 3);
+  EXPECT_EQ(ReplicaTargets(epoch).of(3, 0), 0);
   EXPECT_THAT(chunksToReplicate(map, epoch, 1), ElementsAre(0u, 3u));
   EXPECT_THAT(chunksToReplicate(map, epoch, 3), ElementsAre(1u));
   EXPECT_THAT(chunksToReplicate(map, epoch, 0), ElementsAre(2u));
@@ -298,14 +298,14 @@ TEST(ChunkMoves, AWorkerKeepsReplicasOfAnOnlyServer) {
   epoch.set_replicated(true);
   EXPECT_TRUE(servesIn(epoch, 0));
   EXPECT_TRUE(servesIn(epoch, kWorkerKeeper));
-  EXPECT_EQ(replicaTarget(epoch, 0), kWorkerKeeper);
-  EXPECT_EQ(replicaTarget(epoch, kWorkerKeeper), -1);
+  EXPECT_EQ(ReplicaTargets(epoch).of(0, 0), kWorkerKeeper);
+  EXPECT_EQ(ReplicaTargets(epoch).of(kWorkerKeeper, 0), -1);
   EXPECT_TRUE(chunksToReplicate(map, epoch, 0).empty());
   EXPECT_THAT(chunksToReplicate(map, epoch, kWorkerKeeper), ElementsAre(0u, 1u));
   epoch.add_members()->mutable_id()->set_index(1);
   epoch.mutable_members(2)->mutable_id()->set_role(v1::ROLE_PS);
   EXPECT_FALSE(servesIn(epoch, kWorkerKeeper));
-  EXPECT_EQ(replicaTarget(epoch, 0), 1);
+  EXPECT_EQ(ReplicaTargets(epoch).of(0, 0), 1);
 }
 
 }  // namespace
