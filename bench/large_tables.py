@@ -11,6 +11,7 @@ import argparse
 import json
 import os
 import pathlib
+import re
 import shutil
 import signal
 import subprocess
@@ -94,6 +95,19 @@ class Run:
         record = json.loads((self.folder / f"run/tasks/{task}/agent.json").read_text())
         return (memory.in_status(record["childPid"], "VmRSS") or 0) / 1e6
 
+    def told(self, pattern):
+        """Numbers of epochs, in the order in which the coordinator has told of them."""
+        log = (self.folder / "run/tasks/ps-0/task.log").read_text(encoding="utf-8", errors="replace")
+        return [int(number) for number in re.findall(pattern, log)]
+
+    def epoch(self):
+        return self.told(r"epoch (\d+) starts at")[-1]
+
+    def settled(self, since):
+        """An epoch has begun since that one in which no part of the tables is copied."""
+        newest = self.epoch()
+        return newest > since and newest not in self.told(r"epoch (\d+): of \d+ parts")
+
     def status(self):
         return json.loads((self.folder / "run/status.json").read_text())["status"]
 
@@ -131,10 +145,15 @@ def grow(run, rows, new):
 
 def disturb(run, what, act):
     at = run.steps()[-1][0]
-    begin = time.time()
+    begin, epoch = time.time(), run.epoch()
     act()
     run.reaches(at + 10)
-    row(f"the longest time without a step after {what}", f"{longest_gap(run.steps(), begin):.2f} s")
+    gap = longest_gap(run.steps(), begin)
+    run.wait("the end of copying", lambda: run.settled(epoch))
+    settled = time.time()
+    run.reaches(run.steps()[-1][0] + 5)  # in that epoch
+    row(f"the longest time without a step after {what}; until all is in two places again",
+        f"{max(gap, longest_gap(run.steps(), begin)):.2f} s; {settled - begin:.1f} s")
 
 
 def scale(run, servers):
@@ -142,13 +161,34 @@ def scale(run, servers):
                    stdout=subprocess.DEVNULL, timeout=LIMIT)
 
 
+def copied_and_hashed(files, folder):
+    """Seconds of dd, to the disk, and sha256sum of each file, all at once: what a checkpoint has to do at least."""
+    begin = time.monotonic()
+    shell = 'dd if="$0" of="$1" bs=4M conv=fsync status=none && sha256sum "$1" > "$1.sum"'
+    each = [subprocess.Popen(["sh", "-c", shell, file, folder / file.name]) for file in files]
+    if any(process.wait(LIMIT) != 0 for process in each):
+        raise RuntimeError("dd or sha256sum failed")
+    return time.monotonic() - begin
+
+
 def stop_and_go_on(run):
+    checkpoints = run.folder / "run/checkpoints"
+    before = set(checkpoints.glob("step-*.json"))
     begin = time.monotonic()
     run.process.send_signal(signal.SIGINT)
+    run.wait("a checkpoint", lambda: set(checkpoints.glob("step-*.json")) - before)
+    committed = time.monotonic() - begin
     run.process.wait(LIMIT)
-    row("Ctrl-C, with its checkpoint", f"{time.monotonic() - begin:.1f} s")
-    size = sum(p.stat().st_size for p in (run.folder / "run/checkpoints").glob("ps-*"))
-    row("its files", f"{size / 1e6:,.0f} MB")
+    row("from Ctrl-C to its checkpoint; to the end", f"{committed:.1f} s; {time.monotonic() - begin:.1f} s")
+    step = max(int(path.name.split("-")[1].split(".")[0]) for path in checkpoints.glob("step-*.json"))
+    files = list(checkpoints.glob(f"ps-*step-{step}.*"))
+    size = sum(path.stat().st_size for path in files)
+    copies = run.folder / "copies"
+    copies.mkdir()
+    least = copied_and_hashed(files, copies)
+    shutil.rmtree(copies)
+    row(f"its {len(files)} files: {size / 1e6:,.0f} MB; dd and sha256sum of them at once",
+        f"{least:.1f} s (the checkpoint has {least / committed:.2f} of their rate)")
     at, begin = run.steps()[-1][0], time.monotonic()
     run.launch("--set", "ps.replicas=3")
     run.reaches(at + 2)
