@@ -101,8 +101,12 @@ for name in sorted(os.environ):
             'PS_HOSTS', 'WORKER_HOSTS', 'RANK', 'WORLD_SIZE', 'LOCAL_RANK'):
         print(name + '=' + os.environ[name])
 print('args', sys.argv[1:], os.getcwd())
+if os.environ['TRAINYARD_ROLE'] == 'ps':
+    open('ps-has-told', 'w').close()
+while not os.path.exists('ps-has-told'):  # it is stopped when the workers have succeeded
+    time.sleep(0.01)
 )";
-  const fs::path script = writeText("told.py", "import os, sys\n" + worker);
+  const fs::path script = writeText("told.py", "import os, sys, time\n" + worker);
   const std::string container = fmt::format(
       R"Y({{name: task, image: "x:1", command: [python3, -u, {}], args: ["$(RANK)", "$$(RANK)", "$(HOME)"],
           env: [{{name: MY_OWN, value: "seven"}}, {{name: LD_BIND_NOW, value: "1"}}], workingDir: {}}})Y",
