@@ -1,11 +1,12 @@
 """A table of millions of rows on 2 parameter servers that keep replicas of each other's: how a step is while it grows, how
 long deaths of each role and a change of the number of servers hold the job up, how long a checkpoint takes and a start from
-it, with 3 servers; and what processes need of memory.
+it, with 3 servers; and what processes need of memory. With --steps the job goes on from there with delta checkpoints to
+its end, and what it ends with is compared with a job of as many steps that nobody disturbs.
 
 Two workers of a program (bench/large_tables_program.py) push random ids of 64 bits, dim 16, Adagrad. 160 bytes a row, on two
 servers: 30 million rows need 10 GB of memory and 4 of the disk.
 
-    python3 bench/large_tables.py --bin build/dev/bin [--rows 30] [--new 100000] [--out build/large-tables]
+    python3 bench/large_tables.py --bin build/dev/bin [--rows 30] [--new 100000] [--steps 2500] [--out build/large-tables]
 """
 import argparse
 import json
@@ -43,7 +44,7 @@ spec:
   training:
     model: {name: program}
     batchSize: 16
-    steps: 1000000
+    steps: STEPS
     deterministic: true
     tables: [{name: rows, dim: 16, rows: {max: 100000000}}]
     optimizer: {name: Adagrad, learningRate: 0.01}
@@ -52,13 +53,15 @@ spec:
 
 
 class Run:
-    def __init__(self, bin_dir, folder, program, rows, new):
+    def __init__(self, bin_dir, folder, program, rows, new, steps):
+        folder.mkdir(parents=True)
         site = folder / "site"
         shutil.copytree(SOURCE / "python/trainyard", site / "trainyard")
         (site / "trainyard/libtrainyard.so").symlink_to((bin_dir.parent / "lib/libtrainyard.so").resolve())
         told = {"PYTHONPATH": str(site), "STEPS": str(folder / "steps"), "ROWS": str(rows), "NEW": str(new),
                 "OMP_NUM_THREADS": "1"}
         text = JOB.replace("PYTHON", sys.executable, 1).replace("PROGRAM", str(program), 1)
+        text = text.replace("steps: STEPS", f"steps: {steps or 1_000_000}")
         text = text.replace("ENV", json.dumps([{"name": k, "value": v} for k, v in told.items()]))
         (folder / "job.yaml").write_text(text)
         self.bin, self.folder = bin_dir, folder
@@ -102,6 +105,19 @@ class Run:
 
     def epoch(self):
         return self.told(r"epoch (\d+) starts at")[-1]
+
+    def size(self, step):
+        """Bytes of the servers' files of that checkpoint."""
+        files = (self.folder / "run/checkpoints").glob(f"ps-*.step-{step}.*")
+        return sum(path.stat().st_size for path in files)
+
+    def end(self):
+        """The digest of what the job ends with."""
+        if self.process.wait(LIMIT) != 0:
+            raise RuntimeError("the job did not succeed")
+        done = subprocess.run([self.bin / "trainyard", "checkpoint", "digest", self.folder / "run"], check=True,
+                              capture_output=True, text=True, timeout=LIMIT)
+        return done.stdout.split()[-1]
 
     def settled(self, since):
         """An epoch has begun since that one in which no part of the tables is copied."""
@@ -171,7 +187,7 @@ def copied_and_hashed(files, folder):
     return time.monotonic() - begin
 
 
-def stop_and_go_on(run):
+def stop_and_go_on(run, *flags):
     checkpoints = run.folder / "run/checkpoints"
     before = set(checkpoints.glob("step-*.json"))
     begin = time.monotonic()
@@ -182,17 +198,43 @@ def stop_and_go_on(run):
     row("from Ctrl-C to its checkpoint; to the end", f"{committed:.1f} s; {time.monotonic() - begin:.1f} s")
     step = max(int(path.name.split("-")[1].split(".")[0]) for path in checkpoints.glob("step-*.json"))
     files = list(checkpoints.glob(f"ps-*step-{step}.*"))
-    size = sum(path.stat().st_size for path in files)
     copies = run.folder / "copies"
     copies.mkdir()
     least = copied_and_hashed(files, copies)
     shutil.rmtree(copies)
-    row(f"its {len(files)} files: {size / 1e6:,.0f} MB; dd and sha256sum of them at once",
+    row(f"its {len(files)} files: {run.size(step) / 1e6:,.0f} MB; dd and sha256sum of them at once",
         f"{least:.1f} s (the checkpoint has {least / committed:.2f} of their rate)")
     at, begin = run.steps()[-1][0], time.monotonic()
-    run.launch("--set", "ps.replicas=3")
+    run.launch("--set", "ps.replicas=3", *flags)
     run.reaches(at + 2)
     row("from the command to the second step, from it, with 3 servers", f"{time.monotonic() - begin:.1f} s")
+
+
+def take_deltas(run, count):
+    """Checkpoints of what has changed, at most so many; each is read before a later one prunes it."""
+    sizes = {}
+
+    def enough():
+        for step in run.told(r"checkpoint step-(\d+)\.\S+ committed, a delta"):
+            sizes.setdefault(step, run.size(step))
+        return len(sizes) >= count
+
+    begin = time.time()
+    run.wait("deltas", enough)
+    row(f"{count} delta checkpoints, MB", ", ".join(f"{size / 1e6:,.0f}" for size in sizes.values()))
+    row("the longest step meanwhile, with the whole one that they are of", f"{longest_gap(run.steps(), begin):.2f} s")
+
+
+def compare_ends(run, undisturbed):
+    """Whether both have ended with the same bits; they run one after the other."""
+    digest = run.end()
+    other = undisturbed()
+    try:
+        same = other.end() == digest
+    finally:
+        other.process.kill()
+    row("ends with the digest of a job that nobody has disturbed", "yes" if same else "NO")
+    return same
 
 
 def main():
@@ -200,13 +242,17 @@ def main():
     parser.add_argument("--bin", required=True, type=pathlib.Path)
     parser.add_argument("--rows", default=30, type=float, help="millions")
     parser.add_argument("--new", default=100_000, type=int, help="ids of a worker in a step")
+    parser.add_argument("--steps", type=int, help="more than those that the disturbances take")
     parser.add_argument("--out", default=pathlib.Path("build/large-tables"), type=pathlib.Path)
     args = parser.parse_args()
     shutil.rmtree(args.out, ignore_errors=True)
-    args.out.mkdir(parents=True)
     surroundings = programs.Surroundings()
-    program = SOURCE / "bench/large_tables_program.py"
-    run = Run(args.bin.resolve(), args.out.resolve(), program, int(args.rows * 1e6), args.new)
+
+    def start(name):
+        return Run(args.bin.resolve(), args.out.resolve() / name, SOURCE / "bench/large_tables_program.py",
+                   int(args.rows * 1e6), args.new, args.steps)
+
+    run, same = start("disturbed"), True
     print(f"{programs.machine()}\n\n| | |\n|--|--|", flush=True)
     try:
         grow(run, int(args.rows * 1e6), args.new)
@@ -214,12 +260,17 @@ def main():
             disturb(run, f"{task} is killed", lambda task=task: run.kill(task))
         disturb(run, "ps 2 -> 3", lambda: scale(run, 3))
         disturb(run, "ps 3 -> 2", lambda: scale(run, 2))
-        stop_and_go_on(run)
+        deltas = ("--set", "training.checkpoint.everySeconds=10", "--set", "training.checkpoint.full.everySeconds=36000")
+        stop_and_go_on(run, *(deltas if args.steps else ()))
         row("lost steps", run.status().get("lostSteps", 0))
+        if args.steps:
+            take_deltas(run, 5)
+            same = compare_ends(run, lambda: start("undisturbed"))
     finally:
         run.process.kill()
         run.process.wait(LIMIT)
     print(f"\n{surroundings.text()}")
+    sys.exit(not same)
 
 
 if __name__ == "__main__":
