@@ -99,7 +99,7 @@ class Run:
         return (memory.in_status(record["childPid"], "VmRSS") or 0) / 1e6
 
     def told(self, pattern):
-        """Numbers of epochs, in the order in which the coordinator has told of them."""
+        """Numbers that the coordinator has told of, in its order."""
         log = (self.folder / "run/tasks/ps-0/task.log").read_text(encoding="utf-8", errors="replace")
         return [int(number) for number in re.findall(pattern, log)]
 
@@ -233,6 +233,7 @@ def compare_ends(run, undisturbed):
         same = other.end() == digest
     finally:
         other.process.kill()
+        other.process.wait(LIMIT)
     row("ends with the digest of a job that nobody has disturbed", "yes" if same else "NO")
     return same
 

@@ -168,8 +168,7 @@ ChunkHolders::Holding ChunkHolders::holdingOf(
 // The first worker takes part, and others can reach what it keeps.
 bool ChunkHolders::canKeep(const Membership& membership) const {
   const Member* member = membership.find(keyOfServer(kWorkerKeeper));
-  return member != nullptr && member->in_epoch && member->report.keeper_port() != 0 &&
-         !member->place.ip().empty();
+  return member != nullptr && member->in_epoch && isHere(kWorkerKeeper, membership);
 }
 
 // Others can reach what it has, or is to have.

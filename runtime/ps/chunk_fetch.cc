@@ -9,6 +9,7 @@
 #include "base/core/strings.h"
 #include "fmt/format.h"
 #include "runtime/placement/moves.h"
+#include "runtime/ps/chunk_moves.h"
 #include "runtime/ps/fetch_lanes.h"
 #include "runtime/ps/protocol.h"
 
@@ -17,13 +18,6 @@ namespace {
 
 // How long the end of the epoch may go unnoticed while nothing comes.
 constexpr Duration kLook = std::chrono::milliseconds(50);
-
-std::map<int, v1::Incarnation> sourcesOf(const v1::EpochInfo& epoch) {
-  std::map<int, v1::Incarnation> sources;
-  for (const v1::ChunkSource& source : epoch.sources())
-    sources[static_cast<int>(source.ps())] = source.incarnation();
-  return sources;
-}
 
 Status taken(const TakeFetched& take, std::uint32_t chunk, FetchLanes::Given given) {
   if (auto* part = std::get_if<rows::GivenPart>(&given)) return take.part(chunk, std::move(*part));
@@ -57,8 +51,10 @@ Status fetchChunks(const FetchOptions& options, const Placement& placement,
     *question.request.mutable_server() = sources[one.from];
     question.request.set_chunk(one.chunk);
     if (one.known >= 0) question.request.set_known_version(one.known);
-    if (one.follows) question.request.set_follows(*one.follows);
-    if (one.follows) question.request.set_follower(options.follower);
+    if (one.follows) {
+      question.request.set_follows(*one.follows);
+      question.request.set_follower(static_cast<std::int32_t>(options.access.self.index));
+    }
     lanes->ask(one.from, std::move(question));
   };
   FetchQueue queue(chunks, options.limits, clock.now());

@@ -21,7 +21,6 @@ namespace trainyard::runtime::ps {
 struct FetchOptions {
   DataAccess access;  // of this process
   std::string job_uid;
-  int follower = -1;  // number of the server, or kWorkerKeeper, that this is for
   FetchLimits limits = {};
   // True: the epoch has ended, nothing is to be fetched any more. Asked every moment.
   std::function<bool()> over;

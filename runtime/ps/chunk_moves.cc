@@ -82,11 +82,15 @@ int replicaSource(const std::vector<int>& ps_of_chunk, const v1::EpochInfo& epoc
   return serversOf(ps_of_chunk, epoch)[chunk];
 }
 
+std::map<int, v1::Incarnation> sourcesOf(const v1::EpochInfo& epoch) {
+  std::map<int, v1::Incarnation> sources;
+  for (const v1::ChunkSource& source : epoch.sources())
+    sources[static_cast<int>(source.ps())] = source.incarnation();
+  return sources;
+}
+
 v1::Incarnation incarnationOf(const v1::EpochInfo& epoch, int ps) {
-  for (const v1::ChunkSource& source : epoch.sources()) {
-    if (static_cast<int>(source.ps()) == ps) return source.incarnation();
-  }
-  return {};
+  return sourcesOf(epoch)[ps];
 }
 
 std::vector<std::uint32_t> partsToCopy(const v1::EpochInfo& epoch, int ps) {

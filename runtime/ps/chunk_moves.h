@@ -45,7 +45,8 @@ std::set<std::uint32_t> unguardedChunks(const std::vector<int>& ps_of_chunk,
 int replicaSource(const std::vector<int>& ps_of_chunk, const v1::EpochInfo& epoch,
                   std::uint32_t chunk, bool part);
 
-// Of one of the epoch's sources; none: an empty one.
+// The processes of the epoch's sources, by server; and of one of them, empty where it is none.
+std::map<int, v1::Incarnation> sourcesOf(const v1::EpochInfo& epoch);
 v1::Incarnation incarnationOf(const v1::EpochInfo& epoch, int ps);
 
 // The parts that the server copies while the epoch runs, by number; and who copies which.

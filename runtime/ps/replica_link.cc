@@ -42,7 +42,7 @@ void ReplicaLink::start(const v1::EpochInfo& epoch) {
   std::lock_guard lock(mutex_);
   epoch_ = epoch.epoch();
   targets_ = ReplicaTargets(epoch);
-  incarnations_.clear();
+  incarnations_ = sourcesOf(epoch);
   pending_.clear();
   std::string_view own_host;
   for (const v1::ChunkSource& source : epoch.sources()) {
@@ -51,7 +51,6 @@ void ReplicaLink::start(const v1::EpochInfo& epoch) {
   for (const v1::ChunkSource& source : epoch.sources()) {
     if (source.ps() == options_.ps) continue;
     const auto target = static_cast<int>(source.ps());
-    incarnations_[target] = source.incarnation();
     client_.setAddress(target, source.address(), hostOf(source.address()) == own_host);
   }
 }

@@ -178,7 +178,7 @@ class RowShard {
   const bool deltas_;
   std::vector<std::size_t> dims_;
   Look look_ = [](std::size_t, const rows::RowPart&) {};
-  // By part; null: it is not here. Its own, replicas, and what is others' until release().
+  // By part; null: it is not here. Its own, replicas, copies, and what is others' until release().
   std::vector<std::unique_ptr<Part>> held_;
   std::vector<std::size_t> own_;  // ascending
   std::set<std::size_t> replicas_;

@@ -6,6 +6,7 @@
 #include "base/core/check.h"
 #include "base/core/strings.h"
 #include "fmt/format.h"
+#include "runtime/coordinator/incarnation.h"
 #include "runtime/placement/moves.h"
 #include "runtime/ps/row_body.h"
 #include "runtime/ps/row_shard.h"
@@ -90,9 +91,7 @@ std::uint64_t RowShard::markOf(std::uint32_t number, const v1::Incarnation& of) 
   Part* const part = heldOf(number);
   if (part == nullptr) return 0;
   const std::lock_guard lock(part->mutex);
-  const bool same = part->copy && part->copy->of.created() == of.created() &&
-                    part->copy->of.start() == of.start();
-  return same ? part->copy->mark : 0;
+  return part->copy && same(part->copy->of, of) ? part->copy->mark : 0;
 }
 
 StatusOr<rows::GivenPart> RowShard::giveFollower(std::uint32_t number, int follower,

@@ -126,7 +126,6 @@ ps::FetchOptions EpochContents::fetching(const std::function<bool()>& over,
   options.limits = limits;
   options.access = access_;
   options.job_uid = options_.job.metadata().uid();
-  options.follower = number_;
   options.over = over;
   return options;
 }
