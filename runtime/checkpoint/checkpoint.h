@@ -52,10 +52,12 @@ std::string shardTensorName(std::string_view variable, std::string_view slot, st
 
 // Writes DIR/NAME durably: temporary file (NAME.tmp), fsync, rename, fsync of the directory; an
 // older file of that name is replaced. Blocks for the disk; needs no memory beside the header.
-// Errors name the file (disk full: RESOURCE_EXHAUSTED); the temporary file is gone then.
+// Errors name the file (disk full: RESOURCE_EXHAUSTED); the temporary file is gone then. Rows that
+// are `late` are read one piece at a time, behind all else.
 StatusOr<ShardFileInfo> writeShard(const std::string& dir, const std::string& name,
                                    const std::vector<ShardTensor>& tensors,
-                                   const std::vector<ShardArray>& arrays = {});
+                                   const std::vector<ShardArray>& arrays = {},
+                                   const std::vector<LateTable>& late = {});
 
 struct ManifestVariable {
   std::string name;

@@ -46,6 +46,16 @@ constexpr std::int32_t stepsAfter(std::uint32_t step, std::int64_t since) {
   return static_cast<std::int32_t>(step - static_cast<std::uint32_t>(since));
 }
 
+// Rows of one table in a range of its partitions, as they were at a snapshot's version; they may
+// still be in their holder's tables, where training goes on.
+struct LateRows {
+  std::size_t table = 0;
+  int first = 0;                    // partition
+  std::vector<std::int64_t> sizes;  // as TableRows; empty of a delta, where only read() tells
+  // Once, from any thread.
+  std::function<TableRows()> read;
+};
+
 // What a delta checkpoint is to be read on top of.
 struct DeltaBase {
   std::string manifest;       // its file name; "": what there is is whole
@@ -64,7 +74,7 @@ struct Snapshot {
     SlotArrays slots;                                        // likewise
   };
   std::vector<ChunkCopy> chunks;
-  std::vector<TableRows> tables;  // ascending by table and partition
+  std::vector<LateRows> tables;  // ascending by table and partition
 };
 
 // Takes one chunk that was read: its version, weights and slots.

@@ -1,6 +1,7 @@
 #include "runtime/checkpoint/table_arrays.h"
 
 #include <charconv>
+#include <numeric>
 #include <system_error>
 #include <utility>
 
@@ -28,28 +29,41 @@ std::optional<int> numberIn(std::string_view text) {
 
 }  // namespace
 
-void addTableArrays(const ManifestTable& table, const TableRows& rows,
-                    std::vector<ShardArray>& arrays) {
-  const auto partitions = static_cast<std::int64_t>(rows.sizes.size());
-  const auto count = static_cast<std::int64_t>(rows.ids.size());
-  const auto add = [&](std::string_view array, std::string dtype, std::vector<std::int64_t> shape,
-                       std::span<const std::byte> bytes) {
-    arrays.push_back({.name = fmt::format("{}{}[{}:{}]/{}", kPrefix, table.name, rows.first,
-                                          rows.first + partitions, array),
+std::vector<ShardArray> tableArrays(const ManifestTable& table, int first,
+                                    std::span<const std::int64_t> sizes, std::size_t gone) {
+  const auto partitions = static_cast<std::int64_t>(sizes.size());
+  const std::int64_t count = std::accumulate(sizes.begin(), sizes.end(), std::int64_t{0});
+  std::vector<ShardArray> arrays;
+  const auto add = [&](std::string_view array, std::string dtype, std::vector<std::int64_t> shape) {
+    arrays.push_back({.name = fmt::format("{}{}[{}:{}]/{}", kPrefix, table.name, first,
+                                          first + partitions, array),
                       .dtype = std::move(dtype),
                       .shape = std::move(shape),
-                      .bytes = bytes});
+                      .bytes = {}});
   };
-  add("sizes", "I64", {partitions}, bytesOf(rows.sizes));
-  if (!rows.gone.empty())
-    add("gone", "I64", {static_cast<std::int64_t>(rows.gone.size())}, bytesOf(rows.gone));
-  if (count == 0) return;
-  add("ids", "I64", {count}, bytesOf(rows.ids));
-  add("steps", "I32", {count}, bytesOf(rows.steps));
-  add("counts", "I32", {count}, bytesOf(rows.counts));
-  if (table.dim > 0) add("rows", "F32", {count, table.dim}, bytesOf(rows.weights));
-  for (std::size_t s = 0; s < table.slots.size(); ++s)
-    add(table.slots[s], "F32", {count, table.dim}, bytesOf(rows.slots[s]));
+  add("sizes", "I64", {partitions});
+  if (gone > 0) add("gone", "I64", {static_cast<std::int64_t>(gone)});
+  if (count == 0) return arrays;
+  add("ids", "I64", {count});
+  add("steps", "I32", {count});
+  add("counts", "I32", {count});
+  if (table.dim > 0) add("rows", "F32", {count, table.dim});
+  for (const std::string& slot : table.slots) add(slot, "F32", {count, table.dim});
+  return arrays;
+}
+
+void addTableArrays(const ManifestTable& table, const TableRows& rows,
+                    std::vector<ShardArray>& arrays) {
+  std::vector<std::span<const std::byte>> bytes = {bytesOf(rows.sizes)};
+  if (!rows.gone.empty()) bytes.push_back(bytesOf(rows.gone));
+  bytes.insert(bytes.end(), {bytesOf(rows.ids), bytesOf(rows.steps), bytesOf(rows.counts)});
+  if (table.dim > 0) bytes.push_back(bytesOf(rows.weights));
+  for (const std::vector<float>& slot : rows.slots) bytes.push_back(bytesOf(slot));
+  std::size_t next = 0;
+  for (ShardArray& array : tableArrays(table, rows.first, rows.sizes, rows.gone.size())) {
+    array.bytes = bytes[next++];
+    arrays.push_back(std::move(array));
+  }
 }
 
 std::optional<TableArrayName> parseTableArrayName(std::string_view name) {

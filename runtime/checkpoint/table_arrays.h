@@ -41,9 +41,19 @@ struct ShardArray {
   std::vector<std::int64_t> shape;
   std::span<const std::byte> bytes;  // little-endian; not owned
 };
-// `rows` must outlive them.
+// What rows of these partitions, and so many that are gone, are written as; without bytes.
+std::vector<ShardArray> tableArrays(const ManifestTable& table, int first,
+                                    std::span<const std::int64_t> sizes, std::size_t gone);
+// The same of rows that are there. `rows` must outlive them.
 void addTableArrays(const ManifestTable& table, const TableRows& rows,
                     std::vector<ShardArray>& arrays);
+
+// Rows that are read when it is their turn to be written, so that not all need memory at once.
+// Table and rows must outlive it.
+struct LateTable {
+  const ManifestTable* table = nullptr;
+  const LateRows* rows = nullptr;  // whose sizes are known
+};
 
 struct TableArrayName {
   std::string table;

@@ -77,14 +77,17 @@ class RowShard {
   std::int64_t point(std::uint32_t number) const;
   // NOT_FOUND: it is not here, or has nothing yet.
   StatusOr<rows::GivenPart> give(std::uint32_t number, std::int64_t known) const;
-  // The same to who copies it while it takes updates (RowPart::giveFollower).
-  StatusOr<rows::GivenPart> giveFollower(std::uint32_t number, int follower, std::uint64_t mark);
+  // The same to who copies it while it takes updates (RowPart::giveFollower). `begun` is called
+  // once what follows, which takes long, needs nothing that an epoch is prepared with.
+  StatusOr<rows::GivenPart> giveFollower(
+      std::uint32_t number, int follower, std::uint64_t mark,
+      const std::function<void()>& begun = [] {});
   // What a copy that was made of this process's part is to be asked on with; 0: there is none.
   std::uint64_t markOf(std::uint32_t number, const v1::Incarnation& of) const;
   // One of its own or a replica, as another server gave it, in place of what may be here: first
   // what takes long, which changes nothing here, then the rest. INVALID_ARGUMENT: it does not fit.
   struct Unpacked {
-    std::unique_ptr<rows::RowPart> whole;  // null: what follows goes into the rows that are here
+    std::shared_ptr<rows::RowPart> whole;  // null: what follows goes into the rows that are here
     rows::GivenPart behind;
   };
   StatusOr<Unpacked> unpack(std::uint32_t number, rows::GivenPart given) const;
@@ -123,6 +126,10 @@ class RowShard {
   std::vector<rows::PartitionRange> ranges() const;
   // `use` is given one of its own parts, which nobody else has meanwhile.
   void withPart(std::size_t at, const std::function<void(const rows::RowPart&)>& use) const;
+  // Its own part as it is; by Look or withPart(), which see to it that nobody else has it. What is
+  // read later waits for who has the part then, a partition at a time, whatever becomes of it here.
+  // `since`: only what has changed in that step or later, and what has gone (mode Sync).
+  std::vector<LateRows> snapshot(std::size_t at, std::optional<std::int64_t> since) const;
   // Of its own, as others may know them, without waiting for any; none: -1.
   std::int64_t lowestVersion() const;
   std::int64_t highestVersion() const;
@@ -138,7 +145,7 @@ class RowShard {
   struct Part {
     std::uint32_t number = 0;
     std::mutex mutex;
-    std::unique_ptr<rows::RowPart> rows;  // as makePart() makes them
+    std::shared_ptr<rows::RowPart> rows;  // as makePart() makes them; snapshots have it too
     std::map<CallId, TimePoint> waiting;
     // As others may know it, to be read without the mutex; -1: nothing has been loaded, or it is a
     // copy.
@@ -153,7 +160,7 @@ class RowShard {
   std::unique_ptr<rows::RowPart> makePart(rows::PartitionRange range) const;
   void hold(std::size_t part);
   bool dropUnwanted();
-  Part* heldOf(std::uint32_t number) const;
+  std::shared_ptr<Part> heldOf(std::uint32_t number) const;
   Status notHere(std::uint32_t number) const;
   Status become(Part& part, Unpacked unpacked) const;
   bool isOwn(std::size_t part) const;
@@ -169,6 +176,9 @@ class RowShard {
   void answer(Part& part, std::uint32_t number, std::vector<rows::RowAnswer> answers,
               std::vector<ChunkAnswer>& out);
   ChunkAnswer refuse(CallId call, std::uint32_t number, std::string why) const;
+  struct LatePart;
+  static void readLate(const LatePart& late, std::size_t store, rows::PartitionRange range,
+                       TableRows& rows);
 
   const std::vector<rows::RowTableConfig> tables_;
   const RowGrid grid_;
@@ -179,7 +189,7 @@ class RowShard {
   std::vector<std::size_t> dims_;
   Look look_ = [](std::size_t, const rows::RowPart&) {};
   // By part; null: it is not here. Its own, replicas, copies, and what is others' until release().
-  std::vector<std::unique_ptr<Part>> held_;
+  std::vector<std::shared_ptr<Part>> held_;
   std::vector<std::size_t> own_;  // ascending
   std::set<std::size_t> replicas_;
   std::set<std::size_t> copies_;

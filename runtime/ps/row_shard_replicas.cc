@@ -15,14 +15,14 @@ namespace trainyard::runtime::ps {
 
 void RowShard::hold(std::size_t part) {
   if (held_[part] != nullptr) return;
-  held_[part] = std::make_unique<Part>();
+  held_[part] = std::make_shared<Part>();
   held_[part]->number = grid_.numberOf(part);
   held_[part]->rows = makePart(grid_.parts()[part]);
 }
 
-RowShard::Part* RowShard::heldOf(std::uint32_t number) const {
+std::shared_ptr<RowShard::Part> RowShard::heldOf(std::uint32_t number) const {
   const auto meaning = grid_.meaningOf(number);
-  return meaning ? held_[meaning->part].get() : nullptr;
+  return meaning ? held_[meaning->part] : nullptr;
 }
 
 bool RowShard::isOwn(std::size_t part) const {
@@ -81,25 +81,17 @@ void RowShard::release() {
 }
 
 std::int64_t RowShard::point(std::uint32_t number) const {
-  Part* const part = heldOf(number);
+  const std::shared_ptr<Part> part = heldOf(number);
   if (part == nullptr || part->version < 0) return -1;
   const std::lock_guard lock(part->mutex);
   return part->rows->point();
 }
 
 std::uint64_t RowShard::markOf(std::uint32_t number, const v1::Incarnation& of) const {
-  Part* const part = heldOf(number);
+  const std::shared_ptr<Part> part = heldOf(number);
   if (part == nullptr) return 0;
   const std::lock_guard lock(part->mutex);
   return part->copy && same(part->copy->of, of) ? part->copy->mark : 0;
-}
-
-StatusOr<rows::GivenPart> RowShard::giveFollower(std::uint32_t number, int follower,
-                                                 std::uint64_t mark) {
-  Part* const part = heldOf(number);
-  if (part == nullptr || part->version < 0) return notHere(number);
-  const std::lock_guard lock(part->mutex);
-  return part->rows->giveFollower(follower, mark, ++logs_);
 }
 
 Status RowShard::notHere(std::uint32_t number) const {
@@ -108,7 +100,7 @@ Status RowShard::notHere(std::uint32_t number) const {
 }
 
 StatusOr<rows::GivenPart> RowShard::give(std::uint32_t number, std::int64_t known) const {
-  Part* const part = heldOf(number);
+  const std::shared_ptr<Part> part = heldOf(number);
   if (part == nullptr || part->version < 0) return notHere(number);
   const std::lock_guard lock(part->mutex);
   return part->rows->give(known);
@@ -131,7 +123,7 @@ StatusOr<RowShard::Unpacked> RowShard::unpack(std::uint32_t number, rows::GivenP
 
 Status RowShard::takeOver(std::uint32_t number, Unpacked unpacked,
                           const v1::Incarnation* copied_of) {
-  Part* const part = heldOf(number);
+  const std::shared_ptr<Part> part = heldOf(number);
   TY_CHECK(part != nullptr, "a server takes over what is its own, or a replica, or a copy");
   const std::lock_guard lock(part->mutex);
   const std::uint64_t mark = unpacked.behind.mark;

@@ -169,6 +169,7 @@ PsService::PsService(PsServiceOptions options, Shard& shard, const Clock& clock,
       traffic_(v1::ROLE_WORKER) {
   for (int lane = 0; lane < options_.lanes; ++lane)
     lanes_.push_back(std::make_unique<Lane>(options_.wire));
+  if (shard_.rows() != nullptr) gives_ = std::make_unique<WorkThread>();
 }
 
 PsService::~PsService() {
@@ -188,6 +189,7 @@ Status PsService::start() {
 }
 
 void PsService::close() {
+  if (gives_ != nullptr) gives_->stop();
   if (server_ != nullptr) server_->stop();
 }
 
@@ -278,10 +280,33 @@ void PsService::handleRows(Session& session, std::uint64_t number,
   settle(session, header, number, id, std::move(answers));
 }
 
+// Between epochs the data threads have nothing else to do.
 void PsService::give(const Session& session, std::uint64_t number,
-                     const v1::FetchChunkRequest& request) const {
+                     const v1::FetchChunkRequest& request) {
+  if (request.has_follows() && gives_ != nullptr) return giveLater(session, number, request);
   hitFailpoint("ps.give", request.epoch());
-  StatusOr<ChunkFrame> frame = given(request);
+  sendGiven(session, number, given(request));
+}
+
+void PsService::giveLater(const Session& session, std::uint64_t number,
+                          v1::FetchChunkRequest request) {
+  const int at = session.lane;
+  Lane& lane = *lanes_[static_cast<std::size_t>(at)];
+  const CallId id = lane.next++;
+  lane.gives[id] = {&session, number};
+  gives_->add([this, at, id, request = std::move(request)] {
+    hitFailpoint("ps.give", request.epoch());
+    auto frame = std::make_shared<StatusOr<ChunkFrame>>(given(request));
+    server_->loop(at).post([this, at, id, frame] {
+      auto asked = lanes_[static_cast<std::size_t>(at)]->gives.extract(id);
+      if (asked.empty()) return;  // its caller is gone
+      sendGiven(*asked.mapped().session, asked.mapped().number, std::move(*frame));
+    });
+  });
+}
+
+void PsService::sendGiven(const Session& session, std::uint64_t number,
+                          StatusOr<ChunkFrame> frame) {
   if (!frame.ok()) {
     return session.reply(lanes::FrameKind::kRefusal, lanes::Topic::kFetch, number,
                          std::string(fromAbsl(frame.status().message())), {});
@@ -407,8 +432,9 @@ std::optional<v1::SharedPlace> PsService::placeOf(std::span<const std::byte> byt
 }
 
 void PsService::closed(const Session& session) {
-  auto& calls = lanes_[static_cast<std::size_t>(session.lane)]->calls;
-  std::erase_if(calls, [&](const auto& entry) {
+  Lane& lane = *lanes_[static_cast<std::size_t>(session.lane)];
+  std::erase_if(lane.gives, [&](const auto& entry) { return entry.second.session == &session; });
+  std::erase_if(lane.calls, [&](const auto& entry) {
     const bool gone = entry.second.session == &session;
     if (gone) shard_.onCancelled(entry.first);
     return gone;

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "base/core/clock.h"
+#include "base/core/work_thread.h"
 #include "base/metrics/bucket_counts.h"
 #include "base/metrics/catalogue.h"
 #include "base/process/unique_fd.h"
@@ -96,6 +97,11 @@ class PsService {
     explicit Lane(ElementType wire) : weights(wire, bodies) {}
     std::unordered_map<CallId, Call> calls;
     CallId next = 1;
+    struct Asked {
+      const Session* session = nullptr;
+      std::uint64_t number = 0;
+    };
+    std::unordered_map<CallId, Asked> gives;  // that gives_ has
     BodyPool bodies;
     WeightsBodies weights;
   };
@@ -109,8 +115,9 @@ class PsService {
                std::size_t bytes);
   void settle(const Session& session, const v1::ChunkRequestHeader& header, std::uint64_t number,
               CallId id, std::vector<ChunkAnswer> answers);
-  void give(const Session& session, std::uint64_t number,
-            const v1::FetchChunkRequest& request) const;
+  void give(const Session& session, std::uint64_t number, const v1::FetchChunkRequest& request);
+  void giveLater(const Session& session, std::uint64_t number, v1::FetchChunkRequest request);
+  static void sendGiven(const Session& session, std::uint64_t number, StatusOr<ChunkFrame> frame);
   StatusOr<ChunkFrame> given(const v1::FetchChunkRequest& request) const;
   void answer(int lane, const ChunkAnswer& answer);
   void forgetWeights(int lane);
@@ -140,6 +147,7 @@ class PsService {
 
   std::vector<std::unique_ptr<Lane>> lanes_;  // each is its thread's
   std::unique_ptr<lanes::LaneServer> server_;
+  std::unique_ptr<WorkThread> gives_;  // parts to who copies them meanwhile; null: no tables
 };
 
 }  // namespace trainyard::runtime::ps

@@ -116,7 +116,7 @@ StatusOr<rows::GivenPart> Shard::giveFollower(std::int64_t epoch, std::uint32_t 
                                               std::uint64_t mark) const {
   std::shared_lock epoch_lock(epoch_mutex_);
   if (epoch != epoch_) return checkGives(epoch);
-  return rows_->giveFollower(part, follower, mark);
+  return rows_->giveFollower(part, follower, mark, [&] { epoch_lock.unlock(); });
 }
 
 StatusOr<rows::GivenPart> Shard::givePart(std::int64_t epoch, std::uint32_t part,

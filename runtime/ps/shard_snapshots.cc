@@ -1,11 +1,10 @@
-// Copies of a server's chunks at one version, for checkpoints.
+// A server's chunks and parts of tables at one version, for checkpoints.
 #include <algorithm>
 #include <utility>
 
 #include "base/core/failpoint.h"
 #include "runtime/placement/moves.h"
 #include "runtime/ps/shard_updates.h"
-#include "runtime/rows/row_copy.h"
 
 namespace trainyard::runtime::ps {
 
@@ -149,15 +148,10 @@ bool Shard::captureRows(std::size_t at, const rows::RowPart& part) {
   if (!wantsCopy(holding, part.version())) return false;
   hitFailpoint("ps.capture.rows", part.version());
   const DeltaBase base = baseOf(part.version());
-  std::vector<TableRows> copies;
-  if (base.any()) {
-    copies = part.copyChanged(base.version);
-  } else {
-    for (std::size_t s = 0; s < part.stores(); ++s)
-      copies.push_back(rows::copyRows(part.store(s), s));
-  }
+  std::vector<LateRows> pieces =
+      rows_->snapshot(at, base.any() ? std::optional(base.version) : std::nullopt);
   return addToSnapshot(holding, part.version(), [&](Snapshot& snapshot) {
-    std::move(copies.begin(), copies.end(), std::back_inserter(snapshot.tables));
+    std::ranges::move(pieces, std::back_inserter(snapshot.tables));
   });
 }
 

@@ -70,17 +70,6 @@ TableRows copyRows(const RowTable& table, std::size_t number) {
   return copy;
 }
 
-TableRows copyRowsSince(const RowTable& table, std::int64_t since, std::size_t number) {
-  TableRows copy = emptyCopy(table, number, 0);
-  for (int partition = table.range().first; partition < table.range().last; ++partition) {
-    const std::size_t before = copy.ids.size();
-    for (const RowView& row : table.rows(partition, since))
-      add(row, static_cast<std::size_t>(table.options().dim), copy);
-    copy.sizes.push_back(static_cast<std::int64_t>(copy.ids.size() - before));
-  }
-  return copy;
-}
-
 TableRows copyRowsBefore(const RowTable& table, const RowUndo& undo, std::size_t number) {
   const auto dim = static_cast<std::size_t>(table.options().dim);
   TableRows copy = emptyCopy(table, number, table.size());

@@ -15,8 +15,6 @@ namespace trainyard::runtime::rows {
 TableRows copyRows(const RowTable& table, std::size_t number);
 // The same of the version before the update that has filled `undo`, which was the last one.
 TableRows copyRowsBefore(const RowTable& table, const RowUndo& undo, std::size_t number);
-// What an update at step `since` or later has changed, as it is.
-TableRows copyRowsSince(const RowTable& table, std::int64_t since, std::size_t number);
 // From another process: INVALID_ARGUMENT names the table where arrays do not fit it, or ids are not
 // of its partitions, in their places and each once.
 Status checkRows(const TableRows& rows, const RowTable& table);

@@ -160,6 +160,7 @@ bool RowPart::update(std::int64_t step, const std::vector<RowGradients>& means) 
   ++version_;
   evict(step);
   if (keeps_gone_) noteGone(step);
+  noteSnapshots();
   return true;
 }
 
@@ -175,20 +176,29 @@ void RowPart::noteGone(std::int64_t step) {
   }
 }
 
-std::vector<TableRows> RowPart::copyChanged(std::int64_t since) const {
-  std::vector<TableRows> copies;
-  for (std::size_t s = 0; s < stores(); ++s) {
-    TableRows& copy = copies.emplace_back(copyRowsSince(store(s), since, s));
-    if (s >= gone_.size()) continue;
-    std::set<std::uint64_t> told;
-    for (std::size_t i = 0; i < gone_[s].ids.size(); ++i) {
-      const std::uint64_t id = gone_[s].ids[i];
-      const bool before = stepsAfter(gone_[s].steps[i], since) < 0;
-      // One that has come again is among the rows.
-      if (!before && !store(s).has(id) && told.insert(id).second) copy.gone.push_back(id);
-    }
+std::shared_ptr<PartSnapshot> RowPart::snapshot(std::optional<std::int64_t> since) {
+  auto taken = std::make_shared<PartSnapshot>(*this, since);
+  snapshots_.push_back(taken);
+  return taken;
+}
+
+void RowPart::noteSnapshots() {
+  std::erase_if(snapshots_, [](const auto& snapshot) { return snapshot.expired(); });
+  for (const auto& weak : snapshots_) {
+    const std::shared_ptr<PartSnapshot> snapshot = weak.lock();
+    for (std::size_t s = 0; snapshot != nullptr && s < stores(); ++s) snapshot->note(s, undoOf(s));
   }
-  return copies;
+}
+
+std::vector<std::uint64_t> RowPart::goneSince(std::size_t store, std::int64_t since) const {
+  if (store >= gone_.size()) return {};
+  std::set<std::uint64_t> told;
+  for (std::size_t i = 0; i < gone_[store].ids.size(); ++i) {
+    const bool before = stepsAfter(gone_[store].steps[i], since) < 0;
+    // One that has come again is among the rows.
+    if (!before && !this->store(store).has(gone_[store].ids[i])) told.insert(gone_[store].ids[i]);
+  }
+  return {told.begin(), told.end()};
 }
 
 void RowPart::forgetGoneBefore(std::int64_t version) {
@@ -215,18 +225,30 @@ std::size_t RowPart::bytes() const {
   return bytes;
 }
 
-GivenPart RowPart::giveFollower(int follower, std::uint64_t mark, std::uint64_t life) {
+GivenPart RowPart::give(std::int64_t known) const {
+  Outline outline = this->outline(known);
+  if (outline.stores) outline.given.stores = copyStores(outline.former);
+  return std::move(outline.given);
+}
+
+RowPart::ToFollower RowPart::giveFollower(int follower, std::uint64_t mark, std::uint64_t life) {
   if (auto updates = log_.since(follower, mark)) {
     GivenPart given;
     given.point = point();
     given.version = version_;
     given.mark = log_.mark();
     given.updates = *std::move(updates);
-    return given;
+    return {std::move(given), nullptr};
   }
-  GivenPart given = give(/*known=*/-1);
-  given.mark = log_.begin(follower, life);
-  return given;
+  Outline all = outline(/*known=*/-1);
+  ToFollower whole{std::move(all.given), snapshot()};
+  whole.given.mark = log_.begin(follower, life);
+  for (std::size_t s = 0; s < stores(); ++s) {
+    if (all.former) whole.rows->note(s, undoOf(s));
+    copyGone(s, all.former,
+             whole.given.stores.emplace_back(emptyRows(s, range_.first, store(s).slots())));
+  }
+  return whole;
 }
 
 Status RowPart::follow(GivenPart given) {
@@ -262,18 +284,21 @@ std::vector<TableRows> RowPart::copyStores(bool former) const {
   std::vector<TableRows> copies;
   for (std::size_t s = 0; s < stores(); ++s) {
     copies.push_back(former ? copyRowsBefore(store(s), undoOf(s), s) : copyRows(store(s), s));
-    if (s >= gone_.size()) continue;
-    TableRows& copy = copies.back();
-    copy.gone = gone_[s].ids;
-    copy.gone_steps = gone_[s].steps;
-    // What the newest step has taken away it takes away there too.
-    while (former && !copy.gone.empty() &&
-           copy.gone_steps.back() == static_cast<std::uint32_t>(version_ - 1)) {
-      copy.gone.pop_back();
-      copy.gone_steps.pop_back();
-    }
+    copyGone(s, former, copies.back());
   }
   return copies;
+}
+
+void RowPart::copyGone(std::size_t store, bool former, TableRows& to) const {
+  if (store >= gone_.size()) return;
+  to.gone = gone_[store].ids;
+  to.gone_steps = gone_[store].steps;
+  // What the newest step has taken away it takes away there too.
+  while (former && !to.gone.empty() &&
+         to.gone_steps.back() == static_cast<std::uint32_t>(version_ - 1)) {
+    to.gone.pop_back();
+    to.gone_steps.pop_back();
+  }
 }
 
 Status RowPart::loadStores(const std::vector<TableRows>& given) {

@@ -23,6 +23,7 @@
 #include "runtime/data/step_plan.h"
 #include "runtime/optimizer/optimizer.h"
 #include "runtime/rows/part_log.h"
+#include "runtime/rows/part_snapshot.h"
 #include "runtime/rows/row_admission.h"
 #include "runtime/rows/row_meter.h"
 #include "runtime/rows/row_sum.h"
@@ -163,13 +164,18 @@ class RowPart {
 
   // What a replica or another holder needs of it, which is at the point `known` (-1: at none).
   // Between epochs.
-  virtual GivenPart give(std::int64_t known) const = 0;
+  GivenPart give(std::int64_t known) const;
   // The same, from who has held it: an empty part of the same partitions becomes it; one that was
   // at its point already takes the update alone. INVALID_ARGUMENT: it does not fit.
   virtual Status takeOver(GivenPart given) = 0;
   // As give() and takeOver(), of who copies the part while it takes updates, at any time: all of
-  // it, or what came behind `mark`, with a new mark. `life` as of PartLog::begin.
-  GivenPart giveFollower(int follower, std::uint64_t mark, std::uint64_t life);
+  // it, or what came behind `mark`, with a new mark. `life` as of PartLog::begin. All of it is read
+  // from the snapshot, where there is one, into `stores`, which have all else.
+  struct ToFollower {
+    GivenPart given;
+    std::shared_ptr<PartSnapshot> rows;
+  };
+  ToFollower giveFollower(int follower, std::uint64_t mark, std::uint64_t life);
   Status follow(GivenPart given);
   // Nobody else copies it any more.
   void keepFollowers(const std::set<int>& followers) { log_.keepFollowers(followers); }
@@ -193,9 +199,11 @@ class RowPart {
   virtual std::int64_t told() const { return version_; }
   // For deltas: from now on it knows which rows go (evicted, or admitted and no longer counted).
   void keepGone() { keeps_gone_ = true; }
-  // Of all stores, what has changed in step `since` or later, and which rows have gone that were
-  // there before it. Mode Sync.
-  std::vector<TableRows> copyChanged(std::int64_t since) const;
+  // The part as it is, to be read while steps go on, as long as the caller keeps it. With `since`
+  // (mode Sync) only what has changed in that step or later.
+  std::shared_ptr<PartSnapshot> snapshot(std::optional<std::int64_t> since = std::nullopt);
+  // Mode Sync: rows of the store that have gone in step `since` or later and were there before it.
+  std::vector<std::uint64_t> goneSince(std::size_t store, std::int64_t since) const;
   // No delta begins before this version any more.
   void forgetGoneBefore(std::int64_t version);
   // What must end the job: a gradient that is not finite, a table that is full. The update that has
@@ -215,6 +223,14 @@ class RowPart {
     void revert();
     void forgetFormer();
   };
+  // give() but for the stores: whether they are needed, and whether they are of the version before
+  // the newest update.
+  struct Outline {
+    GivenPart given;
+    bool stores = false;
+    bool former = false;
+  };
+  virtual Outline outline(std::int64_t known) const = 0;
   // Who is the mode's: a request of the epoch that is open, whose ids and gradients are in their
   // places and of this part. INVALID_ARGUMENT: it makes no sense now; nothing has happened.
   virtual Status take(RowRequest& request, CallId call, std::vector<RowAnswer>& out) = 0;
@@ -235,6 +251,8 @@ class RowPart {
   virtual void confirmed(std::vector<RowAnswer>& out) = 0;
   // The tables as they are, or, with `former`, as they were before the newest update.
   std::vector<TableRows> copyStores(bool former) const;
+  // Of a store, what it knows of rows that have gone; as of copyStores().
+  void copyGone(std::size_t store, bool former, TableRows& to) const;
   // The reverse, into empty tables.
   Status loadStores(const std::vector<TableRows>& stores);
   RowAnswer without(RowAnswer::Code code, const RowRequest& request, CallId call) const;
@@ -255,11 +273,12 @@ class RowPart {
   Status updateTable(std::size_t t, std::int64_t step, const RowGradients& mean);
   const RowUndo& undoOf(std::size_t store) const;
   void noteGone(std::int64_t step);
-
+  void noteSnapshots();
   std::size_t bytes() const;
 
   std::shared_ptr<const PartUpdate> to_send_;
   PartLog log_;
+  std::vector<std::weak_ptr<PartSnapshot>> snapshots_;
   // Of a store: rows that have gone, and when, in the order of steps.
   struct Gone {
     std::vector<std::uint64_t> ids;

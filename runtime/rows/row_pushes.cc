@@ -133,18 +133,19 @@ bool RowPushes::takeAsReplica(std::shared_ptr<const PartUpdate> push) {
   return true;
 }
 
-GivenPart RowPushes::give(std::int64_t known) const {
-  GivenPart given;
+RowPart::Outline RowPushes::outline(std::int64_t known) const {
+  Outline outline;
+  GivenPart& given = outline.given;
   given.point = point();
   given.version = version_;
-  if (known == given.point) return given;
+  if (known == given.point) return outline;
   // What has come since is one push, and no settling.
   if (last_ != nullptr && known == last_->point && known == given.point - 1) {
     given.point = known;
     given.update = last_;
-    return given;
+    return outline;
   }
-  given.stores = copyStores(/*former=*/false);
+  outline.stores = true;
   for (const auto& [worker, number] : newest_) {
     const auto& [created, start, push] = number;
     given.applied.push_back({worker, created, start, push});
@@ -153,7 +154,7 @@ GivenPart RowPushes::give(std::int64_t known) const {
   given.samples = samples_;
   given.brought = brought_;
   given.brought_samples = brought_samples_;
-  return given;
+  return outline;
 }
 
 Status RowPushes::takeOver(GivenPart given) {

@@ -35,7 +35,6 @@ class RowPushes final : public RowPart {
   void settle(std::int64_t version) override;
   void cancel(CallId call) override;
   std::optional<RowAnswer> giveUp(CallId call) override;
-  GivenPart give(std::int64_t known) const override;
   Status takeOver(GivenPart given) override;
   bool takeAsReplica(std::shared_ptr<const PartUpdate> update) override;
   // Pushes that are in it, as far as its version counts them.
@@ -51,6 +50,7 @@ class RowPushes final : public RowPart {
     CallId call = 0;
     RowRequest request;
   };
+  Outline outline(std::int64_t known) const override;
   Status take(RowRequest& request, CallId call, std::vector<RowAnswer>& out) override;
   void confirmed(std::vector<RowAnswer>& out) override;
   bool isKnown(const RowRequest::Push& push) const;

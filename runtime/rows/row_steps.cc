@@ -180,17 +180,19 @@ bool RowSteps::takeAsReplica(std::shared_ptr<const PartUpdate> step) {
   return become(std::move(step));
 }
 
-GivenPart RowSteps::give(std::int64_t known) const {
-  GivenPart given;
+RowPart::Outline RowSteps::outline(std::int64_t known) const {
+  Outline outline;
+  GivenPart& given = outline.given;
   given.point = given.version = version_;
-  if (known == version_) return given;
+  if (known == version_) return outline;
   if (has_former_) {
     given.update = newest_;
     given.point = given.version = version_ - 1;
-    if (known == given.point) return given;
+    if (known == given.point) return outline;
   }
-  given.stores = copyStores(has_former_);
-  return given;
+  outline.stores = true;
+  outline.former = has_former_;
+  return outline;
 }
 
 Status RowSteps::takeOver(GivenPart given) {

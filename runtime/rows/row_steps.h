@@ -41,7 +41,6 @@ class RowSteps final : public RowPart {
   void seal(std::vector<RowAnswer>& out) override;
   void cancel(CallId call) override;
   std::optional<RowAnswer> giveUp(CallId call) override;
-  GivenPart give(std::int64_t known) const override;
   Status takeOver(GivenPart given) override;
   bool takeAsReplica(std::shared_ptr<const PartUpdate> update) override;
   std::int64_t told() const override { return version_ - (unconfirmed_ ? 1 : 0); }
@@ -54,6 +53,7 @@ class RowSteps final : public RowPart {
     CallId call = 0;
     RowRequest request;
   };
+  Outline outline(std::int64_t known) const override;
   Status take(RowRequest& request, CallId call, std::vector<RowAnswer>& out) override;
   Status checkVersion(const RowRequest& request) const;
   Status checkStep(const RowRequest& request) const;

@@ -50,6 +50,11 @@ RowTable::Partition& RowTable::partitionOf(std::uint64_t hash) const {
   return partitions_[static_cast<std::size_t>(partition - range_.first)];
 }
 
+const RowSlab& RowTable::slabOf(int partition) const {
+  TY_CHECK(range_.has(partition), "a partition is asked of who holds it");
+  return partitions_[static_cast<std::size_t>(partition - range_.first)].slab;
+}
+
 RowTable::Place RowTable::find(std::uint64_t id, std::uint64_t hash) const {
   Partition& partition = partitionOf(hash);
   RowIndex::Probe probe = partition.index.find(hash);
@@ -344,15 +349,11 @@ RowView RowTable::view(const RowSlab& slab, std::uint32_t row) const {
   return {header.id, header.step, header.count, floats.first(dim_), floats.subspan(dim_)};
 }
 
-std::vector<RowView> RowTable::rows(int partition, std::optional<std::int64_t> since) const {
-  TY_CHECK(range_.has(partition), "a partition is asked of who holds it");
-  const RowSlab& slab = partitions_[static_cast<std::size_t>(partition - range_.first)].slab;
+std::vector<RowView> RowTable::rows(int partition) const {
+  const RowSlab& slab = slabOf(partition);
   std::vector<RowView> views;
-  if (!since) views.reserve(slab.size());
-  for (std::uint32_t row = 0; row < slab.size(); ++row) {
-    if (since && stepsAfter(slab.header(row).step, *since) < 0) continue;
-    views.push_back(view(slab, row));
-  }
+  views.reserve(slab.size());
+  for (std::uint32_t row = 0; row < slab.size(); ++row) views.push_back(view(slab, row));
   std::ranges::sort(views, {}, &RowView::id);
   return views;
 }

@@ -110,9 +110,17 @@ class RowTable {
   void expect(int partition, std::int64_t rows);
   // A row of a checkpoint or of another server. Precondition: it is not there.
   void load(const RowView& row);
-  // Those of one partition, ascending by id; with `since`, that an update at that step or later has
-  // changed (of the last 2^31 steps).
-  std::vector<RowView> rows(int partition, std::optional<std::int64_t> since = std::nullopt) const;
+  // Those of one partition, ascending by id.
+  std::vector<RowView> rows(int partition) const;
+  // use(const RowHeader&, std::span<const float>) with each of one partition, in any order.
+  template <typename Use>
+  void forEachRow(int partition, Use use) const {
+    const RowSlab& slab = slabOf(partition);
+    for (std::uint32_t row = 0; row < slab.size(); ++row) use(slab.header(row), slab.floats(row));
+  }
+  std::int64_t sizeOf(int partition) const { return slabOf(partition).size(); }
+  // Of a row: its weights and the optimizer's arrays.
+  std::size_t rowFloats() const { return (1 + slots()) * dim_; }
   bool has(std::uint64_t id) const;
   // 0: it is not there.
   std::uint32_t countOf(std::uint64_t id) const;
@@ -135,6 +143,7 @@ class RowTable {
     Partition* partition = nullptr;
     std::uint32_t row = RowIndex::kNone;
   };
+  const RowSlab& slabOf(int partition) const;
   Partition& partitionOf(std::uint64_t hash) const;
   Place find(std::uint64_t id, std::uint64_t hash) const;
   void prefetch(std::span<const std::uint64_t> ids, std::span<Place> places) const;

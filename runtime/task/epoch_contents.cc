@@ -16,9 +16,10 @@ namespace {
 constexpr ps::FetchLimits kLimitsOfRows{
     .window = 3, .call_limit = std::chrono::seconds(60), .patience = std::chrono::seconds(300)};
 
-// While training goes on, one at a time: its holder copies it between two of its steps.
+// While training goes on, one at a time: each is in memory twice, here and at its holder.
 constexpr ps::FetchLimits kLimitsOfCopies{
     .window = 1, .call_limit = std::chrono::seconds(60), .patience = std::chrono::seconds(300)};
+constexpr auto kFarBehind = std::chrono::seconds(1);
 
 }  // namespace
 
@@ -103,10 +104,30 @@ ps::FetchedChunk EpochContents::wanted(const v1::EpochInfo& epoch, std::uint32_t
   return wanted;
 }
 
+// One part that is not here after the other, and meanwhile what comes behind those that are: if
+// that waited for the last part, there would be more of it than of their rows.
 Status EpochContents::copy(const v1::EpochInfo& epoch, const std::function<bool()>& over) {
-  std::vector<ps::FetchedChunk> parts;
   const std::vector<int> servers = ps::serversOf(start_map_, epoch);
+  std::vector<std::uint32_t> here, missing;
   for (const std::uint32_t part : ps::partsToCopy(epoch, number_)) {
+    const bool is_here = shard_.copyMark(part, ps::incarnationOf(epoch, servers[part])) != 0;
+    (is_here ? here : missing).push_back(part);
+  }
+  TimePoint followed = options_.clock->now();
+  for (const std::uint32_t part : missing) {
+    TY_RETURN_IF_ERROR(follow(epoch, {part}, servers, over));
+    here.push_back(part);
+    if (options_.clock->now() - followed < kFarBehind) continue;
+    TY_RETURN_IF_ERROR(follow(epoch, here, servers, over));
+    followed = options_.clock->now();
+  }
+  return missing.empty() ? follow(epoch, here, servers, over) : absl::OkStatus();
+}
+
+Status EpochContents::follow(const v1::EpochInfo& epoch, const std::vector<std::uint32_t>& numbers,
+                             const std::vector<int>& servers, const std::function<bool()>& over) {
+  std::vector<ps::FetchedChunk> parts;
+  for (const std::uint32_t part : numbers) {
     ps::FetchedChunk wanted{part, servers[part]};
     wanted.follows = shard_.copyMark(part, ps::incarnationOf(epoch, servers[part]));
     parts.push_back(wanted);

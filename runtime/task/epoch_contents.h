@@ -39,6 +39,8 @@ class EpochContents {
   std::shared_ptr<const Placement> placement() const { return epoch_placement_; }
 
  private:
+  Status follow(const v1::EpochInfo& epoch, const std::vector<std::uint32_t>& numbers,
+                const std::vector<int>& servers, const std::function<bool()>& over);
   Status load(const v1::EpochInfo& epoch);
   Status fetch(const v1::EpochInfo& epoch, const std::function<bool()>& over);
   ps::FetchedChunk wanted(const v1::EpochInfo& epoch, std::uint32_t chunk, int from,

@@ -210,8 +210,19 @@ v1::ShardFile writeSnapshot(const std::string& dir, const Placement& placement,
     tensors.push_back(
         {std::string(kGlobalStep), "", 0, 1, true, std::as_bytes(std::span(&global_step, 1))});
   }
+  std::vector<TableRows> changed;  // of a delta
   std::vector<ShardArray> arrays;
-  for (const TableRows& rows : snapshot.tables) addTableArrays(tables[rows.table], rows, arrays);
+  std::vector<LateTable> late;
+  changed.reserve(snapshot.tables.size());
+  for (const LateRows& rows : snapshot.tables) {
+    const ManifestTable& table = tables[rows.table];
+    if (!snapshot.base.any()) {
+      late.push_back({&table, &rows});
+    } else {
+      changed.push_back(rows.read());
+      addTableArrays(table, changed.back(), arrays);
+    }
+  }
   v1::ShardFile file;
   file.set_epoch(snapshot.epoch);
   file.set_version(snapshot.version);
@@ -220,7 +231,7 @@ v1::ShardFile writeSnapshot(const std::string& dir, const Placement& placement,
       fmt::format("{}.step-{}.e{}.i{}-{}.safetensors", taskName(task.role(), task.index()),
                   snapshot.version, snapshot.epoch, self.created(), self.start());
   hitFailpoint("ps.snapshot", snapshot.version);
-  const StatusOr<ShardFileInfo> written = writeShard(dir, name, tensors, arrays);
+  const StatusOr<ShardFileInfo> written = writeShard(dir, name, tensors, arrays, late);
   if (written.ok()) {
     file.set_name(written->name);
     file.set_size(written->size);

@@ -66,12 +66,26 @@ TEST_F(TablesFaults, ADeathWhileRowsAreCopiedLosesNoStep) {
   });
 }
 
+// In the middle of a file whose rows are those of a step that is long past.
+TEST_F(TablesFaults, ADeathWhileRowsAreWrittenLosesNoStep) {
+  JobRun run(folder("run"), tablesJob(2, 2, 150), {"--set", "training.checkpoint.everySeconds=1"});
+  const ProgramEnd end = run.launchAndWait(
+      "worker.compute=delay(20);checkpoint.shard.rows=crash@1-149,task=ps-1,life=1.1;"
+      "checkpoint.shard.rows=delay(10)");
+  EXPECT_EQ(end.code, 0) << end.output;
+  EXPECT_EQ(run.digest(), undisturbedDigest(tablesJob(2, 2, 150)));
+  EXPECT_EQ(run.json("status.json")["status"].value("lostSteps", std::int64_t{0}), 0);
+  EXPECT_GT(run.positions("worker-1").back().epoch, 1) << "nobody has died";
+}
+
+// Which is written slowly: its rows are those of its step, whatever is trained meanwhile.
 TEST_F(TablesFaults, WithoutReplicasAServersDeathReturnsToTheCheckpoint) {
   JobRun run(
       folder("run"), tablesJob(2, 2, 150),
       {"--set", "training.checkpoint.everySeconds=1", "--set", "training.chunkReplicas=Never"});
-  const ProgramEnd end =
-      run.launchAndWait("worker.compute=delay(20);ps.request=crash@110,task=ps-1,life=1.1");
+  const ProgramEnd end = run.launchAndWait(
+      "worker.compute=delay(20);checkpoint.shard.rows=delay(10);"
+      "ps.request=crash@110,task=ps-1,life=1.1");
   EXPECT_EQ(end.code, 0) << end.output;
   EXPECT_EQ(run.digest(), undisturbedDigest(tablesJob(2, 2, 150)));
   // A death just behind a checkpoint loses none.

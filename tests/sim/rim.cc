@@ -356,7 +356,7 @@ void World::workPs(PsNode& node) {
       if (!equal)
         problem(fmt::format("snapshot of step {} differs from the reference", snapshot->version));
     }
-    checkRows(*snapshot);
+    const std::size_t read = readRows(*snapshot, 0, rng_.below(snapshot->tables.size() + 1));
     v1::ShardFile file;
     file.set_epoch(snapshot->epoch);
     file.set_version(snapshot->version);
@@ -368,9 +368,11 @@ void World::workPs(PsNode& node) {
       poke(node, node.machine->takeUrgent());
     }
     at(ownerOf(node), std::chrono::milliseconds(1 + rng_.below(60)),
-       [this, self, number, file, snapshot = std::move(*snapshot)] {
+       [this, self, number, file, read, snapshot = std::move(*snapshot)]() mutable {
          PsNode* alive = server(number);
          if (alive == nullptr || !same(alive->incarnation, self)) return;  // died before the rename
+         readRows(snapshot, read, snapshot.tables.size());
+         checkRows(snapshot);
          files_[file.name()] = snapshot;
          if (broken(Mutation::kWrittenClaimed)) return;
          alive->machine->onWritten(file);

@@ -57,13 +57,23 @@ std::vector<runtime::TableRows> World::rowsOf(const runtime::Manifest& manifest)
   return rows;
 }
 
+// Pieces [begin, end), once; as the file's writer does, while steps are taken. The end.
+std::size_t World::readRows(runtime::ps::Snapshot& snapshot, std::size_t begin, std::size_t end) {
+  for (std::size_t piece = begin; piece < end; ++piece) {
+    snapshot.tables[piece].read = [rows = snapshot.tables[piece].read()] { return rows; };
+  }
+  return end;
+}
+
 std::vector<runtime::TableRows> World::wholeRowsOf(const runtime::ps::Snapshot& snapshot) const {
-  if (!snapshot.base.any()) return snapshot.tables;
+  std::vector<runtime::TableRows> own;
+  for (const runtime::LateRows& piece : snapshot.tables) own.push_back(piece.read());
+  if (!snapshot.base.any()) return own;
   const auto base = std::ranges::find_if(
       manifests_, [&](const auto& one) { return one.fileName() == snapshot.base.manifest; });
   const std::vector<runtime::TableRows> before = rowsOf(*base);
   std::vector<runtime::TableRows> whole;
-  for (const runtime::TableRows& delta : snapshot.tables) {
+  for (const runtime::TableRows& delta : own) {
     std::vector<runtime::TableRows> of_table;
     std::ranges::copy_if(before, std::back_inserter(of_table),
                          [&](const auto& rows) { return rows.table == delta.table; });

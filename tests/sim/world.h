@@ -239,6 +239,7 @@ class World {
   // All rows of a checkpoint, or of a snapshot on top of its base.
   std::vector<runtime::TableRows> rowsOf(const runtime::Manifest& manifest) const;
   std::vector<runtime::TableRows> wholeRowsOf(const runtime::ps::Snapshot& snapshot) const;
+  static std::size_t readRows(runtime::ps::Snapshot& snapshot, std::size_t begin, std::size_t end);
   void checkRows(const runtime::ps::Snapshot& snapshot);
   void checkPushedRows();
   void loadRows(PsNode& node, const v1::EpochInfo& epoch);

@@ -225,7 +225,7 @@ TEST_F(RowShardTest, ASnapshotHasTheRowsOfItsVersion) {
   ASSERT_TRUE(snapshot);
   EXPECT_EQ(snapshot->version, 1);
   ASSERT_EQ(snapshot->tables.size(), grid_.parts().size());
-  const TableRows& rows = snapshot->tables[part_];
+  const TableRows rows = snapshot->tables[part_].read();
   EXPECT_EQ(rows.first, grid_.parts()[part_].first);
   EXPECT_THAT(rows.ids, ElementsAre(kId));
   EXPECT_THAT(rows.counts, ElementsAre(2));

@@ -106,14 +106,6 @@ TEST(PartLog, IsGivenUpWhereItGrowsLargerThanTheRows) {
   EXPECT_EQ(pointsSince(log, 1, mark), std::nullopt);
 }
 
-const StepPlan kPlan = [] {
-  StepPlan plan;
-  plan.step_samples = plan.rank_samples = 2;
-  plan.steps = 1000;
-  plan.ranks = 1;
-  return plan;
-}();
-
 // A part and its followers; what both modes have in common.
 template <typename Part>
 class Followed : public testing::Test {
@@ -123,7 +115,7 @@ class Followed : public testing::Test {
     part_ = make(aggregate);
     copy_ = make(aggregate);
     mark_ = 0;
-    ASSERT_TRUE(part_->open(1, kPlan).ok());
+    ASSERT_TRUE(part_->open(1, planOfOneRank()).ok());
   }
   void takeUpdate() {
     RowRequest push = nextPush();
@@ -135,7 +127,12 @@ class Followed : public testing::Test {
   RowRequest nextPush();
   // Asks on; how many updates came, or -1: all of it.
   int follow() {
-    GivenPart given = part_->giveFollower(1, mark_, ++life_);
+    return follow([] {});
+  }
+  // The same, with `between` before each partition of all of it.
+  template <typename Between>
+  int follow(Between between) {
+    GivenPart given = readBy(*part_, part_->giveFollower(1, mark_, ++life_), between);
     const int updates = given.stores.empty() ? static_cast<int>(given.updates.size()) : -1;
     EXPECT_NE(given.mark, 0U);
     mark_ = given.mark;
@@ -240,13 +237,38 @@ TEST_F(FollowedPushes, WhatCannotBeFollowedIsGivenWhole) {
   whatCannotBeFollowedIsGivenWhole(*this);
 }
 
+template <typename Test>
+void updatesMayComeWhileRowsAreRead(Test& test) {
+  for (const int before : {0, 1, 6}) {
+    test.begin(3);
+    for (int i = 0; i < before; ++i) test.takeUpdate();
+    int taken = 0;
+    const auto sometimes = [&] {
+      if (test.random_.below(4) != 0) return;
+      test.takeUpdate();
+      ++taken;
+    };
+    EXPECT_EQ(test.follow(sometimes), -1);
+    EXPECT_GT(taken, 0);
+    EXPECT_FALSE(test.equal());
+    EXPECT_EQ(test.follow(), taken);
+    EXPECT_TRUE(test.equal());
+  }
+}
+TEST_F(FollowedSteps, UpdatesMayComeWhileRowsAreRead) {
+  updatesMayComeWhileRowsAreRead(*this);
+}
+TEST_F(FollowedPushes, UpdatesMayComeWhileRowsAreRead) {
+  updatesMayComeWhileRowsAreRead(*this);
+}
+
 // Of pushes their count says so: RowShard compares marks.
 TEST_F(FollowedSteps, UpdatesOfWhichSomeAreMissingAreRefused) {
   begin(1);
   takeUpdate();
   follow();
   for (int i = 0; i < 3; ++i) takeUpdate();
-  GivenPart given = part_->giveFollower(1, mark_, 9);
+  GivenPart given = part_->giveFollower(1, mark_, 9).given;
   given.updates.erase(given.updates.begin() + 1);
   EXPECT_TRUE(absl::IsInvalidArgument(copy_->follow(given)));
   given.updates.clear();
@@ -260,7 +282,7 @@ TEST_F(FollowedSteps, ACopyCanBeginWhereItsPartCan) {
   for (int i = 0; i < 3; ++i) takeUpdate();
   for (int round = 0; round < 3; ++round) {
     follow();
-    StepPlan plan = kPlan;
+    StepPlan plan = planOfOneRank();
     for (const std::int64_t behind : {0, 1}) {
       plan.first_step = part_->version() - behind;
       EXPECT_TRUE(copy_->canBegin(plan).ok()) << round << " " << behind;

@@ -67,6 +67,15 @@ class ManyTables {
   std::vector<std::unique_ptr<Optimizer>> optimizers_;
 };
 
+// Two samples a step.
+inline StepPlan planOfOneRank() {
+  StepPlan plan;
+  plan.step_samples = plan.rank_samples = 2;
+  plan.steps = 1000;
+  plan.ranks = 1;
+  return plan;
+}
+
 template <typename T>
 void addBits(const std::vector<T>& values, std::string& bits) {
   bits += fmt::format(" {}:", values.size());
@@ -138,6 +147,19 @@ inline std::vector<RowAnswer> askedOf(RowPart& part, RowRequest request, CallId 
   std::vector<RowAnswer> answers;
   part.onRequest(std::move(request), call, answers);
   return answers;
+}
+
+// All of it, `between` before each partition.
+template <typename Between>
+GivenPart readBy(RowPart& part, RowPart::ToFollower all, Between between) {
+  for (std::size_t s = 0; all.rows != nullptr && s < part.stores(); ++s) {
+    for (int p = part.range().first; p < part.range().last; ++p) {
+      between();
+      appendBatch(all.rows->read(part, s, p), static_cast<std::size_t>(part.store(s).options().dim),
+                  all.given.stores[s]);
+    }
+  }
+  return std::move(all.given);
 }
 
 // What it sends to its replica.
