@@ -230,6 +230,14 @@ void RunMonitor::updateProgress(const v1::JobProgress& progress, TimePoint now,
     told_lost_ = progress.lost_steps();
     tell(unix_ms, "warning", fmt::format("steps repeated so far: {}", told_lost_));
   }
+  if ((progress.unguarded_parts() > 0) != (snapshot_.unguarded_parts > 0)) {
+    tell(unix_ms, "replicas",
+         progress.unguarded_parts() > 0
+             ? fmt::format("no second copy of {} parts of tables, until they are copied",
+                           progress.unguarded_parts())
+             : "all parts of tables have a second copy again");
+  }
+  snapshot_.unguarded_parts = progress.unguarded_parts();
   if (progress.waiting_for() != told_waiting_) {
     told_waiting_ = progress.waiting_for();
     if (!told_waiting_.empty()) tell(unix_ms, "waiting", "waiting for " + told_waiting_);

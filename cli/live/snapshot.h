@@ -48,6 +48,7 @@ struct RunSnapshot {
   std::optional<std::int64_t> checkpoint_step;
   int restarts = 0;
   std::int64_t lost_steps = 0;
+  int unguarded_parts = 0;  // of tables: on one server alone
   std::string waiting_for;  // "worker 1, ps 0"
   bool stopping = false;    // asked to stop by Ctrl-C
   std::vector<TaskRow> tasks;

@@ -160,6 +160,10 @@ std::vector<std::string> footLines(const RunSnapshot& run, const TableStyle& sty
   if (run.lost_steps > 0) {
     parts.push_back({fmt::format("steps repeated {}", run.lost_steps), Tone::kWarn});
   }
+  if (run.unguarded_parts > 0) {
+    parts.push_back({fmt::format("no second copy of {} parts of tables yet", run.unguarded_parts),
+                     Tone::kWarn});
+  }
   lines.push_back(partsText(parts, style));
   if (!run.waiting_for.empty()) {
     lines.push_back(partsText({{"waiting for " + run.waiting_for, Tone::kWarn}}, style));

@@ -332,6 +332,23 @@ TEST_F(MonitorTest, EachEventIsToldOnce) {
   EXPECT_DOUBLE_EQ(*monitor_.snapshot().eta_seconds, (700 - 120) / 10.0);
 }
 
+TEST_F(MonitorTest, RowsWithoutASecondCopyAreToldAtTheirBeginningAndEnd) {
+  view_.progress.emplace();
+  update(0);
+  told();
+  view_.progress->set_unguarded_parts(16);
+  update(1);
+  EXPECT_THAT(told(), ElementsAre("no second copy of 16 parts of tables, until they are copied"));
+  view_.progress->set_unguarded_parts(8);
+  update(2);
+  EXPECT_TRUE(told().empty());
+  EXPECT_THAT(joined(renderTable(monitor_.snapshot(), {.columns = 100})),
+              HasSubstr("no second copy of 8 parts of tables yet"));
+  view_.progress->set_unguarded_parts(0);
+  update(3);
+  EXPECT_THAT(told(), ElementsAre("all parts of tables have a second copy again"));
+}
+
 TEST_F(MonitorTest, TasksThatAreNotThereYetAreShown) {
   view_.observed.tasks.clear();
   view_.tasks.clear();
