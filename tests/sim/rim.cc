@@ -356,7 +356,8 @@ void World::workPs(PsNode& node) {
       if (!equal)
         problem(fmt::format("snapshot of step {} differs from the reference", snapshot->version));
     }
-    const std::size_t read = readRows(*snapshot, 0, rng_.below(snapshot->tables.size() + 1));
+    const std::size_t pieces = snapshot->tables.size();
+    const std::size_t read = readRows(*snapshot, 0, pieces == 0 ? 0 : rng_.below(pieces + 1));
     v1::ShardFile file;
     file.set_epoch(snapshot->epoch);
     file.set_version(snapshot->version);
