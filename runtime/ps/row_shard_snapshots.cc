@@ -1,5 +1,5 @@
 // Parts of the tables as they were at one version, for checkpoints.
-#include <algorithm>
+#include <numeric>
 #include <utility>
 
 #include "runtime/ps/row_shard.h"
@@ -30,10 +30,6 @@ std::vector<rows::PartitionRange> piecesOf(const rows::RowTable& table,
   return pieces;
 }
 
-TableRows emptyOf(const rows::RowTable& table, std::size_t number, rows::PartitionRange range) {
-  return emptyRows(number, range.first, table.slots());
-}
-
 }  // namespace
 
 // Keeps what it is read from.
@@ -53,7 +49,7 @@ std::vector<LateRows> RowShard::snapshot(std::size_t at, std::optional<std::int6
     if (since) {
       std::vector<std::uint64_t> gone = part->rows->goneSince(s, *since);
       pieces.push_back({s, all.first, {}, [late, s, all, gone = std::move(gone)] {
-                          TableRows rows = emptyOf(late.rows->store(s), s, all);
+                          TableRows rows = rows::roomForRows(late.rows->store(s), s, all, 0);
                           readLate(late, s, all, rows);
                           rows.gone = gone;
                           return rows;
@@ -63,12 +59,13 @@ std::vector<LateRows> RowShard::snapshot(std::size_t at, std::optional<std::int6
     const std::vector<std::int64_t>& sizes = late.snapshot->sizes(s);
     for (const rows::PartitionRange& range : piecesOf(table, sizes)) {
       const auto begin = sizes.begin() + (range.first - all.first);
-      pieces.push_back(
-          {s, range.first, {begin, begin + (range.last - range.first)}, [late, s, range] {
-             TableRows rows = emptyOf(late.rows->store(s), s, range);
-             readLate(late, s, range, rows);
-             return rows;
-           }});
+      const auto end = begin + (range.last - range.first);
+      const std::int64_t count = std::accumulate(begin, end, std::int64_t{0});
+      pieces.push_back({s, range.first, {begin, end}, [late, s, range, count] {
+                          TableRows rows = rows::roomForRows(late.rows->store(s), s, range, count);
+                          readLate(late, s, range, rows);
+                          return rows;
+                        }});
     }
   }
   return pieces;

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <numeric>
-#include <utility>
 
 #include "base/core/check.h"
 #include "runtime/rows/row_part.h"
@@ -25,8 +24,7 @@ void PartSnapshot::note(std::size_t store, const RowUndo& undo) {
   Store& of = stores_[store];
   for (std::size_t e = 0; e < undo.entries().size(); ++e) {
     const RowUndo::Entry& entry = undo.entries()[e];
-    const int partition = partitionOf(hashOf(entry.id, of.salt));
-    Images& images = of.images[static_cast<std::size_t>(partition - of.first)];
+    Images& images = of.images[of.at(partitionOf(hashOf(entry.id, of.salt)))];
     if (images.read) continue;
     const auto [image, is_first] = images.rows.try_emplace(entry.id);
     if (!is_first) continue;
@@ -37,8 +35,8 @@ void PartSnapshot::note(std::size_t store, const RowUndo& undo) {
 }
 
 RowBatch PartSnapshot::read(const RowPart& part, std::size_t store, int partition) {
-  Images& images =
-      stores_[store].images[static_cast<std::size_t>(partition - stores_[store].first)];
+  Store& of = stores_[store];
+  Images& images = of.images[of.at(partition)];
   TY_CHECK(!images.read, "a partition is read once");
   const RowTable& table = part.store(store);
   const std::size_t length = table.rowFloats();
@@ -49,10 +47,9 @@ RowBatch PartSnapshot::read(const RowPart& part, std::size_t store, int partitio
     batch.floats.insert(batch.floats.end(), floats, floats + length);
   };
   if (!since_) {
-    const std::int64_t size =
-        stores_[store].sizes[static_cast<std::size_t>(partition - stores_[store].first)];
-    batch.headers.reserve(static_cast<std::size_t>(size));
-    batch.floats.reserve(static_cast<std::size_t>(size) * length);
+    const auto size = static_cast<std::size_t>(of.sizes[of.at(partition)]);
+    batch.headers.reserve(size);
+    batch.floats.reserve(size * length);
   }
   table.forEachRow(partition, [&](const RowHeader& header, std::span<const float> floats) {
     if (!images.rows.contains(header.id)) add(header, floats.data());
@@ -71,6 +68,19 @@ std::size_t PartSnapshot::kept() const {
     for (const Images& images : store.images) kept += images.rows.size();
   }
   return kept;
+}
+
+TableRows roomForRows(const RowTable& table, std::size_t number, PartitionRange range,
+                      std::int64_t rows) {
+  const auto size = static_cast<std::size_t>(rows);
+  const std::size_t floats = size * static_cast<std::size_t>(table.options().dim);
+  TableRows room = emptyRows(number, range.first, table.slots());
+  room.ids.reserve(size);
+  room.steps.reserve(size);
+  room.counts.reserve(size);
+  room.weights.reserve(floats);
+  for (std::vector<float>& slot : room.slots) slot.reserve(floats);
+  return room;
 }
 
 void appendBatch(const RowBatch& batch, std::size_t dim, TableRows& to) {

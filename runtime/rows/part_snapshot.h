@@ -24,6 +24,9 @@ struct RowBatch {
   std::vector<float> floats;  // as they lie in a row
 };
 
+// None yet, of partitions from range.first on, with room for so many.
+TableRows roomForRows(const RowTable& table, std::size_t number, PartitionRange range,
+                      std::int64_t rows);
 // Ascending by id, as the next partition of `to`.
 void appendBatch(const RowBatch& batch, std::size_t dim, TableRows& to);
 
@@ -37,7 +40,6 @@ class PartSnapshot {
   void note(std::size_t store, const RowUndo& undo);
   // Of what is there, and not only of what has changed.
   const std::vector<std::int64_t>& sizes(std::size_t store) const { return stores_[store].sizes; }
-  std::optional<std::int64_t> since() const { return since_; }
   // As they were; what was kept of the partition is given up. Precondition: each once.
   RowBatch read(const RowPart& part, std::size_t store, int partition);
   // Rows that are kept.
@@ -60,10 +62,12 @@ class PartSnapshot {
     int first = 0;  // partition
     std::vector<std::int64_t> sizes;
     std::vector<Images> images;  // by partition
+
+    std::size_t at(int partition) const { return static_cast<std::size_t>(partition - first); }
   };
   bool isMeant(std::uint32_t step) const { return !since_ || stepsAfter(step, *since_) >= 0; }
 
-  std::optional<std::int64_t> since_;
+  const std::optional<std::int64_t> since_;
   std::vector<Store> stores_;
 };
 

@@ -1,7 +1,6 @@
 #include "runtime/rows/row_copy.h"
 
 #include <algorithm>
-#include <map>
 #include <numeric>
 #include <span>
 #include <string_view>
@@ -14,85 +13,6 @@
 namespace trainyard::runtime::rows {
 
 static_assert(kPartitions == kTablePartitions, "files have the partitions of tables");
-
-namespace {
-
-// With room for so many rows.
-TableRows emptyCopy(const RowTable& table, std::size_t number, std::int64_t rows) {
-  const auto dim = static_cast<std::size_t>(table.options().dim);
-  const auto size = static_cast<std::size_t>(rows);
-  TableRows copy = runtime::emptyRows(number, table.range().first, table.slots());
-  copy.ids.reserve(size);
-  copy.steps.reserve(size);
-  copy.counts.reserve(size);
-  copy.weights.reserve(size * dim);
-  for (std::vector<float>& slot : copy.slots) slot.reserve(size * dim);
-  return copy;
-}
-
-void add(const RowView& row, std::size_t dim, TableRows& copy) {
-  copy.ids.push_back(row.id);
-  copy.steps.push_back(row.step);
-  copy.counts.push_back(row.count);
-  copy.weights.insert(copy.weights.end(), row.weights.begin(), row.weights.end());
-  for (std::size_t s = 0; s < copy.slots.size(); ++s) {
-    const auto slot = row.slots.subspan(s * dim, dim);
-    copy.slots[s].insert(copy.slots[s].end(), slot.begin(), slot.end());
-  }
-}
-
-// By partition, entries of rows that the step has taken away.
-std::map<int, std::vector<std::size_t>> evictedBy(const RowTable& table, const RowUndo& undo) {
-  const std::uint64_t salt = saltOf(table.options().name);
-  std::map<int, std::vector<std::size_t>> evicted;
-  for (std::size_t e = 0; e < undo.entries().size(); ++e) {
-    const RowUndo::Entry& entry = undo.entries()[e];
-    if (entry.evicted) evicted[partitionOf(hashOf(entry.id, salt))].push_back(e);
-  }
-  return evicted;
-}
-
-RowView viewOf(const RowUndo& undo, std::size_t e, std::size_t dim) {
-  const RowUndo::Entry& entry = undo.entries()[e];
-  const std::span<const float> floats = undo.floats(e);
-  return {entry.id, entry.step, entry.count, floats.first(dim), floats.subspan(dim)};
-}
-
-}  // namespace
-
-TableRows copyRows(const RowTable& table, std::size_t number) {
-  TableRows copy = emptyCopy(table, number, table.size());
-  for (int partition = table.range().first; partition < table.range().last; ++partition) {
-    const std::vector<RowView> rows = table.rows(partition);
-    copy.sizes.push_back(static_cast<std::int64_t>(rows.size()));
-    for (const RowView& row : rows) add(row, static_cast<std::size_t>(table.options().dim), copy);
-  }
-  return copy;
-}
-
-TableRows copyRowsBefore(const RowTable& table, const RowUndo& undo, std::size_t number) {
-  const auto dim = static_cast<std::size_t>(table.options().dim);
-  TableRows copy = emptyCopy(table, number, table.size());
-  const auto evicted = evictedBy(table, undo);
-  for (int partition = table.range().first; partition < table.range().last; ++partition) {
-    std::vector<RowView> rows;
-    for (const RowView& row : table.rows(partition)) {
-      const std::ptrdiff_t e = undo.find(row.id);
-      if (e < 0) {
-        rows.push_back(row);
-      } else if (!undo.entries()[static_cast<std::size_t>(e)].created) {
-        rows.push_back(viewOf(undo, static_cast<std::size_t>(e), dim));
-      }
-    }
-    if (const auto gone = evicted.find(partition); gone != evicted.end()) {
-      for (const std::size_t e : gone->second) rows.push_back(viewOf(undo, e, dim));
-      std::ranges::sort(rows, {}, &RowView::id);
-    }
-    copy.sizes.push_back(static_cast<std::int64_t>(rows.size()));
-    for (const RowView& row : rows) add(row, dim, copy);
-  }
-  return copy;
-}
 
 Status checkRows(const TableRows& rows, const RowTable& table) {
   const auto wrong = [&](std::string_view what) {

@@ -227,7 +227,15 @@ std::size_t RowPart::bytes() const {
 
 GivenPart RowPart::give(std::int64_t known) const {
   Outline outline = this->outline(known);
-  if (outline.stores) outline.given.stores = copyStores(outline.former);
+  if (!outline.stores) return std::move(outline.given);
+  PartSnapshot rows(*this, std::nullopt);
+  outline.given.stores = beginStores(outline.former, rows);
+  for (TableRows& of : outline.given.stores) {
+    for (int partition = range_.first; partition < range_.last; ++partition) {
+      appendBatch(rows.read(*this, of.table, partition),
+                  static_cast<std::size_t>(store(of.table).options().dim), of);
+    }
+  }
   return std::move(outline.given);
 }
 
@@ -242,12 +250,8 @@ RowPart::ToFollower RowPart::giveFollower(int follower, std::uint64_t mark, std:
   }
   Outline all = outline(/*known=*/-1);
   ToFollower whole{std::move(all.given), snapshot()};
+  whole.given.stores = beginStores(all.former, *whole.rows);
   whole.given.mark = log_.begin(follower, life);
-  for (std::size_t s = 0; s < stores(); ++s) {
-    if (all.former) whole.rows->note(s, undoOf(s));
-    copyGone(s, all.former,
-             whole.given.stores.emplace_back(emptyRows(s, range_.first, store(s).slots())));
-  }
   return whole;
 }
 
@@ -280,25 +284,22 @@ const RowUndo& RowPart::undoOf(std::size_t store) const {
   return tables_[0].undo;
 }
 
-std::vector<TableRows> RowPart::copyStores(bool former) const {
-  std::vector<TableRows> copies;
+std::vector<TableRows> RowPart::beginStores(bool former, PartSnapshot& rows) const {
+  std::vector<TableRows> begun;
   for (std::size_t s = 0; s < stores(); ++s) {
-    copies.push_back(former ? copyRowsBefore(store(s), undoOf(s), s) : copyRows(store(s), s));
-    copyGone(s, former, copies.back());
+    if (former) rows.note(s, undoOf(s));
+    TableRows& of = begun.emplace_back(roomForRows(store(s), s, range_, store(s).size()));
+    if (s >= gone_.size()) continue;
+    of.gone = gone_[s].ids;
+    of.gone_steps = gone_[s].steps;
+    // What the newest step has taken away it takes away there too.
+    while (former && !of.gone.empty() &&
+           of.gone_steps.back() == static_cast<std::uint32_t>(version_ - 1)) {
+      of.gone.pop_back();
+      of.gone_steps.pop_back();
+    }
   }
-  return copies;
-}
-
-void RowPart::copyGone(std::size_t store, bool former, TableRows& to) const {
-  if (store >= gone_.size()) return;
-  to.gone = gone_[store].ids;
-  to.gone_steps = gone_[store].steps;
-  // What the newest step has taken away it takes away there too.
-  while (former && !to.gone.empty() &&
-         to.gone_steps.back() == static_cast<std::uint32_t>(version_ - 1)) {
-    to.gone.pop_back();
-    to.gone_steps.pop_back();
-  }
+  return begun;
 }
 
 Status RowPart::loadStores(const std::vector<TableRows>& given) {

@@ -249,10 +249,9 @@ class RowPart {
   bool announces() const { return guarded_ || log_.followed(); }
   // The newest that was announced is in the replica, or needs not be.
   virtual void confirmed(std::vector<RowAnswer>& out) = 0;
-  // The tables as they are, or, with `former`, as they were before the newest update.
-  std::vector<TableRows> copyStores(bool former) const;
-  // Of a store, what it knows of rows that have gone; as of copyStores().
-  void copyGone(std::size_t store, bool former, TableRows& to) const;
+  // The stores as they are, or, with `former`, as they were before the newest update, which `rows`
+  // is told of: all but their rows, which are to be read from it.
+  std::vector<TableRows> beginStores(bool former, PartSnapshot& rows) const;
   // The reverse, into empty tables.
   Status loadStores(const std::vector<TableRows>& stores);
   RowAnswer without(RowAnswer::Code code, const RowRequest& request, CallId call) const;

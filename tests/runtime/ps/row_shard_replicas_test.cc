@@ -1,5 +1,6 @@
 // Two servers' parts of the tables: replicas of each other's, and parts that change their server.
 #include "tests/runtime/ps/two_row_shards.h"
+#include "tests/runtime/rows/whole_table.h"
 
 namespace trainyard::runtime::ps {
 namespace {

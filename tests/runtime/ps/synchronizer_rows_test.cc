@@ -5,9 +5,9 @@
 #include <thread>
 
 #include "gmock/gmock.h"
-#include "runtime/rows/row_copy.h"
 #include "tests/runtime/ps/synchronizer_bench.h"
 #include "tests/runtime/rows/sample_tables.h"
+#include "tests/runtime/rows/whole_table.h"
 
 namespace trainyard::runtime::ps {
 namespace {

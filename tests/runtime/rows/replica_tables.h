@@ -11,9 +11,9 @@
 #include "base/core/rng.h"
 #include "fmt/format.h"
 #include "gmock/gmock.h"
-#include "runtime/rows/row_copy.h"
 #include "runtime/rows/row_part.h"
 #include "tests/runtime/rows/one_table.h"
+#include "tests/runtime/rows/whole_table.h"
 
 namespace trainyard::runtime::rows {
 

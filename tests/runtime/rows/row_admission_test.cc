@@ -12,6 +12,7 @@
 #include "gtest/gtest.h"
 #include "runtime/rows/row_copy.h"
 #include "runtime/rows/row_steps.h"
+#include "tests/runtime/rows/whole_table.h"
 
 namespace trainyard::runtime::rows {
 namespace {

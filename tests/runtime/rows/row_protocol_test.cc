@@ -14,10 +14,10 @@
 #include "base/core/rng.h"
 #include "fmt/format.h"
 #include "gtest/gtest.h"
-#include "runtime/rows/row_copy.h"
 #include "runtime/rows/row_steps.h"
 #include "runtime/rows/row_worker.h"
 #include "tests/runtime/rows/sample_tables.h"
+#include "tests/runtime/rows/whole_table.h"
 
 namespace trainyard::runtime::rows {
 namespace {
