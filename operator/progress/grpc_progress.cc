@@ -22,7 +22,8 @@ constexpr int kHelpAfter = 10;
 // The same of one that was not asked all that time, since others' connections came first.
 constexpr int kHelpUnaskedAfter = 3 * kHelpAfter;
 // An agent that was silent so often is asked half as often each time, down to one in kMaxSkip + 1
-// rounds.
+// rounds; in each round while the job is to stop: what it is told in time saves the job's last
+// steps.
 constexpr int kPatience = 2;
 constexpr int kMaxSkip = 15;
 
@@ -120,7 +121,7 @@ void GrpcProgress::follow(const JobKey& key, const std::string& uid, const JobWi
     if (!news) return;
     job->hurry = true;
     for (const auto& [address, peer] : job->peers) {
-      if (peer->silent_rounds == 0) peer->skip = 0;
+      if (peer->silent_rounds == 0 || wish.stop_by) peer->skip = 0;
     }
     if (job->round != 0) return;
     scheduleLocked(key, *job, Poller::now());
@@ -378,7 +379,8 @@ bool GrpcProgress::judgeLocked(Job& job, PollRound& round) {
     peer.refusals = 0;
     if (job.credentials) peer.stub.reset();
     const int beyond = ++peer.silent_rounds - kPatience;
-    peer.skip = beyond > 0 ? std::min(kMaxSkip, (1 << std::min(beyond, 10)) - 1) : 0;
+    const bool rarely = beyond > 0 && !job.wish.stop_by;
+    peer.skip = rarely ? std::min(kMaxSkip, (1 << std::min(beyond, 10)) - 1) : 0;
     helpSilentLocked(round.job().key, job, answer.endpoint, peer, kHelpAfter);
   }
   return news;

@@ -39,7 +39,7 @@ struct GrpcProgressOptions {
 // the rounds of all jobs run side by side, so that a hung agent delays nobody but the next round of
 // its own job. An agent whose membership is older than the wish gets it pushed; the coordinator's
 // agent is told to stop as long as that is wished and its outcome is open. Agents that stay silent
-// are asked less and less often.
+// are asked less and less often, but for those of a job that is to stop.
 //
 // start() once, stop() (or the destructor) ends the threads soon: calls under way are given up.
 // `directory` outlives it.

@@ -145,6 +145,14 @@ bool stopsNow(const PlannerState& state) {
   return found != annotations.end() && found->second == "true";
 }
 
+// Where the job has stopped, and what that costs.
+std::string stoppedAt(const v1::JobProgress& progress) {
+  if (progress.checkpoint_step() >= progress.step() || !progress.has_checkpoint())
+    return fmt::format("stopped at step {}", progress.step());
+  return fmt::format("stopped at step {} without a new checkpoint: it will go on from step {}",
+                     progress.step(), progress.checkpoint_step());
+}
+
 bool suspend(PlannerState& state) {
   const bool wanted = state.spec.run_policy().suspend();
   const bool stopping = state.is(kSuspended, kUnknown);
@@ -170,7 +178,7 @@ bool suspend(PlannerState& state) {
   const UnixMillis checkpoint_by = since + toMillis(limit);
   const UnixMillis until = checkpoint_by + toMillis(kStopGrace);
   if (state.outcome() == "stopped") {
-    setSuspended(state, fmt::format("stopped at step {}", state.progress()->step()));
+    setSuspended(state, stoppedAt(*state.progress()));
   } else if (!computes(state)) {
     setSuspended(state, state.foreign() ? "its programs are ended" : "no task is running");
   } else if (stopsNow(state)) {

@@ -58,6 +58,9 @@ class FakeAgent : public v1::Agent::Service {
   int pushes() const { return pushes_; }
   // From now on a push is answered once it has been cancelled.
   void holdPushes() { held_ = true; }
+  // From now on it can, or cannot, be heard.
+  void silence(bool silent) { silent_ = silent; }
+  int questions() const { return questions_; }
   // So many pushes, or calls to stop, are answered as by a process that ends meanwhile.
   void refuse(int calls) { refusals_ = calls; }
 
@@ -65,6 +68,8 @@ class FakeAgent : public v1::Agent::Service {
                        v1::TaskState* reply) override {
     const grpc::Status allowed = checkToken(*context, kToken);
     if (!allowed.ok()) return allowed;
+    ++questions_;
+    if (silent_) return {grpc::StatusCode::UNAVAILABLE, "not heard"};
     const std::lock_guard lock(mutex_);
     *reply = state_;
     return grpc::Status::OK;
@@ -98,7 +103,8 @@ class FakeAgent : public v1::Agent::Service {
   v1::TaskState state_;
   std::atomic<int> stops_ = 0, pushes_ = 0;
   std::atomic<int> refusals_ = 0;
-  std::atomic<bool> held_ = false;
+  std::atomic<bool> held_ = false, silent_ = false;
+  std::atomic<int> questions_ = 0;
   std::atomic<double> stop_seconds_ = -1;  // none was told
   int port_ = 0;
   std::unique_ptr<grpc::Server> server_;

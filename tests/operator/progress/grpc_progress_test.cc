@@ -205,6 +205,22 @@ TEST_F(GrpcProgressTest, HowAnAgentFailsToAnswerDoesNotGoBackAndForth) {
   for (int round = 0; round < 20; ++round) EXPECT_EQ(reason(), "ConnectionFailed");
 }
 
+// Of a stop with little time left an agent that is asked in one of sixteen rounds would hear too
+// late.
+TEST_F(GrpcProgressTest, WhoIsSilentForLongIsAskedInEachRoundOfAStop) {
+  ps_.silence(true);
+  for (int round = 0; round < 40; ++round) poll();
+  const int before = ps_.questions();
+  EXPECT_LT(before, 10);
+  progress_.follow(kJob, "uid", wish(1, true));
+  for (int round = 0; round < 10; ++round) poll();
+  EXPECT_EQ(ps_.questions(), before + 10);
+  ps_.silence(false);
+  sayStep(ps_, 5);
+  poll();
+  EXPECT_EQ(ps_.stops(), 1);
+}
+
 // Jobs of several names, each with agents of its own.
 class JobsDirectory : public AgentDirectory {
  public:
