@@ -7,7 +7,7 @@ SHELL := /bin/bash
 .ONESHELL:
 .DEFAULT_GOAL := help
 .PHONY: help demo demo-run test test-long test-torch torch sanitize sanitize-threads check bench experiment scaling convergence bandwidth dashboards compare compare-sparse soak fuzz build \
-  install wheel foreign-suites clean format image image-torch push cluster cluster-build cluster-stop bench-operator
+  install wheel foreign-suites clean format image image-torch push cluster cluster-build cluster-stop bench-operator bench-fleet
 
 # Objects in the compiler cache serve any checkout.
 export CCACHE_BASEDIR := $(CURDIR)
@@ -42,6 +42,7 @@ help:
 	@echo "make sanitize the tests with address, undefined-behaviour and thread sanitizer"
 	@echo "make check    format, tidy and fast tests, before a commit"
 	@echo "make bench    speed of push and pull and of training; tables in build/bench (see docs/results.md)"
+	@echo "make bench-fleet  the operator with hundreds of running jobs whose agents answer (root; JOBS='250 1000')"
 	@echo "make bench-operator  the operator on a real apiserver (root); PEER=build: beside Kubeflow's"
 	@echo "make experiment  7 workers, 2 parameter servers, 3 placements on links of 1 Gbit/s (LINK; root; QUICK=1; TENSORFLOW=1: that beside)"
 	@echo "make scaling  1 to 16 machines: parameter servers and a ring beside the cost model (root; QUICK=1)"
@@ -181,6 +182,13 @@ bench-operator:
 	cmake --build $(dev) --target trainyard-operator
 	$(cluster) build kubernetes etcd kwok $(if $(filter build,$(PEER)),training-operator)
 	exec python3 bench/operator/operator_bench.py --bin $(dev)/bin --out build/bench $(if $(PEER),--peer $(PEER))
+
+bench-fleet:
+	$(packages) demo test cluster
+	$(configure) --preset dev
+	cmake --build $(dev) --target trainyard-operator trainyard-bench-agents
+	$(cluster) build kubernetes etcd
+	exec python3 bench/operator/operator_fleet.py --bin $(dev)/bin --out build/fleet $(if $(JOBS),--jobs $(JOBS))
 
 experiment:
 	$(packages) demo test bench

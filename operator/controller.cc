@@ -218,6 +218,7 @@ void Controller::followUp(const JobKey& key, const JobObservation& observed, con
   JobWish wish;
   wish.membership = plan.publish ? plan.publish : observed.membership;
   wish.stop_by = plan.stop_by;
+  wish.last_word = plan.last_word;
   progress_.follow(key, observed.job.metadata().uid(), wish);
 
   const std::string name = toString(key);

@@ -38,7 +38,9 @@ void add(v1::RuntimeReport& sum, const v1::RuntimeReport& more) {
   if (more.has_seconds()) add(*sum.mutable_seconds(), more.seconds());
   sum.mutable_traffic()->MergeFrom(more.traffic());
   add(*sum.mutable_tables(), more.tables());
-  if (more.has_job()) *sum.mutable_job() = more.job();
+  if (!more.has_job()) return;
+  *sum.mutable_job() = more.job();
+  *sum.mutable_heard() = more.heard();
 }
 
 }  // namespace

@@ -74,11 +74,12 @@ class Process:
 class Fleet:
     """A running cluster with nodes."""
 
-    def __init__(self, cluster, out):
+    def __init__(self, cluster, out, pipe=None):
         self.cluster = cluster
         self.api = cluster.api
         self.out = out
-        self.kubelets = kubelets()
+        self.pipe = pipe  # who reads it must be told of pods: ours does that
+        self.kubelets = OURS if pipe else kubelets()
         self.processes = []
 
     def start(self, name, *command):
@@ -138,24 +139,28 @@ class Fleet:
         account = f"/api/v1/namespaces/{name}/serviceaccounts/default"
         self.wait(f"the account of namespace {name}", lambda: self.api.get(account)[0] == 200)
 
-    def add_nodes(self):
+    def add_nodes(self, nodes=NODES):
         self.start("scheduler", build.find("kube-scheduler"), "--kubeconfig", "/run/cluster/admin.kubeconfig",
                    "--leader-elect=false", "--kube-api-qps", 1000, "--kube-api-burst", 1000)
         if self.kubelets == "kwok":
             self.start("kwok", build.find("kwok"), "--kubeconfig", "/run/cluster/admin.kubeconfig",
                        "--manage-all-nodes=true", "--node-lease-duration-seconds", 200)
         else:
-            self.start("kubelet", sys.executable, "-B", HERE / "kubelet.py", "/run/cluster/admin.kubeconfig")
-        for index in range(NODES):
+            self.start("kubelet", sys.executable, "-B", HERE / "kubelet.py", "/run/cluster/admin.kubeconfig",
+                       *([self.pipe] if self.pipe else []))
+        for index in range(nodes):
             if self.kubelets == "kwok":
                 self.must("POST", "/api/v1/nodes", {"metadata": {"name": f"node-{index}"}})
             else:
                 kubelet.register(self.api, f"node-{index}")
 
         def ready():
-            nodes = self.api.get("/api/v1/nodes")[1]["items"]
-            return len(nodes) == NODES and all(is_ready(node) for node in nodes)
+            found = self.api.get("/api/v1/nodes")[1]["items"]
+            return len(found) == nodes and all(is_ready(node) for node in found)
         self.wait("the nodes", ready)
+
+
+OURS = "our fake kubelet"
 
 
 def kubelets():
@@ -163,7 +168,7 @@ def kubelets():
     try:
         build.find("kwok")
     except Unavailable:
-        return "our fake kubelet"
+        return OURS
     return "kwok"
 
 
@@ -174,15 +179,15 @@ def is_ready(node):
 
 
 @contextlib.contextmanager
-def fleet(out):
-    """For the length of a `with`; logs go to the folder `out`."""
+def fleet(out, pipe=None, nodes=NODES):
+    """For the length of a `with`; logs go to the folder `out`. `pipe`: see kubelet.py."""
     out.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as folder:
         with testing.start(pathlib.Path(folder), control_plane=True) as cluster:
-            started = Fleet(cluster, out.resolve())
+            started = Fleet(cluster, out.resolve(), pipe)
             try:
                 started.namespace(NAMESPACE)
-                started.add_nodes()
+                started.add_nodes(nodes)
                 yield started
             finally:
                 for process in reversed(started.processes):

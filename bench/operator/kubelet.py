@@ -1,6 +1,8 @@
 """Kubelets of nodes that are not there: every pod that has a node runs at once. Used where kwok is not built.
 
-    python3 kubelet.py KUBECONFIG        # inside the cluster's namespaces; until it is killed
+    python3 kubelet.py KUBECONFIG [PIPE]        # inside the cluster's namespaces; until it is killed
+
+Into PIPE goes a line for each task of a job of ours before it runs, as agents.cc reads them.
 """
 import datetime
 import http.client
@@ -26,12 +28,25 @@ def stamp(micro=False):
     return now.strftime("%Y-%m-%dT%H:%M:%S.%fZ" if micro else "%Y-%m-%dT%H:%M:%SZ")
 
 
-def running(containers, number):
+def address(number):
+    return f"10.244.{number // 250}.{number % 250 + 1}"
+
+
+def agent_line(meta, ip):
+    """Who a pod is to its job; nothing: no task of ours."""
+    labels, owners = meta.get("labels", {}), meta.get("ownerReferences", [])
+    if "trainyard.dev/created" not in labels or not owners:
+        return ""
+    told = (labels[f"trainyard.dev/{name}"] for name in ("role", "index", "created"))
+    return " ".join(["pod", owners[0]["uid"], *told, ip]) + "\n"
+
+
+def running(containers, ip):
     """The status of a pod whose containers have been started."""
     now = stamp()
     kinds = ("PodScheduled", "Initialized", "ContainersReady", "Ready")
     return {"phase": "Running", "startTime": now, "hostIP": "192.168.77.1",
-            "podIP": f"10.244.{number // 250}.{number % 250 + 1}",
+            "podIP": ip,
             "conditions": [{"type": kind, "status": "True", "lastTransitionTime": now} for kind in kinds],
             "containerStatuses": [
                 {"name": container["name"], "image": container["image"], "imageID": "", "ready": True,
@@ -40,8 +55,9 @@ def running(containers, number):
 
 
 class Kubelets:
-    def __init__(self, api):
+    def __init__(self, api, pipe=None):
         self.api = api
+        self.pipe = open(pipe, "w", buffering=1) if pipe else None
         self.pods = queue.SimpleQueue()
         self.numbers = itertools.count()
         self.seen = set()  # uids: a pod that runs keeps its address
@@ -66,8 +82,10 @@ class Kubelets:
         while True:
             pod = self.pods.get()
             meta = pod["metadata"]
-            body = {"metadata": {"uid": meta["uid"]},
-                    "status": running(pod["spec"]["containers"], next(self.numbers))}
+            ip = address(next(self.numbers))
+            if self.pipe:
+                self.pipe.write(agent_line(meta, ip))
+            body = {"metadata": {"uid": meta["uid"]}, "status": running(pod["spec"]["containers"], ip)}
             path = f"/api/v1/namespaces/{meta['namespace']}/pods/{meta['name']}/status"
             try:
                 self.patch(connection, path, body)
@@ -112,4 +130,4 @@ def register(api, name):
 
 
 if __name__ == "__main__":
-    Kubelets(Api(sys.argv[1])).run()
+    Kubelets(Api(sys.argv[1]), *sys.argv[2:]).run()

@@ -22,12 +22,16 @@ class Ours:
     def install(self, rig):
         rig.define((fleet.ROOT / "deploy" / "crds.yaml").read_text(encoding="utf-8"))
 
-    def start(self, rig):
+    def flags(self, rig, port):
+        """How it is started; the root secret is made with the first one."""
         secret = rig.out / "root-secret"
-        secret.write_bytes(secrets.token_bytes(32))
-        process = rig.start(self.name, self.program, "--agent-image", "agent:1", "--runtime-image", "runtime:1",
-                            "--root-secret", secret, "--metrics-port", 8080, "--log-format", "text",
-                            *self.arguments)
+        if not secret.exists():
+            secret.write_bytes(secrets.token_bytes(32))
+        return ("--agent-image", "agent:1", "--runtime-image", "runtime:1", "--root-secret", secret,
+                "--metrics-port", port, "--log-format", "text", *self.arguments)
+
+    def start(self, rig):
+        process = rig.start(self.name, self.program, *self.flags(rig, 8080))
         rig.wait("the operator", lambda: rig.cluster.fetch("http://127.0.0.1:8080/readyz").strip() == "ok")
         return process
 

@@ -51,6 +51,7 @@ struct Plan {
   // Ask the coordinator's task to checkpoint and stop (suspend), with its checkpoint written by
   // then. A level: set in every plan while the job should stop.
   std::optional<TimePoint> stop_by;
+  bool last_word = false;            // the coordinator's is waited for: a level, too
   std::optional<TimePoint> wake_at;  // look again then, even if nothing happens
 };
 

@@ -1,5 +1,6 @@
 #include "operator/process/operator.h"
 
+#include <malloc.h>
 #include <unistd.h>
 
 #include <condition_variable>
@@ -107,6 +108,7 @@ Status Operator::connect(const KubeConfig& config) {
   progress.interval = fromSeconds(flags_.progress_interval);
   progress.unreachable_after = fromSeconds(flags_.unreachable_after);
   progress.others_every = kOthersEvery;
+  progress.ask_coordinator_only = true;
   progress.may_tell = [this] { return leads(); };
   progress_ = std::make_unique<GrpcProgress>(*cluster_, progress);
   ControllerOptions controller;
@@ -256,6 +258,8 @@ int Operator::run(SignalWaiter& signals) {
     pollfd fds[] = {{signals.fd(), POLLIN, 0}, {news_.fd(), POLLIN, 0}};
     pollUntil(fds, systemClock().now() + std::chrono::seconds(60));
     news_.clear();
+    // What a burst of connections, or a list, has left in pieces; the heap keeps it otherwise.
+    ::malloc_trim(0);
   }
 }
 

@@ -1,65 +1,20 @@
 #include "operator/progress/grpc_progress.h"
 
 #include <algorithm>
+#include <functional>
 
 #include "base/core/check.h"
 #include "base/core/log.h"
-#include "base/rpc/channel.h"
-#include "base/rpc/secure_channel.h"
 #include "fmt/format.h"
-#include "google/protobuf/util/message_differencer.h"
+#include "operator/progress/internal/followed_job.h"
 #include "operator/progress/internal/poller.h"
 
 namespace trainyard::control {
 
-using google::protobuf::util::MessageDifferencer;
-
-namespace {
-
-// Intervals of silence after which an agent is helped to its membership in another way. One that
-// starts needs a few.
-constexpr int kHelpAfter = 10;
-// The same of one that was not asked all that time, since others' connections came first.
-constexpr int kHelpUnaskedAfter = 3 * kHelpAfter;
-// An agent that was silent so often is asked half as often each time, down to one in kMaxSkip + 1
-// rounds; in each round while the job is to stop: what it is told in time saves the job's last
-// steps.
-constexpr int kPatience = 2;
-constexpr int kMaxSkip = 15;
-
-// A new connection with TLS takes milliseconds of computing, most of it to read certificates: so
-// many a second, beside those to tasks of index 0, and so many at once after a quiet time.
-constexpr double kConnectsPerSecond = 40;
-constexpr double kConnectsAtOnce = 40;
-
-std::int64_t revisionOf(const JobWish& wish) {
-  return wish.membership ? wish.membership->revision() : 0;
-}
-
-// Words of the same kind of failure vary; and between a busy operator and an agent that is away
-// calls fail in the one way and the other, of which silence says the less. Each change is a write
-// to the job's status.
-bool isNews(std::string_view known, std::string_view reason) {
-  return reason != known && (known.empty() || reason != kNoAnswer);
-}
-
-}  // namespace
-
-struct GrpcProgress::Job {
-  std::string uid;
-  JobWish wish;
-  JobReport report;
-  std::map<std::string, std::shared_ptr<AgentPeer>> peers;  // by address
-  // Shared by all connections of the job, made of `own_key`.
-  std::shared_ptr<grpc::ChannelCredentials> credentials;
-  std::string own_key;
-  std::optional<TimePoint> due;  // its entry in due_
-  std::uint64_t round = 0;       // number of the one under way; 0: none
-  bool hurry = false;            // the next one follows at once
-};
-
 GrpcProgress::GrpcProgress(AgentDirectory& directory, GrpcProgressOptions options)
-    : directory_(directory), options_(std::move(options)) {}
+    : directory_(directory),
+      options_(std::move(options)),
+      progress_allowed_(options_.progress_per_second) {}
 
 GrpcProgress::~GrpcProgress() {
   stop();
@@ -115,10 +70,11 @@ void GrpcProgress::follow(const JobKey& key, const std::string& uid, const JobWi
       job->uid = uid;
       news = true;
     }
+    const std::int64_t known = job->revision();
     news = news || job->wish.stop_by.has_value() != wish.stop_by.has_value() ||
-           revisionOf(job->wish) != revisionOf(wish);
+           job->wish.last_word != wish.last_word;
     job->wish = wish;
-    if (!news) return;
+    if (!news && job->revision() == known) return;
     job->hurry = true;
     for (const auto& [address, peer] : job->peers) {
       if (peer->silent_rounds == 0 || wish.stop_by) peer->skip = 0;
@@ -206,7 +162,11 @@ void GrpcProgress::endRound(const PollRound::Job& of) {
   Job& job = *it->second;
   job.round = 0;
   const TimePoint now = Poller::now();
-  scheduleLocked(of.key, job, job.hurry ? now : std::max(now, of.began + options_.interval));
+  job.pace = job.calm ? stretched(options_.interval, jobs_.size(), options_.calm_rounds_per_second)
+                      : options_.interval;
+  const std::size_t phase = std::hash<std::string>()(toString(of.key));
+  scheduleLocked(of.key, job,
+                 job.hurry ? now : std::max(now, ownMoment(of.began, job.pace, phase)));
 }
 
 Status GrpcProgress::pollOnce(const JobKey& key) {
@@ -262,58 +222,16 @@ StatusOr<std::unique_ptr<PollRound>> GrpcProgress::beginRound(const PollRound::J
   return round;
 }
 
-// Connections to addresses that are no agent's any more are dropped.
-std::vector<PollRound::Answer> GrpcProgress::peersLocked(const JobKey& key, Job& job,
-                                                         const std::vector<AgentEndpoint>& agents,
-                                                         const std::optional<AgentTls>& tls) {
-  const std::string own_key = tls ? tls->key : "";
-  if (job.own_key != own_key || (tls && !job.credentials)) {
-    job.peers.clear();
-    job.own_key = own_key;
-    job.credentials = tls ? secureClient({tls->ca, tls->cert, tls->key}) : nullptr;
-  }
-  std::map<std::string, std::shared_ptr<AgentPeer>> peers;
-  std::vector<PollRound::Answer> answers;
-  for (const AgentEndpoint& agent : agents) {
-    std::shared_ptr<AgentPeer> peer = job.peers[agent.address];
-    if (peer == nullptr) {
-      peer = std::make_shared<AgentPeer>();
-      peer->silent_since = Poller::now();
-    }
-    peers[agent.address] = peer;
-    if (peer->skip > 0) {
-      --peer->skip;
-      helpSilentLocked(key, job, agent, *peer, kHelpUnaskedAfter);
-      continue;
-    }
-    if (peer->stub == nullptr) {
-      if (tls && !mayConnectLocked(agent.key)) {
-        helpSilentLocked(key, job, agent, *peer, kHelpUnaskedAfter);
-        continue;
-      }
-      peer->stub = v1::Agent::NewStub(
-          tls ? openSecureChannel(agent.address, job.credentials, tls->server_name)
-              : openChannel(agent.address));
-    }
-    answers.push_back({agent, std::move(peer), std::nullopt});
-  }
-  job.peers = std::move(peers);
-  // Of a task that does not run any more nothing is expected.
-  std::erase_if(job.report.unreachable, [&](const auto& entry) {
-    return std::none_of(agents.begin(), agents.end(), [&](const AgentEndpoint& agent) {
-      return agent.key == entry.first && agent.created == entry.second.created;
-    });
-  });
-  return answers;
-}
-
-bool GrpcProgress::mayConnectLocked(const TaskKey& task) {
+bool GrpcProgress::noteLocked(Job& job, News news) {
+  job.calm = job.calm && news != News::kState;
+  job.progressed = job.progressed || news == News::kProgress;
   const TimePoint now = Poller::now();
-  connects_ =
-      std::min(kConnectsAtOnce, connects_ + toSeconds(now - connects_at_) * kConnectsPerSecond);
-  connects_at_ = now;
-  if (connects_ < 1 && task.index != 0) return false;
-  connects_ = std::max(0.0, connects_ - 1);
+  const Duration every =
+      stretched(options_.progress_every, jobs_.size(), options_.progress_per_second);
+  const bool due = job.progressed && (!job.told_at || now - *job.told_at >= every);
+  if (news != News::kState && !(due && progress_allowed_.take(now))) return false;
+  job.told_at = now;
+  job.progressed = false;
   return true;
 }
 
@@ -326,12 +244,12 @@ bool GrpcProgress::goOn(PollRound& round, grpc::CompletionQueue& queue) {
     const auto it = jobs_.find(key);
     if (it == jobs_.end() || it->second->uid != round.job().uid) return false;
     Job& job = *it->second;
-    if (!round.told()) {
-      const bool news = takeLocked(job, round.answers());
-      if (judgeLocked(job, round) || news) changed = changed_;
+    if (!round.told() &&
+        noteLocked(job, std::max(takeLocked(job, round.answers()), judgeLocked(job, round)))) {
+      changed = changed_;
     }
     for (AgentEndpoint& agent : round.unreached()) {
-      unreached_.push_back({key, std::move(agent), revisionOf(job.wish)});
+      unreached_.push_back({key, std::move(agent), job.revision()});
     }
     if (!round.unreached().empty()) news_.notify_all();
     round.unreached().clear();
@@ -344,73 +262,11 @@ bool GrpcProgress::goOn(PollRound& round, grpc::CompletionQueue& queue) {
   return true;
 }
 
-bool GrpcProgress::noteSilenceLocked(Job& job, const PollRound::Answer& answer) {
-  const AgentEndpoint& agent = answer.endpoint;
-  if (Poller::now() - answer.peer->silent_since < options_.unreachable_after) return false;
-  JobReport::Unreachable& known = job.report.unreachable[agent.key];
-  if (known.created == agent.created && !isNews(known.why.reason, answer.why.reason)) return false;
-  known = {agent.created, answer.why};
-  return true;
-}
-
 std::size_t GrpcProgress::unreachable() const {
   const std::lock_guard lock(mutex_);
   std::size_t count = 0;
   for (const auto& [key, job] : jobs_) count += job->report.unreachable.size();
   return count;
-}
-
-bool GrpcProgress::judgeLocked(Job& job, PollRound& round) {
-  const TimePoint now = Poller::now();
-  const std::int64_t revision = revisionOf(job.wish);
-  bool news = false;
-  for (const PollRound::Answer& answer : round.answers()) {
-    AgentPeer& peer = *answer.peer;
-    if (answer.state) {
-      news = job.report.unreachable.erase(answer.endpoint.key) > 0 || news;
-      const bool often = answer.endpoint.key.index == 0 || answer.state->revision() < revision;
-      peer.silent_rounds = 0;
-      peer.silent_since = now;
-      peer.helped = false;
-      peer.skip = often ? 0 : options_.others_every - 1;
-      continue;
-    }
-    news = noteSilenceLocked(job, answer) || news;
-    peer.refusals = 0;
-    if (job.credentials) peer.stub.reset();
-    const int beyond = ++peer.silent_rounds - kPatience;
-    const bool rarely = beyond > 0 && !job.wish.stop_by;
-    peer.skip = rarely ? std::min(kMaxSkip, (1 << std::min(beyond, 10)) - 1) : 0;
-    helpSilentLocked(round.job().key, job, answer.endpoint, peer, kHelpAfter);
-  }
-  return news;
-}
-
-void GrpcProgress::helpSilentLocked(const JobKey& key, const Job& job, const AgentEndpoint& agent,
-                                    AgentPeer& peer, int intervals) {
-  const bool long_silent = Poller::now() - peer.silent_since >= intervals * options_.interval;
-  if (!long_silent || peer.helped || revisionOf(job.wish) == 0) return;
-  peer.helped = true;
-  unreached_.push_back({key, agent, revisionOf(job.wish)});
-  news_.notify_all();
-}
-
-bool GrpcProgress::takeLocked(Job& job, const std::vector<PollRound::Answer>& answers) {
-  JobReport& report = job.report;
-  bool news = false;
-  for (const PollRound::Answer& answer : answers) {
-    if (!answer.state) continue;
-    v1::TaskState& known = report.tasks[answer.endpoint.key];
-    if (MessageDifferencer::Equals(known, *answer.state)) continue;
-    known = *answer.state;
-    news = true;
-    // A later life of the coordinator outweighs an earlier one, whatever is read last.
-    if (known.report().has_job() && known.created() >= report.progress_created) {
-      report.progress = known.report().job();
-      report.progress_created = known.created();
-    }
-  }
-  return news;
 }
 
 void GrpcProgress::helpUnreached() {

@@ -15,6 +15,8 @@
 #include <vector>
 
 #include "operator/cluster/agent_directory.h"
+#include "operator/progress/internal/news.h"
+#include "operator/progress/internal/pace.h"
 #include "operator/progress/internal/poll_round.h"
 #include "operator/progress/internal/poller.h"
 #include "operator/progress/progress_source.h"
@@ -29,13 +31,23 @@ struct GrpcProgressOptions {
   // Tasks of index 0, among them the coordinator, are asked in every round, others in every so
   // manieth one, unless there is something to tell them.
   int others_every = 1;
+  // The coordinator's word on other tasks (RuntimeReport.heard) is taken for theirs: they are asked
+  // only while it does not tell of them, or until they have the newest membership.
+  bool ask_coordinator_only = false;
+  // Jobs of which nothing is expected are asked so often a second, all together, if not each
+  // interval.
+  double calm_rounds_per_second = 250;
+  // How far a job has got is told of at most so often, and of all jobs so often a second. What may
+  // have to be acted on is told at once.
+  Duration progress_every = std::chrono::seconds(10);
+  double progress_per_second = 20;
   // An agent that does not answer for so long is reported as unreachable.
   Duration unreachable_after = std::chrono::seconds(30);
   // Asked before agents are told anything: false when another operator may be the leader.
   std::function<bool()> may_tell = [] { return true; };
 };
 
-// Asks all agents of all followed jobs, round after round, on one thread; the calls of a round and
+// Asks the agents of all followed jobs, round after round, on one thread; the calls of a round and
 // the rounds of all jobs run side by side, so that a hung agent delays nobody but the next round of
 // its own job. An agent whose membership is older than the wish gets it pushed; the coordinator's
 // agent is told to stop as long as that is wished and its outcome is open. Agents that stay silent
@@ -84,14 +96,23 @@ class GrpcProgress : public ProgressSource {
   std::vector<PollRound::Answer> peersLocked(const JobKey& key, Job& job,
                                              const std::vector<AgentEndpoint>& agents,
                                              const std::optional<AgentTls>& tls);
+  void followLocked(Job& job, const std::vector<AgentEndpoint>& agents);
+  // Whether the coordinator's word will do for another agent's in this round.
+  bool spokenForLocked(Job& job, const AgentPeer& coordinator, AgentPeer& peer);
+  // False: there is no connection, and none may be made now.
+  bool connectLocked(const Job& job, const AgentEndpoint& agent, AgentPeer& peer,
+                     const std::optional<AgentTls>& tls);
   bool mayConnectLocked(const TaskKey& task);
-  // What their silence or answers mean for the rounds to come. True: the report has changed.
-  bool judgeLocked(Job& job, PollRound& round);
+  // What their silence or answers mean for the rounds to come, and for the report.
+  News judgeLocked(Job& job, PollRound& round);
   bool noteSilenceLocked(Job& job, const PollRound::Answer& answer);
   // An agent that is silent for so many intervals gets its membership in another way, once.
   void helpSilentLocked(const JobKey& key, const Job& job, const AgentEndpoint& agent,
                         AgentPeer& peer, int intervals);
-  bool takeLocked(Job& job, const std::vector<PollRound::Answer>& answers);
+  News takeLocked(Job& job, const std::vector<PollRound::Answer>& answers);
+  News takeHeardLocked(Job& job, const v1::TaskState& coordinator);
+  // True: the report is to be told of now.
+  bool noteLocked(Job& job, News news);
   void scheduleLocked(const JobKey& key, Job& job, TimePoint due);
   void unscheduleLocked(const JobKey& key, Job& job);
   void helpUnreached();
@@ -104,6 +125,7 @@ class GrpcProgress : public ProgressSource {
   std::map<JobKey, std::unique_ptr<Job>> jobs_;
   std::set<std::pair<TimePoint, JobKey>> due_;  // of jobs without a round under way
   std::uint64_t rounds_begun_ = 0;
+  Allowance progress_allowed_;
   double connects_ = 0;  // that may be made now, as of connects_at_
   TimePoint connects_at_{};
   std::deque<Unreached> unreached_;

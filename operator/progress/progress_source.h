@@ -29,6 +29,7 @@ struct JobReport {
 struct JobWish {
   std::optional<v1::Membership> membership;  // as recorded
   std::optional<TimePoint> stop_by;          // checkpoint by then, and stop
+  bool last_word = false;                    // the coordinator's is waited for
 };
 
 // Thread-safe. No call blocks on the network.

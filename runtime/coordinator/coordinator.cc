@@ -203,6 +203,22 @@ void Coordinator::measure(v1::Measurements& measured) const {
   progress_.measure(measured);
 }
 
+std::vector<v1::HeardTask> Coordinator::heard(TimePoint now) const {
+  std::vector<v1::HeardTask> heard;
+  for (const auto& [key, member] : membership_.members()) {
+    const auto processes = static_cast<std::uint32_t>(
+        key.role == v1::ROLE_WORKER ? std::max(1, config_.processes_per_pod) : 1);
+    if (key.index % processes != 0 || !membership_.present(member, now)) continue;
+    v1::HeardTask& task = heard.emplace_back();
+    task.mutable_id()->set_role(key.role);
+    task.mutable_id()->set_index(key.index / processes);
+    task.set_created(member.report.incarnation().created());
+    task.set_start(member.report.incarnation().start());
+    task.set_revision(member.report.revision());
+  }
+  return heard;
+}
+
 v1::JobProgress Coordinator::progress(TimePoint now) const {
   v1::JobProgress progress;
   epochs_.tell(membership_, progress);

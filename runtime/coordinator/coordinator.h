@@ -78,6 +78,8 @@ class Coordinator {
   std::vector<CoordinatorAction> takeActions();
 
   v1::JobProgress progress(TimePoint now) const;
+  // Who is present, by task: of a pod with several processes the first one tells.
+  std::vector<v1::HeardTask> heard(TimePoint now) const;
   // Sets what is of checkpoints.
   void measure(v1::Measurements& measured) const;
   v1::Phase phase() const { return epochs_.phase(); }

@@ -186,9 +186,12 @@ void CoordinatorService::measure(v1::Measurements& measured) const {
   coordinator_.measure(measured);
 }
 
-v1::JobProgress CoordinatorService::progress() const {
+void CoordinatorService::fill(v1::RuntimeReport& report) const {
   std::lock_guard lock(mutex_);
-  return coordinator_.progress(clock_.now());
+  const TimePoint now = clock_.now();
+  *report.mutable_job() = coordinator_.progress(now);
+  report.clear_heard();
+  for (v1::HeardTask& task : coordinator_.heard(now)) *report.add_heard() = std::move(task);
 }
 
 bool CoordinatorService::finished() const {

@@ -52,7 +52,8 @@ class CoordinatorService final : public v1::Coordinator::CallbackService {
   void requestStop(std::optional<Duration> within = std::nullopt);
   // What a directive asks for: requestStop() where it does.
   void follow(const v1::RuntimeDirective& directive);
-  v1::JobProgress progress() const;
+  // What only the coordinator's process tells: of the job, and whom it hears.
+  void fill(v1::RuntimeReport& report) const;
   void measure(v1::Measurements& measured) const;
   bool finished() const;
   v1::Phase phase() const;

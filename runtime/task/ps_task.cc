@@ -149,7 +149,7 @@ v1::RuntimeReport PsTask::runtimeReport() {
   host_->service().traffic().fill(report);
   host_->service().replicaTraffic().fill(report);
   host_->shard().fillReport(report);
-  if (coordinator_ != nullptr) *report.mutable_job() = coordinator_->progress();
+  if (coordinator_ != nullptr) coordinator_->fill(report);
   return report;
 }
 

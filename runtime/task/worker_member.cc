@@ -120,7 +120,7 @@ v1::RuntimeReport WorkerMember::runtimeReport() {
   report.mutable_seconds()->set_push_pull(totals.wait_seconds);
   report.mutable_seconds()->set_evaluate(totals.evaluate_seconds);
   synchronizer_->fillTraffic(report);
-  if (coordinator_ != nullptr) *report.mutable_job() = coordinator_->progress();
+  if (coordinator_ != nullptr) coordinator_->fill(report);
   return report;
 }
 

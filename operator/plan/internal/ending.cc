@@ -77,6 +77,7 @@ bool waitsForLastWord(PlannerState& state, const std::string& message) {
   if (now >= until) return false;
   state.condition(kSucceeded, kUnknown, "Ending", message);
   state.wakeAt(until);
+  state.plan.last_word = true;
   return true;
 }
 

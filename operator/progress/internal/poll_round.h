@@ -31,7 +31,18 @@ struct AgentPeer {
   int skip = 0;           // rounds until it is asked again
   int refusals = 0;       // of what it was told, in a row
   TimePoint silent_since{};
-  bool helped = false;  // during this silence
+  bool helped = false;                // during this silence
+  std::int64_t revision = 0;          // of the membership that it has, by the newest word
+  std::optional<TimePoint> asked_at;  // last
+  std::optional<TimePoint> heard_at;  // last word of the job's coordinator on it
+
+  // By its own word or another's.
+  void heard(TimePoint now) {
+    silent_rounds = 0;
+    silent_since = now;
+    helped = false;
+    skip = 0;
+  }
 };
 
 class PollRound;

@@ -173,8 +173,10 @@ class GrpcProgressTest : public testing::Test {
   FakeAgent worker_{kWorker0, 1};
   FakeDirectory directory_;
   std::atomic<int> changes_ = 0;
-  GrpcProgress progress_{
-      directory_, {.interval = std::chrono::milliseconds(5), .timeout = std::chrono::seconds(5)}};
+  GrpcProgress progress_{directory_,
+                         {.interval = std::chrono::milliseconds(5),
+                          .timeout = std::chrono::seconds(5),
+                          .progress_every = {}}};
 };
 
 }  // namespace trainyard::control

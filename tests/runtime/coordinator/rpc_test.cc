@@ -150,10 +150,13 @@ class CoordinatorRpcTest : public testing::Test {
     home_ = std::make_unique<Home>(start, port, dir_.path().native());
   }
   bool active(std::int64_t epoch) {
-    return eventually([&] {
-      return home_->service.phase() == v1::PHASE_ACTIVE &&
-             home_->service.progress().epoch() == epoch;
-    });
+    return eventually(
+        [&] { return home_->service.phase() == v1::PHASE_ACTIVE && progress().epoch() == epoch; });
+  }
+  v1::JobProgress progress() const {
+    v1::RuntimeReport report;
+    home_->service.fill(report);
+    return report.job();
   }
   // Its 100 steps are over, and its last checkpoint's file is written.
   void takeAllSteps(Member& ps, Member& worker) {
@@ -262,7 +265,7 @@ TEST_F(CoordinatorRpcTest, AWrongTokenIsNotHeard) {
   EXPECT_TRUE(eventually([&] { return !stranger.view().refusal().empty(); }));
   EXPECT_THAT(stranger.view().refusal(),
               HasSubstr("cannot prove to be of this job: it has another token"));
-  EXPECT_THAT(home_->service.progress().waiting_for(), HasSubstr("worker-0"));
+  EXPECT_THAT(progress().waiting_for(), HasSubstr("worker-0"));
 }
 
 TEST_F(CoordinatorRpcTest, CommitsWithTheDataOfThoseWhoTakePartAndEnds) {

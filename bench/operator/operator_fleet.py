@@ -1,0 +1,209 @@
+#!/usr/bin/env python3
+"""What thousands of running jobs cost the operator: what `make bench-fleet` runs.
+
+A control plane of tests/cluster with fake nodes, and for each pod an agent that answers at the pod's address
+with its job's certificate (trainyard-bench-agents): steps and losses go up each second. Printed for each
+number of jobs: processor time and memory of the operator with all jobs running, how long it looks at one job,
+what it writes; the same with jobs that stand still; and how long another operator takes to hear of all jobs
+after the first one is killed.
+
+    python3 bench/operator/operator_fleet.py --bin build/dev/bin --out build/fleet --jobs 250 1000
+
+It takes root, and the programs of `tests/cluster/cluster.py build kubernetes etcd`.
+"""
+import argparse
+import contextlib
+import datetime
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import time
+
+sys.path[:0] = [str(pathlib.Path(__file__).resolve().parent), str(pathlib.Path(__file__).resolve().parent.parent)]
+
+import fleet  # noqa: E402
+import observe  # noqa: E402
+import operator_bench  # noqa: E402
+import operators  # noqa: E402
+import programs  # noqa: E402
+
+PODS_OF_A_NODE = 900
+ADDRESSES = "10.244.0.0/16"
+LEASE = ("--leader-elect", "--lease-namespace", fleet.NAMESPACE, "--lease-duration", 15, "--renew-deadline", 10,
+         "--retry-period", 2)
+# Bars that a run is held against; docs/results.md says what they mean.
+BAR_CORES, BAR_MIB, BAR_P99, BAR_FAILOVER = 0.5, 400, 0.05, 60
+
+
+class Agents:
+    """The agents' program: it is told of pods by the kubelet, and of the rest by us."""
+
+    def __init__(self, rig, program, pipe):
+        with subprocess.Popen(rig.cluster.published.command(["ip", "route", "add", "local", ADDRESSES, "dev", "lo"])) as added:
+            added.wait()
+        self.process = rig.start("agents", "sh", "-c", f'exec "$0" --root-secret "$1" <"{pipe}"', program,
+                                 rig.out / "root-secret")
+        self.rig = rig
+        self.pipe = open(pipe, "w", buffering=1, encoding="utf-8")
+
+    def tell(self, word):
+        self.pipe.write(word + "\n")
+
+    def count(self):
+        """What was asked since the last "reset"."""
+        lines = len(self.answers())
+        self.tell("count")
+        self.rig.wait("the agents to count", lambda: len(self.answers()) > lines)
+        return json.loads(self.answers()[-1])
+
+    def answers(self):
+        return [line for line in self.process.log.read_text().splitlines() if line.startswith("{")]
+
+
+class Trainer(operators.Ours):
+    """Jobs whose model is ours: they have a coordinator, and get on."""
+
+    def job(self, name, tasks):
+        training = {"model": {"name": "mlp"}, "batchSize": 8, "steps": 1000000000,
+                    "data": {"format": "synthetic", "shape": [8, 8, 1], "classes": 4, "samples": 4096},
+                    "optimizer": {"name": "SGD", "learningRate": 0.01}}
+        return {"apiVersion": "trainyard.dev/v1alpha1", "kind": "TrainingJob", "metadata": {"name": name},
+                "spec": {"ps": {"replicas": operators.PS}, "worker": {"replicas": tasks - operators.PS},
+                         "training": training}}
+
+
+class Leaders:
+    """Operators of one cluster, of which one leads."""
+
+    def __init__(self, rig, arguments):
+        self.rig, self.arguments = rig, arguments
+        self.ports = iter(range(8080, 8200))
+        self.kind = Trainer(arguments.bin.resolve() / "trainyard-operator", [*LEASE, *arguments.flag])
+        self.kind.install(rig)
+
+    def start(self, wait):
+        """Its process and where its metrics are."""
+        port = next(self.ports)
+        process = self.rig.start(f"operator-{port}", self.kind.program, *self.kind.flags(self.rig, port))
+        page = f"http://127.0.0.1:{port}/metrics"
+        if wait:
+            self.rig.wait("the operator", lambda: self.rig.cluster.fetch(
+                f"http://127.0.0.1:{port}/readyz").strip() == "ok")
+        return process, page
+
+
+def watched(rig, kind, process, page, agents, seconds):
+    """One operator for so many seconds of the life of its jobs."""
+    looks = observe.histogram(rig.cluster.fetch(page), "controller_runtime_reconcile_time_seconds", kind.controller)
+    written, cpu, began = observe.writes(rig.api), process.cpu_seconds(), time.monotonic()
+    agents.tell("reset")
+    time.sleep(seconds)
+    took = time.monotonic() - began
+    used = (process.cpu_seconds() - cpu) / took
+    calls = agents.count()["calls"]
+    wrote = observe.difference(written, observe.writes(rig.api))
+    looks = observe.difference(looks, observe.histogram(
+        rig.cluster.fetch(page), "controller_runtime_reconcile_time_seconds", kind.controller))
+    return {"seconds": took, "cores": used, "calls_per_second": calls / took,
+            "writes_per_second": sum(wrote.values()) / took, "writes": wrote,
+            "reconciles_per_second": looks.get(float("inf"), 0) / took,
+            "reconcile_p99_seconds": observe.quantile(looks, 0.99), "resident_bytes": process.memory()[0]}
+
+
+def failover(rig, leaders, first, agents, jobs, limit):
+    """The first one is killed; until the second has heard of every job."""
+    second, page = leaders.start(wait=False)
+    time.sleep(5)
+    agents.tell("reset")
+    first.stop()
+    began, cpu = time.monotonic(), second.cpu_seconds()
+    rig.processes.remove(first)
+    agents.tell("reset")
+    rig.wait("the other operator", lambda: agents.count()["coordinators"] >= jobs, limit)
+    asked = agents.count()
+    return second, page, {"seconds": time.monotonic() - began, "cpu_seconds": second.cpu_seconds() - cpu,
+                          "asked": asked["asked"], "resident_bytes": second.memory()[0]}
+
+
+def measure(arguments, jobs):
+    out = arguments.out / f"jobs-{jobs}"
+    out.mkdir(parents=True, exist_ok=True)
+    pipe = (out / "agents.pipe").resolve()
+    pipe.unlink(missing_ok=True)
+    os.mkfifo(pipe)
+    keeper = os.open(pipe, os.O_RDWR)  # it never ends
+    nodes = max(fleet.NODES, -(-jobs * arguments.tasks // PODS_OF_A_NODE))
+    with contextlib.ExitStack() as stack:
+        stack.callback(os.close, keeper)
+        rig = stack.enter_context(fleet.fleet(out, pipe, nodes))
+        leaders = Leaders(rig, arguments)
+        process, page = leaders.start(wait=True)
+        agents = Agents(rig, arguments.bin.resolve() / "trainyard-bench-agents", pipe)
+        names = [f"job-{index}" for index in range(jobs)]
+        result = {"jobs": jobs, "tasks": arguments.tasks, "load_average": os.getloadavg()[0]}
+        result["begin"] = operator_bench.burst(rig, leaders.kind, process, names, arguments.tasks, arguments.limit)
+        time.sleep(arguments.settle)
+        if not rig.api.get(f"{leaders.kind.path}/job-0")[1]["status"].get("progress"):
+            raise RuntimeError("jobs do not get on")
+        result["running"] = watched(rig, leaders.kind, process, page, agents, arguments.seconds)
+        agents.tell("freeze")
+        time.sleep(arguments.settle)
+        result["frozen"] = watched(rig, leaders.kind, process, page, agents, arguments.seconds)
+        agents.tell("thaw")
+        process, page, result["failover"] = failover(rig, leaders, process, agents, jobs, arguments.limit)
+        return result
+
+
+def verdict(value, bar, text):
+    return f"{text} ({'reached' if value <= bar else 'missed'})"
+
+
+def row(result):
+    running, frozen, over = result["running"], result["frozen"], result["failover"]
+    p99 = running["reconcile_p99_seconds"] or 0
+    mib = max(running["resident_bytes"], over["resident_bytes"]) / (1 << 20)
+    return [f"{result['jobs']} x {result['tasks']}", f"{result['begin']['pods_per_second']:.0f}",
+            verdict(running["cores"], BAR_CORES, f"{running['cores']:.2f}"), f"{frozen['cores']:.2f}",
+            verdict(mib, BAR_MIB, f"{mib:.0f} MiB"), f"{running['calls_per_second']:.0f}",
+            f"{running['reconciles_per_second']:.1f}", verdict(p99, BAR_P99, f"{p99 * 1e3:.1f} ms"),
+            f"{running['writes_per_second']:.1f}", f"{frozen['writes_per_second']:.2f}",
+            verdict(over["seconds"], BAR_FAILOVER, f"{over['seconds']:.0f} s, {over['cpu_seconds']:.0f} s")]
+
+
+def table(results):
+    lines = ["| jobs x pods | pods/s at the start | cores while jobs get on | while they stand still | memory | "
+             "calls/s | looks/s | p99 of a look | writes/s | standing still | killed: until all are known, CPU |",
+             "|--|--|--|--|--|--|--|--|--|--|--|"]
+    return "\n".join(lines + ["| " + " | ".join(row(result)) + " |" for result in results]) + "\n"
+
+
+def parse():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--bin", required=True, type=pathlib.Path, help="where the programs are")
+    parser.add_argument("--out", required=True, type=pathlib.Path, help="where results and logs go")
+    parser.add_argument("--jobs", type=int, nargs="+", default=[250, 500, 1000])
+    parser.add_argument("--tasks", type=int, default=10, help="pods of each job, 2 of them ps")
+    parser.add_argument("--seconds", type=float, default=60, help="for which it is looked at, each time")
+    parser.add_argument("--settle", type=float, default=70, help="seconds until then")
+    parser.add_argument("--limit", type=float, default=1200, help="seconds after which a phase is given up")
+    parser.add_argument("--flag", action="append", default=[], help="one more argument of the operator")
+    return parser.parse_args()
+
+
+def main():
+    arguments = parse()
+    arguments.out.mkdir(parents=True, exist_ok=True)
+    results = {"machine": programs.machine(), "date": datetime.date.today().isoformat(), "runs": []}
+    for jobs in arguments.jobs:
+        results["runs"].append(measure(arguments, jobs))
+        fleet.dump(arguments.out / "fleet.json", results)
+        print(table(results["runs"][-1:]), flush=True)
+    text = f"{results['machine']}, {results['date']}, load {results['runs'][0]['load_average']:.1f} before\n\n"
+    (arguments.out / "fleet.md").write_text(text + table(results["runs"]), encoding="utf-8")
+    print(text + table(results["runs"]))
+
+
+if __name__ == "__main__":
+    main()

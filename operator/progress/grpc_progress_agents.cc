@@ -1,0 +1,229 @@
+// Whom a round asks, and what answers and silence mean for the rounds to come.
+#include <algorithm>
+
+#include "base/rpc/channel.h"
+#include "base/rpc/secure_channel.h"
+#include "operator/progress/grpc_progress.h"
+#include "operator/progress/internal/followed_job.h"
+#include "operator/progress/internal/poller.h"
+
+namespace trainyard::control {
+
+namespace {
+
+// Intervals of silence after which an agent is helped to its membership in another way. One that
+// starts needs a few.
+constexpr int kHelpAfter = 10;
+// The same of one that was not asked all that time, since others' connections came first.
+constexpr int kHelpUnaskedAfter = 3 * kHelpAfter;
+// An agent that was silent so often is asked half as often each time, down to one in kMaxSkip + 1
+// rounds; in each round while the job is to stop: what it is told in time saves the job's last
+// steps.
+constexpr int kPatience = 2;
+constexpr int kMaxSkip = 15;
+// The coordinator's word on another task holds for so many rounds.
+constexpr int kHeardFor = 3;
+// The connection to an agent whom nobody has asked for so long is given up: it takes some 150 KB.
+constexpr Duration kIdle = std::chrono::seconds(5);
+
+// A new connection with TLS takes milliseconds of computing, most of it to read certificates: so
+// many a second, beside those to tasks of index 0, and so many at once after a quiet time.
+constexpr double kConnectsPerSecond = 40;
+constexpr double kConnectsAtOnce = 40;
+
+// Words of the same kind of failure vary; and between a busy operator and an agent that is away
+// calls fail in the one way and the other, of which silence says the less. Each change is a write
+// to the job's status.
+bool isNews(std::string_view known, std::string_view reason) {
+  return reason != known && (known.empty() || reason != kNoAnswer);
+}
+
+// The agent of the task that has the coordinator of a job whose model is ours. Null: it does not
+// run.
+const AgentEndpoint* coordinatorAmong(const std::vector<AgentEndpoint>& agents) {
+  const bool servers = std::any_of(agents.begin(), agents.end(), [](const AgentEndpoint& agent) {
+    return agent.key.role == v1::ROLE_PS;
+  });
+  const TaskKey wanted{servers ? v1::ROLE_PS : v1::ROLE_WORKER, 0};
+  const auto found = std::find_if(agents.begin(), agents.end(),
+                                  [&](const AgentEndpoint& agent) { return agent.key == wanted; });
+  return found == agents.end() ? nullptr : &*found;
+}
+
+}  // namespace
+
+// Connections to addresses that are no agent's any more are dropped.
+void GrpcProgress::followLocked(Job& job, const std::vector<AgentEndpoint>& agents) {
+  std::map<std::string, std::shared_ptr<AgentPeer>> peers;
+  job.tasks.clear();
+  for (const AgentEndpoint& agent : agents) {
+    std::shared_ptr<AgentPeer> peer = job.peers[agent.address];
+    if (peer == nullptr) {
+      peer = std::make_shared<AgentPeer>();
+      peer->silent_since = Poller::now();
+    }
+    job.tasks[agent.key] = {agent.created, peer};
+    peers[agent.address] = std::move(peer);
+  }
+  job.peers = std::move(peers);
+  // Of a task that does not run any more nothing is expected.
+  std::erase_if(job.report.unreachable, [&](const auto& entry) {
+    const auto task = job.tasks.find(entry.first);
+    return task == job.tasks.end() || task->second.created != entry.second.created;
+  });
+}
+
+std::vector<PollRound::Answer> GrpcProgress::peersLocked(const JobKey& key, Job& job,
+                                                         const std::vector<AgentEndpoint>& agents,
+                                                         const std::optional<AgentTls>& tls) {
+  const std::string own_key = tls ? tls->key : "";
+  if (job.own_key != own_key || (tls && !job.credentials)) {
+    job.peers.clear();
+    job.own_key = own_key;
+    job.credentials = tls ? secureClient({tls->ca, tls->cert, tls->key}) : nullptr;
+  }
+  followLocked(job, agents);
+  const AgentEndpoint* const first =
+      options_.ask_coordinator_only ? coordinatorAmong(agents) : nullptr;
+  std::vector<PollRound::Answer> answers;
+  for (const AgentEndpoint& agent : agents) {
+    const std::shared_ptr<AgentPeer>& peer = job.peers[agent.address];
+    if (first != nullptr && &agent != first &&
+        spokenForLocked(job, *job.peers[first->address], *peer))
+      continue;
+    if (peer->skip > 0 || !connectLocked(job, agent, *peer, tls)) {
+      if (peer->skip > 0) --peer->skip;
+      helpSilentLocked(key, job, agent, *peer, kHelpUnaskedAfter);
+      continue;
+    }
+    peer->asked_at = Poller::now();
+    answers.push_back({agent, peer, std::nullopt});
+  }
+  return answers;
+}
+
+bool GrpcProgress::spokenForLocked(Job& job, const AgentPeer& coordinator, AgentPeer& peer) {
+  const TimePoint now = Poller::now();
+  // It may speak for all: an operator that has just begun need not connect to everybody.
+  if (!coordinator.asked_at) {
+    job.hurry = true;
+    return true;
+  }
+  const Duration holds = kHeardFor * std::max(job.pace, options_.interval);
+  if (!peer.heard_at || now - *peer.heard_at > holds || peer.revision < job.revision())
+    return false;
+  if (peer.stub != nullptr && peer.asked_at && now - *peer.asked_at > kIdle) peer.stub.reset();
+  return true;
+}
+
+bool GrpcProgress::connectLocked(const Job& job, const AgentEndpoint& agent, AgentPeer& peer,
+                                 const std::optional<AgentTls>& tls) {
+  if (peer.stub != nullptr) return true;
+  if (tls && !mayConnectLocked(agent.key)) return false;
+  peer.stub =
+      v1::Agent::NewStub(tls ? openSecureChannel(agent.address, job.credentials, tls->server_name)
+                             : openChannel(agent.address));
+  return true;
+}
+
+bool GrpcProgress::mayConnectLocked(const TaskKey& task) {
+  const TimePoint now = Poller::now();
+  connects_ =
+      std::min(kConnectsAtOnce, connects_ + toSeconds(now - connects_at_) * kConnectsPerSecond);
+  connects_at_ = now;
+  if (connects_ < 1 && task.index != 0) return false;
+  connects_ = std::max(0.0, connects_ - 1);
+  return true;
+}
+
+bool GrpcProgress::noteSilenceLocked(Job& job, const PollRound::Answer& answer) {
+  const AgentEndpoint& agent = answer.endpoint;
+  if (Poller::now() - answer.peer->silent_since < options_.unreachable_after) return false;
+  JobReport::Unreachable& known = job.report.unreachable[agent.key];
+  if (known.created == agent.created && !isNews(known.why.reason, answer.why.reason)) return false;
+  known = {agent.created, answer.why};
+  return true;
+}
+
+News GrpcProgress::judgeLocked(Job& job, PollRound& round) {
+  const TimePoint now = Poller::now();
+  News news = News::kNone;
+  for (const PollRound::Answer& answer : round.answers()) {
+    AgentPeer& peer = *answer.peer;
+    if (answer.state) {
+      if (job.report.unreachable.erase(answer.endpoint.key) > 0) news = News::kState;
+      peer.revision = answer.state->revision();
+      const bool often = answer.endpoint.key.index == 0 || peer.revision < job.revision();
+      peer.heard(now);
+      peer.skip = often ? 0 : options_.others_every - 1;
+      continue;
+    }
+    if (noteSilenceLocked(job, answer)) news = News::kState;
+    peer.refusals = 0;
+    if (job.credentials) peer.stub.reset();
+    const int beyond = ++peer.silent_rounds - kPatience;
+    const bool rarely = beyond > 0 && !job.wish.stop_by;
+    peer.skip = rarely ? std::min(kMaxSkip, (1 << std::min(beyond, 10)) - 1) : 0;
+    helpSilentLocked(round.job().key, job, answer.endpoint, peer, kHelpAfter);
+  }
+  job.calm = !job.wish.stop_by && !job.wish.last_word &&
+             std::all_of(job.peers.begin(), job.peers.end(), [&](const auto& entry) {
+               return entry.second->silent_rounds == 0 && entry.second->revision >= job.revision();
+             });
+  return news;
+}
+
+void GrpcProgress::helpSilentLocked(const JobKey& key, const Job& job, const AgentEndpoint& agent,
+                                    AgentPeer& peer, int intervals) {
+  const bool long_silent = Poller::now() - peer.silent_since >= intervals * options_.interval;
+  if (!long_silent || peer.helped || job.revision() == 0) return;
+  peer.helped = true;
+  unreached_.push_back({key, agent, job.revision()});
+  news_.notify_all();
+}
+
+News GrpcProgress::takeLocked(Job& job, const std::vector<PollRound::Answer>& answers) {
+  JobReport& report = job.report;
+  News news = News::kNone;
+  for (const PollRound::Answer& answer : answers) {
+    if (!answer.state) continue;
+    v1::TaskState& known = report.tasks[answer.endpoint.key];
+    const News of_this = newsOf(known, *answer.state);
+    known = *answer.state;
+    news = std::max({news, of_this, takeHeardLocked(job, known)});
+    if (of_this == News::kNone) continue;
+    // A later life of the coordinator outweighs an earlier one, whatever is read last.
+    if (known.report().has_job() && known.created() >= report.progress_created) {
+      report.progress = known.report().job();
+      report.progress_created = known.created();
+    }
+  }
+  return news;
+}
+
+// What a process says that does not run any more is too old.
+News GrpcProgress::takeHeardLocked(Job& job, const v1::TaskState& coordinator) {
+  if (!options_.ask_coordinator_only || coordinator.child() != "Running") return News::kNone;
+  const TimePoint now = Poller::now();
+  News news = News::kNone;
+  for (const v1::HeardTask& heard : coordinator.report().heard()) {
+    const TaskKey key{heard.id().role(), heard.id().index()};
+    const auto task = job.tasks.find(key);
+    if (task == job.tasks.end() || task->second.created != heard.created()) continue;
+    AgentPeer& peer = *task->second.peer;
+    peer.heard(now);
+    peer.heard_at = now;
+    peer.revision = heard.revision();
+    if (job.report.unreachable.erase(key) > 0) news = News::kState;
+    v1::TaskState& known = job.report.tasks[key];
+    if (known.created() == heard.created() && known.start() >= heard.start()) continue;
+    if (known.created() != heard.created()) known.Clear();
+    *known.mutable_id() = heard.id();
+    known.set_created(heard.created());
+    known.set_start(heard.start());
+    news = News::kState;
+  }
+  return news;
+}
+
+}  // namespace trainyard::control
