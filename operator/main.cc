@@ -71,7 +71,7 @@ int runReleasePods(int argc, char** argv) {
     TY_ASSIGN_OR_RETURN(const KubeConfig config, findCluster(flags));
     TY_ASSIGN_OR_RETURN(const auto transport, connectTo(config, systemClock(), {}));
     KubeClient client(*transport, systemClock());
-    return releasePods(client, flags.ns);
+    return releasePods(client, flags.namespaces);
   }();
   if (!released.ok()) return fail(released.status(), kExitFailure);
   std::cout << "released " << *released << " pods\n";

@@ -11,10 +11,10 @@
 #include <mutex>
 #include <sstream>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "CLI/CLI.hpp"
+#include "base/core/clock.h"
 #include "base/process/files.h"
 #include "base/rpc/channel.h"
 #include "base/rpc/secure_channel.h"
@@ -26,10 +26,30 @@ namespace trainyard {
 namespace {
 
 // What all agents have in common.
-struct Fleet {
-  std::atomic<bool> frozen{false};
-  std::atomic<std::int64_t> step{0};
+class Fleet {
+ public:
+  // Jobs get on by one step each second.
+  std::int64_t step() const {
+    const std::lock_guard lock(mutex_);
+    return stepLocked();
+  }
+  void freeze(bool frozen) {
+    const std::lock_guard lock(mutex_);
+    step_ = stepLocked();
+    since_ = systemClock().now();
+    frozen_ = frozen;
+  }
   std::atomic<std::int64_t> calls{0};
+
+ private:
+  std::int64_t stepLocked() const {
+    const double more = frozen_ ? 0 : toSeconds(systemClock().now() - since_);
+    return step_ + static_cast<std::int64_t>(more);
+  }
+  mutable std::mutex mutex_;
+  std::int64_t step_ = 0;  // at `since_`
+  TimePoint since_ = systemClock().now();
+  bool frozen_ = false;
 };
 
 struct Job;
@@ -102,7 +122,7 @@ grpc::ServerUnaryReactor* Agent::GetTask(grpc::CallbackServerContext* context,
   v1::RuntimeReport& report = *reply->mutable_report();
   report.set_ready(revision_ > 0);
   report.set_phase("Training");
-  const std::int64_t step = fleet_.step;
+  const std::int64_t step = fleet_.step();
   report.set_requests(static_cast<std::uint64_t>(step));
   if (id_.role() != v1::ROLE_PS || id_.index() != 0 || revision_ == 0) return finish(context);
   v1::JobProgress& job = *report.mutable_job();
@@ -146,15 +166,10 @@ class Agents {
       std::string word;
       words >> word;
       if (word == "pod") add(words);
-      if (word == "freeze") fleet_.frozen = true;
-      if (word == "thaw") fleet_.frozen = false;
+      if (word == "freeze" || word == "thaw") fleet_.freeze(word == "freeze");
       if (word == "reset") reset();
       if (word == "count") count();
     }
-  }
-  // Jobs get on by one step each second.
-  void tick() {
-    if (!fleet_.frozen) ++fleet_.step;
   }
 
  private:
@@ -222,12 +237,6 @@ int main(int argc, char** argv) {
     return 1;
   }
   trainyard::Agents agents(*root, port);
-  std::thread([&agents] {
-    for (;;) {
-      std::this_thread::sleep_for(std::chrono::seconds(1));
-      agents.tick();
-    }
-  }).detach();
   agents.follow(std::cin);
-  std::_Exit(0);
+  return 0;
 }

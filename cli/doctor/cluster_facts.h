@@ -1,6 +1,7 @@
 // What jobs of a cluster need of it, as its apiserver tells it now.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -62,10 +63,10 @@ struct OperatorFacts {
   std::string ns;
   std::string name;
   std::string image;
-  std::string version;  // "": it does not say
-  std::string account;  // its ServiceAccount
-  std::string watches;  // "": all namespaces
-  std::string lease;    // "": it does not elect a leader
+  std::string version;               // "": it does not say
+  std::string account;               // its ServiceAccount
+  std::vector<std::string> watches;  // empty: all namespaces
+  std::string lease;                 // "": it does not elect a leader
   bool makes_policies = false;
   const QueueKind* gang = nullptr;  // whose PodGroups it makes; null: none
   int wanted = 0;
@@ -73,6 +74,10 @@ struct OperatorFacts {
   std::string trouble;  // why not all are ready
   StatusOr<LeaderFacts> leader = notAsked();
   StatusOr<std::vector<Right>> rights = notAsked();  // in the namespace that is meant
+
+  bool looksAfter(const std::string& space) const {
+    return watches.empty() || std::find(watches.begin(), watches.end(), space) != watches.end();
+  }
 };
 
 struct OperatorsFacts {

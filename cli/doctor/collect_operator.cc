@@ -39,14 +39,21 @@ const Json& firstContainer(const Json& deployment) {
   return containers.is_array() && !containers.empty() ? containers[0] : kNone;
 }
 
-// The value of "--NAME=VALUE"; "" where there is none.
-std::string argumentOf(const Json& container, const std::string& name) {
+// The values of all "--NAME=VALUE".
+std::vector<std::string> argumentsOf(const Json& container, const std::string& name) {
   const std::string prefix = fmt::format("--{}=", name);
+  std::vector<std::string> values;
   for (const Json& argument : member(container, "args")) {
     const std::string text = argument.is_string() ? argument.get<std::string>() : "";
-    if (text.starts_with(prefix)) return text.substr(prefix.size());
+    if (text.starts_with(prefix)) values.push_back(text.substr(prefix.size()));
   }
-  return "";
+  return values;
+}
+
+// The first of them; "" where there is none.
+std::string argumentOf(const Json& container, const std::string& name) {
+  const std::vector<std::string> values = argumentsOf(container, name);
+  return values.empty() ? "" : values.front();
 }
 
 // "0.1.0" of "host:5000/trainyard-operator:0.1.0"; "" where a tag is no version.
@@ -180,7 +187,7 @@ OperatorFacts operatorOf(const Json& deployment) {
   }
   facts.account = textAt(at(deployment, {"spec", "template", "spec"}), "serviceAccountName");
   if (facts.account.empty()) facts.account = "default";
-  facts.watches = argumentOf(container, "namespace");
+  facts.watches = argumentsOf(container, "namespace");
   facts.lease = argumentOf(container, "lease-name");
   facts.makes_policies = !argumentOf(container, "job-network-policy").empty();
   const std::string gang = argumentOf(container, "gang-scheduler");
@@ -203,7 +210,7 @@ StatusOr<OperatorsFacts> collectOperators(Questions& questions, const ClusterPla
     if (!found.lease.empty()) {
       found.leader = collectLeader(questions, found, place.lease_patience);
     }
-    if (found.watches.empty() || found.watches == place.ns) {
+    if (found.looksAfter(place.ns)) {
       found.rights = collectOperatorRights(questions, found, place.ns);
     }
     facts.found.push_back(std::move(found));

@@ -120,8 +120,8 @@ void findOperatorRights(const OperatorFacts& found, const std::string& ns, Findi
   const std::string missing = rightsText(*found.rights, false);
   if (missing.empty()) return group.ok(fmt::format("{} may do its work in {}", account, ns));
   group.problem(fmt::format("{} may not, in {}: {}", account, ns, missing),
-                "install the chart with rbac.create=true (and watchNamespace empty, or that "
-                "namespace), or bind what helm/trainyard/templates/rbac.yaml lists");
+                "install the chart with rbac.create=true (and watchNamespaces empty, or with "
+                "that namespace), or bind what helm/trainyard/templates/rbac.yaml lists");
 }
 
 void findGang(const ClusterFacts& facts, const OperatorFacts& found, FindingGroup& group) {
@@ -136,17 +136,15 @@ void findGang(const ClusterFacts& facts, const OperatorFacts& found, FindingGrou
                             found.gang->name));
 }
 
-bool looksAfter(const OperatorFacts& found, const std::string& ns) {
-  return found.watches.empty() || found.watches == ns;
-}
-
 void findNoOperator(const ClusterFacts& facts, FindingGroup& group) {
   const OperatorsFacts& operators = *facts.operators;
   if (!operators.found.empty()) {
     const OperatorFacts& other = operators.found.front();
-    return group.problem(fmt::format("{} looks after namespace {} only, not after {}", shown(other),
-                                     other.watches, facts.ns),
-                         "helm upgrade with watchNamespace empty, or use that namespace");
+    return group.problem(
+        fmt::format("{} looks after {} {} only, not after {}", shown(other),
+                    other.watches.size() == 1 ? "namespace" : "the namespaces",
+                    join(other.watches, ", "), facts.ns),
+        "helm upgrade with that in watchNamespaces too (or none), or use one of those");
   }
   if (operators.everywhere) {
     return group.problem("no operator is installed: jobs stay Pending", kInstall);
@@ -166,7 +164,7 @@ void findOperator(const ClusterFacts& facts, const Release& release,
   if (!facts.operators.ok()) return group.unknown("operator", facts.operators.status());
   std::vector<std::string> names;
   for (const OperatorFacts& found : facts.operators->found) {
-    if (!looksAfter(found, facts.ns)) continue;
+    if (!found.looksAfter(facts.ns)) continue;
     names.push_back(fmt::format("{}/{}", found.ns, found.name));
     findReady(found, group);
     findOperatorVersion(found, release, group);
@@ -179,7 +177,7 @@ void findOperator(const ClusterFacts& facts, const Release& release,
   group.problem(fmt::format("{} operators look after namespace {}: {}", names.size(), facts.ns,
                             join(names, ", ")),
                 "leave one: helm uninstall the other releases (with crds.keep, so that the jobs "
-                "stay), or give each a watchNamespace of its own");
+                "stay), or give each watchNamespaces of its own");
 }
 
 }  // namespace trainyard::cli

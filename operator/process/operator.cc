@@ -78,7 +78,6 @@ Status Operator::connect(const KubeConfig& config) {
 
   KubeClusterOptions options;
   TY_ASSIGN_OR_RETURN(options.root_secrets, readRootSecrets());
-  options.ns = flags_.ns;
   options.sync_timeout = kSyncTimeout;
   options.shared_every = fromSeconds(flags_.shared_objects_interval);
   options.render.agent_image = flags_.agent_image;
@@ -103,7 +102,7 @@ Status Operator::connect(const KubeConfig& config) {
     giveUp(fmt::format("the apiserver refuses us: {}", fromAbsl(status.message())));
   };
   options.reflector.seed = static_cast<std::uint64_t>(systemClock().unixMillis());
-  cluster_ = std::make_unique<KubeCluster>(*client_, systemClock(), options);
+  cluster_ = std::make_unique<KubeClusters>(*client_, systemClock(), options, flags_.namespaces);
   GrpcProgressOptions progress;
   progress.interval = fromSeconds(flags_.progress_interval);
   progress.unreachable_after = fromSeconds(flags_.unreachable_after);
@@ -207,7 +206,8 @@ std::optional<std::string> Operator::reasonToEnd() {
 }
 
 bool Operator::work() {
-  TY_INFO("looking after the jobs of {}", flags_.ns.empty() ? "all namespaces" : flags_.ns);
+  TY_INFO("looking after the jobs of {}",
+          flags_.namespaces.empty() ? "all namespaces" : join(flags_.namespaces, ", "));
   if (const Status started = controller_->start(); !started.ok()) {
     const std::string why(started.message());
     if (failureClass(started) == FailureClass::kRetry) {

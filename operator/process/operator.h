@@ -17,7 +17,7 @@
 #include "base/process/signals.h"
 #include "operator/controller.h"
 #include "operator/kube/config.h"
-#include "operator/kube/kube_cluster.h"
+#include "operator/kube/kube_clusters.h"
 #include "operator/lease/leader_elector.h"
 #include "operator/process/operator_flags.h"
 #include "operator/progress/grpc_progress.h"
@@ -70,7 +70,7 @@ class Operator {
   std::unique_ptr<KubeClient> client_;
   std::unique_ptr<LeaseStore> lease_;
   std::unique_ptr<LeaderElector> elector_;
-  std::unique_ptr<KubeCluster> cluster_;
+  std::unique_ptr<KubeClusters> cluster_;
   std::unique_ptr<GrpcProgress> progress_;
   std::unique_ptr<Controller> controller_;
   std::unique_ptr<HttpServer> http_;

@@ -10,7 +10,9 @@ void addClusterFlags(CLI::App& app, OperatorFlags& flags) {
                  "File that says where the apiserver is; default: $KUBECONFIG, else the pod that "
                  "this runs in");
   app.add_option("--context", flags.context, "Context of the kubeconfig file");
-  app.add_option("--namespace", flags.ns, "Whose jobs; default: those of all namespaces");
+  app.add_option("--namespace", flags.namespaces,
+                 "Whose jobs; may be given several times; default: those of all namespaces")
+      ->take_all();
 }
 
 void addFlags(CLI::App& app, OperatorFlags& flags) {

@@ -13,7 +13,7 @@ namespace trainyard::control {
 struct OperatorFlags {
   std::string kubeconfig;
   std::string context;
-  std::string ns;
+  std::vector<std::string> namespaces;
   std::string agent_image;
   std::string runtime_image;
   std::string runtime_torch_image;

@@ -130,9 +130,15 @@ const std::vector<ClusterCase>& operatorCases() {
        "operator: there is none in lab and trainyard", "right"},
       {[](ClusterFacts& f) { f.operators = kForbidden; }, kIsUnknown, "operator: forbidden",
        "right"},
-      {[](ClusterFacts& f) { theOperator(f).watches = "prod"; }, kIsProblem,
+      {[](ClusterFacts& f) { theOperator(f).watches = {"prod"}; }, kIsProblem,
        "operator trainyard/trainyard looks after namespace prod only, not after lab",
-       "watchNamespace"},
+       "watchNamespaces"},
+      {[](ClusterFacts& f) {
+         theOperator(f).watches = {"prod", "dev"};
+       },
+       kIsProblem,
+       "operator trainyard/trainyard looks after the namespaces prod, dev only, not after lab",
+       "watchNamespaces"},
       {[](ClusterFacts& f) { theOperator(f).ready = 1; }, kIsWarning, "1 of 2 ready",
        "kubectl -n trainyard describe pods"},
       {[](ClusterFacts& f) {
@@ -258,7 +264,7 @@ TEST(DoctorClusterTest, TwoOperatorsAreOneTooMany) {
   EXPECT_THAT(textOf(clusterFindings(facts, kRelease, kDoctorNow)),
               HasSubstr("2 operators look after namespace lab: trainyard/trainyard, "
                         "other/trainyard"));
-  facts.operators->found[1].watches = "prod";
+  facts.operators->found[1].watches = {"prod"};
   EXPECT_THAT(textOf(clusterFindings(facts, kRelease, kDoctorNow)),
               Not(HasSubstr("operators look after")));
 }

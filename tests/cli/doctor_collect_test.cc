@@ -201,12 +201,12 @@ TEST_F(DoctorCollectTest, TheVersionOfAnImageIsItsTag) {
   Json other = deployment_;
   Json& container = other["spec"]["template"]["spec"]["containers"][0];
   container["image"] = "here:5000/trainyard-operator:0.3.0";
-  container["args"] = {"--namespace=prod"};
+  container["args"] = {"--namespace=prod", "--namespace=lab2"};
   list(kDeployments, Json::array({other}));
   const auto operators = collect().operators;
   ASSERT_TRUE(operators.ok());
   EXPECT_EQ(operators->found[0].version, "0.3.0");
-  EXPECT_EQ(operators->found[0].watches, "prod");
+  EXPECT_THAT(operators->found[0].watches, testing::ElementsAre("prod", "lab2"));
   EXPECT_EQ(operators->found[0].lease, "");
 }
 

@@ -31,7 +31,7 @@ OTHER = {"image.pullPolicy": "Always", "image.digest": "sha256:" + "a" * 64, "lo
          "runtimeTorch.image.digest": "sha256:" + "e" * 64,
          "logFormat": "text", "rootSecret.existingSecret": "own",
          "networkPolicy.apiserverPorts": [8443], "networkPolicy.agentPorts": [2240],
-         "imagePullSecrets": [{"name": "pull"}], "jobs.imagePullSecrets": [{"name": "pull"}], "extraArgs": ["--more"],
+         "watchNamespaces": ["two"], "imagePullSecrets": [{"name": "pull"}], "jobs.imagePullSecrets": [{"name": "pull"}], "extraArgs": ["--more"],
          "extraObjects": [{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "more"}}],
          "strategy": {"type": "Recreate"}, "gangScheduler.kind": "Volcano", "metrics.prometheusRule.disabled": ["TrainyardJobFailed"],
          "metrics.prometheusRule.severities": {"TrainyardJobFailed": "critical"}}
@@ -215,16 +215,16 @@ class Chart(unittest.TestCase):
         self.assertEqual(["--gang-scheduler=Volcano"], arguments({"kind": "Volcano"}))
         self.assertEqual([(["scheduling.volcano.sh"], ["get", "create", "patch"])], groups({"kind": "Volcano"}))
 
-    def test_a_watched_namespace_gets_a_role_and_nothing_else(self):
-        found = objects({"watchNamespace": "one", "rbac": {"aggregate": False}})
+    def test_watched_namespaces_get_a_role_each_and_nothing_else(self):
+        found = objects({"watchNamespaces": ["one", "two"], "watchNamespace": "one", "rbac": {"aggregate": False}})
         kinds = {o["kind"] for o in found}
         self.assertNotIn("ClusterRole", kinds)  # also none of hooks
         self.assertNotIn("ClusterRoleBinding", kinds)
         for kind in ("Role", "RoleBinding"):
             places = {o["metadata"]["namespace"] for o in found if o["kind"] == kind}
-            self.assertEqual({"one", "system"}, places)
+            self.assertEqual({"one", "two", "system"}, places)
         arguments = one(found, "Deployment")["spec"]["template"]["spec"]["containers"][0]["args"]
-        self.assertIn("--namespace=one", arguments)
+        self.assertEqual(["--namespace=one", "--namespace=two"], [a for a in arguments if a.startswith("--namespace")])
 
     def test_the_right_to_read_from_pods_comes_with_editing_and_with_viewing_on_demand(self):
         def readers(values):

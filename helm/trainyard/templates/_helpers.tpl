@@ -29,6 +29,11 @@ app.kubernetes.io/part-of: trainyard
 {{- end }}
 {{- end }}
 
+{{/* The namespaces whose jobs are looked after, as a JSON list; empty: all. */}}
+{{- define "trainyard.namespaces" -}}
+{{- concat (compact (list .Values.watchNamespace)) .Values.watchNamespaces | uniq | toJson }}
+{{- end }}
+
 {{/* The full name of an image: (list $ .Values.image) */}}
 {{- define "trainyard.image" -}}
 {{- $root := index . 0 }}

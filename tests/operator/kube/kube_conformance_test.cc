@@ -13,7 +13,7 @@
 #include "operator/job/internal/yaml.h"
 #include "operator/kube/client.h"
 #include "operator/kube/connection.h"
-#include "operator/kube/kube_cluster.h"
+#include "operator/kube/kube_clusters.h"
 #include "operator/kube/observe/observe.h"
 #include "operator/kube/render/names.h"
 #include "tests/conformance/cluster/cluster_conformance.h"
@@ -90,11 +90,11 @@ class KubeHarness : public ClusterHarness {
   // Another operator process takes over.
   void restart(const std::optional<PolicyOptions>& policy) {
     KubeClusterOptions options;
-    options.ns = ns_;
     options.render = {.agent_image = "agent:1", .runtime_image = "runtime:1", .policy = policy};
     options.root_secrets = {std::string(32, 'r')};
     options.fresh_wait = seconds(30);
-    cluster_ = std::make_unique<KubeCluster>(*client_, systemClock(), options);
+    cluster_ = std::make_unique<KubeClusters>(*client_, systemClock(), options,
+                                              std::vector<std::string>{ns_, "default"});
     EXPECT_TRUE(cluster_->watch([](const JobKey&) {}).ok());
     EXPECT_TRUE(cluster_->listJobs().ok());
   }
@@ -156,7 +156,7 @@ class KubeHarness : public ClusterHarness {
   std::string ns_;
   std::unique_ptr<HttpTransport> transport_;
   std::unique_ptr<KubeClient> client_;
-  std::unique_ptr<KubeCluster> cluster_;
+  std::unique_ptr<KubeClusters> cluster_;
   std::jthread kubelet_;
 };
 

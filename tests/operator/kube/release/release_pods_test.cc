@@ -84,9 +84,9 @@ class Pods : public HttpTransport {
   std::map<std::string, Json> pods_;
 };
 
-StatusOr<int> releaseAll(Pods& pods, const std::string& ns = "") {
+StatusOr<int> releaseAll(Pods& pods, const std::vector<std::string>& namespaces = {}) {
   KubeClient client(pods, systemClock());
-  return releasePods(client, ns);
+  return releasePods(client, namespaces);
 }
 
 TEST(ReleasePods, TakesOffItsOwnFinalizerAndNoOther) {
@@ -104,10 +104,11 @@ TEST(ReleasePods, TakesOffItsOwnFinalizerAndNoOther) {
 
 TEST(ReleasePods, AsksForPodsOfJobsOnly) {
   Pods pods;
-  ASSERT_TRUE(releaseAll(pods, "team").ok());
+  ASSERT_TRUE(releaseAll(pods, {"team", "lab"}).ok());
   ASSERT_TRUE(releaseAll(pods).ok());
   EXPECT_THAT(pods.lists,
-              ElementsAre(HasSubstr("/api/v1/namespaces/team/pods?"), HasSubstr("/api/v1/pods?")));
+              ElementsAre(HasSubstr("/api/v1/namespaces/team/pods?"),
+                          HasSubstr("/api/v1/namespaces/lab/pods?"), HasSubstr("/api/v1/pods?")));
   for (const std::string& list : pods.lists) {
     EXPECT_THAT(list, HasSubstr("labelSelector=trainyard.dev%2Fjob-name"));
   }
