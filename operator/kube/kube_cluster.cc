@@ -49,6 +49,7 @@ std::optional<TaskWait> obstacleOf(const v1::TrainingJob& job, const RenderOptio
 
 KubeCluster::KubeCluster(KubeClient& client, const Clock& clock, KubeClusterOptions options)
     : client_(client), clock_(clock), options_(std::move(options)) {
+  for (const std::string& root : options_.root_secrets) root_ids_.push_back(rootId(root));
   ListQuery query;
   query.ns = options_.ns;
   jobs_source_ = makeListWatch(client_, kTrainingJobs, query);
@@ -109,7 +110,16 @@ void KubeCluster::onChange(const std::vector<ObjectChange>& changes) {
       if (!key.name.empty()) keys.insert(key);
     }
   }
+  forgetEndpoints(keys);
   for (const JobKey& key : keys) notify(key);
+}
+
+void KubeCluster::forgetEndpoints(const std::set<JobKey>& keys) {
+  const std::lock_guard lock(mutex_);
+  ++changes_;
+  for (const JobKey& key : keys) {
+    if (const auto notes = notes_.find(key); notes != notes_.end()) notes->second.endpoints.reset();
+  }
 }
 
 void KubeCluster::notify(const JobKey& key) {
@@ -241,10 +251,25 @@ StatusOr<ObjectPtr> KubeCluster::podOf(const v1::TrainingJob& job, const TaskKey
   return absl::NotFoundError(fmt::format("no {} that was created as {}", toString(task), created));
 }
 
+// Asked for in each round: what the pods say is read when one of them has changed.
 StatusOr<std::vector<AgentEndpoint>> KubeCluster::agents(const JobKey& key) {
+  std::uint64_t changes = 0;
+  {
+    const std::lock_guard lock(mutex_);
+    const auto notes = notes_.find(key);
+    if (notes != notes_.end() && notes->second.endpoints) return *notes->second.endpoints;
+    changes = changes_;
+  }
+  TY_ASSIGN_OR_RETURN(const std::vector<AgentEndpoint> found, findAgents(key));
+  const std::lock_guard lock(mutex_);
+  if (changes == changes_) notes_[key].endpoints = found;
+  return found;
+}
+
+StatusOr<std::vector<AgentEndpoint>> KubeCluster::findAgents(const JobKey& key) const {
   const ObjectPtr object = jobs_->store().get({key.ns, key.name});
   if (object == nullptr) return absl::NotFoundError(fmt::format("no job {}", toString(key)));
-  // Asked for every second: without reading the whole job.
+  // Without reading the whole job.
   const Json::json_pointer at("/spec/network/agentPort");
   const bool has_port = object->contains(at) && (*object)[at].is_number_integer();
   if (!has_port) return absl::InternalError("spec.network.agentPort: missing");
@@ -275,19 +300,19 @@ StatusOr<JobKeys> KubeCluster::keysOf(const JobKey& key) {
   const ObjectPtr object = jobs_->store().get({key.ns, key.name});
   if (object == nullptr) return absl::NotFoundError(fmt::format("no job {}", toString(key)));
   const std::string uid = objectUid(*object);
-  std::string root = options_.root_secrets.front();
+  std::size_t root = 0;
   const ObjectPtr map = maps_->store().get({key.ns, membershipName(key.name)});
   if (map != nullptr && controllerUid(*map) == uid) {
     const std::string id = annotationOf(*map, kRootAnnotation);
-    for (const std::string& other : options_.root_secrets) {
-      if (rootId(other) == id) root = other;
+    for (std::size_t other = 0; other < root_ids_.size(); ++other) {
+      if (root_ids_[other] == id) root = other;
     }
   }
-  const std::string keys_of = uid + "/" + rootId(root);
+  const std::string keys_of = uid + "/" + root_ids_[root];
   const std::lock_guard lock(mutex_);
   JobNotes& notes = notes_[key];
   if (notes.keys_of != keys_of) {
-    notes.keys = deriveJobKeys(root, uid);
+    notes.keys = deriveJobKeys(options_.root_secrets[root], uid);
     notes.keys_of = keys_of;
   }
   return notes.keys;

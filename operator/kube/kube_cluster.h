@@ -107,9 +107,11 @@ class KubeCluster : public Cluster, public AgentDirectory {
     std::optional<TaskWait> refusal;
     std::string keys_of;  // the root's and the job's identity that `keys` are derived from
     JobKeys keys;
+    std::optional<std::vector<AgentEndpoint>> endpoints;  // as of its pods' last change
   };
 
   void onChange(const std::vector<ObjectChange>& changes);
+  void forgetEndpoints(const std::set<JobKey>& keys);
   void notify(const JobKey& key);
   Status mayWrite() const;
   Status waitUntilFresh(const JobKey& key);
@@ -119,6 +121,7 @@ class KubeCluster : public Cluster, public AgentDirectory {
 
   TaskObservation observeTask(const v1::TrainingJob& job, TaskObservation seen) const;
   StatusOr<std::optional<v1::Membership>> recordedMembership(const v1::TrainingJob& job) const;
+  StatusOr<std::vector<AgentEndpoint>> findAgents(const JobKey& key) const;
   StatusOr<JobKeys> keysOf(const JobKey& key);
   ObjectPtr mapOf(const v1::TrainingJob& job) const;
   // The pod of that life of the task, as cached; NOT_FOUND.
@@ -154,6 +157,8 @@ class KubeCluster : public Cluster, public AgentDirectory {
 
   mutable std::mutex mutex_;  // guards what follows
   std::condition_variable seen_more_;
+  std::vector<std::string> root_ids_;  // of options_.root_secrets
+  std::uint64_t changes_ = 0;          // seen in the caches
   std::map<JobKey, JobNotes> notes_;
   std::set<JobKey> preparing_;  // somebody makes their shared objects
   std::condition_variable prepared_;

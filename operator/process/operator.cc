@@ -1,6 +1,5 @@
 #include "operator/process/operator.h"
 
-#include <malloc.h>
 #include <unistd.h>
 
 #include <condition_variable>
@@ -258,8 +257,6 @@ int Operator::run(SignalWaiter& signals) {
     pollfd fds[] = {{signals.fd(), POLLIN, 0}, {news_.fd(), POLLIN, 0}};
     pollUntil(fds, systemClock().now() + std::chrono::seconds(60));
     news_.clear();
-    // What a burst of connections, or a list, has left in pieces; the heap keeps it otherwise.
-    ::malloc_trim(0);
   }
 }
 

@@ -11,10 +11,19 @@
 
 namespace trainyard::control {
 
+namespace {
+
+// Of many jobs that have got on, after a quiet time.
+constexpr int kProgressAtOnce = 5;
+// Rounds that are begun before calls under way are looked after again.
+constexpr int kBegunAtOnce = 8;
+
+}  // namespace
+
 GrpcProgress::GrpcProgress(AgentDirectory& directory, GrpcProgressOptions options)
     : directory_(directory),
       options_(std::move(options)),
-      progress_allowed_(options_.progress_per_second) {}
+      progress_allowed_(options_.progress_per_second, kProgressAtOnce) {}
 
 GrpcProgress::~GrpcProgress() {
   stop();
@@ -102,12 +111,8 @@ void GrpcProgress::loop() {
       if (stopping_) break;
       if (!due_.empty() && calls_ < options_.calls) next = due_.begin()->first;
     }
-    PollCall* const call = poller_.next(next);
-    if (call == nullptr) continue;
-    PollRound& round = call->round;
-    round.onOver(call);
-    --calls_;
-    if (round.callsUnderWay() == 0) proceed(std::move(rounds_.extract(&round).mapped()));
+    PollCall* call = poller_.next(next);
+    for (; call != nullptr; call = poller_.next(TimePoint())) onOver(call);
   }
   for (const auto& [round, own] : rounds_) round->cancel();
   while (calls_ > 0) {
@@ -119,8 +124,17 @@ void GrpcProgress::loop() {
   rounds_.clear();
 }
 
+void GrpcProgress::onOver(PollCall* call) {
+  PollRound& round = call->round;
+  round.onOver(call);
+  --calls_;
+  if (round.callsUnderWay() == 0) proceed(std::move(rounds_.extract(&round).mapped()));
+}
+
+// A few at a time: calls that are over, and connections that are being made, must not wait until
+// nothing is due.
 void GrpcProgress::beginDue() {
-  for (;;) {
+  for (int rounds = 0; rounds < kBegunAtOnce; ++rounds) {
     PollRound::Job of;
     {
       const std::lock_guard lock(mutex_);
@@ -162,8 +176,8 @@ void GrpcProgress::endRound(const PollRound::Job& of) {
   Job& job = *it->second;
   job.round = 0;
   const TimePoint now = Poller::now();
-  job.pace = job.calm ? stretched(options_.interval, jobs_.size(), options_.calm_rounds_per_second)
-                      : options_.interval;
+  job.pace = stretched(options_.interval, jobs_.size(),
+                       job.calm ? options_.calm_rounds_per_second : options_.rounds_per_second);
   const std::size_t phase = std::hash<std::string>()(toString(of.key));
   scheduleLocked(of.key, job,
                  job.hurry ? now : std::max(now, ownMoment(of.began, job.pace, phase)));

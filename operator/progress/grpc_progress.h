@@ -1,6 +1,7 @@
 // ProgressSource over the agents' gRPC service.
 #pragma once
 
+#include <atomic>
 #include <condition_variable>
 #include <cstddef>
 #include <deque>
@@ -37,6 +38,7 @@ struct GrpcProgressOptions {
   // Jobs of which nothing is expected are asked so often a second, all together, if not each
   // interval.
   double calm_rounds_per_second = 250;
+  double rounds_per_second = 500;  // of the others
   // How far a job has got is told of at most so often, and of all jobs so often a second. What may
   // have to be acted on is told at once.
   Duration progress_every = std::chrono::seconds(10);
@@ -86,6 +88,7 @@ class GrpcProgress : public ProgressSource {
 
   void loop();
   void beginDue();
+  void onOver(PollCall* call);
   // Takes the round on when none of its calls is under way; the last part ends it.
   void proceed(std::unique_ptr<PollRound> round);
   void endRound(const PollRound::Job& of);
@@ -102,7 +105,6 @@ class GrpcProgress : public ProgressSource {
   // False: there is no connection, and none may be made now.
   bool connectLocked(const Job& job, const AgentEndpoint& agent, AgentPeer& peer,
                      const std::optional<AgentTls>& tls);
-  bool mayConnectLocked(const TaskKey& task);
   // What their silence or answers mean for the rounds to come, and for the report.
   News judgeLocked(Job& job, PollRound& round);
   bool noteSilenceLocked(Job& job, const PollRound::Answer& answer);
@@ -126,8 +128,12 @@ class GrpcProgress : public ProgressSource {
   std::set<std::pair<TimePoint, JobKey>> due_;  // of jobs without a round under way
   std::uint64_t rounds_begun_ = 0;
   Allowance progress_allowed_;
-  double connects_ = 0;  // that may be made now, as of connects_at_
-  TimePoint connects_at_{};
+  // A new connection with TLS takes milliseconds of computing on both sides. Beyond what processors
+  // can do in a call's time none would succeed; and whom nobody can ask yet must not keep those
+  // waiting that have a coordinator.
+  Allowance first_connects_{100, 40};  // to tasks of index 0
+  Allowance connects_{40, 40};
+  const std::shared_ptr<std::atomic<int>> others_open_ = std::make_shared<std::atomic<int>>(0);
   std::deque<Unreached> unreached_;
   std::function<void(const JobKey&)> changed_;
   Poller poller_;

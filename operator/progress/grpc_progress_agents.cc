@@ -25,11 +25,11 @@ constexpr int kMaxSkip = 15;
 constexpr int kHeardFor = 3;
 // The connection to an agent whom nobody has asked for so long is given up: it takes some 150 KB.
 constexpr Duration kIdle = std::chrono::seconds(5);
-
-// A new connection with TLS takes milliseconds of computing, most of it to read certificates: so
-// many a second, beside those to tasks of index 0, and so many at once after a quiet time.
-constexpr double kConnectsPerSecond = 40;
-constexpr double kConnectsAtOnce = 40;
+// So many at once to tasks of another index than 0, where connections are encrypted: in a burst of
+// new jobs those of earlier ones are closed first. Who has waited for so long waits no longer:
+// programs of users' own keep theirs.
+constexpr int kOthersOpen = 500;
+constexpr Duration kWaitsForRoom = std::chrono::seconds(10);
 
 // Words of the same kind of failure vary; and between a busy operator and an agent that is away
 // calls fail in the one way and the other, of which silence says the less. Each change is a write
@@ -112,33 +112,30 @@ bool GrpcProgress::spokenForLocked(Job& job, const AgentPeer& coordinator, Agent
   const Duration holds = kHeardFor * std::max(job.pace, options_.interval);
   if (!peer.heard_at || now - *peer.heard_at > holds || peer.revision < job.revision())
     return false;
-  if (peer.stub != nullptr && peer.asked_at && now - *peer.asked_at > kIdle) peer.stub.reset();
+  if (peer.stub != nullptr && peer.asked_at && now - *peer.asked_at > kIdle) peer.disconnect();
   return true;
 }
 
 bool GrpcProgress::connectLocked(const Job& job, const AgentEndpoint& agent, AgentPeer& peer,
                                  const std::optional<AgentTls>& tls) {
   if (peer.stub != nullptr) return true;
-  if (tls && !mayConnectLocked(agent.key)) return false;
+  const TimePoint now = Poller::now();
+  const bool first = agent.key.index == 0;
+  const bool room = first || *others_open_ < kOthersOpen || now - peer.silent_since > kWaitsForRoom;
+  if (tls && !(room && (first ? first_connects_ : connects_).take(now))) return false;
+  if (!first) {
+    ++*others_open_;
+    peer.counted = std::shared_ptr<void>(nullptr, [open = others_open_](void*) { --*open; });
+  }
   peer.stub =
       v1::Agent::NewStub(tls ? openSecureChannel(agent.address, job.credentials, tls->server_name)
                              : openChannel(agent.address));
   return true;
 }
 
-bool GrpcProgress::mayConnectLocked(const TaskKey& task) {
-  const TimePoint now = Poller::now();
-  connects_ =
-      std::min(kConnectsAtOnce, connects_ + toSeconds(now - connects_at_) * kConnectsPerSecond);
-  connects_at_ = now;
-  if (connects_ < 1 && task.index != 0) return false;
-  connects_ = std::max(0.0, connects_ - 1);
-  return true;
-}
-
 bool GrpcProgress::noteSilenceLocked(Job& job, const PollRound::Answer& answer) {
   const AgentEndpoint& agent = answer.endpoint;
-  if (Poller::now() - answer.peer->silent_since < options_.unreachable_after) return false;
+  if (Poller::now() - answer.peer->failing_since < options_.unreachable_after) return false;
   JobReport::Unreachable& known = job.report.unreachable[agent.key];
   if (known.created == agent.created && !isNews(known.why.reason, answer.why.reason)) return false;
   known = {agent.created, answer.why};
@@ -158,9 +155,10 @@ News GrpcProgress::judgeLocked(Job& job, PollRound& round) {
       peer.skip = often ? 0 : options_.others_every - 1;
       continue;
     }
+    if (peer.silent_rounds == 0) peer.failing_since = now;
     if (noteSilenceLocked(job, answer)) news = News::kState;
     peer.refusals = 0;
-    if (job.credentials) peer.stub.reset();
+    if (job.credentials) peer.disconnect();
     const int beyond = ++peer.silent_rounds - kPatience;
     const bool rarely = beyond > 0 && !job.wish.stop_by;
     peer.skip = rarely ? std::min(kMaxSkip, (1 << std::min(beyond, 10)) - 1) : 0;

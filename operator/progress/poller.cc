@@ -38,6 +38,7 @@ TimePoint Poller::now() {
 }
 
 PollCall* Poller::next(std::optional<TimePoint> until) {
+  if (until && *until <= now()) return ready();
   {
     const std::lock_guard lock(mutex_);
     if (woken_) {
@@ -56,6 +57,17 @@ PollCall* Poller::next(std::optional<TimePoint> until) {
   void* tag = nullptr;
   bool ok = false;
   queue_.Next(&tag, &ok);
+  return taken(tag);
+}
+
+PollCall* Poller::ready() {
+  void* tag = nullptr;
+  bool ok = false;
+  const auto found = queue_.AsyncNext(&tag, &ok, gpr_time_0(GPR_CLOCK_MONOTONIC));
+  return found == grpc::CompletionQueue::GOT_EVENT ? taken(tag) : nullptr;
+}
+
+PollCall* Poller::taken(void* tag) {
   if (tag != nullptr) return static_cast<PollCall*>(tag);
   const std::lock_guard lock(mutex_);
   alarm_set_ = false;

@@ -21,24 +21,24 @@ inline TimePoint ownMoment(TimePoint began, Duration pace, std::size_t phase) {
   const TimePoint from = began + pace / 2;
   const Duration own(static_cast<Duration::rep>(phase % static_cast<std::size_t>(pace.count())));
   const Duration since = (from.time_since_epoch() - own) % pace;
-  return since <= Duration(0) ? from - since : from + (pace - since);
+  return since == Duration(0) ? from : from + (pace - since);
 }
 
-// So many times a second, and a few at once after a quiet time.
+// So many times a second, and so many at once after a quiet time.
 class Allowance {
  public:
-  explicit Allowance(double per_second) : every_(fromSeconds(1 / per_second)) {}
+  Allowance(double per_second, int at_once)
+      : every_(fromSeconds(1 / per_second)), quiet_((at_once - 1) * every_) {}
   // Whether it may be done now; then it counts.
   bool take(TimePoint now) {
-    next_ = std::max(next_, now - kAtOnce * every_);
+    next_ = std::max(next_, now - quiet_);
     if (next_ > now) return false;
     next_ += every_;
     return true;
   }
 
  private:
-  static constexpr int kAtOnce = 4;
-  const Duration every_;
+  const Duration every_, quiet_;
   TimePoint next_{};
 };
 

@@ -27,10 +27,17 @@ struct AgentPeer {
   // Null: there is none. It is given up when an answer fails to come: gRPC would try to connect for
   // ever, at some milliseconds of computing each time.
   std::unique_ptr<v1::Agent::Stub> stub;
-  int silent_rounds = 0;  // in which it was asked, in a row
-  int skip = 0;           // rounds until it is asked again
-  int refusals = 0;       // of what it was told, in a row
-  TimePoint silent_since{};
+  std::shared_ptr<void> counted;  // while there is one, where connections are counted
+
+  void disconnect() {
+    stub.reset();
+    counted.reset();
+  }
+  int silent_rounds = 0;              // in which it was asked, in a row
+  int skip = 0;                       // rounds until it is asked again
+  int refusals = 0;                   // of what it was told, in a row
+  TimePoint silent_since{};           // nothing was heard since, also while it was not asked
+  TimePoint failing_since{};          // the first of `silent_rounds`
   bool helped = false;                // during this silence
   std::int64_t revision = 0;          // of the membership that it has, by the newest word
   std::optional<TimePoint> asked_at;  // last

@@ -22,11 +22,16 @@ class Poller {
   // Where the calls are begun that next() tells of.
   grpc::CompletionQueue& queue() { return queue_; }
   // The next call that is over; null at `until`, when woken, and now and then for nothing.
+  // Connections that are being made get on meanwhile, also where `until` is over: then it does not
+  // wait.
   PollCall* next(std::optional<TimePoint> until);
   // Lets next() return soon, also when it is called later.
   void wake();
 
  private:
+  PollCall* ready();
+  PollCall* taken(void* tag);
+
   grpc::CompletionQueue queue_;
   std::mutex mutex_;
   grpc::Alarm alarm_;  // its tag is null

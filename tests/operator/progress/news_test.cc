@@ -90,7 +90,7 @@ TEST(PaceTest, HasAMomentForEachJob) {
 }
 
 TEST(PaceTest, AllowsSoManyASecondAndAFewAtOnce) {
-  Allowance allowance(20);
+  Allowance allowance(20, 5);
   TimePoint now{std::chrono::hours(1)};
   int at_once = 0;
   while (allowance.take(now)) ++at_once;
