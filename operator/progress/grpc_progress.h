@@ -101,7 +101,7 @@ class GrpcProgress : public ProgressSource {
                                              const std::optional<AgentTls>& tls);
   void followLocked(Job& job, const std::vector<AgentEndpoint>& agents);
   // Whether the coordinator's word will do for another agent's in this round.
-  bool spokenForLocked(Job& job, const AgentPeer& coordinator, AgentPeer& peer);
+  bool spokenForLocked(const Job& job, AgentPeer& peer);
   // False: there is no connection, and none may be made now.
   bool connectLocked(const Job& job, const AgentEndpoint& agent, AgentPeer& peer,
                      const std::optional<AgentTls>& tls);

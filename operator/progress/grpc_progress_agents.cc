@@ -85,11 +85,12 @@ std::vector<PollRound::Answer> GrpcProgress::peersLocked(const JobKey& key, Job&
   followLocked(job, agents);
   const AgentEndpoint* const first =
       options_.ask_coordinator_only ? coordinatorAmong(agents) : nullptr;
+  // It may speak for all: an operator that has just begun need not connect to everybody.
+  const bool only_first = first != nullptr && !job.peers[first->address]->asked_at;
   std::vector<PollRound::Answer> answers;
   for (const AgentEndpoint& agent : agents) {
     const std::shared_ptr<AgentPeer>& peer = job.peers[agent.address];
-    if (first != nullptr && &agent != first &&
-        spokenForLocked(job, *job.peers[first->address], *peer))
+    if (first != nullptr && &agent != first && (only_first || spokenForLocked(job, *peer)))
       continue;
     if (peer->skip > 0 || !connectLocked(job, agent, *peer, tls)) {
       if (peer->skip > 0) --peer->skip;
@@ -99,16 +100,12 @@ std::vector<PollRound::Answer> GrpcProgress::peersLocked(const JobKey& key, Job&
     peer->asked_at = Poller::now();
     answers.push_back({agent, peer, std::nullopt});
   }
+  if (only_first && !answers.empty()) job.hurry = true;
   return answers;
 }
 
-bool GrpcProgress::spokenForLocked(Job& job, const AgentPeer& coordinator, AgentPeer& peer) {
+bool GrpcProgress::spokenForLocked(const Job& job, AgentPeer& peer) {
   const TimePoint now = Poller::now();
-  // It may speak for all: an operator that has just begun need not connect to everybody.
-  if (!coordinator.asked_at) {
-    job.hurry = true;
-    return true;
-  }
   const Duration holds = kHeardFor * std::max(job.pace, options_.interval);
   if (!peer.heard_at || now - *peer.heard_at > holds || peer.revision < job.revision())
     return false;

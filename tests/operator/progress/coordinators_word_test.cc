@@ -8,12 +8,15 @@ class CoordinatorsWordTest : public testing::Test {
   CoordinatorsWordTest() {
     directory_.set({worker_.endpoint(), ps_.endpoint()});
     progress_.watch([this](const JobKey&) { ++changes_; });
-    JobWish wish;
-    wish.membership.emplace().set_revision(1);
-    progress_.follow(kJob, "uid", wish);
+    want(1);
     ps_.change([](v1::TaskState* state) { state->set_child("Running"); });
   }
   void poll() { EXPECT_TRUE(progress_.pollOnce(kJob).ok()); }
+  void want(std::int64_t revision) {
+    JobWish wish;
+    wish.membership.emplace().set_revision(revision);
+    progress_.follow(kJob, "uid", wish);
+  }
   // The coordinator has heard of worker-0.
   void hear(std::uint32_t created, std::uint32_t start, std::int64_t revision) {
     ps_.change([&](v1::TaskState* state) {
@@ -70,9 +73,7 @@ TEST_F(CoordinatorsWordTest, StandsForTheAgentsOwn) {
 TEST_F(CoordinatorsWordTest, WhoLacksAMembershipIsToldItself) {
   hear(1, 1, 1);
   poll();
-  JobWish wish;
-  wish.membership.emplace().set_revision(2);
-  progress_.follow(kJob, "uid", wish);
+  want(2);
   EXPECT_EQ(asked(1), 1);
   EXPECT_EQ(worker_.pushed(), 2);
   hear(1, 1, 2);

@@ -225,6 +225,7 @@ TEST_F(GrpcProgressTest, WhoIsSilentForLongIsAskedInEachRoundOfAStop) {
 class JobsDirectory : public AgentDirectory {
  public:
   StatusOr<std::vector<AgentEndpoint>> agents(const JobKey& key) override {
+    ++rounds;
     return agents_of.at(key);
   }
   StatusOr<std::string> token(const JobKey&) override { return kToken; }
@@ -241,6 +242,7 @@ class JobsDirectory : public AgentDirectory {
   const JobKeys keys = deriveJobKeys(std::string(64, 'r'), "uid");
   std::atomic<std::int64_t> helped = 0;
   std::atomic<int> helps = 0;
+  std::atomic<int> rounds = 0;  // of all jobs
 };
 
 TEST(GrpcProgressSideBySide, HungAgentsDelayNoOtherJob) {
@@ -338,6 +340,30 @@ TEST(GrpcProgressSideBySide, WhoMayNotTellAsksAllTheSame) {
   ASSERT_TRUE(progress.pollOnce(kJob).ok());
   EXPECT_EQ(agent.pushes(), 1);
   EXPECT_EQ(agent.stops(), 1);
+}
+
+// More coordinators than may be connected to at once, as after a change of leaders.
+TEST(GrpcProgressSideBySide, WhoMayNotConnectYetWaitsForTheNextRound) {
+  constexpr int kJobs = 400;
+  JobsDirectory directory;
+  directory.with_tls = true;
+  for (int i = 0; i < kJobs; ++i) {
+    directory.agents_of[{"default", fmt::format("job-{}", i)}] = {{kPs0, 1, "127.0.0.1:1"},
+                                                                  {kWorker0, 1, "127.0.0.1:2"}};
+  }
+  GrpcProgress progress(directory,
+                        {.interval = std::chrono::hours(1), .ask_coordinator_only = true});
+  for (const auto& [key, agents] : directory.agents_of) progress.follow(key, "uid", {});
+  progress.start();
+  EXPECT_TRUE(eventually([&] { return directory.rounds >= kJobs; }));
+  FakeAgent other(kPs0, 1);  // of an operator with nothing else to do: time passes
+  FakeDirectory others;
+  others.set({other.endpoint()});
+  GrpcProgress beside(others, {.interval = std::chrono::milliseconds(1)});
+  beside.follow(kJob, "uid", {});
+  beside.start();
+  EXPECT_TRUE(eventually([&] { return other.questions() >= 50; }));
+  EXPECT_LE(directory.rounds, 2 * kJobs) << "the others' turn comes once a coordinator was asked";
 }
 
 TEST_F(GrpcProgressTest, ThreadPollsByItself) {
