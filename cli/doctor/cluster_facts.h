@@ -69,6 +69,7 @@ struct OperatorFacts {
   std::string lease;                 // "": it does not elect a leader
   bool makes_policies = false;
   const QueueKind* gang = nullptr;  // whose PodGroups it makes; null: none
+  bool queues = false;              // jobs wait in queues of Kueue
   int wanted = 0;
   int ready = 0;
   std::string trouble;  // why not all are ready

@@ -192,6 +192,8 @@ OperatorFacts operatorOf(const Json& deployment) {
   facts.makes_policies = !argumentOf(container, "job-network-policy").empty();
   const std::string gang = argumentOf(container, "gang-scheduler");
   if (!gang.empty()) facts.gang = gang == kVolcano.name ? &kVolcano : &kCoscheduling;
+  const Json& arguments = member(container, "args");
+  facts.queues = std::find(arguments.begin(), arguments.end(), "--kueue") != arguments.end();
   facts.wanted = numberAt(member(deployment, "spec"), "replicas");
   facts.ready = numberAt(member(deployment, "status"), "readyReplicas");
   return facts;

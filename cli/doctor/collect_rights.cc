@@ -46,6 +46,12 @@ std::vector<Right> operatorRights(const OperatorFacts& found) {
     rights.push_back({"create", "networking.k8s.io", "networkpolicies", ""});
   if (found.gang != nullptr)
     rights.push_back({"create", std::string(found.gang->group), "podgroups", ""});
+  if (found.queues) {
+    for (const char* verb : {"watch", "create", "patch", "delete"})
+      rights.push_back({verb, std::string(kKueue.group), "workloads", ""});
+    rights.push_back({"patch", std::string(kKueue.group), "workloads", "status"});
+    rights.push_back({"get", std::string(kKueue.group), "resourceflavors", ""});
+  }
   return rights;
 }
 

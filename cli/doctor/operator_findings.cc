@@ -124,10 +124,22 @@ void findOperatorRights(const OperatorFacts& found, const std::string& ns, Findi
                 "that namespace), or bind what helm/trainyard/templates/rbac.yaml lists");
 }
 
-void findGang(const ClusterFacts& facts, const OperatorFacts& found, FindingGroup& group) {
-  if (found.gang == nullptr || !facts.queues.ok()) return;
+bool isThere(const ClusterFacts& facts, const QueueKind& kind) {
   const auto& there = *facts.queues;
-  if (std::find(there.begin(), there.end(), found.gang->name) != there.end()) return;
+  return std::find(there.begin(), there.end(), kind.name) != there.end();
+}
+
+void findKueue(const ClusterFacts& facts, const OperatorFacts& found, FindingGroup& group) {
+  if (!found.queues || !facts.queues.ok() || isThere(facts, kKueue)) return;
+  group.warning(
+      fmt::format("{} lets jobs wait in queues of Kueue, and the cluster does not know it",
+                  shown(found)),
+      "install Kueue, or helm upgrade with kueue.enabled=false: until then jobs with its "
+      "label wait");
+}
+
+void findGang(const ClusterFacts& facts, const OperatorFacts& found, FindingGroup& group) {
+  if (found.gang == nullptr || !facts.queues.ok() || isThere(facts, *found.gang)) return;
   group.warning(fmt::format("{} makes PodGroups of {} for jobs that start as a whole, and the "
                             "cluster does not know them",
                             shown(found), found.gang->group),
@@ -171,6 +183,7 @@ void findOperator(const ClusterFacts& facts, const Release& release,
     findLeader(found, group);
     findOperatorRights(found, facts.ns, group);
     findGang(facts, found, group);
+    findKueue(facts, found, group);
   }
   if (names.empty()) return findNoOperator(facts, group);
   if (names.size() < 2) return;

@@ -21,6 +21,7 @@ Applied Applier::apply(const JobObservation& observed, const Plan& plan) {
   Applied applied = writeRecords(observed.job, plan);
   if (!applied.status.ok()) return applied;
   Status& first = applied.status;
+  if (plan.quota) first.Update(tellQueue(observed.job, *plan.quota));
   first.Update(releaseTasks(observed.job, plan));
   first.Update(deleteTasks(observed.job, plan));
   first.Update(forgetTasks(observed.job, plan));
@@ -44,6 +45,18 @@ Applied Applier::writeRecords(const v1::TrainingJob& job, const Plan& plan) {
                    fmt::format("publish revision {} of the membership", plan.publish->revision()));
   }
   return applied;
+}
+
+Status Applier::tellQueue(const v1::TrainingJob& job, const QuotaStep& step) {
+  switch (step.kind) {
+    case QuotaStep::Kind::kClaim:
+      return asConflict(cluster_.claimQuota(job, step.claim), "claim quota");
+    case QuotaStep::Kind::kGiveBack:
+      return asConflict(cluster_.giveQuotaBack(job), "give quota back");
+    case QuotaStep::Kind::kDrop:
+      break;
+  }
+  return asConflict(cluster_.dropClaim(job), "leave the queue");
 }
 
 Status Applier::eachTask(std::size_t count, std::size_t at_once, AfterFailure after,

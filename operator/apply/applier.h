@@ -39,9 +39,10 @@ class Applier {
   //   1. the status: numbers and counts are recorded before anything follows from them
   //   2. events, which tell what the status now holds
   //   3. the membership, recorded before anyone is told
-  //   4. releases, deletes and what is given up, each of exactly one life of a task, side by side
-  //   5. creates: one, then two at once, then four, ... then as many as allowed, all the time
-  //   6. the end of the job itself
+  //   4. the job's place in its queue
+  //   5. releases, deletes and what is given up, each of exactly one life of a task, side by side
+  //   6. creates: one, then two at once, then four, ... then as many as allowed, all the time
+  //   7. the end of the job itself
   // A create that finds the task there and a delete that finds it gone are proofs, not failures.
   // Blocks as long as the writes take. A failure has its class:
   //   ABORTED              the record changed since it was observed: observe and plan again
@@ -53,6 +54,7 @@ class Applier {
 
  private:
   Applied writeRecords(const v1::TrainingJob& job, const Plan& plan);
+  Status tellQueue(const v1::TrainingJob& job, const QuotaStep& step);
   Status deleteTasks(const v1::TrainingJob& job, const Plan& plan);
   Status forgetTasks(const v1::TrainingJob& job, const Plan& plan);
   Status releaseTasks(const v1::TrainingJob& job, const Plan& plan);

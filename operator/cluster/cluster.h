@@ -12,6 +12,7 @@
 #include "base/core/clock.h"
 #include "base/core/status.h"
 #include "operator/cluster/failure_policy.h"
+#include "operator/cluster/quota.h"
 #include "trainyard/v1/agent.pb.h"
 #include "trainyard/v1/job.pb.h"
 #include "trainyard/v1/membership.pb.h"
@@ -98,6 +99,8 @@ struct JobObservation {
   std::optional<TaskWait> refusal;
   // Why a checkpoint does not outlive the tasks that wrote it; nothing where it does, or may.
   std::optional<TaskWait> passing_storage;
+  // Of a job that waits in a queue: its tasks run while it is granted quota.
+  std::optional<QuotaObservation> quota;
   // What tasks are made from, where that is the cluster's to say; pinned in the status.
   v1::Images images;
 };
@@ -134,6 +137,14 @@ class Cluster {
                              std::uint32_t /*created*/) {
     return absl::OkStatus();
   }
+  // Records what the job asks of its queue, whether it has asked before or not.
+  virtual Status claimQuota(const v1::TrainingJob& /*job*/, const QuotaClaim& /*claim*/) {
+    return absl::OkStatus();
+  }
+  // The tasks that were to stop are gone: others may have their room, and the job waits again.
+  virtual Status giveQuotaBack(const v1::TrainingJob& /*job*/) { return absl::OkStatus(); }
+  // It leaves the queue, with what it holds.
+  virtual Status dropClaim(const v1::TrainingJob& /*job*/) { return absl::OkStatus(); }
   // Deletes the job and all that belongs to it (a finished one, at the end of its time).
   virtual Status deleteJob(const v1::TrainingJob& job) = 0;
   // Records the membership; FAILED_PRECONDITION unless its revision is the recorded one + 1 (or

@@ -39,6 +39,14 @@ inline constexpr KubeResource kCoschedulingPodGroups{"scheduling.x-k8s.io", "v1a
                                                      "PodGroup"};
 inline constexpr KubeResource kVolcanoPodGroups{"scheduling.volcano.sh", "v1beta1", "podgroups",
                                                 "PodGroup"};
+// Kueue's, of which those that have no namespace are the administrators'.
+inline constexpr KubeResource kWorkloads{"kueue.x-k8s.io", "v1beta1", "workloads", "Workload"};
+inline constexpr KubeResource kResourceFlavors{"kueue.x-k8s.io", "v1beta1", "resourceflavors",
+                                               "ResourceFlavor"};
+inline constexpr KubeResource kWorkloadPriorityClasses{
+    "kueue.x-k8s.io", "v1beta1", "workloadpriorityclasses", "WorkloadPriorityClass"};
+inline constexpr KubeResource kPriorityClasses{"scheduling.k8s.io", "v1", "priorityclasses",
+                                               "PriorityClass"};
 
 // What may be left out is empty.
 struct ListQuery {

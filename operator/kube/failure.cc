@@ -143,6 +143,11 @@ Status fromResponse(const HttpResponse& response, Verb verb) {
   return failure;
 }
 
+Status asAborted(const Status& status) {
+  if (!absl::IsFailedPrecondition(status)) return status;
+  return absl::AbortedError(status.message());
+}
+
 }  // namespace internal
 
 std::optional<Duration> retryAfter(const Status& status) {

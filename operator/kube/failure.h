@@ -16,5 +16,7 @@ enum class Verb { kRead, kCreate, kWrite };
 Status fromKubeStatus(const nlohmann::json& status, int code, Verb verb);
 // OK for 2xx, otherwise the failure of the body, or of the code where the body is no Status.
 Status fromResponse(const HttpResponse& response, Verb verb);
+// ABORTED for FAILED_PRECONDITION: somebody else wrote first, look again.
+Status asAborted(const Status& status);
 
 }  // namespace trainyard::control::internal

@@ -26,7 +26,7 @@ JobKey ownerKey(const ObjectKey& key, const Json& object) {
 }
 
 // Why the tasks of such a job cannot be created at all.
-std::optional<TaskWait> obstacleOf(const v1::TrainingJob& job, const RenderOptions& options) {
+std::optional<TaskWait> obstacleOf(const v1::TrainingJob& job, const KubeClusterOptions& options) {
   if (const Status status = checkTemplates(job); !status.ok()) {
     return TaskWait{isCommandMissing(status) ? "CommandRequired" : "TemplateInvalid",
                     std::string(status.message())};
@@ -34,13 +34,19 @@ std::optional<TaskWait> obstacleOf(const v1::TrainingJob& job, const RenderOptio
   if (const Status status = checkSupported(job); !status.ok()) {
     return TaskWait{"NotSupported", std::string(status.message())};
   }
-  if (const Status status = checkImages(job, options); !status.ok()) {
+  if (const Status status = checkImages(job, options.render); !status.ok()) {
     return TaskWait{"NotSupported", std::string(status.message())};
   }
-  if (job.spec().run_policy().has_scheduling_policy() && !options.gang) {
+  if (job.spec().run_policy().has_scheduling_policy() && !options.render.gang) {
     return TaskWait{"NotSupported",
                     "spec.runPolicy.schedulingPolicy: this operator knows no scheduler that places "
                     "tasks together (chart value gangScheduler.kind)"};
+  }
+  if (!queueOf(job).empty() && !options.kueue) {
+    return TaskWait{
+        "NotSupported",
+        fmt::format("label {}: this operator knows no queues (chart value kueue.enabled)",
+                    kQueueLabel)};
   }
   return std::nullopt;
 }
@@ -78,10 +84,18 @@ KubeCluster::KubeCluster(KubeClient& client, const Clock& clock, KubeClusterOpti
   jobs_ = reflect("trainingjobs", *jobs_source_, trimObject, {});
   pods_ = reflect("pods", *pods_source_, trimPod, podIndex);
   maps_ = reflect("configmaps", *maps_source_, trimObject, {});
+  if (!options_.kueue) return;
+  workloads_source_ = makeListWatch(client_, kWorkloads, query);
+  workloads_ = reflect("workloads", *workloads_source_, trimWorkload, {});
+}
+
+std::vector<Reflector*> KubeCluster::reflectors() const {
+  return {jobs_.get(), pods_.get(), maps_.get()};
 }
 
 KubeCluster::~KubeCluster() {
-  for (Reflector* reflector : {jobs_.get(), pods_.get(), maps_.get()}) reflector->stop();
+  for (Reflector* reflector : reflectors()) reflector->stop();
+  if (workloads_) workloads_->stop();
 }
 
 Status KubeCluster::watch(std::function<void(const JobKey&)> changed) {
@@ -91,7 +105,8 @@ Status KubeCluster::watch(std::function<void(const JobKey&)> changed) {
     if (!changed_ || started_) return absl::OkStatus();
     started_ = true;
   }
-  for (Reflector* reflector : {jobs_.get(), pods_.get(), maps_.get()}) reflector->start();
+  for (Reflector* reflector : reflectors()) reflector->start();
+  if (workloads_) workloads_->start();
   return absl::OkStatus();
 }
 
@@ -137,9 +152,10 @@ std::size_t KubeCluster::cachedPods() const {
 
 std::vector<std::pair<std::string, ReflectorCounts>> KubeCluster::reflectorCounts() const {
   std::vector<std::pair<std::string, ReflectorCounts>> result;
-  for (const Reflector* reflector : {jobs_.get(), pods_.get(), maps_.get()}) {
+  for (const Reflector* reflector : reflectors()) {
     result.emplace_back(reflector->name(), reflector->counts());
   }
+  if (workloads_) result.emplace_back(workloads_->name(), workloads_->counts());
   return result;
 }
 
@@ -153,7 +169,7 @@ std::vector<v1::TrainingJob> KubeCluster::cachedJobs() const {
 
 StatusOr<std::vector<JobKey>> KubeCluster::listJobs() {
   std::set<JobKey> keys;
-  for (Reflector* reflector : {jobs_.get(), pods_.get(), maps_.get()}) {
+  for (Reflector* reflector : reflectors()) {
     TY_RETURN_IF_ERROR(reflector->waitForSync(options_.sync_timeout));
   }
   for (const ObjectPtr& job : jobs_->store().all()) {
@@ -169,7 +185,10 @@ StatusOr<std::vector<JobKey>> KubeCluster::listJobs() {
 }
 
 bool KubeCluster::isFresh(const Written& written) const {
-  return jobs_->shows(written.jobs) && pods_->shows(written.pods) && maps_->shows(written.maps);
+  const bool queues =
+      workloads_ == nullptr || !workloads_->hasSynced() || workloads_->shows(written.workloads);
+  return queues && jobs_->shows(written.jobs) && pods_->shows(written.pods) &&
+         maps_->shows(written.maps);
 }
 
 Status KubeCluster::waitUntilFresh(const JobKey& key) {
@@ -203,8 +222,9 @@ StatusOr<JobObservation> KubeCluster::observe(const JobKey& key) {
   std::sort(seen.tasks.begin(), seen.tasks.end(),
             [](const TaskObservation& a, const TaskObservation& b) { return a.key < b.key; });
   TY_ASSIGN_OR_RETURN(seen.membership, recordedMembership(seen.job));
-  seen.obstacle = obstacleOf(seen.job, options_.render);
+  seen.obstacle = obstacleOf(seen.job, options_);
   seen.passing_storage = passingStorage(seen.job);
+  TY_ASSIGN_OR_RETURN(seen.quota, quotaOf(seen.job));
   seen.images.set_agent(options_.render.agent_image);
   seen.images.set_runtime(options_.render.runtime_image);
   if (!options_.render.runtime_torch_image.empty())

@@ -21,6 +21,7 @@
 #include "operator/cluster/agent_directory.h"
 #include "operator/cluster/cluster.h"
 #include "operator/kube/client.h"
+#include "operator/kube/kueue/workload.h"
 #include "operator/kube/render/render.h"
 
 namespace trainyard::control {
@@ -28,6 +29,8 @@ namespace trainyard::control {
 struct KubeClusterOptions {
   std::string ns;  // whose jobs; "": those of all namespaces
   RenderOptions render;
+  // Jobs with Kueue's label of a queue wait there; without it they are refused.
+  bool kueue = false;
   // Of which every job's keys are derived, each at least 32 bytes that nobody can guess: new jobs
   // use the first, those that were taken up with one of the others keep it. Not empty.
   std::vector<std::string> root_secrets;
@@ -72,6 +75,9 @@ class KubeCluster : public Cluster, public AgentDirectory {
                     std::uint32_t created) override;
   Status releaseTask(const v1::TrainingJob& job, const TaskKey& task,
                      std::uint32_t created) override;
+  Status claimQuota(const v1::TrainingJob& job, const QuotaClaim& claim) override;
+  Status giveQuotaBack(const v1::TrainingJob& job) override;
+  Status dropClaim(const v1::TrainingJob& job) override;
   Status deleteJob(const v1::TrainingJob& job) override;
   Status publish(const v1::TrainingJob& job, const v1::Membership& membership) override;
   Status writeStatus(const v1::TrainingJob& job, const v1::JobStatus& status) override;
@@ -97,7 +103,7 @@ class KubeCluster : public Cluster, public AgentDirectory {
   static constexpr std::size_t kFreesAtOnce = 16;  // as many as the client has connections
   // What was written last for a job, by the kind of object.
   struct Written {
-    WriteMark jobs, pods, maps;
+    WriteMark jobs, pods, maps, workloads;
   };
   struct JobNotes {
     Written written;
@@ -105,11 +111,13 @@ class KubeCluster : public Cluster, public AgentDirectory {
     std::optional<TimePoint> prepared_at;  // ... then; of one that was taken up, some time before
     std::optional<int> gang;               // how many tasks its PodGroup asks for
     std::optional<TaskWait> refusal;
+    std::string dropped;  // uid of the Workload that was deleted last
     std::string keys_of;  // the root's and the job's identity that `keys` are derived from
     JobKeys keys;
     std::optional<std::vector<AgentEndpoint>> endpoints;  // as of its pods' last change
   };
 
+  std::vector<Reflector*> reflectors() const;  // that have to be complete
   void onChange(const std::vector<ObjectChange>& changes);
   void forgetEndpoints(const std::set<JobKey>& keys);
   void notify(const JobKey& key);
@@ -138,6 +146,16 @@ class KubeCluster : public Cluster, public AgentDirectory {
                       Json (*patchOf)(const Json& found, const Json& wanted));
   StatusOr<Json> ownObject(const KubeResource& resource, const v1::TrainingJob& job,
                            const std::string& name);
+  // kube_quota.cc. Null where the job has none; `workloads_` is there.
+  StatusOr<ObjectPtr> workloadOf(const v1::TrainingJob& job);
+  StatusOr<std::optional<QuotaObservation>> quotaOf(const v1::TrainingJob& job);
+  StatusOr<PriorityClass> priorityOf(const v1::TrainingJob& job);
+  Status notQueued(const v1::TrainingJob& job, const Status& status);
+  Status createWorkload(const v1::TrainingJob& job, const QuotaClaim& claim);
+  Status patchWorkload(const v1::TrainingJob& job, const Json& patch, std::string_view subresource);
+  StatusOr<Json> flavor(const std::string& name);
+  Status placeByQuota(const v1::TrainingJob& job, v1::Role role, nlohmann::ordered_json& pod);
+
   Status removeFinalizer(const JobKey& key, const Json& pod);
   Status removePod(const v1::TrainingJob& job, const TaskKey& task, const Json& pod,
                    std::optional<std::int64_t> grace_seconds);
@@ -149,7 +167,7 @@ class KubeCluster : public Cluster, public AgentDirectory {
   const KubeClusterOptions options_;
   HelperPool helpers_{kFreesAtOnce - 1};
 
-  std::unique_ptr<ListWatch> jobs_source_, pods_source_, maps_source_;
+  std::unique_ptr<ListWatch> jobs_source_, pods_source_, maps_source_, workloads_source_;
 
   std::mutex callback_mutex_;
   std::function<void(const JobKey&)> changed_;
@@ -163,9 +181,11 @@ class KubeCluster : public Cluster, public AgentDirectory {
   std::set<JobKey> preparing_;  // somebody makes their shared objects
   std::condition_variable prepared_;
   std::uint64_t events_ = 0;
+  std::map<std::string, std::pair<TimePoint, Json>> flavors_;  // by name: when asked, and the spec
 
   // Last: their threads use all above.
   std::unique_ptr<Reflector> jobs_, pods_, maps_;
+  std::unique_ptr<Reflector> workloads_;  // null where there are no queues
 };
 
 }  // namespace trainyard::control

@@ -87,6 +87,21 @@ Status KubeClusters::releaseTask(const v1::TrainingJob& job, const TaskKey& task
   return cluster->releaseTask(job, task, created);
 }
 
+Status KubeClusters::claimQuota(const v1::TrainingJob& job, const QuotaClaim& claim) {
+  TY_ASSIGN_OR_RETURN(KubeCluster* const cluster, of(nsOf(job)));
+  return cluster->claimQuota(job, claim);
+}
+
+Status KubeClusters::giveQuotaBack(const v1::TrainingJob& job) {
+  TY_ASSIGN_OR_RETURN(KubeCluster* const cluster, of(nsOf(job)));
+  return cluster->giveQuotaBack(job);
+}
+
+Status KubeClusters::dropClaim(const v1::TrainingJob& job) {
+  TY_ASSIGN_OR_RETURN(KubeCluster* const cluster, of(nsOf(job)));
+  return cluster->dropClaim(job);
+}
+
 Status KubeClusters::deleteJob(const v1::TrainingJob& job) {
   TY_ASSIGN_OR_RETURN(KubeCluster* const cluster, of(nsOf(job)));
   return cluster->deleteJob(job);

@@ -32,6 +32,9 @@ class KubeClusters final : public Cluster, public AgentDirectory {
                     std::uint32_t created) override;
   Status releaseTask(const v1::TrainingJob& job, const TaskKey& task,
                      std::uint32_t created) override;
+  Status claimQuota(const v1::TrainingJob& job, const QuotaClaim& claim) override;
+  Status giveQuotaBack(const v1::TrainingJob& job) override;
+  Status dropClaim(const v1::TrainingJob& job) override;
   Status deleteJob(const v1::TrainingJob& job) override;
   Status publish(const v1::TrainingJob& job, const v1::Membership& membership) override;
   Status writeStatus(const v1::TrainingJob& job, const v1::JobStatus& status) override;

@@ -7,6 +7,7 @@
 #include "base/core/rfc3339.h"
 #include "base/core/rng.h"
 #include "fmt/format.h"
+#include "operator/kube/failure.h"
 #include "operator/kube/finalizer.h"
 #include "operator/kube/kube_cluster.h"
 #include "operator/kube/mending.h"
@@ -22,12 +23,6 @@ constexpr std::size_t kMaxEventMessage = 1024;
 // A pod does not start without them, and many are made at one time.
 constexpr Duration kSharedBeforePod = std::chrono::seconds(10);
 constexpr int kTurns = 1000;
-
-// Somebody else wrote first: look again.
-Status asAborted(const Status& status) {
-  if (!absl::IsFailedPrecondition(status)) return status;
-  return absl::AbortedError(status.message());
-}
 
 // The word for what the apiserver said no to; empty for failures that pass by themselves.
 std::string refusalReason(const Status& status) {
@@ -63,10 +58,12 @@ Status KubeCluster::mayWrite() const {
 }
 
 void KubeCluster::noteWritten(const JobKey& key, WriteMark Written::*kind, const Json& object) {
-  const Reflector* const reflectors[] = {jobs_.get(), pods_.get(), maps_.get()};
-  const std::size_t which = kind == &Written::jobs ? 0 : kind == &Written::pods ? 1 : 2;
+  const Reflector& reflector = kind == &Written::jobs   ? *jobs_
+                               : kind == &Written::pods ? *pods_
+                               : kind == &Written::maps ? *maps_
+                                                        : *workloads_;
   const std::lock_guard lock(mutex_);
-  const WriteMark mark = reflectors[which]->mark(objectVersion(object));
+  const WriteMark mark = reflector.mark(objectVersion(object));
   WriteMark& newest = notes_[key].written.*kind;
   // Writes go side by side. After a new list versions may be lower ones.
   if (mark.lists > newest.lists || mark.version > newest.version) newest = mark;
@@ -133,7 +130,7 @@ Status KubeCluster::prepareMap(const v1::TrainingJob& job) {
   patch["data"][std::string(kJobFile)] = text;
   StatusOr<Json> patched = client_.patchMerge(kConfigMaps, key.ns, membershipName(job), patch);
   if (patched.ok()) noteWritten(key, &Written::maps, *patched);
-  return asAborted(patched.status());
+  return internal::asAborted(patched.status());
 }
 
 // What all tasks of a job share; whoever comes while another one makes it waits for that.
@@ -224,8 +221,8 @@ Status KubeCluster::createTask(const v1::TrainingJob& job, const TaskKey& task,
                                std::uint32_t created) {
   TY_RETURN_IF_ERROR(mayWrite());
   const JobKey key = keyOf(job);
-  TY_ASSIGN_OR_RETURN(const nlohmann::ordered_json pod,
-                      renderPod(job, task, created, options_.render));
+  TY_ASSIGN_OR_RETURN(nlohmann::ordered_json pod, renderPod(job, task, created, options_.render));
+  TY_RETURN_IF_ERROR(placeByQuota(job, task.role, pod));
   if (const Status status = prepare(job, kSharedBeforePod); !status.ok()) {
     if (const std::string reason = refusalReason(status); !reason.empty()) {
       noteRefusal(key, TaskWait{reason, std::string(status.message())});
@@ -254,7 +251,7 @@ Status KubeCluster::createTask(const v1::TrainingJob& job, const TaskKey& task,
 
 Status KubeCluster::removeFinalizer(const JobKey& key, const Json& pod) {
   const auto freed = removeResultFinalizer(client_, pod);
-  if (!freed.ok()) return asAborted(freed.status());
+  if (!freed.ok()) return internal::asAborted(freed.status());
   if (*freed) noteWritten(key, &Written::pods, **freed);
   return absl::OkStatus();
 }
@@ -306,7 +303,7 @@ Status KubeCluster::deleteJob(const v1::TrainingJob& job) {
   query.propagation = "Background";
   StatusOr<Json> removed = client_.remove(kTrainingJobs, key.ns, key.name, query);
   if (removed.ok() || absl::IsNotFound(removed.status())) return absl::OkStatus();
-  return asAborted(removed.status());
+  return internal::asAborted(removed.status());
 }
 
 Status KubeCluster::publish(const v1::TrainingJob& job, const v1::Membership& membership) {

@@ -125,6 +125,7 @@ void judgeReadiness(PlannerState& state) {
 // it.
 void advance(PlannerState& state) {
   if (state.ends()) return findSuccess(state);
+  if (!state.input.observed.obstacle) forgetObstacle(state);
   if (suspend(state)) return;
   if (meetsObstacle(state)) return;
   if (state.is(kSuspended, kTrue)) resume(state);
@@ -178,6 +179,15 @@ void release(PlannerState& state) {
   }
 }
 
+// The end of the job, which is recorded, was told by a later word: what a task left behind is there
+// only as long as its remains.
+bool isOutdated(const PlannerState& state, const v1::JobProgress& progress) {
+  const bool over = hasStatus(state.recorded, kSuspended, kTrue) ||
+                    hasStatus(state.recorded, kSucceeded, kTrue) ||
+                    hasStatus(state.recorded, kFailed, kTrue);
+  return over && !state.foreign() && progress.outcome().empty();
+}
+
 // Fills what only reports, and keeps the status when anything in it is new.
 void finish(PlannerState& state) {
   reportMembership(state);
@@ -185,9 +195,11 @@ void finish(PlannerState& state) {
   reportRoles(state.input.observed.job, state.tasks, &state.status);
   recordHistories(state.tasks, &state.status);
   state.status.set_state(std::string(deriveState(state.status)));
-  if (const v1::JobProgress* progress = state.progress()) {
+  const v1::JobProgress* progress = state.progress();
+  if (progress != nullptr && !isOutdated(state, *progress)) {
     const bool state_changed = state.status.state() != state.recorded.state();
-    const auto due = reportProgress(*progress, state.input.unix_ms, state_changed, &state.status);
+    const auto due = reportProgress(*progress, state.input.unix_ms, state.input.progress_every,
+                                    state_changed, &state.status);
     if (state.status.has_checkpoint())
       state.status.mutable_checkpoint()->set_durable(!state.input.observed.passing_storage);
     if (due) state.wakeAt(*due);
@@ -253,9 +265,10 @@ void PlannerState::deleteTask(const TaskView& task, std::string_view reason) {
   plan.deletes.push_back({task.key, task.seen->created, std::string(reason)});
 }
 
-Plan planJob(const PlannerInput& input) {
-  if (isManagedElsewhere(input.observed.job.spec())) return {};
-  PlannerState state(input);
+namespace {
+
+Plan planTasks(const PlannerInput& input, const v1::TrainingJob& job) {
+  PlannerState state(input, job);
   if (input.observed.job.metadata().has_deletion_timestamp()) {
     leave(state);
     return state.plan;
@@ -271,13 +284,23 @@ Plan planJob(const PlannerInput& input) {
   if (state.isTerminal()) cleanUp(state);
   forgetUnreachable(state);
   release(state);
+  judgeQuota(state);
   finish(state);
   return state.plan;
 }
 
+}  // namespace
+
+Plan planJob(const PlannerInput& input) {
+  if (isManagedElsewhere(input.observed.job.spec())) return {};
+  const auto within = withinQuota(input);
+  return planTasks(within ? *within : input, input.observed.job);
+}
+
 bool isEmpty(const Plan& plan) {
-  return !plan.status && plan.events.empty() && !plan.publish && plan.deletes.empty() &&
-         plan.forgets.empty() && plan.releases.empty() && plan.creates.empty() && !plan.delete_job;
+  return !plan.status && plan.events.empty() && !plan.quota && !plan.publish &&
+         plan.deletes.empty() && plan.forgets.empty() && plan.releases.empty() &&
+         plan.creates.empty() && !plan.delete_job;
 }
 
 }  // namespace trainyard::control

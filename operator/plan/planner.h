@@ -34,6 +34,12 @@ struct ReleaseTask {
   TaskKey key;
   std::uint32_t created = 0;
 };
+// What is to be done about the job's place in its queue.
+struct QuotaStep {
+  enum class Kind { kClaim, kGiveBack, kDrop };
+  Kind kind = Kind::kClaim;
+  QuotaClaim claim = {};  // of kClaim
+};
 struct RecordedEvent {
   std::string type, reason, message;
 };  // type: Normal | Warning
@@ -42,6 +48,7 @@ struct RecordedEvent {
 struct Plan {
   std::optional<v1::JobStatus> status;  // set only when it differs from the recorded one
   std::vector<RecordedEvent> events;    // only beside a status: told once, when that is recorded
+  std::optional<QuotaStep> quota;
   std::optional<v1::Membership> publish;
   std::vector<ReleaseTask> releases;  // sorted by key; none that is also deleted
   std::vector<DeleteTask> deletes;    // sorted by key
@@ -61,6 +68,8 @@ struct PlannerInput {
                                             // the user's own, what they tell
   // `created` of the task that said so; the word of an earlier life of the coordinator is ignored.
   std::uint32_t progress_created = 0;
+  // It is written down so often, if not more rarely than each ten seconds.
+  Duration progress_every{};
   TimePoint now;
   UnixMillis unix_ms = 0;
 };

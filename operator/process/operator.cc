@@ -91,6 +91,7 @@ Status Operator::connect(const KubeConfig& config) {
                           : volcano                           ? "volcano"
                                                               : "scheduler-plugins-scheduler";
   }
+  options.kueue = flags_.kueue;
   if (!flags_.job_network_policy.empty()) {
     StatusOr<PolicyOptions> policy = parsePolicyOptions(flags_.job_network_policy);
     TY_RETURN_IF_ERROR(annotate(policy.status(), "--job-network-policy"));

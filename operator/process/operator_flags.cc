@@ -36,6 +36,9 @@ void addFlags(CLI::App& app, OperatorFlags& flags) {
       ->check(CLI::IsMember({"Coscheduling", "Volcano"}));
   app.add_option("--gang-scheduler-name", flags.gang_scheduler_name,
                  "schedulerName of their pods; default: scheduler-plugins-scheduler or volcano");
+  app.add_flag("--kueue", flags.kueue,
+               "Jobs with the label kueue.x-k8s.io/queue-name wait for quota in that queue of "
+               "Kueue's; without it they are refused");
   app.add_option("--root-secret", flags.root_secrets,
                  "File of at least 32 random bytes, of which every job's keys are derived; given "
                  "again for former ones, whose jobs still run")

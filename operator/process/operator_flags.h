@@ -21,6 +21,7 @@ struct OperatorFlags {
   std::string job_network_policy;
   std::string gang_scheduler;
   std::string gang_scheduler_name;
+  bool kueue = false;
   std::vector<std::string> root_secrets;
   std::string root_secret_name;
   bool leader_elect = false;

@@ -54,7 +54,13 @@ void GrpcProgress::watch(std::function<void(const JobKey&)> changed) {
 JobReport GrpcProgress::newest(const JobKey& key) const {
   const std::lock_guard lock(mutex_);
   const auto it = jobs_.find(key);
-  return it == jobs_.end() ? JobReport{} : it->second->report;
+  JobReport report = it == jobs_.end() ? JobReport{} : it->second->report;
+  report.progress_every = progressEveryLocked();
+  return report;
+}
+
+Duration GrpcProgress::progressEveryLocked() const {
+  return stretched(options_.progress_every, jobs_.size(), options_.progress_per_second);
 }
 
 void GrpcProgress::unscheduleLocked(const JobKey& key, Job& job) {
@@ -240,9 +246,7 @@ bool GrpcProgress::noteLocked(Job& job, News news) {
   job.calm = job.calm && news != News::kState;
   job.progressed = job.progressed || news == News::kProgress;
   const TimePoint now = Poller::now();
-  const Duration every =
-      stretched(options_.progress_every, jobs_.size(), options_.progress_per_second);
-  const bool due = job.progressed && (!job.told_at || now - *job.told_at >= every);
+  const bool due = job.progressed && (!job.told_at || now - *job.told_at >= progressEveryLocked());
   if (news != News::kState && !(due && progress_allowed_.take(now))) return false;
   job.told_at = now;
   job.progressed = false;

@@ -113,6 +113,7 @@ class GrpcProgress : public ProgressSource {
                         AgentPeer& peer, int intervals);
   News takeLocked(Job& job, const std::vector<PollRound::Answer>& answers);
   News takeHeardLocked(Job& job, const v1::TaskState& coordinator);
+  Duration progressEveryLocked() const;
   // True: the report is to be told of now.
   bool noteLocked(Job& job, News news);
   void scheduleLocked(const JobKey& key, Job& job, TimePoint due);

@@ -23,6 +23,8 @@ struct JobReport {
     TaskWait why;  // a condition's reason (docs/conditions.md, AgentsReachable), and a line
   };
   std::map<TaskKey, Unreachable> unreachable;
+  // How often each job's progress may be written down: of many jobs more rarely.
+  Duration progress_every{};
 };
 
 // What the agents of a job should know. Level-based: repeated until they do.

@@ -233,6 +233,9 @@ const std::vector<ClusterCase>& namespaceCases() {
        "does "
        "not know them",
        "install scheduler-plugins (coscheduling), or helm upgrade"},
+      {[](ClusterFacts& f) { theOperator(f).queues = true; }, kIsWarning,
+       "lets jobs wait in queues of Kueue, and the cluster does not know it",
+       "install Kueue, or helm upgrade"},
       {[](ClusterFacts& f) { f.queues = kForbidden; }, kIsUnknown, "other schedulers: ", "right"},
       {[](ClusterFacts& f) { f.jobs->clear(); }, kIsOk, "none in namespace lab", ""},
       {[](ClusterFacts& f) { f.jobs = kForbidden; }, kIsUnknown, "jobs: forbidden", "right"},

@@ -255,6 +255,19 @@ TEST_F(DoctorCollectTest, AnOperatorThatMakesPodGroupsNeedsTheirDefinitionAndThe
   EXPECT_THAT(diagnosis(), Not(HasSubstr("makes PodGroups")));
 }
 
+TEST_F(DoctorCollectTest, AnOperatorWithQueuesNeedsKueueAndTheRights) {
+  Json queues = deployment_;
+  queues["spec"]["template"]["spec"]["containers"][0]["args"].push_back("--kueue");
+  list(kDeployments, Json::array({queues}));
+  allow("subjectaccessreviews", [](const Json& spec) {
+    return spec["resourceAttributes"]["resource"] != "resourceflavors";
+  });
+  EXPECT_THAT(diagnosis(), HasSubstr("may not, in lab: get resourceflavors\n"));
+  EXPECT_THAT(diagnosis(), Not(HasSubstr("lets jobs wait in queues")));
+  server_.answer("GET /apis", {{"groups", Json::array()}});
+  EXPECT_THAT(diagnosis(), HasSubstr("lets jobs wait in queues of Kueue, and the cluster"));
+}
+
 TEST_F(DoctorCollectTest, CountsNodesQuotasAndClaims) {
   list("/api/v1/nodes", Json::parse(R"([
       {"status": {"conditions": [{"type": "Ready", "status": "True"}],

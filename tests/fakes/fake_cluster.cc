@@ -71,7 +71,7 @@ std::optional<FakeCall> parseFakeCall(std::string_view name) {
   static const std::map<std::string_view, FakeCall> kCalls = {
       {"watch", FakeCall::kWatch},   {"list", FakeCall::kList},     {"observe", FakeCall::kObserve},
       {"create", FakeCall::kCreate}, {"delete", FakeCall::kDelete}, {"publish", FakeCall::kPublish},
-      {"status", FakeCall::kStatus}, {"event", FakeCall::kEvent}};
+      {"status", FakeCall::kStatus}, {"event", FakeCall::kEvent},   {"quota", FakeCall::kQuota}};
   const auto it = kCalls.find(name);
   return it == kCalls.end() ? std::nullopt : std::optional(it->second);
 }
@@ -299,6 +299,7 @@ StatusOr<JobObservation> FakeCluster::observe(const JobKey& key) {
   observed.obstacle = it->second.obstacle;
   observed.passing_storage = it->second.passing_storage;
   observed.refusal = it->second.refusal;
+  observed.quota = it->second.quota;
   observed.images = it->second.images;
   return observed;
 }

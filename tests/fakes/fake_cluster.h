@@ -27,7 +27,17 @@ struct FakeLife {
   bool held = false;         // tasks are held until they are released
 };
 
-enum class FakeCall { kWatch, kList, kObserve, kCreate, kDelete, kPublish, kStatus, kEvent };
+enum class FakeCall {
+  kWatch,
+  kList,
+  kObserve,
+  kCreate,
+  kDelete,
+  kPublish,
+  kStatus,
+  kEvent,
+  kQuota
+};
 // "create", "delete", ...
 std::optional<FakeCall> parseFakeCall(std::string_view name);
 
@@ -70,6 +80,12 @@ class FakeCluster : public Cluster {
   void setPassingStorage(const JobKey& key, const std::optional<TaskWait>& why);
   void setRefusal(const JobKey& key, const std::optional<TaskWait>& refusal);
   void setImages(const JobKey& key, const v1::Images& images);
+  // It waits in a queue, which grants its claim with so many of the workers, wants that back, or
+  // says why it waits.
+  void setQueue(const JobKey& key, const std::string& queue);
+  void grantQuota(const JobKey& key, int workers);
+  void withdrawQuota(const JobKey& key, const std::string& message);
+  void explainQuota(const JobKey& key, const std::string& message);
   // It is there no more, without a word.
   void vanishTask(const JobKey& key, const TaskKey& task);
 
@@ -96,6 +112,9 @@ class FakeCluster : public Cluster {
                     std::uint32_t created) override;
   Status releaseTask(const v1::TrainingJob& job, const TaskKey& task,
                      std::uint32_t created) override;
+  Status claimQuota(const v1::TrainingJob& job, const QuotaClaim& claim) override;
+  Status giveQuotaBack(const v1::TrainingJob& job) override;
+  Status dropClaim(const v1::TrainingJob& job) override;
   Status deleteJob(const v1::TrainingJob& job) override;
   Status publish(const v1::TrainingJob& job, const v1::Membership& membership) override;
   Status writeStatus(const v1::TrainingJob& job, const v1::JobStatus& status) override;
@@ -112,6 +131,7 @@ class FakeCluster : public Cluster {
     std::optional<TaskWait> passing_storage;
     std::optional<TaskWait> refusal;
     v1::Images images;
+    std::optional<QuotaObservation> quota;
   };
   struct Failure {
     Status status;

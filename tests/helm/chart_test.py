@@ -215,6 +215,20 @@ class Chart(unittest.TestCase):
         self.assertEqual(["--gang-scheduler=Volcano"], arguments({"kind": "Volcano"}))
         self.assertEqual([(["scheduling.volcano.sh"], ["get", "create", "patch"])], groups({"kind": "Volcano"}))
 
+    def test_queues(self):
+        def arguments(found):
+            return one(found, "Deployment")["spec"]["template"]["spec"]["containers"][0]["args"]
+
+        self.assertNotIn("--kueue", arguments(objects({})))
+        self.assertNotIn("kueue", template())
+        found = objects({"kueue": {"enabled": True}, "watchNamespaces": ["one"]})
+        self.assertIn("--kueue", arguments(found))
+        rules = one(found, "Role", "release-trainyard")["rules"]
+        self.assertEqual([["workloads"], ["workloads/status"]],
+                         [r["resources"] for r in rules if "kueue.x-k8s.io" in r["apiGroups"]])
+        everywhere = one(found, "ClusterRole", "release-trainyard-queues")["rules"]
+        self.assertEqual({("get",)}, {tuple(rule["verbs"]) for rule in everywhere}, "nothing is written outside of namespaces")
+
     def test_watched_namespaces_get_a_role_each_and_nothing_else(self):
         found = objects({"watchNamespaces": ["one", "two"], "watchNamespace": "one", "rbac": {"aggregate": False}})
         kinds = {o["kind"] for o in found}

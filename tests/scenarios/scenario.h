@@ -11,25 +11,30 @@
 //   delete worker-1 (created 1)
 //
 // Above the line stand commands, below it what they print. Commands (see scenario_commands.cc):
-//   job ps=N workers=N [success= clean= backoff= deadline= ttl= suspend= managed= foreign=
-//       strategy= min= ps-restart= worker-restart= replacement= rules=]   record the job
-//   life [address=] [ready=] [slow-delete=] [held=]       what new tasks do by themselves
-//   reconcile [quiet]                                     all that is due now; prints nothing
-//   advance DURATION                                      let time pass, with all that comes due
+// clang-format off
+//   job ps=N workers=N [success= clean= backoff= deadline= ttl= suspend= managed= foreign= strategy=
+//       min= ps-restart= worker-restart= replacement= rules= queue=]       record the job
+//   life [address=] [ready=] [slow-delete=] [held=]     what new tasks do by themselves
+//   reconcile [quiet]                                   all that is due now; prints nothing
+//   advance DURATION                                    let time pass, with all that comes due
 //   ready TASK|all, unready TASK, address TASK, exit TASK code=N [cause=], kill TASK signal=N,
-//   disrupt TASK cause=, vanish TASK, delete TASK [due=N], evict TASK, gone TASK, in-place TASK
-//   restarts=N cost TASK cost=N                                      its deletion cost set
-//   [suspend= workers= ps= backoff= clean= steps= replacement=]   the user edits the job progress
-//   created=N [step= steps= loss= accuracy= outcome= failure= epoch= lost= checkpoint=] waits TASK
-//   reason= [message=]                         what the cluster says of a task obstacle [reason=
-//   message=]                           ... of all that cannot be created refusal [reason=
-//   message=]                            ... of what it refused to create storage [reason=
-//   message=]                            why checkpoints do not last images agent= runtime= what
-//   tasks are made from fail CALL code=CODE [times=N] [applied=true]          CALL: create, delete,
-//   publish, status... die after=N, restart-operator                         killed after N more
-//   writes; a new one touch                                                 somebody else writes
-//   the record remove-job, delete-job                                gone; being deleted status,
-//   counts, wish                                  print what is recorded, counted, wished
+//   disrupt TASK cause=, vanish TASK, delete TASK [due=N], evict TASK, gone TASK,
+//   in-place TASK restarts=N
+//   cost TASK cost=N                                    its deletion cost
+//   set [suspend= workers= ps= backoff= clean= steps= replacement=]        the user edits the job
+//   progress created=N [step= steps= loss= accuracy= outcome= failure= epoch= lost= checkpoint=]
+//   waits TASK reason= [message=]                       what the cluster says of a task
+//   obstacle [reason= message=]                         ... of all that cannot be created
+//   refusal [reason= message=]                          ... of what it refused to create
+//   storage [reason= message=]                          why checkpoints do not last
+//   quota granted [workers=N] | withdrawn [message=] | waits [message=]    what the job's queue says
+//   images agent= runtime=                              what tasks are made from
+//   fail CALL code=CODE [times=N] [applied=true]        CALL: create, delete, publish, status, quota...
+//   die after=N, restart-operator                       killed after N more writes; a new one
+//   touch                                               somebody else writes the record
+//   remove-job, delete-job                              gone; being deleted
+//   status, counts, wish                                print what is recorded, counted, wished
+// clang-format on
 #pragma once
 
 #include <functional>

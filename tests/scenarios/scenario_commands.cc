@@ -87,6 +87,7 @@ Status Scenario::addJob(const Command& c) {
   spec->mutable_worker()->set_restart_policy(c.text("worker-restart", "ExitCode"));
   if (c.options.contains("uid")) job.mutable_metadata()->set_uid(c.text("uid"));
   cluster_.addJob(job);
+  if (c.options.contains("queue")) cluster_.setQueue(key_, c.text("queue"));
   return absl::OkStatus();
 }
 
@@ -261,6 +262,19 @@ void Scenario::addFaultCommands() {
   };
   handlers_["refusal"] = [this, wait](const Command& c) {
     cluster_.setRefusal(key_, wait(c));
+    return absl::OkStatus();
+  };
+  handlers_["quota"] = [this](const Command& c) -> Status {
+    const std::string what = c.words.empty() ? "" : c.words[0];
+    if (what == "granted") {
+      cluster_.grantQuota(key_, static_cast<int>(c.number("workers", 2)));
+    } else if (what == "withdrawn") {
+      cluster_.withdrawQuota(key_, c.text("message"));
+    } else if (what == "waits") {
+      cluster_.explainQuota(key_, c.text("message"));
+    } else {
+      return absl::InvalidArgumentError("quota is granted, withdrawn or waits");
+    }
     return absl::OkStatus();
   };
   handlers_["images"] = [this](const Command& c) {

@@ -94,6 +94,14 @@ app.kubernetes.io/part-of: trainyard
   resources: [podgroups]
   verbs: [get, create, patch]
 {{- end }}
+{{- if .Values.kueue.enabled }}
+- apiGroups: [kueue.x-k8s.io]
+  resources: [workloads]
+  verbs: [get, list, watch, create, patch, delete]
+- apiGroups: [kueue.x-k8s.io]
+  resources: [workloads/status]
+  verbs: [patch]
+{{- end }}
 {{- if .Values.networkPolicy.jobs.enabled }}
 - apiGroups: [networking.k8s.io]
   resources: [networkpolicies]

@@ -21,6 +21,7 @@ inline constexpr std::string_view kStalled = "Stalled";
 inline constexpr std::string_view kReconciling = "Reconciling";
 inline constexpr std::string_view kCheckpointDurable = "CheckpointDurable";
 inline constexpr std::string_view kAgentsReachable = "AgentsReachable";
+inline constexpr std::string_view kQuotaLimited = "QuotaLimited";
 
 inline constexpr std::string_view kTrue = "True";
 inline constexpr std::string_view kFalse = "False";

@@ -39,12 +39,34 @@ bool aWorkerLives(const PlannerState& state) {
   });
 }
 
-void setSuspended(PlannerState& state, const std::string& message) {
-  state.condition(kSuspended, kTrue, "JobSuspended", message);
-  settle(state, "JobSuspended", message);
-  state.event("Normal", "JobSuspended", message);
+// Nobody has suspended it: it has to rest until there is quota.
+bool restsForQuota(const PlannerState& state) {
+  return !state.spec.run_policy().suspend() && lacksQuota(state);
+}
+
+void setSuspended(PlannerState& state, const std::string& how) {
+  const bool queued = restsForQuota(state);
+  const std::string reason = queued ? "WaitsForQuota" : "JobSuspended";
+  const std::string message = queued ? fmt::format("{}; {}", how, whyWithoutQuota(state)) : how;
+  state.condition(kSuspended, kTrue, reason, message);
+  settle(state, reason, message);
+  state.event("Normal", reason, message);
   state.status.clear_start_time();
+  deleteAll(state, reason);
+}
+
+// What the job rests for may change meanwhile.
+void goOnResting(PlannerState& state) {
   deleteAll(state, "JobSuspended");
+  const v1::Condition& told = *findCondition(state.status, kSuspended);
+  const bool queued = restsForQuota(state);
+  if (!queued && told.reason() != "WaitsForQuota") return;
+  const std::string reason = queued ? "WaitsForQuota" : "JobSuspended";
+  const std::string message =
+      queued ? whyWithoutQuota(state) : "suspended while it waited for quota";
+  if (told.reason() == reason && told.message().ends_with(message)) return;
+  state.condition(kSuspended, kTrue, reason, message);
+  state.condition(kReconciling, kFalse, reason, message);
 }
 
 bool workersSucceeded(const PlannerState& state, bool all) {
@@ -155,10 +177,10 @@ std::string stoppedAt(const v1::JobProgress& progress) {
 }
 
 bool suspend(PlannerState& state) {
-  const bool wanted = state.spec.run_policy().suspend();
+  const bool wanted = state.spec.run_policy().suspend() || lacksQuota(state);
   const bool stopping = state.is(kSuspended, kUnknown);
   if (state.is(kSuspended, kTrue)) {
-    if (wanted) deleteAll(state, "JobSuspended");
+    if (wanted) goOnResting(state);
     return wanted;
   }
   // A stop that was begun is carried through, also when the wish is gone: tasks that stopped with
@@ -188,12 +210,13 @@ bool suspend(PlannerState& state) {
   } else if (now >= until) {
     setSuspended(state, fmt::format("did not stop within {} s", limit.count()));
   } else {
-    const std::string message =
+    std::string message =
         unreachable ? fmt::format(
                           "the job checkpoints and stops, within {} s since agents did not "
                           "answer (AgentsReachable)",
                           limit.count())
                     : "the job checkpoints and stops";
+    if (restsForQuota(state)) message += "; " + whyWithoutQuota(state);
     state.condition(kSuspended, kUnknown, "Stopping", message);
     if (!stopping) state.event("Normal", "JobStopping", message);
     state.plan.stop_by = state.input.now + std::chrono::milliseconds(checkpoint_by - now);
@@ -203,10 +226,15 @@ bool suspend(PlannerState& state) {
 }
 
 void resume(PlannerState& state) {
+  const bool queued = state.input.observed.quota.has_value();
+  const std::string reason = queued ? "QuotaGranted" : "JobResumed";
   const std::string message =
-      state.foreign() ? "its programs start again" : "the job goes on from its newest checkpoint";
-  state.condition(kSuspended, kFalse, "JobResumed", message);
-  state.event("Normal", "JobResumed", message);
+      queued ? fmt::format("there is quota for {} ps and {} workers", state.spec.ps().replicas(),
+                           state.spec.worker().replicas())
+      : state.foreign() ? "its programs start again"
+                        : "the job goes on from its newest checkpoint";
+  state.condition(kSuspended, kFalse, reason, message);
+  state.event("Normal", reason, message);
   for (TaskView& task : state.tasks) {
     if (!task.desired || task.finished || !task.numberIsUsed()) continue;
     task.renumber();

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -54,14 +55,17 @@ inline std::int64_t toMillis(Duration d) {
 }
 
 struct PlannerState {
-  explicit PlannerState(const PlannerInput& in)
+  // `job` as it is recorded; `in` may want fewer tasks.
+  PlannerState(const PlannerInput& in, const v1::TrainingJob& job)
       : input(in),
+        wanted(job),
         spec(in.observed.job.spec()),
         recorded(in.observed.job.status()),
         status(recorded),
         tasks(viewTasks(in)) {}
 
   const PlannerInput& input;
+  const v1::TrainingJob& wanted;
   const v1::JobSpec& spec;
   const v1::JobStatus& recorded;
   v1::JobStatus status;  // becomes plan.status when it differs from `recorded`
@@ -123,11 +127,24 @@ void judgeResizing(PlannerState& state, bool well, const std::string& message);
 // waiting.cc: why nothing goes on.
 // True when no task can be created as the job stands; the job is Stalled then.
 bool meetsObstacle(PlannerState& state);
+// Not Stalled any more, where it was.
+void forgetObstacle(PlannerState& state);
 // While not every task is well: the condition's reason, and more for people ("" where there is
 // none).
 TaskWait whatIsWaitedFor(const PlannerState& state);
 // Somebody has to mend what the apiserver refuses. Before the condition says so.
 void tellOfRefusal(PlannerState& state, const TaskWait& wait);
+
+// quota.cc: the job's place in a queue.
+// The same with no more tasks wanted than are granted room; nothing where all are.
+std::optional<PlannerInput> withinQuota(const PlannerInput& input);
+// A job that waits in a queue may not run.
+bool lacksQuota(const PlannerState& state);
+// Why, for people.
+std::string whyWithoutQuota(const PlannerState& state);
+// What its queue is to be told, and whether the job runs with fewer tasks than it wants. When all
+// else is decided.
+void judgeQuota(PlannerState& state);
 
 // ending.cc: Succeeded, Failed and Suspended.
 void findSuccess(PlannerState& state);

@@ -86,7 +86,8 @@ void reportRoles(const v1::TrainingJob& job, const std::vector<TaskView>& tasks,
 }
 
 std::optional<UnixMillis> reportProgress(const v1::JobProgress& progress, UnixMillis now,
-                                         bool state_changed, v1::JobStatus* status) {
+                                         Duration every, bool state_changed,
+                                         v1::JobStatus* status) {
   if (progress.epoch() > status->membership().epoch()) {
     status->mutable_membership()->set_epoch(progress.epoch());
   }
@@ -98,8 +99,9 @@ std::optional<UnixMillis> reportProgress(const v1::JobProgress& progress, UnixMi
   v1::ProgressStatus next = describe(progress);
   if (saysTheSame(next, status->progress())) return std::nullopt;
   const UnixMillis renewed = parseRfc3339(status->progress().update_time());
+  const Duration interval = std::max<Duration>(kProgressInterval, every);
   const UnixMillis due =
-      renewed + std::chrono::duration_cast<std::chrono::milliseconds>(kProgressInterval).count();
+      renewed + std::chrono::duration_cast<std::chrono::milliseconds>(interval).count();
   // The last word is not kept back.
   const bool last = !progress.outcome().empty();
   if (status->has_progress() && !state_changed && !last && now < due) return due;

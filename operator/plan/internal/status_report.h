@@ -17,9 +17,9 @@ void reportRoles(const v1::TrainingJob& job, const std::vector<TaskView>& tasks,
 inline constexpr Duration kProgressInterval = std::chrono::seconds(10);
 
 // Writes progress, checkpoint, lostSteps and membership.epoch. The progress block is renewed when
-// `state_changed`, or when kProgressInterval has passed since it was; returns when it may be
-// renewed next, if it is behind.
+// `state_changed`, or when kProgressInterval, or `every` if that is longer, has passed since it
+// was; returns when it may be renewed next, if it is behind.
 std::optional<UnixMillis> reportProgress(const v1::JobProgress& progress, UnixMillis now,
-                                         bool state_changed, v1::JobStatus* status);
+                                         Duration every, bool state_changed, v1::JobStatus* status);
 
 }  // namespace trainyard::control

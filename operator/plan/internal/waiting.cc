@@ -65,10 +65,13 @@ bool meetsObstacle(PlannerState& state) {
     state.condition(kReconciling, kFalse, obstacle->reason, message);
     return true;
   }
-  if (state.is(kStalled, kTrue)) {
-    state.condition(kStalled, kFalse, "ObstacleGone", "its tasks can be created");
-  }
+  if (obstacle) forgetObstacle(state);  // it does not concern those that are there
   return false;
+}
+
+void forgetObstacle(PlannerState& state) {
+  if (state.is(kStalled, kTrue))
+    state.condition(kStalled, kFalse, "ObstacleGone", "its tasks can be created");
 }
 
 void tellOfRefusal(PlannerState& state, const TaskWait& wait) {

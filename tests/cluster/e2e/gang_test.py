@@ -93,8 +93,7 @@ class Gangs(unittest.TestCase):
         self.assertEqual("True", told["status"])
         self.assertIn(f"the cluster has no {gangs.GROUPS}", told["message"])
         self.assertEqual({}, self.world.pods("early", SPACE))
-        self.kubectl("apply", "-f", gangs.definition("scheduler-plugins", "scheduling.x-k8s.io"))
-        self.kubectl("wait", "--for=condition=Established", f"crd/{gangs.GROUPS}", "--timeout=60s")
+        self.world.define(gangs.definition("scheduler-plugins", "scheduling.x-k8s.io"), gangs.GROUPS)
         self.after.enter_context(gangs.scheduler(self.world.cluster))
         self.wait_whole("early", 3)
         self.assertEqual({"minMember": 3}, self.group("early")["spec"])
@@ -145,8 +144,7 @@ class Gangs(unittest.TestCase):
 
     def test_4_volcano(self):
         """Its scheduler is not here: the apiserver takes the group as its definition says, and pods wait for it."""
-        self.kubectl("apply", "-f", gangs.definition("volcano", "scheduling.volcano.sh"))
-        self.kubectl("wait", "--for=condition=Established", f"crd/{gangs.VOLCANO_GROUPS}", "--timeout=60s")
+        self.world.define(gangs.definition("volcano", "scheduling.volcano.sh"), gangs.VOLCANO_GROUPS)
         self.world.apply({"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "value": 5,
                           "metadata": {"name": SPACE}})
         self.addCleanup(self.kubectl, "delete", "priorityclass", SPACE)

@@ -3,6 +3,7 @@ import contextlib
 import json
 import subprocess
 
+import beside
 from world import build, inside  # puts rig on the path
 from rig import namespaces
 
@@ -30,19 +31,12 @@ def scheduler(cluster):
         "apiVersion": "kubescheduler.config.k8s.io/v1", "kind": "KubeSchedulerConfiguration",
         "leaderElection": {"leaderElect": False}, "profiles": [profile],
         "clientConnection": {"kubeconfig": f"{inside.HOME}/admin.kubeconfig", "qps": 1000, "burst": 1000}}))
-    # nsenter waits for it; it ends when nsenter does. What it has refused it looks at again when a pod or a group
-    # comes, which nothing here would make; otherwise after this time (five minutes), each 30 s.
-    command = cluster.published.command(["setpriv", "--pdeathsig", "KILL", str(build.find("scheduler-plugins")),
-                                         "--config", str(config), "--secure-port", "0",
-                                         "--pod-max-in-unschedulable-pods-duration", "5s"])
-    with open(cluster.folder / "log" / f"{SCHEDULER}.log", "wb") as log:
-        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
-                                   preexec_fn=namespaces.die_with_parent)
-    try:
+    # What it has refused it looks at again when a pod or a group comes, which nothing here would make; otherwise after
+    # this time (five minutes), each 30 s.
+    command = [build.find("scheduler-plugins"), "--config", config, "--secure-port", "0",
+               "--pod-max-in-unschedulable-pods-duration", "5s"]
+    with beside.program(cluster, SCHEDULER, command) as process:
         yield process
-    finally:
-        process.kill()
-        process.wait()
 
 
 def milli(quantity):

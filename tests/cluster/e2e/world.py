@@ -67,6 +67,18 @@ class World:
         self.apply({"apiVersion": "v1", "kind": "Namespace",
                     "metadata": {"name": name, "labels": labels or RESTRICTED}})
 
+    def define(self, path, name):
+        """Makes the definitions of a file or folder; waits for that of `name`. (`kubectl wait` fails where a definition has
+        no conditions yet.)"""
+        self.cluster.kubectl("apply", "--server-side", "-f", path)
+
+        def established():
+            _, found = self.cluster.api.get(f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{name}")
+            conditions = found.get("status", {}).get("conditions") or []
+            return any(c["type"] == "Established" and c["status"] == "True" for c in conditions)
+
+        self.wait(f"the definition of {name}", established)
+
     def volume(self, namespace, claim, path=None, read_only=False):
         """A claim bound to a folder of the node: `path`, or a new one that everybody may write. A pod whose
         claim is not bound when the scheduler looks at it may wait for minutes until it looks again."""

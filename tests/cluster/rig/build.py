@@ -65,6 +65,64 @@ func main() {
 }
 """
 
+# Kueue's queues, quota and preemption, without its integrations of others' jobs, and without webhooks, which need
+# certificates.
+KUEUE = """package main
+
+import (
+    "os"
+
+    "k8s.io/apimachinery/pkg/runtime"
+    utilfeature "k8s.io/apiserver/pkg/util/feature"
+    clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+    ctrl "sigs.k8s.io/controller-runtime"
+    "sigs.k8s.io/controller-runtime/pkg/log/zap"
+    metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
+
+    configapi "sigs.k8s.io/kueue/apis/config/v1beta1"
+    kueuealpha "sigs.k8s.io/kueue/apis/kueue/v1alpha1"
+    kueue "sigs.k8s.io/kueue/apis/kueue/v1beta1"
+    qcache "sigs.k8s.io/kueue/pkg/cache/queue"
+    schdcache "sigs.k8s.io/kueue/pkg/cache/scheduler"
+    "sigs.k8s.io/kueue/pkg/constants"
+    "sigs.k8s.io/kueue/pkg/controller/core"
+    "sigs.k8s.io/kueue/pkg/controller/core/indexer"
+    "sigs.k8s.io/kueue/pkg/features"
+    "sigs.k8s.io/kueue/pkg/scheduler"
+)
+
+func must(err error) {
+    if err != nil {
+        ctrl.Log.Error(err, "kueue")
+        os.Exit(1)
+    }
+}
+
+func main() {
+    ctrl.SetLogger(zap.New())
+    must(utilfeature.DefaultMutableFeatureGate.SetFromMap(map[string]bool{string(features.TopologyAwareScheduling): false}))
+    scheme := runtime.NewScheme()
+    must(clientgoscheme.AddToScheme(scheme))
+    must(kueue.AddToScheme(scheme))
+    must(kueuealpha.AddToScheme(scheme))
+    cfg := &configapi.Configuration{}
+    configapi.SetDefaults_Configuration(cfg)
+    mgr, err := ctrl.NewManager(ctrl.GetConfigOrDie(), ctrl.Options{
+        Scheme: scheme, Metrics: metricsserver.Options{BindAddress: "0"}})
+    must(err)
+    ctx := ctrl.SetupSignalHandler()
+    must(indexer.Setup(ctx, mgr.GetFieldIndexer()))
+    cache := schdcache.New(mgr.GetClient())
+    queues := qcache.NewManager(mgr.GetClient(), cache)
+    _, err = core.SetupControllers(mgr, queues, cache, cfg)
+    must(err)
+    go queues.CleanUpOnContext(ctx)
+    go cache.CleanUpOnContext(ctx)
+    must(mgr.Add(scheduler.New(queues, cache, mgr.GetClient(), mgr.GetEventRecorderFor(constants.AdmissionName))))
+    must(mgr.Start(ctx))
+}
+"""
+
 # Ends when it is told to, and collects what its pod leaves: the process that holds a pod's namespaces.
 PAUSE = """#include <signal.h>
 #include <sys/wait.h>
@@ -142,6 +200,8 @@ def components():
         Component("helm", "helm.sh/helm/v3", ("helm.sh/helm/v3/cmd/helm",), version=pinned["helm"]),
         Component("scheduler-plugins", "sigs.k8s.io/scheduler-plugins", main=COSCHEDULING, base=kubernetes,
                   kept="config/crd/bases", version=pinned["scheduler-plugins"]),
+        Component("kueue", "sigs.k8s.io/kueue", main=KUEUE, base=kubernetes, kept="config/components/crd/bases",
+                  version=pinned["kueue"]),
         Component("volcano", "volcano.sh/volcano", kept="config/crd/volcano/bases", version=pinned["volcano"]),
         Component("kwok", "sigs.k8s.io/kwok", ("sigs.k8s.io/kwok/cmd/kwok",), on_demand=True,
                   version=pinned["kwok"]),

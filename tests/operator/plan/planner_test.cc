@@ -71,6 +71,46 @@ TEST(Planner, SameInputSamePlan) {
   EXPECT_EQ(a.wake_at, b.wake_at);
 }
 
+// Of many jobs each is written down more rarely.
+TEST(Planner, ProgressIsWrittenAsOftenAsItsSourceSays) {
+  PlannerInput input = runningJob();
+  input.progress.emplace().set_step(10);
+  input.progress_created = 1;
+  recordStatus(&input);
+  input.progress->set_step(20);
+  input.progress_every = std::chrono::seconds(25);
+  input.unix_ms += 24'000;
+  const Plan early = planJob(input);
+  EXPECT_FALSE(early.status.has_value());
+  EXPECT_EQ(early.wake_at, input.now + std::chrono::seconds(1));
+  input.unix_ms += 1'000;
+  recordStatus(&input);
+  EXPECT_EQ(input.observed.job.status().progress().step(), 20);
+}
+
+// What the coordinator's pod left behind says how the job stopped; its agent was asked before that.
+TEST(Planner, AWordFromBeforeTheEndIsNotWrittenDownAfterIt) {
+  PlannerInput input = runningJob();
+  v1::JobProgress running;
+  running.set_step(38);
+  running.set_has_checkpoint(true);
+  running.set_checkpoint_step(0);
+  input.progress = running;
+  input.progress_created = 1;
+  recordStatus(&input);
+  input.observed.job.mutable_spec()->mutable_run_policy()->set_suspend(true);
+  input.progress->set_step(40);
+  input.progress->set_checkpoint_step(40);
+  input.progress->set_outcome("stopped");
+  recordStatus(&input);
+  input.progress = running;
+  input.unix_ms += 60'000;
+  for (TaskObservation& task : input.observed.tasks) task.terminating = true;
+  recordStatus(&input);
+  EXPECT_EQ(input.observed.job.status().checkpoint().step(), 40);
+  EXPECT_EQ(input.observed.job.status().progress().step(), 40);
+}
+
 TEST(Planner, ADeletedJobsTasksGoUnlessTheyAreToBeOrphans) {
   PlannerInput input = runningJob();
   input.observed.tasks[2].terminating = true;
