@@ -153,6 +153,22 @@ function(ty_test)
   ty_set_lane(${ARG_NAME} ${ARG_LABELS})
 endfunction()
 
+# The test OF once more, with one more variable in its environment.
+function(ty_test_again)
+  cmake_parse_arguments(ARG "" "NAME;OF;ENVIRONMENT" "" ${ARGN})
+  if(NOT TEST ${ARG_OF})
+    return()
+  endif()
+  add_test(NAME ${ARG_NAME} COMMAND ${CMAKE_BINARY_DIR}/tests/${ARG_OF})
+  foreach(property TIMEOUT LABELS ENVIRONMENT)
+    get_test_property(${ARG_OF} ${property} value)
+    set_property(TEST ${ARG_NAME} PROPERTY ${property} "${value}")
+  endforeach()
+  set_property(TEST ${ARG_NAME} APPEND PROPERTY ENVIRONMENT "${ARG_ENVIRONMENT}")
+  get_test_property(${ARG_OF} LABELS labels)
+  ty_set_lane(${ARG_NAME} ${labels})
+endfunction()
+
 # One ctest entry for a Python script (standard library only); exit code 77 means skipped, the last line
 # of its output says why. A build with a sanitizer has none: scripts are not compiled.
 #

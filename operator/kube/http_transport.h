@@ -1,4 +1,4 @@
-// The HttpTransport over TLS by cpprestsdk, whose headers only http_*.cc files see.
+// The HttpTransport over TLS, by one of two libraries whose headers only http_*.cc files see.
 #pragma once
 
 #include <memory>
@@ -10,11 +10,14 @@
 
 namespace trainyard::control {
 
+enum class HttpLibrary { kCpprestsdk, kBeast };
+
 struct HttpTransportOptions {
+  HttpLibrary library = HttpLibrary::kBeast;
   // Calls under way at once, and connections kept open between them; more calls wait. (Streams do
-  // not count, each has a connection of its own.) A new connection costs some 30 ms of computing
-  // where the system has a bundle of certificate authorities: the library reads it each time,
-  // wanted or not.
+  // not count, each has a connection of its own.) With cpprestsdk a new connection costs some 30 ms
+  // of computing where the system has a bundle of certificate authorities: the library reads it
+  // each time, wanted or not.
   int connections = 16;
   // Certificates and keys in files are read again after this time; new ones count for new
   // connections.
@@ -27,8 +30,9 @@ struct HttpTransportOptions {
 // To config.server, by config.proxy if there is one. The server's certificate is always verified.
 // With the client certificate of `config` if any; sends no token. Connects, and asks config.exec,
 // when it is called first. INVALID_ARGUMENT names what of `config`
-// cannot be read. `clock` outlives the transport and must move by itself. Starts threads that are
-// shared by all transports and stay until the process ends.
+// cannot be read. `clock` outlives the transport and must move by itself. cpprestsdk starts threads
+// that are shared by all transports and stay until the process ends; with Beast a call's own thread
+// moves its bytes.
 StatusOr<std::unique_ptr<HttpTransport>> makeHttpTransport(const KubeConfig& config,
                                                            const Clock& clock,
                                                            HttpTransportOptions options = {});

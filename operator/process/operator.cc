@@ -66,9 +66,13 @@ Status Operator::connect(const KubeConfig& config) {
   default_namespace_ = config.ns;
   ConnectionOptions connection;
   connection.registry = &page_.registry();
+  connection.http.library =
+      flags_.http_library == "beast" ? HttpLibrary::kBeast : HttpLibrary::kCpprestsdk;
   TY_ASSIGN_OR_RETURN(transport_, connectTo(config, systemClock(), connection));
   // A connection of its own: a lease must not wait behind a thousand pods.
-  TY_ASSIGN_OR_RETURN(lease_transport_, connectTo(config, systemClock(), {}));
+  ConnectionOptions leases;
+  leases.http.library = connection.http.library;
+  TY_ASSIGN_OR_RETURN(lease_transport_, connectTo(config, systemClock(), leases));
   KubeClientOptions client;
   client.limits.stop = stop_calls_.get_token();
   client.user_agent = "trainyard-operator/" TRAINYARD_VERSION;

@@ -39,6 +39,10 @@ void addFlags(CLI::App& app, OperatorFlags& flags) {
   app.add_flag("--kueue", flags.kueue,
                "Jobs with the label kueue.x-k8s.io/queue-name wait for quota in that queue of "
                "Kueue's; without it they are refused");
+  app.add_option("--http-library", flags.http_library,
+                 "What speaks HTTP to the apiserver: beast or cpprestsdk")
+      ->check(CLI::IsMember({"beast", "cpprestsdk"}))
+      ->capture_default_str();
   app.add_option("--root-secret", flags.root_secrets,
                  "File of at least 32 random bytes, of which every job's keys are derived; given "
                  "again for former ones, whose jobs still run")

@@ -22,6 +22,7 @@ struct OperatorFlags {
   std::string gang_scheduler;
   std::string gang_scheduler_name;
   bool kueue = false;
+  std::string http_library = "beast";
   std::vector<std::string> root_secrets;
   std::string root_secret_name;
   bool leader_elect = false;

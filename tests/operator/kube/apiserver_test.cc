@@ -18,6 +18,7 @@
 #include "operator/kube/root_secret.h"
 #include "operator/lease/leader_elector.h"
 #include "tests/base/process/temp_dir.h"
+#include "tests/operator/kube/connection_library.h"
 #include "tests/operator/kube/fault_proxy.h"
 #include "tests/operator/kube/test_apiserver.h"
 
@@ -56,7 +57,7 @@ class ApiserverTest : public testing::Test {
   }
 
   std::unique_ptr<HttpTransport> connect() const {
-    auto transport = connectTo(config_, systemClock());
+    auto transport = connectTo(config_, systemClock(), byLibraryUnderTest());
     EXPECT_TRUE(transport.ok()) << transport.status();
     return transport.ok() ? *std::move(transport) : nullptr;
   }
@@ -220,7 +221,7 @@ class Cache {
  public:
   Cache(const KubeConfig& config, const ListQuery& query, KubeClientOptions options = {},
         bool stream = false) {
-    auto transport = connectTo(config, systemClock());
+    auto transport = connectTo(config, systemClock(), byLibraryUnderTest());
     EXPECT_TRUE(transport.ok()) << transport.status();
     transport_ = *std::move(transport);
     client_ = std::make_unique<KubeClient>(*transport_, systemClock(), options);
@@ -333,7 +334,7 @@ TEST_F(ProxyTest, ListsInPagesWhereStreamsAreNotOffered) {
 }
 
 TEST_F(ProxyTest, HandsOnAndCounts) {
-  const auto through = connectTo(proxy_->config(), systemClock());
+  const auto through = connectTo(proxy_->config(), systemClock(), byLibraryUnderTest());
   ASSERT_TRUE(through.ok());
   KubeClient client(**through, systemClock());
   std::atomic<int> told{0};
@@ -347,7 +348,7 @@ TEST_F(ProxyTest, HandsOnAndCounts) {
 }
 
 TEST_F(ProxyTest, ALostReplyIsAFactToLookFor) {
-  const auto through = connectTo(proxy_->config(), systemClock());
+  const auto through = connectTo(proxy_->config(), systemClock(), byLibraryUnderTest());
   ASSERT_TRUE(through.ok());
   KubeClient client(**through, systemClock());
   Fault lose;
@@ -361,7 +362,7 @@ TEST_F(ProxyTest, ALostReplyIsAFactToLookFor) {
 }
 
 TEST_F(ProxyTest, ABusyServerIsAskedLater) {
-  const auto through = connectTo(proxy_->config(), systemClock());
+  const auto through = connectTo(proxy_->config(), systemClock(), byLibraryUnderTest());
   ASSERT_TRUE(through.ok());
   KubeClient client(**through, systemClock());
   Fault busy;
@@ -455,7 +456,7 @@ TEST_F(ProxyTest, OneLeadsAndTheOtherTakesOver) {
     result.retry_period = milliseconds(200);
     return result;
   };
-  const auto cut_off = connectTo(proxy_->config(), systemClock());
+  const auto cut_off = connectTo(proxy_->config(), systemClock(), byLibraryUnderTest());
   ASSERT_TRUE(cut_off.ok());
   const auto first_store = makeLeaseStore(**cut_off, systemClock(), ns_, "leader");
   const auto second_store = makeLeaseStore(*transport_, systemClock(), ns_, "leader");

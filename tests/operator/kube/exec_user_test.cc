@@ -13,6 +13,7 @@
 #include "gmock/gmock.h"
 #include "operator/kube/client.h"
 #include "operator/kube/connection.h"
+#include "tests/operator/kube/connection_library.h"
 #include "tests/operator/kube/http_fixture.h"
 
 namespace trainyard::control {
@@ -212,7 +213,7 @@ TEST_F(ExecUserTest, AServerIsShownItsToken) {
   const auto config = configWith(server.url(), authority().pem());
   ASSERT_TRUE(config.ok()) << config.status();
   EXPECT_EQ(runs(), 0U) << "reading the file runs nothing";
-  const auto transport = connectTo(*config, systemClock());
+  const auto transport = connectTo(*config, systemClock(), byLibraryUnderTest());
   ASSERT_TRUE(transport.ok()) << transport.status();
   const auto status = [&] {
     const auto response = (*transport)->call(kGet, patient());
@@ -221,7 +222,7 @@ TEST_F(ExecUserTest, AServerIsShownItsToken) {
   EXPECT_EQ(status(), 200);
   EXPECT_EQ(status(), 200);
   // A second connection of the same user asks nobody anew.
-  const auto second = connectTo(*config, systemClock());
+  const auto second = connectTo(*config, systemClock(), byLibraryUnderTest());
   ASSERT_TRUE(second.ok());
   EXPECT_EQ((*second)->call(kGet, patient())->status, 200);
   EXPECT_EQ(runs(), 1U);
@@ -254,7 +255,7 @@ TEST_F(ExecUserTest, AServerIsShownItsCertificate) {
   });
   const auto config = configWith(server.url(), authority().pem());
   ASSERT_TRUE(config.ok()) << config.status();
-  const auto transport = connectTo(*config, systemClock());
+  const auto transport = connectTo(*config, systemClock(), byLibraryUnderTest());
   ASSERT_TRUE(transport.ok()) << transport.status();
   auto response = (*transport)->call(kGet, patient());
   ASSERT_TRUE(response.ok()) << response.status();
@@ -277,7 +278,7 @@ TEST_F(ExecUserTest, AServerGetsNothingFromAProgramThatFails) {
   });
   const auto config = configWith(server.url(), authority().pem());
   ASSERT_TRUE(config.ok()) << config.status();
-  const auto transport = connectTo(*config, systemClock());
+  const auto transport = connectTo(*config, systemClock(), byLibraryUnderTest());
   ASSERT_TRUE(transport.ok());
   const auto response = (*transport)->call(kGet, patient());
   EXPECT_EQ(response.status().code(), absl::StatusCode::kUnauthenticated) << response.status();

@@ -9,6 +9,7 @@
 #include "gmock/gmock.h"
 #include "operator/kube/http_transport.h"
 #include "tests/operator/kube/certificates.h"
+#include "tests/operator/kube/http_library.h"
 #include "tests/operator/kube/test_server.h"
 
 namespace trainyard::control {
@@ -65,6 +66,7 @@ inline KubeConfig configFor(const TestServer& server) {
 
 inline std::unique_ptr<HttpTransport> transportTo(const KubeConfig& config,
                                                   HttpTransportOptions options = {}) {
+  options.library = libraryUnderTest();
   auto transport = makeHttpTransport(config, systemClock(), options);
   EXPECT_TRUE(transport.ok()) << transport.status();
   return transport.ok() ? *std::move(transport) : nullptr;

@@ -367,6 +367,25 @@ TEST(HttpTransport, SomeCallsWaitForOthers) {
   EXPECT_LE(most, 3);
 }
 
+TEST(HttpTransport, ReachesAServerByItsNameOrNotAtAll) {
+  TestServer server(withTls(), [](ServerConnection& peer, const SeenRequest& request) {
+    return peer.respond(200, request.headers.at("host"));
+  });
+  KubeConfig config = configFor(server);
+  config.server = fmt::format("https://localhost:{}", server.port());
+  config.tls_server_name = "api.test";
+  const auto response = transportTo(config)->call(kGet, patient());
+  ASSERT_TRUE(response.ok()) << response.status();
+  EXPECT_EQ(response->body, "api.test");
+  // Whether somebody says that there is none, or nobody says anything.
+  config.server = "https://nobody.invalid:6443";
+  HttpLimits limits = patient();
+  limits.deadline = milliseconds(200);
+  const Status status = transportTo(config)->call(kGet, limits).status();
+  EXPECT_TRUE(absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status)) << status;
+  EXPECT_FALSE(maybeHappened(status));
+}
+
 TEST(HttpTransport, ReachesAnIpv6Address) {
   TestServerOptions options = withTls();
   options.address = "::1";

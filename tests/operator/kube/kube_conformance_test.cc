@@ -17,6 +17,8 @@
 #include "operator/kube/observe/observe.h"
 #include "operator/kube/render/names.h"
 #include "tests/conformance/cluster/cluster_conformance.h"
+#include "tests/conformance/cluster/queue_conformance.h"
+#include "tests/operator/kube/connection_library.h"
 #include "tests/operator/kube/test_apiserver.h"
 
 namespace trainyard::control {
@@ -57,11 +59,13 @@ Json smallJob(const Json& template_spec) {
 
 class KubeHarness : public ClusterHarness {
  public:
-  // `template_spec`: of every task's pod.
-  explicit KubeHarness(const Json& template_spec = {{"schedulerName", "nobody"}}) {
+  // `template_spec`: of every task's pod. `queue`: of the job; "": none.
+  explicit KubeHarness(const Json& template_spec = {{"schedulerName", "nobody"}},
+                       const std::string& queue = "")
+      : kueue_(!queue.empty()) {
     const auto config = loadKubeconfig(kubeconfigPath(), "");
     EXPECT_TRUE(config.ok()) << config.status();
-    auto transport = connectTo(*config, systemClock());
+    auto transport = connectTo(*config, systemClock(), byLibraryUnderTest());
     EXPECT_TRUE(transport.ok()) << transport.status();
     transport_ = *std::move(transport);
     client_ = std::make_unique<KubeClient>(*transport_, systemClock(), KubeClientOptions());
@@ -69,8 +73,9 @@ class KubeHarness : public ClusterHarness {
     ns_ = fmt::format("kube-cluster-{}-{}", ::getpid(), ++count);
     (void)client_->create(kDefinitions, "", definition());  // another test may have been first
     EXPECT_TRUE(client_->create(kNamespaces, "", {{"metadata", {{"name", ns_}}}}).ok());
-    EXPECT_TRUE(
-        waitFor([&] { return client_->create(kTrainingJobs, ns_, smallJob(template_spec)).ok(); }));
+    Json job = smallJob(template_spec);
+    if (kueue_) job["metadata"]["labels"][std::string(kQueueLabel)] = queue;
+    EXPECT_TRUE(waitFor([&] { return client_->create(kTrainingJobs, ns_, job).ok(); }));
     restart(std::nullopt);
     kubelet_ = std::jthread([this](const std::stop_token& stop) { giveAddresses(stop); });
   }
@@ -93,6 +98,7 @@ class KubeHarness : public ClusterHarness {
     options.render = {.agent_image = "agent:1", .runtime_image = "runtime:1", .policy = policy};
     options.root_secrets = {std::string(32, 'r')};
     options.fresh_wait = seconds(30);
+    options.kueue = kueue_;
     cluster_ = std::make_unique<KubeClusters>(*client_, systemClock(), options,
                                               std::vector<std::string>{ns_, "default"});
     EXPECT_TRUE(cluster_->watch([](const JobKey&) {}).ok());
@@ -153,6 +159,7 @@ class KubeHarness : public ClusterHarness {
     }
   }
 
+  const bool kueue_;
   std::string ns_;
   std::unique_ptr<HttpTransport> transport_;
   std::unique_ptr<KubeClient> client_;
@@ -163,6 +170,78 @@ class KubeHarness : public ClusterHarness {
 std::vector<ConformanceParam> harnesses() {
   if (kubeconfigPath().empty()) return {};
   return {ConformanceParam{"apiserver", [] { return std::make_unique<KubeHarness>(); }}};
+}
+
+// What the apiserver has to know of a Workload; that the fields are Kueue's is for the tests with
+// the real one (tests/cluster/e2e/queue_test.py).
+Json definitionOfWorkloads() {
+  return Json::parse(R"({"metadata": {"name": "workloads.kueue.x-k8s.io"}, "spec": {
+      "group": "kueue.x-k8s.io", "scope": "Namespaced",
+      "names": {"kind": "Workload", "plural": "workloads", "singular": "workload"},
+      "versions": [{"name": "v1beta1", "served": true, "storage": true,
+        "subresources": {"status": {}},
+        "schema": {"openAPIV3Schema": {"type": "object",
+          "x-kubernetes-preserve-unknown-fields": true}}}]}})");
+}
+
+// The test is Kueue.
+class KubeQueueHarness : public QueueHarness {
+ public:
+  KubeQueueHarness() : kube_(Json{{"schedulerName", "nobody"}}, "team-a") {
+    (void)kube_.client().create(kDefinitions, "", definitionOfWorkloads());
+    EXPECT_TRUE(waitFor([&] {
+      return kube_.client().list(kWorkloads, {jobKey().ns, "", ""}).ok();
+    }));
+  }
+  Cluster& cluster() override { return kube_.cluster(); }
+  JobKey jobKey() override { return kube_.jobKey(); }
+  void grant(int workers) override {
+    const Json ps = {{"name", "ps"}, {"count", 1}};
+    const Json worker = {{"name", "worker"}, {"count", workers}};
+    write({{"conditions",
+            Json::array({condition("QuotaReserved", "True", ""), condition("Admitted", "True", ""),
+                         condition("Evicted", "False", "")})},
+           {"admission",
+            {{"clusterQueue", "all"}, {"podSetAssignments", Json::array({ps, worker})}}}});
+  }
+  void withdraw(const std::string& message) override {
+    Json conditions = workload()["status"]["conditions"];
+    std::erase_if(conditions.get_ref<Json::array_t&>(),
+                  [](const Json& one) { return one["type"] == "Evicted"; });
+    conditions.push_back(condition("Evicted", "True", message));
+    write({{"conditions", conditions}});
+  }
+  bool waitFor(const std::function<bool()>& predicate) override { return kube_.waitFor(predicate); }
+
+ private:
+  static Json condition(const std::string& type, const std::string& status,
+                        const std::string& message) {
+    return {{"type", type},
+            {"status", status},
+            {"reason", type == "Evicted" ? "Preempted" : type},
+            {"message", message},
+            {"lastTransitionTime", "2026-01-31T13:05:09Z"}};
+  }
+  Json workload() {
+    const auto found = kube_.client().list(kWorkloads, {jobKey().ns, "", ""});
+    EXPECT_TRUE(found.ok() && found->items.size() == 1) << found.status();
+    return found.ok() && !found->items.empty() ? found->items[0] : Json();
+  }
+  void write(const Json& status) {
+    const std::string name = objectKey(workload()).name;
+    const Status written =
+        kube_.client()
+            .patchMerge(kWorkloads, jobKey().ns, name, {{"status", status}}, "status")
+            .status();
+    EXPECT_TRUE(written.ok()) << written;
+  }
+
+  KubeHarness kube_;
+};
+
+std::vector<QueueParam> queueHarnesses() {
+  if (kubeconfigPath().empty()) return {};
+  return {QueueParam{"apiserver", [] { return std::make_unique<KubeQueueHarness>(); }}};
 }
 
 TEST(KubeConformance, HasACluster) {
@@ -259,6 +338,7 @@ TEST(KubeSilentNode, APodStaysUntilItIsForgotten) {
 
 GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(ClusterConformance);
 INSTANTIATE_TEST_SUITE_P(Kube, ClusterConformance, testing::ValuesIn(harnesses()), conformanceName);
+INSTANTIATE_TEST_SUITE_P(Kube, QueueConformance, testing::ValuesIn(queueHarnesses()), queueName);
 
 }  // namespace
 }  // namespace trainyard::control
