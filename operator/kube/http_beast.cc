@@ -121,11 +121,7 @@ Ended exchange(Connection& connection, const Connection::Request& request, Deadl
 
 class BeastTransport : public internal::CallingTransport {
  public:
-  BeastTransport(KubeConfig config, ServerAddress address, const Clock& clock,
-                 HttpTransportOptions options, std::shared_ptr<const TlsMaterial> tls)
-      : CallingTransport(std::move(config), clock, options, std::move(tls)),
-        address_(std::move(address)),
-        pool_(options.connections) {}
+  using CallingTransport::CallingTransport;
 
   Status stream(const HttpRequest& request, const HttpLimits& limits,
                 const std::function<bool(const HttpResponse&)>& on_head,
@@ -135,12 +131,8 @@ class BeastTransport : public internal::CallingTransport {
   StatusOr<std::shared_ptr<asio::ssl::context>> contextOf(
       const std::shared_ptr<const TlsMaterial>& tls);
   Connection::Request toRequest(const HttpRequest& request) const;
-  const std::string& serverName() const {
-    return config_.tls_server_name.empty() ? address_.host : config_.tls_server_name;
-  }
 
-  const ServerAddress address_;
-  ConnectionPool pool_;
+  ConnectionPool pool_{options_.connections};
   std::mutex mutex_;
   std::shared_ptr<const TlsMaterial> made_of_;  // what context_ is
   std::shared_ptr<asio::ssl::context> context_;
@@ -195,7 +187,7 @@ Status BeastTransport::stream(const HttpRequest& request, const HttpLimits& limi
     Status opened;
     if (!used_before) {
       connection = std::make_unique<Connection>(context);
-      opened = connection->open(config_, address_, options_, deadlines);
+      opened = connection->open(address_, serverName(), config_.proxy, options_, deadlines);
     }
     Ended ended{.status = opened};
     if (opened.ok()) ended = exchange(*connection, wire, deadlines, reader);

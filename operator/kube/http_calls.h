@@ -7,6 +7,7 @@
 #include <mutex>
 #include <optional>
 #include <stop_token>
+#include <string>
 
 #include "base/core/clock.h"
 #include "base/core/status.h"
@@ -56,9 +57,10 @@ class TlsSource {
 // Its call() is a stream() whose pieces are collected, a bounded number at once.
 class CallingTransport : public HttpTransport {
  public:
-  CallingTransport(KubeConfig config, const Clock& clock, HttpTransportOptions options,
-                   std::shared_ptr<const TlsMaterial> read)
+  CallingTransport(KubeConfig config, ServerAddress address, const Clock& clock,
+                   HttpTransportOptions options, std::shared_ptr<const TlsMaterial> read)
       : config_(std::move(config)),
+        address_(std::move(address)),
         clock_(clock),
         options_(options),
         tls_(config_, clock, options.reread, std::move(read)),
@@ -67,7 +69,13 @@ class CallingTransport : public HttpTransport {
   StatusOr<HttpResponse> call(const HttpRequest& request, const HttpLimits& limits) override;
 
  protected:
+  // That the server's certificate is for.
+  const std::string& serverName() const {
+    return config_.tls_server_name.empty() ? address_.host : config_.tls_server_name;
+  }
+
   const KubeConfig config_;
+  const ServerAddress address_;
   const Clock& clock_;
   const HttpTransportOptions options_;
   TlsSource tls_;

@@ -163,15 +163,13 @@ Status Connection::shakeHands(const std::string& name, Deadlines& deadlines) {
       fmt::format("{}: {}", code.message(), X509_verify_cert_error_string(verdict)));
 }
 
-Status Connection::open(const KubeConfig& config, const ServerAddress& address,
+Status Connection::open(const ServerAddress& address, const std::string& server_name,
+                        const std::optional<ProxyAddress>& proxy,
                         const HttpTransportOptions& options, Deadlines& deadlines) {
-  const std::string host = config.proxy ? config.proxy->host : address.host;
-  const int port = config.proxy ? config.proxy->port : address.port;
-  TY_RETURN_IF_ERROR(connect(host, port, options, deadlines));
-  if (config.proxy) TY_RETURN_IF_ERROR(passProxy(*config.proxy, address, deadlines));
-  if (!tls_) return absl::OkStatus();
-  return shakeHands(config.tls_server_name.empty() ? address.host : config.tls_server_name,
-                    deadlines);
+  TY_RETURN_IF_ERROR(connect(proxy ? proxy->host : address.host, proxy ? proxy->port : address.port,
+                             options, deadlines));
+  if (proxy) TY_RETURN_IF_ERROR(passProxy(*proxy, address, deadlines));
+  return tls_ ? shakeHands(server_name, deadlines) : absl::OkStatus();
 }
 
 Status Connection::passProxy(const ProxyAddress& proxy, const ServerAddress& address,

@@ -73,8 +73,9 @@ class Connection {
 
   // Each fails as HttpTransport does, without saying what may have happened; then this is of no use
   // any more.
-  Status open(const KubeConfig& config, const ServerAddress& address,
-              const HttpTransportOptions& options, Deadlines& deadlines);
+  Status open(const ServerAddress& address, const std::string& server_name,
+              const std::optional<ProxyAddress>& proxy, const HttpTransportOptions& options,
+              Deadlines& deadlines);
   Status send(const Request& request, Deadlines& deadlines);
   Status readHead(Parser& parser, Deadlines& deadlines);
   // The next piece of the body, until the next call; empty at its end.

@@ -178,11 +178,7 @@ Loan::~Loan() {
 
 class Transport : public internal::CallingTransport {
  public:
-  Transport(KubeConfig config, ServerAddress address, const Clock& clock,
-            HttpTransportOptions options, std::shared_ptr<const TlsMaterial> tls)
-      : CallingTransport(std::move(config), clock, options, std::move(tls)),
-        address_(std::move(address)),
-        pool_(std::make_shared<ClientPool>(options.connections)) {}
+  using CallingTransport::CallingTransport;
 
   Status stream(const HttpRequest& request, const HttpLimits& limits,
                 const std::function<bool(const HttpResponse&)>& on_head,
@@ -195,8 +191,7 @@ class Transport : public internal::CallingTransport {
   void start(const std::shared_ptr<Loan>& loan, const HttpRequest& request,
              const std::shared_ptr<HttpExchange>& exchange, pplx::cancellation_token token) const;
 
-  const ServerAddress address_;
-  const std::shared_ptr<ClientPool> pool_;
+  const std::shared_ptr<ClientPool> pool_ = std::make_shared<ClientPool>(options_.connections);
 };
 
 std::unique_ptr<http_client> Transport::makeClient(std::shared_ptr<const TlsMaterial> tls) const {
@@ -204,8 +199,7 @@ std::unique_ptr<http_client> Transport::makeClient(std::shared_ptr<const TlsMate
   config.set_validate_certificates(true);
   config.set_max_redirects(0);
   config.set_timeout(std::chrono::hours(24));  // HttpExchange keeps the limits
-  const std::string name =
-      config_.tls_server_name.empty() ? address_.host : config_.tls_server_name;
+  const std::string name = serverName();
   boost::system::error_code is_name;
   boost::asio::ip::make_address(name, is_name);
   config.set_tlsext_sni_enabled(static_cast<bool>(is_name));

@@ -267,8 +267,8 @@ void PlannerState::deleteTask(const TaskView& task, std::string_view reason) {
 
 namespace {
 
-Plan planTasks(const PlannerInput& input, const v1::TrainingJob& job) {
-  PlannerState state(input, job);
+Plan planTasks(const PlannerInput& input, const v1::JobSpec& wanted) {
+  PlannerState state(input, wanted);
   if (input.observed.job.metadata().has_deletion_timestamp()) {
     leave(state);
     return state.plan;
@@ -294,7 +294,7 @@ Plan planTasks(const PlannerInput& input, const v1::TrainingJob& job) {
 Plan planJob(const PlannerInput& input) {
   if (isManagedElsewhere(input.observed.job.spec())) return {};
   const auto within = withinQuota(input);
-  return planTasks(within ? *within : input, input.observed.job);
+  return planTasks(within ? *within : input, input.observed.job.spec());
 }
 
 bool isEmpty(const Plan& plan) {

@@ -55,17 +55,17 @@ inline std::int64_t toMillis(Duration d) {
 }
 
 struct PlannerState {
-  // `job` as it is recorded; `in` may want fewer tasks.
-  PlannerState(const PlannerInput& in, const v1::TrainingJob& job)
+  // `wish`: the spec as it is recorded; `in` may want fewer tasks.
+  PlannerState(const PlannerInput& in, const v1::JobSpec& wish)
       : input(in),
-        wanted(job),
+        wanted(wish),
         spec(in.observed.job.spec()),
         recorded(in.observed.job.status()),
         status(recorded),
         tasks(viewTasks(in)) {}
 
   const PlannerInput& input;
-  const v1::TrainingJob& wanted;
+  const v1::JobSpec& wanted;
   const v1::JobSpec& spec;
   const v1::JobStatus& recorded;
   v1::JobStatus status;  // becomes plan.status when it differs from `recorded`

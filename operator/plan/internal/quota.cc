@@ -99,7 +99,7 @@ void tellQueue(PlannerState& state) {
   }
 }
 
-// Wanted by role, and room for that many.
+// For how many tasks of each role there is room.
 struct Room {
   int ps = 0, workers = 0;
 };
@@ -116,7 +116,7 @@ std::optional<Room> roomOf(const JobObservation& observed) {
 }
 
 void judgeRoom(PlannerState& state) {
-  const v1::JobSpec& wanted = state.wanted.spec();
+  const v1::JobSpec& wanted = state.wanted;
   const int ps = wanted.ps().replicas() - state.spec.ps().replicas();
   const int workers = wanted.worker().replicas() - state.spec.worker().replicas();
   if (ps <= 0 && workers <= 0) {

@@ -377,12 +377,10 @@ TEST(HttpTransport, ReachesAServerByItsNameOrNotAtAll) {
   const auto response = transportTo(config)->call(kGet, patient());
   ASSERT_TRUE(response.ok()) << response.status();
   EXPECT_EQ(response->body, "api.test");
-  // Whether somebody says that there is none, or nobody says anything.
-  config.server = "https://nobody.invalid:6443";
-  HttpLimits limits = patient();
-  limits.deadline = milliseconds(200);
-  const Status status = transportTo(config)->call(kGet, limits).status();
-  EXPECT_TRUE(absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status)) << status;
+  // Longer than a label may be: no name server is asked for it.
+  config.server = fmt::format("https://{}.test:6443", std::string(64, 'n'));
+  const Status status = transportTo(config)->call(kGet, patient()).status();
+  EXPECT_TRUE(absl::IsUnavailable(status)) << status;
   EXPECT_FALSE(maybeHappened(status));
 }
 
