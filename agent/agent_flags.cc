@@ -25,6 +25,8 @@ void addFlags(CLI::App& app, AgentFlags& flags) {
       ->check(wholeNumber(1, kMaxProcesses))
       ->capture_default_str();
   app.add_option("--job-dir", flags.job_dir, "Job directory")->required();
+  app.add_option("--checkpoints", flags.checkpoints,
+                 "s3://BUCKET/PREFIX, where they go; else into the job directory");
   app.add_option("--task-dir", flags.task_dir, "Directory of this task")->required();
   app.add_option("--job", flags.job_file, "Resolved job (JSON)")->required();
   app.add_option("--membership", flags.membership_file, "Membership file")->required();

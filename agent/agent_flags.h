@@ -17,6 +17,7 @@ struct AgentFlags {
   std::uint32_t created = 0;
   std::uint32_t processes = 1;
   std::string job_dir;
+  std::string checkpoints;
   std::string task_dir;
   std::string job_file;
   std::string membership_file;

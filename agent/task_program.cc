@@ -153,6 +153,7 @@ StatusOr<SpawnOptions> TaskProgram::prepareRuntime(std::uint32_t start, int port
                              .created = self_.created,
                              .job_file = flags_.job_file,
                              .job_dir = flags_.job_dir,
+                             .checkpoints = flags_.checkpoints,
                              .task_dir = task_dir,
                              .token_file = flags_.token_file,
                              .membership_file = membership,

@@ -21,6 +21,7 @@
 #include "fmt/ranges.h"
 #include "runtime/checkpoint/checkpoint.h"
 #include "runtime/checkpoint/step_files.h"
+#include "runtime/storage/storage.h"
 
 namespace trainyard::cli {
 namespace {
@@ -40,12 +41,20 @@ struct Options {
 };
 
 struct Place {
-  fs::path run_dir;       // the job directory
+  fs::path run_dir;       // the job directory; empty: not known (of an object store)
   std::string manifests;  // its checkpoints/
 };
 
-// DIR is a run directory or its checkpoints/ folder.
+// Folders of an object store are not there by themselves.
+Place locateRemote(std::string dir) {
+  while (dir.ends_with('/')) dir.pop_back();
+  const bool is_it = dir.ends_with("/checkpoints") || !runtime::listManifests(dir, nullptr).empty();
+  return {.run_dir = {}, .manifests = is_it ? dir : dir + "/checkpoints"};
+}
+
+// DIR is a run directory or its checkpoints/ folder, of an object store what a job has there.
 StatusOr<Place> locate(const std::string& dir) {
+  if (runtime::isRemote(dir)) return locateRemote(dir);
   std::error_code error;
   const fs::path path = fs::weakly_canonical(dir, error);
   if (error || !fs::is_directory(path, error)) return invalidInput(dir, "no such directory");
@@ -179,6 +188,11 @@ StatusOr<std::string> evaluator(const Console& console, const fs::path& run_dir)
 int evaluate(const Console& console, const Options& options) {
   auto found = choose(options);
   if (!found.ok()) return fail(console, found.status());
+  if (found->place.run_dir.empty()) {
+    return fail(console, invalidInput(options.dir,
+                                      "the job is not there: evaluate needs a run "
+                                      "directory"));
+  }
   const StatusOr<std::string> program = evaluator(console, found->place.run_dir);
   if (!program.ok()) return fail(console, program.status());
   console.out.flush();
@@ -201,7 +215,9 @@ using CheckpointVerb = int (*)(const Console&, const Options&);
 CLI::App* addVerb(CLI::App& parent, ChosenCommand& chosen, const std::shared_ptr<Options>& options,
                   const char* name, const char* help, CheckpointVerb verb) {
   CLI::App* app = parent.add_subcommand(name, help);
-  app->add_option("DIR", options->dir, "run directory, or its checkpoints folder")->required();
+  app->add_option("DIR", options->dir,
+                  "run directory, or its checkpoints folder; s3://BUCKET/PREFIX")
+      ->required();
   app->add_option("--step", options->step, "the checkpoint of this step instead of the newest")
       ->check(wholeNumber(0, std::numeric_limits<long>::max()));
   app->callback([&chosen, options, verb] {

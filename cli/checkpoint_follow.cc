@@ -9,11 +9,11 @@
 #include "base/core/exit_code.h"
 #include "base/core/printable.h"
 #include "base/core/strings.h"
-#include "base/process/files.h"
 #include "base/process/poll.h"
 #include "fmt/format.h"
 #include "nlohmann/json.hpp"
 #include "runtime/checkpoint/changes.h"
+#include "runtime/storage/storage.h"
 
 namespace trainyard::cli {
 namespace {
@@ -25,7 +25,7 @@ constexpr std::size_t kMostRecord = 1 << 20;
 
 // Of the note that a job has ended (finished.json); -1: there is none.
 std::int64_t finishedStep(const std::string& manifests) {
-  const auto text = readFile(manifests + "/finished.json", kMostRecord);
+  const auto text = runtime::readStored(manifests + "/finished.json", kMostRecord);
   if (!text.ok()) return -1;
   const Json record = Json::parse(*text, nullptr, /*allow_exceptions=*/false);
   const auto step = record.is_object() ? record.find("step") : record.end();

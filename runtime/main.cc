@@ -31,6 +31,7 @@
 #include "runtime/model/model.h"
 #include "runtime/program/declaration_only.h"
 #include "runtime/program/declared_model.h"
+#include "runtime/storage/storage.h"
 #include "runtime/task/by_hand.h"
 #include "runtime/task/evaluate_task.h"
 #include "runtime/task/hand_watch.h"
@@ -46,7 +47,8 @@ constexpr int kMaxThreads = 1024;
 constexpr std::chrono::minutes kDeclareLimit{10};
 
 struct Flags {
-  std::string job, job_dir, task_dir, agent_socket, token, membership, manifest, program;
+  std::string job, job_dir, checkpoints, task_dir, agent_socket, token, membership, manifest,
+      program;
   std::string bind = "127.0.0.1";
   std::string log_format = "text";
   std::uint32_t index = 0;
@@ -87,6 +89,11 @@ Status checkMember(const std::string& path, const TaskOptions& options) {
                                         taskName(options.id.role(), options.id.index())));
 }
 
+std::optional<std::string> variable(const char* name) {
+  if (const char* value = std::getenv(name)) return value;
+  return std::nullopt;
+}
+
 StatusOr<TaskOptions> taskOptions(const Flags& flags, v1::Role role, const v1::TrainingJob& job) {
   TaskOptions options;
   options.job = job;
@@ -100,6 +107,8 @@ StatusOr<TaskOptions> taskOptions(const Flags& flags, v1::Role role, const v1::T
   options.self.set_start(flags.start);
   TY_RETURN_IF_ERROR(checkMember(flags.membership, options));
   options.job_dir = flags.job_dir;
+  options.checkpoints = flags.checkpoints;
+  useObjectStores(variable, flags.checkpoints.empty() ? "" : flags.task_dir);
   options.task_dir = flags.task_dir;
   options.program = flags.program;
   options.bind = flags.bind;
@@ -223,6 +232,8 @@ int declare(const Flags& flags, const std::string& output) {
 void addTaskFlags(CLI::App& app, Flags& flags) {
   app.add_option("--job", flags.job, "the job, as JSON")->required();
   app.add_option("--job-dir", flags.job_dir, "checkpoints, metrics and events")->required();
+  app.add_option("--checkpoints", flags.checkpoints,
+                 "s3://BUCKET/PREFIX, where they go; else into the job directory");
   app.add_option("--task-dir", flags.task_dir, "what only this task writes")->required();
   app.add_option("--index", flags.index, "index of the task in its role");
   app.add_option("--created", flags.created, "how often the task was created");

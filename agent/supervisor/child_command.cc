@@ -25,6 +25,10 @@ std::vector<std::string> childArguments(const ChildCommand& command, std::uint32
       "--threads",      fmt::to_string(command.threads.number),
       "--log-format",   command.log_format,
   };
+  if (!command.checkpoints.empty()) {
+    argv.push_back("--checkpoints");
+    argv.push_back(command.checkpoints);
+  }
   if (!command.threads.reason.empty()) {
     argv.push_back("--threads-reason");
     argv.push_back(command.threads.reason);

@@ -17,6 +17,7 @@ struct ChildCommand {
   std::uint32_t created = 0;
   std::string job_file;
   std::string job_dir;
+  std::string checkpoints = {};  // where they are, if not in job_dir: "s3://..."
   std::string task_dir;
   std::string token_file;
   std::string membership_file;

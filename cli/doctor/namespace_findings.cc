@@ -178,9 +178,10 @@ void findStorage(const ClusterFacts& facts, std::vector<Finding>& findings) {
     many_writers = many_writers || (claim.phase == "Bound" && claim.many_writers);
   }
   if (many_writers) return;
-  group.note("no bound claim with ReadWriteMany",
-             "a job directory that lasts needs one (spec.storage.volume), of a class such as NFS "
-             "or CephFS: else checkpoints end with their pods");
+  group.note(
+      "no bound claim with ReadWriteMany",
+      "a job directory that lasts needs one (spec.storage.volume), of a class such as NFS "
+      "or CephFS, or an object store (spec.storage.s3): else checkpoints end with their pods");
 }
 
 void findJobs(const ClusterFacts& facts, UnixMillis now, std::vector<Finding>& findings) {

@@ -258,6 +258,9 @@ void checkStorage(const View& storage, ProblemList& problems) {
   const View access = storage["access"];
   if (access.text() == "Coordinator")
     problems.add(access.path(), "Coordinator is not in this release");
+  const View store = storage["s3"];
+  if (store["caKey"].present() && !store["secretName"].present())
+    problems.add(store.path(), "caKey names a key of secretName");
 }
 
 // Of programs that are told names. Those of 3000 tasks fit the ConfigMap that tells them, however

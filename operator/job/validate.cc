@@ -18,7 +18,7 @@ using Json = nlohmann::ordered_json;
 constexpr std::size_t kShownCharacters = 60;
 
 // Each pattern of the schema in words.
-constexpr std::array<std::pair<std::string_view, std::string_view>, 6> kPatternWords = {{
+constexpr std::array<std::pair<std::string_view, std::string_view>, 12> kPatternWords = {{
     {"^Auto$", "Auto or a whole number"},
     {"^/", "a path that begins with '/'"},
     {"^[a-z]([-a-z0-9]*[a-z0-9])?$",
@@ -29,6 +29,15 @@ constexpr std::array<std::pair<std::string_view, std::string_view>, 6> kPatternW
     {"^(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?$",
      "letters, digits, '-', '_' and '.', beginning and ending with a letter or digit"},
     {"^[A-Za-z_][A-Za-z0-9_]*$", "letters, digits and '_', not beginning with a digit"},
+    {"^[a-z0-9][a-z0-9.-]*[a-z0-9]$",
+     "lower-case letters, digits, '-' and '.', beginning and ending with a letter or digit"},
+    {"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$",
+     "lower-case letters, digits, '-' and '.', beginning and ending with a letter or digit"},
+    {"^[A-Za-z0-9._-]+(/[A-Za-z0-9._-]+)*$",
+     "names of letters, digits, '.', '_' and '-', with '/' between them"},
+    {"^https?://[^/?#@]+$", "http[s]://host[:port]"},
+    {"^[a-z0-9-]+$", "lower-case letters, digits and '-'"},
+    {"^[-._a-zA-Z0-9]+$", "letters, digits, '-', '_' and '.'"},
 }};
 
 std::string shortened(std::string text) {

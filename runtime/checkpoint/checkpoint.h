@@ -15,10 +15,10 @@
 #include <vector>
 
 #include "base/core/status.h"
-#include "base/process/unique_fd.h"
 #include "runtime/checkpoint/safetensors.h"
 #include "runtime/checkpoint/snapshot.h"
 #include "runtime/checkpoint/table_arrays.h"
+#include "runtime/storage/storage.h"
 
 namespace trainyard::runtime {
 
@@ -133,7 +133,11 @@ std::vector<Manifest> listManifests(const std::string& dir, std::vector<std::str
 StatusOr<std::string> findManifest(const std::string& path);
 // The highest epoch that the name of a manifest carries, readable or not, of whatever job; 0
 // without any. A new epoch takes a higher number, so that its manifests meet no file of their name.
-std::int64_t highestEpochNamed(const std::string& dir);
+// The error is that of listing the directory.
+StatusOr<std::int64_t> highestEpochNamed(const std::string& dir);
+// Why what is in a directory cannot be known now, though it may be known later: it, or one of its
+// manifests, cannot be read for a reason that passes.
+Status checkReachable(const std::string& dir);
 // Manifests from `manifest`, which is read from `dir`, to the whole one that it is a delta of in
 // the end. DATA_LOSS names one that is missing, or does not come before the one that names it.
 StatusOr<std::vector<Manifest>> chainOf(const std::string& dir, const Manifest& manifest);
@@ -199,9 +203,8 @@ class CheckpointReader {
     std::uint64_t offset;  // of `begin`, from the start of the file
   };
   struct OpenFile {
-    std::string path;
     ShardFileInfo info;
-    UniqueFd fd;
+    std::shared_ptr<const ReadableFile> file;
     // Whether its content is the manifest's; found out once.
     Status verified() const;
     Status read(std::uint64_t offset, std::span<std::byte> out) const;

@@ -1,9 +1,7 @@
 #include "runtime/checkpoint/claim.h"
 
 #include <algorithm>
-#include <filesystem>
 #include <string_view>
-#include <system_error>
 #include <tuple>
 #include <utility>
 
@@ -11,11 +9,9 @@
 #include "base/core/json_depth.h"
 #include "base/core/strings.h"
 #include "base/json/members.h"
-#include "base/process/files.h"
-#include "base/security/random.h"
 #include "fmt/format.h"
 #include "runtime/checkpoint/checkpoint.h"
-#include "runtime/checkpoint/durable_file.h"
+#include "runtime/storage/storage.h"
 
 namespace trainyard::runtime {
 namespace {
@@ -42,19 +38,15 @@ std::string pathOf(const std::string& dir, std::int64_t number) {
 // Numbers of the claims that are there, ascending. An absent directory has none.
 StatusOr<std::vector<std::int64_t>> claimsIn(const std::string& dir) {
   std::vector<std::int64_t> numbers;
-  std::error_code error;
-  std::filesystem::directory_iterator it(dir, error);
-  for (; !error && it != std::filesystem::directory_iterator(); it.increment(error)) {
-    const std::string name = it->path().filename().string();
-    std::string_view digits = name;
+  TY_ASSIGN_OR_RETURN(const std::vector<StoredFile> files, listStored(dir));
+  for (const StoredFile& file : files) {
+    std::string_view digits = file.name;
     if (!digits.starts_with(kPrefix) || !digits.ends_with(kSuffix)) continue;
     digits.remove_prefix(kPrefix.size());
     digits.remove_suffix(kSuffix.size());
     const auto number = parseNumber<std::int64_t>(digits);
     if (number && *number > 0 && fmt::format("{}", *number) == digits) numbers.push_back(*number);
   }
-  if (error && error != std::errc::no_such_file_or_directory)
-    return errnoStatus(error.value(), fmt::format("{}: cannot list", dir));
   std::sort(numbers.begin(), numbers.end());
   return numbers;
 }
@@ -100,7 +92,7 @@ Record fromText(const std::string& text) {
 
 // What cannot be read says nothing.
 Record readRecord(const std::string& dir, std::int64_t number) {
-  const StatusOr<std::string> text = readFile(pathOf(dir, number), kMaxBytes);
+  const StatusOr<std::string> text = readStored(pathOf(dir, number), kMaxBytes);
   return text.ok() ? fromText(*text) : Record{};
 }
 
@@ -109,9 +101,9 @@ std::string describe(const Writer& writer) {
 }
 
 Status displaced(const std::string& dir, std::int64_t number) {
-  return absl::AbortedError(
-      fmt::format("{} writes to {} now: {} says so", describe(readRecord(dir, number).writer), dir,
-                  std::filesystem::path(pathOf(dir, number)).filename().string()));
+  return absl::AbortedError(fmt::format("{} writes to {} now: {} says so",
+                                        describe(readRecord(dir, number).writer), dir,
+                                        fmt::format("{}{}{}", kPrefix, number, kSuffix)));
 }
 
 bool isLater(const Writer& a, const Writer& b) {
@@ -121,10 +113,9 @@ bool isLater(const Writer& a, const Writer& b) {
 
 // Several may be about to make a claim of one number.
 Status write(const std::string& path, const Record& record, bool exclusively) {
-  const std::string temporary = fmt::format("{}.{}.tmp", path, randomHex(8));
-  TY_ASSIGN_OR_RETURN(DurableFile file, DurableFile::create(path, 0644, temporary));
-  TY_RETURN_IF_ERROR(file.write(toText(record)));
-  return exclusively ? file.commitExclusively() : file.commit();
+  TY_ASSIGN_OR_RETURN(const auto file, createStored(path, Writers::kSeveral));
+  TY_RETURN_IF_ERROR(file->write(toText(record)));
+  return exclusively ? file->commitExclusively() : file->commit();
 }
 
 }  // namespace
@@ -181,8 +172,7 @@ Status Claim::take() {
     TY_RETURN_IF_ERROR(write(path, record, /*exclusively=*/false));
     number_ = newest + 1;
     // The new one says all that they say.
-    std::error_code ignored;
-    for (const std::int64_t number : before) std::filesystem::remove(pathOf(dir_, number), ignored);
+    for (const std::int64_t number : before) static_cast<void>(removeStored(pathOf(dir_, number)));
     return absl::OkStatus();
   }
   return absl::UnavailableError(fmt::format("{}: others claim it again and again", dir_));

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <map>
+#include <memory>
 #include <span>
 #include <string>
 #include <utility>
@@ -9,9 +10,9 @@
 #include "fmt/format.h"
 #include "runtime/checkpoint/changes.h"
 #include "runtime/checkpoint/checkpoint.h"
-#include "runtime/checkpoint/durable_file.h"
 #include "runtime/checkpoint/safetensors_file.h"
 #include "runtime/checkpoint/tensor_walk.h"
+#include "runtime/storage/storage.h"
 
 namespace trainyard::runtime {
 
@@ -20,28 +21,24 @@ namespace {
 constexpr std::size_t kPieceBytes = std::size_t{1} << 20;
 
 struct Beside {
-  std::string path;
-  RegularFile file;
+  std::shared_ptr<const ReadableFile> file;
   SafetensorsHeader header;
 };
 
 StatusOr<Beside> openBeside(const std::string& path) {
   Beside beside;
   if (path.empty()) return beside;
-  beside.path = path;
-  TY_ASSIGN_OR_RETURN(beside.file, openRegularFile(path));
-  TY_ASSIGN_OR_RETURN(beside.header,
-                      readSafetensorsHeader(beside.file.fd.get(), path, beside.file.size));
+  TY_ASSIGN_OR_RETURN(beside.file, openStored(path));
+  TY_ASSIGN_OR_RETURN(beside.header, readSafetensorsHeader(*beside.file));
   return beside;
 }
 
-Status copyArrays(const Beside& beside, DurableFile& to) {
+Status copyArrays(const Beside& beside, WritableFile& to) {
   std::vector<std::byte> piece;
   for (const SafetensorsEntry& entry : beside.header.entries) {
     for (std::uint64_t at = entry.begin; at < entry.end; at += piece.size()) {
       piece.resize(std::min<std::uint64_t>(kPieceBytes, entry.end - at));
-      TY_RETURN_IF_ERROR(readFully(beside.file.fd.get(), beside.path, beside.header.data_start + at,
-                                   std::span(piece)));
+      TY_RETURN_IF_ERROR(beside.file->read(beside.header.data_start + at, std::span(piece)));
       TY_RETURN_IF_ERROR(to.write(piece));
     }
   }
@@ -105,7 +102,7 @@ Tensors tensorsOf(const CheckpointReader& reader, bool slots) {
   return all;
 }
 
-Status writeTensors(const CheckpointReader& reader, const Tensors& all, DurableFile& file) {
+Status writeTensors(const CheckpointReader& reader, const Tensors& all, WritableFile& file) {
   for (const auto& [variable, slot] : all.tensors) {
     TY_RETURN_IF_ERROR(walkTensor(reader, variable, slot, [&](std::span<const std::byte> bytes) {
       return file.write(bytes);
@@ -120,13 +117,13 @@ std::map<std::string, std::string> metadataOf(const Manifest& manifest) {
           {"trainyard.optimizer", manifest.optimizer}};
 }
 
-StatusOr<DurableFile> beginFile(const std::string& path,
-                                const std::map<std::string, std::string>& metadata,
-                                const std::vector<SafetensorsEntry>& entries) {
+StatusOr<std::unique_ptr<WritableFile>> beginFile(
+    const std::string& path, const std::map<std::string, std::string>& metadata,
+    const std::vector<SafetensorsEntry>& entries) {
   auto header = encodeSafetensorsHeader(metadata, entries);
   if (!header.ok()) return annotate(header.status(), path);
-  TY_ASSIGN_OR_RETURN(DurableFile file, DurableFile::create(path));
-  TY_RETURN_IF_ERROR(file.write(*header));
+  TY_ASSIGN_OR_RETURN(std::unique_ptr<WritableFile> file, createStored(path));
+  TY_RETURN_IF_ERROR(file->write(*header));
   return file;
 }
 
@@ -160,15 +157,15 @@ Status exportSafetensors(const CheckpointReader& reader, const std::string& path
   TY_ASSIGN_OR_RETURN(const std::vector<TableArray> arrays, tableArrays(reader, slots));
   for (const TableArray& array : arrays) entries.push_back(array.entry);
   entries.insert(entries.end(), others.header.entries.begin(), others.header.entries.end());
-  TY_ASSIGN_OR_RETURN(DurableFile file, beginFile(path, metadataOf(reader.manifest()), entries));
-  TY_RETURN_IF_ERROR(writeTensors(reader, tensors, file));
+  TY_ASSIGN_OR_RETURN(const auto file, beginFile(path, metadataOf(reader.manifest()), entries));
+  TY_RETURN_IF_ERROR(writeTensors(reader, tensors, *file));
   for (const TableArray& array : arrays) {
-    TY_RETURN_IF_ERROR(
-        reader.walkTableArray(array.table, array.array,
-                              [&](std::span<const std::byte> bytes) { return file.write(bytes); }));
+    TY_RETURN_IF_ERROR(reader.walkTableArray(
+        array.table, array.array,
+        [&](std::span<const std::byte> bytes) { return file->write(bytes); }));
   }
-  TY_RETURN_IF_ERROR(copyArrays(others, file));
-  return file.commit();
+  TY_RETURN_IF_ERROR(copyArrays(others, *file));
+  return file->commit();
 }
 
 StatusOr<std::vector<ExportedTable>> exportChanges(const CheckpointReader* before,
@@ -197,14 +194,14 @@ StatusOr<std::vector<ExportedTable>> exportChanges(const CheckpointReader* befor
   }
   auto metadata = metadataOf(after.manifest());
   if (before != nullptr) metadata["trainyard.since"] = fmt::format("{}", before->manifest().step);
-  TY_ASSIGN_OR_RETURN(DurableFile file, beginFile(path, metadata, entries));
-  TY_RETURN_IF_ERROR(writeTensors(after, tensors, file));
+  TY_ASSIGN_OR_RETURN(const auto file, beginFile(path, metadata, entries));
+  TY_RETURN_IF_ERROR(writeTensors(after, tensors, *file));
   for (const Changes& of_table : changes) {
-    TY_RETURN_IF_ERROR(file.write(std::as_bytes(std::span(of_table.gone))));
-    TY_RETURN_IF_ERROR(file.write(std::as_bytes(std::span(of_table.ids))));
-    TY_RETURN_IF_ERROR(file.write(std::as_bytes(std::span(of_table.rows))));
+    TY_RETURN_IF_ERROR(file->write(std::as_bytes(std::span(of_table.gone))));
+    TY_RETURN_IF_ERROR(file->write(std::as_bytes(std::span(of_table.ids))));
+    TY_RETURN_IF_ERROR(file->write(std::as_bytes(std::span(of_table.rows))));
   }
-  TY_RETURN_IF_ERROR(file.commit());
+  TY_RETURN_IF_ERROR(file->commit());
   return exported;
 }
 

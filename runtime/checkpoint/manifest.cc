@@ -5,33 +5,32 @@
 
 #include "base/core/failpoint.h"
 #include "base/core/strings.h"
-#include "base/process/files.h"
 #include "fmt/format.h"
 #include "runtime/checkpoint/checkpoint.h"
 #include "runtime/checkpoint/claim.h"
-#include "runtime/checkpoint/durable_file.h"
 #include "runtime/checkpoint/manifest_json.h"
 #include "runtime/checkpoint/names.h"
+#include "runtime/storage/storage.h"
 
 namespace trainyard::runtime {
 
 Status commitManifest(const std::string& dir, const Manifest& manifest) {
   const std::string path = fmt::format("{}/{}", dir, manifest.fileName());
   TY_RETURN_IF_ERROR(annotate(validateManifest(manifest), path));
-  TY_ASSIGN_OR_RETURN(DurableFile file, DurableFile::create(path));
-  TY_RETURN_IF_ERROR(file.write(manifestToJson(manifest)));
-  TY_RETURN_IF_ERROR(file.sync());
+  TY_ASSIGN_OR_RETURN(const auto file, createStored(path));
+  TY_RETURN_IF_ERROR(file->write(manifestToJson(manifest)));
+  TY_RETURN_IF_ERROR(file->sync());
   if (hitFailpoint("checkpoint.manifest.commit", manifest.step) == FailAction::kError) {
     return absl::UnavailableError(fmt::format("{}: failpoint checkpoint.manifest.commit", path));
   }
-  return file.commitExclusively();
+  return file->commitExclusively();
 }
 
 StatusOr<Manifest> readManifest(const std::string& path) {
   const std::string name = std::filesystem::path(path).filename().string();
   const auto named = parseManifestName(name);
   if (!named) return invalidInput(path, "not the name of a checkpoint, expected step-N.eM.json");
-  auto text = readFile(path, kMaxManifestBytes);
+  auto text = readStored(path, kMaxManifestBytes);
   if (!text.ok()) return text.status();
   auto manifest = manifestFromJson(*text);
   if (!manifest.ok()) return annotate(manifest.status(), path);
@@ -42,8 +41,35 @@ StatusOr<Manifest> readManifest(const std::string& path) {
   return manifest;
 }
 
+namespace {
+
+std::string noCheckpoint(std::string_view expected) {
+  return fmt::format("holds no checkpoint, expected {}", expected);
+}
+
+// Folders of objects are not there by themselves: what ends like a manifest is one.
+StatusOr<std::string> findRemoteManifest(const std::string& path) {
+  if (path.ends_with(".json")) return path;
+  std::string dir = path;
+  while (dir.ends_with('/')) dir.pop_back();
+  std::vector<std::string> problems;
+  std::vector<Manifest> manifests = listManifests(dir, &problems);
+  if (manifests.empty() && problems.empty()) {
+    dir += "/checkpoints";
+    manifests = listManifests(dir, &problems);
+  }
+  if (!problems.empty()) return absl::InvalidArgumentError(problems.front());
+  if (manifests.empty())
+    return invalidInput(path,
+                        noCheckpoint("a folder of checkpoints, or a manifest step-N.eM.json"));
+  return fmt::format("{}/{}", dir, manifests.front().fileName());
+}
+
+}  // namespace
+
 StatusOr<std::string> findManifest(const std::string& path) {
   namespace fs = std::filesystem;
+  if (isRemote(path)) return findRemoteManifest(path);
   std::error_code error;
   const fs::file_status status = fs::status(path, error);
   if (error) return errnoStatus(error.value(), path);
@@ -54,9 +80,8 @@ StatusOr<std::string> findManifest(const std::string& path) {
   const std::vector<Manifest> manifests = listManifests(dir.string(), &problems);
   if (!problems.empty()) return absl::InvalidArgumentError(problems.front());
   if (manifests.empty()) {
-    return invalidInput(path,
-                        "holds no checkpoint, expected a run directory, its checkpoints folder, or "
-                        "a manifest step-N.eM.json");
+    return invalidInput(path, noCheckpoint("a run directory, its checkpoints folder, or a manifest "
+                                           "step-N.eM.json"));
   }
   return (dir / manifests.front().fileName()).string();
 }
@@ -73,20 +98,17 @@ std::vector<Manifest> listWithVoid(const std::string& dir, std::vector<std::stri
   const auto report = [&](std::string line) {
     if (problems != nullptr) problems->push_back(std::move(line));
   };
-  std::error_code error;
-  std::filesystem::directory_iterator it(dir, error);
-  for (; !error && it != std::filesystem::directory_iterator(); it.increment(error)) {
-    const std::string name = it->path().filename().string();
+  const StatusOr<std::vector<StoredFile>> files = listStored(dir);
+  if (!files.ok()) report(std::string(fromAbsl(files.status().message())));
+  for (std::size_t i = 0; files.ok() && i < files->size(); ++i) {
+    const std::string& name = (*files)[i].name;
     if (!parseManifestName(name)) continue;
-    auto manifest = readManifest(it->path().string());
+    auto manifest = readManifest(fmt::format("{}/{}", dir, name));
     if (manifest.ok()) {
       result.push_back(*std::move(manifest));
     } else if (!absl::IsNotFound(manifest.status())) {  // removed meanwhile
       report(std::string(fromAbsl(manifest.status().message())));
     }
-  }
-  if (error && error != std::errc::no_such_file_or_directory) {
-    report(fmt::format("{}: {}", dir, error.message()));
   }
   if (problems != nullptr) std::sort(problems->begin(), problems->end());
   std::sort(result.begin(), result.end(), [](const Manifest& a, const Manifest& b) {
@@ -112,17 +134,26 @@ StatusOr<std::vector<Manifest>> chainOf(const std::string& dir, const Manifest& 
   return chain;
 }
 
-std::int64_t highestEpochNamed(const std::string& dir) {
+StatusOr<std::int64_t> highestEpochNamed(const std::string& dir) {
   // No run gets that far: such a name is none of ours, and one more must stay a number.
   constexpr std::int64_t kMaxEpoch = std::int64_t{1} << 53;
   std::int64_t highest = 0;
-  std::error_code error;
-  std::filesystem::directory_iterator it(dir, error);
-  for (; !error && it != std::filesystem::directory_iterator(); it.increment(error)) {
-    const auto named = parseManifestName(it->path().filename().string());
+  TY_ASSIGN_OR_RETURN(const std::vector<StoredFile> files, listStored(dir));
+  for (const StoredFile& file : files) {
+    const auto named = parseManifestName(file.name);
     if (named && named->epoch < kMaxEpoch) highest = std::max(highest, named->epoch);
   }
   return highest;
+}
+
+Status checkReachable(const std::string& dir) {
+  TY_ASSIGN_OR_RETURN(const std::vector<StoredFile> files, listStored(dir));
+  for (const StoredFile& file : files) {
+    if (!parseManifestName(file.name)) continue;
+    const Status read = readManifest(fmt::format("{}/{}", dir, file.name)).status();
+    if (!read.ok() && failureClass(read) == FailureClass::kRetry) return read;
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace trainyard::runtime

@@ -4,9 +4,9 @@
 #include "base/core/failpoint.h"
 #include "fmt/format.h"
 #include "runtime/checkpoint/checkpoint.h"
-#include "runtime/checkpoint/durable_file.h"
 #include "runtime/checkpoint/names.h"
 #include "runtime/checkpoint/safetensors.h"
+#include "runtime/storage/storage.h"
 
 namespace trainyard::runtime {
 namespace {
@@ -22,7 +22,7 @@ SafetensorsEntry entryOf(const ShardArray& array) {
   return {.name = array.name, .dtype = array.dtype, .shape = array.shape};
 }
 
-Status writeRows(const LateTable& late, DurableFile& file) {
+Status writeRows(const LateTable& late, WritableFile& file) {
   const TableRows rows = late.rows->read();
   TY_CHECK(rows.sizes == late.rows->sizes && rows.gone.empty(), "the header tells of these rows");
   std::vector<ShardArray> arrays;
@@ -61,26 +61,26 @@ StatusOr<ShardFileInfo> writeShard(const std::string& dir, const std::string& na
       {{"trainyard.format", fmt::format("{}", kCheckpointFormat)}}, entries);
   if (!header.ok()) return annotate(header.status(), path);
 
-  TY_ASSIGN_OR_RETURN(DurableFile file, DurableFile::create(path));
-  TY_RETURN_IF_ERROR(file.write(*header));
+  TY_ASSIGN_OR_RETURN(const auto file, createStored(path));
+  TY_RETURN_IF_ERROR(file->write(*header));
   for (const ShardTensor& tensor : tensors) {
     if (hitFailpoint("checkpoint.shard.write", step) == FailAction::kError) {
       return failedBy(path, "checkpoint.shard.write");
     }
-    TY_RETURN_IF_ERROR(file.write(tensor.bytes));
+    TY_RETURN_IF_ERROR(file->write(tensor.bytes));
   }
-  for (const ShardArray& array : arrays) TY_RETURN_IF_ERROR(file.write(array.bytes));
+  for (const ShardArray& array : arrays) TY_RETURN_IF_ERROR(file->write(array.bytes));
   for (const LateTable& table : late) {
     if (hitFailpoint("checkpoint.shard.rows", step) == FailAction::kError)
       return failedBy(path, "checkpoint.shard.rows");
-    TY_RETURN_IF_ERROR(writeRows(table, file));
+    TY_RETURN_IF_ERROR(writeRows(table, *file));
   }
-  TY_RETURN_IF_ERROR(file.sync());
+  TY_RETURN_IF_ERROR(file->sync());
   if (hitFailpoint("checkpoint.shard.rename", step) == FailAction::kError) {
     return failedBy(path, "checkpoint.shard.rename");
   }
-  TY_RETURN_IF_ERROR(file.commit());
-  return ShardFileInfo{.name = name, .size = file.size(), .sha256 = file.sha256()};
+  TY_RETURN_IF_ERROR(file->commit());
+  return ShardFileInfo{.name = name, .size = file->size(), .sha256 = file->sha256()};
 }
 
 }  // namespace trainyard::runtime

@@ -1,12 +1,12 @@
 #include "runtime/checkpoint/step_files.h"
 
 #include <charconv>
-#include <filesystem>
 #include <iterator>
 #include <string_view>
 #include <utility>
 
 #include "fmt/format.h"
+#include "runtime/storage/storage.h"
 
 namespace trainyard::runtime {
 
@@ -19,10 +19,9 @@ std::string StepFiles::path(std::int64_t step) const {
 
 std::map<std::int64_t, std::string> StepFiles::files() const {
   std::map<std::int64_t, std::string> files;
-  std::error_code error;
-  for (const auto& entry : std::filesystem::directory_iterator(dir_, error)) {
-    const std::string file = entry.path().filename().string();
-    std::string_view name = file;
+  const StatusOr<std::vector<StoredFile>> stored = listStored(dir_);
+  for (std::size_t i = 0; stored.ok() && i < stored->size(); ++i) {
+    std::string_view name = (*stored)[i].name;
     if (name.size() < prefix_.size() + suffix_.size() || !name.starts_with(prefix_) ||
         !name.ends_with(suffix_)) {
       continue;
@@ -31,7 +30,7 @@ std::map<std::int64_t, std::string> StepFiles::files() const {
     name.remove_suffix(suffix_.size());
     std::int64_t step = 0;
     const auto [end, wrong] = std::from_chars(name.data(), name.data() + name.size(), step);
-    if (wrong == std::errc() && end == name.data() + name.size()) files[step] = entry.path();
+    if (wrong == std::errc() && end == name.data() + name.size()) files[step] = path(step);
   }
   return files;
 }
@@ -50,8 +49,7 @@ std::optional<std::int64_t> StepFiles::newest(std::optional<std::int64_t> last) 
 void StepFiles::prune(int keep) const {
   auto found = files();
   while (found.size() > static_cast<std::size_t>(keep)) {
-    std::error_code error;
-    std::filesystem::remove(found.begin()->second, error);
+    static_cast<void>(removeStored(found.begin()->second));
     found.erase(found.begin());
   }
 }

@@ -40,7 +40,7 @@ Status CheckpointReader::checkTables() {
     for (const TablePiece& piece : pieces) {
       if (const Status status = checkTablePiece(table, piece); !status.ok())
         return absl::DataLossError(
-            fmt::format("{}: {}", files_[piece.file]->path, fromAbsl(status.message())));
+            fmt::format("{}: {}", files_[piece.file]->file->path(), fromAbsl(status.message())));
       if (piece.first != at) break;
       at = piece.last;
     }
@@ -79,7 +79,7 @@ StatusOr<TableRows> CheckpointReader::readPiece(std::size_t table, const TablePi
   const std::int64_t all = std::accumulate(rows.sizes.begin(), rows.sizes.end(), std::int64_t{0});
   if (sane && all == most) return rows;
   return absl::DataLossError(fmt::format("{}: table {}: sizes of partitions and rows differ",
-                                         files_[piece.file]->path, described.name));
+                                         files_[piece.file]->file->path(), described.name));
 }
 
 Status CheckpointReader::walkOwnTable(std::size_t table, int first, int last,

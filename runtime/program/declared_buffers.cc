@@ -4,9 +4,9 @@
 #include <utility>
 
 #include "fmt/format.h"
-#include "runtime/checkpoint/durable_file.h"
 #include "runtime/checkpoint/safetensors_file.h"
 #include "runtime/program/array_types.h"
+#include "runtime/storage/storage.h"
 
 namespace trainyard::runtime {
 namespace {
@@ -28,10 +28,10 @@ Status writeBuffers(const StepFiles& files, int kept, std::int64_t step,
   const std::string path = files.path(step);
   auto header = encodeSafetensorsHeader({}, bufferEntries(variables));
   if (!header.ok()) return annotate(header.status(), path);
-  TY_ASSIGN_OR_RETURN(DurableFile file, DurableFile::create(path));
-  TY_RETURN_IF_ERROR(file.write(*header));
-  for (const std::vector<std::byte>& value : values) TY_RETURN_IF_ERROR(file.write(value));
-  TY_RETURN_IF_ERROR(file.commit());
+  TY_ASSIGN_OR_RETURN(const auto file, createStored(path));
+  TY_RETURN_IF_ERROR(file->write(*header));
+  for (const std::vector<std::byte>& value : values) TY_RETURN_IF_ERROR(file->write(value));
+  TY_RETURN_IF_ERROR(file->commit());
   files.prune(kept);
   return absl::OkStatus();
 }
@@ -65,9 +65,8 @@ Status DeclaredBuffers::restore(std::int64_t version) const {
   const auto step = files_.newest(version);
   if (!step) return absl::OkStatus();
   const std::string path = files_.path(*step);
-  TY_ASSIGN_OR_RETURN(const RegularFile file, openRegularFile(path));
-  TY_ASSIGN_OR_RETURN(const SafetensorsHeader header,
-                      readSafetensorsHeader(file.fd.get(), path, file.size));
+  TY_ASSIGN_OR_RETURN(const auto file, openStored(path));
+  TY_ASSIGN_OR_RETURN(const SafetensorsHeader header, readSafetensorsHeader(*file));
   const std::vector<SafetensorsEntry> wanted = bufferEntries(variables_);
   if (header.entries.size() != wanted.size())
     return absl::DataLossError(fmt::format("{}: the arrays are not those of the model", path));
@@ -78,8 +77,7 @@ Status DeclaredBuffers::restore(std::int64_t version) const {
       return absl::DataLossError(
           fmt::format("{}: array {} is not that of the model", path, entry.name));
     }
-    TY_RETURN_IF_ERROR(readFully(file.fd.get(), path, header.data_start + entry.begin,
-                                 memory_.value(numbers_[i])));
+    TY_RETURN_IF_ERROR(file->read(header.data_start + entry.begin, memory_.value(numbers_[i])));
   }
   return absl::OkStatus();
 }

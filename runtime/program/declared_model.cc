@@ -13,9 +13,9 @@
 #include "fmt/format.h"
 #include "nlohmann/json.hpp"
 #include "runtime/catalog/catalog.h"
-#include "runtime/checkpoint/durable_file.h"
 #include "runtime/checkpoint/safetensors_file.h"
 #include "runtime/data/sample_stream.h"
+#include "runtime/storage/storage.h"
 
 namespace trainyard::runtime {
 namespace {
@@ -25,6 +25,7 @@ using session::Declaration;
 using session::DeclaredVariable;
 
 constexpr Duration kLook = std::chrono::milliseconds(50);
+constexpr Duration kRemoteLook = std::chrono::seconds(1);
 constexpr const char* kKey = "trainyard.declaration";
 
 Status damaged(const std::string& path, std::string_view what) {
@@ -78,8 +79,8 @@ std::vector<SafetensorsEntry> entriesOf(const Declaration& declaration) {
   return entries;
 }
 
-Status readValues(int fd, const std::string& path, const SafetensorsHeader& header,
-                  DeclaredModel& model) {
+Status readValues(const ReadableFile& file, const SafetensorsHeader& header, DeclaredModel& model) {
+  const std::string& path = file.path();
   const std::vector<SafetensorsEntry> wanted = entriesOf(model.declaration);
   if (wanted.size() != header.entries.size())
     return damaged(path, "the arrays are not those of its declaration");
@@ -88,8 +89,8 @@ Status readValues(int fd, const std::string& path, const SafetensorsHeader& head
     if (entry.name != wanted[i].name || entry.dtype != "F32" || entry.shape != wanted[i].shape)
       return damaged(path, fmt::format("array {} is not that of its declaration", entry.name));
     std::vector<float> values((entry.end - entry.begin) / sizeof(float));
-    TY_RETURN_IF_ERROR(readFully(fd, path, header.data_start + entry.begin,
-                                 std::as_writable_bytes(std::span(values))));
+    TY_RETURN_IF_ERROR(
+        file.read(header.data_start + entry.begin, std::as_writable_bytes(std::span(values))));
     model.layout.values.push_back(std::move(values));
   }
   return absl::OkStatus();
@@ -142,18 +143,17 @@ Status writeDeclaredModel(const std::string& path, const Declaration& declaratio
   auto header =
       encodeSafetensorsHeader({{kKey, declarationJson(declaration)}}, entriesOf(declaration));
   if (!header.ok()) return annotate(header.status(), path);
-  TY_ASSIGN_OR_RETURN(DurableFile file, DurableFile::create(path));
-  TY_RETURN_IF_ERROR(file.write(*header));
+  TY_ASSIGN_OR_RETURN(const auto file, createStored(path));
+  TY_RETURN_IF_ERROR(file->write(*header));
   for (std::size_t v = 0; v < declaration.variables.size(); ++v) {
-    if (declaration.variables[v].trainable) TY_RETURN_IF_ERROR(file.write(memory.value(v)));
+    if (declaration.variables[v].trainable) TY_RETURN_IF_ERROR(file->write(memory.value(v)));
   }
-  return file.commit();
+  return file->commit();
 }
 
 StatusOr<DeclaredModel> readDeclaredModel(const std::string& path) {
-  TY_ASSIGN_OR_RETURN(const RegularFile file, openRegularFile(path));
-  TY_ASSIGN_OR_RETURN(const SafetensorsHeader header,
-                      readSafetensorsHeader(file.fd.get(), path, file.size));
+  TY_ASSIGN_OR_RETURN(const auto file, openStored(path));
+  TY_ASSIGN_OR_RETURN(const SafetensorsHeader header, readSafetensorsHeader(*file));
   const auto text = header.metadata.find(kKey);
   if (text == header.metadata.end()) return damaged(path, "no program of a job has declared it");
   DeclaredModel model;
@@ -164,7 +164,7 @@ StatusOr<DeclaredModel> readDeclaredModel(const std::string& path) {
   for (const DeclaredVariable& variable : model.declaration.variables) {
     if (variable.trainable) model.layout.variables.push_back(variableOf(variable));
   }
-  TY_RETURN_IF_ERROR(readValues(file.fd.get(), path, header, model));
+  TY_RETURN_IF_ERROR(readValues(*file, header, model));
   return model;
 }
 
@@ -178,7 +178,7 @@ StatusOr<DeclaredModel> awaitDeclaredModel(const std::string& path,
     if (!absl::IsNotFound(model.status())) return model;
     if (cancelled && cancelled())
       return absl::CancelledError("given up before worker-0's program has declared its model");
-    never.wait_for(lock, kLook);
+    never.wait_for(lock, isRemote(path) ? kRemoteLook : kLook);
   }
 }
 

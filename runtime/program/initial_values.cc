@@ -14,6 +14,7 @@
 #include "runtime/checkpoint/safetensors_file.h"
 #include "runtime/program/array_types.h"
 #include "runtime/program/declared_buffers.h"
+#include "runtime/storage/storage.h"
 #include "runtime/tensor/reduce.h"
 
 namespace trainyard::runtime {
@@ -52,12 +53,11 @@ Status checkArray(const std::string& path, const SafetensorsEntry& entry,
                              textOf(entry.dtype, entry.shape), textOf(dtype, variable.shape)));
 }
 
-Status readArray(const RegularFile& file, const std::string& path, std::uint64_t at,
-                 const SafetensorsEntry& entry, std::span<std::byte> to) {
-  if (!is16Bit(entry.dtype) || to.size() == entry.end - entry.begin)
-    return readFully(file.fd.get(), path, at, to);
+Status readArray(const ReadableFile& file, std::uint64_t at, const SafetensorsEntry& entry,
+                 std::span<std::byte> to) {
+  if (!is16Bit(entry.dtype) || to.size() == entry.end - entry.begin) return file.read(at, to);
   std::vector<std::byte> narrow(entry.end - entry.begin);
-  TY_RETURN_IF_ERROR(readFully(file.fd.get(), path, at, narrow));
+  TY_RETURN_IF_ERROR(file.read(at, narrow));
   widenFloats(entry.dtype == "F16" ? ElementType::kFloat16 : ElementType::kBFloat16, to.data(),
               narrow.data(), static_cast<std::int64_t>(to.size() / sizeof(float)));
   return absl::OkStatus();
@@ -71,9 +71,9 @@ bool isArrayFile(const std::string& path) {
 
 Status readInitialArrays(const std::string& path, const session::Declaration& declaration,
                          bool trained, const session::SessionMemory& memory) {
-  const StatusOr<RegularFile> file = openRegularFile(path);
+  const auto file = openStored(path);
   if (!file.ok()) return refused(path, std::string(file.status().message()));
-  const auto header = readSafetensorsHeader(file->fd.get(), path, file->size);
+  const auto header = readSafetensorsHeader(**file);
   if (!header.ok()) return refused(path, std::string(header.status().message()));
   std::map<std::string, const SafetensorsEntry*> arrays;
   for (const SafetensorsEntry& entry : header->entries) arrays[entry.name] = &entry;
@@ -88,7 +88,7 @@ Status readInitialArrays(const std::string& path, const session::Declaration& de
     TY_RETURN_IF_ERROR(checkArray(path, entry, variable));
     if (trained || !variable.trainable) {
       TY_RETURN_IF_ERROR(
-          readArray(*file, path, header->data_start + entry.begin, entry, memory.value(v)));
+          readArray(**file, header->data_start + entry.begin, entry, memory.value(v)));
     }
     arrays.erase(found);
   }

@@ -5,17 +5,16 @@
 #include "base/core/check.h"
 #include "base/core/strings.h"
 #include "fmt/format.h"
-#include "runtime/checkpoint/durable_file.h"
-#include "runtime/checkpoint/safetensors_file.h"
+#include "runtime/storage/storage.h"
 
 namespace trainyard::runtime {
 namespace {
 
 Status writeState(const StepFiles& files, int kept, std::int64_t step,
                   std::span<const std::byte> bytes) {
-  TY_ASSIGN_OR_RETURN(DurableFile file, DurableFile::create(files.path(step)));
-  TY_RETURN_IF_ERROR(file.write(bytes));
-  TY_RETURN_IF_ERROR(file.commit());
+  TY_ASSIGN_OR_RETURN(const auto file, createStored(files.path(step)));
+  TY_RETURN_IF_ERROR(file->write(bytes));
+  TY_RETURN_IF_ERROR(file->commit());
   files.prune(kept);
   return absl::OkStatus();
 }
@@ -48,12 +47,12 @@ StatusOr<std::span<std::byte>> SessionState::room(std::size_t bytes) {
 
 StatusOr<std::span<std::byte>> SessionState::read(std::int64_t version) {
   const std::string path = files_.path(version);
-  const StatusOr<RegularFile> file = openRegularFile(path);
+  const auto file = openStored(path);
   if (!file.ok())
     return annotate(file.status(), fmt::format("the program's state of step {}", version));
-  auto into = room(file->size);
+  auto into = room((*file)->size());
   if (!into.ok()) return annotate(into.status(), path);
-  TY_RETURN_IF_ERROR(readFully(file->fd.get(), path, 0, *into));
+  TY_RETURN_IF_ERROR((*file)->read(0, *into));
   return *into;
 }
 

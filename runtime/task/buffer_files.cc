@@ -1,7 +1,7 @@
 #include "runtime/task/buffer_files.h"
 
-#include "base/process/files.h"
 #include "runtime/checkpoint/step_files.h"
+#include "runtime/storage/storage.h"
 
 namespace trainyard::runtime {
 namespace {
@@ -17,9 +17,9 @@ StepFiles filesOf(const std::string& dir) {
 Status saveBuffers(const std::string& dir, std::int64_t step, int keep, Model& model) {
   const std::string bytes = model.saveState();
   if (bytes.empty()) return absl::OkStatus();
-  TY_RETURN_IF_ERROR(makeDirectories(dir));
+  TY_RETURN_IF_ERROR(makeStoredFolder(dir));
   const StepFiles files = filesOf(dir);
-  TY_RETURN_IF_ERROR(writeFileAtomically(files.path(step), bytes));
+  TY_RETURN_IF_ERROR(writeStored(files.path(step), bytes));
   files.prune(keep);
   return absl::OkStatus();
 }
@@ -35,7 +35,7 @@ StatusOr<bool> restoreBuffers(const std::string& dir, std::optional<std::int64_t
   const auto newest = files.newest(step);
   if (!newest) return false;
   const std::string path = files.path(*newest);
-  TY_ASSIGN_OR_RETURN(const std::string bytes, readFile(path, kMaxBytes));
+  TY_ASSIGN_OR_RETURN(const std::string bytes, readStored(path, kMaxBytes));
   TY_RETURN_IF_ERROR(annotate(model.loadState(bytes), path));
   return true;
 }

@@ -6,18 +6,31 @@
 #include <utility>
 #include <vector>
 
+#include "base/core/clock.h"
 #include "base/core/log.h"
+#include "base/core/sleep.h"
 #include "base/core/strings.h"
 #include "runtime/catalog/catalog.h"
 #include "runtime/checkpoint/claim.h"
 #include "runtime/placement/moves.h"
 #include "runtime/program/initial_values.h"
+#include "runtime/storage/storage.h"
 #include "runtime/task/finish_record.h"
 #include "runtime/task/job_tables.h"
 #include "runtime/task/shard_files.h"
 
 namespace trainyard::runtime {
 namespace {
+
+constexpr Duration kStoreLook = std::chrono::seconds(1);
+
+const Status& statusOf(const Status& status) {
+  return status;
+}
+template <typename T>
+const Status& statusOf(const StatusOr<T>& result) {
+  return result.status();
+}
 
 CoordinatorConfig coordinatorConfig(const TaskOptions& options, const std::string& digest,
                                     const Placement& placement) {
@@ -55,12 +68,32 @@ CoordinatorConfig coordinatorConfig(const TaskOptions& options, const std::strin
   return config;
 }
 
-// A corrupt file is named and the one before it taken.
-std::optional<Manifest> newestWhole(const TaskOptions& options) {
+// What an object store has of a job is its state: as long as nobody knows that, nothing begins. (A
+// disk that cannot be read does not mend itself by waiting.)
+template <typename Attempt>
+auto onceReachable(const std::string& dir, const Attempt& attempt) {
+  for (bool said = false;; said = true) {
+    auto result = attempt();
+    const bool passes =
+        isRemote(dir) && !result.ok() && failureClass(statusOf(result)) == FailureClass::kRetry;
+    if (!passes) return result;
+    if (!said) TY_WARN("waits for the checkpoints: {}", fromAbsl(statusOf(result).message()));
+    sleepUntil(systemClock().now() + kStoreLook);
+  }
+}
+
+// A corrupt file is named and the one before it taken. Fails only where a file may turn out to be
+// whole later.
+StatusOr<std::optional<Manifest>> newestWhole(const TaskOptions& options) {
+  if (isRemote(options.checkpointDir()))
+    TY_RETURN_IF_ERROR(checkReachable(options.checkpointDir()));
   std::vector<std::string> problems;
   std::optional<Manifest> newest;
   for (const Manifest& manifest : listManifests(options.checkpointDir(), &problems)) {
     const Status verified = verifyFiles(options.checkpointDir(), manifest);
+    if (isRemote(options.checkpointDir()) && !verified.ok() &&
+        failureClass(verified) == FailureClass::kRetry)
+      return verified;
     if (verified.ok() && manifest.job_uid == options.job.metadata().uid()) {
       newest = manifest;
       break;
@@ -79,8 +112,9 @@ StatusOr<std::shared_ptr<Claim>> claimDirectory(const TaskOptions& task) {
       std::make_shared<Claim>(task.checkpointDir(), Writer{task.job.metadata().uid(),
                                                            isRing(task.job) ? "worker-0" : "ps-0",
                                                            task.self.created(), task.self.start()});
-  const Status held = claim->hold();
+  const Status held = onceReachable(task.checkpointDir(), [&] { return claim->hold(); });
   if (absl::IsAborted(held)) return held;
+  if (!held.ok() && isRemote(task.checkpointDir())) return held;
   if (!held.ok()) TY_WARN("checkpoints cannot be written: {}", fromAbsl(held.message()));
   return claim;
 }
@@ -115,11 +149,14 @@ StatusOr<std::unique_ptr<CoordinatorService>> startCoordinator(const TaskOptions
                         end.evaluation);
   };
   CoordinatorConfig config = coordinatorConfig(task, job_digest, placement);
-  config.used_epoch = highestEpochNamed(task.checkpointDir());
+  const StatusOr<std::int64_t> used_epoch =
+      onceReachable(task.checkpointDir(), [&] { return highestEpochNamed(task.checkpointDir()); });
+  config.used_epoch = used_epoch.value_or(0);  // of a disk that cannot be read
   config.finished =
       readFinish(task.checkpointDir(), task.job, task.self.created(),
                  task.membership.steps() > 0 ? task.membership.steps() : config.steps);
-  std::optional<Manifest> newest = newestWhole(task);
+  TY_ASSIGN_OR_RETURN(std::optional<Manifest> newest,
+                      onceReachable(task.checkpointDir(), [&] { return newestWhole(task); }));
   const std::string& init_from = task.job.spec().training().init_from();
   // Arrays of a file have come with what the program has declared.
   const bool declared = isProgram(task.job.spec().training().model()) && isArrayFile(init_from);

@@ -4,8 +4,8 @@
 #include <limits>
 #include <optional>
 
-#include "base/process/files.h"
 #include "nlohmann/json.hpp"
+#include "runtime/storage/storage.h"
 
 namespace trainyard::runtime {
 namespace {
@@ -86,12 +86,12 @@ Status recordFinish(const std::string& dir, const v1::TrainingJob& job, std::uin
                                       {"hits", evaluation.hits()},
                                       {"samples", evaluation.samples()},
                                       {"lossSum", evaluation.loss_sum()}};
-  return writeFileAtomically(pathIn(dir), record.dump() + "\n", 0644);
+  return writeStored(pathIn(dir), record.dump() + "\n");
 }
 
 std::optional<v1::Evaluation> readFinish(const std::string& dir, const v1::TrainingJob& job,
                                          std::uint32_t created, std::int64_t wanted) {
-  const StatusOr<std::string> text = readFile(pathIn(dir), 1 << 16);
+  const StatusOr<std::string> text = readStored(pathIn(dir), 1 << 16);
   if (!text.ok()) return std::nullopt;
   const std::optional<Record> record = parse(*text);
   if (!record || record->uid != job.metadata().uid()) return std::nullopt;

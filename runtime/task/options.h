@@ -26,9 +26,10 @@ struct TaskOptions {
   v1::TrainingJob job;
   v1::TaskId id;
   v1::Incarnation self;
-  std::string job_dir;   // checkpoints/, metrics.jsonl, events/
-  std::string task_dir;  // positions.jsonl
-  std::string program;   // a worker whose model is a program's: its command (program_command.h)
+  std::string job_dir;      // checkpoints/, metrics.jsonl, events/
+  std::string checkpoints;  // where they are (runtime/storage/storage.h); "": in job_dir
+  std::string task_dir;     // positions.jsonl
+  std::string program;      // a worker whose model is a program's: its command (program_command.h)
   std::string bind = "127.0.0.1";
   std::uint16_t port = 0;    // of a ps, and of whoever hosts the coordinator
   std::string token;         // of the job: for the agent, and between ranks
@@ -50,7 +51,9 @@ struct TaskOptions {
   // of it. From any thread. Empty: nobody does.
   std::function<void(const Status&)> end_at_once = {};
 
-  std::string checkpointDir() const { return job_dir + "/checkpoints"; }
+  std::string checkpointDir() const {
+    return checkpoints.empty() ? job_dir + "/checkpoints" : checkpoints;
+  }
 };
 
 // How the task listens at its port.

@@ -4,7 +4,6 @@
 
 #include "base/core/log.h"
 #include "base/core/strings.h"
-#include "base/process/files.h"
 #include "fmt/format.h"
 #include "runtime/checkpoint/step_files.h"
 #include "runtime/program/program_command.h"
@@ -22,7 +21,7 @@ constexpr Duration kLook = std::chrono::seconds(1);
 
 StatusOr<std::unique_ptr<ProgramTask>> ProgramTask::start(const TaskOptions& options) {
   std::unique_ptr<ProgramTask> task(new ProgramTask(options));
-  TY_RETURN_IF_ERROR(makeSharedDirectories(options.checkpointDir()));
+  TY_RETURN_IF_ERROR(makeStoredFolder(options.checkpointDir()));
   ProgramJob& job = *task;
   TrainObserver& observer = *task;
   task->host_ = std::make_unique<ProgramHost>(

@@ -1,17 +1,14 @@
 #include "runtime/task/ps_task.h"
 
-#include <filesystem>
-#include <system_error>
-
 #include "base/core/failpoint.h"
 #include "base/core/log.h"
 #include "base/core/log_context.h"
 #include "base/metrics/bucket_message.h"
-#include "base/process/files.h"
 #include "runtime/catalog/catalog.h"
 #include "runtime/coordinator/member_core.h"
 #include "runtime/model/model.h"
 #include "runtime/program/declared_model.h"
+#include "runtime/storage/storage.h"
 #include "runtime/task/coordinator_host.h"
 #include "runtime/task/declaring.h"
 #include "runtime/task/memory_check.h"
@@ -40,7 +37,7 @@ StatusOr<ModelLayout> PsTask::layout() {
     return modelLayout(training.model(), input.shape, input.classes);
   }
   const std::string path = declaredModelPath(options_.checkpointDir());
-  if (std::error_code unknown; !std::filesystem::exists(path, unknown)) {
+  if (!openStored(path).ok()) {
     declaring_ = reportDeclaring(options_);
     TY_INFO("waits until worker-0's program has declared its model");
   }
@@ -60,7 +57,7 @@ Status PsTask::build() {
   TY_RETURN_IF_ERROR(checkServerMemory(options_.job.spec(), placement_, index,
                                        static_cast<int>(host_->optimizer().slots().size())));
   TY_ASSIGN_OR_RETURN(digest_, jobDigest(options_.job));
-  return makeSharedDirectories(options_.checkpointDir());
+  return makeStoredFolder(options_.checkpointDir());
 }
 
 Status PsTask::listen() {

@@ -6,7 +6,6 @@
 #include "base/core/annotations.h"
 #include "base/core/log.h"
 #include "base/core/strings.h"
-#include "base/process/files.h"
 #include "base/rpc/status_map.h"
 #include "runtime/catalog/memory.h"
 #include "runtime/catalog/wire_type.h"
@@ -185,7 +184,7 @@ Status WorkerMember::synchronizeInRing() {
   const v1::Training& training = options_.job.spec().training();
   TY_ASSIGN_OR_RETURN(optimizer_, model_.own_update ? makeOptimizer(unusedOptimizer())
                                                     : makeOptimizer(training.optimizer()));
-  TY_RETURN_IF_ERROR(makeSharedDirectories(options_.checkpointDir()));
+  TY_RETURN_IF_ERROR(makeStoredFolder(options_.checkpointDir()));
   ring::RingSynchronizerOptions sync;
   sync.worker.index = options_.id.index();
   sync.worker.evaluates = model_.evaluation_samples > 0;

@@ -108,9 +108,9 @@ void expectExported(const JobRun& run, const std::string& path) {
   const ProgramEnd end = runProgram(
       {"trainyard", "checkpoint", "export", run.dir().string(), "--output", path, "--slots"});
   ASSERT_EQ(end.code, 0) << end.output;
-  const auto file = runtime::openRegularFile(path);
+  const auto file = runtime::openStored(path);
   ASSERT_TRUE(file.ok()) << file.status();
-  const auto header = runtime::readSafetensorsHeader(file->fd.get(), path, file->size);
+  const auto header = runtime::readSafetensorsHeader(**file);
   ASSERT_TRUE(header.ok()) << header.status();
   std::map<std::string, const runtime::SafetensorsEntry*> entries;
   for (const auto& entry : header->entries) entries[entry.name] = &entry;
@@ -141,9 +141,7 @@ void expectExported(const JobRun& run, const std::string& path) {
       const auto found = entries.find(tables[t].name + "/" + array);
       ASSERT_NE(found, entries.end()) << array;
       ASSERT_EQ(found->second->end - found->second->begin, into.size()) << array;
-      ASSERT_TRUE(
-          runtime::readFully(file->fd.get(), path, header->data_start + found->second->begin, into)
-              .ok());
+      ASSERT_TRUE((*file)->read(header->data_start + found->second->begin, into).ok());
     };
     std::vector<std::uint64_t> exported_ids(ids.size());
     std::vector<float> exported(weights.size());

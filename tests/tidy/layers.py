@@ -5,7 +5,7 @@ is exactly that folder; "x/*" is all folders below x. The longest matching folde
 """
 
 # Bottom first: each may include those before it.
-_RUNTIME_BOTTOM = ["tensor", "catalog", "placement", "optimizer", "checkpoint", "data", "events"]
+_RUNTIME_BOTTOM = ["tensor", "catalog", "placement", "optimizer", "storage", "checkpoint", "data", "events"]
 _RUNTIME_BOTTOM = [f"runtime/{name}" for name in _RUNTIME_BOTTOM]
 _OPERATOR = [f"operator/{name}" for name in (
     "apply", "cache", "cluster", "job", "lease", "plan", "progress", "queue", "record")]
@@ -63,7 +63,7 @@ LAYERS = {
     # The operator's process, put together.
     "operator/process": ["base/*", "operator", *_OPERATOR, "operator/kube"],
     "cli": ["base/*", "agent/supervisor", "operator", "operator/*", "runtime/catalog", "runtime/cost",
-            "runtime/placement", "runtime/checkpoint", "runtime/optimizer"],
+            "runtime/placement", "runtime/storage", "runtime/checkpoint", "runtime/optimizer"],
     "bench": ["base/*", "runtime/*"],
 }
 
@@ -96,11 +96,12 @@ EXTERNAL = {
     r"(oneapi/)?dnnl": [r"^runtime/model/onednn\.cc$"],
     r"omp\.h": [r"^runtime/model/math_libraries\.cc$"],
     r"cuda_runtime\.h|nccl\.h": [r"^runtime/nccl/"],
-    r"cpprest/|pplx/|boost/": [r"^operator/kube/http_"],
+    r"cpprest/|pplx/": [r"^operator/kube/http_"],
+    r"boost/": [r"^operator/kube/http_", r"^runtime/storage/s3/answers\.cc$"],
     r"yaml-cpp/|valijson/": [r"^operator/job/", r"^tests/operator/job/"],
     r"openssl/": [r"^base/security/", r"^runtime/stream/tls_stream\.cc$", r"^operator/kube/http_", r"^tests/base/security/",
                   r"^tests/operator/kube/", r"^tests/fakes/grpc/"],
-    r"httplib\.h": [r"^base/http/", r"^tests/"],
+    r"httplib\.h": [r"^base/http/", r"^runtime/storage/s3/http\.cc$", r"^tests/"],
     r"farmhash\.h": [r"^runtime/data/"],
     r"zlib\.h": [r"^runtime/data/", r"^tests/"],
     r"CLI/": [r"^cli/", r"^bench/", r"^base/flags/", r"^tests/base/flags/", r"^agent/agent_flags\.", r"^operator/process/operator_flags\.",

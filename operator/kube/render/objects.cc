@@ -101,6 +101,7 @@ Json renderNetworkPolicy(const v1::TrainingJob& job, const PolicyOptions& option
 std::optional<TaskWait> passingStorage(const v1::TrainingJob& job) {
   if (!job.spec().has_training()) return std::nullopt;
   const v1::Storage& storage = job.spec().storage();
+  if (storage.has_s3()) return std::nullopt;
   const Json volume = Json::parse(storage.volume(), nullptr, /*allow_exceptions=*/false);
   const bool given = storage.has_volume() && volume.is_object() && !volume.empty();
   if (given && !volume.contains("emptyDir")) return std::nullopt;

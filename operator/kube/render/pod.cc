@@ -8,6 +8,7 @@
 #include "fmt/format.h"
 #include "operator/cluster/failure_policy.h"
 #include "operator/job/template.h"
+#include "operator/kube/render/internal/object_store.h"
 #include "operator/kube/render/internal/overlay.h"
 #include "operator/kube/render/internal/places.h"
 #include "operator/kube/render/names.h"
@@ -193,6 +194,8 @@ std::vector<std::string> agentWords(const Parts& parts) {
   if (restartPolicy(parts.job, parts.task.role) == "Never") words.push_back("--no-restart");
   if (const ExitCodeSet codes = codesOfTheJob(spec.run_policy()); !codes.empty())
     words.push_back("--final-exits=" + codes.toString());
+  if (const std::string place = internal::checkpointPlace(parts.job); !place.empty())
+    words.push_back("--checkpoints=" + escaped(place));
   if (parts.task.role == v1::ROLE_WORKER && spec.worker().processes_per_pod() > 1) {
     words.push_back(fmt::format("--processes={}", spec.worker().processes_per_pod()));
   }
@@ -462,6 +465,7 @@ StatusOr<Json> renderPod(const v1::TrainingJob& job, const TaskKey& task, std::u
   fill(container, "terminationMessagePolicy", "FallbackToLogsOnError");
   restrict(container);
   setVolumes(parts, spec, container);
+  internal::reachObjectStore(job, spec, container);
   setSharedMemory(parts, spec, container);
   const std::string name = container["name"].get<std::string>();
   if (parts.injected) inject(parts, spec, container);

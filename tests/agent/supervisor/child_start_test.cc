@@ -40,6 +40,7 @@ TEST(ChildArguments, AreTheRuntimesFlags) {
                        .created = 4,
                        .job_file = "job.json",
                        .job_dir = "dir",
+                       .checkpoints = "s3://data/job",
                        .task_dir = "dir/tasks/worker-2",
                        .token_file = "token",
                        .membership_file = "m.json",
@@ -51,13 +52,14 @@ TEST(ChildArguments, AreTheRuntimesFlags) {
                        .volumes = {"/data=/x"}};
   command.id.set_role(v1::ROLE_WORKER);
   command.id.set_index(2);
-  EXPECT_THAT(childArguments(command, 3),
-              ElementsAre("/bin/trainyard-runtime", "worker", "--job", "job.json", "--job-dir",
-                          "dir", "--task-dir", "dir/tasks/worker-2", "--index", "2", "--created",
-                          "4", "--start", "3", "--port", "77", "--agent-socket", "r.sock",
-                          "--token", "token", "--membership", "m.json", "--bind", "127.0.0.1",
-                          "--threads", "2", "--log-format", "text", "--threads-reason", "two cores",
-                          "--program", "program.json", "--volume", "/data=/x"));
+  EXPECT_THAT(
+      childArguments(command, 3),
+      ElementsAre("/bin/trainyard-runtime", "worker", "--job", "job.json", "--job-dir", "dir",
+                  "--task-dir", "dir/tasks/worker-2", "--index", "2", "--created", "4", "--start",
+                  "3", "--port", "77", "--agent-socket", "r.sock", "--token", "token",
+                  "--membership", "m.json", "--bind", "127.0.0.1", "--threads", "2", "--log-format",
+                  "text", "--checkpoints", "s3://data/job", "--threads-reason", "two cores",
+                  "--program", "program.json", "--volume", "/data=/x"));
 }
 
 TEST(AgentFile, HoldsPortsAndChild) {

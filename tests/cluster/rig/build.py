@@ -203,6 +203,7 @@ def components():
         Component("kueue", "sigs.k8s.io/kueue", main=KUEUE, base=kubernetes, kept="config/components/crd/bases",
                   version=pinned["kueue"]),
         Component("volcano", "volcano.sh/volcano", kept="config/crd/volcano/bases", version=pinned["volcano"]),
+        Component("minio", "github.com/minio/minio", ("github.com/minio/minio",), version=pinned["minio"]),
         Component("kwok", "sigs.k8s.io/kwok", ("sigs.k8s.io/kwok/cmd/kwok",), on_demand=True,
                   version=pinned["kwok"]),
         Component("training-operator", "github.com/kubeflow/training-operator",

@@ -217,13 +217,13 @@ TEST(Find, AFileADirectoryOfCheckpointsOrARunDirectory) {
 
 TEST(HighestEpochNamed, CountsWhatCannotBeRead) {
   SampleDir dir;
-  EXPECT_EQ(highestEpochNamed(dir / "absent"), 0);
-  EXPECT_EQ(highestEpochNamed(dir.path()), 0);
+  EXPECT_EQ(highestEpochNamed(dir / "absent").value(), 0);
+  EXPECT_EQ(highestEpochNamed(dir.path()).value(), 0);
   for (const char* name : {"step-9.e3.json", "step-1.e7.json", "step-1.e8.json.tmp",
                            "ps-0.step-1.e9.i1-1.safetensors", "step-1.e9223372036854775807.json"}) {
     writeText(dir / name, "no manifest");
   }
-  EXPECT_EQ(highestEpochNamed(dir.path()), 7);
+  EXPECT_EQ(highestEpochNamed(dir.path()).value(), 7);
 }
 
 TEST(Names, TensorNames) {

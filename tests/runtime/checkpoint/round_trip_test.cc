@@ -10,8 +10,8 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "runtime/checkpoint/checkpoint.h"
-#include "runtime/checkpoint/durable_file.h"
 #include "runtime/checkpoint/safetensors.h"
+#include "runtime/storage/durable_file.h"
 #include "tests/runtime/checkpoint/sample_checkpoint.h"
 
 namespace trainyard::runtime {

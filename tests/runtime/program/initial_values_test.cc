@@ -8,8 +8,8 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "runtime/checkpoint/durable_file.h"
 #include "runtime/checkpoint/safetensors.h"
+#include "runtime/storage/durable_file.h"
 #include "tests/base/process/temp_dir.h"
 
 namespace trainyard::runtime {

@@ -18,7 +18,7 @@ constexpr char kWorkload[] =
     "/apis/kueue.x-k8s.io/v1beta1/namespaces/lab/workloads/trainingjob-job-u1";
 constexpr char kPod[] = "/api/v1/namespaces/lab/pods/job-worker-0";
 
-Json queuedJob() {
+Json jobInQueue() {
   return Json::parse(R"({"kind": "TrainingJob",
     "metadata": {"namespace": "lab", "name": "job", "uid": "u1", "generation": 1,
                  "labels": {"kueue.x-k8s.io/queue-name": "team-a"}},
@@ -30,7 +30,7 @@ Json queuedJob() {
 class QueuesTest : public testing::Test {
  protected:
   void start(bool kueue = true) {
-    server_.put(kQueuedPath, queuedJob());
+    server_.put(kQueuedPath, jobInQueue());
     KubeClusterOptions options;
     options.ns = "lab";
     options.kueue = kueue;
@@ -90,7 +90,7 @@ TEST_F(QueuesTest, WithoutQueuesSuchAJobIsRefused) {
 
 TEST_F(QueuesTest, AJobOfNoQueueHasNoWorkload) {
   start();
-  Json job = queuedJob();
+  Json job = jobInQueue();
   job["metadata"].erase("labels");
   server_.put(kQueuedPath, job);
   EXPECT_TRUE(eventually([&] { return !seen().quota.has_value(); }));
@@ -117,7 +117,7 @@ TEST_F(QueuesTest, WhoseLabelIsTakenAwayHoldsNothing) {
   start();
   ASSERT_TRUE(cluster_->claimQuota(seen().job, claim()).ok());
   EXPECT_TRUE(seen().quota->claim.has_value());
-  Json job = queuedJob();
+  Json job = jobInQueue();
   job["metadata"].erase("labels");
   server_.put(kQueuedPath, job);
   EXPECT_TRUE(eventually([&] { return !seen().quota && !server_.get(kWorkload); }));
@@ -162,7 +162,7 @@ TEST_F(QueuesTest, BeforeTheCacheIsCompleteTheApiserverIsAsked) {
 
 TEST_F(QueuesTest, APriorityClassThatIsNotThereIsTold) {
   start();
-  Json job = queuedJob();
+  Json job = jobInQueue();
   job["metadata"]["labels"]["kueue.x-k8s.io/priority-class"] = "urgent";
   server_.put(kQueuedPath, job);
   ASSERT_TRUE(eventually([&] { return seen().job.metadata().labels().size() == 2; }));

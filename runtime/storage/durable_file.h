@@ -10,33 +10,33 @@
 #include "base/core/status.h"
 #include "base/process/unique_fd.h"
 #include "base/security/sha256.h"
+#include "runtime/storage/storage.h"
 
 namespace trainyard::runtime {
 
 // Written front to back into PATH.tmp, or the temporary file that is named. Not thread-safe; two
 // writers of one temporary file disturb each other. Unless a commit succeeded, the destructor
 // removes it. Errors name the path; a full disk or quota is RESOURCE_EXHAUSTED.
-class DurableFile {
+class DurableFile : public WritableFile {
  public:
+  using WritableFile::write;
   static StatusOr<DurableFile> create(const std::string& path, unsigned mode = 0644,
                                       const std::string& temporary = "");
 
   DurableFile(DurableFile&& other) noexcept;
   DurableFile& operator=(DurableFile&&) = delete;
-  ~DurableFile();
+  ~DurableFile() override;
 
-  Status write(std::span<const std::byte> bytes);
-  Status write(std::string_view text);
-
-  std::uint64_t size() const { return size_; }
-  std::string sha256() const { return hash_.hexDigest(); }
+  Status write(std::span<const std::byte> bytes) override;
+  std::uint64_t size() const override { return size_; }
+  std::string sha256() const override { return hash_.hexDigest(); }
 
   // fsync of the file; commit*() do it where it was not done.
-  Status sync();
+  Status sync() override;
   // Renames over PATH, replacing what is there; fsync of the folder.
-  Status commit();
+  Status commit() override;
   // Gives it the name PATH only if nothing has it, else ALREADY_EXISTS; fsync of the folder.
-  Status commitExclusively();
+  Status commitExclusively() override;
 
  private:
   DurableFile(std::string path, std::string temporary, UniqueFd fd);

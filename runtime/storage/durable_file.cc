@@ -1,4 +1,4 @@
-#include "runtime/checkpoint/durable_file.h"
+#include "runtime/storage/durable_file.h"
 
 #include <fcntl.h>
 #include <stdio.h>
@@ -76,10 +76,6 @@ Status DurableFile::write(std::span<const std::byte> bytes) {
     bytes = bytes.subspan(written.size());
   }
   return absl::OkStatus();
-}
-
-Status DurableFile::write(std::string_view text) {
-  return write(std::as_bytes(std::span(text.data(), text.size())));
 }
 
 Status DurableFile::sync() {

@@ -1,0 +1,69 @@
+#include "runtime/storage/storage.h"
+
+#include "fmt/format.h"
+#include "runtime/storage/local_storage.h"
+#include "runtime/storage/s3/s3_storage.h"
+
+namespace trainyard::runtime {
+
+Status WritableFile::write(std::string_view text) {
+  return write(std::as_bytes(std::span(text.data(), text.size())));
+}
+
+bool isRemote(std::string_view path) {
+  return path.starts_with(s3::kScheme);
+}
+
+StatusOr<Storage*> storageOf(std::string_view path) {
+  if (isRemote(path)) return s3::storageByEnvironment();
+  static LocalStorage local;
+  return &local;
+}
+
+void useObjectStores(Environment environment, std::string scratch) {
+  s3::useEnvironment(std::move(environment), std::move(scratch));
+}
+
+StatusOr<std::vector<StoredFile>> listStored(const std::string& folder) {
+  TY_ASSIGN_OR_RETURN(Storage* const storage, storageOf(folder));
+  return storage->list(folder);
+}
+
+StatusOr<std::shared_ptr<const ReadableFile>> openStored(const std::string& path) {
+  TY_ASSIGN_OR_RETURN(Storage* const storage, storageOf(path));
+  return storage->open(path);
+}
+
+StatusOr<std::unique_ptr<WritableFile>> createStored(const std::string& path, Writers writers) {
+  TY_ASSIGN_OR_RETURN(Storage* const storage, storageOf(path));
+  return storage->create(path, writers);
+}
+
+Status removeStored(const std::string& path) {
+  TY_ASSIGN_OR_RETURN(Storage* const storage, storageOf(path));
+  return storage->remove(path);
+}
+
+Status makeStoredFolder(const std::string& folder) {
+  TY_ASSIGN_OR_RETURN(Storage* const storage, storageOf(folder));
+  return storage->makeFolder(folder);
+}
+
+StatusOr<std::string> readStored(const std::string& path, std::size_t max_bytes) {
+  TY_ASSIGN_OR_RETURN(const auto file, openStored(path));
+  if (file->size() > max_bytes) {
+    return invalidInput(path,
+                        fmt::format("{} bytes, at most {} are read", file->size(), max_bytes));
+  }
+  std::string text(file->size(), '\0');
+  TY_RETURN_IF_ERROR(file->read(0, std::as_writable_bytes(std::span(text.data(), text.size()))));
+  return text;
+}
+
+Status writeStored(const std::string& path, std::string_view bytes) {
+  TY_ASSIGN_OR_RETURN(const auto file, createStored(path));
+  TY_RETURN_IF_ERROR(file->write(bytes));
+  return file->commit();
+}
+
+}  // namespace trainyard::runtime

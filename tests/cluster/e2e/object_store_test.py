@@ -1,0 +1,115 @@
+#!/usr/bin/env python3
+"""A job whose checkpoints are in an object store, of which its pods have nothing else: the store goes away for a
+while, and all pods at once."""
+import base64
+import os
+import pathlib
+import re
+import sys
+import tempfile
+import unittest
+
+from world import build, world
+from rig import object_store, unavailable
+
+BIN = pathlib.Path(os.environ["TRAINYARD_BIN"])
+SPACE = "stored"
+NAME = "kept"
+PORT = 9000
+FAILED = r"checkpoint at step \d+ failed, training goes on.*s3://"
+DOWN_STEPS = 150  # at 0.1 s
+
+
+def job(endpoint):
+    return {"apiVersion": "trainyard.dev/v1alpha1", "kind": "TrainingJob", "metadata": {"name": NAME},
+            "spec": {"storage": {"s3": {"bucket": object_store.BUCKET, "endpoint": endpoint, "secretName": "keys",
+                                        "caKey": "ca.crt"}},
+                     "ps": {"replicas": 2}, "worker": {"replicas": 1},
+                     "training": {"model": {"name": "mlp", "hidden": [32], "simulatedStepSeconds": 0.1},
+                                  "data": {"format": "synthetic", "shape": [8, 8, 1], "classes": 4, "samples": 4096},
+                                  "batchSize": 8, "steps": 100000, "optimizer": {"name": "Adam", "learningRate": 0.01},
+                                  "checkpoint": {"everySeconds": 2, "keep": 2}}}}
+
+
+class Stored(unittest.TestCase):
+    world = None
+    store = None
+
+    @classmethod
+    def setUpClass(cls):
+        cls.kubectl = cls.world.cluster.kubectl
+        secrets = {**cls.store.environment(), "ca.crt": pathlib.Path(cls.store.ca()).read_text()}
+        cls.world.apply({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "keys"},
+                         "data": {key: base64.b64encode(value.encode()).decode() for key, value in secrets.items()}},
+                        job(f"https://{cls.store.address}"), namespace=SPACE)
+
+    def checkpoint(self):
+        return self.world.status(NAME, SPACE).get("checkpoint", {}).get("step", -1)
+
+    def await_checkpoint(self, after):
+        self.world.wait(f"a checkpoint after step {after}", lambda: self.checkpoint() > after)
+
+    def warnings(self, pattern):
+        log = self.kubectl("logs", f"{NAME}-ps-0", "-n", SPACE)
+        return [line for line in log.splitlines() if re.search(pattern, line)]
+
+    def goes_on_from(self, step):
+        """A job that began anew would tell of earlier checkpoints first: one is due every 2 s."""
+        seen = []
+        self.world.wait(f"a checkpoint after step {step}", lambda: seen.append(self.checkpoint()) or seen[-1] > step)
+        self.assertGreaterEqual(min(seen), step)
+
+    def uids(self):
+        return {pod["metadata"]["uid"] for pod in self.world.pods(NAME, SPACE).values()}
+
+    def trainyard(self, *words):
+        environment = [f"{name}={value}" for name, value in self.store.environment().items()]
+        return self.world.cluster.inside("env", *environment, BIN / "trainyard", *words)
+
+    def test_1_checkpoints_are_objects(self):
+        self.await_checkpoint(0)
+        self.assertIs(True, self.world.status(NAME, SPACE)["checkpoint"]["durable"])
+        told = self.trainyard("checkpoint", "inspect", f"s3://{object_store.BUCKET}/{SPACE}/{NAME}")
+        self.assertEqual(0, told.returncode, told.stderr)
+        self.assertRegex(told.stdout, r"(?m)^ +\d+ +1 +2 .* ok$")
+        wrong = self.trainyard("checkpoint", "inspect", f"s3://{object_store.BUCKET}/{SPACE}/other")
+        self.assertEqual(2, wrong.returncode, wrong)
+        self.assertIn("holds no checkpoint", wrong.stderr)
+
+    def test_2_the_store_goes_away(self):
+        """Training goes on, and the log says it once."""
+        self.store.stop()
+        self.world.wait_steps(NAME, SPACE, DOWN_STEPS)
+        self.world.wait("the log to say so", lambda: self.warnings(FAILED), 120)
+        self.world.wait_steps(NAME, SPACE, DOWN_STEPS)
+        said = self.warnings(FAILED)
+        self.assertEqual(1, len(said), said)
+        print(said[0], flush=True)
+        before = self.checkpoint()
+        self.store.start()
+        self.await_checkpoint(before)
+        self.assertEqual(0, self.world.status(NAME, SPACE).get("lostSteps", 0))
+
+    def test_3_all_pods_are_killed_while_it_is_away(self):
+        """The checkpoint is all that is left. As long as nobody can read it, the job does not begin anew."""
+        self.await_checkpoint(self.checkpoint())
+        kept, killed = self.checkpoint(), self.uids()
+        self.store.stop()
+        self.kubectl("delete", "pods", "--all", "-n", SPACE, "--force", "--grace-period=0")
+        self.world.wait("ps-0 to wait", lambda: self.warnings("waits for the checkpoints"), 180)
+        self.world.wait("the former pods to be gone", lambda: not killed & self.uids())
+        self.store.start()
+        self.goes_on_from(kept)
+
+
+if __name__ == "__main__":
+    try:
+        build.find("minio")
+    except unavailable.Unavailable as error:
+        unavailable.end(error)
+    with world(SPACE) as made, tempfile.TemporaryDirectory() as folder:
+        address = made.find("nodes")[0]["status"]["addresses"][0]["address"]
+        with object_store.ObjectStore(folder, address, PORT, made.cluster.published.command) as store:
+            Stored.world, Stored.store = made, store
+            outcome = unittest.main(exit=False, verbosity=2, failfast=True)
+    sys.exit(not outcome.result.wasSuccessful())

@@ -1,0 +1,79 @@
+"""An object store of the tests' own: MinIO with one bucket."""
+import pathlib
+import socket
+import subprocess
+import sys
+import time
+
+from rig import build, namespaces, pki
+
+BUCKET = "lab"
+USER = "trainyard"
+PASSWORD = "not-a-secret"
+LIMIT = 60
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+class ObjectStore:
+    """Runs while `start()` and `stop()` say so; what is in it stays. Over TLS."""
+
+    def __init__(self, folder, host="127.0.0.1", port=None, wrapped=lambda command: command):
+        """`folder` and `host` as the server sees them; `wrapped` makes a command one that runs where it does."""
+        self.folder = pathlib.Path(folder)
+        self.address = f"{host}:{port or free_port()}"
+        self.wrapped = wrapped
+        self.process = None
+        certificates = self.folder / "certificates"
+        self.authority = pki.Authority(certificates)
+        self.authority.issue("server", "/CN=object-store", f"IP:{host}")
+        # By the names that it looks for.
+        (certificates / "server.crt").rename(certificates / "public.crt")
+        (certificates / "server.key").rename(certificates / "private.key")
+        (self.folder / "data" / BUCKET).mkdir(parents=True)
+
+    def environment(self):
+        """What a client needs."""
+        return {"AWS_ENDPOINT_URL_S3": f"https://{self.address}", "AWS_ACCESS_KEY_ID": USER,
+                "AWS_SECRET_ACCESS_KEY": PASSWORD, "AWS_CA_BUNDLE": self.ca()}
+
+    def ca(self):
+        return self.authority.path("ca.crt")
+
+    def start(self):
+        command = self.wrapped(["setpriv", "--pdeathsig", "KILL", "env", f"MINIO_ROOT_USER={USER}",
+                                f"MINIO_ROOT_PASSWORD={PASSWORD}", f"HOME={self.folder}", str(build.find("minio")), "server",
+                                "--quiet", "--address", self.address, "--console-address", "127.0.0.1:0",
+                                "--certs-dir", str(self.folder / "certificates"), str(self.folder / "data")])
+        with open(self.folder / "log", "ab") as log:
+            self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+                                            preexec_fn=namespaces.die_with_parent)
+        return self
+
+    def wait(self):
+        """Until it answers, where it can be reached."""
+        code = "import sys, urllib.request as u; u.urlopen(sys.argv[1], timeout=5)"
+        ask = self.wrapped(["env", f"SSL_CERT_FILE={self.ca()}", sys.executable, "-c", code,
+                            f"https://{self.address}/minio/health/ready"])
+        end = time.monotonic() + LIMIT
+        while subprocess.run(ask, capture_output=True).returncode != 0:
+            if time.monotonic() > end or self.process.poll() is not None:
+                raise AssertionError(f"the object store does not answer: {(self.folder / 'log').read_text()[-2000:]}")
+            time.sleep(0.05)
+        return self
+
+    def stop(self):
+        """Kills it."""
+        if self.process:
+            self.process.kill()
+            self.process.wait()
+
+    def __enter__(self):
+        return self.start().wait()
+
+    def __exit__(self, *_):
+        self.stop()
