@@ -41,6 +41,7 @@ std::vector<Right> operatorRights(const OperatorFacts& found) {
                                {"create", "", "services", ""},
                                {"create", "", "configmaps", ""},
                                {"create", "", "secrets", ""},
+                               {"create", "", "persistentvolumeclaims", ""},
                                {"create", "", "events", ""}};
   if (found.makes_policies)
     rights.push_back({"create", "networking.k8s.io", "networkpolicies", ""});

@@ -11,6 +11,7 @@
 #include "cli/top/collect_pages.h"
 #include "fmt/format.h"
 #include "operator/cluster/task_keys.h"
+#include "operator/cluster/volume_claims.h"
 #include "operator/kube/render/names.h"
 
 namespace trainyard::cli {
@@ -26,6 +27,17 @@ const Json::json_pointer kUid("/metadata/uid");
 
 Status beingDeleted(const JobView& job) {
   return absl::FailedPreconditionError(fmt::format("'{}' is being deleted", job.name));
+}
+
+// With the job.
+std::string whatGoesWith(const v1::JobSpec& spec) {
+  bool claims = false;
+  for (const v1::Role role : {v1::ROLE_PS, v1::ROLE_WORKER}) {
+    claims |=
+        control::claimsGoWithTheJob(spec, role) && !control::claimTemplates(spec, role).empty();
+  }
+  return claims ? "its pods and volume claims of its tasks; what is in its other volumes stays"
+                : "its pods; what is in its volumes stays";
 }
 
 // One object, by its uid: another of the same name is not meant.
@@ -225,7 +237,7 @@ StatusOr<Doomed> ClusterJobs::toRemove(const std::string& name) {
   TY_ASSIGN_OR_RETURN(const JobView job, read(name));
   return Doomed{job.name, job.job.metadata().uid(),
                 fmt::format("trainingjob {} in namespace {}", job.name, job.ns),
-                "its pods; what is in its volumes stays"};
+                whatGoesWith(job.job.spec())};
 }
 
 StatusOr<std::string> ClusterJobs::remove(const Doomed& doomed, const RemoveOptions& options) {

@@ -25,6 +25,7 @@ Applied Applier::apply(const JobObservation& observed, const Plan& plan) {
   first.Update(releaseTasks(observed.job, plan));
   first.Update(deleteTasks(observed.job, plan));
   first.Update(forgetTasks(observed.job, plan));
+  first.Update(dropVolumeClaims(observed.job, plan));
   first.Update(createTasks(observed.job, plan));
   if (plan.delete_job) first.Update(annotate(cluster_.deleteJob(observed.job), "delete the job"));
   return applied;
@@ -97,6 +98,14 @@ Status Applier::releaseTasks(const v1::TrainingJob& job, const Plan& plan) {
     const Status status = cluster_.releaseTask(job, task.key, task.created);
     if (absl::IsNotFound(status)) return absl::OkStatus();
     return annotate(status, fmt::format("release {}", toString(task.key)));
+  });
+}
+
+Status Applier::dropVolumeClaims(const v1::TrainingJob& job, const Plan& plan) {
+  return eachTask(plan.claim_drops.size(), at_once_, AfterFailure::kGoOn, [&](std::size_t i) {
+    const TaskKey& task = plan.claim_drops[i];
+    return annotate(cluster_.dropVolumeClaims(job, task),
+                    fmt::format("drop the volume claims of {}", toString(task)));
   });
 }
 

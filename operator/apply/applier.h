@@ -40,7 +40,8 @@ class Applier {
   //   2. events, which tell what the status now holds
   //   3. the membership, recorded before anyone is told
   //   4. the job's place in its queue
-  //   5. releases, deletes and what is given up, each of exactly one life of a task, side by side
+  //   5. releases, deletes and what is given up, each of exactly one life of a task, side by side;
+  //      volume claims of tasks that are gone
   //   6. creates: one, then two at once, then four, ... then as many as allowed, all the time
   //   7. the end of the job itself
   // A create that finds the task there and a delete that finds it gone are proofs, not failures.
@@ -57,6 +58,7 @@ class Applier {
   Status tellQueue(const v1::TrainingJob& job, const QuotaStep& step);
   Status deleteTasks(const v1::TrainingJob& job, const Plan& plan);
   Status forgetTasks(const v1::TrainingJob& job, const Plan& plan);
+  Status dropVolumeClaims(const v1::TrainingJob& job, const Plan& plan);
   Status releaseTasks(const v1::TrainingJob& job, const Plan& plan);
   Status createTasks(const v1::TrainingJob& job, const Plan& plan);
   Status createTask(const v1::TrainingJob& job, const CreateTask& task);

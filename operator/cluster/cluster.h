@@ -101,6 +101,9 @@ struct JobObservation {
   std::optional<TaskWait> passing_storage;
   // Of a job that waits in a queue: its tasks run while it is granted quota.
   std::optional<QuotaObservation> quota;
+  // The tasks that have PersistentVolumeClaims, of a job some of whose claims go with their task
+  // (volume_claims.h).
+  std::vector<TaskKey> volume_claims;
   // What tasks are made from, where that is the cluster's to say; pinned in the status.
   v1::Images images;
 };
@@ -118,7 +121,8 @@ class Cluster {
   virtual StatusOr<JobObservation> observe(const JobKey& key) = 0;
   // ALREADY_EXISTS when a task of that key lives or is terminating (a proof, not a failure). A task
   // that has ended is deleted before its key is created again. The next observation shows the new
-  // task.
+  // task. Its PersistentVolumeClaims, if the job has templates for them, are there before it: made,
+  // or found as a former life of the task has left them.
   virtual Status createTask(const v1::TrainingJob& job, const TaskKey& task,
                             std::uint32_t created) = 0;
   // Ends exactly the task that was created as `created`, or forgets it when it has ended; NOT_FOUND
@@ -135,6 +139,10 @@ class Cluster {
   // NOT_FOUND when another or none is there.
   virtual Status releaseTask(const v1::TrainingJob& /*job*/, const TaskKey& /*task*/,
                              std::uint32_t /*created*/) {
+    return absl::OkStatus();
+  }
+  // Deletes the PersistentVolumeClaims of a task that is gone, if there are any.
+  virtual Status dropVolumeClaims(const v1::TrainingJob& /*job*/, const TaskKey& /*task*/) {
     return absl::OkStatus();
   }
   // Records what the job asks of its queue, whether it has asked before or not.

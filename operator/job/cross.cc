@@ -93,6 +93,34 @@ void checkVolumes(const View& spec, ProblemList& problems) {
   }
 }
 
+// Each becomes a volume of the pod, beside those of the job and Trainyard's own.
+void checkClaimTemplates(const View& role, const View& spec, ProblemList& problems) {
+  std::set<std::string> volumes, seen;
+  for (const View& volume : spec["volumes"].items()) {
+    if (const auto name = volume["name"].text()) volumes.insert(*name);
+  }
+  for (const View& claim : role["volumeClaimTemplates"].items()) {
+    const View name = claim["metadata"]["name"];
+    const auto text = name.text();
+    if (!text) continue;
+    if (text->starts_with("trainyard-")) {
+      problems.add(name.path(),
+                   fmt::format("{}: names of claims that begin with trainyard- are of volumes of "
+                               "Trainyard's own",
+                               *text));
+    }
+    if (volumes.contains(*text)) {
+      problems.add(
+          name.path(),
+          fmt::format("a template of claims has the name of a volume of spec.volumes: {}", *text));
+    }
+    if (!seen.insert(*text).second) {
+      problems.add(name.path(),
+                   fmt::format("two templates of claims have the same name {}", *text));
+    }
+  }
+}
+
 void checkPorts(const View& network, ProblemList& problems) {
   std::set<std::int64_t> seen;
   for (const std::string_view name : {"taskPort", "agentPort", "metricsPort"}) {
@@ -285,6 +313,8 @@ void validateAcross(const Json& job, ProblemList& problems) {
   if (!spec.isObject()) return;
   checkStrategy(spec, problems);
   checkVolumes(spec, problems);
+  checkClaimTemplates(spec["ps"], spec, problems);
+  checkClaimTemplates(spec["worker"], spec, problems);
   checkPorts(spec["network"], problems);
   checkEncryption(spec, problems);
   checkStorage(spec["storage"], problems);

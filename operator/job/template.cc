@@ -149,6 +149,11 @@ StatusOr<TaskCommand> taskCommand(const v1::TrainingJob& job, v1::Role role) {
   TY_RETURN_IF_ERROR(
       readContainer(pod["spec"]["containers"][*task], childPath(containers, *task), &command));
   ignoreTheRest(pod, path, *task, &command);
+  const int claims = role == v1::ROLE_PS ? job.spec().ps().volume_claim_templates_size()
+                                         : job.spec().worker().volume_claim_templates_size();
+  if (claims > 0)
+    command.ignored.push_back(
+        fmt::format("spec.{}.volumeClaimTemplates", role == v1::ROLE_PS ? "ps" : "worker"));
   return command;
 }
 

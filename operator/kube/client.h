@@ -26,6 +26,8 @@ struct KubeResource {
 inline constexpr KubeResource kPods{"", "v1", "pods", "Pod"};
 inline constexpr KubeResource kServices{"", "v1", "services", "Service"};
 inline constexpr KubeResource kConfigMaps{"", "v1", "configmaps", "ConfigMap"};
+inline constexpr KubeResource kPersistentVolumeClaims{"", "v1", "persistentvolumeclaims",
+                                                      "PersistentVolumeClaim"};
 inline constexpr KubeResource kSecrets{"", "v1", "secrets", "Secret"};
 inline constexpr KubeResource kNodes{"", "v1", "nodes", "Node"};
 inline constexpr KubeResource kNamespaces{"", "v1", "namespaces", "Namespace"};

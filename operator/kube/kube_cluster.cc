@@ -224,6 +224,7 @@ StatusOr<JobObservation> KubeCluster::observe(const JobKey& key) {
   TY_ASSIGN_OR_RETURN(seen.membership, recordedMembership(seen.job));
   seen.obstacle = obstacleOf(seen.job, options_);
   seen.passing_storage = passingStorage(seen.job);
+  seen.volume_claims = claimsOf(seen.job);
   TY_ASSIGN_OR_RETURN(seen.quota, quotaOf(seen.job));
   seen.images.set_agent(options_.render.agent_image);
   seen.images.set_runtime(options_.render.runtime_image);

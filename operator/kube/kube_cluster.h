@@ -75,6 +75,7 @@ class KubeCluster : public Cluster, public AgentDirectory {
                     std::uint32_t created) override;
   Status releaseTask(const v1::TrainingJob& job, const TaskKey& task,
                      std::uint32_t created) override;
+  Status dropVolumeClaims(const v1::TrainingJob& job, const TaskKey& task) override;
   Status claimQuota(const v1::TrainingJob& job, const QuotaClaim& claim) override;
   Status giveQuotaBack(const v1::TrainingJob& job) override;
   Status dropClaim(const v1::TrainingJob& job) override;
@@ -111,6 +112,9 @@ class KubeCluster : public Cluster, public AgentDirectory {
     std::optional<TimePoint> prepared_at;  // ... then; of one that was taken up, some time before
     std::optional<int> gang;               // how many tasks its PodGroup asks for
     std::optional<TaskWait> refusal;
+    // Whose PersistentVolumeClaims there are, once that was asked for, and of which job (uid).
+    std::optional<std::set<TaskKey>> claims;
+    std::string claims_of;
     std::string dropped;  // uid of the Workload that was deleted last
     std::string keys_of;  // the root's and the job's identity that `keys` are derived from
     JobKeys keys;
@@ -146,6 +150,12 @@ class KubeCluster : public Cluster, public AgentDirectory {
                       Json (*patchOf)(const Json& found, const Json& wanted));
   StatusOr<Json> ownObject(const KubeResource& resource, const v1::TrainingJob& job,
                            const std::string& name);
+  void noteRefusedWith(const JobKey& key, const Status& status);
+  // kube_claims.cc.
+  Status prepareClaim(const v1::TrainingJob& job, const Json& wanted, UnknownFields unknown);
+  Status prepareClaims(const v1::TrainingJob& job, const TaskKey& task, UnknownFields unknown);
+  StatusOr<std::vector<Json>> listClaims(const v1::TrainingJob& job);
+  std::vector<TaskKey> claimsOf(const v1::TrainingJob& job);
   // kube_quota.cc. Null where the job has none; `workloads_` is there.
   StatusOr<ObjectPtr> workloadOf(const v1::TrainingJob& job);
   StatusOr<std::optional<QuotaObservation>> quotaOf(const v1::TrainingJob& job);

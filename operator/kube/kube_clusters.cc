@@ -87,6 +87,11 @@ Status KubeClusters::releaseTask(const v1::TrainingJob& job, const TaskKey& task
   return cluster->releaseTask(job, task, created);
 }
 
+Status KubeClusters::dropVolumeClaims(const v1::TrainingJob& job, const TaskKey& task) {
+  TY_ASSIGN_OR_RETURN(KubeCluster* const cluster, of(nsOf(job)));
+  return cluster->dropVolumeClaims(job, task);
+}
+
 Status KubeClusters::claimQuota(const v1::TrainingJob& job, const QuotaClaim& claim) {
   TY_ASSIGN_OR_RETURN(KubeCluster* const cluster, of(nsOf(job)));
   return cluster->claimQuota(job, claim);

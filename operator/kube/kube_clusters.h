@@ -32,6 +32,7 @@ class KubeClusters final : public Cluster, public AgentDirectory {
                     std::uint32_t created) override;
   Status releaseTask(const v1::TrainingJob& job, const TaskKey& task,
                      std::uint32_t created) override;
+  Status dropVolumeClaims(const v1::TrainingJob& job, const TaskKey& task) override;
   Status claimQuota(const v1::TrainingJob& job, const QuotaClaim& claim) override;
   Status giveQuotaBack(const v1::TrainingJob& job) override;
   Status dropClaim(const v1::TrainingJob& job) override;

@@ -81,6 +81,11 @@ void KubeCluster::noteRefusal(const JobKey& key, std::optional<TaskWait> refusal
   if (news) notify(key);
 }
 
+void KubeCluster::noteRefusedWith(const JobKey& key, const Status& status) {
+  if (const std::string reason = refusalReason(status); !reason.empty())
+    noteRefusal(key, TaskWait{reason, std::string(status.message())});
+}
+
 // After ALREADY_EXISTS: the object when it is this job's own, else why the name is not free.
 StatusOr<KubeCluster::Json> KubeCluster::ownObject(const KubeResource& resource,
                                                    const v1::TrainingJob& job,
@@ -224,15 +229,17 @@ Status KubeCluster::createTask(const v1::TrainingJob& job, const TaskKey& task,
   TY_ASSIGN_OR_RETURN(nlohmann::ordered_json pod, renderPod(job, task, created, options_.render));
   TY_RETURN_IF_ERROR(placeByQuota(job, task.role, pod));
   if (const Status status = prepare(job, kSharedBeforePod); !status.ok()) {
-    if (const std::string reason = refusalReason(status); !reason.empty()) {
-      noteRefusal(key, TaskWait{reason, std::string(status.message())});
-    }
+    noteRefusedWith(key, status);
     return status;
   }
   // A template's misspelt field is told of while nothing runs. Later it may be one that an older
   // apiserver took: the job goes on.
   TY_ASSIGN_OR_RETURN(const std::optional<v1::Membership> begun, recordedMembership(job));
   const auto unknown = begun ? UnknownFields::kDrop : UnknownFields::kStrict;
+  if (const Status status = prepareClaims(job, task, unknown); !status.ok()) {
+    noteRefusedWith(key, status);
+    return status;
+  }
   StatusOr<Json> made = client_.create(kPods, key.ns, Json(pod), unknown);
   if (made.ok()) {
     noteWritten(key, &Written::pods, *made);
@@ -243,9 +250,7 @@ Status KubeCluster::createTask(const v1::TrainingJob& job, const TaskKey& task,
     TY_RETURN_IF_ERROR(ownObject(kPods, job, podName(job, task)).status());
     return made.status();
   }
-  if (const std::string reason = refusalReason(made.status()); !reason.empty()) {
-    noteRefusal(key, TaskWait{reason, std::string(made.status().message())});
-  }
+  noteRefusedWith(key, made.status());
   return made.status();
 }
 

@@ -284,6 +284,7 @@ Plan planTasks(const PlannerInput& input, const v1::JobSpec& wanted) {
   if (state.isTerminal()) cleanUp(state);
   forgetUnreachable(state);
   release(state);
+  dropVolumeClaims(state);
   judgeQuota(state);
   finish(state);
   return state.plan;
@@ -300,7 +301,7 @@ Plan planJob(const PlannerInput& input) {
 bool isEmpty(const Plan& plan) {
   return !plan.status && plan.events.empty() && !plan.quota && !plan.publish &&
          plan.deletes.empty() && plan.forgets.empty() && plan.releases.empty() &&
-         plan.creates.empty() && !plan.delete_job;
+         plan.claim_drops.empty() && plan.creates.empty() && !plan.delete_job;
 }
 
 }  // namespace trainyard::control

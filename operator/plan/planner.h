@@ -53,6 +53,7 @@ struct Plan {
   std::vector<ReleaseTask> releases;  // sorted by key; none that is also deleted
   std::vector<DeleteTask> deletes;    // sorted by key
   std::vector<ForgetTask> forgets;    // sorted by key; none that is also released
+  std::vector<TaskKey> claim_drops;   // whose PersistentVolumeClaims go, since the task is gone
   std::vector<CreateTask> creates;    // sorted by key
   bool delete_job = false;            // it has been finished for as long as it was to be kept
   // Ask the coordinator's task to checkpoint and stop (suspend), with its checkpoint written by

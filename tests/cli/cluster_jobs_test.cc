@@ -219,6 +219,22 @@ TEST_F(ClusterJobsTest, ResumedAndOverBetweenTwoLooks) {
   }
 }
 
+TEST_F(ClusterJobsTest, WhatGoesWithAJobIsSaid) {
+  EXPECT_EQ(jobs_->toRemove("fashion")->goes, "its pods; what is in its volumes stays");
+  change([](Json& job) {
+    Json& worker = job["spec"]["worker"];
+    worker["persistentVolumeClaimRetentionPolicy"] = {{"whenDeleted", "Delete"}};
+  });
+  EXPECT_EQ(jobs_->toRemove("fashion")->goes, "its pods; what is in its volumes stays")
+      << "there are no claims";
+  change([](Json& job) {
+    const Json claim = {{"metadata", {{"name", "data"}}}, {"spec", Json::object()}};
+    job["spec"]["worker"]["volumeClaimTemplates"] = Json::array({claim});
+  });
+  EXPECT_EQ(jobs_->toRemove("fashion")->goes,
+            "its pods and volume claims of its tasks; what is in its other volumes stays");
+}
+
 TEST_F(ClusterJobsTest, DeletingMeansTheOneThatWasSeen) {
   const Doomed doomed = jobs_->toRemove("fashion").value();
   EXPECT_EQ(doomed.shown, "trainingjob fashion in namespace lab");

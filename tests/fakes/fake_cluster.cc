@@ -3,6 +3,7 @@
 #include "base/core/check.h"
 #include "base/core/strings.h"
 #include "fmt/format.h"
+#include "operator/cluster/volume_claims.h"
 #include "operator/record/status_diff.h"
 
 namespace trainyard::control {
@@ -300,6 +301,11 @@ StatusOr<JobObservation> FakeCluster::observe(const JobKey& key) {
   observed.passing_storage = it->second.passing_storage;
   observed.refusal = it->second.refusal;
   observed.quota = it->second.quota;
+  for (const auto& [task_key, names] : it->second.claims) {
+    const v1::JobSpec& spec = observed.job.spec();
+    if (claimsGoWithTheTask(spec, v1::ROLE_PS) || claimsGoWithTheTask(spec, v1::ROLE_WORKER))
+      observed.volume_claims.push_back(task_key);
+  }
   observed.images = it->second.images;
   return observed;
 }
@@ -333,6 +339,11 @@ Status FakeCluster::createTask(const v1::TrainingJob& job, const TaskKey& task,
   return doWrite(job, FakeCall::kCreate, [&](Record& record) -> StatusOr<std::string> {
     if (record.tasks.contains(task)) {
       return absl::AlreadyExistsError(fmt::format("{} is there", toString(task)));
+    }
+    for (const auto& claim : claimTemplates(record.job.spec(), task.role)) {
+      std::vector<std::string>& names = record.claims[task];
+      const std::string& name = claim.metadata().name();
+      if (std::find(names.begin(), names.end(), name) == names.end()) names.push_back(name);
     }
     TaskObservation& made = record.tasks[task];
     made.key = task;
@@ -381,6 +392,23 @@ Status FakeCluster::releaseTask(const v1::TrainingJob& job, const TaskKey& task,
     if (it->second.terminating && hasEnded(it->second)) record.tasks.erase(it);
     return fmt::format("release {} (created {})", toString(task), created);
   });
+}
+
+Status FakeCluster::dropVolumeClaims(const v1::TrainingJob& job, const TaskKey& task) {
+  return doWrite(job, FakeCall::kDelete, [&](Record& record) -> StatusOr<std::string> {
+    if (record.claims.erase(task) == 0) return std::string();
+    return fmt::format("drop the volume claims of {}", toString(task));
+  });
+}
+
+std::vector<std::string> FakeCluster::volumeClaims(const JobKey& key) const {
+  const Lock lock(mutex_);
+  std::vector<std::string> all;
+  for (const auto& [task, names] : jobs_.at(key).claims) {
+    for (const std::string& name : names)
+      all.push_back(fmt::format("{}-{}-{}", name, key.name, toString(task)));
+  }
+  return all;
 }
 
 Status FakeCluster::deleteJob(const v1::TrainingJob& job) {

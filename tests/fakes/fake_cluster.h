@@ -100,6 +100,9 @@ class FakeCluster : public Cluster {
   // One line per write that took effect, oldest first; clears it.
   std::vector<std::string> takeTrace();
 
+  // The volume claims that there are: "data-job-worker-0", ...
+  std::vector<std::string> volumeClaims(const JobKey& key) const;
+
   // --- Cluster
   Status watch(std::function<void(const JobKey&)> changed) override;
   StatusOr<std::vector<JobKey>> listJobs() override;
@@ -112,6 +115,7 @@ class FakeCluster : public Cluster {
                     std::uint32_t created) override;
   Status releaseTask(const v1::TrainingJob& job, const TaskKey& task,
                      std::uint32_t created) override;
+  Status dropVolumeClaims(const v1::TrainingJob& job, const TaskKey& task) override;
   Status claimQuota(const v1::TrainingJob& job, const QuotaClaim& claim) override;
   Status giveQuotaBack(const v1::TrainingJob& job) override;
   Status dropClaim(const v1::TrainingJob& job) override;
@@ -132,6 +136,7 @@ class FakeCluster : public Cluster {
     std::optional<TaskWait> refusal;
     v1::Images images;
     std::optional<QuotaObservation> quota;
+    std::map<TaskKey, std::vector<std::string>> claims;  // by task: names of its templates
   };
   struct Failure {
     Status status;

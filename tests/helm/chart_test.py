@@ -177,7 +177,8 @@ class Chart(unittest.TestCase):
         self.assertEqual({"get", "list", "watch", "delete"}, by_resource["trainingjobs"])
         self.assertEqual({"patch"}, by_resource["trainingjobs/status"])
         self.assertEqual({"trainingjobs", "trainingjobs/status", "trainingjobs/finalizers", "pods", "services",
-                          "configmaps", "secrets", "events"}, set(by_resource))
+                          "configmaps", "secrets", "events", "persistentvolumeclaims"}, set(by_resource))
+        self.assertEqual({"get", "list", "create", "patch", "delete"}, by_resource["persistentvolumeclaims"])
         for found in objects():
             for rule in found.get("rules", []):
                 self.assertNotIn("*", rule["verbs"] + rule["resources"] + rule["apiGroups"])

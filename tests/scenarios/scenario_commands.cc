@@ -74,6 +74,12 @@ Status Scenario::addJob(const Command& c) {
     policy->set_stop_seconds(static_cast<int>(c.number("stop-seconds", 60)));
   if (c.options.contains("min"))
     spec->mutable_worker()->set_min_replicas(static_cast<int>(c.number("min", 1)));
+  if (c.options.contains("claims")) {
+    spec->mutable_worker()->add_volume_claim_templates()->mutable_metadata()->set_name(
+        c.text("claims"));
+    spec->mutable_worker()->mutable_persistent_volume_claim_retention_policy()->set_when_scaled(
+        c.text("when-scaled", "Retain"));
+  }
   if (c.options.contains("replacement")) policy->set_pod_replacement(c.text("replacement"));
   if (c.options.contains("rules")) addRules(c.text("rules"), policy->mutable_pod_failure_policy());
   if (c.options.contains("managed")) policy->set_managed_by(c.text("managed"));
@@ -164,6 +170,10 @@ void Scenario::addJobCommands() {
     const ReconcileCounts counts = controller_->counts();
     out_ += fmt::format("conflict {}, passing {}, permanent {}; {} writes\n", counts.conflict,
                         counts.retry, counts.permanent, cluster_.writes());
+    return absl::OkStatus();
+  };
+  handlers_["claims"] = [this](const Command&) {
+    out_ += fmt::format("claims: {}\n", join(cluster_.volumeClaims(key_), ", "));
     return absl::OkStatus();
   };
   handlers_["wish"] = [this](const Command&) {

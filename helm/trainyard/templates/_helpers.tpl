@@ -82,6 +82,10 @@ app.kubernetes.io/part-of: trainyard
 - apiGroups: [""]
   resources: [configmaps]
   verbs: [get, list, watch, create, patch]
+# volumeClaimTemplates. list, delete: of jobs with whenScaled Delete; patch: owners, by whenDeleted.
+- apiGroups: [""]
+  resources: [persistentvolumeclaims]
+  verbs: [get, list, create, patch, delete]
 # Secrets of jobs are made and never read.
 - apiGroups: [""]
   resources: [secrets]

@@ -8,6 +8,10 @@ std::string podName(const v1::TrainingJob& job, const TaskKey& key) {
   return fmt::format("{}-{}", job.metadata().name(), toString(key));
 }
 
+std::string claimName(const std::string& name, const v1::TrainingJob& job, const TaskKey& key) {
+  return fmt::format("{}-{}", name, podName(job, key));
+}
+
 std::string podHost(const v1::TrainingJob& job, const TaskKey& key) {
   return fmt::format("{}.{}.{}.svc", podName(job, key), serviceName(job),
                      job.metadata().namespace_());

@@ -57,6 +57,8 @@ inline constexpr std::string_view kTokenFile = "token";
 std::string podName(const v1::TrainingJob& job, const TaskKey& key);  // "<job>-worker-3"
 // By which the pod's peers find it: "<pod>.<job>.<namespace>.svc".
 std::string podHost(const v1::TrainingJob& job, const TaskKey& key);
+// Of the PersistentVolumeClaim that a task has by a template of that name.
+std::string claimName(const std::string& name, const v1::TrainingJob& job, const TaskKey& key);
 std::string serviceName(const v1::TrainingJob& job);     // "<job>"
 std::string membershipName(const v1::TrainingJob& job);  // "<job>-membership"
 std::string membershipName(const std::string& job);

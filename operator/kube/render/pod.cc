@@ -8,6 +8,7 @@
 #include "fmt/format.h"
 #include "operator/cluster/failure_policy.h"
 #include "operator/job/template.h"
+#include "operator/kube/render/internal/claims.h"
 #include "operator/kube/render/internal/object_store.h"
 #include "operator/kube/render/internal/overlay.h"
 #include "operator/kube/render/internal/places.h"
@@ -117,6 +118,7 @@ Status checkVariables(const Json& container, const std::string& path) {
 
 Status checkTemplate(const v1::TrainingJob& job, v1::Role role) {
   TY_ASSIGN_OR_RETURN(const Json pod, readTemplate(job, role));
+  TY_RETURN_IF_ERROR(internal::checkClaims(job, role, pod));
   if (isForeign(job)) return taskCommand(job, role).status();
   if (namesProgram(job, role)) TY_RETURN_IF_ERROR(taskCommand(job, role).status());
   const auto task = taskContainer(pod);
@@ -464,6 +466,7 @@ StatusOr<Json> renderPod(const v1::TrainingJob& job, const TaskKey& task, std::u
   setProbes(job.spec().network(), container);
   fill(container, "terminationMessagePolicy", "FallbackToLogsOnError");
   restrict(container);
+  internal::addClaimVolumes(job, task, spec);
   setVolumes(parts, spec, container);
   internal::reachObjectStore(job, spec, container);
   setSharedMemory(parts, spec, container);

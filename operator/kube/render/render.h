@@ -61,6 +61,10 @@ struct RenderOptions {
 StatusOr<nlohmann::ordered_json> renderPod(const v1::TrainingJob& job, const TaskKey& task,
                                            std::uint32_t created, const RenderOptions& options);
 
+// The PersistentVolumeClaims that a task has by the templates of its role. Labels say whose they
+// are; the job owns those that are to go with it.
+std::vector<nlohmann::ordered_json> renderClaims(const v1::TrainingJob& job, const TaskKey& task);
+
 // The first problem that renderPod would have with the templates of the job, for any of its tasks.
 Status checkTemplates(const v1::TrainingJob& job);
 

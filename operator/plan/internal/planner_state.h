@@ -112,6 +112,10 @@ void createAndSweep(PlannerState& state);
 // unreachable.cc: gives up tasks on nodes that nobody hears of, where the job says so.
 void forgetUnreachable(PlannerState& state);
 
+// volume_claims.cc: gives up what tasks that are not wanted any more have kept, where the job says
+// so.
+void dropVolumeClaims(PlannerState& state);
+
 // sparing.cc: marks the workers that the others go on without.
 void spareWorkers(PlannerState& state);
 

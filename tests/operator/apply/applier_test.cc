@@ -54,6 +54,22 @@ TEST_F(ApplierTest, RecordsBeforeItActs) {
                                    "delete worker-1 ", "create ps-0 ", "create worker-0 "));
 }
 
+TEST_F(ApplierTest, ClaimsOfTasksThatAreGoneGoBeforeOthersAreMade) {
+  cluster_.editSpec(key_, [](v1::JobSpec* spec) {
+    spec->mutable_worker()->add_volume_claim_templates()->mutable_metadata()->set_name("data");
+  });
+  ASSERT_TRUE(cluster_.createTask(observe().job, kWorkerB, 1).ok());
+  trace();
+  Plan plan = fullPlan();
+  plan.claim_drops = {kWorkerB};
+  EXPECT_FALSE(isEmpty(plan));
+  ASSERT_TRUE(apply(plan).ok());
+  EXPECT_THAT(cluster_.volumeClaims(key_), ElementsAre("data-job-worker-0"));
+  EXPECT_THAT(trace(), ElementsAre("status", "event Warning TaskLost", "publish revision 1",
+                                   "delete worker-1 ", "drop the volume claims of worker-1",
+                                   "create ps-0 ", "create worker-0 "));
+}
+
 TEST_F(ApplierTest, EmptyPlanWritesNothing) {
   EXPECT_TRUE(apply(Plan{}).ok());
   EXPECT_EQ(cluster_.writes(), 0);

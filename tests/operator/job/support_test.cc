@@ -74,6 +74,16 @@ TEST(CheckSupported, WithoutTrainingTheTemplatesSayWhatRuns) {
                                               "spec.worker.template.spec.containers[1].env[1]."
                                               "valueFrom"));
 
+  auto with_claims = both;
+  with_claims.emplace_back("worker.volumeClaimTemplates", "[{metadata: {name: a}, spec: {}}]");
+  const auto claiming = parseJob(kSmallJob, "job.yaml", {with_claims}, &problems);
+  ASSERT_TRUE(claiming.ok()) << claiming.status();
+  EXPECT_TRUE(checkSupported(*claiming).ok());
+  EXPECT_THAT(taskCommand(*claiming, v1::ROLE_WORKER)->ignored,
+              ::testing::Contains("spec.worker.volumeClaimTemplates"));
+  EXPECT_THAT(taskCommand(*claiming, v1::ROLE_PS)->ignored,
+              ::testing::Not(::testing::Contains("spec.ps.volumeClaimTemplates")));
+
   const auto refusal = [&](const std::string& field, const std::string& value) {
     auto overrides = both;
     overrides.emplace_back(field, value);

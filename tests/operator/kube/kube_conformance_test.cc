@@ -16,6 +16,7 @@
 #include "operator/kube/kube_clusters.h"
 #include "operator/kube/observe/observe.h"
 #include "operator/kube/render/names.h"
+#include "tests/conformance/cluster/claim_conformance.h"
 #include "tests/conformance/cluster/cluster_conformance.h"
 #include "tests/conformance/cluster/queue_conformance.h"
 #include "tests/operator/kube/connection_library.h"
@@ -59,9 +60,10 @@ Json smallJob(const Json& template_spec) {
 
 class KubeHarness : public ClusterHarness {
  public:
-  // `template_spec`: of every task's pod. `queue`: of the job; "": none.
+  // `template_spec`: of every task's pod. `queue`: of the job; "": none. `worker`: more of its
+  // workers.
   explicit KubeHarness(const Json& template_spec = {{"schedulerName", "nobody"}},
-                       const std::string& queue = "")
+                       const std::string& queue = "", const Json& worker = Json::object())
       : kueue_(!queue.empty()) {
     const auto config = loadKubeconfig(kubeconfigPath(), "");
     EXPECT_TRUE(config.ok()) << config.status();
@@ -74,6 +76,7 @@ class KubeHarness : public ClusterHarness {
     (void)client_->create(kDefinitions, "", definition());  // another test may have been first
     EXPECT_TRUE(client_->create(kNamespaces, "", {{"metadata", {{"name", ns_}}}}).ok());
     Json job = smallJob(template_spec);
+    job["spec"]["worker"].update(worker);
     if (kueue_) job["metadata"]["labels"][std::string(kQueueLabel)] = queue;
     EXPECT_TRUE(waitFor([&] { return client_->create(kTrainingJobs, ns_, job).ok(); }));
     restart(std::nullopt);
@@ -239,6 +242,41 @@ class KubeQueueHarness : public QueueHarness {
   KubeHarness kube_;
 };
 
+class KubeClaimHarness : public ClaimHarness {
+ public:
+  KubeClaimHarness() : kube_(Json{{"schedulerName", "nobody"}}, "", claimingWorker()) {}
+  Cluster& cluster() override { return kube_.cluster(); }
+  JobKey jobKey() override { return kube_.jobKey(); }
+  // Nobody here takes away the finalizer of claims that are deleted.
+  std::vector<std::string> claims() override {
+    const auto found = kube_.client().list(kPersistentVolumeClaims, {jobKey().ns, "", ""});
+    EXPECT_TRUE(found.ok()) << found.status();
+    std::vector<std::string> names;
+    for (const Json& claim : found.ok() ? found->items : std::vector<Json>()) {
+      if (!isTerminating(claim)) names.push_back(objectKey(claim).name);
+    }
+    std::sort(names.begin(), names.end());
+    return names;
+  }
+  bool waitFor(const std::function<bool()>& predicate) override { return kube_.waitFor(predicate); }
+
+ private:
+  static Json claimingWorker() {
+    const Json spec = {{"accessModes", {"ReadWriteOnce"}},
+                       {"resources", {{"requests", {{"storage", "1Gi"}}}}}};
+    return {
+        {"volumeClaimTemplates", Json::array({{{"metadata", {{"name", "data"}}}, {"spec", spec}}})},
+        {"persistentVolumeClaimRetentionPolicy", {{"whenScaled", "Delete"}}}};
+  }
+
+  KubeHarness kube_;
+};
+
+std::vector<ClaimParam> claimHarnesses() {
+  if (kubeconfigPath().empty()) return {};
+  return {ClaimParam{"apiserver", [] { return std::make_unique<KubeClaimHarness>(); }}};
+}
+
 std::vector<QueueParam> queueHarnesses() {
   if (kubeconfigPath().empty()) return {};
   return {QueueParam{"apiserver", [] { return std::make_unique<KubeQueueHarness>(); }}};
@@ -338,6 +376,8 @@ TEST(KubeSilentNode, APodStaysUntilItIsForgotten) {
 
 GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(ClusterConformance);
 INSTANTIATE_TEST_SUITE_P(Kube, ClusterConformance, testing::ValuesIn(harnesses()), conformanceName);
+INSTANTIATE_TEST_SUITE_P(Kube, ClaimConformance, testing::ValuesIn(claimHarnesses()),
+                         claimParamName);
 INSTANTIATE_TEST_SUITE_P(Kube, QueueConformance, testing::ValuesIn(queueHarnesses()), queueName);
 
 }  // namespace

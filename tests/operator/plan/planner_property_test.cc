@@ -30,6 +30,9 @@ class RandomLife {
     const char* policies[] = {"Running", "All", "None"};
     policy->set_clean_pod_policy(policies[rng_.below(3)]);
     if (rng_.below(4) == 0) policy->set_active_deadline_seconds(300);
+    v1::WorkerSpec& worker = *job.mutable_spec()->mutable_worker();
+    worker.add_volume_claim_templates()->mutable_metadata()->set_name("data");
+    worker.mutable_persistent_volume_claim_retention_policy()->set_when_scaled("Delete");
     cluster_.setLife({.address_at_create = rng_.below(2) == 0,
                       .ready_at_create = rng_.below(3) == 0,
                       .slow_delete = rng_.below(2) == 0});
@@ -93,6 +96,7 @@ class RandomLife {
     ASSERT_GE(after.restarts(), before.restarts());
     ASSERT_GE(after.disruptions(), before.disruptions());
     for (const CreateTask& create : plan.creates) checkCreate(input, create);
+    for (const TaskKey& key : plan.claim_drops) checkDrop(input, plan, key);
     if (plan.publish) {
       const std::int64_t revision =
           input.observed.membership ? input.observed.membership->revision() : 0;
@@ -111,6 +115,13 @@ class RandomLife {
         << toString(create.key) << " twice as " << create.created << ":\n"
         << join(cluster_.takeTrace(), "\n");
     ASSERT_FALSE(finished_.contains(create.key)) << toString(create.key) << " had finished";
+  }
+
+  // What a task has kept goes only when it is gone and not to come again.
+  static void checkDrop(const PlannerInput& input, const Plan& plan, const TaskKey& key) {
+    for (const TaskObservation& task : input.observed.tasks) ASSERT_NE(task.key, key);
+    for (const CreateTask& create : plan.creates) ASSERT_NE(create.key, key);
+    ASSERT_NE(key, (TaskKey{v1::ROLE_WORKER, 0})) << "which never leaves";
   }
 
   static void checkSorted(const v1::Membership& membership) {

@@ -1,4 +1,4 @@
-"""Scenarios beyond the 72: a quota, and a namespace that goes."""
+"""Scenarios beyond the 72: a quota, a namespace that goes, volume claims."""
 import json
 
 from harness.jobs import foreign
@@ -56,3 +56,50 @@ def scenario_74_namespace_deleted(case):
     finally:
         case.ns = own
         case.world.remove_namespace(space)
+
+
+def claiming(retention=None):
+    """A job whose workers have a claim each."""
+    claim = {"metadata": {"name": "data"},
+             "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Mi"}}}}
+    return foreign(spec={"worker": {"volumeClaimTemplates": [claim],
+                                    "persistentVolumeClaimRetentionPolicy": retention}})
+
+
+def scenario_79_volume_claims(case):
+    """Claims of tasks outlive their pods, are found by the next job of the name, and go as a job says."""
+
+    def claims():
+        return {c["metadata"]["name"]: c["metadata"]["uid"] for c in case.list("persistentvolumeclaims")}
+
+    case.submit(claiming())
+    case.wait_state("Running")
+    first = claims()
+    case.equal(["data-demo-worker-0", "data-demo-worker-1"], sorted(first))
+    case.equal(["data-demo-worker-1"], [v["persistentVolumeClaim"]["claimName"] for v in case.pods()["worker-1"]["spec"][
+        "volumes"] if "persistentVolumeClaim" in v])
+    case.finish("worker-1", 137)
+    case.wait_life("worker-1", 2)
+    case.wait_state("Running")
+    case.scale(1)
+    case.wait_pods(["ps-0", "worker-0"])
+    case.quiet()
+    case.equal(first, claims(), "they stay")
+    case.delete()
+    case.wait("all else to go", lambda: case.job() is None and not case.pods())
+    case.equal(first, claims(), "the job is gone")
+
+    case.submit(claiming({"whenDeleted": "Delete", "whenScaled": "Delete"}))
+    case.wait_pods(TASKS)
+    case.wait_state("Running")
+    case.equal(first, claims(), "the next job of the name has them")
+    case.scale(1)
+    case.wait("one to go", lambda: list(claims()) == ["data-demo-worker-0"])
+    case.scale(2)
+    case.wait_pods(TASKS)
+    case.wait_state("Running")
+    again = claims()
+    case.equal(first["data-demo-worker-0"], again["data-demo-worker-0"])
+    case.true(again["data-demo-worker-1"] != first["data-demo-worker-1"], "another one")
+    case.delete()
+    case.wait("the others to go with the job", lambda: not claims())

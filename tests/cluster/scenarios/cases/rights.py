@@ -75,13 +75,18 @@ def take(case, kind, body):
 
 def whole_life(case, proxy, operator):
     """A job in which every right is used: names that are taken, losses, scaling, suspension, the end of its time."""
+    claim = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Mi"}}}
     foreigners = {"configmaps": {"metadata": {"name": "demo-membership"}},
                   "services": {"metadata": {"name": "demo"}, "spec": {"ports": [{"port": 1}]}},
                   "pods": {"metadata": {"name": "demo-ps-0"},
-                           "spec": {"schedulerName": "nobody", "containers": [{"name": "c", "image": "registry.test/c"}]}}}
+                           "spec": {"schedulerName": "nobody", "containers": [{"name": "c", "image": "registry.test/c"}]}},
+                  "persistentvolumeclaims": {"metadata": {"name": "data-demo-worker-0"}, "spec": claim}}
     for kind, body in foreigners.items():
         take(case, kind, body)
-    case.create("trainingjobs", foreign(spec={"runPolicy": {"ttlSecondsAfterFinished": 1}}))
+    case.create("trainingjobs", foreign(spec={
+        "runPolicy": {"ttlSecondsAfterFinished": 1},
+        "worker": {"volumeClaimTemplates": [{"metadata": {"name": "data"}, "spec": claim}],
+                   "persistentVolumeClaimRetentionPolicy": {"whenScaled": "Delete"}}}))
     for kind, body in foreigners.items():
         name = body["metadata"]["name"]
         case.wait(f"{kind} {name} to be in the way", lambda name=name: name in case.condition("Reconciling").get("message", ""))
@@ -98,8 +103,11 @@ def whole_life(case, proxy, operator):
     case.edit({"runPolicy": {"suspend": True}})
     case.wait_state("Suspended")
     # The kubelet's writes come between the operator's reading and writing: it reads again.
-    case.edit({"runPolicy": {"suspend": False}})
+    case.edit({"runPolicy": {"suspend": False},
+               "worker": {"persistentVolumeClaimRetentionPolicy": {"whenDeleted": "Delete"}}})
     case.wait_state("Running")
+    case.scale(2)
+    case.wait("a claim to go", lambda: case.get("persistentvolumeclaims", "data-demo-worker-2") is None)
     refusal = json.dumps({"kind": "Status", "code": 409, "reason": "Conflict"})
     proxy.inject("answer", method="PATCH", target="/pods/", times=1, status=409, body=refusal)
     case.finish("worker-0")
