@@ -52,6 +52,7 @@ constexpr std::string_view kMayChange[] = {"training.evaluateEverySteps",
                                            "network",
                                            "image",
                                            "ps.replicas",
+                                           "ps.minReplicas",
                                            "worker.replicas",
                                            "worker.minReplicas",
                                            "worker.maxReplicas"};

@@ -57,6 +57,7 @@ void judgeStorage(PlannerState& state) {
 
 struct Readiness {
   int desired = 0, well = 0, spared = 0;
+  bool spares_ps = false;
   std::string missing;  // names, the first few of them
 };
 
@@ -67,6 +68,7 @@ Readiness readinessOf(const PlannerState& state) {
     if (!task.desired) continue;
     ++tasks.desired;
     tasks.spared += task.spared ? 1 : 0;
+    tasks.spares_ps |= task.spared && task.key.role == v1::ROLE_PS;
     if (task.isWell()) {
       ++tasks.well;
     } else if (++named <= kNamesMax) {
@@ -77,13 +79,14 @@ Readiness readinessOf(const PlannerState& state) {
   return tasks;
 }
 
-// Some workers do not come, and the job runs without them.
-void goOnWithoutSpared(PlannerState& state, const TaskWait& wait, const std::string& message) {
+// Some tasks do not come, and the job runs without them.
+void goOnWithoutSpared(PlannerState& state, std::string_view reason, const TaskWait& wait,
+                       const std::string& message) {
   if (!state.is(kRunning, kTrue) || state.is(kRestarting, kTrue))
-    state.event("Warning", "WorkersMissing", message);
-  if (state.is(kRestarting, kTrue)) state.condition(kRestarting, kFalse, "WorkersMissing", message);
+    state.event("Warning", reason, message);
+  if (state.is(kRestarting, kTrue)) state.condition(kRestarting, kFalse, reason, message);
   judgeResizing(state, false, message);
-  state.condition(kRunning, kTrue, "WorkersMissing", message);
+  state.condition(kRunning, kTrue, reason, message);
   state.condition(kReconciling, kTrue, wait.reason, message);
 }
 
@@ -95,7 +98,7 @@ void waitForTasks(PlannerState& state, const Readiness& tasks) {
                   goes_on ? "goes on without" : "waiting for", tasks.missing,
                   wait.message.empty() ? "" : "; ", wait.message);
   if (goes_on) {
-    goOnWithoutSpared(state, wait, message);
+    goOnWithoutSpared(state, tasks.spares_ps ? kServersMissing : kWorkersMissing, wait, message);
   } else {
     // A task that is not ready for a moment, or a new one, does not stop a job that runs.
     const bool runs = state.is(kRunning, kTrue) && !state.is(kRestarting, kTrue);
@@ -133,7 +136,7 @@ void advance(PlannerState& state) {
     state.status.set_start_time(formatRfc3339(state.input.unix_ms));
   }
   recordFinished(state);
-  spareWorkers(state);
+  spareTasks(state);
   findSuccess(state);
   if (state.ends()) return;
   if (!state.isTerminal()) findFailures(state);

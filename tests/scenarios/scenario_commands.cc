@@ -74,6 +74,8 @@ Status Scenario::addJob(const Command& c) {
     policy->set_stop_seconds(static_cast<int>(c.number("stop-seconds", 60)));
   if (c.options.contains("min"))
     spec->mutable_worker()->set_min_replicas(static_cast<int>(c.number("min", 1)));
+  if (c.options.contains("ps-min"))
+    spec->mutable_ps()->set_min_replicas(static_cast<int>(c.number("ps-min", 1)));
   if (c.options.contains("claims")) {
     spec->mutable_worker()->add_volume_claim_templates()->mutable_metadata()->set_name(
         c.text("claims"));

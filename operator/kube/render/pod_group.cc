@@ -31,12 +31,12 @@ Json volcanoSpec(const v1::TrainingJob& job) {
 int gangMembers(const v1::TrainingJob& job) {
   const v1::JobSpec& spec = job.spec();
   const v1::WorkerSpec& worker = spec.worker();
-  const int ps = spec.ps().replicas();
-  const int needed = worker.has_min_replicas() ? std::max(1, worker.min_replicas())
-                                               : std::max(1, worker.replicas());
+  const int ps = spec.ps().has_min_replicas() ? spec.ps().min_replicas() : spec.ps().replicas();
+  const int workers = worker.has_min_replicas() ? std::max(1, worker.min_replicas())
+                                                : std::max(1, worker.replicas());
   const v1::SchedulingPolicy& policy = spec.run_policy().scheduling_policy();
-  const int wanted = policy.has_min_available() ? policy.min_available() : ps + needed;
-  return std::clamp(wanted, 1, std::max(1, ps + worker.replicas()));
+  const int wanted = policy.has_min_available() ? policy.min_available() : ps + workers;
+  return std::clamp(wanted, 1, std::max(1, spec.ps().replicas() + worker.replicas()));
 }
 
 Json renderPodGroup(const v1::TrainingJob& job, GangScheduler kind) {

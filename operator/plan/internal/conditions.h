@@ -23,6 +23,10 @@ inline constexpr std::string_view kCheckpointDurable = "CheckpointDurable";
 inline constexpr std::string_view kAgentsReachable = "AgentsReachable";
 inline constexpr std::string_view kQuotaLimited = "QuotaLimited";
 
+// Reasons of more than one place: why a job goes on though not everybody is there.
+inline constexpr std::string_view kWorkersMissing = "WorkersMissing";
+inline constexpr std::string_view kServersMissing = "ServersMissing";
+
 inline constexpr std::string_view kTrue = "True";
 inline constexpr std::string_view kFalse = "False";
 inline constexpr std::string_view kUnknown = "Unknown";

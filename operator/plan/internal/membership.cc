@@ -61,12 +61,15 @@ int serversOf(const v1::Membership& membership) {
                     [](const auto& t) { return t.id().role() == v1::ROLE_PS; }));
 }
 
-// The grid of chunks is cut for the servers that the job begins with; `former`: of the job that
-// goes on, if any.
-void setGrid(const v1::Membership* former, v1::Membership* next) {
-  const int servers = serversOf(*next);
-  if (servers == 0) return;
-  next->set_grid_ps(servers);
+// The grid of chunks is cut for the servers that the job begins with, and for those that it begins
+// without because they have no room yet; `former`: of the job that goes on, if any.
+void setGrid(const v1::Membership* former, const std::vector<TaskView>& tasks,
+             v1::Membership* next) {
+  if (serversOf(*next) == 0) return;
+  next->set_grid_ps(
+      static_cast<int>(std::count_if(tasks.begin(), tasks.end(), [](const TaskView& task) {
+        return task.key.role == v1::ROLE_PS && task.desired;
+      })));
   if (former == nullptr) return;
   next->set_grid_ps(former->has_grid_ps() ? former->grid_ps() : serversOf(*former));
 }
@@ -96,7 +99,7 @@ std::optional<v1::Membership> nextMembership(const PlannerInput& input,
     *next.add_tasks() = *task.member;
   }
   if (recorded && sameTasks(*recorded, next) && sameLength(*recorded, next)) return std::nullopt;
-  if (job.spec().has_training()) setGrid(begins ? nullptr : &*recorded, &next);
+  if (job.spec().has_training()) setGrid(begins ? nullptr : &*recorded, tasks, &next);
   next.set_revision(recorded ? recorded->revision() + 1 : 1);
   return next;
 }

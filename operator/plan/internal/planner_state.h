@@ -32,8 +32,8 @@ inline constexpr std::chrono::seconds kBeginGrace{5};
 // ... and a parameter server, which others need until they hold its part of the model; that may
 // wait for tasks that are still to come.
 inline constexpr std::chrono::minutes kDrainGrace{10};
-// So long the others wait for a worker that does not come, or come back, where the job may do with
-// fewer of them.
+// So long the others wait for a task that does not come, or come back, where the job may do with
+// fewer of its role.
 inline constexpr std::chrono::seconds kSpareAfter{30};
 // Before a lost task is created again: base, doubled with each loss of that index, up to the
 // maximum; from the start again after a life of kHealthyLife.
@@ -116,8 +116,8 @@ void forgetUnreachable(PlannerState& state);
 // so.
 void dropVolumeClaims(PlannerState& state);
 
-// sparing.cc: marks the workers that the others go on without.
-void spareWorkers(PlannerState& state);
+// sparing.cc: marks the tasks that the others go on without.
+void spareTasks(PlannerState& state);
 
 // reach.cc: whether the agents of the tasks that run answer us.
 void judgeReach(PlannerState& state);

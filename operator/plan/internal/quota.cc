@@ -36,6 +36,7 @@ QuotaClaim claimOf(const v1::JobSpec& spec) {
   QuotaClaim claim;
   claim.ps = spec.ps().replicas();
   claim.workers = spec.worker().replicas();
+  // Kueue grants fewer of one set of pods at most: the workers, whatever ps.minReplicas is.
   const bool may_be_fewer = spec.has_training() && spec.worker().has_min_replicas();
   claim.least_workers =
       may_be_fewer ? std::clamp(spec.worker().min_replicas(), 1, std::max(1, claim.workers))

@@ -33,7 +33,7 @@ NAMES = {
     # Further ones
     73: "quota_exceeded", 74: "namespace_deleted", 75: "steps_change",
     76: "sigterm_mid_create", 77: "sigterm_without_answers",
-    78: "shared_objects_return", 79: "volume_claims",
+    78: "shared_objects_return", 79: "volume_claims", 80: "server_without_room",
 }
 
 BENCH = "a measurement: `make bench-operator` runs it"

@@ -92,7 +92,7 @@ TEST(ChangeTable, WhatMayChangeWhileTheJobRuns) {
     if (mayChangeWhileRunning(field)) free.insert(field);
   }
   EXPECT_THAT(free, ::testing::UnorderedElementsAre(
-                        "ps.replicas", "worker.replicas", "worker.minReplicas",
+                        "ps.replicas", "ps.minReplicas", "worker.replicas", "worker.minReplicas",
                         "worker.maxReplicas", "training.steps", "runPolicy.suspend",
                         "runPolicy.backoffLimit", "runPolicy.cleanPodPolicy",
                         "runPolicy.podReplacement", "runPolicy.activeDeadlineSeconds",

@@ -214,6 +214,26 @@ TEST(Planner, AJobThatBeginsAgainWithFewerTasksWaitsForAllOfThem) {
   EXPECT_EQ(plan.publish->tasks(1).created(), 2u);
 }
 
+// It comes later, and takes its share then; a rule of the placement may name it already.
+TEST(Planner, TheGridIsCutForAServerWithoutRoom) {
+  PlannerInput input;
+  input.observed.job = fakeJob("job", 3, 1);
+  input.observed.job.mutable_spec()->mutable_ps()->set_min_replicas(1);
+  input.now = TimePoint(std::chrono::hours(5));
+  input.unix_ms = 1'700'000'000'000;
+  input.observed.tasks = {runningTask(kPs0, 1), runningTask({v1::ROLE_PS, 2}, 1),
+                          runningTask(kWorker0, 1)};
+  recordStatus(&input);
+  EXPECT_FALSE(planJob(input).publish.has_value()) << "it is waited for at first";
+  input.unix_ms += 31'000;
+  input.now += std::chrono::seconds(31);
+  const Plan plan = planJob(input);
+  ASSERT_TRUE(plan.publish.has_value());
+  EXPECT_EQ(plan.publish->tasks_size(), 3);
+  EXPECT_EQ(plan.publish->tasks(1).id().index(), 2u);
+  EXPECT_EQ(plan.publish->grid_ps(), 3);
+}
+
 TEST(Planner, AnotherNumberOfStepsIsPublished) {
   PlannerInput input = runningJob();
   const std::int64_t revision = input.observed.membership->revision();

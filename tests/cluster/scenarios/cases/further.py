@@ -1,7 +1,8 @@
-"""Scenarios beyond the 72: a quota, a namespace that goes, volume claims."""
+"""Scenarios beyond the 72: a quota, a namespace that goes, volume claims, a parameter server without room."""
 import json
 
-from harness.jobs import foreign
+from harness.jobs import foreign, job
+from harness.kubelet import UNSCHEDULED
 
 TASKS = ["ps-0", "worker-0", "worker-1"]
 
@@ -103,3 +104,31 @@ def scenario_79_volume_claims(case):
     case.true(again["data-demo-worker-1"] != first["data-demo-worker-1"], "another one")
     case.delete()
     case.wait("the others to go with the job", lambda: not claims())
+
+
+def scenario_80_server_without_room(case):
+    """ps.minReplicas: the job goes on without a parameter server that finds no room, which joins when there is some."""
+    start = ["ps-0", "ps-1", "worker-0", "worker-1"]
+    case.submit(job(ps=2, workers=2, spec={"ps": {"minReplicas": 1}}))
+    case.wait_members(start)
+    case.wait_state("Running")
+    before = case.uids()
+    case.pod_plan(UNSCHEDULED)
+    case.finish("ps-1", 137, disrupted=True)
+    case.wait_life("ps-1", 2)
+    case.kubelet.unschedulable(case.ns, "demo-ps-1")
+    case.stays("the others wait for it at first", lambda: case.members() == start)
+    case.wait_members(["ps-0", "worker-0", "worker-1"])
+    running = case.wait_condition("Running", reason="ServersMissing")
+    case.contains("ps-1: Unschedulable", running["message"])
+    case.kubelet.schedule(case.ns, "demo-ps-1")
+    entries = case.wait_members(start)
+    case.equal([1, 2], [entries[f"ps-{i}"]["created"] for i in range(2)])
+    case.wait_condition("Resizing", "False", "AllTasksReady")
+    status = case.wait_state("Running")
+    case.equal((0, 1), (status["restarts"], status["disruptions"]))
+    after = case.uids()
+    case.equal({t: before[t] for t in start if t != "ps-1"}, {t: after[t] for t in start if t != "ps-1"}, "who stays")
+
+
+scenario_80_server_without_room.seconds = 40

@@ -12,16 +12,16 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 v1::TrainingJob gangJob(const std::string& policy, const std::string& worker = "replicas: 3",
-                        const std::string& pod = "") {
+                        const std::string& pod = "", const std::string& ps = "replicas: 2") {
   const std::string text = fmt::format(R"(apiVersion: trainyard.dev/v1alpha1
 kind: TrainingJob
 metadata: {{name: own, namespace: team}}
 spec:
   runPolicy: {{{}}}
-  ps: {{replicas: 2, template: {{spec: {{containers: [{{name: task, image: a, command: [b]}}]}}}}}}
+  ps: {{{}, template: {{spec: {{containers: [{{name: task, image: a, command: [b]}}]}}}}}}
   worker: {{{}, template: {{spec: {{{} containers: [{{name: task, image: a, command: [b]}}]}}}}}}
 )",
-                                       policy, worker, pod);
+                                       policy, ps, worker, pod);
   const auto job = parseJob(text, "job.yaml", {}, nullptr);
   EXPECT_TRUE(job.ok()) << job.status();
   return job.value_or(v1::TrainingJob());
@@ -41,6 +41,12 @@ const GangOptions kWithVolcano{GangScheduler::kVolcano, "volcano"};
 TEST(PodGroupTest, HoldsAllTasksWithoutWhichTheJobDoesNotTrain) {
   EXPECT_EQ(gangMembers(gangJob("schedulingPolicy: {}")), 5);
   EXPECT_EQ(gangMembers(gangJob("schedulingPolicy: {}", "replicas: 3, minReplicas: 1")), 3);
+  EXPECT_EQ(gangMembers(
+                gangJob("schedulingPolicy: {}", "replicas: 3", "", "replicas: 2, minReplicas: 1")),
+            4);
+  EXPECT_EQ(gangMembers(gangJob("schedulingPolicy: {}", "replicas: 3, minReplicas: 1", "",
+                                "replicas: 2, minReplicas: 1")),
+            2);
   EXPECT_EQ(gangMembers(gangJob("schedulingPolicy: {minAvailable: 2}")), 2);
   EXPECT_EQ(gangMembers(gangJob("schedulingPolicy: {minAvailable: 9}")), 5)
       << "more than there are would never be placed";
