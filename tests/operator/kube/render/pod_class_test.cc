@@ -96,5 +96,63 @@ TEST(PodClassTest, ServersPreferNodesOfTheirOwn) {
             Json::array());
 }
 
+// `job`: more of its spec; `pod`: of the workers' pods.
+Json workerOf(const std::string& job, const std::string& pod = "", int workers = 2) {
+  const std::string text = fmt::format(
+      R"(apiVersion: trainyard.dev/v1alpha1
+kind: TrainingJob
+metadata: {{name: own, namespace: team}}
+spec:
+{}
+  worker: {{replicas: {}, template: {{spec: {{{} containers: [{{name: task, image: a{}}}]}}}}}}
+)",
+      job, workers, pod, job.find("training") == std::string::npos ? ", command: [b]" : "");
+  const auto parsed = parseJob(text, "job.yaml", {}, nullptr);
+  EXPECT_TRUE(parsed.ok()) << parsed.status();
+  if (!parsed.ok()) return Json();
+  const RenderOptions options{.agent_image = "agent:1", .runtime_image = "runtime:1"};
+  const auto rendered = renderPod(*parsed, {v1::ROLE_WORKER, 1}, 1, options);
+  EXPECT_TRUE(rendered.ok()) << rendered.status();
+  return rendered.ok() ? (*rendered)["spec"] : Json();
+}
+
+constexpr char kRingTraining[] = R"(  strategy: AllReduce
+  training: {model: {name: mlp}, data: {format: synthetic, shape: [4, 4, 1], classes: 2, samples: 10},
+    batchSize: 1, steps: 1, optimizer: {name: SGD, learningRate: 0.1}})";
+
+TEST(PodClassTest, RanksOfARingPreferToBeNearEachOther) {
+  const Json near = Json::parse(R"({"podAffinity": {
+      "preferredDuringSchedulingIgnoredDuringExecution": [
+    {"weight": 100, "podAffinityTerm": {"topologyKey": "kubernetes.io/hostname", "labelSelector":
+      {"matchLabels": {"trainyard.dev/job-name": "own", "trainyard.dev/role": "worker"}}}},
+    {"weight": 50, "podAffinityTerm": {"topologyKey": "topology.kubernetes.io/zone",
+      "labelSelector":
+      {"matchLabels": {"trainyard.dev/job-name": "own", "trainyard.dev/role": "worker"}}}}]}})");
+  const Json ours = workerOf(kRingTraining);
+  EXPECT_EQ(ours["affinity"], near);
+  EXPECT_FALSE(ours.contains("topologySpreadConstraints"));
+  const Json foreign = workerOf("  strategy: AllReduce");
+  EXPECT_EQ(foreign["affinity"], near);
+  // The scheduler's own constraint, for pods of a Service, does not hold then.
+  EXPECT_EQ(foreign["topologySpreadConstraints"], Json::parse(R"([{
+      "maxSkew": 1, "topologyKey": "kubernetes.io/hostname", "whenUnsatisfiable": "ScheduleAnyway",
+      "labelSelector": {"matchLabels": {"trainyard.dev/job-name": "own",
+        "trainyard.dev/role": "worker", "trainyard.dev/index": "1"}}}])"));
+}
+
+TEST(PodClassTest, OthersGoWhereTheyFindRoom) {
+  const auto placed = [](const Json& spec) {
+    return spec.contains("affinity") || spec.contains("topologySpreadConstraints");
+  };
+  EXPECT_FALSE(placed(workerOf("  strategy: AllReduce", "", 1))) << "nobody to be near to";
+  EXPECT_FALSE(placed(workerOf("  ps: {template: {spec: {containers: [{command: [a]}]}}}")))
+      << "workers of parameter servers";
+  EXPECT_EQ(workerOf("  strategy: AllReduce", "affinity: {},")["affinity"], Json::object());
+  EXPECT_FALSE(
+      workerOf("  strategy: AllReduce", "affinity: {},").contains("topologySpreadConstraints"));
+  EXPECT_FALSE(
+      workerOf("  strategy: AllReduce", "topologySpreadConstraints: [],").contains("affinity"));
+}
+
 }  // namespace
 }  // namespace trainyard::control
