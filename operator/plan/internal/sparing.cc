@@ -21,6 +21,8 @@ bool goesWithoutSome(const PlannerState& state) {
 UnixMillis missingSince(const PlannerState& state, const TaskView& task) {
   const bool told = state.input.observed.membership.has_value();
   if (goesWithoutSome(state) && task.member == nullptr && told) return 0;
+  // It was there until now: its loss is yet to be counted.
+  if (task.numberIsUsed() && !task.lives()) return state.input.unix_ms;
   if (task.history.create_ms != 0) return task.history.create_ms;
   const v1::Condition* resizing = findCondition(state.status, kResizing);
   const bool resizes = resizing != nullptr && resizing->status() == kTrue;
