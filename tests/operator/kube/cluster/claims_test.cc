@@ -6,7 +6,7 @@
 #include "gtest/gtest.h"
 #include "operator/kube/kube_cluster.h"
 #include "tests/base/process/temp_dir.h"
-#include "tests/operator/kube/cluster/memory_apiserver.h"
+#include "tests/operator/kube/cluster/memory_cluster_test.h"
 
 namespace trainyard::control {
 namespace {
@@ -45,20 +45,11 @@ Json claimAt(const std::string& index, const std::string& owner = "") {
   return claim;
 }
 
-class KubeClaimsTest : public testing::Test {
+class KubeClaimsTest : public MemoryClusterTest {
  protected:
   void start(const Json& job) {
     server_.put(kClaimingJob, job);
-    KubeClusterOptions options;
-    options.ns = "lab";
-    options.render = {.agent_image = "agent:1", .runtime_image = "runtime:1"};
-    options.root_secrets = {std::string(32, 'r')};
-    options.reflector.stream = false;
-    options.reflector.backoff = std::chrono::milliseconds(5);
-    options.reflector.max_backoff = std::chrono::milliseconds(20);
-    cluster_ = std::make_unique<KubeCluster>(client_, systemClock(), options);
-    ASSERT_TRUE(cluster_->watch([](const JobKey&) {}).ok());
-    ASSERT_TRUE(cluster_->listJobs().ok());
+    startWith(labOptions());
   }
   JobObservation observe() {
     JobObservation last;
@@ -75,10 +66,6 @@ class KubeClaimsTest : public testing::Test {
   Json ownersOf(const std::string& claim) {
     return server_.get(claim).value()["metadata"].value("ownerReferences", Json::array());
   }
-
-  MemoryApiserver server_;
-  KubeClient client_{server_, systemClock()};
-  std::unique_ptr<KubeCluster> cluster_;
 };
 
 TEST_F(KubeClaimsTest, AClaimIsThereBeforeThePod) {

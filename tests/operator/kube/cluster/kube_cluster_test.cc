@@ -8,7 +8,7 @@
 #include "gtest/gtest.h"
 #include "operator/kube/render/names.h"
 #include "tests/base/process/temp_dir.h"
-#include "tests/operator/kube/cluster/memory_apiserver.h"
+#include "tests/operator/kube/cluster/memory_cluster_test.h"
 
 namespace trainyard::control {
 namespace {
@@ -38,30 +38,19 @@ Json jobObject() {
       "network": {"taskPort": 2222, "agentPort": 2230, "metricsPort": 2231}}})");
 }
 
-class KubeClusterTest : public testing::Test {
+class KubeClusterTest : public MemoryClusterTest {
  protected:
   void start() {
-    KubeClusterOptions options;
-    options.ns = "lab";
-    options.render = {.agent_image = "agent:1", .runtime_image = "runtime:1"};
-    options.root_secrets = {std::string(32, 'r')};
+    KubeClusterOptions options = labOptions();
     options.render.policy = policy_;
     options.render.gang = gang_;
     options.shared_every = shared_every_;
-    options.reflector.stream = false;  // which the server in memory does not offer
-    options.reflector.backoff = std::chrono::milliseconds(5);
-    options.reflector.max_backoff = std::chrono::milliseconds(20);
-    cluster_ = std::make_unique<KubeCluster>(client_, systemClock(), options);
-    ASSERT_TRUE(cluster_->watch([](const JobKey&) {}).ok());
-    ASSERT_TRUE(cluster_->listJobs().ok());
+    startWith(options);
   }
 
   Duration shared_every_ = std::chrono::hours(1);
   std::optional<PolicyOptions> policy_;
   std::optional<GangOptions> gang_;
-  MemoryApiserver server_;
-  KubeClient client_{server_, systemClock()};
-  std::unique_ptr<KubeCluster> cluster_;
 };
 
 TEST_F(KubeClusterTest, OrphansThatCannotBeFreedAreTriedAgain) {

@@ -5,7 +5,7 @@
 #include "gtest/gtest.h"
 #include "operator/kube/kube_cluster.h"
 #include "tests/base/process/temp_dir.h"
-#include "tests/operator/kube/cluster/memory_apiserver.h"
+#include "tests/operator/kube/cluster/memory_cluster_test.h"
 
 namespace trainyard::control {
 namespace {
@@ -27,21 +27,13 @@ Json jobInQueue() {
       "network": {"taskPort": 2222, "agentPort": 2230, "metricsPort": 2231}}})");
 }
 
-class QueuesTest : public testing::Test {
+class QueuesTest : public MemoryClusterTest {
  protected:
   void start(bool kueue = true) {
     server_.put(kQueuedPath, jobInQueue());
-    KubeClusterOptions options;
-    options.ns = "lab";
+    KubeClusterOptions options = labOptions();
     options.kueue = kueue;
-    options.render = {.agent_image = "agent:1", .runtime_image = "runtime:1"};
-    options.root_secrets = {std::string(32, 'r')};
-    options.reflector.stream = false;
-    options.reflector.backoff = std::chrono::milliseconds(5);
-    options.reflector.max_backoff = std::chrono::milliseconds(20);
-    cluster_ = std::make_unique<KubeCluster>(client_, systemClock(), options);
-    ASSERT_TRUE(cluster_->watch([](const JobKey&) {}).ok());
-    ASSERT_TRUE(cluster_->listJobs().ok());
+    startWith(options);
   }
 
   // Calls of such a path have that answer.
@@ -73,10 +65,6 @@ class QueuesTest : public testing::Test {
         {"name": "worker", "flavors": {"cpu": "training"}, "count": 1}]}})");
     server_.put(kWorkload, workload);
   }
-
-  MemoryApiserver server_;
-  KubeClient client_{server_, systemClock()};
-  std::unique_ptr<KubeCluster> cluster_;
 };
 
 TEST_F(QueuesTest, WithoutQueuesSuchAJobIsRefused) {
