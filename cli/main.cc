@@ -5,7 +5,6 @@
 #include <cstdlib>
 #include <filesystem>
 #include <iostream>
-#include <optional>
 #include <string>
 #include <string_view>
 #include <system_error>
@@ -24,11 +23,6 @@ int terminalColumns() {
 std::string valueOf(const char* variable) {
   const char* value = std::getenv(variable);
   return value == nullptr ? "" : value;
-}
-
-std::optional<std::string> variable(const char* name) {
-  if (const char* value = std::getenv(name)) return value;
-  return std::nullopt;
 }
 
 bool isSet(const char* variable) {
@@ -61,6 +55,6 @@ int main(int argc, char** argv) {
                   valueOf("KUBERNETES_SERVICE_PORT")};
   if (const char* gpus = std::getenv("CUDA_VISIBLE_DEVICES")) console.visible_gpus = gpus;
   if (::isatty(STDIN_FILENO) == 1) console.in = &std::cin;
-  trainyard::runtime::useObjectStores(variable);
+  trainyard::runtime::useObjectStores(valueOf);
   return trainyard::cli::runApp(std::vector<std::string>(argv + 1, argv + argc), console);
 }

@@ -89,9 +89,9 @@ Status checkMember(const std::string& path, const TaskOptions& options) {
                                         taskName(options.id.role(), options.id.index())));
 }
 
-std::optional<std::string> variable(const char* name) {
-  if (const char* value = std::getenv(name)) return value;
-  return std::nullopt;
+std::string variable(const char* name) {
+  const char* const value = std::getenv(name);
+  return value == nullptr ? "" : value;
 }
 
 StatusOr<TaskOptions> taskOptions(const Flags& flags, v1::Role role, const v1::TrainingJob& job) {

@@ -126,6 +126,10 @@ StatusOr<Manifest> readManifest(const std::string& path);
 // (claim.h); unreadable ones are listed in `problems` (may be null), one line each. An absent
 // directory holds none.
 std::vector<Manifest> listManifests(const std::string& dir, std::vector<std::string>* problems);
+// The same, but fails where that is not known now (mayPass(), runtime/storage/storage.h): what is
+// left out may be the newest.
+StatusOr<std::vector<Manifest>> readManifests(const std::string& dir,
+                                              std::vector<std::string>* problems);
 // The manifest that a user means by `path`: a manifest's file, or a directory of checkpoints or a
 // run directory (which has them in checkpoints/), of which it is the newest. Errors name the path:
 // NOT_FOUND, or INVALID_ARGUMENT for a place without checkpoints and for one with a manifest that
@@ -135,9 +139,6 @@ StatusOr<std::string> findManifest(const std::string& path);
 // without any. A new epoch takes a higher number, so that its manifests meet no file of their name.
 // The error is that of listing the directory.
 StatusOr<std::int64_t> highestEpochNamed(const std::string& dir);
-// Why what is in a directory cannot be known now, though it may be known later: it, or one of its
-// manifests, cannot be read for a reason that passes.
-Status checkReachable(const std::string& dir);
 // Manifests from `manifest`, which is read from `dir`, to the whole one that it is a delta of in
 // the end. DATA_LOSS names one that is missing, or does not come before the one that names it.
 StatusOr<std::vector<Manifest>> chainOf(const std::string& dir, const Manifest& manifest);

@@ -90,9 +90,10 @@ Record fromText(const std::string& text) {
   return record;
 }
 
-// What cannot be read says nothing.
-Record readRecord(const std::string& dir, std::int64_t number) {
+// What cannot be read says nothing, unless it may be read later.
+StatusOr<Record> readRecord(const std::string& dir, std::int64_t number) {
   const StatusOr<std::string> text = readStored(pathOf(dir, number), kMaxBytes);
+  if (mayPass(dir, text.status())) return text.status();
   return text.ok() ? fromText(*text) : Record{};
 }
 
@@ -102,8 +103,8 @@ std::string describe(const Writer& writer) {
 
 Status displaced(const std::string& dir, std::int64_t number) {
   return absl::AbortedError(fmt::format("{} writes to {} now: {} says so",
-                                        describe(readRecord(dir, number).writer), dir,
-                                        fmt::format("{}{}{}", kPrefix, number, kSuffix)));
+                                        describe(readRecord(dir, number).value_or(Record{}).writer),
+                                        dir, fmt::format("{}{}{}", kPrefix, number, kSuffix)));
 }
 
 bool isLater(const Writer& a, const Writer& b) {
@@ -120,10 +121,11 @@ Status write(const std::string& path, const Record& record, bool exclusively) {
 
 }  // namespace
 
-ClaimHistory ClaimHistory::read(const std::string& dir) {
+StatusOr<ClaimHistory> ClaimHistory::read(const std::string& dir) {
   const StatusOr<std::vector<std::int64_t>> numbers = claimsIn(dir);
+  if (mayPass(dir, numbers.status())) return numbers.status();
   if (!numbers.ok() || numbers->empty()) return ClaimHistory("", {});
-  Record record = readRecord(dir, numbers->back());
+  TY_ASSIGN_OR_RETURN(Record record, readRecord(dir, numbers->back()));
   return ClaimHistory(std::move(record.writer.job_uid), std::move(record.starts));
 }
 
@@ -155,7 +157,10 @@ Status Claim::take() {
   for (int attempt = 0; attempt < kAttempts; ++attempt) {
     TY_ASSIGN_OR_RETURN(const std::vector<std::int64_t> before, claimsIn(dir_));
     const std::int64_t newest = before.empty() ? 0 : before.back();
-    Record record = newest == 0 ? Record{} : readRecord(dir_, newest);
+    Record record;
+    if (newest > 0) {
+      TY_ASSIGN_OR_RETURN(record, readRecord(dir_, newest));
+    }
     if (isLater(record.writer, writer_)) return displaced(dir_, newest);
     if (record.writer.job_uid != writer_.job_uid) record.starts.clear();
     record.writer = writer_;
@@ -164,7 +169,7 @@ Status Claim::take() {
     if (absl::IsAlreadyExists(made)) continue;
     TY_RETURN_IF_ERROR(made);
     hitFailpoint("checkpoint.claim.made", newest + 1);
-    const std::vector<Manifest> manifests = listManifests(dir_, nullptr);
+    TY_ASSIGN_OR_RETURN(const std::vector<Manifest> manifests, readManifests(dir_, nullptr));
     record.starts.push_back({newest + 1, {-1, -1}});
     if (!manifests.empty())
       record.starts.back().newest = {manifests.front().step, manifests.front().epoch};

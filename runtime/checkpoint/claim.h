@@ -36,10 +36,10 @@ struct ClaimStart {
 };
 
 // What the newest claim of a directory says. Of a directory without one, and where it cannot be
-// read: nothing, so that no manifest is void.
+// read: nothing, so that no manifest is void; an error where it may be read later (mayPass()).
 class ClaimHistory {
  public:
-  static ClaimHistory read(const std::string& dir);
+  static StatusOr<ClaimHistory> read(const std::string& dir);
   ClaimHistory(std::string job_uid, std::vector<ClaimStart> starts)
       : job_uid_(std::move(job_uid)), starts_(std::move(starts)) {}
   // It was committed by a writer in whose place another of the same job had begun before.
@@ -50,8 +50,9 @@ class ClaimHistory {
   std::vector<ClaimStart> starts_;  // ascending
 };
 
-// As listManifests(), with those that are void: what is to be removed.
-std::vector<Manifest> listWithVoid(const std::string& dir, std::vector<std::string>* problems);
+// As readManifests(), with those that are void: what is to be removed.
+StatusOr<std::vector<Manifest>> listWithVoid(const std::string& dir,
+                                             std::vector<std::string>* problems);
 
 // The claim of one writer to a directory. Blocks for the disk. Not thread-safe.
 class Claim {

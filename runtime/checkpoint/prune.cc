@@ -42,8 +42,8 @@ bool isLeftOver(const StoredFile& file, const Kept& kept) {
 // The manifests but those that are void, which are removed. Their files go when their steps are
 // past.
 StatusOr<std::vector<Manifest>> removeVoid(const std::string& dir) {
-  std::vector<Manifest> manifests = listWithVoid(dir, nullptr);
-  const ClaimHistory claims = ClaimHistory::read(dir);
+  TY_ASSIGN_OR_RETURN(std::vector<Manifest> manifests, listWithVoid(dir, nullptr));
+  TY_ASSIGN_OR_RETURN(const ClaimHistory claims, ClaimHistory::read(dir));
   for (const Manifest& manifest : manifests) {
     if (claims.isVoid(manifest)) TY_RETURN_IF_ERROR(removeFrom(dir, manifest.fileName()));
   }

@@ -14,8 +14,28 @@ bool isRemote(std::string_view path) {
   return path.starts_with(s3::kScheme);
 }
 
+bool mayPass(std::string_view path, const Status& status) {
+  return isRemote(path) && !status.ok() && failureClass(status) == FailureClass::kRetry;
+}
+
+namespace {
+
+std::unique_ptr<Storage>& inPlaceOfObjectStores() {
+  static std::unique_ptr<Storage> storage;
+  return storage;
+}
+
+}  // namespace
+
+void useInPlaceOfObjectStores(std::unique_ptr<Storage> storage) {
+  inPlaceOfObjectStores() = std::move(storage);
+}
+
 StatusOr<Storage*> storageOf(std::string_view path) {
-  if (isRemote(path)) return s3::storageByEnvironment();
+  if (isRemote(path)) {
+    Storage* const given = inPlaceOfObjectStores().get();
+    return given != nullptr ? given : s3::storageByEnvironment();
+  }
   static LocalStorage local;
   return &local;
 }

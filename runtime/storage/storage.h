@@ -11,7 +11,6 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -100,13 +99,18 @@ class Storage {
 StatusOr<Storage*> storageOf(std::string_view path);
 // Whether what lies there is of an object store, so that looking at it costs a request.
 bool isRemote(std::string_view path);
+// Of a failure to read what lies there: an object store may answer again. (A disk that cannot be
+// read does not mend itself by waiting.) False for OK.
+bool mayPass(std::string_view path, const Status& status);
 
-// The value of a variable of the environment; nothing where it is not set.
-using Environment = std::function<std::optional<std::string>(const char* name)>;
+// The value of a variable of the environment; "": it is not set.
+using Environment = std::function<std::string(const char* name)>;
 // By which object stores are reached from now on (runtime/storage/s3/config.h); `scratch` is where
 // copies are kept of what is read as a whole, "": what the environment says. For main files, before
 // the first path of an object store; without, those are refused.
 void useObjectStores(Environment environment, std::string scratch = "");
+// Of all paths of object stores from now on, in place of that: for tests. Null: no more.
+void useInPlaceOfObjectStores(std::unique_ptr<Storage> storage);
 
 // The verbs of storageOf(path).
 StatusOr<std::vector<StoredFile>> listStored(const std::string& folder);

@@ -68,15 +68,12 @@ CoordinatorConfig coordinatorConfig(const TaskOptions& options, const std::strin
   return config;
 }
 
-// What an object store has of a job is its state: as long as nobody knows that, nothing begins. (A
-// disk that cannot be read does not mend itself by waiting.)
+// What an object store has of a job is its state: as long as nobody knows that, nothing begins.
 template <typename Attempt>
 auto onceReachable(const std::string& dir, const Attempt& attempt) {
   for (bool said = false;; said = true) {
     auto result = attempt();
-    const bool passes =
-        isRemote(dir) && !result.ok() && failureClass(statusOf(result)) == FailureClass::kRetry;
-    if (!passes) return result;
+    if (!mayPass(dir, statusOf(result))) return result;
     if (!said) TY_WARN("waits for the checkpoints: {}", fromAbsl(statusOf(result).message()));
     sleepUntil(systemClock().now() + kStoreLook);
   }
@@ -85,15 +82,13 @@ auto onceReachable(const std::string& dir, const Attempt& attempt) {
 // A corrupt file is named and the one before it taken. Fails only where a file may turn out to be
 // whole later.
 StatusOr<std::optional<Manifest>> newestWhole(const TaskOptions& options) {
-  if (isRemote(options.checkpointDir()))
-    TY_RETURN_IF_ERROR(checkReachable(options.checkpointDir()));
+  const std::string dir = options.checkpointDir();
   std::vector<std::string> problems;
   std::optional<Manifest> newest;
-  for (const Manifest& manifest : listManifests(options.checkpointDir(), &problems)) {
-    const Status verified = verifyFiles(options.checkpointDir(), manifest);
-    if (isRemote(options.checkpointDir()) && !verified.ok() &&
-        failureClass(verified) == FailureClass::kRetry)
-      return verified;
+  TY_ASSIGN_OR_RETURN(const std::vector<Manifest> manifests, readManifests(dir, &problems));
+  for (const Manifest& manifest : manifests) {
+    const Status verified = verifyFiles(dir, manifest);
+    if (mayPass(dir, verified)) return verified;
     if (verified.ok() && manifest.job_uid == options.job.metadata().uid()) {
       newest = manifest;
       break;

@@ -9,16 +9,15 @@ namespace trainyard::runtime::s3 {
 namespace {
 
 StatusOr<std::string> needed(const Environment& environment, const char* name) {
-  const std::optional<std::string> value = environment(name);
-  if (value && !value->empty()) return *value;
+  std::string value = environment(name);
+  if (!value.empty()) return value;
   return absl::InvalidArgumentError(
       fmt::format("{} is not set: it is needed for checkpoints in s3://", name));
 }
 
 std::string firstOf(const Environment& environment, std::initializer_list<const char*> names) {
   for (const char* name : names) {
-    if (const std::optional<std::string> value = environment(name); value && !value->empty())
-      return *value;
+    if (std::string value = environment(name); !value.empty()) return value;
   }
   return "";
 }
@@ -56,9 +55,9 @@ StatusOr<S3Config> configOf(const Environment& environment) {
     config.region = std::move(region);
   TY_ASSIGN_OR_RETURN(config.access_key, needed(environment, "AWS_ACCESS_KEY_ID"));
   TY_ASSIGN_OR_RETURN(config.secret_key, needed(environment, "AWS_SECRET_ACCESS_KEY"));
-  config.session_token = environment("AWS_SESSION_TOKEN").value_or("");
-  config.ca_file = environment("AWS_CA_BUNDLE").value_or("");
-  config.scratch = firstOf(environment, {"TMPDIR"});
+  config.session_token = environment("AWS_SESSION_TOKEN");
+  config.ca_file = environment("AWS_CA_BUNDLE");
+  config.scratch = environment("TMPDIR");
   if (config.scratch.empty()) config.scratch = "/tmp";
   return config;
 }

@@ -6,7 +6,6 @@
 #include <filesystem>
 #include <future>
 
-#include "base/core/check.h"
 #include "base/process/files.h"
 #include "base/process/new_file.h"
 #include "fmt/format.h"
@@ -58,8 +57,7 @@ Status ObjectReader::read(std::uint64_t offset, std::span<std::byte> out) const 
 }
 
 // In order, with the next parts on their way.
-Status ObjectReader::fetch(
-    const std::function<Status(std::uint64_t offset, const std::string& bytes)>& take) const {
+Status ObjectReader::fetch(const std::function<Status(const std::string& bytes)>& take) const {
   std::deque<std::future<StatusOr<ObjectPart>>> coming;
   std::uint64_t asked = 0;
   for (std::uint64_t at = 0; at < size();) {
@@ -75,7 +73,7 @@ Status ObjectReader::fetch(
     const std::size_t expected = std::min<std::uint64_t>(kPartBytes, size() - at);
     if (part.bytes.size() != expected)
       return absl::DataLossError(fmt::format("{}: ends at byte {}", path(), part.size));
-    TY_RETURN_IF_ERROR(take(at, part.bytes));
+    TY_RETURN_IF_ERROR(take(part.bytes));
     at += part.bytes.size();
   }
   return absl::OkStatus();
@@ -89,7 +87,7 @@ Status ObjectReader::readThrough(
     return absl::OkStatus();
   }
   TY_ASSIGN_OR_RETURN(UniqueFd copy, makeCopy(client_->config().scratch));
-  TY_RETURN_IF_ERROR(fetch([&](std::uint64_t, const std::string& bytes) {
+  TY_RETURN_IF_ERROR(fetch([&](const std::string& bytes) {
     sink(std::as_bytes(std::span(bytes.data(), bytes.size())));
     return annotate(writeAll(copy.get(), bytes, client_->config().scratch),
                     fmt::format("a copy of {}", path()));

@@ -30,8 +30,7 @@ class ObjectReader : public ReadableFile {
   Status readThrough(const std::function<void(std::span<const std::byte>)>& sink) const override;
 
  private:
-  Status fetch(
-      const std::function<Status(std::uint64_t offset, const std::string& bytes)>& take) const;
+  Status fetch(const std::function<Status(const std::string& bytes)>& take) const;
 
   const std::shared_ptr<Client> client_;
   const ObjectName name_;

@@ -20,9 +20,9 @@ using testing::ElementsAre;
 using testing::IsEmpty;
 using testing::UnorderedElementsAre;
 
-std::optional<std::string> variable(const char* name) {
-  if (const char* const value = std::getenv(name)) return value;
-  return std::nullopt;
+std::string variable(const char* name) {
+  const char* const value = std::getenv(name);
+  return value == nullptr ? "" : value;
 }
 
 class StorageTest : public testing::Test {
@@ -181,7 +181,6 @@ TEST_F(StorageTest, CheckpointsAreFoundWholeAndPruned) {
   }
   EXPECT_TRUE(absl::IsAlreadyExists(commitManifest(folder_, written[2])));
   EXPECT_EQ(highestEpochNamed(folder_).value(), 1);
-  EXPECT_EQ(checkReachable(folder_), absl::OkStatus());
   ASSERT_EQ(verifyFiles(folder_, written[2]), absl::OkStatus());
   const auto reader = CheckpointReader::open(folder_, written[2]);
   ASSERT_TRUE(reader.ok()) << reader.status();
