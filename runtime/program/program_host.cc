@@ -183,19 +183,29 @@ Status ProgramHost::restore(const Turn& turn) {
 
 Status ProgramHost::keepIfDue(std::int64_t version) {
   if (options_.workers_update || !options_.chief || !hasBeside()) return absl::OkStatus();
-  const auto due =
+  std::vector<std::int64_t> due =
       job_.keepDue(version, kept_beside_, [this](std::int64_t step) { return isKept(step); });
-  return due && *due != kept_beside_ ? keep(*due) : absl::OkStatus();
+  std::erase(due, kept_beside_);
+  return keepEach(due);
 }
 
-// What belongs to the last checkpoint, which the chief's own last step need not have made. A
+// What belongs to the last checkpoints, which the chief's own last step need not have made. A
 // finished job was scored with what there is now: a pass whose gradients came too late to count may
 // have changed it since it was kept.
 Status ProgramHost::keepLast(const Turn& turn) {
   if (options_.workers_update || !options_.chief || !hasBeside()) return absl::OkStatus();
   const bool stopped = turn.kind == Turn::Kind::kStopped && kept_beside_ != turn.step;
   const bool done = turn.kind == Turn::Kind::kDone && (trained_since_kept_ || !isKept(turn.step));
-  return stopped || done ? keep(turn.step) : absl::OkStatus();
+  if (!stopped && !done) return absl::OkStatus();
+  std::vector<std::int64_t> due =
+      job_.keepMissed(turn.step, kept_beside_, [this](std::int64_t step) { return isKept(step); });
+  due.push_back(turn.step);
+  return keepEach(due);
+}
+
+Status ProgramHost::keepEach(const std::vector<std::int64_t>& steps) {
+  for (const std::int64_t step : steps) TY_RETURN_IF_ERROR(keep(step));
+  return absl::OkStatus();
 }
 
 // Training goes on where it cannot be written, as it does without a checkpoint.

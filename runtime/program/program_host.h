@@ -46,10 +46,13 @@ class ProgramJob {
                                 Hosted hosted) = 0;
   // From here on the others see it.
   virtual void join() = 0;
-  // With parameter servers, to the chief that holds `version`: of which step it has to keep what
-  // goes beside a checkpoint, where it has kept that of step `kept` last.
-  virtual std::optional<std::int64_t> keepDue(std::int64_t version, std::int64_t kept,
-                                              const std::function<bool(std::int64_t)>& has) = 0;
+  // With parameter servers, to the chief that holds `version`: of which steps, in ascending order,
+  // it has to keep what goes beside a checkpoint, where it has kept that of step `kept` last.
+  virtual std::vector<std::int64_t> keepDue(std::int64_t version, std::int64_t kept,
+                                            const std::function<bool(std::int64_t)>& has) = 0;
+  // The same when the job is over, at step `end`: of which steps before.
+  virtual std::vector<std::int64_t> keepMissed(std::int64_t end, std::int64_t kept,
+                                               const std::function<bool(std::int64_t)>& has) = 0;
   // How this worker's part ended, when there is nothing more to do; returns the job's end.
   virtual Status leave(const Status& end) = 0;
 };
@@ -103,6 +106,7 @@ class ProgramHost final : public session::SessionHost {
   Status restore(const Turn& turn);
   Status keepIfDue(std::int64_t version);
   Status keepLast(const Turn& turn);
+  Status keepEach(const std::vector<std::int64_t>& steps);
   Status keep(std::int64_t step);
   StatusOr<DeclaredModel> agreeOnModel() const;
   Status checkSame(const DeclaredModel& model) const;

@@ -101,9 +101,14 @@ void ProgramTask::join() {
   member_->join([this] { return host_->totals(); });
 }
 
-std::optional<std::int64_t> ProgramTask::keepDue(std::int64_t version, std::int64_t kept,
-                                                 const std::function<bool(std::int64_t)>& has) {
+std::vector<std::int64_t> ProgramTask::keepDue(std::int64_t version, std::int64_t kept,
+                                               const std::function<bool(std::int64_t)>& has) {
   return member_->keepDue(version, kept, has);
+}
+
+std::vector<std::int64_t> ProgramTask::keepMissed(std::int64_t end, std::int64_t kept,
+                                                  const std::function<bool(std::int64_t)>& has) {
+  return member_->keepMissed(end, kept, has);
 }
 
 Status ProgramTask::leave(const Status& end) {

@@ -40,8 +40,10 @@ class ProgramTask final : ProgramJob, TrainObserver {
   StatusOr<Member> make(const DeclaredModel& model, std::vector<std::span<float>> weights,
                         Hosted hosted) override;
   void join() override;
-  std::optional<std::int64_t> keepDue(std::int64_t version, std::int64_t kept,
-                                      const std::function<bool(std::int64_t)>& has) override;
+  std::vector<std::int64_t> keepDue(std::int64_t version, std::int64_t kept,
+                                    const std::function<bool(std::int64_t)>& has) override;
+  std::vector<std::int64_t> keepMissed(std::int64_t end, std::int64_t kept,
+                                       const std::function<bool(std::int64_t)>& has) override;
   Status leave(const Status& end) override;
   Status onStep(const StepRecord& record) override { return member_->onStep(record); }
   void onSpan(std::string_view name, std::int64_t step, TimePoint start, TimePoint end) override {

@@ -17,7 +17,6 @@
 #include "runtime/task/memory_check.h"
 
 namespace trainyard::runtime {
-namespace {}  // namespace
 
 StatusOr<std::unique_ptr<WorkerComputing>> WorkerComputing::make(const TaskOptions& options) {
   std::unique_ptr<WorkerComputing> computing(new WorkerComputing(options));
@@ -174,12 +173,14 @@ void WorkerComputing::saveModelBuffers(std::int64_t step) {
   if (!saved.ok()) TY_WARN("buffers of step {}: {}", step, fromAbsl(saved.message()));
 }
 
+std::function<bool(std::int64_t)> WorkerComputing::hasSaved() const {
+  return [this](std::int64_t step) { return hasBuffers(options_.checkpointDir(), step); };
+}
+
 Status WorkerComputing::onStep(const StepRecord& record) {
   if (isChief()) {
-    const auto due = member_->keepDue(record.step + 1, saved_buffers_, [this](std::int64_t step) {
-      return hasBuffers(options_.checkpointDir(), step);
-    });
-    if (due) saveModelBuffers(*due);
+    for (const std::int64_t step : member_->keepDue(record.step + 1, saved_buffers_, hasSaved()))
+      saveModelBuffers(step);
   }
   return member_->onStep(record);
 }
@@ -189,11 +190,13 @@ void WorkerComputing::onSpan(std::string_view name, std::int64_t step, TimePoint
   member_->onSpan(name, step, start, end);
 }
 
-// Those of the last checkpoint, which the chief's own last step need not have made. A finished job
+// Those of the last checkpoints, which the chief's own last step need not have made. A finished job
 // was scored with what there is now: a pass whose gradients came too late to count may have changed
 // it since it was kept.
 void WorkerComputing::saveLastBuffers(const TrainEnd& end) {
   if (!isChief() || end.left || (end.stopped && saved_buffers_ == end.step)) return;
+  for (const std::int64_t step : member_->keepMissed(end.step, saved_buffers_, hasSaved()))
+    saveModelBuffers(step);
   saveModelBuffers(end.step);
 }
 

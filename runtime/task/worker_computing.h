@@ -42,6 +42,7 @@ class WorkerComputing final : TrainObserver {
   void tellCompute() const;
   Status checkFit() const;
   Status restoreModelBuffers();
+  std::function<bool(std::int64_t)> hasSaved() const;
   void saveModelBuffers(std::int64_t step);
   void saveLastBuffers(const TrainEnd& end);
   bool isChief() const { return options_.id.index() == 0; }

@@ -7,6 +7,7 @@
 #include "base/core/failpoint.h"
 #include "base/core/log.h"
 #include "base/metrics/bucket_message.h"
+#include "runtime/checkpoint/checkpoint.h"
 #include "runtime/coordinator/member_processes.h"
 
 namespace trainyard::runtime {
@@ -58,19 +59,41 @@ WorkerMember::Versions WorkerMember::versions() const {
 }
 
 // Where every version passes through the chief, the one that is to be kept. Otherwise others may
-// have made it: then what the chief has after its next step, unless an earlier process of it has
-// kept its own.
-std::optional<std::int64_t> WorkerMember::keepDue(
+// have made one before: of that, too, what the chief has after its next step.
+std::vector<std::int64_t> WorkerMember::keepDue(
     std::int64_t version, std::int64_t kept, const std::function<bool(std::int64_t)>& has) const {
   const Versions job = versions();
-  if (version == job.checkpoint_at || version == job.steps) return version;
+  std::set<std::int64_t> due = missed({job.checkpoint_at, job.last_checkpoint}, kept, version, has);
+  if (version == job.checkpoint_at || version == job.steps) due.insert(version);
+  return {due.begin(), due.end()};
+}
+
+std::vector<std::int64_t> WorkerMember::keepMissed(
+    std::int64_t end, std::int64_t kept, const std::function<bool(std::int64_t)>& has) const {
+  if (!mayMissVersions()) return {};
+  const Versions job = versions();
+  std::set<std::int64_t> steps = {job.checkpoint_at, job.last_checkpoint};
+  for (const Manifest& manifest : listManifests(options_.checkpointDir(), nullptr))
+    steps.insert(manifest.step);
+  const std::set<std::int64_t> due = missed(std::move(steps), kept, end - 1, has);
+  return {due.begin(), due.end()};
+}
+
+// Those of `steps` up to `last` that nothing was kept of, here since `kept` or by an earlier
+// process.
+std::set<std::int64_t> WorkerMember::missed(std::set<std::int64_t> steps, std::int64_t kept,
+                                            std::int64_t last,
+                                            const std::function<bool(std::int64_t)>& has) const {
+  if (!mayMissVersions()) return {};
+  std::erase_if(steps, [&](std::int64_t step) {
+    return step <= std::max<std::int64_t>(kept, 0) || step > last || has(step);
+  });
+  return steps;
+}
+
+bool WorkerMember::mayMissVersions() const {
   const v1::UpdateSpec& update = options_.job.spec().training().update();
-  const bool skips = isAsynchronous(update) || update.backup_workers() > 0;
-  if (isRing(options_.job) || !skips) return std::nullopt;
-  const std::int64_t wanted = std::max(job.checkpoint_at, job.last_checkpoint);
-  if (wanted <= std::max<std::int64_t>(kept, 0) || wanted > version || has(wanted))
-    return std::nullopt;
-  return wanted;
+  return !isRing(options_.job) && (isAsynchronous(update) || update.backup_workers() > 0);
 }
 
 void WorkerMember::onDirective(const v1::RuntimeDirective& directive) {

@@ -9,6 +9,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <string_view>
@@ -87,11 +88,15 @@ class WorkerMember final : public TrainObserver {
     std::int64_t steps = 0;
   };
   Versions versions() const;
-  // The chief's, when it holds `version`: of which step it has to keep what goes beside a
-  // checkpoint and is in no server. `kept`: the newest that this process has kept; `has`: whether
-  // there are files of a step. Any thread.
-  std::optional<std::int64_t> keepDue(std::int64_t version, std::int64_t kept,
-                                      const std::function<bool(std::int64_t)>& has) const;
+  // The chief's, when it holds `version`: of which steps, in ascending order, it has to keep what
+  // goes beside a checkpoint and is in no server. `kept`: the newest that this process has kept;
+  // `has`: whether there are files of a step. Any thread.
+  std::vector<std::int64_t> keepDue(std::int64_t version, std::int64_t kept,
+                                    const std::function<bool(std::int64_t)>& has) const;
+  // The same when the job is over, at step `end`: of which steps before. Others may have made them
+  // since the chief's last step.
+  std::vector<std::int64_t> keepMissed(std::int64_t end, std::int64_t kept,
+                                       const std::function<bool(std::int64_t)>& has) const;
 
   // Of each completed step, and what the computing thread does: logs, events, timeline.
   Status onStep(const StepRecord& record) override { return log_->onStep(record); }
@@ -100,6 +105,10 @@ class WorkerMember final : public TrainObserver {
  private:
   WorkerMember(const TaskOptions& options, WorkerModel model);
   Status build();
+  // Whether others make versions that the chief never holds.
+  bool mayMissVersions() const;
+  std::set<std::int64_t> missed(std::set<std::int64_t> steps, std::int64_t kept, std::int64_t last,
+                                const std::function<bool(std::int64_t)>& has) const;
   // worker_member_build.cc: which synchronizer the job's strategy means.
   Status place();
   Status synchronizeOverServers();

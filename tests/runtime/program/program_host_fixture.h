@@ -37,9 +37,14 @@ class FakeJob final : public ProgramJob {
     return Member{.synchronizer = synchronizer.get(), .commit = synchronizer.get()};
   }
   void join() override { joined = true; }
-  std::optional<std::int64_t> keepDue(std::int64_t version, std::int64_t,
-                                      const std::function<bool(std::int64_t)>&) override {
-    return version == keep_at ? std::optional(version) : std::nullopt;
+  std::vector<std::int64_t> keepDue(std::int64_t version, std::int64_t,
+                                    const std::function<bool(std::int64_t)>&) override {
+    if (version == keep_at) return {version};
+    return {};
+  }
+  std::vector<std::int64_t> keepMissed(std::int64_t, std::int64_t,
+                                       const std::function<bool(std::int64_t)>&) override {
+    return missed;
   }
   Status leave(const Status& end) override {
     ++left;
@@ -51,6 +56,7 @@ class FakeJob final : public ProgramJob {
   std::unique_ptr<FakeSynchronizer> synchronizer;
   Hosted hosted;
   std::int64_t keep_at = -1;
+  std::vector<std::int64_t> missed;
   bool joined = false;
   int left = 0;
 };
