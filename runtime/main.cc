@@ -116,6 +116,7 @@ StatusOr<TaskOptions> taskOptions(const Flags& flags, v1::Role role, const v1::T
   options.threads = flags.threads;
   options.threads_reason = flags.threads_reason;
   options.clock = &systemClock();
+  useJobsDisk(options);
   options.end_at_once = [](const Status& why) { std::quick_exit(exitCode(why)); };
   if (!flags.agent_socket.empty()) {
     const bool abstract = flags.agent_socket.front() == '@';

@@ -181,7 +181,8 @@ void findStorage(const ClusterFacts& facts, std::vector<Finding>& findings) {
   group.note(
       "no bound claim with ReadWriteMany",
       "a job directory that lasts needs one (spec.storage.volume), of a class such as NFS "
-      "or CephFS, or an object store (spec.storage.s3): else checkpoints end with their pods");
+      "or CephFS, or one that a single node mounts (with spec.storage.access: Coordinator), or an "
+      "object store (spec.storage.s3): else checkpoints end with their pods");
 }
 
 void findJobs(const ClusterFacts& facts, UnixMillis now, std::vector<Finding>& findings) {

@@ -59,4 +59,8 @@ std::vector<TaskKey> wantedTasks(const v1::TrainingJob& job) {
   return keys;
 }
 
+TaskKey coordinatorOf(const v1::JobSpec& spec) {
+  return spec.strategy() == "AllReduce" ? TaskKey{v1::ROLE_WORKER, 0} : TaskKey{v1::ROLE_PS, 0};
+}
+
 }  // namespace trainyard::control

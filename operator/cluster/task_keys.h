@@ -20,4 +20,7 @@ std::set<std::uint32_t> parseIndices(std::string_view text);
 // up to the number that the spec asks for. Indices may have gaps (conditions.md, "Who leaves").
 std::vector<TaskKey> wantedTasks(const v1::TrainingJob& job);
 
+// The task whose runtime hosts the coordinator.
+TaskKey coordinatorOf(const v1::JobSpec& spec);
+
 }  // namespace trainyard::control

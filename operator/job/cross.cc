@@ -160,6 +160,7 @@ void checkData(const View& data, ProblemList& problems) {
                 {"files", {"csv", "criteo", "tfrecord"}, true},
                 {"evalFiles", {"csv", "criteo", "tfrecord"}},
                 {"scratch", {"csv", "criteo", "tfrecord"}},
+                {"cache", {"idx", "csv", "criteo", "tfrecord"}},
                 {"columns", {"csv", "tfrecord", "synthetic_ctr"}, true},
                 {"drift", {"synthetic_ctr"}}},
                problems);
@@ -282,11 +283,14 @@ void checkEncryption(const View& spec, ProblemList& problems) {
   if (!spec["training"].present()) problems.add(encryption.path(), "only with training");
 }
 
-void checkStorage(const View& storage, ProblemList& problems) {
+void checkStorage(const View& spec, ProblemList& problems) {
+  const View storage = spec["storage"];
   const View access = storage["access"];
-  if (access.text() == "Coordinator")
-    problems.add(access.path(), "Coordinator is not in this release");
   const View store = storage["s3"];
+  if (access.text() == "Coordinator" && !spec["training"].present())
+    problems.add(access.path(), "Coordinator: only with training");
+  if (access.text() == "Coordinator" && store.present())
+    problems.add(access.path(), "Coordinator is for a volume, not for s3");
   if (store["caKey"].present() && !store["secretName"].present())
     problems.add(store.path(), "caKey names a key of secretName");
 }
@@ -317,7 +321,7 @@ void validateAcross(const Json& job, ProblemList& problems) {
   checkClaimTemplates(spec["worker"], spec, problems);
   checkPorts(spec["network"], problems);
   checkEncryption(spec, problems);
-  checkStorage(spec["storage"], problems);
+  checkStorage(spec, problems);
   checkReplicas(spec["ps"], problems);
   checkReplicas(spec["worker"], problems);
   checkFailureRules(spec["runPolicy"]["podFailurePolicy"], problems);

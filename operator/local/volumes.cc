@@ -5,6 +5,7 @@
 #include <optional>
 #include <utility>
 
+#include "base/core/object_path.h"
 #include "fmt/format.h"
 #include "nlohmann/json.hpp"
 #include "operator/job/template.h"
@@ -25,6 +26,7 @@ StatusOr<std::string> resolve(const std::string& field, const std::string& path,
                               const v1::JobSpec& spec,
                               const std::map<std::string, std::string>& folders,
                               const std::string& cwd) {
+  if (isObjectPath(path)) return path;
   // The deepest mount decides where mounts lie inside each other.
   const v1::Volume* volume = nullptr;
   std::optional<fs::path> inside;
@@ -103,6 +105,7 @@ Status resolveVolumes(const std::map<std::string, std::string>& folders, const s
       {"training.data.labels", data.has_labels() ? data.mutable_labels() : nullptr},
       {"training.data.evalImages", data.has_eval_images() ? data.mutable_eval_images() : nullptr},
       {"training.data.evalLabels", data.has_eval_labels() ? data.mutable_eval_labels() : nullptr},
+      {"training.data.cache", data.has_cache() ? data.mutable_cache() : nullptr},
       {"training.data.scratch", data.has_scratch() ? data.mutable_scratch() : nullptr},
       {"training.initFrom", training.has_init_from() ? training.mutable_init_from() : nullptr},
   };

@@ -5,6 +5,7 @@
 #include "base/core/rfc3339.h"
 #include "fmt/format.h"
 #include "google/protobuf/util/message_differencer.h"
+#include "operator/cluster/task_keys.h"
 #include "operator/plan/internal/membership.h"
 #include "operator/plan/internal/planner_state.h"
 #include "operator/plan/internal/status_report.h"

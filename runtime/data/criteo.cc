@@ -60,6 +60,7 @@ class CriteoReader {
       : field_(std::move(field)),
         columns_(columns),
         samples_max_(reading.samples_max),
+        cache_(reading.cache),
         values_(columns, reading.scratch) {}
 
   Status readFile(const std::string& path);
@@ -72,12 +73,13 @@ class CriteoReader {
   const std::string field_;
   const std::span<const Column> columns_;
   const std::int64_t samples_max_;
+  const std::string cache_;
   TableValues values_;
 };
 
 Status CriteoReader::readFile(const std::string& path) {
   const std::string place = fmt::format("{}: {}", field_, path);
-  TY_ASSIGN_OR_RETURN(const auto records, CsvRecords::open(place, path, CsvForm::kTabs));
+  TY_ASSIGN_OR_RETURN(const auto records, CsvRecords::open(place, path, CsvForm::kTabs, cache_));
   for (;;) {
     TY_ASSIGN_OR_RETURN(const bool more, records->next());
     if (!more) return absl::OkStatus();

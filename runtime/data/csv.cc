@@ -100,6 +100,7 @@ class CsvReader {
       : field_(std::move(field)),
         columns_(columns),
         samples_max_(reading.samples_max),
+        cache_(reading.cache),
         values_(columns, reading.scratch) {}
 
   Status readFile(const std::string& path);
@@ -115,6 +116,7 @@ class CsvReader {
   const std::string field_;
   const std::span<const Column> columns_;
   const std::int64_t samples_max_;
+  const std::string cache_;
   TableValues values_;
   std::string path_;
   std::size_t width_ = 0;              // fields of a line
@@ -125,7 +127,8 @@ class CsvReader {
 
 Status CsvReader::readFile(const std::string& path) {
   path_ = path;
-  TY_ASSIGN_OR_RETURN(const auto records, CsvRecords::open(place(), path));
+  TY_ASSIGN_OR_RETURN(const auto records,
+                      CsvRecords::open(place(), path, CsvForm::kCommas, cache_));
   TY_RETURN_IF_ERROR(readHeader(*records));
   for (;;) {
     TY_ASSIGN_OR_RETURN(const bool more, records->next());

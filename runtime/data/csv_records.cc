@@ -38,8 +38,9 @@ std::size_t undouble(char* text, std::size_t size) {
 }  // namespace
 
 StatusOr<std::unique_ptr<CsvRecords>> CsvRecords::open(const std::string& place,
-                                                       const std::string& path, CsvForm form) {
-  TY_ASSIGN_OR_RETURN(auto file, InputFile::open(place, path, kMaxCsvBytes));
+                                                       const std::string& path, CsvForm form,
+                                                       const std::string& cache) {
+  TY_ASSIGN_OR_RETURN(auto file, InputFile::open(place, path, kMaxCsvBytes, cache));
   return std::make_unique<CsvRecords>(place, std::move(file), form);
 }
 

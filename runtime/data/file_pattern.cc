@@ -6,6 +6,7 @@
 
 #include "base/core/glob.h"
 #include "fmt/format.h"
+#include "runtime/storage/storage.h"
 
 namespace trainyard::runtime::internal {
 namespace {
@@ -14,22 +15,38 @@ constexpr std::string_view kWild = "*?";
 
 // As in a shell, no star stands for a dot at the beginning.
 bool isMeant(std::string_view pattern, std::string_view name) {
-  return (!name.starts_with('.') || pattern.starts_with('.')) && matchesGlob(pattern, name);
+  return !name.empty() && (!name.starts_with('.') || pattern.starts_with('.')) &&
+         matchesGlob(pattern, name);
 }
 
-StatusOr<std::vector<std::string>> matchesOf(const std::string& place,
-                                             const std::filesystem::path& pattern) {
-  const std::filesystem::path folder = pattern.parent_path();
-  const std::string name = pattern.filename();
-  std::vector<std::string> found;
+StatusOr<std::vector<std::string>> namesIn(const std::string& place, const std::string& folder) {
+  std::vector<std::string> names;
+  if (isRemote(folder)) {
+    const StatusOr<std::vector<StoredFile>> files = listStored(folder);
+    if (!files.ok()) return annotate(files.status(), place);
+    for (const StoredFile& file : *files) names.push_back(file.name);
+    return names;
+  }
   std::error_code error;
   std::filesystem::directory_iterator entry(folder.empty() ? "." : folder, error);
   for (const std::filesystem::directory_iterator end; !error && entry != end;
        entry.increment(error)) {
-    const std::filesystem::path file = entry->path().filename();
-    if (isMeant(name, file.native())) found.push_back(folder / file);
+    names.push_back(entry->path().filename().native());
   }
   if (error) return errnoStatus(error.value(), fmt::format("{}: cannot list its folder", place));
+  return names;
+}
+
+StatusOr<std::vector<std::string>> matchesOf(const std::string& place, const std::string& pattern) {
+  const std::size_t slash = pattern.rfind('/');
+  const std::size_t name = slash == std::string::npos ? 0 : slash + 1;
+  const std::string before = pattern.substr(0, name);  // with its slash
+  const std::string folder = before.size() > 1 ? before.substr(0, before.size() - 1) : before;
+  TY_ASSIGN_OR_RETURN(const std::vector<std::string> names, namesIn(place, folder));
+  std::vector<std::string> found;
+  for (const std::string& file : names) {
+    if (isMeant(std::string_view(pattern).substr(name), file)) found.push_back(before + file);
+  }
   if (found.empty()) {
     return absl::NotFoundError(fmt::format("{}: no file has such a name", place));
   }

@@ -131,9 +131,10 @@ class IdxDataset : public Dataset {
 
 }  // namespace
 
-StatusOr<IdxImages> readIdxImages(const std::string& field, const std::string& path) {
+StatusOr<IdxImages> readIdxImages(const std::string& field, const std::string& path,
+                                  const std::string& cache) {
   const std::string place = fmt::format("{}: {}", field, path);
-  TY_ASSIGN_OR_RETURN(const auto file, InputFile::open(place, path, kMaxIdxBytes));
+  TY_ASSIGN_OR_RETURN(const auto file, InputFile::open(place, path, kMaxIdxBytes, cache));
   TY_ASSIGN_OR_RETURN(const Header header, readHeader(place, 3, *file));
   const std::string what = fmt::format("images of {}x{}", header.lengths[1], header.lengths[2]);
   IdxImages images;
@@ -144,10 +145,10 @@ StatusOr<IdxImages> readIdxImages(const std::string& field, const std::string& p
   return images;
 }
 
-StatusOr<std::vector<std::uint8_t>> readIdxLabels(const std::string& field,
-                                                  const std::string& path) {
+StatusOr<std::vector<std::uint8_t>> readIdxLabels(const std::string& field, const std::string& path,
+                                                  const std::string& cache) {
   const std::string place = fmt::format("{}: {}", field, path);
-  TY_ASSIGN_OR_RETURN(const auto file, InputFile::open(place, path, kMaxIdxBytes));
+  TY_ASSIGN_OR_RETURN(const auto file, InputFile::open(place, path, kMaxIdxBytes, cache));
   TY_ASSIGN_OR_RETURN(const Header header, readHeader(place, 1, *file));
   return readContent(place, header, "labels", *file);
 }

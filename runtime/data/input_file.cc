@@ -1,20 +1,15 @@
 #include "runtime/data/internal/input_file.h"
 
-#include <fcntl.h>
 #include <isa-l/igzip_lib.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <cstring>
 #include <string_view>
 #include <utility>
 #include <vector>
 
-#include "base/process/retry_interrupted.h"
-#include "base/process/unique_fd.h"
 #include "fmt/format.h"
+#include "runtime/data/internal/byte_source.h"
 
 namespace trainyard::runtime::internal {
 namespace {
@@ -47,7 +42,8 @@ std::string_view reasonOf(int code) {
 
 // What was read of the file and not yet handed out.
 struct InputFile::Handle {
-  explicit Handle(UniqueFd f) : fd(std::move(f)), buffer(kBufferBytes) {}
+  explicit Handle(std::unique_ptr<ByteSource> from)
+      : source(std::move(from)), buffer(kBufferBytes) {}
 
   std::size_t held() const { return end - begin; }
   bool holdsGzip() const {
@@ -55,19 +51,12 @@ struct InputFile::Handle {
            std::memcmp(buffer.data() + begin, kGzipMagic, sizeof(kGzipMagic)) == 0;
   }
 
-  // Bytes read into `out`; 0 at the end of the file.
-  StatusOr<std::size_t> readSome(std::span<std::uint8_t> out) const {
-    const ssize_t got = retryInterrupted([&] { return ::read(fd.get(), out.data(), out.size()); });
-    if (got < 0) return errnoStatus(errno, "read");
-    return static_cast<std::size_t>(got);
-  }
-
   // False at the end of the file.
   StatusOr<bool> fill() {
     std::copy(buffer.begin() + std::ptrdiff_t(begin), buffer.begin() + std::ptrdiff_t(end),
               buffer.begin());
     end -= std::exchange(begin, 0);
-    TY_ASSIGN_OR_RETURN(const std::size_t got, readSome(std::span(buffer).subspan(end)));
+    TY_ASSIGN_OR_RETURN(const std::size_t got, source->read(std::span(buffer).subspan(end)));
     end += got;
     return got > 0;
   }
@@ -77,7 +66,7 @@ struct InputFile::Handle {
     stream.crc_flag = ISAL_GZIP;
   }
 
-  UniqueFd fd;
+  const std::unique_ptr<ByteSource> source;
   std::vector<std::uint8_t> buffer;
   std::size_t begin = 0, end = 0;
   inflate_state stream;  // of a compressed file
@@ -95,24 +84,17 @@ InputFile::~InputFile() = default;
 
 StatusOr<std::unique_ptr<InputFile>> InputFile::open(const std::string& place,
                                                      const std::string& path,
-                                                     std::int64_t bytes_max) {
-  // Non-blocking, so that a named pipe is refused below instead of waited for.
-  UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
-  if (!fd.valid()) return errnoStatus(errno, fmt::format("{}: cannot open", place));
-  struct stat info = {};
-  if (::fstat(fd.get(), &info) != 0) {
-    return errnoStatus(errno, fmt::format("{}: cannot read its size", place));
-  }
-  if (!S_ISREG(info.st_mode)) return invalidInput(place, "no regular file");
-  if (info.st_size > bytes_max) {
-    return invalidInput(place,
-                        fmt::format("{} bytes, expected at most {}", info.st_size, bytes_max));
-  }
-  auto handle = std::make_unique<Handle>(std::move(fd));
+                                                     std::int64_t bytes_max,
+                                                     const std::string& cache) {
+  TY_ASSIGN_OR_RETURN(std::unique_ptr<ByteSource> source, openSource(place, path, cache));
+  const std::int64_t bytes = source->size();
+  if (bytes > bytes_max)
+    return invalidInput(place, fmt::format("{} bytes, expected at most {}", bytes, bytes_max));
+  auto handle = std::make_unique<Handle>(std::move(source));
   TY_RETURN_IF_ERROR(annotate(handle->fill().status(), place));
   const bool compressed = handle->holdsGzip();
   if (compressed) handle->expectMember();
-  return std::make_unique<InputFile>(place, std::move(handle), info.st_size, compressed);
+  return std::make_unique<InputFile>(place, std::move(handle), bytes, compressed);
 }
 
 std::int64_t InputFile::contentBytesMax() const {
@@ -133,7 +115,7 @@ StatusOr<std::int64_t> InputFile::read(std::span<std::uint8_t> out) {
 StatusOr<std::size_t> InputFile::copy(std::span<std::uint8_t> out) {
   Handle& file = *handle_;
   if (file.held() == 0) {
-    if (out.size() >= kBufferBytes) return file.readSome(out);
+    if (out.size() >= kBufferBytes) return file.source->read(out);
     TY_RETURN_IF_ERROR(file.fill().status());
   }
   const std::size_t bytes = std::min(out.size(), file.held());

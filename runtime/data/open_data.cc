@@ -36,10 +36,11 @@ struct LabelledImages {
 };
 
 StatusOr<LabelledImages> readPair(const std::string& images_field, const std::string& images_path,
-                                  const std::string& labels_field, const std::string& labels_path) {
+                                  const std::string& labels_field, const std::string& labels_path,
+                                  const std::string& cache) {
   LabelledImages pair;
-  TY_ASSIGN_OR_RETURN(pair.labels, internal::readIdxLabels(labels_field, labels_path));
-  TY_ASSIGN_OR_RETURN(pair.images, internal::readIdxImages(images_field, images_path));
+  TY_ASSIGN_OR_RETURN(pair.labels, internal::readIdxLabels(labels_field, labels_path, cache));
+  TY_ASSIGN_OR_RETURN(pair.images, internal::readIdxImages(images_field, images_path, cache));
   const auto labels = static_cast<std::int64_t>(pair.labels.size());
   if (labels != pair.images.count) {
     return invalidInput(fmt::format("{}: {}", labels_field, labels_path),
@@ -69,8 +70,9 @@ StatusOr<DataSplits> openIdx(const v1::DataSpec& spec) {
         spec.eval_images().empty() ? "training.data.evalImages" : "training.data.evalLabels";
     return invalidInput(absent, "missing, expected evalImages and evalLabels together");
   }
-  TY_ASSIGN_OR_RETURN(LabelledImages train, readPair("training.data.images", spec.images(),
-                                                     "training.data.labels", spec.labels()));
+  TY_ASSIGN_OR_RETURN(LabelledImages train,
+                      readPair("training.data.images", spec.images(), "training.data.labels",
+                               spec.labels(), spec.cache()));
   int classes =
       std::max(kMinIdxClasses, 1 + *std::max_element(train.labels.begin(), train.labels.end()));
   if (spec.has_classes()) {
@@ -82,7 +84,7 @@ StatusOr<DataSplits> openIdx(const v1::DataSpec& spec) {
   if (!spec.eval_images().empty()) {
     TY_ASSIGN_OR_RETURN(LabelledImages eval,
                         readPair("training.data.evalImages", spec.eval_images(),
-                                 "training.data.evalLabels", spec.eval_labels()));
+                                 "training.data.evalLabels", spec.eval_labels(), spec.cache()));
     if (eval.images.height != train.images.height || eval.images.width != train.images.width) {
       return invalidInput(fmt::format("training.data.evalImages: {}", spec.eval_images()),
                           fmt::format("images of {}x{}, expected {}x{} as in training.data.images",
@@ -166,10 +168,10 @@ StatusOr<std::unique_ptr<Dataset>> openFiles(const std::string& field, const Pat
   return read(field, paths, columns, reading);
 }
 
-Status checkScratch(const std::string& folder) {
+Status checkFolder(const char* field, const std::string& folder) {
   std::error_code error;
   if (folder.empty() || std::filesystem::is_directory(folder, error)) return absl::OkStatus();
-  return invalidInput(fmt::format("training.data.scratch: {}", folder), "no such folder");
+  return invalidInput(fmt::format("{}: {}", field, folder), "no such folder");
 }
 
 // Of any format of files with columns.
@@ -178,8 +180,8 @@ StatusOr<DataSplits> openTables(const v1::DataSpec& spec, ReadFiles read) {
   if (spec.files().empty())
     return invalidInput("training.data.files", "missing, expected paths of files");
   TY_ASSIGN_OR_RETURN(const SampleOrder order, internal::readOrder(spec));
-  TY_RETURN_IF_ERROR(checkScratch(spec.scratch()));
-  internal::Reading reading{order.maxSamples(), spec.scratch()};
+  TY_RETURN_IF_ERROR(checkFolder("training.data.scratch", spec.scratch()));
+  internal::Reading reading{order.maxSamples(), spec.scratch(), spec.cache()};
   DataSplits splits;
   TY_ASSIGN_OR_RETURN(splits.train,
                       openFiles("training.data.files", spec.files(), columns, read, reading));
@@ -207,6 +209,7 @@ StatusOr<DataSplits> openFormat(const v1::DataSpec& spec) {
 }  // namespace
 
 StatusOr<DataSplits> openData(const v1::DataSpec& spec) {
+  TY_RETURN_IF_ERROR(checkFolder("training.data.cache", spec.cache()));
   TY_ASSIGN_OR_RETURN(DataSplits splits, openFormat(spec));
   TY_ASSIGN_OR_RETURN(splits.order, internal::readOrder(spec));
   TY_RETURN_IF_ERROR(checkRange("training.data.prefetch", spec.prefetch(), 0, kMaxPrefetch));

@@ -34,8 +34,9 @@ std::span<std::uint8_t> writable(char* bytes, std::size_t size) {
 }  // namespace
 
 StatusOr<std::unique_ptr<RecordFile>> RecordFile::open(const std::string& place,
-                                                       const std::string& path) {
-  TY_ASSIGN_OR_RETURN(auto file, InputFile::open(place, path, kMaxRecordFileBytes));
+                                                       const std::string& path,
+                                                       const std::string& cache) {
+  TY_ASSIGN_OR_RETURN(auto file, InputFile::open(place, path, kMaxRecordFileBytes, cache));
   return std::make_unique<RecordFile>(place, std::move(file));
 }
 

@@ -112,6 +112,7 @@ class TfRecordReader {
       : field_(std::move(field)),
         columns_(columns),
         samples_max_(reading.samples_max),
+        cache_(reading.cache),
         values_(columns, reading.scratch),
         example_(namesOf(columns)) {}
 
@@ -125,6 +126,7 @@ class TfRecordReader {
   const std::string field_;
   const std::span<const Column> columns_;
   const std::int64_t samples_max_;
+  const std::string cache_;
   TableValues values_;
   TfExample example_;
   std::size_t feature_ = 0;  // of take(): which of them is next in this sample
@@ -133,7 +135,7 @@ class TfRecordReader {
 
 Status TfRecordReader::readFile(const std::string& path) {
   const std::string place = fmt::format("{}: {}", field_, path);
-  TY_ASSIGN_OR_RETURN(const auto file, RecordFile::open(place, path));
+  TY_ASSIGN_OR_RETURN(const auto file, RecordFile::open(place, path, cache_));
   for (;;) {
     TY_ASSIGN_OR_RETURN(const bool more, file->next());
     if (!more) return absl::OkStatus();

@@ -1,17 +1,46 @@
 #include "runtime/storage/storage.h"
 
+#include <algorithm>
+
+#include "base/core/object_path.h"
 #include "fmt/format.h"
 #include "runtime/storage/local_storage.h"
 #include "runtime/storage/s3/s3_storage.h"
 
 namespace trainyard::runtime {
 
+namespace {
+
+constexpr std::string_view kTaskScheme = "task://";
+
+class ReadInOrder : public ByteStream {
+ public:
+  explicit ReadInOrder(const ReadableFile& file) : file_(file) {}
+
+  StatusOr<std::size_t> next(std::span<std::byte> out) override {
+    const auto part = out.first(std::min<std::uint64_t>(out.size(), file_.size() - at_));
+    TY_RETURN_IF_ERROR(file_.read(at_, part));
+    at_ += part.size();
+    return part.size();
+  }
+
+ private:
+  const ReadableFile& file_;
+  std::uint64_t at_ = 0;
+};
+
+}  // namespace
+
+std::unique_ptr<ByteStream> ReadableFile::stream() const {
+  return std::make_unique<ReadInOrder>(*this);
+}
+
 Status WritableFile::write(std::string_view text) {
   return write(std::as_bytes(std::span(text.data(), text.size())));
 }
 
 bool isRemote(std::string_view path) {
-  return path.starts_with(s3::kScheme);
+  return isObjectPath(path) || path.starts_with(kTaskScheme);
 }
 
 bool mayPass(std::string_view path, const Status& status) {
@@ -25,14 +54,27 @@ std::unique_ptr<Storage>& inPlaceOfObjectStores() {
   return storage;
 }
 
+std::unique_ptr<Storage>& filesOfTask() {
+  static std::unique_ptr<Storage> storage;
+  return storage;
+}
+
 }  // namespace
+
+void useFilesOfTask(std::unique_ptr<Storage> storage) {
+  filesOfTask() = std::move(storage);
+}
 
 void useInPlaceOfObjectStores(std::unique_ptr<Storage> storage) {
   inPlaceOfObjectStores() = std::move(storage);
 }
 
 StatusOr<Storage*> storageOf(std::string_view path) {
-  if (isRemote(path)) {
+  if (path.starts_with(kTaskScheme)) {
+    if (filesOfTask() != nullptr) return filesOfTask().get();
+    return absl::FailedPreconditionError("no task has files for this program");
+  }
+  if (isObjectPath(path)) {
     Storage* const given = inPlaceOfObjectStores().get();
     return given != nullptr ? given : s3::storageByEnvironment();
   }

@@ -1,5 +1,6 @@
-// Files of checkpoints by their paths: of a folder of this machine, or of an object store
-// ("s3://BUCKET/PREFIX/NAME", runtime/storage/s3). Whoever reads and writes checkpoints does not
+// Files of checkpoints by their paths: of a folder of this machine, of an object store
+// ("s3://BUCKET/PREFIX/NAME", runtime/storage/s3), or of the task that has the disk
+// ("task://checkpoints/NAME", runtime/files). Whoever reads and writes checkpoints does not
 // know which. A file appears whole or not at all, and its content never changes; folders are flat.
 //
 // All calls block for the disk or the network and may be made from any thread. Errors name the
@@ -27,6 +28,15 @@ struct StoredFile {
       0;  // since 1970 by the clock of who keeps it; of objects whole seconds
 };
 
+// The bytes of a file, front to back. Not thread-safe.
+class ByteStream {
+ public:
+  virtual ~ByteStream() = default;
+  // Puts the next ones at the beginning of `out`, which is not empty, and returns how many; 0: the
+  // file is at its end. DATA_LOSS: it ends before it should.
+  virtual StatusOr<std::size_t> next(std::span<std::byte> out) = 0;
+};
+
 // Open for reading. Thread-safe.
 class ReadableFile {
  public:
@@ -41,6 +51,10 @@ class ReadableFile {
   // Hands over all of it, front to back, in pieces. What is read() afterwards may come from a copy
   // that was kept of it.
   virtual Status readThrough(const std::function<void(std::span<const std::byte>)>& sink) const = 0;
+  // All of it again, read ahead where that helps. Must not outlive the file.
+  virtual std::unique_ptr<ByteStream> stream() const;
+  // Differs from that of other content under the same name; "": nothing tells them apart.
+  virtual std::string version() const { return {}; }
 
  protected:
   ReadableFile(std::string path, std::uint64_t size) : path_(std::move(path)), size_(size) {}
@@ -94,13 +108,14 @@ class Storage {
 };
 
 // Of a path: "s3://..." is an object's (INVALID_ARGUMENT where the environment does not say how to
-// get there, runtime/storage/s3/config.h), anything else a file of this machine. Lives as long as
-// the process.
+// get there, runtime/storage/s3/config.h), "task://..." another task's (FAILED_PRECONDITION where
+// there is none), anything else a file of this machine. Lives as long as the process.
 StatusOr<Storage*> storageOf(std::string_view path);
-// Whether what lies there is of an object store, so that looking at it costs a request.
+// Whether what lies there is of an object store or another task, so that looking at it costs a
+// request.
 bool isRemote(std::string_view path);
-// Of a failure to read what lies there: an object store may answer again. (A disk that cannot be
-// read does not mend itself by waiting.) False for OK.
+// Of a failure to read what lies there: an object store, or another task, may answer again. (A disk
+// that cannot be read does not mend itself by waiting.) False for OK.
 bool mayPass(std::string_view path, const Status& status);
 
 // The value of a variable of the environment; "": it is not set.
@@ -109,6 +124,8 @@ using Environment = std::function<std::string(const char* name)>;
 // copies are kept of what is read as a whole, "": what the environment says. For main files, before
 // the first path of an object store; without, those are refused.
 void useObjectStores(Environment environment, std::string scratch = "");
+// Of all paths of another task's from now on: for main files, before the first of them.
+void useFilesOfTask(std::unique_ptr<Storage> storage);
 // Of all paths of object stores from now on, in place of that: for tests. Null: no more.
 void useInPlaceOfObjectStores(std::unique_ptr<Storage> storage);
 

@@ -9,6 +9,7 @@
 #include "google/protobuf/io/zero_copy_stream_impl_lite.h"
 #include "runtime/coordinator/coordinator.h"
 #include "runtime/coordinator/names.h"
+#include "runtime/files/remote_files.h"
 #include "runtime/stream/tls_stream.h"
 
 namespace trainyard::runtime {
@@ -82,6 +83,20 @@ int localRank(const TaskOptions& options) {
 bool hostsCoordinator(const TaskOptions& options) {
   const v1::Role role = isRing(options.job) ? v1::ROLE_WORKER : v1::ROLE_PS;
   return options.id.role() == role && options.id.index() == 0;
+}
+
+bool coordinatorHasDisk(const v1::TrainingJob& job) {
+  return job.spec().storage().access() == "Coordinator";
+}
+
+void useJobsDisk(TaskOptions& options) {
+  if (!coordinatorHasDisk(options.job) || hostsCoordinator(options)) return;
+  auto files = std::make_unique<RemoteFiles>(RemoteFiles::Options{.identity = options.keys.control},
+                                             *options.clock);
+  files->setAddress(coordinatorAddress(options.job, options.membership));
+  options.files = files.get();
+  options.checkpoints = kRemoteFiles;
+  useFilesOfTask(std::move(files));
 }
 
 std::string coordinatorAddress(const v1::TrainingJob& job, const v1::Membership& membership) {

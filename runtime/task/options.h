@@ -22,14 +22,17 @@ struct TaskServerOptions;  // of base/rpc/task_server.h, which includes gRPC
 
 namespace trainyard::runtime {
 
+class RemoteFiles;
+
 struct TaskOptions {
   v1::TrainingJob job;
   v1::TaskId id;
   v1::Incarnation self;
-  std::string job_dir;      // checkpoints/, metrics.jsonl, events/
-  std::string checkpoints;  // where they are (runtime/storage/storage.h); "": in job_dir
-  std::string task_dir;     // positions.jsonl
-  std::string program;      // a worker whose model is a program's: its command (program_command.h)
+  std::string job_dir;           // checkpoints/, metrics.jsonl, events/
+  std::string checkpoints;       // where they are (runtime/storage/storage.h); "": in job_dir
+  RemoteFiles* files = nullptr;  // by which they are reached, where the coordinator has the disk
+  std::string task_dir;          // positions.jsonl
+  std::string program;  // a worker whose model is a program's: its command (program_command.h)
   std::string bind = "127.0.0.1";
   std::uint16_t port = 0;    // of a ps, and of whoever hosts the coordinator
   std::string token;         // of the job: for the agent, and between ranks
@@ -82,6 +85,11 @@ int localRank(const TaskOptions& options);
 // The task whose process hosts the coordinator: ps-0, with strategy AllReduce worker-0, its first
 // process.
 bool hostsCoordinator(const TaskOptions& options);
+// Whether that task alone has the disk with the checkpoints (storage.access).
+bool coordinatorHasDisk(const v1::TrainingJob& job);
+// From now on this process reaches the checkpoints as the job says: by the coordinator's process,
+// unless it is that. For main files, once.
+void useJobsDisk(TaskOptions& options);
 // "ip:port" of the coordinator's home; empty when not in the membership.
 std::string coordinatorAddress(const v1::TrainingJob& job, const v1::Membership& membership);
 

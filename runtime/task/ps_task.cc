@@ -6,8 +6,8 @@
 #include "base/metrics/bucket_message.h"
 #include "runtime/catalog/catalog.h"
 #include "runtime/coordinator/member_core.h"
+#include "runtime/files/remote_files.h"
 #include "runtime/model/model.h"
-#include "runtime/program/declared_model.h"
 #include "runtime/storage/storage.h"
 #include "runtime/task/coordinator_host.h"
 #include "runtime/task/declaring.h"
@@ -36,17 +36,29 @@ StatusOr<ModelLayout> PsTask::layout() {
     const InputShape input = impliedInput(training);
     return modelLayout(training.model(), input.shape, input.classes);
   }
+  TY_ASSIGN_OR_RETURN(DeclaredModel model, declaredModel());
+  return std::move(model.layout);
+}
+
+// Where others have no disk for it, worker-0 brings it here.
+StatusOr<DeclaredModel> PsTask::declaredModel() {
   const std::string path = declaredModelPath(options_.checkpointDir());
+  std::unique_ptr<TaskServer> meanwhile;
+  if (files_ != nullptr) {
+    TY_ASSIGN_OR_RETURN(meanwhile, TaskServer::start(taskServerOptions(options_), {files_.get()}));
+  }
   if (!openStored(path).ok()) {
     declaring_ = reportDeclaring(options_);
     TY_INFO("waits until worker-0's program has declared its model");
   }
-  TY_ASSIGN_OR_RETURN(DeclaredModel model, awaitDeclaredModel(path, {}));
-  return std::move(model.layout);
+  return awaitDeclaredModel(path, {});
 }
 
 Status PsTask::build() {
   const v1::Training& training = options_.job.spec().training();
+  TY_RETURN_IF_ERROR(makeStoredFolder(options_.checkpointDir()));
+  if (hostsCoordinator(options_) && coordinatorHasDisk(options_.job))
+    files_ = std::make_unique<FileService>(options_.checkpointDir(), *options_.clock);
   TY_ASSIGN_OR_RETURN(model_, layout());
   const GridServers grid = gridServers(options_.job, membership_);
   TY_ASSIGN_OR_RETURN(placement_,
@@ -57,7 +69,7 @@ Status PsTask::build() {
   TY_RETURN_IF_ERROR(checkServerMemory(options_.job.spec(), placement_, index,
                                        static_cast<int>(host_->optimizer().slots().size())));
   TY_ASSIGN_OR_RETURN(digest_, jobDigest(options_.job));
-  return makeStoredFolder(options_.checkpointDir());
+  return absl::OkStatus();
 }
 
 Status PsTask::listen() {
@@ -70,6 +82,7 @@ Status PsTask::listen() {
                                          options_.job.spec().training().optimizer().name()));
     control.push_back(coordinator_.get());
   }
+  if (files_ != nullptr) control.push_back(files_.get());
   TY_ASSIGN_OR_RETURN(server_,
                       serveShard(options_, control, host_->service(), std::move(listener)));
   TY_INFO("listening on {}:{}, {} bytes of parameters", options_.bind, server_->port(),
@@ -112,8 +125,9 @@ void PsTask::onDirective(const v1::RuntimeDirective& directive) {
       if (directive.membership().revision() <= membership_.revision()) return;
       membership_ = directive.membership();
     }
-    if (link_ != nullptr)
-      link_->setAddress(coordinatorAddress(options_.job, directive.membership()));
+    const std::string address = coordinatorAddress(options_.job, directive.membership());
+    if (link_ != nullptr) link_->setAddress(address);
+    if (options_.files != nullptr) options_.files->setAddress(address);
     if (coordinator_ != nullptr) coordinator_->setMembership(directive.membership());
   }
   if (coordinator_ != nullptr) coordinator_->follow(directive);

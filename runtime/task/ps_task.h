@@ -10,7 +10,9 @@
 #include "base/rpc/task_server.h"
 #include "runtime/coordinator/member_link.h"
 #include "runtime/coordinator/service.h"
+#include "runtime/files/file_service.h"
 #include "runtime/placement/placement.h"
+#include "runtime/program/declared_model.h"
 #include "runtime/task/agent_link.h"
 #include "runtime/task/options.h"
 #include "runtime/task/shard_host.h"
@@ -34,6 +36,7 @@ class PsTask {
  private:
   explicit PsTask(const TaskOptions& options);
   StatusOr<ModelLayout> layout();
+  StatusOr<DeclaredModel> declaredModel();
   Status build();
   Status listen();
   v1::MemberReport report();
@@ -49,6 +52,7 @@ class PsTask {
   std::string digest_;
   std::unique_ptr<ShardHost> host_;
   std::unique_ptr<CoordinatorService> coordinator_;  // ps-0 only
+  std::unique_ptr<FileService> files_;               // likewise, where others have no disk
   std::unique_ptr<TaskServer> server_;
 
   std::mutex mutex_;

@@ -9,6 +9,7 @@
 #include "base/metrics/bucket_message.h"
 #include "runtime/checkpoint/checkpoint.h"
 #include "runtime/coordinator/member_processes.h"
+#include "runtime/files/remote_files.h"
 
 namespace trainyard::runtime {
 namespace {
@@ -107,7 +108,9 @@ void WorkerMember::onDirective(const v1::RuntimeDirective& directive) {
     membership_ = members;
   }
   synchronizer_->setMembership(members);
-  link_->setAddress(coordinatorAddress(options_.job, members));
+  const std::string address = coordinatorAddress(options_.job, members);
+  link_->setAddress(address);
+  if (options_.files != nullptr) options_.files->setAddress(address);
   if (coordinator_ != nullptr) coordinator_->setMembership(members);
 }
 

@@ -21,6 +21,7 @@
 #include "runtime/coordinator/member_link.h"
 #include "runtime/coordinator/service.h"
 #include "runtime/events/timeline.h"
+#include "runtime/files/file_service.h"
 #include "runtime/optimizer/optimizer.h"
 #include "runtime/placement/placement.h"
 #include "runtime/rows/row_worker.h"
@@ -143,6 +144,7 @@ class WorkerMember final : public TrainObserver {
   v1::View view_;
 
   std::unique_ptr<CoordinatorService> coordinator_;  // AllReduce, index 0
+  std::unique_ptr<FileService> files_;               // likewise, where others have no disk
   std::unique_ptr<TaskServer> server_;
 
   std::unique_ptr<ReplicaKeeper> keeper_;  // with parameter servers, index 0

@@ -230,8 +230,13 @@ Status WorkerMember::hostCoordinator() {
       startCoordinator(options_, digest_, placement_, *optimizer_,
                        model_.own_update ? "the program's own"
                                          : options_.job.spec().training().optimizer().name()));
-  TY_ASSIGN_OR_RETURN(server_, TaskServer::start(taskServerOptions(options_), {coordinator_.get()},
-                                                 {}, std::move(listener)));
+  std::vector<grpc::Service*> services = {coordinator_.get()};
+  if (coordinatorHasDisk(options_.job)) {
+    files_ = std::make_unique<FileService>(options_.checkpointDir(), *options_.clock);
+    services.push_back(files_.get());
+  }
+  TY_ASSIGN_OR_RETURN(
+      server_, TaskServer::start(taskServerOptions(options_), services, {}, std::move(listener)));
   return absl::OkStatus();
 }
 

@@ -108,7 +108,7 @@ Storage
   note     no default among 0 storage classes
              claims must name a class, or a volume that is there
   note     no bound claim with ReadWriteMany
-             a job directory that lasts needs one (spec.storage.volume), of a class such as NFS or CephFS, or an object store (spec.storage.s3): else checkpoints end with their pods
+             a job directory that lasts needs one (spec.storage.volume), of a class such as NFS or CephFS, or one that a single node mounts (with spec.storage.access: Coordinator), or an object store (spec.storage.s3): else checkpoints end with their pods
 Nodes
   warning  0 of 0 nodes take pods
              pods wait until an autoscaler adds nodes; else: kubectl get nodes, and kubectl uncordon NODE

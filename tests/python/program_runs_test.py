@@ -48,6 +48,11 @@ class ProgramRunsTest(ProgramRuns):
             run, launcher = self.start(f"servers-{servers}", servers=servers)
             self.expect_trained(run, self.finish(run, launcher), expected)
 
+    def test_one_task_alone_has_the_disk(self):
+        """What worker-0's program declares reaches the servers by ps-0, which waits for it."""
+        run, launcher = self.start("one-disk", flags=["--set", "storage.access=Coordinator"])
+        self.expect_trained(run, self.finish(run, launcher), self.undisturbed())
+
     def test_a_path_that_is_too_long_for_a_socket(self):
         run, launcher = self.start("a-folder-with-a-name-of-more-than-a-hundred-characters-" + "x" * 60)
         self.expect_trained(run, self.finish(run, launcher), self.undisturbed())

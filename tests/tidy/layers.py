@@ -110,7 +110,7 @@ EXTERNAL = {
     r"prometheus/": [r"^base/http/", r"^agent/", r"^operator/", r"^tests/"],
     r"spdlog/": [r"^base/core/"],
     r"grpcpp/|grpc/|.*\.grpc\.pb\.h": [
-        r"^base/rpc/", r"^runtime/(ps|coordinator|task)/", r"^runtime/[^/]*$", r"^agent/", r"^tests/",
+        r"^base/rpc/", r"^runtime/(ps|coordinator|files|task)/", r"^runtime/[^/]*$", r"^agent/", r"^tests/",
         r"^operator/(progress|kube|local)/", r"^operator/[^/]*$", r"^cli/", r"^bench/operator/"],
     # The planner: no clock, no input or output, no JSON.
     r"nlohmann/|fstream|iostream|filesystem|thread|sys/|unistd\.h|fcntl\.h": [r"^(?!operator/plan/)"],

@@ -1,5 +1,6 @@
 #include "operator/kube/render/internal/object_store.h"
 
+#include "base/core/object_path.h"
 #include "fmt/format.h"
 
 namespace trainyard::control::internal {
@@ -28,7 +29,7 @@ std::string checkpointPlace(const v1::TrainingJob& job) {
   const v1::ObjectMeta& meta = job.metadata();
   const std::string prefix =
       store.has_prefix() ? store.prefix() : fmt::format("{}/{}", meta.namespace_(), meta.name());
-  return fmt::format("s3://{}/{}/checkpoints", store.bucket(), prefix);
+  return fmt::format("{}{}/{}/checkpoints", kObjectScheme, store.bucket(), prefix);
 }
 
 void reachObjectStore(const v1::TrainingJob& job, Json& spec, Json& container) {

@@ -7,6 +7,7 @@
 #include "base/programs/runtime_program.h"
 #include "fmt/format.h"
 #include "operator/cluster/failure_policy.h"
+#include "operator/cluster/task_keys.h"
 #include "operator/job/template.h"
 #include "operator/kube/render/internal/claims.h"
 #include "operator/kube/render/internal/object_store.h"
@@ -336,7 +337,10 @@ void setVolumes(const Parts& parts, Json& spec, Json& container) {
     mount(volume.name(), volume.mount_path(), false);
   }
   const v1::Storage& storage = parts.job.spec().storage();
-  addVolume(spec, kStorageVolume, storage.volume(), scratch);
+  // The others reach its files by the network.
+  const bool mounted =
+      storage.access() != "Coordinator" || parts.task == coordinatorOf(parts.job.spec());
+  addVolume(spec, kStorageVolume, mounted ? storage.volume() : "", scratch);
   mount(kStorageVolume, storage.mount_path(), false);
   const Json job = {{"configMap", {{"name", membershipName(parts.job)}}}};
   addVolume(spec, kJobVolume, "", job);

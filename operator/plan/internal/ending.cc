@@ -3,6 +3,7 @@
 #include "base/core/rfc3339.h"
 #include "fmt/format.h"
 #include "operator/cluster/stop_seconds.h"
+#include "operator/cluster/task_keys.h"
 #include "operator/plan/internal/planner_state.h"
 
 namespace trainyard::control {

@@ -91,10 +91,6 @@ bool TaskView::lives() const {
   return current() && isLive(*seen);
 }
 
-TaskKey coordinatorOf(const v1::JobSpec& spec) {
-  return spec.strategy() == "AllReduce" ? TaskKey{v1::ROLE_WORKER, 0} : TaskKey{v1::ROLE_PS, 0};
-}
-
 std::vector<TaskView> viewTasks(const PlannerInput& input) {
   const JobObservation& observed = input.observed;
   ViewMap views;

@@ -73,7 +73,4 @@ void recordHistories(const std::vector<TaskView>& tasks, v1::JobStatus* status);
 // Pending or running, and not on its way out.
 bool isLive(const TaskObservation& task);
 
-// The task whose runtime hosts the coordinator.
-TaskKey coordinatorOf(const v1::JobSpec& spec);
-
 }  // namespace trainyard::control

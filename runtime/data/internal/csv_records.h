@@ -34,7 +34,8 @@ class CsvRecords {
  public:
   static StatusOr<std::unique_ptr<CsvRecords>> open(const std::string& place,
                                                     const std::string& path,
-                                                    CsvForm form = CsvForm::kCommas);
+                                                    CsvForm form = CsvForm::kCommas,
+                                                    const std::string& cache = "");
   // For open() alone.
   CsvRecords(std::string place, std::unique_ptr<InputFile> file, CsvForm form);
 

@@ -26,9 +26,10 @@ struct IdxImages {
 
 // Reads a whole file, plain or gzip by its first bytes. `field` is what errors begin with, e.g.
 // "data.images".
-StatusOr<IdxImages> readIdxImages(const std::string& field, const std::string& path);
-StatusOr<std::vector<std::uint8_t>> readIdxLabels(const std::string& field,
-                                                  const std::string& path);
+StatusOr<IdxImages> readIdxImages(const std::string& field, const std::string& path,
+                                  const std::string& cache = "");
+StatusOr<std::vector<std::uint8_t>> readIdxLabels(const std::string& field, const std::string& path,
+                                                  const std::string& cache = "");
 
 // A Dataset over `images` and equally many labels, each below `classes`.
 std::unique_ptr<Dataset> makeIdxDataset(IdxImages images, std::vector<std::uint8_t> labels,

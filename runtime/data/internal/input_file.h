@@ -15,9 +15,11 @@ class InputFile {
   struct Handle;
 
  public:
-  // Refuses what is no regular file or larger than `bytes_max`. `place` goes before every error.
+  // Refuses what is no regular file or larger than `bytes_max`. `place` goes before every error;
+  // `cache` as of openSource().
   static StatusOr<std::unique_ptr<InputFile>> open(const std::string& place,
-                                                   const std::string& path, std::int64_t bytes_max);
+                                                   const std::string& path, std::int64_t bytes_max,
+                                                   const std::string& cache = "");
   // For open() alone: nobody else has a Handle.
   InputFile(std::string place, std::unique_ptr<Handle> handle, std::int64_t file_bytes,
             bool compressed);

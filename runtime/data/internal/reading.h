@@ -11,6 +11,7 @@ namespace trainyard::runtime::internal {
 struct Reading {
   std::int64_t samples_max = kMaxSamples;  // in all files
   std::string scratch = {};  // folder in which samples are kept; empty: they are kept in memory
+  std::string cache = {};    // folder for copies of objects; empty: none are kept
 };
 
 }  // namespace trainyard::runtime::internal

@@ -24,7 +24,8 @@ inline constexpr std::uint64_t kMaxTfRecordBytes = 16 << 20;
 class RecordFile {
  public:
   static StatusOr<std::unique_ptr<RecordFile>> open(const std::string& place,
-                                                    const std::string& path);
+                                                    const std::string& path,
+                                                    const std::string& cache = "");
   // For open() alone.
   RecordFile(std::string place, std::unique_ptr<InputFile> file);
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 
+#include "base/core/object_path.h"
 #include "base/core/strings.h"
 #include "base/security/random.h"
 #include "fmt/format.h"
@@ -57,7 +58,7 @@ bool succeeded(const Response& response) {
 }
 
 std::string textOf(const ObjectName& name) {
-  return fmt::format("{}{}/{}", kScheme, name.bucket, name.key);
+  return fmt::format("{}{}/{}", kObjectScheme, name.bucket, name.key);
 }
 
 Status about(const ObjectName& name, const Status& status) {

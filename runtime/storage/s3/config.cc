@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/core/object_path.h"
 #include "fmt/format.h"
 #include "runtime/storage/s3/signature.h"
 
@@ -64,8 +65,8 @@ StatusOr<S3Config> configOf(const Environment& environment) {
 
 StatusOr<ObjectName> parseObjectName(std::string_view path) {
   const auto refuse = [&] { return invalidInput(path, "expected s3://BUCKET/PREFIX"); };
-  if (!path.starts_with(kScheme)) return refuse();
-  std::string_view rest = path.substr(kScheme.size());
+  if (!isObjectPath(path)) return refuse();
+  std::string_view rest = path.substr(kObjectScheme.size());
   const std::size_t slash = std::min(rest.find('/'), rest.size());
   ObjectName name{.bucket = std::string(rest.substr(0, slash)),
                   .key = std::string(rest.substr(std::min(slash + 1, rest.size())))};

@@ -10,8 +10,6 @@
 
 namespace trainyard::runtime::s3 {
 
-inline constexpr std::string_view kScheme = "s3://";
-
 struct S3Config {
   // "http[s]://host[:port]"; "": AWS's own of the region.
   std::string endpoint;

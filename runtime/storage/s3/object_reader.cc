@@ -57,26 +57,58 @@ Status ObjectReader::read(std::uint64_t offset, std::span<std::byte> out) const 
 }
 
 // In order, with the next parts on their way.
-Status ObjectReader::fetch(const std::function<Status(const std::string& bytes)>& take) const {
-  std::deque<std::future<StatusOr<ObjectPart>>> coming;
-  std::uint64_t asked = 0;
-  for (std::uint64_t at = 0; at < size();) {
-    while (asked < size() && coming.size() < kPartsAtOnce) {
-      const std::size_t length = std::min<std::uint64_t>(kPartBytes, size() - asked);
-      coming.push_back(std::async(std::launch::async, [this, asked, length] {
-        return client_->get(name_, asked, length, head_.tag);
-      }));
-      asked += length;
-    }
-    TY_ASSIGN_OR_RETURN(const ObjectPart part, coming.front().get());
-    coming.pop_front();
-    const std::size_t expected = std::min<std::uint64_t>(kPartBytes, size() - at);
-    if (part.bytes.size() != expected)
-      return absl::DataLossError(fmt::format("{}: ends at byte {}", path(), part.size));
-    TY_RETURN_IF_ERROR(take(part.bytes));
-    at += part.bytes.size();
+class ObjectReader::PartsAhead : public ByteStream {
+ public:
+  explicit PartsAhead(const ObjectReader& object) : object_(object) {}
+
+  // The next one; empty at the end.
+  StatusOr<std::string> part() {
+    askAhead();
+    if (coming_.empty()) return std::string();
+    TY_ASSIGN_OR_RETURN(ObjectPart part, coming_.front().get());
+    coming_.pop_front();
+    if (part.bytes.size() != lengthAt(at_))
+      return absl::DataLossError(fmt::format("{}: ends at byte {}", object_.path(), part.size));
+    at_ += part.bytes.size();
+    return std::move(part.bytes);
   }
-  return absl::OkStatus();
+
+  StatusOr<std::size_t> next(std::span<std::byte> out) override {
+    if (given_ == held_.size()) {
+      TY_ASSIGN_OR_RETURN(held_, part());
+      given_ = 0;
+    }
+    const std::size_t bytes = std::min(out.size(), held_.size() - given_);
+    if (bytes > 0) std::memcpy(out.data(), held_.data() + given_, bytes);
+    given_ += bytes;
+    return bytes;
+  }
+
+ private:
+  std::size_t lengthAt(std::uint64_t offset) const {
+    return std::min<std::uint64_t>(kPartBytes, object_.size() - offset);
+  }
+  void askAhead() {
+    while (asked_ < object_.size() && coming_.size() < kPartsAtOnce) {
+      coming_.push_back(
+          std::async(std::launch::async, [&of = object_, at = asked_, length = lengthAt(asked_)] {
+            return of.client_->get(of.name_, at, length, of.head_.tag);
+          }));
+      asked_ += lengthAt(asked_);
+    }
+  }
+
+  const ObjectReader& object_;
+  std::deque<std::future<StatusOr<ObjectPart>>> coming_;
+  std::uint64_t asked_ = 0;
+  std::uint64_t at_ = 0;  // where the first of `coming_` begins
+  std::string held_;      // the part that next() hands out
+  std::size_t given_ = 0;
+};
+
+std::unique_ptr<ByteStream> ObjectReader::stream() const {
+  if (head_.bytes.size() == size()) return ReadableFile::stream();
+  return std::make_unique<PartsAhead>(*this);
 }
 
 Status ObjectReader::readThrough(
@@ -87,11 +119,14 @@ Status ObjectReader::readThrough(
     return absl::OkStatus();
   }
   TY_ASSIGN_OR_RETURN(UniqueFd copy, makeCopy(client_->config().scratch));
-  TY_RETURN_IF_ERROR(fetch([&](const std::string& bytes) {
+  PartsAhead parts(*this);
+  for (;;) {
+    TY_ASSIGN_OR_RETURN(const std::string bytes, parts.part());
+    if (bytes.empty()) break;
     sink(std::as_bytes(std::span(bytes.data(), bytes.size())));
-    return annotate(writeAll(copy.get(), bytes, client_->config().scratch),
-                    fmt::format("a copy of {}", path()));
-  }));
+    TY_RETURN_IF_ERROR(annotate(writeAll(copy.get(), bytes, client_->config().scratch),
+                                fmt::format("a copy of {}", path())));
+  }
   if (!copied_) {
     copy_ = std::move(copy);
     copied_ = true;

@@ -28,9 +28,11 @@ class ObjectReader : public ReadableFile {
 
   Status read(std::uint64_t offset, std::span<std::byte> out) const override;
   Status readThrough(const std::function<void(std::span<const std::byte>)>& sink) const override;
+  std::unique_ptr<ByteStream> stream() const override;
+  std::string version() const override { return head_.tag; }
 
  private:
-  Status fetch(const std::function<Status(const std::string& bytes)>& take) const;
+  class PartsAhead;
 
   const std::shared_ptr<Client> client_;
   const ObjectName name_;

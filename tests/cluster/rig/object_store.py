@@ -1,6 +1,11 @@
 """An object store of the tests' own: MinIO with one bucket."""
+import datetime
+import hashlib
+import hmac
+import http.client
 import pathlib
 import socket
+import ssl
 import subprocess
 import sys
 import time
@@ -8,6 +13,7 @@ import time
 from rig import build, namespaces, pki
 
 BUCKET = "lab"
+REGION = "us-east-1"
 USER = "trainyard"
 PASSWORD = "not-a-secret"
 LIMIT = 60
@@ -17,6 +23,23 @@ def free_port():
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return probe.getsockname()[1]
+
+
+def signed(method, host, path, content, now):
+    """The headers of a request, by the "Signature Version 4" of AWS's General Reference."""
+    headers = {"host": host, "x-amz-content-sha256": hashlib.sha256(content).hexdigest(),
+               "x-amz-date": now.strftime("%Y%m%dT%H%M%SZ")}
+    names = ";".join(headers)
+    canonical = "\n".join([method, path, "", *(f"{name}:{value}" for name, value in headers.items()), "", names,
+                           headers["x-amz-content-sha256"]])
+    scope = [now.strftime("%Y%m%d"), REGION, "s3", "aws4_request"]
+    text = "\n".join(["AWS4-HMAC-SHA256", headers["x-amz-date"], "/".join(scope), hashlib.sha256(canonical.encode()).hexdigest()])
+    key = f"AWS4{PASSWORD}".encode()
+    for part in (*scope, text):
+        key = hmac.digest(key, part.encode(), "sha256")
+    headers["authorization"] = (f"AWS4-HMAC-SHA256 Credential={USER}/{'/'.join(scope)}, SignedHeaders={names}, "
+                                f"Signature={key.hex()}")
+    return headers
 
 
 class ObjectStore:
@@ -43,6 +66,17 @@ class ObjectStore:
 
     def ca(self):
         return self.authority.path("ca.crt")
+
+    def put(self, key, content):
+        """One object of plain name, from here."""
+        path = f"/{BUCKET}/{key}"
+        connection = http.client.HTTPSConnection(self.address, timeout=60, context=ssl.create_default_context(cafile=self.ca()))
+        headers = signed("PUT", self.address, path, content, datetime.datetime.now(datetime.timezone.utc))
+        connection.request("PUT", path, content, headers)
+        answer = connection.getresponse()
+        if answer.status != 200:
+            raise AssertionError(f"PUT {path}: {answer.status} {answer.read().decode()}")
+        connection.close()
 
     def start(self):
         command = self.wrapped(["setpriv", "--pdeathsig", "KILL", "env", f"MINIO_ROOT_USER={USER}",

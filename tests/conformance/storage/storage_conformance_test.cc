@@ -1,14 +1,19 @@
-// What checkpoints ask of a storage, of each kind of it: of a folder of this machine, and of the
-// object store that TRAINYARD_TEST_STORAGE names ("s3://BUCKET", object_store_test.py).
+// What checkpoints ask of a storage, of each kind of it: of a folder of this machine, of another
+// task's folder, and of the object store that TRAINYARD_TEST_STORAGE names ("s3://BUCKET",
+// object_store_test.py).
 #include <cstdlib>
 #include <future>
 
+#include "base/rpc/task_server.h"
+#include "base/security/job_keys.h"
 #include "base/security/random.h"
 #include "base/security/sha256.h"
 #include "fmt/format.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "runtime/checkpoint/claim.h"
+#include "runtime/files/file_service.h"
+#include "runtime/files/remote_files.h"
 #include "runtime/storage/storage.h"
 #include "tests/runtime/checkpoint/sample_checkpoint.h"
 
@@ -25,12 +30,41 @@ std::string variable(const char* name) {
   return value == nullptr ? "" : value;
 }
 
-class StorageTest : public testing::Test {
+// A task that serves files of its folder.
+class FilesTask {
+ public:
+  explicit FilesTask(const std::string& folder) : service_(folder, systemClock()) {
+    const RuntimeKeys keys = deriveRuntimeKeys(std::string(64, 'a'));
+    auto server = TaskServer::start({.what = "ps-0", .identity = keys.control}, {&service_});
+    EXPECT_TRUE(server.ok()) << server.status();
+    server_ = *std::move(server);
+    auto files = std::make_unique<RemoteFiles>(RemoteFiles::Options{.identity = keys.control},
+                                               systemClock());
+    files->setAddress(fmt::format("127.0.0.1:{}", server_->port()));
+    useFilesOfTask(std::move(files));
+  }
+  ~FilesTask() { useFilesOfTask(nullptr); }
+
+ private:
+  FileService service_;
+  std::unique_ptr<TaskServer> server_;
+};
+
+enum class Kind { kFolder, kTask, kStore };
+
+class StorageTest : public testing::TestWithParam<Kind> {
  protected:
   static void SetUpTestSuite() { useObjectStores(variable); }
   StorageTest() {
-    const char* const store = std::getenv("TRAINYARD_TEST_STORAGE");
-    folder_ = fmt::format("{}/{}", store == nullptr ? local_.path() : store, randomHex(8));
+    const std::string inside = randomHex(8);
+    folder_ = fmt::format("{}/{}", local_.path(), inside);
+    if (GetParam() == Kind::kStore)
+      folder_ = fmt::format("{}/{}", variable("TRAINYARD_TEST_STORAGE"), inside);
+    if (GetParam() == Kind::kTask) {
+      EXPECT_EQ(makeStoredFolder(folder_), absl::OkStatus());
+      task_ = std::make_unique<FilesTask>(folder_);
+      folder_ = kRemoteFiles;
+    }
     EXPECT_EQ(makeStoredFolder(folder_), absl::OkStatus());
   }
   ~StorageTest() override {
@@ -54,10 +88,11 @@ class StorageTest : public testing::Test {
   }
 
   SampleDir local_;
+  std::unique_ptr<FilesTask> task_;
   std::string folder_;
 };
 
-TEST_F(StorageTest, AFileAppearsWithItsCommit) {
+TEST_P(StorageTest, AFileAppearsWithItsCommit) {
   auto file = createStored(path("a"));
   ASSERT_TRUE(file.ok()) << file.status();
   ASSERT_EQ((*file)->write("some "), absl::OkStatus());
@@ -74,7 +109,7 @@ TEST_F(StorageTest, AFileAppearsWithItsCommit) {
   EXPECT_EQ(textOf("empty"), "");
 }
 
-TEST_F(StorageTest, WhatIsNotCommittedLeavesNothing) {
+TEST_P(StorageTest, WhatIsNotCommittedLeavesNothing) {
   {
     const auto file = createStored(path("a"));
     ASSERT_TRUE(file.ok()) << file.status();
@@ -85,7 +120,7 @@ TEST_F(StorageTest, WhatIsNotCommittedLeavesNothing) {
   EXPECT_THAT(names(), IsEmpty());
 }
 
-TEST_F(StorageTest, OneOfSeveralGetsAnExclusiveName) {
+TEST_P(StorageTest, OneOfSeveralGetsAnExclusiveName) {
   constexpr int kWriters = 8;
   std::vector<std::future<Status>> writers;
   for (int i = 0; i < kWriters; ++i) {
@@ -109,10 +144,13 @@ TEST_F(StorageTest, OneOfSeveralGetsAnExclusiveName) {
   EXPECT_THAT(names(), ElementsAre("one"));
 }
 
-TEST_F(StorageTest, ListsWhatIsDirectlyInAFolder) {
+TEST_P(StorageTest, ListsWhatIsDirectlyInAFolder) {
   ASSERT_EQ(writeStored(path("b"), "12"), absl::OkStatus());
   ASSERT_EQ(writeStored(path("a &?%+"), "1"), absl::OkStatus());
-  ASSERT_EQ(writeStored(folder_ + "-beside", "1"), absl::OkStatus());
+  const bool flat = GetParam() == Kind::kTask;  // nothing is beside its folder
+  if (!flat) {
+    ASSERT_EQ(writeStored(folder_ + "-beside", "1"), absl::OkStatus());
+  }
   EXPECT_THAT(names(), UnorderedElementsAre("b", "a &?%+"));
   const auto files = listStored(folder_);
   for (const StoredFile& file : *files) {
@@ -122,11 +160,13 @@ TEST_F(StorageTest, ListsWhatIsDirectlyInAFolder) {
   EXPECT_EQ(textOf("a &?%+"), "1");
   EXPECT_EQ(removeStored(path("b")), absl::OkStatus());
   EXPECT_EQ(removeStored(path("b")), absl::OkStatus()) << "it is gone, as was wanted";
-  EXPECT_EQ(removeStored(folder_ + "-beside"), absl::OkStatus());
+  if (!flat) {
+    EXPECT_EQ(removeStored(folder_ + "-beside"), absl::OkStatus());
+  }
   EXPECT_THAT(listStored(folder_ + "/absent").value(), IsEmpty());
 }
 
-TEST_F(StorageTest, AFolderOfMoreThanAThousandFiles) {
+TEST_P(StorageTest, AFolderOfMoreThanAThousandFiles) {
   constexpr int kFiles = 1100;
   std::vector<std::future<Status>> writers;
   for (int w = 0; w < 4; ++w) {
@@ -140,7 +180,7 @@ TEST_F(StorageTest, AFolderOfMoreThanAThousandFiles) {
   EXPECT_EQ(names().size(), static_cast<std::size_t>(kFiles));
 }
 
-TEST_F(StorageTest, ALargeFileIsReadInPartsAndAsAWhole) {
+TEST_P(StorageTest, ALargeFileIsReadInPartsAndAsAWhole) {
   std::vector<std::byte> bytes(50'000'001);
   for (std::size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<std::byte>(i * i >> 7);
   auto file = createStored(path("large"));
@@ -165,6 +205,16 @@ TEST_F(StorageTest, ALargeFileIsReadInPartsAndAsAWhole) {
     EXPECT_TRUE(absl::IsDataLoss((*opened)->read(50'000'000, beyond)));
   };
   expectParts();
+  Sha256 streamed;
+  std::vector<std::byte> piece(1'000'003);
+  const auto stream = (*opened)->stream();
+  for (;;) {
+    const auto got = stream->next(piece);
+    ASSERT_TRUE(got.ok()) << got.status();
+    if (*got == 0) break;
+    streamed.update(std::span(piece).first(*got));
+  }
+  EXPECT_EQ(streamed.hexDigest(), (*file)->sha256());
   Sha256 hash;
   ASSERT_EQ((*opened)->readThrough([&](auto piece) { hash.update(piece); }), absl::OkStatus());
   EXPECT_EQ(hash.hexDigest(), (*file)->sha256());
@@ -172,7 +222,7 @@ TEST_F(StorageTest, ALargeFileIsReadInPartsAndAsAWhole) {
   expectParts();  // an open file stays; of an object the copy does
 }
 
-TEST_F(StorageTest, CheckpointsAreFoundWholeAndPruned) {
+TEST_P(StorageTest, CheckpointsAreFoundWholeAndPruned) {
   std::vector<Manifest> written;
   for (const std::int64_t step : {10, 20, 30}) {
     const auto manifest = writeSample(folder_, 2, step, 1);
@@ -197,7 +247,7 @@ TEST_F(StorageTest, CheckpointsAreFoundWholeAndPruned) {
   EXPECT_TRUE(absl::IsDataLoss(verifyFiles(folder_, kept[0])));
 }
 
-TEST_F(StorageTest, ALaterWriterDisplacesTheOneBefore) {
+TEST_P(StorageTest, ALaterWriterDisplacesTheOneBefore) {
   Claim first(folder_, {"uid", "ps-0", 1, 1}), second(folder_, {"uid", "ps-0", 2, 1});
   ASSERT_EQ(first.hold(), absl::OkStatus());
   ASSERT_EQ(second.hold(), absl::OkStatus());
@@ -205,6 +255,18 @@ TEST_F(StorageTest, ALaterWriterDisplacesTheOneBefore) {
   EXPECT_EQ(second.hold(), absl::OkStatus());
   EXPECT_THAT(names(), Contains("writer-2.json"));
 }
+
+std::vector<Kind> kinds() {
+  if (std::getenv("TRAINYARD_TEST_STORAGE") != nullptr) return {Kind::kStore};
+  return {Kind::kFolder, Kind::kTask};
+}
+
+std::string nameOf(const testing::TestParamInfo<Kind>& info) {
+  if (info.param == Kind::kFolder) return "folder";
+  return info.param == Kind::kTask ? "task" : "store";
+}
+
+INSTANTIATE_TEST_SUITE_P(Kinds, StorageTest, testing::ValuesIn(kinds()), nameOf);
 
 }  // namespace
 }  // namespace trainyard::runtime

@@ -1,4 +1,4 @@
-// A task whose checkpoints are in an object store.
+// A task whose checkpoints are in an object store, or on a disk that one task has.
 #include <string>
 
 #include "fmt/format.h"
@@ -35,9 +35,9 @@ spec:
   return job.value_or(v1::TrainingJob());
 }
 
-OrderedJson podOf(const v1::TrainingJob& job) {
+OrderedJson podOf(const v1::TrainingJob& job, const TaskKey& task = {v1::ROLE_PS, 0}) {
   const auto pod =
-      renderPod(job, {v1::ROLE_PS, 0}, 1, {.agent_image = "agent:1", .runtime_image = "runtime:1"});
+      renderPod(job, task, 1, {.agent_image = "agent:1", .runtime_image = "runtime:1"});
   EXPECT_TRUE(pod.ok()) << pod.status();
   return pod.ok() ? OrderedJson((*pod)["spec"]) : OrderedJson();
 }
@@ -91,6 +91,26 @@ TEST(ObjectStoreTest, WithoutOneNothingIsSaidOfIt) {
   for (const OrderedJson& word : spec["containers"][0]["command"])
     EXPECT_EQ(word.get<std::string>().find("--checkpoints"), std::string::npos);
   EXPECT_THAT(named(spec["containers"][0]["env"], "AWS_REGION"), IsEmpty());
+}
+
+// Of volumes that only one node can mount, the task that writes has it.
+TEST(StorageAccess, TheCoordinatorAloneHasTheVolume) {
+  v1::TrainingJob job =
+      storedJob("{access: Coordinator, volume: {persistentVolumeClaim: {claimName: disk}}}");
+  for (const char* strategy : {"ParameterServer", "AllReduce"}) {
+    job.mutable_spec()->set_strategy(strategy);
+    const v1::Role first = job.spec().strategy() == "AllReduce" ? v1::ROLE_WORKER : v1::ROLE_PS;
+    for (const v1::Role role : {first, v1::ROLE_WORKER}) {
+      for (const std::uint32_t index : {0u, 1u}) {
+        const TaskKey task{role, index};
+        const auto found = named(podOf(job, task)["volumes"], "trainyard-storage");
+        ASSERT_EQ(found.size(), 1u);
+        const bool mounted = role == first && index == 0;
+        EXPECT_EQ(found[0].contains("persistentVolumeClaim"), mounted) << toString(task);
+        EXPECT_EQ(found[0].contains("emptyDir"), !mounted) << toString(task);
+      }
+    }
+  }
 }
 
 }  // namespace

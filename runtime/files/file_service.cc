@@ -1,0 +1,158 @@
+#include "runtime/files/file_service.h"
+
+#include <algorithm>
+
+#include "base/rpc/secure_channel.h"
+#include "base/rpc/status_map.h"
+#include "fmt/format.h"
+
+namespace trainyard::runtime {
+namespace {
+
+constexpr Duration kIdle = std::chrono::minutes(5);
+constexpr std::size_t kRemembered = 64;
+constexpr std::uint32_t kReadBytesMax = 4 << 20;
+
+std::span<const std::byte> bytesOf(const std::string& text) {
+  return std::as_bytes(std::span(text.data(), text.size()));
+}
+
+}  // namespace
+
+FileService::FileService(std::string folder, const Clock& clock)
+    : folder_(std::move(folder)), clock_(clock) {}
+
+template <typename Work>
+grpc::ServerUnaryReactor* FileService::answer(grpc::CallbackServerContext* context, Work work) {
+  grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
+  const grpc::Status known = checkPeer(*context);
+  if (!known.ok()) {
+    reactor->Finish(known);
+    return reactor;
+  }
+  thread_.add([this, reactor, work = std::move(work)] {
+    forgetIdle();
+    reactor->Finish(toGrpc(work()));
+  });
+  return reactor;
+}
+
+grpc::ServerUnaryReactor* FileService::ListFiles(grpc::CallbackServerContext* context,
+                                                 const v1::ListFilesRequest*,
+                                                 v1::ListFilesReply* reply) {
+  return answer(context, [this, reply] { return list(*reply); });
+}
+
+grpc::ServerUnaryReactor* FileService::ReadFile(grpc::CallbackServerContext* context,
+                                                const v1::ReadFileRequest* request,
+                                                v1::ReadFileReply* reply) {
+  return answer(context, [this, request, reply] { return read(*request, *reply); });
+}
+
+grpc::ServerUnaryReactor* FileService::WriteFile(grpc::CallbackServerContext* context,
+                                                 const v1::WriteFileRequest* request,
+                                                 v1::WriteFileReply*) {
+  return answer(context, [this, request] { return write(*request); });
+}
+
+grpc::ServerUnaryReactor* FileService::EndFile(grpc::CallbackServerContext* context,
+                                               const v1::EndFileRequest* request,
+                                               v1::EndFileReply*) {
+  return answer(context, [this, request] { return end(*request); });
+}
+
+grpc::ServerUnaryReactor* FileService::RemoveFile(grpc::CallbackServerContext* context,
+                                                  const v1::RemoveFileRequest* request,
+                                                  v1::RemoveFileReply*) {
+  return answer(context, [this, request]() -> Status {
+    TY_ASSIGN_OR_RETURN(const std::string path, pathOf(request->name()));
+    return removeStored(path);
+  });
+}
+
+// Nobody leaves the folder.
+StatusOr<std::string> FileService::pathOf(const std::string& name) const {
+  if (name.empty() || name.size() > 255 || name[0] == '.' || name.find('/') != std::string::npos)
+    return absl::InvalidArgumentError(fmt::format("\"{}\" is no name of a file", name));
+  return fmt::format("{}/{}", folder_, name);
+}
+
+Status FileService::list(v1::ListFilesReply& reply) {
+  TY_ASSIGN_OR_RETURN(const std::vector<StoredFile> files, listStored(folder_));
+  for (const StoredFile& file : files) {
+    v1::ListFilesReply::File* const entry = reply.add_files();
+    entry->set_name(file.name);
+    entry->set_size(file.size);
+    entry->set_modified_ns(file.modified_ns);
+  }
+  return absl::OkStatus();
+}
+
+StatusOr<std::uint64_t> FileService::open(const v1::ReadFileRequest& request) {
+  if (open_.contains(request.handle())) return request.handle();
+  TY_ASSIGN_OR_RETURN(const std::string path, pathOf(request.name()));
+  TY_ASSIGN_OR_RETURN(auto file, openStored(path));
+  open_[++handles_].file = std::move(file);
+  return handles_;
+}
+
+Status FileService::read(const v1::ReadFileRequest& request, v1::ReadFileReply& reply) {
+  TY_ASSIGN_OR_RETURN(const std::uint64_t handle, open(request));
+  Open& opened = open_.at(handle);
+  opened.used = clock_.now();
+  reply.set_handle(handle);
+  reply.set_size(opened.file->size());
+  const std::uint64_t offset = std::min(request.offset(), opened.file->size());
+  std::string* const bytes = reply.mutable_bytes();
+  bytes->resize(std::min<std::uint64_t>(std::min(request.length(), kReadBytesMax),
+                                        opened.file->size() - offset));
+  return opened.file->read(offset, std::as_writable_bytes(std::span(bytes->data(), bytes->size())));
+}
+
+Status FileService::write(const v1::WriteFileRequest& request) {
+  auto upload = uploads_.find(request.upload());
+  if (upload == uploads_.end() && request.offset() == 0) {
+    TY_ASSIGN_OR_RETURN(const std::string path, pathOf(request.name()));
+    TY_ASSIGN_OR_RETURN(auto file,
+                        createStored(path, request.several() ? Writers::kSeveral : Writers::kOne));
+    upload = uploads_.emplace(request.upload(), Upload{std::move(file)}).first;
+  }
+  if (upload == uploads_.end())
+    return absl::AbortedError(fmt::format("{}: what was written of it is gone", request.name()));
+  upload->second.used = clock_.now();
+  WritableFile& file = *upload->second.file;
+  // An answer was lost.
+  if (file.size() == request.offset() + request.bytes().size()) return absl::OkStatus();
+  if (file.size() != request.offset())
+    return absl::AbortedError(fmt::format("{}: a part was left out", request.name()));
+  return file.write(bytesOf(request.bytes()));
+}
+
+Status FileService::commit(WritableFile& file, const v1::EndFileRequest& request) {
+  if (file.size() != request.size() || file.sha256() != request.sha256())
+    return absl::DataLossError("what has come is not what was sent");
+  return request.exclusively() ? file.commitExclusively() : file.commit();
+}
+
+Status FileService::end(const v1::EndFileRequest& request) {
+  const auto before =
+      std::ranges::find(ended_, request.upload(), [](const auto& e) { return e.first; });
+  if (before != ended_.end()) return before->second;
+  const auto upload = uploads_.extract(request.upload());
+  if (upload.empty()) {
+    return request.commit() ? absl::AbortedError("what was written is gone") : absl::OkStatus();
+  }
+  Status done;
+  if (request.commit()) done = commit(*upload.mapped().file, request);
+  ended_.emplace_back(request.upload(), done);
+  if (ended_.size() > kRemembered) ended_.pop_front();
+  return done;
+}
+
+void FileService::forgetIdle() {
+  const TimePoint last = clock_.now() - kIdle;
+  std::erase_if(uploads_, [&](const auto& entry) { return entry.second.used < last; });
+  std::erase_if(open_, [&](const auto& entry) { return entry.second.used < last; });
+}
+
+}  // namespace trainyard::runtime

@@ -1,0 +1,160 @@
+// Files of another task, where answers are lost and tasks end; the rest is
+// tests/conformance/storage.
+#include "runtime/files/file_service.h"
+
+#include <filesystem>
+#include <thread>
+
+#include "base/rpc/channel.h"
+#include "base/rpc/secure_channel.h"
+#include "base/rpc/task_server.h"
+#include "base/security/sha256.h"
+#include "fmt/format.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "runtime/files/remote_files.h"
+#include "tests/base/process/temp_dir.h"
+
+namespace trainyard::runtime {
+namespace {
+
+using testing::HasSubstr;
+
+class FileServiceTest : public testing::Test {
+ protected:
+  FileServiceTest() { serve(); }
+
+  void serve() {
+    auto server =
+        TaskServer::start({.what = "ps-0", .port = port_, .identity = keys_.control}, {&service_});
+    ASSERT_TRUE(server.ok()) << server.status();
+    server_ = *std::move(server);
+    port_ = static_cast<std::uint16_t>(server_->port());
+  }
+  std::string address() const { return fmt::format("127.0.0.1:{}", port_); }
+  std::unique_ptr<RemoteFiles> files(const std::string& address, Duration patience) const {
+    auto files =
+        std::make_unique<RemoteFiles>(RemoteFiles::Options{.identity = keys_.control,
+                                                           .patience = patience,
+                                                           .pause = std::chrono::milliseconds(10)},
+                                      systemClock());
+    files->setAddress(address);
+    return files;
+  }
+  std::unique_ptr<v1::CheckpointFiles::Stub> stub() const {
+    return v1::CheckpointFiles::NewStub(
+        openSecureChannel(address(), keys_.control, kRuntimeServerName));
+  }
+  // The codes of the answers, as a client that did not hear the first one would ask.
+  grpc::StatusCode write(const std::string& upload, std::uint64_t offset, const std::string& bytes,
+                         const std::string& name = "a") {
+    v1::WriteFileRequest request;
+    request.set_upload(upload);
+    request.set_name(name);
+    request.set_offset(offset);
+    request.set_bytes(bytes);
+    grpc::ClientContext context;
+    v1::WriteFileReply reply;
+    return stub()->WriteFile(&context, request, &reply).error_code();
+  }
+  grpc::StatusCode end(const std::string& upload, const std::string& content) {
+    v1::EndFileRequest request;
+    request.set_upload(upload);
+    request.set_commit(true);
+    request.set_exclusively(true);
+    request.set_size(content.size());
+    request.set_sha256(sha256Hex(std::string_view(content)));
+    grpc::ClientContext context;
+    v1::EndFileReply reply;
+    return stub()->EndFile(&context, request, &reply).error_code();
+  }
+
+  TempDir dir_;
+  FakeClock clock_;
+  const RuntimeKeys keys_ = deriveRuntimeKeys(std::string(64, 'a'));
+  FileService service_{dir_.path(), clock_};
+  std::uint16_t port_ = 0;
+  std::unique_ptr<TaskServer> server_;
+};
+
+TEST_F(FileServiceTest, WhatIsSentAgainCountsOnce) {
+  EXPECT_EQ(write("u", 0, "some "), grpc::OK);
+  EXPECT_EQ(write("u", 0, "some "), grpc::OK);
+  EXPECT_EQ(write("u", 5, "text"), grpc::OK);
+  EXPECT_EQ(write("u", 5, "text"), grpc::OK);
+  EXPECT_EQ(write("u", 20, "more"), grpc::StatusCode::ABORTED);
+  EXPECT_EQ(end("u", "some text"), grpc::OK);
+  EXPECT_EQ(end("u", "some text"), grpc::OK) << "it exists, but by us";
+  EXPECT_EQ(readStored(dir_.path() / "a", 100).value(), "some text");
+  EXPECT_EQ(write("v", 0, "other"), grpc::OK);
+  EXPECT_EQ(end("v", "other"), grpc::StatusCode::ALREADY_EXISTS);
+}
+
+TEST_F(FileServiceTest, WhatHasChangedOnItsWayIsNotKept) {
+  EXPECT_EQ(write("u", 0, "some text"), grpc::OK);
+  EXPECT_EQ(end("u", "some tent"), grpc::StatusCode::DATA_LOSS);
+  EXPECT_EQ(end("w", "never begun"), grpc::StatusCode::ABORTED);
+  EXPECT_TRUE(std::filesystem::is_empty(dir_.path()));
+}
+
+TEST_F(FileServiceTest, WhatNobodyEndsGoes) {
+  EXPECT_EQ(write("u", 0, "some "), grpc::OK);
+  clock_.advance(std::chrono::minutes(6));
+  EXPECT_EQ(write("v", 0, "other", "b"), grpc::OK);
+  EXPECT_EQ(write("u", 5, "text"), grpc::StatusCode::ABORTED);
+}
+
+TEST_F(FileServiceTest, NobodyLeavesTheFolder) {
+  for (const char* name : {"", ".", "..", "../a", "a/b", ".hidden"})
+    EXPECT_EQ(write("u", 0, "x", name), grpc::StatusCode::INVALID_ARGUMENT) << name;
+  const auto files = this->files(address(), std::chrono::seconds(10));
+  EXPECT_TRUE(absl::IsInvalidArgument(files->open("task://checkpoints/../a").status()));
+  EXPECT_TRUE(absl::IsInvalidArgument(files->remove("task://else/a")));
+}
+
+TEST_F(FileServiceTest, StrangersAreRefused) {
+  const RuntimeKeys others = deriveRuntimeKeys(std::string(64, 'b'));
+  const auto channel = openSecureChannel(address(), others.control, kRuntimeServerName);
+  const auto stranger = v1::CheckpointFiles::NewStub(channel);
+  grpc::ClientContext context;
+  v1::ListFilesReply reply;
+  EXPECT_FALSE(stranger->ListFiles(&context, v1::ListFilesRequest(), &reply).ok());
+}
+
+TEST_F(FileServiceTest, ATaskThatIsAwayIsWaitedForAndGoesOnWithWhatItHas) {
+  ASSERT_EQ(writeStored(dir_.path() / "a", "some text"), absl::OkStatus());
+  const auto files = this->files(address(), std::chrono::seconds(60));
+  const auto file = files->open("task://checkpoints/a");
+  ASSERT_TRUE(file.ok()) << file.status();
+  server_.reset();
+  std::string text(9, ' ');
+  std::thread later([this] { serve(); });
+  EXPECT_EQ((*file)->read(0, std::as_writable_bytes(std::span(text))), absl::OkStatus());
+  later.join();
+  EXPECT_EQ(text, "some text");
+  server_.reset();
+  const auto gone = this->files(address(), std::chrono::milliseconds(50));
+  const Status away = gone->open("task://checkpoints/a").status();
+  EXPECT_TRUE(absl::IsUnavailable(away)) << away;
+  EXPECT_THAT(std::string(away.message()), HasSubstr("task://checkpoints/a: "));
+  const Status unknown =
+      this->files("", std::chrono::milliseconds(50))->list(kRemoteFiles).status();
+  EXPECT_THAT(std::string(unknown.message()), HasSubstr("address is not known"));
+}
+
+TEST_F(FileServiceTest, AReaderGoesOnAfterItsFileWasClosed) {
+  ASSERT_EQ(writeStored(dir_.path() / "a", "some text"), absl::OkStatus());
+  const auto files = this->files(address(), std::chrono::seconds(60));
+  const auto file = files->open("task://checkpoints/a");
+  ASSERT_TRUE(file.ok()) << file.status();
+  clock_.advance(std::chrono::minutes(6));
+  std::string text(9, ' ');
+  EXPECT_EQ((*file)->read(0, std::as_writable_bytes(std::span(text))), absl::OkStatus());
+  EXPECT_EQ(text, "some text");
+  ASSERT_EQ(writeStored(dir_.path() / "a", "another"), absl::OkStatus());
+  clock_.advance(std::chrono::minutes(6));
+  EXPECT_TRUE(absl::IsDataLoss((*file)->read(0, std::as_writable_bytes(std::span(text)))));
+}
+
+}  // namespace
+}  // namespace trainyard::runtime
