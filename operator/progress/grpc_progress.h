@@ -132,8 +132,8 @@ class GrpcProgress : public ProgressSource {
   // A new connection with TLS takes milliseconds of computing on both sides. Beyond what processors
   // can do in a call's time none would succeed; and whom nobody can ask yet must not keep those
   // waiting that have a coordinator.
-  Allowance first_connects_{100, 40};  // to tasks of index 0
-  Allowance connects_{40, 40};
+  Allowance first_connects_{100, 100};  // to tasks of index 0
+  Allowance connects_{100, 100};
   const std::shared_ptr<std::atomic<int>> others_open_ = std::make_shared<std::atomic<int>>(0);
   std::deque<Unreached> unreached_;
   std::function<void(const JobKey&)> changed_;

@@ -4,6 +4,7 @@
 #include <memory_resource>
 #include <utility>
 
+#include "base/core/failpoint.h"
 #include "base/core/log.h"
 #include "base/core/recycled_memory.h"
 #include "base/core/strings.h"
@@ -213,6 +214,7 @@ Status ProgramHost::keep(std::int64_t step) {
   TY_ASSIGN_OR_RETURN(const std::function<Status()> write, copyBeside(step));
   kept_beside_ = step;
   trained_since_kept_ = false;
+  hitFailpoint("worker.beside", step);
   const Status written = write();
   if (!written.ok())
     TY_WARN("what goes beside the checkpoint of step {}: {}", step, fromAbsl(written.message()));

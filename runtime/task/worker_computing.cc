@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <utility>
 
+#include "base/core/failpoint.h"
 #include "base/core/log.h"
 #include "base/core/strings.h"
 #include "base/process/files.h"
@@ -167,6 +168,7 @@ Status WorkerComputing::restoreModelBuffers() {
 
 // The chief's, when the step is a checkpoint's. Training goes on without them.
 void WorkerComputing::saveModelBuffers(std::int64_t step) {
+  hitFailpoint("worker.beside", step);
   saved_buffers_ = step;
   const int keep = keptFiles(options_.job.spec().training().checkpoint().keep());
   const Status saved = saveBuffers(options_.checkpointDir(), step, keep, *model_);

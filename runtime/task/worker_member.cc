@@ -39,6 +39,8 @@ v1::MemberReport WorkerMember::report() {
     report.set_revision(membership_.revision());
   }
   synchronizer_->fillReport(report);
+  // Whoever waits for this worker has the disk for what it keeps last.
+  if (options_.files != nullptr && !leaves_) report.set_leaving(false);
   if (keeper_ != nullptr) keeper_->fillReport(report);
   return report;
 }
@@ -188,6 +190,7 @@ Status WorkerMember::leave(const Status& end) {
   if (options_.job.spec().training().update().backup_workers() > 0)
     TY_INFO("{} gradients were taken, {} came too late", totals.steps, totals.too_late);
   hitFailpoint("worker.finished", totals.step);
+  leaves_ = true;
   // "leaving", so that the coordinator need not wait for this worker.
   link_->flush(std::chrono::seconds(2));
   awaitOthers(end);

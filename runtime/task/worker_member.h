@@ -5,6 +5,7 @@
 // whoever computes asks synchronizer(), in this process on one thread.
 #pragma once
 
+#include <atomic>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -136,6 +137,7 @@ class WorkerMember final : public TrainObserver {
   StepCommit* commit_ = nullptr;
   std::function<TrainTotals()> totals_;
 
+  std::atomic<bool> leaves_ = false;  // computing has ended, with all that it had to write
   // The job was over before this process started.
   std::optional<v1::Evaluation> finished_;
 

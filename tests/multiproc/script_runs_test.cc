@@ -116,6 +116,15 @@ TEST_F(ScriptRunTest, AsynchronousCheckpointsHaveTheChiefsBuffers) {
             fieldsOf(end.lastLine()).at("accuracy"));
 }
 
+// The task that has the disk stays until the chief has written what it keeps last.
+TEST_F(ScriptRunTest, TheLastBuffersReachTheTaskWithTheDisk) {
+  JobRun run(folder("disk"), job(2, 2), {"--set", "storage.access=Coordinator"});
+  const ProgramEnd end = run.launchAndWait("worker.beside=delay(3000)@30");
+  ASSERT_EQ(end.code, 0) << end.output;
+  EXPECT_THAT(bufferFiles(run), testing::Contains("buffers.step-30.pt"));
+  EXPECT_THAT(run.taskLog("worker-0"), testing::Not(HasSubstr("buffers of step")));
+}
+
 TEST_F(ScriptRunTest, ThePlanKnowsItsVariables) {
   const std::string file = writeText("job.yaml", job(2, 2)).string();
   const ProgramEnd end = program({"trainyard", "plan", "-f", file, "-o", "json"});
