@@ -1,5 +1,6 @@
 #include "operator/process/operator.h"
 
+#include <malloc.h>
 #include <unistd.h>
 
 #include <condition_variable>
@@ -33,6 +34,16 @@ constexpr Duration kCallsAtEnd = std::chrono::seconds(10);
 constexpr Duration kSyncTimeout = std::chrono::seconds(10);
 // Between two looks at one job. What its pods do meanwhile is one change of its status.
 constexpr Duration kPause = std::chrono::milliseconds(500);
+// A burst of jobs leaves a heap of which little is in use.
+constexpr Duration kTrimEvery = std::chrono::seconds(60);
+
+void giveBackMemory() {
+  const TimePoint began = systemClock().now();
+  const bool any = ::malloc_trim(0) != 0;
+  TY_DEBUG("memory: {} given back in {:.3f} s", any ? "some" : "none",
+           toSeconds(systemClock().now() - began));
+}
+
 // Longer than any job takes, of which each call has a limit: a thread that does not come back from
 // it is worth another process.
 constexpr Duration kStuck = std::chrono::minutes(10);
@@ -260,8 +271,10 @@ int Operator::run(SignalWaiter& signals) {
       continue;
     }
     pollfd fds[] = {{signals.fd(), POLLIN, 0}, {news_.fd(), POLLIN, 0}};
-    pollUntil(fds, systemClock().now() + std::chrono::seconds(60));
+    const TimePoint next = systemClock().now() + kTrimEvery;
+    pollUntil(fds, next);
     news_.clear();
+    if (systemClock().now() >= next) giveBackMemory();
   }
 }
 

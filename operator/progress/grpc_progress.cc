@@ -266,6 +266,8 @@ bool GrpcProgress::goOn(PollRound& round, grpc::CompletionQueue& queue) {
         noteLocked(job, std::max(takeLocked(job, round.answers()), judgeLocked(job, round)))) {
       changed = changed_;
     }
+    for (const PollRound::Answer& answer : round.answers())
+      answer.peer->revision = std::max(answer.peer->revision, answer.told);
     for (AgentEndpoint& agent : round.unreached()) {
       unreached_.push_back({key, std::move(agent), job.revision()});
     }
@@ -287,6 +289,14 @@ std::size_t GrpcProgress::unreachable() const {
   return count;
 }
 
+// Of many that wait for help some are heard of before it is their turn.
+bool GrpcProgress::lacksLocked(const Unreached& unreached) const {
+  const auto job = jobs_.find(unreached.key);
+  if (job == jobs_.end()) return false;
+  const auto peer = job->second->peers.find(unreached.agent.address);
+  return peer != job->second->peers.end() && peer->second->revision < unreached.revision;
+}
+
 void GrpcProgress::helpUnreached() {
   std::unique_lock lock(mutex_);
   for (;;) {
@@ -294,6 +304,7 @@ void GrpcProgress::helpUnreached() {
     if (stopping_) return;
     const Unreached next = std::move(unreached_.front());
     unreached_.pop_front();
+    if (!lacksLocked(next)) continue;
     lock.unlock();
     directory_.pushFailed(next.key, next.agent, next.revision);
     lock.lock();

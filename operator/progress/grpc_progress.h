@@ -42,7 +42,7 @@ struct GrpcProgressOptions {
   // How far a job has got is told of at most so often, and of all jobs so often a second. What may
   // have to be acted on is told at once.
   Duration progress_every = std::chrono::seconds(10);
-  double progress_per_second = 20;
+  double progress_per_second = 18;
   // An agent that does not answer for so long is reported as unreachable.
   Duration unreachable_after = std::chrono::seconds(30);
   // Asked before agents are told anything: false when another operator may be the leader.
@@ -118,6 +118,7 @@ class GrpcProgress : public ProgressSource {
   bool noteLocked(Job& job, News news);
   void scheduleLocked(const JobKey& key, Job& job, TimePoint due);
   void unscheduleLocked(const JobKey& key, Job& job);
+  bool lacksLocked(const Unreached& unreached) const;
   void helpUnreached();
 
   AgentDirectory& directory_;

@@ -99,7 +99,7 @@ void PollRound::ask(grpc::CompletionQueue& queue) {
   }
 }
 
-void PollRound::push(grpc::CompletionQueue& queue, const Answer& answer,
+void PollRound::push(grpc::CompletionQueue& queue, Answer& answer,
                      const v1::Membership& membership) {
   v1::PushMembershipRequest request;
   *request.mutable_membership() = membership;
@@ -108,9 +108,10 @@ void PollRound::push(grpc::CompletionQueue& queue, const Answer& answer,
       [&](grpc::ClientContext* context) {
         return answer.peer->stub->AsyncPushMembership(context, request, &queue);
       },
-      [this, &answer](const grpc::Status& status, v1::PushMembershipReply&) {
+      [this, &answer](const grpc::Status& status, v1::PushMembershipReply& reply) {
         noteTold("PushMembership", answer, status);
         if (!status.ok()) unreached_.push_back(answer.endpoint);
+        if (status.ok()) answer.told = reply.revision();
       });
 }
 
@@ -129,7 +130,7 @@ void PollRound::stop(grpc::CompletionQueue& queue, const Answer& answer, Duratio
 
 void PollRound::tell(grpc::CompletionQueue& queue, const JobWish& wish, TimePoint now) {
   told_ = true;
-  for (const Answer& answer : answers_) {
+  for (Answer& answer : answers_) {
     if (!answer.state) continue;
     if (wish.membership && answer.state->revision() < wish.membership->revision()) {
       push(queue, answer, *wish.membership);

@@ -75,6 +75,7 @@ class PollRound {
     // Nothing: no answer, or another life of the task answered; `why` says which.
     std::optional<v1::TaskState> state;
     TaskWait why = {};
+    std::int64_t told = 0;  // revision of the membership that it has taken in this round; 0: none
   };
   struct Job {
     JobKey key;
@@ -109,7 +110,7 @@ class PollRound {
   // Begins a call; `begin` gives its reader.
   template <typename Reply, typename Begin>
   void call(Begin begin, Done<Reply> done);
-  void push(grpc::CompletionQueue& queue, const Answer& answer, const v1::Membership& membership);
+  void push(grpc::CompletionQueue& queue, Answer& answer, const v1::Membership& membership);
   void stop(grpc::CompletionQueue& queue, const Answer& answer, Duration left);
 
   const Job job_;

@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <condition_variable>
 
 #include "base/rpc/channel.h"
 #include "base/rpc/token.h"
@@ -318,6 +319,58 @@ TEST(GrpcProgressSideBySide, AgentsThatAreNotAskedAreHelpedToo) {
   EXPECT_TRUE(eventually([&] { return directory.helps == kAgents; })) << directory.helps;
   progress.stop();
   EXPECT_EQ(directory.helps, kAgents) << "each once";
+}
+
+// Help is a write that takes its time, and is not given to who has been reached meanwhile.
+TEST(GrpcProgressSideBySide, WhoIsHeardBeforeItsTurnNeedsNoHelp) {
+  class Slow : public FakeDirectory {
+   public:
+    void pushFailed(const JobKey&, const AgentEndpoint& agent, std::int64_t) override {
+      std::unique_lock lock(mutex);
+      helped.push_back(agent.key.index);
+      changed.notify_all();
+      changed.wait(lock, [this] { return !held; });
+    }
+    void await(std::size_t count) {
+      std::unique_lock lock(mutex);
+      changed.wait(lock, [&] { return helped.size() >= count; });
+    }
+    void release() {
+      const std::lock_guard lock(mutex);
+      held = false;
+      changed.notify_all();
+    }
+    std::mutex mutex;
+    std::condition_variable changed;
+    std::vector<std::uint32_t> helped;
+    bool held = true;
+  };
+  Slow directory;
+  std::vector<std::unique_ptr<FakeAgent>> agents;
+  std::vector<AgentEndpoint> endpoints;
+  for (std::uint32_t index = 0; index < 3; ++index) {
+    agents.push_back(std::make_unique<FakeAgent>(TaskKey{v1::ROLE_WORKER, index}, 1));
+    agents.back()->silence(true);
+    endpoints.push_back(agents.back()->endpoint());
+  }
+  directory.set(endpoints);
+  GrpcProgress progress(
+      directory, {.interval = std::chrono::milliseconds(1), .timeout = std::chrono::seconds(5)});
+  JobWish wish;
+  wish.membership.emplace().set_revision(3);
+  progress.follow(kJob, "uid", wish);
+  progress.start();
+  directory.await(1);
+  const std::uint32_t first = directory.helped[0];
+  const std::uint32_t next = first == 0 ? 1 : 0, last = 3 - first - next;
+  agents[next]->silence(false);
+  ASSERT_TRUE(eventually([&] { return agents[next]->pushed() == 3; }));
+  const int then = agents[next]->questions();
+  ASSERT_TRUE(eventually([&] { return agents[next]->questions() > then; })) << "it was told of";
+  directory.release();
+  directory.await(2);
+  progress.stop();
+  EXPECT_EQ(directory.helped, (std::vector<std::uint32_t>{first, last}));
 }
 
 TEST(GrpcProgressSideBySide, WhoMayNotTellAsksAllTheSame) {
