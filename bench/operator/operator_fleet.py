@@ -24,6 +24,7 @@ import time
 sys.path[:0] = [str(pathlib.Path(__file__).resolve().parent), str(pathlib.Path(__file__).resolve().parent.parent)]
 
 import fleet  # noqa: E402
+import fleet_picture  # noqa: E402
 import observe  # noqa: E402
 import operator_bench  # noqa: E402
 import operators  # noqa: E402
@@ -33,8 +34,6 @@ PODS_OF_A_NODE = 900
 ADDRESSES = "10.244.0.0/16"
 LEASE = ("--leader-elect", "--lease-namespace", fleet.NAMESPACE, "--lease-duration", 15, "--renew-deadline", 10,
          "--retry-period", 2)
-# Bars that a run is held against; docs/results.md says what they mean.
-BAR_CORES, BAR_MIB, BAR_P99, BAR_FAILOVER = 0.5, 400, 0.05, 60
 
 
 class Agents:
@@ -156,29 +155,6 @@ def measure(arguments, jobs):
         return result
 
 
-def verdict(value, bar, text):
-    return f"{text} ({'reached' if value <= bar else 'missed'})"
-
-
-def row(result):
-    running, frozen, over = result["running"], result["frozen"], result["failover"]
-    p99 = running["reconcile_p99_seconds"] or 0
-    mib = max(running["resident_bytes"], over["resident_bytes"]) / (1 << 20)
-    return [f"{result['jobs']} x {result['tasks']}", f"{result['begin']['pods_per_second']:.0f}",
-            verdict(running["cores"], BAR_CORES, f"{running['cores']:.2f}"), f"{frozen['cores']:.2f}",
-            verdict(mib, BAR_MIB, f"{mib:.0f} MiB"), f"{running['calls_per_second']:.0f}",
-            f"{running['reconciles_per_second']:.1f}", verdict(p99, BAR_P99, f"{p99 * 1e3:.1f} ms"),
-            f"{running['writes_per_second']:.1f}", f"{frozen['writes_per_second']:.2f}",
-            verdict(over["seconds"], BAR_FAILOVER, f"{over['seconds']:.0f} s, {over['cpu_seconds']:.0f} s")]
-
-
-def table(results):
-    lines = ["| jobs x pods | pods/s at the start | cores while jobs get on | while they stand still | memory | "
-             "calls/s | looks/s | p99 of a look | writes/s | standing still | killed: until all are known, CPU |",
-             "|--|--|--|--|--|--|--|--|--|--|--|"]
-    return "\n".join(lines + ["| " + " | ".join(row(result)) + " |" for result in results]) + "\n"
-
-
 def parse():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--bin", required=True, type=pathlib.Path, help="where the programs are")
@@ -199,10 +175,11 @@ def main():
     for jobs in arguments.jobs:
         results["runs"].append(measure(arguments, jobs))
         fleet.dump(arguments.out / "fleet.json", results)
-        print(table(results["runs"][-1:]), flush=True)
-    text = f"{results['machine']}, {results['date']}, load {results['runs'][0]['load_average']:.1f} before\n\n"
-    (arguments.out / "fleet.md").write_text(text + table(results["runs"]), encoding="utf-8")
-    print(text + table(results["runs"]))
+        (arguments.out / "fleet.svg").write_text(fleet_picture.svg(results), encoding="utf-8")
+        print(fleet_picture.table(results), flush=True)
+    text = fleet_picture.table(results)
+    (arguments.out / "fleet.md").write_text(text, encoding="utf-8")
+    print(text)
 
 
 if __name__ == "__main__":

@@ -204,7 +204,7 @@ def missing_copies(root):
 
 
 # What draws pictures that are not their folder's only ones.
-DRAWN_BY = {"splits": "scaling/splits_picture.py", "learning": "experiment/learning.py"}
+DRAWN_BY = {"splits": "scaling/splits_picture.py", "learning": "experiment/learning.py", "fleet": "operator/fleet_picture.py"}
 
 
 def drawn(root):
