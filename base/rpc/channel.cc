@@ -10,8 +10,6 @@ constexpr int kKeepaliveTimeoutMs = 10'000;
 constexpr int kMinPingIntervalMs = 10'000;  // that servers accept; below it: GOAWAY too_many_pings
 constexpr int kMinReconnectMs = 100;
 constexpr int kMaxReconnectMs = 2'000;
-// Of one attempt. Less than a busy machine takes to answer would make calls fail that need not.
-constexpr int kConnectMs = 2'000;
 
 }  // namespace
 
@@ -25,7 +23,8 @@ grpc::ChannelArguments channelArguments(const ChannelOptions& options) {
   args.SetInt(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
   args.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, kMinReconnectMs);
   // In spite of its name the time that an attempt may take.
-  args.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, kConnectMs);
+  const auto connect = std::chrono::duration_cast<std::chrono::milliseconds>(options.connect);
+  args.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, static_cast<int>(connect.count()));
   args.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, kMaxReconnectMs);
   args.SetInt(GRPC_ARG_DNS_MIN_TIME_BETWEEN_RESOLUTIONS_MS, 1'000);
   args.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);  // peers are in the cluster or on this machine

@@ -124,9 +124,10 @@ bool GrpcProgress::connectLocked(const Job& job, const AgentEndpoint& agent, Age
     ++*others_open_;
     peer.counted = std::shared_ptr<void>(nullptr, [open = others_open_](void*) { --*open; });
   }
-  peer.stub =
-      v1::Agent::NewStub(tls ? openSecureChannel(agent.address, job.credentials, tls->server_name)
-                             : openChannel(agent.address));
+  const ChannelOptions channel{.connect = 2 * options_.timeout};
+  peer.stub = v1::Agent::NewStub(
+      tls ? openSecureChannel(agent.address, job.credentials, tls->server_name, channel)
+          : openChannel(agent.address, channel));
   return true;
 }
 

@@ -269,6 +269,20 @@ TEST(GrpcProgressSideBySide, HungAgentsDelayNoOtherJob) {
   progress.stop();  // and does not wait for them either
 }
 
+// An attempt to connect that is given up before the call is would look like a refusal.
+TEST(GrpcProgressSideBySide, SilenceIsToldFromRefusalHoweverLongACallMayTake) {
+  HungAgent hung;
+  JobsDirectory directory;
+  directory.with_tls = true;
+  directory.agents_of[kJob] = {hung.endpoint()};
+  GrpcProgress progress(directory, {.interval = std::chrono::hours(1),
+                                    .timeout = std::chrono::seconds(3),
+                                    .unreachable_after = {}});
+  progress.follow(kJob, "uid", {});
+  ASSERT_TRUE(progress.pollOnce(kJob).ok());
+  EXPECT_EQ(progress.newest(kJob).unreachable.at(hung.endpoint().key).why.reason, kNoAnswer);
+}
+
 TEST(GrpcProgressSideBySide, OnlySoManyCallsAreUnderWay) {
   FakeAgent well(kPs0, 1);
   HungAgent hung;
