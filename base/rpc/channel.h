@@ -13,9 +13,9 @@ namespace trainyard {
 
 struct ChannelOptions {
   int max_message_bytes = 64 << 20;  // in both directions
-  // Of one attempt to connect, after which calls fail as refused. Longer than a call may take: then
-  // who does not answer at all is told from who refuses. Less than a busy machine takes to answer
-  // would make calls fail that need not.
+  // Of one attempt to connect, after which calls fail as refused: who has to tell that from silence
+  // gives it longer than a call. Less than a busy machine takes to answer would make calls fail
+  // that need not.
   Duration connect = std::chrono::seconds(2);
   // A TCP connection of its own even where another channel goes to the same address.
   bool own_connection = false;

@@ -89,8 +89,10 @@ Status FileService::list(v1::ListFilesReply& reply) {
 }
 
 StatusOr<std::uint64_t> FileService::open(const v1::ReadFileRequest& request) {
-  if (open_.contains(request.handle())) return request.handle();
   TY_ASSIGN_OR_RETURN(const std::string path, pathOf(request.name()));
+  // A former process may have given the same number to another file.
+  const auto known = open_.find(request.handle());
+  if (known != open_.end() && known->second.file->path() == path) return request.handle();
   TY_ASSIGN_OR_RETURN(auto file, openStored(path));
   open_[++handles_].file = std::move(file);
   return handles_;

@@ -93,7 +93,7 @@ class RemoteWriter : public WritableFile {
     if (!sent_ || ended_) return;
     v1::EndFileRequest request;
     request.set_upload(part_.upload());
-    static_cast<void>(end(request));  // else it goes later
+    static_cast<void>(end(request, Duration(0)));  // else it goes later
   }
   RemoteWriter(const RemoteWriter&) = delete;
   RemoteWriter& operator=(const RemoteWriter&) = delete;
@@ -129,11 +129,12 @@ class RemoteWriter : public WritableFile {
     return absl::OkStatus();
   }
   Status flush() { return sent_ && part_.bytes().empty() ? absl::OkStatus() : send(); }
-  Status end(const v1::EndFileRequest& request) {
+  Status end(const v1::EndFileRequest& request, Duration patience) {
     v1::EndFileReply reply;
-    return files_.call(path_, [&](auto& stub, grpc::ClientContext* context) {
+    const auto call = [&](auto& stub, grpc::ClientContext* context) {
       return stub.EndFile(context, request, &reply);
-    });
+    };
+    return files_.call(path_, call, patience);
   }
   Status finish(bool exclusively) {
     TY_RETURN_IF_ERROR(flush());
@@ -144,7 +145,7 @@ class RemoteWriter : public WritableFile {
     request.set_size(size_);
     request.set_sha256(hash_.hexDigest());
     ended_ = true;
-    return end(request);
+    return end(request, files_.options_.patience);
   }
 
   RemoteFiles& files_;
@@ -175,9 +176,12 @@ std::shared_ptr<RemoteFiles::Stub> RemoteFiles::stub() {
   return stub_;
 }
 
-Status RemoteFiles::call(const std::string& path,
-                         const std::function<grpc::Status(Stub&, grpc::ClientContext*)>& call) {
-  const TimePoint end = clock_.now() + options_.patience;
+Status RemoteFiles::call(const std::string& path, const Call& call) {
+  return this->call(path, call, options_.patience);
+}
+
+Status RemoteFiles::call(const std::string& path, const Call& call, Duration patience) {
+  const TimePoint end = clock_.now() + patience;
   for (;;) {
     grpc::Status status(grpc::StatusCode::UNAVAILABLE, "the coordinator's address is not known");
     if (const std::shared_ptr<Stub> to = stub()) {

@@ -6,6 +6,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <string_view>
 
 #include "base/core/clock.h"
 #include "base/security/job_keys.h"
@@ -16,6 +17,7 @@
 namespace trainyard::runtime {
 
 inline constexpr char kRemoteFiles[] = "task://checkpoints";
+static_assert(std::string_view(kRemoteFiles).starts_with(kTaskScheme));
 
 // Thread-safe. Calls that fail to reach the coordinator are tried again for half a minute; then
 // they are UNAVAILABLE.
@@ -45,9 +47,10 @@ class RemoteFiles : public Storage {
   friend class RemoteWriter;
   using Stub = v1::CheckpointFiles::Stub;
   std::shared_ptr<Stub> stub();
-  // `call` once or more often; errors name `path`.
-  Status call(const std::string& path,
-              const std::function<grpc::Status(Stub&, grpc::ClientContext*)>& call);
+  // `call` once, and again for as long as `patience` says; errors name `path`.
+  using Call = std::function<grpc::Status(Stub&, grpc::ClientContext*)>;
+  Status call(const std::string& path, const Call& call, Duration patience);
+  Status call(const std::string& path, const Call& call);
 
   const Options options_;
   const Clock& clock_;

@@ -11,8 +11,6 @@ namespace trainyard::runtime {
 
 namespace {
 
-constexpr std::string_view kTaskScheme = "task://";
-
 class ReadInOrder : public ByteStream {
  public:
   explicit ReadInOrder(const ReadableFile& file) : file_(file) {}

@@ -107,6 +107,8 @@ class Storage {
   virtual bool vouches() const = 0;
 };
 
+inline constexpr std::string_view kTaskScheme = "task://";
+
 // Of a path: "s3://..." is an object's (INVALID_ARGUMENT where the environment does not say how to
 // get there, runtime/storage/s3/config.h), "task://..." another task's (FAILED_PRECONDITION where
 // there is none), anything else a file of this machine. Lives as long as the process.

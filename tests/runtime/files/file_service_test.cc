@@ -3,6 +3,7 @@
 #include "runtime/files/file_service.h"
 
 #include <filesystem>
+#include <optional>
 #include <thread>
 
 #include "base/rpc/channel.h"
@@ -26,7 +27,7 @@ class FileServiceTest : public testing::Test {
 
   void serve() {
     auto server =
-        TaskServer::start({.what = "ps-0", .port = port_, .identity = keys_.control}, {&service_});
+        TaskServer::start({.what = "ps-0", .port = port_, .identity = keys_.control}, {&*service_});
     ASSERT_TRUE(server.ok()) << server.status();
     server_ = *std::move(server);
     port_ = static_cast<std::uint16_t>(server_->port());
@@ -71,8 +72,14 @@ class FileServiceTest : public testing::Test {
 
   TempDir dir_;
   FakeClock clock_;
+  // As a process of the task's that begins again: it has nothing of what the former one had open.
+  void beginAgain() {
+    server_.reset();
+    service_.emplace(dir_.path(), clock_);
+    serve();
+  }
   const RuntimeKeys keys_ = deriveRuntimeKeys(std::string(64, 'a'));
-  FileService service_{dir_.path(), clock_};
+  std::optional<FileService> service_{std::in_place, dir_.path(), clock_};
   std::uint16_t port_ = 0;
   std::unique_ptr<TaskServer> server_;
 };
@@ -154,6 +161,21 @@ TEST_F(FileServiceTest, AReaderGoesOnAfterItsFileWasClosed) {
   ASSERT_EQ(writeStored(dir_.path() / "a", "another"), absl::OkStatus());
   clock_.advance(std::chrono::minutes(6));
   EXPECT_TRUE(absl::IsDataLoss((*file)->read(0, std::as_writable_bytes(std::span(text)))));
+}
+
+// Files of one kind have one size.
+TEST_F(FileServiceTest, AReaderKeepsItsFileWhenTheTaskBeginsAgain) {
+  ASSERT_EQ(writeStored(dir_.path() / "a", "some text"), absl::OkStatus());
+  ASSERT_EQ(writeStored(dir_.path() / "b", "moretexts"), absl::OkStatus());
+  const auto files = this->files(address(), std::chrono::seconds(60));
+  const auto first = files->open("task://checkpoints/a");
+  ASSERT_TRUE(first.ok()) << first.status();
+  beginAgain();
+  const auto second = files->open("task://checkpoints/b");
+  ASSERT_TRUE(second.ok()) << second.status();
+  std::string text(9, ' ');
+  EXPECT_EQ((*first)->read(0, std::as_writable_bytes(std::span(text))), absl::OkStatus());
+  EXPECT_EQ(text, "some text");
 }
 
 }  // namespace
