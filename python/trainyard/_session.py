@@ -87,7 +87,7 @@ class Turn(NamedTuple):
             LEFT (the job goes on without this worker, as was asked for). With has_state also, before these: SAVE
             (save() the state that goes with the values of `step`) and LOAD (go on with state(), which does), of which
             nothing but `step` has a meaning.
-        step: updates so far.
+        step: updates so far: of what step the values are. LEFT: the job's, which may have gone on since.
         epoch: of the job's membership.
         rank: of this worker among `ranks`.
         ranks: workers that take part.

@@ -19,7 +19,7 @@ struct Turn {
     kLoad,  // take over the state that goes with them
   };
   Kind kind = Kind::kTrain;
-  std::int64_t step = 0;
+  std::int64_t step = 0;  // kLeft: the job's, which may be past what this worker has
   std::int64_t epoch = 0;
   int rank = 0;
   int ranks = 1;
