@@ -23,10 +23,12 @@ StatusOr<std::string> nameIn(const std::string& path) {
   return absl::InvalidArgumentError(fmt::format("{}: expected {}/NAME", path, kRemoteFiles));
 }
 
-// The coordinator ends, is not there yet, or is busy.
+// The coordinator is not there yet, is busy, or ends: calls that its server has not answered then
+// are CANCELLED.
 bool mayReachLater(const grpc::Status& status) {
   return status.error_code() == grpc::StatusCode::UNAVAILABLE ||
-         status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED;
+         status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED ||
+         status.error_code() == grpc::StatusCode::CANCELLED;
 }
 
 }  // namespace

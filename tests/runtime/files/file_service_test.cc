@@ -6,6 +6,7 @@
 #include <optional>
 #include <thread>
 
+#include "absl/synchronization/notification.h"
 #include "base/rpc/channel.h"
 #include "base/rpc/secure_channel.h"
 #include "base/rpc/task_server.h"
@@ -21,13 +22,28 @@ namespace {
 
 using testing::HasSubstr;
 
+// Answers as gRPC does for a server that ends before it has looked at a call.
+class EndingFiles : public v1::CheckpointFiles::CallbackService {
+ public:
+  grpc::ServerUnaryReactor* ReadFile(grpc::CallbackServerContext* context,
+                                     const v1::ReadFileRequest* /*request*/,
+                                     v1::ReadFileReply* /*reply*/) override {
+    grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
+    reactor->Finish(grpc::Status::CANCELLED);
+    if (!asked.HasBeenNotified()) asked.Notify();
+    return reactor;
+  }
+  absl::Notification asked;
+};
+
 class FileServiceTest : public testing::Test {
  protected:
   FileServiceTest() { serve(); }
 
-  void serve() {
+  void serve() { serve(*service_); }
+  void serve(grpc::Service& service) {
     auto server =
-        TaskServer::start({.what = "ps-0", .port = port_, .identity = keys_.control}, {&*service_});
+        TaskServer::start({.what = "ps-0", .port = port_, .identity = keys_.control}, {&service});
     ASSERT_TRUE(server.ok()) << server.status();
     server_ = *std::move(server);
     port_ = static_cast<std::uint16_t>(server_->port());
@@ -147,6 +163,24 @@ TEST_F(FileServiceTest, ATaskThatIsAwayIsWaitedForAndGoesOnWithWhatItHas) {
   const Status unknown =
       this->files("", std::chrono::milliseconds(50))->list(kRemoteFiles).status();
   EXPECT_THAT(std::string(unknown.message()), HasSubstr("address is not known"));
+}
+
+// As ps-0 does between the server by which it waits for a model and the one it trains with.
+TEST_F(FileServiceTest, ACallThatTheTaskHasNotLookedAtWhenItEndsIsMadeAgain) {
+  ASSERT_EQ(writeStored(dir_.path() / "a", "some text"), absl::OkStatus());
+  EndingFiles ending;
+  server_.reset();
+  serve(ending);
+  std::thread next([&] {
+    ending.asked.WaitForNotification();
+    server_.reset();
+    serve();
+  });
+  const auto files = this->files(address(), std::chrono::seconds(60));
+  const auto file = files->open("task://checkpoints/a");
+  next.join();
+  ASSERT_TRUE(file.ok()) << file.status();
+  EXPECT_EQ((*file)->size(), 9U);
 }
 
 TEST_F(FileServiceTest, AReaderGoesOnAfterItsFileWasClosed) {
