@@ -72,8 +72,23 @@ std::string completeText(const std::vector<std::string>& tags) {
   return text.str();
 }
 
+StatusOr<Keys> parseRoleKeys(std::string_view xml) {
+  constexpr const char* kRoot = "AssumeRoleWithWebIdentityResponse";
+  const auto given = parse(xml,
+                           "AssumeRoleWithWebIdentityResponse."
+                           "AssumeRoleWithWebIdentityResult.Credentials");
+  if (!given) return noAnswer(kRoot);
+  Keys keys{.access_key = given->get("AccessKeyId", ""),
+            .secret_key = given->get("SecretAccessKey", ""),
+            .session_token = given->get("SessionToken", ""),
+            .expires = parseRfc3339(given->get("Expiration", ""))};
+  if (keys.access_key.empty() || keys.secret_key.empty()) return noAnswer(kRoot);
+  return keys;
+}
+
 ErrorAnswer parseError(std::string_view xml) {
-  const auto error = parse(xml, "Error");
+  auto error = parse(xml, "Error");
+  if (!error) error = parse(xml, "ErrorResponse.Error");
   if (!error) return {};
   return {.code = error->get("Code", ""), .message = error->get("Message", "")};
 }

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/core/status.h"
+#include "runtime/storage/s3/config.h"
 #include "runtime/storage/storage.h"
 
 namespace trainyard::runtime::s3 {
@@ -23,7 +24,11 @@ StatusOr<std::string> parseUploadId(std::string_view xml);
 // The body of CompleteMultipartUpload; tags by part, the first has number 1.
 std::string completeText(const std::vector<std::string>& tags);
 
-// An Error, as which a CompleteMultipartUpload may be answered with status 200, too.
+// The keys of an AssumeRoleWithWebIdentityResponse (AWS Security Token Service API Reference).
+StatusOr<Keys> parseRoleKeys(std::string_view xml);
+
+// An Error, as which a CompleteMultipartUpload may be answered with status 200, too; or that of a
+// token service's ErrorResponse.
 struct ErrorAnswer {
   std::string code;  // "NoSuchKey"; "": it is none
   std::string message;

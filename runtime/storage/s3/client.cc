@@ -26,6 +26,15 @@ bool passes(const StatusOr<Response>& response) {
   return code == "RequestTimeout" || code == "ConditionalRequestConflict" || code == "SlowDown";
 }
 
+// The keys are not good any more, or never were.
+bool areOver(const Response& response) {
+  constexpr std::array<std::string_view, 5> kCodes = {"ExpiredToken", "TokenRefreshRequired",
+                                                      "InvalidToken", "InvalidTokenId",
+                                                      "InvalidAccessKeyId"};
+  if (response.status != 400 && response.status != 401 && response.status != 403) return false;
+  return std::ranges::count(kCodes, parseError(response.body).code) > 0;
+}
+
 bool isFull(std::string_view code, int status) {
   return status == 507 || code == "XMinioStorageFull" || code == "QuotaExceeded" ||
          code == "XMinioAdminBucketQuotaExceeded";
@@ -95,6 +104,7 @@ Client::Client(S3Config config, std::unique_ptr<Http> http, Surroundings surroun
     : config_(std::move(config)),
       http_(std::move(http)),
       surroundings_(std::move(surroundings)),
+      keys_(config_.keys, *http_, surroundings_.clock),
       rng_(randomSeed()) {}
 
 double Client::unit() {
@@ -112,10 +122,16 @@ Request Client::request(std::string method, const ObjectName& name) const {
   return request;
 }
 
-// Signed anew each time: a signature is good for some minutes.
-StatusOr<Response> Client::sendOnce(Request request, std::size_t max_body) {
-  sign(config_, surroundings_.clock.unixMillis(), request);
-  return http_->send(request, max_body);
+// Signed anew each time: a signature is good for some minutes. Lent keys may end before their time:
+// who lends them has begun anew, or clocks differ.
+StatusOr<Response> Client::sendOnce(const Request& request, std::size_t max_body) {
+  for (bool again = false;; again = true) {
+    TY_ASSIGN_OR_RETURN(const Keys keys, keys_.current());
+    Request to_send = request;
+    sign(keys, config_.region, surroundings_.clock.unixMillis(), to_send);
+    StatusOr<Response> response = http_->send(to_send, max_body);
+    if (again || !response.ok() || !areOver(*response) || !keys_.drop(keys)) return response;
+  }
 }
 
 StatusOr<Client::Answer> Client::send(const ObjectName& name, Request request,
@@ -250,7 +266,7 @@ Status Client::completeUpload(const ObjectName& name, const std::string& upload,
 void Client::abortUpload(const ObjectName& name, const std::string& upload) {
   Request wanted = request("DELETE", name);
   wanted.query["uploadId"] = upload;
-  static_cast<void>(sendOnce(std::move(wanted), kMostWords));
+  static_cast<void>(sendOnce(wanted, kMostWords));
 }
 
 }  // namespace trainyard::runtime::s3

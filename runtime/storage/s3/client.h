@@ -19,6 +19,7 @@
 #include "runtime/storage/s3/answers.h"
 #include "runtime/storage/s3/config.h"
 #include "runtime/storage/s3/http.h"
+#include "runtime/storage/s3/keys.h"
 
 namespace trainyard::runtime::s3 {
 
@@ -73,13 +74,14 @@ class Client {
   };
   Request request(std::string method, const ObjectName& name) const;
   StatusOr<Answer> send(const ObjectName& name, Request request, std::size_t max_body);
-  StatusOr<Response> sendOnce(Request request, std::size_t max_body);
+  StatusOr<Response> sendOnce(const Request& request, std::size_t max_body);
   double unit();
   bool holds(const ObjectName& name, std::span<const std::byte> body);
 
   const S3Config config_;
   const std::unique_ptr<Http> http_;
   const Surroundings surroundings_;
+  KeyRing keys_;
   std::mutex mutex_;
   Rng rng_;
 };

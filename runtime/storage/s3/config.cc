@@ -1,6 +1,7 @@
 #include "runtime/storage/s3/config.h"
 
 #include <algorithm>
+#include <array>
 
 #include "base/core/object_path.h"
 #include "fmt/format.h"
@@ -9,11 +10,14 @@
 namespace trainyard::runtime::s3 {
 namespace {
 
+// What an agent on the node of AWS's own, or this machine, may be asked without TLS.
+constexpr std::array<std::string_view, 6> kPlainHosts = {
+    "127.0.0.1", "localhost", "[::1]", "169.254.170.2", "169.254.170.23", "[fd00:ec2::23]"};
+
 StatusOr<std::string> needed(const Environment& environment, const char* name) {
   std::string value = environment(name);
   if (!value.empty()) return value;
-  return absl::InvalidArgumentError(
-      fmt::format("{} is not set: it is needed for checkpoints in s3://", name));
+  return absl::InvalidArgumentError(fmt::format("{} is not set: it is needed for s3://", name));
 }
 
 std::string firstOf(const Environment& environment, std::initializer_list<const char*> names) {
@@ -41,22 +45,73 @@ std::string withoutUsualPort(std::string_view scheme, std::string host) {
   return host;
 }
 
+// Of one of AWS's services; "": AWS's own.
+StatusOr<std::string> endpointOf(const Environment& environment, const char* name) {
+  std::string endpoint = firstOf(environment, {name, "AWS_ENDPOINT_URL"});
+  while (endpoint.ends_with('/')) endpoint.pop_back();
+  if (!endpoint.empty() && hostOf(endpoint).empty())
+    return invalidInput(name, fmt::format("'{}', expected http[s]://host[:port]", endpoint));
+  return endpoint;
+}
+
+StatusOr<KeySource> givenKeys(const Environment& environment) {
+  Keys keys;
+  TY_ASSIGN_OR_RETURN(keys.access_key, needed(environment, "AWS_ACCESS_KEY_ID"));
+  TY_ASSIGN_OR_RETURN(keys.secret_key, needed(environment, "AWS_SECRET_ACCESS_KEY"));
+  keys.session_token = environment("AWS_SESSION_TOKEN");
+  return keys;
+}
+
+StatusOr<KeySource> webIdentity(const Environment& environment, const std::string& region) {
+  WebIdentity identity;
+  identity.token_file = environment("AWS_WEB_IDENTITY_TOKEN_FILE");
+  TY_ASSIGN_OR_RETURN(identity.role, needed(environment, "AWS_ROLE_ARN"));
+  identity.session = environment("AWS_ROLE_SESSION_NAME");
+  if (identity.session.empty()) identity.session = "trainyard";
+  TY_ASSIGN_OR_RETURN(identity.endpoint, endpointOf(environment, "AWS_ENDPOINT_URL_STS"));
+  if (identity.endpoint.empty())
+    identity.endpoint = fmt::format("https://sts.{}.amazonaws.com", region);
+  return identity;
+}
+
+StatusOr<KeySource> keyServer(const Environment& environment) {
+  KeyServer server;
+  server.url = environment("AWS_CONTAINER_CREDENTIALS_FULL_URI");
+  if (server.url.empty())
+    server.url = "http://169.254.170.2" + environment("AWS_CONTAINER_CREDENTIALS_RELATIVE_URI");
+  server.token_file = environment("AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE");
+  server.token = environment("AWS_CONTAINER_AUTHORIZATION_TOKEN");
+  const std::size_t path = server.url.find('/', server.url.find("://") + 3);
+  const std::string host = hostOf(server.url.substr(0, path));
+  const std::string name = host.substr(0, host.ends_with(']') ? host.size() : host.rfind(':'));
+  const bool safe = server.url.starts_with("https://") || std::ranges::count(kPlainHosts, name) > 0;
+  if (!host.empty() && safe) return server;
+  return invalidInput(
+      "AWS_CONTAINER_CREDENTIALS_FULL_URI",
+      fmt::format("'{}', expected https://, or http:// of this machine", server.url));
+}
+
+// In the order in which AWS's SDKs look.
+StatusOr<KeySource> keySourceOf(const Environment& environment, const std::string& region) {
+  const auto has = [&](std::initializer_list<const char*> names) {
+    return !firstOf(environment, names).empty();
+  };
+  if (has({"AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"})) return givenKeys(environment);
+  if (has({"AWS_WEB_IDENTITY_TOKEN_FILE"})) return webIdentity(environment, region);
+  if (has({"AWS_CONTAINER_CREDENTIALS_FULL_URI", "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI"}))
+    return keyServer(environment);
+  return givenKeys(environment);  // none: which says so
+}
+
 }  // namespace
 
 StatusOr<S3Config> configOf(const Environment& environment) {
   S3Config config;
-  config.endpoint = firstOf(environment, {"AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"});
-  while (config.endpoint.ends_with('/')) config.endpoint.pop_back();
-  if (!config.endpoint.empty() && hostOf(config.endpoint).empty()) {
-    return invalidInput("AWS_ENDPOINT_URL_S3",
-                        fmt::format("'{}', expected http[s]://host[:port]", config.endpoint));
-  }
+  TY_ASSIGN_OR_RETURN(config.endpoint, endpointOf(environment, "AWS_ENDPOINT_URL_S3"));
   if (std::string region = firstOf(environment, {"AWS_REGION", "AWS_DEFAULT_REGION"});
       !region.empty())
     config.region = std::move(region);
-  TY_ASSIGN_OR_RETURN(config.access_key, needed(environment, "AWS_ACCESS_KEY_ID"));
-  TY_ASSIGN_OR_RETURN(config.secret_key, needed(environment, "AWS_SECRET_ACCESS_KEY"));
-  config.session_token = environment("AWS_SESSION_TOKEN");
+  TY_ASSIGN_OR_RETURN(config.keys, keySourceOf(environment, config.region));
   config.ca_file = environment("AWS_CA_BUNDLE");
   config.scratch = environment("TMPDIR");
   if (config.scratch.empty()) config.scratch = "/tmp";

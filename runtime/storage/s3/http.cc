@@ -85,7 +85,8 @@ class HttplibHttp : public Http {
     for (const auto& [name, value] : request.headers) wanted.set_header(name, value);
     wanted.set_header("Host", request.host);
     if (request.method == "PUT" || request.method == "POST") {
-      wanted.set_header("Content-Type", "application/octet-stream");
+      if (!request.headers.contains("content-type"))
+        wanted.set_header("Content-Type", "application/octet-stream");
       wanted.body.assign(reinterpret_cast<const char*>(request.body.data()), request.body.size());
     }
     return wanted;

@@ -62,13 +62,13 @@ std::string queryText(const Request& request) {
   return text;
 }
 
-void sign(const S3Config& config, UnixMillis now, Request& request) {
+void sign(const Keys& keys, const std::string& region, UnixMillis now, Request& request) {
   const std::string time = timeText(now);
   const std::string day = time.substr(0, 8);
   const std::string body_hash = sha256Hex(request.body);
   request.headers["x-amz-date"] = time;
   request.headers["x-amz-content-sha256"] = body_hash;
-  if (!config.session_token.empty()) request.headers["x-amz-security-token"] = config.session_token;
+  if (!keys.session_token.empty()) request.headers["x-amz-security-token"] = keys.session_token;
 
   std::map<std::string, std::string> all = request.headers;
   all["host"] = request.host;
@@ -79,16 +79,16 @@ void sign(const S3Config& config, UnixMillis now, Request& request) {
   }
   const std::string canonical = fmt::format("{}\n{}\n{}\n{}\n{}\n{}", request.method, request.path,
                                             queryText(request), headers, names, body_hash);
-  const std::string scope = fmt::format("{}/{}/s3/aws4_request", day, config.region);
+  const std::string scope = fmt::format("{}/{}/s3/aws4_request", day, region);
   const std::string to_sign =
       fmt::format("{}\n{}\n{}\n{}", kAlgorithm, time, scope, sha256Hex(canonical));
-  std::string key = "AWS4" + config.secret_key;
-  for (const std::string_view part : {std::string_view(day), std::string_view(config.region),
+  std::string key = "AWS4" + keys.secret_key;
+  for (const std::string_view part : {std::string_view(day), std::string_view(region),
                                       std::string_view("s3"), std::string_view("aws4_request")})
     key = hmacSha256(key, part);
   request.headers["authorization"] =
-      fmt::format("{} Credential={}/{},SignedHeaders={},Signature={}", kAlgorithm,
-                  config.access_key, scope, names, hex(hmacSha256(key, to_sign)));
+      fmt::format("{} Credential={}/{},SignedHeaders={},Signature={}", kAlgorithm, keys.access_key,
+                  scope, names, hex(hmacSha256(key, to_sign)));
 }
 
 }  // namespace trainyard::runtime::s3

@@ -33,6 +33,6 @@ std::string queryText(const Request& request);
 
 // Adds x-amz-date, x-amz-content-sha256, x-amz-security-token where there is one, and
 // authorization.
-void sign(const S3Config& config, UnixMillis now, Request& request);
+void sign(const Keys& keys, const std::string& region, UnixMillis now, Request& request);
 
 }  // namespace trainyard::runtime::s3

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 
-from rig import build, namespaces, pki
+from rig import build, identity, namespaces, pki
 
 BUCKET = "lab"
 REGION = "us-east-1"
@@ -45,11 +45,13 @@ def signed(method, host, path, content, now):
 class ObjectStore:
     """Runs while `start()` and `stop()` say so; what is in it stays. Over TLS."""
 
-    def __init__(self, folder, host="127.0.0.1", port=None, wrapped=lambda command: command):
-        """`folder` and `host` as the server sees them; `wrapped` makes a command one that runs where it does."""
+    def __init__(self, folder, host="127.0.0.1", port=None, wrapped=lambda command: command, settings=None):
+        """`folder` and `host` as the server sees them; `wrapped` makes a command one that runs where it does;
+        `settings`: more of its environment."""
         self.folder = pathlib.Path(folder)
         self.address = f"{host}:{port or free_port()}"
         self.wrapped = wrapped
+        self.settings = settings or {}
         self.process = None
         certificates = self.folder / "certificates"
         self.authority = pki.Authority(certificates)
@@ -63,6 +65,11 @@ class ObjectStore:
         """What a client needs."""
         return {"AWS_ENDPOINT_URL_S3": f"https://{self.address}", "AWS_ACCESS_KEY_ID": USER,
                 "AWS_SECRET_ACCESS_KEY": PASSWORD, "AWS_CA_BUNDLE": self.ca()}
+
+    def environment_of_role(self, token):
+        """The same of a client that has nothing but a token in a file; see identity.py."""
+        return {"AWS_ENDPOINT_URL": f"https://{self.address}", "AWS_ROLE_ARN": identity.ROLE,
+                "AWS_WEB_IDENTITY_TOKEN_FILE": str(token), "AWS_CA_BUNDLE": self.ca()}
 
     def ca(self):
         return self.authority.path("ca.crt")
@@ -80,7 +87,8 @@ class ObjectStore:
 
     def start(self):
         command = self.wrapped(["setpriv", "--pdeathsig", "KILL", "env", f"MINIO_ROOT_USER={USER}",
-                                f"MINIO_ROOT_PASSWORD={PASSWORD}", f"HOME={self.folder}", str(build.find("minio")), "server",
+                                f"MINIO_ROOT_PASSWORD={PASSWORD}", f"HOME={self.folder}",
+                                *(f"{name}={value}" for name, value in self.settings.items()), str(build.find("minio")), "server",
                                 "--quiet", "--address", self.address, "--console-address", "127.0.0.1:0",
                                 "--certs-dir", str(self.folder / "certificates"), str(self.folder / "data")])
         with open(self.folder / "log", "ab") as log:

@@ -12,7 +12,7 @@ import unittest
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 sys.path.insert(0, str(ROOT / "tests" / "cluster"))
 
-from rig import object_store, unavailable  # noqa: E402
+from rig import identity, object_store, unavailable  # noqa: E402
 
 TRAINYARD = pathlib.Path(os.environ["TRAINYARD_BIN"]) / "trainyard"
 DATA = pathlib.Path("/usr/share/datasets/fashion-mnist")
@@ -24,6 +24,7 @@ SETTINGS = ["model.name=mlp", "steps=12", "deterministic=true", "optimizer.name=
 
 class ObjectRun(unittest.TestCase):
     store = None
+    provider = None
     folder = None
 
     def trainyard(self, *words, **environment):
@@ -44,6 +45,9 @@ class ObjectRun(unittest.TestCase):
     def digest(self, *run):
         done, folder = self.run_job(*run)
         self.assertEqual(0, done.returncode, done.stdout + done.stderr)
+        return self.told_digest(folder)
+
+    def told_digest(self, folder):
         told = self.trainyard("checkpoint", "digest", folder)
         self.assertEqual(0, told.returncode, told.stderr)
         return told.stdout.split()[-1]
@@ -89,11 +93,27 @@ class ObjectRun(unittest.TestCase):
         self.assertEqual(written[0], written[1])
 
 
+    def test_5_a_role(self):
+        """Whose keys are lent to whoever has a token, and not when that is over."""
+        token = self.folder / "token"
+        role = {**self.store.environment_of_role(token), "AWS_ENDPOINT_URL_S3": "", "AWS_ACCESS_KEY_ID": "",
+                "AWS_SECRET_ACCESS_KEY": ""}
+        self.provider.write_token(token, 600)
+        done, folder = self.run_job("role", PLACE, **role)
+        self.assertEqual(0, done.returncode, done.stdout + done.stderr)
+        self.assertEqual(self.told_digest(folder), self.told_digest(self.folder / "disk"))
+        self.provider.write_token(token, -1)
+        done, _ = self.run_job("role-over", PLACE, **role)
+        self.assertEqual(1, done.returncode, done.stdout)
+        self.assertRegex(done.stdout + done.stderr, rf"{FILES['labels']}: keys of role {identity.ROLE} from https://.*xpired")
+
+
 def main():
-    with tempfile.TemporaryDirectory() as folder, object_store.ObjectStore(folder) as store:
+    with tempfile.TemporaryDirectory() as folder, identity.Provider(folder) as provider, \
+            object_store.ObjectStore(folder, settings=provider.server_environment()) as store:
         for file in FILES.values():
             store.put(f"fashion/{file}", (DATA / file).read_bytes())
-        ObjectRun.store, ObjectRun.folder = store, pathlib.Path(folder)
+        ObjectRun.store, ObjectRun.provider, ObjectRun.folder = store, provider, pathlib.Path(folder)
         outcome = unittest.main(exit=False, verbosity=2, failfast=True)
     return 0 if outcome.result.wasSuccessful() else 1
 

@@ -45,8 +45,7 @@ class S3ClientTest : public testing::Test {
     script_ = http.get();
     S3Config config;
     config.endpoint = "http://store";
-    config.access_key = "a";
-    config.secret_key = "b";
+    config.keys = Keys{.access_key = "a", .secret_key = "b", .session_token = ""};
     client_ = std::make_unique<Client>(std::move(config), std::move(http),
                                        Client::Surroundings{clock_, [this](Duration delay) {
                                                               clock_.advance(delay);

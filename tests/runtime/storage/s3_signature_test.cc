@@ -14,11 +14,13 @@ using testing::HasSubstr;
 
 constexpr UnixMillis kMay24 = 1'369'353'600'000;  // 2013-05-24T00:00:00Z
 
-S3Config exampleConfig() {
-  S3Config config;
-  config.access_key = "AKIAIOSFODNN7EXAMPLE";
-  config.secret_key = "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY";
-  return config;
+constexpr const char* kRegion = "us-east-1";
+
+Keys exampleKeys() {
+  Keys keys;
+  keys.access_key = "AKIAIOSFODNN7EXAMPLE";
+  keys.secret_key = "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY";
+  return keys;
 }
 
 Request requestFor(const std::string& method, const std::string& path) {
@@ -30,7 +32,7 @@ Request requestFor(const std::string& method, const std::string& path) {
 }
 
 std::string signatureOf(Request request) {
-  sign(exampleConfig(), kMay24, request);
+  sign(exampleKeys(), kRegion, kMay24, request);
   const std::string& text = request.headers["authorization"];
   return text.substr(text.find("Signature=") + 10);
 }
@@ -40,7 +42,7 @@ TEST(S3Signature, OfARangeOfAnObject) {
   request.headers["range"] = "bytes=0-9";
   EXPECT_EQ(signatureOf(request),
             "f0e8bdb87c964420e857bd35b5d6ed310bd44f0170aba48dd91039c6036bdb41");
-  sign(exampleConfig(), kMay24, request);
+  sign(exampleKeys(), kRegion, kMay24, request);
   EXPECT_THAT(request.headers["authorization"],
               HasSubstr("AWS4-HMAC-SHA256 "
                         "Credential=AKIAIOSFODNN7EXAMPLE/20130524/us-east-1/s3/aws4_request,"
@@ -68,10 +70,10 @@ TEST(S3Signature, OfAQuery) {
 }
 
 TEST(S3Signature, ATokenIsSignedToo) {
-  S3Config config = exampleConfig();
-  config.session_token = "token";
+  Keys keys = exampleKeys();
+  keys.session_token = "token";
   Request request = requestFor("GET", "/");
-  sign(config, kMay24, request);
+  sign(keys, kRegion, kMay24, request);
   EXPECT_EQ(request.headers["x-amz-security-token"], "token");
   EXPECT_THAT(request.headers["authorization"], HasSubstr("x-amz-date;x-amz-security-token,"));
 }
@@ -94,6 +96,48 @@ TEST(S3Config, NamesTheVariableThatIsMissingOrWrong) {
     EXPECT_THAT(std::string(config.status().message()), HasSubstr("http[s]://host[:port]"))
         << endpoint;
   }
+}
+
+TEST(S3Config, KeysAreGivenOrLent) {
+  std::map<std::string, std::string> values = {
+      {"AWS_REGION", "eu-central-1"},
+      {"AWS_CONTAINER_CREDENTIALS_FULL_URI", "http://169.254.170.23/v1/credentials"},
+      {"AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE", "/var/run/token"}};
+  auto config = configOf(given(values));
+  ASSERT_TRUE(config.ok()) << config.status();
+  const KeyServer server = std::get<KeyServer>(config->keys);
+  EXPECT_EQ(server.url, "http://169.254.170.23/v1/credentials");
+  EXPECT_EQ(server.token_file, "/var/run/token");
+
+  values["AWS_WEB_IDENTITY_TOKEN_FILE"] = "/var/run/identity";
+  EXPECT_THAT(std::string(configOf(given(values)).status().message()),
+              HasSubstr("AWS_ROLE_ARN is not set"));
+  values["AWS_ROLE_ARN"] = "arn:aws:iam::1:role/r";
+  config = configOf(given(values));
+  ASSERT_TRUE(config.ok()) << config.status();
+  WebIdentity identity = std::get<WebIdentity>(config->keys);
+  EXPECT_EQ(identity.role, "arn:aws:iam::1:role/r");
+  EXPECT_EQ(identity.endpoint, "https://sts.eu-central-1.amazonaws.com");
+  values["AWS_ENDPOINT_URL"] = "http://minio:9000/";
+  EXPECT_EQ(std::get<WebIdentity>(configOf(given(values))->keys).endpoint, "http://minio:9000");
+  values["AWS_ENDPOINT_URL_STS"] = "minio";
+  EXPECT_THAT(std::string(configOf(given(values)).status().message()),
+              HasSubstr("AWS_ENDPOINT_URL_STS"));
+
+  values["AWS_ACCESS_KEY_ID"] = "a";
+  values["AWS_SECRET_ACCESS_KEY"] = "b";
+  EXPECT_EQ(std::get<Keys>(configOf(given(values))->keys).access_key, "a");
+}
+
+TEST(S3Config, ATokenIsToldToNobodyWithoutTls) {
+  const auto code = [](const std::string& url) {
+    return configOf(given({{"AWS_CONTAINER_CREDENTIALS_FULL_URI", url}})).status().code();
+  };
+  for (const char* url : {"http://127.0.0.1:99/a", "http://[::1]:99/a", "https://lender/a",
+                          "http://[fd00:ec2::23]/a", "http://169.254.170.2"})
+    EXPECT_EQ(code(url), absl::StatusCode::kOk) << url;
+  for (const char* url : {"http://lender/a", "http://127.0.0.1.lender/a", "lender", "ftp://a"})
+    EXPECT_EQ(code(url), absl::StatusCode::kInvalidArgument) << url;
 }
 
 TEST(S3Config, AnEndpointHasBucketsInItsPathsAndAwsAsHosts) {
