@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""A job whose checkpoints are in an object store, of which its pods have nothing else: the store goes away for a
-while, and all pods at once."""
+"""Jobs whose checkpoints are in an object store, of which their pods have nothing else: the store goes away for a
+while, and all pods at once; and pods that have no keys, but a service account."""
 import base64
 import os
 import pathlib
@@ -10,25 +10,49 @@ import tempfile
 import unittest
 
 from world import build, world
-from rig import object_store, unavailable
+from rig import control_plane, identity, object_store, unavailable
 
 BIN = pathlib.Path(os.environ["TRAINYARD_BIN"])
 SPACE = "stored"
 NAME = "kept"
+LENT = "lent"  # the job by_account
 PORT = 9000
 FAILED = r"checkpoint at step \d+ failed, training goes on.*s3://"
 DOWN_STEPS = 150  # at 0.1 s
 
+# By which the store checks tokens of service accounts; without it, it would need one itself.
+KEYS_ARE_PUBLIC = {"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding",
+                   "metadata": {"name": "keys-of-service-accounts"},
+                   "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole",
+                               "name": "system:service-account-issuer-discovery"},
+                   "subjects": [{"kind": "Group", "name": "system:unauthenticated", "apiGroup": "rbac.authorization.k8s.io"}]}
 
-def job(endpoint):
-    return {"apiVersion": "trainyard.dev/v1alpha1", "kind": "TrainingJob", "metadata": {"name": NAME},
-            "spec": {"storage": {"s3": {"bucket": object_store.BUCKET, "endpoint": endpoint, "secretName": "keys",
-                                        "caKey": "ca.crt"}},
-                     "ps": {"replicas": 2}, "worker": {"replicas": 1},
+
+def job(name, store, template):
+    return {"apiVersion": "trainyard.dev/v1alpha1", "kind": "TrainingJob", "metadata": {"name": name},
+            "spec": {"storage": {"s3": {"bucket": object_store.BUCKET, **store}},
+                     "ps": {"replicas": 2, **template}, "worker": {"replicas": 1, **template},
                      "training": {"model": {"name": "mlp", "hidden": [32], "simulatedStepSeconds": 0.1},
                                   "data": {"format": "synthetic", "shape": [8, 8, 1], "classes": 4, "samples": 4096},
                                   "batchSize": 8, "steps": 100000, "optimizer": {"name": "Adam", "learningRate": 0.01},
                                   "checkpoint": {"everySeconds": 2, "keep": 2}}}}
+
+
+def by_secret(endpoint):
+    return job(NAME, {"endpoint": endpoint, "secretName": "keys", "caKey": "ca.crt"}, {})
+
+
+def by_account(endpoint):
+    """Of pods that are lent keys by the store's token service, for what the apiserver says of them."""
+    told = {"AWS_ROLE_ARN": identity.ROLE, "AWS_WEB_IDENTITY_TOKEN_FILE": "/proof/token", "AWS_ENDPOINT_URL_STS": endpoint,
+            "AWS_CA_BUNDLE": "/proof/ca.crt"}
+    token = {"serviceAccountToken": {"audience": identity.CLIENT, "expirationSeconds": 600, "path": "token"}}
+    authority = {"secret": {"name": "keys", "items": [{"key": "ca.crt", "path": "ca.crt"}]}}
+    container = {"name": "task", "env": [{"name": name, "value": value} for name, value in told.items()],
+                 "volumeMounts": [{"name": "proof", "mountPath": "/proof", "readOnly": True}]}
+    template = {"spec": {"serviceAccountName": "trainer", "containers": [container],
+                         "volumes": [{"name": "proof", "projected": {"sources": [token, authority]}}]}}
+    return job(LENT, {"endpoint": endpoint}, {"template": template})
 
 
 class Stored(unittest.TestCase):
@@ -41,10 +65,10 @@ class Stored(unittest.TestCase):
         secrets = {**cls.store.environment(), "ca.crt": pathlib.Path(cls.store.ca()).read_text()}
         cls.world.apply({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "keys"},
                          "data": {key: base64.b64encode(value.encode()).decode() for key, value in secrets.items()}},
-                        job(f"https://{cls.store.address}"), namespace=SPACE)
+                        by_secret(f"https://{cls.store.address}"), namespace=SPACE)
 
-    def checkpoint(self):
-        return self.world.status(NAME, SPACE).get("checkpoint", {}).get("step", -1)
+    def checkpoint(self, name=NAME):
+        return self.world.status(name, SPACE).get("checkpoint", {}).get("step", -1)
 
     def await_checkpoint(self, after):
         self.world.wait(f"a checkpoint after step {after}", lambda: self.checkpoint() > after)
@@ -75,6 +99,16 @@ class Stored(unittest.TestCase):
         wrong = self.trainyard("checkpoint", "inspect", f"s3://{object_store.BUCKET}/{SPACE}/other")
         self.assertEqual(2, wrong.returncode, wrong)
         self.assertIn("holds no checkpoint", wrong.stderr)
+
+    def test_1_pods_of_a_service_account_need_no_keys(self):
+        self.world.apply({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "trainer"}},
+                         by_account(f"https://{self.store.address}"), namespace=SPACE)
+        self.world.wait("its checkpoint", lambda: self.checkpoint(LENT) > 0)
+        told = self.trainyard("checkpoint", "inspect", f"s3://{object_store.BUCKET}/{SPACE}/{LENT}")
+        self.assertRegex(told.stdout, r"(?m)^ +\d+ +1 +2 .* ok$")
+        pod = self.kubectl("get", "pod", f"{LENT}-ps-0", "-n", SPACE, "-o", "yaml")
+        self.assertNotIn("AWS_SECRET_ACCESS_KEY", pod)
+        self.kubectl("delete", "trainingjob", LENT, "-n", SPACE)
 
     def test_2_the_store_goes_away(self):
         """Training goes on, and the log says it once."""
@@ -109,7 +143,11 @@ if __name__ == "__main__":
         unavailable.end(error)
     with world(SPACE) as made, tempfile.TemporaryDirectory() as folder:
         address = made.find("nodes")[0]["status"]["addresses"][0]["address"]
-        with object_store.ObjectStore(folder, address, PORT, made.cluster.published.command) as store:
+        store = object_store.ObjectStore(folder, address, PORT, made.cluster.published.command,
+                                         identity.trusted_by(f"https://{address}:{control_plane.PORT}"))
+        store.trust("cluster", made.get("configmaps", "kube-root-ca.crt", SPACE)["data"]["ca.crt"])
+        made.apply(KEYS_ARE_PUBLIC)
+        with store:
             Stored.world, Stored.store = made, store
             outcome = unittest.main(exit=False, verbosity=2, failfast=True)
     sys.exit(not outcome.result.wasSuccessful())

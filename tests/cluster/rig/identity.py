@@ -16,6 +16,13 @@ POLICY = "readwrite"
 ROLE = "arn:minio:iam:::role/" + base64.urlsafe_b64encode(hashlib.sha1(CLIENT.encode()).digest()).decode().rstrip("=")
 
 
+def trusted_by(url):
+    """The environment of a MinIO that trusts the provider there."""
+    return {"MINIO_IDENTITY_OPENID_CONFIG_URL": f"{url}/.well-known/openid-configuration",
+            "MINIO_IDENTITY_OPENID_CLIENT_ID": CLIENT, "MINIO_IDENTITY_OPENID_CLIENT_SECRET": "none",
+            "MINIO_IDENTITY_OPENID_ROLE_POLICY": POLICY}
+
+
 def encoded(content):
     return base64.urlsafe_b64encode(content).decode().rstrip("=")
 
@@ -87,12 +94,6 @@ class Provider:
         finally:
             over.set()
             thread.join()
-
-    def server_environment(self):
-        """What a MinIO needs to trust it."""
-        return {"MINIO_IDENTITY_OPENID_CONFIG_URL": f"{self.url}/.well-known/openid-configuration",
-                "MINIO_IDENTITY_OPENID_CLIENT_ID": CLIENT, "MINIO_IDENTITY_OPENID_CLIENT_SECRET": "none",
-                "MINIO_IDENTITY_OPENID_ROLE_POLICY": POLICY}
 
     def __enter__(self):
         self.thread = threading.Thread(target=self.server.serve_forever)

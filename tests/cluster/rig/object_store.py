@@ -66,8 +66,14 @@ class ObjectStore:
         return {"AWS_ENDPOINT_URL_S3": f"https://{self.address}", "AWS_ACCESS_KEY_ID": USER,
                 "AWS_SECRET_ACCESS_KEY": PASSWORD, "AWS_CA_BUNDLE": self.ca()}
 
+    def trust(self, name, certificate):
+        """Another authority, which has signed for whom it asks; before it starts."""
+        folder = self.folder / "certificates" / "CAs"
+        folder.mkdir(exist_ok=True)
+        (folder / f"{name}.crt").write_text(certificate)
+
     def environment_of_role(self, token):
-        """The same of a client that has nothing but a token in a file; see identity.py."""
+        """What a client needs that has nothing but a token in a file; see identity.py."""
         return {"AWS_ENDPOINT_URL": f"https://{self.address}", "AWS_ROLE_ARN": identity.ROLE,
                 "AWS_WEB_IDENTITY_TOKEN_FILE": str(token), "AWS_CA_BUNDLE": self.ca()}
 

@@ -110,7 +110,7 @@ class ObjectRun(unittest.TestCase):
 
 def main():
     with tempfile.TemporaryDirectory() as folder, identity.Provider(folder) as provider, \
-            object_store.ObjectStore(folder, settings=provider.server_environment()) as store:
+            object_store.ObjectStore(folder, settings=identity.trusted_by(provider.url)) as store:
         for file in FILES.values():
             store.put(f"fashion/{file}", (DATA / file).read_bytes())
         ObjectRun.store, ObjectRun.provider, ObjectRun.folder = store, provider, pathlib.Path(folder)
