@@ -334,8 +334,8 @@ typedef struct ty_turn {
   int kind;     /* ty_turn_kind */
   int rank;
   int ranks;
-  int64_t
-      step; /* updates so far: the values' version. TY_LEFT: the job's, which may have gone on */
+  /* Updates so far: the values' version. TY_LEFT: the job's, which may have gone on. */
+  int64_t step;
   int64_t epoch;
   int64_t first_position; /* of the stream of samples, in which every sample comes once a pass;
                              TY_EVALUATE: the first sample's number */

@@ -1,10 +1,9 @@
 // What a client makes of answers that a store seldom gives. Against a real one:
 // tests/conformance/storage.
-#include <deque>
-
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "runtime/storage/s3/client.h"
+#include "tests/runtime/storage/scripted_http.h"
 
 namespace trainyard::runtime::s3 {
 namespace {
@@ -16,32 +15,10 @@ std::string errorText(const std::string& code) {
   return "<?xml version=\"1.0\"?><Error><Code>" + code + "</Code><Message>words</Message></Error>";
 }
 
-Response answer(int status, const std::string& body = "",
-                std::map<std::string, std::string> headers = {}) {
-  return {.status = status, .headers = std::move(headers), .body = body};
-}
-
-// Gives answers one after the other; the last one for ever.
-class Script : public Http {
- public:
-  StatusOr<Response> send(const Request& request, std::size_t /*max_body*/) override {
-    asked.push_back(request.method + " " + request.path + "?" + queryText(request));
-    bodies.emplace_back(reinterpret_cast<const char*>(request.body.data()), request.body.size());
-    headers.push_back(request.headers);
-    StatusOr<Response> next = answers.front();
-    if (answers.size() > 1) answers.pop_front();
-    return next;
-  }
-
-  std::deque<StatusOr<Response>> answers;
-  std::vector<std::string> asked, bodies;
-  std::vector<std::map<std::string, std::string>> headers;
-};
-
 class S3ClientTest : public testing::Test {
  protected:
   S3ClientTest() {
-    auto http = std::make_unique<Script>();
+    auto http = std::make_unique<ScriptedHttp>();
     script_ = http.get();
     S3Config config;
     config.endpoint = "http://store";
@@ -64,7 +41,7 @@ class S3ClientTest : public testing::Test {
   const Status lost_ = absl::UnavailableError("connection lost");
   FakeClock clock_;
   Duration slept_{};
-  Script* script_ = nullptr;
+  ScriptedHttp* script_ = nullptr;
   std::unique_ptr<Client> client_;
 };
 
@@ -109,7 +86,7 @@ TEST_F(S3ClientTest, AnExclusivePutWhoseAnswerWasLostIsOurs) {
   const std::map<std::string, std::string> range = {{"content-range", "bytes 0-3/4"}};
   willAnswer(lost_, answer(412), answer(206, "text", range));
   EXPECT_EQ(put(true), absl::OkStatus());
-  EXPECT_EQ(script_->headers.front()["if-none-match"], "*");
+  EXPECT_EQ(script_->requests.front().headers["if-none-match"], "*");
   willAnswer(lost_, answer(412), answer(206, "mine", range));
   EXPECT_TRUE(absl::IsAlreadyExists(put(true))) << "somebody else's";
   script_->asked.clear();
@@ -124,8 +101,8 @@ TEST_F(S3ClientTest, Ranges) {
   ASSERT_TRUE(part.ok()) << part.status();
   EXPECT_EQ(part->bytes, "cd");
   EXPECT_EQ(part->size, 10U);
-  EXPECT_EQ(script_->headers.back()["range"], "bytes=2-3");
-  EXPECT_EQ(script_->headers.back()["if-match"], "\"v\"");
+  EXPECT_EQ(script_->requests.back().headers["range"], "bytes=2-3");
+  EXPECT_EQ(script_->requests.back().headers["if-match"], "\"v\"");
   willAnswer(answer(416, "", {{"content-range", "bytes */0"}}));
   EXPECT_EQ(client_->get(name_, 0, 2)->size, 0U) << "an empty object has no range";
   willAnswer(answer(412));

@@ -1,7 +1,5 @@
 // Keys that are lent: when they are asked for, and what is done while nobody answers. Against a
 // real token service: tests/conformance/storage.
-#include <deque>
-
 #include "base/core/rfc3339.h"
 #include "fmt/format.h"
 #include "gmock/gmock.h"
@@ -10,6 +8,7 @@
 #include "runtime/storage/s3/keys.h"
 #include "runtime/storage/storage.h"
 #include "tests/base/process/temp_dir.h"
+#include "tests/runtime/storage/scripted_http.h"
 
 namespace trainyard::runtime::s3 {
 namespace {
@@ -17,26 +16,6 @@ namespace {
 using testing::AllOf;
 using testing::HasSubstr;
 using testing::StartsWith;
-
-// Gives answers one after the other; the last one for ever.
-class Lender : public Http {
- public:
-  StatusOr<Response> send(const Request& request, std::size_t /*max_body*/) override {
-    asked.push_back(request);
-    bodies.emplace_back(reinterpret_cast<const char*>(request.body.data()), request.body.size());
-    StatusOr<Response> next = answers.front();
-    if (answers.size() > 1) answers.pop_front();
-    return next;
-  }
-
-  std::deque<StatusOr<Response>> answers;
-  std::vector<Request> asked;
-  std::vector<std::string> bodies;
-};
-
-Response answer(int status, const std::string& body) {
-  return {.status = status, .headers = {}, .body = body};
-}
 
 class S3KeysTest : public testing::Test {
  protected:
@@ -69,7 +48,7 @@ class S3KeysTest : public testing::Test {
 
   TempDir dir_;
   FakeClock clock_;
-  Lender lender_;
+  ScriptedHttp lender_;
   WebIdentity identity_;
 };
 
@@ -87,7 +66,7 @@ TEST_F(S3KeysTest, ARoleIsAskedForWithTheTokenThatIsThere) {
   EXPECT_EQ(keyOf(ring), "k1");
   EXPECT_EQ(ring.current()->session_token, "t");
   ASSERT_EQ(lender_.asked.size(), 1U);
-  EXPECT_EQ(lender_.asked[0].method + " " + lender_.asked[0].scheme_and_host,
+  EXPECT_EQ(lender_.requests[0].method + " " + lender_.requests[0].scheme_and_host,
             "POST https://sts.lab");
   EXPECT_EQ(lender_.bodies[0],
             "Action=AssumeRoleWithWebIdentity&Version=2011-06-15"
@@ -146,16 +125,16 @@ TEST_F(S3KeysTest, AServerOfKeysIsShownTheToken) {
                      answer(200, "[]")};
   EXPECT_EQ(keyOf(ring), "keys from http://127.0.0.1:99/v1/keys?of=pod: InvalidToken: of nobody");
   EXPECT_EQ(keyOf(ring), "k");
-  EXPECT_EQ(lender_.asked[0].method + " " + lender_.asked[0].path, "GET /v1/keys?of=pod");
-  EXPECT_EQ(lender_.asked[0].host, "127.0.0.1:99");
-  EXPECT_EQ(lender_.asked[0].headers["authorization"], "first+token");
+  EXPECT_EQ(lender_.requests[0].method + " " + lender_.requests[0].path, "GET /v1/keys?of=pod");
+  EXPECT_EQ(lender_.requests[0].host, "127.0.0.1:99");
+  EXPECT_EQ(lender_.requests[0].headers["authorization"], "first+token");
   EXPECT_TRUE(ring.drop(*ring.current()));
   EXPECT_THAT(keyOf(ring), HasSubstr("no keys"));
 }
 
 TEST_F(S3KeysTest, KeysThatTheStoreDoesNotTakeAnyMoreAreAskedForAnewOnce) {
-  auto http = std::make_unique<Lender>();
-  Lender& both = *http;
+  auto http = std::make_unique<ScriptedHttp>();
+  ScriptedHttp& both = *http;
   S3Config config;
   config.endpoint = "http://store";
   config.keys = identity_;
@@ -166,13 +145,13 @@ TEST_F(S3KeysTest, KeysThatTheStoreDoesNotTakeAnyMoreAreAskedForAnewOnce) {
                   answer(200, "")};
   const ObjectName name{"data", "file"};
   EXPECT_EQ(client.put(name, std::as_bytes(std::span("text", 4)), false), absl::OkStatus());
-  ASSERT_EQ(both.asked.size(), 4U);
-  EXPECT_THAT(both.asked[3].headers["authorization"], HasSubstr("Credential=k2/"));
+  ASSERT_EQ(both.requests.size(), 4U);
+  EXPECT_THAT(both.requests[3].headers["authorization"], HasSubstr("Credential=k2/"));
   both.answers = {over, lent("k3", std::chrono::hours(1)), over};
-  both.asked.clear();
+  both.requests.clear();
   const Status refused = client.remove(name);
   EXPECT_EQ(refused.message(), "s3://data/file: ExpiredToken: m");
-  EXPECT_EQ(both.asked.size(), 3U);
+  EXPECT_EQ(both.requests.size(), 3U);
 }
 
 }  // namespace
