@@ -35,30 +35,6 @@ bool isIpv6(const std::string& host) {
   return ::inet_pton(AF_INET6, host.c_str(), &bytes) == 1;
 }
 
-// HOST, HOST:PORT or [IPv6]:PORT; without a port that stays as it is. What is wrong, or null.
-const char* readAuthority(std::string_view authority, std::string* host, int* port) {
-  std::string_view number;
-  if (authority.starts_with('[')) {
-    const std::size_t end = authority.find(']');
-    if (end == std::string_view::npos) return "no ']'";
-    *host = authority.substr(1, end - 1);
-    if (!isIpv6(*host)) return "no IPv6 address";
-    number = authority.substr(end + 1);
-    if (!number.empty() && !number.starts_with(':')) return "text after ']'";
-    if (!number.empty()) number.remove_prefix(1);
-  } else {
-    const auto [name, rest] = splitFirst(authority, ':');
-    *host = name;
-    number = rest;
-  }
-  if (host->empty()) return "no host";
-  if (number.empty()) return nullptr;
-  const auto given = parseNumber<int>(number);
-  if (!given || *given < 1 || *given > 65535) return "no port number";
-  *port = *given;
-  return nullptr;
-}
-
 // A part of a kubeconfig and where it came from.
 struct Part {
   std::string place;  // "FILE: users[admin]"
@@ -334,26 +310,6 @@ StatusOr<ServerAddress> parseServer(std::string_view url) {
   }
   if (!address.tls && !isLoopback(address.host)) return refuse("plain http leaves this machine");
   return address;
-}
-
-StatusOr<ProxyAddress> parseProxy(std::string_view url) {
-  const auto refuse = [](std::string_view what) {
-    return absl::InvalidArgumentError(fmt::format("{}; expected http://HOST:PORT", what));
-  };
-  constexpr std::string_view kScheme = "http://";
-  if (!url.starts_with(kScheme)) return refuse("only proxies that are spoken to by http");
-  std::string_view rest = url.substr(kScheme.size());
-  if (rest.ends_with('/')) rest.remove_suffix(1);
-  if (rest.find_first_of("/?# ") != std::string_view::npos) return refuse("text after the port");
-  ProxyAddress proxy;
-  if (const std::size_t at = rest.rfind('@'); at != std::string_view::npos) {
-    const auto [user, password] = splitFirst(rest.substr(0, at), ':');
-    proxy.user = user;
-    proxy.password = password;
-    rest.remove_prefix(at + 1);
-  }
-  if (const char* problem = readAuthority(rest, &proxy.host, &proxy.port)) return refuse(problem);
-  return proxy;
 }
 
 }  // namespace trainyard::control

@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "base/core/status.h"
+#include "base/http/proxy.h"
 #include "operator/kube/exec_user.h"
 
 namespace trainyard::control {
@@ -21,14 +22,6 @@ struct KubeSecret {
 };
 // The value, or the file's content now; empty where there is none. Errors name the file.
 StatusOr<std::string> readSecret(const KubeSecret& secret);
-
-// A proxy that connects us to the server by CONNECT, and sees no more than TLS.
-struct ProxyAddress {
-  std::string host;  // an IPv6 literal without brackets
-  int port = 80;
-  std::string user;  // "": it asks for none
-  std::string password;
-};
 
 struct KubeConfig {
   std::string server;      // "https://host:port", with a path below which the API is, if any
@@ -69,8 +62,5 @@ struct ServerAddress {
 };
 // INVALID_ARGUMENT for anything but http and https URLs without user, query and fragment.
 StatusOr<ServerAddress> parseServer(std::string_view url);
-// "http://[USER:PASSWORD@]HOST[:PORT]", user and password percent-encoded; else INVALID_ARGUMENT,
-// which does not repeat them.
-StatusOr<ProxyAddress> parseProxy(std::string_view url);
 
 }  // namespace trainyard::control

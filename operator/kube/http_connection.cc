@@ -4,7 +4,6 @@
 #include <netinet/tcp.h>
 #include <sys/socket.h>
 
-#include <cctype>
 #include <cerrno>
 #include <limits>
 
@@ -37,24 +36,6 @@ void setProbes(Tcp::socket& socket, const HttpTransportOptions& options) {
   set(IPPROTO_TCP, TCP_NODELAY, 1);
   // The same bound for what was sent and is not acknowledged.
   set(IPPROTO_TCP, TCP_USER_TIMEOUT, (idle + 3 * interval) * 1000);
-}
-
-// What is no "%XY" stays as it is.
-std::string percentDecoded(const std::string& text) {
-  std::string result;
-  for (std::size_t at = 0; at < text.size(); ++at) {
-    const std::string digits = text[at] == '%' ? text.substr(at + 1, 2) : "";
-    const bool hex = digits.size() == 2 && std::all_of(digits.begin(), digits.end(), [](char c) {
-                       return std::isxdigit(static_cast<unsigned char>(c)) != 0;
-                     });
-    if (hex) {
-      result += absl::HexStringToBytes(digits);
-      at += 2;
-    } else {
-      result += text[at];
-    }
-  }
-  return result;
 }
 
 bool isAddress(const std::string& name) {
@@ -178,7 +159,7 @@ Status Connection::passProxy(const ProxyAddress& proxy, const ServerAddress& add
   http::request<http::empty_body> request(http::verb::connect, target, 11);
   request.set(http::field::host, target);
   if (!proxy.user.empty()) {
-    const std::string who = percentDecoded(proxy.user) + ":" + percentDecoded(proxy.password);
+    const std::string who = proxy.user + ":" + proxy.password;
     request.set(http::field::proxy_authorization, "Basic " + absl::Base64Escape(who));
   }
   error_code code;

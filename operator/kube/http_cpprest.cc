@@ -102,7 +102,7 @@ web::web_proxy proxyOf(const ProxyAddress& address) {
   builder.set_scheme("http").set_host(address.host).set_port(address.port);
   web::web_proxy proxy(builder.to_uri());
   if (!address.user.empty()) {
-    proxy.set_credentials({web::uri::decode(address.user), web::uri::decode(address.password)});
+    proxy.set_credentials({address.user, address.password});
   }
   return proxy;
 }

@@ -53,6 +53,9 @@ Status refusal(const Response& response) {
       return absl::PermissionDeniedError(words);
     case 404:
       return absl::NotFoundError(words);
+    case 407:
+      return absl::PermissionDeniedError(
+          "the proxy answers 407: it wants to know a user and a password");
     case 412:
       return absl::AlreadyExistsError("exists already");
     default:

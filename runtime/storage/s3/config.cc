@@ -10,9 +10,10 @@
 namespace trainyard::runtime::s3 {
 namespace {
 
-// What an agent on the node of AWS's own, or this machine, may be asked without TLS.
-constexpr std::array<std::string_view, 6> kPlainHosts = {
-    "127.0.0.1", "localhost", "[::1]", "169.254.170.2", "169.254.170.23", "[fd00:ec2::23]"};
+// An agent of AWS's on the node.
+constexpr std::array<std::string_view, 3> kLenders = {"169.254.170.2", "169.254.170.23",
+                                                      "[fd00:ec2::23]"};
+constexpr std::array<std::string_view, 3> kThisMachine = {"127.0.0.1", "localhost", "[::1]"};
 
 StatusOr<std::string> needed(const Environment& environment, const char* name) {
   std::string value = environment(name);
@@ -84,7 +85,8 @@ StatusOr<KeySource> keyServer(const Environment& environment) {
   const std::size_t path = server.url.find('/', server.url.find("://") + 3);
   const std::string host = hostOf(server.url.substr(0, path));
   const std::string name = host.substr(0, host.ends_with(']') ? host.size() : host.rfind(':'));
-  const bool safe = server.url.starts_with("https://") || std::ranges::count(kPlainHosts, name) > 0;
+  const bool safe = server.url.starts_with("https://") || std::ranges::count(kLenders, name) > 0 ||
+                    std::ranges::count(kThisMachine, name) > 0;
   if (!host.empty() && safe) return server;
   return invalidInput(
       "AWS_CONTAINER_CREDENTIALS_FULL_URI",
@@ -112,6 +114,8 @@ StatusOr<S3Config> configOf(const Environment& environment) {
       !region.empty())
     config.region = std::move(region);
   TY_ASSIGN_OR_RETURN(config.keys, keySourceOf(environment, config.region));
+  TY_ASSIGN_OR_RETURN(config.proxies, proxyRules(environment));
+  config.proxies.direct.insert(config.proxies.direct.end(), kLenders.begin(), kLenders.end());
   config.ca_file = environment("AWS_CA_BUNDLE");
   config.scratch = environment("TMPDIR");
   if (config.scratch.empty()) config.scratch = "/tmp";

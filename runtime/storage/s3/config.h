@@ -8,6 +8,7 @@
 
 #include "base/core/clock.h"
 #include "base/core/status.h"
+#include "base/http/proxy.h"
 #include "runtime/storage/storage.h"
 
 namespace trainyard::runtime::s3 {
@@ -45,6 +46,7 @@ struct S3Config {
   KeySource keys;
   std::string ca_file;  // PEM; "": the system's certificate authorities
   std::string scratch;  // folder for copies of what is read
+  ProxyRules proxies;   // of the store and of who lends keys
 };
 
 // AWS_ENDPOINT_URL_S3 or AWS_ENDPOINT_URL, AWS_REGION or AWS_DEFAULT_REGION, AWS_CA_BUNDLE, TMPDIR;
@@ -52,8 +54,9 @@ struct S3Config {
 // AWS_SESSION_TOKEN; AWS_WEB_IDENTITY_TOKEN_FILE, AWS_ROLE_ARN, AWS_ROLE_SESSION_NAME and, where
 // the token service is not AWS's of the region, AWS_ENDPOINT_URL_STS or AWS_ENDPOINT_URL;
 // AWS_CONTAINER_CREDENTIALS_FULL_URI or AWS_CONTAINER_CREDENTIALS_RELATIVE_URI with
-// AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE or AWS_CONTAINER_AUTHORIZATION_TOKEN. INVALID_ARGUMENT
-// names the variable that is missing or wrong.
+// AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE or AWS_CONTAINER_AUTHORIZATION_TOKEN. Proxies
+// by HTTPS_PROXY and what else proxyRules() reads; none leads to a key server at an address that is
+// good on its node alone. INVALID_ARGUMENT names the variable that is missing or wrong.
 StatusOr<S3Config> configOf(const Environment& environment);
 
 // "s3://bucket/some/key"; the key may be empty.

@@ -6,10 +6,13 @@
 #include <cctype>
 #include <ctime>
 #include <mutex>
+#include <string_view>
 #include <vector>
 
+#include "base/core/clock.h"
 #include "fmt/format.h"
 #include "httplib.h"
+#include "runtime/storage/s3/tunnel.h"
 
 namespace trainyard::runtime::s3 {
 namespace {
@@ -41,11 +44,44 @@ class PipeSignalHeld {
   bool raised_before_ = false;
 };
 
-using Connection = std::unique_ptr<httplib::Client>;
+// The library's own way through a proxy waits for itself for ever where the proxy refuses (0.11):
+// it is given the connection when that is made.
+class TunnelledClient : public httplib::SSLClient {
+ public:
+  TunnelledClient(const std::string& host, int port, const ProxyAddress& proxy)
+      : SSLClient(host, port), proxy_(proxy) {}
+  // Why there was no connection the last time, where the proxy said so.
+  const Status& refused() const { return refused_; }
+
+ private:
+  bool create_and_connect_socket(Socket& socket, httplib::Error& error) override {
+    set_proxy(proxy_.host, proxy_.port);
+    const bool connected = is_valid() && ClientImpl::create_and_connect_socket(socket, error);
+    set_proxy("", -1);
+    const std::string host = host_.find(':') == std::string::npos ? host_ : "[" + host_ + "]";
+    refused_ = !connected ? absl::OkStatus()
+                          : openTunnel(socket.sock, proxy_, fmt::format("{}:{}", host, port_),
+                                       systemClock().now() + kConnect);
+    if (refused_.ok()) return connected;
+    close_socket(socket);
+    error = httplib::Error::Connection;
+    return false;
+  }
+
+  const ProxyAddress proxy_;
+  Status refused_;
+};
+
+// To one server, directly or by a proxy.
+struct Connection {
+  std::unique_ptr<httplib::ClientImpl> client;
+  const TunnelledClient* tunnel = nullptr;  // the same, where it is one
+};
 
 class HttplibHttp : public Http {
  public:
-  explicit HttplibHttp(std::string ca_file) : ca_file_(std::move(ca_file)) {}
+  HttplibHttp(std::string ca_file, ProxyRules proxies)
+      : ca_file_(std::move(ca_file)), proxies_(std::move(proxies)) {}
 
   StatusOr<Response> send(const Request& request, std::size_t max_body) override {
     Response response;
@@ -59,9 +95,11 @@ class HttplibHttp : public Http {
     };
     Connection connection = take(request.scheme_and_host);
     const PipeSignalHeld held;
-    const httplib::Result result = connection->send(wanted);
+    const httplib::Result result = connection.client->send(wanted);
     if (too_large)
       return absl::ResourceExhaustedError(fmt::format("answers more than {} bytes", max_body));
+    if (!result && connection.tunnel != nullptr && !connection.tunnel->refused().ok())
+      return connection.tunnel->refused();
     if (!result) {
       return absl::UnavailableError(
           fmt::format("{}: {}", request.scheme_and_host, httplib::to_string(result.error())));
@@ -102,16 +140,38 @@ class HttplibHttp : public Http {
         return last;
       }
     }
-    auto made = std::make_unique<httplib::Client>(scheme_and_host);
-    made->set_connection_timeout(kConnect);
-    made->set_read_timeout(kSilent);
-    made->set_write_timeout(kSilent);
-    made->set_keep_alive(true);
-    made->set_tcp_nodelay(true);
-    made->set_url_encode(false);  // it is, and the signature is of this very path
-    made->set_decompress(false);
-    if (!ca_file_.empty()) made->set_ca_cert_path(ca_file_);
+    Connection made = connectionTo(scheme_and_host);
+    httplib::ClientImpl& client = *made.client;
+    client.set_connection_timeout(kConnect);
+    client.set_read_timeout(kSilent);
+    client.set_write_timeout(kSilent);
+    client.set_keep_alive(true);
+    client.set_tcp_nodelay(true);
+    client.set_url_encode(false);  // it is, and the signature is of this very path
+    client.set_decompress(false);
+    if (!ca_file_.empty()) client.set_ca_cert_path(ca_file_);
     return made;
+  }
+  // Where there is no server of that name no connection to it is made later.
+  Connection connectionTo(std::string_view scheme_and_host) const {
+    constexpr std::string_view kSecure = "https://";
+    const bool tls = scheme_and_host.starts_with(kSecure);
+    scheme_and_host.remove_prefix(tls ? kSecure.size() : kSecure.size() - 1);
+    std::string host;
+    int port = tls ? 443 : 80;
+    readAuthority(scheme_and_host, &host, &port);
+    const ProxyAddress* const proxy = proxyFor(proxies_, tls, host, port);
+    if (tls && proxy != nullptr) {
+      auto client = std::make_unique<TunnelledClient>(host, port, *proxy);
+      const TunnelledClient* const tunnel = client.get();
+      return {std::move(client), tunnel};
+    }
+    if (tls) return {std::make_unique<httplib::SSLClient>(host, port)};
+    auto client = std::make_unique<httplib::ClientImpl>(host, port);
+    if (proxy != nullptr) client->set_proxy(proxy->host, proxy->port);
+    if (proxy != nullptr && !proxy->user.empty())
+      client->set_proxy_basic_auth(proxy->user, proxy->password);
+    return {std::move(client)};
   }
   void giveBack(const std::string& scheme_and_host, Connection connection) {
     const std::lock_guard lock(mutex_);
@@ -119,14 +179,15 @@ class HttplibHttp : public Http {
   }
 
   const std::string ca_file_;
+  const ProxyRules proxies_;
   std::mutex mutex_;
   std::map<std::string, std::vector<Connection>> idle_;
 };
 
 }  // namespace
 
-std::unique_ptr<Http> makeHttp(const std::string& ca_file) {
-  return std::make_unique<HttplibHttp>(ca_file);
+std::unique_ptr<Http> makeHttp(const std::string& ca_file, const ProxyRules& proxies) {
+  return std::make_unique<HttplibHttp>(ca_file, proxies);
 }
 
 }  // namespace trainyard::runtime::s3

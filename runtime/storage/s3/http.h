@@ -7,6 +7,7 @@
 #include <string>
 
 #include "base/core/status.h"
+#include "base/http/proxy.h"
 #include "runtime/storage/s3/signature.h"
 
 namespace trainyard::runtime::s3 {
@@ -27,8 +28,8 @@ class Http {
   virtual StatusOr<Response> send(const Request& request, std::size_t max_body) = 0;
 };
 
-// By cpp-httplib, over connections that are kept. `ca_file`: the one of S3Config. Gives a server up
-// that is silent for 20 s.
-std::unique_ptr<Http> makeHttp(const std::string& ca_file);
+// By cpp-httplib, over connections that are kept. `ca_file` and `proxies`: those of S3Config. Gives
+// a server up that is silent for 20 s.
+std::unique_ptr<Http> makeHttp(const std::string& ca_file, const ProxyRules& proxies);
 
 }  // namespace trainyard::runtime::s3

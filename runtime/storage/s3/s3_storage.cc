@@ -53,7 +53,7 @@ StatusOr<std::unique_ptr<S3Storage>> make() {
     return absl::FailedPreconditionError("this program does not use object stores");
   TY_ASSIGN_OR_RETURN(S3Config config, configOf(told().environment));
   if (!told().scratch.empty()) config.scratch = told().scratch;
-  std::unique_ptr<Http> http = makeHttp(config.ca_file);
+  std::unique_ptr<Http> http = makeHttp(config.ca_file, config.proxies);
   auto client = std::make_shared<Client>(
       std::move(config), std::move(http),
       Client::Surroundings{systemClock(),

@@ -12,7 +12,7 @@ import unittest
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 sys.path.insert(0, str(ROOT / "tests" / "cluster"))
 
-from rig import identity, object_store, unavailable  # noqa: E402
+from rig import http_proxy, identity, object_store, unavailable  # noqa: E402
 
 TRAINYARD = pathlib.Path(os.environ["TRAINYARD_BIN"]) / "trainyard"
 DATA = pathlib.Path("/usr/share/datasets/fashion-mnist")
@@ -92,7 +92,6 @@ class ObjectRun(unittest.TestCase):
         self.assertTrue(written[0])
         self.assertEqual(written[0], written[1])
 
-
     def test_5_a_role(self):
         """Whose keys are lent to whoever has a token, and not when that is over."""
         token = self.folder / "token"
@@ -106,6 +105,27 @@ class ObjectRun(unittest.TestCase):
         done, _ = self.run_job("role-over", PLACE, **role)
         self.assertEqual(1, done.returncode, done.stdout)
         self.assertRegex(done.stdout + done.stderr, rf"{FILES['labels']}: keys of role {identity.ROLE} from https://.*xpired")
+
+    def test_6_behind_a_proxy(self):
+        """Which is passed by data and by requests for keys, but not on the way to whom it is not for."""
+        token = self.folder / "token"
+        self.provider.write_token(token, 600)
+        role = {**self.store.environment_of_role(token), "AWS_ENDPOINT_URL_S3": "", "AWS_ACCESS_KEY_ID": "",
+                "AWS_SECRET_ACCESS_KEY": "", "NO_PROXY": "", "no_proxy": ""}
+        with http_proxy.HttpProxy(self.folder) as proxy:
+            done, folder = self.run_job("behind", PLACE, **role, HTTPS_PROXY=proxy.url())
+            self.assertEqual(0, done.returncode, done.stdout + done.stderr)
+            self.assertEqual(self.told_digest(folder), self.told_digest(self.folder / "disk"))
+            self.assertGreaterEqual(proxy.asked_for(self.store.address), 2)
+
+            place = f"s3://{object_store.BUCKET}/runs/first"
+            told = self.trainyard("checkpoint", "digest", place, HTTPS_PROXY=proxy.url("ann:wrong"), NO_PROXY="")
+            self.assertNotEqual(0, told.returncode)
+            self.assertRegex(told.stderr, rf"the proxy 127.0.0.1:{proxy.port}: answers HTTP/1\.\d 401")
+            before = proxy.asked_for(self.store.address)
+            direct = self.trainyard("checkpoint", "digest", place, HTTPS_PROXY=proxy.url(), NO_PROXY="127.0.0.0/8")
+            self.assertEqual(0, direct.returncode, direct.stderr)
+            self.assertEqual(before, proxy.asked_for(self.store.address))
 
 
 def main():

@@ -177,23 +177,5 @@ TEST(ParseServer, TakesApart) {
   }
 }
 
-TEST(ParseProxy, TakesApart) {
-  const auto parts = [](std::string_view url) {
-    const auto proxy = parseProxy(url);
-    if (!proxy.ok()) return std::string("refused");
-    return fmt::format("{} {} {} {}", proxy->host, proxy->port, proxy->user, proxy->password);
-  };
-  EXPECT_EQ(parts("http://p"), "p 80  ");
-  EXPECT_EQ(parts("http://p:3128/"), "p 3128  ");
-  EXPECT_EQ(parts("http://[::1]:3128"), "::1 3128  ");
-  EXPECT_EQ(parts("http://ann:p%40ss@p:3128"), "p 3128 ann p%40ss");
-  for (const char* url : {"", "p:1", "https://p", "socks5://p", "http://", "http://p:0",
-                          "http://p:1/path", "http://u@"}) {
-    EXPECT_EQ(parts(url), "refused") << url;
-  }
-  EXPECT_THAT(std::string(parseProxy("http://u:secret@p:x").status().message()),
-              testing::Not(HasSubstr("secret")));
-}
-
 }  // namespace
 }  // namespace trainyard::control

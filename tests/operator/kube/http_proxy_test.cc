@@ -85,7 +85,7 @@ TEST(HttpProxy, IsToldWhoAsks) {
   EXPECT_EQ(refused.status().code(), absl::StatusCode::kUnavailable) << refused.status();
   EXPECT_THAT(std::string(refused.status().message()), HasSubstr("407"));
   config.proxy->user = "ann";
-  config.proxy->password = "p%40ss";
+  config.proxy->password = "p@ss";
   const auto response = transportTo(config)->call(kGet, patient());
   ASSERT_TRUE(response.ok()) << response.status();
 }
