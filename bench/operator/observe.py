@@ -23,10 +23,21 @@ class Watch(threading.Thread):
         self.created, self.reached = {}, {}
         self.closed = False
         self.before = set()  # what was there already does not count
-        self.begin()
+        self.begin_when_served()
         self.before = set(self.created)
         self.created, self.reached = {}, {}
         self.start()
+
+    def begin_when_served(self, seconds=30):
+        """A kind that has just been defined is refused for a moment still."""
+        end = time.monotonic() + seconds
+        while True:
+            try:
+                return self.begin()
+            except (KeyError, http.client.HTTPException):
+                if time.monotonic() > end:
+                    raise
+            time.sleep(0.1)
 
     def begin(self):
         """Lists, then watches from there."""

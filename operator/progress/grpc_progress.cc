@@ -17,6 +17,8 @@ namespace {
 constexpr int kProgressAtOnce = 5;
 // Rounds that are begun before calls under way are looked after again.
 constexpr int kBegunAtOnce = 8;
+// While attempts to connect are under way that nobody waits for.
+constexpr Duration kLooksAfterThem = std::chrono::milliseconds(60);
 
 }  // namespace
 
@@ -116,6 +118,9 @@ void GrpcProgress::loop() {
       const std::lock_guard lock(mutex_);
       if (stopping_) break;
       if (!due_.empty() && calls_ < options_.calls) next = due_.begin()->first;
+      sweepLocked();
+      const TimePoint soon = Poller::now() + kLooksAfterThem;
+      if (!connecting_.empty()) next = next ? std::min(*next, soon) : soon;
     }
     PollCall* call = poller_.next(next);
     for (; call != nullptr; call = poller_.next(TimePoint())) onOver(call);
@@ -235,6 +240,7 @@ StatusOr<std::unique_ptr<PollRound>> GrpcProgress::beginRound(const PollRound::J
     const std::lock_guard lock(mutex_);
     Job* const job = find();
     if (job == nullptr) return none;
+    sweepLocked();
     answers = peersLocked(of.key, *job, agents, tls);
   }
   auto round = std::make_unique<PollRound>(std::move(named), std::move(answers), options_.timeout);

@@ -24,12 +24,20 @@ constexpr int kMaxSkip = 15;
 // The coordinator's word on another task holds for so many rounds.
 constexpr int kHeardFor = 3;
 // The connection to an agent whom nobody has asked for so long is given up: it takes some 150 KB.
-constexpr Duration kIdle = std::chrono::seconds(5);
+constexpr Duration kIdle = std::chrono::seconds(2);
 // So many at once to tasks of another index than 0, where connections are encrypted: in a burst of
 // new jobs those of earlier ones are closed first. Who has waited for so long waits no longer:
 // programs of users' own keep theirs.
 constexpr int kOthersOpen = 500;
 constexpr Duration kWaitsForRoom = std::chrono::seconds(10);
+// Attempts to connect at a time, of which tasks of another index than 0 have some only: where
+// computers are busy a handshake takes long, and the more are under way the longer each takes,
+// until none is done in a call's time. Those that are not young count no more: nobody may be there.
+constexpr int kConnectAtOnce = 32;
+constexpr int kOthersConnectAtOnce = 24;
+constexpr Duration kYoung = std::chrono::seconds(1);
+// Less than gRPC waits from one attempt to the next.
+constexpr Duration kSweepEvery = std::chrono::milliseconds(50);
 
 // Words of the same kind of failure vary; and between a busy operator and an agent that is away
 // calls fail in the one way and the other, of which silence says the less. Each change is a write
@@ -51,6 +59,20 @@ const AgentEndpoint* coordinatorAmong(const std::vector<AgentEndpoint>& agents) 
 }
 
 }  // namespace
+
+// A channel that has failed begins a next attempt soon: it is to be gone before.
+void GrpcProgress::sweepLocked() {
+  const TimePoint now = Poller::now();
+  if (now - swept_at_ < kSweepEvery) return;
+  swept_at_ = now;
+  std::erase_if(connecting_, [&](const std::shared_ptr<AgentPeer>& peer) {
+    const grpc_connectivity_state state = peer->state();
+    const bool begins = state == GRPC_CHANNEL_IDLE && now - peer->connecting_since < kYoung;
+    if (begins || state == GRPC_CHANNEL_CONNECTING) return false;
+    if (state != GRPC_CHANNEL_READY) peer->disconnect();
+    return true;
+  });
+}
 
 // Connections to addresses that are no agent's any more are dropped.
 void GrpcProgress::followLocked(Job& job, const std::vector<AgentEndpoint>& agents) {
@@ -86,48 +108,64 @@ std::vector<PollRound::Answer> GrpcProgress::peersLocked(const JobKey& key, Job&
   const AgentEndpoint* const first =
       options_.ask_coordinator_only ? coordinatorAmong(agents) : nullptr;
   // It may speak for all: an operator that has just begun need not connect to everybody.
-  const bool only_first = first != nullptr && !job.peers[first->address]->asked_at;
+  const auto speaker = first == nullptr ? nullptr : job.peers[first->address];
+  const bool only_first =
+      speaker != nullptr && (!speaker->asked_at || connecting_.contains(speaker));
   std::vector<PollRound::Answer> answers;
   for (const AgentEndpoint& agent : agents) {
     const std::shared_ptr<AgentPeer>& peer = job.peers[agent.address];
-    if (first != nullptr && &agent != first && (only_first || spokenForLocked(job, *peer)))
-      continue;
-    if (peer->skip > 0 || !connectLocked(job, agent, *peer, tls)) {
+    // Before there is a membership there is nothing to tell anybody.
+    const bool needless = only_first || job.revision() == 0 || spokenForLocked(job, peer);
+    if (first != nullptr && &agent != first && needless) continue;
+    if (peer->skip > 0 || !connectLocked(job, agent, peer, tls)) {
       if (peer->skip > 0) --peer->skip;
       helpSilentLocked(key, job, agent, *peer, kHelpUnaskedAfter);
       continue;
     }
     peer->asked_at = Poller::now();
-    answers.push_back({agent, peer, std::nullopt});
+    answers.push_back({agent, peer, peer->stub, std::nullopt});
   }
   if (only_first && !answers.empty()) job.hurry = true;
   return answers;
 }
 
-bool GrpcProgress::spokenForLocked(const Job& job, AgentPeer& peer) {
+bool GrpcProgress::spokenForLocked(const Job& job, const std::shared_ptr<AgentPeer>& peer) {
   const TimePoint now = Poller::now();
   const Duration holds = kHeardFor * std::max(job.pace, options_.interval);
-  if (!peer.heard_at || now - *peer.heard_at > holds || peer.revision < job.revision())
+  if (!peer->heard_at || now - *peer->heard_at > holds || peer->revision < job.revision())
     return false;
-  if (peer.stub != nullptr && peer.asked_at && now - *peer.asked_at > kIdle) peer.disconnect();
+  if (peer->stub != nullptr && peer->asked_at && now - *peer->asked_at > kIdle &&
+      !connecting_.contains(peer))
+    peer->disconnect();
   return true;
 }
 
-bool GrpcProgress::connectLocked(const Job& job, const AgentEndpoint& agent, AgentPeer& peer,
-                                 const std::optional<AgentTls>& tls) {
-  if (peer.stub != nullptr) return true;
-  const TimePoint now = Poller::now();
+bool GrpcProgress::mayConnectLocked(const AgentEndpoint& agent, const AgentPeer& peer,
+                                    TimePoint now) {
   const bool first = agent.key.index == 0;
+  const auto young = std::ranges::count_if(
+      connecting_, [&](const auto& other) { return now - other->connecting_since < kYoung; });
+  if (young >= (first ? kConnectAtOnce : kOthersConnectAtOnce)) return false;
   const bool room = first || *others_open_ < kOthersOpen || now - peer.silent_since > kWaitsForRoom;
-  if (tls && !(room && (first ? first_connects_ : connects_).take(now))) return false;
-  if (!first) {
+  return room && (first ? first_connects_ : connects_).take(now);
+}
+
+bool GrpcProgress::connectLocked(const Job& job, const AgentEndpoint& agent,
+                                 const std::shared_ptr<AgentPeer>& peer,
+                                 const std::optional<AgentTls>& tls) {
+  if (peer->stub != nullptr) return true;
+  const TimePoint now = Poller::now();
+  if (tls && !mayConnectLocked(agent, *peer, now)) return false;
+  if (agent.key.index != 0) {
     ++*others_open_;
-    peer.counted = std::shared_ptr<void>(nullptr, [open = others_open_](void*) { --*open; });
+    peer->counted = std::shared_ptr<void>(nullptr, [open = others_open_](void*) { --*open; });
   }
-  const ChannelOptions channel{.connect = 2 * options_.timeout};
-  peer.stub = v1::Agent::NewStub(
-      tls ? openSecureChannel(agent.address, job.credentials, tls->server_name, channel)
-          : openChannel(agent.address, channel));
+  const ChannelOptions options{.connect = 2 * options_.timeout};
+  peer->channel = tls ? openSecureChannel(agent.address, job.credentials, tls->server_name, options)
+                      : openChannel(agent.address, options);
+  peer->stub = v1::Agent::NewStub(peer->channel);
+  peer->connecting_since = now;
+  connecting_.insert(peer);
   return true;
 }
 
@@ -150,13 +188,17 @@ News GrpcProgress::judgeLocked(Job& job, PollRound& round) {
       peer.revision = answer.state->revision();
       const bool often = answer.endpoint.key.index == 0 || peer.revision < job.revision();
       peer.heard(now);
+      connecting_.erase(answer.peer);
       peer.skip = often ? 0 : options_.others_every - 1;
       continue;
     }
     if (peer.silent_rounds == 0) peer.failing_since = now;
     if (noteSilenceLocked(job, answer)) news = News::kState;
     peer.refusals = 0;
-    if (job.credentials) peer.disconnect();
+    const grpc_connectivity_state state = peer.state();
+    // Later than for this call it may still come, and for the next one.
+    const bool comes = state == GRPC_CHANNEL_CONNECTING || state == GRPC_CHANNEL_READY;
+    if (job.credentials && !comes) peer.disconnect();
     const int beyond = ++peer.silent_rounds - kPatience;
     const bool rarely = beyond > 0 && !job.wish.stop_by;
     peer.skip = rarely ? std::min(kMaxSkip, (1 << std::min(beyond, 10)) - 1) : 0;

@@ -75,7 +75,7 @@ void PollRound::ask(grpc::CompletionQueue& queue) {
   for (Answer& answer : answers_) {
     call<v1::TaskState>(
         [&](grpc::ClientContext* context) {
-          return answer.peer->stub->AsyncGetTask(context, v1::GetTaskRequest(), &queue);
+          return answer.stub->AsyncGetTask(context, v1::GetTaskRequest(), &queue);
         },
         [&answer](const grpc::Status& status, v1::TaskState& state) {
           if (!status.ok()) {
@@ -106,7 +106,7 @@ void PollRound::push(grpc::CompletionQueue& queue, Answer& answer,
   request.set_sha256(sha256Hex(std::string_view(membership.SerializeAsString())));
   call<v1::PushMembershipReply>(
       [&](grpc::ClientContext* context) {
-        return answer.peer->stub->AsyncPushMembership(context, request, &queue);
+        return answer.stub->AsyncPushMembership(context, request, &queue);
       },
       [this, &answer](const grpc::Status& status, v1::PushMembershipReply& reply) {
         noteTold("PushMembership", answer, status);
@@ -121,7 +121,7 @@ void PollRound::stop(grpc::CompletionQueue& queue, const Answer& answer, Duratio
   request.set_seconds(std::max(toSeconds(left), 0.0));
   call<v1::StopJobReply>(
       [&](grpc::ClientContext* context) {
-        return answer.peer->stub->AsyncStopJob(context, request, &queue);
+        return answer.stub->AsyncStopJob(context, request, &queue);
       },
       [&answer](const grpc::Status& status, v1::StopJobReply&) {
         noteTold("StopJob", answer, status);

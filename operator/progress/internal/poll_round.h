@@ -24,14 +24,20 @@ inline constexpr std::string_view kNoAnswer = "NoAnswer";
 
 // The connection to one agent, from round to round.
 struct AgentPeer {
-  // Null: there is none. It is given up when an answer fails to come: gRPC would try to connect for
-  // ever, at some milliseconds of computing each time.
-  std::unique_ptr<v1::Agent::Stub> stub;
-  std::shared_ptr<void> counted;  // while there is one, where connections are counted
+  // Null: there is none. It is given up when nobody can be connected with: gRPC would try to
+  // connect for ever, at some milliseconds of computing each time.
+  std::shared_ptr<v1::Agent::Stub> stub;
+  std::shared_ptr<grpc::Channel> channel;  // of `stub`
+  std::shared_ptr<void> counted;           // while there is one, where connections are counted
+  TimePoint connecting_since{};
 
   void disconnect() {
     stub.reset();
+    channel.reset();
     counted.reset();
+  }
+  grpc_connectivity_state state() const {
+    return channel == nullptr ? GRPC_CHANNEL_IDLE : channel->GetState(/*try_to_connect=*/false);
   }
   int silent_rounds = 0;              // in which it was asked, in a row
   int skip = 0;                       // rounds until it is asked again
@@ -72,6 +78,7 @@ class PollRound {
   struct Answer {
     AgentEndpoint endpoint;
     std::shared_ptr<AgentPeer> peer;
+    std::shared_ptr<v1::Agent::Stub> stub;  // the peer's, which it may lose meanwhile
     // Nothing: no answer, or another life of the task answered; `why` says which.
     std::optional<v1::TaskState> state;
     TaskWait why = {};

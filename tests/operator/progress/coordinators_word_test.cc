@@ -56,6 +56,16 @@ TEST_F(CoordinatorsWordTest, OthersAreAskedWhileItDoesNotTellOfThem) {
   EXPECT_EQ(asked(5), 0);
 }
 
+TEST_F(CoordinatorsWordTest, WithoutAMembershipNobodyElseIsAsked) {
+  progress_.follow(kJob, "another", {});
+  EXPECT_EQ(asked(3), 0);
+  JobWish wish;
+  wish.membership.emplace().set_revision(1);
+  progress_.follow(kJob, "another", wish);
+  EXPECT_EQ(asked(1), 1);
+  EXPECT_EQ(worker_.pushed(), 1);
+}
+
 TEST_F(CoordinatorsWordTest, StandsForTheAgentsOwn) {
   hear(1, 1, 1);
   EXPECT_EQ(asked(3), 0) << "an operator that has just begun connects to one task of a job";
@@ -97,8 +107,10 @@ TEST_F(CoordinatorsWordTest, OfAProcessThatDoesNotRunItIsTooOld) {
 TEST_F(CoordinatorsWordTest, HoldsForSomeRounds) {
   GrpcProgress progress(directory_,
                         {.interval = std::chrono::milliseconds(1), .ask_coordinator_only = true});
-  progress.follow(kJob, "uid", {});
-  hear(1, 1, 0);
+  JobWish wish;
+  wish.membership.emplace().set_revision(1);
+  progress.follow(kJob, "uid", wish);
+  hear(1, 1, 1);
   EXPECT_TRUE(progress.pollOnce(kJob).ok());
   ps_.silence(true);
   const int before = worker_.questions();
