@@ -73,6 +73,7 @@ CollectiveOptions optionsOf(const Flags& flags) {
   CollectiveOptions options;
   if (flags.algorithm == "ring") options.algorithm = transport::Algorithm::kRing;
   if (flags.algorithm == "halving") options.algorithm = transport::Algorithm::kHalvingDoubling;
+  if (flags.algorithm == "doubling") options.algorithm = transport::Algorithm::kDoubling;
   if (flags.algorithm == "direct") options.algorithm = transport::Algorithm::kDirect;
   return options;
 }
@@ -235,7 +236,7 @@ int main(int argc, char** argv) {
   app.add_option("--iterations", flags.what.iterations)->check(CLI::Range(1, 100000));
   app.add_option("--warm-up", flags.what.warm_up)->check(CLI::Range(0, 1000));
   app.add_option("--algorithm", flags.algorithm)
-      ->check(CLI::IsMember({"ring", "halving", "direct"}));
+      ->check(CLI::IsMember({"ring", "halving", "doubling", "direct"}));
   app.add_option("--spin-us", flags.spin_us, "with a core for every rank")
       ->check(CLI::Range(0, 1000000));
   CLI11_PARSE(app, argc, argv);

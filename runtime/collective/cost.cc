@@ -56,6 +56,22 @@ Cost halvingDoublingCost(std::int64_t elements, std::int64_t element_bytes, int 
   return {rounds, 2 * log + (folds ? 1 : 0), bytes + (folds ? all : 0)};
 }
 
+Cost doublingCost(std::int64_t elements, std::int64_t element_bytes, int rank, int ranks) {
+  if (ranks == 1) return {};
+  const int power = static_cast<int>(std::bit_floor(static_cast<unsigned>(ranks)));
+  const int extra = ranks - power;
+  const std::int64_t log = ceilLog2(power);
+  const std::int64_t rounds = log + (extra > 0 ? 2 : 0);
+  const std::int64_t messages = rank >= power ? 1 : log + (rank < extra ? 1 : 0);
+  return {rounds, messages, messages * elements * element_bytes};
+}
+
+transport::Algorithm allReduceAlgorithmFor(std::int64_t bytes, int ranks) {
+  if (bytes <= kDoublingBytes) return transport::Algorithm::kDoubling;
+  return bytes <= kHalvingBytes || ranks == 2 ? transport::Algorithm::kHalvingDoubling
+                                              : transport::Algorithm::kRing;
+}
+
 Cost directAllReduceCost(std::int64_t elements, std::int64_t wire_bytes, int rank, int ranks) {
   if (ranks == 1) return {};
   const std::int64_t own = sliceOf(elements, rank, ranks).size();
@@ -82,7 +98,7 @@ Cost allGatherCost(std::span<const std::int64_t> counts, std::int64_t element_by
 Cost broadcastCost(std::int64_t bytes, int root, int rank, int ranks) {
   if (ranks == 1) return {};
   const int place = (rank - root + ranks) % ranks;
-  if (bytes > kSmallBytes) {
+  if (bytes > kTreeBytes) {
     const std::int64_t segments = place == ranks - 1 ? 0 : segmentsOf(bytes);
     return {ranks - 1, segments, segments == 0 ? 0 : bytes};
   }
@@ -110,8 +126,10 @@ Cost hierarchicalAllReduceCost(std::int64_t elements, std::int64_t element_bytes
   for (std::int64_t b = 0; b < elements; b += step) {
     const std::int64_t piece = std::min(step, elements - b);
     const std::int64_t slice = sliceOf(piece, hosts.place, hosts.lanes()).size();
-    const auto formula =
-        slice * element_bytes <= kSmallBytes ? halvingDoublingCost : ringAllReduceCost;
+    const auto algorithm = allReduceAlgorithmFor(slice * element_bytes, hosts.count());
+    const auto formula = algorithm == transport::Algorithm::kDoubling ? doublingCost
+                         : algorithm == transport::Algorithm::kRing   ? ringAllReduceCost
+                                                                      : halvingDoublingCost;
     const Cost between = formula(slice, element_bytes, hosts.host, hosts.count());
     cost.rounds += between.rounds;
     cost.messages += between.messages;

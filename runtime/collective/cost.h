@@ -5,6 +5,7 @@
 //   all-reduce, halving-doubling   2 log2 P rounds         2 (P - 1)/P D; where P is no power of
 //   two,
 //                                  2 more                  up to D more
+//   all-reduce, doubling           log2 P rounds           D log2 P; likewise
 //   all-reduce, direct             2 rounds                2 (P - 1)/P D, P - 1 messages a round
 //   reduce-scatter                 P - 1 rounds            (P - 1)/P D
 //   all-gather                     P - 1 rounds            (P - 1)/P D
@@ -14,7 +15,7 @@
 //   sum of sparse rows             those of three all-gathers (sparse.h)
 //   barrier                        ceil(log2 P) rounds     nothing
 //   all-reduce, hierarchical       those of one of the     over TCP that algorithm's for a slice of
-//                                  first three among H     D/L among H hosts; in memory (P/H - 1)
+//                                  first four among H      D/L among H hosts; in memory (P/H - 1)
 //                                  hosts, and 2 meetings   D/L read and as much written
 //
 // (R. Thakur, R. Rabenseifner, W. Gropp, "Optimization of Collective Communication Operations in
@@ -30,10 +31,13 @@
 
 namespace trainyard::runtime::collective {
 
-// Up to here an all-reduce takes halving and doubling, and a broadcast a tree: fewer rounds. Above,
-// the ring and the chain: larger messages, cut in segments so that one travels while the next is
-// put together.
-inline constexpr std::int64_t kSmallBytes = 256 * 1024;
+// Up to here an all-reduce takes doubling: a round costs more than what it carries. Up to the next
+// halving and doubling, which has fewer rounds than the ring; two ranks do so always, in as many.
+// Above, the ring: messages cut in segments, of which one travels while the next is put together.
+inline constexpr std::int64_t kDoublingBytes = 16 * 1024;
+inline constexpr std::int64_t kHalvingBytes = 4 * 1024 * 1024;
+// Up to here a broadcast takes a tree, above a chain, likewise.
+inline constexpr std::int64_t kTreeBytes = 256 * 1024;
 // Of a segment; chosen by bench/allreduce.
 inline constexpr std::int64_t kSegmentBytes = 256 * 1024;
 
@@ -49,6 +53,9 @@ std::int64_t segmentsOf(std::int64_t bytes);
 
 Cost ringAllReduceCost(std::int64_t elements, std::int64_t element_bytes, int rank, int ranks);
 Cost halvingDoublingCost(std::int64_t elements, std::int64_t element_bytes, int rank, int ranks);
+Cost doublingCost(std::int64_t elements, std::int64_t element_bytes, int rank, int ranks);
+// Of an all-reduce of so many bytes, where nothing else decides.
+transport::Algorithm allReduceAlgorithmFor(std::int64_t bytes, int ranks);
 // `wire_bytes` of an element as it travels.
 Cost directAllReduceCost(std::int64_t elements, std::int64_t wire_bytes, int rank, int ranks);
 Cost reduceScatterCost(std::int64_t elements, std::int64_t element_bytes, int rank, int ranks);

@@ -213,12 +213,13 @@ class HierarchicalCollective : public Collective {
     return absl::OkStatus();
   }
 
-  Status reduceBetweenHosts(internal::Call& call, const Array& slice, std::int64_t divisor) const {
-    const bool is_small = static_cast<std::int64_t>(slice.bytes()) <= kSmallBytes;
-    const Algorithm by_size = is_small ? Algorithm::kHalvingDoubling : Algorithm::kRing;
-    return options_.algorithm.value_or(by_size) == Algorithm::kRing
-               ? internal::ringAllReduce(call, slice, divisor)
-               : internal::halvingDoubling(call, slice, divisor);
+  Status reduceBetweenHosts(internal::Call& call, const Array& slice, std::int64_t divisor) {
+    const auto bytes = static_cast<std::int64_t>(slice.bytes());
+    const Algorithm algorithm =
+        options_.algorithm.value_or(allReduceAlgorithmFor(bytes, call.size()));
+    if (algorithm == Algorithm::kRing) return internal::ringAllReduce(call, slice, divisor);
+    return algorithm == Algorithm::kDoubling ? internal::doubling(call, slice, divisor, scratch_)
+                                             : internal::halvingDoubling(call, slice, divisor);
   }
 
   static constexpr int kGreetingRound = 0;
@@ -230,6 +231,7 @@ class HierarchicalCollective : public Collective {
   const CollectiveOptions options_;
   const std::unique_ptr<Collective> flat_;
   std::optional<RankView> lane_;  // this rank's counterparts, by host
+  internal::Scratch scratch_;
   std::uint64_t operations_ = 0;
   std::uint64_t rounds_ = 0;
   std::uint64_t written_ = 0;

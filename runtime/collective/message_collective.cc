@@ -39,6 +39,8 @@ class MessageCollective : public Collective {
           return internal::ringAllReduce(call, array, divisor);
         case Algorithm::kHalvingDoubling:
           return internal::halvingDoubling(call, array, divisor);
+        case Algorithm::kDoubling:
+          return internal::doubling(call, array, divisor, scratch_);
         case Algorithm::kDirect:
         case Algorithm::kHierarchical:  // needs shared memory
           return on_wire ? internal::directOnWire(call, array, divisor, scratch_)
@@ -69,10 +71,10 @@ class MessageCollective : public Collective {
     TY_RETURN_IF_ERROR(internal::checkRoot(root, size()));
     const auto bytes = static_cast<std::int64_t>(array.bytes());
     Operation o = describe(Kind::kBroadcast, array, Reduction::kSum);
-    o.algorithm = bytes > kSmallBytes ? Algorithm::kRing : Algorithm::kHalvingDoubling;
+    o.algorithm = bytes > kTreeBytes ? Algorithm::kRing : Algorithm::kHalvingDoubling;
     return run(o, [&](internal::Call& call) {
-      return bytes > kSmallBytes ? internal::chainBroadcast(call, array, root)
-                                 : internal::treeBroadcast(call, array, root);
+      return bytes > kTreeBytes ? internal::chainBroadcast(call, array, root)
+                                : internal::treeBroadcast(call, array, root);
     });
   }
 
@@ -112,9 +114,8 @@ class MessageCollective : public Collective {
 
   Algorithm allReduceAlgorithm(const Array& array, bool on_wire) const {
     if (options_.deterministic || on_wire) return Algorithm::kDirect;
-    if (options_.algorithm) return *options_.algorithm;
-    const bool is_small = static_cast<std::int64_t>(array.bytes()) <= kSmallBytes;
-    return is_small ? Algorithm::kHalvingDoubling : Algorithm::kRing;
+    const auto bytes = static_cast<std::int64_t>(array.bytes());
+    return options_.algorithm.value_or(allReduceAlgorithmFor(bytes, size()));
   }
 
   template <typename Act>

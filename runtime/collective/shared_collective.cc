@@ -224,6 +224,7 @@ class SharedCollective : public Collective {
       brought_.push_back({elsewhere(own.data(), r), array.elements, array.type});
     }
     reduceRange(call, brought_, {0, array.elements}, {&array, 1}, divisor);
+    totals_.bytes_sent += array.bytes() * static_cast<std::size_t>(size() - 1);  // others read it
     return finish(call);
   }
 

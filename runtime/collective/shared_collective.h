@@ -33,6 +33,6 @@ StatusOr<std::unique_ptr<Collective>> makeSharedCollective(
 
 // Of each rank's part that the window takes, and what tiny arrays take beside it.
 std::size_t windowBytes(std::size_t arena_bytes);
-inline constexpr std::size_t kTinyPlacesBytes = 4096;
+inline constexpr std::size_t kTinyPlacesBytes = 8192;
 
 }  // namespace trainyard::runtime::collective

@@ -18,7 +18,7 @@
 
 namespace trainyard::runtime::transport {
 
-inline constexpr std::uint16_t kProtocolVersion = 1;
+inline constexpr std::uint16_t kProtocolVersion = 2;
 
 enum class FrameKind : std::uint16_t {
   kData = 1,

@@ -35,6 +35,8 @@ std::string_view nameOf(Algorithm algorithm) {
       return "direct";
     case Algorithm::kHierarchical:
       return "hierarchical";
+    case Algorithm::kDoubling:
+      return "doubling";
   }
   TY_CHECK(false, "the algorithms above are all there are");
 }

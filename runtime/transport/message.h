@@ -30,8 +30,9 @@ enum class Algorithm : std::uint8_t {
   kHalvingDoubling = 1,
   kDirect = 2,
   kHierarchical = 3,  // in each host's shared memory, and between hosts
+  kDoubling = 4,
 };
-inline constexpr int kAlgorithms = 4;
+inline constexpr int kAlgorithms = 5;
 std::string_view nameOf(Kind kind);            // "all_reduce"
 std::string_view nameOf(Algorithm algorithm);  // "ring"
 

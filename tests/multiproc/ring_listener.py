@@ -22,7 +22,7 @@ PATIENCE = 200
 # The workers listen at an address that nobody else does, and are told and known by another: the relays'.
 WORKERS = "127.0.0.77"
 # How a rank begins (runtime/transport/handshake.cc), and how every message that carries data does (frame.h).
-HELLO, MESSAGE = b"TYMESH", b"TYD1\x01\x00\x01\x00"
+HELLO, MESSAGE = b"TYMESH", b"TYD1\x02\x00\x01\x00"
 JOB = """
 apiVersion: trainyard.dev/v1alpha1
 kind: TrainingJob

@@ -72,6 +72,9 @@ Status ringAllReduce(Call& call, const Array& array, std::int64_t divisor);
 Status ringReduceScatter(Call& call, const Array& array, std::int64_t divisor);
 Status ringAllGather(Call& call, const Array& array, std::span<const std::int64_t> counts);
 Status halvingDoubling(Call& call, const Array& array, std::int64_t divisor);
+Status doubling(Call& call, const Array& array, std::int64_t divisor, Scratch& scratch);
+// What a rank does in these two for which there is no place among a power of two.
+Status throughPartner(Call& call, const Array& array, int partner);
 Status directAllReduce(Call& call, const Array& array, std::int64_t divisor, Scratch& scratch);
 Status directReduceScatter(Call& call, const Array& array, std::int64_t divisor, Scratch& scratch);
 // Precondition: float32, and a 16-bit float on the wire.

@@ -33,19 +33,20 @@ std::vector<Exchange> exchangesOf(int rank, int power, std::int64_t elements) {
 
 }  // namespace
 
+Status throughPartner(Call& call, const Array& array, int partner) {
+  const std::uint64_t given = call.send(partner, 0, array);
+  const std::uint64_t result = call.receive(partner, 1, array);
+  TY_RETURN_IF_ERROR(call.sent(partner, given, 0));
+  return call.received(partner, result, 0);
+}
+
 Status halvingDoubling(Call& call, const Array& array, std::int64_t divisor) {
   const int rank = call.rank();
   const int power = static_cast<int>(std::bit_floor(static_cast<unsigned>(call.size())));
   const int extra = call.size() - power;
-  std::uint32_t part = 0;
+  const std::uint32_t part = 0;
+  if (rank >= power) return throughPartner(call, array, rank - power);
   int round = 0;
-  if (rank >= power) {
-    const int partner = rank - power;
-    const std::uint64_t given = call.send(partner, part, array);
-    const std::uint64_t result = call.receive(partner, part + 1, array);
-    TY_RETURN_IF_ERROR(call.sent(partner, given, 0));
-    return call.received(partner, result, 0);
-  }
   if (rank < extra) {
     TY_RETURN_IF_ERROR(
         call.received(rank + power, call.receiveReduce(rank + power, part, array), round));

@@ -81,6 +81,10 @@ double reduced(Reduction reduction, int ranks, std::int64_t i, bool is_integer) 
   return is_integer ? std::trunc(result / ranks) : result / ranks;
 }
 
+// Those of an all-reduce over messages.
+constexpr Algorithm kFlat[] = {Algorithm::kRing, Algorithm::kHalvingDoubling, Algorithm::kDoubling,
+                               Algorithm::kDirect};
+
 class EveryGroup : public ::testing::TestWithParam<Group> {
  protected:
   void run(const CollectiveOptions& options, const std::function<Status(Collective&)>& act) {
@@ -111,7 +115,7 @@ Status checkAllReduce(Collective& c, ElementType type, Reduction reduction, std:
 }
 
 TEST_P(EveryGroup, AllReducesEveryTypeAndReduction) {
-  for (const auto algorithm : {Algorithm::kRing, Algorithm::kHalvingDoubling, Algorithm::kDirect}) {
+  for (const auto algorithm : kFlat) {
     CollectiveOptions options;
     options.algorithm = algorithm;
     run(options, [&](Collective& c) -> Status {
@@ -148,7 +152,7 @@ std::int64_t reducedBits(Reduction reduction, ElementType type, int ranks, std::
 }
 
 TEST_P(EveryGroup, ReducesSmallTypesProductsAndBits) {
-  for (const auto algorithm : {Algorithm::kRing, Algorithm::kHalvingDoubling, Algorithm::kDirect}) {
+  for (const auto algorithm : kFlat) {
     CollectiveOptions options;
     options.algorithm = algorithm;
     run(options, [&](Collective& c) -> Status {
@@ -192,7 +196,7 @@ constexpr int kLargest = 786432 + 5;
 #endif
 
 TEST_P(EveryGroup, AllReducesEverySize) {
-  for (const auto algorithm : {Algorithm::kRing, Algorithm::kHalvingDoubling, Algorithm::kDirect}) {
+  for (const auto algorithm : kFlat) {
     CollectiveOptions options;
     options.algorithm = algorithm;
     run(options, [&](Collective& c) -> Status {
@@ -208,7 +212,8 @@ TEST_P(EveryGroup, AllReducesEverySize) {
 TEST_P(EveryGroup, ChoosesAnAlgorithmBySize) {
   run({}, [](Collective& c) -> Status {
     TY_RETURN_IF_ERROR(checkAllReduce(c, ElementType::kFloat32, Reduction::kAverage, 1000));
-    return checkAllReduce(c, ElementType::kFloat32, Reduction::kAverage, 100'000);
+    TY_RETURN_IF_ERROR(checkAllReduce(c, ElementType::kFloat32, Reduction::kAverage, 20'000));
+    return checkAllReduce(c, ElementType::kFloat32, Reduction::kAverage, 1'100'000);
   });
 }
 
@@ -347,12 +352,13 @@ TEST_P(EveryGroup, DeterministicAddsInTheOrderOfRanks) {
 
 // All ranks end with the same bits, whatever the algorithm and whatever is on the wire.
 TEST_P(EveryGroup, AllRanksGetTheSameBits) {
-  std::vector<CollectiveOptions> all(5);
+  std::vector<CollectiveOptions> all(6);
   all[0].algorithm = Algorithm::kRing;
   all[1].algorithm = Algorithm::kHalvingDoubling;
   all[2].deterministic = true;
   all[3].wire = ElementType::kFloat16;
   all[4].wire = ElementType::kBFloat16;
+  all[5].algorithm = Algorithm::kDoubling;
   for (const CollectiveOptions& options : all) {
     std::vector<std::vector<float>> results(static_cast<std::size_t>(ranks()));
     run(options, [&](Collective& c) -> Status {

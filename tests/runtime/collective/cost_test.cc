@@ -72,6 +72,7 @@ TEST(CostTest, AllReduceSendsWhatTheFormulasSay) {
   const std::pair<Algorithm, Formula> algorithms[] = {
       {Algorithm::kRing, ringAllReduceCost},
       {Algorithm::kHalvingDoubling, halvingDoublingCost},
+      {Algorithm::kDoubling, doublingCost},
       {Algorithm::kDirect, directAllReduceCost}};
   for (const auto& [algorithm, formula] : algorithms) {
     for (const int ranks : {1, 2, 3, 4, 5, 8}) {

@@ -311,6 +311,10 @@ Status exchangeAll(Collective& c, const Array& array) {
 std::vector<Case> cases(Fault fault) {
   CollectiveOptions halving;
   halving.algorithm = transport::Algorithm::kHalvingDoubling;
+  CollectiveOptions ring;
+  ring.algorithm = transport::Algorithm::kRing;
+  CollectiveOptions doubling;
+  doubling.algorithm = transport::Algorithm::kDoubling;
   CollectiveOptions direct;
   direct.deterministic = true;
   std::vector<Case> all;
@@ -318,11 +322,12 @@ std::vector<Case> cases(Fault fault) {
                        const CollectiveOptions& options = {}) {
     all.push_back({std::move(name), over, fault, phase, victim, act, options});
   };
-  add("ring, reducing", Over::kTcp, 1, 1, reduceAll);
-  add("ring, gathering", Over::kTcp, 7, 0, reduceAll);
-  add("ring, at the end", Over::kTcp, 12, 3, reduceAll);
+  add("ring, reducing", Over::kTcp, 1, 1, reduceAll, ring);
+  add("ring, gathering", Over::kTcp, 7, 0, reduceAll, ring);
+  add("ring, at the end", Over::kTcp, 12, 3, reduceAll, ring);
   add("halving", Over::kTcp, 1, 2, reduceAll, halving);
-  add("doubling", Over::kTcp, 5, 0, reduceAll, halving);
+  add("halving, on the way back", Over::kTcp, 5, 0, reduceAll, halving);
+  add("doubling", Over::kTcp, 2, 3, reduceAll, doubling);
   add("direct, pieces", Over::kTcp, 0, 3, reduceAll, direct);
   add("direct, results", Over::kTcp, 7, 1, reduceAll, direct);
   add("all-gather", Over::kTcp, 2, 1, gatherAll);
@@ -342,7 +347,7 @@ std::vector<Case> cases(Fault fault) {
   add("hosts, broadcast", Over::kHosts, 0, 2, broadcastAll);
   add("hosts, barrier", Over::kHosts, kBefore, 0, meetAll);
   for (const auto& [phase, victim] : {std::pair(1, 1), std::pair(7, 0), std::pair(12, 3)}) {
-    add(fmt::format("encrypted ring, rank {}", victim), Over::kTcp, phase, victim, reduceAll);
+    add(fmt::format("encrypted ring, rank {}", victim), Over::kTcp, phase, victim, reduceAll, ring);
     all.back().encrypted = true;
   }
   add("encrypted hosts", Over::kHosts, 5, 1, reduceAll);

@@ -196,12 +196,12 @@ TEST(GroupTest, SharedMemoryCostsWhatItShould) {
   GroupOptions options;
   options.arena.bytes = 1 << 20;
   const auto results = joinTwo(options, [&](Group& group, int) -> Status {
-    TY_ASSIGN_OR_RETURN(const auto memory, group.arena->allocate(4000));
+    TY_ASSIGN_OR_RETURN(const auto memory, group.arena->allocate(8000));
     const Totals before = group.collective->totals();
-    TY_RETURN_IF_ERROR(group.collective->allReduce({memory.data(), 1000}, Reduction::kSum));
+    TY_RETURN_IF_ERROR(group.collective->allReduce({memory.data(), 2000}, Reduction::kSum));
     const Totals after = group.collective->totals();
-    if (after.rounds - before.rounds != 2 || after.bytes_received - before.bytes_received != 2000 ||
-        after.bytes_sent - before.bytes_sent != 2000) {
+    if (after.rounds - before.rounds != 2 || after.bytes_received - before.bytes_received != 4000 ||
+        after.bytes_sent - before.bytes_sent != 4000) {
       return absl::InternalError("other costs");
     }
     return absl::OkStatus();

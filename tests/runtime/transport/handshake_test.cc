@@ -52,34 +52,34 @@ TEST(HandshakeTest, RanksOfOneJobAndVersionTakeEachOther) {
 
 // What the sender hears of is final; the receiver cannot know who that was.
 TEST(HandshakeTest, ARankOfOurJobWithAnotherVersionIsKnownAsOne) {
-  const Ends ends = meet(rank(0), rank(1, 2));
+  const Ends ends = meet(rank(0), rank(1, 3));
   EXPECT_EQ(ends.sender.status().code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_THAT(std::string(ends.sender.status().message()),
-              HasSubstr("speaks protocol version 2; this is 1"));
+              HasSubstr("speaks protocol version 3; this is 2"));
   EXPECT_EQ(ends.receiver.code(), absl::StatusCode::kUnimplemented);
   EXPECT_THAT(std::string(ends.receiver.message()),
-              HasSubstr("speaks protocol version 1; this is 2"));
+              HasSubstr("speaks protocol version 2; this is 3"));
 }
 
 TEST(HandshakeTest, AStrangerWithAnotherVersionIsAStranger) {
-  Self stranger = rank(1, 2);
+  Self stranger = rank(1, 3);
   stranger.token = "another token";
   const Ends ends = meet(rank(0), stranger);
   EXPECT_EQ(ends.sender.status().code(), absl::StatusCode::kPermissionDenied);
   EXPECT_THAT(std::string(ends.sender.status().message()),
-              HasSubstr("version 2; this is 1, and does not prove that it knows the job's token"));
+              HasSubstr("version 3; this is 2, and does not prove that it knows the job's token"));
 }
 
 // A stranger between two ranks tells each that the other speaks its own version.
 TEST(HandshakeTest, VersionsThatAreChangedOnBothWaysAreFoundOut) {
   constexpr std::size_t kVersionAt = 6;
-  SenderHandshake from(rank(0, 1), 1);
-  ReceiverHandshake to(rank(1, 2));
+  SenderHandshake from(rank(0, 2), 1);
+  ReceiverHandshake to(rank(1, 3));
   std::string hello = std::exchange(from.outgoing(), {});
-  hello[kVersionAt] = 2;
+  hello[kVersionAt] = 3;
   ASSERT_TRUE(to.take(hello).ok());
   std::string challenge = std::exchange(to.outgoing(), {});
-  challenge[kVersionAt] = 1;
+  challenge[kVersionAt] = 2;
   EXPECT_EQ(from.take(challenge).status().code(), absl::StatusCode::kPermissionDenied);
   EXPECT_TRUE(from.outgoing().empty()) << "nothing is proved to it";
 }
@@ -89,11 +89,11 @@ TEST(HandshakeTest, VersionsThatAreChangedOnBothWaysAreFoundOut) {
 TEST(HandshakeTest, AProofForAnotherVersionIsOfNoUseElsewhere) {
   const Self zero = rank(0);
   const Self one = rank(1);
-  for (const char version : {'\1', '\2'}) {
+  for (const char version : {'\2', '\3'}) {
     SenderHandshake from(zero, 1);
     ReceiverHandshake to(one);
     std::string hello = from.outgoing();
-    hello[6] = '\2';
+    hello[6] = '\3';
     EXPECT_FALSE(to.take(hello).ok());
     std::string challenge = to.outgoing();
     ASSERT_FALSE(challenge.empty());
@@ -144,7 +144,7 @@ StatusOr<TcpMesh> formPastStranger(
 
 TEST(MeshVersionTest, AStrangerWithAnotherVersionAtARanksAddressDoesNotEndTheGroup) {
   const auto mesh = formPastStranger([](const std::string&) {
-    std::string challenge("TYMESH\2\0", 8);
+    std::string challenge("TYMESH\3\0", 8);
     return challenge + std::string(64, '0');
   });
   EXPECT_TRUE(mesh.ok()) << mesh.status();
@@ -152,14 +152,14 @@ TEST(MeshVersionTest, AStrangerWithAnotherVersionAtARanksAddressDoesNotEndTheGro
 
 TEST(MeshVersionTest, ARankOfOurJobWithAnotherVersionEndsItAndIsNamed) {
   const auto mesh = formPastStranger([](const std::string& hello) {
-    const Self self = rank(1, 2);
+    const Self self = rank(1, 3);
     ReceiverHandshake receiver(self);
     (void)receiver.take(hello);
     return receiver.outgoing();
   });
   EXPECT_EQ(mesh.status().code(), absl::StatusCode::kFailedPrecondition) << mesh.status();
   EXPECT_THAT(std::string(mesh.status().message()),
-              HasSubstr("rank 1: speaks protocol version 2; this is 1"));
+              HasSubstr("rank 1: speaks protocol version 3; this is 2"));
 }
 
 }  // namespace
