@@ -74,12 +74,12 @@ class Process:
 class Fleet:
     """A running cluster with nodes."""
 
-    def __init__(self, cluster, out, pipe=None):
+    def __init__(self, cluster, out, pipes=()):
         self.cluster = cluster
         self.api = cluster.api
         self.out = out
-        self.pipe = pipe  # who reads it must be told of pods: ours does that
-        self.kubelets = OURS if pipe else kubelets()
+        self.pipes = pipes  # who reads them must be told of pods: ours does that
+        self.kubelets = OURS if pipes else kubelets()
         self.processes = []
 
     def start(self, name, *command):
@@ -147,7 +147,7 @@ class Fleet:
                        "--manage-all-nodes=true", "--node-lease-duration-seconds", 200)
         else:
             self.start("kubelet", sys.executable, "-B", HERE / "kubelet.py", "/run/cluster/admin.kubeconfig",
-                       *([self.pipe] if self.pipe else []))
+                       *self.pipes)
         for index in range(nodes):
             if self.kubelets == "kwok":
                 self.must("POST", "/api/v1/nodes", {"metadata": {"name": f"node-{index}"}})
@@ -179,12 +179,12 @@ def is_ready(node):
 
 
 @contextlib.contextmanager
-def fleet(out, pipe=None, nodes=NODES):
-    """For the length of a `with`; logs go to the folder `out`. `pipe`: see kubelet.py."""
+def fleet(out, pipes=(), nodes=NODES):
+    """For the length of a `with`; logs go to the folder `out`. `pipes`: see kubelet.py."""
     out.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as folder:
         with testing.start(pathlib.Path(folder), control_plane=True) as cluster:
-            started = Fleet(cluster, out.resolve(), pipe)
+            started = Fleet(cluster, out.resolve(), pipes)
             try:
                 started.namespace(NAMESPACE)
                 started.add_nodes(nodes)

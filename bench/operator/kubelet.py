@@ -1,8 +1,9 @@
 """Kubelets of nodes that are not there: every pod that has a node runs at once. Used where kwok is not built.
 
-    python3 kubelet.py KUBECONFIG [PIPE]        # inside the cluster's namespaces; until it is killed
+    python3 kubelet.py KUBECONFIG [PIPE...]     # inside the cluster's namespaces; until it is killed
 
-Into PIPE goes a line for each task of a job of ours before it runs, as agents.cc reads them.
+Into a PIPE, the same one for all of a job, goes a line for each task of a job of ours before it runs, as
+agents.cc reads them.
 """
 import datetime
 import http.client
@@ -13,6 +14,7 @@ import queue
 import sys
 import threading
 import time
+import zlib
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent.parent / "tests" / "cluster"))
 
@@ -55,9 +57,9 @@ def running(containers, ip):
 
 
 class Kubelets:
-    def __init__(self, api, pipe=None):
+    def __init__(self, api, *pipes):
         self.api = api
-        self.pipe = open(pipe, "w", buffering=1) if pipe else None
+        self.pipes = [open(pipe, "w", buffering=1) for pipe in pipes]
         self.pods = queue.SimpleQueue()
         self.numbers = itertools.count()
         self.seen = set()  # uids: a pod that runs keeps its address
@@ -83,8 +85,8 @@ class Kubelets:
             pod = self.pods.get()
             meta = pod["metadata"]
             ip = address(next(self.numbers))
-            if self.pipe:
-                self.pipe.write(agent_line(meta, ip))
+            if self.pipes and (line := agent_line(meta, ip)):
+                self.pipes[zlib.crc32(line.split()[1].encode()) % len(self.pipes)].write(line)
             body = {"metadata": {"uid": meta["uid"]}, "status": running(pod["spec"]["containers"], ip)}
             path = f"/api/v1/namespaces/{meta['namespace']}/pods/{meta['name']}/status"
             try:

@@ -31,34 +31,40 @@ import operators  # noqa: E402
 import programs  # noqa: E402
 
 PODS_OF_A_NODE = 900
+# Each takes two open files, of which a process often may have 20,000 or so.
+AGENTS_OF_A_PROGRAM = 7500
 ADDRESSES = "10.244.0.0/16"
 LEASE = ("--leader-elect", "--lease-namespace", fleet.NAMESPACE, "--lease-duration", 15, "--renew-deadline", 10,
          "--retry-period", 2)
 
 
 class Agents:
-    """The agents' program: it is told of pods by the kubelet, and of the rest by us."""
+    """The agents' programs: they are told of pods by the kubelet, and of the rest by us."""
 
-    def __init__(self, rig, program, pipe):
+    def __init__(self, rig, program, pipes):
         with subprocess.Popen(rig.cluster.published.command(["ip", "route", "add", "local", ADDRESSES, "dev", "lo"])) as added:
             added.wait()
-        self.process = rig.start("agents", "sh", "-c", f'exec "$0" --root-secret "$1" <"{pipe}"', program,
-                                 rig.out / "root-secret")
+        self.processes = [rig.start(f"agents-{at}", "sh", "-c", f'exec "$0" --root-secret "$1" <"{pipe}"', program,
+                                    rig.out / "root-secret") for at, pipe in enumerate(pipes)]
         self.rig = rig
-        self.pipe = open(pipe, "w", buffering=1, encoding="utf-8")
+        self.pipes = [open(pipe, "w", buffering=1, encoding="utf-8") for pipe in pipes]
 
     def tell(self, word):
-        self.pipe.write(word + "\n")
+        for pipe in self.pipes:
+            pipe.write(word + "\n")
 
     def count(self):
-        """What was asked since the last "reset"."""
-        lines = len(self.answers())
+        """What was asked since the last "reset", of all."""
+        lines = [len(answers) for answers in self.answers()]
         self.tell("count")
-        self.rig.wait("the agents to count", lambda: len(self.answers()) > lines)
-        return json.loads(self.answers()[-1])
+        self.rig.wait("the agents to count", lambda: all(
+            len(answers) > before for answers, before in zip(self.answers(), lines)))
+        last = [json.loads(answers[-1]) for answers in self.answers()]
+        return {name: sum(one[name] for one in last) for name in last[0]}
 
     def answers(self):
-        return [line for line in self.process.log.read_text().splitlines() if line.startswith("{")]
+        return [[line for line in process.log.read_text().splitlines() if line.startswith("{")]
+                for process in self.processes]
 
 
 class Trainer(operators.Ours):
@@ -126,20 +132,25 @@ def failover(rig, leaders, first, agents, jobs, limit):
                           "asked": asked["asked"], "resident_bytes": second.memory()[0]}
 
 
+def make_pipes(stack, out, count):
+    pipes = [(out / f"agents-{at}.pipe").resolve() for at in range(count)]
+    for pipe in pipes:
+        pipe.unlink(missing_ok=True)
+        os.mkfifo(pipe)
+        stack.callback(os.close, os.open(pipe, os.O_RDWR))  # it never ends
+    return pipes
+
+
 def measure(arguments, jobs):
     out = arguments.out / f"jobs-{jobs}"
     out.mkdir(parents=True, exist_ok=True)
-    pipe = (out / "agents.pipe").resolve()
-    pipe.unlink(missing_ok=True)
-    os.mkfifo(pipe)
-    keeper = os.open(pipe, os.O_RDWR)  # it never ends
     nodes = max(fleet.NODES, -(-jobs * arguments.tasks // PODS_OF_A_NODE))
     with contextlib.ExitStack() as stack:
-        stack.callback(os.close, keeper)
-        rig = stack.enter_context(fleet.fleet(out, pipe, nodes))
+        pipes = make_pipes(stack, out, -(-jobs * arguments.tasks // AGENTS_OF_A_PROGRAM))
+        rig = stack.enter_context(fleet.fleet(out, pipes, nodes))
         leaders = Leaders(rig, arguments)
         process, page = leaders.start(wait=True)
-        agents = Agents(rig, arguments.bin.resolve() / "trainyard-bench-agents", pipe)
+        agents = Agents(rig, arguments.bin.resolve() / "trainyard-bench-agents", pipes)
         names = [f"job-{index}" for index in range(jobs)]
         result = {"jobs": jobs, "tasks": arguments.tasks, "load_average": os.getloadavg()[0]}
         result["begin"] = operator_bench.burst(rig, leaders.kind, process, names, arguments.tasks, arguments.limit)

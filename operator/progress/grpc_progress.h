@@ -35,6 +35,13 @@ struct GrpcProgressOptions {
   // The coordinator's word on other tasks (RuntimeReport.heard) is taken for theirs: they are asked
   // only while it does not tell of them, or until they have the newest membership.
   bool ask_coordinator_only = false;
+  // Its last word holds for so long, should it be silent; and for one that has not answered yet
+  // others are not asked before.
+  Duration word_holds = std::chrono::seconds(30);
+  // The connection to one of whom it tells, and whom nobody has asked for so long, is given up: it
+  // takes some 180 KB.
+  Duration idle = std::chrono::seconds(2);
+  Duration coordinator_late = std::chrono::seconds(10);
   // Jobs of which nothing is expected are asked so often a second, all together, if not each
   // interval.
   double calm_rounds_per_second = 250;

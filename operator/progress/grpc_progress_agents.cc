@@ -21,10 +21,8 @@ constexpr int kHelpUnaskedAfter = 3 * kHelpAfter;
 // steps.
 constexpr int kPatience = 2;
 constexpr int kMaxSkip = 15;
-// The coordinator's word on another task holds for so many rounds.
+// The coordinator's word on another task holds for so many rounds, where they are that long.
 constexpr int kHeardFor = 3;
-// The connection to an agent whom nobody has asked for so long is given up: it takes some 150 KB.
-constexpr Duration kIdle = std::chrono::seconds(2);
 // So many at once to tasks of another index than 0, where connections are encrypted: in a burst of
 // new jobs those of earlier ones are closed first. Who has waited for so long waits no longer:
 // programs of users' own keep theirs.
@@ -107,16 +105,17 @@ std::vector<PollRound::Answer> GrpcProgress::peersLocked(const JobKey& key, Job&
   followLocked(job, agents);
   const AgentEndpoint* const first =
       options_.ask_coordinator_only ? coordinatorAmong(agents) : nullptr;
-  // It may speak for all: an operator that has just begun need not connect to everybody.
+  // It may speak for all: an operator that has just begun need not connect to everybody, and where
+  // processors are busy to ask nine in place of one makes all of them late.
   const auto speaker = first == nullptr ? nullptr : job.peers[first->address];
-  const bool only_first =
-      speaker != nullptr && (!speaker->asked_at || connecting_.contains(speaker));
+  const bool only_first = speaker != nullptr && !speaker->answered &&
+                          Poller::now() - speaker->silent_since < options_.coordinator_late;
   std::vector<PollRound::Answer> answers;
   for (const AgentEndpoint& agent : agents) {
     const std::shared_ptr<AgentPeer>& peer = job.peers[agent.address];
+    const bool other = first != nullptr && &agent != first;
     // Before there is a membership there is nothing to tell anybody.
-    const bool needless = only_first || job.revision() == 0 || spokenForLocked(job, peer);
-    if (first != nullptr && &agent != first && needless) continue;
+    if (other && (only_first || job.revision() == 0 || spokenForLocked(job, peer))) continue;
     if (peer->skip > 0 || !connectLocked(job, agent, peer, tls)) {
       if (peer->skip > 0) --peer->skip;
       helpSilentLocked(key, job, agent, *peer, kHelpUnaskedAfter);
@@ -125,16 +124,16 @@ std::vector<PollRound::Answer> GrpcProgress::peersLocked(const JobKey& key, Job&
     peer->asked_at = Poller::now();
     answers.push_back({agent, peer, peer->stub, std::nullopt});
   }
-  if (only_first && !answers.empty()) job.hurry = true;
   return answers;
 }
 
 bool GrpcProgress::spokenForLocked(const Job& job, const std::shared_ptr<AgentPeer>& peer) {
   const TimePoint now = Poller::now();
-  const Duration holds = kHeardFor * std::max(job.pace, options_.interval);
+  const Duration holds =
+      std::max(kHeardFor * std::max(job.pace, options_.interval), options_.word_holds);
   if (!peer->heard_at || now - *peer->heard_at > holds || peer->revision < job.revision())
     return false;
-  if (peer->stub != nullptr && peer->asked_at && now - *peer->asked_at > kIdle &&
+  if (peer->stub != nullptr && peer->asked_at && now - *peer->asked_at > options_.idle &&
       !connecting_.contains(peer))
     peer->disconnect();
   return true;
@@ -188,6 +187,10 @@ News GrpcProgress::judgeLocked(Job& job, PollRound& round) {
       peer.revision = answer.state->revision();
       const bool often = answer.endpoint.key.index == 0 || peer.revision < job.revision();
       peer.heard(now);
+      // If it is the coordinator's first word, others may have to be asked now.
+      const bool may_speak = options_.ask_coordinator_only && answer.endpoint.key.index == 0;
+      if (may_speak && !peer.answered) job.hurry = true;
+      peer.answered = true;
       connecting_.erase(answer.peer);
       peer.skip = often ? 0 : options_.others_every - 1;
       continue;

@@ -30,6 +30,7 @@ struct AgentPeer {
   std::shared_ptr<grpc::Channel> channel;  // of `stub`
   std::shared_ptr<void> counted;           // while there is one, where connections are counted
   TimePoint connecting_since{};
+  bool answered = false;  // once at least
 
   void disconnect() {
     stub.reset();

@@ -27,6 +27,11 @@ class CoordinatorsWordTest : public testing::Test {
       heard->set_created(created);
       heard->set_start(start);
       heard->set_revision(revision);
+      v1::HeardTask* const self = state->mutable_report()->add_heard();
+      *self = *heard;
+      self->mutable_id()->set_role(kPs0.role);
+      self->set_created(1);
+      self->set_start(0);
     });
   }
   // How often the worker's agent is asked in so many rounds.
@@ -80,6 +85,25 @@ TEST_F(CoordinatorsWordTest, StandsForTheAgentsOwn) {
   EXPECT_EQ(changes_, before + 1);
 }
 
+TEST_F(CoordinatorsWordTest, OnlyTheConnectionToItIsKept) {
+  GrpcProgress progress(directory_, {.interval = std::chrono::hours(1),
+                                     .timeout = std::chrono::seconds(5),
+                                     .ask_coordinator_only = true,
+                                     .idle = Duration::zero()});
+  const auto polls = [&](std::int64_t revision) {
+    JobWish wish;
+    wish.membership.emplace().set_revision(revision);
+    progress.follow(kJob, "uid", wish);
+    for (int round = 0; round < 3; ++round) EXPECT_TRUE(progress.pollOnce(kJob).ok());
+    hear(1, 1, revision);
+    for (int round = 0; round < 3; ++round) EXPECT_TRUE(progress.pollOnce(kJob).ok());
+  };
+  polls(1);
+  polls(2);
+  EXPECT_GT(worker_.connections(), 1u);
+  EXPECT_EQ(ps_.connections(), 1u);
+}
+
 TEST_F(CoordinatorsWordTest, WhoLacksAMembershipIsToldItself) {
   hear(1, 1, 1);
   poll();
@@ -105,8 +129,9 @@ TEST_F(CoordinatorsWordTest, OfAProcessThatDoesNotRunItIsTooOld) {
 }
 
 TEST_F(CoordinatorsWordTest, HoldsForSomeRounds) {
-  GrpcProgress progress(directory_,
-                        {.interval = std::chrono::milliseconds(1), .ask_coordinator_only = true});
+  GrpcProgress progress(directory_, {.interval = std::chrono::milliseconds(1),
+                                     .ask_coordinator_only = true,
+                                     .word_holds = std::chrono::milliseconds(20)});
   JobWish wish;
   wish.membership.emplace().set_revision(1);
   progress.follow(kJob, "uid", wish);
@@ -116,6 +141,25 @@ TEST_F(CoordinatorsWordTest, HoldsForSomeRounds) {
   const int before = worker_.questions();
   EXPECT_TRUE(
       eventually([&] { return progress.pollOnce(kJob).ok() && worker_.questions() > before; }));
+}
+
+TEST_F(CoordinatorsWordTest, OneThatDoesNotAnswerIsWaitedForAWhile) {
+  GrpcProgress progress(directory_, {.interval = std::chrono::milliseconds(1),
+                                     .ask_coordinator_only = true,
+                                     .coordinator_late = std::chrono::hours(1)});
+  JobWish wish;
+  wish.membership.emplace().set_revision(1);
+  progress.follow(kJob, "uid", wish);
+  ps_.silence(true);
+  const auto polls = [&](int rounds) {
+    for (int round = 0; round < rounds; ++round) EXPECT_TRUE(progress.pollOnce(kJob).ok());
+  };
+  polls(40);
+  EXPECT_EQ(worker_.questions(), 0);
+  ps_.silence(false);
+  polls(40);
+  EXPECT_GT(worker_.questions(), 0);
+  EXPECT_EQ(worker_.pushed(), 1);
 }
 
 // Without a server worker-0 has the coordinator.

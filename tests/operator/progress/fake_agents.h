@@ -5,6 +5,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <string>
 #include <thread>
 #include <utility>
@@ -61,6 +62,11 @@ class FakeAgent : public v1::Agent::Service {
   // From now on it can, or cannot, be heard.
   void silence(bool silent) { silent_ = silent; }
   int questions() const { return questions_; }
+  // Over which it was asked.
+  std::size_t connections() const {
+    const std::lock_guard lock(mutex_);
+    return connections_.size();
+  }
   // So many pushes, or calls to stop, are answered as by a process that ends meanwhile.
   void refuse(int calls) { refusals_ = calls; }
 
@@ -69,6 +75,10 @@ class FakeAgent : public v1::Agent::Service {
     const grpc::Status allowed = checkToken(*context, kToken);
     if (!allowed.ok()) return allowed;
     ++questions_;
+    {
+      const std::lock_guard lock(mutex_);
+      connections_.insert(context->peer());
+    }
     if (silent_) return {grpc::StatusCode::UNAVAILABLE, "not heard"};
     const std::lock_guard lock(mutex_);
     *reply = state_;
@@ -101,6 +111,7 @@ class FakeAgent : public v1::Agent::Service {
   const grpc::Status kEnds{grpc::StatusCode::CANCELLED, "CANCELLED"};
   mutable std::mutex mutex_;
   v1::TaskState state_;
+  std::set<std::string> connections_;
   std::atomic<int> stops_ = 0, pushes_ = 0;
   std::atomic<int> refusals_ = 0;
   std::atomic<bool> held_ = false, silent_ = false;
