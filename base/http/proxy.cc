@@ -112,6 +112,10 @@ const char* readAuthority(std::string_view authority, std::string* host, int* po
   return nullptr;
 }
 
+std::string bracketed(const std::string& host) {
+  return host.find(':') == std::string::npos ? host : "[" + host + "]";
+}
+
 StatusOr<ProxyAddress> parseProxy(std::string_view url) {
   const auto refuse = [](std::string_view what) {
     return absl::InvalidArgumentError(fmt::format("{}; expected http://HOST:PORT", what));

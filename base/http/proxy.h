@@ -26,6 +26,8 @@ StatusOr<ProxyAddress> parseProxy(std::string_view url);
 
 // HOST, HOST:PORT or [IPv6]:PORT; without a port that stays as it is. What is wrong, or null.
 const char* readAuthority(std::string_view authority, std::string* host, int* port);
+// A host as it stands there: an IPv6 literal in brackets.
+std::string bracketed(const std::string& host);
 
 // Of one environment. The names and their meaning are curl's (its manual page, "ENVIRONMENT" and
 // "--noproxy"), which agree with what AWS's tools do.

@@ -31,7 +31,7 @@ import operators  # noqa: E402
 import programs  # noqa: E402
 
 PODS_OF_A_NODE = 900
-# Each takes two open files, of which a process often may have 20,000 or so.
+# Each takes an open file, and one more while somebody is connected with it, of which a process often may have 20,000 or so.
 AGENTS_OF_A_PROGRAM = 7500
 ADDRESSES = "10.244.0.0/16"
 LEASE = ("--leader-elect", "--lease-namespace", fleet.NAMESPACE, "--lease-duration", 15, "--renew-deadline", 10,

@@ -160,10 +160,9 @@ Connection::Request BeastTransport::toRequest(const HttpRequest& request) const 
   result.method_string(request.method);
   result.target(address_.path + request.target);
   for (const auto& [name, value] : request.headers) result.set(name, value);
-  const std::string host =
-      config_.tls_server_name.empty()
-          ? fmt::format("{}:{}", internal::bracketed(address_.host), address_.port)
-          : config_.tls_server_name;
+  const std::string host = config_.tls_server_name.empty()
+                               ? fmt::format("{}:{}", bracketed(address_.host), address_.port)
+                               : config_.tls_server_name;
   result.set(http::field::host, host);
   result.body() = request.body;
   if (!request.body.empty() || (request.method != "GET" && request.method != "HEAD"))

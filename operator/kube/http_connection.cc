@@ -54,10 +54,6 @@ Status failed(const error_code& code) {
 
 }  // namespace
 
-std::string bracketed(const std::string& host) {
-  return host.find(':') == std::string::npos ? host : "[" + host + "]";
-}
-
 bool Connection::isQuiet() {
   char byte = 0;
   return buffer_.size() == 0 &&

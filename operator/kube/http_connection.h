@@ -115,7 +115,4 @@ class Connection {
   bool sent_ = false;
 };
 
-// As URLs have it: an IPv6 literal in brackets.
-std::string bracketed(const std::string& host);
-
 }  // namespace trainyard::control::internal

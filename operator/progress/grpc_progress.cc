@@ -17,8 +17,6 @@ namespace {
 constexpr int kProgressAtOnce = 5;
 // Rounds that are begun before calls under way are looked after again.
 constexpr int kBegunAtOnce = 8;
-// While attempts to connect are under way that nobody waits for.
-constexpr Duration kLooksAfterThem = std::chrono::milliseconds(60);
 
 }  // namespace
 
@@ -118,9 +116,8 @@ void GrpcProgress::loop() {
       const std::lock_guard lock(mutex_);
       if (stopping_) break;
       if (!due_.empty() && calls_ < options_.calls) next = due_.begin()->first;
-      sweepLocked();
-      const TimePoint soon = Poller::now() + kLooksAfterThem;
-      if (!connecting_.empty()) next = next ? std::min(*next, soon) : soon;
+      const std::optional<TimePoint> sweep = sweepLocked();
+      if (sweep) next = std::min(next.value_or(*sweep), *sweep);
     }
     PollCall* call = poller_.next(next);
     for (; call != nullptr; call = poller_.next(TimePoint())) onOver(call);

@@ -113,8 +113,8 @@ class GrpcProgress : public ProgressSource {
   bool connectLocked(const Job& job, const AgentEndpoint& agent,
                      const std::shared_ptr<AgentPeer>& peer, const std::optional<AgentTls>& tls);
   bool mayConnectLocked(const AgentEndpoint& agent, const AgentPeer& peer, TimePoint now);
-  // Who has connected by now, or will not.
-  void sweepLocked();
+  // Who has connected by now, or will not. When to look again; nothing: nobody connects.
+  std::optional<TimePoint> sweepLocked();
   // What their silence or answers mean for the rounds to come, and for the report.
   News judgeLocked(Job& job, PollRound& round);
   bool noteSilenceLocked(Job& job, const PollRound::Answer& answer);
@@ -146,10 +146,9 @@ class GrpcProgress : public ProgressSource {
   Allowance first_connects_{100, 100};  // to tasks of index 0
   Allowance connects_{100, 100};
   const std::shared_ptr<std::atomic<int>> others_open_ = std::make_shared<std::atomic<int>>(0);
-  // Attempts to connect that are under way, also where their call is over, or their job: gRPC
-  // before 1.53 leaves a connection open for good when its channel is destroyed between its
-  // handshake and the server's first frame (grpc/grpc#32071), and of a busy agent it comes in time
-  // for the next call.
+  // Attempts to connect that are under way, also where their call is over, or their job: gRPC 1.51
+  // leaves a connection open for good when its channel is destroyed between its handshake and the
+  // server's first frame (grpc/grpc#32071), and of a busy agent it comes in time for the next call.
   std::set<std::shared_ptr<AgentPeer>> connecting_;
   TimePoint swept_at_{};
   std::deque<Unreached> unreached_;

@@ -21,7 +21,7 @@ constexpr int kHelpUnaskedAfter = 3 * kHelpAfter;
 // steps.
 constexpr int kPatience = 2;
 constexpr int kMaxSkip = 15;
-// The coordinator's word on another task holds for so many rounds, where they are that long.
+// The coordinator's word on another task holds for so many rounds at least.
 constexpr int kHeardFor = 3;
 // So many at once to tasks of another index than 0, where connections are encrypted: in a burst of
 // new jobs those of earlier ones are closed first. Who has waited for so long waits no longer:
@@ -59,9 +59,10 @@ const AgentEndpoint* coordinatorAmong(const std::vector<AgentEndpoint>& agents) 
 }  // namespace
 
 // A channel that has failed begins a next attempt soon: it is to be gone before.
-void GrpcProgress::sweepLocked() {
+std::optional<TimePoint> GrpcProgress::sweepLocked() {
   const TimePoint now = Poller::now();
-  if (now - swept_at_ < kSweepEvery) return;
+  if (connecting_.empty()) return std::nullopt;
+  if (now - swept_at_ < kSweepEvery) return swept_at_ + kSweepEvery;
   swept_at_ = now;
   std::erase_if(connecting_, [&](const std::shared_ptr<AgentPeer>& peer) {
     const grpc_connectivity_state state = peer->state();
@@ -70,6 +71,7 @@ void GrpcProgress::sweepLocked() {
     if (state != GRPC_CHANNEL_READY) peer->disconnect();
     return true;
   });
+  return now + kSweepEvery;
 }
 
 // Connections to addresses that are no agent's any more are dropped.

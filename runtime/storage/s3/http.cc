@@ -58,10 +58,10 @@ class TunnelledClient : public httplib::SSLClient {
     set_proxy(proxy_.host, proxy_.port);
     const bool connected = is_valid() && ClientImpl::create_and_connect_socket(socket, error);
     set_proxy("", -1);
-    const std::string host = host_.find(':') == std::string::npos ? host_ : "[" + host_ + "]";
-    refused_ = !connected ? absl::OkStatus()
-                          : openTunnel(socket.sock, proxy_, fmt::format("{}:{}", host, port_),
-                                       systemClock().now() + kConnect);
+    refused_ = !connected
+                   ? absl::OkStatus()
+                   : openTunnel(socket.sock, proxy_, fmt::format("{}:{}", bracketed(host_), port_),
+                                systemClock().now() + kConnect);
     if (refused_.ok()) return connected;
     close_socket(socket);
     error = httplib::Error::Connection;

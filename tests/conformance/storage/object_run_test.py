@@ -122,6 +122,11 @@ class ObjectRun(unittest.TestCase):
             told = self.trainyard("checkpoint", "digest", place, HTTPS_PROXY=proxy.url("ann:wrong"), NO_PROXY="")
             self.assertNotEqual(0, told.returncode)
             self.assertRegex(told.stderr, rf"the proxy 127.0.0.1:{proxy.port}: answers HTTP/1\.\d 401")
+            # Who answers without TLS is no store, but is asked.
+            plain = self.trainyard("checkpoint", "digest", place, AWS_ENDPOINT_URL_S3=self.provider.url,
+                                   HTTP_PROXY=proxy.url(), NO_PROXY="")
+            self.assertNotEqual(0, plain.returncode)
+            self.assertIn(f" GET {self.provider.url}/", proxy.log.read_text())
             before = proxy.asked_for(self.store.address)
             direct = self.trainyard("checkpoint", "digest", place, HTTPS_PROXY=proxy.url(), NO_PROXY="127.0.0.0/8")
             self.assertEqual(0, direct.returncode, direct.stderr)

@@ -12,11 +12,12 @@ class CoordinatorsWordTest : public testing::Test {
     ps_.change([](v1::TaskState* state) { state->set_child("Running"); });
   }
   void poll() { EXPECT_TRUE(progress_.pollOnce(kJob).ok()); }
-  void want(std::int64_t revision) {
+  static JobWish wishFor(std::int64_t revision) {
     JobWish wish;
     wish.membership.emplace().set_revision(revision);
-    progress_.follow(kJob, "uid", wish);
+    return wish;
   }
+  void want(std::int64_t revision) { progress_.follow(kJob, "uid", wishFor(revision)); }
   // The coordinator has heard of worker-0.
   void hear(std::uint32_t created, std::uint32_t start, std::int64_t revision) {
     ps_.change([&](v1::TaskState* state) {
@@ -64,9 +65,7 @@ TEST_F(CoordinatorsWordTest, OthersAreAskedWhileItDoesNotTellOfThem) {
 TEST_F(CoordinatorsWordTest, WithoutAMembershipNobodyElseIsAsked) {
   progress_.follow(kJob, "another", {});
   EXPECT_EQ(asked(3), 0);
-  JobWish wish;
-  wish.membership.emplace().set_revision(1);
-  progress_.follow(kJob, "another", wish);
+  progress_.follow(kJob, "another", wishFor(1));
   EXPECT_EQ(asked(1), 1);
   EXPECT_EQ(worker_.pushed(), 1);
 }
@@ -91,9 +90,7 @@ TEST_F(CoordinatorsWordTest, OnlyTheConnectionToItIsKept) {
                                      .ask_coordinator_only = true,
                                      .idle = Duration::zero()});
   const auto polls = [&](std::int64_t revision) {
-    JobWish wish;
-    wish.membership.emplace().set_revision(revision);
-    progress.follow(kJob, "uid", wish);
+    progress.follow(kJob, "uid", wishFor(revision));
     for (int round = 0; round < 3; ++round) EXPECT_TRUE(progress.pollOnce(kJob).ok());
     hear(1, 1, revision);
     for (int round = 0; round < 3; ++round) EXPECT_TRUE(progress.pollOnce(kJob).ok());
@@ -132,9 +129,7 @@ TEST_F(CoordinatorsWordTest, HoldsForSomeRounds) {
   GrpcProgress progress(directory_, {.interval = std::chrono::milliseconds(1),
                                      .ask_coordinator_only = true,
                                      .word_holds = std::chrono::milliseconds(20)});
-  JobWish wish;
-  wish.membership.emplace().set_revision(1);
-  progress.follow(kJob, "uid", wish);
+  progress.follow(kJob, "uid", wishFor(1));
   hear(1, 1, 1);
   EXPECT_TRUE(progress.pollOnce(kJob).ok());
   ps_.silence(true);
@@ -147,9 +142,7 @@ TEST_F(CoordinatorsWordTest, OneThatDoesNotAnswerIsWaitedForAWhile) {
   GrpcProgress progress(directory_, {.interval = std::chrono::milliseconds(1),
                                      .ask_coordinator_only = true,
                                      .coordinator_late = std::chrono::hours(1)});
-  JobWish wish;
-  wish.membership.emplace().set_revision(1);
-  progress.follow(kJob, "uid", wish);
+  progress.follow(kJob, "uid", wishFor(1));
   ps_.silence(true);
   const auto polls = [&](int rounds) {
     for (int round = 0; round < rounds; ++round) EXPECT_TRUE(progress.pollOnce(kJob).ok());

@@ -140,6 +140,16 @@ TEST(S3Config, ATokenIsToldToNobodyWithoutTls) {
     EXPECT_EQ(code(url), absl::StatusCode::kInvalidArgument) << url;
 }
 
+TEST(S3Config, NoProxyLeadsToALenderOnTheNode) {
+  const auto config = configOf(given({{"AWS_ACCESS_KEY_ID", "a"},
+                                      {"AWS_SECRET_ACCESS_KEY", "b"},
+                                      {"ALL_PROXY", "http://proxy:3128"}}));
+  ASSERT_TRUE(config.ok()) << config.status();
+  EXPECT_NE(proxyFor(config->proxies, false, "lender", 80), nullptr);
+  for (const char* host : {"169.254.170.2", "169.254.170.23", "fd00:ec2::23"})
+    EXPECT_EQ(proxyFor(config->proxies, false, host, 80), nullptr) << host;
+}
+
 TEST(S3Config, AnEndpointHasBucketsInItsPathsAndAwsAsHosts) {
   S3Config config;
   config.region = "eu-central-1";
