@@ -2,6 +2,7 @@
 #include <malloc.h>
 
 #include <csignal>
+#include <cstdint>
 #include <cstdlib>
 #include <iostream>
 #include <memory>
@@ -14,6 +15,7 @@
 #include "base/core/log.h"
 #include "base/core/strings.h"
 #include "base/flags/usage.h"
+#include "base/process/open_files.h"
 #include "base/process/signals.h"
 #include "base/rpc/grpc_process.h"
 #include "fmt/format.h"
@@ -107,6 +109,9 @@ int runMain(int argc, char** argv) {
   const StatusOr<KubeConfig> cluster = findCluster(flags);
   if (!cluster.ok()) return failToStart(cluster.status());
   saveMemory(*cluster);
+  // A connection to an agent of each job, which the usual 1,024 of a container would not hold.
+  const std::uint64_t open_files = raiseOpenFilesLimit();
+  TY_DEBUG("up to {} open files and connections", open_files);
   // Before any thread exists.
   StatusOr<SignalWaiter> signals = SignalWaiter::create({SIGTERM, SIGINT});
   if (!signals.ok()) return fail(signals.status(), kExitFailure);

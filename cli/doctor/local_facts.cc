@@ -2,7 +2,6 @@
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
-#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/statvfs.h>
 #include <sys/time.h>
@@ -15,6 +14,7 @@
 #include <vector>
 
 #include "base/core/strings.h"
+#include "base/process/open_files.h"
 #include "base/process/run_to_end.h"
 #include "base/process/shared_memory.h"
 #include "base/process/unique_fd.h"
@@ -114,11 +114,6 @@ Status tryLoopback() {
       ::setsockopt(caller.get(), SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit) == 0 &&
       ::connect(caller.get(), any, size) == 0;
   return reached ? absl::OkStatus() : errnoStatus(errno, "127.0.0.1");
-}
-
-std::uint64_t openFilesLimit() {
-  rlimit limit{};
-  return ::getrlimit(RLIMIT_NOFILE, &limit) == 0 ? limit.rlim_cur : 0;
 }
 
 PythonFacts pythonFacts() {
