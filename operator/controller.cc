@@ -198,6 +198,7 @@ Status Controller::reconcileOnce(const JobKey& key) {
   input.progress = std::move(report.progress);
   input.progress_created = report.progress_created;
   input.progress_every = report.progress_every;
+  input.turn = turnOf(input.observed.job, options_.turns);
   input.now = clock_.now();
   input.unix_ms = clock_.unixMillis();
   const Plan plan = planJob(input);

@@ -44,6 +44,8 @@ struct ControllerOptions {
   int threads = 1;
   // Tasks of one job that are created, deleted or released side by side, where that is quicker.
   int writes_at_once = 1;
+  // Of jobs that write at the same second each has its turn within this time of it.
+  Duration turns{};
   // A job is looked at so often even if nothing is heard of it.
   Duration resync = std::chrono::minutes(1);
   // While an observation does not show what was written last, which the next change ends.

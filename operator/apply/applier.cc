@@ -31,7 +31,17 @@ Applied Applier::apply(const JobObservation& observed, const Plan& plan) {
   return applied;
 }
 
+Status Applier::publish(const v1::TrainingJob& job, const v1::Membership& membership) {
+  return asConflict(cluster_.publish(job, membership),
+                    fmt::format("publish revision {} of the membership", membership.revision()));
+}
+
 Applied Applier::writeRecords(const v1::TrainingJob& job, const Plan& plan) {
+  const bool publishes_first = plan.publish && plan.publish->revision() == 1;
+  if (publishes_first) {
+    const Status published = publish(job, *plan.publish);
+    if (!published.ok()) return {.status = published};
+  }
   if (plan.status) {
     const Status written = asConflict(cluster_.writeStatus(job, *plan.status), "write the status");
     if (!written.ok()) return {.status = written};
@@ -40,11 +50,7 @@ Applied Applier::writeRecords(const v1::TrainingJob& job, const Plan& plan) {
     }
   }
   Applied applied{.status = absl::OkStatus(), .status_written = plan.status.has_value()};
-  if (plan.publish) {
-    applied.status =
-        asConflict(cluster_.publish(job, *plan.publish),
-                   fmt::format("publish revision {} of the membership", plan.publish->revision()));
-  }
+  if (plan.publish && !publishes_first) applied.status = publish(job, *plan.publish);
   return applied;
 }
 

@@ -36,6 +36,7 @@ class Applier {
   bool heldBack() const { return held_back_; }
 
   // In this order, so that it may stop or die after any write and the next plan goes on from there:
+  //   0. the job's first membership, of which the status tells already
   //   1. the status: numbers and counts are recorded before anything follows from them
   //   2. events, which tell what the status now holds
   //   3. the membership, recorded before anyone is told
@@ -54,6 +55,7 @@ class Applier {
   Applied apply(const JobObservation& observed, const Plan& plan);
 
  private:
+  Status publish(const v1::TrainingJob& job, const v1::Membership& membership);
   Applied writeRecords(const v1::TrainingJob& job, const Plan& plan);
   Status tellQueue(const v1::TrainingJob& job, const QuotaStep& step);
   Status deleteTasks(const v1::TrainingJob& job, const Plan& plan);

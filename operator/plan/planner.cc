@@ -1,6 +1,7 @@
 #include "operator/plan/planner.h"
 
 #include <algorithm>
+#include <functional>
 
 #include "base/core/rfc3339.h"
 #include "fmt/format.h"
@@ -148,8 +149,10 @@ void advance(PlannerState& state) {
   judgeReadiness(state);
 }
 
+// The first one is published before the status is written, which can tell of it thus.
 void reportMembership(PlannerState& state) {
-  const auto& membership = state.input.observed.membership;
+  const auto& recorded = state.input.observed.membership;
+  const auto& membership = recorded ? recorded : state.plan.publish;
   if (!membership || membership->revision() == state.status.membership().revision()) return;
   state.status.mutable_membership()->set_revision(membership->revision());
   state.event(
@@ -192,6 +195,23 @@ bool isOutdated(const PlannerState& state, const v1::JobProgress& progress) {
   return over && !state.foreign() && progress.outcome().empty();
 }
 
+// When a job starts, each of its tasks changes the counts twice. How many jobs an apiserver can
+// start hangs by the writes for each: such changes wait for something that is news, or for the end
+// of an interval. The number of a task's life must not be forgotten, but as long as the task is
+// held it cannot go unseen. Returns when they are due, if they wait.
+std::optional<UnixMillis> waitWithCounts(const PlannerState& state) {
+  const bool starts = state.status.state() == kCreated && state.recorded.state() == kCreated;
+  if (!starts || !state.plan.events.empty() || !state.status.has_start_time()) return std::nullopt;
+  const UnixMillis due =
+      parseRfc3339(state.status.start_time()) + toMillis(kProgressInterval + state.input.turn);
+  if (state.input.unix_ms >= due) return std::nullopt;
+  const bool held = std::all_of(state.tasks.begin(), state.tasks.end(), [](const TaskView& task) {
+    return task.listed ? task.current() : task.seen == nullptr || task.seen->held;
+  });
+  if (!onlyCounts(state.recorded, state.status, held)) return std::nullopt;
+  return due;
+}
+
 // Fills what only reports, and keeps the status when anything in it is new.
 void finish(PlannerState& state) {
   reportMembership(state);
@@ -202,13 +222,14 @@ void finish(PlannerState& state) {
   const v1::JobProgress* progress = state.progress();
   if (progress != nullptr && !isOutdated(state, *progress)) {
     const bool state_changed = state.status.state() != state.recorded.state();
-    const auto due = reportProgress(*progress, state.input.unix_ms, state.input.progress_every,
-                                    state_changed, &state.status);
+    const auto due = reportProgress(*progress, state.input, state_changed, &state.status);
     if (state.status.has_checkpoint())
       state.status.mutable_checkpoint()->set_durable(!state.input.observed.passing_storage);
     if (due) state.wakeAt(*due);
   }
-  if (!sameStatus(state.status, state.recorded)) {
+  if (const auto due = waitWithCounts(state)) {
+    if (!sameStatus(state.status, state.recorded)) state.wakeAt(*due);
+  } else if (!sameStatus(state.status, state.recorded)) {
     state.plan.status = state.status;
   } else {
     state.plan.events.clear();
@@ -300,6 +321,12 @@ Plan planJob(const PlannerInput& input) {
   if (isManagedElsewhere(input.observed.job.spec())) return {};
   const auto within = withinQuota(input);
   return planTasks(within ? *within : input, input.observed.job.spec());
+}
+
+Duration turnOf(const v1::TrainingJob& job, Duration period) {
+  constexpr std::size_t kTurns = 1000;
+  const std::size_t turn = std::hash<std::string>()(job.metadata().uid()) % kTurns;
+  return period / kTurns * turn;
 }
 
 bool isEmpty(const Plan& plan) {

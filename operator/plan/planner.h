@@ -45,6 +45,7 @@ struct RecordedEvent {
 };  // type: Normal | Warning
 
 // In the order in which an applier carries it out: what must not be forgotten is recorded first.
+// Only the first membership of a job is published before its status, which tells of it already.
 struct Plan {
   std::optional<v1::JobStatus> status;  // set only when it differs from the recorded one
   std::vector<RecordedEvent> events;    // only beside a status: told once, when that is recorded
@@ -71,6 +72,8 @@ struct PlannerInput {
   std::uint32_t progress_created = 0;
   // It is written down so often, if not more rarely than each ten seconds.
   Duration progress_every{};
+  // What is written by the clock is due so much later (turnOf()).
+  Duration turn{};
   TimePoint now;
   UnixMillis unix_ms = 0;
 };
@@ -78,6 +81,10 @@ struct PlannerInput {
 // Job life: Created -> Running (all tasks ready) -> [Restarting <-> Running] -> Succeeded | Failed;
 // Suspended from anywhere but a terminal state. Rules in docs/conditions.md.
 Plan planJob(const PlannerInput& input);
+
+// A job's turn within `period`, always the same; from 0 to the period. Times in a status are whole
+// seconds, and what all jobs write ten seconds later they would write in the same moment.
+Duration turnOf(const v1::TrainingJob& job, Duration period);
 
 // True when carrying the plan out would write nothing.
 bool isEmpty(const Plan& plan);

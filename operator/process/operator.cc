@@ -128,6 +128,7 @@ Status Operator::connect(const KubeConfig& config) {
   ControllerOptions controller;
   controller.threads = flags_.threads;
   controller.writes_at_once = kWritesAtOnce;
+  controller.turns = std::chrono::seconds(1);
   controller.queue.pause = kPause;
   controller.observer = &work_meter_;
   controller.queue.observer = &work_meter_;

@@ -76,7 +76,28 @@ bool saysTheSame(v1::ProgressStatus a, v1::ProgressStatus b) {
   return google::protobuf::util::MessageDifferencer::Equals(a, b);
 }
 
+void forgetCounts(const v1::RoleStatus& recorded, bool indices, v1::RoleStatus* role) {
+  role->set_replicas(recorded.replicas());
+  role->set_ready(recorded.ready());
+  role->set_readiness(recorded.readiness());
+  if (!indices) return;
+  role->clear_indices();
+  if (recorded.has_indices()) role->set_indices(recorded.indices());
+}
+
 }  // namespace
+
+bool onlyCounts(const v1::JobStatus& recorded, v1::JobStatus next, bool indices) {
+  if (!recorded.has_ps() || !recorded.has_worker()) return false;
+  forgetCounts(recorded.ps(), indices, next.mutable_ps());
+  forgetCounts(recorded.worker(), indices, next.mutable_worker());
+  for (v1::Condition& condition : *next.mutable_conditions()) {
+    const v1::Condition* before = findCondition(recorded, condition.type());
+    if (before == nullptr || before->reason() != condition.reason()) continue;
+    condition.set_message(before->message());
+  }
+  return google::protobuf::util::MessageDifferencer::Equals(recorded, next);
+}
 
 void reportRoles(const v1::TrainingJob& job, const std::vector<TaskView>& tasks,
                  v1::JobStatus* status) {
@@ -85,9 +106,8 @@ void reportRoles(const v1::TrainingJob& job, const std::vector<TaskView>& tasks,
   *status->mutable_worker() = reportRole(job, v1::ROLE_WORKER, tasks, succeeded);
 }
 
-std::optional<UnixMillis> reportProgress(const v1::JobProgress& progress, UnixMillis now,
-                                         Duration every, bool state_changed,
-                                         v1::JobStatus* status) {
+std::optional<UnixMillis> reportProgress(const v1::JobProgress& progress, const PlannerInput& input,
+                                         bool state_changed, v1::JobStatus* status) {
   if (progress.epoch() > status->membership().epoch()) {
     status->mutable_membership()->set_epoch(progress.epoch());
   }
@@ -99,7 +119,9 @@ std::optional<UnixMillis> reportProgress(const v1::JobProgress& progress, UnixMi
   v1::ProgressStatus next = describe(progress);
   if (saysTheSame(next, status->progress())) return std::nullopt;
   const UnixMillis renewed = parseRfc3339(status->progress().update_time());
-  const Duration interval = std::max<Duration>(kProgressInterval, every);
+  const UnixMillis now = input.unix_ms;
+  const Duration interval =
+      std::max<Duration>(kProgressInterval, input.progress_every) + input.turn;
   const UnixMillis due =
       renewed + std::chrono::duration_cast<std::chrono::milliseconds>(interval).count();
   // The last word is not kept back.

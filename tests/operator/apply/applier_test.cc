@@ -48,9 +48,21 @@ class ApplierTest : public testing::Test {
 
 TEST_F(ApplierTest, RecordsBeforeItActs) {
   ASSERT_TRUE(cluster_.createTask(observe().job, kWorkerB, 1).ok());
+  Plan plan = fullPlan();
+  ASSERT_TRUE(cluster_.publish(observe().job, *plan.publish).ok());
+  plan.publish->set_revision(2);
+  trace();
+  ASSERT_TRUE(apply(plan).ok());
+  EXPECT_THAT(trace(), ElementsAre("status", "event Warning TaskLost", "publish revision 2",
+                                   "delete worker-1 ", "create ps-0 ", "create worker-0 "));
+}
+
+// Whose status tells of it.
+TEST_F(ApplierTest, TheFirstMembershipComesBeforeTheStatus) {
+  ASSERT_TRUE(cluster_.createTask(observe().job, kWorkerB, 1).ok());
   trace();
   ASSERT_TRUE(apply(fullPlan()).ok());
-  EXPECT_THAT(trace(), ElementsAre("status", "event Warning TaskLost", "publish revision 1",
+  EXPECT_THAT(trace(), ElementsAre("publish revision 1", "status", "event Warning TaskLost",
                                    "delete worker-1 ", "create ps-0 ", "create worker-0 "));
 }
 
@@ -65,7 +77,7 @@ TEST_F(ApplierTest, ClaimsOfTasksThatAreGoneGoBeforeOthersAreMade) {
   EXPECT_FALSE(isEmpty(plan));
   ASSERT_TRUE(apply(plan).ok());
   EXPECT_THAT(cluster_.volumeClaims(key_), ElementsAre("data-job-worker-0"));
-  EXPECT_THAT(trace(), ElementsAre("status", "event Warning TaskLost", "publish revision 1",
+  EXPECT_THAT(trace(), ElementsAre("publish revision 1", "status", "event Warning TaskLost",
                                    "delete worker-1 ", "drop the volume claims of worker-1",
                                    "create ps-0 ", "create worker-0 "));
 }
@@ -78,7 +90,9 @@ TEST_F(ApplierTest, EmptyPlanWritesNothing) {
 TEST_F(ApplierTest, ConflictOfTheStatusStopsEverything) {
   const JobObservation old = observe();
   cluster_.touch(key_);
-  const Status status = applier_.apply(old, fullPlan()).status;
+  Plan plan = fullPlan();
+  plan.publish.reset();
+  const Status status = applier_.apply(old, plan).status;
   EXPECT_EQ(status.code(), absl::StatusCode::kAborted);
   EXPECT_EQ(failureClass(status), FailureClass::kRetry);
   EXPECT_EQ(cluster_.writes(), 0);

@@ -1,7 +1,10 @@
 // What the scenarios do not show: purity, times of waking, conditions' transition times.
 #include "operator/plan/planner.h"
 
+#include <array>
+
 #include "base/core/rfc3339.h"
+#include "fmt/format.h"
 #include "gmock/gmock.h"
 #include "google/protobuf/util/message_differencer.h"
 #include "tests/fakes/fake_cluster.h"
@@ -86,6 +89,29 @@ TEST(Planner, ProgressIsWrittenAsOftenAsItsSourceSays) {
   input.unix_ms += 1'000;
   recordStatus(&input);
   EXPECT_EQ(input.observed.job.status().progress().step(), 20);
+  // In its turn.
+  input.progress->set_step(30);
+  input.turn = std::chrono::milliseconds(400);
+  input.unix_ms += 25'000;
+  EXPECT_EQ(planJob(input).wake_at, input.now + std::chrono::milliseconds(400));
+  input.unix_ms += 400;
+  EXPECT_TRUE(planJob(input).status.has_value());
+}
+
+TEST(Planner, TurnsOfManyJobsAreSpread) {
+  std::array<int, 10> jobs{};
+  v1::TrainingJob job;
+  for (int i = 0; i < 1000; ++i) {
+    job.mutable_metadata()->set_uid(fmt::format("8c4a9d0e-{:04}-4b1f-9f0c-0123456789ab", i));
+    const Duration turn = turnOf(job, std::chrono::seconds(1));
+    EXPECT_EQ(turn, turnOf(job, std::chrono::seconds(1)));
+    ++jobs.at(static_cast<std::size_t>(turn / std::chrono::milliseconds(100)));
+  }
+  for (const int number : jobs) {
+    EXPECT_GT(number, 60);
+    EXPECT_LT(number, 140);
+  }
+  EXPECT_EQ(turnOf(job, Duration(0)), Duration(0));
 }
 
 // What the coordinator's pod left behind says how the job stopped; its agent was asked before that.
