@@ -193,8 +193,10 @@ TaskLoopParts Agent::loopParts(SignalWaiter& signals, MembershipSource& file, Po
       .file = &file,
       .port = &port,
       .self = self_,
-      .prepare = [this,
-                  &port](std::uint32_t start) { return program_->prepare(start, port.port()); },
+      .prepare =
+          [this, &port](std::uint32_t start) {
+            return program_->prepare(start, port.port(), hub_.state().report());
+          },
       .publish = [this, &port](const ChildView& view) { publish(view, port.port()); },
       .ready = [this] { return hub_.ready(); },
       .reports = [this] { return hub_.reports(); }};

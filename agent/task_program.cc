@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
@@ -112,12 +113,18 @@ StatusOr<std::string> TaskProgram::tell() const {
   return fingerprint(foreignVariables(*newest, self_, "", {}, placeOf(0)));
 }
 
-StatusOr<std::vector<NamedProcess>> TaskProgram::prepare(std::uint32_t start, int port) {
+StatusOr<std::vector<NamedProcess>> TaskProgram::prepare(std::uint32_t start, int port,
+                                                         const v1::RuntimeReport& former) {
   if (sockets_.tell != nullptr) sockets_.tell->discard();
   // The program reads what this agent goes by, which a push may have made newer than the job's
   // file.
   const auto newest = store_.newest();
-  TY_ASSIGN_OR_RETURN(const std::string membership, writeMembership(*newest));
+  v1::Membership told = *newest;
+  if (former.has_job()) {
+    told.set_reached(former.job().step());
+    told.set_lost_steps(std::max(told.lost_steps(), former.job().lost_steps()));
+  }
+  TY_ASSIGN_OR_RETURN(const std::string membership, writeMembership(told));
   std::vector<NamedProcess> program;
   for (std::uint32_t process = 0; process < self_.processes; ++process) {
     NamedProcess one;

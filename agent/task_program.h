@@ -14,6 +14,7 @@
 #include "agent/telling/tell_sockets.h"
 #include "base/core/status.h"
 #include "base/process/child_process.h"
+#include "trainyard/v1/agent.pb.h"
 
 namespace trainyard::agent {
 
@@ -39,7 +40,10 @@ class TaskProgram {
   // For its start number `start`, with `port` as the task's. The store holds a membership that is
   // complete; it is written where the program reads it. INVALID_ARGUMENT: what it is to run is
   // wrong, which a further start will not mend.
-  StatusOr<std::vector<NamedProcess>> prepare(std::uint32_t start, int port);
+  // `former`: the last word of the start before. Of a coordinator that tells how far the job had
+  // come, which is later than what the membership says of it.
+  StatusOr<std::vector<NamedProcess>> prepare(std::uint32_t start, int port,
+                                              const v1::RuntimeReport& former);
   // Writes the newest membership for a program of the user's own that runs. Returns what one that
   // starts now is told of the others: what stands in its environment cannot follow.
   StatusOr<std::string> tell() const;

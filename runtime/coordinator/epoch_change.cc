@@ -66,10 +66,12 @@ void Coordinator::adoptBegun() {
 }
 
 void Coordinator::startEpoch(TimePoint now) {
-  if (!steps_.begun()) {
+  const bool first_here = !steps_.begun();
+  if (first_here) {
     adoptBegun();
     // When the former coordinator ended is not known.
     progress_.endEpoch(steps_.begun(), epochs_.phaseSince());
+    progress_.adopt(membership_.document().lost_steps());
   }
   v1::EpochInfo epoch;
   const Held found = epochs_.enlist(membership_, now, epoch);
@@ -87,6 +89,8 @@ void Coordinator::startEpoch(TimePoint now) {
     if (kept) held = epoch.first_step();
   }
   const std::int64_t first = epoch.first_step();
+  // Nobody may be left who has computed what the former coordinator told of.
+  if (first_here && !kept) held = std::max(held, membership_.document().reached());
   progress_.startEpoch(first, held, !epoch.restore_manifest().empty());
   steps_.startEpoch(epoch, membership_, epochs_.uneven(), tickets_.pushes());
   if (former_ranks != membership_.workers() || former_end != steps_.count())

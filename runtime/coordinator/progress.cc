@@ -73,6 +73,7 @@ void Progress::startEpoch(std::int64_t first, std::int64_t held, bool restored) 
 
 void Progress::giveUpAfter(std::int64_t version) {
   if (version_ > version) lost_steps_ += version_ - version;
+  version_ = std::min(version_, version);  // whoever goes on from there must not count them again
 }
 
 void Progress::tell(v1::View& view) const {

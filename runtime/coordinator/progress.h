@@ -1,6 +1,7 @@
 // How far a job has come, how fast it goes, and what was lost on the way.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 
@@ -28,6 +29,9 @@ class Progress {
   std::int64_t version() const { return version_; }
   void reach(std::int64_t version) { version_ = version; }
   const ProgressRate& rate() const { return rate_; }
+
+  // What the job had lost before this process; its count goes on from there.
+  void adopt(std::int64_t lost_steps) { lost_steps_ = std::max(lost_steps_, lost_steps); }
 
   // A membership came while the job computes.
   void onChange(TimePoint now) { changed_at_ = now; }

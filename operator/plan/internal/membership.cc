@@ -74,6 +74,15 @@ void setGrid(const v1::Membership* former, const std::vector<TaskView>& tasks,
   next->set_grid_ps(former->has_grid_ps() ? former->grid_ps() : serversOf(*former));
 }
 
+// By the newest word, also of a life of the coordinator that has ended; status and word count from
+// the job's beginning.
+void tellProgress(const PlannerInput& input, v1::Membership* next) {
+  const v1::JobStatus& status = input.observed.job.status();
+  next->set_reached(input.progress ? input.progress->step() : status.progress().step());
+  next->set_lost_steps(std::max<std::int64_t>(status.lost_steps(),
+                                              input.progress ? input.progress->lost_steps() : 0));
+}
+
 }  // namespace
 
 std::optional<v1::Membership> nextMembership(const PlannerInput& input,
@@ -99,7 +108,10 @@ std::optional<v1::Membership> nextMembership(const PlannerInput& input,
     *next.add_tasks() = *task.member;
   }
   if (recorded && sameTasks(*recorded, next) && sameLength(*recorded, next)) return std::nullopt;
-  if (job.spec().has_training()) setGrid(begins ? nullptr : &*recorded, tasks, &next);
+  if (job.spec().has_training()) {
+    setGrid(begins ? nullptr : &*recorded, tasks, &next);
+    tellProgress(input, &next);
+  }
   next.set_revision(recorded ? recorded->revision() + 1 : 1);
   return next;
 }

@@ -14,7 +14,7 @@ namespace trainyard::control {
 // Nothing otherwise: a job waits for all of its tasks, also one that begins again with more or
 // fewer than the record names. Two do not wait: those that compute already for tasks that are to
 // join them, who come in together later; and those that are to leave for a lost one, whose entry
-// stays until it is back.
+// stays until it is back. Beside them stands how far the job has come, as far as that is known.
 std::optional<v1::Membership> nextMembership(const PlannerInput& input,
                                              const std::vector<TaskView>& tasks);
 

@@ -260,6 +260,29 @@ TEST(Planner, TheGridIsCutForAServerWithoutRoom) {
   EXPECT_EQ(plan.publish->grid_ps(), 3);
 }
 
+// For a coordinator of whose predecessor's time nobody is left.
+TEST(Planner, AMembershipTellsHowFarTheJobHasCome) {
+  PlannerInput input = runningJob();
+  EXPECT_EQ(input.observed.membership->reached(), 0);
+  input.progress.emplace().set_step(100);
+  input.progress_created = 1;
+  recordStatus(&input);
+  input.progress->set_step(107);
+  input.progress->set_lost_steps(4);
+  input.observed.job.mutable_spec()->mutable_training()->set_steps(4321);
+  Plan plan = planJob(input);
+  ASSERT_TRUE(plan.publish.has_value());
+  EXPECT_EQ(plan.publish->reached(), 107);
+  EXPECT_EQ(plan.publish->lost_steps(), 4);
+  input.progress.reset();
+  plan = planJob(input);
+  ASSERT_TRUE(plan.publish.has_value());
+  EXPECT_EQ(plan.publish->reached(), 100) << "as far as the record goes";
+  input.observed.membership = plan.publish;
+  input.observed.job.mutable_status()->mutable_progress()->set_step(200);
+  EXPECT_FALSE(planJob(input).publish.has_value()) << "it is no change of members";
+}
+
 TEST(Planner, AnotherNumberOfStepsIsPublished) {
   PlannerInput input = runningJob();
   const std::int64_t revision = input.observed.membership->revision();

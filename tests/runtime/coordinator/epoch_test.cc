@@ -187,6 +187,25 @@ TEST(CoordinatorEpoch, WithoutCheckpointItStartsAgainFromTheSeed) {
   EXPECT_EQ(b.last_view.lost_steps(), 5);
 }
 
+// Who published the membership knows how far they had come.
+TEST(CoordinatorEpoch, CountsWhatWasLostWithALifeThatNobodySurvived) {
+  for (const bool checkpointed : {true, false}) {
+    Bench b(1, 2, nullptr, checkpointed ? std::optional(checkpoint(40, 3)) : std::nullopt);
+    v1::Membership told = members(1, 2, 2);
+    told.set_reached(52);
+    told.set_lost_steps(3);
+    b.c.setMembership(told, b.now);
+    b.activate();
+    EXPECT_EQ(b.last_view.epoch().first_step(), checkpointed ? 40 : 0);
+    EXPECT_EQ(b.last_view.lost_steps(), 3 + (checkpointed ? 12 : 52));
+    // Only once.
+    b.reach(b.last_view.epoch().first_step() + 2);
+    b.restart(b.ps());
+    b.settle();
+    EXPECT_EQ(b.last_view.lost_steps(), 3 + (checkpointed ? 12 : 52) + 2);
+  }
+}
+
 // A damaged checkpoint keeps its name: one of the same step and epoch could not be committed.
 TEST(CoordinatorEpoch, IsNumberedAboveCheckpointsThatAreLeftOut) {
   Bench b(1, 2, [](CoordinatorConfig& c) { c.used_epoch = 4; });

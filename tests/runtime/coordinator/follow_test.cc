@@ -335,6 +335,7 @@ TEST(CoordinatorStop, TooLateItStopsWithoutANewCheckpoint) {
   b.tick(milliseconds(1));
   EXPECT_EQ(b.c.phase(), v1::PHASE_STOPPED);
   EXPECT_EQ(b.c.progress(b.now).lost_steps(), 9);
+  EXPECT_EQ(b.c.progress(b.now).step(), 0) << "from where it goes on";
   EXPECT_EQ(b.logged("stopped without a new checkpoint: the servers did not get ready in 4 s"), 1);
 }
 
