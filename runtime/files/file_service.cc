@@ -12,15 +12,22 @@ namespace {
 constexpr Duration kIdle = std::chrono::minutes(5);
 constexpr std::size_t kRemembered = 64;
 constexpr std::uint32_t kReadBytesMax = 4 << 20;
+constexpr std::string_view kEvents = "events/";
 
 std::span<const std::byte> bytesOf(const std::string& text) {
   return std::as_bytes(std::span(text.data(), text.size()));
 }
 
+// Within a folder.
+bool isName(std::string_view name) {
+  return !name.empty() && name.size() <= 255 && name[0] != '.' &&
+         name.find('/') == std::string_view::npos;
+}
+
 }  // namespace
 
-FileService::FileService(std::string folder, const Clock& clock)
-    : folder_(std::move(folder)), clock_(clock) {}
+FileService::FileService(std::string folder, const Clock& clock, std::string records)
+    : folder_(std::move(folder)), records_(std::move(records)), clock_(clock) {}
 
 template <typename Work>
 grpc::ServerUnaryReactor* FileService::answer(grpc::CallbackServerContext* context, Work work) {
@@ -70,11 +77,15 @@ grpc::ServerUnaryReactor* FileService::RemoveFile(grpc::CallbackServerContext* c
   });
 }
 
-// Nobody leaves the folder.
+// Nobody leaves the folders.
 StatusOr<std::string> FileService::pathOf(const std::string& name) const {
-  if (name.empty() || name.size() > 255 || name[0] == '.' || name.find('/') != std::string::npos)
-    return absl::InvalidArgumentError(fmt::format("\"{}\" is no name of a file", name));
-  return fmt::format("{}/{}", folder_, name);
+  if (!records_.empty() && name.starts_with(kRecords)) {
+    const std::string record = name.substr(kRecords.size());
+    const bool event = record.starts_with(kEvents) && isName(record.substr(kEvents.size()));
+    if (event || record == "metrics.jsonl") return fmt::format("{}/{}", records_, record);
+  }
+  if (isName(name)) return fmt::format("{}/{}", folder_, name);
+  return absl::InvalidArgumentError(fmt::format("\"{}\" is no name of a file", name));
 }
 
 Status FileService::list(v1::ListFilesReply& reply) {
@@ -115,6 +126,8 @@ Status FileService::write(const v1::WriteFileRequest& request) {
   auto upload = uploads_.find(request.upload());
   if (upload == uploads_.end() && request.offset() == 0) {
     TY_ASSIGN_OR_RETURN(const std::string path, pathOf(request.name()));
+    if (request.name().starts_with(kRecords))
+      TY_RETURN_IF_ERROR(makeStoredFolder(path.substr(0, path.rfind('/'))));
     TY_ASSIGN_OR_RETURN(auto file,
                         createStored(path, request.several() ? Writers::kSeveral : Writers::kOne));
     upload = uploads_.emplace(request.upload(), Upload{std::move(file)}).first;

@@ -1,5 +1,5 @@
-// The files of the job's checkpoints, for tasks that have no disk for them
-// (spec.storage.access: Coordinator). Beside the coordinator, in its process.
+// The files of the job's checkpoints and of what the chief records, for tasks that have no disk for
+// them (spec.storage.access: Coordinator). Beside the coordinator, in its process.
 #pragma once
 
 #include <cstdint>
@@ -17,13 +17,17 @@
 
 namespace trainyard::runtime {
 
+// What a name begins with that is one of the chief's records.
+inline constexpr std::string_view kRecords = "records/";
+
 // Thread-safe. Must outlive its servers, which must know their clients (checkPeer()). Disks are
 // waited for on a thread of its own, one call after the other. What somebody began to write and
 // never ended goes after a while, or with this.
 class FileService final : public v1::CheckpointFiles::CallbackService {
  public:
-  // `folder`: of a storage. `clock` outlives it.
-  FileService(std::string folder, const Clock& clock);
+  // `folder`: of checkpoints, of a storage. `records`: the folder of metrics.jsonl and events/, of
+  // this machine; "": there is none. `clock` outlives it.
+  FileService(std::string folder, const Clock& clock, std::string records = "");
 
   grpc::ServerUnaryReactor* ListFiles(grpc::CallbackServerContext* context,
                                       const v1::ListFilesRequest* request,
@@ -64,6 +68,7 @@ class FileService final : public v1::CheckpointFiles::CallbackService {
   void forgetIdle();
 
   const std::string folder_;
+  const std::string records_;
   const Clock& clock_;
   std::map<std::string, Upload> uploads_;
   std::deque<std::pair<std::string, Status>> ended_;  // uploads of late, for who asks again

@@ -20,6 +20,8 @@ constexpr std::size_t kPartBytes = std::size_t{2} << 20;
 StatusOr<std::string> nameIn(const std::string& path) {
   const std::string prefix = std::string(kRemoteFiles) + "/";
   if (path.starts_with(prefix)) return path.substr(prefix.size());
+  if (path.starts_with(std::string(kTaskScheme) + std::string(kRecords)))
+    return path.substr(kTaskScheme.size());
   return absl::InvalidArgumentError(fmt::format("{}: expected {}/NAME", path, kRemoteFiles));
 }
 

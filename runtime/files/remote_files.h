@@ -1,5 +1,6 @@
 // The files of the job's checkpoints where another task has the disk for them: a storage by way of
-// the coordinator's process (FileService). Paths are "task://checkpoints/NAME".
+// the coordinator's process (FileService). Paths are "task://checkpoints/NAME", and of records of
+// the chief "task://records/metrics.jsonl" and "task://records/events/NAME", which are not listed.
 #pragma once
 
 #include <functional>
@@ -17,6 +18,7 @@
 namespace trainyard::runtime {
 
 inline constexpr char kRemoteFiles[] = "task://checkpoints";
+inline constexpr char kRemoteRecords[] = "task://records";
 static_assert(std::string_view(kRemoteFiles).starts_with(kTaskScheme));
 
 // Thread-safe. Calls that fail to reach the coordinator are tried again for half a minute; then

@@ -9,6 +9,7 @@
 #include "google/protobuf/io/zero_copy_stream_impl_lite.h"
 #include "runtime/coordinator/coordinator.h"
 #include "runtime/coordinator/names.h"
+#include "runtime/files/file_service.h"
 #include "runtime/files/remote_files.h"
 #include "runtime/stream/tls_stream.h"
 
@@ -89,6 +90,11 @@ bool coordinatorHasDisk(const v1::TrainingJob& job) {
   return job.spec().storage().access() == "Coordinator";
 }
 
+std::unique_ptr<FileService> serveFiles(const TaskOptions& options) {
+  return std::make_unique<FileService>(options.checkpointDir(), *options.clock,
+                                       options.job_dir + "/records");
+}
+
 void useJobsDisk(TaskOptions& options) {
   if (!coordinatorHasDisk(options.job) || hostsCoordinator(options)) return;
   auto files = std::make_unique<RemoteFiles>(RemoteFiles::Options{.identity = options.keys.control},
@@ -97,6 +103,11 @@ void useJobsDisk(TaskOptions& options) {
   options.files = files.get();
   options.checkpoints = kRemoteFiles;
   useFilesOfTask(std::move(files));
+}
+
+std::string TaskOptions::recordsPlace() const {
+  if (files != nullptr) return kRemoteRecords;
+  return isRemote(checkpoints) ? checkpoints.substr(0, checkpoints.rfind('/')) + "/records" : "";
 }
 
 std::string coordinatorAddress(const v1::TrainingJob& job, const v1::Membership& membership) {

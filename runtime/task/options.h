@@ -22,6 +22,7 @@ struct TaskServerOptions;  // of base/rpc/task_server.h, which includes gRPC
 
 namespace trainyard::runtime {
 
+class FileService;
 class RemoteFiles;
 
 struct TaskOptions {
@@ -57,6 +58,8 @@ struct TaskOptions {
   std::string checkpointDir() const {
     return checkpoints.empty() ? job_dir + "/checkpoints" : checkpoints;
   }
+  // Where metrics.jsonl and events/ are copied to, since job_dir may go with the pod; "": nowhere.
+  std::string recordsPlace() const;
 };
 
 // How the task listens at its port.
@@ -87,6 +90,8 @@ int localRank(const TaskOptions& options);
 bool hostsCoordinator(const TaskOptions& options);
 // Whether that task alone has the disk with the checkpoints (storage.access).
 bool coordinatorHasDisk(const v1::TrainingJob& job);
+// For the others, where this is that task.
+std::unique_ptr<FileService> serveFiles(const TaskOptions& options);
 // From now on this process reaches the checkpoints as the job says: by the coordinator's process,
 // unless it is that. For main files, once.
 void useJobsDisk(TaskOptions& options);

@@ -57,8 +57,7 @@ StatusOr<DeclaredModel> PsTask::declaredModel() {
 Status PsTask::build() {
   const v1::Training& training = options_.job.spec().training();
   TY_RETURN_IF_ERROR(makeStoredFolder(options_.checkpointDir()));
-  if (hostsCoordinator(options_) && coordinatorHasDisk(options_.job))
-    files_ = std::make_unique<FileService>(options_.checkpointDir(), *options_.clock);
+  if (hostsCoordinator(options_) && coordinatorHasDisk(options_.job)) files_ = serveFiles(options_);
   TY_ASSIGN_OR_RETURN(model_, layout());
   const GridServers grid = gridServers(options_.job, membership_);
   TY_ASSIGN_OR_RETURN(placement_,

@@ -190,6 +190,7 @@ Status WorkerMember::leave(const Status& end) {
   if (options_.job.spec().training().update().backup_workers() > 0)
     TY_INFO("{} gradients were taken, {} came too late", totals.steps, totals.too_late);
   hitFailpoint("worker.finished", totals.step);
+  if (kept_ != nullptr) kept_->finish();
   leaves_ = true;
   // "leaving", so that the coordinator need not wait for this worker.
   link_->flush(std::chrono::seconds(2));

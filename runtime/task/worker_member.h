@@ -21,6 +21,7 @@
 #include "runtime/collective/group_device.h"
 #include "runtime/coordinator/member_link.h"
 #include "runtime/coordinator/service.h"
+#include "runtime/events/kept_records.h"
 #include "runtime/events/timeline.h"
 #include "runtime/files/file_service.h"
 #include "runtime/optimizer/optimizer.h"
@@ -132,6 +133,7 @@ class WorkerMember final : public TrainObserver {
   Placement placement_;
   std::unique_ptr<Optimizer> optimizer_;  // AllReduce
   std::unique_ptr<RunLog> log_;
+  std::unique_ptr<KeptRecords> kept_;   // the chief's, where its folder may go with its pod
   std::unique_ptr<Timeline> timeline_;  // null: not asked for
   std::unique_ptr<MemberSynchronizer> synchronizer_;
   StepCommit* commit_ = nullptr;

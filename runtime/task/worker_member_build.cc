@@ -89,6 +89,10 @@ Status WorkerMember::build() {
   TY_ASSIGN_OR_RETURN(
       log_, RunLog::open(options_.task_dir, metrics_dir, LearningRate(training.optimizer()),
                          kLogEvery, *options_.clock));
+  const std::string place = options_.recordsPlace();
+  if (!metrics_dir.empty() && !place.empty())
+    kept_ = std::make_unique<KeptRecords>(
+        KeptRecords::Options{.job_dir = options_.job_dir, .place = place});
   openTimeline();
   // Which life of the coordinator's task made the record is not known here.
   finished_ = readFinish(options_.checkpointDir(), options_.job, /*created=*/0,
@@ -232,7 +236,7 @@ Status WorkerMember::hostCoordinator() {
                                          : options_.job.spec().training().optimizer().name()));
   std::vector<grpc::Service*> services = {coordinator_.get()};
   if (coordinatorHasDisk(options_.job)) {
-    files_ = std::make_unique<FileService>(options_.checkpointDir(), *options_.clock);
+    files_ = serveFiles(options_);
     services.push_back(files_.get());
   }
   TY_ASSIGN_OR_RETURN(

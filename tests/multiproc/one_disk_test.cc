@@ -1,7 +1,10 @@
 // Jobs of which one task alone has the disk for checkpoints: the others' parts go to it, and come
 // from it, by the network.
 #include <csignal>
+#include <filesystem>
+#include <iterator>
 
+#include "base/process/files.h"
 #include "tests/multiproc/run_fixture.h"
 
 namespace trainyard {
@@ -16,6 +19,19 @@ class OneDiskTest : public RunTest {
     for (std::string& set : sets) words.insert(words.end(), {"--set", std::move(set)});
     return words;
   }
+  // How many of the chief's files are there a second time, the same to the end.
+  static int copiedRecords(const std::filesystem::path& job_dir) {
+    int copied = 0;
+    for (const auto& entry : std::filesystem::recursive_directory_iterator(job_dir / "records")) {
+      if (!entry.is_regular_file()) continue;
+      const auto name = entry.path().lexically_relative(job_dir / "records");
+      const auto copy = readFile(entry.path(), 1 << 20),
+                 original = readFile(job_dir / name, 1 << 20);
+      EXPECT_TRUE(copy.ok() && original.ok() && !copy->empty() && *copy == *original) << name;
+      ++copied;
+    }
+    return copied;
+  }
 };
 
 TEST_F(OneDiskTest, AfterADeathAllServersGoOnFromTheirCheckpoint) {
@@ -27,6 +43,9 @@ TEST_F(OneDiskTest, AfterADeathAllServersGoOnFromTheirCheckpoint) {
   EXPECT_EQ(end.code, 0) << end.output;
   EXPECT_EQ(run.digest(), undisturbedDigest(yaml));
   EXPECT_THAT(run.taskLog("ps-0"), HasSubstr("from checkpoint step-"));
+  const std::filesystem::directory_iterator events(run.dir() / "events");
+  EXPECT_EQ(copiedRecords(run.dir()),
+            1 + std::distance(events, std::filesystem::directory_iterator()));
 }
 
 TEST_F(OneDiskTest, ARingsMembersGoOnFromIt) {

@@ -2,6 +2,7 @@
 """Jobs whose checkpoints are in an object store, of which their pods have nothing else: the store goes away for a
 while, and all pods at once; and pods that have no keys, but a service account."""
 import base64
+import json
 import os
 import pathlib
 import re
@@ -83,6 +84,11 @@ class Stored(unittest.TestCase):
         self.world.wait(f"a checkpoint after step {step}", lambda: seen.append(self.checkpoint()) or seen[-1] > step)
         self.assertGreaterEqual(min(seen), step)
 
+    def recorded(self):
+        """The steps in the chief's metrics.jsonl, which its pod does not keep."""
+        lines = self.store.get(f"{SPACE}/{NAME}/records/metrics.jsonl") or b""
+        return [json.loads(line)["step"] for line in lines.splitlines()]
+
     def uids(self):
         return {pod["metadata"]["uid"] for pod in self.world.pods(NAME, SPACE).values()}
 
@@ -99,6 +105,7 @@ class Stored(unittest.TestCase):
         wrong = self.trainyard("checkpoint", "inspect", f"s3://{object_store.BUCKET}/{SPACE}/other")
         self.assertEqual(2, wrong.returncode, wrong)
         self.assertIn("holds no checkpoint", wrong.stderr)
+        self.world.wait("what the chief has recorded", self.recorded)
 
     def test_1_pods_of_a_service_account_need_no_keys(self):
         self.world.apply({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "trainer"}},
@@ -134,6 +141,9 @@ class Stored(unittest.TestCase):
         self.world.wait("the former pods to be gone", lambda: not killed & self.uids())
         self.store.start()
         self.goes_on_from(kept)
+        self.assertGreater(self.world.status(NAME, SPACE)["lostSteps"], 0)
+        self.world.wait("records of the chief's second life", lambda: self.recorded()[-1] > kept + DOWN_STEPS)
+        self.assertLess(self.recorded()[0], kept)
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@ import datetime
 import hashlib
 import hmac
 import http.client
+import json
 import pathlib
 import socket
 import ssl
@@ -17,6 +18,11 @@ REGION = "us-east-1"
 USER = "trainyard"
 PASSWORD = "not-a-secret"
 LIMIT = 60
+FETCH = """
+import json, sys, urllib.request
+request = urllib.request.Request(sys.argv[1], headers=json.loads(sys.argv[2]))
+sys.stdout.buffer.write(urllib.request.urlopen(request, timeout=60).read())
+"""
 
 
 def free_port():
@@ -90,6 +96,19 @@ class ObjectStore:
         if answer.status != 200:
             raise AssertionError(f"PUT {path}: {answer.status} {answer.read().decode()}")
         connection.close()
+
+    def get(self, key):
+        """An object's content, seen from where the server runs; None: there is none."""
+        path = f"/{BUCKET}/{key}"
+        headers = signed("GET", self.address, path, b"", datetime.datetime.now(datetime.timezone.utc))
+        ask = self.wrapped(["env", f"SSL_CERT_FILE={self.ca()}", sys.executable, "-c", FETCH, f"https://{self.address}{path}",
+                            json.dumps(headers)])
+        done = subprocess.run(ask, capture_output=True)
+        if done.returncode == 0:
+            return done.stdout
+        if b"HTTP Error 404" in done.stderr:
+            return None
+        raise AssertionError(f"GET {path}: {done.stderr.decode()}")
 
     def start(self):
         command = self.wrapped(["setpriv", "--pdeathsig", "KILL", "env", f"MINIO_ROOT_USER={USER}",

@@ -135,6 +135,29 @@ TEST_F(FileServiceTest, NobodyLeavesTheFolder) {
   EXPECT_TRUE(absl::IsInvalidArgument(files->remove("task://else/a")));
 }
 
+TEST_F(FileServiceTest, RecordsOfTheChiefHaveAFolderOfTheirOwn) {
+  const std::filesystem::path records = dir_.path() / "records";
+  EXPECT_EQ(write("u", 0, "x", "records/metrics.jsonl"), grpc::StatusCode::INVALID_ARGUMENT);
+  server_.reset();
+  service_.emplace(dir_.path(), clock_, records);
+  serve();
+  for (const char* name : {"records/", "records/other", "records/events/", "records/events/../a",
+                           "records/events/a/b", "records/../metrics.jsonl"})
+    EXPECT_EQ(write("u", 0, "x", name), grpc::StatusCode::INVALID_ARGUMENT) << name;
+  const auto files = this->files(address(), std::chrono::seconds(10));
+  for (const std::string name : {"metrics.jsonl", "events/a"}) {
+    const auto file = files->create(fmt::format("{}/{}", kRemoteRecords, name), Writers::kOne);
+    ASSERT_TRUE(file.ok()) << file.status();
+    ASSERT_EQ((*file)->write(name), absl::OkStatus());
+    ASSERT_EQ((*file)->commit(), absl::OkStatus());
+    EXPECT_EQ(readStored(records / name, 100).value(), name);
+  }
+  const auto stored = files->open("task://records/metrics.jsonl");
+  ASSERT_TRUE(stored.ok()) << stored.status();
+  EXPECT_EQ((*stored)->size(), 13U);
+  EXPECT_TRUE(files->list(kRemoteRecords)->empty());
+}
+
 TEST_F(FileServiceTest, StrangersAreRefused) {
   const RuntimeKeys others = deriveRuntimeKeys(std::string(64, 'b'));
   const auto channel = openSecureChannel(address(), others.control, kRuntimeServerName);
