@@ -20,7 +20,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr Duration kLook = std::chrono::seconds(1);
+constexpr Duration kLookAtCheckpoints = std::chrono::seconds(1);
 constexpr std::size_t kMostRecord = 1 << 20;
 
 // Of the note that a job has ended (finished.json); -1: there is none.
@@ -115,7 +115,7 @@ int followCheckpoints(const Console& console, const FollowOptions& options) {
       return kExitFailure;
     }
     if (options.once || follower.over()) return kExitOk;
-    pollUntil({}, console.clock->now() + kLook);
+    pollUntil({}, console.clock->now() + kLookAtCheckpoints);
   }
 }
 

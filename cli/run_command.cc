@@ -29,8 +29,6 @@
 namespace trainyard::cli {
 namespace {
 
-constexpr int kMaxProcesses = 4096;
-
 struct RunFlags {
   std::string file;
   bool timeline = false;

@@ -24,7 +24,6 @@
 namespace trainyard::cli {
 namespace {
 
-constexpr int kMaxProcesses = 4096;
 constexpr int kMaxGpus = 64;
 
 struct SubmitFlags {

@@ -16,7 +16,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::size_t kMaxFile = 1 << 20;
+constexpr std::size_t kMaxMemoryFile = 1 << 20;
 
 std::optional<std::int64_t> numberIn(std::string_view text) {
   while (!text.empty() && text.front() == ' ') text.remove_prefix(1);
@@ -35,7 +35,7 @@ std::optional<std::int64_t> fieldOf(std::string_view text, std::string_view key)
 }
 
 std::optional<std::int64_t> numberOfFile(const fs::path& path) {
-  const auto text = readFile(path, kMaxFile);
+  const auto text = readFile(path, kMaxMemoryFile);
   return text.ok() ? numberIn(*text) : std::nullopt;  // "max": no limit
 }
 
@@ -53,7 +53,7 @@ void narrow(const fs::path& group, const GroupFiles& files, AvailableMemory& mem
   const auto limit = numberOfFile(group / files.limit);
   const auto usage = numberOfFile(group / files.usage);
   if (!limit || !usage) return;
-  const auto stat = readFile(group / "memory.stat", kMaxFile);
+  const auto stat = readFile(group / "memory.stat", kMaxMemoryFile);
   const std::int64_t cache = stat.ok() ? fieldOf(*stat, files.cache).value_or(0) : 0;
   // The two are not counted at the same moment: there may seem to be more cache than usage, and
   // "no limit" is nearly the largest number that there is.
@@ -70,12 +70,12 @@ void narrow(const fs::path& group, const GroupFiles& files, AvailableMemory& mem
 
 StatusOr<AvailableMemory> availableMemory(const fs::path& root) {
   const fs::path meminfo = root / "proc/meminfo";
-  TY_ASSIGN_OR_RETURN(const std::string text, readFile(meminfo, kMaxFile));
+  TY_ASSIGN_OR_RETURN(const std::string text, readFile(meminfo, kMaxMemoryFile));
   const auto available = fieldOf(text, "MemAvailable:");
   const auto total = fieldOf(text, "MemTotal:");
   if (!available || !total) return invalidInput(meminfo.string(), "no MemAvailable or MemTotal");
   AvailableMemory memory{*available * kKiB, *total * kKiB, "this machine"};
-  const auto groups = readFile(root / "proc/self/cgroup", kMaxFile);
+  const auto groups = readFile(root / "proc/self/cgroup", kMaxMemoryFile);
   if (!groups.ok()) return memory;
   for (const internal::ControlGroup& group :
        internal::controlGroups(*groups, "memory", root / "sys/fs/cgroup")) {

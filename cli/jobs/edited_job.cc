@@ -15,7 +15,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr std::size_t kMaxFileBytes = 16 << 20;
+constexpr std::size_t kMaxEditedBytes = 16 << 20;
 
 // "worker.replicas" -> "/worker/replicas"
 Json::json_pointer pointerTo(const std::string& path) {
@@ -65,7 +65,7 @@ Status applyChanges(const std::vector<FieldChange>& changes, const Json& wanted,
 
 EditedJob::EditedJob(control::RunPaths paths, const Clock& clock)
     : paths_(std::move(paths)), clock_(clock) {
-  const auto text = readFile(paths_.jobYaml(), kMaxFileBytes);
+  const auto text = readFile(paths_.jobYaml(), kMaxEditedBytes);
   if (!text.ok()) return;
   const auto job = control::parseJob(*text, paths_.jobYaml().string(), {}, nullptr);
   if (!job.ok()) return;
@@ -81,7 +81,7 @@ std::vector<RunEvent> EditedJob::look() {
   std::vector<RunEvent> events;
   if (spec_.is_null()) return events;
   // Gone for a moment: some editors write a file anew.
-  const auto text = readFile(paths_.jobYaml(), kMaxFileBytes);
+  const auto text = readFile(paths_.jobYaml(), kMaxEditedBytes);
   if (!text.ok() || *text == text_) return events;
   text_ = *text;
   takeOver(*text, &events);
@@ -131,7 +131,7 @@ void EditedJob::takeOver(const std::string& text, std::vector<RunEvent>* events)
 // `trainyard scale` writes the file and the record together, under the record's lock: what it wrote
 // meanwhile is not to be undone by what was read before.
 bool EditedJob::stillSays(const std::string& text) const {
-  const auto now = readFile(paths_.jobYaml(), kMaxFileBytes);
+  const auto now = readFile(paths_.jobYaml(), kMaxEditedBytes);
   return now.ok() && *now == text;
 }
 

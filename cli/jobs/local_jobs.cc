@@ -25,7 +25,7 @@ namespace fs = std::filesystem;
 // How long a launcher may take to end a job that is deleted: its tasks have 10 s.
 constexpr Duration kDeleteGrace = std::chrono::seconds(15);
 constexpr Duration kMetricsPatience = std::chrono::seconds(2);
-constexpr Duration kLook = std::chrono::milliseconds(200);
+constexpr Duration kLookAtRun = std::chrono::milliseconds(200);
 
 class LocalJobs : public JobSource {
  public:
@@ -137,7 +137,7 @@ Status LocalJobs::logs(const JobView& job, const LogRequest& request, const LogP
     const bool over = !request.follow || !holder.ok() || !*holder;
     tasks.read(over);
     if (!print.flush() || over) return absl::OkStatus();
-    pollUntil({}, clock_.now() + kLook);
+    pollUntil({}, clock_.now() + kLookAtRun);
   }
 }
 

@@ -10,10 +10,10 @@
 namespace trainyard::cli {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
-std::string dump(const Json& json) {
-  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
+std::string dump(const OrderedJson& json) {
+  return json.dump(-1, ' ', false, OrderedJson::error_handler_t::replace);
 }
 
 // Seconds since 1970 with milliseconds, as in metrics.jsonl.
@@ -22,12 +22,12 @@ double unixSeconds(UnixMillis unix_ms) {
 }
 
 template <typename T>
-void put(Json& json, const char* name, const std::optional<T>& value) {
+void put(OrderedJson& json, const char* name, const std::optional<T>& value) {
   if (value) json[name] = *value;
 }
 
-Json taskJson(const TaskRow& task) {
-  Json json;
+OrderedJson taskJson(const TaskRow& task) {
+  OrderedJson json;
   json["task"] = task.name;
   json["state"] = task.state;
   put(json, "step", task.step);
@@ -60,7 +60,7 @@ std::string renderLine(const RunSnapshot& run) {
 }
 
 std::string renderJson(const RunSnapshot& run, UnixMillis unix_ms) {
-  Json json;
+  OrderedJson json;
   json["time"] = unixSeconds(unix_ms);
   json["kind"] = "progress";
   json["job"] = run.job;
@@ -74,7 +74,7 @@ std::string renderJson(const RunSnapshot& run, UnixMillis unix_ms) {
   put(json, "checkpointStep", run.checkpoint_step);
   if (run.restarts > 0) json["restarts"] = run.restarts;
   if (!run.waiting_for.empty()) json["waitingFor"] = run.waiting_for;
-  json["tasks"] = Json::array();
+  json["tasks"] = OrderedJson::array();
   for (const TaskRow& task : run.tasks) json["tasks"].push_back(taskJson(task));
   return dump(json);
 }
@@ -84,7 +84,7 @@ std::string renderEvent(const RunEvent& event) {
 }
 
 std::string renderEventJson(const RunEvent& event) {
-  Json json;
+  OrderedJson json;
   json["time"] = unixSeconds(event.unix_ms);
   json["kind"] = event.kind;
   json["message"] = event.message;
@@ -92,14 +92,14 @@ std::string renderEventJson(const RunEvent& event) {
 }
 
 std::string renderTraffic(const RunSnapshot& run, UnixMillis unix_ms) {
-  Json json;
+  OrderedJson json;
   json["time"] = unixSeconds(unix_ms);
   json["step"] = run.step;
   put(json, "examplesPerSecond", run.examples_per_second);
-  json["ps"] = Json::array();
+  json["ps"] = OrderedJson::array();
   for (const TaskRow& task : run.tasks) {
     if (!task.is_ps) continue;
-    Json ps;
+    OrderedJson ps;
     ps["task"] = task.name;
     ps["receivedBytes"] = task.received_bytes;
     ps["transmittedBytes"] = task.transmitted_bytes;

@@ -16,10 +16,10 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr std::size_t kMaxFileBytes = 4 << 20;
+constexpr std::size_t kMaxEnvironmentBytes = 4 << 20;
 
 std::string cpuModel() {
-  const auto info = readFile("/proc/cpuinfo", kMaxFileBytes);
+  const auto info = readFile("/proc/cpuinfo", kMaxEnvironmentBytes);
   if (!info.ok()) return "";
   for (const std::string_view line : split(*info, '\n')) {
     const auto [name, value] = splitFirst(line, ':');
@@ -87,7 +87,7 @@ Json describeMachine() {
 
 Json computesWith(const std::filesystem::path& dir) {
   for (const char* place : {"tasks/worker-0", "tasks/worker-0/process-0"}) {
-    const auto text = readFile(dir / place / "compute.json", kMaxFileBytes);
+    const auto text = readFile(dir / place / "compute.json", kMaxEnvironmentBytes);
     Json json = Json::parse(text.value_or(""), nullptr, /*allow_exceptions=*/false);
     if (json.is_object()) return json;
   }

@@ -15,6 +15,9 @@ namespace trainyard::cli {
 // "my-train".
 std::string jobNameOf(const std::vector<std::string>& command);
 
+// The most processes that a command may ask for.
+inline constexpr int kMaxProcesses = 4096;
+
 // A command that is started so many times.
 struct CommandJob {
   std::vector<std::string> command;

@@ -9,6 +9,7 @@
 
 #include "absl/strings/escaping.h"
 #include "boost/asio/post.hpp"
+#include "operator/kube/http_tls.h"
 
 namespace trainyard::control::internal {
 
@@ -36,12 +37,6 @@ void setProbes(Tcp::socket& socket, const HttpTransportOptions& options) {
   set(IPPROTO_TCP, TCP_NODELAY, 1);
   // The same bound for what was sent and is not acknowledged.
   set(IPPROTO_TCP, TCP_USER_TIMEOUT, (idle + 3 * interval) * 1000);
-}
-
-bool isAddress(const std::string& name) {
-  error_code is_name;
-  asio::ip::make_address(name, is_name);
-  return !is_name;
 }
 
 Status failed(const error_code& code) {

@@ -76,12 +76,6 @@ Status useClientCertificate(SSL_CTX* context, const TlsMaterial& tls) {
   return absl::OkStatus();
 }
 
-bool isAddress(const std::string& name) {
-  unsigned char bytes[sizeof(in6_addr)];
-  return ::inet_pton(AF_INET, name.c_str(), bytes) == 1 ||
-         ::inet_pton(AF_INET6, name.c_str(), bytes) == 1;
-}
-
 Status expectPeer(SSL_CTX* context, const std::string& name) {
   X509_VERIFY_PARAM* const param = SSL_CTX_get0_param(context);
   X509_VERIFY_PARAM_set_hostflags(
@@ -93,6 +87,12 @@ Status expectPeer(SSL_CTX* context, const std::string& name) {
 }
 
 }  // namespace
+
+bool isAddress(const std::string& name) {
+  unsigned char bytes[sizeof(in6_addr)];
+  return ::inet_pton(AF_INET, name.c_str(), bytes) == 1 ||
+         ::inet_pton(AF_INET6, name.c_str(), bytes) == 1;
+}
 
 Status applyTls(SSL_CTX* context, const TlsMaterial& tls, const std::string& server_name) {
   if (SSL_CTX_set_min_proto_version(context, TLS1_2_VERSION) != 1) return sslError("TLS 1.2");

@@ -13,7 +13,7 @@
 namespace trainyard::runtime {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
 constexpr std::size_t kMaxList = 100'000;
 constexpr std::size_t kMaxText = 4096;
@@ -28,13 +28,13 @@ Status badField(std::string_view field, std::string_view message) {
 // stays and silences all that follow.
 class Fields {
  public:
-  Fields(const Json& json, std::string place, Status& status)
+  Fields(const OrderedJson& json, std::string place, Status& status)
       : json_(json), place_(std::move(place)), status_(status) {
     if (!json.is_object()) fail("", "expected an object");
   }
 
   std::string text(const char* name) {
-    const Json* value = take(name);
+    const OrderedJson* value = take(name);
     if (value == nullptr) return {};
     if (!value->is_string()) return fail(name, "expected a string"), "";
     std::string result = value->get<std::string>();
@@ -44,7 +44,7 @@ class Fields {
   }
 
   std::int64_t number(const char* name, std::int64_t min, std::int64_t max) {
-    const Json* value = take(name);
+    const OrderedJson* value = take(name);
     if (value == nullptr) return min;
     const bool fits = value->is_number_unsigned()
                           ? value->get<std::uint64_t>() <= static_cast<std::uint64_t>(max)
@@ -60,7 +60,7 @@ class Fields {
   // Calls `each(item, place)` for every item of a list.
   template <typename Each>
   void list(const char* name, std::size_t max, Each each) {
-    const Json* value = take(name);
+    const OrderedJson* value = take(name);
     if (value == nullptr) return;
     if (!value->is_array()) return fail(name, "expected a list");
     if (value->size() > max)
@@ -71,7 +71,7 @@ class Fields {
   }
 
   bool flag(const char* name) {
-    const Json* value = take(name);
+    const OrderedJson* value = take(name);
     if (value == nullptr) return false;
     if (!value->is_boolean()) return fail(name, "expected true or false"), false;
     return value->get<bool>();
@@ -79,7 +79,7 @@ class Fields {
 
   template <typename Read>
   void object(const char* name, Read read) {
-    const Json* value = take(name);
+    const OrderedJson* value = take(name);
     if (value != nullptr) read(*value, path(name));
   }
 
@@ -92,7 +92,7 @@ class Fields {
   }
 
  private:
-  const Json* take(const char* name) {
+  const OrderedJson* take(const char* name) {
     if (!status_.ok()) return nullptr;
     const auto found = json_.find(name);
     if (found == json_.end()) return fail(name, "is missing"), nullptr;
@@ -107,16 +107,16 @@ class Fields {
     if (status_.ok()) status_ = badField(path(name), message);
   }
 
-  const Json& json_;
+  const OrderedJson& json_;
   std::string place_;
   Status& status_;
   std::set<std::string> taken_;
 };
 
-ManifestVariable readVariable(const Json& json, const std::string& place, Status& status) {
+ManifestVariable readVariable(const OrderedJson& json, const std::string& place, Status& status) {
   Fields fields(json, place, status);
   ManifestVariable result{.name = fields.text("name"), .shape = {}, .dtype = fields.text("dtype")};
-  fields.list("shape", 32, [&](const Json& d, const std::string& at) {
+  fields.list("shape", 32, [&](const OrderedJson& d, const std::string& at) {
     if (d.is_number_unsigned() && d <= kMaxInt) {
       result.shape.push_back(d.get<std::int64_t>());
     } else {
@@ -127,11 +127,11 @@ ManifestVariable readVariable(const Json& json, const std::string& place, Status
   return result;
 }
 
-ManifestTable readTable(const Json& json, const std::string& place, Status& status) {
+ManifestTable readTable(const OrderedJson& json, const std::string& place, Status& status) {
   Fields fields(json, place, status);
   ManifestTable result{
       .name = fields.text("name"), .dim = fields.number("dim", 0, 1 << 20), .slots = {}};
-  fields.list("slots", 64, [&](const Json& slot, const std::string& at) {
+  fields.list("slots", 64, [&](const OrderedJson& slot, const std::string& at) {
     if (slot.is_string() && isPlainFileName(slot.get<std::string>())) {
       result.slots.push_back(slot.get<std::string>());
     } else {
@@ -142,7 +142,7 @@ ManifestTable readTable(const Json& json, const std::string& place, Status& stat
   return result;
 }
 
-EpochRecord readEpoch(const Json& json, const std::string& place, Status& status) {
+EpochRecord readEpoch(const OrderedJson& json, const std::string& place, Status& status) {
   Fields fields(json, place, status);
   EpochRecord result;
   result.epoch = fields.number("epoch", 0, kMaxInt);
@@ -154,7 +154,7 @@ EpochRecord readEpoch(const Json& json, const std::string& place, Status& status
   return result;
 }
 
-SampleRange readRange(const Json& json, const std::string& place, Status& status) {
+SampleRange readRange(const OrderedJson& json, const std::string& place, Status& status) {
   Fields fields(json, place, status);
   SampleRange result;
   result.first = fields.number("first", 0, kMaxInt);
@@ -163,7 +163,7 @@ SampleRange readRange(const Json& json, const std::string& place, Status& status
   return result;
 }
 
-ShardFileInfo readFileInfo(const Json& json, const std::string& place, Status& status) {
+ShardFileInfo readFileInfo(const OrderedJson& json, const std::string& place, Status& status) {
   Fields fields(json, place, status);
   ShardFileInfo result;
   result.name = fields.text("name");
@@ -256,7 +256,8 @@ Status validateManifest(const Manifest& manifest) {
 }
 
 std::string manifestToJson(const Manifest& manifest) {
-  Json epochs = Json::array(), variables = Json::array(), files = Json::array();
+  OrderedJson epochs = OrderedJson::array(), variables = OrderedJson::array(),
+              files = OrderedJson::array();
   for (const EpochRecord& e : manifest.epochs) {
     epochs.push_back({{"epoch", e.epoch},
                       {"firstStep", e.first_step},
@@ -271,21 +272,21 @@ std::string manifestToJson(const Manifest& manifest) {
     files.push_back({{"name", f.name}, {"size", f.size}, {"sha256", f.sha256}});
     if (f.delta) files.back()["delta"] = true;
   }
-  Json json = {{"format", manifest.format},
-               {"step", manifest.step},
-               {"epoch", manifest.epoch},
-               {"jobUid", manifest.job_uid},
-               {"unixMs", manifest.unix_ms},
-               {"modelDigest", manifest.model_digest},
-               {"dataSha256", manifest.data_sha256},
-               {"dataSamples", manifest.data_samples},
-               {"position", manifest.position},
-               {"epochs", std::move(epochs)},
-               {"maxPs", manifest.max_ps},
-               {"optimizer", manifest.optimizer},
-               {"slots", manifest.slots},
-               {"variables", std::move(variables)},
-               {"files", std::move(files)}};
+  OrderedJson json = {{"format", manifest.format},
+                      {"step", manifest.step},
+                      {"epoch", manifest.epoch},
+                      {"jobUid", manifest.job_uid},
+                      {"unixMs", manifest.unix_ms},
+                      {"modelDigest", manifest.model_digest},
+                      {"dataSha256", manifest.data_sha256},
+                      {"dataSamples", manifest.data_samples},
+                      {"position", manifest.position},
+                      {"epochs", std::move(epochs)},
+                      {"maxPs", manifest.max_ps},
+                      {"optimizer", manifest.optimizer},
+                      {"slots", manifest.slots},
+                      {"variables", std::move(variables)},
+                      {"files", std::move(files)}};
   if (manifest.writer > 0) json["writer"] = manifest.writer;
   if (!manifest.base.empty()) json["base"] = manifest.base;
   if (manifest.history > 0) {
@@ -297,12 +298,12 @@ std::string manifestToJson(const Manifest& manifest) {
   for (const ManifestTable& table : manifest.tables) {
     json["tables"].push_back({{"name", table.name}, {"dim", table.dim}, {"slots", table.slots}});
   }
-  return json.dump(1, ' ', false, Json::error_handler_t::replace) + "\n";
+  return json.dump(1, ' ', false, OrderedJson::error_handler_t::replace) + "\n";
 }
 
 StatusOr<Manifest> manifestFromJson(std::string_view text) {
   if (jsonIsTooDeep(text)) return absl::InvalidArgumentError("nested too deeply");
-  const Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+  const OrderedJson json = OrderedJson::parse(text, nullptr, /*allow_exceptions=*/false);
   if (!json.is_object()) return absl::InvalidArgumentError("not a JSON object");
   Status status;
   Fields fields(json, "", status);
@@ -319,14 +320,14 @@ StatusOr<Manifest> manifestFromJson(std::string_view text) {
   m.data_samples = fields.number("dataSamples", 0, kMaxInt);
   m.position = fields.number("position", 0, kMaxInt);
   if (json.contains("unread")) {
-    fields.list("unread", kMaxTasks, [&](const Json& item, const std::string& place) {
+    fields.list("unread", kMaxTasks, [&](const OrderedJson& item, const std::string& place) {
       m.unread.push_back(readRange(item, place, status));
     });
   }
   if (json.contains("writer")) m.writer = fields.number("writer", 1, kMaxInt);
   if (json.contains("base")) m.base = fields.text("base");
   if (json.contains("history")) {
-    fields.object("history", [&](const Json& item, const std::string& place) {
+    fields.object("history", [&](const OrderedJson& item, const std::string& place) {
       Fields history(item, place, status);
       m.history = history.number("epoch", 0, kMaxInt);
       m.history_from = history.text("from");
@@ -335,25 +336,25 @@ StatusOr<Manifest> manifestFromJson(std::string_view text) {
   }
   m.max_ps = static_cast<int>(fields.number("maxPs", 0, kMaxTasks));
   m.optimizer = fields.text("optimizer");
-  fields.list("epochs", kMaxList, [&](const Json& item, const std::string& place) {
+  fields.list("epochs", kMaxList, [&](const OrderedJson& item, const std::string& place) {
     m.epochs.push_back(readEpoch(item, place, status));
   });
-  fields.list("slots", 64, [&](const Json& item, const std::string& place) {
+  fields.list("slots", 64, [&](const OrderedJson& item, const std::string& place) {
     if (!item.is_string()) {
       status = badField(place, "expected a string");
     } else {
       m.slots.push_back(item.get<std::string>());
     }
   });
-  fields.list("variables", kMaxList, [&](const Json& item, const std::string& place) {
+  fields.list("variables", kMaxList, [&](const OrderedJson& item, const std::string& place) {
     m.variables.push_back(readVariable(item, place, status));
   });
   if (json.contains("tables")) {
-    fields.list("tables", kMaxTasks, [&](const Json& item, const std::string& place) {
+    fields.list("tables", kMaxTasks, [&](const OrderedJson& item, const std::string& place) {
       m.tables.push_back(readTable(item, place, status));
     });
   }
-  fields.list("files", kMaxList, [&](const Json& item, const std::string& place) {
+  fields.list("files", kMaxList, [&](const OrderedJson& item, const std::string& place) {
     m.files.push_back(readFileInfo(item, place, status));
   });
   fields.end();

@@ -9,7 +9,7 @@ namespace {
 // In place of for ever: a wait without a limit is a symbol that only the newest standard libraries
 // have, and the library serves older ones.
 constexpr Duration kLong = std::chrono::hours(1);
-constexpr Duration kAskEvery = std::chrono::milliseconds(50);
+constexpr Duration kLookEvery = std::chrono::milliseconds(50);
 thread_local bool on_caller = false;
 
 }  // namespace
@@ -75,7 +75,7 @@ bool WorkQueue::help(const Work& work, const std::function<bool()>& interrupted)
       on_caller = false;
       continue;
     }
-    if (monitor_->changed.wait_for(lock, kAskEvery) != std::cv_status::timeout) continue;
+    if (monitor_->changed.wait_for(lock, kLookEvery) != std::cv_status::timeout) continue;
     lock.unlock();
     const bool ends = interrupted();
     lock.lock();
@@ -135,7 +135,7 @@ bool WorkQueue::stop(const Status& why, TimePoint deadline) {
   monitor_->changed.notify_all();
   for (const Entry& entry : dropped) entry.work->finish(why);
   std::unique_lock lock(monitor_->mutex);
-  while (running_ && systemClock().now() < deadline) monitor_->changed.wait_for(lock, kAskEvery);
+  while (running_ && systemClock().now() < deadline) monitor_->changed.wait_for(lock, kLookEvery);
   return !running_;
 }
 

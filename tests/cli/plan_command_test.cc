@@ -21,7 +21,7 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-constexpr char kJob[] = R"(apiVersion: trainyard.dev/v1alpha1
+constexpr char kPlannedJob[] = R"(apiVersion: trainyard.dev/v1alpha1
 kind: TrainingJob
 metadata: {name: comparison}
 spec:
@@ -43,7 +43,7 @@ class PlanCommand : public testing::Test {
     ASSERT_NE(mkdtemp(pattern.data()), nullptr);
     folder_ = pattern;
     file_ = folder_ + "/job.yaml";
-    std::ofstream(file_) << kJob;
+    std::ofstream(file_) << kPlannedJob;
   }
   void TearDown() override { std::filesystem::remove_all(folder_); }
 

@@ -15,18 +15,18 @@ namespace {
 
 using ::testing::HasSubstr;
 
-struct Answer {
+struct PlanAnswer {
   int code = -1;
   std::string text;  // both streams
 };
 
 // `words` are separated by single spaces.
-Answer plan(const std::string& words) {
+PlanAnswer plan(const std::string& words) {
   SpawnOptions spawn;
   spawn.argv = {std::string(std::getenv("TRAINYARD_BIN")) + "/trainyard", "plan"};
   for (const std::string_view word : split(words, ' ')) spawn.argv.emplace_back(word);
   spawn.cwd = std::getenv("TRAINYARD_SOURCE");
-  Answer answer;
+  PlanAnswer answer;
   std::mutex mutex;
   spawn.on_line = [&](std::string_view line) {
     std::lock_guard lock(mutex);
@@ -43,7 +43,7 @@ Answer plan(const std::string& words) {
 }
 
 void expectSplit(const std::string& words, const std::string& split) {
-  const Answer answer = plan(words);
+  const PlanAnswer answer = plan(words);
   EXPECT_EQ(answer.code, 0);
   EXPECT_THAT(answer.text, HasSubstr("best split of 16 machines  " + split));
   EXPECT_THAT(answer.text, HasSubstr("half duplex (factor 2)"));
@@ -61,22 +61,22 @@ TEST(PlanProgram, PublishedSplits) {
 
 TEST(PlanProgram, AJobsServersOnItsLinks) {
   const std::string link = " --set worker.replicas=7 --bandwidth 1Gbit --step-seconds 0.2";
-  const Answer hot = plan("-f examples/placement/mnist-roundrobin.yaml" + link);
+  const PlanAnswer hot = plan("-f examples/placement/mnist-roundrobin.yaml" + link);
   EXPECT_EQ(hot.code, 0);
   EXPECT_THAT(hot.text, HasSubstr("ps1                            0.7333 s      0.838 s\n"));
   EXPECT_THAT(hot.text, HasSubstr("full duplex (factor 1)"));
-  const Answer even = plan("-f examples/placement/mnist-balanced.yaml" + link);
+  const PlanAnswer even = plan("-f examples/placement/mnist-balanced.yaml" + link);
   EXPECT_THAT(even.text, HasSubstr("0.4192 s"));
   EXPECT_THAT(even.text, HasSubstr("step of this job       0.6192 s"));
-  const Answer alone = plan("-f examples/placement/mnist-balanced.yaml" + link +
-                            " --set training.chunkReplicas=Never");
+  const PlanAnswer alone = plan("-f examples/placement/mnist-balanced.yaml" + link +
+                                " --set training.chunkReplicas=Never");
   EXPECT_THAT(alone.text, HasSubstr("0.3668 s"));
   EXPECT_THAT(alone.text, HasSubstr("step of this job       0.5668 s"));
 }
 
 TEST(PlanProgram, WrongFlagsAreNamed) {
   const auto refused = [](const std::string& words, const std::string& what) {
-    const Answer answer = plan(words);
+    const PlanAnswer answer = plan(words);
     EXPECT_EQ(answer.code, 2) << words;
     EXPECT_THAT(answer.text, HasSubstr(what)) << words;
     EXPECT_EQ(split(answer.text, '\n').size(), 2u) << "one line: " << answer.text;

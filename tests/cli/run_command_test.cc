@@ -24,7 +24,7 @@ using testing::HasSubstr;
 constexpr TaskKey kPs0{v1::ROLE_PS, 0};
 constexpr TaskKey kWorker0{v1::ROLE_WORKER, 0};
 
-constexpr char kJob[] = R"(apiVersion: trainyard.dev/v1alpha1
+constexpr char kTrainedJob[] = R"(apiVersion: trainyard.dev/v1alpha1
 kind: TrainingJob
 metadata: {name: small}
 spec:
@@ -43,7 +43,7 @@ class RunCommandTest : public testing::Test {
   RunCommandTest() {
     std::string name = testing::TempDir() + "run_command_XXXXXX";
     root_ = ::mkdtemp(name.data());
-    std::ofstream(root_ / "job.yaml") << kJob;
+    std::ofstream(root_ / "job.yaml") << kTrainedJob;
     paths_.dir = root_ / "run";
   }
   ~RunCommandTest() override {

@@ -15,7 +15,7 @@ namespace {
 
 using runtime::lanes::Connection;
 using runtime::lanes::EventLoop;
-using runtime::lanes::FrameBytes;
+using LaneFrameBytes = runtime::lanes::FrameBytes;
 using runtime::lanes::FrameHead;
 using runtime::lanes::FrameSeal;
 using runtime::lanes::kFrameBytes;
@@ -36,7 +36,7 @@ const WakeUp& quietDescriptor() {
 // The head at the beginning of `bytes`, and its header; nothing: they are not all there.
 struct Begin {
   StatusOr<FrameHead> head;
-  FrameBytes bytes;
+  LaneFrameBytes bytes;
   std::string_view header;
 };
 std::optional<Begin> beginOf(std::string_view bytes) {
@@ -187,7 +187,7 @@ void LaneFeed::seal() {
       TY_CHECK(absl::IsDataLoss(begin->head.status()), "a header that is wrong is lost data");
       return;
     }
-    FrameBytes right = runtime::lanes::encodeFrame(*begin->head, begin->header, seal);
+    LaneFrameBytes right = runtime::lanes::encodeFrame(*begin->head, begin->header, seal);
     TY_CHECK(std::memcmp(right.data(), begin->bytes.data(), kSealAt) == 0,
              "every byte of a header counts");
     char* const there = bytes_.data() + (rest.data() - bytes_.data()) + kSealAt;
@@ -252,7 +252,7 @@ std::vector<FedFrame> framesOf(std::string_view sent) {
 std::string fedFrame(runtime::lanes::FrameKind kind, runtime::lanes::Topic topic,
                      std::uint64_t number, std::string_view header, std::string_view body) {
   FrameSeal seal(kConnectionKey, kTheirs);
-  FrameBytes bytes = runtime::lanes::encodeFrame(
+  LaneFrameBytes bytes = runtime::lanes::encodeFrame(
       {kind, topic, number, static_cast<std::uint32_t>(header.size()), body.size()}, header, seal);
   std::fill(bytes.begin() + kSealAt, bytes.end(), std::byte{0});
   std::string frame(reinterpret_cast<const char*>(bytes.data()), bytes.size());

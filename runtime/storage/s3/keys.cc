@@ -18,7 +18,7 @@ constexpr UnixMillis kNever = std::numeric_limits<UnixMillis>::max();
 constexpr UnixMillis kAhead = 5 * 60 * 1000;
 constexpr UnixMillis kPause = 10 * 1000;  // after a try that failed
 constexpr std::size_t kMostToken = 64 << 10;
-constexpr std::size_t kMostWords = 1 << 20;
+constexpr std::size_t kLongestKeys = 1 << 20;
 
 StatusOr<std::string> readToken(const std::string& file) {
   TY_ASSIGN_OR_RETURN(const std::string token, readFile(file, kMostToken));
@@ -40,7 +40,7 @@ StatusOr<Keys> askFor(const WebIdentity& identity, Http& http) {
   request.method = "POST";
   request.headers["content-type"] = "application/x-www-form-urlencoded";
   request.body = std::as_bytes(std::span(body.data(), body.size()));
-  TY_ASSIGN_OR_RETURN(const Response response, http.send(request, kMostWords));
+  TY_ASSIGN_OR_RETURN(const Response response, http.send(request, kLongestKeys));
   return keysFrom(response, parseRoleKeys(response.body));
 }
 
@@ -51,7 +51,7 @@ StatusOr<Keys> askFor(const KeyServer& server, Http& http) {
   }
   Request request = requestTo(server.url);
   if (!token.empty()) request.headers["authorization"] = token;
-  TY_ASSIGN_OR_RETURN(const Response response, http.send(request, kMostWords));
+  TY_ASSIGN_OR_RETURN(const Response response, http.send(request, kLongestKeys));
   return keysFrom(response, parseServedKeys(response.body));
 }
 

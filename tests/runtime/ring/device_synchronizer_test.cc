@@ -14,7 +14,7 @@ namespace {
 using collective::testing::FakeDevices;
 using collective::testing::FakeMemory;
 
-constexpr int kRanks = 2;
+constexpr int kDeviceRanks = 2;
 constexpr int kSteps = 3;
 constexpr std::size_t kElements = 4;
 
@@ -78,21 +78,21 @@ TEST(DeviceSynchronizerTest, GradientsOnDevicesBecomeTheHostsWeights) {
   News news;
   FakeDevices devices;
   std::vector<std::unique_ptr<Worker>> workers;
-  for (int r = 0; r < kRanks; ++r) {
+  for (int r = 0; r < kDeviceRanks; ++r) {
     workers.push_back(std::make_unique<Worker>(r, devices, news));
     ASSERT_TRUE(workers.back()->synchronizer->open().ok());
   }
   RingViews views;
   for (const auto& worker : workers) views.add(*worker->synchronizer);
   views.prepare(/*step_samples=*/20, /*rank_samples=*/10);
-  std::vector<Status> results(kRanks);
+  std::vector<Status> results(kDeviceRanks);
   std::vector<std::thread> threads;
   for (std::size_t r = 0; r < workers.size(); ++r)
     threads.emplace_back([&, r] { results[r] = workers[r]->train(r == 0 ? 10.0F : 30.0F); });
   EXPECT_TRUE(news.await([&] { return views.prepared(); }));
   views.show(v1::PHASE_ACTIVE);
   for (std::thread& thread : threads) thread.join();
-  for (int r = 0; r < kRanks; ++r) {
+  for (int r = 0; r < kDeviceRanks; ++r) {
     const auto at = static_cast<std::size_t>(r);
     EXPECT_TRUE(results[at].ok()) << results[at];
     // Each step takes 0.5 times the mean over 20 samples, 2.

@@ -12,7 +12,7 @@
 namespace trainyard::control {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
 constexpr TaskKey kSecondWorker{v1::ROLE_WORKER, 1};
 
@@ -39,22 +39,22 @@ constexpr char kTwoClaims[] =
     "{storage: 1Gi}}}}, {metadata: {name: more}, spec: {storageClassName: fast}}]";
 
 TEST(RenderClaims, EachIsOfOneTaskAndStaysWithoutAnOwner) {
-  const std::vector<Json> claims = renderClaims(claimsJob(kTwoClaims), kSecondWorker);
+  const std::vector<OrderedJson> claims = renderClaims(claimsJob(kTwoClaims), kSecondWorker);
   ASSERT_EQ(claims.size(), 2u);
   EXPECT_EQ(claims[0]["apiVersion"], "v1");
   EXPECT_EQ(claims[0]["kind"], "PersistentVolumeClaim");
-  const Json& metadata = claims[0]["metadata"];
+  const OrderedJson& metadata = claims[0]["metadata"];
   EXPECT_EQ(metadata["name"], "data-own-worker-1");
   EXPECT_EQ(metadata["namespace"], "team");
   EXPECT_EQ(metadata["labels"]["trainyard.dev/job-name"], "own");
   EXPECT_EQ(metadata["labels"]["trainyard.dev/role"], "worker");
   EXPECT_EQ(metadata["labels"]["trainyard.dev/index"], "1") << "ours hold";
   EXPECT_EQ(metadata["labels"]["team"], "vision");
-  EXPECT_EQ(metadata["annotations"], Json({{"a", "b"}}));
+  EXPECT_EQ(metadata["annotations"], OrderedJson({{"a", "b"}}));
   EXPECT_FALSE(metadata.contains("ownerReferences"));
   EXPECT_EQ(claims[0]["spec"]["resources"]["requests"]["storage"], "1Gi");
   EXPECT_EQ(claims[1]["metadata"]["name"], "more-own-worker-1");
-  EXPECT_EQ(claims[1]["spec"], Json({{"storageClassName", "fast"}}));
+  EXPECT_EQ(claims[1]["spec"], OrderedJson({{"storageClassName", "fast"}}));
   EXPECT_TRUE(renderClaims(claimsJob(kTwoClaims), {v1::ROLE_PS, 0}).empty())
       << "each role has its own";
 }
@@ -62,8 +62,8 @@ TEST(RenderClaims, EachIsOfOneTaskAndStaysWithoutAnOwner) {
 TEST(RenderClaims, ThoseThatGoWithTheJobAreOwnedByIt) {
   const auto job = claimsJob(std::string(kTwoClaims) +
                              ", persistentVolumeClaimRetentionPolicy: {whenDeleted: Delete}");
-  const Json metadata = renderClaims(job, kSecondWorker).at(0)["metadata"];
-  EXPECT_EQ(metadata["ownerReferences"], Json::array({ownerReference(job)}));
+  const OrderedJson metadata = renderClaims(job, kSecondWorker).at(0)["metadata"];
+  EXPECT_EQ(metadata["ownerReferences"], OrderedJson::array({ownerReference(job)}));
 }
 
 TEST(RenderClaims, ThePodHasThemAsVolumes) {
@@ -72,7 +72,7 @@ TEST(RenderClaims, ThePodHasThemAsVolumes) {
                              kSecondWorker, 3, options);
   ASSERT_TRUE(pod.ok()) << pod.status();
   std::vector<std::pair<std::string, std::string>> claims;
-  for (const Json& volume : (*pod)["spec"]["volumes"]) {
+  for (const OrderedJson& volume : (*pod)["spec"]["volumes"]) {
     if (volume.contains("persistentVolumeClaim"))
       claims.emplace_back(volume["name"], volume["persistentVolumeClaim"]["claimName"]);
   }
@@ -96,7 +96,7 @@ TEST(RenderClaims, TheLongestNameIsOne) {
   v1::TrainingJob job = claimsJob(
       fmt::format("volumeClaimTemplates: [{{metadata: {{name: {}}}, spec: {{}}}}]", longest));
   job.mutable_metadata()->set_name(std::string(48, 'j'));
-  const Json claim = renderClaims(job, {v1::ROLE_WORKER, 4095}).at(0);
+  const OrderedJson claim = renderClaims(job, {v1::ROLE_WORKER, 4095}).at(0);
   EXPECT_LE(claim["metadata"]["name"].get<std::string>().size(), 253u);
 }
 

@@ -35,14 +35,14 @@ spec:
   return job.value_or(v1::TrainingJob());
 }
 
-OrderedJson podOf(const v1::TrainingJob& job, const TaskKey& task = {v1::ROLE_PS, 0}) {
+OrderedJson s3PodOf(const v1::TrainingJob& job, const TaskKey& task = {v1::ROLE_PS, 0}) {
   const auto pod =
       renderPod(job, task, 1, {.agent_image = "agent:1", .runtime_image = "runtime:1"});
   EXPECT_TRUE(pod.ok()) << pod.status();
   return pod.ok() ? OrderedJson((*pod)["spec"]) : OrderedJson();
 }
 
-std::vector<OrderedJson> named(const OrderedJson& list, const std::string& name) {
+std::vector<OrderedJson> allNamed(const OrderedJson& list, const std::string& name) {
   std::vector<OrderedJson> found;
   for (const OrderedJson& entry : list) {
     if (entry["name"] == name) found.push_back(entry);
@@ -54,10 +54,10 @@ TEST(ObjectStoreTest, ThePodIsToldWhereItIsAndWhoItIs) {
   const v1::TrainingJob job = storedJob(
       "{s3: {bucket: data, endpoint: 'https://minio.lab:9000', region: here, secretName: keys, "
       "caKey: ca.pem}}");
-  const OrderedJson spec = podOf(job), task = spec["containers"][0];
+  const OrderedJson spec = s3PodOf(job), task = spec["containers"][0];
   EXPECT_THAT(task["command"], Contains("--checkpoints=s3://data/lab/kept/checkpoints"));
   const auto value = [&](const std::string& name) {
-    const auto found = named(task["env"], name);
+    const auto found = allNamed(task["env"], name);
     return found.size() == 1 ? found[0] : OrderedJson();
   };
   EXPECT_EQ(value("AWS_ENDPOINT_URL_S3")["value"], "https://minio.lab:9000");
@@ -67,30 +67,30 @@ TEST(ObjectStoreTest, ThePodIsToldWhereItIsAndWhoItIs) {
   EXPECT_EQ(value("AWS_ACCESS_KEY_ID")["valueFrom"]["secretKeyRef"]["name"], "keys");
   EXPECT_EQ(value("AWS_SESSION_TOKEN")["valueFrom"]["secretKeyRef"]["optional"], true);
   EXPECT_EQ(value("AWS_CA_BUNDLE")["value"], "/etc/trainyard/s3/ca.crt");
-  const auto volume = named(spec["volumes"], "trainyard-s3");
+  const auto volume = allNamed(spec["volumes"], "trainyard-s3");
   ASSERT_EQ(volume.size(), 1U);
   EXPECT_EQ(volume[0]["secret"]["items"][0], OrderedJson({{"key", "ca.pem"}, {"path", "ca.crt"}}));
-  EXPECT_EQ(named(task["volumeMounts"], "trainyard-s3").size(), 1U);
+  EXPECT_EQ(allNamed(task["volumeMounts"], "trainyard-s3").size(), 1U);
   EXPECT_FALSE(passingStorage(job).has_value()) << "checkpoints outlive the pods";
 }
 
 TEST(ObjectStoreTest, WhatTheTemplateSetsStays) {
-  const OrderedJson spec = podOf(
+  const OrderedJson spec = s3PodOf(
       storedJob("{s3: {bucket: data, prefix: a/b, secretName: keys}}",
                 "[{name: AWS_REGION, value: there}, {name: AWS_ACCESS_KEY_ID, value: mine}]"));
   const OrderedJson task = spec["containers"][0];
   EXPECT_THAT(task["command"], Contains("--checkpoints=s3://data/a/b/checkpoints"));
-  EXPECT_EQ(named(task["env"], "AWS_REGION").size(), 1U);
-  EXPECT_EQ(named(task["env"], "AWS_ACCESS_KEY_ID")[0]["value"], "mine");
-  EXPECT_THAT(named(task["env"], "AWS_ENDPOINT_URL_S3"), IsEmpty()) << "AWS's own";
-  EXPECT_THAT(named(spec["volumes"], "trainyard-s3"), IsEmpty());
+  EXPECT_EQ(allNamed(task["env"], "AWS_REGION").size(), 1U);
+  EXPECT_EQ(allNamed(task["env"], "AWS_ACCESS_KEY_ID")[0]["value"], "mine");
+  EXPECT_THAT(allNamed(task["env"], "AWS_ENDPOINT_URL_S3"), IsEmpty()) << "AWS's own";
+  EXPECT_THAT(allNamed(spec["volumes"], "trainyard-s3"), IsEmpty());
 }
 
 TEST(ObjectStoreTest, WithoutOneNothingIsSaidOfIt) {
-  const OrderedJson spec = podOf(storedJob("{volume: {emptyDir: {}}}"));
+  const OrderedJson spec = s3PodOf(storedJob("{volume: {emptyDir: {}}}"));
   for (const OrderedJson& word : spec["containers"][0]["command"])
     EXPECT_EQ(word.get<std::string>().find("--checkpoints"), std::string::npos);
-  EXPECT_THAT(named(spec["containers"][0]["env"], "AWS_REGION"), IsEmpty());
+  EXPECT_THAT(allNamed(spec["containers"][0]["env"], "AWS_REGION"), IsEmpty());
 }
 
 // Of volumes that only one node can mount, the task that writes has it.
@@ -103,7 +103,7 @@ TEST(StorageAccess, TheCoordinatorAloneHasTheVolume) {
     for (const v1::Role role : {first, v1::ROLE_WORKER}) {
       for (const std::uint32_t index : {0u, 1u}) {
         const TaskKey task{role, index};
-        const auto found = named(podOf(job, task)["volumes"], "trainyard-storage");
+        const auto found = allNamed(s3PodOf(job, task)["volumes"], "trainyard-storage");
         ASSERT_EQ(found.size(), 1u);
         const bool mounted = role == first && index == 0;
         EXPECT_EQ(found[0].contains("persistentVolumeClaim"), mounted) << toString(task);

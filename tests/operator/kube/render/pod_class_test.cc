@@ -10,10 +10,11 @@
 namespace trainyard::control {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
-Json podOf(const std::string& pod, const std::string& container,
-           const std::vector<std::string>& pull_secrets = {}, const std::string& policy = "") {
+OrderedJson podOf(const std::string& pod, const std::string& container,
+                  const std::vector<std::string>& pull_secrets = {},
+                  const std::string& policy = "") {
   const std::string text = fmt::format(R"(apiVersion: trainyard.dev/v1alpha1
 kind: TrainingJob
 metadata: {{name: own, namespace: team}}
@@ -32,21 +33,21 @@ spec:
   return (*rendered)["spec"];
 }
 
-Json copyOf(const std::string& resources) {
-  const Json spec = podOf("", "resources: {" + resources + "}");
+OrderedJson copyOf(const std::string& resources) {
+  const OrderedJson spec = podOf("", "resources: {" + resources + "}");
   return spec["initContainers"][0]["resources"];
 }
 
 TEST(PodClassTest, TheCopyOfTheAgentLeavesAGuaranteedPodGuaranteed) {
-  const Json amounts = {{"cpu", "4"}, {"memory", "8Gi"}};
-  const Json same = {{"requests", amounts}, {"limits", amounts}};
+  const OrderedJson amounts = {{"cpu", "4"}, {"memory", "8Gi"}};
+  const OrderedJson same = {{"requests", amounts}, {"limits", amounts}};
   EXPECT_EQ(copyOf("limits: {cpu: '4', memory: 8Gi}"), same);
   EXPECT_EQ(copyOf("limits: {cpu: '4', memory: 8Gi, nvidia.com/gpu: 1}, "
                    "requests: {cpu: '4', memory: 8Gi}"),
             same)
       << "it takes no GPU";
-  const Json little = {{"requests", {{"cpu", "10m"}, {"memory", "64Mi"}}},
-                       {"limits", {{"cpu", "1"}, {"memory", "128Mi"}}}};
+  const OrderedJson little = {{"requests", {{"cpu", "10m"}, {"memory", "64Mi"}}},
+                              {"limits", {{"cpu", "1"}, {"memory", "128Mi"}}}};
   EXPECT_EQ(copyOf(""), little);
   EXPECT_EQ(copyOf("limits: {memory: 8Gi}"), little);
   EXPECT_EQ(copyOf("limits: {cpu: '4', memory: 8Gi}, requests: {cpu: '2', memory: 8Gi}"), little);
@@ -64,10 +65,10 @@ TEST(PodClassTest, ImagesArePulledWithTheSecretsOfTheTemplateAndOfTheOperator) {
   EXPECT_FALSE(podOf("", "").contains("imagePullSecrets"));
   EXPECT_EQ(podOf("imagePullSecrets: [{name: own}, {name: both}],", "",
                   {"both", "all"})["imagePullSecrets"],
-            Json::parse(R"([{"name": "own"}, {"name": "both"}, {"name": "all"}])"));
+            OrderedJson::parse(R"([{"name": "own"}, {"name": "both"}, {"name": "all"}])"));
 }
 
-Json serverOf(const std::string& spec, int servers) {
+OrderedJson serverOf(const std::string& spec, int servers) {
   const std::string text = fmt::format(R"(apiVersion: trainyard.dev/v1alpha1
 kind: TrainingJob
 metadata: {{name: own, namespace: team}}
@@ -87,17 +88,17 @@ spec:
 }
 
 TEST(PodClassTest, ServersPreferNodesOfTheirOwn) {
-  EXPECT_EQ(serverOf("", 2)["topologySpreadConstraints"], Json::parse(R"([{
+  EXPECT_EQ(serverOf("", 2)["topologySpreadConstraints"], OrderedJson::parse(R"([{
       "maxSkew": 1, "topologyKey": "kubernetes.io/hostname", "whenUnsatisfiable": "ScheduleAnyway",
       "labelSelector": {"matchLabels": {"trainyard.dev/job-name": "own", "trainyard.dev/role": "ps"}}}])"));
   EXPECT_FALSE(serverOf("", 1).contains("topologySpreadConstraints"));
   EXPECT_FALSE(serverOf("affinity: {},", 2).contains("topologySpreadConstraints"));
   EXPECT_EQ(serverOf("topologySpreadConstraints: [],", 2)["topologySpreadConstraints"],
-            Json::array());
+            OrderedJson::array());
 }
 
 // `job`: more of its spec; `pod`: of the workers' pods.
-Json workerOf(const std::string& job, const std::string& pod = "", int workers = 2) {
+OrderedJson workerOf(const std::string& job, const std::string& pod = "", int workers = 2) {
   const std::string text = fmt::format(
       R"(apiVersion: trainyard.dev/v1alpha1
 kind: TrainingJob
@@ -109,11 +110,11 @@ spec:
       job, workers, pod, job.find("training") == std::string::npos ? ", command: [b]" : "");
   const auto parsed = parseJob(text, "job.yaml", {}, nullptr);
   EXPECT_TRUE(parsed.ok()) << parsed.status();
-  if (!parsed.ok()) return Json();
+  if (!parsed.ok()) return OrderedJson();
   const RenderOptions options{.agent_image = "agent:1", .runtime_image = "runtime:1"};
   const auto rendered = renderPod(*parsed, {v1::ROLE_WORKER, 1}, 1, options);
   EXPECT_TRUE(rendered.ok()) << rendered.status();
-  return rendered.ok() ? (*rendered)["spec"] : Json();
+  return rendered.ok() ? (*rendered)["spec"] : OrderedJson();
 }
 
 constexpr char kRingTraining[] = R"(  strategy: AllReduce
@@ -121,33 +122,33 @@ constexpr char kRingTraining[] = R"(  strategy: AllReduce
     batchSize: 1, steps: 1, optimizer: {name: SGD, learningRate: 0.1}})";
 
 TEST(PodClassTest, RanksOfARingPreferToBeNearEachOther) {
-  const Json near = Json::parse(R"({"podAffinity": {
+  const OrderedJson near = OrderedJson::parse(R"({"podAffinity": {
       "preferredDuringSchedulingIgnoredDuringExecution": [
     {"weight": 100, "podAffinityTerm": {"topologyKey": "kubernetes.io/hostname", "labelSelector":
       {"matchLabels": {"trainyard.dev/job-name": "own", "trainyard.dev/role": "worker"}}}},
     {"weight": 50, "podAffinityTerm": {"topologyKey": "topology.kubernetes.io/zone",
       "labelSelector":
       {"matchLabels": {"trainyard.dev/job-name": "own", "trainyard.dev/role": "worker"}}}}]}})");
-  const Json ours = workerOf(kRingTraining);
+  const OrderedJson ours = workerOf(kRingTraining);
   EXPECT_EQ(ours["affinity"], near);
   EXPECT_FALSE(ours.contains("topologySpreadConstraints"));
-  const Json foreign = workerOf("  strategy: AllReduce");
+  const OrderedJson foreign = workerOf("  strategy: AllReduce");
   EXPECT_EQ(foreign["affinity"], near);
   // The scheduler's own constraint, for pods of a Service, does not hold then.
-  EXPECT_EQ(foreign["topologySpreadConstraints"], Json::parse(R"([{
+  EXPECT_EQ(foreign["topologySpreadConstraints"], OrderedJson::parse(R"([{
       "maxSkew": 1, "topologyKey": "kubernetes.io/hostname", "whenUnsatisfiable": "ScheduleAnyway",
       "labelSelector": {"matchLabels": {"trainyard.dev/job-name": "own",
         "trainyard.dev/role": "worker", "trainyard.dev/index": "1"}}}])"));
 }
 
 TEST(PodClassTest, OthersGoWhereTheyFindRoom) {
-  const auto placed = [](const Json& spec) {
+  const auto placed = [](const OrderedJson& spec) {
     return spec.contains("affinity") || spec.contains("topologySpreadConstraints");
   };
   EXPECT_FALSE(placed(workerOf("  strategy: AllReduce", "", 1))) << "nobody to be near to";
   EXPECT_FALSE(placed(workerOf("  ps: {template: {spec: {containers: [{command: [a]}]}}}")))
       << "workers of parameter servers";
-  EXPECT_EQ(workerOf("  strategy: AllReduce", "affinity: {},")["affinity"], Json::object());
+  EXPECT_EQ(workerOf("  strategy: AllReduce", "affinity: {},")["affinity"], OrderedJson::object());
   EXPECT_FALSE(
       workerOf("  strategy: AllReduce", "affinity: {},").contains("topologySpreadConstraints"));
   EXPECT_FALSE(

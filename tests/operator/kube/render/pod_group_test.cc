@@ -9,7 +9,7 @@
 namespace trainyard::control {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
 v1::TrainingJob gangJob(const std::string& policy, const std::string& worker = "replicas: 3",
                         const std::string& pod = "", const std::string& ps = "replicas: 2") {
@@ -27,12 +27,12 @@ spec:
   return job.value_or(v1::TrainingJob());
 }
 
-Json gangPod(const v1::TrainingJob& job, std::optional<GangOptions> gang) {
+OrderedJson gangPod(const v1::TrainingJob& job, std::optional<GangOptions> gang) {
   RenderOptions options{.agent_image = "agent:1", .runtime_image = "runtime:1"};
   options.gang = std::move(gang);
   const auto rendered = renderPod(job, {v1::ROLE_WORKER, 0}, 1, options);
   EXPECT_TRUE(rendered.ok()) << rendered.status();
-  return rendered.value_or(Json());
+  return rendered.value_or(OrderedJson());
 }
 
 const GangOptions kWithPlugin{GangScheduler::kCoscheduling, "gangs"};
@@ -53,7 +53,7 @@ TEST(PodGroupTest, HoldsAllTasksWithoutWhichTheJobDoesNotTrain) {
 }
 
 TEST(PodGroupTest, ForCoscheduling) {
-  const Json group =
+  const OrderedJson group =
       renderPodGroup(gangJob("schedulingPolicy: {queue: q, scheduleTimeoutSeconds: 30}"),
                      GangScheduler::kCoscheduling);
   EXPECT_EQ(group["apiVersion"], "scheduling.x-k8s.io/v1alpha1");
@@ -61,33 +61,34 @@ TEST(PodGroupTest, ForCoscheduling) {
   EXPECT_EQ(group["metadata"]["name"], "own");
   EXPECT_EQ(group["metadata"]["namespace"], "team");
   EXPECT_EQ(group["metadata"]["ownerReferences"][0]["kind"], "TrainingJob");
-  EXPECT_EQ(group["spec"], Json::parse(R"({"minMember": 5, "scheduleTimeoutSeconds": 30})"));
+  EXPECT_EQ(group["spec"], OrderedJson::parse(R"({"minMember": 5, "scheduleTimeoutSeconds": 30})"));
 }
 
 TEST(PodGroupTest, ForVolcano) {
-  const Json group = renderPodGroup(
+  const OrderedJson group = renderPodGroup(
       gangJob("schedulingPolicy: {queue: q, priorityClass: high, scheduleTimeoutSeconds: 30}"),
       GangScheduler::kVolcano);
   EXPECT_EQ(group["apiVersion"], "scheduling.volcano.sh/v1beta1");
   EXPECT_EQ(group["spec"],
-            Json::parse(R"({"minMember": 5, "queue": "q", "priorityClassName": "high"})"));
+            OrderedJson::parse(R"({"minMember": 5, "queue": "q", "priorityClassName": "high"})"));
 }
 
 TEST(PodGroupTest, APodBelongsToItsGroup) {
   const v1::TrainingJob job = gangJob("schedulingPolicy: {priorityClass: high}");
-  const Json plugin = gangPod(job, kWithPlugin);
+  const OrderedJson plugin = gangPod(job, kWithPlugin);
   EXPECT_EQ(plugin["metadata"]["labels"]["scheduling.x-k8s.io/pod-group"], "own");
   EXPECT_EQ(plugin["spec"]["schedulerName"], "gangs");
   EXPECT_EQ(plugin["spec"]["priorityClassName"], "high");
-  const Json volcano = gangPod(job, kWithVolcano);
+  const OrderedJson volcano = gangPod(job, kWithVolcano);
   EXPECT_EQ(volcano["metadata"]["annotations"]["scheduling.k8s.io/group-name"], "own");
   EXPECT_FALSE(volcano["metadata"]["labels"].contains("scheduling.x-k8s.io/pod-group"));
   EXPECT_EQ(volcano["spec"]["schedulerName"], "volcano");
 }
 
 TEST(PodGroupTest, OthersBelongToNone) {
-  for (const Json& pod : {gangPod(gangJob(""), kWithPlugin), gangPod(gangJob(""), kWithVolcano),
-                          gangPod(gangJob(""), std::nullopt)}) {
+  for (const OrderedJson& pod :
+       {gangPod(gangJob(""), kWithPlugin), gangPod(gangJob(""), kWithVolcano),
+        gangPod(gangJob(""), std::nullopt)}) {
     EXPECT_FALSE(pod["metadata"]["labels"].contains("scheduling.x-k8s.io/pod-group"));
     EXPECT_FALSE(pod["metadata"]["annotations"].contains("scheduling.k8s.io/group-name"));
     EXPECT_FALSE(pod["spec"].contains("schedulerName"));
@@ -96,9 +97,9 @@ TEST(PodGroupTest, OthersBelongToNone) {
 }
 
 TEST(PodGroupTest, TheTemplateNamesItsOwnSchedulerAndPriority) {
-  const Json pod = gangPod(gangJob("schedulingPolicy: {priorityClass: high}", "replicas: 3",
-                                   "schedulerName: mine, priorityClassName: low,"),
-                           kWithPlugin);
+  const OrderedJson pod = gangPod(gangJob("schedulingPolicy: {priorityClass: high}", "replicas: 3",
+                                          "schedulerName: mine, priorityClassName: low,"),
+                                  kWithPlugin);
   EXPECT_EQ(pod["spec"]["schedulerName"], "mine");
   EXPECT_EQ(pod["spec"]["priorityClassName"], "low");
 }
