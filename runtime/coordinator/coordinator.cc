@@ -219,10 +219,23 @@ std::vector<v1::HeardTask> Coordinator::heard(TimePoint now) const {
   return heard;
 }
 
+namespace {
+
+// Until the first epoch of this process the job has come as far as with the coordinators before.
+// Who hears of less would tell the next one of less, and what was lost in between would count for
+// nothing.
+void tellFormer(const v1::Membership& told, v1::JobProgress& progress) {
+  progress.set_step(std::max(progress.step(), told.reached()));
+  progress.set_lost_steps(std::max(progress.lost_steps(), told.lost_steps()));
+}
+
+}  // namespace
+
 v1::JobProgress Coordinator::progress(TimePoint now) const {
   v1::JobProgress progress;
   epochs_.tell(membership_, progress);
   progress_.tell(progress, steps_.stepSamples(membership_));
+  if (!steps_.begun()) tellFormer(membership_.document(), progress);
   evaluations_.tell(progress);
   tickets_.tell(progress);
   checkpoints_.tell(progress);

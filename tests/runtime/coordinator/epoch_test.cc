@@ -195,8 +195,12 @@ TEST(CoordinatorEpoch, CountsWhatWasLostWithALifeThatNobodySurvived) {
     told.set_reached(52);
     told.set_lost_steps(3);
     b.c.setMembership(told, b.now);
+    const v1::JobProgress waiting = b.c.progress(b.now);
+    EXPECT_EQ(waiting.step(), 52) << "of which a membership may be made before the first epoch";
+    EXPECT_EQ(waiting.lost_steps(), 3);
     b.activate();
     EXPECT_EQ(b.last_view.epoch().first_step(), checkpointed ? 40 : 0);
+    EXPECT_EQ(b.c.progress(b.now).step(), checkpointed ? 40 : 0);
     EXPECT_EQ(b.last_view.lost_steps(), 3 + (checkpointed ? 12 : 52));
     // Only once.
     b.reach(b.last_view.epoch().first_step() + 2);
