@@ -167,6 +167,8 @@ function(ty_test_again)
   set_property(TEST ${ARG_NAME} APPEND PROPERTY ENVIRONMENT "${ARG_ENVIRONMENT}")
   get_test_property(${ARG_OF} LABELS labels)
   ty_set_lane(${ARG_NAME} ${labels})
+  # Programs of one name choose the names of the files that their results go to by looking which are there.
+  set_property(TEST ${ARG_OF} ${ARG_NAME} APPEND PROPERTY RESOURCE_LOCK results_of_${ARG_OF})
 endfunction()
 
 # One ctest entry for a Python script (standard library only); exit code 77 means skipped, the last line
