@@ -90,10 +90,10 @@ def parse_metrics(text):
     return result
 
 
-def writes(api):
-    """{"verb resource": count} of what the apiserver has answered well."""
+def writes(page):
+    """{"verb resource": count} of what the apiserver whose metrics these are has answered well."""
     result = {}
-    for (name, labels), value in parse_metrics(api.get("/metrics")[1]).items():
+    for (name, labels), value in parse_metrics(page).items():
         found = dict(labels)
         if name != "apiserver_request_total" or found["verb"] not in WRITES:
             continue
@@ -114,6 +114,17 @@ def histogram(page, name, label):
     result = {}
     for (found, labels), value in parse_metrics(page).items():
         if found == f"{name}_bucket" and label in labels:
+            bound = float(dict(labels)["le"].replace("+Inf", "inf"))
+            result[bound] = result.get(bound, 0) + value
+    return result
+
+
+def status_patches(page):
+    """As histogram(): how long the apiserver took to write the status of a job."""
+    result = {}
+    wanted = {("verb", "PATCH"), ("resource", "trainingjobs"), ("subresource", "status")}
+    for (found, labels), value in parse_metrics(page).items():
+        if found == "apiserver_request_duration_seconds_bucket" and wanted <= set(labels):
             bound = float(dict(labels)["le"].replace("+Inf", "inf"))
             result[bound] = result.get(bound, 0) + value
     return result
