@@ -1,7 +1,8 @@
 # Several sources of a target are compiled as one: most of the time of a file goes into instantiating
 # and generating what it shares with its neighbours (gRPC, JSON, GoogleTest), so that four files of one
-# folder take as long as one and a half, and twenty as long as thirteen in units of five. Sources with options of their own stay alone, and a build for
-# fuzzing or with TRAINYARD_UNITY=OFF (preset `plain`) has no units: the latter finds missing includes.
+# folder take as long as one and a half, and twenty as long as thirteen in units of five. Sources with
+# options of their own stay alone, and a build for fuzzing or with TRAINYARD_UNITY=OFF (preset `plain`) has
+# no units: the latter finds missing includes.
 #
 #   ty_units(TARGET [FILES])    so many files a unit, 12 unless told, in the order of the target's list
 option(TRAINYARD_UNITY "Compile several sources of a library as one" ON)

@@ -90,8 +90,13 @@ def parse_metrics(text):
     return result
 
 
-def writes(page):
-    """{"verb resource": count} of what the apiserver whose metrics these are has answered well."""
+def writes(api):
+    """{"verb resource": count} of what the apiserver has answered well."""
+    return writes_told(api.get("/metrics")[1])
+
+
+def writes_told(page):
+    """writes() by a page of the apiserver's metrics."""
     result = {}
     for (name, labels), value in parse_metrics(page).items():
         found = dict(labels)
@@ -109,22 +114,11 @@ def difference(before, after):
     return {key: value - before.get(key, 0) for key, value in after.items() if value != before.get(key, 0)}
 
 
-def histogram(page, name, label):
-    """{bound: cumulative count} of one histogram, summed over all labels but `label` = (key, value)."""
+def histogram(page, name, *wanted):
+    """{bound: cumulative count} of one histogram, summed over all labels but those `wanted`, each (key, value)."""
     result = {}
     for (found, labels), value in parse_metrics(page).items():
-        if found == f"{name}_bucket" and label in labels:
-            bound = float(dict(labels)["le"].replace("+Inf", "inf"))
-            result[bound] = result.get(bound, 0) + value
-    return result
-
-
-def status_patches(page):
-    """As histogram(): how long the apiserver took to write the status of a job."""
-    result = {}
-    wanted = {("verb", "PATCH"), ("resource", "trainingjobs"), ("subresource", "status")}
-    for (found, labels), value in parse_metrics(page).items():
-        if found == "apiserver_request_duration_seconds_bucket" and wanted <= set(labels):
+        if found == f"{name}_bucket" and set(wanted) <= set(labels):
             bound = float(dict(labels)["le"].replace("+Inf", "inf"))
             result[bound] = result.get(bound, 0) + value
     return result

@@ -78,7 +78,7 @@ def burst(rig, operator, process, names, tasks, limit):
     pods = observe.Watch(rig.api, f"/api/v1/namespaces/{fleet.NAMESPACE}/pods", "Status", "Running")
     jobs = observe.Watch(rig.api, operator.path, "State", "Running")
     wanted = len(names) * tasks
-    cpu, written, rig_cpu = process.cpu_seconds(), observe.writes(rig.api.get("/metrics")[1]), rig.cpu_seconds()
+    cpu, written, rig_cpu = process.cpu_seconds(), observe.writes(rig.api), rig.cpu_seconds()
     began = create(rig, operator, names, tasks)
     rig.wait("all jobs to run", lambda: len(pods.reached) >= wanted and len(jobs.reached) >= len(names), limit)
     result = {
@@ -88,7 +88,7 @@ def burst(rig, operator, process, names, tasks, limit):
         "all_jobs_running_seconds": max(jobs.reached.values()) - began,
         "cpu_seconds": process.cpu_seconds() - cpu,
         "rig_cpu_seconds": observe.difference(rig_cpu, rig.cpu_seconds()),
-        "writes": observe.difference(written, observe.writes(rig.api.get("/metrics")[1])),
+        "writes": observe.difference(written, observe.writes(rig.api)),
     }
     result["pods_per_second"] = wanted / result["all_created_seconds"]
     result["status_lag_seconds"] = result["all_jobs_running_seconds"] - result["all_running_seconds"]
@@ -119,10 +119,10 @@ def ceiling(arguments):
 def settle(rig, quiet, limit):
     """Until nothing has been written for `quiet` seconds; how long that took, at most `limit`."""
     began = changed = time.monotonic()
-    last = observe.writes(rig.api.get("/metrics")[1])
+    last = observe.writes(rig.api)
     while time.monotonic() - changed < quiet and time.monotonic() - began < limit:
         time.sleep(1)
-        now = observe.writes(rig.api.get("/metrics")[1])
+        now = observe.writes(rig.api)
         if now != last:
             changed, last = time.monotonic(), now
     return changed - began
@@ -131,12 +131,12 @@ def settle(rig, quiet, limit):
 def rest(rig, operator, process, seconds):
     """Nothing happens to the jobs that are there."""
     settled = settle(rig, quiet=15, limit=600)
-    before, reconciles = observe.writes(rig.api.get("/metrics")[1]), operators.reconciles(rig, operator)
+    before, reconciles = observe.writes(rig.api), operators.reconciles(rig, operator)
     cpu, began = process.cpu_seconds(), time.monotonic()
     time.sleep(seconds)
     took = time.monotonic() - began
     looks = observe.difference(reconciles, operators.reconciles(rig, operator))
-    written = observe.difference(before, observe.writes(rig.api.get("/metrics")[1]))
+    written = observe.difference(before, observe.writes(rig.api))
     result = {"settled_seconds": settled, "seconds": took, "writes": written,
               "writes_per_minute": sum(written.values()) / took * 60,
               "cpu_share": (process.cpu_seconds() - cpu) / took,

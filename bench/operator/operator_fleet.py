@@ -34,6 +34,7 @@ PODS_OF_A_NODE = 900
 # Each takes an open file, and one more while somebody is connected with it, of which a process often may have 20,000 or so.
 AGENTS_OF_A_PROGRAM = 7500
 ADDRESSES = "10.244.0.0/16"
+STATUS_PATCHES = (("verb", "PATCH"), ("resource", "trainingjobs"), ("subresource", "status"))
 LEASE = ("--leader-elect", "--lease-namespace", fleet.NAMESPACE, "--lease-duration", 15, "--renew-deadline", 10,
          "--retry-period", 2)
 
@@ -101,20 +102,20 @@ class Leaders:
 
 def watched(rig, kind, process, page, agents, seconds):
     """One operator for so many seconds of the life of its jobs."""
-    # What the apiserver counts is a page that takes it and us tenths of a second, in which looks take longer: it is
-    # read before the looks are counted and after it.
+    # The apiserver's page is a large one: it is not read while the looks are counted.
     served = rig.api.get("/metrics")[1]
-    written = observe.writes(served)
+    written = observe.writes_told(served)
     agents.tell("reset")
     before, cpu, began = rig.cluster.fetch(page), process.cpu_seconds(), time.monotonic()
     time.sleep(seconds)
     after, used, took = rig.cluster.fetch(page), process.cpu_seconds() - cpu, time.monotonic() - began
     calls = agents.count()["calls"]
     served_then = rig.api.get("/metrics")[1]
-    wrote = observe.difference(written, observe.writes(served_then))
+    wrote = observe.difference(written, observe.writes_told(served_then))
     looks = observe.difference(*(observe.histogram(
         text, "controller_runtime_reconcile_time_seconds", kind.controller) for text in (before, after)))
-    status = observe.difference(*(observe.status_patches(text) for text in (served, served_then)))
+    status = observe.difference(*(observe.histogram(
+        text, "apiserver_request_duration_seconds", *STATUS_PATCHES) for text in (served, served_then)))
     return {"seconds": took, "cores": used / took, "calls_per_second": calls / took,
             "writes_per_second": sum(wrote.values()) / took, "writes": wrote,
             "reconciles_per_second": looks.get(float("inf"), 0) / took,

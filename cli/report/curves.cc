@@ -17,7 +17,7 @@ constexpr double kPauseSeconds = 10;
 constexpr int kSmoothing = 3;
 // Counters are as old as the last answer of their agent, which is asked each half second: what came
 // within less, as with the sample at a run's end, is of a longer time than lies between the two.
-constexpr double kShortestStep = 0.5;
+constexpr double kShortestSpanSeconds = 0.5;
 
 // The rates between each two samples, over the seconds in which samples were taken.
 struct PsRates {
@@ -31,7 +31,7 @@ std::map<std::string, PsRates> ratesOf(const std::vector<TrafficSample>& samples
   std::size_t last = 0;
   for (std::size_t i = 1; i < samples.size(); ++i) {
     const double seconds = samples[i].time - samples[last].time;
-    if (seconds >= 0 && seconds < kShortestStep) continue;
+    if (seconds >= 0 && seconds < kShortestSpanSeconds) continue;
     const std::map<std::string, PsBytes>& earlier = samples[last].ps;
     last = i;
     if (seconds < 0 || seconds > kPauseSeconds) {
