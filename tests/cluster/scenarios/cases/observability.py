@@ -162,17 +162,24 @@ def scenario_68_steady_state_zero_writes(case):
         return sum(value for name, _, value in series(case.op.fetch("/metrics")[1])
                    if name == "controller_runtime_reconcile_total")
 
+    def all_told(name):
+        """Each agent of a job may be found silent in a round of its own; the first one's reason is the job's."""
+        told = case.condition("AgentsReachable", name)
+        return (told.get("reason") == "ConnectionFailed"
+                and told["message"].startswith("2 of 2 agents do not answer; ps-0"))
+
     # Agents that do not answer are told of once, and helped once, by an annotation of their pods.
     for index in range(RUNNING_JOBS):
-        case.wait_condition("AgentsReachable", "False", "ConnectionFailed", name=f"idle-{index}")
+        case.wait(f"both agents of idle-{index} to be told of", lambda name=f"idle-{index}": all_told(name), 300)
     case.wait("the pods to be annotated", lambda: all(
         "trainyard.dev/revision" in pod["metadata"].get("annotations", {}) for pod in case.list("pods")), 300)
     case.stays("the last writes to have come", lambda: True, 3)
     before, versions, looked = writes(), case.versions(), looks()
     # Each job is looked at every minute.
     case.wait("all jobs to be looked at", lambda: looks() >= looked + IDLE_JOBS, 300)
+    written = {name for name, _ in versions.items() ^ case.versions().items()}
+    case.equal([], sorted(written), "objects that were written")
     case.equal(before, writes(), "requests that write")
-    case.equal(versions, case.versions())
 
 
 scenario_68_steady_state_zero_writes.seconds = 200
