@@ -281,7 +281,9 @@ class Go:
     def build(self, component, source, target):
         """Builds the programs of one component into the folder `target`."""
         (source / "go.mod").write_text("\n".join(self.requirements(component, source)) + "\n")
-        flags = ["-trimpath", "-buildvcs=false", "-ldflags", self.linker_flags(component)]
+        # What a debugger needs is a seventh of the compiler's time, and the linker leaves it out.
+        flags = ["-trimpath", "-buildvcs=false", "-gcflags=all=-dwarf=false", "-ldflags",
+                 self.linker_flags(component)]
         if component.main:
             (source / "main.go").write_text(component.main)
             self.run([self.path, "get", f"{component.module}@v{component.version}"], source)
