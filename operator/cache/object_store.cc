@@ -37,28 +37,38 @@ std::uint64_t parseResourceVersion(std::string_view text) {
   return parseNumber<std::uint64_t>(text).value_or(0);
 }
 
-ObjectStore::ObjectStore(IndexFunction index) : index_(std::move(index)) {}
+ObjectStore::ObjectStore(DigestFunction digest) : digest_(std::move(digest)) {}
 
-ObjectPtr ObjectStore::get(const ObjectKey& key) const {
+PackedPtr ObjectStore::find(const ObjectKey& key) const {
   const std::lock_guard lock(mutex_);
   const auto it = objects_.find(key);
   return it == objects_.end() ? nullptr : it->second;
 }
 
-std::vector<ObjectPtr> ObjectStore::all() const {
+ObjectPtr ObjectStore::get(const ObjectKey& key) const {
+  const PackedPtr found = find(key);
+  return found == nullptr ? nullptr : std::make_shared<const Json>(found->unpack());
+}
+
+std::vector<PackedPtr> ObjectStore::all() const {
   const std::lock_guard lock(mutex_);
-  std::vector<ObjectPtr> result;
+  std::vector<PackedPtr> result;
   result.reserve(objects_.size());
   for (const auto& [key, object] : objects_) result.push_back(object);
   return result;
 }
 
-std::vector<ObjectPtr> ObjectStore::byIndex(const std::string& value) const {
+std::vector<PackedPtr> ObjectStore::byName(const std::string& name,
+                                           const std::optional<std::string>& but) const {
   const std::lock_guard lock(mutex_);
-  std::vector<ObjectPtr> result;
-  const auto keys = by_index_.find(value);
-  if (keys == by_index_.end()) return result;
-  for (const ObjectKey& key : keys->second) result.push_back(objects_.at(key));
+  std::vector<PackedPtr> result;
+  const auto keys = by_name_.find(name);
+  if (keys == by_name_.end()) return result;
+  const auto others = but ? by_name_.find(*but) : by_name_.end();
+  for (const ObjectKey& key : keys->second) {
+    const bool left_out = others != by_name_.end() && others->second.contains(key);
+    if (!left_out) result.push_back(objects_.at(key));
+  }
   return result;
 }
 
@@ -72,24 +82,28 @@ std::uint64_t ObjectStore::newestVersion() const {
   return version_;
 }
 
-void ObjectStore::indexLocked(const ObjectKey& key, const ObjectPtr& object, bool add) {
-  if (!index_ || !object) return;
-  for (std::string& value : index_(*object)) {
+PackedPtr ObjectStore::pack(const Json& object) const {
+  return std::make_shared<const PackedObject>(object, digest_ ? digest_(object) : ObjectDigest());
+}
+
+void ObjectStore::indexLocked(const ObjectKey& key, const PackedPtr& object, bool add) {
+  if (!object) return;
+  for (const std::string& name : object->digest().names) {
     if (add) {
-      by_index_[std::move(value)].insert(key);
+      by_name_[name].insert(key);
       continue;
     }
-    const auto it = by_index_.find(value);
-    if (it == by_index_.end()) continue;
+    const auto it = by_name_.find(name);
+    if (it == by_name_.end()) continue;
     it->second.erase(key);
-    if (it->second.empty()) by_index_.erase(it);
+    if (it->second.empty()) by_name_.erase(it);
   }
 }
 
-void ObjectStore::setLocked(const ObjectKey& key, ObjectPtr after,
+void ObjectStore::setLocked(const ObjectKey& key, PackedPtr after,
                             std::vector<ObjectChange>* changes) {
   const auto it = objects_.find(key);
-  const ObjectPtr before = it == objects_.end() ? nullptr : it->second;
+  const PackedPtr before = it == objects_.end() ? nullptr : it->second;
   if (!before && !after) return;
   indexLocked(key, before, false);
   indexLocked(key, after, true);
@@ -98,7 +112,7 @@ void ObjectStore::setLocked(const ObjectKey& key, ObjectPtr after,
   } else {
     objects_.erase(it);
   }
-  if (before && after && objectUid(*before) != objectUid(*after)) {
+  if (before && after && before->uid() != after->uid()) {
     changes->push_back({key, before, nullptr});
     changes->push_back({key, nullptr, std::move(after)});
   } else {
@@ -106,41 +120,35 @@ void ObjectStore::setLocked(const ObjectKey& key, ObjectPtr after,
   }
 }
 
-std::vector<ObjectChange> ObjectStore::replace(std::vector<Json> objects, std::uint64_t version) {
-  std::map<ObjectKey, ObjectPtr> listed;
-  for (Json& object : objects) {
-    ObjectKey key = objectKey(object);
-    listed[std::move(key)] = std::make_shared<const Json>(std::move(object));
-  }
+std::vector<ObjectChange> ObjectStore::replace(std::map<ObjectKey, PackedPtr> objects,
+                                               std::uint64_t version) {
   const std::lock_guard lock(mutex_);
   version_ = version;
   std::vector<ObjectKey> gone;
   for (const auto& [key, object] : objects_) {
-    if (!listed.contains(key)) gone.push_back(key);
+    if (!objects.contains(key)) gone.push_back(key);
   }
   std::vector<ObjectChange> changes;
   for (const ObjectKey& key : gone) setLocked(key, nullptr, &changes);
-  for (auto& [key, object] : listed) {
+  for (auto& [key, object] : objects) {
     const auto held = objects_.find(key);
-    const bool same = held != objects_.end() && objectUid(*held->second) == objectUid(*object) &&
-                      objectVersion(*held->second) == objectVersion(*object) &&
-                      objectVersion(*object) != 0;
+    const bool same = held != objects_.end() && held->second->uid() == object->uid() &&
+                      held->second->version() == object->version() && object->version() != 0;
     if (!same) setLocked(key, std::move(object), &changes);
   }
   return changes;
 }
 
-std::vector<ObjectChange> ObjectStore::put(Json object) {
+std::vector<ObjectChange> ObjectStore::put(const Json& object) {
   const ObjectKey key = objectKey(object);
-  const std::uint64_t version = objectVersion(object);
+  PackedPtr packed = pack(object);
   const std::lock_guard lock(mutex_);
   const auto held = objects_.find(key);
   std::vector<ObjectChange> changes;
-  if (held != objects_.end() && version != 0 && version <= objectVersion(*held->second)) {
-    return changes;
-  }
+  const std::uint64_t version = packed->version();
+  if (held != objects_.end() && version != 0 && version <= held->second->version()) return changes;
   version_ = std::max(version_, version);
-  setLocked(key, std::make_shared<const Json>(std::move(object)), &changes);
+  setLocked(key, std::move(packed), &changes);
   return changes;
 }
 
@@ -151,7 +159,7 @@ std::vector<ObjectChange> ObjectStore::erase(const Json& object) {
   std::vector<ObjectChange> changes;
   const auto held = objects_.find(key);
   // The deletion of a predecessor says nothing about who has its name now.
-  if (held != objects_.end() && objectUid(*held->second) == objectUid(object)) {
+  if (held != objects_.end() && held->second->uid() == objectUid(object)) {
     setLocked(key, nullptr, &changes);
   }
   return changes;

@@ -9,12 +9,12 @@
 namespace trainyard::control {
 
 Reflector::Reflector(std::string name, ListWatch& source, const Clock& clock,
-                     ReflectorOptions options, ReflectorCallbacks callbacks, IndexFunction index)
+                     ReflectorOptions options, ReflectorCallbacks callbacks, DigestFunction digest)
     : name_(std::move(name)),
       source_(source),
       clock_(clock),
       callbacks_(std::move(callbacks)),
-      store_(std::move(index)),
+      store_(std::move(digest)),
       stream_silence_(options.stream_silence),
       machine_(options, store_) {}
 

@@ -53,7 +53,7 @@ class Reflector {
  public:
   // `name` for logs, as "pods".
   Reflector(std::string name, ListWatch& source, const Clock& clock, ReflectorOptions options,
-            ReflectorCallbacks callbacks, IndexFunction index = {});
+            ReflectorCallbacks callbacks, DigestFunction digest = {});
   ~Reflector();
 
   void start();

@@ -27,9 +27,8 @@ void ReflectorMachine::startList(bool in_pages) {
   listing_ = true;
   in_pages_ = in_pages;
   continue_token_.clear();
-  pages_.clear();
   streaming_ = false;
-  streamed_.clear();
+  listed_.clear();
 }
 
 ReflectorMachine::Action ReflectorMachine::next(TimePoint now) {
@@ -46,14 +45,18 @@ ReflectorMachine::Action ReflectorMachine::next(TimePoint now) {
   return Watch{streaming_ ? std::string() : version_, timeout, streaming_};
 }
 
+void ReflectorMachine::keep(const nlohmann::json& object) {
+  listed_[objectKey(object)] = store_.pack(object);
+}
+
 std::vector<ObjectChange> ReflectorMachine::onPage(ListPage page, TimePoint now) {
-  for (auto& item : page.items) pages_.push_back(std::move(item));
+  for (const auto& item : page.items) keep(item);
   continue_token_ = std::move(page.continue_token);
   if (!continue_token_.empty()) return {};
   version_ = std::move(page.resource_version);
   listing_ = false;
   synced_ = true;
-  return store_.replace(std::exchange(pages_, {}), parseResourceVersion(version_));
+  return store_.replace(std::exchange(listed_, {}), parseResourceVersion(version_));
 }
 
 void ReflectorMachine::onListFailed(const Status& status, Duration retry_after, TimePoint now) {
@@ -68,20 +71,17 @@ void ReflectorMachine::onListFailed(const Status& status, Duration retry_after, 
 }
 
 // What is newer than a part of the initial events may come among them.
-std::vector<ObjectChange> ReflectorMachine::onInitialEvent(WatchEvent event) {
+std::vector<ObjectChange> ReflectorMachine::onInitialEvent(const WatchEvent& event) {
   if (event.type == WatchEvent::Type::kDeleted) {
-    streamed_.erase(objectKey(event.object));
+    listed_.erase(objectKey(event.object));
     return {};
   }
   if (event.type != WatchEvent::Type::kBookmark) {
-    ObjectKey key = objectKey(event.object);
-    streamed_[std::move(key)] = std::move(event.object);
+    keep(event.object);
     return {};
   }
   if (!saysThatAllIsIn(event.object)) return {};
-  std::vector<nlohmann::json> objects;
-  objects.reserve(streamed_.size());
-  for (auto& [key, object] : streamed_) objects.push_back(std::move(object));
+  std::map<ObjectKey, PackedPtr> objects = std::exchange(listed_, {});
   startList(true);
   listing_ = false;
   synced_ = true;
@@ -90,9 +90,9 @@ std::vector<ObjectChange> ReflectorMachine::onInitialEvent(WatchEvent event) {
   return store_.replace(std::move(objects), version);
 }
 
-std::vector<ObjectChange> ReflectorMachine::onEvent(WatchEvent event) {
+std::vector<ObjectChange> ReflectorMachine::onEvent(const WatchEvent& event) {
   watch_saw_event_ = true;
-  if (streaming_) return onInitialEvent(std::move(event));
+  if (streaming_) return onInitialEvent(event);
   const std::uint64_t version = objectVersion(event.object);
   if (version != 0) version_ = std::to_string(version);
   switch (event.type) {
@@ -102,7 +102,7 @@ std::vector<ObjectChange> ReflectorMachine::onEvent(WatchEvent event) {
     case WatchEvent::Type::kDeleted:
       return store_.erase(event.object);
     default:
-      return store_.put(std::move(event.object));
+      return store_.put(event.object);
   }
 }
 

@@ -72,7 +72,7 @@ class ReflectorMachine {
   // What follows tells how the action came out, and gives what changed in the store.
   std::vector<ObjectChange> onPage(ListPage page, TimePoint now);
   void onListFailed(const Status& status, Duration retry_after, TimePoint now);
-  std::vector<ObjectChange> onEvent(WatchEvent event);
+  std::vector<ObjectChange> onEvent(const WatchEvent& event);
   // `status` OK: the server ended it. DEADLINE_EXCEEDED while streaming(): it was silent.
   void onWatchEnded(const Status& status, Duration retry_after, TimePoint now);
 
@@ -81,7 +81,8 @@ class ReflectorMachine {
   bool streaming() const { return streaming_; }
 
  private:
-  std::vector<ObjectChange> onInitialEvent(WatchEvent event);
+  std::vector<ObjectChange> onInitialEvent(const WatchEvent& event);
+  void keep(const nlohmann::json& object);
   void onStreamEnded(const Status& status, Duration retry_after, TimePoint now);
   void fail(Duration retry_after, TimePoint now);
   void startList(bool in_pages);
@@ -92,12 +93,11 @@ class ReflectorMachine {
   bool listing_ = true;  // or streaming
   bool stream_;          // not LISTING for good
   bool streaming_ = false;
-  std::map<ObjectKey, nlohmann::json> streamed_;
   bool synced_ = false;
   bool in_pages_ = true;
   std::string continue_token_;
-  std::vector<nlohmann::json> pages_;
-  std::string version_;  // where the next watch starts
+  std::map<ObjectKey, PackedPtr> listed_;  // that have come while listing_
+  std::string version_;                    // where the next watch starts
   std::optional<TimePoint> wait_until_;
   TimePoint watch_began_;
   bool watch_saw_event_ = false;

@@ -16,13 +16,27 @@ namespace {
 
 using Json = nlohmann::json;
 
+// The last name of a digest is the key of a job, as text; "NS/" where there is none.
+std::string ownerName(const Json& object) {
+  return fmt::format("{}/{}", objectKey(object).ns, labelOf(object, kJobNameLabel));
+}
+ObjectDigest digestOwned(const Json& object) {
+  return {{ownerName(object)}, controllerUid(object)};
+}
+const std::string& ownerOf(const PackedObject& object) {
+  return *std::any_cast<std::string>(&object.digest().summary);
+}
+ObjectDigest digestJob(const Json& job) {
+  const ObjectKey key = objectKey(job);
+  return {{toString(JobKey{key.ns, key.name})}, {}};
+}
 // Pods are looked up by the job that owns them; those of a name by all that ever had it.
-std::vector<std::string> podIndex(const Json& pod) {
-  return {controllerUid(pod), fmt::format("{}/{}", objectKey(pod).ns, labelOf(pod, kJobNameLabel))};
+ObjectDigest digestPod(const Json& pod) {
+  return {{controllerUid(pod), ownerName(pod)}, observePod(pod)};
 }
 
-JobKey ownerKey(const ObjectKey& key, const Json& object) {
-  return {key.ns, labelOf(object, kJobNameLabel)};
+const std::optional<TaskObservation>& taskOf(const PackedObject& pod) {
+  return *std::any_cast<std::optional<TaskObservation>>(&pod.digest().summary);
 }
 
 // Why the tasks of such a job cannot be created at all.
@@ -75,18 +89,18 @@ KubeCluster::KubeCluster(KubeClient& client, const Clock& clock, KubeClusterOpti
   };
   // Unlike each other's: they are not to come back at the same moments.
   const auto reflect = [&](const char* name, ListWatch& source, void (*trim)(Json&),
-                           IndexFunction index) {
+                           DigestFunction digest) {
     ReflectorOptions reflector = options_.reflector;
     reflector.seed = mixKey(reflector.seed, name);
     return std::make_unique<Reflector>(name, source, clock_, reflector, callbacks(trim),
-                                       std::move(index));
+                                       std::move(digest));
   };
-  jobs_ = reflect("trainingjobs", *jobs_source_, trimObject, {});
-  pods_ = reflect("pods", *pods_source_, trimPod, podIndex);
-  maps_ = reflect("configmaps", *maps_source_, trimObject, {});
+  jobs_ = reflect("trainingjobs", *jobs_source_, trimObject, digestJob);
+  pods_ = reflect("pods", *pods_source_, trimPod, digestPod);
+  maps_ = reflect("configmaps", *maps_source_, trimObject, digestOwned);
   if (!options_.kueue) return;
   workloads_source_ = makeListWatch(client_, kWorkloads, query);
-  workloads_ = reflect("workloads", *workloads_source_, trimWorkload, {});
+  workloads_ = reflect("workloads", *workloads_source_, trimWorkload, digestOwned);
 }
 
 std::vector<Reflector*> KubeCluster::reflectors() const {
@@ -117,23 +131,24 @@ void KubeCluster::onChange(const std::vector<ObjectChange>& changes) {
   }
   std::set<JobKey> keys;
   for (const ObjectChange& change : changes) {
-    for (const ObjectPtr& object : {change.before, change.after}) {
+    for (const PackedPtr& object : {change.before, change.after}) {
       if (object == nullptr) continue;
-      const bool is_job = object->value("kind", "") == kTrainingJobs.kind;
-      const JobKey key =
-          is_job ? JobKey{change.key.ns, change.key.name} : ownerKey(change.key, *object);
+      const JobKey key = parseJobKey(object->digest().names.back());
       if (!key.name.empty()) keys.insert(key);
     }
   }
-  forgetEndpoints(keys);
+  forgetRead(keys);
   for (const JobKey& key : keys) notify(key);
 }
 
-void KubeCluster::forgetEndpoints(const std::set<JobKey>& keys) {
+void KubeCluster::forgetRead(const std::set<JobKey>& keys) {
   const std::lock_guard lock(mutex_);
   ++changes_;
   for (const JobKey& key : keys) {
-    if (const auto notes = notes_.find(key); notes != notes_.end()) notes->second.endpoints.reset();
+    const auto notes = notes_.find(key);
+    if (notes == notes_.end()) continue;
+    notes->second.endpoints.reset();
+    notes->second.keys_hold = false;
   }
 }
 
@@ -161,8 +176,8 @@ std::vector<std::pair<std::string, ReflectorCounts>> KubeCluster::reflectorCount
 
 std::vector<v1::TrainingJob> KubeCluster::cachedJobs() const {
   std::vector<v1::TrainingJob> jobs;
-  for (const ObjectPtr& object : jobs_->store().all()) {
-    if (auto job = readJob(*object); job.ok()) jobs.push_back(*std::move(job));
+  for (const PackedPtr& object : jobs_->store().all()) {
+    if (auto job = readJob(object->unpack()); job.ok()) jobs.push_back(*std::move(job));
   }
   return jobs;
 }
@@ -172,14 +187,14 @@ StatusOr<std::vector<JobKey>> KubeCluster::listJobs() {
   for (Reflector* reflector : reflectors()) {
     TY_RETURN_IF_ERROR(reflector->waitForSync(options_.sync_timeout));
   }
-  for (const ObjectPtr& job : jobs_->store().all()) {
-    const ObjectKey key = objectKey(*job);
-    keys.insert({key.ns, key.name});
+  for (const PackedPtr& job : jobs_->store().all()) {
+    keys.insert(parseJobKey(job->digest().names.back()));
   }
   // Also jobs that are gone and have left pods behind.
-  for (const ObjectPtr& pod : pods_->store().all()) {
-    const JobKey key = ownerKey(objectKey(*pod), *pod);
-    if (!key.name.empty() && hasFinalizer(*pod, kResultFinalizer)) keys.insert(key);
+  for (const PackedPtr& pod : pods_->store().all()) {
+    const JobKey key = parseJobKey(pod->digest().names.back());
+    if (key.name.empty() || keys.contains(key)) continue;
+    if (hasFinalizer(pod->unpack(), kResultFinalizer)) keys.insert(key);
   }
   return std::vector<JobKey>(keys.begin(), keys.end());
 }
@@ -216,8 +231,8 @@ StatusOr<JobObservation> KubeCluster::observe(const JobKey& key) {
   if (!freed.ok()) TY_WARN("{}: {}", toString(key), freed.ToString());
   JobObservation seen;
   TY_ASSIGN_OR_RETURN(seen.job, readJob(*object));
-  for (const ObjectPtr& pod : pods_->store().byIndex(objectUid(*object))) {
-    if (auto task = observePod(*pod)) seen.tasks.push_back(observeTask(seen.job, *std::move(task)));
+  for (const PackedPtr& pod : pods_->store().byName(objectUid(*object))) {
+    if (const auto& task = taskOf(*pod)) seen.tasks.push_back(observeTask(seen.job, *task));
   }
   std::sort(seen.tasks.begin(), seen.tasks.end(),
             [](const TaskObservation& a, const TaskObservation& b) { return a.key < b.key; });
@@ -245,17 +260,18 @@ TaskObservation KubeCluster::observeTask(const v1::TrainingJob& job, TaskObserva
   return seen;
 }
 
-ObjectPtr KubeCluster::mapOf(const v1::TrainingJob& job) const {
-  const ObjectPtr map = maps_->store().get({job.metadata().namespace_(), membershipName(job)});
-  if (map == nullptr || controllerUid(*map) != job.metadata().uid()) return nullptr;
-  return map;
+PackedPtr KubeCluster::mapOf(const v1::TrainingJob& job) const {
+  const PackedPtr map = maps_->store().find({job.metadata().namespace_(), membershipName(job)});
+  return map != nullptr && ownerOf(*map) == job.metadata().uid() ? map : nullptr;
 }
 
 StatusOr<std::optional<v1::Membership>> KubeCluster::recordedMembership(
     const v1::TrainingJob& job) const {
-  const ObjectPtr map = mapOf(job);
-  if (map == nullptr || !map->contains("data")) return std::nullopt;
-  const Json& data = (*map)["data"];
+  const PackedPtr held = mapOf(job);
+  if (held == nullptr) return std::nullopt;
+  const Json map = held->unpack();
+  if (!map.contains("data")) return std::nullopt;
+  const Json& data = map["data"];
   const auto text = data.find(kMembershipFile);
   if (text == data.end() || !text->is_string()) return std::nullopt;
   StatusOr<v1::Membership> membership = parseMembershipText(text->get<std::string>());
@@ -296,8 +312,8 @@ StatusOr<std::vector<AgentEndpoint>> KubeCluster::findAgents(const JobKey& key) 
   if (!has_port) return absl::InternalError("spec.network.agentPort: missing");
   const int port = (*object)[at].get<int>();
   std::vector<AgentEndpoint> result;
-  for (const ObjectPtr& pod : pods_->store().byIndex(objectUid(*object))) {
-    const auto task = observePod(*pod);
+  for (const PackedPtr& pod : pods_->store().byName(objectUid(*object))) {
+    const std::optional<TaskObservation>& task = taskOf(*pod);
     if (!task || task->phase != TaskPhase::kRunning || task->ip.empty()) continue;
     const bool v6 = task->ip.find(':') != std::string::npos;
     result.push_back({task->key, task->created,
@@ -317,18 +333,19 @@ StatusOr<std::optional<AgentTls>> KubeCluster::tls(const JobKey& key) {
   return AgentTls{self.ca, self.cert, self.key, std::string(kTaskServerName)};
 }
 
+// Asked for in each round as well.
 StatusOr<JobKeys> KubeCluster::keysOf(const JobKey& key) {
+  std::uint64_t changes = 0;
+  {
+    const std::lock_guard lock(mutex_);
+    const auto notes = notes_.find(key);
+    if (notes != notes_.end() && notes->second.keys_hold) return notes->second.keys;
+    changes = changes_;
+  }
   const ObjectPtr object = jobs_->store().get({key.ns, key.name});
   if (object == nullptr) return absl::NotFoundError(fmt::format("no job {}", toString(key)));
   const std::string uid = objectUid(*object);
-  std::size_t root = 0;
-  const ObjectPtr map = maps_->store().get({key.ns, membershipName(key.name)});
-  if (map != nullptr && controllerUid(*map) == uid) {
-    const std::string id = annotationOf(*map, kRootAnnotation);
-    for (std::size_t other = 0; other < root_ids_.size(); ++other) {
-      if (root_ids_[other] == id) root = other;
-    }
-  }
+  const std::size_t root = rootOf(key, uid);
   const std::string keys_of = uid + "/" + root_ids_[root];
   const std::lock_guard lock(mutex_);
   JobNotes& notes = notes_[key];
@@ -336,7 +353,16 @@ StatusOr<JobKeys> KubeCluster::keysOf(const JobKey& key) {
     notes.keys = deriveJobKeys(options_.root_secrets[root], uid);
     notes.keys_of = keys_of;
   }
+  notes.keys_hold = changes == changes_;
   return notes.keys;
+}
+
+// Which root secret the job was taken up with; the first where nothing says so.
+std::size_t KubeCluster::rootOf(const JobKey& key, const std::string& uid) const {
+  const PackedPtr map = maps_->store().find({key.ns, membershipName(key.name)});
+  if (map == nullptr || ownerOf(*map) != uid) return 0;
+  const auto found = std::ranges::find(root_ids_, annotationOf(map->unpack(), kRootAnnotation));
+  return found == root_ids_.end() ? 0 : static_cast<std::size_t>(found - root_ids_.begin());
 }
 
 }  // namespace trainyard::control

@@ -118,12 +118,14 @@ class KubeCluster : public Cluster, public AgentDirectory {
     std::string dropped;  // uid of the Workload that was deleted last
     std::string keys_of;  // the root's and the job's identity that `keys` are derived from
     JobKeys keys;
-    std::optional<std::vector<AgentEndpoint>> endpoints;  // as of its pods' last change
+    // As of the last change of its objects: `keys` are those, and these its agents.
+    bool keys_hold = false;
+    std::optional<std::vector<AgentEndpoint>> endpoints;
   };
 
   std::vector<Reflector*> reflectors() const;  // that have to be complete
   void onChange(const std::vector<ObjectChange>& changes);
-  void forgetEndpoints(const std::set<JobKey>& keys);
+  void forgetRead(const std::set<JobKey>& keys);
   void notify(const JobKey& key);
   Status mayWrite() const;
   Status waitUntilFresh(const JobKey& key);
@@ -135,7 +137,8 @@ class KubeCluster : public Cluster, public AgentDirectory {
   StatusOr<std::optional<v1::Membership>> recordedMembership(const v1::TrainingJob& job) const;
   StatusOr<std::vector<AgentEndpoint>> findAgents(const JobKey& key) const;
   StatusOr<JobKeys> keysOf(const JobKey& key);
-  ObjectPtr mapOf(const v1::TrainingJob& job) const;
+  std::size_t rootOf(const JobKey& key, const std::string& uid) const;
+  PackedPtr mapOf(const v1::TrainingJob& job) const;
   // The pod of that life of the task, as cached; NOT_FOUND.
   StatusOr<ObjectPtr> podOf(const v1::TrainingJob& job, const TaskKey& task,
                             std::uint32_t created) const;

@@ -118,7 +118,7 @@ Status KubeCluster::createOrMend(const KubeResource& resource, const v1::Trainin
 
 Status KubeCluster::prepareMap(const v1::TrainingJob& job) {
   const JobKey key = keyOf(job);
-  const ObjectPtr map = mapOf(job);
+  const PackedPtr map = mapOf(job);
   if (map == nullptr) {
     const std::string root = rootId(options_.root_secrets.front());
     const Json wanted = Json(renderMembership(job, std::nullopt, root));
@@ -128,10 +128,10 @@ Status KubeCluster::prepareMap(const v1::TrainingJob& job) {
     return ownObject(kConfigMaps, job, membershipName(job)).status();
   }
   const std::string text = jobText(job);
-  const Json data = map->value("data", Json::object());
+  const Json data = map->unpack().value("data", Json::object());
   if (data.value(std::string(kJobFile), "") == text) return absl::OkStatus();
   Json patch;
-  patch["metadata"]["resourceVersion"] = std::to_string(objectVersion(*map));
+  patch["metadata"]["resourceVersion"] = std::to_string(map->version());
   patch["data"][std::string(kJobFile)] = text;
   StatusOr<Json> patched = client_.patchMerge(kConfigMaps, key.ns, membershipName(job), patch);
   if (patched.ok()) noteWritten(key, &Written::maps, *patched);
@@ -327,14 +327,14 @@ Status KubeCluster::publish(const v1::TrainingJob& job, const v1::Membership& me
         fmt::format("membership revision {} does not follow {}", membership.revision(), last));
   }
   const JobKey key = keyOf(job);
-  const ObjectPtr map = mapOf(job);
+  const PackedPtr map = mapOf(job);
   StatusOr<Json> written;
   if (map == nullptr) {
     const std::string root = rootId(options_.root_secrets.front());
     written = client_.create(kConfigMaps, key.ns, Json(renderMembership(job, membership, root)));
   } else {
     Json patch;
-    patch["metadata"]["resourceVersion"] = std::to_string(objectVersion(*map));
+    patch["metadata"]["resourceVersion"] = std::to_string(map->version());
     patch["data"][std::string(kMembershipFile)] = membershipText(membership);
     written = client_.patchMerge(kConfigMaps, key.ns, membershipName(job), patch);
   }
@@ -401,9 +401,10 @@ void KubeCluster::pushFailed(const JobKey& key, const AgentEndpoint& agent, std:
 // Nobody records the end of pods whose job is gone: nothing holds them.
 Status KubeCluster::freeOrphans(const JobKey& key, const std::string& live_uid) {
   std::vector<ObjectPtr> orphans;
-  for (const ObjectPtr& pod : pods_->store().byIndex(toString(key))) {
-    const bool orphan = controllerUid(*pod).empty() || controllerUid(*pod) != live_uid;
-    if (orphan && hasFinalizer(*pod, kResultFinalizer)) orphans.push_back(pod);
+  const auto owned = live_uid.empty() ? std::nullopt : std::optional(live_uid);
+  for (const PackedPtr& packed : pods_->store().byName(toString(key), owned)) {
+    const auto pod = std::make_shared<const Json>(packed->unpack());
+    if (hasFinalizer(*pod, kResultFinalizer)) orphans.push_back(pod);
   }
   if (orphans.empty()) return absl::OkStatus();
   TY_RETURN_IF_ERROR(mayWrite());

@@ -24,6 +24,9 @@ Json object(const std::string& name, int version, const std::string& uid = "u",
 std::string versionOf(const ObjectPtr& object) {
   return object ? std::to_string(objectVersion(*object)) : "-";
 }
+std::string versionOf(const PackedPtr& object) {
+  return object ? std::to_string(object->version()) : "-";
+}
 
 std::vector<std::string> told(const std::vector<ObjectChange>& changes) {
   std::vector<std::string> result;
@@ -36,13 +39,22 @@ std::vector<std::string> told(const std::vector<ObjectChange>& changes) {
 
 class StoreTest : public testing::Test {
  protected:
-  std::vector<std::string> names(const std::string& job) {
+  std::vector<std::string> names(const std::string& name,
+                                 const std::optional<std::string>& but = std::nullopt) {
     std::vector<std::string> result;
-    for (const ObjectPtr& one : store_.byIndex(job)) result.push_back(objectKey(*one).name);
+    for (const PackedPtr& one : store_.byName(name, but))
+      result.push_back(std::any_cast<std::string>(one->digest().summary));
+    return result;
+  }
+  std::map<ObjectKey, PackedPtr> listed(const std::vector<Json>& objects) {
+    std::map<ObjectKey, PackedPtr> result;
+    for (const Json& one : objects) result[objectKey(one)] = store_.pack(one);
     return result;
   }
   ObjectStore store_{[](const Json& object) {
-    return std::vector<std::string>{object["metadata"]["labels"]["job"].get<std::string>()};
+    return ObjectDigest{
+        {object["metadata"]["labels"]["job"].get<std::string>(), "uid/" + objectUid(object)},
+        objectKey(object).name};
   }};
 };
 
@@ -73,7 +85,7 @@ TEST_F(StoreTest, AListReplacesAllAndTellsWhatIsGone) {
   store_.put(object("same", 4));
   store_.put(object("changed", 5));
   const auto changes =
-      store_.replace({object("same", 4), object("changed", 8), object("new", 7)}, 10);
+      store_.replace(listed({object("same", 4), object("changed", 8), object("new", 7)}), 10);
   EXPECT_THAT(told(changes), ElementsAre("gone 3>-", "changed 5>8", "new ->7"));
   EXPECT_EQ(store_.newestVersion(), 10u);
   EXPECT_EQ(store_.size(), 3u);
@@ -84,13 +96,13 @@ TEST_F(StoreTest, AListReplacesAllAndTellsWhatIsGone) {
 TEST_F(StoreTest, AnotherUidIsADeletionAndACreation) {
   store_.put(object("a", 3, "old"));
   EXPECT_THAT(told(store_.put(object("a", 9, "new"))), ElementsAre("a 3>-", "a ->9"));
-  EXPECT_THAT(told(store_.replace({object("a", 12, "newest")}, 12)),
+  EXPECT_THAT(told(store_.replace(listed({object("a", 12, "newest")}), 12)),
               ElementsAre("a 9>-", "a ->12"));
   EXPECT_THAT(told(store_.erase(object("a", 13, "new"))), IsEmpty()) << "the end of a predecessor";
   EXPECT_EQ(store_.size(), 1u);
 }
 
-TEST_F(StoreTest, FindsByIndex) {
+TEST_F(StoreTest, FindsByName) {
   store_.put(object("b", 1));
   store_.put(object("a", 2));
   store_.put(object("c", 3, "u", "other"));
@@ -100,9 +112,34 @@ TEST_F(StoreTest, FindsByIndex) {
   EXPECT_THAT(names("other"), ElementsAre("a", "c"));
   store_.erase(object("b", 5));
   EXPECT_THAT(names("j"), IsEmpty());
-  store_.replace({object("d", 6)}, 6);
+  store_.replace(listed({object("d", 6)}), 6);
   EXPECT_THAT(names("other"), IsEmpty());
   EXPECT_THAT(names("j"), ElementsAre("d"));
+}
+
+TEST_F(StoreTest, LeavesOutWhatHasAnotherNameToo) {
+  store_.put(object("a", 1, "u1"));
+  store_.put(object("b", 2, "u2"));
+  EXPECT_THAT(names("j", "uid/u1"), ElementsAre("b"));
+  EXPECT_THAT(names("j", "uid/u9"), ElementsAre("a", "b"));
+  EXPECT_THAT(names("j", "j"), IsEmpty());
+}
+
+TEST(PackedObjects, AreTheSameWhenTheyAreRead) {
+  for (
+      const char* text : {
+          "{}",
+          R"({"metadata":{"name":"a","uid":"u","resourceVersion":"7"},"list":[],"none":null})",
+          R"({"numbers":[0,-1,127,128,-129,65536,4294967296,-9223372036854775808,18446744073709551615]})",
+          R"({"fractions":[0.1,-2.5,1e300,1.0],"yes":true,"no":false})",
+          "{\"text\":[\"\",\"\\u0000\\n\",\"\xc3\xa9\"],\"deep\":{\"a\":{\"b\":[{\"c\":1}]}}}",
+      }) {
+    const Json object = Json::parse(text);
+    const PackedObject packed(object, {});
+    EXPECT_EQ(packed.unpack().dump(), object.dump());
+    EXPECT_EQ(packed.uid(), objectUid(object));
+    EXPECT_EQ(packed.version(), objectVersion(object));
+  }
 }
 
 TEST(ObjectFields, OfOddObjects) {

@@ -108,7 +108,7 @@ TEST_F(MachineTest, AnExpiredVersionListsAgainAndLosesNoDeletion) {
   ASSERT_EQ(changes.size(), 2u);
   EXPECT_EQ(changes[0].key.name, "b");
   EXPECT_EQ(changes[0].after, nullptr);
-  EXPECT_EQ(objectVersion(*changes[0].before), 6u) << "as it was last";
+  EXPECT_EQ(changes[0].before->version(), 6u) << "as it was last";
   EXPECT_EQ(next(), "watch 60");
 }
 

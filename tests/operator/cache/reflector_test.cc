@@ -103,15 +103,15 @@ class ReflectorTest : public testing::Test {
     return options;
   }
   ReflectorCallbacks callbacks() {
-    return {{},
-            [this](const std::vector<ObjectChange>& changes) {
-              for (const ObjectChange& change : changes) {
-                heard_.add(change.key.name + (change.after
-                                                  ? fmt::format(" {}", objectVersion(*change.after))
-                                                  : std::string(" gone")));
-              }
-            },
-            [this](const Status& status) { heard_.add(std::string(status.message())); }};
+    return {
+        {},
+        [this](const std::vector<ObjectChange>& changes) {
+          for (const ObjectChange& change : changes) {
+            heard_.add(change.key.name + (change.after ? fmt::format(" {}", change.after->version())
+                                                       : std::string(" gone")));
+          }
+        },
+        [this](const Status& status) { heard_.add(std::string(status.message())); }};
   }
 
   FakeSource source_;

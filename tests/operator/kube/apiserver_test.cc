@@ -252,8 +252,8 @@ class Cache {
       for (const Json& item : there->items) {
         wanted.insert({objectKey(item).name, objectVersion(item)});
       }
-      for (const ObjectPtr& item : reflector_->store().all()) {
-        held.insert({objectKey(*item).name, objectVersion(*item)});
+      for (const PackedPtr& item : reflector_->store().all()) {
+        held.insert({objectKey(item->unpack()).name, item->version()});
       }
       return wanted == held;
     });
