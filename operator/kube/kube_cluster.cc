@@ -16,7 +16,10 @@ namespace {
 
 using Json = nlohmann::json;
 
-// The last name of a digest is the key of a job, as text; "NS/" where there is none.
+// The last of an object's names is the key of its job, as text; "NS/" where there is none.
+JobKey jobOf(const PackedObject& object) {
+  return parseJobKey(object.digest().names.back());
+}
 std::string ownerName(const Json& object) {
   return fmt::format("{}/{}", objectKey(object).ns, labelOf(object, kJobNameLabel));
 }
@@ -133,7 +136,7 @@ void KubeCluster::onChange(const std::vector<ObjectChange>& changes) {
   for (const ObjectChange& change : changes) {
     for (const PackedPtr& object : {change.before, change.after}) {
       if (object == nullptr) continue;
-      const JobKey key = parseJobKey(object->digest().names.back());
+      const JobKey key = jobOf(*object);
       if (!key.name.empty()) keys.insert(key);
     }
   }
@@ -187,12 +190,10 @@ StatusOr<std::vector<JobKey>> KubeCluster::listJobs() {
   for (Reflector* reflector : reflectors()) {
     TY_RETURN_IF_ERROR(reflector->waitForSync(options_.sync_timeout));
   }
-  for (const PackedPtr& job : jobs_->store().all()) {
-    keys.insert(parseJobKey(job->digest().names.back()));
-  }
+  for (const PackedPtr& job : jobs_->store().all()) keys.insert(jobOf(*job));
   // Also jobs that are gone and have left pods behind.
   for (const PackedPtr& pod : pods_->store().all()) {
-    const JobKey key = parseJobKey(pod->digest().names.back());
+    const JobKey key = jobOf(*pod);
     if (key.name.empty() || keys.contains(key)) continue;
     if (hasFinalizer(pod->unpack(), kResultFinalizer)) keys.insert(key);
   }
@@ -361,7 +362,8 @@ StatusOr<JobKeys> KubeCluster::keysOf(const JobKey& key) {
 std::size_t KubeCluster::rootOf(const JobKey& key, const std::string& uid) const {
   const PackedPtr map = maps_->store().find({key.ns, membershipName(key.name)});
   if (map == nullptr || ownerOf(*map) != uid) return 0;
-  const auto found = std::ranges::find(root_ids_, annotationOf(map->unpack(), kRootAnnotation));
+  const std::string id = annotationOf(map->unpack(), kRootAnnotation);
+  const auto found = std::ranges::find(root_ids_, id);
   return found == root_ids_.end() ? 0 : static_cast<std::size_t>(found - root_ids_.begin());
 }
 

@@ -90,6 +90,39 @@ TEST_F(KubeClusterTest, OrphansDoNotHoldUpAJobOfTheirName) {
   EXPECT_TRUE(seen->tasks.empty());
 }
 
+// They are asked for in each round, and read anew only when an object of the job has changed.
+TEST_F(KubeClusterTest, AJobsKeysAreOfTheRootAndTheUidThatItHasNow) {
+  const std::string newer(32, 'n'), older(32, 'o');
+  KubeClusterOptions options = labOptions();
+  options.root_secrets = {newer, older};
+  server_.put(kJobsOfLab + std::string("job"), jobObject());
+  startWith(options);
+  const auto becomes = [&](const std::string& root, const std::string& uid) {
+    const std::string token = deriveJobKeys(root, uid).token;
+    return eventually([&] {
+      const auto now = cluster_->token(kJob);
+      return now.ok() && *now == token;
+    });
+  };
+  EXPECT_TRUE(becomes(newer, "u1"));
+  server_.put("/api/v1/namespaces/lab/configmaps/job-membership",
+              {{"kind", "ConfigMap"},
+               {"metadata",
+                {{"namespace", "lab"},
+                 {"name", "job-membership"},
+                 {"uid", "m1"},
+                 {"labels", {{kJobNameLabel, "job"}}},
+                 {"annotations", {{kRootAnnotation, rootId(older)}}},
+                 {"ownerReferences", Json::array({{{"uid", "u1"}, {"controller", true}}})}}}});
+  EXPECT_TRUE(becomes(older, "u1")) << "it was taken up with that one";
+  server_.remove(kJobsOfLab + std::string("job"));
+  EXPECT_TRUE(eventually([&] { return absl::IsNotFound(cluster_->token(kJob).status()); }));
+  Json another = jobObject();
+  another["metadata"]["uid"] = "u2";
+  server_.put(kJobsOfLab + std::string("job"), another);
+  EXPECT_TRUE(becomes(newer, "u2")) << "the membership is another job's";
+}
+
 Json gangObject(int workers) {
   Json job = jobObject();
   job["spec"]["runPolicy"]["schedulingPolicy"] = Json::object();
