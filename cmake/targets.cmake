@@ -61,9 +61,9 @@ function(ty_links_grpc target result)
 endfunction()
 
 # Fast tests (unit, and torch, which link LibTorch) run all at once. The others start processes of their
-# own, and two of them run at a time (tests/run_tests.py): of those that start jobs on this machine one,
-# beside one of those that use a cluster; those that are also `light` beside anybody; any other kind
-# alone. The ones with the longest TIMEOUT begin first, so that what is left in the end is light or short.
+# own, and three of them run at a time (tests/run_tests.py): of those that start jobs on this machine one,
+# beside one at each of the two clusters that tests share; those that are also `light` beside anybody; any
+# other kind alone. The ones with the longest TIMEOUT begin first, so that what is left in the end is light or short.
 function(ty_set_lane name)
   get_test_property(${name} TIMEOUT cost)
   set_tests_properties(${name} PROPERTIES COST ${cost})

@@ -10,7 +10,7 @@ In a sum, a folder whose tests did not run to the end since then counts as one f
 
 A ctest entry is a whole test program; where the program is GoogleTest's, its cases are counted one by
 one (from the XML that GTEST_OUTPUT asks for), else the entry counts as one case. Fast tests run side
-by side, then all others, at most two at a time (ty_set_lane in cmake/targets.cmake), because they start
+by side, then all others, at most three at a time (ty_set_lane in cmake/targets.cmake), because they start
 processes of their own, most of whose time is waiting. A case of these whose waits ran out is run again
 (runner/rerun.py) and listed as flaky.
 
@@ -28,7 +28,7 @@ from runner.ctest import UNIT, Build
 from runner.repeat import repeat
 from runner.results import Totals
 
-AT_ONCE = 2
+AT_ONCE = 3
 RESULTS = "test-results"
 TOTALS = "totals.json"
 

@@ -54,7 +54,7 @@ void World::sendReport(Node& node) {
   const v1::Incarnation self = node.incarnation;
   const v1::Role role = node.role;
   const std::size_t index = node.index;
-  const v1::MemberReport report = reportOf(node);
+  const auto report = std::make_shared<const v1::MemberReport>(reportOf(node));
   const Owner owner = ownerOf(node);
   const Owner home = ownerOf(v1::ROLE_PS, 0);
   const auto find = [this, role, index, self]() -> Node* {
@@ -63,7 +63,8 @@ void World::sendReport(Node& node) {
     return found != nullptr && same(found->incarnation, self) ? found : nullptr;
   };
   const auto over = std::make_shared<bool>(false);
-  const auto answered = [this, find, report, over](std::optional<v1::View> view) {
+  // Null: lost.
+  const auto answered = [this, find, report, over](const std::shared_ptr<const v1::View>& view) {
     Node* alive = find();
     if (alive == nullptr || std::exchange(*over, true)) return;
     --alive->calls;
@@ -71,7 +72,7 @@ void World::sendReport(Node& node) {
     // Having said that it leaves, a process ends, whether it was heard or not; the coordinator's
     // ends when the others have left.
     const bool coordinator = alive->role == v1::ROLE_PS && alive->index == 0;
-    if (report.leaving() && !belongs(*alive)) {
+    if (report->leaving() && !belongs(*alive)) {
       const std::size_t index = alive->index;
       if (alive->role == v1::ROLE_WORKER) {
         ++result_.left;
@@ -82,7 +83,7 @@ void World::sendReport(Node& node) {
       }
       return;
     }
-    if (report.leaving() && !coordinator) {
+    if (report->leaving() && !coordinator) {
       (alive->role == v1::ROLE_PS ? ps_done_ : worker_done_)[alive->index] = true;
       return;
     }
@@ -95,26 +96,26 @@ void World::sendReport(Node& node) {
     }
   };
   if (rng_.unit() < config_.drop) {
-    at(owner, networkDelay(), [answered] { answered(std::nullopt); });
+    at(owner, networkDelay(), [answered] { answered(nullptr); });
     return;
   }
   at(home, networkDelay(), [this, owner, report, answered] {
     PsNode* home = ps_[0].get();
     if (home == nullptr || ps_done_[0])
-      return at(owner, networkDelay(), [answered] { answered(std::nullopt); });
+      return at(owner, networkDelay(), [answered] { answered(nullptr); });
     const std::uint64_t ticket = home->next_ticket++;
     home->tickets[ticket] = [this, owner, answered](const v1::View& view) {
       const bool lost = rng_.unit() < config_.drop;
-      at(owner, networkDelay(),
-         [answered, view, lost] { answered(lost ? std::nullopt : std::optional<v1::View>(view)); });
+      const auto sent = lost ? nullptr : std::make_shared<const v1::View>(view);
+      at(owner, networkDelay(), [answered, sent] { answered(sent); });
     };
-    v1::MemberReport told = report;
+    v1::MemberReport told = *report;
     breakReport(told);
     home->coordinator->onReport(told, ticket, now_);
     execute(*home, home->coordinator->takeActions());
   });
   // The caller's deadline, also for calls that were parked in a coordinator that has died.
-  at(owner, std::chrono::seconds(4), [answered] { answered(std::nullopt); });
+  at(owner, std::chrono::seconds(4), [answered] { answered(nullptr); });
 }
 
 void World::execute(PsNode& node, std::vector<runtime::CoordinatorAction> actions) {
@@ -296,11 +297,12 @@ void World::ask(PsNode& node, const v1::EpochInfo& epoch, const Question& questi
   const v1::Incarnation meant = runtime::ps::incarnationOf(epoch, question.from);
   const v1::Incarnation self = node.incarnation;
   const int number = node.number;
-  const auto answered = [this, self, number, epoch, take, over = std::make_shared<bool>(false)](
+  const auto of = std::make_shared<const v1::EpochInfo>(epoch);
+  const auto answered = [this, self, number, of, take, over = std::make_shared<bool>(false)](
                             const std::optional<Given>& contents) {
     PsNode* alive = server(number);
     if (alive == nullptr || !same(alive->incarnation, self) || std::exchange(*over, true)) return;
-    if (alive->shard->epoch() == epoch.epoch()) take(*alive, contents);  // else it has ended
+    if (alive->shard->epoch() == of->epoch()) take(*alive, contents);  // else it has ended
   };
   const Owner owner = ownerOf(node);
   const auto fail = [this, owner, answered] {
@@ -308,13 +310,14 @@ void World::ask(PsNode& node, const v1::EpochInfo& epoch, const Question& questi
   };
   if (rng_.unit() < config_.drop) return fail();
   at(ownerOfServer(question.from), networkDelay(),
-     [this, owner, answered, fail, meant, question, epoch] {
+     [this, owner, answered, fail, meant, question, of] {
        PsNode* source = server(question.from);
        const bool alike = broken(Mutation::kSuccessorAlike);
        if (source == nullptr || (!alike && !same(source->incarnation, meant))) return fail();
-       auto contents = give(*source, epoch, question);
+       auto contents = give(*source, *of, question);
        if (!contents.ok() || rng_.unit() < config_.drop) return fail();
-       at(owner, networkDelay(), [answered, given = *std::move(contents)] { answered(given); });
+       at(owner, networkDelay(),
+          [answered, given = std::optional<Given>(*std::move(contents))] { answered(given); });
      });
   at(owner, std::chrono::seconds(3), [answered] { answered(std::nullopt); });
 }

@@ -48,7 +48,7 @@ void RingWorld::problem(const std::string& text) {
 }
 
 void RingWorld::at(Duration delay, std::function<void()> event) {
-  events_.push({now_ + delay, next_order_++, std::move(event)});
+  events_.add(now_ + delay, std::move(event));
 }
 
 Duration RingWorld::networkDelay() {
@@ -313,8 +313,7 @@ RingResult RingWorld::run() {
   }
   const TimePoint end = now_ + config_.limit;
   while (!events_.empty() && result_.problem.empty() && !allGone()) {
-    Event event = events_.top();
-    events_.pop();
+    const Event event = events_.take();
     if (event.at > end) {
       problem(fmt::format(
           "not over after {:.0f} s: {}", toSeconds(config_.limit),

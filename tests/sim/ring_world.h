@@ -9,7 +9,6 @@
 #include <map>
 #include <memory>
 #include <optional>
-#include <queue>
 #include <set>
 #include <string>
 #include <utility>
@@ -19,6 +18,7 @@
 #include "runtime/coordinator/coordinator.h"
 #include "runtime/optimizer/optimizer.h"
 #include "runtime/ring/ring_worker.h"
+#include "tests/sim/event_queue.h"
 
 namespace trainyard::sim {
 
@@ -146,16 +146,7 @@ class RingWorld {
   RingConfig config_;
   Rng rng_;
   TimePoint now_{std::chrono::hours(1)};
-  struct Event {
-    TimePoint at;
-    std::uint64_t order;
-    std::function<void()> run;
-    bool operator<(const Event& other) const {
-      return at != other.at ? at > other.at : order > other.order;
-    }
-  };
-  std::priority_queue<Event> events_;
-  std::uint64_t next_order_ = 0;
+  EventQueue events_;
 
   runtime::StepPlan plan_;
   std::pair<std::uint32_t, std::int64_t> plan_named_;  // by which life of the coordinator

@@ -61,8 +61,9 @@ void World::sendChunk(WorkerNode& node, const runtime::ps::Send& given) {
   sendBody(node, send, rows);
 }
 
-void World::sendBody(WorkerNode& node, const runtime::ps::Send& send,
+void World::sendBody(WorkerNode& node, const runtime::ps::Send& wanted,
                      const runtime::ps::RowBytes& rows) {
+  const auto send = std::make_shared<const runtime::ps::Send>(wanted);
   const v1::Incarnation self = node.incarnation;
   const std::size_t index = node.index;
   const auto find = [this, self, index]() -> WorkerNode* {
@@ -73,29 +74,29 @@ void World::sendBody(WorkerNode& node, const runtime::ps::Send& send,
                                           const v1::ChunkReplyHeader& header,
                                           std::shared_ptr<const std::vector<float>> payload) {
     if (WorkerNode* alive = find())
-      onChunkReply(*alive, send, transport, header, std::move(payload));
+      onChunkReply(*alive, *send, transport, header, std::move(payload));
   };
   const Owner owner = ownerOf(node);
   const auto fail = [this, owner, replied] {
     at(owner, networkDelay(), [replied] { replied(absl::UnavailableError("lost"), {}, nullptr); });
   };
   std::vector<float> payload;
-  if (send.with_payload && !isPart(send.chunk))
-    payload = gradient({node.turn->first_position, node.turn->samples}, send.chunk);
+  if (send->with_payload && !isPart(send->chunk))
+    payload = gradient({node.turn->first_position, node.turn->samples}, send->chunk);
   if (rng_.unit() < config_.drop) {
-    breakCutPush(send, payload);
+    breakCutPush(*send, payload);
     return fail();
   }
   const int copies = rng_.unit() < config_.duplicate ? 2 : 1;
   for (int copy = 0; copy < copies; ++copy) {
-    const Owner to = ownerOf(v1::ROLE_PS, static_cast<std::size_t>(send.ps));
+    const Owner to = ownerOf(v1::ROLE_PS, static_cast<std::size_t>(send->ps));
     at(to, networkDelay() + lateness(copy),
        [this, owner, send, payload, rows, replied, fail, find] {
-         PsNode* server = ps_[static_cast<std::size_t>(send.ps)].get();
-         if (server == nullptr || ps_done_[static_cast<std::size_t>(send.ps)]) return fail();
+         PsNode* server = ps_[static_cast<std::size_t>(send->ps)].get();
+         if (server == nullptr || ps_done_[static_cast<std::size_t>(send->ps)]) return fail();
          at(owner, networkDelay(), [find, send, this] {
-           if (WorkerNode* alive = send.header.receipt() ? find() : nullptr) {
-             alive->machine->onReceived(send.chunk, send.attempt);
+           if (WorkerNode* alive = send->header.receipt() ? find() : nullptr) {
+             alive->machine->onReceived(send->chunk, send->attempt);
              pump(*alive);
            }
          });
@@ -103,26 +104,26 @@ void World::sendBody(WorkerNode& node, const runtime::ps::Send& send,
          server->calls_in[call] = [this, owner, send, replied](
                                       v1::ChunkReplyHeader header,
                                       std::shared_ptr<const runtime::ps::Weights> weights) {
-           breakRows(send, header);
+           breakRows(*send, header);
            const bool lost = rng_.unit() < config_.drop;
            // What is on its way is a copy of what the server held when it answered.
            auto sent = weights == nullptr ? nullptr
                                           : std::make_shared<const std::vector<float>>(
                                                 weights->begin(), weights->end());
-           at(owner, networkDelay(), [replied, header, sent, lost] {
+           at(owner, networkDelay(), [replied, header = std::move(header), sent, lost] {
              replied(lost ? Status(absl::UnavailableError("lost")) : absl::OkStatus(), header,
                      sent);
            });
          };
-         v1::ChunkRequestHeader header = send.header;
+         v1::ChunkRequestHeader header = send->header;
          breakPush(*server, header);
          std::vector<runtime::ps::ChunkAnswer> answers;
-         if (isPart(send.chunk)) {
+         if (isPart(send->chunk)) {
            server->shard->onRowRequest(header, rows.span(), call, now_, answers);
          } else {
            server->shard->onRequest(
-               header, send.with_payload ? std::make_unique<VectorPayload>(payload) : nullptr, call,
-               now_, answers);
+               header, send->with_payload ? std::make_unique<VectorPayload>(payload) : nullptr,
+               call, now_, answers);
          }
          forward(*server);
          deliver(*server, std::move(answers));

@@ -111,7 +111,7 @@ void World::problem(const std::string& text) {
 }
 
 void World::at(Owner owner, Duration delay, std::function<void()> event) {
-  events_.push({now_ + delay, next_order_++, owner, std::move(event)});
+  events_.add(now_ + delay, std::move(event), owner);
 }
 
 World::Owner World::ownerOf(v1::Role role, std::size_t index) const {
@@ -470,8 +470,7 @@ WorldResult World::run() {
   }
   const TimePoint end = now_ + config_.limit;
   while (!events_.empty() && result_.problem.empty() && !allGone()) {
-    Event event = events_.top();
-    events_.pop();
+    Event event = events_.take();
     if (event.at > end) {
       problem(fmt::format(
           "not over after {:.0f} s: {}", toSeconds(config_.limit),
@@ -482,7 +481,7 @@ WorldResult World::run() {
     const auto frozen = frozen_until_.find(event.owner);
     if (frozen != frozen_until_.end() && frozen->second > now_) {
       event.at = frozen->second;  // in the order in which it came
-      events_.push(std::move(event));
+      events_.put(std::move(event));
       continue;
     }
     event.run();

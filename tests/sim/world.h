@@ -8,7 +8,6 @@
 #include <map>
 #include <memory>
 #include <optional>
-#include <queue>
 #include <set>
 #include <span>
 #include <string>
@@ -23,6 +22,7 @@
 #include "runtime/ps/shard.h"
 #include "runtime/ps/worker_machine.h"
 #include "tests/runtime/rows/sample_tables.h"
+#include "tests/sim/event_queue.h"
 #include "tests/sim/mutation.h"
 
 namespace trainyard::sim {
@@ -268,17 +268,7 @@ class World {
   WorldConfig config_;
   Rng rng_;
   TimePoint now_{std::chrono::hours(1)};
-  struct Event {
-    TimePoint at;
-    std::uint64_t order;
-    Owner owner;
-    std::function<void()> run;
-    bool operator<(const Event& other) const {
-      return at != other.at ? at > other.at : order > other.order;
-    }
-  };
-  std::priority_queue<Event> events_;
-  std::uint64_t next_order_ = 0;
+  EventQueue events_;
 
   runtime::StepPlan plan_;                             // of the newest epoch
   std::pair<std::uint32_t, std::int64_t> plan_named_;  // by which life of the coordinator
