@@ -35,12 +35,12 @@ struct GrpcProgressOptions {
   // The coordinator's word on other tasks (RuntimeReport.heard) is taken for theirs: they are asked
   // only while it does not tell of them, or until they have the newest membership.
   bool ask_coordinator_only = false;
-  // Its last word holds for so long, should it be silent; and for one that has not answered yet
-  // others are not asked before.
+  // Its last word holds for so long, should it be silent.
   Duration word_holds = std::chrono::seconds(30);
   // The connection to one of whom it tells, and whom nobody has asked for so long, is given up: it
   // takes some 180 KB.
   Duration idle = std::chrono::seconds(2);
+  // One that has not answered yet has been asked in vain for so long: now others are asked, too.
   Duration coordinator_late = std::chrono::seconds(10);
   // Jobs of which nothing is expected are asked so often a second, all together, if not each
   // interval.

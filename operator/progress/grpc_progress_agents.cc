@@ -111,7 +111,7 @@ std::vector<PollRound::Answer> GrpcProgress::peersLocked(const JobKey& key, Job&
   // processors are busy to ask nine in place of one makes all of them late.
   const auto speaker = first == nullptr ? nullptr : job.peers[first->address];
   const bool only_first = speaker != nullptr && !speaker->answered &&
-                          Poller::now() - speaker->silent_since < options_.coordinator_late;
+                          !speaker->isLate(Poller::now(), options_.coordinator_late);
   std::vector<PollRound::Answer> answers;
   for (const AgentEndpoint& agent : agents) {
     const std::shared_ptr<AgentPeer>& peer = job.peers[agent.address];

@@ -57,6 +57,10 @@ struct AgentPeer {
     helped = false;
     skip = 0;
   }
+  // Whoever has not been asked yet, since there is no room for one more connection, is not late.
+  bool isLate(TimePoint now, Duration after) const {
+    return silent_rounds > 0 && now - failing_since >= after;
+  }
 };
 
 class PollRound;

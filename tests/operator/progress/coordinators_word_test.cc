@@ -155,6 +155,19 @@ TEST_F(CoordinatorsWordTest, OneThatDoesNotAnswerIsWaitedForAWhile) {
   EXPECT_EQ(worker_.pushed(), 1);
 }
 
+// An operator that has just begun has no room for all connections at once.
+TEST_F(CoordinatorsWordTest, OneThatHasNotBeenAskedIsNotLate) {
+  GrpcProgress progress(directory_, {.interval = std::chrono::milliseconds(1),
+                                     .ask_coordinator_only = true,
+                                     .coordinator_late = Duration(0)});
+  progress.follow(kJob, "uid", wishFor(1));
+  ps_.silence(true);
+  EXPECT_TRUE(progress.pollOnce(kJob).ok());
+  EXPECT_EQ(worker_.questions(), 0);
+  EXPECT_TRUE(progress.pollOnce(kJob).ok());
+  EXPECT_EQ(worker_.questions(), 1) << "it was asked in vain";
+}
+
 // Without a server worker-0 has the coordinator.
 TEST_F(CoordinatorsWordTest, OfARingIsTheFirstWorkers) {
   FakeAgent second({v1::ROLE_WORKER, 1}, 1);
