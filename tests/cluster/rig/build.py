@@ -196,8 +196,8 @@ def components():
     return [
         kubernetes,
         Component("etcd", "go.etcd.io/etcd/server/v3", main=ETCD, version=pinned["etcd"]),
-        Component("coredns", "github.com/coredns/coredns", main=COREDNS, version=pinned["coredns"]),
-        Component("helm", "helm.sh/helm/v3", ("helm.sh/helm/v3/cmd/helm",), version=pinned["helm"]),
+        Component("coredns", "github.com/coredns/coredns", main=COREDNS, base=kubernetes, version=pinned["coredns"]),
+        Component("helm", "helm.sh/helm/v3", ("helm.sh/helm/v3/cmd/helm",), base=kubernetes, version=pinned["helm"]),
         Component("scheduler-plugins", "sigs.k8s.io/scheduler-plugins", main=COSCHEDULING, base=kubernetes,
                   kept="config/crd/bases", version=pinned["scheduler-plugins"]),
         Component("kueue", "sigs.k8s.io/kueue", main=KUEUE, base=kubernetes, kept="config/components/crd/bases",
