@@ -197,7 +197,7 @@ Status Controller::reconcileOnce(const JobKey& key) {
   if (!input.observed.job.spec().has_training()) takeTold(input.observed.tasks, report);
   input.progress = std::move(report.progress);
   input.progress_created = report.progress_created;
-  input.progress_every = report.progress_every;
+  input.progress_due = report.progress_due;
   input.turn = turnOf(input.observed.job, options_.turns);
   input.now = clock_.now();
   input.unix_ms = clock_.unixMillis();

@@ -222,10 +222,9 @@ void finish(PlannerState& state) {
   const v1::JobProgress* progress = state.progress();
   if (progress != nullptr && !isOutdated(state, *progress)) {
     const bool state_changed = state.status.state() != state.recorded.state();
-    const auto due = reportProgress(*progress, state.input, state_changed, &state.status);
+    reportProgress(*progress, state.input, state_changed, &state.status);
     if (state.status.has_checkpoint())
       state.status.mutable_checkpoint()->set_durable(!state.input.observed.passing_storage);
-    if (due) state.wakeAt(*due);
   }
   if (const auto due = waitWithCounts(state)) {
     if (!sameStatus(state.status, state.recorded)) state.wakeAt(*due);

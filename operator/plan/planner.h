@@ -70,8 +70,8 @@ struct PlannerInput {
                                             // the user's own, what they tell
   // `created` of the task that said so; the word of an earlier life of the coordinator is ignored.
   std::uint32_t progress_created = 0;
-  // It is written down so often, if not more rarely than each ten seconds.
-  Duration progress_every{};
+  // Since when it may be written down anew; nothing until its source says so.
+  std::optional<TimePoint> progress_due;
   // What is written by the clock is due so much later (turnOf()).
   Duration turn{};
   TimePoint now;

@@ -54,9 +54,7 @@ void GrpcProgress::watch(std::function<void(const JobKey&)> changed) {
 JobReport GrpcProgress::newest(const JobKey& key) const {
   const std::lock_guard lock(mutex_);
   const auto it = jobs_.find(key);
-  JobReport report = it == jobs_.end() ? JobReport{} : it->second->report;
-  report.progress_every = progressEveryLocked();
-  return report;
+  return it == jobs_.end() ? JobReport{} : it->second->report;
 }
 
 Duration GrpcProgress::progressEveryLocked() const {
@@ -247,11 +245,12 @@ StatusOr<std::unique_ptr<PollRound>> GrpcProgress::beginRound(const PollRound::J
 
 bool GrpcProgress::noteLocked(Job& job, News news) {
   job.calm = job.calm && news != News::kState;
-  job.progressed = job.progressed || news == News::kProgress;
+  job.progressed = job.progressed || news != News::kNone;
   const TimePoint now = Poller::now();
-  const bool due = job.progressed && (!job.told_at || now - *job.told_at >= progressEveryLocked());
-  if (news != News::kState && !(due && progress_allowed_.take(now))) return false;
-  job.told_at = now;
+  std::optional<TimePoint>& due = job.report.progress_due;
+  const bool waits = !job.progressed || (due && now - *due < progressEveryLocked());
+  if (waits || !progress_allowed_.take(now)) return news == News::kState;
+  due = now;
   job.progressed = false;
   return true;
 }

@@ -23,8 +23,9 @@ struct JobReport {
     TaskWait why;  // a condition's reason (docs/conditions.md, AgentsReachable), and a line
   };
   std::map<TaskKey, Unreachable> unreachable;
-  // How often each job's progress may be written down: of many jobs more rarely.
-  Duration progress_every{};
+  // Since when the progress may be written down anew. The source's to say, who knows all jobs and
+  // sees to it that those of many are not written at once.
+  std::optional<TimePoint> progress_due;
 };
 
 // What the agents of a job should know. Level-based: repeated until they do.

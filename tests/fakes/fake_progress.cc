@@ -2,12 +2,14 @@
 
 namespace trainyard::control {
 
-void FakeProgress::say(const JobKey& key, std::uint32_t created, const v1::JobProgress& progress) {
+void FakeProgress::say(const JobKey& key, std::uint32_t created, const v1::JobProgress& progress,
+                       TimePoint now) {
   std::function<void(const JobKey&)> changed;
   {
     const std::lock_guard lock(mutex_);
     reports_[key].progress = progress;
     reports_[key].progress_created = created;
+    reports_[key].progress_due = now;
     changed = changed_;
   }
   if (changed) changed(key);

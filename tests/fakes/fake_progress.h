@@ -13,8 +13,10 @@ namespace trainyard::control {
 // Thread-safe.
 class FakeProgress : public ProgressSource {
  public:
-  // The coordinator's task, in its life `created`, says this from now on.
-  void say(const JobKey& key, std::uint32_t created, const v1::JobProgress& progress);
+  // The coordinator's task, in its life `created`, says this from `now` on, which may be written
+  // down.
+  void say(const JobKey& key, std::uint32_t created, const v1::JobProgress& progress,
+           TimePoint now);
   // The agent of that life of a task does not answer, or with nothing does again.
   void setUnreachable(const JobKey& key, const TaskKey& task, std::uint32_t created,
                       const std::optional<TaskWait>& why);

@@ -139,7 +139,7 @@ Status Scenario::say(const Command& c) {
     progress.set_checkpoint_step(c.number("checkpoint", 0));
     progress.set_checkpoint_unix_ms(clock_.unixMillis());
   }
-  progress_.say(key_, static_cast<std::uint32_t>(c.number("created", 1)), progress);
+  progress_.say(key_, static_cast<std::uint32_t>(c.number("created", 1)), progress, clock_.now());
   return absl::OkStatus();
 }
 

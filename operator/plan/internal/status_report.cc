@@ -8,6 +8,7 @@
 #include "google/protobuf/util/message_differencer.h"
 #include "operator/cluster/task_keys.h"
 #include "operator/plan/internal/conditions.h"
+#include "operator/plan/internal/planner_state.h"
 
 namespace trainyard::control {
 
@@ -68,6 +69,13 @@ void estimateEnd(const v1::ProgressStatus& before, UnixMillis now, v1::ProgressS
   next->set_eta_seconds(static_cast<std::int64_t>(left / done * seconds));
 }
 
+// Not once more where it was written after it had become due, nor shortly before.
+bool progressDue(const PlannerInput& input, const v1::ProgressStatus& written) {
+  if (!input.progress_due) return false;
+  const UnixMillis due = input.unix_ms - toMillis(input.now - *input.progress_due);
+  return due - parseRfc3339(written.update_time()) >= toMillis(kProgressInterval / 2);
+}
+
 bool saysTheSame(v1::ProgressStatus a, v1::ProgressStatus b) {
   for (v1::ProgressStatus* status : {&a, &b}) {
     status->clear_update_time();
@@ -106,8 +114,8 @@ void reportRoles(const v1::TrainingJob& job, const std::vector<TaskView>& tasks,
   *status->mutable_worker() = reportRole(job, v1::ROLE_WORKER, tasks, succeeded);
 }
 
-std::optional<UnixMillis> reportProgress(const v1::JobProgress& progress, const PlannerInput& input,
-                                         bool state_changed, v1::JobStatus* status) {
+void reportProgress(const v1::JobProgress& progress, const PlannerInput& input, bool state_changed,
+                    v1::JobStatus* status) {
   if (progress.epoch() > status->membership().epoch()) {
     status->mutable_membership()->set_epoch(progress.epoch());
   }
@@ -117,20 +125,13 @@ std::optional<UnixMillis> reportProgress(const v1::JobProgress& progress, const 
     status->mutable_checkpoint()->set_time(formatRfc3339(progress.checkpoint_unix_ms()));
   }
   v1::ProgressStatus next = describe(progress);
-  if (saysTheSame(next, status->progress())) return std::nullopt;
-  const UnixMillis renewed = parseRfc3339(status->progress().update_time());
-  const UnixMillis now = input.unix_ms;
-  const Duration interval =
-      std::max<Duration>(kProgressInterval, input.progress_every) + input.turn;
-  const UnixMillis due =
-      renewed + std::chrono::duration_cast<std::chrono::milliseconds>(interval).count();
+  if (saysTheSame(next, status->progress())) return;
   // The last word is not kept back.
-  const bool last = !progress.outcome().empty();
-  if (status->has_progress() && !state_changed && !last && now < due) return due;
-  estimateEnd(status->progress(), now, &next);
-  next.set_update_time(formatRfc3339(now));
+  const bool at_once = !status->has_progress() || state_changed || !progress.outcome().empty();
+  if (!at_once && !progressDue(input, status->progress())) return;
+  estimateEnd(status->progress(), input.unix_ms, &next);
+  next.set_update_time(formatRfc3339(input.unix_ms));
   *status->mutable_progress() = next;
-  return std::nullopt;
 }
 
 }  // namespace trainyard::control

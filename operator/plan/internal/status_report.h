@@ -17,13 +17,13 @@ void reportRoles(const v1::TrainingJob& job, const std::vector<TaskView>& tasks,
 // words, is all that `next` tells beyond `recorded`.
 bool onlyCounts(const v1::JobStatus& recorded, v1::JobStatus next, bool indices);
 
-// How often `progress` is written while nothing else changes.
+// How often what waits for nothing else is written.
 inline constexpr Duration kProgressInterval = std::chrono::seconds(10);
 
 // Writes progress, checkpoint, lostSteps and membership.epoch. The progress block is renewed when
-// `state_changed`, or when the job's turn has come and kProgressInterval, or what its source says
-// if that is longer, has passed since it was; returns when it may be renewed next, if it is behind.
-std::optional<UnixMillis> reportProgress(const v1::JobProgress& progress, const PlannerInput& input,
-                                         bool state_changed, v1::JobStatus* status);
+// `state_changed`, and when its source says so: not where it had been renewed shortly before that
+// for another reason. Who is behind waits for the source, which looks at the job again.
+void reportProgress(const v1::JobProgress& progress, const PlannerInput& input, bool state_changed,
+                    v1::JobStatus* status);
 
 }  // namespace trainyard::control

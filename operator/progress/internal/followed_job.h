@@ -33,9 +33,8 @@ struct GrpcProgress::Job {
   bool hurry = false;            // the next one follows at once
   // Nothing is to be told, everybody is heard of, and nothing but its progress has changed.
   bool calm = false;
-  Duration pace{};                     // between its last round and the next
-  bool progressed = false;             // since `told_at`
-  std::optional<TimePoint> told_at{};  // when its report was last told of
+  Duration pace{};          // between its last round and the next
+  bool progressed = false;  // since `report.progress_due`
 
   std::int64_t revision() const { return wish.membership ? wish.membership->revision() : 0; }
 };

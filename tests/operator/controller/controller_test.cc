@@ -166,7 +166,7 @@ class Story {
   void stopped() {
     v1::JobProgress progress;
     progress.set_outcome("stopped");
-    progress_.say(key_, 1, progress);
+    progress_.say(key_, 1, progress, clock_.now());
   }
   void finishDeletes() {
     const auto observed = cluster_.observe(key_);

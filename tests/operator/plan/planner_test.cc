@@ -74,27 +74,41 @@ TEST(Planner, SameInputSamePlan) {
   EXPECT_EQ(a.wake_at, b.wake_at);
 }
 
-// Of many jobs each is written down more rarely.
-TEST(Planner, ProgressIsWrittenAsOftenAsItsSourceSays) {
+// Who knows all jobs says when this one may write.
+TEST(Planner, ProgressIsWrittenWhenItsSourceSaysSo) {
   PlannerInput input = runningJob();
   input.progress.emplace().set_step(10);
   input.progress_created = 1;
   recordStatus(&input);
-  input.progress->set_step(20);
-  input.progress_every = std::chrono::seconds(25);
-  input.unix_ms += 24'000;
-  const Plan early = planJob(input);
-  EXPECT_FALSE(early.status.has_value());
-  EXPECT_EQ(early.wake_at, input.now + std::chrono::seconds(1));
-  input.unix_ms += 1'000;
+  const auto goOn = [&](int seconds) {
+    input.now += std::chrono::seconds(seconds);
+    input.unix_ms += 1000 * seconds;
+    input.progress->set_step(input.progress->step() + 10);
+  };
+  goOn(3600);
+  const Plan before = planJob(input);
+  EXPECT_FALSE(before.status.has_value());
+  EXPECT_FALSE(before.wake_at.has_value()) << "its source looks at it again";
+  input.progress_due = input.now;
+  goOn(2);
   recordStatus(&input);
-  EXPECT_EQ(input.observed.job.status().progress().step(), 20);
-  // In its turn.
-  input.progress->set_step(30);
-  input.turn = std::chrono::milliseconds(400);
-  input.unix_ms += 25'000;
-  EXPECT_EQ(planJob(input).wake_at, input.now + std::chrono::milliseconds(400));
-  input.unix_ms += 400;
+  EXPECT_EQ(input.observed.job.status().progress().step(), 30);
+  goOn(60);
+  EXPECT_FALSE(planJob(input).status.has_value()) << "once";
+  input.progress_due = input.now;
+  EXPECT_TRUE(planJob(input).status.has_value());
+}
+
+TEST(Planner, ProgressIsNotWrittenTwiceWithinSeconds) {
+  PlannerInput input = runningJob();
+  input.progress.emplace().set_step(10);
+  input.progress_created = 1;
+  recordStatus(&input);  // the first word waits for nobody
+  input.progress->set_step(20);
+  input.unix_ms += 4'000;
+  input.progress_due = input.now;
+  EXPECT_FALSE(planJob(input).status.has_value());
+  input.unix_ms += 1'000;
   EXPECT_TRUE(planJob(input).status.has_value());
 }
 
@@ -405,13 +419,10 @@ TEST(Planner, WakesForTheEarliestOfItsTimes) {
   PlannerInput input = runningJob();
   input.observed.job.mutable_spec()->mutable_run_policy()->set_active_deadline_seconds(3600);
   EXPECT_EQ(planJob(input).wake_at, input.now + std::chrono::hours(1));
-  v1::JobProgress progress;
-  progress.set_step(10);
-  input.progress = progress;
-  input.progress_created = 1;
+  failTask(&input, 2, 1);
   recordStatus(&input);
-  input.progress->set_step(20);
-  EXPECT_EQ(planJob(input).wake_at, input.now + std::chrono::seconds(10));
+  input.observed.tasks.pop_back();
+  EXPECT_EQ(planJob(input).wake_at, input.now + std::chrono::seconds(1)) << "a lost task's";
 }
 
 TEST(Planner, WhatProgramsOfUsersTellIsTheWordOfNoTask) {
