@@ -10,6 +10,7 @@ constexpr int kKeepaliveTimeoutMs = 10'000;
 constexpr int kMinPingIntervalMs = 10'000;  // that servers accept; below it: GOAWAY too_many_pings
 constexpr int kMinReconnectMs = 100;
 constexpr int kMaxReconnectMs = 2'000;
+constexpr int kSmallFrame = 1024;  // the least that gRPC takes
 
 }  // namespace
 
@@ -29,6 +30,11 @@ grpc::ChannelArguments channelArguments(const ChannelOptions& options) {
   args.SetInt(GRPC_ARG_DNS_MIN_TIME_BETWEEN_RESOLUTIONS_MS, 1'000);
   args.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);  // peers are in the cluster or on this machine
   if (options.own_connection) args.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+  if (options.small) {
+    args.SetInt(GRPC_ARG_TSI_MAX_FRAME_SIZE, kSmallFrame);
+    args.SetInt(GRPC_ARG_MAX_CHANNEL_TRACE_EVENT_MEMORY_PER_NODE, 0);
+    args.SetInt(GRPC_ARG_ENABLE_CHANNELZ, 0);
+  }
   return args;
 }
 

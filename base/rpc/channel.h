@@ -19,6 +19,8 @@ struct ChannelOptions {
   Duration connect = std::chrono::seconds(2);
   // A TCP connection of its own even where another channel goes to the same address.
   bool own_connection = false;
+  // For who has thousands of them and says little: some 15 KiB less for each that is encrypted.
+  bool small = false;
 };
 
 // Keepalive that our servers tolerate, and reconnects after at most 2 s: peers are restarted in

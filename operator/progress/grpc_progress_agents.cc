@@ -161,7 +161,7 @@ bool GrpcProgress::connectLocked(const Job& job, const AgentEndpoint& agent,
     ++*others_open_;
     peer->counted = std::shared_ptr<void>(nullptr, [open = others_open_](void*) { --*open; });
   }
-  const ChannelOptions options{.connect = 2 * options_.timeout};
+  const ChannelOptions options{.connect = 2 * options_.timeout, .small = true};
   peer->channel = tls ? openSecureChannel(agent.address, job.credentials, tls->server_name, options)
                       : openChannel(agent.address, options);
   peer->stub = v1::Agent::NewStub(peer->channel);
