@@ -1,13 +1,20 @@
 #include "runtime/ps/chunk_transfer.h"
 
 #include <algorithm>
+#include <limits>
 
 #include "base/core/check.h"
 
 namespace trainyard::runtime::ps {
+namespace {
 
-ChunkTransfer::ChunkTransfer(std::vector<int> ps_of_chunk, std::size_t window, bool until_answer)
-    : window_(window), until_answer_(until_answer), tasks_(ps_of_chunk.size()) {
+constexpr std::size_t kAll = std::numeric_limits<std::size_t>::max();
+
+}  // namespace
+
+ChunkTransfer::ChunkTransfer(std::vector<int> ps_of_chunk, std::size_t window, bool until_answer,
+                             std::size_t first)
+    : window_(window), until_answer_(until_answer), first_(first), tasks_(ps_of_chunk.size()) {
   setServers(ps_of_chunk);
 }
 
@@ -19,9 +26,10 @@ void ChunkTransfer::setServers(const std::vector<int>& ps_of_chunk) {
       ps_of_chunk_.empty() ? 0 : *std::max_element(ps_of_chunk_.begin(), ps_of_chunk_.end()) + 1;
   flying_.assign(static_cast<std::size_t>(servers), 0);
   windows_.assign(static_cast<std::size_t>(servers), window_);
-  std::vector<std::size_t> held(static_cast<std::size_t>(servers), 0);
-  for (const int ps : ps_of_chunk_) ++held[static_cast<std::size_t>(ps)];
-  for (const std::size_t chunks : held) receipts_.push_back(!until_answer_ && chunks > window_);
+  held_.assign(static_cast<std::size_t>(servers), 0);
+  place_.clear();
+  for (const int ps : ps_of_chunk_) place_.push_back(held_[static_cast<std::size_t>(ps)]++);
+  for (const std::size_t chunks : held_) receipts_.push_back(!until_answer_ && chunks > window_);
 }
 
 void ChunkTransfer::setWindow(int ps, std::size_t window) {
@@ -106,25 +114,46 @@ void ChunkTransfer::again(std::uint32_t chunk, TimePoint not_before) {
   tasks_[chunk].not_before = not_before;
 }
 
+std::vector<std::size_t> ChunkTransfer::abreast(std::size_t servers) const {
+  std::vector<std::size_t> limits(held_.size(), kAll);
+  // A server's part is done with its next chunk, as it were: one that has few holds nobody back.
+  std::size_t part = 1, of = 1;
+  for (std::uint32_t id = 0; id < tasks_.size(); ++id) {
+    const auto ps = static_cast<std::size_t>(ps_of_chunk_[id]);
+    if (!isOpen(tasks_[id]) || ps >= servers || limits[ps] != kAll) continue;
+    limits[ps] = place_[id] + windows_[ps];
+    if ((place_[id] + 1) * of < part * held_[ps]) {
+      part = place_[id] + 1;
+      of = held_[ps];
+    }
+  }
+  for (std::size_t ps = 0; ps < limits.size(); ++ps) {
+    const std::size_t as_large = (part * held_[ps] + of - 1) / of;
+    limits[ps] = std::min(limits[ps], as_large + windows_[ps] - 1);
+  }
+  return limits;
+}
+
 std::vector<ChunkTransfer::Sent> ChunkTransfer::take(TimePoint now, std::size_t servers) {
   std::vector<Sent> sends;
-  // Where a place is free only with the answer, which waits for the other workers, none may fill
-  // its window with later chunks than those that the others' windows are full of.
-  std::vector<bool> held(flying_.size(), false);
+  const std::vector<std::size_t> limits =
+      until_answer_ ? abreast(servers) : std::vector<std::size_t>(held_.size(), kAll);
   for (std::uint32_t id = 0; id < tasks_.size(); ++id) {
     Task& task = tasks_[id];
     const auto ps = static_cast<std::size_t>(ps_of_chunk_[id]);
-    if (task.phase != Phase::kQueued || held[ps]) continue;
-    if (task.not_before > now) {
-      held[ps] = until_answer_;
-      continue;
-    }
-    if (flying_[ps] >= windows_[ps] || ps >= servers) continue;
+    if (task.phase != Phase::kQueued || task.not_before > now || ps >= servers) continue;
+    const bool waits = until_answer_ ? place_[id] >= limits[ps] : flying_[ps] >= windows_[ps];
+    if (waits) continue;
     ++flying_[ps];
     task.phase = Phase::kFlying;
     task.attempt = next_attempt_++;
     sends.push_back({id, task.attempt});
   }
+  const auto turn = [&](const Sent& sent) {
+    return (static_cast<std::size_t>(ps_of_chunk_[sent.chunk]) + servers - first_ % servers) %
+           servers;
+  };
+  std::ranges::stable_sort(sends, {}, turn);
   return sends;
 }
 

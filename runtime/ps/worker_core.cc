@@ -19,6 +19,11 @@ std::unique_ptr<WorkerMachine> makeWorkerMachine(WorkerConfig config) {
 
 namespace {
 
+// With one, a server has nothing to receive while its answer is on the way.
+constexpr std::uint64_t kLeastAbreast = 2;
+// So few servers have the whole window each.
+constexpr std::size_t kFew = 4;
+
 // Where all begin.
 std::vector<int> withParts(std::vector<int> ps_of_chunk, const std::vector<int>& ps_of_part) {
   ps_of_chunk.insert(ps_of_chunk.end(), ps_of_part.begin(), ps_of_part.end());
@@ -31,7 +36,7 @@ WorkerCore::WorkerCore(WorkerConfig config)
     : MemberCore(config.index),
       config_(std::move(config)),
       transfer_(withParts(config_.ps_of_chunk, config_.ps_of_part), config_.window,
-                config_.window_until_answer) {}
+                config_.window_until_answer, config_.index) {}
 
 bool WorkerCore::takeView(const v1::View& view) {
   const std::int64_t sealed = sealed_;
@@ -51,6 +56,7 @@ void WorkerCore::enterEpoch(const v1::View& view) {
   links_.clear();
   transfer_.forgetSent();
   transfer_.setServers(serversOf(withParts(config_.ps_of_chunk, config_.ps_of_part), epoch_));
+  setWindows();
   asked_ = 0;
   dropAsk();
 }
@@ -93,7 +99,19 @@ void WorkerCore::onPace(int ps, int lane, double bytes_per_second, Duration roun
   LinkEstimate& link = links_[ps];
   link.observe(lane, bytes_per_second, round_trip);
   const std::uint64_t chunks = (link.windowBytes() + config_.chunk_bytes - 1) / config_.chunk_bytes;
-  transfer_.setWindow(ps, std::max<std::size_t>(config_.window, chunks));
+  transfer_.setWindow(ps, std::max<std::size_t>(window(), chunks));
+}
+
+std::size_t WorkerCore::window() const {
+  const std::size_t servers = servers_.size();
+  if (config_.abreast_bytes == 0 || servers <= kFew) return config_.window;
+  const std::uint64_t chunks = config_.abreast_bytes / (servers * config_.chunk_bytes);
+  return std::min<std::size_t>(config_.window, std::max(chunks, kLeastAbreast));
+}
+
+void WorkerCore::setWindows() {
+  for (std::size_t ps = 0; ps < servers_.size(); ++ps)
+    transfer_.setWindow(static_cast<int>(ps), window());
 }
 
 void WorkerCore::onReceived(std::uint32_t chunk, std::uint64_t attempt) {

@@ -78,6 +78,10 @@ class WorkerCore : public WorkerMachine, protected MemberCore {
   std::string last_problem_;
 
  private:
+  // To each server of this epoch, where its link needs no larger one.
+  std::size_t window() const;
+  void setWindows();
+
   std::map<int, LinkEstimate> links_;  // by server of this epoch
   std::optional<v1::TakeRequest> ask_;
   bool ask_sent_ = false;

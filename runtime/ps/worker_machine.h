@@ -34,13 +34,16 @@ struct WorkerConfig {
   std::vector<int> ps_of_part;
   std::size_t window = 16;  // requests to one server that it has not yet received
   // A request's place in the window is free with its answer instead. Workers of a step then keep
-  // abreast of each other, so that its first chunks are complete, and their new versions on the
-  // way, while its last ones are sent: a link that is slow is used both ways at once. Not where a
-  // chunk's answer may wait for later chunks (clipping).
+  // abreast of each other and of all servers (ChunkTransfer), so that its first chunks are
+  // complete, and their new versions on the way, while its last ones are sent: a link that is slow
+  // is used both ways at once. Not where a chunk's answer may wait for later chunks (clipping).
   bool window_until_answer = false;
   // Of the largest chunk: with window_until_answer the window is as many of these as fill the link
   // to a server (LinkEstimate), if those are more than `window`. 0: it does not follow the link.
   std::uint64_t chunk_bytes = 0;
+  // With window_until_answer and chunk_bytes: of more than four servers each has a window of its
+  // share of this, of two chunks at least, if that is less than `window`. 0: it is `window`.
+  std::uint64_t abreast_bytes = 0;
   Duration retry_delay = std::chrono::milliseconds(50);
 };
 

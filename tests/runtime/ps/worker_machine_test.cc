@@ -101,6 +101,29 @@ TEST(WorkerMachine, AWindowUntilTheAnswerFollowsItsLink) {
   EXPECT_THAT(chunksOf(b.sends()), ElementsAre(1, 3)) << "another server may be behind it";
 }
 
+TEST(WorkerMachine, ManyServersShareWhatIsUnderWay) {
+  const auto begun = [](std::uint32_t servers) {
+    WorkerBench b([&](WorkerConfig& c) {
+      c.window_until_answer = true;
+      c.window = 8;
+      c.chunk_bytes = 1000;
+      c.abreast_bytes = 18'000;
+      c.ps_of_chunk.clear();
+      for (std::uint32_t i = 0; i < 10 * servers; ++i)
+        c.ps_of_chunk.push_back(static_cast<int>(i % servers));
+    });
+    v1::View view = b.view(v1::PHASE_ACTIVE, 1);
+    for (std::uint32_t ps = 2; ps < servers; ++ps)
+      WorkerBench::add(*view.mutable_epoch(), v1::ROLE_PS, ps, ps);
+    b.see(view);
+    return b.sends().size();
+  };
+  EXPECT_EQ(begun(2), 2 * 8u);
+  EXPECT_EQ(begun(4), 4 * 8u) << "few have the whole window each";
+  EXPECT_EQ(begun(6), 6 * 3u);
+  EXPECT_EQ(begun(12), 12 * 2u) << "the least";
+}
+
 TEST(WorkerMachine, AWindowUntilReceivedFollowsNothing) {
   WorkerBench b([](WorkerConfig& c) { c.chunk_bytes = 1000; });
   b.see(v1::PHASE_ACTIVE, 1);
