@@ -22,7 +22,7 @@ namespace {
 // With one, a server has nothing to receive while its answer is on the way.
 constexpr std::uint64_t kLeastAbreast = 2;
 // So few servers have the whole window each.
-constexpr std::size_t kFew = 4;
+constexpr std::size_t kFew = 6;
 
 // Where all begin.
 std::vector<int> withParts(std::vector<int> ps_of_chunk, const std::vector<int>& ps_of_part) {

@@ -41,7 +41,7 @@ struct WorkerConfig {
   // Of the largest chunk: with window_until_answer the window is as many of these as fill the link
   // to a server (LinkEstimate), if those are more than `window`. 0: it does not follow the link.
   std::uint64_t chunk_bytes = 0;
-  // With window_until_answer and chunk_bytes: of more than four servers each has a window of its
+  // With window_until_answer and chunk_bytes: of more than six servers each has a window of its
   // share of this, of two chunks at least, if that is less than `window`. 0: it is `window`.
   std::uint64_t abreast_bytes = 0;
   Duration retry_delay = std::chrono::milliseconds(50);
