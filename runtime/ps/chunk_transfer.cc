@@ -116,7 +116,7 @@ void ChunkTransfer::again(std::uint32_t chunk, TimePoint not_before) {
 
 std::vector<std::size_t> ChunkTransfer::abreast(std::size_t servers) const {
   std::vector<std::size_t> limits(held_.size(), kAll);
-  // A server's part is done with its next chunk, as it were: one that has few holds nobody back.
+  // Up to the end of the first open chunk, so that a server that has few holds nobody back.
   std::size_t part = 1, of = 1;
   for (std::uint32_t id = 0; id < tasks_.size(); ++id) {
     const auto ps = static_cast<std::size_t>(ps_of_chunk_[id]);

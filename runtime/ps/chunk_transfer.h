@@ -1,16 +1,17 @@
 // Chunks on their way between one worker and the servers: what is to be sent, how many requests a
 // server has still to receive, which answer belongs to which attempt. No sockets, no clock.
 //
-// Where a place in the window is free only with the answer, which waits for all workers, they keep
-// abreast of each other and of all servers. A server that is ahead answers while others still
-// receive, and its answers take from its machine's link what the others wait for: at the end few
-// send and most links are idle (with 8 and 16 machines behind full links steps took 20 to 30 %
-// longer). So a chunk waits until it is within a window of
-// - the first chunk of its server that is on its way or waits for it, and
-// - as large a part of its server's chunks as that server has done that has done the least.
-// A worker that has less to send yet does not wait for those with whom it is not due: the first
-// chunk in that order that is not complete is never held back by anybody who has it, in whatever
-// order gradients become ready.
+// Where a place in the window is free only with the answer, which waits for all workers, these keep
+// abreast of each other and of all servers: one that is ahead answers while others still receive,
+// and its answers share a link with what those wait for (docs/experiments.md, "What this table
+// found"). Open is a chunk that waits to be sent, or is under way, or is being stored. One is sent
+// when its place among its server's chunks is within a window of
+// - the first open one of its server, and
+// - the place that is as large a part of its server's chunks as the first open one is of its own
+//   server's, of that server where this part is smallest.
+// Nobody waits for a payload that is not there. All workers order chunks by this part, so that of
+// those that are not complete everywhere the first is held back by nobody who has its payload, in
+// whatever order gradients become ready: a step always gets on.
 #pragma once
 
 #include <cstddef>
@@ -26,9 +27,9 @@ namespace trainyard::runtime::ps {
 class ChunkTransfer {
  public:
   // `ps_of_chunk` by chunk id; at most `window` requests to one server that it has not yet
-  // received or, with `until_answer`, not yet answered (above). Of what can be sent at once `first`
-  // is sent first, then what goes to the servers after it: workers that each begin with another one
-  // do not all fill the same link.
+  // received or, with `until_answer`, a window as above. Of what can be sent at once, what goes to
+  // server `first` is sent first, then what goes to those after it: workers that each begin with
+  // another one do not all fill the same link.
   ChunkTransfer(std::vector<int> ps_of_chunk, std::size_t window, bool until_answer,
                 std::size_t first = 0);
 
@@ -102,11 +103,10 @@ class ChunkTransfer {
     std::uint64_t attempt = 0;
     TimePoint not_before{};
   };
-  // Wants to be sent, or is not done since.
   static bool isOpen(const Task& task) {
     return task.phase != Phase::kIdle && task.phase != Phase::kDone;
   }
-  // By ps: of its chunks those before this place may be sent.
+  // By ps: with `until_answer` those of its chunks may be sent that are before this place.
   std::vector<std::size_t> abreast(std::size_t servers) const;
 
   std::vector<int> ps_of_chunk_;

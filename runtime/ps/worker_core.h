@@ -80,7 +80,6 @@ class WorkerCore : public WorkerMachine, protected MemberCore {
  private:
   // To each server of this epoch, where its link needs no larger one.
   std::size_t window() const;
-  void setWindows();
 
   std::map<int, LinkEstimate> links_;  // by server of this epoch
   std::optional<v1::TakeRequest> ask_;

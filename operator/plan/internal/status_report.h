@@ -20,9 +20,10 @@ bool onlyCounts(const v1::JobStatus& recorded, v1::JobStatus next, bool indices)
 // How often what waits for nothing else is written.
 inline constexpr Duration kProgressInterval = std::chrono::seconds(10);
 
-// Writes progress, checkpoint, lostSteps and membership.epoch. The progress block is renewed when
-// `state_changed`, and when its source says so: not where it had been renewed shortly before that
-// for another reason. Who is behind waits for the source, which looks at the job again.
+// Writes progress, checkpoint, lostSteps and membership.epoch. The progress block is renewed with
+// the first and the last word, when `state_changed`, and when the source says so, if it had not
+// been renewed within half of kProgressInterval before. Who is behind waits for the source, which
+// has the job looked at again.
 void reportProgress(const v1::JobProgress& progress, const PlannerInput& input, bool state_changed,
                     v1::JobStatus* status);
 

@@ -89,7 +89,7 @@ TEST(ChunkTransfer, NoServerGetsAheadOfTheSlowestByMoreThanAWindow) {
   EXPECT_THAT(taken(transfer, 2), ElementsAre(2, 6));
 }
 
-TEST(ChunkTransfer, WhoHasFewChunksHoldsNobodyBack) {
+TEST(ChunkTransfer, PartsOfWhatServersHoldAreCompared) {
   ChunkTransfer transfer({0, 0, 0, 0, 0, 0, 1, 1}, 1, true);
   transfer.begin(true);
   const auto first = transfer.take(TimePoint{}, 2);
