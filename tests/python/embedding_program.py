@@ -7,6 +7,7 @@ with commas:
     workers   the loader has processes that read ahead
     parts     each batch in two backward passes
     stray     a layer is left out of the model
+    hold      in step 60 worker-1 writes the file "held" into the folder HOLD, once, and waits for "go"
 """
 import os
 
@@ -15,6 +16,7 @@ from torch import nn
 from torch.nn.functional import binary_cross_entropy_with_logits
 from torch.utils.data import DataLoader, Dataset
 
+import holds
 import trainyard as ty
 import trainyard.nn
 import trainyard.torch as tyt
@@ -123,6 +125,7 @@ def main():
     ids = (lambda batch: {"words": batch[0], "users": batch[0][:, 0]}) if "ahead" in WANTED else None
     print(f"{net.sums!r}", flush=True)
     for x, y in job.steps(loader, lambda: score(job, net, tests), ids=ids):
+        holds.in_step(job, WANTED, 60)
         optimizer.zero_grad()
         if stray is not None:
             stray(x)

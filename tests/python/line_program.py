@@ -11,10 +11,10 @@ sum and its commit, `hold-declare` before it declares its model, `hold-save` and
 checkpoint of a step that was taken.
 """
 import os
-import pathlib
 import struct
 import time
 
+from holds import hold, kept
 from trainyard._session import Session, TurnKind, Variable
 from trainyard._types import Type
 
@@ -44,21 +44,6 @@ def behaviour(session):
             name, _, step = what.partition(":")
             return name, int(step or 0)
     return "", 0
-
-
-def kept():
-    """Whether there is a checkpoint of a step that was taken."""
-    return any((pathlib.Path(os.environ["HOLD"]) / "run/checkpoints").glob("step-[1-9]*.json"))
-
-
-def hold():
-    """The file "held" tells that it does."""
-    folder = pathlib.Path(os.environ["HOLD"])
-    if (folder / "held").exists():
-        return
-    (folder / "held").touch()
-    while not (folder / "go").exists():
-        time.sleep(0.01)
 
 
 def train(session, turn):

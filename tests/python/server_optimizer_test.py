@@ -63,8 +63,9 @@ class ServerOptimizerTest(ProgramRuns):
         self.kill_in_a_step("killed-server", lambda run: self.runtime(run, "ps-0"))
 
     def test_all_killed_go_on_from_the_checkpoint(self):
+        self.steps = 400  # many more than until there is a checkpoint
         expected = self.undisturbed()
-        run, launcher = self.start("all-killed", PROGRAM="slow,hold")
+        run, launcher = self.start("all-killed", PROGRAM="slow,hold-kept")
         self.wait_until_held(run)
         launcher.kill()
         launcher.wait()
@@ -91,6 +92,7 @@ class ServerOptimizerTest(ProgramRuns):
             before = taken()
             self.wait_until(run, lambda: taken() > before + 5)
             self.scale(run, **counts)
+        (run.parent / "go").touch()
         self.trained(run, self.finish(run, launcher))
 
     def test_parts_of_a_batch_are_the_whole(self):
@@ -130,8 +132,9 @@ class ServerOptimizerTest(ProgramRuns):
         self.own("own-chief", lambda run: os.kill(self.runtime(run, "worker-0"), signal.SIGKILL), more=",hold")
 
     def test_an_optimizer_of_its_own_where_all_are_killed(self):
+        self.steps = 400
         expected = self.undisturbed(PROGRAM="own", servers=0, workers=3)
-        run, launcher = self.start("own-all", PROGRAM="own,slow,hold", servers=0, workers=3)
+        run, launcher = self.start("own-all", PROGRAM="own,slow,hold-kept", servers=0, workers=3)
         self.wait_until_held(run)
         launcher.kill()
         launcher.wait()
@@ -146,6 +149,7 @@ class ServerOptimizerTest(ProgramRuns):
             before = steps.read_text().count("\n") if steps.exists() else 0
             self.wait_until(run, lambda: steps.exists() and steps.read_text().count("\n") > before + 5)
             self.scale(run, workers=workers)
+        (run.parent / "go").touch()
         self.trained(run, self.finish(run, launcher))
 
     def test_a_step_without_samples_for_some(self):
@@ -193,6 +197,7 @@ class ServerOptimizerTest(ProgramRuns):
             victim = chance.choice([path.name for path in sorted(run.glob("tasks/*-*"))])
             pid = self.runtime(run, victim) if victim.startswith("ps-") else self.child(run, victim)
             os.kill(pid, signal.SIGKILL)
+        (run.parent / "go").touch()
         output = self.finish(run, launcher)
         self.assertIn(f"result: succeeded steps={self.steps} ", output)
         self.assertEqual(self.digest(run), expected)

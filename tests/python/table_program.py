@@ -6,7 +6,8 @@ names with commas:
     wrong      the same, and names other rows than it looks up
     hold       worker-1, in step 40, between its rows and their gradients: writes the file "held" into the folder HOLD,
                once, and waits for "go"
-    slow       each of the first 100 steps takes a while
+    hold-kept  the same in the first step after a checkpoint of a step that was taken
+    slow       each step takes a while, until there is "go"
     many       each step trains 2,000 rows more
     nan        worker-1's gradient of step 30 is no number
     bad-id, bad-table, outside   what must not be
@@ -14,14 +15,12 @@ names with commas:
 """
 import array
 import os
-import pathlib
-import time
 
+import holds
 import trainyard as ty
 
 SAMPLES, EVALUATED, RATE = 640, 64, 0.5
 WANTED = set(filter(None, os.environ.get("TABLE", "").split(",")))
-FOLDER = pathlib.Path(os.environ["HOLD"])
 
 
 def ids_of(number):
@@ -73,13 +72,6 @@ def evaluate(job, loader, bias, twin):
             print(f"twin differs by {max(away, abs(bias[0] - twin['bias'][0])):.2g}", flush=True)
 
 
-def hold(job):
-    if "hold" in WANTED and job.index == 1 and job.step == 40 and not (FOLDER / "held").exists():
-        (FOLDER / "held").touch()
-        while not (FOLDER / "go").exists():
-            time.sleep(0.01)
-
-
 def gradients_of(job, numbers, errors):
     gradients = array.array("f")
     for number, error in zip(numbers, errors):
@@ -112,10 +104,8 @@ def main():
     tests = Loader(job.evaluation_batches(EVALUATED, 16))
     looks = ahead if WANTED & {"ahead", "wrong"} else None
     for numbers in job.steps(Loader(job.batches(SAMPLES)), lambda: evaluate(job, tests, bias, twin), ids=looks):
-        if "slow" in WANTED and job.step < 100:
-            time.sleep(0.03)
         ids, rows = look_up(job, numbers)
-        hold(job)
+        holds.in_step(job, WANTED, 40)
         errors = errors_of(numbers, rows, bias[0])
         gradients = gradients_of(job, numbers, errors)
         job.push_rows("rows", ids, gradients)

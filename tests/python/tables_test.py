@@ -55,7 +55,7 @@ class TablesTest(ProgramRuns):
 
     def test_a_killed_server_costs_no_step_and_all_killed_go_on_from_the_checkpoint(self):
         for name, whom in {"server": "ps-1", "all": None}.items():
-            run, launcher = self.start(f"killed-{name}", TABLE="slow,hold")
+            run, launcher = self.start(f"killed-{name}", TABLE="slow,hold-kept")
             self.wait_until_held(run)
             if whom:
                 os.kill(self.runtime(run, whom), signal.SIGKILL)

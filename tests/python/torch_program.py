@@ -6,27 +6,26 @@
     parts     each batch in four backward passes
     mixed     parameters of 16 bits, one that is frozen, one without a gradient, a sparse gradient, tied weights
     nan, raise, twice, forget, add   something that must not be, at worker-1's step 30
-    slow      each step takes a while
+    slow      each step takes a while, until the folder HOLD has a file "go"
     own       torch's own optimizer and schedule make the update (strategy AllReduce)
     wide      a network of 20 MB
-    hold      in step 60 worker-1 writes the file "held" into the folder HOLD, once, and waits for "go"
+    hold      in step 60 worker-1 writes the file "held" into that folder, once, and waits for "go"
+    hold-kept the same in the first step after a checkpoint of a step that was taken
 """
 import copy
 import os
-import pathlib
-import time
 
 import torch
 from torch import nn
 from torch.nn.functional import cross_entropy
 from torch.utils.data import DataLoader, TensorDataset
 
+import holds
 import trainyard as ty
 import trainyard.torch as tyt
 
 FEATURES, CLASSES, SAMPLES = 12, 4, 640
 WANTED = set(filter(None, os.environ.get("PROGRAM", "").split(",")))
-FOLDER = pathlib.Path(os.environ["HOLD"])
 
 
 def samples(count, seed):
@@ -69,13 +68,6 @@ def network():
     return nn.Sequential(nn.Linear(FEATURES, 24), norm, nn.ReLU(), drop, nn.Linear(24, CLASSES))
 
 
-def hold(job):
-    if "hold" in WANTED and job.index == 1 and job.step == 60 and not (FOLDER / "held").exists():
-        (FOLDER / "held").touch()
-        while not (FOLDER / "go").exists():
-            time.sleep(0.01)
-
-
 def misbehave(job, optimizer, net, loss):
     """At worker-1's step 30."""
     if job.step != 30 or job.index != 1:
@@ -110,9 +102,7 @@ class Own:
 def train(job, net, twin, optimizer, loader):
     torchs = torch.optim.SGD(twin.parameters(), lr=0.05, momentum=0.9)
     for x, y in job.steps(loader, lambda: score(job, net)):
-        hold(job)
-        if "slow" in WANTED:
-            time.sleep(0.03)
+        holds.in_step(job, WANTED, 60)
         optimizer.zero_grad()
         if "parts" in WANTED:
             with optimizer.no_sync():
