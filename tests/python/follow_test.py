@@ -54,14 +54,18 @@ class FollowTest(unittest.TestCase):
         self.addCleanup(temporary.cleanup)
         self.folder = pathlib.Path(temporary.name)
         self.run_dir = self.folder / "run"
+        # While it is there, a step takes so long that a job has many checkpoints yet to come.
+        self.slow = self.folder / "slow"
+        self.slow.touch()
+        self.told = self.folder / "told"
 
-    def launch(self, steps=200, full=3600, replicas="Auto", failpoints="worker.compute=delay(20)"):
+    def launch(self, steps=300, full=3600, replicas="Auto"):
         text = JOB.replace("STEPS", str(steps)).replace("REPLICAS", replicas)
         text = text.replace("FULL", f", full: {{everySeconds: {full}}}" if full else "")
         (self.folder / "job.yaml").write_text(text, encoding="utf-8")
         job = subprocess.Popen([BIN / "trainyard", "run", "-f", self.folder / "job.yaml", "--dir", self.run_dir],
                                stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-                               env={**os.environ, "TRAINYARD_FAILPOINTS": failpoints})
+                               env={**os.environ, "TRAINYARD_FAILPOINTS": f"worker.compute=delay(100),while={self.slow}"})
         self.addCleanup(self.end, job)
         return job
 
@@ -78,17 +82,44 @@ class FollowTest(unittest.TestCase):
             self.assertLess(time.monotonic(), end)
             time.sleep(0.02)
 
+    def kept(self):
+        """The steps of which there are checkpoints."""
+        return {int(path.name.split("-")[1].split(".")[0]) for path in (self.run_dir / "checkpoints").glob("step-*.json")}
+
     def follow(self, *flags, output="pieces"):
         return [BIN / "trainyard", "checkpoint", "follow", self.run_dir, "-o", self.folder / output, *flags]
 
-    def keep(self, *flags):
-        """The store beside the job, as the example says; its lines."""
+    def keep(self, *flags, pieces=0, first=lambda: None):
+        """The store beside the job, as the example says; its lines. With `pieces` the job may come to its end when the
+        store has told of so many, after `first` is done."""
         follow = subprocess.Popen(self.follow(*flags), stdout=subprocess.PIPE, cwd=self.folder)
         self.addCleanup(self.end, follow)
-        store = subprocess.run([sys.executable, STORE, self.folder / "rows.db"], stdin=follow.stdout, text=True,
-                               stdout=subprocess.PIPE, timeout=LIMIT, check=True)
+        with open(self.told, "w", encoding="utf-8") as told:
+            self.store = subprocess.Popen([sys.executable, STORE, self.folder / "rows.db"], stdin=follow.stdout, stdout=told)
+        self.addCleanup(self.end, self.store)
+        if pieces:
+            first()
+            self.wait_for_pieces(pieces)
+            self.slow.unlink()
+        self.assertEqual(self.store.wait(LIMIT), 0)
         self.assertEqual(follow.wait(LIMIT), 0)
-        return store.stdout.splitlines()
+        return self.told.read_text().splitlines()
+
+    def wait_for_pieces(self, count):
+        """Until the store has told of so many, which it does while the job goes on."""
+        def there():
+            ended = self.store.poll()
+            told = self.told.read_text()
+            self.assertTrue(ended is None or told.count("\n") >= count, f"the store ended with {ended}: {told}")
+            return told.count("\n") >= count
+
+        self.wait_until(there)
+
+    def kill_a_server(self):
+        """When the store has the rows of step 0 and of one that was taken."""
+        self.wait_for_pieces(2)
+        server = json.loads((self.run_dir / "tasks/ps-1/agent.json").read_text())["childPid"]
+        os.kill(server, signal.SIGKILL)
 
     def pieces(self, *flags, code=0, output="pieces"):
         done = subprocess.run(self.follow(*flags, output=output), text=True, capture_output=True, timeout=LIMIT, check=False)
@@ -117,7 +148,7 @@ class FollowTest(unittest.TestCase):
     def test_the_store_keeps_up_with_deltas(self):
         job = self.launch()
         self.wait_until((self.run_dir / "checkpoints").exists)
-        lines = self.keep()
+        lines = self.keep(pieces=4)
         self.assertEqual(job.wait(LIMIT), 0, job.stdout.read())
         self.assertGreater(len(lines), 3, lines)
         self.assert_store_has_the_job()
@@ -125,42 +156,44 @@ class FollowTest(unittest.TestCase):
     def test_whole_checkpoints_are_compared(self):
         job = self.launch(full=None)
         self.wait_until((self.run_dir / "checkpoints").exists)
-        self.assertGreater(len(self.keep()), 3)
+        self.assertGreater(len(self.keep(pieces=4)), 3)
         self.assertEqual(job.wait(LIMIT), 0, job.stdout.read())
         self.assert_store_has_the_job()
 
     def test_a_server_dies_and_the_job_goes_back(self):
-        job = self.launch(replicas="Never", failpoints="worker.compute=delay(20);ps.request=crash@90,task=ps-1,life=1.1")
+        job = self.launch(replicas="Never")
         self.wait_until((self.run_dir / "checkpoints").exists)
-        self.assertGreater(len(self.keep()), 3)
+        self.assertGreater(len(self.keep(pieces=4, first=self.kill_a_server)), 3)
         self.assertEqual(job.wait(LIMIT), 0, job.stdout.read())
+        self.assertGreater(json.loads((self.run_dir / "status.json").read_text())["status"]["restarts"], 0)
         self.assert_store_has_the_job()
 
     def test_later_from_what_is_there(self):
         job = self.launch()
-        manifests = self.run_dir / "checkpoints"
-        self.wait_until(lambda: len(list(manifests.glob("step-*.json"))) >= 2)
+        self.wait_until(lambda: len(self.kept()) >= 2)
         self.keep("--once")
         found = subprocess.run([sys.executable, STORE, self.folder / "rows.db", "--step"], text=True,
                                stdout=subprocess.PIPE, timeout=LIMIT, check=True)
         since = int(found.stdout)
-        self.wait_until(lambda: any(int(p.name.split("-")[1].split(".")[0]) > since for p in manifests.glob("step-*.json")))
-        self.keep("--since", str(since))
+        self.wait_until(lambda: max(self.kept()) > since)
+        self.keep("--since", str(since), pieces=1)
         self.assertEqual(job.wait(LIMIT), 0, job.stdout.read())
         self.assert_store_has_the_job()
         (last,), _ = self.pieces("--once", output="all")
         self.assertIsNone(last["since"])
         none, told = self.pieces("--once", "--since", str(last["step"]), output="none")
         self.assertEqual((none, told), ([], ""))
-        (all_rows,), told = self.pieces("--once", "--since", "7", output="unknown")
+        gone = min(set(range(1, last["step"])) - self.kept())
+        (all_rows,), told = self.pieces("--once", "--since", str(gone), output="unknown")
         self.assertIsNone(all_rows["since"])
-        self.assertIn("there is no checkpoint of step 7 any more: all rows come first", told)
+        self.assertIn(f"there is no checkpoint of step {gone} any more: all rows come first", told)
 
     def test_wrong_places_are_named(self):
         done = subprocess.run([BIN / "trainyard", "checkpoint", "follow", self.folder / "nothing", "-o", self.folder / "out"],
                               text=True, capture_output=True, timeout=LIMIT, check=False)
         self.assertEqual((done.returncode, done.stdout), (2, ""))
         self.assertIn("no such directory", done.stderr)
+        self.slow.unlink()
         job = self.launch(steps=5)
         self.assertEqual(job.wait(LIMIT), 0)
         (self.folder / "file").touch()
