@@ -3,7 +3,6 @@
 (group_faults.py)."""
 import signal
 import sys
-import time
 
 from ranks import Ranks, RankTest, main  # finds the package, so it is first
 
@@ -15,6 +14,8 @@ CASES = {name[len("case_"):]: function for module in (group_operations, group_fa
 
 
 class GroupTest(RankTest):
+    longest = ("test_stopped", "test_other_secret")
+
     def test_reductions(self):
         for ranks in (2, 3):
             self.run_case("reductions", ranks)
@@ -75,7 +76,7 @@ class GroupTest(RankTest):
             with Ranks(self.script, "interrupted", 2, WAIT=wait) as ranks:
                 for rank in (0, 1):
                     ranks.wait_for(rank, "ready")
-                time.sleep(0.5)
+                ranks.wait_until_asleep(0)
                 ranks.processes[0].send_signal(signal.SIGINT)
                 for rank in (0, 1):
                     self.assertEqual(ranks.wait(rank), 0, f"{wait}: {ranks.outputs()}")

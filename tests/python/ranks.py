@@ -116,6 +116,16 @@ class Ranks:
             self._check(rank, f"printed {words!r}")
             time.sleep(0.02)
 
+    def wait_until_asleep(self, rank):
+        """Until a rank's main thread waits for something, or is gone."""
+        while self._is_running(rank):
+            self._check(None, f"rank {rank} waited for anything")
+            time.sleep(0.001)
+
+    def _is_running(self, rank):
+        stat = pathlib.Path(f"/proc/{self.processes[rank].pid}/stat").read_text()
+        return stat.rpartition(") ")[2].startswith("R")
+
     def wait(self, rank):
         """The exit status of a rank."""
         while self.processes[rank].poll() is None:
