@@ -14,9 +14,10 @@ class HandTasks:
         self.folder = pathlib.Path(folder)
         self.processes = {}
 
-    def launch(self, name, command, step_ms):
-        """Steps take so long at least, so that the task can be disturbed on its way."""
-        environment = dict(os.environ, TRAINYARD_FAILPOINTS=f"worker.compute=delay({step_ms})")
+    def launch(self, name, command, step_ms, file=None):
+        """Steps take so long at least, so that the task can be disturbed on its way; with `file` while there is one."""
+        slow = f"worker.compute=delay({step_ms})" + (f",while={file}" if file else "")
+        environment = dict(os.environ, TRAINYARD_FAILPOINTS=slow)
         with open(self.folder / f"{name}.log", "ab") as log:
             self.processes[name] = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, env=environment)
 
