@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <csignal>
 #include <limits>
@@ -10,6 +11,7 @@
 #include <thread>
 #include <vector>
 
+#include "base/core/clock.h"
 #include "base/core/log.h"
 #include "base/core/strings.h"
 
@@ -21,6 +23,8 @@ namespace {
 
 // A delay of which the log says that it begins.
 constexpr std::int64_t kToldMillis = 10'000;
+// How often a delay looks whether its file is still there.
+constexpr std::int64_t kLookMillis = 10;
 
 struct Failpoint {
   std::string name;
@@ -70,6 +74,19 @@ Status parseRange(std::string_view text, Failpoint& out) {
   out.to = out.from;
   if (from.size() < text.size() && !readNumber(to, out.to)) return badPart(text);
   return absl::OkStatus();
+}
+
+bool fileIsGone(const Failpoint& point) {
+  return !point.file.empty() && ::access(point.file.c_str(), F_OK) != 0;
+}
+
+void sleepAt(const Failpoint& point) {
+  const TimePoint end = systemClock().now() + std::chrono::milliseconds(point.millis);
+  const std::chrono::milliseconds look(point.file.empty() ? point.millis : kLookMillis);
+  for (TimePoint now = systemClock().now(); now < end && !fileIsGone(point);
+       now = systemClock().now()) {
+    std::this_thread::sleep_for(std::min<Duration>(look, end - now));
+  }
 }
 
 struct Process {
@@ -126,7 +143,7 @@ FailAction internal::hitFailpointSlow(std::string_view name, std::int64_t number
     for (Failpoint& point : table()) {
       if (point.name != name || number < point.from || number > point.to || point.times <= 0)
         continue;
-      if (!point.file.empty() && ::access(point.file.c_str(), F_OK) != 0) continue;
+      if (fileIsGone(point)) continue;
       --point.times;
       hit = point;
       break;
@@ -142,7 +159,7 @@ FailAction internal::hitFailpointSlow(std::string_view name, std::int64_t number
     ::raise(SIGSTOP);
   }
   if (hit.millis >= kToldMillis) TY_WARN("failpoint {} at {}: {} ms", name, number, hit.millis);
-  if (hit.millis > 0) std::this_thread::sleep_for(std::chrono::milliseconds(hit.millis));
+  sleepAt(hit);
   if (hit.action == "nan") return FailAction::kNan;
   return hit.action == "error" ? FailAction::kError : FailAction::kNone;
 }

@@ -3,7 +3,7 @@
 //
 // Configuration: "NAME=ACTION[@FROM[-TO]][,task=worker-1][,life=1.1][,times=N][,while=FILE];..."
 // with ACTION one of delay(MS), pause, nan, crash, error; FROM and TO are values of the place's
-// number, mostly the step; FILE: only as long as it exists.
+// number, mostly the step; FILE: only as long as it exists, and a delay ends with it.
 #pragma once
 
 #include <atomic>

@@ -3,10 +3,13 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <csignal>
 #include <filesystem>
 #include <fstream>
+#include <thread>
 
+#include "base/core/clock.h"
 #include "base/core/strings.h"
 #include "gmock/gmock.h"
 #include "tests/base/process/temp_dir.h"
@@ -57,6 +60,32 @@ TEST_F(FailpointTest, ActsAsLongAsAFileExists) {
   EXPECT_EQ(hitFailpoint("place"), FailAction::kNan);
   std::filesystem::remove(file);
   EXPECT_EQ(hitFailpoint("place"), FailAction::kNone);
+}
+
+// Whoever removes it lets go on who has come there.
+TEST_F(FailpointTest, ADelayEndsWithItsFile) {
+  TempDir dir;
+  const std::string file = (dir.path() / "there").string();
+  std::ofstream(file).close();
+  ASSERT_TRUE(configure(("place=delay(600000),while=" + file).c_str()).ok());
+  std::atomic<bool> passed = false;
+  std::jthread held([&] {
+    (void)hitFailpoint("place");
+    passed = true;
+  });
+  EXPECT_FALSE(eventually([&] { return passed.load(); }, std::chrono::milliseconds(100)));
+  std::filesystem::remove(file);
+  EXPECT_TRUE(eventually([&] { return passed.load(); }));
+}
+
+TEST_F(FailpointTest, ADelayIsNoLongerThanItSaysWhileItsFileStays) {
+  TempDir dir;
+  const std::string file = (dir.path() / "there").string();
+  std::ofstream(file).close();
+  ASSERT_TRUE(configure(("place=delay(25),while=" + file).c_str()).ok());
+  const auto began = systemClock().now();
+  EXPECT_EQ(hitFailpoint("place"), FailAction::kNone);
+  EXPECT_GE(systemClock().now() - began, std::chrono::milliseconds(25));
 }
 
 TEST_F(FailpointTest, NamesThePartThatDoesNotParse) {
