@@ -83,7 +83,7 @@ class PsScaleTest : public ScalingTest {
 TEST_F(PsScaleTest, TwoThreeOne) {
   constexpr int kSteps = 500;
   JobRun run(folder("job"), wideJob(2, 2, kSteps));
-  run.launch(slowUntilTheEndIsDue());
+  run.launch(run.slowSteps());
   ASSERT_TRUE(run.reaches("worker-0", 3));
   expectEven(expectWholeModel(run));
   const std::vector<std::string> stayers = {"ps-0", "worker-0", "worker-1"};
@@ -122,7 +122,7 @@ TEST_F(PsScaleTest, TwoThreeOne) {
   const std::string told = "has taken its first step";
   EXPECT_TRUE(eventually([&] { return run.taskLog("ps-0").find(told) != std::string::npos; },
                          kPsScaleLimit));
-  end = waitForEnd(run);
+  end = run.releaseAndWait();
   ASSERT_EQ(end.code, 0) << end.output;
   EXPECT_THAT(end.lastLine(), StartsWith(fmt::format("result: succeeded steps={} ", kSteps)));
   expectUndisturbed(run);
@@ -142,7 +142,7 @@ TEST_F(PsScaleTest, TogetherWithWorkersByTheEditedFile) {
   constexpr int kSteps = 300;
   JobRun run(folder("job"), wideJob(1, 2, kSteps),
              {"--set", "training.checkpoint.everySeconds=1", "--set", "ps.maxReplicas=3"});
-  run.launch(slowUntilTheEndIsDue());
+  run.launch(run.slowSteps());
   ASSERT_TRUE(run.reaches("worker-0", 3));
   const auto lives = livesOf(run, {"ps-0", "worker-0", "worker-1"});
   const std::filesystem::path file = run.dir() / "job.yaml";
@@ -165,7 +165,7 @@ TEST_F(PsScaleTest, TogetherWithWorkersByTheEditedFile) {
   EXPECT_EQ(above.code, 2) << above.output;
   EXPECT_THAT(above.output, HasSubstr("spec.ps.replicas: 4 is above maxReplicas 3"));
   EXPECT_EQ(scale(run, {"--ps", "0"}).code, 2);
-  end = waitForEnd(run);
+  end = run.releaseAndWait();
   ASSERT_EQ(end.code, 0) << end.output;
   expectUndisturbed(run);
 }
@@ -174,7 +174,7 @@ TEST_F(PsScaleTest, TogetherWithWorkersByTheEditedFile) {
 TEST_F(PsScaleTest, AJoinerThatDiesInAMoveCostsNothing) {
   constexpr int kSteps = 300;
   JobRun run(folder("job"), wideJob(1, 2, kSteps));
-  run.launch(slowUntilTheEndIsDue() + ";ps.fetch=crash,task=ps-1,life=1.1");
+  run.launch(run.slowSteps() + ";ps.fetch=crash,task=ps-1,life=1.1");
   ASSERT_TRUE(run.reaches("worker-0", 3));
   const auto lives = livesOf(run, {"ps-0", "worker-0", "worker-1"});
   ProgramEnd end = scale(run, {"--ps", "2"});
@@ -184,7 +184,7 @@ TEST_F(PsScaleTest, AJoinerThatDiesInAMoveCostsNothing) {
   const auto bytes = expectWholeModel(run);
   EXPECT_EQ(bytes.size(), 2u);
   expectEven(bytes);
-  end = waitForEnd(run);
+  end = run.releaseAndWait();
   ASSERT_EQ(end.code, 0) << end.output;
   EXPECT_EQ(statusOf(run).value("lostSteps", 0), 0);
   EXPECT_EQ(statusOf(run).value("restarts", 0), 1);
@@ -196,11 +196,11 @@ TEST_F(PsScaleTest, AJoinerThatDiesInAMoveCostsNothing) {
 TEST_F(PsScaleTest, ALeaverThatDiesInAMoveCostsNothing) {
   constexpr int kSteps = 300;
   JobRun run(folder("job"), wideJob(2, 2, kSteps));
-  run.launch(slowUntilTheEndIsDue() + ";ps.give=crash,task=ps-1,life=1.1");
+  run.launch(run.slowSteps() + ";ps.give=crash,task=ps-1,life=1.1");
   ASSERT_TRUE(run.reaches("worker-0", 20));
   ProgramEnd end = scale(run, {"--ps", "1"});
   ASSERT_EQ(end.code, 0) << end.output;
-  end = waitForEnd(run);
+  end = run.releaseAndWait();
   ASSERT_EQ(end.code, 0) << end.output;
   EXPECT_EQ(statusOf(run).value("lostSteps", 0), 0);
   EXPECT_EQ(run.digest(), undisturbedDigest(wideJob(2, 2, kSteps)));

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <fstream>
+#include <limits>
 #include <sstream>
 
 #include "base/core/strings.h"
@@ -18,7 +19,9 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::size_t kMaxText = 64 << 20;
+constexpr Duration kRunFixtureLimit = std::chrono::seconds(240);  // a bound against hangs only
 constexpr char kFailpoints[] = "TRAINYARD_FAILPOINTS=";
+constexpr char kSlow[] = "steps-are-slow";  // a file
 
 std::vector<std::string> environmentWith(const std::string& failpoints) {
   std::vector<std::string> result;
@@ -241,6 +244,27 @@ ProgramEnd JobRun::launchAndWait(const std::string& failpoints) {
   return launcher_ ? wait() : ProgramEnd();
 }
 
+std::string JobRun::slowSteps(std::int64_t from) const {
+  return fmt::format("worker.compute=delay(100)@{}-{}{}", from,
+                     std::numeric_limits<std::int64_t>::max(), untilReleased());
+}
+
+std::string JobRun::untilReleased() const {
+  const fs::path file = base_ / kSlow;
+  EXPECT_TRUE(writeFileAtomically(file, "").ok());
+  return ",while=" + file.string();
+}
+
+void JobRun::releaseSteps() const {
+  std::error_code ignored;
+  fs::remove(base_ / kSlow, ignored);
+}
+
+ProgramEnd JobRun::releaseAndWait() {
+  releaseSteps();
+  return wait();
+}
+
 std::string JobRun::output() const {
   return readFile(base_ / "output", kMaxText).value_or("");
 }
@@ -287,7 +311,7 @@ Waited JobRun::reaches(const std::string& task, std::int64_t step) const {
         const std::vector<PositionRecord> records = positions(task);
         return !records.empty() && records.back().step >= step;
       },
-      std::chrono::seconds(240));
+      kRunFixtureLimit);
 }
 
 std::vector<std::int64_t> JobRun::checkpointSteps() const {
@@ -303,11 +327,37 @@ std::vector<std::int64_t> JobRun::checkpointSteps() const {
   return steps;
 }
 
+std::int64_t JobRun::newestCheckpoint() const {
+  const std::vector<std::int64_t> steps = checkpointSteps();
+  return steps.empty() ? -1 : steps.back();
+}
+
+Waited JobRun::hasCheckpoint() const {
+  return eventually([&] { return newestCheckpoint() > 0; }, kRunFixtureLimit);
+}
+
 std::string JobRun::digest() const {
   const ProgramEnd end = runProgram({"trainyard", "checkpoint", "digest", dir_.string()});
   EXPECT_EQ(end.code, 0) << end.output;
   EXPECT_EQ(end.lastLine().size(), 64u) << end.output;
   return end.lastLine();
+}
+
+void killTask(const JobRun& run, const std::string& task, int signal) {
+  const pid_t pid = run.runtimePid(task);
+  ASSERT_GT(pid, 0) << task;
+  ASSERT_EQ(::kill(pid, signal), 0) << task;
+}
+
+pid_t stoppedTask(const JobRun& run, const std::string& task) {
+  pid_t pid = 0;
+  const auto stopped = [&] {
+    pid = run.runtimePid(task);
+    return pid > 0 && stateOf(pid) == 'T';
+  };
+  const Waited waited = eventually(stopped, kRunFixtureLimit);
+  EXPECT_TRUE(waited) << task;
+  return waited ? pid : 0;
 }
 
 namespace {

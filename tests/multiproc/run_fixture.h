@@ -2,6 +2,7 @@
 // what they leave behind, who is running, and that nobody is left.
 #pragma once
 
+#include <signal.h>
 #include <sys/types.h>
 
 #include <cstdint>
@@ -57,6 +58,15 @@ class JobRun {
   // Waits for the end of the launcher.
   ProgramEnd wait(Duration limit = std::chrono::seconds(240));
   ProgramEnd launchAndWait(const std::string& failpoints = "");
+  // Failpoint: from that one on steps last 100 ms until they are released. So long that a job of
+  // some hundred steps has not ended before what a test does in the middle of it, on a slow disk
+  // either. Of two failpoints at one place the first acts.
+  std::string slowSteps(std::int64_t from = 0) const;
+  // The end of a failpoint that acts until then.
+  std::string untilReleased() const;
+  void releaseSteps() const;
+  // Once nobody waits for anything but the end.
+  ProgramEnd releaseAndWait();
   std::string output() const;
 
   const std::filesystem::path& dir() const { return dir_; }
@@ -73,6 +83,10 @@ class JobRun {
   [[nodiscard]] Waited reaches(const std::string& task, std::int64_t step) const;
   // Steps of the committed checkpoints, ascending.
   std::vector<std::int64_t> checkpointSteps() const;
+  // The last of them; -1: there is none.
+  std::int64_t newestCheckpoint() const;
+  // Waits for one that is not that of the beginning.
+  [[nodiscard]] Waited hasCheckpoint() const;
   // `trainyard checkpoint digest`; "" and a failure of the test when that fails.
   std::string digest() const;
 
@@ -82,6 +96,11 @@ class JobRun {
   const std::vector<std::string> flags_;
   std::optional<ChildProcess> launcher_;
 };
+
+// Sends the signal to the task's program, which must be there.
+void killTask(const JobRun& run, const std::string& task, int signal = SIGKILL);
+// Waits until the task's program is stopped, as `pause` does it: its process, 0 when it never is.
+pid_t stoppedTask(const JobRun& run, const std::string& task);
 
 // How often each position of the sample stream was used by the steps that count: where a worker's
 // step is recorded twice (it was taken again after a roll-back), the record of the higher epoch.

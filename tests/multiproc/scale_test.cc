@@ -79,7 +79,7 @@ TEST_P(ScaleStrategies, TwoFourOneThree) {
   std::vector<std::string> flags = {"--set", "training.model.hidden=[512,256]"};
   if (ring) flags.insert(flags.end(), kScaleRing.begin(), kScaleRing.end());
   JobRun run(folder("job"), smallJob(2, 2, kSteps), flags);
-  run.launch(slowUntilTheEndIsDue());
+  run.launch(run.slowSteps());
   ASSERT_TRUE(run.reaches("worker-0", 3));
   std::vector<std::string> stayers = {"worker-0"};
   if (!ring) stayers.emplace_back("ps-0");
@@ -117,7 +117,7 @@ TEST_P(ScaleStrategies, TwoFourOneThree) {
   ASSERT_EQ(end.code, 0) << end.output;
   ASSERT_TRUE(goesOn(run));
   EXPECT_EQ(livesOf(run, stayers), lives);
-  end = waitForEnd(run);
+  end = run.releaseAndWait();
   ASSERT_EQ(end.code, 0) << end.output;
   EXPECT_THAT(end.lastLine(), StartsWith(fmt::format("result: succeeded steps={} ", kSteps)));
   expectUndisturbed(run);
@@ -150,18 +150,18 @@ INSTANTIATE_TEST_SUITE_P(, ScaleStrategies, testing::Bool(), [](const auto& info
 TEST_F(ScaleTest, AJoinerThatIsKilledHoldsNobodyUp) {
   constexpr int kSteps = 400;
   JobRun run(folder("job"), smallJob(1, 2, kSteps));
-  run.launch(slowUntilTheEndIsDue() + ";worker.start=pause,task=worker-2,life=1.1");
+  run.launch(run.slowSteps() + ";worker.start=pause,task=worker-2,life=1.1");
   ASSERT_TRUE(run.reaches("worker-0", 3));
   const auto lives = livesOf(run, {"ps-0", "worker-0", "worker-1"});
   ASSERT_EQ(scale(run, 3, {"--no-wait"}).code, 0);
-  ASSERT_TRUE(eventually([&] { return stateOf(run.runtimePid("worker-2")) == 'T'; }, kScaleLimit));
+  ASSERT_GT(stoppedTask(run, "worker-2"), 0);
   ASSERT_TRUE(goesOn(run)) << "the others do not wait for it";
-  ASSERT_EQ(::kill(run.runtimePid("worker-2"), SIGKILL), 0);
+  ASSERT_NO_FATAL_FAILURE(killTask(run, "worker-2"));
   const ProgramEnd scaled = scale(run, 3);
   ASSERT_EQ(scaled.code, 0) << scaled.output;
   ASSERT_TRUE(eventually([&] { return !run.positions("worker-2").empty(); }, kScaleLimit));
   EXPECT_EQ(livesOf(run, {"ps-0", "worker-0", "worker-1"}), lives);
-  const ProgramEnd end = waitForEnd(run);
+  const ProgramEnd end = run.releaseAndWait();
   ASSERT_EQ(end.code, 0) << end.output;
   EXPECT_EQ(statusOf(run).value("lostSteps", 0), 0);
   const nlohmann::json epochs = epochsOf(run);
@@ -175,7 +175,7 @@ TEST_F(ScaleTest, DuringACheckpointAndByTheEditedFile) {
   constexpr int kSteps = 400;
   JobRun run(folder("job"), smallJob(2, 3, kSteps),
              {"--set", "training.checkpoint.everySeconds=1", "--set", "worker.maxReplicas=4"});
-  run.launch(slowUntilTheEndIsDue() + ";coordinator.commit=delay(1500)@1-300");
+  run.launch(run.slowSteps() + ";coordinator.commit=delay(1500)@1-300");
   ASSERT_TRUE(eventually(
       [&] {
         return run.taskLog("ps-0").find("coordinator.commit") != std::string::npos ||
@@ -210,7 +210,7 @@ TEST_F(ScaleTest, DuringACheckpointAndByTheEditedFile) {
   EXPECT_EQ(above.code, 2) << above.output;
   EXPECT_THAT(above.output, HasSubstr("spec.worker.replicas: 5 is above maxReplicas 4"));
   EXPECT_EQ(scale(run, 0).code, 2);
-  end = waitForEnd(run);
+  end = run.releaseAndWait();
   ASSERT_EQ(end.code, 0) << end.output;
   expectUndisturbed(run);
   EXPECT_GE(run.checkpointSteps().size(), 2u);
@@ -232,7 +232,7 @@ TEST_F(ScaleTest, OfManyEditsTheLastOneHolds) {
       {{2, 4}, {1, 5}, {3, 3}, {2, 6}, {1, 2}, {3, 5}, {2, 3}, {1, 6}, {3, 4}, {2, 2},
        {1, 4}, {3, 6}, {2, 5}, {1, 3}, {3, 2}, {2, 4}, {1, 5}, {3, 6}, {1, 2}, {2, 3}}};
   JobRun run(folder("job"), smallJob(2, 2, kSteps));
-  run.launch(slowUntilTheEndIsDue());
+  run.launch(run.slowSteps());
   ASSERT_TRUE(run.reaches("worker-0", 3));
   const std::vector<std::string> stayers = {"ps-0", "worker-0", "worker-1"};
   const auto lives = livesOf(run, stayers);
@@ -249,7 +249,7 @@ TEST_F(ScaleTest, OfManyEditsTheLastOneHolds) {
   EXPECT_EQ(livesOf(run, stayers), lives);
   EXPECT_EQ(statusOf(run).at("worker").value("indices", ""), "0-2");
   EXPECT_EQ(statusOf(run).at("ps").value("indices", ""), "0-1");
-  end = waitForEnd(run);
+  end = run.releaseAndWait();
   ASSERT_EQ(end.code, 0) << end.output;
   EXPECT_THAT(end.lastLine(), StartsWith(fmt::format("result: succeeded steps={} ", kSteps)));
   expectUndisturbed(run);
@@ -266,12 +266,12 @@ TEST_F(ScaleTest, AGlobalBatchStaysTheSame) {
   JobRun run(folder("job"), smallJob(1, 1, 1),
              {"--set", "training.steps=null", "--set", "training.passes=4", "--set",
               "training.batchSize=null", "--set", "training.globalBatchSize=50"});
-  run.launch(slowUntilTheEndIsDue());
+  run.launch(run.slowSteps());
   ASSERT_TRUE(run.reaches("worker-0", 3));
   ASSERT_EQ(scale(run, 3).code, 0);
   ASSERT_TRUE(goesOn(run));
   ASSERT_EQ(scale(run, 2).code, 0);
-  const ProgramEnd end = waitForEnd(run);
+  const ProgramEnd end = run.releaseAndWait();
   ASSERT_EQ(end.code, 0) << end.output;
   EXPECT_THAT(end.lastLine(), StartsWith("result: succeeded steps=240 "));
   expectUndisturbed(run);

@@ -56,15 +56,4 @@ void ScalingTest::expectUndisturbed(const JobRun& run) {
   EXPECT_EQ(statusOf(run).value("disruptions", 0), 0);
 }
 
-std::string ScalingTest::slowUntilTheEndIsDue() {
-  slow_ = folder("slow") / "steps";
-  EXPECT_TRUE(writeFileAtomically(slow_, "").ok());
-  return fmt::format("worker.compute=delay(100),while={}", slow_.string());
-}
-
-ProgramEnd ScalingTest::waitForEnd(JobRun& run) {
-  std::filesystem::remove(slow_);
-  return run.wait();
-}
-
 }  // namespace trainyard

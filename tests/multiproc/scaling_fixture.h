@@ -1,7 +1,6 @@
 // For tests of jobs whose tasks come and go: who stays is the same process, and the job goes on.
 #pragma once
 
-#include <filesystem>
 #include <map>
 #include <string>
 #include <utility>
@@ -27,14 +26,6 @@ class ScalingTest : public RunTest {
   static Waited goesOn(const JobRun& run);
   static nlohmann::json statusOf(const JobRun& run) { return run.json("status.json").at("status"); }
   static void expectUndisturbed(const JobRun& run);
-  // Failpoint: steps last 100 ms, until nobody waits for anything but the end of the job. So long
-  // that a job of some hundred steps has not ended before, on a slow disk either.
-  std::string slowUntilTheEndIsDue();
-  // Lets the steps go and waits for it.
-  ProgramEnd waitForEnd(JobRun& run);
-
- private:
-  std::filesystem::path slow_;
 };
 
 }  // namespace trainyard

@@ -1,9 +1,7 @@
 // Jobs with embedding tables whose tasks die, and whose servers come and go while it runs.
 #include <algorithm>
-#include <filesystem>
 #include <map>
 
-#include "base/process/files.h"
 #include "fmt/format.h"
 #include "tests/multiproc/scaling_fixture.h"
 #include "tests/multiproc/side_by_side.h"
@@ -62,13 +60,9 @@ TEST_F(TablesFaults, ADeathWhileRowsAreCopiedLosesNoStep) {
     const auto& [second, epochs] = seconds[i];
     SCOPED_TRACE(second);
     JobRun run(folder(fmt::format("run-{}", i)), tablesJob(2, 2, 150));
-    const std::filesystem::path slow = folder(fmt::format("slow-{}", i)) / "steps";
-    ASSERT_TRUE(writeFileAtomically(slow, "").ok());
-    run.launch(first + second +
-               ";ps.copy=delay(10);worker.compute=delay(100),while=" + slow.string());
+    run.launch(first + second + ";ps.copy=delay(10);" + run.slowSteps());
     EXPECT_TRUE(eventually([&] { return newest(run).epoch >= epochs; }, kTablesFaultsLimit));
-    std::filesystem::remove(slow);
-    const ProgramEnd end = run.wait();
+    const ProgramEnd end = run.releaseAndWait();
     EXPECT_EQ(end.code, 0) << end.output;
     EXPECT_EQ(run.digest(), undisturbed);
     EXPECT_EQ(run.json("status.json")["status"].value("lostSteps", std::int64_t{0}), 0);
@@ -80,9 +74,11 @@ TEST_F(TablesFaults, ADeathWhileRowsAreCopiedLosesNoStep) {
 // In the middle of a file whose rows are those of a step that is long past.
 TEST_F(TablesFaults, ADeathWhileRowsAreWrittenLosesNoStep) {
   JobRun run(folder("run"), tablesJob(2, 2, 150), {"--set", "training.checkpoint.everySeconds=1"});
-  const ProgramEnd end = run.launchAndWait(
-      "worker.compute=delay(20);checkpoint.shard.rows=crash@1-149,task=ps-1,life=1.1;"
-      "checkpoint.shard.rows=delay(10)");
+  run.launch(
+      "checkpoint.shard.rows=crash@1-149,task=ps-1,life=1.1;checkpoint.shard.rows=delay(10);" +
+      run.slowSteps());
+  EXPECT_TRUE(eventually([&] { return newest(run).epoch > 1; }, kTablesFaultsLimit));
+  const ProgramEnd end = run.releaseAndWait();
   EXPECT_EQ(end.code, 0) << end.output;
   EXPECT_EQ(run.digest(), undisturbedDigest(tablesJob(2, 2, 150)));
   EXPECT_EQ(run.json("status.json")["status"].value("lostSteps", std::int64_t{0}), 0);
@@ -112,7 +108,7 @@ TEST_F(TablesFaults, WithoutReplicasAServersDeathReturnsToTheCheckpoint) {
 TEST_F(TablesFaults, ServersComeAndGo) {
   constexpr int kSteps = 400;
   JobRun run(folder("job"), tablesJob(2, 2, kSteps));
-  run.launch(slowUntilTheEndIsDue());
+  run.launch(run.slowSteps());
   ASSERT_TRUE(run.reaches("worker-0", 3));
   const std::vector<std::string> stayers = {"ps-0", "worker-0", "worker-1"};
   const auto lives = livesOf(run, stayers);
@@ -123,7 +119,7 @@ TEST_F(TablesFaults, ServersComeAndGo) {
   }
   EXPECT_EQ(livesOf(run, stayers), lives);
   EXPECT_THAT(run.taskLog("ps-0"), HasSubstr("of 16 parts of tables on other servers"));
-  const ProgramEnd end = waitForEnd(run);
+  const ProgramEnd end = run.releaseAndWait();
   ASSERT_EQ(end.code, 0) << end.output;
   expectUndisturbed(run);
   EXPECT_EQ(run.digest(), undisturbedDigest(tablesJob(2, 2, kSteps)));
@@ -137,8 +133,11 @@ TEST_F(TablesFaults, DeltasAreGoneBackTo) {
                                           "--set", "training.checkpoint.keep=1",
                                           "--set", "training.chunkReplicas=Never"};
   JobRun run(folder("run"), tablesJob(2, 2, 200), flags);
-  run.launch("worker.compute=delay(20);ps.request=crash@120,task=ps-1,life=1.1");
-  ASSERT_TRUE(run.reaches("worker-0", 150));
+  run.launch(run.slowSteps());
+  ASSERT_TRUE(run.hasCheckpoint());
+  ASSERT_TRUE(run.reaches("worker-0", run.newestCheckpoint() + 2));
+  ASSERT_NO_FATAL_FAILURE(killTask(run, "ps-1"));
+  ASSERT_TRUE(eventually([&] { return newest(run).epoch > 1; }, kTablesFaultsLimit));
   EXPECT_THAT(run.taskLog("ps-0"), HasSubstr("committed, a delta of step-0.e1.json"));
   EXPECT_THAT(run.taskLog("ps-0"), ContainsRegex("from checkpoint step-[1-9][0-9]*.e1.json"));
   ASSERT_TRUE(run.launcher().signal(SIGKILL).ok());
