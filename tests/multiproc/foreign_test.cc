@@ -251,7 +251,9 @@ sys.exit(129)
   run.launch();
   ASSERT_TRUE(says(run, "worker-0", "connected"));
   const int port = run.agent("ps-0").value("taskPort", 0);
-  ASSERT_EQ(::kill(run.agentPid("ps-0"), SIGKILL), 0);
+  const pid_t agent = run.agentPid("ps-0");
+  ASSERT_GT(agent, 0);
+  ASSERT_EQ(::kill(agent, SIGKILL), 0);
   const ProgramEnd end = run.wait();
   EXPECT_EQ(end.code, 0);
   const nlohmann::json status = run.json("status.json").at("status");

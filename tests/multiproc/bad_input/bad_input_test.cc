@@ -185,7 +185,7 @@ TEST_F(BadInputTest, AWorkerWithOtherDataIsRefusedByName) {
   run.launch("worker.compute=delay(50)");
   ASSERT_TRUE(run.reaches("worker-1", 1));
   writeText("images.idx", idxImages(100, 9));
-  ASSERT_EQ(::kill(run.runtimePid("worker-1"), SIGKILL), 0);
+  ASSERT_NO_FATAL_FAILURE(killTask(run, "worker-1"));
   const ProgramEnd end = run.wait();
   EXPECT_EQ(end.code, 1);
   EXPECT_THAT(end.lastLine(), AllOf(StartsWith("result: failed reason="),

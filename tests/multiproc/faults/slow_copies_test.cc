@@ -50,10 +50,10 @@ TEST_F(SlowCopiesTest, AnEpochDoesNotWaitForADisk) {
   run.launch(
       "ps.snapshot=delay(600000)@1-1000,task=ps-1,life=1.1,times=1;worker.compute=delay(20)");
   ASSERT_TRUE(says(run, "ps-1", "failpoint ps.snapshot at"));
-  ASSERT_EQ(::kill(run.runtimePid("worker-1"), SIGKILL), 0);
+  ASSERT_NO_FATAL_FAILURE(killTask(run, "worker-1"));
   ASSERT_TRUE(says(run, "ps-0", "epoch 1 ends"));
   ASSERT_TRUE(run.reaches("worker-1", run.positions("worker-0").back().step + 20));
-  ASSERT_EQ(::kill(run.runtimePid("ps-1"), SIGKILL), 0);
+  ASSERT_NO_FATAL_FAILURE(killTask(run, "ps-1"));
   const ProgramEnd end = run.wait(kSlowCopiesPatience);
   EXPECT_EQ(end.code, 0) << run.output();
   EXPECT_EQ(run.json("status.json").at("status").value("lostSteps", 0), 0);
