@@ -19,8 +19,6 @@ constexpr int kHygieneSteps = 150;
 constexpr char kOptimizer[] =
     "training.optimizer={name: RMSProp, learningRate: 0.002, momentum: 0.9, clipNorm: 0.4, "
     "weightDecay: 0.05, warmupSteps: 40}";
-// A step lasts long enough for a checkpoint (one each second) to come in the middle of the job.
-constexpr char kHygieneSlow[] = "worker.compute=delay(20)@0-120";
 
 std::vector<std::string> setting(std::vector<std::string> sets) {
   std::vector<std::string> flags;
@@ -128,10 +126,10 @@ TEST_F(HygieneTest, TheDigestIsTheSameOnAnyNumberOfServersAndAnyPlacement) {
 
 TEST_F(HygieneTest, AWorkerThatDiesInAClippedStepLosesNothing) {
   JobRun run(folder("worker"), smallJob(2, 3, kHygieneSteps), setting({kOptimizer}));
-  run.launch("worker.push=delay(2000)@60,task=worker-1");
+  run.launch("worker.push=delay(600000)@60,task=worker-1,life=1.1");
   ASSERT_TRUE(run.reaches("worker-0", 59));
   ASSERT_TRUE(run.reaches("worker-1", 59));
-  ASSERT_EQ(::kill(run.runtimePid("worker-1"), SIGKILL), 0);
+  ASSERT_NO_FATAL_FAILURE(killTask(run, "worker-1"));
   expectSuccess(run);
   EXPECT_EQ(run.json("status.json").at("status").value("lostSteps", 0), 0);
 }
@@ -139,14 +137,11 @@ TEST_F(HygieneTest, AWorkerThatDiesInAClippedStepLosesNothing) {
 TEST_F(HygieneTest, AServerThatDiesReturnsAClippedJobToACheckpoint) {
   JobRun run(folder("server"), smallJob(2, 3, kHygieneSteps),
              setting({kOptimizer, "training.checkpoint.everySeconds=1"}));
-  run.launch(kHygieneSlow);
-  const auto last = [&] {
-    const std::vector<std::int64_t> steps = run.checkpointSteps();
-    return steps.empty() ? -1 : steps.back();
-  };
-  ASSERT_TRUE(eventually([&] { return last() > 0; }, std::chrono::seconds(60)));
-  ASSERT_TRUE(run.reaches("worker-0", last() + 3));
-  ASSERT_EQ(::kill(run.runtimePid("ps-1"), SIGKILL), 0);
+  run.launch(run.slowSteps());
+  ASSERT_TRUE(run.hasCheckpoint());
+  ASSERT_TRUE(run.reaches("worker-0", run.newestCheckpoint() + 3));
+  ASSERT_NO_FATAL_FAILURE(killTask(run, "ps-1"));
+  run.releaseSteps();
   expectSuccess(run);
 }
 

@@ -21,7 +21,7 @@ constexpr int kProcessesSteps = 120;
 constexpr int kProcessesBatch = 16;  // of smallJob()
 // Somebody is killed within step 21: between a step's end and the line that tells of it, the line
 // would be lost and the step would not.
-constexpr auto kLongStep = "worker.compute=delay(5000)@21,task=worker-1.1,life=1.1";
+constexpr auto kLongStep = "worker.compute=delay(600000)@21,task=worker-1.1,life=1.1";
 
 std::vector<std::string> ringOf(int processes, std::vector<std::string> more = {}) {
   std::vector<std::string> flags = {"--set", "strategy=AllReduce",

@@ -131,10 +131,10 @@ TEST_F(RingTest, AKilledWorkerCostsNoStep) {
   // Killed within a step: between a step's end and the line that tells of it, the line would be
   // lost and the step would not.
   run.launch(
-      "worker.compute=delay(5000)@21,task=worker-2,life=1.1;"
+      "worker.compute=delay(600000)@21,task=worker-2,life=1.1;"
       "worker.compute=crash@90,task=worker-1,life=1.1");
   ASSERT_TRUE(run.reaches("worker-2", 20));
-  ASSERT_EQ(::kill(run.runtimePid("worker-2"), SIGKILL), 0);
+  ASSERT_NO_FATAL_FAILURE(killTask(run, "worker-2"));
   const auto named = [&](const std::string& task) {
     return run.taskLog(task).find("(rank 2 is worker-2)") != std::string::npos;
   };
@@ -202,22 +202,20 @@ TEST_F(RingTest, TheSizeOfBucketsIsFoundByTrying) {
 // A rank that is stopped is missed by the coordinator, and waited for.
 TEST_F(RingTest, AStoppedWorkerIsNamedAndGoesOn) {
   JobRun run(folder("stopped"), smallJob(1, 3, kRingSteps), kRing);
-  run.launch("worker.compute=delay(10)");
-  ASSERT_TRUE(run.reaches("worker-1", 20));
-  const pid_t stopped = run.runtimePid("worker-1");
-  ASSERT_EQ(::kill(stopped, SIGSTOP), 0);
+  run.launch("worker.compute=pause@20,task=worker-1,life=1.1,times=1");
+  ASSERT_GT(stoppedTask(run, "worker-1"), 0);
   EXPECT_TRUE(eventually(
       [&] {
         return run.taskLog("worker-0").find("worker-1 has not been heard of") != std::string::npos;
       },
       std::chrono::seconds(60)));
-  ASSERT_EQ(::kill(stopped, SIGCONT), 0);
+  ASSERT_NO_FATAL_FAILURE(killTask(run, "worker-1", SIGCONT));
   expectSameEnd(run, run.wait(), 3);
 }
 
 TEST_F(RingTest, CtrlCLeavesACheckpointOfTheReachedStep) {
   JobRun run(folder("interrupt"), smallJob(1, 3, kRingSteps), kRing);
-  run.launch("worker.compute=delay(20)@0-100");
+  run.launch(run.slowSteps(30));
   ASSERT_TRUE(run.reaches("worker-0", 30));
   ASSERT_TRUE(run.launcher().signal(SIGINT).ok());
   const ProgramEnd end = run.wait();

@@ -45,7 +45,7 @@ class StreamTest : public RunTest {
   // Kills a worker's process and waits for its successor.
   static void killWorker(const JobRun& run, const std::string& worker) {
     const pid_t killed = run.runtimePid(worker);
-    ASSERT_EQ(::kill(killed, SIGKILL), 0);
+    ASSERT_NO_FATAL_FAILURE(killTask(run, worker));
     ASSERT_TRUE(eventually([&] {
       const pid_t now = run.runtimePid(worker);
       return now > 0 && now != killed;
@@ -90,7 +90,7 @@ TEST_F(StreamTest, EverySampleIsUsedOnceInEachPassAlthoughAWorkerDies) {
   constexpr std::int64_t kSamples = 997;
   const Sets sets = passes(2, kSamples, 50);
   JobRun run(folder("killed"), smallJob(2, 3, 30), flags(sets));
-  run.launch("worker.push=delay(2000)@20,task=worker-1");
+  run.launch("worker.push=delay(600000)@20,task=worker-1,life=1.1");
   ASSERT_TRUE(run.reaches("worker-1", 19));
   ASSERT_NO_FATAL_FAILURE(killWorker(run, "worker-1"));
   expectSteps(run.wait(), 40);
@@ -134,11 +134,11 @@ TEST_F(StreamTest, WorkersWithoutSamplesAreNotWaitedFor) {
     const std::string& victim = victims[i];
     JobRun run(folder(victim), smallJob(2, 3, 30), flags(sets));
     // Its gradient of the short step is with the servers in part while somebody dies.
-    run.launch("worker.push=delay(4000)@6,task=worker-0");
+    run.launch("worker.push=delay(600000)@6,task=worker-0" + run.untilReleased());
     ASSERT_TRUE(run.reaches("worker-2", 5));
     ASSERT_TRUE(run.reaches("worker-0", 5));
     ASSERT_NO_FATAL_FAILURE(killWorker(run, victim));
-    const ProgramEnd end = run.wait();
+    const ProgramEnd end = run.releaseAndWait();
     ASSERT_NO_FATAL_FAILURE(expectSteps(end, 7));
     EXPECT_THAT(end.lastLine(), HasSubstr("accuracy="));
     EXPECT_EQ(run.digest(), undisturbed) << victim;
