@@ -6,6 +6,7 @@
 
 #include "fmt/format.h"
 #include "tests/multiproc/faults/killed_run.h"
+#include "tests/multiproc/metrics_page.h"
 #include "tests/multiproc/run_fixture.h"
 
 namespace trainyard {
@@ -16,14 +17,19 @@ constexpr int kAllKilledSteps = 200;
 TEST_F(RunTest, StepsThatNobodySurvivesAreCounted) {
   const std::string yaml = smallJob(2, 2, kAllKilledSteps);
   JobRun run(folder("all"), yaml);
-  // Slow enough for some words a second to reach the agents.
-  run.launch("worker.compute=delay(25)@0-110");
+  run.launch(run.slowSteps(80));
   ASSERT_TRUE(run.reaches("worker-0", 80));
+  // The agent, who lives on and tells the next coordinator, has heard from this one of steps: of
+  // their loss.
+  const auto heard = [&] {
+    return metricsPage(run, "ps-0").find("trainyard_training_loss{") != std::string::npos;
+  };
+  ASSERT_TRUE(eventually(heard));
   for (const int signal : {SIGSTOP, SIGKILL}) {  // none of them sees another die
     for (const char* task : {"ps-0", "ps-1", "worker-0", "worker-1"})
-      ASSERT_EQ(::kill(run.runtimePid(task), signal), 0) << task;
+      ASSERT_NO_FATAL_FAILURE(killTask(run, task, signal));
   }
-  const ProgramEnd end = run.wait();
+  const ProgramEnd end = run.releaseAndWait();
   EXPECT_EQ(end.code, 0) << end.output;
   EXPECT_EQ(run.digest(), undisturbedDigest(yaml));
   const std::int64_t told = run.json("status.json").at("status").value("lostSteps", 0);

@@ -75,20 +75,37 @@ FaultRun::FaultRun(const std::filesystem::path& dir, FaultCell cell, std::string
       undisturbed_(std::move(undisturbed)),
       run_(dir, faultJob(cell_), faultFlags(cell_.ring)) {}
 
+// Steps of the others last anyway.
+bool FaultRun::slow() const {
+  return cell_.wantsCheckpoint() && cell_.update.empty();
+}
+
 std::string FaultRun::failpoints() const {
   const auto [place, steps] = splitFirst(cell_.place, '@');
   std::string text = fmt::format("{}={}@{},task={},life=1.1,times=1", place,
                                  cell_.how == "crash" ? "crash" : "pause", steps, cell_.held);
-  // Steps that last, so that a checkpoint (one each second) comes before step 90; once only.
-  if (cell_.wantsCheckpoint() && cell_.update.empty())
-    text += ";worker.compute=delay(25)@0-89,times=90";
+  if (slow()) text += ";" + run_.slowSteps();
   return text;
+}
+
+// Steps are slow until there is the checkpoint that the cell wants: one that is being taken when
+// somebody stops or dies, or one to go back to.
+std::string FaultRun::waitForCheckpoint() {
+  const std::string hit = fmt::format("failpoint {} at ", splitFirst(cell_.place, '@').first);
+  const auto there = [&] {
+    if (cell_.moment != "checkpoint") return run_.newestCheckpoint() > 0;
+    return run_.taskLog(cell_.held).find(hit) != std::string::npos;
+  };
+  const Waited came = eventually(there, kFaultRunPatience);
+  run_.releaseSteps();
+  return came ? "" : "there never was a checkpoint: " + came.trouble();
 }
 
 FaultResult FaultRun::run() {
   const TimePoint begin = systemClock().now();
   run_.launch(failpoints());
-  if (cell_.how != "crash") result_.problem = strike();
+  if (slow()) result_.problem = waitForCheckpoint();
+  if (result_.problem.empty() && cell_.how != "crash") result_.problem = strike();
   if (result_.problem.empty() && cell_.ofLauncher()) {
     result_.problem = nothingLeft();
     if (result_.problem.empty()) run_.launch();

@@ -34,8 +34,10 @@ class FaultRun {
   FaultResult run();
 
  private:
+  bool slow() const;
   std::string failpoints() const;
   // Each gives what is not as it should be, or "".
+  std::string waitForCheckpoint();
   std::string strike();
   std::string kill(pid_t held);
   std::string wakeOnceDead(pid_t held);

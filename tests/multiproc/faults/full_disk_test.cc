@@ -13,9 +13,6 @@ namespace {
 using testing::HasSubstr;
 
 constexpr int kFullDiskSteps = 200;
-// Steps at which worker-1 stops: behind the first checkpoints, and when some have failed.
-constexpr int kFull = 90;
-constexpr int kRoom = 180;
 constexpr Duration kFullDiskPatience = std::chrono::seconds(300);
 
 std::string job() {
@@ -46,57 +43,56 @@ class FullDiskTest : public RunTest {
     }();
     return digest;
   }
-  // Worker-1 stops before anything is on the disk (the job waits for it), where the disk is filled,
-  // and where it has room again; `last` is the last version that the played disk refuses.
-  std::string failpoints(int last) const {
-    std::string text = "worker.start=pause,task=worker-1,life=1.1,times=1";
-    for (const int step : {kFull, kRoom}) {
-      text += fmt::format(";worker.compute=pause@{},task=worker-1,life=1.1,times=1", step);
-    }
-    text += ";worker.compute=delay(25)";
-    if (!real_) text += fmt::format(";checkpoint.shard.write=error@{}-{}", kFull, last);
-    return text;
+  // As long as it exists, the played disk refuses what is written.
+  std::filesystem::path full() const { return root() / "full-disk"; }
+  // Worker-1 stops before anything is on the disk: the job waits for it.
+  std::string failpoints(const JobRun& run) const {
+    const std::string start = "worker.start=pause,task=worker-1,life=1.1,times=1;";
+    if (real_) return start + run.slowSteps();
+    return fmt::format("{}checkpoint.shard.write=error,while={};{}", start, full().string(),
+                       run.slowSteps());
   }
-  pid_t stoppedAt(const JobRun& run, const char* task) {
-    pid_t pid = 0;
-    const bool stopped = eventually(
-        [&] {
-          pid = run.runtimePid(task);
-          return pid > 0 && stateOf(pid) == 'T';
-        },
-        kFullDiskPatience);
-    EXPECT_TRUE(stopped) << task;
-    return pid;
+  static int toldOfFailures(const JobRun& run) {
+    return count(run.taskLog("ps-0"), "failed, training goes on");
   }
-  // The step of the newest checkpoint; -1: there is none.
-  static std::int64_t newest(const JobRun& run) {
-    const std::vector<std::int64_t> steps = run.checkpointSteps();
-    return steps.empty() ? -1 : steps.back();
-  }
-  // Launches, and fills the disk behind the first checkpoints. The newest of them.
-  std::int64_t launchAndFill(JobRun& run, std::optional<SmallDisk>& disk, int last) {
-    run.launch(failpoints(last));
-    pid_t worker = stoppedAt(run, "worker-1");
+  // Launches, and fills the disk behind the first checkpoints until one has failed. The newest of
+  // them. Steps are slow then.
+  std::int64_t launchAndFill(JobRun& run, std::optional<SmallDisk>& disk) {
+    run.launch(failpoints(run));
+    EXPECT_GT(stoppedTask(run, "worker-1"), 0);
     const auto folder = run.dir() / "checkpoints";  // a ps has made it
     EXPECT_TRUE(eventually([&] { return std::filesystem::exists(folder); }, kFullDiskPatience));
     if (real_) disk.emplace(folder);
-    ::kill(worker, SIGCONT);
-    worker = stoppedAt(run, "worker-1");
-    if (real_) disk->fill();
-    const std::int64_t committed = newest(run);
-    EXPECT_GT(committed, 0);
-    ::kill(worker, SIGCONT);
-    return committed;
+    killTask(run, "worker-1", SIGCONT);
+    EXPECT_TRUE(run.hasCheckpoint());
+    if (!real_) writeText(full().filename(), "");
+    const auto failed = [&] {
+      const bool told = toldOfFailures(run) > 0;
+      // Again and again: what is removed of former and failed ones makes room.
+      if (real_) disk->fill();
+      return told;
+    };
+    EXPECT_TRUE(eventually(failed, kFullDiskPatience));
+    return run.newestCheckpoint();
+  }
+  void makeRoom(std::optional<SmallDisk>& disk) {
+    if (real_) {
+      disk->makeRoom();
+    } else {
+      EXPECT_TRUE(std::filesystem::remove(full()));
+    }
   }
   // While the disk is full for a time. The job succeeds; its checkpoints are on `disk`.
   void trainThrough(JobRun& run, std::optional<SmallDisk>& disk) {
-    const std::int64_t committed = launchAndFill(run, disk, kRoom - 1);
-    const pid_t worker = stoppedAt(run, "worker-1");
-    EXPECT_EQ(count(run.taskLog("ps-0"), "failed, training goes on"), 1) << "more than one did";
-    EXPECT_EQ(newest(run), committed);
+    const std::int64_t committed = launchAndFill(run, disk);
+    ASSERT_GT(committed, 0);
+    // Two seconds, in which others fail.
+    EXPECT_TRUE(run.reaches("worker-1", run.positions("worker-1").back().step + 20));
+    EXPECT_EQ(toldOfFailures(run), 1) << "more than one did";
+    EXPECT_EQ(run.newestCheckpoint(), committed);
     EXPECT_NE(run.digest(), "") << "which can still be read";
-    if (real_) disk->makeRoom();
-    ::kill(worker, SIGCONT);
+    makeRoom(disk);
+    run.releaseSteps();
     const ProgramEnd end = run.wait(kFullDiskPatience);
     EXPECT_EQ(end.code, 0);
   }
@@ -115,16 +111,17 @@ TEST_F(FullDiskTest, TheFormerCheckpointStaysAndTrainingGoesOn) {
 TEST_F(FullDiskTest, WithoutTheLastCheckpointTheJobFailsAndCanBeResumed) {
   JobRun run(folder("still-full"), job());
   std::optional<SmallDisk> disk;
-  const std::int64_t committed = launchAndFill(run, disk, kFullDiskSteps);
-  ::kill(stoppedAt(run, "worker-1"), SIGCONT);
+  const std::int64_t committed = launchAndFill(run, disk);
+  ASSERT_GT(committed, 0);
+  run.releaseSteps();
   const ProgramEnd end = run.wait(kFullDiskPatience);
   EXPECT_EQ(end.code, 1);
   EXPECT_THAT(end.lastLine(), HasSubstr(fmt::format("the last checkpoint (step {}) could not be "
                                                     "written: ps-",
                                                     kFullDiskSteps)));
   EXPECT_THAT(end.lastLine(), HasSubstr(real_ ? "no space left" : "failpoint"));
-  EXPECT_EQ(newest(run), committed);
-  if (real_) disk->makeRoom();
+  EXPECT_EQ(run.newestCheckpoint(), committed);
+  makeRoom(disk);
   run.launch();
   EXPECT_EQ(run.wait(kFullDiskPatience).code, 0);
   EXPECT_THAT(run.output(), HasSubstr(fmt::format("resuming 'small' from step {} ", committed)));
