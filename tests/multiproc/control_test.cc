@@ -21,8 +21,6 @@ using testing::Not;
 using testing::StartsWith;
 
 constexpr int kControlSteps = 200;
-// Long enough for commands to come in the middle of the job.
-constexpr char kSlow[] = "worker.compute=delay(20)@0-180";
 constexpr Duration kControlLimit = std::chrono::seconds(90);
 
 bool accepts(int port) {
@@ -108,20 +106,16 @@ class ControlTest : public RunTest {
         },
         kControlLimit);
   }
-  static std::int64_t newestCheckpoint(const JobRun& run) {
-    const std::vector<std::int64_t> steps = run.checkpointSteps();
-    return steps.empty() ? -1 : steps.back();
-  }
 };
 
 TEST_F(ControlTest, AJobSuspendedAgainAndAgainEndsWithTheSameWeights) {
   JobRun run(folder("job"), smallJob(2, 2, kControlSteps));
-  run.launch(kSlow);
+  run.launch(run.slowSteps(20));
   ASSERT_TRUE(run.reaches("worker-0", 20));
   // From elsewhere, under a launcher in the foreground.
   ProgramEnd end = verb("suspend", run);
   ASSERT_EQ(end.code, 0) << end.output;
-  std::int64_t stopped = newestCheckpoint(run);
+  std::int64_t stopped = run.newestCheckpoint();
   EXPECT_GE(stopped, 20);
   EXPECT_EQ(end.lastLine(), fmt::format("run suspended at step {}", stopped));
   ProgramEnd foreground = run.wait();
@@ -134,20 +128,20 @@ TEST_F(ControlTest, AJobSuspendedAgainAndAgainEndsWithTheSameWeights) {
   EXPECT_EQ(verb("suspend", run).code, 0) << "it is so already";
 
   // No launcher is there: one is started in the background.
-  end = verb("resume", run, {}, kSlow);
+  end = verb("resume", run, {}, run.slowSteps());
   ASSERT_EQ(end.code, 0) << end.output;
   EXPECT_THAT(end.output, HasSubstr(fmt::format("resuming 'small' from step {} ", stopped)));
   EXPECT_THAT(end.lastLine(), StartsWith("detached: process="));
   ASSERT_TRUE(goesOn(run, stopped));
   // The wish is taken back while the job stops, or just before, or just after.
   ASSERT_EQ(verb("suspend", run, {"--no-wait"}).code, 0);
-  end = verb("resume", run, {}, kSlow);
+  end = verb("resume", run, {}, run.slowSteps());
   ASSERT_EQ(end.code, 0) << end.output;
-  ASSERT_TRUE(goesOn(run, newestCheckpoint(run)));
+  ASSERT_TRUE(goesOn(run, run.newestCheckpoint()));
 
   end = verb("suspend", run);
   ASSERT_EQ(end.code, 0) << end.output;
-  stopped = newestCheckpoint(run);
+  stopped = run.newestCheckpoint();
   EXPECT_LT(stopped, kControlSteps) << "the job was too fast for this test";
   ASSERT_EQ(verb("resume", run).code, 0);
   ChildProcess logs = start("logs", run, "logs", {"-f"});
@@ -163,7 +157,7 @@ TEST_F(ControlTest, AJobSuspendedAgainAndAgainEndsWithTheSameWeights) {
 TEST_F(ControlTest, AnInterruptedJobIsShownAsSuchAndResumes) {
   JobRun run(folder("job"), smallJob(2, 2, kControlSteps));
   const std::string yaml = smallJob(2, 2, kControlSteps);
-  ProgramEnd end = detach(run, yaml, kSlow);
+  ProgramEnd end = detach(run, yaml, run.slowSteps());
   ASSERT_EQ(end.code, 0) << end.output;
   ASSERT_TRUE(goesOn(run, 0));
   const pid_t launcher = launcherOf(run);
@@ -206,7 +200,7 @@ TEST_F(ControlTest, ADetachedJobThatCannotStartSaysWhy) {
 
 TEST_F(ControlTest, AJobSuspendedWhileItStartsRestsAndResumes) {
   JobRun run(folder("job"), smallJob(2, 2, kControlSteps));
-  run.launch(kSlow);
+  run.launch(run.slowSteps());
   ASSERT_TRUE(eventually([&] { return fs::exists(run.dir() / "job.json"); }, kControlLimit));
   EXPECT_GT(launcherOf(run), 0);
   ProgramEnd end = verb("suspend", run);
@@ -294,10 +288,11 @@ TEST_F(ControlTest, ALauncherEndsWhenItsDirectoryIsGone) {
 // table of processes while the job goes on.
 TEST_F(ControlTest, TheLauncherReapsWhatAKilledAgentLeavesBehind) {
   JobRun run(folder("run"), smallJob(1, 2, 100'000));
-  run.launch(kSlow);
+  run.launch(run.slowSteps());
   ASSERT_TRUE(run.reaches("worker-1", 2));
   const std::vector<pid_t> before = {run.agentPid("worker-1"), run.runtimePid("worker-1")};
   const auto state = [](pid_t pid) { return trainyard::stateOf(pid); };
+  ASSERT_GT(before[0], 0);
   ASSERT_EQ(::kill(before[0], SIGKILL), 0);
   EXPECT_TRUE(
       eventually([&] { return state(before[0]) == 0 && state(before[1]) == 0; }, kControlLimit))

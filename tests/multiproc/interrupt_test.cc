@@ -19,7 +19,7 @@ constexpr int kInterruptSteps = 200;
 
 TEST_F(RunTest, CtrlCLeavesACheckpointOfTheReachedStep) {
   JobRun run(folder("interrupt"), smallJob(2, 3, kInterruptSteps));
-  run.launch("worker.compute=delay(20)@0-170");
+  run.launch(run.slowSteps(30));
   ASSERT_TRUE(run.reaches("worker-0", 30));
   const TimePoint before = systemClock().now();
   ASSERT_TRUE(run.launcher().signal(SIGINT).ok());
@@ -76,6 +76,7 @@ TEST_F(RunTest, AStopThatTakesTooLongEndsWithoutACheckpoint) {
         {"--set", "runPolicy.stopSeconds=3", "--set", "training.checkpoint.everySeconds=600"});
     run.launch(failpoints);
     ASSERT_TRUE(run.reaches("worker-0", 4));
+    ASSERT_TRUE(eventually([&] { return run.newestCheckpoint() == 0; }));
     ASSERT_TRUE(run.launcher().signal(SIGINT).ok());
     const ProgramEnd end = run.wait();
     EXPECT_EQ(end.code, 130);

@@ -13,7 +13,6 @@ using testing::HasSubstr;
 using testing::StartsWith;
 
 constexpr Duration kStepsLimit = std::chrono::seconds(120);
-constexpr char kStepsSlow[] = "worker.compute=delay(25)";
 
 class StepsTest : public RunTest {
  protected:
@@ -50,7 +49,7 @@ class StepsTest : public RunTest {
 
 TEST_F(StepsTest, MoreAndThenFewer) {
   JobRun run(folder("job"), smallJob(2, 2, 300));
-  run.launch(kStepsSlow);
+  run.launch(run.slowSteps());
   ASSERT_TRUE(run.reaches("worker-0", 3));
   const auto processes = processesOf(run);
   ASSERT_NO_FATAL_FAILURE(edit(run, 300, 100'000));
@@ -62,7 +61,7 @@ TEST_F(StepsTest, MoreAndThenFewer) {
   ASSERT_TRUE(moved(run, 100'000, end_step)) << run.taskLog("ps-0");
   EXPECT_EQ(processesOf(run), processes);
 
-  const ProgramEnd end = run.wait();
+  const ProgramEnd end = run.releaseAndWait();
   ASSERT_EQ(end.code, 0) << end.output;
   EXPECT_THAT(end.lastLine(), StartsWith(fmt::format("result: succeeded steps={} ", end_step)));
   EXPECT_THAT(end.output, HasSubstr("job.yaml: training.steps: 300 -> 100000"));
@@ -76,7 +75,7 @@ TEST_F(StepsTest, MoreAndThenFewer) {
 
 TEST_F(StepsTest, FewerThanWereTakenEndTheJobWhereItIs) {
   JobRun run(folder("job"), smallJob(2, 2, 100'000));
-  run.launch(kStepsSlow);
+  run.launch("worker.compute=delay(25)");
   ASSERT_TRUE(run.reaches("worker-0", 12));
   ASSERT_NO_FATAL_FAILURE(edit(run, 100'000, 5));
   const ProgramEnd end = run.wait();
@@ -97,13 +96,12 @@ TEST_F(StepsTest, FewerThanWereTakenEndTheJobWhereItIs) {
 // The number holds for a coordinator that starts again and returns to a checkpoint.
 TEST_F(StepsTest, AKilledCoordinatorKeepsTheNumber) {
   JobRun run(folder("job"), smallJob(2, 2, 100'000));
-  run.launch(kStepsSlow);
+  run.launch(run.slowSteps());
   ASSERT_TRUE(run.reaches("worker-0", 3));
   ASSERT_NO_FATAL_FAILURE(edit(run, 100'000, 200));
   ASSERT_TRUE(moved(run, 100'000, 200)) << run.taskLog("ps-0");
-  const pid_t coordinator = run.runtimePid("ps-0");
-  ASSERT_EQ(::kill(coordinator, SIGKILL), 0);
-  const ProgramEnd end = run.wait();
+  ASSERT_NO_FATAL_FAILURE(killTask(run, "ps-0"));
+  const ProgramEnd end = run.releaseAndWait();
   ASSERT_EQ(end.code, 0) << end.output;
   EXPECT_THAT(end.lastLine(), StartsWith("result: succeeded steps=200 "));
   EXPECT_EQ(run.digest(), digestOfARunOf(200));
@@ -113,13 +111,13 @@ TEST_F(StepsTest, AsynchronousPushesToo) {
   JobRun run(folder("job"), smallJob(2, 2, 100'000),
              {"--set", "training.deterministic=false", "--set", "training.update.mode=Async",
               "--set", "training.update.aggregate=2"});
-  run.launch(kStepsSlow);
+  run.launch(run.slowSteps());
   ASSERT_TRUE(run.reaches("worker-0", 5));
   const auto processes = processesOf(run);
   ASSERT_NO_FATAL_FAILURE(edit(run, 100'000, 200));
   ASSERT_TRUE(moved(run, 100'000, 200)) << run.taskLog("ps-0");
   EXPECT_EQ(processesOf(run), processes);
-  const ProgramEnd end = run.wait();
+  const ProgramEnd end = run.releaseAndWait();
   ASSERT_EQ(end.code, 0) << end.output;
   EXPECT_THAT(end.lastLine(), StartsWith("result: succeeded steps=200 "));
   EXPECT_EQ(run.checkpointSteps().back(), 200);

@@ -65,7 +65,7 @@ TEST_F(TablesTest, OneResultWhateverTheNumberOfServersAndWhoIsLate) {
 // Rows have no replicas: all return to the newest checkpoint, to the same bits in the end.
 TEST_F(TablesTest, AJobThatWasInterruptedGoesOn) {
   JobRun run(folder("run"), tablesJob(2, 2, 150));
-  run.launch("worker.compute=delay(15)");
+  run.launch(run.slowSteps(60));
   ASSERT_TRUE(run.reaches("worker-0", 60));
   ASSERT_TRUE(run.launcher().signal(SIGINT).ok());
   run.wait();
@@ -87,7 +87,7 @@ TEST_F(TablesTest, AJobThatGoesOnMayAdmitOtherIds) {
       return tablesJob(2, 2, 120, 3000, counts ? kForgets : "");
     };
     JobRun run(dir, job(counts_first));
-    run.launch("worker.compute=delay(15)");
+    run.launch(run.slowSteps(40));
     ASSERT_TRUE(run.reaches("worker-0", 40));
     ASSERT_TRUE(run.launcher().signal(SIGINT).ok());
     run.wait();
