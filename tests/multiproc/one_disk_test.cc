@@ -10,6 +10,7 @@
 namespace trainyard {
 namespace {
 
+using testing::ContainsRegex;
 using testing::HasSubstr;
 
 class OneDiskTest : public RunTest {
@@ -53,16 +54,24 @@ TEST_F(OneDiskTest, ARingsMembersGoOnFromIt) {
   const std::vector<std::string> ring = {"strategy=AllReduce",
                                          "ps=", "training.checkpoint.everySeconds=1"};
   JobRun run(folder("ring"), yaml, flags(ring));
-  const ProgramEnd end = run.launchAndWait(
-      "worker.compute=delay(25)@0-110;worker.compute=crash@100,task=worker-1,life=1.1");
+  run.launch(run.slowSteps());
+  ASSERT_TRUE(run.hasCheckpoint());
+  // All of them, or the others would go on from what one of them holds; none sees another die.
+  for (const int signal : {SIGSTOP, SIGKILL}) {
+    for (const char* task : {"worker-0", "worker-1", "worker-2"})
+      ASSERT_NO_FATAL_FAILURE(killTask(run, task, signal));
+  }
+  const ProgramEnd end = run.releaseAndWait();
   EXPECT_EQ(end.code, 0) << end.output;
   EXPECT_EQ(run.digest(), undisturbedDigest(yaml));
+  EXPECT_GT(run.json("status.json").at("status").value("restarts", 0), 0) << "nobody has died";
+  EXPECT_THAT(run.taskLog("worker-0"), ContainsRegex("from checkpoint step-[1-9]"));
 }
 
 TEST_F(OneDiskTest, ASuspendedJobIsTakenUpAgain) {
   const std::string yaml = smallJob(2, 2, 120);
   JobRun run(folder("twice"), yaml, flags({}));
-  run.launch("worker.compute=delay(25)");
+  run.launch(run.slowSteps(40));
   ASSERT_TRUE(run.reaches("worker-0", 40));
   ASSERT_TRUE(run.launcher().signal(SIGINT).ok());
   EXPECT_EQ(run.wait().code, 130);
