@@ -21,6 +21,9 @@ using testing::StartsWith;
 
 constexpr int kUpdateModesFaultsWorkers = 3;
 constexpr int kUpdateModesFaultsBatch = 4;
+// Steps at which somebody dies or the job is stopped; slow ones begin at the first.
+constexpr int kFirst = 20;
+constexpr int kSecond = 40;
 constexpr Duration kUpdateModesFaultsPatience = std::chrono::seconds(300);  // against hangs only
 
 struct Mode {
@@ -82,19 +85,6 @@ class UpdateModesFaults : public RunTest {
       test(kModes[i]);
     });
   }
-  static Waited hasCheckpoint(const JobRun& run) {
-    return eventually(
-        [&] {
-          const auto steps = run.checkpointSteps();
-          return !steps.empty() && steps.back() > 0;
-        },
-        kUpdateModesFaultsPatience);
-  }
-  static void killTask(const JobRun& run, const std::string& task) {
-    const pid_t pid = run.runtimePid(task);
-    ASSERT_GT(pid, 0) << task;
-    EXPECT_EQ(::kill(pid, SIGKILL), 0) << task;
-  }
   // The job has had exactly its updates; of `deaths` workers a push each may be half done or
   // without a record.
   void checkEnd(const JobRun& run, const Mode& mode, const ProgramEnd& end, int deaths) {
@@ -143,9 +133,13 @@ class UpdateModesFaults : public RunTest {
 TEST_F(UpdateModesFaults, AWorkerIsKilled) {
   inEachMode([&](const Mode& mode) {
     JobRun run(folder(mode.name), jobOf(mode.update, mode.steps));
-    run.launch();
-    ASSERT_TRUE(run.reaches("worker-1", mode.steps / 5));
-    killTask(run, "worker-1");
+    run.launch(run.slowSteps(kFirst));
+    ASSERT_TRUE(run.reaches("worker-1", kFirst));
+    ASSERT_NO_FATAL_FAILURE(killTask(run, "worker-1"));
+    ASSERT_TRUE(eventually(
+        [&] { return run.taskLog("ps-0").find("from what the servers hold") != std::string::npos; },
+        kUpdateModesFaultsPatience));
+    run.releaseSteps();
     const ProgramEnd end = run.wait(kUpdateModesFaultsPatience);
     checkEnd(run, mode, end, 1);
     EXPECT_THAT(run.taskLog("ps-0"), HasSubstr("from what the servers hold"));
@@ -156,9 +150,11 @@ TEST_F(UpdateModesFaults, AWorkerIsKilled) {
 TEST_F(UpdateModesFaults, AParameterServerIsKilled) {
   inEachMode([&](const Mode& mode) {
     JobRun run(folder(mode.name), jobOf(mode.update, mode.steps));
-    run.launch();
-    ASSERT_TRUE(hasCheckpoint(run));
-    killTask(run, mode.pushes == 1 ? "ps-0" : "ps-1");  // the coordinator's, too
+    run.launch(run.slowSteps(kFirst));
+    ASSERT_TRUE(run.hasCheckpoint());
+    ASSERT_NO_FATAL_FAILURE(
+        killTask(run, mode.pushes == 1 ? "ps-0" : "ps-1"));  // the coordinator's, too
+    run.releaseSteps();
     const ProgramEnd end = run.wait(kUpdateModesFaultsPatience);
     checkEnd(run, mode, end, 0);
     // With backup workers steps are common to all, and a server has replicas.
@@ -174,11 +170,12 @@ TEST_F(UpdateModesFaults, AParameterServerWhosePushesHaveReplicasIsKilled) {
     if (!mode.asks_for_samples()) return;
     JobRun run(folder(mode.name), jobOf(mode.update, mode.steps),
                {"--set", "training.chunkReplicas=Always"});
-    run.launch();
-    ASSERT_TRUE(run.reaches("worker-1", mode.steps / 5));
-    killTask(run, "ps-1");
-    ASSERT_TRUE(run.reaches("worker-1", mode.steps / 2));
-    killTask(run, "ps-0");  // with the ledger of tickets and samples
+    run.launch(run.slowSteps(kFirst));
+    ASSERT_TRUE(run.reaches("worker-1", kFirst));
+    ASSERT_NO_FATAL_FAILURE(killTask(run, "ps-1"));
+    ASSERT_TRUE(run.reaches("worker-1", kSecond));
+    ASSERT_NO_FATAL_FAILURE(killTask(run, "ps-0"));  // with the ledger of tickets and samples
+    run.releaseSteps();
     const ProgramEnd end = run.wait(kUpdateModesFaultsPatience);
     checkEnd(run, mode, end, 0);
     EXPECT_THAT(run.taskLog("ps-0"), HasSubstr("from what the servers hold"));
@@ -191,11 +188,12 @@ TEST_F(UpdateModesFaults, AnOnlyParameterServerWhosePushesHaveReplicasIsKilled) 
     if (!mode.asks_for_samples()) return;
     JobRun run(folder(mode.name), jobOf(mode.update, mode.steps),
                {"--set", "training.chunkReplicas=Always", "--set", "ps.replicas=1"});
-    run.launch();
-    for (const int part : {5, 2}) {
-      ASSERT_TRUE(run.reaches("worker-1", mode.steps / part));
-      killTask(run, "ps-0");
+    run.launch(run.slowSteps(kFirst));
+    for (const int step : {kFirst, kSecond}) {
+      ASSERT_TRUE(run.reaches("worker-1", step));
+      ASSERT_NO_FATAL_FAILURE(killTask(run, "ps-0"));
     }
+    run.releaseSteps();
     const ProgramEnd end = run.wait(kUpdateModesFaultsPatience);
     checkEnd(run, mode, end, 0);
     EXPECT_THAT(run.taskLog("ps-0"), HasSubstr("from what the servers hold"));
@@ -206,14 +204,14 @@ TEST_F(UpdateModesFaults, AnOnlyParameterServerWhosePushesHaveReplicasIsKilled) 
 TEST_F(UpdateModesFaults, CtrlCLeavesACheckpointFromWhichTheJobGoesOn) {
   inEachMode([&](const Mode& mode) {
     JobRun run(folder(mode.name), jobOf(mode.update, mode.steps));
-    run.launch();
-    ASSERT_TRUE(run.reaches("worker-0", mode.steps / 5));
+    run.launch(run.slowSteps(kFirst));
+    ASSERT_TRUE(run.reaches("worker-0", kFirst));
     ASSERT_TRUE(run.launcher().signal(SIGINT).ok());
     const ProgramEnd stopped = run.wait(kUpdateModesFaultsPatience);
     EXPECT_EQ(stopped.code, 130);
     EXPECT_THAT(stopped.output, testing::Not(HasSubstr("without a new checkpoint")));
     const std::int64_t reached = run.checkpointSteps().back();
-    EXPECT_GE(reached, mode.steps / 5);
+    EXPECT_GE(reached, kFirst);
     EXPECT_THAT(stopped.lastLine(),
                 StartsWith(fmt::format("result: interrupted step={} ", reached)));
     EXPECT_TRUE(processesWith(run.dir().string()).empty());
@@ -227,14 +225,14 @@ TEST_F(UpdateModesFaults, CtrlCLeavesACheckpointFromWhichTheJobGoesOn) {
 TEST_F(UpdateModesFaults, AsyncIsSuspendedAndResumed) {
   const Mode& mode = kModes.front();
   JobRun run(folder("job"), jobOf(mode.update, mode.steps));
-  run.launch();
-  ASSERT_TRUE(run.reaches("worker-0", mode.steps / 5));
+  run.launch(run.slowSteps(kFirst));
+  ASSERT_TRUE(run.reaches("worker-0", kFirst));
   const ProgramEnd suspend = program({"trainyard", "suspend", run.dir().string()});
   EXPECT_EQ(suspend.code, 0) << suspend.output;
   EXPECT_THAT(run.wait(kUpdateModesFaultsPatience).lastLine(),
               StartsWith("result: suspended step="));
   const std::int64_t reached = run.checkpointSteps().back();
-  EXPECT_GE(reached, mode.steps / 5);
+  EXPECT_GE(reached, kFirst);
   const ProgramEnd resume = program({"trainyard", "resume", run.dir().string()});
   EXPECT_EQ(resume.code, 0) << resume.output;
   // It is not there while the job runs.
@@ -254,15 +252,10 @@ TEST_F(UpdateModesFaults, AsyncIsSuspendedAndResumed) {
 TEST_F(UpdateModesFaults, AWorkerThatDiesInTheMiddleOfAPushIsCounted) {
   const Mode& mode = kModes.front();
   JobRun run(folder("job"), jobOf(mode.update, mode.steps));
-  run.launch("worker.push=pause@60-1000,task=worker-1,life=1.1,times=1");
-  pid_t pid = 0;
-  ASSERT_TRUE(eventually(
-      [&] {
-        pid = run.runtimePid("worker-1");
-        return pid > 0 && stateOf(pid) == 'T';
-      },
-      kUpdateModesFaultsPatience));
-  EXPECT_EQ(::kill(pid, SIGKILL), 0);
+  run.launch("worker.push=pause@60-1000,task=worker-1,life=1.1,times=1;" + run.slowSteps(60));
+  ASSERT_GT(stoppedTask(run, "worker-1"), 0);
+  ASSERT_NO_FATAL_FAILURE(killTask(run, "worker-1"));
+  run.releaseSteps();
   const ProgramEnd end = run.wait(kUpdateModesFaultsPatience);
   checkEnd(run, mode, end, 1);
 }
