@@ -34,8 +34,8 @@ class HeldRun {
   HeldRun(const std::filesystem::path& dir, const std::string& yaml,
           const std::vector<std::string>& flags, int workers, const Strokes& strokes);
 
-  // All strokes, then the end of the job as KilledRun::end() has it. What is not as it should be,
-  // or "".
+  // All strokes, while steps are slow until they are due at the end, then the end of the job as
+  // KilledRun::end() has it. What is not as it should be, or "".
   std::string run(const std::string& failpoints, std::int64_t steps, const std::string& digest,
                   int spare);
   void inRing() { run_.inRing(); }  // as of KilledRun
@@ -52,6 +52,7 @@ class HeldRun {
   bool mayDie(const Stroke& stroke);
   // Kills him, or lets him go on when the job has not got over the last kill: he will stop again.
   std::string meet(const Held& held);
+  bool onlyTheEndIsLeft() const;
   std::string missing() const;
 
   KilledRun run_;

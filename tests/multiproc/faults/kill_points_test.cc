@@ -14,7 +14,6 @@ namespace trainyard {
 namespace {
 
 constexpr int kKillPointsWorkers = 3;
-// Enough that checkpoints come also where a starved coordinator has to ask for them seconds ahead.
 constexpr int kKillPointsSteps = 400;
 constexpr std::size_t kLeastPairs = 25;
 // An evaluation every 10 steps, and a checkpoint each second.
@@ -186,11 +185,8 @@ class KillPoints : public RunTest {
     if (plan.ps == 0) flags = {"--set", "strategy=AllReduce", "--set", "ps="};
     HeldRun run(folder(name), plan.yaml(), flags, kKillPointsWorkers, plan.strokes);
     if (plan.ps == 0) run.inRing();
-    // Steps that last, so that checkpoints come before the end.
-    const int slow_steps = plan.update.empty() ? kKillPointsSteps - 40 : 0;
-    const std::string slow = fmt::format("worker.compute=delay(20)@0-{}", slow_steps);
-    const std::string problem = run.run(kBackAtOnce + failpointsOf(plan.strokes) + slow,
-                                        kKillPointsSteps, digest, plan.spare);
+    const std::string problem =
+        run.run(kBackAtOnce + failpointsOf(plan.strokes), kKillPointsSteps, digest, plan.spare);
     kills = run.kills();
     return problem;
   }

@@ -15,8 +15,8 @@ namespace {
 constexpr int kKills = 20;
 constexpr int kStepMillis = 20;
 constexpr int kMostSteps = 8;  // between a recovery and the next kill
-constexpr int kSlowSteps = kKills * (kMostSteps + 4);
-constexpr int kRandomKillsSteps = kSlowSteps + 20;
+// Far more than come between the kills, also where a look at the job comes late.
+constexpr int kRandomKillsSteps = 500;
 constexpr Duration kRandomKillsPatience = std::chrono::seconds(300);  // a bound against hangs only
 
 struct Job {
@@ -93,10 +93,10 @@ class RandomKills : public RunTest {
                        const std::string& digest, std::vector<Kill>& kills) {
     KilledRun run(folder(name), job.yaml(), job.flags(), job.workers);
     if (job.ps == 0) run.inRing();
-    const int slow = job.update.empty() ? kSlowSteps : 0;
-    run.job().launch(
-        fmt::format("{}worker.compute=delay({})@0-{}", kBackAtOnce, kStepMillis, slow));
+    run.job().launch(fmt::format("{}worker.compute=delay({}){}", kBackAtOnce, kStepMillis,
+                                 run.job().untilReleased()));
     std::string problem = disturb(run, job, seed);
+    run.job().releaseSteps();
     if (problem.empty()) problem = run.end(kRandomKillsSteps, digest, 0);
     if (!problem.empty()) run.job().printLogs();
     kills = run.kills();
