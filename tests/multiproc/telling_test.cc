@@ -58,7 +58,8 @@ TEST_F(TellingTest, EverythingShowsWhatACommandTells) {
       program({"trainyard", "run", "-np", "2", "--detach", "--dir", run.dir().string(), "--",
                "python3", script.string(), root().string()});
   ASSERT_EQ(started.code, 0) << started.output;
-  EXPECT_TRUE(eventually([&] { return stepOf(run, "worker-1") >= 10; }));
+  for (const char* task : {"worker-0", "worker-1"})
+    EXPECT_TRUE(eventually([&] { return stepOf(run, task) >= 10; })) << task;
 
   const std::string page = metricsPage(run, "worker-0");
   EXPECT_GE(metricOf(page, "trainyard_worker_examples_total"), 64);
@@ -114,7 +115,7 @@ spec:
   run.launch();
   ASSERT_TRUE(eventually([&] { return stepOf(run, "worker-1") >= 5; }));
   const double examples = metricOf(metricsPage(run, "worker-1"), "trainyard_worker_examples_total");
-  ASSERT_EQ(::kill(run.runtimePid("worker-1"), SIGKILL), 0);
+  ASSERT_NO_FATAL_FAILURE(killTask(run, "worker-1"));
   EXPECT_TRUE(eventually([&] { return stepOf(run, "worker-1") > 1000; }));
   const std::string page = metricsPage(run, "worker-1");
   EXPECT_GT(metricOf(page, "trainyard_worker_examples_total"), examples);
