@@ -14,6 +14,11 @@ constexpr std::int64_t kSmallest = 64 * kKiB;
 // last goes back nothing comes in: with seven workers at 1 Gbit/s, chunks of 4 MiB made a step of
 // VGG19 4 % longer, and one of a model of 80 MB and two workers 7 %.
 constexpr std::int64_t kLargest = 1 * kMiB;
+// More servers have smaller chunks: of as many connections each has a small part of a link, and if
+// what is under way to a server are a few large chunks, all of them are complete late and nothing
+// goes back until then. With 50 MB and eight servers behind links of 250 Mbit/s chunks of 400 KB
+// made a step half as long again (docs/experiments.md, "What this table found").
+constexpr std::int64_t kFew = 6;
 constexpr std::int64_t kChunkAlignment = 16;  // elements: 64 bytes
 
 // Sorts, and joins runs that touch.
@@ -33,18 +38,32 @@ void normalise(Chunk& chunk) {
   chunk.segments = std::move(joined);
 }
 
+struct ChunkSizes {
+  std::int64_t target = 0;
+  std::int64_t largest = 0;
+};
+
+// Of many servers three chunks of each fit what a worker has under way to all of them
+// (runtime/task/worker_member_build.cc), as long as that makes none below the smallest.
+ChunkSizes sizesFor(std::int64_t bytes, std::int64_t servers) {
+  if (servers <= kFew) return {std::clamp(bytes / (16 * servers), kSmallest, kLargest), kLargest};
+  const std::int64_t most = std::clamp(kLargest / servers, kSmallest, 2 * kSmallest);
+  const std::int64_t target = std::clamp(bytes / (64 * servers), kSmallest, most);
+  return {target, 2 * target};
+}
+
 // Makes the chunks of one ps out of its parts, given one after the other.
 class Packer {
  public:
-  Packer(int ps, std::int64_t target, std::vector<Chunk>& out)
-      : ps_(ps), target_(target), small_(std::max(target / 2, kSmallest)), out_(out) {
+  Packer(int ps, ChunkSizes sizes, std::vector<Chunk>& out)
+      : ps_(ps), sizes_(sizes), small_(std::max(sizes.target / 2, kSmallest)), out_(out) {
     pack_.ps = ps;
   }
 
   void add(std::int64_t bytes, const std::vector<Segment>& segments) {
     const bool large = bytes >= small_;
     const std::int64_t packed = pack_.elements * 4;
-    if (packed >= kSmallest && (large || packed + bytes > target_)) flush();
+    if (packed >= kSmallest && (large || packed + bytes > sizes_.target)) flush();
     if (large) {
       cut(bytes, segments);
     } else {
@@ -66,8 +85,8 @@ class Packer {
   void cut(std::int64_t bytes, const std::vector<Segment>& segments) {
     const std::int64_t elements = bytes / 4;
     // Alignment may lengthen a piece by less than 64 bytes.
-    const std::int64_t most = kLargest - kChunkAlignment * 4;
-    const std::int64_t pieces = std::max(bytes / target_, (bytes + most - 1) / most);
+    const std::int64_t most = sizes_.largest - kChunkAlignment * 4;
+    const std::int64_t pieces = std::max(bytes / sizes_.target, (bytes + most - 1) / most);
     const std::int64_t skew = segments.size() == 1 ? segments[0].begin % kChunkAlignment : 0;
     auto segment = segments.begin();
     std::int64_t used = 0;  // of *segment
@@ -100,7 +119,7 @@ class Packer {
   }
 
   const int ps_;
-  const std::int64_t target_;
+  const ChunkSizes sizes_;
   const std::int64_t small_;  // parts below share chunks
   std::vector<Chunk>& out_;
   Chunk pack_;
@@ -142,13 +161,13 @@ std::vector<Chunk> makeChunks(const Placement& placement, int max_ps) {
     bytes += part.bytes;
     parts_of[part.ps].push_back(part);
   }
-  const std::int64_t target = std::clamp(bytes / (16 * std::int64_t{max_ps}), kSmallest, kLargest);
+  const ChunkSizes sizes = sizesFor(bytes, max_ps);
   std::vector<Chunk> chunks;
   for (int ps = 0; ps < placement.num_ps; ++ps) {
     std::stable_sort(parts_of[ps].begin(), parts_of[ps].end(), [](const Part& a, const Part& b) {
       return std::pair(-a.variable, a.begin) < std::pair(-b.variable, b.begin);
     });
-    Packer packer(ps, target, chunks);
+    Packer packer(ps, sizes, chunks);
     for (const Part& part : parts_of[ps]) packer.add(part.bytes, placement.segmentsOf(part));
     packer.flush();
   }

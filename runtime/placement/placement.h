@@ -90,7 +90,8 @@ struct Placement {
 // variables go by the strategy, in order, as if the ruled ones were not there. The parts that rules
 // cut go round robin on a counter of their own.
 //
-// Chunks lie inside parts, with the target size clamp(D / (16 n), 64 KiB, 1 MiB). Parts below half
+// Chunks lie inside parts, with the target size clamp(D / (16 n), 64 KiB, 1 MiB) of n servers, and
+// clamp(D / (64 n), 64 KiB, clamp(1 MiB / n, 64 KiB, 128 KiB)) of more than six. Parts below half
 // the target share chunks with others of their ps; larger ones are cut into equal chunks of about
 // the target's size up to twice that, beginning at multiples of 16 elements. No chunk is above
 // 1 MiB. Only the last small parts of a ps make one below 64 KiB (up to 60 bytes less than that by

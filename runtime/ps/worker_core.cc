@@ -22,8 +22,9 @@ namespace {
 // So few servers have the whole window each: with ten workers and six servers two chunks made a
 // step 6 % longer, with eight servers they made it shorter (docs/experiments.md).
 constexpr std::size_t kFew = 6;
-// With one chunk a server would have nothing to receive while its answer is on the way.
-constexpr std::uint64_t kLeastOfMany = 2;
+// Two are too few: while all workers' first chunks come in and go back, nothing else would be under
+// way to a server but the next one, and whatever delays that leaves its link idle.
+constexpr std::uint64_t kLeastOfMany = 3;
 
 // Where all begin.
 std::vector<int> withParts(std::vector<int> ps_of_chunk, const std::vector<int>& ps_of_part) {

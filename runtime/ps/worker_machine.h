@@ -42,7 +42,7 @@ struct WorkerConfig {
   // to a server (LinkEstimate), if those are more than `window`. 0: it does not follow the link.
   std::uint64_t chunk_bytes = 0;
   // With window_until_answer and chunk_bytes: of more than six servers each has a window of its
-  // share of this, of two chunks at least, if that is less than `window`. 0: it is `window`.
+  // share of this, of three chunks at least, if that is less than `window`. 0: it is `window`.
   std::uint64_t abreast_bytes = 0;
   Duration retry_delay = std::chrono::milliseconds(50);
 };

@@ -1,5 +1,7 @@
 #include "runtime/placement/placement.h"
 
+#include <algorithm>
+#include <cstdint>
 #include <functional>
 #include <numeric>
 #include <string>
@@ -244,6 +246,21 @@ TEST(Chunks, TheGridFollowsMaxPs) {
   const std::vector<Variable> variables = {variable("w", {4 << 20})};
   const std::size_t for_two = placed(strategy("Balanced"), variables, 2).chunks.size();
   EXPECT_GT(placed(strategy("Balanced"), variables, 2, 16).chunks.size(), 4 * for_two);
+}
+
+TEST(Chunks, ManyServersHaveSmallerOnes) {
+  const auto largest = [](std::int64_t elements, int servers) {
+    const Placement placement =
+        placed(strategy("Balanced"), {variable("w", {elements})}, servers, servers);
+    std::int64_t most = 0;
+    for (const Chunk& chunk : placement.chunks) most = std::max(most, chunk.elements * 4);
+    return most >> 10;
+  };
+  EXPECT_EQ(largest(12 << 20, 6), 512) << "48 MiB / (16 * 6)";
+  EXPECT_EQ(largest(14 << 20, 7), 128) << "56 MiB / (64 * 7)";
+  EXPECT_EQ(largest(64 << 20, 8), 128) << "no longer more";
+  EXPECT_EQ(largest(64 << 20, 16), 64) << "three times sixteen are 3 MiB";
+  EXPECT_EQ(largest(64 << 20, 32), 64) << "the least";
 }
 
 TEST(Chunks, NothingThatIsNotTrained) {
