@@ -11,16 +11,40 @@ RATES = {"1 Gbit/s": 1e9, "10 Gbit/s": 1e10}
 SIZES = (2, 4, 8, 16)  # machines; one alone exchanges nothing
 SPLITS = {9: (4, 5, 6, 7, 8), 16: (8, 9, 10, 12, 14)}  # workers of so many machines; the others are servers
 SYSTEMS = ("dedicated", "colocated", "ring")
-# Every model is carried by one of the size of mnist_cnn, behind links of this rate, so that all of them fit this machine's
-# memory and sixteen links stay below 1 GB/s together.
-CARRIER = "mnist_cnn"
+# Models are carried by smaller ones, behind links of this rate, so that all of them fit this machine's memory and sixteen
+# links stay below 1 GB/s together.
 LINK = 250e6  # bits per second
+# Where the smaller one's times would be less than this of the real ones, the larger one carries them: what this machine's
+# threads wait for a processor does not get shorter with the model.
+LEAST_FACTOR = 0.25
+
+
+def dense(*widths):
+    """Parameters of fully connected layers."""
+    return sum(inputs * outputs + outputs for inputs, outputs in zip(widths, widths[1:]))
+
+
+WIDTH, LAYERS = 2304, 3
+CARRIERS = (
+    {"model": {"name": "mnist_cnn", "dropout": 0.5}, "parameters": 3274634},
+    {"model": {"name": "mlp", "hidden": [WIDTH] * LAYERS}, "parameters": dense(28 * 28, *[WIDTH] * LAYERS, 10)},
+)
+
+
+def factor_by(carrier, model, rate):
+    return rate / LINK * carrier["parameters"] / MODELS[model]["parameters"]
+
+
+def carrier(model, rate):
+    """The model whose bytes are sent."""
+    small, large = CARRIERS
+    return small if factor_by(small, model, rate) >= LEAST_FACTOR else large
 
 
 def factor(model, rate):
     """How many times longer everything takes here. Bytes by rate is what an exchange takes: a smaller model behind a link
     that is smaller by the same factor takes as long."""
-    return rate / LINK * MODELS[CARRIER]["parameters"] / MODELS[model]["parameters"]
+    return factor_by(carrier(model, rate), model, rate)
 
 
 class Layout:
@@ -50,9 +74,9 @@ def best_share(model, rate):
     return max(0.5, 1 / (1 + (kind["parameters"] * 32 / rate / kind["step_seconds"]) ** 0.5))
 
 
-def job(name, place, step_seconds, steps):
+def job(name, place, carried_by, step_seconds, steps):
     """Nobody computes: a step takes its seconds, and what the exchange adds."""
-    training = {"model": {"name": CARRIER, "dropout": 0.5, "simulatedStepSeconds": step_seconds},
+    training = {"model": carried_by["model"] | {"simulatedStepSeconds": step_seconds},
                 "data": {"format": "synthetic", "shape": [28, 28, 1], "classes": 10, "samples": 2 * place.workers},
                 "batchSize": 1, "steps": steps, "optimizer": {"name": "SGD", "learningRate": 0.01},
                 "checkpoint": {"everySeconds": 604800}}

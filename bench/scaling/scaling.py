@@ -76,9 +76,9 @@ class Scaling:
         return {row["machines"]: row for row in json.loads(printed)["cost"]["scale"]}
 
     def description(self, model, rate, place):
-        scale = machines.factor(model, machines.RATES[rate])
+        carried_by, scale = machines.carrier(model, machines.RATES[rate]), machines.factor(model, machines.RATES[rate])
         name = f"{model.replace('_', '-')}-{rate.split()[0]}g-{place.system}-{place.workers}-{place.servers}"
-        return machines.job(name, place, machines.MODELS[model]["step_seconds"] * scale, MEASURED + 1)
+        return machines.job(name, place, carried_by, machines.MODELS[model]["step_seconds"] * scale, MEASURED + 1)
 
     def point(self, model, rate, place, expected):
         """Runs it; `expected`: seconds of a step by the model."""

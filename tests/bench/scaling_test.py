@@ -24,13 +24,29 @@ def point(system, size, step, expected, busy=0.5, workers=None):
             "step_seconds": step, "model_seconds": expected, "speedup": size * 0.6 / step, "busy": busy}
 
 
+def trained_parameters(job):
+    with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
+        json.dump(job, file)
+        file.flush()
+        planned = subprocess.run([pathlib.Path(os.environ["TRAINYARD_BIN"]) / "trainyard", "plan", "-f", file.name, "-o", "json"],
+                                 check=True, stdout=subprocess.PIPE, text=True).stdout
+    return json.loads(planned)["trainableBytes"] // 4
+
+
 class Known(unittest.TestCase):
     def test_a_smaller_model_behind_a_smaller_link_takes_as_long(self):
         for model, kind in machines.MODELS.items():
             for rate in machines.RATES.values():
-                here = machines.MODELS[machines.CARRIER]["parameters"] * 32 / machines.LINK
+                here = machines.carrier(model, rate)["parameters"] * 32 / machines.LINK
                 there = kind["parameters"] * 32 / rate
                 self.assertAlmostEqual(here, there * machines.factor(model, rate), places=9)
+                self.assertGreaterEqual(machines.factor(model, rate), machines.LEAST_FACTOR)
+
+    def test_parameters_of_carriers(self):
+        for carrier in machines.CARRIERS:
+            with self.subTest(**carrier):
+                job = machines.job("carried", machines.layout("colocated", 2, None), carrier, 1.0, 3)
+                self.assertEqual(carrier["parameters"], trained_parameters(job))
 
     def test_who_runs_where(self):
         planned = {"dedicated": {"workers": 5, "ps": 3}}
@@ -42,7 +58,7 @@ class Known(unittest.TestCase):
         self.assertEqual(colocated.of["ps-3"], colocated.of["worker-3"])
         ring = machines.layout("ring", 8, planned)
         self.assertEqual((8, 0), (ring.machines, ring.servers))
-        self.assertEqual("AllReduce", machines.job("x", ring, 1.0, 3)["spec"]["strategy"])
+        self.assertEqual("AllReduce", machines.job("x", ring, machines.CARRIERS[0], 1.0, 3)["spec"]["strategy"])
 
     def test_work_of_all_workers_counts(self):
         self.assertEqual(1.0, machines.speedup(1, 0.3, 0.3))
