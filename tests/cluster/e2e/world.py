@@ -1,5 +1,6 @@
 """What the tests of whole jobs share: a cluster with the chart and the images of this build."""
 import contextlib
+import fcntl
 import json
 import os
 import pathlib
@@ -193,15 +194,18 @@ class World:
 
 
 def build_images():
-    """The archives of this build's images, made anew where a program is newer."""
+    """The archives of this build's images, made anew where a program is newer: by one test, the others wait for them."""
     programs = pathlib.Path(os.environ["TRAINYARD_BIN"])
     folder = programs.parent / "test-images"
+    folder.mkdir(exist_ok=True)
     newest = max((programs / name).stat().st_mtime
                  for name in ("trainyard-operator", "trainyard-agent", "trainyard-runtime"))
     archives = [folder / f"{name}.tar" for name in images.RELEASE]
-    if not all(archive.exists() and archive.stat().st_mtime > newest for archive in archives):
-        subprocess.run([sys.executable, "-B", ROOT / "deploy/image/images.py", "--bin", programs, "--out", folder,
-                        "--version", VERSION, "--registry", REGISTRY], check=True, stdout=sys.stderr)
+    with open(folder / "lock", "w", encoding="utf-8") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not all(archive.exists() and archive.stat().st_mtime > newest for archive in archives):
+            subprocess.run([sys.executable, "-B", ROOT / "deploy/image/images.py", "--bin", programs, "--out", folder,
+                            "--version", VERSION, "--registry", REGISTRY], check=True, stdout=sys.stderr)
     return archives
 
 
