@@ -31,8 +31,8 @@ CARRIERS = (
 )
 
 
-def factor_by(carrier, model, rate):
-    return rate / LINK * carrier["parameters"] / MODELS[model]["parameters"]
+def factor_by(carried_by, model, rate):
+    return rate / LINK * carried_by["parameters"] / MODELS[model]["parameters"]
 
 
 def carrier(model, rate):

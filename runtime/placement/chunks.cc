@@ -14,11 +14,6 @@ constexpr std::int64_t kSmallest = 64 * kKiB;
 // last goes back nothing comes in: with seven workers at 1 Gbit/s, chunks of 4 MiB made a step of
 // VGG19 4 % longer, and one of a model of 80 MB and two workers 7 %.
 constexpr std::int64_t kLargest = 1 * kMiB;
-// More servers have smaller chunks: of as many connections each has a small part of a link, and if
-// what is under way to a server are a few large chunks, all of them are complete late and nothing
-// goes back until then. With 50 MB and eight servers behind links of 250 Mbit/s chunks of 400 KB
-// made a step half as long again (docs/experiments.md, "What this table found").
-constexpr std::int64_t kFew = 6;
 constexpr std::int64_t kChunkAlignment = 16;  // elements: 64 bytes
 
 // Sorts, and joins runs that touch.
@@ -43,11 +38,14 @@ struct ChunkSizes {
   std::int64_t largest = 0;
 };
 
-// Of many servers three chunks of each fit what a worker has under way to all of them
-// (runtime/task/worker_member_build.cc), as long as that makes none below the smallest.
+// More than a few servers have small chunks, three of each within what a worker has under way to
+// all, as long as that makes none below the smallest. With 50 MB and eight servers behind links of
+// 250 Mbit/s chunks of 400 KB made a step 25 to 69 % longer than computing and exchange take, of
+// 64 to 128 KiB 4 to 9 % (docs/experiments.md, "What its carrier hid").
 ChunkSizes sizesFor(std::int64_t bytes, std::int64_t servers) {
-  if (servers <= kFew) return {std::clamp(bytes / (16 * servers), kSmallest, kLargest), kLargest};
-  const std::int64_t most = std::clamp(kLargest / servers, kSmallest, 2 * kSmallest);
+  if (servers <= kFewServers)
+    return {std::clamp(bytes / (16 * servers), kSmallest, kLargest), kLargest};
+  const std::int64_t most = std::clamp(kUnderWayToMany / (3 * servers), kSmallest, 2 * kSmallest);
   const std::int64_t target = std::clamp(bytes / (64 * servers), kSmallest, most);
   return {target, 2 * target};
 }

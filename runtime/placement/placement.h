@@ -48,6 +48,11 @@ struct Chunk {
   bool pinned = false;            // a rule names the ps of some of it: stays there
 };
 
+// More servers than this have smaller chunks and windows: there a worker has so many bytes of
+// requests under way to all of them together (measured with 8 and 16 machines; sync mode).
+inline constexpr int kFewServers = 6;
+inline constexpr std::int64_t kUnderWayToMany = 3 << 20;
+
 struct Placement {
   int num_ps = 0;
   std::vector<Variable> variables;

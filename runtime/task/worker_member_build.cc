@@ -31,8 +31,6 @@ constexpr std::size_t kWindow = 16;
 // machine). Long links get more (ps::LinkEstimate).
 constexpr std::size_t kLeastAbreast = 3;
 constexpr std::int64_t kAbreastBytes = 1 << 20;
-// To all servers together, where there are many (measured with 8 and 16 machines).
-constexpr std::uint64_t kAbreastOfAll = 3 << 20;
 // Of which the fastest is taken where the job does not say.
 constexpr std::int64_t kBucketSizes[] = {1 << 20, 4 << 20, 25 << 20, 64 << 20};
 // How long a worker of a job that is over looks for the coordinator, which may have left.
@@ -50,7 +48,7 @@ void setWindow(const v1::Training& training, const Placement& placement, ps::Wor
   const auto fitting = static_cast<std::size_t>(kAbreastBytes / largest);
   config.window = std::clamp(fitting, kLeastAbreast, kWindow);
   config.chunk_bytes = static_cast<std::uint64_t>(largest);
-  config.abreast_bytes = kAbreastOfAll;
+  config.abreast_bytes = kUnderWayToMany;
 }
 
 // Where whoever computes makes the update: a rule without slots, so that none are made, moved or
