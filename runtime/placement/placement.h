@@ -95,13 +95,13 @@ struct Placement {
 // variables go by the strategy, in order, as if the ruled ones were not there. The parts that rules
 // cut go round robin on a counter of their own.
 //
-// Chunks lie inside parts, with the target size clamp(D / (16 n), 64 KiB, 1 MiB) of n servers, and
-// clamp(D / (64 n), 64 KiB, clamp(1 MiB / n, 64 KiB, 128 KiB)) of more than six. Parts below half
-// the target share chunks with others of their ps; larger ones are cut into equal chunks of about
-// the target's size up to twice that, beginning at multiples of 16 elements. No chunk is above
-// 1 MiB. Only the last small parts of a ps make one below 64 KiB (up to 60 bytes less than that by
-// alignment). `max_ps` (>= num_ps; 0 means num_ps) stands for n here, so that the grid of chunks
-// outlives a later resizing.
+// Chunks lie inside parts. Their target size is D / (16 n) of n servers; where that is above 384
+// KiB, D / (32 n) but not less; in any case 64 KiB to 1 MiB. Of more than six servers it is clamp(D
+// / (64 n), 64 KiB, clamp(1 MiB / n, 64 KiB, 128 KiB)). Parts below half the target share chunks
+// with others of their ps; larger ones are cut into equal chunks of about the target's size up to
+// twice that, beginning at multiples of 16 elements. No chunk is above 1 MiB. Only the last small
+// parts of a ps make one below 64 KiB (up to 60 bytes less than that by alignment). `max_ps` (>=
+// num_ps; 0 means num_ps) stands for n here, so that the grid of chunks outlives a later resizing.
 //
 // INVALID_ARGUMENT names the field: "placement.rules[1].ps: 3 is not below ps.replicas 2".
 StatusOr<Placement> place(const v1::PlacementSpec& spec, const std::vector<Variable>& variables,

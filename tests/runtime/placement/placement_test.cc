@@ -14,9 +14,12 @@
 namespace trainyard::runtime {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::ElementsAre;
+using ::testing::Gt;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::Le;
 
 Variable variable(const std::string& name, std::vector<std::int64_t> shape) {
   Variable v;
@@ -248,19 +251,29 @@ TEST(Chunks, TheGridFollowsMaxPs) {
   EXPECT_GT(placed(strategy("Balanced"), variables, 2, 16).chunks.size(), 4 * for_two);
 }
 
+// KiB of the largest chunk of one variable.
+std::int64_t largestChunk(std::int64_t elements, int servers) {
+  const Placement placement =
+      placed(strategy("Balanced"), {variable("w", {elements})}, servers, servers);
+  std::int64_t most = 0;
+  for (const Chunk& chunk : placement.chunks) most = std::max(most, chunk.elements * 4);
+  return most >> 10;
+}
+
 TEST(Chunks, ManyServersHaveSmallerOnes) {
-  const auto largest = [](std::int64_t elements, int servers) {
-    const Placement placement =
-        placed(strategy("Balanced"), {variable("w", {elements})}, servers, servers);
-    std::int64_t most = 0;
-    for (const Chunk& chunk : placement.chunks) most = std::max(most, chunk.elements * 4);
-    return most >> 10;
-  };
-  EXPECT_EQ(largest(12 << 20, 6), 512) << "48 MiB / (16 * 6)";
-  EXPECT_EQ(largest(14 << 20, 7), 128) << "56 MiB / (64 * 7)";
-  EXPECT_EQ(largest(64 << 20, 8), 128) << "no longer more";
-  EXPECT_EQ(largest(64 << 20, 16), 64) << "three times sixteen are 3 MiB";
-  EXPECT_EQ(largest(64 << 20, 32), 64) << "the least";
+  EXPECT_EQ(largestChunk(14 << 20, 7), 128) << "56 MiB / (64 * 7)";
+  EXPECT_EQ(largestChunk(64 << 20, 8), 128) << "no longer more";
+  EXPECT_EQ(largestChunk(64 << 20, 16), 64) << "three times sixteen are 3 MiB";
+  EXPECT_EQ(largestChunk(64 << 20, 32), 64) << "the least";
+}
+
+TEST(Chunks, AFewServersHaveHalvesOfLargeOnes) {
+  EXPECT_EQ(largestChunk(2 << 20, 4), 128) << "8 MiB / (16 * 4)";
+  EXPECT_EQ(largestChunk(3 << 20, 2), 384) << "12 MiB / (16 * 2)";
+  EXPECT_EQ(largestChunk(6 << 20, 2), 384) << "24 MiB / (32 * 2)";
+  EXPECT_EQ(largestChunk(16 << 20, 4), 512) << "64 MiB / (32 * 4)";
+  EXPECT_EQ(largestChunk(31 << 20, 4), 992) << "124 MiB / (32 * 4)";
+  EXPECT_THAT(largestChunk(64 << 20, 4), AllOf(Gt(992), Le(1024))) << "the most";
 }
 
 TEST(Chunks, NothingThatIsNotTrained) {
