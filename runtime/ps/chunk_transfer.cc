@@ -21,27 +21,56 @@ ChunkTransfer::ChunkTransfer(std::vector<int> ps_of_chunk, std::size_t window, b
 void ChunkTransfer::setServers(const std::vector<int>& ps_of_chunk) {
   TY_CHECK(ps_of_chunk.size() == tasks_.size(), "the grid of chunks does not change");
   ps_of_chunk_ = ps_of_chunk;
-  receipts_.clear();
   const int servers =
       ps_of_chunk_.empty() ? 0 : *std::max_element(ps_of_chunk_.begin(), ps_of_chunk_.end()) + 1;
-  flying_.assign(static_cast<std::size_t>(servers), 0);
-  windows_.assign(static_cast<std::size_t>(servers), window_);
-  held_.assign(static_cast<std::size_t>(servers), 0);
+  servers_.assign(static_cast<std::size_t>(servers), {});
+  later_.clear();
   place_.clear();
-  for (const int ps : ps_of_chunk_) place_.push_back(held_[static_cast<std::size_t>(ps)]++);
-  for (const std::size_t chunks : held_) receipts_.push_back(!until_answer_ && chunks > window_);
+  for (std::uint32_t id = 0; id < tasks_.size(); ++id) {
+    place_.push_back(holder(id).held++);
+    list(id);
+  }
+  for (Server& server : servers_) {
+    server.window = window_;
+    server.receipts = !until_answer_ && server.held > window_;
+  }
 }
 
 void ChunkTransfer::setWindow(int ps, std::size_t window) {
-  if (static_cast<std::size_t>(ps) < windows_.size())
-    windows_[static_cast<std::size_t>(ps)] = window;
+  if (static_cast<std::size_t>(ps) < servers_.size())
+    servers_[static_cast<std::size_t>(ps)].window = window;
+}
+
+void ChunkTransfer::list(std::uint32_t chunk) {
+  const Task& task = tasks_[chunk];
+  Server& server = holder(chunk);
+  if (isOpen(task.phase)) server.open.insert(server.open.end(), chunk);
+  if (task.phase != Phase::kQueued) return;
+  server.queued.insert(server.queued.end(), chunk);
+  if (task.not_before != TimePoint{}) later_.insert(task.not_before);
+}
+
+void ChunkTransfer::unlist(std::uint32_t chunk) {
+  const Task& task = tasks_[chunk];
+  Server& server = holder(chunk);
+  if (isOpen(task.phase)) server.open.erase(chunk);
+  if (task.phase != Phase::kQueued) return;
+  server.queued.erase(chunk);
+  if (task.not_before != TimePoint{}) later_.erase(later_.find(task.not_before));
+}
+
+void ChunkTransfer::become(std::uint32_t chunk, Phase phase, TimePoint not_before) {
+  unlist(chunk);
+  tasks_[chunk].phase = phase;
+  tasks_[chunk].not_before = not_before;
+  list(chunk);
 }
 
 void ChunkTransfer::forgetSent() {
-  std::fill(flying_.begin(), flying_.end(), 0);
-  for (Task& task : tasks_) {
-    task.attempt = next_attempt_++;
-    if (task.phase == Phase::kFlying) task.phase = Phase::kParked;  // its place is free
+  for (Server& server : servers_) server.flying = 0;
+  for (std::uint32_t id = 0; id < tasks_.size(); ++id) {
+    tasks_[id].attempt = next_attempt_++;
+    if (tasks_[id].phase == Phase::kFlying) become(id, Phase::kParked);  // its place is free
   }
 }
 
@@ -52,21 +81,19 @@ void ChunkTransfer::begin(bool queued) {
     task.ready = false;
     // What is under way is given up (a step that has its gradients already): it will not free its
     // place.
-    if (task.phase == Phase::kFlying) --flying_[static_cast<std::size_t>(ps_of_chunk_[id])];
+    if (task.phase == Phase::kFlying) --holder(id).flying;
     if (task.phase == Phase::kStoring) {
       task.again = true;
     } else {
-      task.phase = queued ? Phase::kQueued : Phase::kIdle;
-      task.not_before = TimePoint{};
+      become(id, queued ? Phase::kQueued : Phase::kIdle);
     }
   }
 }
 
 // What is being stored will be wanted once more.
 void ChunkTransfer::skip(std::uint32_t chunk) {
-  Task& task = tasks_[chunk];
-  if (task.phase == Phase::kStoring) return;
-  task.phase = Phase::kDone;
+  if (tasks_[chunk].phase == Phase::kStoring) return;
+  become(chunk, Phase::kDone);
   ++done_;
 }
 
@@ -77,14 +104,14 @@ void ChunkTransfer::resume() {
     if (task.phase == Phase::kStoring) {
       task.again = true;
     } else {
-      task.phase = Phase::kIdle;
+      become(id, Phase::kIdle);
     }
   }
 }
 
 void ChunkTransfer::redo(std::uint32_t chunk) {
   if (tasks_[chunk].phase != Phase::kDone) return;
-  tasks_[chunk].phase = Phase::kIdle;
+  become(chunk, Phase::kIdle);
   --done_;
 }
 
@@ -94,10 +121,8 @@ void ChunkTransfer::ready(std::uint32_t chunk, bool hold) {
 }
 
 void ChunkTransfer::queueIfReady(std::uint32_t chunk) {
-  Task& task = tasks_[chunk];
-  if (task.phase != Phase::kIdle || !task.ready) return;
-  task.phase = Phase::kQueued;
-  task.not_before = TimePoint{};
+  const Task& task = tasks_[chunk];
+  if (task.phase == Phase::kIdle && task.ready) become(chunk, Phase::kQueued);
 }
 
 void ChunkTransfer::queueAllReady() {
@@ -110,67 +135,63 @@ bool ChunkTransfer::anyReady() const {
 }
 
 void ChunkTransfer::again(std::uint32_t chunk, TimePoint not_before) {
-  tasks_[chunk].phase = Phase::kQueued;
-  tasks_[chunk].not_before = not_before;
+  become(chunk, Phase::kQueued, not_before);
 }
 
 std::vector<std::size_t> ChunkTransfer::abreast(std::size_t servers) const {
-  std::vector<std::size_t> limits(held_.size(), kAll);
+  std::vector<std::size_t> limits(servers_.size(), kAll);
   // Up to the end of the first open chunk, so that a server that has few holds nobody back.
   std::size_t part = 1, of = 1;
-  for (std::uint32_t id = 0; id < tasks_.size(); ++id) {
-    const auto ps = static_cast<std::size_t>(ps_of_chunk_[id]);
-    if (!isOpen(tasks_[id]) || ps >= servers || limits[ps] != kAll) continue;
-    limits[ps] = place_[id] + windows_[ps];
-    if ((place_[id] + 1) * of < part * held_[ps]) {
-      part = place_[id] + 1;
-      of = held_[ps];
+  for (std::size_t ps = 0; ps < std::min(servers, servers_.size()); ++ps) {
+    const Server& server = servers_[ps];
+    if (server.open.empty()) continue;
+    const std::size_t first = place_[*server.open.begin()];
+    limits[ps] = first + server.window;
+    if ((first + 1) * of < part * server.held) {
+      part = first + 1;
+      of = server.held;
     }
   }
   for (std::size_t ps = 0; ps < limits.size(); ++ps) {
-    const std::size_t as_large = (part * held_[ps] + of - 1) / of;
-    limits[ps] = std::min(limits[ps], as_large + windows_[ps] - 1);
+    const std::size_t as_large = (part * servers_[ps].held + of - 1) / of;
+    limits[ps] = std::min(limits[ps], as_large + servers_[ps].window - 1);
   }
   return limits;
+}
+
+void ChunkTransfer::takeOf(Server& server, std::size_t limit, TimePoint now,
+                           std::vector<Sent>& sends) {
+  for (auto next = server.queued.begin(); next != server.queued.end();) {
+    const std::uint32_t id = *next++;
+    if (until_answer_ ? place_[id] >= limit : server.flying >= server.window) return;
+    if (tasks_[id].not_before > now) continue;
+    ++server.flying;
+    become(id, Phase::kFlying);
+    tasks_[id].attempt = next_attempt_++;
+    sends.push_back({id, tasks_[id].attempt});
+  }
 }
 
 std::vector<ChunkTransfer::Sent> ChunkTransfer::take(TimePoint now, std::size_t servers) {
   std::vector<Sent> sends;
   const std::vector<std::size_t> limits =
-      until_answer_ ? abreast(servers) : std::vector<std::size_t>(held_.size(), kAll);
-  for (std::uint32_t id = 0; id < tasks_.size(); ++id) {
-    Task& task = tasks_[id];
-    const auto ps = static_cast<std::size_t>(ps_of_chunk_[id]);
-    if (task.phase != Phase::kQueued || task.not_before > now || ps >= servers) continue;
-    const bool waits = until_answer_ ? place_[id] >= limits[ps] : flying_[ps] >= windows_[ps];
-    if (waits) continue;
-    ++flying_[ps];
-    task.phase = Phase::kFlying;
-    task.attempt = next_attempt_++;
-    sends.push_back({id, task.attempt});
+      until_answer_ ? abreast(servers) : std::vector<std::size_t>(servers_.size(), kAll);
+  for (std::size_t turn = 0; turn < servers; ++turn) {
+    const std::size_t ps = (first_ + turn) % servers;
+    if (ps < servers_.size()) takeOf(servers_[ps], limits[ps], now, sends);
   }
-  const auto turn = [&](const Sent& sent) {
-    return (static_cast<std::size_t>(ps_of_chunk_[sent.chunk]) + servers - first_ % servers) %
-           servers;
-  };
-  std::ranges::stable_sort(sends, {}, turn);
   return sends;
 }
 
 std::optional<TimePoint> ChunkTransfer::wakeAt() const {
-  std::optional<TimePoint> earliest;
-  for (const Task& task : tasks_) {
-    if (task.phase != Phase::kQueued || task.not_before == TimePoint{}) continue;
-    if (!earliest || task.not_before < *earliest) earliest = task.not_before;
-  }
-  return earliest;
+  if (later_.empty()) return std::nullopt;
+  return *later_.begin();
 }
 
 void ChunkTransfer::onReceived(std::uint32_t chunk, std::uint64_t attempt) {
-  Task& task = tasks_[chunk];
-  if (task.attempt != attempt || task.phase != Phase::kFlying) return;
-  task.phase = Phase::kParked;
-  --flying_[static_cast<std::size_t>(ps_of_chunk_[chunk])];
+  if (tasks_[chunk].attempt != attempt || tasks_[chunk].phase != Phase::kFlying) return;
+  become(chunk, Phase::kParked);
+  --holder(chunk).flying;
 }
 
 bool ChunkTransfer::onReply(std::uint32_t chunk, std::uint64_t attempt) {
@@ -180,18 +201,18 @@ bool ChunkTransfer::onReply(std::uint32_t chunk, std::uint64_t attempt) {
 }
 
 void ChunkTransfer::storing(std::uint32_t chunk) {
-  tasks_[chunk].phase = Phase::kStoring;
+  become(chunk, Phase::kStoring);
 }
 
 void ChunkTransfer::drop(std::uint32_t chunk) {
-  tasks_[chunk].phase = Phase::kIdle;
+  become(chunk, Phase::kIdle);
 }
 
 void ChunkTransfer::onCut(std::uint32_t chunk) {
   Task& task = tasks_[chunk];
   TY_CHECK(task.phase == Phase::kStoring, "only what is being stored is cut off");
   task.again = false;
-  task.phase = Phase::kIdle;
+  become(chunk, Phase::kIdle);
 }
 
 bool ChunkTransfer::onStored(std::uint32_t chunk, std::uint64_t attempt, bool still_wanted) {
@@ -199,10 +220,10 @@ bool ChunkTransfer::onStored(std::uint32_t chunk, std::uint64_t attempt, bool st
   TY_CHECK(task.phase == Phase::kStoring, "a chunk is stored once");
   if (task.again || task.attempt != attempt || !still_wanted) {
     task.again = false;
-    task.phase = Phase::kIdle;
+    become(chunk, Phase::kIdle);
     return false;
   }
-  task.phase = Phase::kDone;
+  become(chunk, Phase::kDone);
   ++done_;
   return true;
 }

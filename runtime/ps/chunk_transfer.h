@@ -17,6 +17,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <set>
 #include <vector>
 
 #include "base/core/clock.h"
@@ -37,7 +38,7 @@ class ChunkTransfer {
   int serverOf(std::uint32_t chunk) const { return ps_of_chunk_[chunk]; }
   // The server holds more chunks than fit the window, so a place must be free before the answer.
   // For the others, and with `until_answer`, a receipt would only cost a message.
-  bool wantsReceipt(int ps) const { return receipts_[static_cast<std::size_t>(ps)]; }
+  bool wantsReceipt(int ps) const { return servers_[static_cast<std::size_t>(ps)].receipts; }
 
   // Other servers hold the chunks from now on; after forgetSent().
   void setServers(const std::vector<int>& ps_of_chunk);
@@ -103,23 +104,36 @@ class ChunkTransfer {
     std::uint64_t attempt = 0;
     TimePoint not_before{};
   };
-  static bool isOpen(const Task& task) {
-    return task.phase != Phase::kIdle && task.phase != Phase::kDone;
+  // What a step's many events ask for without a look at all chunks.
+  struct Server {
+    std::size_t held = 0;  // chunks
+    std::size_t flying = 0;
+    std::size_t window = 0;
+    bool receipts = false;
+    std::set<std::uint32_t> open;    // its chunks that are neither kIdle nor kDone
+    std::set<std::uint32_t> queued;  // its chunks that are kQueued
+  };
+  static bool isOpen(Phase phase) { return phase != Phase::kIdle && phase != Phase::kDone; }
+  Server& holder(std::uint32_t chunk) {
+    return servers_[static_cast<std::size_t>(ps_of_chunk_[chunk])];
   }
+  // The only one to change a phase; `not_before`, of a chunk that is queued.
+  void become(std::uint32_t chunk, Phase phase, TimePoint not_before = {});
+  void list(std::uint32_t chunk);
+  void unlist(std::uint32_t chunk);
   // By ps: with `until_answer` those of its chunks may be sent that are before this place.
   std::vector<std::size_t> abreast(std::size_t servers) const;
+  void takeOf(Server& server, std::size_t limit, TimePoint now, std::vector<Sent>& sends);
 
   std::vector<int> ps_of_chunk_;
   std::vector<std::size_t> place_;  // by chunk id: among those of its server
-  std::vector<std::size_t> held_;   // by ps: how many chunks
   const std::size_t window_;
   const bool until_answer_;
   const std::size_t first_;
   std::vector<Task> tasks_;
+  std::vector<Server> servers_;     // by ps
+  std::multiset<TimePoint> later_;  // when those that are queued for later may be sent
   std::size_t done_ = 0;
-  std::vector<std::size_t> flying_;   // by ps
-  std::vector<std::size_t> windows_;  // by ps
-  std::vector<bool> receipts_;        // by ps
   std::uint64_t next_attempt_ = 1;
 };
 
