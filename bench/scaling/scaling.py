@@ -92,7 +92,8 @@ class Scaling:
         busy = 1 - (after.idle - before.idle) / max(after.all - before.all, 1)
         print(f"  {step:.3f} s a step, model {expected:.3f}; processors {busy * 100:.0f} % at work", flush=True)
         return {"model": model, "rate": rate, "system": place.system, "machines": place.machines, "workers": place.workers,
-                "ps": place.servers, "step_seconds": round(step, 4), "model_seconds": round(expected, 4),
+                "ps": place.servers, "carried_parameters": machines.carrier(model, machines.RATES[rate])["parameters"],
+                "times_longer": round(scale, 4), "step_seconds": round(step, 4), "model_seconds": round(expected, 4),
                 "speedup": round(machines.speedup(place.workers, alone, step), 3), "busy": round(busy, 2),
                 # As behind the links of the machines that are stood for.
                 "ps_bytes_per_second": rates and {ps: [round(r * machines.RATES[rate] / machines.LINK) for r in both]
