@@ -5,8 +5,9 @@
 // tcp: messages over loopback; tls: the same, encrypted; shared: arrays in shared memory; staged:
 // arrays outside it, through its window; threads: messages between threads of one process; copy: no
 // all-reduce, every rank copies as much (what the memory can do). Every iteration begins with a
-// barrier, and its result is checked outside the measured time. With a core for every rank, ranks
-// are bound to theirs and spin while they wait. Prints one JSON object; bench/bench.py starts it.
+// barrier, and its result is checked outside the measured time. Ranks wait as those of a program's
+// group do; with a core for every rank they are bound to theirs. Prints one JSON object;
+// bench/bench.py starts it.
 #include <sched.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -34,11 +35,15 @@ struct Flags {
   bench::AllReduceCase what;
   std::string over = "tcp";
   std::string algorithm;
-  int spin_us = 200;
 };
 
 bool hasCores(const Flags& flags) {
   return flags.what.ranks <= static_cast<int>(std::thread::hardware_concurrency());
+}
+
+transport::Spin spinOf(const Flags& flags) {
+  return transport::spinAmong(static_cast<std::size_t>(flags.what.ranks),
+                              std::thread::hardware_concurrency());
 }
 
 struct Measured {
@@ -91,7 +96,7 @@ StatusOr<Measured> measureShared(const Flags& flags, std::unique_ptr<transport::
   const int rank = tcp->rank();
   transport::ArenaOptions arena_options;
   arena_options.bytes = flags.what.bytes + (std::size_t{8} << 20);
-  if (hasCores(flags)) arena_options.spin.most = std::chrono::microseconds(flags.spin_us);
+  arena_options.spin = spinOf(flags);
   TY_ASSIGN_OR_RETURN(std::shared_ptr<transport::SharedArena> arena,
                       transport::SharedArena::create(*tcp, arena_options));
   TY_ASSIGN_OR_RETURN(const auto collective, makeSharedCollective(std::move(tcp), arena, {}));
@@ -120,7 +125,7 @@ StatusOr<Measured> beRank(const Flags& flags, int rank, const transport::TcpList
   mesh_options.rank = rank;
   TY_ASSIGN_OR_RETURN(transport::TcpMesh mesh, connectMesh(listener, mesh_options));
   transport::TcpOptions options;
-  if (hasCores(flags)) options.spin.most = std::chrono::microseconds(flags.spin_us);
+  options.spin = spinOf(flags);
   auto tcp = std::make_unique<transport::TcpTransport>(std::move(mesh), options);
   return flags.over == "tcp" || flags.over == "tls" ? measureMessages(flags, std::move(tcp))
                                                     : measureShared(flags, std::move(tcp));
@@ -237,8 +242,6 @@ int main(int argc, char** argv) {
   app.add_option("--warm-up", flags.what.warm_up)->check(CLI::Range(0, 1000));
   app.add_option("--algorithm", flags.algorithm)
       ->check(CLI::IsMember({"ring", "halving", "doubling", "direct"}));
-  app.add_option("--spin-us", flags.spin_us, "with a core for every rank")
-      ->check(CLI::Range(0, 1000000));
   CLI11_PARSE(app, argc, argv);
   return trainyard::runtime::collective::run(flags);
 }

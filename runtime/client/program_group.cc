@@ -12,10 +12,6 @@
 namespace trainyard::runtime::client {
 namespace {
 
-// A small operation takes some 10 us where nobody sleeps, and waking alone takes as long.
-constexpr Duration kSpin = std::chrono::microseconds(200);
-// Where ranks share cores, and offer them to each other meanwhile.
-constexpr Duration kYield = std::chrono::microseconds(50);
 constexpr Duration kAskEvery = std::chrono::milliseconds(50);
 constexpr Duration kLeaveLimit = std::chrono::seconds(1);
 constexpr char kLeft[] = "the group has been left";
@@ -92,13 +88,11 @@ Status ProgramGroup::connect(const transport::TcpListener* listener) {
   return absl::OkStatus();
 }
 
-// Only a thread that has nothing else to do meanwhile, and where each rank of the machine has a
-// core.
 transport::Spin ProgramGroup::spin() const {
   const auto here = collective::hostsOf(options_.addresses, options_.rank).local().size();
-  const double cores = availableCpus(usableCores()).cores;
-  const bool shared = static_cast<double>(here) > cores;
-  return {shared ? kYield : kSpin, shared, [] { return WorkQueue::onCaller(); }};
+  transport::Spin spin = transport::spinAmong(here, availableCpus(usableCores()).cores);
+  spin.allowed = [] { return WorkQueue::onCaller(); };
+  return spin;
 }
 
 bool ProgramGroup::cancelled() {

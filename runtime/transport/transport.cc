@@ -7,6 +7,10 @@
 namespace trainyard::runtime::transport {
 namespace {
 
+// A small operation takes some 10 us where nobody sleeps, and waking alone takes as long.
+constexpr Duration kSpin = std::chrono::microseconds(200);
+// Where ranks share cores, and offer them to each other meanwhile.
+constexpr Duration kYield = std::chrono::microseconds(50);
 constexpr char kBlameUrl[] = "trainyard.dev/blamed-rank";
 constexpr char kCauseUrl[] = "trainyard.dev/cause";
 
@@ -16,6 +20,11 @@ std::string prefixed(const Wait& wait, const std::string& message) {
 }
 
 }  // namespace
+
+Spin spinAmong(std::size_t ranks, double cores) {
+  const bool shared = static_cast<double>(ranks) > cores;
+  return {.most = shared ? kYield : kSpin, .yields = shared};
+}
 
 std::string placeOf(const Wait& wait) {
   if (wait.operation == nullptr) return "";

@@ -75,6 +75,8 @@ struct Spin {
     return most > Duration(0) && (!allowed || allowed()) ? most : Duration(0);
   }
 };
+// For a thread that has nothing else to do meanwhile, of one of `ranks` that have `cores` together.
+Spin spinAmong(std::size_t ranks, double cores);
 // How often a wait asks whether it is to go on, where it can be told.
 inline constexpr Duration kCancelCheck = std::chrono::milliseconds(50);
 // Called from the thread that waits.
