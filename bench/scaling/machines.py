@@ -11,9 +11,10 @@ RATES = {"1 Gbit/s": 1e9, "10 Gbit/s": 1e10}
 SIZES = (2, 4, 8, 16)  # machines; one alone exchanges nothing
 SPLITS = {9: (4, 5, 6, 7, 8), 16: (8, 9, 10, 12, 14)}  # workers of so many machines; the others are servers
 SYSTEMS = ("dedicated", "colocated", "ring")
-# Models are carried by smaller ones, behind links of this rate, so that all of them fit this machine's memory and sixteen
-# links stay below 1 GB/s together.
+# Models are carried by smaller ones, behind links of this rate or what MOST_FACTOR wants, so that all of them fit this machine's
+# memory and what is sent stays below 1 GB/s together.
 LINK = 250e6  # bits per second
+MOST_FACTOR = 10  # no times are longer than so many times the real ones
 # Where the smaller one's times would be less than this of the real ones, the larger one carries them: what this machine's
 # threads wait for a processor does not get shorter with the model.
 LEAST_FACTOR = 0.25
@@ -44,7 +45,17 @@ def carrier(model, rate):
 def factor(model, rate):
     """How many times longer everything takes here. Bytes by rate is what an exchange takes: a smaller model behind a link
     that is smaller by the same factor takes as long."""
-    return factor_by(carrier(model, rate), model, rate)
+    return min(MOST_FACTOR, factor_by(carrier(model, rate), model, rate))
+
+
+def link(model, rate):
+    """Bits per second of the links here."""
+    return LINK * factor_by(carrier(model, rate), model, rate) / factor(model, rate)
+
+
+def measured_steps(seconds):
+    """After the first, of which each takes so long here: four, or as many as half a minute has, but two."""
+    return max(2, min(4, int(30 / seconds)))
 
 
 class Layout:

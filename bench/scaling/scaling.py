@@ -27,16 +27,15 @@ import programs  # noqa: E402
 import results  # noqa: E402
 import run_records  # noqa: E402
 
-MEASURED = 4  # steps, after the first; every fifth is recorded
 BUSY = 0.85  # of the processors: above it they may be what a step waits for
 
 
 class Machines:
     """The namespaces of a layout, by the names of its tasks."""
 
-    def __init__(self, place, out):
+    def __init__(self, place, out, link):
         self.place = place
-        hosts = {f"machine-{i}": machines.LINK for i in range(place.machines)}
+        hosts = {f"machine-{i}": link for i in range(place.machines)}
         self.network = links.Network(hosts | {"launcher": links.UNSHAPED})
         self.folder = out / "namespaces"
 
@@ -75,17 +74,19 @@ class Scaling:
             check=True, stdout=subprocess.PIPE, text=True).stdout
         return {row["machines"]: row for row in json.loads(printed)["cost"]["scale"]}
 
-    def description(self, model, rate, place):
+    def description(self, model, rate, place, expected):
         carried_by, scale = machines.carrier(model, machines.RATES[rate]), machines.factor(model, machines.RATES[rate])
         name = f"{model.replace('_', '-')}-{rate.split()[0]}g-{place.system}-{place.workers}-{place.servers}"
-        return machines.job(name, place, carried_by, machines.MODELS[model]["step_seconds"] * scale, MEASURED + 1)
+        return machines.job(name, place, carried_by, machines.MODELS[model]["step_seconds"] * scale,
+                            machines.measured_steps(expected * scale) + 1)
 
     def point(self, model, rate, place, expected):
         """Runs it; `expected`: seconds of a step by the model."""
         alone, scale = machines.MODELS[model]["step_seconds"], machines.factor(model, machines.RATES[rate])
-        with Machines(place, self.args.out) as made:
+        link = machines.link(model, machines.RATES[rate])
+        with Machines(place, self.args.out, link) as made:
             before = programs.ticks()
-            folder = self.driver.train(self.description(model, rate, place), made.network.enter("launcher"), made.flags())
+            folder = self.driver.train(self.description(model, rate, place, expected), made.network.enter("launcher"), made.flags())
             after = programs.ticks()
         step = run_records.step_seconds(run_records.read(folder)) / scale
         rates = experiment.server_rates(folder) if place.servers else None
@@ -96,7 +97,7 @@ class Scaling:
                 "times_longer": round(scale, 4), "step_seconds": round(step, 4), "model_seconds": round(expected, 4),
                 "speedup": round(machines.speedup(place.workers, alone, step), 3), "busy": round(busy, 2),
                 # As behind the links of the machines that are stood for.
-                "ps_bytes_per_second": rates and {ps: [round(r * machines.RATES[rate] / machines.LINK) for r in both]
+                "ps_bytes_per_second": rates and {ps: [round(r * machines.RATES[rate] / link) for r in both]
                                                   for ps, both in rates.items()}}
 
     def head(self):

@@ -21,14 +21,17 @@ import splits_picture  # noqa: E402
 
 
 class Splits(scaling.Scaling):
-    def foretold(self, description):
+    def foretold(self, model, rate, place):
         """Seconds of a step by the placement of just this job."""
+        scale = machines.factor(model, machines.RATES[rate])
+        description = self.description(model, rate, place, machines.MODELS[model]["step_seconds"])
         file = self.args.out / "job.json"
         file.write_text(json.dumps(description))
         printed = subprocess.run(
-            [self.args.bin / "trainyard", "plan", "-f", file, "--bandwidth", f"{machines.LINK:.0f}bit", "-o", "json"],
+            [self.args.bin / "trainyard", "plan", "-f", file, "--bandwidth", f"{machines.link(model, machines.RATES[rate]):.0f}bit",
+             "-o", "json"],
             check=True, stdout=subprocess.PIPE, text=True).stdout
-        return json.loads(printed)["prediction"]["stepSeconds"]
+        return json.loads(printed)["prediction"]["stepSeconds"] / scale
 
     def measure(self):
         made = self.head()
@@ -37,9 +40,7 @@ class Splits(scaling.Scaling):
                 for size in self.args.sizes:
                     for workers in machines.SPLITS[size]:
                         place = machines.Layout("dedicated", workers, size - workers)
-                        expected = self.foretold(self.description(model, rate, place))
-                        scale = machines.factor(model, machines.RATES[rate])
-                        made["points"].append(self.point(model, rate, place, expected / scale))
+                        made["points"].append(self.point(model, rate, place, self.foretold(model, rate, place)))
         return made
 
 

@@ -37,10 +37,11 @@ class Known(unittest.TestCase):
     def test_a_smaller_model_behind_a_smaller_link_takes_as_long(self):
         for model, kind in machines.MODELS.items():
             for rate in machines.RATES.values():
-                here = machines.carrier(model, rate)["parameters"] * 32 / machines.LINK
+                here = machines.carrier(model, rate)["parameters"] * 32 / machines.link(model, rate)
                 there = kind["parameters"] * 32 / rate
                 self.assertAlmostEqual(here, there * machines.factor(model, rate), places=9)
                 self.assertGreaterEqual(machines.factor(model, rate), machines.LEAST_FACTOR)
+                self.assertLessEqual(machines.factor(model, rate), machines.MOST_FACTOR)
 
     def test_parameters_of_carriers(self):
         for carrier in machines.CARRIERS:
