@@ -196,7 +196,7 @@ ps1 13,094,016  99.97 %   91,658,112    91,658,112  104,770,208
 hot share              99.97 % (even: 50.00 %)
 max/min                2,894
 slowdown against even  1.999
-chunks                 34, 4,520 to 414,400 bytes each
+chunks                 35, 4,520 to 401,408 bytes each
 memory of a worker     26,197,072
 
 Per step: gradients that all workers push and weights that they pull; headers
