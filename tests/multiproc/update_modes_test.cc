@@ -98,7 +98,8 @@ class UpdateModesTest : public RunTest {
     EXPECT_THAT(end.lastLine(), StartsWith(fmt::format("result: succeeded steps={} ", steps)));
     return fieldsOf(end.lastLine());
   }
-  // Two jobs at the same time, so that what else this machine does slows down both.
+  // Two jobs at the same time, so that what else this machine does slows down both; the pace of
+  // both is that while both run, because the one that is left alone has the machine for itself.
   static void watch(std::vector<std::pair<JobRun*, Pace*>> runs) {
     const auto ended = [](JobRun& run) {
       const auto state = run.launcher().poll();
@@ -107,12 +108,12 @@ class UpdateModesTest : public RunTest {
     EXPECT_TRUE(eventually(
         [&] {
           pollUntil({}, systemClock().now() + std::chrono::milliseconds(15));
-          bool all = true;
+          std::size_t over = 0;
+          for (auto& [run, pace] : runs) over += ended(*run) ? 1 : 0;
           for (auto& [run, pace] : runs) {
-            pace->look(*run);
-            all = ended(*run) && all;
+            if (over == 0) pace->look(*run);
           }
-          return all;
+          return over == runs.size();
         },
         kUpdateModesPatience));
   }
@@ -160,31 +161,25 @@ TEST_F(UpdateModesTest, WithABackupWorkerNobodyWaitsForTheSlowOne) {
 TEST_F(UpdateModesTest, AsyncTakesExactlyItsPushesAndTheFastKeepTheirRate) {
   constexpr double kStep = 0.25;
   constexpr int kSteps = 90;
-  bool kept = false;
-  // Where many processes share few cores, one of two jobs is disturbed more than the other now and
-  // then. Who waits for a slow worker does so every time.
-  for (int pair = 1; pair <= 3 && !kept; ++pair) {
-    JobRun even(folder(fmt::format("even-{}", pair)), simulatedJob("{mode: Async}", kStep, kSteps));
-    JobRun slow(folder(fmt::format("slow-{}", pair)), simulatedJob("{mode: Async}", kStep, kSteps));
-    Pace even_pace, slow_pace;
-    even.launch();
-    slow.launch(slowOne(kStep));
-    watch({{&even, &even_pace}, {&slow, &slow_pace}});
-    succeeded(even, kSteps);
-    auto result = succeeded(slow, kSteps);
-    fmt::print("push every {:.3f} s undisturbed, {:.3f} s beside a slow one\n", even_pace.median(),
-               slow_pace.median());
-    EXPECT_GE(even_pace.median(), kStep * 0.9);
-    kept = slow_pace.median() * 0.95 <= even_pace.median();
-    for (const JobRun* run : {&even, &slow}) {
-      const auto makers = makersOf(*run);
-      EXPECT_EQ(makers.size(), static_cast<std::size_t>(kSteps));
-      EXPECT_EQ(makers.rbegin()->first, kSteps - 1);
-    }
-    EXPECT_EQ(result["partial"], "0");
-    EXPECT_GT(std::stoi(result["spread"]), 4);
+  JobRun even(folder("even"), simulatedJob("{mode: Async}", kStep, kSteps));
+  JobRun slow(folder("slow"), simulatedJob("{mode: Async}", kStep, kSteps));
+  Pace even_pace, slow_pace;
+  even.launch();
+  slow.launch(slowOne(kStep));
+  watch({{&even, &even_pace}, {&slow, &slow_pace}});
+  succeeded(even, kSteps);
+  auto result = succeeded(slow, kSteps);
+  fmt::print("push every {:.3f} s undisturbed, {:.3f} s beside a slow one\n", even_pace.median(),
+             slow_pace.median());
+  EXPECT_GE(even_pace.median(), kStep * 0.9);
+  EXPECT_LE(slow_pace.median() * 0.95, even_pace.median());
+  for (const JobRun* run : {&even, &slow}) {
+    const auto makers = makersOf(*run);
+    EXPECT_EQ(makers.size(), static_cast<std::size_t>(kSteps));
+    EXPECT_EQ(makers.rbegin()->first, kSteps - 1);
   }
-  EXPECT_TRUE(kept) << "the others were more than 5 % slower beside a slow one, each time";
+  EXPECT_EQ(result["partial"], "0");
+  EXPECT_GT(std::stoi(result["spread"]), 4);
 }
 
 // The clocks as the numbers of the pushes tell them.

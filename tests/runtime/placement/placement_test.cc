@@ -273,6 +273,7 @@ TEST(Chunks, AFewServersHaveHalvesOfLargeOnes) {
   EXPECT_EQ(largestChunk(6 << 20, 2), 384) << "24 MiB / (32 * 2)";
   EXPECT_EQ(largestChunk(16 << 20, 4), 512) << "64 MiB / (32 * 4)";
   EXPECT_EQ(largestChunk(31 << 20, 4), 992) << "124 MiB / (32 * 4)";
+  EXPECT_EQ(largestChunk(24 << 20, 6), 512) << "96 MiB / (32 * 6): six are a few";
   EXPECT_THAT(largestChunk(64 << 20, 4), AllOf(Gt(992), Le(1024))) << "the most";
 }
 
