@@ -43,6 +43,6 @@ tests = job.evaluation_batches(len(test_images), 1000)
 for numbers in job.steps(job.batches(len(images)), evaluate):
     x, y = images[numbers], labels[numbers]
     p = probabilities(x)
-    loss = -np.log(p[np.arange(len(y)), y] + 1e-9).sum()
+    loss, hits = -np.log(p[np.arange(len(y)), y] + 1e-9).sum(), (p.argmax(1) == y).sum()
     p[np.arange(len(y)), y] -= 1
-    arrays.step({"weights": x.T @ p, "bias": p.sum(0)}, loss)
+    arrays.step({"weights": x.T @ p, "bias": p.sum(0)}, loss, hits)

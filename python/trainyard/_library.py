@@ -147,6 +147,7 @@ _FUNCTIONS: Dict[str, Tuple[Any, List[Any]]] = {
     "ty_session_rows": (c_int, [c_void_p, c_size_t, c_void_p, c_size_t, c_void_p]),
     "ty_session_push_rows": (c_int, [c_void_p, c_size_t, c_void_p, c_void_p, c_size_t, c_void_p]),
     "ty_session_look_ahead": (c_int, [c_void_p, c_int64, c_int64, POINTER(c_void_p), POINTER(c_size_t)]),
+    "ty_session_count_hits": (c_int, [c_void_p, c_int64]),
     "ty_session_finish": (c_int, [c_void_p, c_double, c_int64, POINTER(COutcome)]),
     "ty_session_sum": (c_int, [c_void_p, c_double, c_int64, POINTER(COutcome)]),
     "ty_session_commit": (c_int, [c_void_p, POINTER(COutcome)]),

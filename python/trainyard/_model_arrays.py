@@ -1,7 +1,7 @@
 """The model of a job as arrays of the buffer protocol."""
 from __future__ import annotations
 
-from typing import Any, Dict, List
+from typing import Any, Dict, List, Optional
 
 from trainyard._errors import InvalidArgument
 from trainyard._job import Job
@@ -60,15 +60,17 @@ class Arrays:
         self._session.finish(0.0, 0)
         return True
 
-    def step(self, gradients: Dict[str, Any], loss_sum: Any) -> Outcome:
+    def step(self, gradients: Dict[str, Any], loss_sum: Any, hits: Optional[Any] = None) -> Outcome:
         """Hands over the gradients, and waits for the update.
 
         Args:
             gradients: by name, float32, of all variables: the SUMS over this worker's samples of the step.
             loss_sum: over the same.
+            hits: how many of the same were told right, a whole number; where all workers say so, the job records the
+                share as ``training_accuracy``.
 
         Raises:
-            InvalidArgument: one is missing, or of another type or size.
+            InvalidArgument: one is missing, or of another type or size; more hits than samples.
         """
         turn = self._job.turn()
         unknown = sorted(set(gradients) ^ set(self._names))
@@ -81,6 +83,8 @@ class Arrays:
                 raise InvalidArgument(f"the gradient of {name} has {len(given)} elements, not {len(place)}")
             place[:] = given
             self._session.push(at)
+        if hits is not None:
+            self._session.count_hits(int(hits))
         outcome = self._session.finish(float(loss_sum), len(turn.samples))
         self._job.stepped(outcome)
         return outcome

@@ -290,6 +290,11 @@ class Session:
         in any order; it must not be touched until finish() or sum() returns. A turn without samples needs none."""
         check(library().ty_session_push(self._pointer(), self._number(variable)))
 
+    def count_hits(self, hits: int) -> None:
+        """Before finish() or sum(): of this worker's samples of the step, `hits` were told right in this very pass. Where
+        every worker with samples says so, the job records the share."""
+        check(library().ty_session_count_hits(self._pointer(), hits))
+
     def finish(self, loss_sum: float, samples: int) -> Outcome:
         """After all pushes: waits until the step is made.
 

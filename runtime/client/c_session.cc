@@ -270,19 +270,24 @@ ty_code ty_session_look_ahead(ty_session* session, int64_t first, int64_t count,
   return tell(session->session->lookAhead(ahead), Stage::kSession);
 }
 
+ty_code ty_session_count_hits(ty_session* session, int64_t hits) {
+  if (!isAlive(session)) return deadSession("ty_session_count_hits");
+  return tell(session->session->countHits(hits));
+}
+
 ty_code ty_session_finish(ty_session* session, double loss_sum, int64_t samples,
                           ty_outcome* outcome) {
   if (!isAlive(session)) return deadSession("ty_session_finish");
   const Status given = checkEnd("ty_session_finish", samples, outcome);
   if (!given.ok()) return tell(given);
-  return fill(session->session->finish({loss_sum, static_cast<int32_t>(samples)}), *outcome);
+  return fill(session->session->finish(loss_sum, static_cast<int32_t>(samples)), *outcome);
 }
 
 ty_code ty_session_sum(ty_session* session, double loss_sum, int64_t samples, ty_outcome* outcome) {
   if (!isAlive(session)) return deadSession("ty_session_sum");
   const Status given = checkEnd("ty_session_sum", samples, outcome);
   if (!given.ok()) return tell(given);
-  return fill(session->session->sum({loss_sum, static_cast<int32_t>(samples)}), *outcome);
+  return fill(session->session->sum(loss_sum, static_cast<int32_t>(samples)), *outcome);
 }
 
 ty_code ty_session_commit(ty_session* session, ty_outcome* outcome) {

@@ -383,6 +383,10 @@ typedef struct ty_outcome {
   double gradient_norm; /* before it was clipped; below 0: it is not clipped */
 } ty_outcome;
 
+/* In a TY_TRAIN turn, before ty_session_finish or ty_session_sum: of this worker's samples, `hits`
+ * have been told right in this very pass. Where every worker with samples says so, the job records
+ * the share as training_accuracy of the step. 0 up to the turn's samples, else TY_INVALID. */
+TY_API ty_code ty_session_count_hits(ty_session* session, int64_t hits);
 /* After all pushes: waits until the step is made. `loss_sum`: over this worker's samples. */
 TY_API ty_code ty_session_finish(ty_session* session, double loss_sum, int64_t samples,
                                  ty_outcome* outcome);

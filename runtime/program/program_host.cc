@@ -24,6 +24,12 @@ struct GradientCopy {
   std::pmr::vector<float> values;
 };
 
+BatchLoss lossOf(const session::Finish& finish) {
+  // Who has no samples has told none wrong, also where a program counts what it tells right.
+  const std::int64_t hits = finish.samples == 0 ? 0 : finish.hits;
+  return {.loss_sum = finish.loss_sum, .samples = finish.samples, .hits = hits};
+}
+
 }  // namespace
 
 session::Welcome welcomeOf(const v1::TrainingJob& job, std::uint32_t index) {
@@ -256,15 +262,19 @@ Gradient ProgramHost::gradientOf(std::uint32_t variable) const {
 
 Status ProgramHost::checkPass(const session::Finish& finish) const {
   TY_RETURN_IF_ERROR(pushed_);
-  if (finish.samples == turn_.samples) return absl::OkStatus();
-  return absl::InvalidArgumentError(fmt::format("step {}: {} samples were computed, it has {}",
-                                                turn_.step, finish.samples, turn_.samples));
+  if (finish.samples != turn_.samples) {
+    return absl::InvalidArgumentError(fmt::format("step {}: {} samples were computed, it has {}",
+                                                  turn_.step, finish.samples, turn_.samples));
+  }
+  if (finish.hits <= finish.samples) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      fmt::format("step {}: {} hits of {} samples", turn_.step, finish.hits, finish.samples));
 }
 
 StatusOr<session::Outcome> ProgramHost::finish(const session::Finish& finish) {
   TY_RETURN_IF_ERROR(checkPass(finish));
   if (!rows_.none()) rows_.pushAll();
-  return outcomeOf(session_->finish({.loss_sum = finish.loss_sum, .samples = finish.samples}));
+  return outcomeOf(session_->finish(lossOf(finish)));
 }
 
 StatusOr<session::Outcome> ProgramHost::sum(const session::Finish& finish) {
@@ -272,8 +282,7 @@ StatusOr<session::Outcome> ProgramHost::sum(const session::Finish& finish) {
   StepCommit::Arrays means;
   for (std::size_t v = 0; v < trained_.size(); ++v)
     if (trained_[v] >= 0) means.push_back(memory_->gradient(v));
-  const auto summed =
-      session_->sum({.loss_sum = finish.loss_sum, .samples = finish.samples}, means);
+  const auto summed = session_->sum(lossOf(finish), means);
   if (!summed.ok()) return over(summed.status());
   if (!summed->has_value()) return session::Outcome{};
   const SummedStep& step = **summed;

@@ -259,7 +259,7 @@ StatusOr<MemoryPlace> decodeSave(std::string_view body) {
 }
 
 std::string encode(const Finish& finish) {
-  return BodyWriter().number(finish.loss_sum).number(finish.samples).take();
+  return BodyWriter().number(finish.loss_sum).number(finish.samples).number(finish.hits).take();
 }
 
 StatusOr<Finish> decodeFinish(std::string_view body) {
@@ -267,7 +267,8 @@ StatusOr<Finish> decodeFinish(std::string_view body) {
   Finish finish;
   finish.loss_sum = reader.number<double>();
   finish.samples = reader.number<std::int32_t>();
-  if (!reader.whole() || finish.samples < 0) return damaged(Kind::kFinish);
+  finish.hits = reader.number<std::int64_t>();
+  if (!reader.whole() || finish.samples < 0 || finish.hits < -1) return damaged(Kind::kFinish);
   return finish;
 }
 

@@ -41,7 +41,7 @@
 namespace trainyard::runtime::session {
 
 // Changes when one end can no longer understand the other.
-inline constexpr std::uint32_t kProtocol = 4;
+inline constexpr std::uint32_t kProtocol = 5;
 inline constexpr std::size_t kMostVariables = 1 << 20;
 inline constexpr std::size_t kMostDimensions = 16;
 inline constexpr std::size_t kMostBodyBytes = 256 << 20;
@@ -141,6 +141,8 @@ struct TurnMessage {
 struct Finish {
   double loss_sum = 0;  // over the samples
   std::int32_t samples = 0;
+  // Of the samples, those that this very pass told right; -1: nobody counted.
+  std::int64_t hits = -1;
 };
 
 // Of kOutcome and of kSummed, where a complete step is yet to be committed.

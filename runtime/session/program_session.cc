@@ -45,6 +45,7 @@ Status ProgramSession::declare(Declaration declaration) {
 StatusOr<TurnMessage> ProgramSession::next() {
   TY_RETURN_IF_ERROR(order_.next());
   clicks_ = {};
+  hits_ = -1;
   TY_RETURN_IF_ERROR(channel_.send(Kind::kNext, ""));
   TY_ASSIGN_OR_RETURN(const std::string body, channel_.receive(Kind::kTurn, cancelled_));
   TY_ASSIGN_OR_RETURN(TurnMessage message, decodeTurn(body));
@@ -98,16 +99,22 @@ Status ProgramSession::lookAhead(const LookAhead& ahead) {
   return sendRows(Kind::kLookAhead, body, decodeLookAhead(body, welcome_.tables.size()).status());
 }
 
-StatusOr<Outcome> ProgramSession::finish(const Finish& finish) {
+Status ProgramSession::countHits(std::int64_t hits) {
+  TY_RETURN_IF_ERROR(order_.countHits(hits));
+  hits_ = hits;
+  return absl::OkStatus();
+}
+
+StatusOr<Outcome> ProgramSession::finish(double loss_sum, std::int32_t samples) {
   TY_RETURN_IF_ERROR(order_.finish());
-  TY_RETURN_IF_ERROR(channel_.send(Kind::kFinish, encode(finish)));
+  TY_RETURN_IF_ERROR(channel_.send(Kind::kFinish, encode(Finish{loss_sum, samples, hits_})));
   TY_ASSIGN_OR_RETURN(const std::string body, channel_.receive(Kind::kOutcome, cancelled_));
   return decodeOutcome(body);
 }
 
-StatusOr<Outcome> ProgramSession::sum(const Finish& finish) {
+StatusOr<Outcome> ProgramSession::sum(double loss_sum, std::int32_t samples) {
   TY_RETURN_IF_ERROR(order_.sum());
-  TY_RETURN_IF_ERROR(channel_.send(Kind::kSum, encode(finish)));
+  TY_RETURN_IF_ERROR(channel_.send(Kind::kSum, encode(Finish{loss_sum, samples, hits_})));
   TY_ASSIGN_OR_RETURN(const std::string body, channel_.receive(Kind::kSummed, cancelled_));
   TY_ASSIGN_OR_RETURN(Outcome outcome, decodeOutcome(body));
   order_.summed(outcome.complete);

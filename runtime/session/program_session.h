@@ -53,12 +53,14 @@ class ProgramSession {
   Status pushRows(const PushRows& push);
   // Which rows the samples there need, by table; they may come with their turn. Before finish().
   Status lookAhead(const LookAhead& ahead);
-  StatusOr<Outcome> finish(const Finish& finish);
+  // Of this worker's samples of the turn, those told right in this pass; before finish() or sum().
+  Status countHits(std::int64_t hits);
+  StatusOr<Outcome> finish(double loss_sum, std::int32_t samples);
   // Instead of it, with Declaration::own_update: the means over all workers' samples, the same bits
   // in all workers, are in place of the gradients where the outcome is complete. Then the values of
   // the next version are to be put in place and committed; otherwise the next turn is to be asked
   // for.
-  StatusOr<Outcome> sum(const Finish& finish);
+  StatusOr<Outcome> sum(double loss_sum, std::int32_t samples);
   StatusOr<Outcome> commit();
   // Samples of a turn to evaluate, as scoreOfClicks(): their hits and loss. What they tell of the
   // area under the ROC curve goes with evaluated(), to which the caller adds the rest.
@@ -89,7 +91,8 @@ class ProgramSession {
   std::optional<SessionMemory> memory_;
   std::optional<StateMemory> state_;  // that is being handed over, either way
   TurnOrder order_;
-  Score clicks_;  // of the turn: those scored so far
+  Score clicks_;            // of the turn: those scored so far
+  std::int64_t hits_ = -1;  // of the turn: those counted, if any were
 };
 
 }  // namespace trainyard::runtime::session

@@ -30,7 +30,7 @@ Status TurnOrder::next() const {
 void TurnOrder::begin(const Turn& turn) {
   turn_ = turn.kind;
   over_ = isOver(turn.kind);
-  standing_ = turn.samples == 0;
+  samples_ = turn.samples;
   pushed_.assign(trained_.size(), false);
 }
 
@@ -66,6 +66,14 @@ Status TurnOrder::lookAhead() const {
   return absl::OkStatus();
 }
 
+Status TurnOrder::countHits(std::int64_t hits) const {
+  if (turn_ != Turn::Kind::kTrain || summed_)
+    return absl::InvalidArgumentError("hits outside of a turn to train");
+  if (hits < 0 || hits > samples_)
+    return absl::InvalidArgumentError(fmt::format("{} hits of {} samples", hits, samples_));
+  return absl::OkStatus();
+}
+
 // Whether all of a step's gradients are handed over, for whoever makes the update.
 Status TurnOrder::step(bool own_update) const {
   if (turn_ != Turn::Kind::kTrain || summed_)
@@ -76,7 +84,7 @@ Status TurnOrder::step(bool own_update) const {
             ? "the program makes this model's update: the step is to be summed and committed"
             : "the job makes this model's update: the step is to be finished");
   }
-  if (!standing_ && pushed_ != trained_) {
+  if (samples_ > 0 && pushed_ != trained_) {
     const auto missing = std::mismatch(pushed_.begin(), pushed_.end(), trained_.begin()).first;
     return absl::InvalidArgumentError(fmt::format("variable {} has no gradient in this step",
                                                   std::distance(pushed_.begin(), missing)));

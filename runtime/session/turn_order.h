@@ -28,6 +28,8 @@ class TurnOrder {
   // In a turn to train, until its end: their gradients, and what comes next.
   Status pushRows() const;
   Status lookAhead() const;
+  // In a turn to train, until its end: so many of its samples were told right.
+  Status countHits(std::int64_t hits) const;
   // When all have been pushed; ends the turn.
   Status finish();
   // Instead of it, where the program makes the update: when all have been pushed. `summed()`
@@ -53,7 +55,7 @@ class TurnOrder {
   std::vector<bool> trained_;  // by variable; empty: not declared
   bool own_update_ = false;
   std::vector<bool> pushed_;  // of the turn
-  bool standing_ = false;     // the turn has no samples
+  int samples_ = 0;           // of the turn
   bool summed_ = false;       // and not committed
   std::optional<Turn::Kind> turn_;
   bool over_ = false;

@@ -89,6 +89,9 @@ class FakeSession:
     def push(self, at):
         self.said.append(("push", at, list(self.gradients[at])))
 
+    def count_hits(self, hits):
+        self.said.append(("hits", hits))
+
     def finish(self, loss_sum, samples):
         self.said.append(("finish", loss_sum, samples))
         return Outcome(True, False, 0, 0.0, None)
@@ -278,6 +281,12 @@ class JobTest(unittest.TestCase):
         # The first values were put in place, and those of the last turn arrived.
         self.assertEqual((list(weights["slope"]), list(weights["offset"])), ([7, 2], [3]))
         self.assertIs(made.ending, TurnKind.DONE)
+
+    def test_hits_are_told_with_the_step(self):
+        session, made, arrays, _ = self.made([train(0, 4), over()])
+        for _ in made.steps(Loader(made.batches(SAMPLES))):
+            arrays.step({"offset": floats(5), "slope": floats(6, 8)}, 2.5, hits=array.array("b", [3])[0])
+        self.assertEqual(session.said[-2:], [("hits", 3), ("finish", 2.5, 4)])
 
     def test_state_goes_out_and_comes_in(self):
         session, made, arrays, _ = self.made([Turn(TurnKind.LOAD, 3, 1, 0, 1, 0, (), 0), train(0, 4),

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """The examples whose update the job makes, as a user starts them from their job files: in PyTorch on parameter servers
 and in a ring, with tables of embeddings, and in NumPy."""
+import json
 import pathlib
 import re
 import subprocess
@@ -65,6 +66,11 @@ class ProgramExamplesTest(unittest.TestCase):
 
     def test_in_numpy(self):
         self.assertGreater(self.accuracy("examples/numpy", "softmax"), 0.82)
+        records = (self.folder / "softmax-0" / "run" / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
+        told = [record["training_accuracy"] for record in map(json.loads, records) if "loss" in record]
+        self.assertTrue(told)
+        self.assertLess(told[0], 0.5)  # of weights that are zeros all labels are alike
+        self.assertGreater(sum(told[-3:]) / 3, 0.7)
 
 
 if __name__ == "__main__":

@@ -27,6 +27,14 @@ class ServerOptimizerTest(ProgramRuns):
 
     def test_the_weights_are_those_of_torchs_sgd(self):
         self.twin("twin", servers=2)
+        self.assert_hits_recorded(self.folder / "twin" / "run")
+
+    def assert_hits_recorded(self, run):
+        """Of its batches' whole numbers of samples, more in the end."""
+        records = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+        hits = [record["training_accuracy"] * self.batch for record in records if "loss" in record]
+        self.assertEqual(hits, [round(each) for each in hits])
+        self.assertGreater(hits[-1] / self.batch, self.least)
 
     def test_the_weights_are_those_of_torchs_sgd_in_a_ring(self):
         self.twin("twin-ring", servers=0)

@@ -91,8 +91,8 @@ class Own:
         self.state.values["steps"] = 0
         self.zero_grad, self.no_sync = self.adam.zero_grad, self.state.no_sync
 
-    def step(self, loss):
-        with self.state.commit(loss) as complete:
+    def step(self, loss, hits):
+        with self.state.commit(loss, hits) as complete:
             if complete:
                 self.adam.step()
                 self.schedule.step()
@@ -104,6 +104,7 @@ def train(job, net, twin, optimizer, loader):
     for x, y in job.steps(loader, lambda: score(job, net)):
         holds.in_step(job, WANTED, 60)
         optimizer.zero_grad()
+        hits = None
         if "parts" in WANTED:
             with optimizer.no_sync():
                 for part, wanted in zip(x.chunk(4)[:-1], y.chunk(4)[:-1]):
@@ -111,11 +112,13 @@ def train(job, net, twin, optimizer, loader):
             (cross_entropy(net(x.chunk(4)[-1]), y.chunk(4)[-1], reduction="sum") / len(x)).backward()
             loss = cross_entropy(net(x), y).detach()
         else:
-            loss = misbehave(job, optimizer, net, cross_entropy(net(x), y))
+            logits = net(x)
+            loss = misbehave(job, optimizer, net, cross_entropy(logits, y))
             loss.backward()
+            hits = (logits.argmax(1) == y).sum()
         if "forget" in WANTED and job.step == 30:
             continue
-        optimizer.step(loss)
+        optimizer.step(loss, hits)
         if "twin" in WANTED:
             torchs.zero_grad()
             cross_entropy(twin(x), y).backward()

@@ -1,7 +1,7 @@
 """ServerOptimizer: a torch model whose update the job makes, on its parameter servers or in its ring."""
 from __future__ import annotations
 
-from typing import Union
+from typing import Optional, Union
 
 import torch
 
@@ -60,17 +60,21 @@ class ServerOptimizer(ProgramModel):
         for lookup in self._lookups:
             lookup.zero_grad_rows()
 
-    def step(self, loss: Union[torch.Tensor, float]) -> Outcome:
+    def step(self, loss: Union[torch.Tensor, float], hits: Optional[Union[torch.Tensor, int]] = None) -> Outcome:
         """Waits until the update is made; the new weights come with the next batch.
 
         Args:
             loss: the mean over the step's batch. Parameters that got no gradient count as with zeros.
+            hits: how many of the batch were told right in this pass; where all workers say so, the job records the
+                share as ``training_accuracy``.
 
         Returns:
             Whether the step counts; otherwise the same batch comes again.
         """
         samples = self.leave_all()
         copy_into(self._kept_values, self._kept)
+        if hits is not None:
+            self._session.count_hits(int(hits))
         outcome = self._session.finish(float(loss) * samples, samples)
         self._job.stepped(outcome)
         return outcome

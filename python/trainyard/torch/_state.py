@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 import contextlib
-from typing import Any, Dict, Iterator, List, Union
+from typing import Any, Dict, Iterator, List, Optional, Union
 
 import torch
 
@@ -73,16 +73,20 @@ class State(ProgramModel):
         return False
 
     @contextlib.contextmanager
-    def commit(self, loss: Union[torch.Tensor, float]) -> Iterator[bool]:
+    def commit(self, loss: Union[torch.Tensor, float],
+               hits: Optional[Union[torch.Tensor, int]] = None) -> Iterator[bool]:
         """Waits until the gradients of all workers are in; at the end of the block the step is taken.
 
         Args:
             loss: the mean over the step's batch.
+            hits: as of ServerOptimizer.step().
 
         Yields:
             Whether the step is to be taken. Otherwise nothing may change, and the same batch comes again.
         """
         samples = self.leave_all()
+        if hits is not None:
+            self._session.count_hits(int(hits) if samples else 0)
         outcome = self._session.sum(float(loss) * samples if samples else 0.0, samples)
         if not outcome.complete:
             yield False
@@ -96,9 +100,9 @@ class State(ProgramModel):
         copy_into(self._kept_values, self._kept)
         self._job.stepped(self._session.commit())
 
-    def step(self, loss: Union[torch.Tensor, float]) -> bool:
+    def step(self, loss: Union[torch.Tensor, float], hits: Optional[Union[torch.Tensor, int]] = None) -> bool:
         """commit() around the step() of each part that has one, in their order. Whether the step was taken."""
-        with self.commit(loss) as complete:
+        with self.commit(loss, hits) as complete:
             for part in self._parts if complete else ():
                 if hasattr(part, "step"):
                     part.step()

@@ -76,6 +76,11 @@ TEST_F(Sessions, TrainEvaluateAndEnd) {
     EXPECT_EQ(turn_.sample_numbers[1], 2 * step + 1);
     ASSERT_EQ(push(2, 1), TY_OK);
     ASSERT_EQ(push(0, 2), TY_OK);
+    if (step == 0) {
+      EXPECT_EQ(ty_session_count_hits(session_, 3), TY_INVALID);
+      EXPECT_THAT(ty_error(), testing::HasSubstr("3 hits of 2 samples"));
+      ASSERT_EQ(ty_session_count_hits(session_, 1), TY_OK) << ty_error();
+    }
     ASSERT_EQ(ty_session_finish(session_, 3, 2, &outcome_), TY_OK) << ty_error();
     EXPECT_EQ(outcome_.complete, 1);
     EXPECT_EQ(outcome_.step, step);
@@ -104,6 +109,7 @@ TEST_F(Sessions, TrainEvaluateAndEnd) {
   EXPECT_EQ(ty_session_score_clicks(session_, logits, labels, 3, &hits, &loss_sum), TY_INVALID);
   ASSERT_EQ(next(), TY_OK);
   EXPECT_EQ(turn_.kind, TY_DONE);
+  EXPECT_THAT(host_.counted, testing::ElementsAre(1, -1));
   EXPECT_EQ(host_.hits, 7);
   EXPECT_EQ(host_.auc, 1);
   ty_session_free(std::exchange(session_, nullptr));

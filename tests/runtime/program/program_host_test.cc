@@ -71,6 +71,23 @@ TEST_F(ProgramHostTest, AProgramMakesTheNextVersionFromTheMeans) {
   EXPECT_THAT(floats(0), ElementsAre(7, 0));
 }
 
+TEST_F(ProgramHostTest, WhatAProgramCountsIsTheStepsAccuracy) {
+  const auto host = hostOf(true);
+  declare(*host, 10, ownUpdate());
+  const auto take = [&](std::int64_t hits) {
+    while (host->next(program_)->turn.kind == Turn::Kind::kEvaluate)
+      host->evaluated({.hits = 3, .samples = 5, .loss_sum = 1});
+    push(*host, 4);
+    const auto summed = host->sum({.loss_sum = 6, .samples = 2, .hits = hits});
+    return summed.ok() ? host->commit().status() : summed.status();
+  };
+  ASSERT_TRUE(take(1).ok() && take(-1).ok());
+  ASSERT_EQ(steps_.records.size(), 2U);
+  EXPECT_EQ(steps_.records[0].accuracy, 0.5);
+  EXPECT_EQ(steps_.records[1].accuracy, std::nullopt);
+  EXPECT_THAT(std::string(take(3).message()), HasSubstr("step 2: 3 hits of 2 samples"));
+}
+
 TEST_F(ProgramHostTest, AStepThatDoesNotCountLeavesTheProgramsGradients) {
   const auto host = hostOf(true);
   declare(*host, 10, ownUpdate());

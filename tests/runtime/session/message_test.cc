@@ -72,7 +72,7 @@ std::vector<Body> bodies() {
        [](auto b) { return decodePushRows(b, kTables).ok(); }},
       {"LookAhead", encode(LookAhead{30, 10, {{7, 9}, {}}}),
        [](auto b) { return decodeLookAhead(b, kTables.size()).ok(); }},
-      {"Finish", encode(Finish{1.5, 32}), [](auto b) { return decodeFinish(b).ok(); }},
+      {"Finish", encode(Finish{1.5, 32, 7}), [](auto b) { return decodeFinish(b).ok(); }},
       {"Outcome", encode(Outcome{.complete = true, .step = 7, .loss = 0.5, .gradient_norm = 2}),
        [](auto b) { return decodeOutcome(b).ok(); }},
       {"Evaluated", encode(Score{90, 100, 12.5}), [](auto b) { return decodeScore(b).ok(); }},

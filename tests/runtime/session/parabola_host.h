@@ -76,6 +76,7 @@ class ParabolaHost final : public SessionHost {
   void push(std::uint32_t variable) override { pushed.push_back(variable); }
   RowHost* rows() override { return &squares; }
   StatusOr<Outcome> finish(const Finish& finish) override {
+    counted.push_back(finish.hits);
     for (const std::size_t variable : {0, 2}) {
       const auto gradient = memory_->gradient(variable);
       const auto value = memory_->value(variable);
@@ -86,6 +87,7 @@ class ParabolaHost final : public SessionHost {
     return Outcome{.complete = true, .step = step_++, .loss = finish.loss_sum / finish.samples};
   }
   StatusOr<Outcome> sum(const Finish& finish) override {
+    counted.push_back(finish.hits);
     const bool complete = incomplete == 0;
     if (!complete) --incomplete;
     if (complete) {
@@ -118,7 +120,8 @@ class ParabolaHost final : public SessionHost {
   std::int64_t load_at = 3;
   std::string state;  // that was asked for
   std::vector<std::uint32_t> pushed;
-  std::optional<std::int64_t> hits;
+  std::vector<std::int64_t> counted;  // hits of each step
+  std::optional<std::int64_t> hits;   // of the evaluation
   std::optional<double> auc;
   std::string aborted;
   SquareRows squares;

@@ -84,7 +84,7 @@ TEST_F(SessionTest, AProgramTrainsOnTheWeightsThatTheJobGivesIt) {
       std::ranges::copy(value, session->gradient(variable).begin());
       ASSERT_TRUE(session->push(static_cast<std::uint32_t>(variable)).ok());
     }
-    const auto outcome = session->finish({3, 2});
+    const auto outcome = session->finish(3, 2);
     ASSERT_TRUE(outcome.ok()) << outcome.status();
     EXPECT_TRUE(outcome->complete);
     EXPECT_EQ(outcome->loss, 1.5);
@@ -113,7 +113,7 @@ TEST_F(SessionTest, AProgramMakesTheUpdateItself) {
     std::ranges::copy(w, session->gradient(0).begin());
     ASSERT_TRUE(session->push(0).ok());
     ASSERT_TRUE(session->push(2).ok());
-    const auto summed = session->sum({3, 2});
+    const auto summed = session->sum(3, 2);
     ASSERT_TRUE(summed.ok()) << summed.status();
     complete.push_back(summed->complete);
     if (!summed->complete) continue;
@@ -147,7 +147,7 @@ void takeStep(ProgramSession& session, std::int64_t step) {
   expectTurn(session, Turn::Kind::kTrain, step);
   ASSERT_TRUE(session.push(0).ok());
   ASSERT_TRUE(session.push(2).ok());
-  ASSERT_TRUE(session.finish({1, 2}).ok());
+  ASSERT_TRUE(session.finish(1, 2).ok());
 }
 
 TEST_F(SessionTest, RowsAreLookedUpAndGetTheirGradients) {
@@ -167,7 +167,7 @@ TEST_F(SessionTest, RowsAreLookedUpAndGetTheirGradients) {
   EXPECT_TRUE(absl::IsInvalidArgument(session->pushRows({1, {3, 5}, {1, 1}, {1, 2}})));
   ASSERT_TRUE(session->pushRows({1, {3, 5}, {1, 4}, {1, 2, 3, 4}}).ok());
   ASSERT_TRUE(session->lookAhead({2, 2, {{}, {8}}}).ok());
-  ASSERT_TRUE(session->push(0).ok() && session->push(2).ok() && session->finish({1, 2}).ok());
+  ASSERT_TRUE(session->push(0).ok() && session->push(2).ok() && session->finish(1, 2).ok());
   ASSERT_EQ(host_.squares.pushed.size(), 1U);
   EXPECT_EQ(host_.squares.pushed[0].table, 1U);
   EXPECT_THAT(host_.squares.pushed[0].counts, ElementsAre(1, 4));
@@ -265,7 +265,7 @@ TEST_F(SessionTest, HangingUpAfterTheEndIsNoFailure) {
     ASSERT_EQ(session->next()->turn.kind, Turn::Kind::kTrain);
     ASSERT_TRUE(session->push(0).ok());
     ASSERT_TRUE(session->push(2).ok());
-    ASSERT_TRUE(session->finish({1, 2}).ok());
+    ASSERT_TRUE(session->finish(1, 2).ok());
   }
   ASSERT_EQ(session->next()->turn.kind, Turn::Kind::kDone);
   session.reset();
@@ -321,10 +321,10 @@ TEST_F(SessionTest, AWrongCallIsToldAndTheSessionGoesOn) {
   EXPECT_TRUE(absl::IsInvalidArgument(session->push(0)));
   ASSERT_TRUE(session->next().ok());
   EXPECT_TRUE(absl::IsInvalidArgument(session->push(1)));
-  EXPECT_TRUE(absl::IsInvalidArgument(session->finish({1, 2}).status()));
+  EXPECT_TRUE(absl::IsInvalidArgument(session->finish(1, 2).status()));
   ASSERT_TRUE(session->push(0).ok());
   ASSERT_TRUE(session->push(2).ok());
-  EXPECT_TRUE(session->finish({1, 2}).ok());
+  EXPECT_TRUE(session->finish(1, 2).ok());
 }
 
 TEST_F(SessionTest, TheMemberDoesNotTrustTheProgramsOrder) {

@@ -158,5 +158,16 @@ TEST_F(TurnOrderTest, RowsBelongIntoTurns) {
   expectRefused(order_.lookAhead(), "outside of a turn to train");
 }
 
+TEST_F(TurnOrderTest, HitsAreOfATurnsSamples) {
+  begun(Turn::Kind::kTrain, 3);
+  EXPECT_TRUE(order_.countHits(0).ok() && order_.countHits(3).ok());
+  expectRefused(order_.countHits(4), "4 hits of 3 samples");
+  expectRefused(order_.countHits(-1), "-1 hits of 3 samples");
+  ASSERT_TRUE(order_.push(0).ok() && order_.push(2).ok() && order_.finish().ok());
+  expectRefused(order_.countHits(1), "outside of a turn to train");
+  turn(Turn::Kind::kEvaluate);
+  expectRefused(order_.countHits(1), "outside of a turn to train");
+}
+
 }  // namespace
 }  // namespace trainyard::runtime::session
