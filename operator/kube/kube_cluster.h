@@ -143,14 +143,19 @@ class KubeCluster : public Cluster, public AgentDirectory {
   StatusOr<ObjectPtr> podOf(const v1::TrainingJob& job, const TaskKey& task,
                             std::uint32_t created) const;
 
+  // What tasks of a job share is made before a pod of theirs, or looked at in the job's turn. Who
+  // may only create Secrets cannot look: in a turn the keys are left out where all tasks have them.
+  enum class Shared { kBeforePods, kInTurn, kInTurnWithoutKeys };
   // Unless that was done less than `max_age` ago.
-  Status prepare(const v1::TrainingJob& job, Duration max_age);
+  Status prepare(const v1::TrainingJob& job, Duration max_age, Shared shared);
   void prepareWhenDue(const JobObservation& seen);
-  Status createPodGroup(const v1::TrainingJob& job);
-  Status createShared(const v1::TrainingJob& job);
+  Status createPodGroup(const v1::TrainingJob& job, Shared shared);
+  Status createShared(const v1::TrainingJob& job, Shared shared);
   Status prepareMap(const v1::TrainingJob& job);
   Status createOrMend(const KubeResource& resource, const v1::TrainingJob& job, const Json& wanted,
-                      Json (*patchOf)(const Json& found, const Json& wanted));
+                      Json (*patchOf)(const Json& found, const Json& wanted), Shared shared);
+  Status mend(const KubeResource& resource, const JobKey& key, const Json& found,
+              const Json& patch);
   StatusOr<Json> ownObject(const KubeResource& resource, const v1::TrainingJob& job,
                            const std::string& name);
   void noteRefusedWith(const JobKey& key, const Status& status);

@@ -102,18 +102,30 @@ StatusOr<KubeCluster::Json> KubeCluster::ownObject(const KubeResource& resource,
   return absl::UnavailableError(what);
 }
 
-// `patchOf`: what one that is there lacks.
+Status KubeCluster::mend(const KubeResource& resource, const JobKey& key, const Json& found,
+                         const Json& patch) {
+  if (patch.is_null()) return absl::OkStatus();
+  return annotate(client_.patchMerge(resource, key.ns, objectKey(found).name, patch).status(),
+                  resource.kind);
+}
+
+// `patchOf`: what one that is there lacks. In a turn it is thought to be there, and to try to
+// create it would be a write for nothing.
 Status KubeCluster::createOrMend(const KubeResource& resource, const v1::TrainingJob& job,
                                  const Json& wanted,
-                                 Json (*patchOf)(const Json& found, const Json& wanted)) {
+                                 Json (*patchOf)(const Json& found, const Json& wanted),
+                                 Shared shared) {
   const JobKey key = keyOf(job);
+  const std::string name = objectKey(wanted).name;
+  if (shared != Shared::kBeforePods) {
+    const StatusOr<Json> there = ownObject(resource, job, name);
+    if (there.ok()) return mend(resource, key, *there, patchOf(*there, wanted));
+    if (!absl::IsNotFound(there.status())) return annotate(there.status(), resource.kind);
+  }
   const Status created = client_.create(resource, key.ns, wanted).status();
   if (!absl::IsAlreadyExists(created)) return annotate(created, resource.kind);
-  const std::string name = objectKey(wanted).name;
   TY_ASSIGN_OR_RETURN(const Json found, ownObject(resource, job, name));
-  const Json patch = patchOf(found, wanted);
-  if (patch.is_null()) return absl::OkStatus();
-  return annotate(client_.patchMerge(resource, key.ns, name, patch).status(), resource.kind);
+  return mend(resource, key, found, patchOf(found, wanted));
 }
 
 Status KubeCluster::prepareMap(const v1::TrainingJob& job) {
@@ -139,7 +151,7 @@ Status KubeCluster::prepareMap(const v1::TrainingJob& job) {
 }
 
 // What all tasks of a job share; whoever comes while another one makes it waits for that.
-Status KubeCluster::prepare(const v1::TrainingJob& job, Duration max_age) {
+Status KubeCluster::prepare(const v1::TrainingJob& job, Duration max_age, Shared shared) {
   const JobKey key = keyOf(job);
   const std::string wanted = job.metadata().uid() + jobText(job);
   {
@@ -150,9 +162,9 @@ Status KubeCluster::prepare(const v1::TrainingJob& job, Duration max_age) {
     if (lately && notes.prepared == wanted) return absl::OkStatus();
     preparing_.insert(key);
   }
-  Status status = createShared(job);
+  Status status = createShared(job, shared);
   const std::lock_guard lock(mutex_);
-  if (status.ok()) {
+  if (status.ok() && shared != Shared::kInTurnWithoutKeys) {
     notes_[key].prepared = wanted;
     notes_[key].prepared_at = clock_.now();
   }
@@ -181,17 +193,19 @@ void KubeCluster::prepareWhenDue(const JobObservation& seen) {
     at = now;
     notes.prepared.clear();
   }
-  if (const Status status = prepare(seen.job, options_.shared_every); !status.ok())
+  const bool all_ready = std::ranges::all_of(seen.tasks, &TaskObservation::ready);
+  const Shared shared = all_ready ? Shared::kInTurnWithoutKeys : Shared::kInTurn;
+  if (const Status status = prepare(seen.job, options_.shared_every, shared); !status.ok())
     TY_WARN("{}: what its tasks share: {}", toString(key), status.ToString());
 }
 
-Status KubeCluster::createPodGroup(const v1::TrainingJob& job) {
+Status KubeCluster::createPodGroup(const v1::TrainingJob& job, Shared shared) {
   const auto& gang = options_.render.gang;
   if (!gang || !job.spec().run_policy().has_scheduling_policy()) return absl::OkStatus();
   const KubeResource& groups =
       gang->kind == GangScheduler::kVolcano ? kVolcanoPodGroups : kCoschedulingPodGroups;
   const Status made =
-      createOrMend(groups, job, Json(renderPodGroup(job, gang->kind)), podGroupPatch);
+      createOrMend(groups, job, Json(renderPodGroup(job, gang->kind)), podGroupPatch, shared);
   if (made.ok()) {
     const std::lock_guard lock(mutex_);
     notes_[keyOf(job)].gang = gangMembers(job);
@@ -204,17 +218,19 @@ Status KubeCluster::createPodGroup(const v1::TrainingJob& job) {
   return absl::UnavailableError(what);
 }
 
-Status KubeCluster::createShared(const v1::TrainingJob& job) {
+Status KubeCluster::createShared(const v1::TrainingJob& job, Shared shared) {
   TY_RETURN_IF_ERROR(annotate(prepareMap(job), membershipName(job)));
   // Before any task.
   if (const auto& policy = options_.render.policy)
     TY_RETURN_IF_ERROR(createOrMend(kNetworkPolicies, job, Json(renderNetworkPolicy(job, *policy)),
-                                    networkPolicyPatch));
-  TY_RETURN_IF_ERROR(createPodGroup(job));
+                                    networkPolicyPatch, shared));
+  TY_RETURN_IF_ERROR(createPodGroup(job, shared));
   // For names of tasks. Ours go by addresses, and each pod that comes or goes is a write to the
   // endpoints of a Service.
   if (isForeign(job))
-    TY_RETURN_IF_ERROR(createOrMend(kServices, job, Json(renderService(job)), servicePatch));
+    TY_RETURN_IF_ERROR(
+        createOrMend(kServices, job, Json(renderService(job)), servicePatch, shared));
+  if (shared == Shared::kInTurnWithoutKeys) return absl::OkStatus();
   TY_ASSIGN_OR_RETURN(const JobKeys keys, keysOf(keyOf(job)));
   const Json secret = Json(renderSecret(job, keys));
   const Status created = client_.create(kSecrets, keyOf(job).ns, secret).status();
@@ -228,7 +244,7 @@ Status KubeCluster::createTask(const v1::TrainingJob& job, const TaskKey& task,
   const JobKey key = keyOf(job);
   TY_ASSIGN_OR_RETURN(nlohmann::ordered_json pod, renderPod(job, task, created, options_.render));
   TY_RETURN_IF_ERROR(placeByQuota(job, task.role, pod));
-  if (const Status status = prepare(job, kSharedBeforePod); !status.ok()) {
+  if (const Status status = prepare(job, kSharedBeforePod, Shared::kBeforePods); !status.ok()) {
     noteRefusedWith(key, status);
     return status;
   }
