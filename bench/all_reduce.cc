@@ -20,6 +20,7 @@
 #include "CLI/CLI.hpp"
 #include "base/core/exit_code.h"
 #include "base/core/strings.h"
+#include "base/process/cpus.h"
 #include "base/process/pipe.h"
 #include "bench/all_reduce_case.h"
 #include "runtime/collective/message_collective.h"
@@ -37,13 +38,17 @@ struct Flags {
   std::string algorithm;
 };
 
+// As a program's group counts them.
+double cores() {
+  return availableCpus(usableCores()).cores;
+}
+
 bool hasCores(const Flags& flags) {
-  return flags.what.ranks <= static_cast<int>(std::thread::hardware_concurrency());
+  return flags.what.ranks <= cores();
 }
 
 transport::Spin spinOf(const Flags& flags) {
-  return transport::spinAmong(static_cast<std::size_t>(flags.what.ranks),
-                              std::thread::hardware_concurrency());
+  return transport::spinAmong(static_cast<std::size_t>(flags.what.ranks), cores());
 }
 
 struct Measured {

@@ -74,19 +74,19 @@ class Scaling:
             check=True, stdout=subprocess.PIPE, text=True).stdout
         return {row["machines"]: row for row in json.loads(printed)["cost"]["scale"]}
 
-    def description(self, model, rate, place, expected):
+    def description(self, model, rate, place, steps):
         carried_by, scale = machines.carrier(model, machines.RATES[rate]), machines.factor(model, machines.RATES[rate])
         name = f"{model.replace('_', '-')}-{rate.split()[0]}g-{place.system}-{place.workers}-{place.servers}"
-        return machines.job(name, place, carried_by, machines.MODELS[model]["step_seconds"] * scale,
-                            machines.measured_steps(expected * scale) + 1)
+        return machines.job(name, place, carried_by, machines.MODELS[model]["step_seconds"] * scale, steps)
 
     def point(self, model, rate, place, expected):
         """Runs it; `expected`: seconds of a step by the model."""
         alone, scale = machines.MODELS[model]["step_seconds"], machines.factor(model, machines.RATES[rate])
         link = machines.link(model, machines.RATES[rate])
+        steps = machines.measured_steps(expected * scale) + 1
         with Machines(place, self.args.out, link) as made:
             before = programs.ticks()
-            folder = self.driver.train(self.description(model, rate, place, expected), made.network.enter("launcher"), made.flags())
+            folder = self.driver.train(self.description(model, rate, place, steps), made.network.enter("launcher"), made.flags())
             after = programs.ticks()
         step = run_records.step_seconds(run_records.read(folder)) / scale
         rates = experiment.server_rates(folder) if place.servers else None

@@ -24,7 +24,7 @@ class Splits(scaling.Scaling):
     def foretold(self, model, rate, place):
         """Seconds of a step by the placement of just this job."""
         scale = machines.factor(model, machines.RATES[rate])
-        description = self.description(model, rate, place, machines.MODELS[model]["step_seconds"])
+        description = self.description(model, rate, place, steps=1)
         file = self.args.out / "job.json"
         file.write_text(json.dumps(description))
         printed = subprocess.run(
