@@ -143,9 +143,8 @@ class KubeCluster : public Cluster, public AgentDirectory {
   StatusOr<ObjectPtr> podOf(const v1::TrainingJob& job, const TaskKey& task,
                             std::uint32_t created) const;
 
-  // What tasks of a job share is made before a pod of theirs, or looked at in the job's turn. Who
-  // may only create Secrets cannot look: in a turn the keys are left out where all tasks have them.
-  enum class Shared { kBeforePods, kInTurn, kInTurnWithoutKeys };
+  // What tasks of a job share is made before a pod of theirs, or looked at in the job's turn.
+  enum class Shared { kBeforePods, kInTurn };
   // Unless that was done less than `max_age` ago.
   Status prepare(const v1::TrainingJob& job, Duration max_age, Shared shared);
   void prepareWhenDue(const JobObservation& seen);

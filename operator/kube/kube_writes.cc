@@ -164,7 +164,7 @@ Status KubeCluster::prepare(const v1::TrainingJob& job, Duration max_age, Shared
   }
   Status status = createShared(job, shared);
   const std::lock_guard lock(mutex_);
-  if (status.ok() && shared != Shared::kInTurnWithoutKeys) {
+  if (status.ok()) {
     notes_[key].prepared = wanted;
     notes_[key].prepared_at = clock_.now();
   }
@@ -193,9 +193,7 @@ void KubeCluster::prepareWhenDue(const JobObservation& seen) {
     at = now;
     notes.prepared.clear();
   }
-  const bool all_ready = std::ranges::all_of(seen.tasks, &TaskObservation::ready);
-  const Shared shared = all_ready ? Shared::kInTurnWithoutKeys : Shared::kInTurn;
-  if (const Status status = prepare(seen.job, options_.shared_every, shared); !status.ok())
+  if (const Status status = prepare(seen.job, options_.shared_every, Shared::kInTurn); !status.ok())
     TY_WARN("{}: what its tasks share: {}", toString(key), status.ToString());
 }
 
@@ -230,7 +228,6 @@ Status KubeCluster::createShared(const v1::TrainingJob& job, Shared shared) {
   if (isForeign(job))
     TY_RETURN_IF_ERROR(
         createOrMend(kServices, job, Json(renderService(job)), servicePatch, shared));
-  if (shared == Shared::kInTurnWithoutKeys) return absl::OkStatus();
   TY_ASSIGN_OR_RETURN(const JobKeys keys, keysOf(keyOf(job)));
   const Json secret = Json(renderSecret(job, keys));
   const Status created = client_.create(kSecrets, keyOf(job).ns, secret).status();

@@ -39,7 +39,7 @@ class Allowance {
 
  private:
   const Duration every_, quiet_;
-  TimePoint next_{};
+  TimePoint next_ = TimePoint::min();  // it begins with a quiet time, however young the clock is
 };
 
 }  // namespace trainyard::control
