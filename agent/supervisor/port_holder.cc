@@ -3,8 +3,10 @@
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
+#include <sys/un.h>
 
 #include <cerrno>
+#include <cstddef>
 #include <cstdint>
 #include <cstring>
 
@@ -65,6 +67,20 @@ StatusOr<UniqueFd> bindGiven(const std::string& text, int port) {
                                                             : bindTo(text, port, /*reuse=*/true);
 }
 
+// A name that one socket of the network namespace can have, like the port itself; nothing else is
+// done with it.
+StatusOr<UniqueFd> claim(const std::string& address, int port) {
+  const std::string name = fmt::format("trainyard-port/{}/{}", address, port);
+  sockaddr_un place{};
+  place.sun_family = AF_UNIX;
+  name.copy(place.sun_path + 1, sizeof place.sun_path - 1);  // abstract: after a zero
+  const auto size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
+  UniqueFd fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  if (!fd.valid()) return errnoStatus(errno, "socket");
+  if (::bind(fd.get(), reinterpret_cast<const sockaddr*>(&place), size) == 0) return fd;
+  return absl::UnavailableError(fmt::format("task port: {}:{} is another task's", address, port));
+}
+
 struct Range {
   int first;
   int last;
@@ -100,31 +116,42 @@ UniqueFd tryBeside(const std::string& text, int port) {
 StatusOr<PortHolder> PortHolder::hold(const std::string& address, int port, Rng& rng,
                                       bool neighbour) {
   if (port != 0) {
-    TY_ASSIGN_OR_RETURN(UniqueFd socket, bindGiven(address, port));
-    UniqueFd beside = neighbour ? tryBeside(address, port) : UniqueFd();
-    return PortHolder(address, port, neighbour, std::move(socket), std::move(beside));
+    Held held;
+    TY_ASSIGN_OR_RETURN(held.socket, bindGiven(address, port));
+    if (neighbour) held.beside = tryBeside(address, port);
+    return PortHolder(address, port, neighbour, std::move(held));
   }
   const Range range = candidates();
   const auto count = static_cast<std::uint64_t>(range.last - range.first + (neighbour ? 0 : 1));
   Status last;
   for (int i = 0; i < kTries; ++i) {
     const int candidate = range.first + static_cast<int>(rng.below(count));
-    StatusOr<UniqueFd> socket = bindTo(address, candidate, /*reuse=*/false);
-    StatusOr<UniqueFd> beside = UniqueFd();
-    if (socket.ok() && neighbour) beside = bindTo(address, candidate + 1, /*reuse=*/false);
-    if (socket.ok() && beside.ok()) {
-      return PortHolder(address, candidate, neighbour, std::move(*socket), std::move(*beside));
-    }
-    last = socket.ok() ? beside.status() : socket.status();
+    StatusOr<Held> held = choose(address, candidate, neighbour);
+    if (held.ok()) return PortHolder(address, candidate, neighbour, *std::move(held));
+    last = held.status();
     if (!absl::IsUnavailable(last)) return last;
   }
   return annotate(last, fmt::format("no free port after {} tries", kTries));
 }
 
+StatusOr<PortHolder::Held> PortHolder::choose(const std::string& address, int port,
+                                              bool neighbour) {
+  Held held;
+  TY_ASSIGN_OR_RETURN(held.socket, bindTo(address, port, /*reuse=*/false));
+  if (neighbour) {
+    TY_ASSIGN_OR_RETURN(held.beside, bindTo(address, port + 1, /*reuse=*/false));
+  }
+  for (int each = port; each <= port + (neighbour ? 1 : 0); ++each) {
+    TY_ASSIGN_OR_RETURN(UniqueFd name, claim(address, each));
+    held.chosen.push_back(std::move(name));
+  }
+  return held;
+}
+
 Status PortHolder::holdAgain() {
-  if (neighbour_ && !beside_.valid()) beside_ = tryBeside(address_, port_);
-  if (socket_.valid()) return absl::OkStatus();
-  TY_ASSIGN_OR_RETURN(socket_, bindGiven(address_, port_));
+  if (neighbour_ && !held_.beside.valid()) held_.beside = tryBeside(address_, port_);
+  if (held_.socket.valid()) return absl::OkStatus();
+  TY_ASSIGN_OR_RETURN(held_.socket, bindGiven(address_, port_));
   return absl::OkStatus();
 }
 

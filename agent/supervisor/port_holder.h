@@ -2,6 +2,8 @@
 #pragma once
 
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "base/core/rng.h"
 #include "base/core/status.h"
@@ -10,7 +12,9 @@
 namespace trainyard::agent {
 
 // Keeps a TCP port from others by a socket that is bound but does not listen, until release(). The
-// program may bind it right after. Not thread-safe. Movable.
+// program may bind it right after. One that was chosen is left alone by all other holders of this
+// network namespace as long as this one lives: until the program listens there, and while it is
+// started again, the port looks free. Not thread-safe. Movable.
 class PortHolder {
  public:
   // `port` 0: one that is free and outside the range of ports the kernel hands out by itself, so
@@ -24,25 +28,28 @@ class PortHolder {
 
   int port() const { return port_; }
   void release() {
-    socket_.reset();
-    beside_.reset();
+    held_.socket.reset();
+    held_.beside.reset();
   }
   // Takes the port again after release(); what hold() says of a given port.
   Status holdAgain();
 
  private:
-  PortHolder(std::string address, int port, bool neighbour, UniqueFd socket, UniqueFd beside)
-      : address_(std::move(address)),
-        port_(port),
-        neighbour_(neighbour),
-        socket_(std::move(socket)),
-        beside_(std::move(beside)) {}
+  // Sockets: of the port, of the one after it, and what says that both were chosen; the latter two
+  // may be none.
+  struct Held {
+    UniqueFd socket;
+    UniqueFd beside;
+    std::vector<UniqueFd> chosen;
+  };
+  PortHolder(std::string address, int port, bool neighbour, Held held)
+      : address_(std::move(address)), port_(port), neighbour_(neighbour), held_(std::move(held)) {}
+  static StatusOr<Held> choose(const std::string& address, int port, bool neighbour);
 
   std::string address_;
   int port_ = 0;
   bool neighbour_ = false;
-  UniqueFd socket_;
-  UniqueFd beside_;
+  Held held_;
 };
 
 }  // namespace trainyard::agent

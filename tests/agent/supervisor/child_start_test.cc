@@ -140,6 +140,26 @@ TEST(PortHolder, AvoidsThePortsTheKernelHandsOut) {
   }
 }
 
+// Between release() and the program's start, as between two starts, the port looks free.
+TEST(PortHolder, LeavesAloneWhatAnotherHasChosen) {
+  const std::uint64_t seed = static_cast<std::uint64_t>(::getpid()) + 3;
+  for (const bool neighbour : {false, true}) {
+    Rng rng(seed), same(seed), again(seed);
+    std::optional<PortHolder> first = *PortHolder::hold("127.0.0.1", 0, rng, neighbour);
+    const int port = first->port();
+    first->release();
+    const auto second = PortHolder::hold("127.0.0.1", 0, same, neighbour);
+    ASSERT_TRUE(second.ok()) << second.status();
+    EXPECT_NE(second->port(), port);
+    // Who is given one has it from somebody who knows.
+    EXPECT_TRUE(PortHolder::hold("127.0.0.1", port, rng).ok());
+    first.reset();
+    const auto third = PortHolder::hold("127.0.0.1", 0, again, neighbour);
+    ASSERT_TRUE(third.ok()) << third.status();
+    EXPECT_EQ(third->port(), port);
+  }
+}
+
 TEST(PortHolder, KeepsTheNeighbourToo) {
   Rng rng(static_cast<std::uint64_t>(::getpid()) + 2);
   StatusOr<PortHolder> holder = PortHolder::hold("127.0.0.1", 0, rng, /*neighbour=*/true);

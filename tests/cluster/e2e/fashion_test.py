@@ -193,11 +193,14 @@ class Fashion(unittest.TestCase):
         self.assertEqual(set(workers), set(before))
 
         for rank in (1, 0):  # 0 has the coordinator
+            begun = self.epochs(workers[0])
             self.assertEqual(1, chaos.kill(self.world, workers[rank]))
             # By one of them: who hears of the next epoch first has nothing to say of this one's end.
             others = set(workers) - {workers[rank]}
             self.world.wait("the killed one to be named", lambda: any(
                 f"rank {rank} is worker-{rank}" in self.kubectl("logs", other, "-n", SPACE) for other in others))
+            # What is told of steps is half a second old: those of before it died could be the five.
+            self.world.wait("the next epoch", lambda: self.epochs(workers[0]) > begun)
             self.wait_steps(name, 5)
         self.assertEqual(before, {pod: identity(found) for pod, found in self.world.pods(name, SPACE).items()},
                          "agents start their programs again, in the same pods")
@@ -214,6 +217,10 @@ class Fashion(unittest.TestCase):
         self.assertEqual(0, status.get("lostSteps", 0))
         self.assertGreater(float(status["progress"]["accuracy"]), 0.3)
         self.kubectl("delete", "tj", name, "-n", SPACE, "--wait", "--timeout=120s")
+
+    def epochs(self, chief):
+        """How many the coordinator in that pod has begun, in all of its lives."""
+        return len(re.findall(r"epoch \d+ starts at step", self.kubectl("logs", chief, "-n", SPACE)))
 
     def test_5_processes_of_one_pod(self):
         """The example with one pod of three processes."""
