@@ -25,9 +25,10 @@ struct GradientCopy {
 };
 
 BatchLoss lossOf(const session::Finish& finish) {
-  // Who has no samples has told none wrong, also where a program counts what it tells right.
-  const std::int64_t hits = finish.samples == 0 ? 0 : finish.hits;
-  return {.loss_sum = finish.loss_sum, .samples = finish.samples, .hits = hits};
+  BatchLoss loss{.loss_sum = finish.loss_sum, .samples = finish.samples};
+  // Who has no samples need not count them.
+  if (finish.samples == 0 || finish.hits >= 0) loss.hits = std::max<std::int64_t>(finish.hits, 0);
+  return loss;
 }
 
 }  // namespace

@@ -209,10 +209,12 @@ TEST_F(Sessions, AProgramMakesTheUpdateItself) {
   EXPECT_EQ(ty_session_finish(session_, 3, 2, &outcome_), TY_INVALID);
   EXPECT_EQ(ty_session_sum(session_, 3, -1, &outcome_), TY_INVALID);
   EXPECT_EQ(ty_session_sum(session_, 3, 2, nullptr), TY_INVALID);
+  ASSERT_EQ(ty_session_count_hits(session_, 2), TY_OK) << ty_error();
   ASSERT_EQ(ty_session_sum(session_, 3, 2, &outcome_), TY_OK) << ty_error();
   EXPECT_EQ(outcome_.complete, 1);
   EXPECT_EQ(outcome_.loss, 1.5);
   EXPECT_EQ(ty_session_gradient(session_, 0)[0], 4);  // the mean
+  EXPECT_EQ(ty_session_count_hits(session_, 2), TY_INVALID) << "the step is summed";
   EXPECT_EQ(next(), TY_INVALID);
   EXPECT_THAT(ty_error(), HasSubstr("must be committed"));
   w[0] = 1;
@@ -222,6 +224,7 @@ TEST_F(Sessions, AProgramMakesTheUpdateItself) {
   ASSERT_EQ(ty_session_commit(session_, &outcome_), TY_OK) << ty_error();
   EXPECT_EQ(outcome_.complete, 1);
   ASSERT_EQ(next(), TY_OK) << ty_error();
+  EXPECT_THAT(host_.counted, testing::ElementsAre(2));
   EXPECT_EQ(turn_.step, 1);
   EXPECT_EQ(w[0], 1);
 }
