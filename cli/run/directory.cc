@@ -31,10 +31,19 @@ constexpr std::uintmax_t kMinFreeBytes = 1 << 20;
 
 const std::set<std::string>& ownFiles() {
   static const std::set<std::string> names = {
-      "job.json",        "job.yaml",    "status.json",      "membership.json", "events.jsonl",
-      "token",           "lock",        "environment.json", "metrics.jsonl",   "traffic.jsonl",
-      "prometheus.json", "report.html", "result.json",      "edit.lock",       "launcher.log"};
+      "job.json",     "job.yaml",      "status.json",   "membership.json",
+      "events.jsonl", "token",         "lock",          "environment.json",
+      "edit.lock",    "launcher.log",  "metrics.jsonl", "metrics.former.jsonl",
+      "result.json",  "traffic.jsonl", "timeline.json", "prometheus.json",
+      "report.html"};
   return names;
+}
+
+constexpr std::string_view kOwnFolders[] = {"checkpoints", "events", "tasks", "records",
+                                            "records/events"};
+
+bool isOwnFolder(std::string_view name) {
+  return std::find(std::begin(kOwnFolders), std::end(kOwnFolders), name) != std::end(kOwnFolders);
 }
 
 // The name of the file that one called `name` is, or is to become: another process may be writing
@@ -102,10 +111,17 @@ void compare(const std::string& path, const Json& before, const Json& after,
   }
 }
 
+bool isOfCheckpoints(std::string_view name) {
+  return name.ends_with(".json") || name.ends_with(".safetensors") ||
+         (name.starts_with("buffers.step-") && name.ends_with(".pt")) ||
+         (name.starts_with("program-state.step-") && name.ends_with(".bin"));
+}
+
 // Whether an entry of one of our folders is of our making.
-bool isOwnInside(const std::string& folder, const std::string& name) {
-  if (folder == "checkpoints") return name.ends_with(".json") || name.ends_with(".safetensors");
-  if (folder == "events") return name.find("tfevents") != std::string::npos;
+bool isOwnInside(std::string_view folder, std::string_view name) {
+  if (folder == "checkpoints") return isOfCheckpoints(name);
+  if (folder.ends_with("events")) return name.find("tfevents") != std::string_view::npos;
+  if (folder == "records") return name == "metrics.jsonl" || name == "events";
   return name.starts_with("ps-") || name.starts_with("worker-");
 }
 
@@ -347,13 +363,12 @@ std::string foreignEntry(const fs::path& dir) {
   std::error_code ignored;
   for (const auto& entry : fs::directory_iterator(dir, ignored)) {
     const std::string name = entry.path().filename().string();
-    if (name == "checkpoints" || name == "events" || name == "tasks") {
-      for (const auto& inside : fs::directory_iterator(entry.path(), ignored)) {
-        const std::string inner = inside.path().filename().string();
-        if (!isOwnInside(name, finalName(inner))) return name + "/" + inner;
-      }
-    } else if (!ownFiles().contains(finalName(name))) {
-      return name;
+    if (!isOwnFolder(name) && !ownFiles().contains(finalName(name))) return name;
+  }
+  for (const std::string_view folder : kOwnFolders) {
+    for (const auto& inside : fs::directory_iterator(dir / folder, ignored)) {
+      const std::string name = inside.path().filename().string();
+      if (!isOwnInside(folder, finalName(name))) return fmt::format("{}/{}", folder, name);
     }
   }
   return "";

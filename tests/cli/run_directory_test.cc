@@ -171,6 +171,37 @@ TEST_F(RunDirectoryTest, NewRemovesOnlyOurOwn) {
   EXPECT_FALSE(fs::exists(dir() + "/metrics.jsonl"));
 }
 
+// docs/run_directory.md lists what a run may leave.
+TEST_F(RunDirectoryTest, NewRemovesWhateverARunLeaves) {
+  ASSERT_TRUE(open(job()).ok());
+  const auto put = [&](const char* file) {
+    const fs::path path = fs::path(dir()) / file;
+    fs::create_directories(path.parent_path());
+    std::ofstream(path) << "x";
+    return path;
+  };
+  for (const char* file :
+       {"timeline.json", "metrics.former.jsonl", "records/metrics.jsonl",
+        "records/events/events.out.tfevents.1.job", "events/events.out.tfevents.1.job",
+        "checkpoints/writer-3.json", "checkpoints/finished.json",
+        "checkpoints/buffers.step-1200.pt", "checkpoints/buffers.step-1200.safetensors",
+        "checkpoints/program-state.step-1200.bin", "checkpoints/program-state.step-1400.bin.tmp"}) {
+    put(file);
+  }
+  EXPECT_EQ(foreignEntry(dir()), "");
+  for (const char* foreign : {"checkpoints/photo.pt", "checkpoints/backup.bin", "records/notes.txt",
+                              "records/events/notes.txt"}) {
+    const fs::path path = put(foreign);
+    EXPECT_EQ(foreignEntry(dir()), foreign);
+    fs::remove(path);
+  }
+  const auto anew = open(job(), true);
+  ASSERT_TRUE(anew.ok()) << anew.status();
+  for (const char* left : {"timeline.json", "metrics.former.jsonl", "records", "checkpoints"}) {
+    EXPECT_FALSE(fs::exists(fs::path(dir()) / left)) << left;
+  }
+}
+
 TEST_F(RunDirectoryTest, ADamagedRecordIsNamed) {
   const auto damaged = [&](const std::string& name, const std::string& text) {
     EXPECT_TRUE(open(job(), true).ok());
