@@ -295,8 +295,10 @@ void checkStorage(const View& spec, ProblemList& problems) {
     problems.add(store.path(), "caKey names a key of secretName");
 }
 
-// Of programs that are told names. Those of 3000 tasks fit the ConfigMap that tells them, however
-// long the names of the job and its namespace are; addresses alone do for all tasks there can be.
+// Of programs that are told of all tasks. The names of 3000 fit the ConfigMap that tells them,
+// however long those of the job and its namespace are, and the addresses of so many one variable of
+// a program's environment (128 KiB, TF_CONFIG). Ours need no such: addresses alone do for all tasks
+// there can be.
 void checkTaskCount(const View& spec, ProblemList& problems) {
   constexpr std::int64_t kMost = 3000;
   const View training = spec["training"], workers = spec["worker"]["replicas"];

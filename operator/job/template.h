@@ -36,11 +36,6 @@ inline bool bringsModel(const v1::TrainingJob& job) {
   return job.spec().training().model().name() == "program";
 }
 
-// Programs of the user's own are told the names of their peers; ours go by addresses.
-inline bool tellsNames(const v1::TrainingJob& job) {
-  return isForeign(job) || bringsModel(job);
-}
-
 // Whether the role's template says what its tasks run.
 inline bool namesProgram(const v1::TrainingJob& job, v1::Role role) {
   return isForeign(job) || (bringsModel(job) && role == v1::ROLE_WORKER);

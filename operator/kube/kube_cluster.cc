@@ -256,7 +256,8 @@ StatusOr<JobObservation> KubeCluster::observe(const JobKey& key) {
 }
 
 TaskObservation KubeCluster::observeTask(const v1::TrainingJob& job, TaskObservation seen) const {
-  if (tellsNames(job)) seen.host = podHost(job, seen.key);
+  // Ours go by addresses, and a program that brings only the model is told these.
+  if (isForeign(job)) seen.host = podHost(job, seen.key);
   seen.port = static_cast<std::uint32_t>(job.spec().network().task_port());
   return seen;
 }

@@ -288,6 +288,32 @@ TEST_F(KubeClusterTest, WhatTasksShareComesBack) {
   EXPECT_FALSE(server_.get(service).has_value());
 }
 
+// A name is one of a Service, which programs alone have that know nothing of the job.
+TEST_F(KubeClusterTest, WhoHasNoServiceGoesByAddresses) {
+  for (const bool brings_model : {false, true}) {
+    Json job = jobObject();
+    job["metadata"]["name"] = brings_model ? "brings" : "foreign";
+    job["metadata"]["uid"] = brings_model ? "u2" : "u1";
+    if (brings_model) job["spec"]["training"] = {{"model", {{"name", "program"}}}};
+    server_.put(kJobsOfLab + job["metadata"]["name"].get<std::string>(), job);
+  }
+  start();
+  for (const bool brings_model : {false, true}) {
+    const JobKey key{"lab", brings_model ? "brings" : "foreign"};
+    const auto seen = cluster_->observe(key);
+    ASSERT_TRUE(seen.ok()) << seen.status();
+    ASSERT_TRUE(cluster_->createTask(seen->job, {v1::ROLE_WORKER, 0}, 1).ok());
+    ASSERT_TRUE(eventually([&] {
+      const auto now = cluster_->observe(key);
+      return now.ok() && !now->tasks.empty();
+    }));
+    const bool service =
+        server_.get("/api/v1/namespaces/lab/services/" + serviceName(seen->job)).has_value();
+    EXPECT_EQ(service, !brings_model);
+    EXPECT_EQ(cluster_->observe(key)->tasks[0].host.empty(), !service);
+  }
+}
+
 TEST_F(KubeClusterTest, WhatTasksShareIsLookedAtInTurns) {
   server_.put(kJobsOfLab + std::string("job"), jobObject());
   server_.put(kPodsOfLab + std::string("job-worker-0"), pod("job-worker-0", "u1"));
