@@ -42,6 +42,8 @@ std::vector<Right> operatorRights(const OperatorFacts& found) {
                                {"create", "", "configmaps", ""},
                                {"create", "", "secrets", ""},
                                {"create", "", "persistentvolumeclaims", ""},
+                               {"list", "", "persistentvolumeclaims", ""},
+                               {"delete", "", "persistentvolumeclaims", ""},
                                {"create", "", "events", ""}};
   if (found.makes_policies)
     rights.push_back({"create", "networking.k8s.io", "networkpolicies", ""});
@@ -52,6 +54,8 @@ std::vector<Right> operatorRights(const OperatorFacts& found) {
       rights.push_back({verb, std::string(kKueue.group), "workloads", ""});
     rights.push_back({"patch", std::string(kKueue.group), "workloads", "status"});
     rights.push_back({"get", std::string(kKueue.group), "resourceflavors", ""});
+    rights.push_back({"get", std::string(kKueue.group), "workloadpriorityclasses", ""});
+    rights.push_back({"get", "scheduling.k8s.io", "priorityclasses", ""});
   }
   return rights;
 }

@@ -30,6 +30,8 @@ std::string askedOf(const v1::TrainingJob& job) {
   key = mixKey(key, labelOfJob(job, kPriorityLabel));
   for (const v1::Role role : {v1::ROLE_PS, v1::ROLE_WORKER})
     key = mixKey(key, templateText(job, role));
+  const v1::SchedulingPolicy& policy = job.spec().run_policy().scheduling_policy();
+  if (policy.has_priority_class()) key = mixKey(key, policy.priority_class());
   return fmt::format("{:016x}", key);
 }
 
@@ -175,7 +177,8 @@ PriorityClass priorityClassOf(const v1::TrainingJob& job) {
     const std::string name = textAt(member(pod, "spec"), "priorityClassName");
     if (!name.empty()) return {name, /*of_workloads=*/false};
   }
-  return {};
+  // That of pods whose template names none.
+  return {job.spec().run_policy().scheduling_policy().priority_class(), /*of_workloads=*/false};
 }
 
 StatusOr<Json> renderWorkload(const v1::TrainingJob& job, const QuotaClaim& claim,

@@ -118,6 +118,16 @@ TEST(WorkloadTest, PriorityIsThatOfTheLabelElseOfThePods) {
   v1::TrainingJob job = queuedJob();
   EXPECT_EQ(priorityClassOf(job).name, "calm");
   EXPECT_FALSE(priorityClassOf(job).of_workloads);
+  // What pods get whose template names none.
+  auto* const policy = job.mutable_spec()->mutable_run_policy()->mutable_scheduling_policy();
+  policy->set_priority_class("batch");
+  EXPECT_EQ(priorityClassOf(job).name, "calm");
+  EXPECT_NE(rendered(job, claimOf(1, 4))["metadata"]["annotations"],
+            rendered(queuedJob(), claimOf(1, 4))["metadata"]["annotations"]);
+  v1::TrainingJob plain = job;
+  plain.mutable_spec()->mutable_worker()->clear_template_();
+  EXPECT_EQ(priorityClassOf(plain).name, "batch");
+  EXPECT_FALSE(priorityClassOf(plain).of_workloads);
   (*job.mutable_metadata()->mutable_labels())[std::string(kPriorityLabel)] = "urgent";
   EXPECT_EQ(priorityClassOf(job).name, "urgent");
   EXPECT_TRUE(priorityClassOf(job).of_workloads);
