@@ -44,6 +44,7 @@ class Members {
     all_there_ = false;
     return 0;
   }
+  bool has(const char* name) const { return record_.contains(name); }
   // JSON has no word for what is not finite: it is written as null.
   double number(const char* name) {
     const auto found = record_.find(name);
@@ -70,6 +71,9 @@ std::optional<Record> parse(const std::string& text) {
   record.evaluation.set_hits(members.count("hits"));
   record.evaluation.set_samples(members.count("samples"));
   record.evaluation.set_loss_sum(members.number("lossSum"));
+  // Of clicks only.
+  if (members.has("auc")) record.evaluation.set_auc(members.number("auc"));
+  if (members.has("calibration")) record.evaluation.set_calibration(members.number("calibration"));
   if (!members.allThere()) return std::nullopt;
   return record;
 }
@@ -78,14 +82,16 @@ std::optional<Record> parse(const std::string& text) {
 
 Status recordFinish(const std::string& dir, const v1::TrainingJob& job, std::uint32_t created,
                     std::int64_t steps, const v1::Evaluation& evaluation) {
-  const nlohmann::ordered_json record{{"uid", job.metadata().uid()},
-                                      {"strategy", job.spec().strategy()},
-                                      {"created", created},
-                                      {"step", steps},
-                                      {"passes", job.spec().training().passes()},
-                                      {"hits", evaluation.hits()},
-                                      {"samples", evaluation.samples()},
-                                      {"lossSum", evaluation.loss_sum()}};
+  nlohmann::ordered_json record{{"uid", job.metadata().uid()},
+                                {"strategy", job.spec().strategy()},
+                                {"created", created},
+                                {"step", steps},
+                                {"passes", job.spec().training().passes()},
+                                {"hits", evaluation.hits()},
+                                {"samples", evaluation.samples()},
+                                {"lossSum", evaluation.loss_sum()}};
+  if (evaluation.has_auc()) record["auc"] = evaluation.auc();
+  if (evaluation.has_calibration()) record["calibration"] = evaluation.calibration();
   return writeStored(pathIn(dir), record.dump() + "\n");
 }
 
