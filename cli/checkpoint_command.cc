@@ -160,6 +160,7 @@ int exportModel(const Console& console, const Options& options) {
 
 // Of a job that cannot be read nothing is known: then all rows are handed out each time.
 bool hasCommonSteps(const fs::path& run_dir) {
+  if (run_dir.empty()) return false;  // an object store's checkpoints alone
   const StatusOr<v1::TrainingJob> job = readJobFile(run_dir / "job.json");
   if (!job.ok()) return false;
   const std::string& mode = job->spec().training().update().mode();
@@ -233,7 +234,9 @@ void registerFollow(CLI::App& group, ChosenCommand& chosen,
       "Write what changes from checkpoint to checkpoint, until the job ends.\n"
       "OUT/step-N.eM.safetensors has the weights, and of tables the rows that have changed and the "
       "ids of those that have gone; a line of JSON on standard output tells of each file.");
-  app->add_option("DIR", options->dir, "run directory, or its checkpoints folder")->required();
+  app->add_option("DIR", options->dir,
+                  "run directory, or its checkpoints folder; s3://BUCKET/PREFIX")
+      ->required();
   app->add_option("-o,--output", options->output, "folder to write into")->required();
   app->add_option("--since", options->since,
                   "what there was at this step is there already (default: all rows come first)")

@@ -13,6 +13,7 @@
 #include "fmt/format.h"
 #include "nlohmann/json.hpp"
 #include "runtime/checkpoint/changes.h"
+#include "runtime/checkpoint/step_files.h"
 #include "runtime/storage/storage.h"
 
 namespace trainyard::cli {
@@ -84,14 +85,22 @@ Status CheckpointFollower::look(const Console& console) {
   return handOut(*std::move(reader), console);
 }
 
+// Of a program's model with buffers, those that a run goes on with from this step.
+std::string CheckpointFollower::buffersOf(std::int64_t step) const {
+  const runtime::StepFiles files = runtime::declaredBufferFiles(options_.manifests);
+  const auto found = files.newest(step);
+  return found ? files.path(*found) : "";
+}
+
 Status CheckpointFollower::handOut(runtime::CheckpointReader reader, const Console& console) {
   const runtime::Manifest& manifest = reader.manifest();
   const bool changes =
       options_.by_steps && last_ && runtime::comesFrom(manifest, last_->manifest());
   const std::string path =
       fmt::format("{}/step-{}.e{}.safetensors", options_.output, manifest.step, manifest.epoch);
-  TY_ASSIGN_OR_RETURN(const std::vector<runtime::ExportedTable> tables,
-                      runtime::exportChanges(changes ? &*last_ : nullptr, reader, path));
+  TY_ASSIGN_OR_RETURN(
+      const std::vector<runtime::ExportedTable> tables,
+      runtime::exportChanges(changes ? &*last_ : nullptr, reader, path, buffersOf(manifest.step)));
   const std::int64_t since = changes ? last_->manifest().step : -1;
   console.out << lineOf(manifest, since, path, tables).dump() << std::endl;
   last_ = std::move(reader);

@@ -36,6 +36,7 @@ class CheckpointFollower {
 
  private:
   void begin(const std::vector<runtime::Manifest>& manifests, const Console& console);
+  std::string buffersOf(std::int64_t step) const;
   Status handOut(runtime::CheckpointReader reader, const Console& console);
 
   const FollowOptions options_;

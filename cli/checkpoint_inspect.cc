@@ -41,6 +41,18 @@ void printVariables(std::ostream& out, const runtime::Manifest& manifest) {
   }
 }
 
+// How many rows there are is in the shards' files.
+void printTables(std::ostream& out, const std::vector<runtime::ManifestTable>& tables) {
+  if (tables.empty()) return;
+  std::size_t width = 8;
+  for (const auto& table : tables) width = std::max(width, table.name.size());
+  out << fmt::format("{:<{}}  {:>5}  SLOTS\n", "TABLE", width, "DIM");
+  for (const auto& table : tables) {
+    out << fmt::format("{:<{}}  {:>5}  {}\n", table.name, width, table.dim,
+                       table.slots.empty() ? "-" : fmt::format("{}", fmt::join(table.slots, ", ")));
+  }
+}
+
 }  // namespace
 
 int inspectCheckpoints(const Console& console, const std::string& dir,
@@ -58,7 +70,10 @@ int inspectCheckpoints(const Console& console, const std::string& dir,
         status.ok() ? stateOf(manifest) : fmt::format("damaged: {}", fromAbsl(status.message())));
   }
   for (const std::string& problem : problems) console.out << "unreadable: " << problem << "\n";
-  if (!manifests.empty()) printVariables(console.out, manifests[0]);
+  if (!manifests.empty()) {
+    printVariables(console.out, manifests[0]);
+    printTables(console.out, manifests[0].tables);
+  }
   return sound ? kExitOk : kExitUsage;
 }
 

@@ -33,9 +33,10 @@ struct ExportedTable {
 // Writes a file as exportSafetensors() does, without slots, with these rows of tables alone: of
 // each also "table/gone" (I64), ids of rows that are to be removed before those of the file are
 // taken; empty arrays are left out; and the metadata "trainyard.since", the step of `before`. Null:
-// all rows, and no such metadata. What has changed is held in memory.
+// all rows, and no such metadata. `beside` as there. What has changed is held in memory.
 StatusOr<std::vector<ExportedTable>> exportChanges(const CheckpointReader* before,
                                                    const CheckpointReader& after,
-                                                   const std::string& path);
+                                                   const std::string& path,
+                                                   const std::string& beside = "");
 
 }  // namespace trainyard::runtime

@@ -170,7 +170,9 @@ Status exportSafetensors(const CheckpointReader& reader, const std::string& path
 
 StatusOr<std::vector<ExportedTable>> exportChanges(const CheckpointReader* before,
                                                    const CheckpointReader& after,
-                                                   const std::string& path) {
+                                                   const std::string& path,
+                                                   const std::string& beside) {
+  TY_ASSIGN_OR_RETURN(const Beside others, openBeside(beside));
   const Tensors tensors = tensorsOf(after, /*slots=*/false);
   std::vector<SafetensorsEntry> entries = tensors.entries;
   std::vector<Changes> changes;
@@ -192,6 +194,7 @@ StatusOr<std::vector<ExportedTable>> exportChanges(const CheckpointReader* befor
     exported.push_back({tables[t].name, rows, gone});
     changes.push_back(std::move(of_table));
   }
+  entries.insert(entries.end(), others.header.entries.begin(), others.header.entries.end());
   auto metadata = metadataOf(after.manifest());
   if (before != nullptr) metadata["trainyard.since"] = fmt::format("{}", before->manifest().step);
   TY_ASSIGN_OR_RETURN(const auto file, beginFile(path, metadata, entries));
@@ -201,6 +204,7 @@ StatusOr<std::vector<ExportedTable>> exportChanges(const CheckpointReader* befor
     TY_RETURN_IF_ERROR(file->write(std::as_bytes(std::span(of_table.ids))));
     TY_RETURN_IF_ERROR(file->write(std::as_bytes(std::span(of_table.rows))));
   }
+  TY_RETURN_IF_ERROR(copyArrays(others, *file));
   TY_RETURN_IF_ERROR(file->commit());
   return exported;
 }

@@ -43,6 +43,20 @@ bool isBeside(const std::string& name, const session::Declaration& declaration) 
          });
 }
 
+// The table whose ids and rows are in the file, of which this is one array; "": it is none of a
+// table.
+std::string tableOf(const std::string& name, const SafetensorsHeader& header) {
+  const auto has = [&](const std::string& wanted) {
+    return std::ranges::any_of(header.entries,
+                               [&](const SafetensorsEntry& entry) { return entry.name == wanted; });
+  };
+  for (std::size_t at = name.find('/'); at != std::string::npos; at = name.find('/', at + 1)) {
+    const std::string table = name.substr(0, at);
+    if (has(table + "/ids") && has(table + "/rows")) return table;
+  }
+  return "";
+}
+
 Status checkArray(const std::string& path, const SafetensorsEntry& entry,
                   const DeclaredVariable& variable) {
   const std::string_view dtype = safetensorsType(variable.type);
@@ -93,8 +107,13 @@ Status readInitialArrays(const std::string& path, const session::Declaration& de
     arrays.erase(found);
   }
   for (const auto& [name, entry] : arrays) {
-    if (!isBeside(name, declaration))
-      return refused(path, fmt::format("array {} is none of the model's", name));
+    if (isBeside(name, declaration)) continue;
+    if (const std::string table = tableOf(name, *header); !table.empty()) {
+      return refused(path, fmt::format("has rows of the table {}, which come from a run's "
+                                       "directory, not from a file",
+                                       table));
+    }
+    return refused(path, fmt::format("array {} is none of the model's", name));
   }
   return absl::OkStatus();
 }

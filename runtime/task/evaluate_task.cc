@@ -88,6 +88,10 @@ StatusOr<EvaluationResult> evaluateCheckpoint(const v1::TrainingJob& job,
                                               const std::string& checkpoint_dir,
                                               const std::string& manifest_name, int threads) {
   const v1::Training& training = job.spec().training();
+  if (training.model().name() == "program") {
+    return invalidInput("training.model.name",
+                        "\"program\": only the program itself can evaluate its model");
+  }
   setComputeThreads(threads);
   TY_ASSIGN_OR_RETURN(const Manifest manifest, chooseManifest(checkpoint_dir, manifest_name));
   TY_ASSIGN_OR_RETURN(const CheckpointReader reader,

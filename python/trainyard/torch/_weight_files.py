@@ -35,14 +35,16 @@ def load_weights(path: Path) -> Dict[str, torch.Tensor]:
     Two names of one tensor (tied weights) count once in a job: where a model has such, load with strict=False.
 
     Args:
-        path: of what `trainyard checkpoint export` has written; slots of the job's optimizer are left out.
+        path: of what `trainyard checkpoint export` has written; slots of the job's optimizer, and rows of its tables, are
+            left out.
 
     Raises:
         InvalidArgument: it is no safetensors file, and why. OSError: it cannot be read.
     """
     with open(path, "rb") as file:
         begin, entries = _header(path, file)
-        arrays = {name: _array(path, file, begin, entry) for name, entry in entries.items() if name != _STEP}
+        arrays = {name: _array(path, file, begin, entry) for name, entry in entries.items()
+                  if name != _STEP and not _is_of_table(name, entries)}
     return {name: array for name, array in arrays.items() if not _is_slot(name, arrays)}
 
 
@@ -126,6 +128,13 @@ def _memory(array: torch.Tensor, size: int) -> Any:
 def _is_slot(name: str, arrays: Mapping[str, torch.Tensor]) -> bool:
     """"weight/momentum" beside "weight": a name of torch's has no slash."""
     return "/" in name and name.rsplit("/", 1)[0] in arrays
+
+
+def _is_of_table(name: str, entries: Mapping[str, Any]) -> bool:
+    """"words/rows/momentum" of a table "words", whose rows are on the job's servers: no layer of the model has them."""
+    parts = name.split("/")
+    tables = ("/".join(parts[:end]) for end in range(1, len(parts)))
+    return any(f"{table}/ids" in entries and f"{table}/rows" in entries and table not in entries for table in tables)
 
 
 def _unique(state: Mapping[str, Any]) -> Dict[str, torch.Tensor]:

@@ -9,6 +9,7 @@
 #include "fmt/format.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "runtime/checkpoint/changes.h"
 #include "runtime/checkpoint/checkpoint.h"
 #include "runtime/checkpoint/safetensors.h"
 #include "runtime/storage/durable_file.h"
@@ -250,6 +251,8 @@ TEST(Export, WhatLiesBesideFollows) {
   ASSERT_EQ(exportSafetensors(*reader, path, false, beside), absl::OkStatus());
   auto expected = expectedTensors(12, false);
   expected.insert(expected.end(), "a.mean U8 [3145733] " + sha256Hex(bytes));
+  EXPECT_EQ(readByPython(path), expected);
+  ASSERT_EQ(exportChanges(nullptr, *reader, path, beside).status(), absl::OkStatus());
   EXPECT_EQ(readByPython(path), expected);
 
   // Two arrays of one name are no model.

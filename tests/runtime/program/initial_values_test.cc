@@ -99,6 +99,9 @@ TEST_F(InitialValuesTest, WhatDoesNotFitIsRefusedForGoodAndByName) {
   const std::map<std::string, std::vector<Array>> wrong = {
       {"has no array w, the model's is F32 [2]", {seen()}},
       {"array v is none of the model's", {weights(), seen(), array<float>("v", "F32", {1}, {0})}},
+      {"has rows of the table deep, which come from a run's directory, not from a file",
+       {weights(), seen(), array<std::int64_t>("deep/ids", "I64", {1}, {5}),
+        array<float>("deep/rows", "F32", {1, 2}, {1, 1})}},
       {"array w is F32 [1, 2], the model's is F32 [2]",
        {array<float>("w", "F32", {1, 2}, {0, 0}), seen()}},
       {"array w is F64 [2], the model's is F32 [2]",
