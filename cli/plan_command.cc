@@ -1,3 +1,5 @@
+#include <filesystem>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -16,6 +18,7 @@
 #include "cli/plan/script_variables.h"
 #include "fmt/format.h"
 #include "operator/job/job.h"
+#include "operator/local/volumes.h"
 #include "runtime/catalog/catalog.h"
 
 namespace trainyard::cli {
@@ -24,6 +27,7 @@ namespace {
 struct PlanOptions {
   std::string file;
   std::vector<std::string> sets;
+  std::vector<std::string> volumes;
   bool program = false;
   std::string declared;
   std::string output = "text";
@@ -57,7 +61,14 @@ StatusOr<std::vector<runtime::Variable>> unlistedVariables(const PlanOptions& op
   }
   // What cannot be placed is not worth a run.
   if (!asked || job.spec().strategy() == "AllReduce") return std::vector<runtime::Variable>();
-  if (options.program) return programVariables(runtime, job, console.err);
+  if (options.program) {
+    v1::TrainingJob here = job;
+    std::map<std::string, std::string> folders;
+    for (const std::string& volume : options.volumes) folders.insert(splitFirst(volume, '='));
+    TY_RETURN_IF_ERROR(
+        control::resolveVolumes(folders, std::filesystem::current_path().string(), &here));
+    return programVariables(runtime, here, console.err);
+  }
   return recordedVariables(runtime, options.declared);
 }
 
@@ -165,6 +176,12 @@ void registerPlan(CLI::App& app, ChosenCommand& chosen) {
   CLI::Option* program = plan->add_flag(
       "--program", options->program,
       "Run the job's own program until it has declared its model, which is then planned");
+  plan->add_option(
+          "--volume", options->volumes,
+          "NAME=DIR: with --program, folder to use for a volume of the job; may be repeated")
+      ->allow_extra_args(false)
+      ->needs(program)
+      ->check(assignment("NAME=DIR"));
   plan->add_option("--declared", options->declared,
                    "Plan the model that the program has declared in a run: its directory")
       ->excludes(program);

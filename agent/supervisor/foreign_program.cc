@@ -80,13 +80,6 @@ std::string rendezvous(const v1::MemberTask& first, const std::vector<int>& take
   return v6 ? fmt::format("[{}]:{}", host, port) : fmt::format("{}:{}", host, port);
 }
 
-std::string volumeVariable(std::string name) {
-  for (char& c : name) {
-    c = c == '-' ? '_' : static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
-  }
-  return "TRAINYARD_VOLUME_" + name;
-}
-
 const std::string* find(const Variables& variables, std::string_view name) {
   for (const auto& [key, value] : variables) {
     if (key == name) return &value;
@@ -100,6 +93,13 @@ void set(std::vector<std::string>& environment, const std::string& name, const s
 }
 
 }  // namespace
+
+std::string volumeVariable(std::string name) {
+  for (char& c : name) {
+    c = c == '-' ? '_' : static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
+  }
+  return "TRAINYARD_VOLUME_" + name;
+}
 
 StatusOr<ForeignProgram> readForeignProgram(const std::filesystem::path& path) {
   TY_ASSIGN_OR_RETURN(const std::string text, readFile(path, kMaxBytes));

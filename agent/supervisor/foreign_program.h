@@ -34,6 +34,9 @@ ForeignProgram foreignProgram(std::vector<std::string> argv,
                               std::map<std::string, std::string> volumes,
                               const std::vector<std::string>& environment);
 
+// TRAINYARD_VOLUME_<NAME>, by which a program finds the folder of the volume `name`.
+std::string volumeVariable(std::string name);
+
 // Of one process of the task.
 struct ForeignPlace {
   std::uint32_t process = 0;

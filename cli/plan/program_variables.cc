@@ -17,6 +17,7 @@
 #include "fmt/format.h"
 #include "nlohmann/json.hpp"
 #include "operator/job/template.h"
+#include "operator/local/volumes.h"
 
 namespace trainyard::cli {
 namespace {
@@ -61,13 +62,15 @@ StatusOr<std::string> commandOf(const v1::TrainingJob& job) {
   agent::ForeignProgram program;
   program.argv = command.argv;
   program.env = command.env;
-  const agent::Variables variables = {{"TRAINYARD_JOB", job.metadata().name()},
-                                      {"TRAINYARD_ROLE", "worker"},
-                                      {"TRAINYARD_INDEX", "0"},
-                                      {"RANK", "0"},
-                                      {"LOCAL_RANK", "0"},
-                                      {"WORLD_SIZE", "1"},
-                                      {"LOCAL_WORLD_SIZE", "1"}};
+  agent::Variables variables = {{"TRAINYARD_JOB", job.metadata().name()},
+                                {"TRAINYARD_ROLE", "worker"},
+                                {"TRAINYARD_INDEX", "0"},
+                                {"RANK", "0"},
+                                {"LOCAL_RANK", "0"},
+                                {"WORLD_SIZE", "1"},
+                                {"LOCAL_WORLD_SIZE", "1"}};
+  for (const auto& [volume, folder] : control::volumeFolders(job.spec()))
+    variables.emplace_back(agent::volumeVariable(volume), folder);
   const agent::ForeignStart start =
       agent::foreignStart(program, variables, v1::ROLE_WORKER, ownEnvironment());
   return nlohmann::ordered_json{

@@ -144,6 +144,17 @@ class WeightFilesTest(ProgramRuns):
                 assert "is damaged" in str(error), error
         """)
 
+    def test_rows_of_tables_are_no_layers(self):
+        self.interpret("-c", """if True:
+            import torch, trainyard.torch as tyt
+            of_table = {"deep/ids": torch.arange(3), "deep/rows": torch.zeros(3, 2), "deep/rows/momentum": torch.zeros(3, 2),
+                        "deep/steps": torch.zeros(3, dtype=torch.int32), "deep/counts": torch.zeros(3, dtype=torch.int32)}
+            net = {"deep.weight": torch.ones(2), "deep.weight/momentum": torch.ones(2)}
+            tyt.save_weights({**net, **of_table}, "tables.safetensors")
+            read = tyt.load_weights("tables.safetensors")
+            assert list(read) == ["deep.weight"], sorted(read)
+        """)
+
     def test_headers_that_say_what_cannot_be(self):
         self.interpret("-c", """if True:
             import json, struct, trainyard.torch as tyt
@@ -184,6 +195,20 @@ class WeightFilesTest(ProgramRuns):
         ends.write_text(text.replace(str(self.program), str(SOURCE / "tests/python/absent.py")))
         self.assertRegex(self.plan(ends, "--program", code=2), "the program ended before it opened a session: exit code 2")
         self.assertIn("excludes", self.plan(job, "--program", "--declared", run, code=2))
+
+    def test_a_program_that_is_planned_finds_its_volumes(self):
+        run, _ = self.trained("volumes")
+        job = run.parent / "volumes.yaml"
+        text = job.parent.joinpath("job.yaml").read_text()
+        started = f"[{sys.executable}, {self.program}]"
+        self.assertIn(started, text)
+        script = "test -d $(TRAINYARD_VOLUME_DATA) && exec " + f"{sys.executable} {self.program}"
+        job.write_text(text.replace(started, json.dumps(["sh", "-c", script])).replace(
+            "spec:\n", "spec:\n  volumes: [{name: data, mountPath: /data}]\n", 1))
+        self.assertIn("volume 'data': give --volume data=DIR", self.plan(job, "--program", code=2))
+        self.assertIn("the program ended before", self.plan(job, "--program", "--volume", "data=absent", code=2))
+        asked = json.loads(self.plan(job, "--program", "--volume", f"data={self.folder}", "-o", "json"))
+        self.assertGreater(asked["parameters"], 0)
 
 
 if __name__ == "__main__":
