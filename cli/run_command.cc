@@ -269,7 +269,8 @@ void registerRun(CLI::App& app, ChosenCommand& chosen) {
   run->add_option("--set", flags->sets, "PATH=VALUE: change a field of the job; may be repeated")
       ->allow_extra_args(false)
       ->check(assignment("PATH=VALUE"));
-  run->add_option("--dir", flags->dir, "Directory of the run (default: runs/<job>)");
+  run->add_option("--dir", flags->dir,
+                  "Directory of the run (default: <job> in runs, or in what TRAINYARD_RUNS says)");
   run->add_option("--volume", flags->volumes,
                   "NAME=DIR: folder to use for a volume of the job; may be repeated")
       ->allow_extra_args(false)

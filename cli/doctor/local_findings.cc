@@ -192,7 +192,8 @@ void findPython(const LocalFacts& facts, std::vector<Finding>& findings) {
   group.note(fmt::format("python3 {} with {}, {}", python.version, part("torch", python.torch),
                          part("trainyard-client", python.client)),
              python.client.empty()
-                 ? "for `import trainyard`: make wheel, pip install build/wheel/*.whl"
+                 ? "for `import trainyard`: make wheel, and in a virtual environment pip install "
+                   "build/wheel/*.whl (docs/python.md)"
                  : "");
 }
 

@@ -12,6 +12,7 @@
 #include "cli/jobs/patience.h"
 #include "cli/run/directory.h"
 #include "fmt/format.h"
+#include "operator/job/template.h"
 #include "operator/local/leftovers.h"
 #include "operator/local/run_directory.h"
 
@@ -92,6 +93,11 @@ Status removeRun(const RunPaths& paths, const Clock& clock) {
   return removed;
 }
 
+// Of steps, and of checkpoints, programs without `training` tell nothing.
+std::string placeOf(const JobView& job, std::string_view before) {
+  return control::isForeign(job.job) ? "" : fmt::format("{}{}", before, job.step);
+}
+
 }  // namespace
 
 StatusOr<std::string> suspendJob(JobControl& control, const Waiting& waiting, const Clock& clock) {
@@ -105,19 +111,22 @@ StatusOr<std::string> suspendJob(JobControl& control, const Waiting& waiting, co
     TY_RETURN_IF_ERROR(job.status());
     TY_RETURN_IF_ERROR(checkCanStop(*job, asked));
     if (job->state == "Suspended") {
-      return fmt::format("{} {} at step {}", job->name,
-                         asked ? "suspended" : "is suspended already,", job->step);
+      return fmt::format("{} {}{}", job->name, asked ? "suspended" : "is suspended already",
+                         placeOf(*job, asked ? " at step " : ", at step "));
     }
     if (!job->attended()) {
       TY_ASSIGN_OR_RETURN(const bool done, control.suspendAtRest());
       if (done) {
-        return fmt::format("{} suspended at step {} (nothing of it was running)", job->name,
-                           job->step);
+        return fmt::format("{} suspended{} (nothing of it was running)", job->name,
+                           placeOf(*job, " at step "));
       }
     } else if (!asked) {
       TY_RETURN_IF_ERROR(control.setSuspend(true));
       asked = true;
-      if (!waiting.wait) return fmt::format("{} stops with a checkpoint", job->name);
+      if (!waiting.wait) {
+        return fmt::format("{} stops{}", job->name,
+                           control::isForeign(job->job) ? "" : " with a checkpoint");
+      }
     }
     if (!patience.wait()) {
       return absl::DeadlineExceededError(

@@ -11,6 +11,7 @@
 #include "cli/jobs/job_view.h"
 #include "cli/jobs/patience.h"
 #include "fmt/format.h"
+#include "operator/job/template.h"
 
 namespace trainyard::cli {
 namespace {
@@ -38,13 +39,14 @@ int reportEnd(const ExitState& exit, const std::string& words, const Console& co
   return exit.signal != 0 ? kExitFailure : exit.code;
 }
 
-void reportRunning(const LauncherOptions& options, pid_t pid, const Console& console) {
+void reportRunning(const LauncherOptions& options, pid_t pid, bool foreign,
+                   const Console& console) {
   const std::string job = jobArgument(options.shown_dir, console.runs_dir);
   if (options.log_format != "json") {
     console.out << fmt::format(
         "follow it with: trainyard logs {} -f\n"
-        "stop it with a checkpoint: trainyard suspend {}\n",
-        job, job);
+        "stop it{}: trainyard suspend {}\n",
+        job, foreign ? "" : " with a checkpoint", job);
   }
   console.out << fmt::format("detached: process={} log={}/launcher.log dir={}", pid,
                              options.shown_dir, options.shown_dir)
@@ -66,6 +68,7 @@ int runDetached(const LauncherOptions& options, OpenedRun run, Duration limit,
   }
   const fs::path dir = run.paths.dir;
   const fs::path log = run.paths.launcherLog();
+  const bool foreign = control::isForeign(run.job);
   std::error_code error;
   const auto size = fs::file_size(log, error);
   const std::size_t before = error ? 0 : size;
@@ -91,7 +94,7 @@ int runDetached(const LauncherOptions& options, OpenedRun run, Duration limit,
     return kExitFailure;
   }
   std::move(*child).release();
-  reportRunning(options, pid, console);
+  reportRunning(options, pid, foreign, console);
   return kExitOk;
 }
 

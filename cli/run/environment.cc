@@ -37,6 +37,15 @@ std::string describeData(const v1::DataSpec& data) {
   return data.files(0) + (others == 0 ? "" : fmt::format(" and {} more", others));
 }
 
+// A ring has no parameter servers.
+std::string factOfTasks(const v1::JobSpec& spec) {
+  const int processes = spec.worker().processes_per_pod();
+  return fmt::format(
+      "{}{} workers{}",
+      spec.has_ps() ? fmt::format("{} parameter servers, ", spec.ps().replicas()) : "",
+      spec.worker().replicas(), processes > 1 ? fmt::format(" of {} processes", processes) : "");
+}
+
 std::string describeTables(const v1::Training& training) {
   std::vector<std::string> texts;
   for (const v1::TableSpec& table : training.tables())
@@ -47,7 +56,7 @@ std::string describeTables(const v1::Training& training) {
 void addTraining(const v1::TrainingJob& job, Facts* facts) {
   const v1::Training& training = job.spec().training();
   facts->emplace_back("model", training.model().name());
-  facts->emplace_back("data", describeData(training.data()));
+  if (training.has_data()) facts->emplace_back("data", describeData(training.data()));
   if (!training.tables().empty()) facts->emplace_back("tables", describeTables(training));
   const v1::OptimizerSpec& optimizer = training.optimizer();
   std::string text =
@@ -99,11 +108,7 @@ Facts reportFacts(const v1::TrainingJob& job, const std::vector<std::string>& pr
   Facts facts;
   if (job.spec().has_training()) addTraining(job, &facts);
   for (const std::string& program : programs) facts.emplace_back("program", program);
-  const int processes = job.spec().worker().processes_per_pod();
-  facts.emplace_back("tasks",
-                     fmt::format("{} parameter servers, {} workers{}", job.spec().ps().replicas(),
-                                 job.spec().worker().replicas(),
-                                 processes > 1 ? fmt::format(" of {} processes", processes) : ""));
+  facts.emplace_back("tasks", factOfTasks(job.spec()));
   for (const auto& [name, value] : environment.items()) {
     if (name == "memoryBytes") {
       facts.emplace_back("memory", formatBytes(value.get<double>()));
