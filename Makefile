@@ -76,7 +76,7 @@ install: build
 	@echo "installed in $(or $(PREFIX),/usr/local)"
 
 wheel:
-	$(packages) demo
+	$(packages) demo wheel
 	$(configure) --preset release
 	phase build cmake --build build/release --target trainyard_shared
 	exec python3 deploy/wheel/wheel.py --library build/release/lib/libtrainyard.so --out build/wheel

@@ -3,7 +3,7 @@
 
     python3 export.py model.pt
 
-Needs PyTorch, of the version that `trainyard-runtime version` names or an older one.
+Needs PyTorch, of the version that `trainyard-runtime-torch version` names or an older one.
 """
 import sys
 from typing import Dict

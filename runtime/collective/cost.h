@@ -38,7 +38,7 @@ inline constexpr std::int64_t kDoublingBytes = 16 * 1024;
 inline constexpr std::int64_t kHalvingBytes = 4 * 1024 * 1024;
 // Up to here a broadcast takes a tree, above a chain, likewise.
 inline constexpr std::int64_t kTreeBytes = 256 * 1024;
-// Of a segment; chosen by bench/allreduce.
+// Of a segment; chosen by bench/all_reduce.cc.
 inline constexpr std::int64_t kSegmentBytes = 256 * 1024;
 
 struct Cost {
