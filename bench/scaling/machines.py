@@ -8,6 +8,9 @@ MODELS = {
     "vgg19": {"parameters": 143700000, "step_seconds": 0.6},
 }
 RATES = {"1 Gbit/s": 1e9, "10 Gbit/s": 1e10}
+# Of a full packet of 1,500 bytes on Ethernet, what is left by its header and those of IPv4 and of TCP with timestamps; links are
+# shaped by the whole of it, and the cost model asks for the rate of the payload (docs/cost_model.md).
+PAYLOAD = (1500 - 20 - 32) / (1500 + 14)
 SIZES = (2, 4, 8, 16)  # machines; one alone exchanges nothing
 SPLITS = {9: (4, 5, 6, 7, 8), 16: (8, 9, 10, 12, 14)}  # workers of so many machines; the others are servers
 SYSTEMS = ("dedicated", "colocated", "ring")
@@ -53,6 +56,11 @@ def link(model, rate):
     return LINK * factor_by(carrier(model, rate), model, rate) / factor(model, rate)
 
 
+def payload(rate):
+    """Bits per second of the model that a link of that rate carries."""
+    return rate * PAYLOAD
+
+
 def measured_steps(seconds):
     """After the first, of which each takes so long here: four, or as many as half a minute has, but two."""
     return max(2, min(4, int(30 / seconds)))
@@ -82,7 +90,7 @@ def layout(system, machines, planned):
 def best_share(model, rate):
     """e*: of machines to be workers, where servers have machines of their own (docs/cost_model.md)."""
     kind = MODELS[model]
-    return max(0.5, 1 / (1 + (kind["parameters"] * 32 / rate / kind["step_seconds"]) ** 0.5))
+    return max(0.5, 1 / (1 + (kind["parameters"] * 32 / payload(rate) / kind["step_seconds"]) ** 0.5))
 
 
 def job(name, place, carried_by, step_seconds, steps):

@@ -69,8 +69,8 @@ class Scaling:
         """What the cost model says, by number of machines."""
         kind = machines.MODELS[model]
         printed = subprocess.run(
-            [self.args.bin / "trainyard", "plan", "--parameters", str(kind["parameters"]), "--bandwidth", f"{rate:.0f}bit",
-             "--step-seconds", str(kind["step_seconds"]), *sizes, "-o", "json"],
+            [self.args.bin / "trainyard", "plan", "--parameters", str(kind["parameters"]), "--bandwidth",
+             f"{machines.payload(rate):.0f}bit", "--step-seconds", str(kind["step_seconds"]), *sizes, "-o", "json"],
             check=True, stdout=subprocess.PIPE, text=True).stdout
         return {row["machines"]: row for row in json.loads(printed)["cost"]["scale"]}
 

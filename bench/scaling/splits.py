@@ -27,9 +27,9 @@ class Splits(scaling.Scaling):
         description = self.description(model, rate, place, steps=1)
         file = self.args.out / "job.json"
         file.write_text(json.dumps(description))
+        carried = machines.payload(machines.link(model, machines.RATES[rate]))
         printed = subprocess.run(
-            [self.args.bin / "trainyard", "plan", "-f", file, "--bandwidth", f"{machines.link(model, machines.RATES[rate]):.0f}bit",
-             "-o", "json"],
+            [self.args.bin / "trainyard", "plan", "-f", file, "--bandwidth", f"{carried:.0f}bit", "-o", "json"],
             check=True, stdout=subprocess.PIPE, text=True).stdout
         return json.loads(printed)["prediction"]["stepSeconds"] / scale
 

@@ -43,6 +43,9 @@ class Known(unittest.TestCase):
                 self.assertGreaterEqual(machines.factor(model, rate), machines.LEAST_FACTOR)
                 self.assertLessEqual(machines.factor(model, rate), machines.MOST_FACTOR)
 
+    def test_headers_take_their_part_of_a_link(self):
+        self.assertAlmostEqual(1448 / 1514, machines.payload(1e9) / 1e9)
+
     def test_parameters_of_carriers(self):
         for carrier in machines.CARRIERS:
             with self.subTest(**carrier):
@@ -104,7 +107,7 @@ class Splits(unittest.TestCase):
     def test_the_best_share_is_the_models(self):
         for model, kind in machines.MODELS.items():
             for rate in machines.RATES.values():
-                exchange, best = kind["parameters"] * 32 / rate, machines.best_share(model, rate)
+                exchange, best = kind["parameters"] * 32 / machines.payload(rate), machines.best_share(model, rate)
                 # Time by work, docs/cost_model.md: none beside it is less.
                 time = {e: kind["step_seconds"] / e + exchange / (1 - e) for e in (best, best + 0.01)}
                 self.assertLessEqual(time[best], time[best + 0.01])
