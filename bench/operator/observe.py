@@ -95,12 +95,19 @@ def writes(api):
     return writes_told(api.get("/metrics")[1])
 
 
-def writes_told(page):
-    """writes() by a page of the apiserver's metrics."""
+def refused(api):
+    """The same of attempts that changed nothing: what is there already (409), what may not be (403)."""
+    return writes_told(api.get("/metrics")[1], answered_well=False)
+
+
+def writes_told(page, answered_well=True):
+    """writes() by a page of the apiserver's metrics; or refused()."""
     result = {}
     for (name, labels), value in parse_metrics(page).items():
         found = dict(labels)
         if name != "apiserver_request_total" or found["verb"] not in WRITES:
+            continue
+        if found["code"].startswith("2") != answered_well:
             continue
         if found["resource"] in HEARTBEATS or found["resource"].endswith("reviews"):
             continue

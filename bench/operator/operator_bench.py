@@ -132,13 +132,16 @@ def rest(rig, operator, process, seconds):
     """Nothing happens to the jobs that are there."""
     settled = settle(rig, quiet=15, limit=600)
     before, reconciles = observe.writes(rig.api), operators.reconciles(rig, operator)
+    refused = observe.refused(rig.api)
     cpu, began = process.cpu_seconds(), time.monotonic()
     time.sleep(seconds)
     took = time.monotonic() - began
     looks = observe.difference(reconciles, operators.reconciles(rig, operator))
     written = observe.difference(before, observe.writes(rig.api))
+    refused = observe.difference(refused, observe.refused(rig.api))
     result = {"settled_seconds": settled, "seconds": took, "writes": written,
-              "writes_per_minute": sum(written.values()) / took * 60,
+              "writes_per_minute": sum(written.values()) / took * 60, "refused": refused,
+              "refused_per_minute": sum(refused.values()) / took * 60,
               "cpu_share": (process.cpu_seconds() - cpu) / took,
               "reconciles": looks.get(float("inf"), 0),
               "reconcile_p50_seconds": observe.quantile(looks, 0.5),
@@ -211,13 +214,14 @@ def rest_rows(ours, peer):
     def both(what, show):
         return [f"at rest: {what}", show(ours), show(peer) if peer else "", ""]
     rows = [both("writes a minute, at the apiserver", lambda r: f"{r['writes_per_minute']:.1f}"),
+            both("attempts a minute that are refused and change nothing", lambda r: f"{r['refused_per_minute']:.1f}"),
             both("reconciles, p50", lambda r: milliseconds(r["reconcile_p50_seconds"])),
             both("reconciles, p99", lambda r: milliseconds(r["reconcile_p99_seconds"])),
             both("resident", lambda r: mib(r["resident_bytes"])),
             both("CPU", lambda r: f"{r['cpu_share'] * 100:.1f} %")]
     rows[0][3] = verdict(ours["writes_per_minute"] == 0)
     p99 = ours["reconcile_p99_seconds"]
-    rows[2][3] = verdict(p99 is not None and p99 < BAR_P99)
+    rows[3][3] = verdict(p99 is not None and p99 < BAR_P99)
     return rows
 
 

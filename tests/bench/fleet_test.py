@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The table and the picture of bench/operator/operator_fleet.py, from values that are made up."""
+"""The table and the picture of bench/operator/operator_fleet.py, from values that are made up; what counts as a write."""
 import os
 import pathlib
 import sys
@@ -10,6 +10,15 @@ SOURCE = pathlib.Path(os.environ["TRAINYARD_SOURCE"])
 sys.path[:0] = [str(SOURCE / "bench" / "operator")]
 
 import fleet_picture  # noqa: E402
+import observe  # noqa: E402
+
+PAGE = """
+apiserver_request_total{code="201",dry_run="",resource="pods",subresource="",verb="POST"} 7
+apiserver_request_total{code="409",dry_run="",resource="secrets",subresource="",verb="POST"} 3
+apiserver_request_total{code="200",dry_run="",resource="trainingjobs",subresource="status",verb="PATCH"} 2
+apiserver_request_total{code="200",dry_run="",resource="leases",subresource="",verb="PUT"} 90
+apiserver_request_total{code="200",dry_run="",resource="pods",subresource="",verb="LIST"} 5
+"""
 
 
 def run(jobs, cores=0.1, mib=100.0, seconds=20.0, writes=10.0):
@@ -34,6 +43,10 @@ class Fleet(unittest.TestCase):
         self.assertIn("load 1.0", table[0])
         self.assertEqual({table[2].count("|")}, {line.count("|") for line in table[2:-2]})
         self.assertTrue(table[4].startswith("| 125 x 10 "), "by the number of jobs")
+
+    def test_what_is_refused_has_written_nothing(self):
+        self.assertEqual({"POST pods": 7, "PATCH trainingjobs/status": 2}, observe.writes_told(PAGE))
+        self.assertEqual({"POST secrets": 3}, observe.writes_told(PAGE, answered_well=False))
 
     def test_memory_is_the_most_of_both_leaders(self):
         self.assertEqual(100.0, fleet_picture.mib(run(1)))
