@@ -13,6 +13,7 @@ FONT = 'system-ui, -apple-system, "Segoe UI", Roboto, "Noto Sans", sans-serif'
 WIDTH, HEIGHT = 430, 270  # of a panel
 LEFT, RIGHT, TOP, BOTTOM = 52, 14, 34, 42
 LEGEND = 26
+LEGEND_LINE = 18
 TICKS = 5
 LETTER = 7.2  # the width of one, about
 
@@ -142,34 +143,39 @@ def drawn(line, frame):
     return out
 
 
-def legend(panels):
+def legend(panels, width):
+    """Its parts, and how much lower the panels are for its lines beyond the first one."""
     known = {}
     for panel in panels:
         for line in panel.lines:
             known.setdefault(line.name, line)
-    out, x = [], LEFT
+    out, x, y = [], LEFT, 0
     for line in known.values():
         if not line.name:
             continue
-        if not line.joined:
-            out += [circle(line, x + 10, 16), text(x + 25, 20, line.name, "text")]
-            x += 25 + LETTER * len(line.name) + 18
-            continue
-        dash = " dash" if line.dashed else ""
-        out.append(f'<line class="line c{line.color}{dash}" x1="{x:.1f}" y1="16" x2="{x + 20:.1f}" y2="16"/>')
-        out.append(text(x + 25, 20, line.name, "text"))
-        x += 25 + LETTER * len(line.name) + 18
-    return out
+        long = 25 + LETTER * len(line.name) + 18
+        if x > LEFT and x + long - 18 > width:
+            x, y = LEFT, y + LEGEND_LINE
+        if line.joined:
+            dash = " dash" if line.dashed else ""
+            out.append(f'<line class="line c{line.color}{dash}" x1="{x:.1f}" y1="{y + 16}" x2="{x + 20:.1f}" y2="{y + 16}"/>')
+        else:
+            out.append(circle(line, x + 10, y + 16))
+        out.append(text(x + 25, y + 20, line.name, "text"))
+        x += long
+    return out, y
 
 
 def draw(panels, columns=2):
     """The panels row by row, below one legend, as the text of an SVG file."""
     rows = -(-len(panels) // columns)
-    width, height = columns * WIDTH, LEGEND + rows * HEIGHT
+    width = columns * WIDTH
+    words, lower = legend(panels, width)
+    height = LEGEND + lower + rows * HEIGHT
     parts = [f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}">',
-             f"<style>{style()}</style>", f'<rect class="page" width="{width}" height="{height}"/>', *legend(panels)]
+             f"<style>{style()}</style>", f'<rect class="page" width="{width}" height="{height}"/>', *words]
     for index, panel in enumerate(panels):
-        frame = Frame(panel, index % columns * WIDTH, LEGEND + index // columns * HEIGHT)
+        frame = Frame(panel, index % columns * WIDTH, LEGEND + lower + index // columns * HEIGHT)
         parts += axes(panel, frame)
         for line in panel.lines:
             parts += drawn(line, frame)

@@ -61,6 +61,16 @@ class Chart(unittest.TestCase):
         self.assertEqual((frame.left, frame.top), (frame.x(4), frame.y(100)))
         self.assertIn(">64 KiB<", chart.draw([panel]))
 
+    def test_a_long_legend_goes_on_in_another_line(self):
+        names = ["one that has just taken over", "the one that began the jobs", "leases run 15 s", "jobs get on", "they stand still"]
+        lines = [chart.Line(name, color, [(0, 0), (1, 1)], joined=color % 2 == 0) for color, name in enumerate(names)]
+        root = xml.etree.ElementTree.fromstring(chart.draw([chart.Panel("t", "x", "y", [line]) for line in lines]))
+        words = {element.text: element for element in root.iter() if element.text in names}
+        self.assertEqual(set(names), set(words))
+        for name, word in words.items():
+            self.assertLess(float(word.get("x")) + chart.LETTER * len(name), float(root.get("width")), name)
+        self.assertEqual(2, len({word.get("y") for word in words.values()}))
+
     def test_ticks_are_round_and_inside(self):
         self.assertEqual([0, 20, 40, 60, 80], chart.steps(0, 95))
         self.assertEqual([0.6, 0.625, 0.65, 0.675, 0.7], [round(tick, 3) for tick in chart.steps(0.6, 0.72)])
