@@ -98,8 +98,7 @@ inline constexpr MetricSpec kMetrics[] = {
      "Renewals of the lease that had to read it first."},
     {"reflector_lists_total", MetricKind::kCounter, "", "name", kOperator,
      "Complete lists of what is watched (trainingjobs, pods, configmaps, workloads), as pages or "
-     "as "
-     "the start of a watch."},
+     "as the start of a watch."},
     {"reflector_items_per_list", MetricKind::kSummary, "", "name", kOperator, "Objects in a list."},
     {"reflector_list_duration_seconds", MetricKind::kSummary, "seconds", "name", kOperator,
      "Time that a list took."},

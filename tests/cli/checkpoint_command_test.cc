@@ -6,6 +6,7 @@
 
 #include "CLI/CLI.hpp"
 #include "base/core/exit_code.h"
+#include "cli/checkpoint_inspect.h"
 #include "cli/command.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -68,6 +69,17 @@ TEST_F(CheckpointCommand, InspectListsNewestFirstWithVariables) {
   EXPECT_THAT(out_, HasSubstr("optimizer RMSProp (slots rms, momentum)"));
   EXPECT_THAT(out_, HasSubstr("1,200  [100, 3]"));
   EXPECT_EQ(err_, "");
+}
+
+TEST_F(CheckpointCommand, InspectNamesTables) {
+  runtime::Manifest manifest;
+  manifest.tables = {{.name = "words", .dim = 16, .slots = {"accumulator"}},
+                     {.name = "wide", .dim = 1, .slots = {}}};
+  std::ostringstream out, err;
+  EXPECT_EQ(inspectCheckpoints({.out = out, .err = err}, manifests_, {manifest}, {}, 0), kExitOk);
+  EXPECT_THAT(out.str(), HasSubstr("TABLE       DIM  SLOTS\n"));
+  EXPECT_THAT(out.str(), HasSubstr("words        16  accumulator\n"));
+  EXPECT_THAT(out.str(), HasSubstr("wide          1  -\n"));
 }
 
 TEST_F(CheckpointCommand, InspectNamesWhatIsDamaged) {

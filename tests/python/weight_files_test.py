@@ -62,6 +62,10 @@ class WeightFilesTest(ProgramRuns):
             run, own = self.trained(f"trained-{servers}", servers=servers, PROGRAM=program)
             _, plain = self.exported(run)
             self.assertEqual(plain, own)
+        done = subprocess.run([BIN / "trainyard", "checkpoint", "evaluate", run], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                              text=True, timeout=LIMIT)
+        self.assertIn("only the program itself can evaluate its model", done.stdout)
+        self.assertEqual(done.returncode, 2, done.stdout)
 
     def begun(self, name, path, **given):
         """A job that begins with `path` and whose update changes nothing."""
