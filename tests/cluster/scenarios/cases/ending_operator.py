@@ -14,7 +14,8 @@ def begin(case, kubeconfig=None):
     """An operator that leads, and is in the middle of a job's tasks."""
     case.pod_plan(UNSCHEDULED)
     operator = case.operator("--leader-elect", "--lease-name", "ends", "--lease-namespace", case.ns,
-                             kubeconfig=kubeconfig)
+                             # Its loss, which an apiserver without a processor for 10 s is, is not what is tried here.
+                             "--lease-duration", 60, "--renew-deadline", 45, kubeconfig=kubeconfig)
     case.submit(jobs.job(ps=100, workers=TASKS - 100))
     case.wait("some of the pods", lambda: len(case.list("pods")) >= BEGUN)
     case.true(case.get("leases", "ends")["spec"]["holderIdentity"], "it leads")
@@ -22,6 +23,7 @@ def begin(case, kubeconfig=None):
 
 
 def end(case, operator):
+    case.true(operator.alive(), "it runs until it is asked to end")
     begun = time.monotonic()
     case.equal(0, operator.stop())
     took = time.monotonic() - begun

@@ -7,6 +7,7 @@ from harness.client import JOBS, Client, Refused
 from harness.processes import LIMIT, Operator, Proxy
 
 POLL = 0.1
+PODS_TOLD = 40
 NOT_YET = (Refused, OSError)
 
 
@@ -272,27 +273,29 @@ class Case:
     # --- the end
 
     def describe(self):
-        """For a failure's message."""
+        """For a failure's message: what the programs said first, since a long message is cut."""
         lines = []
-        try:
-            for job in self.list("trainingjobs"):
-                lines.append(json.dumps({"job": job["metadata"]["name"], "status": job.get("status")}))
-            for pod in self.list("pods"):
-                meta, status = pod["metadata"], pod.get("status", {})
-                lines.append(f"pod {meta['name']} {meta.get('labels', {}).get('trainyard.dev/created')} "
-                             f"{status.get('phase')} deleted={meta.get('deletionTimestamp')} "
-                             f"finalizers={meta.get('finalizers')}")
-            for event in self.list("events"):
-                if event["involvedObject"]["kind"] == "TrainingJob":
-                    lines.append(f"event {event['involvedObject']['name']} {event['reason']}: {event['message']}")
-        except NOT_YET as error:
-            lines.append(f"(cannot list: {error})")
         for made in self.to_close:
             if isinstance(made, Operator) and made.log.exists():
                 logged = made.log.read_text(errors="replace").splitlines()
                 # Nobody answers for the agents.
                 told = [line for line in logged if "D UNAVAILABLE: " not in line]
                 lines += [f"--- {made.log.parent.name}", *told[-60:]]
+        try:
+            for job in self.list("trainingjobs"):
+                lines.append(json.dumps({"job": job["metadata"]["name"], "status": job.get("status")}))
+            for event in self.list("events"):
+                if event["involvedObject"]["kind"] == "TrainingJob":
+                    lines.append(f"event {event['involvedObject']['name']} {event['reason']}: {event['message']}")
+            pods = self.list("pods")
+            for pod in pods[:PODS_TOLD]:
+                meta, status = pod["metadata"], pod.get("status", {})
+                lines.append(f"pod {meta['name']} {meta.get('labels', {}).get('trainyard.dev/created')} "
+                             f"{status.get('phase')} deleted={meta.get('deletionTimestamp')} "
+                             f"finalizers={meta.get('finalizers')}")
+            lines += [f"and {len(pods) - PODS_TOLD} more pods"] if len(pods) > PODS_TOLD else []
+        except NOT_YET as error:
+            lines.append(f"(cannot list: {error})")
         return "\n".join(lines)
 
     def close(self):
