@@ -117,7 +117,7 @@ class GrpcProgress : public ProgressSource {
   std::optional<TimePoint> sweepLocked();
   // What their silence or answers mean for the rounds to come, and for the report.
   News judgeLocked(Job& job, PollRound& round);
-  bool noteSilenceLocked(Job& job, const PollRound::Answer& answer);
+  News noteSilenceLocked(Job& job);
   // An agent that is silent for so many intervals gets its membership in another way, once.
   void helpSilentLocked(const JobKey& key, const Job& job, const AgentEndpoint& agent,
                         AgentPeer& peer, int intervals);

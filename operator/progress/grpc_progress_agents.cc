@@ -6,6 +6,7 @@
 #include "operator/progress/grpc_progress.h"
 #include "operator/progress/internal/followed_job.h"
 #include "operator/progress/internal/poller.h"
+#include "operator/progress/internal/silence.h"
 
 namespace trainyard::control {
 
@@ -36,13 +37,6 @@ constexpr int kOthersConnectAtOnce = 24;
 constexpr Duration kYoung = std::chrono::seconds(1);
 // Less than gRPC waits from one attempt to the next.
 constexpr Duration kSweepEvery = std::chrono::milliseconds(50);
-
-// Words of the same kind of failure vary; and between a busy operator and an agent that is away
-// calls fail in the one way and the other, of which silence says the less. Each change is a write
-// to the job's status.
-bool isNews(std::string_view known, std::string_view reason) {
-  return reason != known && (known.empty() || reason != kNoAnswer);
-}
 
 // The agent of the task that has the coordinator of a job whose model is ours. Null: it does not
 // run.
@@ -170,13 +164,18 @@ bool GrpcProgress::connectLocked(const Job& job, const AgentEndpoint& agent,
   return true;
 }
 
-bool GrpcProgress::noteSilenceLocked(Job& job, const PollRound::Answer& answer) {
-  const AgentEndpoint& agent = answer.endpoint;
-  if (Poller::now() - answer.peer->failing_since < options_.unreachable_after) return false;
-  JobReport::Unreachable& known = job.report.unreachable[agent.key];
-  if (known.created == agent.created && !isNews(known.why.reason, answer.why.reason)) return false;
-  known = {agent.created, answer.why};
-  return true;
+News GrpcProgress::noteSilenceLocked(Job& job) {
+  std::vector<Silence> silent;
+  bool more = false;  // that have not been asked yet
+  for (const auto& [key, task] : job.tasks) {
+    const AgentPeer& peer = *task.peer;
+    if (peer.silent_rounds > 0) silent.push_back({key, task.created, peer.failing_since, peer.why});
+    const bool heard = peer.answered || peer.heard_at;
+    more = more || (job.revision() > 0 && peer.silent_rounds == 0 && !heard);
+  }
+  const bool news =
+      tellOfSilent(silent, more, Poller::now(), options_.unreachable_after, job.report.unreachable);
+  return news ? News::kState : News::kNone;
 }
 
 News GrpcProgress::judgeLocked(Job& job, PollRound& round) {
@@ -198,7 +197,7 @@ News GrpcProgress::judgeLocked(Job& job, PollRound& round) {
       continue;
     }
     if (peer.silent_rounds == 0) peer.failing_since = now;
-    if (noteSilenceLocked(job, answer)) news = News::kState;
+    peer.why = answer.why;
     peer.refusals = 0;
     const grpc_connectivity_state state = peer.state();
     // Later than for this call it may still come, and for the next one.
@@ -209,6 +208,7 @@ News GrpcProgress::judgeLocked(Job& job, PollRound& round) {
     peer.skip = rarely ? std::min(kMaxSkip, (1 << std::min(beyond, 10)) - 1) : 0;
     helpSilentLocked(round.job().key, job, answer.endpoint, peer, kHelpAfter);
   }
+  news = std::max(news, noteSilenceLocked(job));
   job.calm = !job.wish.stop_by && !job.wish.last_word &&
              std::all_of(job.peers.begin(), job.peers.end(), [&](const auto& entry) {
                return entry.second->silent_rounds == 0 && entry.second->revision >= job.revision();

@@ -45,6 +45,7 @@ struct AgentPeer {
   int refusals = 0;                   // of what it was told, in a row
   TimePoint silent_since{};           // nothing was heard since, also while it was not asked
   TimePoint failing_since{};          // the first of `silent_rounds`
+  TaskWait why;                       // the last of them
   bool helped = false;                // during this silence
   std::int64_t revision = 0;          // of the membership that it has, by the newest word
   std::optional<TimePoint> asked_at;  // last
