@@ -15,24 +15,26 @@ namespace {
 // would be a write of its status.
 std::string countOf(std::size_t silent, int live) {
   const bool told = silent == 1 || silent == static_cast<std::size_t>(live);
-  return fmt::format("{} of {} agents do not answer", told ? fmt::to_string(silent) : "some", live);
+  return told ? fmt::to_string(silent) : "some";
 }
 
-std::string messageOf(const std::string& count, const TaskView& task) {
-  return fmt::format("{}; {}: {}", count, toString(task.key), task.seen->unreachable->message);
+std::string messageOf(const std::string& count, int live, const TaskView& task) {
+  return fmt::format("{} of {} agents do not answer; {}: {}", count, live, toString(task.key),
+                     task.seen->unreachable->message);
 }
 
 void tellSilent(PlannerState& state, const std::vector<const TaskView*>& silent, int live) {
   const std::string count = countOf(silent.size(), live);
   const v1::Condition* told = findCondition(state.status, kAgentsReachable);
   const bool known = told != nullptr && told->status() == kFalse;
-  // What was told of one is left as long as it is true, whoever else is silent now.
+  // What was told of one is left as long as it is true, whoever else is silent now; all are some.
   const auto stays = [&](const TaskView* task) {
     return told->reason() == task->seen->unreachable->reason &&
-           told->message() == messageOf(count, *task);
+           (told->message() == messageOf(count, live, *task) ||
+            (silent.size() > 1 && told->message() == messageOf("some", live, *task)));
   };
   if (known && std::ranges::any_of(silent, stays)) return;
-  const std::string message = messageOf(count, *silent.front());
+  const std::string message = messageOf(count, live, *silent.front());
   const std::string& reason = silent.front()->seen->unreachable->reason;
   if (!known) state.event("Warning", "AgentsUnreachable", fmt::format("{}: {}", reason, message));
   state.condition(kAgentsReachable, kFalse, reason, message);
