@@ -2,7 +2,8 @@
 """Speed and size of the operator on a real apiserver: what `make bench-operator` runs.
 
 One after the other, each on a control plane of its own with the same scheduler and the same fake nodes:
-Trainyard's operator and, where --peer names its binary, Kubeflow's training operator. Writes
+Trainyard's operator with jobs of users' own programs, with jobs whose model is ours and, where --peer names its
+binary, Kubeflow's training operator. Writes
 operator.json and operator.md (the table, as in docs/results.md) into --out and prints the table.
 
     python3 bench/operator/operator_bench.py --bin build/dev/bin --out build/bench [--peer PROGRAM]
@@ -32,12 +33,17 @@ import programs  # noqa: E402
 from rig import build  # noqa: E402
 
 CLIENTS = 8
+CEILINGS = {"ceiling": "a Deployment", "ceiling_same_pods": "a Deployment of pods like ours"}
+PROGRAMS, MODELS = "jobs of own programs", "jobs of our models"
 # Bars that a run is held against; docs/results.md says what they mean.
 BAR_RATE = 150.0  # pods created a second
 BAR_RATIO = 10.0  # of that, over the peer
+BAR_SHARE = 0.5  # of that, of the Deployment's
 BAR_LAG = 2.0  # seconds from the last pod to the last job's state
 BAR_MEMORY = 0.5  # of the peer
 BAR_P99 = 0.010
+# Nothing is written for so long before it is rest: an agent that does not answer is told of after 30 s.
+QUIET = 40
 
 
 def create(rig, operator, names, tasks):
@@ -98,11 +104,28 @@ def burst(rig, operator, process, names, tasks, limit):
     return result
 
 
-def ceiling(arguments):
+PLAIN = {"metadata": {}, "spec": {"containers": [{"name": "task", "image": "train:1"}]}}
+# Of a pod that is there: what a node, an admission or the cluster has put into it, and names.
+GIVEN = ("nodeName", "hostname", "subdomain", "serviceAccount", "serviceAccountName", "tolerations", "priority",
+         "preemptionPolicy", "restartPolicy")
+
+
+def template_of(pod):
+    """One for a Deployment whose pods are as large as this one."""
+    def own(volumes):
+        return [volume for volume in volumes if not volume["name"].startswith("kube-api-access-")]
+    spec = {name: value for name, value in pod["spec"].items() if name not in GIVEN}
+    spec["volumes"] = own(spec.get("volumes", []))
+    spec["containers"] = [{**one, "volumeMounts": own(one.get("volumeMounts", []))} for one in spec["containers"]]
+    kept = ("labels", "annotations", "finalizers")
+    return {"metadata": {name: pod["metadata"].get(name) for name in kept}, "spec": spec}
+
+
+def ceiling(arguments, template):
     """The same number of pods for one Deployment: what the rig itself can do."""
     wanted = arguments.jobs * arguments.tasks
-    container = {"name": "task", "image": "train:1"}
-    template = {"metadata": {"labels": {"app": "ceiling"}}, "spec": {"containers": [container]}}
+    labels = {**(template["metadata"].get("labels") or {}), "app": "ceiling"}
+    template = {**template, "metadata": {**template["metadata"], "labels": labels}}
     deployment = {"metadata": {"name": "ceiling"}, "spec": {
         "replicas": wanted, "selector": {"matchLabels": {"app": "ceiling"}}, "template": template}}
     with fleet.fleet(arguments.out / "ceiling") as rig:
@@ -130,7 +153,7 @@ def settle(rig, quiet, limit):
 
 def rest(rig, operator, process, seconds):
     """Nothing happens to the jobs that are there."""
-    settled = settle(rig, quiet=15, limit=600)
+    settled = settle(rig, QUIET, limit=600)
     before, reconciles = observe.writes(rig.api), operators.reconciles(rig, operator)
     refused = observe.refused(rig.api)
     cpu, began = process.cpu_seconds(), time.monotonic()
@@ -158,8 +181,10 @@ def measure(operator, arguments):
         result = {"load_average": os.getloadavg()[0], "empty_resident_bytes": process.memory()[0]}
         names = [f"job-{index}" for index in range(arguments.jobs)]
         result["many"] = burst(rig, operator, process, names, arguments.tasks, arguments.limit)
+        pods = rig.api.get(f"/api/v1/namespaces/{fleet.NAMESPACE}/pods?limit=1")[1]["items"]
+        result["pod"] = pods[0]
         result["busy_reconciles"] = quantiles(operators.reconciles(rig, operator))
-        if arguments.rest > 0:
+        if arguments.rest > 0 and operator.name != operators.OurModels.name:
             result["rest"] = rest(rig, operator, process, arguments.rest)
         if arguments.large > 0:
             result["large"] = burst(rig, operator, process, ["large"], arguments.large, arguments.limit)
@@ -226,17 +251,26 @@ def rest_rows(ours, peer):
 
 
 def table(results, arguments):
-    ours, peer = results["trainyard"], results.get("training-operator")
+    ours, peer = results[operators.Ours.name], results.get(operators.Kubeflow.name)
+    models = results.get(operators.OurModels.name)
     rows = []
-    if "ceiling" in results:
-        most = results["ceiling"]
-        rows.append([f"the rig's own most: a Deployment of {most['pods']} pods, created",
-                     f"{most['pods_per_second']:.2f} pods/s", "", ""])
-    rows += burst_rows(f"{arguments.jobs} jobs x {arguments.tasks}", ours["many"], peer and peer["many"], True)
-    if "rest" in ours:
-        rows += rest_rows(ours["rest"], peer and peer["rest"])
-    if "large" in ours:
-        rows += burst_rows(f"1 job x {arguments.large}", ours["large"], peer and peer["large"], False)
+    for name, words in CEILINGS.items():
+        if name in results:
+            rows.append([f"the rig's own most: {words}, {results[name]['pods']} pods created",
+                         f"{results[name]['pods_per_second']:.2f} pods/s", "", ""])
+    for kind, of in ((PROGRAMS, ours), (MODELS, models)):
+        if of is None:
+            continue
+        rows += burst_rows(f"{arguments.jobs} {kind} x {arguments.tasks}", of["many"], peer and peer["many"], True)
+        for name, bar in (("ceiling", True), ("ceiling_same_pods", False)):
+            if name in results:
+                share = of["many"]["pods_per_second"] / results[name]["pods_per_second"]
+                rows.append([f"{arguments.jobs} {kind} x {arguments.tasks}: of the rate of {CEILINGS[name]}",
+                             f"{share:.2f}", "", verdict(share >= BAR_SHARE) if bar else ""])
+        if "rest" in of:
+            rows += rest_rows(of["rest"], peer and peer["rest"])
+        if "large" in of:
+            rows += burst_rows(f"1 of {kind} x {arguments.large}", of["large"], peer and peer["large"], False)
     lines = ["| what | Trainyard | training-operator | |", "|--|--|--|--|"]
     return "\n".join(lines + ["| " + " | ".join(row) + " |" for row in rows]) + "\n"
 
@@ -268,10 +302,14 @@ def main():
     results = {"machine": programs.machine(), "date": datetime.date.today().isoformat(),
                "how": how(), "kubelets": fleet.kubelets(), "load_average": os.getloadavg()[0]}
     if not arguments.no_ceiling:
-        results["ceiling"] = ceiling(arguments)
+        results["ceiling"] = ceiling(arguments, PLAIN)
     if not arguments.only_peer:
-        results["trainyard"] = measure(
-            operators.Ours(arguments.bin.resolve() / "trainyard-operator", arguments.flag), arguments)
+        program = arguments.bin.resolve() / "trainyard-operator"
+        for kind in (operators.Ours, operators.OurModels):
+            results[kind.name] = measure(kind(program, arguments.flag), arguments)
+        pod = results[operators.Ours.name]["pod"]
+        if not arguments.no_ceiling:
+            results["ceiling_same_pods"] = ceiling(arguments, template_of(pod))
     if arguments.peer == "build":
         arguments.peer = build.find("training-operator.v1")
     if arguments.peer:

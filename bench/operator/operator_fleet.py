@@ -68,25 +68,13 @@ class Agents:
                 for process in self.processes]
 
 
-class Trainer(operators.Ours):
-    """Jobs whose model is ours: they have a coordinator, and get on."""
-
-    def job(self, name, tasks):
-        training = {"model": {"name": "mlp"}, "batchSize": 8, "steps": 1000000000,
-                    "data": {"format": "synthetic", "shape": [8, 8, 1], "classes": 4, "samples": 4096},
-                    "optimizer": {"name": "SGD", "learningRate": 0.01}}
-        return {"apiVersion": "trainyard.dev/v1alpha1", "kind": "TrainingJob", "metadata": {"name": name},
-                "spec": {"ps": {"replicas": operators.PS}, "worker": {"replicas": tasks - operators.PS},
-                         "training": training}}
-
-
 class Leaders:
     """Operators of one cluster, of which one leads."""
 
     def __init__(self, rig, arguments):
         self.rig, self.arguments = rig, arguments
         self.ports = iter(range(8080, 8200))
-        self.kind = Trainer(arguments.bin.resolve() / "trainyard-operator", [*LEASE, *arguments.flag])
+        self.kind = operators.OurModels(arguments.bin.resolve() / "trainyard-operator", [*LEASE, *arguments.flag])
         self.kind.install(rig)
 
     def start(self, wait):

@@ -10,7 +10,7 @@ METRICS = "http://127.0.0.1:8080/metrics"
 
 
 class Ours:
-    """Trainyard's."""
+    """Trainyard's, with jobs of users' own programs, as the peer's are: each has a Service."""
     name = "trainyard"
     path = f"/apis/trainyard.dev/v1alpha1/namespaces/{fleet.NAMESPACE}/trainingjobs"
     controller = ("controller", "trainingjob")
@@ -41,6 +41,18 @@ class Ours:
             return {"replicas": replicas, "template": {"spec": {"containers": [container]}}}
         return {"apiVersion": "trainyard.dev/v1alpha1", "kind": "TrainingJob", "metadata": {"name": name},
                 "spec": {"ps": template(PS), "worker": template(tasks - PS)}}
+
+
+class OurModels(Ours):
+    """Jobs whose model is ours: they have a coordinator, and no Service."""
+    name = "trainyard-models"
+
+    def job(self, name, tasks):
+        training = {"model": {"name": "mlp"}, "batchSize": 8, "steps": 1000000000,
+                    "data": {"format": "synthetic", "shape": [8, 8, 1], "classes": 4, "samples": 4096},
+                    "optimizer": {"name": "SGD", "learningRate": 0.01}}
+        return {"apiVersion": "trainyard.dev/v1alpha1", "kind": "TrainingJob", "metadata": {"name": name},
+                "spec": {"ps": {"replicas": PS}, "worker": {"replicas": tasks - PS}, "training": training}}
 
 
 class Kubeflow:
