@@ -6,7 +6,7 @@ include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 
 set(component COMPONENT trainyard)
-install(TARGETS trainyard trainyard-agent trainyard-runtime trainyard-operator
+install(TARGETS trainyard trainyard-agent trainyard-runtime trainyard-operator trainyard-operator-cpprestsdk
   RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} ${component})
 if(TRAINYARD_WITH_TORCH)
   install(TARGETS trainyard-runtime-torch RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} ${component})

@@ -1,9 +1,12 @@
 // trainyard-operator: runs the TrainingJobs of a Kubernetes.
 #include <malloc.h>
+#include <unistd.h>
 
+#include <cerrno>
 #include <csignal>
 #include <cstdint>
 #include <cstdlib>
+#include <filesystem>
 #include <iostream>
 #include <memory>
 #include <string>
@@ -21,6 +24,7 @@
 #include "fmt/format.h"
 #include "operator/kube/connection.h"
 #include "operator/kube/release_pods.h"
+#include "operator/process/linked_http.h"
 #include "operator/process/operator.h"
 #include "operator/process/operator_flags.h"
 
@@ -80,6 +84,18 @@ int runReleasePods(int argc, char** argv) {
   return kExitOk;
 }
 
+// Becomes the program beside this one that has the wanted HTTP library; returns why it could not.
+Status becomeProgramOf(const std::string& library, char** argv) {
+  std::error_code error;
+  const std::filesystem::path self = std::filesystem::read_symlink("/proc/self/exe", error);
+  if (error) return errnoStatus(error.value(), "/proc/self/exe");
+  const char* const name =
+      library == "beast" ? "trainyard-operator" : "trainyard-operator-cpprestsdk";
+  const std::filesystem::path other = self.parent_path() / name;
+  ::execv(other.c_str(), argv);
+  return errnoStatus(errno, other.string());
+}
+
 // Before any thread exists. Memory in as few pieces as its use allows: most threads only wait for
 // the apiserver. And where the configuration names the authority to trust, the system's bundle of
 // them is not read for every connection (cpprestsdk does so, wanted or not: some 30 ms each).
@@ -106,6 +122,9 @@ int runMain(int argc, char** argv) {
   configureLog({.format = flags.log_format == "json" ? LogFormat::kJson : LogFormat::kText,
                 .level = levelOf(flags.log_level),
                 .task = ""});
+  if (flags.http_library != kLinkedHttp.name) {
+    return fail(becomeProgramOf(flags.http_library, argv), kExitUsage);
+  }
   const StatusOr<KubeConfig> cluster = findCluster(flags);
   if (!cluster.ok()) return failToStart(cluster.status());
   saveMemory(*cluster);
@@ -117,7 +136,8 @@ int runMain(int argc, char** argv) {
   if (!signals.ok()) return fail(signals.status(), kExitFailure);
   ::signal(SIGPIPE, SIG_IGN);
   prepareGrpc();
-  StatusOr<std::unique_ptr<Operator>> made = Operator::create(flags, *cluster);
+  StatusOr<std::unique_ptr<Operator>> made =
+      Operator::create(flags, *cluster, *kLinkedHttp.library);
   if (!made.ok()) return failToStart(made.status());
   return (*made)->run(*signals);
 }

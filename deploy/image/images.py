@@ -44,7 +44,7 @@ class Kind:
 
 
 KINDS = {
-    "trainyard-operator": Kind(("trainyard-operator",)),
+    "trainyard-operator": Kind(("trainyard-operator", "trainyard-operator-cpprestsdk")),
     "trainyard-agent": Kind(("trainyard-agent", "trainyard-runtime")),
     "trainyard-runtime": Kind(("trainyard-runtime", "trainyard-agent")),
     # LibTorch of Debian alone links 500 MB of libraries.

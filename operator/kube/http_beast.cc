@@ -208,9 +208,9 @@ Status BeastTransport::stream(const HttpRequest& request, const HttpLimits& limi
 
 }  // namespace
 
-std::unique_ptr<HttpTransport> internal::makeBeastTransport(
-    const KubeConfig& config, ServerAddress address, const Clock& clock,
-    const HttpTransportOptions& options, std::shared_ptr<const TlsMaterial> read) {
+std::unique_ptr<HttpTransport> boostBeast(const KubeConfig& config, ServerAddress address,
+                                          const Clock& clock, const HttpTransportOptions& options,
+                                          std::shared_ptr<const internal::TlsMaterial> read) {
   return std::make_unique<BeastTransport>(config, std::move(address), clock, options,
                                           std::move(read));
 }

@@ -86,14 +86,4 @@ class CallingTransport : public HttpTransport {
   CallSlots slots_;
 };
 
-// http_cpprest.cc and http_beast.cc. `read` as for TlsSource.
-std::unique_ptr<HttpTransport> makeCpprestTransport(const KubeConfig& config, ServerAddress address,
-                                                    const Clock& clock,
-                                                    const HttpTransportOptions& options,
-                                                    std::shared_ptr<const TlsMaterial> read);
-std::unique_ptr<HttpTransport> makeBeastTransport(const KubeConfig& config, ServerAddress address,
-                                                  const Clock& clock,
-                                                  const HttpTransportOptions& options,
-                                                  std::shared_ptr<const TlsMaterial> read);
-
 }  // namespace trainyard::control::internal

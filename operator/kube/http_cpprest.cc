@@ -290,9 +290,9 @@ Status Transport::stream(const HttpRequest& request, const HttpLimits& limits,
 
 }  // namespace
 
-std::unique_ptr<HttpTransport> internal::makeCpprestTransport(
-    const KubeConfig& config, ServerAddress address, const Clock& clock,
-    const HttpTransportOptions& options, std::shared_ptr<const TlsMaterial> read) {
+std::unique_ptr<HttpTransport> cpprestsdk(const KubeConfig& config, ServerAddress address,
+                                          const Clock& clock, const HttpTransportOptions& options,
+                                          std::shared_ptr<const internal::TlsMaterial> read) {
   startThreads();
   return std::make_unique<Transport>(config, std::move(address), clock, options, std::move(read));
 }

@@ -14,9 +14,7 @@ StatusOr<std::unique_ptr<HttpTransport>> makeHttpTransport(const KubeConfig& con
     if (!tls.ok()) return annotate(tls.status(), config.server);
     read = std::make_shared<internal::TlsMaterial>(*std::move(tls));
   }
-  const auto make = options.library == HttpLibrary::kBeast ? internal::makeBeastTransport
-                                                           : internal::makeCpprestTransport;
-  return make(config, std::move(address), clock, options, std::move(read));
+  return options.library(config, std::move(address), clock, options, std::move(read));
 }
 
 }  // namespace trainyard::control

@@ -1,4 +1,6 @@
-// The HttpTransport over TLS, by one of two libraries whose headers only http_*.cc files see.
+// The HttpTransport over TLS, by one of two libraries whose headers only http_*.cc files see. What
+// is linked takes memory, used or not: cpprestsdk is in a target of its own, of which nothing else
+// knows (operator_kube_http_cpprest).
 #pragma once
 
 #include <memory>
@@ -10,10 +12,22 @@
 
 namespace trainyard::control {
 
-enum class HttpLibrary { kCpprestsdk, kBeast };
+struct HttpTransportOptions;
+
+namespace internal {
+struct TlsMaterial;
+}
+
+// Makes the transport of one library. `tls` is what was read already, if anything.
+using HttpLibrary = std::unique_ptr<HttpTransport>(
+    const KubeConfig& config, ServerAddress address, const Clock& clock,
+    const HttpTransportOptions& options, std::shared_ptr<const internal::TlsMaterial> tls);
+
+HttpLibrary boostBeast;
+HttpLibrary cpprestsdk;  // in operator_kube_http_cpprest
 
 struct HttpTransportOptions {
-  HttpLibrary library = HttpLibrary::kBeast;
+  HttpLibrary* library = &boostBeast;
   // Calls under way at once, and connections kept open between them; more calls wait. (Streams do
   // not count, each has a connection of its own.) With cpprestsdk a new connection costs some 30 ms
   // of computing where the system has a bundle of certificate authorities: the library reads it

@@ -63,22 +63,22 @@ std::string hostName() {
 }  // namespace
 
 StatusOr<std::unique_ptr<Operator>> Operator::create(const OperatorFlags& flags,
-                                                     const KubeConfig& cluster) {
+                                                     const KubeConfig& cluster,
+                                                     HttpLibrary& library) {
   TY_ASSIGN_OR_RETURN(WakeUp news, WakeUp::create());
   auto made = std::make_unique<Operator>(flags, std::move(news));
-  TY_RETURN_IF_ERROR(made->connect(cluster));
+  TY_RETURN_IF_ERROR(made->connect(cluster, library));
   if (flags.leader_elect) made->makeElector();
   TY_RETURN_IF_ERROR(made->startServer());
   if (made->elector_) TY_RETURN_IF_ERROR(made->elector_->start());
   return made;
 }
 
-Status Operator::connect(const KubeConfig& config) {
+Status Operator::connect(const KubeConfig& config, HttpLibrary& library) {
   default_namespace_ = config.ns;
   ConnectionOptions connection;
   connection.registry = &page_.registry();
-  connection.http.library =
-      flags_.http_library == "beast" ? HttpLibrary::kBeast : HttpLibrary::kCpprestsdk;
+  connection.http.library = &library;
   TY_ASSIGN_OR_RETURN(transport_, connectTo(config, systemClock(), connection));
   // A connection of its own: a lease must not wait behind a thousand pods.
   ConnectionOptions leases;

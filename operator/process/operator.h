@@ -17,6 +17,7 @@
 #include "base/process/signals.h"
 #include "operator/controller.h"
 #include "operator/kube/config.h"
+#include "operator/kube/http_transport.h"
 #include "operator/kube/kube_clusters.h"
 #include "operator/lease/leader_elector.h"
 #include "operator/process/operator_flags.h"
@@ -31,7 +32,8 @@ class Operator {
   // Connects to the cluster and serves its pages. INVALID_ARGUMENT and others of class kPermanent:
   // what it was given is wrong.
   static StatusOr<std::unique_ptr<Operator>> create(const OperatorFlags& flags,
-                                                    const KubeConfig& cluster);
+                                                    const KubeConfig& cluster,
+                                                    HttpLibrary& library);
   // Only create() makes one.
   Operator(const OperatorFlags& flags, WakeUp news) : flags_(flags), news_(std::move(news)) {}
 
@@ -40,7 +42,7 @@ class Operator {
   int run(SignalWaiter& signals);
 
  private:
-  Status connect(const KubeConfig& config);
+  Status connect(const KubeConfig& config, HttpLibrary& library);
   // Those of the files, the newest first; where its file is not there, that of the named Secret.
   StatusOr<std::vector<std::string>> readRootSecrets();
   std::string leaseNamespace() const;

@@ -73,7 +73,8 @@ def main():
         prefix = folder / "prefix"
         run("cmake", "--install", BUILD, "--component", "trainyard", "--prefix", prefix)
         programs = sorted(path.name for path in (prefix / "bin").iterdir() if not path.name.endswith("-torch"))
-        expect(programs == ["trainyard", "trainyard-agent", "trainyard-operator", "trainyard-runtime"],
+        expect(programs == ["trainyard", "trainyard-agent", "trainyard-operator", "trainyard-operator-cpprestsdk",
+                            "trainyard-runtime"],
                f"installed programs: {programs}")
         # A tree may be moved.
         moved = folder / "moved"

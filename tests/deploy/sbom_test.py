@@ -61,7 +61,7 @@ class Document(unittest.TestCase):
         temporary = tempfile.TemporaryDirectory()
         self.addCleanup(temporary.cleanup)
         self.folder = pathlib.Path(temporary.name)
-        for name in ("trainyard-operator", "trainyard-agent", "trainyard-runtime"):
+        for name in ("trainyard-operator", "trainyard-operator-cpprestsdk", "trainyard-agent", "trainyard-runtime"):
             shutil.copy(shutil.which("true"), self.folder / name)
         done = subprocess.run([sys.executable, "-B", ROOT / "deploy/image/images.py", "--bin", self.folder, "--out",
                                self.folder, "--version", "1.2.3", "trainyard-operator", "trainyard-agent"],

@@ -34,6 +34,7 @@ NAMES = {
     73: "quota_exceeded", 74: "namespace_deleted", 75: "steps_change",
     76: "sigterm_mid_create", 77: "sigterm_without_answers",
     78: "shared_objects_return", 79: "volume_claims", 80: "server_without_room",
+    81: "other_http_library",
 }
 
 BENCH = "a measurement: `make bench-operator` runs it"

@@ -8,10 +8,10 @@
 
 namespace trainyard::control {
 
-inline HttpLibrary libraryUnderTest() {
+inline HttpLibrary* libraryUnderTest() {
   const char* name = std::getenv("TRAINYARD_TEST_HTTP");
   const bool other = name != nullptr && std::string_view(name) == "cpprestsdk";
-  return other ? HttpLibrary::kCpprestsdk : HttpLibrary::kBeast;
+  return other ? &cpprestsdk : &boostBeast;
 }
 
 }  // namespace trainyard::control

@@ -1,5 +1,6 @@
 """Scenarios beyond the 72: a quota, a namespace that goes, volume claims, a parameter server without room."""
 import json
+import os
 
 from harness.jobs import foreign, job
 from harness.kubelet import UNSCHEDULED
@@ -132,3 +133,16 @@ def scenario_80_server_without_room(case):
 
 
 scenario_80_server_without_room.seconds = 40
+
+
+def scenario_81_other_http_library(case):
+    """By cpprestsdk, which is in a program of its own: a job that runs, and grows."""
+    operator = case.operator("--http-library", "cpprestsdk")
+    case.submit(job(ps=1, workers=2))
+    case.wait_pods(TASKS)
+    case.wait_state("Running")
+    case.equal("trainyard-operator-cpprestsdk", os.path.basename(os.readlink(f"/proc/{operator.pid}/exe")))
+    case.scale(3)
+    case.wait_pods([*TASKS, "worker-2"])
+    case.wait_state("Running")
+    case.equal(0, operator.stop())
