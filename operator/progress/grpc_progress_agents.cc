@@ -198,6 +198,10 @@ News GrpcProgress::judgeLocked(Job& job, PollRound& round) {
     }
     if (peer.silent_rounds == 0) peer.failing_since = now;
     peer.why = answer.why;
+    // An attempt to connect that is given up, since nothing comes, ends calls as a refusal does.
+    const bool given_up = now - peer.connecting_since >= options_.timeout * 3 / 2;
+    if (job.credentials && given_up && peer.why.reason == kConnectionFailed)
+      peer.why.reason = kNoAnswer;
     peer.refusals = 0;
     const grpc_connectivity_state state = peer.state();
     // Later than for this call it may still come, and for the next one.

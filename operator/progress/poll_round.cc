@@ -29,7 +29,7 @@ std::string describe(std::string_view call, const AgentEndpoint& agent) {
 std::string_view reasonOf(grpc::StatusCode code) {
   switch (code) {
     case grpc::StatusCode::UNAVAILABLE:
-      return "ConnectionFailed";
+      return kConnectionFailed;
     case grpc::StatusCode::DEADLINE_EXCEEDED:
       return kNoAnswer;
     case grpc::StatusCode::UNAUTHENTICATED:

@@ -21,6 +21,7 @@ namespace trainyard::control {
 
 // Why an agent that was asked has not answered (TaskWait::reason): nothing came at all.
 inline constexpr std::string_view kNoAnswer = "NoAnswer";
+inline constexpr std::string_view kConnectionFailed = "ConnectionFailed";
 
 // The connection to one agent, from round to round.
 struct AgentPeer {

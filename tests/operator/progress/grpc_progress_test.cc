@@ -283,6 +283,22 @@ TEST(GrpcProgressSideBySide, SilenceIsToldFromRefusalHoweverLongACallMayTake) {
   EXPECT_EQ(progress.newest(kJob).unreachable.at(hung.endpoint().key).why.reason, kNoAnswer);
 }
 
+// It ends within the second or the third call, which fails then as if it were refused.
+TEST(GrpcProgressSideBySide, AnAttemptToConnectThatIsGivenUpIsSilence) {
+  HungAgent hung;
+  JobsDirectory directory;
+  directory.with_tls = true;
+  directory.agents_of[kJob] = {hung.endpoint()};
+  GrpcProgress progress(directory, {.interval = std::chrono::hours(1),
+                                    .timeout = std::chrono::milliseconds(400),
+                                    .unreachable_after = {}});
+  progress.follow(kJob, "uid", {});
+  for (int round = 0; round < 8; ++round) {
+    ASSERT_TRUE(progress.pollOnce(kJob).ok());
+    EXPECT_EQ(progress.newest(kJob).unreachable.at(hung.endpoint().key).why.reason, kNoAnswer);
+  }
+}
+
 TEST(GrpcProgressSideBySide, OnlySoManyCallsAreUnderWay) {
   FakeAgent well(kPs0, 1);
   HungAgent hung;
