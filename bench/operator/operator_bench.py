@@ -3,8 +3,8 @@
 
 One after the other, each on a control plane of its own with the same scheduler and the same fake nodes:
 Trainyard's operator with jobs of users' own programs, with jobs whose model is ours and, where --peer names its
-binary, Kubeflow's training operator. Writes
-operator.json and operator.md (the table, as in docs/results.md) into --out and prints the table.
+binary, Kubeflow's training operator. Writes operator.json and operator.md (the table, as in docs/results.md) into
+--out and prints the table.
 
     python3 bench/operator/operator_bench.py --bin build/dev/bin --out build/bench [--peer PROGRAM]
     chrt -r 10 python3 bench/operator/operator_bench.py ...      # where others load the machine
@@ -173,7 +173,7 @@ def rest(rig, operator, process, seconds):
     return result
 
 
-def measure(operator, arguments):
+def measure(operator, arguments, rest_seconds):
     out = arguments.out / operator.name
     with fleet.fleet(out) as rig:
         operator.install(rig)
@@ -184,8 +184,8 @@ def measure(operator, arguments):
         pods = rig.api.get(f"/api/v1/namespaces/{fleet.NAMESPACE}/pods?limit=1")[1]["items"]
         result["pod"] = pods[0]
         result["busy_reconciles"] = quantiles(operators.reconciles(rig, operator))
-        if arguments.rest > 0 and operator.name != operators.OurModels.name:
-            result["rest"] = rest(rig, operator, process, arguments.rest)
+        if rest_seconds > 0:
+            result["rest"] = rest(rig, operator, process, rest_seconds)
         if arguments.large > 0:
             result["large"] = burst(rig, operator, process, ["large"], arguments.large, arguments.limit)
         return result
@@ -252,15 +252,13 @@ def rest_rows(ours, peer):
 
 def table(results, arguments):
     ours, peer = results[operators.Ours.name], results.get(operators.Kubeflow.name)
-    models = results.get(operators.OurModels.name)
+    models = results[operators.OurModels.name]
     rows = []
     for name, words in CEILINGS.items():
         if name in results:
             rows.append([f"the rig's own most: {words}, {results[name]['pods']} pods created",
                          f"{results[name]['pods_per_second']:.2f} pods/s", "", ""])
     for kind, of in ((PROGRAMS, ours), (MODELS, models)):
-        if of is None:
-            continue
         rows += burst_rows(f"{arguments.jobs} {kind} x {arguments.tasks}", of["many"], peer and peer["many"], True)
         for name, bar in (("ceiling", True), ("ceiling_same_pods", False)):
             if name in results:
@@ -305,15 +303,15 @@ def main():
         results["ceiling"] = ceiling(arguments, PLAIN)
     if not arguments.only_peer:
         program = arguments.bin.resolve() / "trainyard-operator"
-        for kind in (operators.Ours, operators.OurModels):
-            results[kind.name] = measure(kind(program, arguments.flag), arguments)
-        pod = results[operators.Ours.name]["pod"]
+        for kind, seconds in ((operators.Ours, arguments.rest), (operators.OurModels, 0)):
+            results[kind.name] = measure(kind(program, arguments.flag), arguments, seconds)
         if not arguments.no_ceiling:
+            pod = results[operators.Ours.name]["pod"]
             results["ceiling_same_pods"] = ceiling(arguments, template_of(pod))
     if arguments.peer == "build":
         arguments.peer = build.find("training-operator.v1")
     if arguments.peer:
-        results["training-operator"] = measure(operators.Kubeflow(arguments.peer), arguments)
+        results["training-operator"] = measure(operators.Kubeflow(arguments.peer), arguments, arguments.rest)
     fleet.dump(arguments.out / "operator.json", results)
     if arguments.only_peer:
         return

@@ -19,7 +19,8 @@
 
 namespace trainyard::control {
 
-// Why an agent that was asked has not answered (TaskWait::reason): nothing came at all.
+// Why an agent that was asked has not answered (TaskWait::reason): nothing came at all, or there is
+// no connection.
 inline constexpr std::string_view kNoAnswer = "NoAnswer";
 inline constexpr std::string_view kConnectionFailed = "ConnectionFailed";
 
