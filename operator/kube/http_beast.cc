@@ -65,6 +65,7 @@ class ConnectionPool {
     return nullptr;
   }
   void giveBack(std::unique_ptr<Connection> connection) {
+    connection->rest();
     const std::lock_guard lock(mutex_);
     if (idle_.size() < kept_) idle_.push_back(std::move(connection));
   }

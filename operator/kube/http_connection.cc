@@ -20,7 +20,7 @@ namespace http = boost::beast::http;
 using boost::system::error_code;
 using Tcp = asio::ip::tcp;
 
-constexpr std::size_t kPiece = std::size_t{64} << 10;
+constexpr std::size_t kPiece = std::size_t{16} << 10;  // a record of TLS brings no more
 constexpr std::uint32_t kLongestHead = 256 << 10;
 
 // Options of a socket that is about to connect.
@@ -49,9 +49,14 @@ Status failed(const error_code& code) {
 
 }  // namespace
 
+void Connection::rest() {
+  piece_ = {};
+  buffer_.shrink_to_fit();
+}
+
 bool Connection::isQuiet() {
   char byte = 0;
-  return buffer_.size() == 0 &&
+  return buffer_.size() == 0 && (!tls_ || SSL_has_pending(tls_->native()) == 0) &&
          ::recv(socket_.native_handle(), &byte, 1, MSG_PEEK | MSG_DONTWAIT) < 0 &&
          (errno == EAGAIN || errno == EWOULDBLOCK);
 }
@@ -123,13 +128,12 @@ Status Connection::connect(const std::string& host, int port, const HttpTranspor
 }
 
 Status Connection::shakeHands(const std::string& name, Deadlines& deadlines) {
-  if (!isAddress(name)) SSL_set_tlsext_host_name(tls_->native_handle(), name.c_str());
+  if (!isAddress(name)) SSL_set_tlsext_host_name(tls_->native(), name.c_str());
   error_code code;
-  TY_RETURN_IF_ERROR(wait(deadlines, code, [&](auto handler) {
-    tls_->async_handshake(asio::ssl::stream_base::client, handler);
-  }));
+  TY_RETURN_IF_ERROR(
+      wait(deadlines, code, [&](auto handler) { tls_->shakeHands(std::move(handler)); }));
   if (!code) return absl::OkStatus();
-  const long verdict = SSL_get_verify_result(tls_->native_handle());
+  const long verdict = SSL_get_verify_result(tls_->native());
   if (verdict == X509_V_OK) return failed(code);
   return absl::UnavailableError(
       fmt::format("{}: {}", code.message(), X509_verify_cert_error_string(verdict)));

@@ -10,10 +10,11 @@
 
 #include "boost/asio/io_context.hpp"
 #include "boost/asio/ip/tcp.hpp"
-#include "boost/asio/ssl.hpp"
+#include "boost/asio/ssl/context.hpp"
 #include "boost/beast/core/flat_buffer.hpp"
 #include "boost/beast/http.hpp"
 #include "fmt/format.h"
+#include "operator/kube/http_tls_stream.h"
 #include "operator/kube/http_transport.h"
 
 namespace trainyard::control::internal {
@@ -66,7 +67,7 @@ class Connection {
   // Without TLS `context` is null.
   explicit Connection(std::shared_ptr<boost::asio::ssl::context> context)
       : context_(std::move(context)), socket_(io_), resolver_(io_) {
-    if (context_) tls_.emplace(socket_, *context_);
+    if (context_) tls_.emplace(socket_, context_->native_handle());
   }
   Connection(const Connection&) = delete;
   Connection& operator=(const Connection&) = delete;
@@ -81,6 +82,8 @@ class Connection {
   // The next piece of the body, until the next call; empty at its end.
   StatusOr<std::string_view> readPiece(Parser& parser, Deadlines& deadlines);
 
+  // Gives back what only a call needs. A connection may wait for the next one for long.
+  void rest();
   // The server has neither closed it nor said something that nobody asked for.
   bool isQuiet();
   // It waits for a name to be looked up, which nobody can hurry: its end takes as long.
@@ -108,7 +111,7 @@ class Connection {
   const std::shared_ptr<boost::asio::ssl::context> context_;
   Tcp::socket socket_;
   Tcp::resolver resolver_;
-  std::optional<boost::asio::ssl::stream<Tcp::socket&>> tls_;
+  std::optional<TlsStream> tls_;
   boost::beast::flat_buffer buffer_;  // read, and not handed on yet
   std::vector<char> piece_;
   bool resolving_ = false;

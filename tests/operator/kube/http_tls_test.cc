@@ -64,6 +64,16 @@ TEST(HttpTls, RefusesACertificateForAnotherName) {
   EXPECT_TRUE(response.ok()) << response.status();
 }
 
+// Whoever can end a connection could cut off an answer whose length nobody said.
+TEST(HttpTls, AnEndThatIsNotSaidIsNoEnd) {
+  TestServer server(withTls(), [](ServerConnection& peer, const SeenRequest&) {
+    peer.send("HTTP/1.1 200 x\r\nConnection: close\r\n\r\nhalf of it");
+    return false;
+  });
+  const auto response = transportTo(configFor(server))->call(kGet, patient());
+  EXPECT_EQ(response.status().code(), absl::StatusCode::kUnavailable) << response.status();
+}
+
 TEST(HttpTls, SaysWhichCertificateCannotBeRead) {
   KubeConfig config;
   config.server = "https://127.0.0.1:1";

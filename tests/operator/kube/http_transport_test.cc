@@ -260,6 +260,17 @@ TEST(HttpTransport, ASlowReaderHoldsTheServerBack) {
   EXPECT_LT(sent, std::size_t{48} << 20);
 }
 
+TEST(HttpTransport, CarriesMoreThanASocketHolds) {
+  TestServer server(withTls(), [](ServerConnection& peer, const SeenRequest& request) {
+    return peer.respond(200, request.body);
+  });
+  std::string body(std::size_t{12} << 20, 'x');
+  for (std::size_t i = 0; i < body.size(); i += 97) body[i] = static_cast<char>('a' + i % 26);
+  const auto response = transportTo(configFor(server))->call({"POST", "/x", {}, body}, patient());
+  ASSERT_TRUE(response.ok()) << response.status();
+  EXPECT_TRUE(response->body == body);
+}
+
 TEST(HttpTransport, BoundsABody) {
   TestServer server(withTls(), [](ServerConnection& peer, const SeenRequest&) {
     return peer.respond(200, std::string(100'000, 'x'));
