@@ -9,6 +9,9 @@ namespace trainyard::control {
 
 namespace {
 
+// Of how many tasks are created side by side, from one on, as long as none is refused.
+constexpr std::size_t kGrowth = 4;
+
 // A refused precondition is no fault of the job: someone else wrote first.
 Status asConflict(const Status& status, std::string_view what) {
   if (status.code() != absl::StatusCode::kFailedPrecondition) return annotate(status, what);
@@ -124,7 +127,7 @@ Status Applier::createTask(const v1::TrainingJob& job, const CreateTask& task) {
 Status Applier::createTasks(const v1::TrainingJob& job, const Plan& plan) {
   const std::size_t all = plan.creates.size();
   std::size_t begun = 0;
-  for (std::size_t at_once = 1; begun < all; at_once = std::min(2 * at_once, at_once_)) {
+  for (std::size_t at_once = 1; begun < all; at_once = std::min(kGrowth * at_once, at_once_)) {
     const std::size_t end = at_once < at_once_ ? std::min(begun + at_once, all) : all;
     TY_RETURN_IF_ERROR(
         eachTask(end - begun, at_once, AfterFailure::kStop,

@@ -43,7 +43,7 @@ class Applier {
   //   4. the job's place in its queue
   //   5. releases, deletes and what is given up, each of exactly one life of a task, side by side;
   //      volume claims of tasks that are gone
-  //   6. creates: one, then two at once, then four, ... then as many as allowed, all the time
+  //   6. creates: one, then four at once, then sixteen, ... then as many as allowed, all the time
   //   7. the end of the job itself
   // A create that finds the task there and a delete that finds it gone are proofs, not failures.
   // Blocks as long as the writes take. A failure has its class:

@@ -32,7 +32,7 @@ struct HttpTransportOptions {
   // not count, each has a connection of its own.) With cpprestsdk a new connection costs some 30 ms
   // of computing where the system has a bundle of certificate authorities: the library reads it
   // each time, wanted or not.
-  int connections = 16;
+  int connections = 48;
   // Certificates and keys in files are read again after this time; new ones count for new
   // connections.
   Duration reread = std::chrono::seconds(60);

@@ -37,7 +37,7 @@ struct OperatorFlags {
   double progress_interval = 1;
   double unreachable_after = 30;
   double shared_objects_interval = 600;
-  int threads = 8;
+  int threads = 24;
   std::string log_format = "json";
   std::string log_level = "info";
 };

@@ -182,7 +182,7 @@ class CountingCluster : public FakeCluster {
     --under_way_;
     if (under_way_ == 0) {
       batches.push_back(std::exchange(most_, 0));
-      wanted = std::min(2 * wanted, limit);
+      wanted = std::min(4 * wanted, limit);
     }
     return status;
   }
@@ -199,9 +199,9 @@ class CountingCluster : public FakeCluster {
   int most_ = 0;
 };
 
-Plan eightCreates() {
+Plan creates(std::uint32_t count) {
   Plan plan;
-  for (std::uint32_t i = 0; i < 8; ++i) plan.creates.push_back({{v1::ROLE_WORKER, i}, 1});
+  for (std::uint32_t i = 0; i < count; ++i) plan.creates.push_back({{v1::ROLE_WORKER, i}, 1});
   return plan;
 }
 
@@ -209,14 +209,12 @@ TEST(ApplierSideBySide, CreatesSlowlyAtFirst) {
   CountingCluster cluster;
   FakeClock clock;
   EventRecorder recorder(cluster, clock);
-  const JobKey key = cluster.addJob(fakeJob("job", 1, 8));
-  cluster.limit = 4;
-  Applier applier(cluster, recorder, 4);
-  Plan plan = eightCreates();
-  plan.creates.resize(7);  // 1 + 2 + 4
-  ASSERT_TRUE(applier.apply(*cluster.observe(key), plan).status.ok());
-  EXPECT_THAT(cluster.batches, ElementsAre(1, 2, 4));
-  EXPECT_EQ(cluster.observe(key)->tasks.size(), 7u);
+  const JobKey key = cluster.addJob(fakeJob("job", 1, 21));
+  cluster.limit = 16;
+  Applier applier(cluster, recorder, 16);
+  ASSERT_TRUE(applier.apply(*cluster.observe(key), creates(21)).status.ok());
+  EXPECT_THAT(cluster.batches, ElementsAre(1, 4, 16));
+  EXPECT_EQ(cluster.observe(key)->tasks.size(), 21u);
 }
 
 TEST(ApplierSideBySide, ARefusalCostsOneCall) {
@@ -226,7 +224,7 @@ TEST(ApplierSideBySide, ARefusalCostsOneCall) {
   const JobKey key = cluster.addJob(fakeJob("job", 1, 8));
   cluster.failNext(FakeCall::kCreate, absl::ResourceExhaustedError("quota"), 100);
   Applier applier(cluster, recorder, 50);
-  EXPECT_EQ(applier.apply(*cluster.observe(key), eightCreates()).status.code(),
+  EXPECT_EQ(applier.apply(*cluster.observe(key), creates(8)).status.code(),
             absl::StatusCode::kResourceExhausted);
   EXPECT_EQ(cluster.calls, 1);
 }
