@@ -410,6 +410,17 @@ void inject(const Parts& parts, Json& spec, Json& container) {
   spec["initContainers"] = std::move(all);
 }
 
+// Our runtime asks an apiserver for nothing. Without a token for one there is nothing to be stolen,
+// and the kubelet has none to fetch before the task starts. A template that names an account means
+// it.
+void leaveOutToken(const Parts& parts, Json& spec) {
+  if (namesProgram(parts.job, parts.task.role) || spec.at("containers").size() > 1) return;
+  for (const char* key : {"initContainers", "serviceAccountName", "serviceAccount"}) {
+    if (has(spec, key)) return;
+  }
+  fill(spec, "automountServiceAccountToken", false);
+}
+
 void fillPod(const Parts& parts, Json& spec) {
   spec["restartPolicy"] = "Never";
   spec["hostname"] = podName(parts.job, parts.task);
@@ -475,6 +486,7 @@ StatusOr<Json> renderPod(const v1::TrainingJob& job, const TaskKey& task, std::u
   internal::reachObjectStore(job, spec, container);
   setSharedMemory(parts, spec, container);
   const std::string name = container["name"].get<std::string>();
+  leaveOutToken(parts, spec);
   if (parts.injected) inject(parts, spec, container);
   spec["containers"][place] = std::move(container);
   fillPod(parts, spec);

@@ -131,6 +131,24 @@ TEST(RenderPod, IsFound) {
   EXPECT_EQ(at(*named(task["ports"], "agent"), "/containerPort"), 2230);
 }
 
+TEST(RenderPod, HasNoTokenWhereOnlyOurRuntimeRuns) {
+  const auto mounts = [](const v1::TrainingJob& job) {
+    return at(podOf(job), "/spec/automountServiceAccountToken");
+  };
+  const auto with = [&](const std::string& pod) {
+    return mounts(
+        jobOf("  ps: {replicas: 1}\n  worker: {template: {spec: {" + pod + "}}}\n" + kTraining));
+  };
+  EXPECT_EQ(mounts(plainJob()), false);
+  EXPECT_EQ(with("containers: [{name: task, resources: {limits: {cpu: 1}}}]"), false);
+  // Whoever else is in the pod may ask an apiserver, and who names an account means it.
+  EXPECT_EQ(mounts(foreignJob("{name: a, image: b, command: [x]}")), OrderedJson());
+  EXPECT_EQ(with("serviceAccountName: reader"), OrderedJson());
+  EXPECT_EQ(with("containers: [{name: task}, {name: side, image: b}]"), OrderedJson());
+  EXPECT_EQ(with("initContainers: [{name: before, image: b}]"), OrderedJson());
+  EXPECT_EQ(with("automountServiceAccountToken: true"), true);
+}
+
 TEST(RenderPod, KeepsToTheRestrictedProfile) {
   const OrderedJson pod = podOf(plainJob());
   EXPECT_EQ(at(pod, "/spec/securityContext/runAsNonRoot"), true);
