@@ -76,14 +76,13 @@ void TlsStream::begin() {
   BIO_set_data(bio, reinterpret_cast<void*>(std::intptr_t{socket_.native_handle()}));
   BIO_set_init(bio, 1);
   SSL_set_bio(ssl_.get(), bio, bio);
-  ERR_clear_error();
 }
 
 TlsStream::Next TlsStream::next(int result, error_code& code) {
   const int system = errno;
   const int error = SSL_get_error(ssl_.get(), result);
   const unsigned long reason = ERR_get_error();
-  ERR_clear_error();  // of this thread, for whoever asks next
+  ERR_clear_error();
   switch (error) {
     case SSL_ERROR_NONE:
       return Next::kDone;

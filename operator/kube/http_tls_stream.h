@@ -11,6 +11,7 @@
 #include "boost/asio/compose.hpp"
 #include "boost/asio/ip/tcp.hpp"
 #include "boost/asio/post.hpp"
+#include "openssl/err.h"
 #include "openssl/ssl.h"
 
 namespace trainyard::control::internal {
@@ -90,6 +91,7 @@ class TlsStream {
             auto& self, const boost::system::error_code& waited = {}) mutable {
           if (at == At::kDone) return self.complete(ended, done.moved);
           if (waited) return self.complete(waited, 0);
+          ERR_clear_error();  // OpenSSL would take what others left there for this one's
           done = step(ssl_.get());
           const Next what = next(done.result, ended);
           if (what != Next::kDone) {
