@@ -17,7 +17,6 @@ namespace {
 namespace asio = boost::asio;
 using boost::system::error_code;
 
-// OpenSSL's own BIO of a socket raises SIGPIPE where the other end is gone.
 int descriptorOf(BIO* bio) {
   return static_cast<int>(reinterpret_cast<std::intptr_t>(BIO_get_data(bio)));
 }
@@ -48,6 +47,7 @@ long controlSocket(BIO* bio, int command, long, void*) {
   return 0;
 }
 
+// OpenSSL's own BIO of a socket raises SIGPIPE where the other end is gone.
 BIO_METHOD* socketMethod() {
   static BIO_METHOD* const method = [] {
     BIO_METHOD* made = BIO_meth_new(BIO_get_new_index() | BIO_TYPE_SOURCE_SINK, "socket");

@@ -42,24 +42,14 @@ class TlsStream {
 
   template <typename Buffers, typename Handler>
   auto async_read_some(const Buffers& buffers, Handler&& handler) {
-    const boost::asio::mutable_buffer into = first<boost::asio::mutable_buffer>(buffers);
-    const auto step = [into](SSL* ssl) {
-      Step result;
-      result.result = SSL_read_ex(ssl, into.data(), into.size(), &result.moved);
-      return result;
-    };
-    return run(step, std::forward<Handler>(handler));
+    return move(&SSL_read_ex, first<boost::asio::mutable_buffer>(buffers),
+                std::forward<Handler>(handler));
   }
 
   template <typename Buffers, typename Handler>
   auto async_write_some(const Buffers& buffers, Handler&& handler) {
-    const boost::asio::const_buffer from = first<boost::asio::const_buffer>(buffers);
-    const auto step = [from](SSL* ssl) {
-      Step result;
-      result.result = SSL_write_ex(ssl, from.data(), from.size(), &result.moved);
-      return result;
-    };
-    return run(step, std::forward<Handler>(handler));
+    return move(&SSL_write_ex, first<boost::asio::const_buffer>(buffers),
+                std::forward<Handler>(handler));
   }
 
  private:
@@ -80,6 +70,17 @@ class TlsStream {
       if (const Buffer buffer(*it); buffer.size() > 0) return buffer;
     }
     return Buffer();
+  }
+
+  // SSL_read_ex or SSL_write_ex, whose arguments are alike.
+  template <typename Operation, typename Buffer, typename Handler>
+  auto move(Operation operation, Buffer buffer, Handler&& handler) {
+    const auto step = [operation, buffer](SSL* ssl) {
+      Step result;
+      result.result = operation(ssl, buffer.data(), buffer.size(), &result.moved);
+      return result;
+    };
+    return run(step, std::forward<Handler>(handler));
   }
 
   // `step` again whenever the socket is ready for what OpenSSL has to do.
