@@ -39,6 +39,7 @@ std::vector<Right> operatorRights(const OperatorFacts& found) {
                                {"patch", "", "pods", ""},
                                {"delete", "", "pods", ""},
                                {"create", "", "services", ""},
+                               {"create", "discovery.k8s.io", "endpointslices", ""},
                                {"create", "", "configmaps", ""},
                                {"create", "", "secrets", ""},
                                {"create", "", "persistentvolumeclaims", ""},

@@ -25,6 +25,8 @@ struct KubeResource {
 };
 inline constexpr KubeResource kPods{"", "v1", "pods", "Pod"};
 inline constexpr KubeResource kServices{"", "v1", "services", "Service"};
+inline constexpr KubeResource kEndpointSlices{"discovery.k8s.io", "v1", "endpointslices",
+                                              "EndpointSlice"};
 inline constexpr KubeResource kConfigMaps{"", "v1", "configmaps", "ConfigMap"};
 inline constexpr KubeResource kPersistentVolumeClaims{"", "v1", "persistentvolumeclaims",
                                                       "PersistentVolumeClaim"};

@@ -112,6 +112,7 @@ class KubeCluster : public Cluster, public AgentDirectory {
     std::optional<TimePoint> prepared_at;  // ... then; of one that was taken up, some time before
     std::optional<int> gang;               // how many tasks its PodGroup asks for
     std::optional<TaskWait> refusal;
+    bool names_refused = false;  // `refusal` may be of the last attempt to write names
     // Whose PersistentVolumeClaims there are, once that was asked for, and of which job (uid).
     std::optional<std::set<TaskKey>> claims;
     std::string claims_of;
@@ -150,6 +151,12 @@ class KubeCluster : public Cluster, public AgentDirectory {
   void prepareWhenDue(const JobObservation& seen);
   Status createPodGroup(const v1::TrainingJob& job, Shared shared);
   Status createShared(const v1::TrainingJob& job, Shared shared);
+  // kube_names.cc. Nothing where tasks go by addresses. `recorded`: the membership before.
+  Status createService(const v1::TrainingJob& job, Shared shared);
+  Status publishNames(const v1::TrainingJob& job, const std::optional<v1::Membership>& recorded,
+                      const v1::Membership& membership);
+  Status writeNames(const v1::TrainingJob& job, const std::optional<v1::Membership>& recorded,
+                    const v1::Membership& membership);
   Status prepareMap(const v1::TrainingJob& job);
   Status createOrMend(const KubeResource& resource, const v1::TrainingJob& job, const Json& wanted,
                       Json (*patchOf)(const Json& found, const Json& wanted), Shared shared);

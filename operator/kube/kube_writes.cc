@@ -223,11 +223,7 @@ Status KubeCluster::createShared(const v1::TrainingJob& job, Shared shared) {
     TY_RETURN_IF_ERROR(createOrMend(kNetworkPolicies, job, Json(renderNetworkPolicy(job, *policy)),
                                     networkPolicyPatch, shared));
   TY_RETURN_IF_ERROR(createPodGroup(job, shared));
-  // For names of tasks. Ours go by addresses, and each pod that comes or goes is a write to the
-  // endpoints of a Service.
-  if (isForeign(job))
-    TY_RETURN_IF_ERROR(
-        createOrMend(kServices, job, Json(renderService(job)), servicePatch, shared));
+  TY_RETURN_IF_ERROR(createService(job, shared));
   TY_ASSIGN_OR_RETURN(const JobKeys keys, keysOf(keyOf(job)));
   const Json secret = Json(renderSecret(job, keys));
   const Status created = client_.create(kSecrets, keyOf(job).ns, secret).status();
@@ -340,6 +336,7 @@ Status KubeCluster::publish(const v1::TrainingJob& job, const v1::Membership& me
         fmt::format("membership revision {} does not follow {}", membership.revision(), last));
   }
   const JobKey key = keyOf(job);
+  TY_RETURN_IF_ERROR(publishNames(job, recorded, membership));
   const PackedPtr map = mapOf(job);
   StatusOr<Json> written;
   if (map == nullptr) {

@@ -5,6 +5,7 @@
 #include <tuple>
 
 #include "base/json/members.h"
+#include "operator/kube/render/names.h"
 
 namespace trainyard::control {
 namespace {
@@ -44,11 +45,22 @@ Json servicePatch(const Json& found, const Json& wanted) {
   const Json& should = member(wanted, "spec");
   Json patch = Json::object();
   if (portsOf(is) != portsOf(should)) patch["ports"] = member(should, "ports");
-  for (const char* field : {"publishNotReadyAddresses", "selector"}) {
-    const Json &now = member(is, field), &value = member(should, field);
-    if (now != value) patch[field] = mergePatchTo(now, value);
-  }
+  const Json &open = member(is, "publishNotReadyAddresses"), &selector = member(is, "selector");
+  if (open != member(should, "publishNotReadyAddresses"))
+    patch["publishNotReadyAddresses"] = member(should, "publishNotReadyAddresses");
+  const Json& job =
+      member(member(member(wanted, "metadata"), "labels"), std::string(kJobNameLabel));
+  const Json of_its_pods = {{std::string(kJobNameLabel), job}};
+  if (!selector.is_null() && selector != of_its_pods) patch["selector"] = nullptr;
   return ofSpec(std::move(patch));
+}
+
+Json endpointSlicePatch(const Json& found, const Json& wanted) {
+  Json patch = Json::object();
+  for (const char* field : {"ports", "endpoints"}) {
+    if (member(found, field) != member(wanted, field)) patch[field] = member(wanted, field);
+  }
+  return patch.empty() ? Json() : patch;
 }
 
 Json podGroupPatch(const Json& found, const Json& wanted) {

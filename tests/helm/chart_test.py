@@ -176,8 +176,10 @@ class Chart(unittest.TestCase):
         self.assertEqual({"create"}, by_resource["events"])
         self.assertEqual({"get", "list", "watch", "delete"}, by_resource["trainingjobs"])
         self.assertEqual({"patch"}, by_resource["trainingjobs/status"])
+        self.assertEqual({"get", "create", "patch"}, by_resource["endpointslices"])
+        self.assertEqual({"create"}, by_resource["endpointslices/restricted"])
         self.assertEqual({"trainingjobs", "trainingjobs/status", "trainingjobs/finalizers", "pods", "services",
-                          "configmaps", "secrets", "events", "persistentvolumeclaims"}, set(by_resource))
+                          "endpointslices", "endpointslices/restricted", "configmaps", "secrets", "events", "persistentvolumeclaims"}, set(by_resource))
         self.assertEqual({"get", "list", "create", "patch", "delete"}, by_resource["persistentvolumeclaims"])
         for found in objects():
             for rule in found.get("rules", []):

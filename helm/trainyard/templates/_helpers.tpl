@@ -79,6 +79,13 @@ app.kubernetes.io/part-of: trainyard
 - apiGroups: [""]
   resources: [services]
   verbs: [get, create, patch]
+# The addresses behind the names of tasks, which are pods: OpenShift lets nobody else tell of those.
+- apiGroups: [discovery.k8s.io]
+  resources: [endpointslices]
+  verbs: [get, create, patch]
+- apiGroups: [discovery.k8s.io]
+  resources: [endpointslices/restricted]
+  verbs: [create]
 - apiGroups: [""]
   resources: [configmaps]
   verbs: [get, list, watch, create, patch]

@@ -54,16 +54,23 @@ Json renderObject(const char* kind, const v1::TrainingJob& job, const std::strin
             {"ownerReferences", Json::array({ownerReference(job)})}}}};
 }
 
-Json renderService(const v1::TrainingJob& job) {
-  Json service = renderObject("Service", job, serviceName(job));
+Json servicePorts(const v1::TrainingJob& job) {
   Json ports = Json::array();
   for (const auto& [name, port] : portsOf(job.spec().network())) {
     ports.push_back({{"name", name}, {"port", port}, {"protocol", "TCP"}});
   }
+  return ports;
+}
+
+Json renderService(const v1::TrainingJob& job) {
+  Json service = renderObject("Service", job, serviceName(job));
+  // Without a word the apiserver takes the policy of two families for one without a selector, which
+  // then, on a cluster of one, cannot get a selector again: that of a former release does, after a
+  // rollback.
   service["spec"] = {{"clusterIP", "None"},
+                     {"ipFamilyPolicy", "PreferDualStack"},
                      {"publishNotReadyAddresses", true},
-                     {"selector", {{std::string(kJobNameLabel), job.metadata().name()}}},
-                     {"ports", std::move(ports)}};
+                     {"ports", servicePorts(job)}};
   return service;
 }
 

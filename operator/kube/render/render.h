@@ -76,8 +76,15 @@ Status checkImages(const v1::TrainingJob& job, const RenderOptions& options);
 // trains; nothing where `spec.storage.volume` names a volume that outlives pods.
 std::optional<TaskWait> passingStorage(const v1::TrainingJob& job);
 
-// Headless: one name for each pod, also before it is ready.
+// Headless: one name for each pod, also before it is ready. Without a selector: its endpoints are
+// those below.
 nlohmann::ordered_json renderService(const v1::TrainingJob& job);
+// The addresses of the members under the names of their pods (podHost()), in as many EndpointSlices
+// as that takes. A member without an address, or with one that reaches nobody else, has no name.
+std::vector<nlohmann::ordered_json> renderEndpointSlices(const v1::TrainingJob& job,
+                                                         const v1::Membership& membership);
+// The ports of both.
+nlohmann::ordered_json servicePorts(const v1::TrainingJob& job);
 
 // Ingress of the job's tasks: from one another at any port, and as `options` says. Leaves alone
 // what they reach themselves.

@@ -62,6 +62,12 @@ class Foreign(unittest.TestCase):
         self.world.wait_state("static", SPACE, "Succeeded")
         for index in (0, 1):
             self.assertIn(f"worker-{index}: 2 parameter servers answered", self.logs(f"static-worker-{index}"))
+        # By names that the operator gave the cluster's DNS, and nobody else.
+        slices = self.world.find("endpointslices", SPACE, "kubernetes.io/service-name=static")
+        named = {endpoint["hostname"]: endpoint["addresses"] for one in slices for endpoint in one["endpoints"]}
+        self.assertEqual({name: [pod["status"]["podIP"]] for name, pod in self.world.pods("static", SPACE).items()}, named)
+        self.assertEqual(["trainyard-operator"],
+                         [one["metadata"]["labels"]["endpointslice.kubernetes.io/managed-by"] for one in slices])
 
     def test_images_with_libraries_of_their_own(self):
         for kind in PLAIN:

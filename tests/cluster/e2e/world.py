@@ -44,7 +44,8 @@ class World:
 
     def read(self, kind, namespace, rest):
         """What the apiserver answers, without a kubectl for each look."""
-        group = "apis/trainyard.dev/v1alpha1" if kind == "trainingjobs" else "api/v1"
+        group = {"trainingjobs": "apis/trainyard.dev/v1alpha1",
+                 "endpointslices": "apis/discovery.k8s.io/v1"}.get(kind, "api/v1")
         where = f"namespaces/{namespace}/" if namespace else ""
         try:
             status, answer = self.cluster.api.get(f"/{group}/{where}{kind}{rest}")

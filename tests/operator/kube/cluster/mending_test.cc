@@ -21,9 +21,9 @@ TEST(MendingTest, AMergeMakesOneObjectTheOther) {
   EXPECT_EQ(mergePatchTo(wanted, wanted), Json::object());
 }
 
-const Json kService =
-    Json::parse(R"({"spec": {"clusterIP": "None", "publishNotReadyAddresses": true,
-    "selector": {"job": "a"}, "ports": [{"name": "task", "port": 2222, "protocol": "TCP"}]}})");
+const Json kService = Json::parse(R"({"metadata": {"labels": {"trainyard.dev/job-name": "a"}},
+    "spec": {"clusterIP": "None", "publishNotReadyAddresses": true,
+    "ports": [{"name": "task", "port": 2222, "protocol": "TCP"}]}})");
 
 TEST(MendingTest, AServiceKeepsWhatTheApiserverAdds) {
   Json found = kService;
@@ -31,10 +31,31 @@ TEST(MendingTest, AServiceKeepsWhatTheApiserverAdds) {
   found["spec"]["ports"][0]["targetPort"] = 2222;
   EXPECT_TRUE(servicePatch(found, kService).is_null());
   found["spec"]["ports"][0]["protocol"] = "UDP";
+  found["spec"]["publishNotReadyAddresses"] = false;
   found["spec"]["selector"]["of"] = "others";
-  EXPECT_EQ(
-      servicePatch(found, kService),
-      (Json{{"spec", {{"ports", kService["spec"]["ports"]}, {"selector", {{"of", nullptr}}}}}}));
+  EXPECT_EQ(servicePatch(found, kService), (Json{{"spec",
+                                                  {{"ports", kService["spec"]["ports"]},
+                                                   {"publishNotReadyAddresses", true},
+                                                   {"selector", nullptr}}}}));
+}
+
+// Without it Kubernetes would leave the addresses that it knew last.
+TEST(MendingTest, AServiceOfAFormerReleaseKeepsItsSelector) {
+  Json found = kService;
+  found["spec"]["selector"] = {{"trainyard.dev/job-name", "a"}};
+  EXPECT_TRUE(servicePatch(found, kService).is_null());
+  found["spec"]["selector"] = {{"trainyard.dev/job-name", "b"}};
+  EXPECT_EQ(servicePatch(found, kService), Json::parse(R"({"spec": {"selector": null}})"));
+}
+
+TEST(MendingTest, AnEndpointSliceHasOurAddressesAndPorts) {
+  const Json wanted = Json::parse(R"({"metadata": {"name": "a"}, "addressType": "IPv4",
+      "ports": [{"port": 1}], "endpoints": [{"addresses": ["10.0.0.1"]}]})");
+  Json found = wanted;
+  found["metadata"]["uid"] = "u";
+  EXPECT_TRUE(endpointSlicePatch(found, wanted).is_null());
+  found["endpoints"][0]["addresses"] = {"10.0.0.2"};
+  EXPECT_EQ(endpointSlicePatch(found, wanted), (Json{{"endpoints", wanted["endpoints"]}}));
 }
 
 TEST(MendingTest, ANetworkPolicyIsAsItIsRendered) {
