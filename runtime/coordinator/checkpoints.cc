@@ -200,7 +200,9 @@ Checkpoints::Failure Checkpoints::onCommitted(const Manifest& manifest, const St
   // The last one of a run is not asked for: its time begins with the last server's file.
   const bool asked = pending_ && pending_->version == version;
   times_.observe(toSeconds(now - (asked ? pending_->since : committing_since_)));
-  if (asked) pending_.reset();
+  // Of one that was asked for earlier and is not whole yet, while the last step's is, nothing comes
+  // any more: the newest one would go back to it.
+  if (pending_ && pending_->version <= version) pending_.reset();
   newest_ = manifest;
   if (manifest.base.empty()) whole_since_ = now;
   marks_.erase(marks_.begin(), marks_.lower_bound(version));

@@ -146,6 +146,33 @@ TEST(Checkpoints, EachFileIsTheDeltaThatItsServerSays) {
   EXPECT_FALSE(manifests[0].files[1].delta);
 }
 
+// Its files come before those of the one that was asked for. Were that committed after it, the last
+// one would be wanted anew, and is there.
+TEST(Checkpoints, AfterTheLastStepsNoEarlierOneComes) {
+  CheckpointsBench b(2, 1, [](CoordinatorConfig& config) { config.steps = 1010; });
+  b.begin();
+  b.now += std::chrono::seconds(60);
+  b.run(1000);
+  EXPECT_EQ(b.follow(), std::nullopt);
+  const std::int64_t asked = b.asked();
+  ASSERT_LT(asked, 1010);
+  b.write(0, asked);
+  b.write(0, 1010);
+  b.write(1, 1010);
+  EXPECT_EQ(b.follow(), std::nullopt);
+  const std::vector<Manifest> manifests = b.manifests();
+  ASSERT_EQ(manifests.size(), 1u);
+  EXPECT_EQ(manifests[0].step, 1010);
+  EXPECT_EQ(
+      b.checkpoints.onCommitted(manifests[0], absl::OkStatus(), b.epochs, b.steps, b.now, b.out),
+      std::nullopt);
+  b.write(1, asked);
+  EXPECT_EQ(b.follow(), std::nullopt);
+  EXPECT_TRUE(b.manifests().empty());
+  EXPECT_EQ(b.checkpoints.newestStep(), 1010);
+  EXPECT_EQ(b.asked(), -1);
+}
+
 TEST(Checkpoints, AChangeWaitsFiveSecondsForOneAndLongerForItsManifest) {
   CheckpointsBench b(1, 1, longJob);
   b.begin();
