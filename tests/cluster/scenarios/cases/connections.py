@@ -107,6 +107,9 @@ def scenario_63_old_leader_paused_resumes(case):
     case.wait("the old one to lead", lambda: leader(case) == "old")
     case.submit(foreign())
     case.wait_state("Running")
+    # Nobody listens at the pods: once it has told their kubelets, nothing but what follows is in its hands.
+    case.wait("the pods to be told of the membership", lambda: len(case.pods()) == len(TASKS) and all(
+        "trainyard.dev/revision" in pod["metadata"].get("annotations", {}) for pod in case.pods().values()))
     new = elected(case, "new")
     # It waits with a creation, since the apiserver asked it to.
     proxy.inject("answer", method="POST", target="/pods", times=-1, headers="Retry-After: 9\r\n",
