@@ -88,6 +88,8 @@ def scenario_62_leader_failover_mid_create(case):
                  **refusal(429, "TooManyRequests"))
     case.submit(foreign(workers=8))
     case.wait("the first pods", lambda: any('code="429"' in name and value > 0 for name, value in first.metrics().items()))
+    # Some are made side by side: those that come through may come after the refusal.
+    case.wait("all that come through", lambda: len(case.pods()) >= 3)
     first.kill()
     made = case.uids()
     case.equal(3, len(made))
