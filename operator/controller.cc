@@ -17,6 +17,9 @@ bool isTerminal(const v1::JobStatus& status) {
   return status.state() == "Succeeded" || status.state() == "Failed";
 }
 
+constexpr int kCountsAtOnce = 8;
+constexpr Duration kCountsAgain = std::chrono::seconds(5);  // what was left out
+
 // An observation that is older than our own writes.
 constexpr std::string_view kAgedUrl = "trainyard.dev/aged";
 Status asAged(Status status) {
@@ -93,7 +96,8 @@ Controller::Controller(Cluster& cluster, ProgressSource& progress, const Clock& 
       options_(std::move(options)),
       queue_(std::make_shared<WorkQueue>(clock, options_.queue)),
       recorder_(cluster, clock),
-      applier_(cluster, recorder_, options_.writes_at_once) {}
+      applier_(cluster, recorder_, options_.writes_at_once),
+      counts_allowed_(options_.counts_per_second, kCountsAtOnce) {}
 
 Controller::~Controller() {
   stop();
@@ -201,7 +205,8 @@ Status Controller::reconcileOnce(const JobKey& key) {
   input.turn = turnOf(input.observed.job, options_.turns);
   input.now = clock_.now();
   input.unix_ms = clock_.unixMillis();
-  const Plan plan = planJob(input);
+  Plan plan = planJob(input);
+  leaveOutCounts(input.now, plan);
   logPlan(toString(key), input.observed.job.status(), plan);
   const v1::JobStatus& before = input.observed.job.status();
   news.state_before = news.state_after = before.state();
@@ -213,6 +218,17 @@ Status Controller::reconcileOnce(const JobKey& key) {
   }
   if (applied.status.ok()) followUp(key, input.observed, plan);
   return finish(applied.status);
+}
+
+// Where many jobs start at once and an apiserver is slow, most statuses that are written would tell
+// counts. They come with what is news, or by a later look.
+void Controller::leaveOutCounts(TimePoint now, Plan& plan) {
+  if (!plan.status || !plan.status_can_wait) return;
+  const std::lock_guard lock(mutex_);
+  if (counts_allowed_.take(now)) return;
+  plan.status.reset();
+  const TimePoint again = now + kCountsAgain;
+  plan.wake_at = std::min(plan.wake_at.value_or(again), again);
 }
 
 // Tells the tasks what is now recorded, and arranges the next look.

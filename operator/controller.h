@@ -5,9 +5,11 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <thread>
 #include <vector>
 
+#include "base/core/allowance.h"
 #include "base/core/clock.h"
 #include "operator/apply/applier.h"
 #include "operator/cluster/cluster.h"
@@ -46,6 +48,8 @@ struct ControllerOptions {
   int writes_at_once = 1;
   // Of jobs that write at the same second each has its turn within this time of it.
   Duration turns{};
+  // Of jobs that start, how many of their tasks are ready is written so often, all together.
+  double counts_per_second = 4;
   // A job is looked at so often even if nothing is heard of it.
   Duration resync = std::chrono::minutes(1);
   // While an observation does not show what was written last, which the next change ends.
@@ -97,6 +101,7 @@ class Controller {
   std::function<void(const JobKey&)> adder() const;
   void loop();
   void work(const std::string& name);
+  void leaveOutCounts(TimePoint now, Plan& plan);
   void followUp(const JobKey& key, const JobObservation& observed, const Plan& plan);
 
   Cluster& cluster_;
@@ -107,6 +112,8 @@ class Controller {
   const std::shared_ptr<WorkQueue> queue_;
   EventRecorder recorder_;
   Applier applier_;
+  std::mutex mutex_;
+  Allowance counts_allowed_;  // guarded by mutex_
   std::atomic<std::uint64_t> success_{0}, conflict_{0}, retry_{0}, permanent_{0};
   std::vector<std::thread> threads_;
 };

@@ -195,21 +195,28 @@ bool isOutdated(const PlannerState& state, const v1::JobProgress& progress) {
   return over && !state.foreign() && progress.outcome().empty();
 }
 
-// When a job starts, each of its tasks changes the counts twice. How many jobs an apiserver can
-// start hangs by the writes for each: such changes wait for something that is news, or for the end
-// of an interval. The number of a task's life must not be forgotten, but as long as the task is
-// held it cannot go unseen. Returns when they are due, if they wait.
-std::optional<UnixMillis> waitWithCounts(const PlannerState& state) {
+// When a job starts, each of its tasks changes the counts twice. The number of a task's life must
+// not be forgotten, but as long as the task is held it cannot go unseen.
+bool tellsOnlyCounts(const PlannerState& state) {
   const bool starts = state.status.state() == kCreated && state.recorded.state() == kCreated;
-  if (!starts || !state.plan.events.empty() || !state.status.has_start_time()) return std::nullopt;
-  const UnixMillis due =
-      parseRfc3339(state.status.start_time()) + toMillis(kProgressInterval + state.input.turn);
-  if (state.input.unix_ms >= due) return std::nullopt;
+  if (!starts || !state.plan.events.empty()) return false;
   const bool held = std::all_of(state.tasks.begin(), state.tasks.end(), [](const TaskView& task) {
     return task.listed ? task.current() : task.seen == nullptr || task.seen->held;
   });
-  if (!onlyCounts(state.recorded, state.status, held)) return std::nullopt;
-  return due;
+  return onlyCounts(state.recorded, state.status, held);
+}
+
+// How many jobs an apiserver can start hangs by the writes for each: counts wait for something that
+// is news, or for the end of an interval, and then for whoever carries out the plans of all jobs.
+void writeStatus(PlannerState& state) {
+  const bool only_counts = tellsOnlyCounts(state);
+  if (only_counts && state.status.has_start_time()) {
+    const UnixMillis due =
+        parseRfc3339(state.status.start_time()) + toMillis(kProgressInterval + state.input.turn);
+    if (state.input.unix_ms < due) return state.wakeAt(due);
+  }
+  state.plan.status = state.status;
+  state.plan.status_can_wait = only_counts;
 }
 
 // Fills what only reports, and keeps the status when anything in it is new.
@@ -226,12 +233,10 @@ void finish(PlannerState& state) {
     if (state.status.has_checkpoint())
       state.status.mutable_checkpoint()->set_durable(!state.input.observed.passing_storage);
   }
-  if (const auto due = waitWithCounts(state)) {
-    if (!sameStatus(state.status, state.recorded)) state.wakeAt(*due);
-  } else if (!sameStatus(state.status, state.recorded)) {
-    state.plan.status = state.status;
-  } else {
+  if (sameStatus(state.status, state.recorded)) {
     state.plan.events.clear();
+  } else {
+    writeStatus(state);
   }
 }
 

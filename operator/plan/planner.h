@@ -48,7 +48,10 @@ struct RecordedEvent {
 // Only the first membership of a job is published before its status, which tells of it already.
 struct Plan {
   std::optional<v1::JobStatus> status;  // set only when it differs from the recorded one
-  std::vector<RecordedEvent> events;    // only beside a status: told once, when that is recorded
+  // All that `status` tells is how many tasks of a job that starts are ready: it may be left out,
+  // and nothing else of the plan follows from it.
+  bool status_can_wait = false;
+  std::vector<RecordedEvent> events;  // only beside a status: told once, when that is recorded
   std::optional<QuotaStep> quota;
   std::optional<v1::Membership> publish;
   std::vector<ReleaseTask> releases;  // sorted by key; none that is also deleted

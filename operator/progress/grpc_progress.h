@@ -15,6 +15,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/core/allowance.h"
 #include "operator/cluster/agent_directory.h"
 #include "operator/progress/internal/news.h"
 #include "operator/progress/internal/pace.h"

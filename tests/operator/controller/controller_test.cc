@@ -1,5 +1,6 @@
 #include "operator/controller.h"
 
+#include <algorithm>
 #include <atomic>
 #include <condition_variable>
 #include <set>
@@ -65,6 +66,41 @@ TEST_F(ControllerTest, TellsOfAStatusThatWasWrittenBeforeAFailure) {
   cluster_.editSpec(key, [](v1::JobSpec* spec) { spec->mutable_worker()->set_replicas(2); });
   EXPECT_FALSE(controller.reconcileOnce(key).ok());
   EXPECT_EQ(news.last.state_after, news.last.state_before) << "nothing was written";
+}
+
+// A fleet that starts: the apiserver writes few counts a second, and each change of state.
+TEST_F(ControllerTest, CountsOfManyJobsThatStartTakeTurns) {
+  std::vector<JobKey> keys;
+  for (int i = 0; i < 20; ++i) {
+    keys.push_back(cluster_.addJob(fakeJob(fmt::format("job-{}", i), 1, 1)));
+  }
+  Controller controller(cluster_, progress_, clock_, {});
+  ASSERT_TRUE(controller.takeUp().ok());
+  controller.runDue();
+  const auto become = [&](const TaskKey& task) {
+    for (const JobKey& key : keys) {
+      cluster_.setAddress(key, task);
+      cluster_.setReady(key, task);
+    }
+    controller.runDue();
+  };
+  const auto told = [&](const auto& is) {
+    return std::count_if(keys.begin(), keys.end(), [&](const JobKey& key) {
+      return is(cluster_.observe(key)->job.status());
+    });
+  };
+  const auto tells_of_ps = [](const v1::JobStatus& status) { return status.ps().ready() == 1; };
+  become(kFirstPs);
+  EXPECT_EQ(told(tells_of_ps), 0) << "they wait for the end of an interval";
+  clock_.advance(std::chrono::seconds(10));
+  controller.runDue();
+  EXPECT_EQ(told(tells_of_ps), 8);
+  clock_.advance(std::chrono::seconds(5));
+  controller.runDue();
+  EXPECT_EQ(told(tells_of_ps), 16);
+  become(kFirstWorker);
+  EXPECT_EQ(told([](const v1::JobStatus& status) { return status.state() == "Running"; }), 20);
+  EXPECT_EQ(told(tells_of_ps), 20);
 }
 
 TEST_F(ControllerTest, StartFailsWithTheCluster) {
